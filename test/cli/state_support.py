@@ -87,7 +87,7 @@ class StateCase(RunCase):
         a.send_signal(signal.SIGCONT)
         err = a.communicate(timeout=60)[1]
         self.assertEqual(a.returncode, 76, err)
-        # A server refuses the lock before it looks at the state, and names the lock's holder by its id.
+        # A server refuses the lock before it reads the state, and names the holder by its id.
         self.assertIn("not the holder" if self.store.startswith("http") else "holder-b", err)
         self.assertEqual(json.loads(self.kept(err))["outputs"]["by"], "A")
         self.assertEqual(self.load(), before)

@@ -229,7 +229,7 @@ class History(BelayCase):
 class Watch(BelayCase):
     def watch(self, *args):
         watcher = self.start("watch", *args)
-        # It has no way to say that it listens: take a lock until it tells of one.
+        # It cannot signal that it listens: acquire locks until it reports one.
         for n in range(100):
             self.acquire(f"probe-{n}")
             if select.select([watcher.stdout], [], [], 0.3)[0]:

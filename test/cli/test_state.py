@@ -88,7 +88,7 @@ class Format(StateCase):
         self.assertEqual([got["metadata"][k] for k in ("deployment_id", "git_commit", "last_updated_by", "git_branch")], ["dep-2", "c2", "run-2", "b2"])
         self.assertEqual([d["deployment_id"] for d in got["deployment_history"]], ["dep-2", "dep-1"])
         self.assertEqual(got["deployment_history"][0], entry)
-        # An entry of its own in a history that does not go on from ours.
+        # Its own entry in a history that does not continue ours.
         file = self.load()
         file["metadata"].update(deployment_id="dep-3")
         file["deployment_history"] = [{**entry, "deployment_id": "dep-3"}]

@@ -145,7 +145,7 @@ class Top(BelayCase):
         top.until("1 held", "Enter details")
         server.send_signal(signal.SIGSTOP)
         self.addCleanup(server.send_signal, signal.SIGCONT)
-        time.sleep(4)  # longer than it goes without a list: it asks now, and is not answered
+        time.sleep(4)  # longer than the interval of lists: a request is pending without an answer
         began = time.monotonic()
         top.send("s")
         top.until("by holder")

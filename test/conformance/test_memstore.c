@@ -1,4 +1,4 @@
-/* The conformance suite on the store in memory that the other tests stand on. */
+/* The conformance suite on the store in memory that other tests use. */
 #include "support/memstore.h"
 #include "support/suite_main.h"
 

@@ -10,7 +10,7 @@
  *  - be as it was after some step of the script that is not before the last
  *    acknowledged durable one, and not after the last one that had begun;
  *  - have ended what processes held, and given the others their whole ttl;
- *  - hand out tokens greater than every acknowledged one.
+ *  - grant tokens higher than every acknowledged one.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -56,7 +56,7 @@ def _end_server(process):
 
 
 class Database:
-    """The server itself, past every proxy: what really stands in a table."""
+    """The server itself, without a proxy: the real content of a table."""
 
     def __init__(self, port):
         self.port = port
@@ -147,7 +147,7 @@ class DynamoStore:
         return f"dynamodb:{table or self.table}?" + "&".join(params)
 
     def item(self, key):
-        """The item of a lock, as DynamoDB has it; None if there is none."""
+        """The item of a lock in DynamoDB; None if there is none."""
         name = TABLE_KEYS[self.LAYOUT][0]
         found = [item for item in self.db.items(self.table) if item[name] == {"S": key}]
         return found[0] if found else None

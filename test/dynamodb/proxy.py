@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A proxy between belay and a DynamoDB server, which counts and does harm.
 
-It stands on loopback, keeps connections, and passes on what it gets. What goes wrong is said by a plan:
+It listens on loopback, keeps connections, and forwards requests. A plan says what goes wrong:
 
     with Proxy(port_of_the_server) as proxy:
         proxy.plan = Plan(seed=7, throttle=0.05, cut_after=0.05, error_after=0.05)   # by chance, repeatable
@@ -12,7 +12,7 @@ It stands on loopback, keeps connections, and passes on what it gets. What goes 
         proxy.units()                                                                # (2, 0): write units, read units
         proxy.dates                                                                  # 1: unsigned requests, for their Date
 
-A request that is not signed only asks for the Date of the refusal: it is counted apart, and harmed only if the plan
+An unsigned request only fetches the Date of the refusal: it is counted separately, and harmed only if the plan
 has harms_dates.
 
 The harms:
@@ -29,7 +29,7 @@ As a program it prints its port and ends when its standard input is closed:
 
     proxy.py --upstream PORT [--seed N] [--plan cut_after=0.05,throttle=0.05]
 
-GET /_proxy/counts then tells what was seen, and POST /_proxy/plan with {"seed": ..., "cut_after": ...} sets a new plan.
+GET /_proxy/counts then returns the counts, and POST /_proxy/plan with {"seed": ..., "cut_after": ...} sets a new plan.
 """
 import argparse
 import dataclasses
@@ -67,7 +67,7 @@ class Plan:
     date_shift_s: float = 0.0  # added to the Date of every answer: a server whose clock is wrong
     without_date: bool = False
     operations: tuple = ()  # only these; none: all
-    harms_dates: bool = False  # also requests that only ask for the Date
+    harms_dates: bool = False  # also requests that only fetch the Date
     in_a_row: int = 0  # so many harms one after the other are enough; 0: no end of them
 
     def __post_init__(self):
@@ -104,7 +104,7 @@ class Seen:
     operation: str
     harm: object
     request: dict
-    status: int = 0  # of the server's answer; 0: it was not asked
+    status: int = 0  # of the server's answer; 0: not forwarded
     answer: dict = None
     error: str = ""
 
@@ -159,7 +159,7 @@ class Proxy:
             self.script.extend(harms)
 
     def meanwhile(self, function):
-        """Called once, in the next request that is harmed: after it was applied, if it is, and before belay is told."""
+        """Called once, in the next harmed request: after it was applied, if it is, and before the answer to belay."""
         with self.lock:
             self.meanwhiles.append(function)
 

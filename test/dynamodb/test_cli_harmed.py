@@ -34,7 +34,7 @@ class Harm:
         return random.SystemRandom().randrange(1 << 30) if ALL else zlib.crc32(self.id().encode())
 
     def belay(self, *args, **more):
-        """An outcome that is unknown is said to be so, with what to do: repeat it with the same id. So that is done."""
+        """An unknown outcome is reported with the advice to repeat it with the same id. So do that."""
         result = super().belay(*args, **more)
         for _ in range(4):
             told = re.search(r"same id, ([0-9a-f-]{36})", result.err)
@@ -56,8 +56,8 @@ def harmed(case, *without):
 
 Acquire = harmed(test_cli.Acquire)
 # A lost answer loses its event too, and an interrupted client does not know whether it has the lock. If the answer
-# to a second release is lost, the next try sees that the lock was given back under this id, which is true; and if it is
-# lost for an id that never had the lock, whether that one had it before is not known (74 instead of 77).
+# to a second release is lost, the next try sees that the lock was released under this id, which is true; and if it is
+# lost for an id that never had the lock, it is unknown whether that id had it before (74 instead of 77).
 Holder = harmed(test_cli.Holder, "test_an_expired_lock_is_taken_over_with_a_warning",
                 "test_a_late_release_does_not_end_the_next_holders_lock", "test_a_client_that_never_held_the_lock_cannot_release_it")
 # Who gives up with the answer to its first try lost may yet get the lock, and says so (74); those two are not repeated.

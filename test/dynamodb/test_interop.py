@@ -29,7 +29,7 @@ class Interop:
     EXTRA = "max_clock_skew=200ms"  # one machine, one clock: so that an expiry need not be waited for long
     ACQUIRE = ("--owner", "execution-abc123", "--owner-name", "alice@example.com")
     RELEASED = "absent"  # what the table has after a release
-    KEEPS_TTL = False  # something in the item says how long the lease is
+    KEEPS_TTL = False  # the item has the length of the lease
 
     @classmethod
     def setUpClass(cls):
@@ -42,7 +42,7 @@ class Interop:
         return self.documents(self.DOCUMENT, do, table=self.table, key=self.KEY, **order)
 
     def lock_item(self):
-        """The item that the document's code would ask for."""
+        """The item that the document's code would read."""
         prefix = {"resource": "LOCK#", "appregistry": "LOCK#DB#"}.get(self.LAYOUT, "")
         return self.item(prefix + self.KEY)
 
@@ -68,7 +68,7 @@ class Interop:
         self.assertGreater(self.document("read")["expires"], now + 3590000)
 
     def test_a_renewal_without_a_ttl_does_not_guess(self):
-        """From the taking to the end is more with each renewal: so it is asked for where nothing says it."""
+        """The time from acquisition to expiry grows with each renewal: so the ttl is required where the item lacks it."""
         lock = self.take("--ttl", "10m")
         before = self.lock_item()
         if self.KEEPS_TTL or self.KEY.startswith("build-"):  # that of the profile, or what is left
@@ -246,7 +246,7 @@ class ChatOps(Interop, DynamoCase):
         self.assertNotIn("completedAt", self.lock_item())
 
     def test_all_components_exclude_each_one(self):
-        """S0.4, and no intent stands under a key that the document asks for"""
+        """S0.4, and no intent is stored under a key that the document reads"""
         lock = self.acquire("build-all-plt")
         self.assertIsNone(self.document("read"))
         self.fails(75, "acquire", "build-router-plt")

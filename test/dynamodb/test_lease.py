@@ -1,4 +1,4 @@
-"""A lease on every layout: what is accepted is kept alive (L6), and the holder hears of its end."""
+"""A lease on every layout: an accepted ttl is kept alive (L6), and the holder learns of its end."""
 import os
 import re
 import sys
@@ -105,7 +105,7 @@ class Lease(DynamoCase):
 
 
 class Forced(DynamoCase):
-    """A forced holder hears of it within 10 s, and is not asked for more often than that needs."""
+    """A forced holder learns of it within 10 s, without more requests than that needs."""
 
     PROXY = True
 

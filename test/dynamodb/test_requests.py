@@ -222,7 +222,7 @@ class SharedWaiting(DynamoCase):
     SECONDS = 12
 
     def reads_of_waiters(self, keys):
-        """The readings per second while these are waited for, once they stand in line."""
+        """Reads per second while these wait, once they are in the queue."""
         server = Server(self)
 
         def wait(key):
@@ -353,7 +353,7 @@ class LostReleases:
                 self.give_back()
 
     def test_a_release_that_did_not_happen_is_not_reported_as_success(self):
-        """It was forced before, and the next one has it: what answered nothing must not be taken for our release."""
+        """It was forced before, and the next client has it: a lost answer must not be taken for our release."""
         def force_and_take():
             self.rival("unlock", "k", "--force", "--yes")
             self.take()
@@ -375,7 +375,7 @@ class LostReleasesBelay(LostReleases, DynamoCase):
     KNOWS = 0
 
     def test_releasing_an_unknown_lock_finds_nothing(self):
-        """A release keeps its record here: without one there was nothing to give back."""
+        """A release keeps its record here: without a record there was nothing to release."""
         for harm in ("cut_after", "error_after"):
             with self.subTest(harm):
                 self.proxy.next(harm)
@@ -436,7 +436,7 @@ class Losses(DynamoCase):
                 self.assertEqual(self.ok("status", "k", "--json").json()["status"], "released")
 
     def test_a_command_whose_release_was_lost_keeps_its_exit_code_and_event(self):
-        """L9: the events of an answer that was lost are told when it is found."""
+        """L9: the events of a lost answer are reported when its outcome is found."""
         config = self.dir / "audit.yaml"
         config.write_text(f"audit: {{file: '{self.dir}/audit.jsonl'}}\n")
         self.env["BELAY_CONFIG"] = str(config)
@@ -505,7 +505,7 @@ class Losses(DynamoCase):
         self.acquire("k")
 
     def test_a_server_that_never_answers_is_given_up(self):
-        """Within seconds, and with a line that says what happened: it may have, or it surely did not."""
+        """Within seconds, and with a line that says whether it may have happened or surely did not."""
         self.proxy.plan.drop = 1.0
         for code, command in ((74, ["acquire", "k"]), (74, ["acquire", "k", "--wait", "2s"]), (69, ["status", "k"]),
                               (74, ["release", "k", "--id", "x"]), (74, ["run", "k", "--", "true"])):

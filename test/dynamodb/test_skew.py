@@ -1,4 +1,4 @@
-"""A machine whose clock is wrong (L1, L7; issue 3: on any layout it cannot take a live lock, and is told why)."""
+"""A machine with a wrong clock (L1, L7; issue 3: on any layout it cannot take a live lock, and learns why)."""
 import time
 import unittest
 
@@ -153,7 +153,7 @@ class Native(Skew, DynamoCase):
 
 
 class RunvoyReleases(DynamoCase):
-    """A release there puts the end into the past, for programs that look at nothing else: it must be the service's."""
+    """A release there sets the expiry into the past, for programs that read nothing else: the service's past."""
 
     LAYOUT = "runvoy"
 

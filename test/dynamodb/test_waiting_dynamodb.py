@@ -55,7 +55,7 @@ class Schedule(DynamoCase):
 
 
 class Margin(DynamoCase):
-    """For 4 s after another program's lease has ended its lock is kept, and it is said until when."""
+    """For 4 s after another program's lease has expired its lock is kept, and the end of that is shown."""
 
     LAYOUT = "resource"
 
@@ -95,7 +95,7 @@ class Rival(DynamoCase):
     SECONDS = 12
 
     def rival(self, until):
-        """Take, hold for 40 ms, give back, pause for 10 ms; if it is held, try again after 50 to 150 ms."""
+        """Acquire, hold for 40 ms, release, pause for 10 ms; if it is held, retry after 50 to 150 ms."""
         database = Database(self.port)
         key = {"PK": {"S": "LOCK#k"}, "SK": {"S": "LOCK"}}
         while time.monotonic() < until:

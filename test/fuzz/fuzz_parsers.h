@@ -9,7 +9,7 @@ void fuzz_yaml(const uint8_t *data, size_t len);
 void fuzz_ini(const uint8_t *data, size_t len);
 void fuzz_words(const uint8_t *data, size_t len);
 
-/* fuzz_files.c: what stands in files */
+/* fuzz_files.c: file formats */
 void fuzz_state(const uint8_t *data, size_t len);
 void fuzz_journal(const uint8_t *data, size_t len);
 void fuzz_packed(const uint8_t *data, size_t len);

@@ -113,7 +113,7 @@ function answer(request, url, body) {
   const headers = { ETag: object.etag };
   if (request.headers["if-none-match"] === object.etag) return { status: 304, headers };
   if (request.headers["x-amz-checksum-mode"] === "ENABLED" && object.sha) headers["x-amz-checksum-sha256"] = object.sha;
-  const range = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? ""); // terraform asks for one
+  const range = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? ""); // terraform sends one
   if (!range) return { status: 200, headers, body: object.body };
   const size = object.body.length;
   const [from, to] = [Number(range[1]), range[2] === "" ? size - 1 : Math.min(Number(range[2]), size - 1)];

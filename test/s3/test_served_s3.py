@@ -4,7 +4,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from s3_support import OnS3  # first: it says where the others are
+from s3_support import OnS3  # first: it sets the module path
 import test_state_http
 import test_terraform
 from server_support import ServerCase, main, wait_until

@@ -3,7 +3,7 @@
 import json
 import sys
 
-from s3_support import OnS3, ROOT  # first: it says where the others are
+from s3_support import OnS3, ROOT  # first: it sets the module path
 from server_support import main
 from test_terraform import TerraformCase
 

@@ -7,7 +7,7 @@ METHODS = {"x-lock": "LOCK", "x-unlock": "UNLOCK"}  # OpenAPI does not know them
 
 
 class Operation:
-    """One method of one path, as the document has it."""
+    """One method of one path in the document."""
 
     def __init__(self, document, path, method, said):
         self.document = document

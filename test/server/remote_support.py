@@ -58,7 +58,7 @@ class RemoteCase(RunCase):
         self.server.wait()
 
     def local(self, *args):
-        """The server's own file, asked without the server."""
+        """The server's own file, read without the server."""
         return self.belay(*args, env={"BELAY_STORE": self.file})
 
     def queue(self, key):

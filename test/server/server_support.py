@@ -188,7 +188,7 @@ class Server:
         def ask():
             try:
                 box.put(self.acquire(key, locked_by, **fields))
-            except OSError as error:  # the test is over, and the server gone
+            except OSError as error:  # the test has ended, and the server too
                 box.put(error)
         threading.Thread(target=ask, daemon=True).start()
         return Later(box)
@@ -274,7 +274,7 @@ def reload_under_load(case, server, admin, reader, rounds=5):
                     pass
                 stream.close()
             except (OSError, http.client.HTTPException):
-                return  # the server is gone, which the others tell
+                return  # the server is gone, which other checks report
 
     def ask_and_tell(n):
         try:

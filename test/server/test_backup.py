@@ -134,7 +134,7 @@ class Backup(BackupCase):
 
 class Restore(BackupCase):
     def test_tokens_go_on_above_all_however_often_and_however_it_is_put_in_place(self):
-        """Each restore of one old backup is above what those before it handed out."""
+        """Each restore of one old backup continues above the tokens granted after the earlier ones."""
         last = self.acquire("k")["token"]
         self.ok("backup", str(self.copy))
         for i in range(20):

@@ -81,8 +81,8 @@ ssize_t pwritev64v2(int fd, const struct iovec *pieces, int n, off_t at, int fla
     return pwritev2(fd, pieces, n, at, flags);
 }
 """
-QUIET_S = 1.0  # how long nothing is heard
-CROWD = 24  # enough for a thread of its own to sync what they ask for, and few enough for one turn
+QUIET_S = 1.0  # how long to wait for silence
+CROWD = 24  # enough for a sync in a thread, and few enough for one loop iteration
 
 
 class Gate(ServerCase):
@@ -109,7 +109,7 @@ class Gate(ServerCase):
         self.at.unlink(missing_ok=True)  # a waiting sync creates it again
 
     def is_at_gate(self):
-        """It has done what was asked for, in memory, and is about to have it on disk."""
+        """The request is done in memory, and its sync is about to begin."""
         wait_until(self.at.exists, "a sync to begin")
         time.sleep(QUIET_S)  # what is not to come cannot be waited for otherwise
 
@@ -147,7 +147,7 @@ class Gate(ServerCase):
         return connections
 
     def sync_a_crowd(self, crowd):
-        """A sync of what they all ask for is at the gate, and the loop goes on beside it."""
+        """A sync of all these requests is at the gate, and the loop continues."""
         [alone] = self.connect(1)
         self.close_gate()
         self.ask(alone, "alone")
@@ -178,7 +178,7 @@ class Gate(ServerCase):
         self.assertEqual((self.answered(latecomer, 2), self.answered(crowd[0], 3)), (2, 3))
 
     def test_many_requests_during_a_sync_are_answered_after_their_own_sync(self):
-        """Enough for a thread again: their sync begins before those of the first are told."""
+        """Enough for a thread again: their sync begins before the first ones are answered."""
         crowd, next_crowd = self.connect(CROWD), self.connect(CROWD)
         self.sync_a_crowd(crowd)
         for i, connection in enumerate(next_crowd):
@@ -192,7 +192,7 @@ class Gate(ServerCase):
         self.assertEqual([self.answered(one, 2) for one in next_crowd], [2] * len(next_crowd))
 
     def listen_while_one_sync_follows_another(self, path):
-        """The listener, and what it hears is looked at before the gate is opened for good."""
+        """The listener; its events are checked before the gate opens for good."""
         crowds, [listener] = [self.connect(CROWD), self.connect(CROWD)], self.connect(1)
         listener.sendall(b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % path)
         self.assertEqual(self.answered(listener, 2), 2)

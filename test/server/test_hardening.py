@@ -173,10 +173,10 @@ class Hardening(ServerCase):
 
 
 class FullDisk(ServerCase):
-    """503 for what cannot be written, everything else goes on, and nothing that was acknowledged is lost (L1, L2)."""
+    """503 for writes that fail, all else works, and nothing acknowledged is lost (L1, L2)."""
 
     def metadata(self):
-        """Much that is never twice the same: what is said twice is written once."""
+        """Many different errors: a repeated one is logged once."""
         return {f"m{i}": os.urandom(2000).hex() for i in range(60)}
 
     def fill(self, server, folder, make_room):
@@ -191,7 +191,7 @@ class FullDisk(ServerCase):
         self.assertRegex(answer.error["message"], "no space left")
         self.others_are_served(server, held)
         self.nothing_is_lost(server, folder, acknowledged)
-        make_room()  # it goes on without being restarted
+        make_room()  # it continues without a restart
         wait_until(lambda: server.acquire("after", metadata=self.metadata()).status == 200, "it to write again")
         self.assertEqual(server.renew("first", held["lock_id"]).json()["token"], held["token"])
         self.assertEqual(server.release("first", held["lock_id"]).status, 200)
@@ -301,7 +301,7 @@ class Crowd(ServerCase):
         print(f"\n{CONNECTIONS} connections: {each[0]:.1f} KiB for an idle one, {each[1]:.1f} KiB for one that waits")
         self.assertLess(each[0], 60 if IS_SANITIZED else 12)
         self.assertLess(each[1], 250 if IS_SANITIZED else 40)
-        # The others are served, and the line moves.
+        # Other clients are served, and the queue moves.
         self.assertEqual(server.acquire("free").status, 200)
         server.release(keys[0], f"h-{keys[0]}")
         self.assertRegex(crowd[CONNECTIONS - WAITERS].recv(65536), rb"^HTTP/1\.1 200 ")

@@ -460,7 +460,7 @@ class Applications(ServerCase):
         self.assertEqual([app["name"] for app in self.remote("shop-ops", "app", "list", "--json").json()["apps"]], ["shop"])
         self.assertFalse((self.dir / "ended").exists())
         self.assertEqual(self.server.get("/v1/apps/shop", token="root").json()["state"], "running")
-        # The server, which sees all of them, may be asked to do it.
+        # The server sees all of them and can do it.
         stop = self.server.post("/v1/databases/db.example:5432/stop", {"app": "shop"}, token="shop-ops").json()
         self.assertEqual((stop["results"][0]["action"], stop["results"][0]["active_apps"]), ("skipped_shared_active", ["other"]))
 
@@ -483,7 +483,7 @@ class Applications(ServerCase):
         self.assertEqual(self.server.post(f"/v1/databases/{host}/stop", {"app": "shop"}, token="locker").json()["results"][0]["action"], "stopped")
 
     def test_a_stop_that_waits_ends_with_its_token(self):
-        """While it asks again and again, and while it waits for the lock."""
+        """While it repeats the check, and while it waits for the lock."""
         target = Target(self)
         self.register("root", target.url, "shop")
         self.register("root", target.url, "other")

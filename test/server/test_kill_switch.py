@@ -1,4 +1,4 @@
-"""S0.9: a server whose locking is switched off grants everything, and says so everywhere."""
+"""S0.9: a server with locking switched off grants everything, and reports it everywhere."""
 
 from server_support import ServerCase, main
 

@@ -154,7 +154,7 @@ class Stopping(ServerCase):
         connection.close()
 
     def test_a_lock_is_not_tied_to_a_process(self):
-        """So the store has it on disk before it is answered, and keeps it over a restart of the machine (L7)."""
+        """The lock is on disk before the answer, and survives a restart of the machine (L7)."""
         server = self.serve()
         server.acquire("k")
         self.assertEqual(server.stop(), 0)  # then the database alone is everything

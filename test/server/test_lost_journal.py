@@ -9,7 +9,7 @@ from server_support import ServerCase, main
 
 class LostJournal(ServerCase):
     def killed(self):
-        """Kill a server that handed out tokens; the last of them."""
+        """Kill a server that granted tokens; returns the last one."""
         server = self.serve()
         token = max(server.acquire(f"key-{n}").json()["token"] for n in range(40))
         server.stop(signal.SIGKILL)

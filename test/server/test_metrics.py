@@ -45,7 +45,7 @@ class Metrics(ServerCase):
         return text
 
     def value(self, server, sample):
-        """Of one line, written as it stands there."""
+        """The value of one line, as it is written."""
         found = re.search(rf"^{re.escape(sample)} (\S+)$", self.read(server), re.M)
         self.assertIsNotNone(found, sample)
         return float(found.group(1))

@@ -62,7 +62,7 @@ class Valid(ServerCase):
 
 
 class Lost(Plan):
-    """From the first write on no answer arrives any more, though all is done that is asked for."""
+    """From the first write on every answer is lost, although the requests are done."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -86,7 +86,7 @@ class World:
         self.case.assertEqual(answer.status, 200, (method, path, answer))
 
     def make(self):
-        """Everything anew. Returns the names that lead to it, for paths, queries and bodies."""
+        """Recreate all objects. Returns their names for paths, queries and bodies."""
         self.n += 1
         n = self.n
         names = {"key": f"k-{n}", "name": f"app-{n}", "id": f"db-{n}.example:5432", "stack": f"stack{n}", "environment": "prod",
@@ -271,7 +271,7 @@ class Truth(DynamoStore, ServerCase):
                 one.send(client, query={}, body={**(one.body or {}), "ID": "nobodys"} if "ID" in operation.fields() else one.body)
 
     def crowd(self, client, server):
-        """503 of streams: too many look on."""
+        """503 of streams: too many listeners."""
         for operation in client.operations:
             if not operation.is_stream():
                 continue
@@ -343,7 +343,7 @@ class Truth(DynamoStore, ServerCase):
                 Request(operation, names).send(client)
 
     def unknown(self, client):
-        """503 of the store's id, which a server asks for once."""
+        """503 of the store's id, which a server reads once."""
         self.proxy.plan = Plan(throttle=1.0)
         for operation in client.operations:
             if operation.path == "/v1/store":

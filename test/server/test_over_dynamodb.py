@@ -344,7 +344,7 @@ class Slow(OverDynamo, ServerCase):
 
 
 class Reloads(OverDynamo, ServerCase):
-    """SIGHUP puts another table of tokens in the place of the one that let a request in, while the store is asked for it."""
+    """SIGHUP replaces the table of tokens during a request that the old table authenticated."""
 
     PROXY = True
 

@@ -214,7 +214,7 @@ class TestServerGone(RemoteCase):
         self.assertEqual(waiting.wait(10), 0, waiting.stderr.read())
 
     def test_waiters_keep_their_places_when_the_server_is_killed(self):
-        """L4: six in line, one after the other, and a server that is killed twice meanwhile."""
+        """L4: a queue of six, and a server that is killed twice meanwhile."""
         lock = self.acquire("k", "--ttl", "120s")
         waiting = []
         for i in range(6):
@@ -232,7 +232,7 @@ class TestServerGone(RemoteCase):
         self.assertEqual(self.read("order").split(), [f"w{i}" for i in range(6)])
 
     def test_a_signal_ends_a_wait_at_once_and_gives_the_place_up(self):
-        """Not when the request under way is over, which takes seconds, nor when it is next asked for."""
+        """Not at the end of the current request, which takes seconds, nor at the next one."""
         self.acquire("k", "--ttl", "120s")
         took = []
         for _ in range(5):

@@ -118,7 +118,7 @@ class Stopping(Case):
         self.assertEqual(self.server.call("PUT", "/v1/databases/x/last", {}).status, 400)
 
     def test_many_slow_health_checks_are_bounded_and_the_server_continues(self):
-        """Long work is in threads, at most so many; one more is told to come back."""
+        """Long work runs in a limited number of threads; one request more gets a retry answer."""
         held = threading.Event()
 
         class Handler(http.server.BaseHTTPRequestHandler):

@@ -67,7 +67,7 @@ class OwnerCase(RemoteCase):
 
 
 class Forced(OwnerCase):
-    """L6: a holder is told at once that its lock was forced, wherever the server is just then."""
+    """L6: a holder learns at once that its lock was forced, whether a server runs or not."""
 
     def run_and_force(self, force, between=lambda: None):
         process, pid = self.start_command("--ttl", "1h", "--heartbeat", "40m", script="exec sleep 60")

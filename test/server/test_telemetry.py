@@ -110,7 +110,7 @@ class Audit(ServerCase):
                 self.assertEqual(connection.getresponse().read()[:9], b'{"error":')
         ask(3500)  # far more than a pipe and the server's own room hold
         text = b""
-        for _ in range(500):  # a request has it look whether there is room again
+        for _ in range(500):  # a request makes it check for room again
             if b"lines were lost" in text:
                 break
             ask(1)

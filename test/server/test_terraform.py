@@ -431,7 +431,7 @@ class Policy(ServerCase):
         self.assertEqual(server.post("/v1/terraform/net?ID=id-1", text, token="secret-locker").status, 200)
         try:
             status = server.post("/v1/terraform/net?ID=id-1", text, token="secret-reader", check=False).status
-        except OSError:  # it was told before it had sent all
+        except OSError:  # the answer came before the whole body was sent
             status = 403
         self.assertEqual(status, 403)
 

@@ -245,7 +245,7 @@ class Waiting(ServerCase):
         self.assertEqual(self.server.renew("k", "w").status, 200, "it was claimed, so it is not taken away")
 
     def test_a_lock_granted_to_a_waiter_that_never_returns_goes_to_the_next(self):
-        """L4: a dead waiter at the head delays the line by at most a second."""
+        """L4: a dead first waiter delays the queue by at most a second."""
         self.server.acquire("k", "holder", lock_id="h")
         self.server.acquire("k", "gone", wait_ms=100, ttl_ms=60000, lock_id="g")
         later = self.server.acquire_later("k", "next", wait_ms=15000, ttl_ms=60000)

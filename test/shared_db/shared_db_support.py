@@ -36,7 +36,7 @@ def free_port():
 
 
 class Application:
-    """Answers as it is told to: a status, after a while, by HEAD or not, with a redirect; or not at all."""
+    """Answers as configured: a status, after a delay, to HEAD or not, with a redirect; or not at all."""
 
     def __init__(self, family=socket.AF_INET, certificate=None):
         self.status = 200
@@ -170,7 +170,7 @@ class EC2:
         return one["states"].pop(0) if len(one["states"]) > 1 else one["states"][0]
 
 
-# Says in its log what was asked of it, and which applications were up then. Slow on demand.
+# Logs its requests, and which applications were up then. Slow on demand.
 FAKE = """#!/bin/sh
 cd "$(dirname "$0")" || exit 1
 case $1 in
@@ -259,7 +259,7 @@ class GuardCase(BelayCase):
         return self.ok("app", "status", name, "--json").json()
 
     def ec2(self, **action):
-        """A kind postgres that is an EC2 instance, and the endpoint that says which there are."""
+        """A kind postgres that is an EC2 instance, and an endpoint that lists instances."""
         ec2 = EC2()
         self.addCleanup(ec2.server.server_close)
         self.addCleanup(ec2.server.shutdown)

@@ -1,6 +1,6 @@
 """The scope of an action decides which applications share it (S3.3): an EC2 instance is a host, with all databases on it.
 
-The addresses are names in the registry only; what is asked whether it is up is on this machine.
+The addresses are names in the registry only; the health URLs are on this machine.
 """
 
 import shared_db_support

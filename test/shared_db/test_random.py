@@ -123,7 +123,7 @@ class Together(GuardCase):
 
     def leave(self, name, rng, results):
         application = self.applications[name]
-        application.delay = rng.choice([0, 0.3, 2, 3])  # what is being asked is still answered, and late
+        application.delay = rng.choice([0, 0.3, 2, 3])  # a pending request is still answered, late
         time.sleep(rng.random())
         (self.dir / "up" / name).unlink()
         if rng.random() < 0.7:

@@ -57,7 +57,7 @@ class Records(GuardCase):
         self.assertTrue(self.running())
 
     def test_an_unresolvable_name_is_not_taken_for_stopped(self):
-        """The resolver's failure is ours: the application may be up at an address that we cannot ask for."""
+        """A failure of the resolver is local: the application may be up at an address that we cannot resolve."""
         resolver = self.dir / "resolv.conf"
         resolver.write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", encoding="utf-8")
         inside = ["unshare", "-rm", "sh", "-c", 'mount --bind "$0" /etc/resolv.conf && exec "$@"', str(resolver)]
@@ -127,7 +127,7 @@ class Records(GuardCase):
 
 
 class Gateway(GuardCase):
-    """Only an answer about the application lets its record count, and the gateway is asked with our token."""
+    """A record counts only with an answer about the application, and the gateway gets our token."""
 
     CONTROLLER = {"quick_status_timeout": 1}
 
@@ -213,7 +213,7 @@ class Gateway(GuardCase):
         self.assertIn("b is UNKNOWN", self.decide(75, BELAY_AUTH_FILE=self.token)["reason"])
         self.assertEqual([path for path, _ in self.seen], ["/status/quick?app=b"])
         self.seen.clear()
-        # In the clear it goes to this machine only: here a proxy is asked for another host's page.
+        # Unencrypted it goes to this machine only: here a proxy is used for another host.
         self.status_code, self.headers = 401, {}
         result = self.decide(75, BELAY_AUTH_FILE=self.token, API_GATEWAY_URL="http://127.0.0.1.example",
                              http_proxy=self.url, no_proxy="127.0.0.1")

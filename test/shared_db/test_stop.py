@@ -250,7 +250,7 @@ class Together(GuardCase):
         self.assertEqual(len([line for line in self.log() if line.startswith("stop ")]), 1)
 
     def both_stop(self, **b_controller):
-        """B goes down while A asks it: what A hears, late, is B's last 200. The actions of A and B."""
+        """B goes down while A checks it: A gets, late, B's last 200. Returns the actions of A and B."""
         self.application("a").down()
         b = self.application("b")
         self.run_database()
@@ -275,7 +275,7 @@ class Together(GuardCase):
         self.assertEqual(sorted(self.both_stop(quick_status_timeout=20)), ["skipped", "stopped"])
 
     def test_a_stop_that_gives_up_on_the_lock_leaves_its_request_for_the_holder(self):
-        """S3.6: the holder asks again, as the other's request is newer than what it has read."""
+        """S3.6: the holder checks again, as the other's request is newer than the record that it read."""
         self.assertEqual(self.both_stop(quick_status_timeout=1), ["stopped", "skipped_lock"])
 
     def test_wait_repeats_the_check_until_the_other_application_is_down(self):
@@ -380,7 +380,7 @@ class Together(GuardCase):
             self.assertTrue(self.running())
 
     def test_thirty_sharers_of_three_seconds_fit_into_a_lock(self):
-        """S3.7: asked side by side, with the lock renewed meanwhile."""
+        """S3.7: checked in parallel, with the lock renewed meanwhile."""
         with socket.socket() as silent:
             silent.bind(("127.0.0.1", 0))
             silent.listen(200)

@@ -39,7 +39,7 @@ static void check_not_acquired(struct sim *sim, int number, const struct op *op)
         sim->ids[number].left_unknown = true;
         return;
     }
-    /* Unreachable says that this op did nothing, and nothing of an earlier one with the same id. */
+    /* Unreachable means that this op did nothing; it says nothing about an earlier one with the same id. */
     if (op->code == BELAY_UNREACHABLE && sim->ids[number].taken &&
         sim->ids[number].taken_t < sim->tasks[number].op_began_t[SLOT_MAIN]) {
         return;
@@ -53,7 +53,7 @@ static void check_not_acquired(struct sim *sim, int number, const struct op *op)
     }
 }
 
-/* L5: a release that was done, and whose answer was lost, is not told as a loss; nor one that was not as done. */
+/* L5: a release whose answer was lost is not reported as a loss, nor one that did not happen as done. */
 static void check_given_back(struct sim *sim, int number, const struct op *op)
 {
     const struct identity *identity = &sim->ids[number];

@@ -29,7 +29,7 @@ static int64_t free_since(const struct sim *sim, const struct belay_record *reco
     return since;
 }
 
-/* The store, or its clock, says that this waiter is gone. */
+/* By the store or its clock this waiter is dead. */
 static bool is_gone(const struct sim *sim, const struct belay_ticket *ticket)
 {
     const struct task *task = &sim->tasks[sim_id_number(ticket->lock_id)];

@@ -210,7 +210,7 @@ void net_arrive(struct sim *sim, struct request *request)
     }
     request->code = deliver(sim, request, &request->commit, &request->err);
     push_request(sim, sim->t + latency(sim), EVENT_ANSWER, request);
-    /* Where ids are remembered, only what was done can be told from a first delivery. */
+    /* Where ids are remembered, only a completed request can be told from a first delivery. */
     if (request->fate == FATE_DUPLICATE && (request->code == BELAY_OK || sim->swarm.dynamo)) {
         push_again(sim, request, sim->t);
     }

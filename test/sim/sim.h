@@ -5,7 +5,7 @@
  *     clients ---- op wants a commit ---> net ---- arrives ----> memstore
  *      (client.c)  <--- answer, or none -- (net.c)                (support)
  *         |                                   |
- *         +---------- check.c looks at every step ------------+
+ *         +---------- check.c checks every step --------------+
  *
  * One seed is one world: all actions, failures and times come from it,
  * so that a seed replays to the last event. Time is `t`, in milliseconds, true
@@ -53,10 +53,10 @@ enum event_kind {
     EVENT_SPAWN,  /* a client begins its next task */
     EVENT_ARRIVE, /* a request reaches the store */
     EVENT_ANSWER, /* its answer, or the lack of one, reaches the client */
-    EVENT_TIMER,  /* the wait of an op is over */
+    EVENT_TIMER,  /* the wait of an op ends */
     EVENT_WAKE,   /* a waiter was woken */
     EVENT_LEASE,  /* a lease wants a look */
-    EVENT_ACT,    /* a task goes on to what it planned */
+    EVENT_ACT,    /* a task continues with its plan */
     EVENT_CANCEL, /* the user gives up waiting */
     EVENT_PAUSE,
     EVENT_RESUME,
@@ -204,7 +204,7 @@ struct glance {
 
 struct key_info {
     uint64_t max_token;
-    int64_t freed_t;        /* when its last holding was given back */
+    int64_t freed_t;        /* when it was last released */
     int64_t takeable_since; /* L4: free, with a live first waiter; -1: not so */
     int takeable_ghosts;    /* how many tickets of others have been before it since then */
 };
@@ -357,7 +357,7 @@ void check_op_end(struct sim *sim, int number, int slot);
 void check_lease(struct sim *sim, int number);
 /* The queue: which waiter may acquire, and which must. `records` are those of before. */
 void check_turn(struct sim *sim, int key, int id, const struct belay_record *records, size_t n);
-/* A holder below or above, or the lock itself, changed hands: the waiting counts anew. */
+/* The lock, or one above or below, changed hands: the waiting time restarts. */
 void check_changed_hands(struct sim *sim, int key);
 void check_hand_over(struct sim *sim);
 void check_liveness(struct sim *sim);

@@ -24,7 +24,7 @@ enum { API_PATIENCE_MS = 60000, API_SHORT_MS = 1000, API_LONG_MS = 600000 };
 /* Where the locks are. */
 struct api_place {
     const char *url;
-    bool keeps_events; /* history and watch have something to tell */
+    bool keeps_events; /* history and watch have events */
 };
 
 /* One case: two clients, and keys of its own. */

@@ -1,4 +1,4 @@
-/* Conformance of the public interface: waiting in line. */
+/* Conformance of the public interface: waiting in the queue. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -129,7 +129,7 @@ struct scanning {
     int64_t now_ms;
 };
 
-/* As LIKE would have it. */
+/* As LIKE does. */
 static bool matches(const char *text, const char *pattern)
 {
     if (*pattern == '\0') {

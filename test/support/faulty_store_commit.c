@@ -255,7 +255,7 @@ static void bend_events(enum faulty_store_rule rule, struct bent *bent)
         if (rule == FAULTY_EVENTS_WITHOUT_THE_METADATA && event->metadata == NULL) {
             static const struct belay_meta none[1];
 
-            event->metadata = none; /* not NULL: it says that there is none */
+            event->metadata = none; /* not NULL: explicitly none */
         }
     }
     if (rule == FAULTY_FORGETS_EVENTS) {

@@ -173,7 +173,7 @@ static enum belay_code memstore_commit(struct belay_store *store, const struct b
     return code;
 }
 
-/* The first record after `after` that the scan asks for; false if there is none. */
+/* The first record after `after` that matches the scan; false if there is none. */
 static bool scan_next(struct memstore_data *data, const struct belay_scan *scan, const char *after,
                       struct belay_record *out, int64_t *out_now_ms)
 {

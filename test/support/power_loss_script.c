@@ -7,7 +7,7 @@
 
 enum { REOPEN_AT = 35 };
 
-/* p: held by a process; d: outlives it; f: a process, but asked to be on disk; m: by turns. */
+/* p: held by a process; d: durable; f: a process, but with durability requested; m: alternating. */
 const char *const script_keys[SCRIPT_KEYS] = { "p1", "p2", "d1", "d2", "f", "m" };
 
 static int64_t clock_ms;

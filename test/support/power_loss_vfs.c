@@ -174,7 +174,7 @@ static int power_loss_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *out
     return rc;
 }
 
-/* A deletion lasts when the directory is synced, which SQLite asks for here only with synchronous=EXTRA. */
+/* A deletion is durable when the directory is synced, which SQLite requests only with synchronous=EXTRA. */
 static int power_loss_delete(sqlite3_vfs *vfs, const char *name, int sync_directory)
 {
     (void)vfs;

@@ -136,7 +136,7 @@ static enum belay_code commit(struct belay_store *store, const struct belay_batc
     return code;
 }
 
-/* A scan that fails half-way would tell twice of what it told before. */
+/* Repeating a scan that failed half-way would report records twice. */
 struct scanning {
     struct belay_record *records;
     size_t n;

@@ -3,7 +3,7 @@
 
     serve.py BELAY DIRECTORY sqlite|dynamodb
 
-It stands on DIRECTORY/locks.db, or on a table of its own in DynamoDB Local.
+It uses DIRECTORY/locks.db, or its own table in DynamoDB Local.
 """
 import json
 import os

@@ -28,7 +28,7 @@ enum suite_lack {
     SUITE_LACKS_METADATA = 1 << 13,     /* of any name */
     SUITE_LACKS_MILLIS = 1 << 14,       /* times more exact than a second */
     SUITE_LACKS_REVISIONS = 1 << 15,    /* a write that sets what is there already cannot be seen */
-    SUITE_LACKS_WHOLE_IMAGES = 1 << 16, /* after a write the line is not known without reading */
+    SUITE_LACKS_WHOLE_IMAGES = 1 << 16, /* after a write the queue is unknown without reading */
     SUITE_LACKS_BATCHES = 1 << 17,      /* of several writes */
     SUITE_LACKS_ALL = (1 << 18) - (1 << 8)
 };
@@ -37,7 +37,7 @@ enum suite_lack {
 struct suite_fixture {
     /* Another handle on the same data; the suite closes it. NULL: it cannot be opened. */
     struct belay_store *(*open)(void *ctx);
-    /* Let the store's clock go on by at least `ms`: by hand where it can be, else by sleeping. */
+    /* Advance the store's clock by at least `ms`: directly if possible, else by sleeping. */
     void (*advance)(void *ctx, int64_t ms);
     /* Have the store forget what it may: records long over, old events. NULL: it forgets nothing. */
     void (*forget)(void *ctx);
@@ -63,7 +63,7 @@ const char *suite_promise(size_t i);
 /* False if the case does not apply to such a store. */
 bool suite_applies(size_t i, const struct suite_fixture *fixture);
 
-/* Run one case. If it fails, `why` says where and what. */
+/* Run one case. If it fails, `why` has the place and the reason. */
 bool suite_run(size_t i, const struct suite_fixture *fixture, char *why, size_t why_size);
 
 #endif

@@ -1,4 +1,4 @@
-/* A batch happens whole or not at all, and says what came of it. */
+/* A batch happens completely or not at all, and returns its outcome. */
 #include "support/suite_kit.h"
 
 static struct belay_write taking(struct suite *s, const char *key, enum belay_condition condition)

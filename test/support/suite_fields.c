@@ -262,7 +262,7 @@ static bool released_alone_ends_the_holding_with_its_outcome(struct suite *s)
     return true;
 }
 
-/* A store need not know it; but what it says is the last that was given back, not forced and not the next one's. */
+/* A store need not keep it; if it does, it is the id that was last released, not a forced one and not the next. */
 static bool the_last_holder_stays_known_or_is_empty(struct suite *s)
 {
     struct belay_record *forced;

@@ -5,7 +5,7 @@
 #include "store/sqlite/sqlite_store.h"
 #include "support/suite_main.h"
 
-/* Both clocks of the store, which stand until the suite moves them. */
+/* Both clocks of the store, which stand still until the suite advances them. */
 extern const struct sqlite_hooks suite_file_clocks;
 
 /* The file of the present case. */

@@ -1,4 +1,4 @@
-/* Tokens grow, revisions change, ids are used once, the clock goes on. */
+/* Tokens grow, revisions change, ids are used once, the clock advances. */
 #include "support/suite_kit.h"
 
 /* ---- tokens ------------------------------------------------------------ */

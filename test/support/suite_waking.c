@@ -157,7 +157,7 @@ static bool a_cancelled_wait_ends(struct suite *s)
     bool started = pthread_create(&thread, NULL, cancel_later, cancel) == 0;
 
     if (started && can_wake(s)) {
-        /* It may come back sooner as it likes, so go on until it was really cancelled. */
+        /* It may return early, so repeat until it was really cancelled. */
         while (!belay_cancel_requested(cancel)) {
             s->a->ops->wait(s->a, "nobody", s->a->ops->listen(s->a, "nobody"), far_ms(s), cancel);
         }

@@ -23,7 +23,7 @@ struct heard {
     int times;
     enum belay_code code;
     uint64_t token;
-    int *counter; /* the order in which several hear */
+    int *counter; /* the order of callbacks */
     int order;
 };
 
@@ -244,7 +244,7 @@ static void a_call_abandoned_before_its_first_poll_leaves_the_others(void **stat
     assert_int_equal(heard[0].times, 1);
 }
 
-/* ---- a store that threads ask, as one on the network is ---- */
+/* ---- a store with requests in threads, as on the network ---- */
 
 static struct belay_store_ops slow_ops;
 static const struct belay_store_ops *quick_ops;
@@ -288,7 +288,7 @@ static int set_up_threads(void **state)
     return 0;
 }
 
-/* A commit is let through, and its answer heard. */
+/* Let a commit pass, and wait for its callback. */
 static void one_commit(struct fixture *f)
 {
     assert_int_equal(sem_post(&gate), 0);
@@ -304,7 +304,7 @@ static void a_call_abandoned_during_its_request_gets_no_callback(void **state)
     struct belay_async *call;
 
     acquire(f, "a", 60000, &heard, &call);
-    (void)belay_client_poll(f->client); /* the thread stands at the gate */
+    (void)belay_client_poll(f->client); /* the thread waits at the gate */
     belay_async_abandon(call);
     one_commit(f);
     assert_int_equal(heard.times, 0);

@@ -1,4 +1,4 @@
-/* A machine and a network of the test's own: clocks that stand still, and answers from a list. */
+/* A fake machine and network: clocks that stand still, and answers from a list. */
 #ifndef TEST_AWS_FAKE_H
 #define TEST_AWS_FAKE_H
 

@@ -152,7 +152,7 @@ static void an_empty_quota_ends_retries_at_once(void **state)
     }
     assert_int_equal(retries, RETRY_QUOTA / RETRY_COST);
     assert_int_equal(call(client, &request).attempts, 1);
-    /* Each success without a retry gives back one. */
+    /* Each success without a retry returns one token. */
     fake_forget(fake);
     FAKE_ANSWERS(fake, FINE);
     for (int i = 0; i < RETRY_COST; i++) {

@@ -312,7 +312,7 @@ static void a_number_is_added_as_printf_writes_it(void **state)
 
 /* ---- texts ------------------------------------------------------------- */
 
-/* Each byte at each place of texts of each length: around a block, an address sanitizer looks on. */
+/* Each byte at each place of strings of each length: the address sanitizer checks the block. */
 static void a_plain_text_ends_at_the_first_byte_that_is_none(void **state)
 {
     enum { LONGEST = 40 };

@@ -31,7 +31,7 @@ struct cut_store {
 
 struct fixture {
     struct memstore_data *data;
-    struct cut_store *cut; /* what `client` stands on */
+    struct cut_store *cut; /* the store of `client` */
     struct belay_client *client;
     struct belay_client *rival;
     atomic_int events;
@@ -265,7 +265,7 @@ static void on_lost(void *context, struct belay_lock *lock, const char *why)
     loss->calls++;
 }
 
-/* L6: told before the rival has it, although the store cannot be reached. */
+/* L6: the holder is told before the rival acquires, although the store cannot be reached. */
 static void a_holder_learns_of_the_loss_before_another_client_can_acquire(void **state)
 {
     struct fixture *f = *state;
@@ -324,7 +324,7 @@ static void a_lock_can_be_released_while_its_loss_is_being_reported(void **state
     belay_lock_free(lock);
 }
 
-/* S4.7, S4.6: the holder hears of a force-release. */
+/* S4.7, S4.6: the holder learns of a forced release. */
 static void a_holder_learns_of_a_forced_release(void **state)
 {
     struct fixture *f = *state;

@@ -80,7 +80,7 @@ static inline void write_file(const char *path, const char *text)
     write_bytes(path, text, strlen(text));
 }
 
-/* Load `path` anew (NULL: look for it); a failure ends the test. */
+/* Load `path` again (NULL: search for it); a failure ends the test. */
 static inline const struct belay_config *load(struct place *place, const char *path)
 {
     struct belay_config *config = NULL;

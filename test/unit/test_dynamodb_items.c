@@ -302,7 +302,7 @@ static void the_items_of_the_five_documents_are_written_to_the_letter(void **sta
                "\"metadata\":{\"M\":{\"user\":{\"S\":\"alice\"}}}}");
 }
 
-/* S2.4: the document's program takes what does not exist or has expires_at < now, and asks for nothing else. */
+/* S2.4: the document's program takes items that are absent or have expires_at < now, and checks nothing else. */
 static void an_execution_can_take_a_lock_that_belay_released_at_once(void **state)
 {
     struct belay_store *store = fresh("runvoy", "");
@@ -361,7 +361,7 @@ static void intents_and_tickets_never_stand_under_a_foreign_key(void **state)
     store->ops->close(store);
 }
 
-/* L6: nothing in such an item says how long a lease is; its holder knows. */
+/* L6: such an item lacks the length of the lease; its holder knows it. */
 static void a_renewed_lease_is_as_long_as_it_was_asked_for(void **state)
 {
     struct belay_store *store = fresh("chatops", "");

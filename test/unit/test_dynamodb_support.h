@@ -106,7 +106,7 @@ static struct belay_store *fresh(const char *layout, const char *more)
     return store;
 }
 
-/* Another handle on the same table, as another machine would have it. */
+/* Another handle on the same table, as on another machine. */
 __attribute__((unused)) static struct belay_store *another(struct belay_store *store, const char *more)
 {
     char params[200];

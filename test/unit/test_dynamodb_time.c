@@ -35,7 +35,7 @@ static void a_clock_that_is_ahead_takes_no_live_lock_on_any_layout(void **state)
     }
 }
 
-/* L7: a process has nothing but its own clock before the first answer, so it asks before it writes. */
+/* L7: before the first answer a process has only its own clock, so it reads the time before it writes. */
 static void a_wrong_clock_writes_nothing_on_any_layout(void **state)
 {
     static const int64_t wrong[] = { 5000, -5000 };
@@ -62,7 +62,7 @@ static void a_wrong_clock_writes_nothing_on_any_layout(void **state)
     }
 }
 
-/* The time is asked for once, and again when the answer is so old that a boot clock may be off since. */
+/* The time is fetched once, and again when it is so old that the boot clock may have drifted. */
 static void the_time_is_requested_before_the_first_deadline_and_when_it_is_old(void **state)
 {
     struct belay_store *store = fresh("belay", "");
@@ -159,7 +159,7 @@ static void a_clock_within_the_allowed_skew_is_accepted(void **state)
     store->ops->close(store);
 }
 
-/* L7: after the first answer the wall clock is not asked any more. */
+/* L7: after the first answer the wall clock is not used any more. */
 static void a_step_of_the_wall_clock_moves_no_lease(void **state)
 {
     struct belay_store *store = fresh("belay", "");

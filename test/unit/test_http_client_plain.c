@@ -1,4 +1,4 @@
-/* The HTTP client without libcurl, against a server that answers with what it is told, over a unix socket. */
+/* The HTTP client without libcurl, on a server with scripted answers, over a unix socket. */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>

@@ -420,7 +420,7 @@ static void a_shared_body_is_sent_in_order_and_released(void **state)
     client_read(client, &answer);
     assert_string_equal(answer.body, "/now4");
     kit_until(&kit->n_released, before + 2);
-    client_send(client, GET("/shared?bytes=10")); /* the connection goes on, and small ones do as well */
+    client_send(client, GET("/shared?bytes=10")); /* the connection stays open for small bodies */
     client_expect_shared(client, 10);
     kit_until(&kit->n_released, before + 3);
     assert_int_equal(atomic_load(&kit->n_released), before + 3);
@@ -438,7 +438,7 @@ static void a_shared_body_is_released_when_its_reader_disconnects(void **state)
     kit_expect_alive(kit); /* others are served while it does not read */
     assert_int_equal(atomic_load(&kit->n_released), before);
     client_close(client);
-    kit_until(&kit->n_released, before + 1); /* the second was not read any more, or is given back, too */
+    kit_until(&kit->n_released, before + 1); /* the second was not read any more, or is released too */
 }
 
 static void head_of_a_shared_body_sends_the_length_only(void **state)

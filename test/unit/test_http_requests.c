@@ -402,7 +402,7 @@ static void a_name_with_a_nul_is_refused(void **state)
     client_close(client);
 }
 
-/* "GET /aaa… HTTP/1.1", "X: aaa…" and the like, of exactly the length asked for. */
+/* "GET /aaa… HTTP/1.1", "X: aaa…" and the like, of exactly the given length. */
 static char *filled(const char *before, size_t n, const char *after)
 {
     char *text = malloc(strlen(before) + n + strlen(after) + 1);

@@ -84,7 +84,7 @@ static const char *key_name(size_t i)
     return names[i];
 }
 
-/* Take or give back one of the keys: returns the code, *out_token if it took. */
+/* Acquire or release one of the keys: returns the code, *out_token after an acquire. */
 static enum belay_code change(struct belay_store *store, size_t step, uint64_t *out_token)
 {
     char id[16], old[16];
@@ -383,7 +383,7 @@ static uint64_t take_token(struct belay_store *store)
     return token;
 }
 
-/* It is refused in words that say what to do; doing that goes on above every token (L2). */
+/* The refusal says what to do; doing it continues above every token (L2). */
 static void expect_loss_and_repair(const char *words)
 {
     struct belay_store *store = NULL;
@@ -517,7 +517,7 @@ static void an_older_copy_of_a_journal_is_reported_L2(void **state)
     expect_loss_and_repair("is an older copy");
 }
 
-/* The server hands out no number above the ceiling that is on disk, however many it hands out. */
+/* The server grants no token above the ceiling on disk, however many it grants. */
 static void tokens_of_a_server_stay_below_the_ceiling_L2(void **state)
 {
     const struct sqlite_hooks sqlite = { .numbers_ahead = 20 };

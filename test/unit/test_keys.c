@@ -1,4 +1,4 @@
-/* The names of locks: what they are made of, what is refused, and what stands above what. */
+/* The keys of locks: their parts, invalid keys, and the hierarchy. */
 #include "test_config_support.h"
 
 #include "lock/keys.h"

@@ -33,7 +33,7 @@ struct counting {
 
 struct fixture {
     struct memstore_data *data;
-    struct counting *store; /* what `client` stands on */
+    struct counting *store; /* the store of `client` */
     struct belay_client *client;
     struct belay_client *rival;
 };

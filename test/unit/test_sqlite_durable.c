@@ -1,6 +1,6 @@
 /*
  * What the SQLite store syncs, and what it says when the disk fails (L2, L5),
- * through a VFS that counts syncs of the log and fails when told to.
+ * through a VFS that counts syncs of the log and fails on request.
  */
 #include "test_sqlite_support.h"
 
@@ -222,7 +222,7 @@ static void a_durable_lock_is_synced_before_it_is_reported(void **state)
     assert_true(disk.syncs > 0);
 }
 
-/* Only the record says that it must be synced: the transaction is done again. */
+/* Only the record tells that a sync is needed: the transaction is repeated. */
 static void the_release_of_a_durable_lock_is_synced_too(void **state)
 {
     struct place *place = *state;
@@ -275,7 +275,7 @@ static void a_sync_that_fails_leaves_it_unknown(void **state)
     disk.fail_syncs = 1;
     assert_int_equal(take_outliving(place->store, "k", "id-1", &place->err), BELAY_UNKNOWN);
     assert_non_null(strstr(place->err.text, "may have happened"));
-    /* The store goes on, and a retry under the same id finds its way. */
+    /* The store still works, and a retry with the same id succeeds. */
     assert_int_equal(take_outliving(place->store, "k", "id-1", NULL), BELAY_OK);
 }
 

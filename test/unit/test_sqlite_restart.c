@@ -20,7 +20,7 @@ static void put_intent(struct belay_store *store, const char *above, const char 
     belay_commit_release(&commit);
 }
 
-/* The machine starts again; its clock stands at ten seconds. */
+/* The machine restarts; its boot clock is at ten seconds. */
 static void start_again(struct place *place)
 {
     place->machine.boot_ms = 10000;

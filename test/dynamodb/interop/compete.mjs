@@ -1,4 +1,4 @@
-// Take the lock again and again, and go through a door that only one may stand in.
+// Acquire the lock repeatedly, and pass a door that only one holder may be in.
 import { appendFileSync, openSync, closeSync, rmSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 

@@ -1,4 +1,4 @@
-// Document 000, build locks of a chat bot. Mended: `status` and `ttl` are reserved words and stand behind names.
+// Document 000, build locks of a chat bot. Corrected: the reserved words `status` and `ttl` are aliased.
 export function open(send) {
     return {
         async acquire({ table, key, owner, name, seconds, component, environment, correlationId }) {

@@ -27,7 +27,7 @@ def write(driver, **more):
 
 
 class Silent:
-    """Takes connections, reads, and says nothing; or cuts in, as told."""
+    """Accepts connections, reads, and does not answer; or cuts them, as configured."""
 
     def __init__(self, cut_after=None):
         self.socket = socket.create_server(("127.0.0.1", 0))
@@ -143,7 +143,7 @@ class Calls(unittest.TestCase):
             self.assertIn(b"UpdateItem", server.received[0])
 
     def test_calls_cut_before_sending_surely_did_nothing(self):
-        """The connection stands, but TLS does not come about."""
+        """The connection opens, but the TLS handshake fails."""
         with Silent(cut_after=1) as server:
             driver = self.open(server.url.replace("http:", "https:"))
             self.assertEqual(write(driver)["code"], "unreachable")
@@ -271,7 +271,7 @@ class Calls(unittest.TestCase):
             self.assertLess(time.monotonic() - began, 4)
 
     def test_calls_respect_no_proxy(self):
-        """AWS endpoints go through a proxy if one is set: it is asked, and is not there."""
+        """AWS endpoints go through a proxy if one is set: here the proxy is down."""
         server = self.serve(fine)
         driver = self.open(server.url, http_proxy=f"http://127.0.0.1:{closed_port()}", no_proxy=None)
         self.assertEqual(write(driver)["code"], "unreachable")

@@ -1,4 +1,4 @@
-"""Every source of credentials against a server of our own: it works, it is renewed, and broken it says so."""
+"""Every source of credentials on a test server: it works, is renewed, and reports its faults."""
 import datetime
 import os
 import tempfile
@@ -66,7 +66,7 @@ class Case(unittest.TestCase):
         return driver("call", service="dynamodb", operation="GetItem", body="{}", headers=[], retry="none")
 
     def check(self, driver, key, origin):
-        """A call goes out under this key, and `doctor` is told where it came from."""
+        """A call is signed with this key, and `doctor` shows its source."""
         said = self.call(driver)
         self.assertEqual(said["code"], "ok", said)
         self.assertIn(f"Credential={key}/", self.dynamodb.seen[-1]["headers"]["Authorization"])

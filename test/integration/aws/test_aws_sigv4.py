@@ -51,7 +51,7 @@ def word(rng, most, extra=()):
 
 
 def make_case(rng):
-    """A request as it stands on the wire, and the plain query it was made from."""
+    """A request as it is sent, and the plain query it was made from."""
     s3 = rng.random() < 0.5
     segments = [word(rng, 4) if rng.random() < 0.8 else rng.choice(["", ".", "..", "..."]) for _ in range(rng.randint(0, 5))]
     path = "/" + "/".join(urllib.parse.quote(s, safe="~" if s3 else "~!$&'()*+,;=:@") for s in segments)
@@ -110,7 +110,7 @@ def botocore_judge(case, expires_s=None):
     kind = botocore.auth.S3SigV4Auth if case["s3"] else botocore.auth.SigV4Auth
     signer = kind(keys, case["service"], case["region"])
     if case["s3"]:
-        # botocore leaves the hash out over https unless asked; ask in the case's own way.
+        # botocore omits the hash over https unless requested; request it as in the case.
         signer._should_sha256_sign_payload = lambda _: not case["unsigned"]
     signer.add_auth(request)
     return request.headers["Authorization"]
@@ -167,7 +167,7 @@ class Signatures(unittest.TestCase):
         install()
 
     def test_signatures_match_the_published_suite(self):
-        # The package holds it as a module without an extension that says so.
+        # The package has it as a module without a module extension.
         fixture = os.path.join(CACHE, "suite.mjs")
         source = os.path.join(CACHE, "node_modules/@smithy/signature-v4/dist-es/suite.fixture.js")
         with open(source, encoding="utf-8") as original, open(fixture, "w", encoding="utf-8") as copy:
