@@ -66,7 +66,7 @@ class Acquire(BelayCase):
         self.ok("release", "k", "--id", "job-7")
         self.assertEqual(self.fails(77, "acquire", "k", "--id", "job-7", "--json").error()["code"], "id_used")
 
-    def test_the_same_owner_re_enters_where_asked(self):
+    def test_the_same_owner_reenters_where_requested(self):
         """S2.4"""
         first = self.acquire("k", "--owner", "me")
         again = self.acquire("k", "--owner", "me", "--reentrant")
@@ -133,7 +133,7 @@ class Acquire(BelayCase):
         result = self.ok("run", "--result", str(self.dir / "result"), "deploy-run-plt", "--", "true")
         self.assertEqual(json.loads((self.dir / "result").read_text())["lock"]["ttl_ms"], 30 * minutes, result)
 
-    def test_a_lock_that_the_lists_no_longer_allow_is_still_its_holders(self):
+    def test_a_held_lock_survives_a_change_of_the_allowed_lists(self):
         config = self.dir / "c.yaml"
         config.write_text("profiles:\n  build: {components: [router, echo, all]}\n", encoding="utf-8")
         self.env["BELAY_CONFIG"] = str(config)
@@ -187,7 +187,7 @@ class Acquire(BelayCase):
         result = self.ok("acquire", "k", env={"BELAY_DISABLED": "1"})
         self.assertEqual((result.out, len(result.err.splitlines())), ("", 1))
 
-    def test_a_script_goes_on_while_locking_is_switched_off(self):
+    def test_a_script_continues_while_locking_is_switched_off(self):
         """S0.9"""
         held = self.acquire("k")
         for store in (self.store, "sqlite:/proc/no/such.db", "http://127.0.0.1:9"):
@@ -280,7 +280,7 @@ class Holder(BelayCase):
             self.assertEqual((done["status"], done["outcome"]), ("released", outcome))
         self.fails(64, "release", "k", "--id", "x", "--outcome", "forced")
 
-    def test_the_id_is_asked_for(self):
+    def test_renew_and_release_need_the_lock_id(self):
         self.assertIn("--id", self.fails(64, "renew", "k").err)
         self.assertIn("--id", self.fails(64, "release", "k").err)
 
@@ -289,7 +289,7 @@ class Waiting(BelayCase):
     def waiters(self, key):
         return self.ok("status", key).out.count("for ")
 
-    def test_a_waiter_gets_it_at_once_when_it_is_released(self):
+    def test_a_waiter_gets_the_lock_at_once_when_it_is_released(self):
         """L4"""
         lock = self.acquire("k")
         waiter = self.start("acquire", "k", "--wait", "1m", "--json")

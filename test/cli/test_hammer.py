@@ -223,7 +223,7 @@ class HammerTest(unittest.TestCase):
         with contextlib.closing(sqlite3.connect(f"{self.directory}/locks.db")) as db:
             self.assertEqual(db.execute("PRAGMA integrity_check").fetchone()[0], "ok")
 
-    def test_the_same_hammering_without_locks_is_found_out(self):
+    def test_the_same_load_without_locks_is_detected(self):
         """Proof that this test can fail: with the kill switch on (S0.9) updates are lost and detected."""
         hammer = Hammer(self.directory, 2, self.seed, BELAY_DISABLED="1")
         hammer.run(harmful=False)

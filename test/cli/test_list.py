@@ -138,7 +138,7 @@ class Hostile(BelayCase):
 
 
 class Status(BelayCase):
-    def test_people_see_everything_that_is_known(self):
+    def test_the_text_output_shows_every_field(self):
         lock = self.acquire("k", "--owner", "execution-abc123", "--owner-name", "alice", "--heartbeat", "1m", "--meta",
                             "ticket=42", "--correlation-id", "corr-1")
         out = self.ok("status", "k").out
@@ -150,7 +150,7 @@ class Status(BelayCase):
     def test_an_unknown_lock_is_66(self):
         self.assertIn("nix", self.fails(66, "status", "nix").err)
 
-    def test_how_it_ended_stays_visible(self):
+    def test_the_outcome_stays_visible(self):
         lock = self.acquire("k")
         self.ok("release", "k", "--id", lock["lock_id"], "--outcome", "failed")
         self.assertIn("Status:     released: failed", self.ok("status", "k").out)
@@ -204,7 +204,7 @@ class History(BelayCase):
         config.write_text("profiles:\n  build: {components: [all]}\n", encoding="utf-8")
         self.ok("history", "build-router-plt", "--config", str(config))
 
-    def test_limit_gives_the_last_ones_oldest_first(self):
+    def test_limit_returns_the_last_events_oldest_first(self):
         for _ in range(3):
             lock = self.acquire("k")
             self.ok("release", "k", "--id", lock["lock_id"])

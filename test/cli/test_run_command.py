@@ -101,7 +101,7 @@ class Command(RunCase):
         out = self.ok("run", "k", "--", "ls", "/proc/self/fd").out
         self.assertEqual(out.split(), ["0", "1", "2", "3"])  # 3 is what ls reads
 
-    def test_finds_signals_as_belay_found_them(self):
+    def test_inherits_the_signal_settings_of_belay(self):
         show = "grep -E '^Sig(Blk|Ign)' /proc/self/status"
         plain = subprocess.run(["sh", "-c", show], capture_output=True, text=True, check=True).stdout
         self.assertEqual(self.ok("run", "k", "--", "sh", "-c", show).out, plain)
@@ -117,7 +117,7 @@ class Command(RunCase):
         (self.dir / "script").chmod(stat.S_IRWXU)
         self.assertEqual(self.ok("run", "k", "--", "./script").out, "from the script\n")
 
-    def test_gets_the_signals_that_belay_gets_with_all_of_its_group(self):
+    def test_gets_the_signals_of_belay_with_its_whole_group(self):
         # Short sleeps: Python runs a handler between two steps, and one that is due just before a long
         # sleep begins waits for its end.
         source = ("import os, signal, sys, time\n"

@@ -43,7 +43,7 @@ class LostLease(RunCase):
         for pid in [command, *others]:  # belay reports it only when no process is left
             self.assertFalse(is_running(pid))
 
-    def test_by_force_is_heard_of_at_once_whatever_the_heartbeat(self):
+    def test_by_force_is_noticed_at_once_whatever_the_heartbeat(self):
         """L6: that of the profile execution is 24 minutes."""
         process, command = self.start_command("--profile", "execution", "--owner", "job", script=POLITE)
         time.sleep(0.5)
@@ -55,7 +55,7 @@ class LostLease(RunCase):
         self.assertIn("lost the lock 'k': lock 'k' was released by force; ending the command", err)
         self.assert_gone(command)
 
-    def test_by_release_or_adoption_elsewhere_is_heard_of_at_once(self):
+    def test_by_release_or_adoption_elsewhere_is_noticed_at_once(self):
         for command in (["release", "k", "--id"], ["run", "k", "--adopt"]):
             (self.dir / "pid").unlink(missing_ok=True)
             process, _ = self.start_command("--ttl", "1h", "--id", command[0], script=POLITE)
@@ -63,7 +63,7 @@ class LostLease(RunCase):
             _, err = process.communicate(timeout=20)
             self.assertEqual(process.returncode, 76, err)
 
-    def test_is_noticed_at_the_release_of_a_command_that_was_quicker(self):
+    def test_is_noticed_at_the_release_of_a_short_command(self):
         process, _ = self.start_command(script="while [ ! -e go ]; do sleep 0.05; done; exit 0")
         self.force()
         (self.dir / "go").touch()

@@ -98,7 +98,7 @@ class OnATerminal(RunCase):
         shell.expect("now 76\n")
         self.assertNotIn("went on\n", shell.text)
 
-    def test_a_stopped_command_whose_lock_was_taken_away_is_ended_instead_of_continued(self):
+    def test_a_suspended_command_that_lost_its_lock_is_ended_and_not_continued(self):
         shell = self.shell()
         shell.send('"$belay" run --ttl 1m k -- sh -c \'echo $$ >pid; read line; touch on\'\n')
         command = self.pid_in("pid")

@@ -189,7 +189,7 @@ class Restore(StateCase):
         self.assertEqual(terminal.finish(), 77)
         self.assertEqual(self.load()["resources"]["db"]["v"], 2)
 
-    def test_by_its_time_and_by_its_name(self):
+    def test_a_snapshot_is_restored_by_its_time_and_by_its_name(self):
         name = self.history()["snapshots"][2]["name"]
         self.ok("state", "restore", *WHERE, name, "--yes")
         self.assertEqual(self.load()["resources"]["db"]["v"], 0)
@@ -198,7 +198,7 @@ class Restore(StateCase):
         self.assertEqual(self.load()["resources"]["db"]["v"], 0)
         self.assertIn("there is no snapshot '99'", self.fails(66, "state", "restore", *WHERE, "99", "--yes").err)
 
-    def test_a_damaged_state_is_mended_by_the_latest(self):
+    def test_restoring_the_latest_snapshot_repairs_a_damaged_state(self):
         path = self.dir / "belay.db-state/stacks/shop/prod/state.json"
         path.write_text(path.read_text()[:200])
         self.fails(65, "state", "load", *WHERE)
@@ -258,7 +258,7 @@ class Refused(StateCase):
             else:
                 self.assertEqual(result.code, 65, result)
 
-    def test_a_save_over_a_damaged_state_blames_that_and_not_the_new_one(self):
+    def test_a_save_over_a_damaged_state_reports_the_damage_and_not_the_new_content(self):
         self.path.write_text(self.text.replace("db.r6g.xlarge", "db.r6h.xlarge"), encoding="utf-8")
         damaged = self.path.read_bytes()
         result = self.fails(65, "state", "save", *self.where, self.write("new.json", {}))
@@ -342,7 +342,7 @@ class Deploy(StateCase):
         self.verify()
         self.assertEqual(list(self.dir.glob("belay-deploy-*")), [])
 
-    def test_while_it_runs_the_state_is_stamped_and_locked(self):
+    def test_while_it_runs_the_state_is_marked_as_locked(self):
         self.deploy(f'"{BELAY}" state load --stack shop --environment prod >during.json; echo $BELAY_TOKEN >token')
         lock = json.loads(self.read("during.json"))["lock"]
         self.assertTrue(lock["locked"])
@@ -370,7 +370,7 @@ class Deploy(StateCase):
         self.assertEqual(self.load()["outputs"], {"n": 2})
         self.assertEqual(self.load("--snapshot", "2")["outputs"], {"n": 1})
 
-    def test_two_at_once_are_one_after_the_other(self):
+    def test_two_deployments_never_run_at_once(self):
         first = self.start("deploy", *WHERE, "--", "sh", "-c", "echo $$ >pid; while [ ! -e go ]; do sleep 0.02; done")
         self.pid_in("pid")
         self.deploy("true", code=75)
@@ -512,7 +512,7 @@ class Adopt(StateCase):
             self.assertEqual(self.path.read_text(encoding="utf-8"), text)
         self.fails(66, "state", "adopt", "--stack", "none", "--environment", "prod", "--yes")
 
-    def test_a_damaged_state_of_ours_goes_on_counting(self):
+    def test_serials_continue_over_a_damaged_state(self):
         self.ok("state", "adopt", *self.where, "--yes")
         early = self.write("early.json", self.ok("state", "load", *self.where).out)
         for _ in range(3):
@@ -567,7 +567,7 @@ class Counting(StateCase):
         self.ok("state", "restore", *WHERE, "--yes", "1")
         self.assertGreater(self.refused_all(), 5)
 
-    def test_a_state_that_is_gone_is_not_counted_from_one_again(self):
+    def test_serials_continue_after_a_state_was_deleted(self):
         self.path.unlink()
         self.ok("state", "restore", *WHERE, "--yes", "1")
         serial = self.refused_all()
@@ -611,7 +611,7 @@ class Fencing(StateCase):
             self.ok("deploy", *WHERE, "--", "true", env={"BELAY_STORE": url})
         self.assertEqual([p.name for p in self.dir.glob("*-state")], ["belay.db-state"])
 
-    def test_a_lock_store_that_was_made_anew_is_another(self):
+    def test_a_recreated_lock_store_has_a_new_id(self):
         self.save({})
         for path in self.dir.glob("belay.db*"):
             if path.is_file():
@@ -621,7 +621,7 @@ class Fencing(StateCase):
         self.assertFalse(self.has("ran"))
         self.verify()
 
-    def test_a_store_without_its_stamp_and_documents_with_a_url_go_on(self):
+    def test_a_store_without_a_binding_and_documents_with_a_url_still_work(self):
         """A state by an earlier belay: lock.store was the URL, and the directory was not bound."""
         self.save({"outputs": {"n": 1}})
         folder = self.dir / "belay.db-state"
@@ -637,7 +637,7 @@ class Fencing(StateCase):
         self.ok("deploy", *WHERE, "--", "true")
         self.assertRegex(self.load()["lock"]["store"], "^sqlite-")
 
-    def test_a_damaged_stamp_stops_writes_until_it_is_written_anew(self):
+    def test_a_damaged_binding_stops_writes_until_it_is_rewritten(self):
         self.save({})
         (self.dir / "belay.db-state" / "belay-lock-store.json").write_text("{", encoding="utf-8")
         self.assertIn("belay state rebind", self.fails(65, "deploy", *WHERE, "--", "true").err)

@@ -67,7 +67,7 @@ class Top(BelayCase):
     def hold(self, key, *args):
         return self.ok("acquire", key, *args)
 
-    def test_locks_come_and_go_while_one_looks(self):
+    def test_locks_appear_and_disappear_while_top_runs(self):
         self.hold("deploy-api-prod", "--owner-name", "Grace", "--ttl", "10m")
         top = self.top()
         lines = top.until("deploy-api-prod", "Grace", "9m", "active", "1 held", "q quit")
@@ -97,7 +97,7 @@ class Top(BelayCase):
         top.send("?")
         top.until("scroll by pages")
 
-    def test_unlock_asks_why_and_whether_one_is_sure(self):
+    def test_unlock_asks_for_a_reason_and_a_confirmation(self):
         self.hold("k", "--owner-name", "Grace")
         top = self.top()
         top.until("Grace")

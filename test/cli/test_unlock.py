@@ -145,7 +145,7 @@ class StateLocks(BelayCase):
         self.assertEqual(keys, ["stack:user-platform:env:production:service:web"])
         self.assertEqual(len(re.findall("Locked: Yes", self.locks("--service", "web").out)), 1)
 
-    def test_the_stack_is_asked_for(self):
+    def test_state_locks_needs_a_stack_and_an_environment(self):
         self.fails(64, "state", "locks")
         self.fails(64, "state", "locks", "--stack", "s")
 

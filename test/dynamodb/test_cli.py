@@ -103,7 +103,7 @@ class Hostile(DynamoCase):
 
 
 class Status(Quick, test_list.Status):
-    def test_people_see_everything_that_is_known(self):
+    def test_the_text_output_shows_every_field(self):
         lock = self.acquire("k", "--owner", "execution-abc123", "--owner-name", "alice", "--heartbeat", "1m", "--meta",
                             "ticket=42", "--correlation-id", "corr-1")
         out = self.ok("status", "k").out
@@ -115,7 +115,7 @@ class Status(Quick, test_list.Status):
 
 
 class History(DynamoCase):
-    def test_says_that_none_is_kept_here_and_how_to_have_one(self):
+    def test_history_says_that_none_is_kept_and_how_to_keep_one(self):
         """L9"""
         self.acquire("k")
         for args in (["history", "k"], ["watch"]):
@@ -132,7 +132,7 @@ class History(DynamoCase):
         events = self.ok("history", "--json", *args, key).json()["events"]
         return [(event["event"], event["lock_key"], event["id"]) for event in events]
 
-    def test_is_read_from_the_audit_file_of_the_configuration(self):
+    def test_history_is_read_from_the_configured_audit_file(self):
         """L9, S4.12"""
         config = self.kept_in(self.dir / "audit.jsonl")
         hostile = 'a"\\b\u202e \u00e9'
@@ -158,7 +158,7 @@ class History(DynamoCase):
                          [("lock.acquired", {"user": "alice"}), ("lock.refused", {"user": "bob"}),
                           ("lock.renewed", {"user": "alice"}), ("lock.released", {"user": "alice"})])
 
-    def test_of_a_server_is_the_same(self):
+    def test_history_through_a_server_is_the_same(self):
         """L9"""
         process = self.start("serve", "--json", "--listen", "127.0.0.1:0", *self.kept_in(self.dir / "audit.jsonl"))
         server = json.loads(process.stdout.readline())["listening"][0]
@@ -168,7 +168,7 @@ class History(DynamoCase):
         self.assertEqual(self.told("k", "--store", server), 3 * events)
         self.assertEqual(self.told("k", "--store", server, "--limit", "3"), [events[1], *events])
 
-    def test_is_not_looked_for_where_nothing_can_be_read_again(self):
+    def test_history_is_not_read_from_a_stream(self):
         for where, why in (("stderr", "keeps no history"), ("/dev/null", "'/dev/null' is not a file that can be read again")):
             self.assertIn(why, self.fails(66, "history", *self.kept_in(where), "k").err)
 

@@ -76,7 +76,7 @@ RunCommand = harmed(test_cli.RunCommand)
 class Zzz(unittest.TestCase):
     """The last by name."""
 
-    def test_there_was_harm(self):
+    def test_the_proxy_did_harm(self):
         self.assertTrue(Harm.harmed)
         if ALL:
             self.assertEqual(set(Harm.harmed), {"cut_after", "throttle", "error_before", "error_after"})

@@ -19,9 +19,9 @@ from test_remote_cli import cases_of, through_a_server  # noqa: E402
 
 WHERE = ("--stack", "shop", "--environment", "prod")
 # They are about the default directory, about two lock stores, or leave out the server.
-ABOUT_FILES = {"test_states_of_the_former_default_are_not_passed_over", "test_one_lock_store_has_one_id_by_whichever_name",
+ABOUT_FILES = {"test_one_lock_store_has_one_id_by_whichever_name",
                "test_a_recreated_lock_store_has_a_new_id", "test_a_state_store_belongs_to_one_lock_store",
-               "test_a_directory_called_state_that_is_not_ours_does_no_harm", "test_old_snapshots_beyond_the_count_go",
+               "test_old_snapshots_beyond_the_count_go",
                "test_a_store_without_a_binding_and_documents_with_a_url_still_work", "test_a_damaged_binding_stops_writes_until_it_is_rewritten"}
 
 

@@ -256,7 +256,7 @@ class CloudWatch(ServerCase):
         server.acquire("stack:shop:env:prod", ttl_ms=60000)
         self.assertIn("deployer.lock.acquisition.success", self.check((self.dir / "m.log").read_text().splitlines()[0]))
 
-    def test_a_place_that_is_none_is_refused(self):
+    def test_an_invalid_metrics_receiver_is_refused(self):
         self.assertIn("invalid --metrics 'cloud': use emf, emf:FILE or statsd:HOST:PORT",
                       self.fails(64, "run", "--metrics", "cloud", "k", "--", "true").err)
 

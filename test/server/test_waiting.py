@@ -157,7 +157,7 @@ class Waiting(ServerCase):
         thread.join(10)
         self.assertEqual([answer.error["code"] for answer in answers], ["not_holder"])
 
-    def test_who_waits_to_hear_of_a_loss_does_not_keep_the_server_from_stopping(self):
+    def test_a_client_waiting_for_a_loss_does_not_keep_the_server_from_stopping(self):
         self.server.acquire("k", "holder", lock_id="h")
         gone = self.server.raw()
         body = b'{"key":"k","lock_id":"h","wait_ms":60000}'
