@@ -1,0 +1,251 @@
+#include "server/core/work.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+enum { NETWORK_THREADS = 16, SCAN_THREADS = 2, READS_MAX = 1000 };
+
+struct class_queue {
+    size_t max_running; /* 0: runs at once, on the loop */
+    size_t max_pending; /* beyond that work is refused */
+    size_t n_running;
+    size_t n_pending;   /* not IDLE */
+    struct work *first; /* RUNNING, and behind them QUEUED, each in the order in which they were queued */
+    struct work **end;
+    struct work *queued; /* the first of those that have not begun */
+    bool is_closed;
+};
+
+struct workers {
+    struct loop *loop;     /* borrowed */
+    struct pool *pool;     /* owned */
+    pthread_t loop_thread; /* which also made this */
+    struct class_queue classes[WORK_CLASSES];
+};
+
+static bool is_on_loop(const struct workers *workers)
+{
+    return pthread_equal(pthread_self(), workers->loop_thread) != 0;
+}
+
+/* ---- the list of a class ---- */
+
+static void link_last(struct class_queue *class, struct work *work)
+{
+    work->next = NULL;
+    work->link = class->end;
+    *class->end = work;
+    class->end = &work->next;
+}
+
+static void unlink_work(struct class_queue *class, struct work *work)
+{
+    assert(*work->link == work);
+    *work->link = work->next;
+    if (work->next != NULL) {
+        work->next->link = work->link;
+    } else {
+        class->end = work->link;
+    }
+}
+
+/* ---- running ---- */
+
+static bool start(struct class_queue *class, struct work *work)
+{
+    assert(work->state == WORK_QUEUED && class->queued == work);
+    work->state = WORK_RUNNING;
+    if (!pool_add(work->workers->pool, &work->job)) {
+        return false;
+    }
+    class->queued = work->next;
+    class->n_running++;
+    return true;
+}
+
+static void start_queued(struct class_queue *class)
+{
+    while (class->queued != NULL && class->n_running < class->max_running) {
+        bool ok = start(class, class->queued);
+
+        assert(ok); /* a class with a queue has had a thread, and threads stay */
+    }
+}
+
+static void run(struct pool_job *job)
+{
+    struct work *work = (struct work *)(void *)((char *)job - offsetof(struct work, job));
+
+    assert(work->state == WORK_RUNNING && !is_on_loop(work->workers));
+    work->work(work);
+    loop_post(work->workers->loop, &work->task);
+}
+
+static void finish(struct loop_task *task)
+{
+    struct work *work = (struct work *)(void *)((char *)task - offsetof(struct work, task));
+    struct class_queue *class = &work->workers->classes[work->class];
+
+    assert(is_on_loop(work->workers));
+    assert(work->state == WORK_RUNNING || work->state == WORK_CANCELLED);
+    work->is_cancelled = work->state == WORK_CANCELLED;
+    if (!work->is_cancelled) {
+        unlink_work(class, work);
+        class->n_running--;
+    }
+    class->n_pending--;
+    work->state = WORK_IDLE;
+    start_queued(class);
+    work->done(work);
+}
+
+static void run_at_once(struct work *work)
+{
+    work->state = WORK_RUNNING;
+    work->work(work);
+    work->state = WORK_IDLE;
+    work->done(work);
+}
+
+bool work_queue(struct workers *workers, enum work_class which, struct work *work)
+{
+    struct class_queue *class = &workers->classes[which];
+
+    assert(is_on_loop(workers) && work->state == WORK_IDLE);
+    work->is_cancelled = false;
+    if (class->max_running == 0) {
+        run_at_once(work);
+        return true;
+    }
+    if (class->n_pending >= class->max_pending || class->is_closed) {
+        return false;
+    }
+    work->workers = workers;
+    work->class = which;
+    work->job.work = run;
+    work->task.run = finish;
+    work->state = WORK_QUEUED;
+    link_last(class, work);
+    if (class->queued == NULL) {
+        class->queued = work;
+    }
+    if (class->n_running < class->max_running && !start(class, work)) {
+        class->queued = NULL;
+        unlink_work(class, work);
+        work->state = WORK_IDLE;
+        return false;
+    }
+    class->n_pending++;
+    return true;
+}
+
+/* ---- cancelling ---- */
+
+void work_cancel(struct work *work)
+{
+    struct class_queue *class;
+
+    switch (work->state) {
+    case WORK_QUEUED:
+        assert(is_on_loop(work->workers));
+        class = &work->workers->classes[work->class];
+        if (class->queued == work) {
+            class->queued = work->next;
+        }
+        unlink_work(class, work);
+        work->state = WORK_CANCELLED;
+        loop_later(work->workers->loop, &work->task);
+        break;
+    case WORK_RUNNING:
+        if (work->cancel != NULL) {
+            work->cancel(work);
+        }
+        break;
+    case WORK_IDLE:
+    case WORK_CANCELLED:
+        break;
+    }
+}
+
+bool work_is_pending(const struct work *work)
+{
+    return work->state != WORK_IDLE;
+}
+
+size_t work_count(const struct workers *workers, enum work_class class)
+{
+    return workers->classes[class].n_pending;
+}
+
+struct work *work_first(const struct workers *workers, enum work_class class)
+{
+    return workers->classes[class].first;
+}
+
+void work_cancel_all(struct workers *workers, enum work_class class)
+{
+    struct work *next;
+
+    for (struct work *work = work_first(workers, class); work != NULL; work = next) {
+        next = work->next;
+        work_cancel(work);
+    }
+}
+
+/* ---- the pool ---- */
+
+struct workers *workers_new(struct loop *loop, bool is_store_local)
+{
+    const size_t limits[WORK_CLASSES][2] = {
+        [WORK_READ] = { is_store_local ? 0 : NETWORK_THREADS, READS_MAX },
+        [WORK_SCAN] = { is_store_local ? SCAN_THREADS : NETWORK_THREADS, READS_MAX },
+        [WORK_JOB] = { 64, 64 },
+        [WORK_LONG_JOB] = { 16, 16 },
+        [WORK_WEBHOOK] = { 8, SIZE_MAX }, /* server.webhooks.max limits them */
+    };
+    struct workers *workers = calloc(1, sizeof *workers);
+    size_t n_threads = 0;
+
+    if (workers == NULL) {
+        return NULL;
+    }
+    for (size_t i = 0; i < WORK_CLASSES; i++) {
+        workers->classes[i].max_running = limits[i][0];
+        workers->classes[i].max_pending = limits[i][1];
+        workers->classes[i].end = &workers->classes[i].first;
+        n_threads += limits[i][0];
+    }
+    workers->loop = loop;
+    workers->loop_thread = pthread_self();
+    workers->pool = pool_new(n_threads);
+    if (workers->pool == NULL) {
+        free(workers);
+        workers = NULL;
+    }
+    return workers;
+}
+
+void work_close(struct workers *workers, enum work_class which)
+{
+    struct class_queue *class = &workers->classes[which];
+
+    assert(is_on_loop(workers));
+    class->is_closed = true;
+    work_cancel_all(workers, which);
+    while (class->n_pending > 0 && loop_turn(workers->loop, 1000)) {
+    }
+}
+
+void workers_free(struct workers *workers)
+{
+    if (workers == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < WORK_CLASSES; i++) {
+        assert(workers->classes[i].n_pending == 0);
+    }
+    pool_free(workers->pool);
+    free(workers);
+}
