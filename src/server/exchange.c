@@ -48,6 +48,7 @@ static void exchange_free(struct exchange *x)
 {
     struct server *server = x->server;
 
+    assert(!work_is_pending(&x->read.work));
     tokens_drop(x->tokens);
     if (server->n_spare == SPARE_MAX) {
         free(x);
@@ -163,7 +164,7 @@ void reply_line(struct exchange *x, int status, char *line)
 
 void reply(struct exchange *x, int status, json_t *body)
 {
-    if (!ask_keeps_reply(x, status, body)) {
+    if (!exchange_keeps_reply(x, status, body)) {
         reply_line(x, status, wire_line(body));
     }
 }
@@ -277,7 +278,8 @@ static void on_hangup(struct http_request *request, enum http_hangup what, void 
         exchange_end(x, 499);
     } else {
         write_log(x, 499);
-        x->request = NULL; /* a call of the library will still end for it */
+        x->request = NULL;          /* what waits for the store, or a job, ends the exchange */
+        work_cancel(&x->read.work); /* a read that has not begun serves no client */
     }
 }
 

@@ -37,6 +37,7 @@
 
 enum {
     DRAIN_MS = 10000,
+    CLIENT_THREADS = 16,
     LISTEN_ALL_MAX = SERVE_LISTEN_MAX + SYSTEMD_FDS_MAX + 2,
     UNLIMITED_MAX = 64,
     OTHER_FILES = 256, /* open besides connections: the store's, webhooks', states' */
@@ -234,6 +235,24 @@ static enum belay_code watch_signals(struct run *run, struct belay_error *err)
 }
 
 /* ---- starting ---- */
+
+static void wake_loop(void *context)
+{
+    loop_wake(context);
+}
+
+/* Calls to a store on the network run in threads of the client, which wake the loop when they are answered. */
+static enum belay_code open_workers(struct server *server, struct belay_error *err)
+{
+    server->is_store_local = belay_client_is_local(server->client);
+    server->workers = workers_new(server->loop, server->is_store_local);
+    if (server->workers == NULL) {
+        return error_no_memory(err);
+    }
+    return server->is_store_local
+               ? BELAY_OK
+               : belay_client_use_threads(server->client, CLIENT_THREADS, wake_loop, server->loop, err);
+}
 
 static void add_listen(struct run *run, const char *address, int fd, bool is_tls)
 {
@@ -501,7 +520,7 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     loop_before_sleep(server->loop, group_commit_end_turn, server);
     code = open_store(run, err);
     if (code == BELAY_OK) {
-        code = asks_open(server, err);
+        code = open_workers(server, err);
     }
     if (code == BELAY_OK) {
         live_begin(server->live);
@@ -589,7 +608,10 @@ static void finish(struct run *run)
     }
     http_server_close(server->http);
     server->http = NULL;
-    asks_end(server);
+    if (server->workers != NULL) {
+        work_close(server->workers, WORK_READ);
+        work_close(server->workers, WORK_SCAN);
+    }
     if (server->client != NULL && server->loop != NULL) {
         (void)belay_client_poll(server->client);
     }
@@ -598,7 +620,7 @@ static void finish(struct run *run)
     waits_release(server->waits);
     holders_release(server->holders);
     belay_client_close(server->client);
-    asks_close(server);
+    workers_free(server->workers);
     hooks_close(server);
     telemetry_close(server->telemetry);
     metrics_free(server->metrics);

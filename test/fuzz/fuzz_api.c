@@ -112,6 +112,9 @@ static void set_up(void)
                   http_server_open(server->loop, &options, &server->http, &err) == BELAY_OK,
               err.text);
     open_stores(&err);
+    server->is_store_local = true;
+    server->workers = workers_new(server->loop, true);
+    fuzz_must(server->workers != NULL, "no memory");
     server->metrics = metrics_new(server->config);
     live_begin(server->live);
     add_tokens();
@@ -126,6 +129,7 @@ static void tear_down(void)
     (void)belay_client_poll(server->client);
     http_server_close(server->http);
     jobs_close(server);
+    work_close(server->workers, WORK_SCAN);
     (void)belay_client_poll(server->client);
     delays_release(&server->delays);
     waits_release(server->waits);
@@ -138,6 +142,7 @@ static void tear_down(void)
     live_free(server->live);
     metrics_free(server->metrics);
     loop_free(server->loop);
+    workers_free(server->workers);
     buf_release(&server->log.out);
     exchanges_release(server);
     free(server->openapi);
@@ -170,12 +175,22 @@ static void check(size_t len)
     fuzz_must(memmem(out, len, server_error, strlen(server_error)) == NULL, "a 500");
 }
 
-static void turn_loop(void)
+static size_t n_pending(void)
 {
-    fuzz_must(loop_turn(server->loop, server->jobs->n > 0 ? 10 : 0), "the loop has ended");
+    size_t n = server->jobs->n;
+
+    for (enum work_class class = 0; class < WORK_CLASSES; class ++) {
+        n += work_count(server->workers, class);
+    }
+    return n;
 }
 
-/* Turn the loop until nothing more happens: no output, nothing left to send, no job under way. */
+static void turn_loop(void)
+{
+    fuzz_must(loop_turn(server->loop, n_pending() > 0 ? 10 : 0), "the loop has ended");
+}
+
+/* Turn the loop until nothing more happens: no output, nothing left to send, no work pending. */
 static size_t talk(int fd, const uint8_t *data, size_t len)
 {
     size_t sent = 0;
@@ -189,7 +204,7 @@ static size_t talk(int fd, const uint8_t *data, size_t len)
         sent = n < 0 ? len : sent + (size_t)n;
         turn_loop();
         got = read_some(fd, got);
-        quiet = got == before && sent >= len && server->jobs->n == 0 ? quiet + 1 : 0;
+        quiet = got == before && sent >= len && n_pending() == 0 ? quiet + 1 : 0;
     }
     return got;
 }
@@ -212,7 +227,7 @@ static void fuzz_api(const uint8_t *data, size_t len)
     fuzz_must(http_server_adopt(server->http, pair[1]), "it was not served");
     got = talk(pair[0], data + CONTROL_BYTES, len - CONTROL_BYTES);
     (void)close(pair[0]);
-    for (int turn = 0; turn < QUIET_TURNS || (server->jobs->n > 0 && turn < TURNS_MAX); turn++) {
+    for (int turn = 0; turn < QUIET_TURNS || (n_pending() > 0 && turn < TURNS_MAX); turn++) {
         turn_loop();
     }
     fuzz_must(http_server_connections(server->http) == 0, "a connection is left");

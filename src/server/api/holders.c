@@ -94,7 +94,7 @@ static void ask_held(struct exchange *x)
 
 void holder_answer(struct holder *holder)
 {
-    exchange_ask(take(holder), ask_held, NULL);
+    exchange_read(take(holder), ask_held, NULL);
 }
 
 void holder_forget(struct holder *holder)
@@ -156,7 +156,7 @@ static bool is_lost_already(struct exchange *x)
     struct belay_info *info = NULL;
     enum belay_code code;
 
-    if (x->server->asks != NULL || is_granted(x)) {
+    if (!x->server->is_store_local || is_granted(x)) {
         return false;
     }
     code = belay_get(x->server->client, x->key, &info, &err);
@@ -202,11 +202,11 @@ void handle_held(struct exchange *x)
     (void)snprintf(x->found_id, sizeof x->found_id, "%s", body.lock_id);
     wait_ms = body.wait_ms;
     body_release(&body);
-    if (x->server->asks != NULL && wait_ms > HOLDER_NETWORK_MS) {
+    if (!x->server->is_store_local && wait_ms > HOLDER_NETWORK_MS) {
         wait_ms = HOLDER_NETWORK_MS;
     }
     if (wait_ms == 0) {
-        exchange_ask(x, ask_held, NULL);
+        exchange_read(x, ask_held, NULL);
     } else if (x->server->is_draining) {
         reply_problem(x, 503, "shutting_down", "the server is stopping; ask again in a moment");
     } else if (!is_lost_already(x)) {

@@ -322,32 +322,32 @@ static void ask_history(struct exchange *x)
 void handle_get(struct exchange *x)
 {
     if (exchange_may_touch(x, x->key)) {
-        exchange_ask(x, ask_get, NULL);
+        exchange_read(x, ask_get, NULL);
     }
 }
 
 void handle_queue(struct exchange *x)
 {
     if (exchange_may_touch(x, x->key)) {
-        exchange_ask(x, ask_queue, NULL);
+        exchange_read(x, ask_queue, NULL);
     }
 }
 
 void handle_free(struct exchange *x)
 {
     if (exchange_may_touch(x, x->key)) {
-        exchange_ask(x, ask_free, NULL);
+        exchange_read(x, ask_free, NULL);
     }
 }
 
 void handle_list(struct exchange *x)
 {
-    exchange_ask_long(x, ask_list);
+    exchange_scan(x, ask_list);
 }
 
 void handle_history(struct exchange *x)
 {
     if (exchange_may_touch(x, x->key)) {
-        exchange_ask_long(x, ask_history);
+        exchange_scan(x, ask_history);
     }
 }

@@ -207,7 +207,7 @@ static void tell_held(struct wait *wait, int64_t kept_ms)
     char until[CLOCK_TEXT_SIZE];
     json_t *more;
 
-    if (wait->server->asks != NULL) {
+    if (!wait->server->is_store_local) {
         tell_held_elsewhere(wait, kept_ms);
         return;
     }
@@ -330,7 +330,7 @@ static bool look_longer(struct wait *wait)
     struct loop *loop = wait->server->loop;
     struct belay_wait_info waiting;
 
-    if (wait->server->asks == NULL || wait->call == NULL || wait->looked_ms >= LOOK_MAX_MS ||
+    if (wait->server->is_store_local || wait->call == NULL || wait->looked_ms >= LOOK_MAX_MS ||
         belay_async_is_retrying(wait->call) || belay_async_is_waiting(wait->call, &waiting)) {
         return false;
     }

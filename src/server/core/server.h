@@ -13,6 +13,7 @@
 #include "server/core/group_commit.h"
 #include "server/core/log.h"
 #include "server/core/site.h"
+#include "server/core/work.h"
 #include "server/http/http_server.h"
 
 struct body;
@@ -20,12 +21,10 @@ struct guard_counts;
 struct holder;
 struct holders;
 struct hooks;
-struct later;
 struct route;
 struct wait;
 struct waits;
 struct feed;
-struct asks;
 struct jobs;
 struct live;
 struct stream;
@@ -56,8 +55,8 @@ struct server {
     char run[17];            /* what begins the ids of this run's requests */
     bool is_insecure;        /* --insecure */
     struct site_names names; /* that it listens on */
-    struct asks *asks;       /* borrowed; NULL: the store is on this machine, and is asked at once */
-    struct asks *aside;      /* owned; for what takes long on any store */
+    struct workers *workers; /* owned */
+    bool is_store_local;     /* on this machine: short reads are done on the loop */
     bool is_draining;
     bool has_failed;        /* the store cannot say what is on disk */
     char *openapi;          /* owned; made once */
@@ -67,6 +66,19 @@ struct server {
 };
 
 enum { REQUEST_ID_SIZE = 65 };
+
+struct exchange;
+typedef void exchange_fn(struct exchange *x);
+
+/* A read of the store that an exchange waits for (exchange_work.c). */
+struct exchange_read {
+    struct work work; /* pending: replies are kept */
+    exchange_fn *fn;
+    exchange_fn *then; /* NULL: fn always replies */
+    char *query;       /* owned; what exchange.query points to meanwhile, unless it is empty */
+    int status;        /* of the reply that was kept; 0: none */
+    char *line;        /* owned; its body; NULL: no memory */
+};
 
 /* One request that is being answered. */
 struct exchange {
@@ -80,10 +92,9 @@ struct exchange {
     struct wait *wait;            /* borrowed; NULL: waits for no lock */
     struct holder *holder;        /* borrowed; NULL: does not wait to hear of a loss */
     struct stream *stream;        /* borrowed; NULL: is on no stream of events */
-    const char *query;   /* borrowed from the request; or, while a thread asks the store, from `copy` */
-    char *copy;          /* owned; or NULL */
-    struct later *later; /* owned; not NULL: a thread has it, and keeps its answer (ask.c) */
-    const char *allow;   /* borrowed; with a 405: the methods of this path */
+    const char *query;            /* borrowed from the request, or from read.query */
+    struct exchange_read read;
+    const char *allow; /* borrowed; with a 405: the methods of this path */
     enum role role;
     /* Only the first byte of these is cleared. */
     char who[AUTH_NAME_MAX + 1]; /* "" if nobody had to say */
@@ -151,24 +162,17 @@ bool exchange_sees_all(struct exchange *x);
 enum belay_code fill_options(const struct server *server, const char *key, const struct body *body,
                              struct belay_lock_options *options, struct belay_error *err);
 
-/* ---- ask.c: a store on the network is asked by threads ---- */
-
-typedef void ask_fn(struct exchange *x);
-
-enum belay_code asks_open(struct server *server, struct belay_error *err);
-void asks_end(struct server *server);   /* after the HTTP front, before the client */
-void asks_close(struct server *server); /* after the client, which may still call for a turn */
+/* ---- exchange_work.c: requests that read the store ---- */
 
 /*
- * Call fn(x), which may take its time and may reply, and then in the loop
- * then(x), unless it has replied. It must not look at x->request. With a store
- * on this machine both are called at once.
+ * Call fn(x) as WORK_READ; unless it replied, and the client is still there, then(x) on the loop. fn must not touch
+ * x->request.
  */
-void exchange_ask(struct exchange *x, ask_fn *fn, ask_fn *then);
-/* The same for what may look at very much of the store, such as a list: in a thread on every store. */
-void exchange_ask_long(struct exchange *x, ask_fn *fn);
-/* True if the answer is kept for the loop to send; takes the body then. */
-bool ask_keeps_reply(struct exchange *x, int status, json_t *body);
+void exchange_read(struct exchange *x, exchange_fn *fn, exchange_fn *then);
+/* Call fn(x), which replies, as WORK_SCAN: it may read a large part of the store. */
+void exchange_scan(struct exchange *x, exchange_fn *fn);
+/* True if the reply is kept for the loop to send; takes the body then. */
+bool exchange_keeps_reply(struct exchange *x, int status, json_t *body);
 
 /* ---- json.c: locks and events as this caller may see them ---- */
 

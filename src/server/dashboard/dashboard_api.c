@@ -147,6 +147,6 @@ static void ask_tree(struct exchange *x)
 void handle_tree(struct exchange *x)
 {
     if (exchange_may_touch(x, x->key)) {
-        exchange_ask_long(x, ask_tree);
+        exchange_scan(x, ask_tree);
     }
 }

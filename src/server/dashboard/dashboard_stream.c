@@ -340,12 +340,12 @@ static void end_tick(struct live *live)
     }
 }
 
-static void on_looked(struct errand *errand)
+static void on_looked(struct work *work)
 {
-    struct live *live = (struct live *)(void *)((char *)errand - offsetof(struct live, look.errand));
+    struct live *live = (struct live *)(void *)((char *)work - offsetof(struct live, look.work));
 
-    if (live->server->asks != NULL || errand->is_long) {
-        live->began_us = cpu_us(); /* what the loop did while it was out is not the dashboards' */
+    if (!live->server->is_store_local || live->look.wants_stale) {
+        live->began_us = cpu_us(); /* a worker did it: what the loop did meanwhile does not count */
     }
     for (size_t i = 0; i < live->look.n_stale && live->viewers.n > 0; i++) {
         changes_mark(&live->changes, live->look.stale[i], CHANGE_OTHER);
@@ -373,8 +373,8 @@ static void on_tick(struct timer *timer)
     struct live *live = (struct live *)(void *)((char *)timer - offsetof(struct live, tick_timer));
     struct loop *loop = live->server->loop;
 
-    if (live->look.errand.is_out) {
-        return; /* it ticks again when it is back */
+    if (work_is_pending(&live->look.work)) {
+        return; /* on_looked() sets the timer again */
     }
     if (is_any_waiting(live) && loop_timer_set(loop, timer, loop_now_ms(loop) + WAITING_MS)) {
         return;
@@ -385,8 +385,8 @@ static void on_tick(struct timer *timer)
         end_tick(live);
         return;
     }
-    live->look.errand.is_long = live->look.wants_stale;
-    if (!errand_send(live->server, &live->look.errand)) {
+    if (!work_queue(live->server->workers, live->look.wants_stale ? WORK_SCAN : WORK_READ,
+                    &live->look.work)) {
         live->has_missed = true;
         look_clear(&live->look);
         end_tick(live);

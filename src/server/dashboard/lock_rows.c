@@ -48,9 +48,9 @@ static bool on_stale(void *context, const struct belay_info *info)
     return look->n_stale < LOOK_STALE;
 }
 
-static void ask(struct errand *errand)
+static void read_rows(struct work *work)
 {
-    struct look *look = (struct look *)(void *)((char *)errand - offsetof(struct look, errand));
+    struct look *look = (struct look *)(void *)((char *)work - offsetof(struct look, work));
     struct belay_query query = BELAY_QUERY_INIT;
 
     look->rows = json_array();
@@ -64,11 +64,11 @@ static void ask(struct errand *errand)
     }
 }
 
-void look_init(struct look *look, struct belay_client *client, void (*done)(struct errand *errand))
+void look_init(struct look *look, struct belay_client *client, work_fn *done)
 {
     look->client = client;
-    look->errand.work = ask;
-    look->errand.done = done;
+    look->work.work = read_rows;
+    look->work.done = done;
 }
 
 void look_take(struct look *look, struct changes *changes)

@@ -155,9 +155,17 @@ void loop_later(struct loop *loop, struct loop_task *task)
     list_add(&loop->later, task);
 }
 
-void loop_post(struct loop *loop, struct loop_task *task)
+void loop_wake(struct loop *loop)
 {
     uint64_t one = 1;
+
+    if (write(loop->wake.fd, &one, sizeof one) < 0) {
+        return; /* the counter is full: the loop is being woken */
+    }
+}
+
+void loop_post(struct loop *loop, struct loop_task *task)
+{
     bool was_empty;
 
     pthread_mutex_lock(&loop->lock);
@@ -166,9 +174,8 @@ void loop_post(struct loop *loop, struct loop_task *task)
     task->is_queued = true;
     list_add(&loop->posted, task);
     pthread_mutex_unlock(&loop->lock);
-    /* Only the first poster wakes the loop, which then takes the whole list. */
-    if (was_empty && write(loop->wake.fd, &one, sizeof one) < 0) {
-        return; /* the counter is full: the loop is being woken already */
+    if (was_empty) { /* else the loop was woken, and has yet to take the list */
+        loop_wake(loop);
     }
 }
 

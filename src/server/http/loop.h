@@ -8,7 +8,7 @@
  * in the hook. Tasks that the hook itself adds run in the next turn, which then
  * does not sleep.
  *
- * Everything here belongs to the loop's thread, except loop_post().
+ * Everything here belongs to the loop's thread, except loop_post() and loop_wake().
  */
 #ifndef SERVER_HTTP_LOOP_H
 #define SERVER_HTTP_LOOP_H
@@ -74,6 +74,9 @@ void loop_run_later(struct loop *loop);
 
 /* Run the task in the loop's thread, soon. From any thread; the task is the loop's until it runs. */
 void loop_post(struct loop *loop, struct loop_task *task);
+
+/* Have the loop take a turn. From any thread. */
+void loop_wake(struct loop *loop);
 
 typedef void loop_hook(void *context);
 void loop_before_sleep(struct loop *loop, loop_hook *hook, void *context);

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "server/core/errand.h"
 #include "server/core/server.h"
+#include "server/core/work.h"
 #include "server/metrics/text_format.h"
 
 /* A scan of a table is paid for: it is asked for less often. */
@@ -22,11 +22,11 @@ struct counts {
 };
 
 struct census {
-    struct errand errand;
+    struct work work;
     struct server *server; /* borrowed */
     void (*done)(struct server *server);
     int64_t asked_ms;    /* 0: never */
-    struct counts fresh; /* whose thread has the errand */
+    struct counts fresh; /* the worker's, while the work is pending */
     bool has_fresh;
     struct counts counts; /* the loop's */
     bool has_counts;
@@ -49,14 +49,14 @@ static bool count_lock(void *context, const struct belay_info *info)
     return true;
 }
 
-static struct census *of_errand(struct errand *errand)
+static struct census *census_of(struct work *work)
 {
-    return (struct census *)(void *)((char *)errand - offsetof(struct census, errand));
+    return (struct census *)(void *)((char *)work - offsetof(struct census, work));
 }
 
-static void count(struct errand *errand)
+static void count(struct work *work)
 {
-    struct census *census = of_errand(errand);
+    struct census *census = census_of(work);
     struct belay_query query = BELAY_QUERY_INIT;
     bool more = false;
 
@@ -67,18 +67,16 @@ static void count(struct errand *errand)
     census->fresh.is_whole = !more;
 }
 
-static void counted(struct errand *errand)
+static void counted(struct work *work)
 {
-    struct census *census = of_errand(errand);
+    struct census *census = census_of(work);
 
     if (census->has_fresh) {
         census->counts = census->fresh;
         census->has_counts = true;
         census->has_fresh = false;
     }
-    if (census->done != NULL) {
-        census->done(census->server);
-    }
+    census->done(census->server);
 }
 
 struct census *census_new(void)
@@ -86,9 +84,8 @@ struct census *census_new(void)
     struct census *census = calloc(1, sizeof *census);
 
     if (census != NULL) {
-        census->errand.work = count;
-        census->errand.done = counted;
-        census->errand.is_long = true;
+        census->work.work = count;
+        census->work.done = counted;
     }
     return census;
 }
@@ -116,20 +113,19 @@ static void write_counts(const struct counts *counts, struct buf *out)
 bool census_refresh(struct census *census, struct server *server, void (*done)(struct server *server))
 {
     int64_t now_ms = loop_now_ms(server->loop);
-    int64_t every_ms = server->asks == NULL ? EVERY_MS : EVERY_MS_NETWORK;
+    int64_t every_ms = server->is_store_local ? EVERY_MS : EVERY_MS_NETWORK;
 
-    if (census->errand.is_out) {
-        return true; /* a thread reads it: nothing is to be touched */
+    if (work_is_pending(&census->work)) {
+        return true;
     }
     census->server = server;
-    census->done = NULL; /* not while it may be counted at once */
+    census->done = done;
     if (census->asked_ms == 0 || now_ms - census->asked_ms >= every_ms) {
-        if (errand_send(server, &census->errand)) {
+        if (work_queue(server->workers, WORK_SCAN, &census->work)) {
             census->asked_ms = now_ms;
         }
     }
-    census->done = done;
-    return census->errand.is_out;
+    return work_is_pending(&census->work);
 }
 
 void census_write(const struct census *census, struct buf *out)

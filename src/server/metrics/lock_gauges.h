@@ -13,7 +13,7 @@ struct census;
 struct server;
 
 struct census *census_new(void);         /* NULL: no memory */
-void census_free(struct census *census); /* after the server's errands have ended */
+void census_free(struct census *census); /* after WORK_SCAN is closed */
 
 /* Count anew if it is time to. True: a thread is at it, and `done` will be called in the loop. */
 bool census_refresh(struct census *census, struct server *server, void (*done)(struct server *server));

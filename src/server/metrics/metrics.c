@@ -413,7 +413,7 @@ void handle_metrics(struct exchange *x)
     if (!exchange_sees_all(x)) {
         return;
     }
-    if (!census_refresh(metrics->census, x->server, on_counted) || x->server->asks != NULL) {
+    if (!census_refresh(metrics->census, x->server, on_counted) || !x->server->is_store_local) {
         answer(x);
         return;
     }

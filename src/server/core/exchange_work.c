@@ -1,0 +1,86 @@
+/*
+ * Handlers that read the store and reply with what it says. A worker runs them, unless the store is on this machine
+ * and the read is short; the reply is kept, and the loop sends it.
+ *
+ * While the work is pending, the loop touches only x->request (the client may go away), which the worker does not.
+ */
+#include <assert.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/core/server.h"
+#include "json/json_write.h"
+
+static struct exchange *exchange_of(struct work *work)
+{
+    return (struct exchange *)(void *)((char *)work - offsetof(struct exchange, read.work));
+}
+
+static void run(struct work *work)
+{
+    struct exchange *x = exchange_of(work);
+
+    x->read.fn(x);
+}
+
+static void release(struct exchange *x)
+{
+    free(x->read.query);
+    x->read.query = NULL;
+    x->query = x->request == NULL ? "" : x->request->query;
+}
+
+static void on_done(struct work *work)
+{
+    struct exchange *x = exchange_of(work);
+
+    release(x);
+    if (x->read.status != 0) {
+        reply_line(x, x->read.status, x->read.line);
+    } else if (x->request == NULL) {
+        exchange_end(x, 499);
+    } else {
+        assert(x->read.then != NULL && !work->is_cancelled);
+        x->read.then(x);
+    }
+}
+
+bool exchange_keeps_reply(struct exchange *x, int status, json_t *body)
+{
+    if (!work_is_pending(&x->read.work)) {
+        return false;
+    }
+    assert(x->read.status == 0);
+    x->read.status = status;
+    x->read.line = wire_line(body); /* here and not on the loop: it takes as long as the read */
+    return true;
+}
+
+static void start(struct exchange *x, enum work_class class, exchange_fn *fn, exchange_fn *then)
+{
+    x->read.work = (struct work){ .work = run, .done = on_done };
+    x->read.fn = fn;
+    x->read.then = then;
+    x->read.status = 0;
+    if (*x->query == '\0') {
+        x->query = "";
+    } else {
+        x->query = x->read.query = strdup(x->query); /* the request may go away with its client */
+    }
+    if (x->query == NULL || !work_queue(x->server->workers, class, &x->read.work)) {
+        release(x);
+        reply_problem(x, 503, "busy", "too many requests wait for the store; retry later");
+    }
+}
+
+void exchange_read(struct exchange *x, exchange_fn *fn, exchange_fn *then)
+{
+    start(x, WORK_READ, fn, then);
+}
+
+void exchange_scan(struct exchange *x, exchange_fn *fn)
+{
+    http_read_no_more(x->request); /* a connection scans once at a time */
+    start(x, WORK_SCAN, fn, NULL);
+}
