@@ -20,7 +20,7 @@
 #include "base/text.h"
 #include "server/api/holders.h"
 #include "server/api/pending_acquire.h"
-#include "server/core/jobs.h"
+#include "server/core/job.h"
 #include "server/core/server.h"
 #include "server/dashboard/dashboard_stream.h"
 #include "server/events/event_stream.h"
@@ -88,7 +88,7 @@ static void on_warning(void *context, const char *text)
     if (pthread_equal(pthread_self(), server->thread)) {
         log_note(&server->log, LOG_WARN, "store", "%s", text);
     } else {
-        server_say(server, LOG_WARN, "store", text);
+        server_log(server, LOG_WARN, "store", text);
     }
 }
 
@@ -196,7 +196,8 @@ static void stop(struct run *run, int signal)
     waits_stop(server);
     holders_stop(server->holders);
     hooks_stop(server);
-    jobs_cancel(server);
+    work_cancel_all(server->workers, WORK_JOB);
+    work_cancel_all(server->workers, WORK_LONG_JOB);
     feed_stop(server->feed);
     live_stop(server->live);
     http_server_drain(server->http, DRAIN_MS, on_drained, server);
@@ -512,8 +513,7 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     server->feed = feed_new(server);
     server->live = live_new(server);
     server->loop = loop_new();
-    if (server->loop == NULL || server->feed == NULL || server->live == NULL || !jobs_open(server) ||
-        !group_commit_open(server)) {
+    if (server->loop == NULL || server->feed == NULL || server->live == NULL || !group_commit_open(server)) {
         return error_set(err, BELAY_NO_MEMORY, "the loop cannot be made: %s", strerror(errno));
     }
     (void)signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error like a full disk */
@@ -600,7 +600,10 @@ static void finish(struct run *run)
 {
     struct server *server = &run->server;
 
-    jobs_close(server);
+    if (server->workers != NULL) {
+        work_close(server->workers, WORK_JOB);
+        work_close(server->workers, WORK_LONG_JOB);
+    }
     group_commit_close(server);
     if (server->client != NULL && server->loop != NULL) {
         hooks_end(server);

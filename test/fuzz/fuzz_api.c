@@ -17,7 +17,7 @@
 #include "fuzz.h"
 #include "server/api/holders.h"
 #include "server/api/pending_acquire.h"
-#include "server/core/jobs.h"
+#include "server/core/job.h"
 #include "server/core/server.h"
 #include "server/dashboard/dashboard_stream.h"
 #include "server/events/event_stream.h"
@@ -107,7 +107,6 @@ static void set_up(void)
     server->live = live_new(server);
     server->thread = pthread_self();
     options.context = server;
-    fuzz_must(jobs_open(server), "no memory");
     fuzz_must(belay_config_load("/dev/null", &server->config, &err) == BELAY_OK &&
                   http_server_open(server->loop, &options, &server->http, &err) == BELAY_OK,
               err.text);
@@ -128,8 +127,9 @@ static void tear_down(void)
     }
     (void)belay_client_poll(server->client);
     http_server_close(server->http);
-    jobs_close(server);
-    work_close(server->workers, WORK_SCAN);
+    for (enum work_class class = 0; class < WORK_CLASSES; class ++) {
+        work_close(server->workers, class);
+    }
     (void)belay_client_poll(server->client);
     delays_release(&server->delays);
     waits_release(server->waits);
@@ -177,7 +177,7 @@ static void check(size_t len)
 
 static size_t n_pending(void)
 {
-    size_t n = server->jobs->n;
+    size_t n = 0;
 
     for (enum work_class class = 0; class < WORK_CLASSES; class ++) {
         n += work_count(server->workers, class);

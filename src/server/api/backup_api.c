@@ -13,7 +13,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "server/core/jobs.h"
+#include "server/core/job.h"
 
 struct mapped {
     void *data;
@@ -82,6 +82,6 @@ static void work(struct job *job)
 void handle_backup(struct exchange *x)
 {
     if (exchange_sees_all(x)) {
-        job_start(x, work, true);
+        job_start(x, WORK_LONG_JOB, work);
     }
 }

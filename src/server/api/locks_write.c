@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "server/api/pending_acquire.h"
-#include "server/core/jobs.h"
+#include "server/core/job.h"
 #include "server/core/routes.h"
 #include "server/core/server.h"
 #include "server/webhooks/webhooks.h"

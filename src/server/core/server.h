@@ -25,7 +25,6 @@ struct route;
 struct wait;
 struct waits;
 struct feed;
-struct jobs;
 struct live;
 struct stream;
 struct metrics;
@@ -43,7 +42,6 @@ struct server {
     struct holders *holders;     /* who wait to hear that they have lost their locks */
     struct hooks *hooks;
     struct feed *feed;           /* owned; those who listen to events */
-    struct jobs *jobs;           /* owned; what is done in threads */
     struct state_pool *states;   /* owned; where states are kept */
     struct guard_counts *guard;  /* what became of stops and starts */
     struct metrics *metrics;     /* owned */
@@ -173,6 +171,15 @@ void exchange_read(struct exchange *x, exchange_fn *fn, exchange_fn *then);
 void exchange_scan(struct exchange *x, exchange_fn *fn);
 /* True if the reply is kept for the loop to send; takes the body then. */
 bool exchange_keeps_reply(struct exchange *x, int status, json_t *body);
+
+/* ---- post.c: from any thread ---- */
+
+/* Write a line of the log. */
+void server_log(struct server *server, enum log_level level, const char *event, const char *text);
+/* Call server_on_event() with a copy of the event. */
+void server_post_event(struct server *server, const struct belay_event *event);
+/* What the client calls for every event, in whichever thread (serve.c). */
+void server_on_event(void *context, const struct belay_event *event);
 
 /* ---- json.c: locks and events as this caller may see them ---- */
 

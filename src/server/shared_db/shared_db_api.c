@@ -7,7 +7,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "server/core/jobs.h"
+#include "server/core/job.h"
 
 enum { ANSWER_MAX = 256 << 20 };
 #define APP_PREFIX "app:"
@@ -31,28 +31,28 @@ static enum belay_code check_app_key(struct job *job, const char *name)
 {
     char key[sizeof APP_PREFIX + BELAY_KEY_MAX];
 
-    return strlen(name) > BELAY_KEY_MAX || exchange_may_see(job->exchange, app_key(name, key))
+    return strlen(name) > BELAY_KEY_MAX || exchange_may_see(job->x, app_key(name, key))
                ? BELAY_OK /* no application has so long a name, which is said of it */
                : error_set(&job->err, BELAY_NOT_PERMITTED,
-                           "'%s' may not touch the key '" APP_PREFIX "%.128s'", job->who, name);
+                           "'%s' may not touch the key '" APP_PREFIX "%.128s'", job->x->who, name);
 }
 
 /* A job about the application or the database in the path, if the token's keys fit it. */
-static void start_app(struct exchange *x, void (*work)(struct job *job))
+static void start_app(struct exchange *x, job_fn *run)
 {
     char key[sizeof APP_PREFIX + BELAY_KEY_MAX];
 
     if (exchange_may_touch(x, app_key(x->key, key))) {
-        job_start(x, work, false);
+        job_start(x, WORK_JOB, run);
     }
 }
 
-static void start_database_job(struct exchange *x, void (*work)(struct job *job), bool is_long)
+static void start_database_job(struct exchange *x, enum work_class class, job_fn *run)
 {
     char key[sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX];
 
     if (exchange_may_touch(x, database_key(x->key, key))) {
-        job_start(x, work, is_long);
+        job_start(x, class, run);
     }
 }
 
@@ -85,7 +85,7 @@ static bool add_app(void *context, const struct belay_app *app)
     char key[sizeof APP_PREFIX + BELAY_KEY_MAX];
     char *line;
 
-    if (!exchange_may_see(listed->job->exchange, app_key(app->name, key))) {
+    if (!exchange_may_see(listed->job->x, app_key(app->name, key))) {
         listed->is_partial = true;
         return true;
     }
@@ -103,7 +103,7 @@ static bool add_database(void *context, const struct belay_database *database)
     char key[sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX];
     char *line;
 
-    if (!exchange_may_see(listed->job->exchange, database_key(database->id, key))) {
+    if (!exchange_may_see(listed->job->x, database_key(database->id, key))) {
         listed->is_partial = true;
         return true;
     }
@@ -141,12 +141,12 @@ static void list_databases(struct job *job)
 
 void handle_apps(struct exchange *x)
 {
-    job_start(x, list_apps, false);
+    job_start(x, WORK_JOB, list_apps);
 }
 
 void handle_databases(struct exchange *x)
 {
-    job_start(x, list_databases, false);
+    job_start(x, WORK_JOB, list_databases);
 }
 
 /* ---- one database ---- */
@@ -165,7 +165,7 @@ static bool pick_database(void *context, const struct belay_database *database)
     /* Found by its host, it is another key that the token must have. */
     if ((strcmp(database->id, wanted->id) != 0 &&
          (database->host == NULL || strcmp(database->host, wanted->id) != 0)) ||
-        !exchange_may_see(wanted->job->exchange, database_key(database->id, key))) {
+        !exchange_may_see(wanted->job->x, database_key(database->id, key))) {
         return true;
     }
     wanted->answer = belay_database_to_json(database);
@@ -174,20 +174,20 @@ static bool pick_database(void *context, const struct belay_database *database)
 
 static void get_database(struct job *job)
 {
-    struct wanted wanted = { .job = job, .id = job->key };
+    struct wanted wanted = { .job = job, .id = job->x->key };
 
     if (belay_db_list(job->server->client, pick_database, &wanted, &job->err) == BELAY_OK) {
         job->answer = wanted.answer;
         if (wanted.answer == NULL) {
             (void)error_set(&job->err, BELAY_NOT_FOUND,
-                            "no application in the registry uses database '%.200s'", job->key);
+                            "no application in the registry uses database '%.200s'", job->x->key);
         }
     }
 }
 
 void handle_database(struct exchange *x)
 {
-    start_database_job(x, get_database, false);
+    start_database_job(x, WORK_JOB, get_database);
 }
 
 /* ---- one application ---- */
@@ -196,7 +196,7 @@ static void get_app(struct job *job)
 {
     struct belay_app *app = NULL;
 
-    if (belay_app_get(job->server->client, job->key, &app, &job->err) == BELAY_OK) {
+    if (belay_app_get(job->server->client, job->x->key, &app, &job->err) == BELAY_OK) {
         job->answer = belay_app_to_json(app);
     }
     belay_app_free(app);
@@ -212,11 +212,11 @@ static enum belay_code read_app(struct job *job, struct belay_app **out_app, boo
     *out_versioned = json_object_get(root, "version") != NULL;
     json_decref(root);
     if (code == BELAY_OK && app->name == NULL) {
-        app->name = strdup(job->key);
+        app->name = strdup(job->x->key);
         code = app->name == NULL ? error_no_memory(&job->err) : BELAY_OK;
     }
-    if (code == BELAY_OK && job->key[0] != '\0' && strcmp(app->name, job->key) != 0) {
-        code = error_set(&job->err, BELAY_INVALID, "the path names '%.128s', the body '%.128s'", job->key,
+    if (code == BELAY_OK && job->x->key[0] != '\0' && strcmp(app->name, job->x->key) != 0) {
+        code = error_set(&job->err, BELAY_INVALID, "the path names '%.128s', the body '%.128s'", job->x->key,
                          app->name);
     }
     if (code != BELAY_OK) {
@@ -265,9 +265,9 @@ static enum belay_code check_rows(struct job *job, const struct belay_app *befor
 
         for (size_t k = 0; k < 2 && !has_row(before, row); k++) {
             if (names[k] != NULL && strlen(names[k]) <= BELAY_DATABASE_MAX &&
-                !exchange_may_see(job->exchange, database_key(names[k], key))) {
+                !exchange_may_see(job->x, database_key(names[k], key))) {
                 return error_set(&job->err, BELAY_NOT_PERMITTED, "'%s' may not touch the key '%.300s'",
-                                 job->who, key);
+                                 job->x->who, key);
             }
         }
     }
@@ -287,11 +287,11 @@ static enum belay_code vouch_for(struct job *job, struct belay_app *app, bool is
                    before->since_unix_ms == app->since_unix_ms;
     enum belay_code code = check_rows(job, before, app);
 
-    if (job->role < ROLE_ADMIN) { /* a change of the record leaves the URLs as an admin registered them */
+    if (job->x->role < ROLE_ADMIN) { /* a change of the record leaves the URLs as an admin registered them */
         app->public_only = !is_versioned || !is_known || before->public_only || !same_urls(before, app);
     }
     if (code == BELAY_OK && app->by != NULL && !is_kept) {
-        code = mark_name(app->by, job->who, "by", by, sizeof by, &job->err);
+        code = mark_name(app->by, job->x->who, "by", by, sizeof by, &job->err);
         free(app->by);
         app->by = code == BELAY_OK ? strdup(by) : NULL;
         code = code == BELAY_OK && app->by == NULL ? error_no_memory(&job->err) : code;
@@ -343,7 +343,8 @@ static void delete_app(struct job *job)
     char version[32] = "0";
 
     (void)query_value(job->query, "version", version, sizeof version);
-    if (belay_app_remove(job->server->client, job->key, strtoull(version, NULL, 10), &job->err) == BELAY_OK) {
+    if (belay_app_remove(job->server->client, job->x->key, strtoull(version, NULL, 10), &job->err) ==
+        BELAY_OK) {
         job->answer = strdup("{}");
     }
 }
@@ -362,7 +363,7 @@ static void mark_app(struct job *job)
         return;
     }
     if (job_name_by(job, by, who, sizeof who) == BELAY_OK &&
-        belay_app_set_state(job->server->client, job->key,
+        belay_app_set_state(job->server->client, job->x->key,
                             strcmp(state, "stopped") == 0 ? BELAY_APP_STOPPED : BELAY_APP_RUNNING, who, &app,
                             &job->err) == BELAY_OK) {
         job->answer = belay_app_to_json(app);
@@ -383,7 +384,7 @@ void handle_app_put(struct exchange *x)
 
 void handle_app_post(struct exchange *x)
 {
-    job_start(x, post_app, false);
+    job_start(x, WORK_JOB, post_app);
 }
 
 void handle_app_delete(struct exchange *x)
@@ -402,7 +403,7 @@ static void quick_status(struct job *job)
 {
     struct belay_app_status *status = NULL;
 
-    if (belay_app_check_health(job->server->client, job->key, &status, &job->err) == BELAY_OK) {
+    if (belay_app_check_health(job->server->client, job->x->key, &status, &job->err) == BELAY_OK) {
         job->answer = belay_app_status_to_json(status, false);
     }
     belay_app_status_free(status);
@@ -428,7 +429,7 @@ static bool may_lock(void *context, const char *key)
 {
     struct asked *asked = context;
 
-    if (exchange_may_see(asked->job->exchange, key) && !atomic_load(&asked->job->is_revoked)) {
+    if (exchange_may_see(asked->job->x, key) && !atomic_load(&asked->job->is_revoked)) {
         return true;
     }
     (void)snprintf(asked->refused, sizeof asked->refused, "%s", key);
@@ -439,7 +440,7 @@ static void on_step(void *context, enum belay_level level, const char *text)
 {
     const struct asked *asked = context;
 
-    server_say(asked->job->server, level == BELAY_LEVEL_WARNING ? LOG_WARN : LOG_INFO, "guard", text);
+    server_log(asked->job->server, level == BELAY_LEVEL_WARNING ? LOG_WARN : LOG_INFO, "guard", text);
 }
 
 /* {"app", "dry_run", "wait_ms", "by"}, each of which may be left out. */
@@ -482,8 +483,8 @@ static void run_database(struct job *job, bool is_start)
     char by[BELAY_OWNER_MAX + 1];
     enum belay_code code;
 
-    options.database = job->key;
-    options.acquired_by = job->who;
+    options.database = job->x->key;
+    options.acquired_by = job->x->who;
     options.on_step = on_step;
     options.may_lock = may_lock;
     options.context = &asked;
@@ -501,7 +502,7 @@ static void run_database(struct job *job, bool is_start)
                         : belay_db_stop(job->server->client, &options, &results, &job->err);
     }
     if (code == BELAY_OK && asked.refused[0] != '\0') {
-        code = error_set(&job->err, BELAY_NOT_PERMITTED, "'%s' may not touch the key '%.300s'", job->who,
+        code = error_set(&job->err, BELAY_NOT_PERMITTED, "'%s' may not touch the key '%.300s'", job->x->who,
                          asked.refused);
     }
     if (code == BELAY_OK) {
@@ -523,12 +524,12 @@ static void start_database(struct job *job)
 
 void handle_db_stop(struct exchange *x)
 {
-    start_database_job(x, stop_database, true);
+    start_database_job(x, WORK_LONG_JOB, stop_database);
 }
 
 void handle_db_start(struct exchange *x)
 {
-    start_database_job(x, start_database, true);
+    start_database_job(x, WORK_LONG_JOB, start_database);
 }
 
 static void record(struct job *job)
@@ -538,11 +539,12 @@ static void record(struct job *job)
     char by[BELAY_OWNER_MAX + 1];
     char *text = NULL;
 
-    if (said == NULL || mark_name(said, job->who, "by", by, sizeof by, &job->err) == BELAY_OK) {
+    if (said == NULL || mark_name(said, job->x->who, "by", by, sizeof by, &job->err) == BELAY_OK) {
         (void)(said == NULL ? 0 : json_object_set_new(root, "by", json_string(by)));
         text = root == NULL ? strdup(job->body) : json_dumps(root, JSON_COMPACT);
     }
-    if (text != NULL && belay_db_record_result(job->server->client, job->key, text, &job->err) == BELAY_OK) {
+    if (text != NULL &&
+        belay_db_record_result(job->server->client, job->x->key, text, &job->err) == BELAY_OK) {
         job->answer = strdup("{}");
     }
     free(text);
@@ -551,5 +553,5 @@ static void record(struct job *job)
 
 void handle_db_record(struct exchange *x)
 {
-    start_database_job(x, record, false);
+    start_database_job(x, WORK_JOB, record);
 }

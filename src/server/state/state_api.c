@@ -12,7 +12,7 @@ enum { ANSWER_HISTORY = 1000 };
 /* ---- one request ---- */
 
 /* more[0] is the environment; more[1] becomes the key of the stack's lock, or the name of a snapshot. */
-static void start(struct exchange *x, void (*work)(struct job *job), char key_out[BELAY_KEY_MAX + 1])
+static void start(struct exchange *x, job_fn *run, char key_out[BELAY_KEY_MAX + 1])
 {
     struct belay_key_parts parts = { .stack = x->key, .environment = x->more[0] };
     struct belay_error err = BELAY_ERROR_INIT;
@@ -24,7 +24,7 @@ static void start(struct exchange *x, void (*work)(struct job *job), char key_ou
         if (key_out != NULL) {
             (void)snprintf(key_out, BELAY_KEY_MAX + 1, "%s", key);
         }
-        job_start(x, work, false);
+        job_start(x, WORK_JOB, run);
     }
     free(key);
     belay_error_release(&err);
@@ -88,7 +88,7 @@ static void get_snapshot(struct job *job)
     enum belay_code code = state_pool_take(job->server->states, &states, &job->err);
 
     if (code == BELAY_OK) {
-        code = belay_state_find_snapshot(states, &name, job->more[1], &which, &job->err);
+        code = belay_state_find_snapshot(states, &name, job->x->more[1], &which, &job->err);
     }
     if (code == BELAY_OK) {
         code = is_unverified(job) ? belay_state_load_unverified(states, &name, which, &state, &job->err)
@@ -186,8 +186,8 @@ static bool may_list(const struct job *job, const struct belay_state_name *name)
 {
     struct belay_key_parts parts = { .stack = name->stack, .environment = name->environment };
     char *key = NULL;
-    bool may = belay_key_make(job->server->config, &parts, &key, NULL) == BELAY_OK &&
-               exchange_may_see(job->exchange, key);
+    bool may =
+        belay_key_make(job->server->config, &parts, &key, NULL) == BELAY_OK && exchange_may_see(job->x, key);
 
     free(key);
     return may;
@@ -234,12 +234,12 @@ static void get_store(struct job *job)
 
 void handle_store(struct exchange *x)
 {
-    job_start(x, get_store, false);
+    job_start(x, WORK_JOB, get_store);
 }
 
 void handle_states(struct exchange *x)
 {
-    job_start(x, list_states, false);
+    job_start(x, WORK_JOB, list_states);
 }
 
 void handle_state_get(struct exchange *x)

@@ -10,7 +10,7 @@
 
 struct belay_state_name state_job_name(const struct job *job)
 {
-    return (struct belay_state_name){ job->key, job->more[0] };
+    return (struct belay_state_name){ job->x->key, job->x->more[0] };
 }
 
 void state_job_etag(struct job *job, const struct belay_blob_tag *tag)
@@ -46,7 +46,7 @@ struct kept *state_job_keep(struct job *job, const char *name, char *text, size_
 
 struct kept *state_job_keep_state(struct job *job, struct belay_state *state)
 {
-    struct kept *kept = state_job_keep(job, job->more[1], state->text, state->len, &state->tag);
+    struct kept *kept = state_job_keep(job, job->x->more[1], state->text, state->len, &state->tag);
 
     state->text = NULL;
     belay_state_free(state);
@@ -56,7 +56,7 @@ struct kept *state_job_keep_state(struct job *job, struct belay_state *state)
 enum belay_code state_job_load(struct job *job, struct belay_states *states, struct kept **out_kept)
 {
     struct belay_state_name name = state_job_name(job);
-    struct kept *kept = state_cache_find(state_pool_cache(job->server->states), job->more[1]);
+    struct kept *kept = state_cache_find(state_pool_cache(job->server->states), job->x->more[1]);
     struct belay_state *state = NULL;
     enum belay_code code =
         belay_state_reload(states, &name, kept == NULL ? NULL : &kept->tag, &state, &job->err);

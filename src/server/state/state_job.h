@@ -2,10 +2,10 @@
 #ifndef SERVER_STATE_STATE_JOB_H
 #define SERVER_STATE_STATE_JOB_H
 
-#include "server/core/jobs.h"
+#include "server/core/job.h"
 #include "server/state/state_pool.h"
 
-/* job->more[0] is the environment; job->more[1] is the key of the stack's lock, or the name of a snapshot. */
+/* job->x->more[0] is the environment; job->x->more[1] is the key of the stack's lock, or the name of a snapshot. */
 struct belay_state_name state_job_name(const struct job *job);
 
 /* An ETag always has quotes, a tag has them on S3 only. */
@@ -15,7 +15,7 @@ bool state_job_read_etag(const struct belay_states *states, const char *etag, st
 /*
  * What is stored now, from memory if it is the same. The caller gives *out_kept back
  * with state_cache_drop(), or answers with it. A state's name in memory is
- * job->more[1], a document's is its folder.
+ * job->x->more[1], a document's is its folder.
  */
 enum belay_code state_job_load(struct job *job, struct belay_states *states, struct kept **out_kept);
 enum belay_code state_job_load_document(struct job *job, struct belay_states *states, const char *folder,

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/fnv.h"
-#include "server/core/jobs.h"
+#include "server/core/job.h"
 
 enum { SPARE_MAX = 8, STRIPES = 64, LEASE_MS = 6 * 3600 * 1000, KEPT_MAX = 200 << 20 };
 
@@ -107,7 +107,7 @@ struct state_cache *state_pool_cache(const struct state_pool *pool)
 
 static void on_warning(void *context, const char *text)
 {
-    server_say(context, LOG_WARN, "state", text);
+    server_log(context, LOG_WARN, "state", text);
 }
 
 enum belay_code state_pool_take(struct state_pool *pool, struct belay_states **out_states,

@@ -80,7 +80,7 @@ static enum belay_code use_or_take_lock(struct writing *writing, const char *key
         return use_lock(writing, key);
     }
     options.owner_name = job->by;
-    options.acquired_by = job->who;
+    options.acquired_by = job->x->who;
     options.cancel = job->cancel;
     code = belay_lock_acquire(job->server->client, key, &options, &writing->own, &job->err);
     if (code == BELAY_OK) {
@@ -94,7 +94,7 @@ static enum belay_code begin(struct writing *writing, struct job *job)
     enum belay_code code;
 
     *writing = (struct writing){ .job = job, .write = BELAY_STATE_WRITE_INIT };
-    state_pool_enter(job->server->states, job->more[1]);
+    state_pool_enter(job->server->states, job->x->more[1]);
     code = state_pool_take(job->server->states, &writing->states, &job->err);
     return code == BELAY_OK ? state_job_bind(job, writing->states, &writing->store_id) : code;
 }
@@ -107,13 +107,13 @@ static void end(struct writing *writing, enum belay_code code)
     if (writing->own != NULL &&
         belay_lock_release(writing->own, code == BELAY_OK ? BELAY_OUTCOME_COMPLETED : BELAY_OUTCOME_FAILED,
                            &err) != BELAY_OK) {
-        server_say(job->server, LOG_WARN, "state", err.text);
+        server_log(job->server, LOG_WARN, "state", err.text);
     }
     belay_error_release(&err);
     belay_lock_free(writing->own);
     belay_info_free(writing->info);
     state_pool_give(job->server->states, writing->states);
-    state_pool_leave(job->server->states, job->more[1]);
+    state_pool_leave(job->server->states, job->x->more[1]);
 }
 
 /* ---- what is recorded of a write ---- */
@@ -151,7 +151,7 @@ static void read_deployment(struct writing *writing, const char *status)
     deployment->user = writing->job->by;
     deployment->status = status;
     deployment->duration_ms = -1;
-    n -= writing->job->who[0] != '\0' ? 1 : 0; /* who has a token is who it says */
+    n -= writing->job->x->who[0] != '\0' ? 1 : 0; /* who has a token is who it says */
     for (size_t i = 0; i < n; i++) {
         if (job_query(writing->job, names[i], writing->texts[i], TEXT_SIZE)) {
             *slots[i] = writing->texts[i];
@@ -186,10 +186,10 @@ static void claim_deployment(struct writing *writing)
 static void answer_saved(struct job *job, const struct belay_state *state)
 {
     state_job_etag(job, &state->tag);
-    job->answer = wire_line(json_pack("{s:s, s:s, s:I, s:I, s:o, s:o, s:s}", "stack", job->key, "environment",
-                                      job->more[0], "serial", (json_int_t)state->serial, "token",
-                                      (json_int_t)state->token, "snapshot", wire_text(state->snapshot),
-                                      "deployment_id", wire_text(state->deployment_id), "etag", job->etag));
+    job->answer = wire_line(json_pack(
+        "{s:s, s:s, s:I, s:I, s:o, s:o, s:s}", "stack", job->x->key, "environment", job->x->more[0], "serial",
+        (json_int_t)state->serial, "token", (json_int_t)state->token, "snapshot", wire_text(state->snapshot),
+        "deployment_id", wire_text(state->deployment_id), "etag", job->etag));
 }
 
 /* Takes over `state`, which is there if the code is BELAY_OK. */
@@ -245,7 +245,7 @@ void state_put(struct job *job)
     enum belay_code code = begin(&writing, job);
 
     if (code == BELAY_OK) {
-        code = use_lock(&writing, job->more[1]);
+        code = use_lock(&writing, job->x->more[1]);
     }
     if (code == BELAY_OK) {
         code = read_condition(&writing);
@@ -275,7 +275,7 @@ void state_stamp(struct job *job)
     enum belay_code code = begin(&writing, job);
 
     if (code == BELAY_OK) {
-        code = use_lock(&writing, job->more[1]);
+        code = use_lock(&writing, job->x->more[1]);
     }
     if (code == BELAY_OK) {
         code = belay_state_begin(writing.states, &name, &writing.stamp, &state, &job->err);
@@ -312,7 +312,7 @@ static enum belay_code save_again(struct writing *writing, const struct again *a
             : belay_state_find_snapshot(writing->states, &name, again->version, &which, &job->err);
 
     if (code == BELAY_OK) {
-        code = use_or_take_lock(writing, job->more[1]);
+        code = use_or_take_lock(writing, job->x->more[1]);
     }
     if (code == BELAY_OK && job->if_match != NULL) {
         code = read_condition(writing); /* they were shown what would change, and from what */

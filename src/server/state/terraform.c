@@ -15,7 +15,7 @@ enum { MD5_TEXT = 24, MD5_BYTES = 16 };
 
 /* ---- one request ---- */
 
-void tf_start(struct exchange *x, void (*work)(struct job *job))
+void tf_start(struct exchange *x, job_fn *run)
 {
     char key[TF_KEY_SIZE];
 
@@ -28,7 +28,7 @@ void tf_start(struct exchange *x, void (*work)(struct job *job))
     }
     (void)snprintf(key, sizeof key, "terraform/%.*s", TF_NAME_MAX, x->key);
     if (exchange_may_touch(x, key)) {
-        job_start(x, work, false);
+        job_start(x, WORK_JOB, run);
     }
 }
 
@@ -47,7 +47,7 @@ static void get_state(struct job *job)
     if (code == BELAY_OK) {
         state_job_answer(job, kept);
     } else if (code == BELAY_NOT_FOUND) {
-        (void)error_set(&job->err, code, "there is no Terraform state '%.128s' yet", job->key);
+        (void)error_set(&job->err, code, "there is no Terraform state '%.128s' yet", job->x->key);
     }
     state_pool_give(job->server->states, states);
 }
@@ -60,7 +60,7 @@ static void get_version(struct job *job)
     enum belay_code code = state_pool_take(job->server->states, &states, &job->err);
 
     if (code == BELAY_OK) {
-        code = belay_document_load_snapshot(states, tf_key(job, key), job->more[0], &document, &job->err);
+        code = belay_document_load_snapshot(states, tf_key(job, key), job->x->more[0], &document, &job->err);
     }
     if (code == BELAY_OK) {
         state_job_etag(job, &document.tag);
@@ -81,7 +81,7 @@ static void list_versions(struct job *job)
         code = belay_document_snapshots(states, tf_key(job, key), state_job_add_version, versions, &job->err);
     }
     if (code == BELAY_OK) {
-        job->answer = wire_line(json_pack("{s:s, s:O}", "name", job->key, "versions", versions));
+        job->answer = wire_line(json_pack("{s:s, s:O}", "name", job->x->key, "versions", versions));
     }
     json_decref(versions);
     state_pool_give(job->server->states, states);
@@ -98,7 +98,7 @@ static bool add_document(void *context, const char *name, uint64_t size, int64_t
     char key[TF_KEY_SIZE];
 
     (void)snprintf(key, sizeof key, "terraform/%.*s", TF_NAME_MAX, name);
-    if (!exchange_may_see(listing->job->exchange, key)) {
+    if (!exchange_may_see(listing->job->x, key)) {
         return true;
     }
     return json_array_append_new(listing->list,
@@ -191,7 +191,7 @@ static enum belay_code change_begin(struct change *change, struct job *job, cons
 
     *change = (struct change){ .job = job };
     (void)tf_key(job, change->key);
-    state_pool_enter(job->server->states, job->key);
+    state_pool_enter(job->server->states, job->x->key);
     code = state_pool_take(job->server->states, &change->states, &job->err);
     if (code == BELAY_OK) {
         code = state_job_bind(job, change->states, NULL);
@@ -238,12 +238,12 @@ static void change_end(struct change *change, enum belay_code code)
     if (change->own != NULL &&
         belay_lock_release(change->own, code == BELAY_OK ? BELAY_OUTCOME_COMPLETED : BELAY_OUTCOME_FAILED,
                            &err) != BELAY_OK) {
-        server_say(job->server, LOG_WARN, "terraform", err.text);
+        server_log(job->server, LOG_WARN, "terraform", err.text);
     }
     belay_lock_free(change->own);
     state_cache_drop(change->before);
     state_pool_give(job->server->states, change->states);
-    state_pool_leave(job->server->states, job->key);
+    state_pool_leave(job->server->states, job->x->key);
     belay_error_release(&err);
     if (code != BELAY_OK) {
         job->etag[0] = '\0';
@@ -271,7 +271,7 @@ static enum belay_code check_order(struct job *job, const struct kept *before)
         return BELAY_OK;
     }
     if (job_query(job, "force", force, sizeof force) && strcmp(force, "true") == 0) {
-        return job->role >= ROLE_ADMIN
+        return job->x->role >= ROLE_ADMIN
                    ? BELAY_OK
                    : error_set(&job->err, BELAY_NOT_PERMITTED, "only an admin may write with force=true");
     }
@@ -282,7 +282,7 @@ static enum belay_code check_order(struct job *job, const struct kept *before)
         "it is late, or was made from an older state; nothing was changed. 'POST "
         "/v1/terraform/{name}/restore' goes back to a version; an admin may add ?force=true to the "
         "address",
-        job->key, serial);
+        job->x->key, serial);
 }
 
 static void put_state(struct job *job)
@@ -344,7 +344,7 @@ static enum belay_code check_seen(const struct change *change)
     job->status = 412;
     return error_set(&job->err, BELAY_REFUSED,
                      "the Terraform state '%.128s' has changed since it was looked at; nothing was restored",
-                     job->key);
+                     job->x->key);
 }
 
 static void restore_state(struct job *job)
@@ -387,7 +387,7 @@ static void restore_state(struct job *job)
 
 void handle_tf_list(struct exchange *x)
 {
-    job_start(x, list_documents, false);
+    job_start(x, WORK_JOB, list_documents);
 }
 
 void handle_tf_get(struct exchange *x)

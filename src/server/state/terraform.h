@@ -16,7 +16,7 @@ enum { TF_NAME_MAX = 128, TF_KEY_SIZE = TF_NAME_MAX + 16, TF_ID_MAX = 44 };
 #define TF_LOCK_META "terraform_lock"
 
 /* A job for a request whose name is sound, and whose token may touch its lock. */
-void tf_start(struct exchange *x, void (*work)(struct job *job));
+void tf_start(struct exchange *x, job_fn *run);
 /* The lock's key and, as it happens, the document's folder: "terraform/NAME". */
 const char *tf_key(const struct job *job, char out[TF_KEY_SIZE]);
 /* Letters, digits, '-' and '_': what is behind a '.' in a lock's id is ours. */

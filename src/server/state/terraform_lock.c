@@ -16,7 +16,7 @@ enum { OWN_TTL_MS = 600000, HISTORY_LOOK = 1000, LOCK_ID_BYTES = 20 };
 
 const char *tf_key(const struct job *job, char out[TF_KEY_SIZE])
 {
-    (void)snprintf(out, TF_KEY_SIZE, "terraform/%.*s", TF_NAME_MAX, job->key);
+    (void)snprintf(out, TF_KEY_SIZE, "terraform/%.*s", TF_NAME_MAX, job->x->key);
     return out;
 }
 
@@ -38,11 +38,11 @@ static const char *lock_id_of(const struct job *job, const char *id, char out[BE
     unsigned char text[AUTH_HASH_BYTES + TF_ID_MAX + 1];
     size_t n = strlen(id);
 
-    if (job->who[0] == '\0') {
+    if (job->x->who[0] == '\0') {
         (void)snprintf(out, BELAY_ID_MAX + 1, "%s", id);
         return out;
     }
-    memcpy(text, job->hash, AUTH_HASH_BYTES);
+    memcpy(text, job->x->token->hash, AUTH_HASH_BYTES);
     memcpy(text + AUTH_HASH_BYTES, id, n);
     (void)SHA256(text, AUTH_HASH_BYTES + n, sum);
     (void)memcpy(out, "tf-", 4);
@@ -114,7 +114,8 @@ static bool is_ours(const struct job *job, const struct belay_info *info, const 
     if (is_id_of(info->lock_id, lock_id_of(job, id, lock_id))) {
         return true;
     }
-    return (job->who[0] == '\0' || (info->acquired_by != NULL && strcmp(info->acquired_by, job->who) == 0)) &&
+    return (job->x->who[0] == '\0' ||
+            (info->acquired_by != NULL && strcmp(info->acquired_by, job->x->who) == 0)) &&
            is_said_id(info, id);
 }
 
@@ -126,12 +127,12 @@ static char *describe(const struct job *job, const struct belay_info *info)
     if (sent != NULL) {
         return strdup(sent);
     }
-    return wire_line(
-        json_pack("{s:o, s:s, s:s, s:o, s:s, s:o, s:o}", "ID",
-                  wire_text(info->lock_id != NULL && may_see_id(job->role, job->who, info) ? info->lock_id
-                                                                                           : info->locked_by),
-                  "Operation", "belay", "Info", "", "Who", wire_text(info->locked_by_name), "Version", "",
-                  "Created", wire_time(info->locked_at_unix_ms), "Path", wire_text(info->key)));
+    return wire_line(json_pack(
+        "{s:o, s:s, s:s, s:o, s:s, s:o, s:o}", "ID",
+        wire_text(info->lock_id != NULL && may_see_id(job->x->role, job->x->who, info) ? info->lock_id
+                                                                                       : info->locked_by),
+        "Operation", "belay", "Info", "", "Who", wire_text(info->locked_by_name), "Version", "", "Created",
+        wire_time(info->locked_at_unix_ms), "Path", wire_text(info->key)));
 }
 
 void tf_answer_held(struct job *job)
@@ -175,8 +176,8 @@ static void make_owner(const struct job *job, const json_t *root, char owner[BEL
         who = "terraform";
     }
     (void)snprintf(owner, BELAY_OWNER_MAX + 1, "%s", who);
-    n = job->who[0] == '\0' ? snprintf(name, BELAY_OWNER_MAX + 1, "%s", who)
-                            : snprintf(name, BELAY_OWNER_MAX + 1, "%s (%s)", who, job->who);
+    n = job->x->who[0] == '\0' ? snprintf(name, BELAY_OWNER_MAX + 1, "%s", who)
+                               : snprintf(name, BELAY_OWNER_MAX + 1, "%s (%s)", who, job->x->who);
     (void)n;
 }
 
@@ -203,7 +204,7 @@ static enum belay_code take(struct job *job, const char *id, const struct belay_
     enum belay_code code;
 
     options.lock_id = id;
-    options.acquired_by = job->who;
+    options.acquired_by = job->x->who;
     options.durable = true; /* the holder is elsewhere: on disk before it is answered */
     options.cancel = job->cancel;
     code = belay_lock_acquire(job->server->client, tf_key(job, key), &options, &lock, &job->err);
@@ -247,12 +248,12 @@ static void lock_state(struct job *job)
     options.owner_name = name;
     options.metadata = &meta;
     options.n_metadata = kept == NULL ? 0 : 1;
-    state_pool_enter(job->server->states, job->key);
+    state_pool_enter(job->server->states, job->x->key);
     code = kept == NULL ? error_no_memory(&job->err) : check_binding(job);
     if (code == BELAY_OK) {
         code = take(job, lock_id_of(job, id, lock_id), &options);
     }
-    state_pool_leave(job->server->states, job->key);
+    state_pool_leave(job->server->states, job->x->key);
     if (code == BELAY_OK) {
         job->answer = kept;
         kept = NULL;
@@ -270,7 +271,7 @@ static enum belay_code refuse(struct job *job, struct belay_info *holder, const 
     enum belay_code code = error_set(&job->err, BELAY_NOT_HOLDER,
                                      "'%.44s' does not hold the lock of Terraform's state '%.128s': %s; "
                                      "nothing was changed",
-                                     id, job->key, why);
+                                     id, job->x->key, why);
 
     error_set_holder(&job->err, holder);
     return code;
@@ -342,7 +343,7 @@ enum belay_code tf_take_own(struct job *job, const char *why, struct belay_lock 
 
     options.ttl_ms = OWN_TTL_MS;
     options.owner_name = job->by;
-    options.acquired_by = job->who;
+    options.acquired_by = job->x->who;
     options.metadata = &meta;
     options.n_metadata = 1;
     options.cancel = job->cancel;
@@ -402,7 +403,7 @@ static enum belay_code force_lock(struct job *job, const char *key, const struct
 {
     enum force_unlock policy = state_pool_terraform(job->server->states)->force_unlock;
 
-    if (policy == FORCE_UNLOCK_NEVER || (policy == FORCE_UNLOCK_ADMIN && job->role < ROLE_ADMIN)) {
+    if (policy == FORCE_UNLOCK_NEVER || (policy == FORCE_UNLOCK_ADMIN && job->x->role < ROLE_ADMIN)) {
         return error_set(
             &job->err, BELAY_NOT_PERMITTED,
             "to UNLOCK without a body, or with the ID of a lock that another token took, is to end "
@@ -468,13 +469,13 @@ static void unlock_state(struct job *job)
     if (job->body_len > 0 && root == NULL) {
         return;
     }
-    state_pool_enter(job->server->states, job->key);
+    state_pool_enter(job->server->states, job->x->key);
     code = root == NULL ? force(job) : release(job, id);
     if (!belay_client_locking_enabled(job->server->client)) {
         belay_error_release(&job->err); /* it may be a lock that was granted and never taken */
         code = BELAY_OK;
     }
-    state_pool_leave(job->server->states, job->key);
+    state_pool_leave(job->server->states, job->x->key);
     if (code == BELAY_OK) {
         job->answer = strdup("{}");
     }

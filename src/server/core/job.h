@@ -1,0 +1,58 @@
+/*
+ * A request that a worker answers: a job. A handler starts it on the loop; job->run() works in a worker thread and
+ * leaves an answer or an error, which the loop sends.
+ *
+ * run() touches nothing of the server but the client, which any thread may use, the pool of states, and post.c. Of
+ * job->x it reads only what does not change until the reply: server, token, role, who, key, more.
+ */
+#ifndef SERVER_CORE_JOB_H
+#define SERVER_CORE_JOB_H
+
+#include <stdatomic.h>
+
+#include "server/core/server.h"
+#include "server/core/work.h"
+
+/* The key of a database's lock is this and its identifier. */
+#define DB_LOCK_PREFIX "LOCK#DB#"
+
+enum { JOB_BY_SIZE = 512, JOB_TAG_SIZE = 256 };
+
+struct job;
+typedef void job_fn(struct job *job);
+
+struct job {
+    struct work work;
+    job_fn *run;
+    struct server *server;       /* borrowed */
+    struct exchange *x;          /* borrowed */
+    struct belay_cancel *cancel; /* owned; requested when the server stops */
+    atomic_bool is_revoked;      /* its token has lost its rights: run() takes no further step */
+    char by[JOB_BY_SIZE];        /* the token's name, else the client's address */
+    char *body;                  /* owned; of the request */
+    size_t body_len;
+    char *query;                                  /* owned; still encoded */
+    char *if_match, *if_none_match, *content_md5; /* owned; headers; NULL: absent */
+    /* The result: an answer, or an error. */
+    char *answer;              /* owned; JSON */
+    size_t answer_len;         /* 0: strlen(answer) */
+    struct http_shared shared; /* or this; data NULL: none */
+    const char *type;          /* of either; NULL: JSON */
+    int status;                /* of either; 0: 200, or what the error says */
+    char etag[JOB_TAG_SIZE];   /* "": none */
+    struct belay_error err;
+};
+
+/* Replies later, or at once with 503 if the class is full. */
+void job_start(struct exchange *x, enum work_class class, job_fn *run);
+/*
+ * The name under which a change is recorded: `said`, marked with job->by; said NULL: job->by.
+ * BELAY_INVALID if that is no name.
+ */
+enum belay_code job_name_by(struct job *job, const char *said, char *out, size_t size);
+/* A value of the query, decoded; false if it is absent or too long. */
+bool job_query(const struct job *job, const char *name, char *out, size_t size);
+/* Revoke stops and starts of databases whose token has lost its rights: the tokens were read again. */
+void jobs_revoke(struct server *server);
+
+#endif
