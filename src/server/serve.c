@@ -603,11 +603,11 @@ static void finish(struct run *run)
     if (server->workers != NULL) {
         work_close(server->workers, WORK_JOB);
         work_close(server->workers, WORK_LONG_JOB);
+        hooks_end(server);
     }
     group_commit_close(server);
     if (server->client != NULL && server->loop != NULL) {
-        hooks_end(server);
-        (void)belay_client_poll(server->client); /* those who left the line at the very end */
+        (void)belay_client_poll(server->client); /* waiters that left the queue at the very end */
     }
     http_server_close(server->http);
     server->http = NULL;

@@ -1,4 +1,5 @@
-/* Calling a webhook with its lock: in a thread of the pool, again after a pause, and what follows if nobody answers. */
+/* Calling a webhook with its lock: in a worker thread, again after a pause, and what follows if nobody answers. */
+#include <assert.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <stddef.h>
@@ -13,9 +14,9 @@
 #include "server/webhooks/webhooks.h"
 #include "json/json_write.h"
 
-static struct hook *hook_of_task(struct loop_task *task)
+static struct hook *hook_of(struct work *work)
 {
-    return (struct hook *)(void *)((char *)task - offsetof(struct hook, task));
+    return (struct hook *)(void *)((char *)work - offsetof(struct hook, work));
 }
 
 /* ---- what is sent ---- */
@@ -185,28 +186,26 @@ static void delivered(struct hook *hook)
     }
 }
 
-static void on_called(struct loop_task *task)
+static void on_called(struct work *work)
 {
-    struct hook *hook = hook_of_task(task);
+    struct hook *hook = hook_of(work);
 
-    hook->is_out = false;
+    assert(hook->state == HOOK_CALLING);
     if (hook->is_abandoned) {
-        hook_forget(hook); /* who did so has ended the lock */
-    } else if (hook->code == BELAY_OK && hook->status >= 200 && hook->status < 300) {
+        hook_forget(hook); /* the client that left has ended the lock */
+    } else if (!work->is_cancelled && hook->code == BELAY_OK && hook->status >= 200 && hook->status < 300) {
         delivered(hook);
-    } else if (!hook->server->is_draining) {
+    } else if (!hook->server->is_draining && !hook->server->hooks->is_stopped) {
         try_again_or_give_up(hook);
     }
 }
 
-/* In a thread of the pool. */
-static void call(struct pool_job *job)
+static void call(struct work *work)
 {
-    struct hook *hook = (struct hook *)(void *)((char *)job - offsetof(struct hook, job));
+    struct hook *hook = hook_of(work);
 
     hook->status = 0;
     hook->code = belay_http_post(&hook->post, &hook->status, &hook->err);
-    loop_post(hook->server->loop, &hook->task);
 }
 
 /* A grant that is not on disk yet is not told: look again in a moment. */
@@ -220,7 +219,8 @@ static bool is_too_early(struct hook *hook)
 
 void hook_try(struct hook *hook)
 {
-    if (is_too_early(hook)) {
+    assert(hook->state == HOOK_PAUSED);
+    if (hook->server->hooks->is_stopped || is_too_early(hook)) {
         return;
     }
     hook->attempt++;
@@ -229,10 +229,8 @@ void hook_try(struct hook *hook)
         return;
     }
     hook->state = HOOK_CALLING;
-    hook->job.work = call;
-    hook->task.run = on_called;
-    hook->is_out = prepare(hook) && pool_add(hook->server->hooks->pool, &hook->job);
-    if (!hook->is_out) {
+    hook->work = (struct work){ .work = call, .done = on_called };
+    if (!prepare(hook) || !work_queue(hook->server->workers, WORK_WEBHOOK, &hook->work)) {
         give_up(hook, "no memory or no thread to call it with");
     }
 }

@@ -1,5 +1,6 @@
 #include "server/webhooks/webhooks.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -43,6 +44,7 @@ static void add(struct hooks *hooks, struct hook *hook)
 
 static void hook_free(struct hook *hook)
 {
+    assert(!work_is_pending(&hook->work));
     json_decref(hook->record);
     json_decref(hook->lock);
     belay_error_release(&hook->err);
@@ -180,7 +182,7 @@ static void fail(struct hook *hook, const struct belay_error *err)
     }
     if (hook->is_abandoned) {
         hook_forget(hook);
-    } else if (server->hooks->pool != NULL) { /* else the server has stopped: the next one tells */
+    } else if (!server->hooks->is_stopped) { /* else the server has stopped: the next one tells */
         hook_call_ended(hook, err->code == BELAY_CANCELLED ? "timed out" : err->text);
     }
 }
@@ -198,7 +200,7 @@ static void on_acquired(void *context, enum belay_code code, const struct belay_
         give_back(hook);
         answer(hook);
         hook_forget(hook);
-    } else if (code == BELAY_OK && hook->server->hooks->pool == NULL) {
+    } else if (code == BELAY_OK && hook->server->hooks->is_stopped) {
         return; /* the server has stopped: the next one finds it in the file, and the lock by its id */
     } else if (code == BELAY_OK) {
         hook_call(hook, info);
@@ -423,7 +425,8 @@ static bool abandon(struct hook *hook)
         belay_async_cancel(hook->call);
         return true;
     case HOOK_CALLING:
-        hook->is_abandoned = true; /* forgotten when the call is back */
+        hook->is_abandoned = true; /* forgotten when the call is done */
+        work_cancel(&hook->work);
         return false;
     case HOOK_TROUBLED:
         hook_forget(hook);
@@ -605,9 +608,8 @@ enum belay_code hooks_open(struct server *server, struct belay_error *err)
     if (code != BELAY_OK) {
         return code;
     }
-    hooks->pool = pool_new(HOOK_THREADS);
     hooks->cancel = belay_cancel_new();
-    if (hooks->pool == NULL || hooks->cancel == NULL) {
+    if (hooks->cancel == NULL) {
         return error_no_memory(err);
     }
     path = file_path(server);
@@ -639,7 +641,7 @@ void hooks_stop(struct server *server)
                 reply_problem(x, 503, "shutting_down",
                               "the server is stopping; ask again with the same lock_id in a moment");
             }
-            if (x != NULL || !hook_file_is_open(&hooks->file)) {
+            if (x != NULL || (is_in_line(hook) && !hook_file_is_open(&hooks->file))) {
                 (void)abandon(hook);
             }
         }
@@ -647,31 +649,21 @@ void hooks_stop(struct server *server)
     belay_cancel_request(hooks->cancel);
 }
 
-/* A call that was cut short may have come through: it is made again by the next server, if there is a file. */
-static void end_one(struct hook *hook)
-{
-    struct hooks *hooks = hook->server->hooks;
-
-    if (hook->is_out && hook->code == BELAY_OK && hook->status >= 200 && hook->status < 300) {
-        hook_file_end(&hooks->file, hook->lock_id);
-    } else if (hook->lock != NULL && !hook->is_ended && hook->state != HOOK_DONE &&
-               !hook_file_is_open(&hooks->file)) {
-        give_back(hook);
-    }
-}
-
 void hooks_end(struct server *server)
 {
     struct hooks *hooks = server->hooks;
 
+    hooks->is_stopped = true;
     if (hooks->cancel != NULL) {
         belay_cancel_request(hooks->cancel);
     }
-    pool_free(hooks->pool);
-    hooks->pool = NULL;
-    for (size_t i = 0; i < HOOK_BUCKETS; i++) {
+    work_close(server->workers, WORK_WEBHOOK);
+    /* The next server makes a call that was cut short, which may have come through, again; if there is a file. */
+    for (size_t i = 0; i < HOOK_BUCKETS && !hook_file_is_open(&hooks->file); i++) {
         for (struct hook *hook = hooks->buckets[i]; hook != NULL; hook = hook->next) {
-            end_one(hook);
+            if (hook->lock != NULL && !hook->is_ended && hook->state != HOOK_DONE) {
+                give_back(hook);
+            }
         }
     }
 }

@@ -24,9 +24,9 @@
 #include <jansson.h>
 
 #include "base/address.h"
-#include "base/pool.h"
 #include "belay.h"
 #include "server/core/json_body.h"
+#include "server/core/work.h"
 #include "server/http/loop.h"
 #include "server/webhooks/webhook_file.h"
 
@@ -39,7 +39,6 @@ enum {
     HOOK_HOST_SIZE = 256,
     HOOK_TIMEOUT_MS = 10000,
     HOOK_ATTEMPTS = 4,
-    HOOK_THREADS = 8,
     HOOK_PAUSE_MS = 1000,   /* before the second try; twice as long before each further one */
     HOOK_TROUBLE_MS = 1000, /* before a store that failed is asked again */
     HOOK_DONE_MS = 600000,  /* how long a repeated request is answered "delivered" */
@@ -94,10 +93,8 @@ struct hook {
     int64_t expires_in_ms;
     int attempt;
 
-    /* One call: the thread's while is_out. */
-    struct pool_job job;
-    struct loop_task task;
-    bool is_out;
+    /* One call: the worker's while the work is pending. */
+    struct work work;
     char *body; /* owned */
     char attempt_text[16];
     char signature[128];
@@ -115,8 +112,8 @@ struct hooks {
     size_t n_done;
     struct hook_settings settings;
     struct hook_file file;
-    struct pool *pool;           /* owned */
     struct belay_cancel *cancel; /* owned; ends calls when the server stops */
+    bool is_stopped;             /* no more calls: what is left is for the next server */
 };
 
 /* ---- hooks.c ---- */
