@@ -132,6 +132,16 @@ class Front(OverDynamo, ServerCase):
         server.release("k", lock["lock_id"])
         self.assertEqual(receiver.lock()["locked_by"], "bot")
 
+    def test_a_lock_whose_webhook_was_not_told_is_released_at_shutdown(self):
+        """There is no file here in which the next server would find the call."""
+        config = self.write_config('server: {webhooks: {allow: ["127.0.0.1"]}}\n')
+        one, two = self.serve(config=config), self.serve()
+        receiver = Receiver(self, statuses=(500,))
+        one.acquire("k", "bot", ttl_ms=60000, wait_ms=60000, webhook={"url": receiver.url})
+        receiver.next()  # refused: the next attempt is a second away
+        self.assertEqual(one.stop(), 0)
+        self.assertEqual(two.acquire("k", "next").status, 200)
+
     IDENTITIES = {"secret-ci": ("ci", "locker", None), "secret-bot": ("bot", "locker", None), "secret-admin": ("boss", "admin", None)}
 
     def test_the_credential_that_acquired_is_kept_in_the_table(self):

@@ -140,6 +140,7 @@ static void on_released(void *context, enum belay_code code, const struct belay_
     struct server *server = context;
 
     (void)info;
+    server->hooks->n_releasing--;
     if (code != BELAY_OK) {
         log_note(&server->log, LOG_WARN, "webhook", "a lock nobody wants any more was not released: %s",
                  err->text);
@@ -152,6 +153,7 @@ static void give_back(struct hook *hook)
     struct server *server = hook->server;
     struct belay_error err = BELAY_ERROR_INIT;
 
+    server->hooks->n_releasing++;
     if (belay_async_release_by(server->client, hook->key, hook->lock_id, BELAY_OUTCOME_FAILED,
                                "webhook cancelled", on_released, server, &err) != BELAY_OK) {
         on_released(server, err.code, NULL, &err);
@@ -652,6 +654,7 @@ void hooks_stop(struct server *server)
 void hooks_end(struct server *server)
 {
     struct hooks *hooks = server->hooks;
+    int64_t until_ms = clock_boot_ms() + HOOK_RELEASE_MS;
 
     hooks->is_stopped = true;
     if (hooks->cancel != NULL) {
@@ -665,6 +668,9 @@ void hooks_end(struct server *server)
                 give_back(hook);
             }
         }
+    }
+    while (hooks->n_releasing > 0 && clock_boot_ms() < until_ms && loop_turn(server->loop, 100)) {
+        /* a store on the network takes several turns */
     }
 }
 

@@ -43,6 +43,7 @@ enum {
     HOOK_TROUBLE_MS = 1000, /* before a store that failed is asked again */
     HOOK_DONE_MS = 600000,  /* how long a repeated request is answered "delivered" */
     HOOK_END_MS = 60000,    /* how long a receiver is told that the wait has ended */
+    HOOK_RELEASE_MS = 5000, /* how long a server that stops waits for releases to reach the store */
     HOOK_HEADERS = 4
 };
 #define HOOK_WAIT_MAX_MS (7LL * 24 * 3600 * 1000)
@@ -110,6 +111,7 @@ struct hooks {
     struct hook *unanswered;
     size_t n; /* DONE not counted */
     size_t n_done;
+    size_t n_releasing; /* locks that are given back */
     struct hook_settings settings;
     struct hook_file file;
     struct belay_cancel *cancel; /* owned; ends calls when the server stops */
