@@ -147,7 +147,7 @@ static void finish(struct server *server, struct sync_result *result, uint64_t l
             metrics_synced(server->metrics, result->took_us);
         }
         http_server_set_durable(server->http, lsn);
-        feed_pump(server->feed);
+        event_stream_pump(server->events);
         log_flush(&server->log);
     } else {
         log_note(&server->log, LOG_ERROR, "store", "%s; the server stops without answering",
@@ -207,7 +207,7 @@ void group_commit_end_turn(void *context)
     if (commit->is_syncing || server->has_failed || may_gather(server)) {
         return; /* on_synced() wakes the loop, as do the requests that can be read */
     }
-    feed_pump(server->feed);
+    event_stream_pump(server->events);
     if (may_delay(server)) {
         wake_at(server, next_ms < commit->delay_until_ms ? next_ms : commit->delay_until_ms);
     } else {

@@ -76,7 +76,7 @@ void server_on_event(void *context, const struct belay_event *event)
     guard_count_event(server->guard, event);
     metrics_event(server->metrics, event);
     telemetry_event(server->telemetry, event);
-    feed_mark(server->feed);
+    event_stream_mark(server->events);
     live_event(server->live, event);
     holders_event(server->holders, event);
 }
@@ -159,7 +159,7 @@ static void reload(struct run *run)
         tokens_drop(server->tokens); /* requests under way keep the one that let them in */
         server->tokens = tokens;
         tokens = NULL;
-        feed_stop(server->feed); /* who may still listen comes back */
+        event_stream_stop(server->events); /* who may still listen comes back */
         live_stop(server->live);
         waits_revoke(server);
         hooks_revoke(server);
@@ -198,7 +198,7 @@ static void stop(struct run *run, int signal)
     hooks_stop(server);
     work_cancel_all(server->workers, WORK_JOB);
     work_cancel_all(server->workers, WORK_LONG_JOB);
-    feed_stop(server->feed);
+    event_stream_stop(server->events);
     live_stop(server->live);
     http_server_drain(server->http, DRAIN_MS, on_drained, server);
 }
@@ -510,10 +510,10 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     server->is_insecure = run->options->insecure;
     server->hooks->file.fd = -1;
     server->thread = pthread_self();
-    server->feed = feed_new(server);
+    server->events = event_stream_new(server);
     server->live = live_new(server);
     server->loop = loop_new();
-    if (server->loop == NULL || server->feed == NULL || server->live == NULL || !group_commit_open(server)) {
+    if (server->loop == NULL || server->events == NULL || server->live == NULL || !group_commit_open(server)) {
         return error_set(err, BELAY_NO_MEMORY, "the loop cannot be made: %s", strerror(errno));
     }
     (void)signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error like a full disk */
@@ -629,7 +629,7 @@ static void finish(struct run *run)
     metrics_free(server->metrics);
     belay_config_free(server->config);
     tokens_drop(server->tokens);
-    feed_free(server->feed);
+    event_stream_free(server->events);
     live_free(server->live);
     if (run->signals.fd >= 0) {
         loop_unwatch(server->loop, &run->signals);

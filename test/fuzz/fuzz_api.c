@@ -47,7 +47,7 @@ static void before_sleep(void *context)
     (void)context;
     (void)belay_client_poll(server->client);
     hooks_pump(server);
-    feed_pump(server->feed);
+    event_stream_pump(server->events);
     server->log.out.len = 0;
 }
 
@@ -103,7 +103,7 @@ static void set_up(void)
     log_begin(&server->log, true);
     server->hooks->file.fd = -1; /* and room for none: settings.max is 0 */
     server->loop = loop_new();
-    server->feed = feed_new(server);
+    server->events = event_stream_new(server);
     server->live = live_new(server);
     server->thread = pthread_self();
     options.context = server;
@@ -138,7 +138,7 @@ static void tear_down(void)
     hooks_close(server);
     belay_config_free(server->config);
     tokens_drop(server->tokens);
-    feed_free(server->feed);
+    event_stream_free(server->events);
     live_free(server->live);
     metrics_free(server->metrics);
     loop_free(server->loop);

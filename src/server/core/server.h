@@ -24,7 +24,7 @@ struct hooks;
 struct route;
 struct wait;
 struct waits;
-struct feed;
+struct event_stream;
 struct live;
 struct stream;
 struct metrics;
@@ -41,7 +41,7 @@ struct server {
     struct waits *waits;         /* borrowed, as are the next two and `guard`, from serve.c */
     struct holders *holders;     /* who wait to hear that they have lost their locks */
     struct hooks *hooks;
-    struct feed *feed;           /* owned; those who listen to events */
+    struct event_stream *events; /* owned; those who listen to events */
     struct state_pool *states;   /* owned; where states are kept */
     struct guard_counts *guard;  /* what became of stops and starts */
     struct metrics *metrics;     /* owned */
@@ -210,7 +210,7 @@ enum belay_code read_limit(const char *query, size_t most, size_t usual, size_t 
 route_handler handle_leave;                                /* hooks.c */
 route_handler handle_metrics;                              /* metrics.c */
 route_handler handle_health, handle_ready, handle_openapi; /* about.c */
-route_handler handle_events;                               /* feed.c */
+route_handler handle_events;                               /* event_stream.c */
 route_handler handle_backup;                               /* backup.c */
 route_handler handle_live, handle_stats;                   /* live.c */
 route_handler handle_me, handle_tree;                      /* views.c */

@@ -36,7 +36,7 @@ struct listener {
     char prefix[BELAY_KEY_MAX + 1];
 };
 
-struct feed {
+struct event_stream {
     struct streams streams; /* of struct listener */
     struct server *server;  /* borrowed */
     uint64_t tail;          /* the last event that was read for those who are up to date */
@@ -45,16 +45,16 @@ struct feed {
     struct timer alive_timer;
 };
 
-size_t feed_count(const struct feed *feed)
+size_t event_stream_count(const struct event_stream *events)
 {
-    return feed->streams.n;
+    return events->streams.n;
 }
 
 /* ---- sending ---- */
 
-static struct listener *first_of(const struct feed *feed)
+static struct listener *first_of(const struct event_stream *events)
 {
-    return (struct listener *)feed->streams.first;
+    return (struct listener *)events->streams.first;
 }
 
 static struct listener *next_of(const struct listener *listener)
@@ -88,9 +88,9 @@ static bool can_hear(const struct listener *listener)
     return !http_stream_is_waiting(listener->stream.x->request);
 }
 
-static bool can_any_hear(const struct feed *feed)
+static bool can_any_hear(const struct event_stream *events)
 {
-    const struct listener *listener = first_of(feed);
+    const struct listener *listener = first_of(events);
 
     while (listener != NULL && !can_hear(listener)) {
         listener = next_of(listener);
@@ -101,7 +101,7 @@ static bool can_any_hear(const struct feed *feed)
 /* ---- reading ---- */
 
 struct piece {
-    struct feed *feed;
+    struct event_stream *events;
     struct listener *listener; /* NULL: all who are up to date */
     uint64_t from;
     size_t n;
@@ -110,14 +110,14 @@ struct piece {
 static bool on_new(void *context, const struct belay_event *event)
 {
     struct piece *piece = context;
-    struct feed *feed = piece->feed;
+    struct event_stream *events = piece->events;
 
-    for (struct listener *listener = first_of(feed); listener != NULL; listener = next_of(listener)) {
+    for (struct listener *listener = first_of(events); listener != NULL; listener = next_of(listener)) {
         if (listener->after >= piece->from && can_hear(listener)) {
             send_event(listener, event);
         }
     }
-    feed->tail = event->id;
+    events->tail = event->id;
     return ++piece->n < PIECE_EVENTS;
 }
 
@@ -126,69 +126,73 @@ static bool on_old(void *context, const struct belay_event *event)
     struct piece *piece = context;
 
     send_event(piece->listener, event);
-    return ++piece->n < PIECE_EVENTS && !piece->listener->stream.is_cut && event->id < piece->feed->tail;
+    return ++piece->n < PIECE_EVENTS && !piece->listener->stream.is_cut && event->id < piece->events->tail;
 }
 
-static void look_again(struct feed *feed, int64_t in_ms)
+static void look_again(struct event_stream *events, int64_t in_ms)
 {
-    (void)loop_timer_set(feed->server->loop, &feed->look_timer, loop_now_ms(feed->server->loop) + in_ms);
+    (void)loop_timer_set(events->server->loop, &events->look_timer,
+                         loop_now_ms(events->server->loop) + in_ms);
 }
 
 /* Returns whether there is more for it. */
-static bool catch_up(struct feed *feed, struct listener *listener)
+static bool catch_up(struct event_stream *events, struct listener *listener)
 {
-    struct piece piece = { .feed = feed, .listener = listener };
-    enum belay_code code = belay_events(feed->server->client, NULL, listener->after, 0, on_old, &piece, NULL);
+    struct piece piece = { .events = events, .listener = listener };
+    enum belay_code code =
+        belay_events(events->server->client, NULL, listener->after, 0, on_old, &piece, NULL);
 
     if (code == BELAY_OK && piece.n < PIECE_EVENTS && !listener->stream.is_cut) {
-        listener->after = listener->after < feed->tail ? feed->tail : listener->after;
+        listener->after = listener->after < events->tail ? events->tail : listener->after;
     }
-    return listener->after < feed->tail && !listener->stream.is_cut;
+    return listener->after < events->tail && !listener->stream.is_cut;
 }
 
-void feed_pump(struct feed *feed)
+void event_stream_pump(struct event_stream *events)
 {
-    struct piece piece = { .feed = feed, .from = feed->tail };
+    struct piece piece = { .events = events, .from = events->tail };
     bool more;
 
-    if (!feed->is_marked || feed->streams.n == 0) {
-        feed->is_marked = false;
+    if (!events->is_marked || events->streams.n == 0) {
+        events->is_marked = false;
         return;
     }
-    if (!can_any_hear(feed)) {
+    if (!can_any_hear(events)) {
         return; /* still marked */
     }
-    feed->is_marked = false;
-    for (struct listener *listener = first_of(feed); listener != NULL; listener = next_of(listener)) {
-        listener->after = listener->after > feed->tail ? feed->tail : listener->after;
+    events->is_marked = false;
+    for (struct listener *listener = first_of(events); listener != NULL; listener = next_of(listener)) {
+        listener->after = listener->after > events->tail ? events->tail : listener->after;
     }
-    (void)belay_events(feed->server->client, NULL, feed->tail, 0, on_new, &piece, NULL);
+    (void)belay_events(events->server->client, NULL, events->tail, 0, on_new, &piece, NULL);
     more = piece.n >= PIECE_EVENTS;
-    for (struct listener *listener = first_of(feed); listener != NULL; listener = next_of(listener)) {
-        if (listener->after < feed->tail && !listener->stream.is_cut) {
-            more = !can_hear(listener) || catch_up(feed, listener) || more;
+    for (struct listener *listener = first_of(events); listener != NULL; listener = next_of(listener)) {
+        if (listener->after < events->tail && !listener->stream.is_cut) {
+            more = !can_hear(listener) || catch_up(events, listener) || more;
         }
     }
-    look_again(feed, more ? PIECE_MS : LOOK_MS);
+    look_again(events, more ? PIECE_MS : LOOK_MS);
 }
 
-void feed_mark(struct feed *feed)
+void event_stream_mark(struct event_stream *events)
 {
-    feed->is_marked = true;
+    events->is_marked = true;
 }
 
 static void on_look(struct timer *timer)
 {
-    feed_mark((struct feed *)(void *)((char *)timer - offsetof(struct feed, look_timer)));
+    event_stream_mark(
+        (struct event_stream *)(void *)((char *)timer - offsetof(struct event_stream, look_timer)));
 }
 
 static void on_alive(struct timer *timer)
 {
-    struct feed *feed = (struct feed *)(void *)((char *)timer - offsetof(struct feed, alive_timer));
+    struct event_stream *events =
+        (struct event_stream *)(void *)((char *)timer - offsetof(struct event_stream, alive_timer));
 
-    streams_send(&feed->streams, ": keep-alive\n\n", 14);
-    if (feed->streams.n > 0) {
-        (void)loop_timer_set(feed->server->loop, timer, loop_now_ms(feed->server->loop) + ALIVE_MS);
+    streams_send(&events->streams, ": keep-alive\n\n", 14);
+    if (events->streams.n > 0) {
+        (void)loop_timer_set(events->server->loop, timer, loop_now_ms(events->server->loop) + ALIVE_MS);
     }
 }
 
@@ -196,34 +200,34 @@ static void on_alive(struct timer *timer)
 
 static void on_empty(struct streams *all)
 {
-    struct feed *feed = (struct feed *)all;
+    struct event_stream *events = (struct event_stream *)all;
 
-    loop_timer_cancel(feed->server->loop, &feed->look_timer);
-    loop_timer_cancel(feed->server->loop, &feed->alive_timer);
+    loop_timer_cancel(events->server->loop, &events->look_timer);
+    loop_timer_cancel(events->server->loop, &events->alive_timer);
 }
 
-struct feed *feed_new(struct server *server)
+struct event_stream *event_stream_new(struct server *server)
 {
-    struct feed *feed = calloc(1, sizeof *feed);
+    struct event_stream *events = calloc(1, sizeof *events);
 
-    if (feed != NULL) {
-        feed->streams.name = "events";
-        feed->streams.on_empty = on_empty;
-        feed->server = server;
-        feed->look_timer.fire = on_look;
-        feed->alive_timer.fire = on_alive;
+    if (events != NULL) {
+        events->streams.name = "events";
+        events->streams.on_empty = on_empty;
+        events->server = server;
+        events->look_timer.fire = on_look;
+        events->alive_timer.fire = on_alive;
     }
-    return feed;
+    return events;
 }
 
-void feed_free(struct feed *feed)
+void event_stream_free(struct event_stream *events)
 {
-    free(feed);
+    free(events);
 }
 
-void feed_stop(struct feed *feed)
+void event_stream_stop(struct event_stream *events)
 {
-    streams_end(&feed->streams);
+    streams_end(&events->streams);
 }
 
 /* Where to go on: after the event they have had, or from now on. */
@@ -249,22 +253,22 @@ static bool read_last_id(const struct exchange *x, bool *out_given, uint64_t *ou
     return true;
 }
 
-static void listen_to(struct feed *feed, struct listener *listener, struct exchange *x)
+static void listen_to(struct event_stream *events, struct listener *listener, struct exchange *x)
 {
     static const char hello[] = "retry: 2000\n: belay\n\n";
 
-    if (feed->streams.n == 0) {
-        (void)loop_timer_set(feed->server->loop, &feed->alive_timer,
-                             loop_now_ms(feed->server->loop) + ALIVE_MS);
+    if (events->streams.n == 0) {
+        (void)loop_timer_set(events->server->loop, &events->alive_timer,
+                             loop_now_ms(events->server->loop) + ALIVE_MS);
     }
-    stream_begin(&feed->streams, &listener->stream, x);
+    stream_begin(&events->streams, &listener->stream, x);
     stream_send(&listener->stream, hello, sizeof hello - 1);
-    feed_mark(feed);
+    event_stream_mark(events);
 }
 
 void handle_events(struct exchange *x)
 {
-    struct feed *feed = x->server->feed;
+    struct event_stream *events = x->server->events;
     struct belay_error err = BELAY_ERROR_INIT;
     struct listener *listener = NULL;
     uint64_t after = 0;
@@ -278,7 +282,7 @@ void handle_events(struct exchange *x)
         reply_text(x, 200, "text/event-stream", "", 0);
         return;
     }
-    if (feed->streams.n >= LISTENERS_MAX || x->server->is_draining ||
+    if (events->streams.n >= LISTENERS_MAX || x->server->is_draining ||
         (listener = calloc(1, sizeof *listener)) == NULL) {
         reply_problem(x, 503, "busy", "no more than %d may listen to events; come back later", LISTENERS_MAX);
         return;
@@ -289,12 +293,12 @@ void handle_events(struct exchange *x)
         free(listener);
         return;
     }
-    if (feed->streams.n == 0 && stream_last_event(x->server->client, &feed->tail, &err) != BELAY_OK) {
+    if (events->streams.n == 0 && stream_last_event(x->server->client, &events->tail, &err) != BELAY_OK) {
         reply_error(x, &err);
         belay_error_release(&err);
         free(listener);
         return;
     }
-    listener->after = is_given ? after : feed->tail;
-    listen_to(feed, listener, x);
+    listener->after = is_given ? after : events->tail;
+    listen_to(events, listener, x);
 }

@@ -5,19 +5,19 @@
 #include "belay.h"
 
 struct server;
-struct feed;
+struct event_stream;
 
-struct feed *feed_new(struct server *server);
-void feed_free(struct feed *feed); /* after feed_stop() */
+struct event_stream *event_stream_new(struct server *server);
+void event_stream_free(struct event_stream *events); /* after feed_stop() */
 
-size_t feed_count(const struct feed *feed); /* how many listen */
+size_t event_stream_count(const struct event_stream *events); /* how many listen */
 
 /* Something happened in the store. */
-void feed_mark(struct feed *feed);
+void event_stream_mark(struct event_stream *events);
 /* Send what is new; at the end of a turn. */
-void feed_pump(struct feed *feed);
+void event_stream_pump(struct event_stream *events);
 
 /* End all streams; those who listen come back with Last-Event-ID. */
-void feed_stop(struct feed *feed);
+void event_stream_stop(struct event_stream *events);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * Streams of Server-Sent Events: those who are on one, sending to them, and the
- * ends it can come to. What is sent is its owner's affair (feed.h, live.h).
+ * ends it can come to. What is sent is its owner's affair (event_stream.h, dashboard_stream.h).
  */
 #ifndef SERVER_EVENTS_SSE_H
 #define SERVER_EVENTS_SSE_H

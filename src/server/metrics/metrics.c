@@ -366,7 +366,7 @@ static void write_metrics(struct server *server, struct buf *out)
                belay_client_locking_enabled(server->client) ? 1 : 0);
     text_gauge(out, "belay_waiting", "Requests that wait in line.", (double)server->waits->n);
     text_gauge(out, "belay_event_listeners", "Clients that listen to events.",
-               (double)feed_count(server->feed));
+               (double)event_stream_count(server->events));
     text_gauge(out, "belay_dashboards", "Dashboards that look on.", (double)live_count(server->live));
     text_gauge(out, "belay_connections", "Open connections.", (double)http_server_connections(server->http));
     text_head(out, "belay_spans_dropped_total", "counter", "Spans that no receiver took.");
