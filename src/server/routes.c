@@ -94,7 +94,7 @@ const struct route routes[] = {
       "text/event-stream", { 200, 400, 401, 403, 404, 503 }, "Events as they happen, as Server-Sent Events", NULL },
     { "GET", "/v1/locks/{key}/tree", ROLE_READER, handle_tree, NULL, { { 0 } }, "Tree",
       { 200, 400, 401, 403, 503 }, "The locks above and below it, which exclude it and which it excludes", NULL },
-    { "GET", "/v1/live", ROLE_READER, handle_live, NULL, { { 0 } },
+    { "GET", "/v1/live", ROLE_READER, handle_dashboard_stream, NULL, { { 0 } },
       "text/event-stream", { 200, 400, 401, 403, 503 }, "Locks that have changed, gathered, for dashboards", NULL },
     { "GET", "/v1/stats", ROLE_READER, handle_stats, NULL,
       { { "hours", "integer", "the last so many, 1 to 24; by default 6" } },

@@ -77,7 +77,7 @@ void server_on_event(void *context, const struct belay_event *event)
     metrics_event(server->metrics, event);
     telemetry_event(server->telemetry, event);
     event_stream_mark(server->events);
-    live_event(server->live, event);
+    dashboard_stream_event(server->dashboard, event);
     holders_event(server->holders, event);
 }
 
@@ -160,7 +160,7 @@ static void reload(struct run *run)
         server->tokens = tokens;
         tokens = NULL;
         event_stream_stop(server->events); /* who may still listen comes back */
-        live_stop(server->live);
+        dashboard_stream_stop(server->dashboard);
         waits_revoke(server);
         hooks_revoke(server);
         jobs_revoke(server);
@@ -199,7 +199,7 @@ static void stop(struct run *run, int signal)
     work_cancel_all(server->workers, WORK_JOB);
     work_cancel_all(server->workers, WORK_LONG_JOB);
     event_stream_stop(server->events);
-    live_stop(server->live);
+    dashboard_stream_stop(server->dashboard);
     http_server_drain(server->http, DRAIN_MS, on_drained, server);
 }
 
@@ -511,9 +511,9 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     server->hooks->file.fd = -1;
     server->thread = pthread_self();
     server->events = event_stream_new(server);
-    server->live = live_new(server);
+    server->dashboard = dashboard_stream_new(server);
     server->loop = loop_new();
-    if (server->loop == NULL || server->events == NULL || server->live == NULL || !group_commit_open(server)) {
+    if (server->loop == NULL || server->events == NULL || server->dashboard == NULL || !group_commit_open(server)) {
         return error_set(err, BELAY_NO_MEMORY, "the loop cannot be made: %s", strerror(errno));
     }
     (void)signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error like a full disk */
@@ -523,7 +523,7 @@ static enum belay_code start(struct run *run, struct belay_error *err)
         code = open_workers(server, err);
     }
     if (code == BELAY_OK) {
-        live_begin(server->live);
+        dashboard_stream_begin(server->dashboard);
         code = open_http(run, err);
     }
     if (code == BELAY_OK) {
@@ -630,7 +630,7 @@ static void finish(struct run *run)
     belay_config_free(server->config);
     tokens_drop(server->tokens);
     event_stream_free(server->events);
-    live_free(server->live);
+    dashboard_stream_free(server->dashboard);
     if (run->signals.fd >= 0) {
         loop_unwatch(server->loop, &run->signals);
         (void)close(run->signals.fd);

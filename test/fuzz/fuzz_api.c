@@ -104,7 +104,7 @@ static void set_up(void)
     server->hooks->file.fd = -1; /* and room for none: settings.max is 0 */
     server->loop = loop_new();
     server->events = event_stream_new(server);
-    server->live = live_new(server);
+    server->dashboard = dashboard_stream_new(server);
     server->thread = pthread_self();
     options.context = server;
     fuzz_must(belay_config_load("/dev/null", &server->config, &err) == BELAY_OK &&
@@ -115,7 +115,7 @@ static void set_up(void)
     server->workers = workers_new(server->loop, true);
     fuzz_must(server->workers != NULL, "no memory");
     server->metrics = metrics_new(server->config);
-    live_begin(server->live);
+    dashboard_stream_begin(server->dashboard);
     add_tokens();
     loop_before_sleep(server->loop, before_sleep, NULL);
 }
@@ -139,7 +139,7 @@ static void tear_down(void)
     belay_config_free(server->config);
     tokens_drop(server->tokens);
     event_stream_free(server->events);
-    live_free(server->live);
+    dashboard_stream_free(server->dashboard);
     metrics_free(server->metrics);
     loop_free(server->loop);
     workers_free(server->workers);

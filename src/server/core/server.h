@@ -25,7 +25,7 @@ struct route;
 struct wait;
 struct waits;
 struct event_stream;
-struct live;
+struct dashboard_stream;
 struct stream;
 struct metrics;
 struct telemetry;
@@ -41,13 +41,13 @@ struct server {
     struct waits *waits;         /* borrowed, as are the next two and `guard`, from serve.c */
     struct holders *holders;     /* who wait to hear that they have lost their locks */
     struct hooks *hooks;
-    struct event_stream *events; /* owned; those who listen to events */
-    struct state_pool *states;   /* owned; where states are kept */
-    struct guard_counts *guard;  /* what became of stops and starts */
-    struct metrics *metrics;     /* owned */
-    struct telemetry *telemetry; /* owned; NULL: none is asked for */
-    struct live *live;           /* owned; those who look at a dashboard */
-    pthread_t thread;            /* the loop's */
+    struct event_stream *events;        /* owned; those who listen to events */
+    struct state_pool *states;          /* owned; where states are kept */
+    struct guard_counts *guard;         /* what became of stops and starts */
+    struct metrics *metrics;            /* owned */
+    struct telemetry *telemetry;        /* owned; NULL: none is asked for */
+    struct dashboard_stream *dashboard; /* owned; those who look at a dashboard */
+    pthread_t thread;                   /* the loop's */
     struct log log;
     struct group_commit group_commit;
     char run[17];            /* what begins the ids of this run's requests */
@@ -212,8 +212,8 @@ route_handler handle_metrics;                              /* metrics.c */
 route_handler handle_health, handle_ready, handle_openapi; /* about.c */
 route_handler handle_events;                               /* event_stream.c */
 route_handler handle_backup;                               /* backup.c */
-route_handler handle_live, handle_stats;                   /* live.c */
-route_handler handle_me, handle_tree;                      /* views.c */
+route_handler handle_dashboard_stream, handle_stats;       /* dashboard_stream.c */
+route_handler handle_me, handle_tree;                      /* dashboard_api.c */
 route_handler handle_page, handle_asset;                   /* assets.c */
 /* guard.c */
 route_handler handle_apps, handle_app_get, handle_app_put, handle_app_post, handle_app_delete,

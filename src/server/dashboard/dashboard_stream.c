@@ -49,7 +49,7 @@ struct gap {
     bool is_old; /* of before the start: only counted, as nobody has been told otherwise */
 };
 
-struct live {
+struct dashboard_stream {
     struct streams viewers;
     struct server *server; /* borrowed */
     struct changes changes;
@@ -64,7 +64,7 @@ struct live {
     bool has_missed; /* more changed than can be told one by one */
     int64_t told_ms;
     int64_t stale_ms;
-    struct look look;
+    struct lock_rows rows;
     size_t sent;      /* bytes to each viewer in this tick */
     int64_t began_us; /* the tick, in time of the loop's thread */
     struct timer tick_timer;
@@ -73,30 +73,30 @@ struct live {
 /* ---- sending ---- */
 
 /* Nothing is left out that an id would promise: without one, who comes back gets the changes again. */
-static void add_id(const struct live *live, struct buf *out)
+static void add_id(const struct dashboard_stream *dashboard, struct buf *out)
 {
-    if (live->has_log && live->n_gaps == 0 && live->changes.n == 0) {
-        buf_addf(out, "id: %llu\n", (unsigned long long)live->tail);
+    if (dashboard->has_log && dashboard->n_gaps == 0 && dashboard->changes.n == 0) {
+        buf_addf(out, "id: %llu\n", (unsigned long long)dashboard->tail);
     }
 }
 
-static void send_all(struct live *live, const struct buf *out)
+static void send_all(struct dashboard_stream *dashboard, const struct buf *out)
 {
     if (!out->failed) {
-        streams_send(&live->viewers, out->data, out->len);
-        live->sent += out->len;
+        streams_send(&dashboard->viewers, out->data, out->len);
+        dashboard->sent += out->len;
     }
 }
 
 /* Who gets this asks for the list anew. */
-static void send_reset(struct live *live, struct stream *only)
+static void send_reset(struct dashboard_stream *dashboard, struct stream *only)
 {
     struct buf out = BUF_INIT(256);
 
-    add_id(live, &out);
+    add_id(dashboard, &out);
     buf_adds(&out, "event: reset\ndata: {}\n\n");
     if (only == NULL) {
-        send_all(live, &out);
+        send_all(dashboard, &out);
     } else if (!out.failed) {
         stream_send(only, out.data, out.len);
     }
@@ -106,34 +106,34 @@ static void send_reset(struct live *live, struct stream *only)
 /* ---- what has changed ---- */
 
 /* What to look for before it can be told; returns whether there is anything. */
-static bool gather(struct live *live)
+static bool gather(struct dashboard_stream *dashboard)
 {
-    int64_t now_ms = loop_now_ms(live->server->loop);
-    bool has_numbers = live->stats.n != live->stats_told && now_ms - live->told_ms >= STATS_MS;
+    int64_t now_ms = loop_now_ms(dashboard->server->loop);
+    bool has_numbers = dashboard->stats.n != dashboard->stats_told && now_ms - dashboard->told_ms >= STATS_MS;
 
-    if (live->has_missed || live->changes.overrun) {
-        live->has_missed = false;
-        changes_clear(&live->changes);
-        send_reset(live, NULL);
+    if (dashboard->has_missed || dashboard->changes.overrun) {
+        dashboard->has_missed = false;
+        changes_clear(&dashboard->changes);
+        send_reset(dashboard, NULL);
     }
-    look_take(&live->look, &live->changes);
-    live->look.tells = live->look.n_keys > 0 || has_numbers;
-    if (now_ms - live->stale_ms >= STALE_MS) {
+    lock_rows_take(&dashboard->rows, &dashboard->changes);
+    dashboard->rows.tells = dashboard->rows.n_keys > 0 || has_numbers;
+    if (now_ms - dashboard->stale_ms >= STALE_MS) {
         /* That a heartbeat is missing is no event: somebody has to look. And a sign of life for who looks on. */
-        live->stale_ms = now_ms;
-        live->look.wants_stale = true;
-        streams_send(&live->viewers, ": keep-alive\n\n", 14);
+        dashboard->stale_ms = now_ms;
+        dashboard->rows.wants_stale = true;
+        streams_send(&dashboard->viewers, ": keep-alive\n\n", 14);
     }
-    return live->look.tells || live->look.wants_stale;
+    return dashboard->rows.tells || dashboard->rows.wants_stale;
 }
 
 /* Takes the rows. */
-static void write_rows(const struct live *live, json_t *rows, struct buf *out)
+static void write_rows(const struct dashboard_stream *dashboard, json_t *rows, struct buf *out)
 {
     char *line = wire_line(json_pack("{s:o, s:b, s:o}", "now", wire_time(clock_unix_ms()), "has_numbers",
-                                     live->stats.n != live->stats_told, "locks", rows));
+                                     dashboard->stats.n != dashboard->stats_told, "locks", rows));
 
-    add_id(live, out);
+    add_id(dashboard, out);
     buf_addf(out, "event: locks\ndata: %s\n\n", line == NULL ? "{}" : line);
     free(line);
 }
@@ -160,16 +160,17 @@ static json_t *rows_for(const struct stream *viewer, const json_t *rows)
 }
 
 /* What was looked for: written once for all who may see all of it, and once for each of the others. */
-static void tell(struct live *live)
+static void tell(struct dashboard_stream *dashboard)
 {
     struct buf out = BUF_INIT((size_t)1 << 20);
 
-    write_rows(live, json_incref(live->look.rows), &out);
-    for (struct stream *viewer = live->viewers.first; viewer != NULL && !out.failed; viewer = viewer->next) {
+    write_rows(dashboard, json_incref(dashboard->rows.json), &out);
+    for (struct stream *viewer = dashboard->viewers.first; viewer != NULL && !out.failed;
+         viewer = viewer->next) {
         struct buf own = BUF_INIT((size_t)1 << 20);
 
         if (is_limited(viewer)) {
-            write_rows(live, rows_for(viewer, live->look.rows), &own);
+            write_rows(dashboard, rows_for(viewer, dashboard->rows.json), &own);
         }
         if (!is_limited(viewer) || !own.failed) {
             stream_send(viewer, is_limited(viewer) ? own.data : out.data,
@@ -177,69 +178,69 @@ static void tell(struct live *live)
         }
         buf_release(&own);
     }
-    live->sent += out.len;
-    live->stats_told = live->stats.n;
-    live->told_ms = loop_now_ms(live->server->loop);
+    dashboard->sent += out.len;
+    dashboard->stats_told = dashboard->stats.n;
+    dashboard->told_ms = loop_now_ms(dashboard->server->loop);
     buf_release(&out);
 }
 
 /* ---- events ---- */
 
 /* Who waits for a key stands in line at the keys above it too. */
-static void mark_above(struct live *live, const char *key)
+static void mark_above(struct dashboard_stream *dashboard, const char *key)
 {
     char *above[BELAY_ANCESTORS_MAX];
-    size_t n = belay_key_ancestors(live->server->config, key, above);
+    size_t n = belay_key_ancestors(dashboard->server->config, key, above);
 
     for (size_t i = 0; i < n; i++) {
         if (above[i] != NULL) {
-            changes_mark(&live->changes, above[i], CHANGE_OTHER);
+            changes_mark(&dashboard->changes, above[i], CHANGE_OTHER);
         }
         free(above[i]);
     }
 }
 
-static void mark_event(struct live *live, const struct belay_event *event)
+static void mark_event(struct dashboard_stream *dashboard, const struct belay_event *event)
 {
-    if (live->viewers.n == 0 || strcmp(event->type, "lock.refused") == 0) {
+    if (dashboard->viewers.n == 0 || strcmp(event->type, "lock.refused") == 0) {
         return;
     }
     if (strncmp(event->type, "wait.", 5) == 0) {
-        mark_above(live, event->key);
+        mark_above(dashboard, event->key);
     }
-    changes_mark(&live->changes, event->key,
+    changes_mark(&dashboard->changes, event->key,
                  strcmp(event->type, "lock.acquired") == 0   ? CHANGE_TAKEN
                  : strcmp(event->type, "lock.released") == 0 ? CHANGE_FREED
                                                              : CHANGE_OTHER);
 }
 
-static void add_gap(struct live *live, uint64_t after, uint64_t upto, bool is_old)
+static void add_gap(struct dashboard_stream *dashboard, uint64_t after, uint64_t upto, bool is_old)
 {
-    if (live->n_gaps == GAPS_MAX) {
-        memmove(&live->gaps[0], &live->gaps[1], (GAPS_MAX - 1) * sizeof live->gaps[0]);
-        live->n_gaps--;
-        live->has_missed = live->viewers.n > 0;
+    if (dashboard->n_gaps == GAPS_MAX) {
+        memmove(&dashboard->gaps[0], &dashboard->gaps[1], (GAPS_MAX - 1) * sizeof dashboard->gaps[0]);
+        dashboard->n_gaps--;
+        dashboard->has_missed = dashboard->viewers.n > 0;
     }
-    live->gaps[live->n_gaps++] = (struct gap){ after, upto, is_old };
+    dashboard->gaps[dashboard->n_gaps++] = (struct gap){ after, upto, is_old };
 }
 
-void live_event(struct live *live, const struct belay_event *event)
+void dashboard_stream_event(struct dashboard_stream *dashboard, const struct belay_event *event)
 {
     if (event->id != 0) {
-        if (event->id <= live->tail) {
+        if (event->id <= dashboard->tail) {
             return; /* read from the log before we were told */
         }
-        if (event->id > live->tail + 1) {
-            add_gap(live, live->tail, event->id - 1, false);
+        if (event->id > dashboard->tail + 1) {
+            add_gap(dashboard, dashboard->tail, event->id - 1, false);
         }
-        live->tail = event->id;
+        dashboard->tail = event->id;
     }
-    stats_add(&live->stats, event);
-    mark_event(live, event);
+    stats_add(&dashboard->stats, event);
+    mark_event(dashboard, event);
 }
 
 struct reading {
-    struct live *live;
+    struct dashboard_stream *dashboard;
     uint64_t upto;
     uint64_t last;
     size_t n;
@@ -257,57 +258,59 @@ static bool on_log(void *context, const struct belay_event *event)
         return false;
     }
     if (reading->counts) {
-        stats_add(&reading->live->stats, event);
+        stats_add(&reading->dashboard->stats, event);
     }
     if (reading->marks) {
-        mark_event(reading->live, event);
+        mark_event(reading->dashboard, event);
     }
     reading->last = event->id;
     return ++reading->n < reading->most;
 }
 
 /* Read the newest gap first: it is what people look at. Returns how many events were read. */
-static size_t read_gap(struct live *live, size_t most)
+static size_t read_gap(struct dashboard_stream *dashboard, size_t most)
 {
-    struct gap *gap = &live->gaps[live->n_gaps - 1];
-    struct reading reading = { live, gap->upto, gap->after, 0, most, true, !gap->is_old };
-    enum belay_code code = belay_events(live->server->client, NULL, gap->after, 0, on_log, &reading, NULL);
+    struct gap *gap = &dashboard->gaps[dashboard->n_gaps - 1];
+    struct reading reading = { dashboard, gap->upto, gap->after, 0, most, true, !gap->is_old };
+    enum belay_code code =
+        belay_events(dashboard->server->client, NULL, gap->after, 0, on_log, &reading, NULL);
 
     gap->after = reading.last;
     if (code != BELAY_OK || reading.n < most || gap->after >= gap->upto) {
-        live->n_gaps--;
+        dashboard->n_gaps--;
     }
     return reading.n;
 }
 
-static void read_end(struct live *live, size_t most)
+static void read_end(struct dashboard_stream *dashboard, size_t most)
 {
-    struct reading reading = { live, UINT64_MAX, live->tail, 0, most, true, true };
+    struct reading reading = { dashboard, UINT64_MAX, dashboard->tail, 0, most, true, true };
 
-    (void)belay_events(live->server->client, NULL, live->tail, 0, on_log, &reading, NULL);
-    live->tail = reading.last;
+    (void)belay_events(dashboard->server->client, NULL, dashboard->tail, 0, on_log, &reading, NULL);
+    dashboard->tail = reading.last;
 }
 
-static void read_log(struct live *live)
+static void read_log(struct dashboard_stream *dashboard)
 {
     size_t n = 0;
 
-    if (!live->has_log) {
+    if (!dashboard->has_log) {
         return;
     }
-    read_end(live, TICK_EVENTS);
-    for (size_t i = 0; i < GAPS_MAX && n < TICK_EVENTS && live->n_gaps > 0; i++) {
-        n += read_gap(live, TICK_EVENTS - n);
+    read_end(dashboard, TICK_EVENTS);
+    for (size_t i = 0; i < GAPS_MAX && n < TICK_EVENTS && dashboard->n_gaps > 0; i++) {
+        n += read_gap(dashboard, TICK_EVENTS - n);
     }
 }
 
 /* The numbers of the hours before the start, once somebody wants them. */
-static void seed(struct live *live)
+static void seed(struct dashboard_stream *dashboard)
 {
-    if (!live->is_seeded && live->has_log) {
-        live->is_seeded = true;
-        if (live->start > 0) {
-            add_gap(live, live->start > SEED_EVENTS ? live->start - SEED_EVENTS : 0, live->start, true);
+    if (!dashboard->is_seeded && dashboard->has_log) {
+        dashboard->is_seeded = true;
+        if (dashboard->start > 0) {
+            add_gap(dashboard, dashboard->start > SEED_EVENTS ? dashboard->start - SEED_EVENTS : 0,
+                    dashboard->start, true);
         }
     }
 }
@@ -323,44 +326,46 @@ static int64_t cpu_us(void)
 }
 
 /* `spent_us` by the loop, besides what it takes to send. */
-static void tick_again(struct live *live, int64_t spent_us)
+static void tick_again(struct dashboard_stream *dashboard, int64_t spent_us)
 {
-    int64_t each_us = live->sent > 0 ? SEND_US + (int64_t)(live->sent / SEND_BYTES_US) : 0;
-    int64_t pause_ms = (spent_us + (int64_t)live->viewers.n * each_us) * PAUSE_FACTOR / 1000;
+    int64_t each_us = dashboard->sent > 0 ? SEND_US + (int64_t)(dashboard->sent / SEND_BYTES_US) : 0;
+    int64_t pause_ms = (spent_us + (int64_t)dashboard->viewers.n * each_us) * PAUSE_FACTOR / 1000;
 
-    live->sent = 0;
+    dashboard->sent = 0;
     pause_ms = pause_ms < TICK_MS ? TICK_MS : pause_ms > TICK_MAX_MS ? TICK_MAX_MS : pause_ms;
-    (void)loop_timer_set(live->server->loop, &live->tick_timer, loop_now_ms(live->server->loop) + pause_ms);
+    (void)loop_timer_set(dashboard->server->loop, &dashboard->tick_timer,
+                         loop_now_ms(dashboard->server->loop) + pause_ms);
 }
 
-static void end_tick(struct live *live)
+static void end_tick(struct dashboard_stream *dashboard)
 {
-    if (live->viewers.n > 0 || live->n_gaps > 0) {
-        tick_again(live, cpu_us() - live->began_us);
+    if (dashboard->viewers.n > 0 || dashboard->n_gaps > 0) {
+        tick_again(dashboard, cpu_us() - dashboard->began_us);
     }
 }
 
-static void on_looked(struct work *work)
+static void on_rows(struct work *work)
 {
-    struct live *live = (struct live *)(void *)((char *)work - offsetof(struct live, look.work));
+    struct dashboard_stream *dashboard =
+        (struct dashboard_stream *)(void *)((char *)work - offsetof(struct dashboard_stream, rows.work));
 
-    if (!live->server->is_store_local || live->look.wants_stale) {
-        live->began_us = cpu_us(); /* a worker did it: what the loop did meanwhile does not count */
+    if (!dashboard->server->is_store_local || dashboard->rows.wants_stale) {
+        dashboard->began_us = cpu_us(); /* a worker did it: what the loop did meanwhile does not count */
     }
-    for (size_t i = 0; i < live->look.n_stale && live->viewers.n > 0; i++) {
-        changes_mark(&live->changes, live->look.stale[i], CHANGE_OTHER);
+    for (size_t i = 0; i < dashboard->rows.n_stale && dashboard->viewers.n > 0; i++) {
+        changes_mark(&dashboard->changes, dashboard->rows.stale[i], CHANGE_OTHER);
     }
-    if (live->look.tells && live->look.rows != NULL && live->viewers.n > 0) {
-        tell(live);
+    if (dashboard->rows.tells && dashboard->rows.json != NULL && dashboard->viewers.n > 0) {
+        tell(dashboard);
     }
-    look_clear(&live->look);
-    end_tick(live);
+    lock_rows_clear(&dashboard->rows);
+    end_tick(dashboard);
 }
 
 /* A viewer whose last message still waits for a sync gets no other: under load it would wait for ever. */
-static bool is_any_waiting(const struct live *live)
+static bool is_any_waiting(const struct dashboard_stream *dashboard)
 {
-    const struct stream *stream = live->viewers.first;
+    const struct stream *stream = dashboard->viewers.first;
 
     while (stream != NULL && !http_stream_is_waiting(stream->x->request)) {
         stream = stream->next;
@@ -370,26 +375,27 @@ static bool is_any_waiting(const struct live *live)
 
 static void on_tick(struct timer *timer)
 {
-    struct live *live = (struct live *)(void *)((char *)timer - offsetof(struct live, tick_timer));
-    struct loop *loop = live->server->loop;
+    struct dashboard_stream *dashboard =
+        (struct dashboard_stream *)(void *)((char *)timer - offsetof(struct dashboard_stream, tick_timer));
+    struct loop *loop = dashboard->server->loop;
 
-    if (work_is_pending(&live->look.work)) {
+    if (work_is_pending(&dashboard->rows.work)) {
         return; /* on_looked() sets the timer again */
     }
-    if (is_any_waiting(live) && loop_timer_set(loop, timer, loop_now_ms(loop) + WAITING_MS)) {
+    if (is_any_waiting(dashboard) && loop_timer_set(loop, timer, loop_now_ms(loop) + WAITING_MS)) {
         return;
     }
-    live->began_us = cpu_us();
-    read_log(live);
-    if (live->viewers.n == 0 || !gather(live)) {
-        end_tick(live);
+    dashboard->began_us = cpu_us();
+    read_log(dashboard);
+    if (dashboard->viewers.n == 0 || !gather(dashboard)) {
+        end_tick(dashboard);
         return;
     }
-    if (!work_queue(live->server->workers, live->look.wants_stale ? WORK_SCAN : WORK_READ,
-                    &live->look.work)) {
-        live->has_missed = true;
-        look_clear(&live->look);
-        end_tick(live);
+    if (!work_queue(dashboard->server->workers, dashboard->rows.wants_stale ? WORK_SCAN : WORK_READ,
+                    &dashboard->rows.work)) {
+        dashboard->has_missed = true;
+        lock_rows_clear(&dashboard->rows);
+        end_tick(dashboard);
     }
 }
 
@@ -397,78 +403,78 @@ static void on_tick(struct timer *timer)
 
 static void on_empty(struct streams *all)
 {
-    changes_clear(&((struct live *)all)->changes);
+    changes_clear(&((struct dashboard_stream *)all)->changes);
 }
 
-struct live *live_new(struct server *server)
+struct dashboard_stream *dashboard_stream_new(struct server *server)
 {
-    struct live *live = calloc(1, sizeof *live);
+    struct dashboard_stream *dashboard = calloc(1, sizeof *dashboard);
 
-    if (live != NULL) {
-        live->viewers.name = "dashboards";
-        live->viewers.on_empty = on_empty;
-        live->server = server;
-        live->tick_timer.fire = on_tick;
+    if (dashboard != NULL) {
+        dashboard->viewers.name = "dashboards";
+        dashboard->viewers.on_empty = on_empty;
+        dashboard->server = server;
+        dashboard->tick_timer.fire = on_tick;
     }
-    return live;
+    return dashboard;
 }
 
-size_t live_count(const struct live *live)
+size_t dashboard_stream_count(const struct dashboard_stream *dashboard)
 {
-    return live->viewers.n;
+    return dashboard->viewers.n;
 }
 
-void live_free(struct live *live)
+void dashboard_stream_free(struct dashboard_stream *dashboard)
 {
-    if (live != NULL) {
-        changes_clear(&live->changes);
-        look_clear(&live->look);
-        free(live);
+    if (dashboard != NULL) {
+        changes_clear(&dashboard->changes);
+        lock_rows_clear(&dashboard->rows);
+        free(dashboard);
     }
 }
 
-void live_begin(struct live *live)
+void dashboard_stream_begin(struct dashboard_stream *dashboard)
 {
-    live->has_log = stream_last_event(live->server->client, &live->start, NULL) == BELAY_OK;
-    live->tail = live->start;
-    look_init(&live->look, live->server->client, on_looked);
+    dashboard->has_log = stream_last_event(dashboard->server->client, &dashboard->start, NULL) == BELAY_OK;
+    dashboard->tail = dashboard->start;
+    lock_rows_init(&dashboard->rows, dashboard->server->client, on_rows);
 }
 
-void live_stop(struct live *live)
+void dashboard_stream_stop(struct dashboard_stream *dashboard)
 {
-    streams_end(&live->viewers);
-    loop_timer_cancel(live->server->loop, &live->tick_timer);
+    streams_end(&dashboard->viewers);
+    loop_timer_cancel(dashboard->server->loop, &dashboard->tick_timer);
 }
 
 /* What has changed since the event they have had. Other viewers hear it twice, which does no harm. */
-static void resume(struct live *live, struct stream *viewer, const char *last_id)
+static void resume(struct dashboard_stream *dashboard, struct stream *viewer, const char *last_id)
 {
     uint64_t after = strtoull(last_id, NULL, 10);
-    struct reading reading = { live, live->tail, after, 0, RESUME_EVENTS, false, true };
+    struct reading reading = { dashboard, dashboard->tail, after, 0, RESUME_EVENTS, false, true };
 
-    if (!live->has_log || after > live->tail || live->tail - after > RESUME_EVENTS) {
-        send_reset(live, viewer);
+    if (!dashboard->has_log || after > dashboard->tail || dashboard->tail - after > RESUME_EVENTS) {
+        send_reset(dashboard, viewer);
         return;
     }
-    (void)belay_events(live->server->client, NULL, after, 0, on_log, &reading, NULL);
+    (void)belay_events(dashboard->server->client, NULL, after, 0, on_log, &reading, NULL);
 }
 
-static void begin_stream(struct live *live, struct stream *viewer, struct exchange *x)
+static void begin_stream(struct dashboard_stream *dashboard, struct stream *viewer, struct exchange *x)
 {
     struct buf hello = BUF_INIT(512);
 
-    stream_begin(&live->viewers, viewer, x);
-    add_id(live, &hello);
-    buf_addf(&hello, "event: hello\ndata: {\"keeps_events\":%s}\n\n", live->has_log ? "true" : "false");
+    stream_begin(&dashboard->viewers, viewer, x);
+    add_id(dashboard, &hello);
+    buf_addf(&hello, "event: hello\ndata: {\"keeps_events\":%s}\n\n", dashboard->has_log ? "true" : "false");
     if (!hello.failed) {
         stream_send(viewer, hello.data, hello.len);
     }
     buf_release(&hello);
 }
 
-void handle_live(struct exchange *x)
+void handle_dashboard_stream(struct exchange *x)
 {
-    struct live *live = x->server->live;
+    struct dashboard_stream *dashboard = x->server->dashboard;
     const char *last_id = http_header(x->request, "Last-Event-ID");
     struct stream *viewer;
 
@@ -480,17 +486,17 @@ void handle_live(struct exchange *x)
         reply_text(x, 200, "text/event-stream", "", 0);
         return;
     }
-    viewer = live->viewers.n >= VIEWERS_MAX || x->server->is_draining ? NULL : calloc(1, sizeof *viewer);
+    viewer = dashboard->viewers.n >= VIEWERS_MAX || x->server->is_draining ? NULL : calloc(1, sizeof *viewer);
     if (viewer == NULL) {
         reply_problem(x, 503, "busy", "no more than %d may look on; come back later", VIEWERS_MAX);
         return;
     }
-    if (live->viewers.n == 0) {
-        tick_again(live, 0);
+    if (dashboard->viewers.n == 0) {
+        tick_again(dashboard, 0);
     }
-    begin_stream(live, viewer, x);
+    begin_stream(dashboard, viewer, x);
     if (last_id != NULL && *last_id != '\0') {
-        resume(live, viewer, last_id);
+        resume(dashboard, viewer, last_id);
     }
 }
 
@@ -498,7 +504,7 @@ void handle_live(struct exchange *x)
 
 void handle_stats(struct exchange *x)
 {
-    struct live *live = x->server->live;
+    struct dashboard_stream *dashboard = x->server->dashboard;
     char text[8] = "";
     enum http_found found = http_query_get(x->request->query, "hours", text, sizeof text);
     long hours = found == HTTP_ABSENT                                  ? HISTORY_HOURS_DEFAULT
@@ -513,14 +519,14 @@ void handle_stats(struct exchange *x)
         reply_problem(x, 400, "invalid", "hours must be a whole number from 1 to %d", STATS_HOURS);
         return;
     }
-    seed(live);
-    read_log(live);
-    if (live->n_gaps > 0) {
-        tick_again(live, 0);
+    seed(dashboard);
+    read_log(dashboard);
+    if (dashboard->n_gaps > 0) {
+        tick_again(dashboard, 0);
     }
-    body = stats_json(&live->stats, (int)hours, clock_unix_ms());
+    body = stats_json(&dashboard->stats, (int)hours, clock_unix_ms());
     if (body != NULL) {
-        (void)json_object_set_new(body, "is_complete", json_boolean(live->n_gaps == 0));
+        (void)json_object_set_new(body, "is_complete", json_boolean(dashboard->n_gaps == 0));
     }
     reply(x, 200, body);
 }

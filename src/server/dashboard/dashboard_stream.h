@@ -9,19 +9,19 @@
 #include "belay.h"
 
 struct server;
-struct live;
+struct dashboard_stream;
 
-struct live *live_new(struct server *server);
-void live_free(struct live *live); /* after live_stop() */
+struct dashboard_stream *dashboard_stream_new(struct server *server);
+void dashboard_stream_free(struct dashboard_stream *dashboard); /* after live_stop() */
 
 /* Once the store is open. */
-void live_begin(struct live *live);
-size_t live_count(const struct live *live); /* how many look on */
+void dashboard_stream_begin(struct dashboard_stream *dashboard);
+size_t dashboard_stream_count(const struct dashboard_stream *dashboard); /* how many look on */
 
 /* This server has caused an event. */
-void live_event(struct live *live, const struct belay_event *event);
+void dashboard_stream_event(struct dashboard_stream *dashboard, const struct belay_event *event);
 
 /* End all streams; those who look on come back with Last-Event-ID. */
-void live_stop(struct live *live);
+void dashboard_stream_stop(struct dashboard_stream *dashboard);
 
 #endif

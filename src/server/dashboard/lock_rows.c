@@ -20,7 +20,7 @@ static json_t *row_json(const struct belay_info *info)
 }
 
 /* What the key is now; NULL if the store does not answer or there is no memory. */
-static json_t *look_at(struct belay_client *client, const char *key)
+static json_t *row_of(struct belay_client *client, const char *key)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_info *info = NULL;
@@ -39,44 +39,44 @@ static json_t *look_at(struct belay_client *client, const char *key)
 
 static bool on_stale(void *context, const struct belay_info *info)
 {
-    struct look *look = context;
+    struct lock_rows *rows = context;
     char *key = strdup(info->key);
 
     if (key != NULL) {
-        look->stale[look->n_stale++] = key;
+        rows->stale[rows->n_stale++] = key;
     }
-    return look->n_stale < LOOK_STALE;
+    return rows->n_stale < LOCK_ROWS_STALE;
 }
 
 static void read_rows(struct work *work)
 {
-    struct look *look = (struct look *)(void *)((char *)work - offsetof(struct look, work));
+    struct lock_rows *rows = (struct lock_rows *)(void *)((char *)work - offsetof(struct lock_rows, work));
     struct belay_query query = BELAY_QUERY_INIT;
 
-    look->rows = json_array();
-    for (size_t i = 0; i < look->n_keys; i++) {
-        (void)json_array_append_new(look->rows, look_at(look->client, look->keys[i]));
+    rows->json = json_array();
+    for (size_t i = 0; i < rows->n_keys; i++) {
+        (void)json_array_append_new(rows->json, row_of(rows->client, rows->keys[i]));
     }
-    if (look->wants_stale) {
+    if (rows->wants_stale) {
         query.stale_only = true;
-        query.limit = LOOK_STALE;
-        (void)belay_list(look->client, &query, on_stale, look, NULL, NULL);
+        query.limit = LOCK_ROWS_STALE;
+        (void)belay_list(rows->client, &query, on_stale, rows, NULL, NULL);
     }
 }
 
-void look_init(struct look *look, struct belay_client *client, work_fn *done)
+void lock_rows_init(struct lock_rows *rows, struct belay_client *client, work_fn *done)
 {
-    look->client = client;
-    look->work.work = read_rows;
-    look->work.done = done;
+    rows->client = client;
+    rows->work.work = read_rows;
+    rows->work.done = done;
 }
 
-void look_take(struct look *look, struct changes *changes)
+void lock_rows_take(struct lock_rows *rows, struct changes *changes)
 {
     char key[BELAY_KEY_MAX + 1];
     size_t bytes = 0;
 
-    while (look->n_keys < LOOK_KEYS && bytes < LOOK_BYTES && changes_take(changes, key)) {
+    while (rows->n_keys < LOCK_ROWS_KEYS && bytes < LOCK_ROWS_BYTES && changes_take(changes, key)) {
         char *copy = strdup(key);
 
         bytes += 400 + strlen(key);
@@ -84,20 +84,20 @@ void look_take(struct look *look, struct changes *changes)
             changes->overrun = true; /* it is missing: who looks on asks for the whole list */
             return;
         }
-        look->keys[look->n_keys++] = copy;
+        rows->keys[rows->n_keys++] = copy;
     }
 }
 
-void look_clear(struct look *look)
+void lock_rows_clear(struct lock_rows *rows)
 {
-    while (look->n_keys > 0) {
-        free(look->keys[--look->n_keys]);
+    while (rows->n_keys > 0) {
+        free(rows->keys[--rows->n_keys]);
     }
-    while (look->n_stale > 0) {
-        free(look->stale[--look->n_stale]);
+    while (rows->n_stale > 0) {
+        free(rows->stale[--rows->n_stale]);
     }
-    json_decref(look->rows);
-    look->rows = NULL;
-    look->wants_stale = false;
-    look->tells = false;
+    json_decref(rows->json);
+    rows->json = NULL;
+    rows->wants_stale = false;
+    rows->tells = false;
 }

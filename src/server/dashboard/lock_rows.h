@@ -10,25 +10,25 @@
 #include "server/core/work.h"
 #include "server/dashboard/changed_keys.h"
 
-enum { LOOK_KEYS = 200, LOOK_BYTES = 96 << 10, LOOK_STALE = 500 };
+enum { LOCK_ROWS_KEYS = 200, LOCK_ROWS_BYTES = 96 << 10, LOCK_ROWS_STALE = 500 };
 
-struct look {
+struct lock_rows {
     struct work work; /* `done` is the caller's */
     bool wants_stale;
     bool tells; /* the rows are to be told, even if there are none */
-    /* the look's own */
+    /* lock_rows.c's */
     struct belay_client *client; /* borrowed */
-    char *keys[LOOK_KEYS];       /* owned */
+    char *keys[LOCK_ROWS_KEYS];  /* owned */
     size_t n_keys;
-    json_t *rows;            /* owned; made by the worker */
-    char *stale[LOOK_STALE]; /* owned; keys */
+    json_t *json;                 /* owned; made by the worker */
+    char *stale[LOCK_ROWS_STALE]; /* owned; keys */
     size_t n_stale;
 };
 
-void look_init(struct look *look, struct belay_client *client, work_fn *done);
+void lock_rows_init(struct lock_rows *rows, struct belay_client *client, work_fn *done);
 /* Take as many changed keys as are to be told at once. */
-void look_take(struct look *look, struct changes *changes);
+void lock_rows_take(struct lock_rows *rows, struct changes *changes);
 /* Forget what was asked and found: for the next. */
-void look_clear(struct look *look);
+void lock_rows_clear(struct lock_rows *rows);
 
 #endif

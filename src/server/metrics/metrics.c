@@ -367,7 +367,8 @@ static void write_metrics(struct server *server, struct buf *out)
     text_gauge(out, "belay_waiting", "Requests that wait in line.", (double)server->waits->n);
     text_gauge(out, "belay_event_listeners", "Clients that listen to events.",
                (double)event_stream_count(server->events));
-    text_gauge(out, "belay_dashboards", "Dashboards that look on.", (double)live_count(server->live));
+    text_gauge(out, "belay_dashboards", "Dashboards that look on.",
+               (double)dashboard_stream_count(server->dashboard));
     text_gauge(out, "belay_connections", "Open connections.", (double)http_server_connections(server->http));
     text_head(out, "belay_spans_dropped_total", "counter", "Spans that no receiver took.");
     buf_addf(out, "belay_spans_dropped_total %llu\n",
