@@ -21,7 +21,7 @@ struct counts {
     bool is_whole;
 };
 
-struct census {
+struct lock_gauges {
     struct work work;
     struct server *server; /* borrowed */
     void (*done)(struct server *server);
@@ -49,50 +49,50 @@ static bool count_lock(void *context, const struct belay_info *info)
     return true;
 }
 
-static struct census *census_of(struct work *work)
+static struct lock_gauges *gauges_of(struct work *work)
 {
-    return (struct census *)(void *)((char *)work - offsetof(struct census, work));
+    return (struct lock_gauges *)(void *)((char *)work - offsetof(struct lock_gauges, work));
 }
 
 static void count(struct work *work)
 {
-    struct census *census = census_of(work);
+    struct lock_gauges *gauges = gauges_of(work);
     struct belay_query query = BELAY_QUERY_INIT;
     bool more = false;
 
-    census->fresh = (struct counts){ .now_unix_ms = (int64_t)time(NULL) * 1000 };
+    gauges->fresh = (struct counts){ .now_unix_ms = (int64_t)time(NULL) * 1000 };
     query.limit = COUNTED_MAX;
-    census->has_fresh =
-        belay_list(census->server->client, &query, count_lock, &census->fresh, &more, NULL) == BELAY_OK;
-    census->fresh.is_whole = !more;
+    gauges->has_fresh =
+        belay_list(gauges->server->client, &query, count_lock, &gauges->fresh, &more, NULL) == BELAY_OK;
+    gauges->fresh.is_whole = !more;
 }
 
 static void counted(struct work *work)
 {
-    struct census *census = census_of(work);
+    struct lock_gauges *gauges = gauges_of(work);
 
-    if (census->has_fresh) {
-        census->counts = census->fresh;
-        census->has_counts = true;
-        census->has_fresh = false;
+    if (gauges->has_fresh) {
+        gauges->counts = gauges->fresh;
+        gauges->has_counts = true;
+        gauges->has_fresh = false;
     }
-    census->done(census->server);
+    gauges->done(gauges->server);
 }
 
-struct census *census_new(void)
+struct lock_gauges *lock_gauges_new(void)
 {
-    struct census *census = calloc(1, sizeof *census);
+    struct lock_gauges *gauges = calloc(1, sizeof *gauges);
 
-    if (census != NULL) {
-        census->work.work = count;
-        census->work.done = counted;
+    if (gauges != NULL) {
+        gauges->work.work = count;
+        gauges->work.done = counted;
     }
-    return census;
+    return gauges;
 }
 
-void census_free(struct census *census)
+void lock_gauges_free(struct lock_gauges *gauges)
 {
-    free(census);
+    free(gauges);
 }
 
 static void write_counts(const struct counts *counts, struct buf *out)
@@ -110,27 +110,28 @@ static void write_counts(const struct counts *counts, struct buf *out)
                counts->is_whole ? 1 : 0);
 }
 
-bool census_refresh(struct census *census, struct server *server, void (*done)(struct server *server))
+bool lock_gauges_refresh(struct lock_gauges *gauges, struct server *server,
+                         void (*done)(struct server *server))
 {
     int64_t now_ms = loop_now_ms(server->loop);
     int64_t every_ms = server->is_store_local ? EVERY_MS : EVERY_MS_NETWORK;
 
-    if (work_is_pending(&census->work)) {
+    if (work_is_pending(&gauges->work)) {
         return true;
     }
-    census->server = server;
-    census->done = done;
-    if (census->asked_ms == 0 || now_ms - census->asked_ms >= every_ms) {
-        if (work_queue(server->workers, WORK_SCAN, &census->work)) {
-            census->asked_ms = now_ms;
+    gauges->server = server;
+    gauges->done = done;
+    if (gauges->asked_ms == 0 || now_ms - gauges->asked_ms >= every_ms) {
+        if (work_queue(server->workers, WORK_SCAN, &gauges->work)) {
+            gauges->asked_ms = now_ms;
         }
     }
-    return work_is_pending(&census->work);
+    return work_is_pending(&gauges->work);
 }
 
-void census_write(const struct census *census, struct buf *out)
+void lock_gauges_write(const struct lock_gauges *gauges, struct buf *out)
 {
-    if (census->has_counts) {
-        write_counts(&census->counts, out);
+    if (gauges->has_counts) {
+        write_counts(&gauges->counts, out);
     }
 }

@@ -9,15 +9,16 @@
 
 #include "base/buf.h"
 
-struct census;
+struct lock_gauges;
 struct server;
 
-struct census *census_new(void);         /* NULL: no memory */
-void census_free(struct census *census); /* after WORK_SCAN is closed */
+struct lock_gauges *lock_gauges_new(void);         /* NULL: no memory */
+void lock_gauges_free(struct lock_gauges *gauges); /* after WORK_SCAN is closed */
 
 /* Count anew if it is time to. True: a thread is at it, and `done` will be called in the loop. */
-bool census_refresh(struct census *census, struct server *server, void (*done)(struct server *server));
+bool lock_gauges_refresh(struct lock_gauges *gauges, struct server *server,
+                         void (*done)(struct server *server));
 /* As metrics, of when they were last counted; nothing before that. */
-void census_write(const struct census *census, struct buf *out);
+void lock_gauges_write(const struct lock_gauges *gauges, struct buf *out);
 
 #endif

@@ -90,8 +90,8 @@ struct metrics {
     struct histogram commit;
     struct histogram sync;
     int64_t started_unix;
-    struct census *census;    /* owned */
-    struct exchange *waiting; /* for the census */
+    struct lock_gauges *gauges; /* owned */
+    struct exchange *waiting;   /* for the census */
 };
 
 struct metrics *metrics_new(const struct belay_config *config)
@@ -104,8 +104,8 @@ struct metrics *metrics_new(const struct belay_config *config)
     metrics->config = config;
     metrics->started_unix = (int64_t)time(NULL);
     metrics->requests = calloc(n_routes + 1, sizeof *metrics->requests);
-    metrics->census = census_new();
-    if (metrics->requests == NULL || metrics->census == NULL) {
+    metrics->gauges = lock_gauges_new();
+    if (metrics->requests == NULL || metrics->gauges == NULL) {
         metrics_free(metrics);
         return NULL;
     }
@@ -121,7 +121,7 @@ void metrics_free(struct metrics *metrics)
         free(metrics->series[i]);
     }
     free(metrics->requests);
-    census_free(metrics->census);
+    lock_gauges_free(metrics->gauges);
     free(metrics);
 }
 
@@ -358,7 +358,7 @@ static void write_metrics(struct server *server, struct buf *out)
 
     write_counters(metrics, out);
     write_lock_histograms(metrics, out);
-    census_write(metrics->census, out);
+    lock_gauges_write(metrics->gauges, out);
     write_requests(metrics, out);
     guard_counts_write(server->guard, out);
     write_store(server, out);
@@ -414,7 +414,7 @@ void handle_metrics(struct exchange *x)
     if (!exchange_sees_all(x)) {
         return;
     }
-    if (!census_refresh(metrics->census, x->server, on_counted) || !x->server->is_store_local) {
+    if (!lock_gauges_refresh(metrics->gauges, x->server, on_counted) || !x->server->is_store_local) {
         answer(x);
         return;
     }
