@@ -49,7 +49,7 @@ struct run {
     struct waits waits; /* the server points to these */
     struct holders holders;
     struct hooks hooks;
-    struct guard_counts guard;
+    struct shared_db_counts shared_db_counts;
     const struct serve_options *options; /* borrowed */
     struct loop_watch signals;
     struct http_listen listen[LISTEN_ALL_MAX];
@@ -73,7 +73,7 @@ void server_on_event(void *context, const struct belay_event *event)
         server_post_event(server, event); /* what follows is the loop's */
         return;
     }
-    guard_count_event(server->guard, event);
+    shared_db_counts_event(server->shared_db_counts, event);
     metrics_event(server->metrics, event);
     telemetry_event(server->telemetry, event);
     event_stream_mark(server->events);
@@ -662,7 +662,7 @@ enum belay_code belay_serve_run(const struct serve_options *options, struct bela
     run->server.waits = &run->waits;
     run->server.holders = &run->holders;
     run->server.hooks = &run->hooks;
-    run->server.guard = &run->guard;
+    run->server.shared_db_counts = &run->shared_db_counts;
     run->signals.fd = -1;
     log_begin(&run->server.log,
               options->log == SERVE_LOG_JSON || (options->log == SERVE_LOG_AUTO && !isatty(STDERR_FILENO)));

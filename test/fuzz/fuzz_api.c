@@ -86,7 +86,7 @@ static void open_stores(struct belay_error *err)
 static struct waits waits;
 static struct holders holders;
 static struct hooks hooks;
-static struct guard_counts guard;
+static struct shared_db_counts shared_db_counts;
 
 static void set_up(void)
 {
@@ -99,7 +99,7 @@ static void set_up(void)
     server->waits = &waits;
     server->holders = &holders;
     server->hooks = &hooks;
-    server->guard = &guard;
+    server->shared_db_counts = &shared_db_counts;
     log_begin(&server->log, true);
     server->hooks->file.fd = -1; /* and room for none: settings.max is 0 */
     server->loop = loop_new();

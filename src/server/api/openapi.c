@@ -278,7 +278,7 @@ static json_t *operation_of(const struct route *route)
 /* The schemas of locks, of what a dashboard shows, and of applications and databases. */
 static json_t *components_make(void)
 {
-    const char *const more[] = { view_schemas, guard_schemas[0], guard_schemas[1], state_schemas };
+    const char *const more[] = { view_schemas, shared_db_schemas[0], shared_db_schemas[1], state_schemas };
     json_t *all = json_loads(components, 0, NULL);
 
     for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {

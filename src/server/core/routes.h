@@ -45,8 +45,8 @@ bool route_is_large(const struct route *route);
 /* False, and answered, if the query has a name that this route does not know. */
 bool route_check_query(struct exchange *x);
 
-extern const char *const guard_schemas[2]; /* guard_schema.c; objects of schemas, as JSON */
-extern const char state_schemas[];         /* state_schema.c; likewise */
+extern const char *const shared_db_schemas[2]; /* shared_db_schema.c; objects of schemas, as JSON */
+extern const char state_schemas[];             /* state_schema.c; likewise */
 
 /* The whole OpenAPI document; NULL without memory. */
 char *openapi_make(void);

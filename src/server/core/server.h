@@ -17,7 +17,7 @@
 #include "server/http/http_server.h"
 
 struct body;
-struct guard_counts;
+struct shared_db_counts;
 struct holder;
 struct holders;
 struct hooks;
@@ -38,16 +38,16 @@ struct server {
     struct belay_config *config; /* owned; the client borrows it, so it stays as it was at the start */
     struct tokens *tokens;       /* a reference; replaced on SIGHUP */
     struct delays delays;        /* answers to wrong tokens that are held back */
-    struct waits *waits;         /* borrowed, as are the next two and `guard`, from serve.c */
+    struct waits *waits;         /* borrowed, as are the next two and `shared_db_counts`, from serve.c */
     struct holders *holders;     /* who wait to hear that they have lost their locks */
     struct hooks *hooks;
-    struct event_stream *events;        /* owned; those who listen to events */
-    struct state_pool *states;          /* owned; where states are kept */
-    struct guard_counts *guard;         /* what became of stops and starts */
-    struct metrics *metrics;            /* owned */
-    struct telemetry *telemetry;        /* owned; NULL: none is asked for */
-    struct dashboard_stream *dashboard; /* owned; those who look at a dashboard */
-    pthread_t thread;                   /* the loop's */
+    struct event_stream *events;               /* owned; those who listen to events */
+    struct state_pool *states;                 /* owned; where states are kept */
+    struct shared_db_counts *shared_db_counts; /* what became of stops and starts */
+    struct metrics *metrics;                   /* owned */
+    struct telemetry *telemetry;               /* owned; NULL: none is asked for */
+    struct dashboard_stream *dashboard;        /* owned; those who look at a dashboard */
+    pthread_t thread;                          /* the loop's */
     struct log log;
     struct group_commit group_commit;
     char run[17];            /* what begins the ids of this run's requests */
@@ -156,7 +156,7 @@ bool exchange_may_see(const struct exchange *x, const char *key);
 /* False, and answered, if the token's keys limit it: for numbers over all keys. */
 bool exchange_sees_all(struct exchange *x);
 
-/* What a body asks for, for a lock on `key`; owner_name is the caller's to set. In locks.c. */
+/* What a body asks for, for a lock on `key`; owner_name is the caller's to set. In locks_write.c. */
 enum belay_code fill_options(const struct server *server, const char *key, const struct body *body,
                              struct belay_lock_options *options, struct belay_error *err);
 
@@ -181,7 +181,7 @@ void server_post_event(struct server *server, const struct belay_event *event);
 /* What the client calls for every event, in whichever thread (serve.c). */
 void server_on_event(void *context, const struct belay_event *event);
 
-/* ---- json.c: locks and events as this caller may see them ---- */
+/* ---- visible_json.c: locks and events as this caller may see them ---- */
 
 /*
  * Whether a lock id may be shown: to admins, and to the credential that acquired it. Where the store does not
@@ -197,32 +197,32 @@ json_t *error_for(const struct exchange *x, const struct belay_error *err);
 /* ---- the handlers ---- */
 
 typedef void route_handler(struct exchange *x);
-/* locks.c */
+/* locks_write.c */
 /* The body, and the key from it if it is not in the path. False, and answered, if it is wrong. */
 bool lock_read_body(struct exchange *x, struct body *body);
 route_handler handle_acquire, handle_adopt, handle_renew, handle_release, handle_force, handle_lost;
 route_handler handle_held; /* holders.c */
-/* reads.c */
+/* locks_read.c */
 route_handler handle_get, handle_list, handle_history, handle_queue, handle_free;
 /* `limit` of a query, 1 to `most`. BELAY_INVALID says what would be right. */
 enum belay_code read_limit(const char *query, size_t most, size_t usual, size_t *out,
                            struct belay_error *err);
-route_handler handle_leave;                                /* hooks.c */
+route_handler handle_leave;                                /* webhooks.c */
 route_handler handle_metrics;                              /* metrics.c */
-route_handler handle_health, handle_ready, handle_openapi; /* about.c */
+route_handler handle_health, handle_ready, handle_openapi; /* health.c, openapi.c */
 route_handler handle_events;                               /* event_stream.c */
-route_handler handle_backup;                               /* backup.c */
+route_handler handle_backup;                               /* backup_api.c */
 route_handler handle_dashboard_stream, handle_stats;       /* dashboard_stream.c */
 route_handler handle_me, handle_tree;                      /* dashboard_api.c */
 route_handler handle_page, handle_asset;                   /* assets.c */
-/* guard.c */
+/* shared_db_api.c */
 route_handler handle_apps, handle_app_get, handle_app_put, handle_app_post, handle_app_delete,
     handle_app_mark, handle_quick, handle_databases, handle_database, handle_db_stop, handle_db_start,
     handle_db_record;
 /* terraform.c, terraform_lock.c */
 route_handler handle_tf_get, handle_tf_put, handle_tf_delete, handle_tf_versions, handle_tf_version,
     handle_tf_restore, handle_tf_list, handle_tf_lock, handle_tf_unlock;
-/* state.c */
+/* state_api.c */
 route_handler handle_store, handle_states, handle_state_get, handle_state_put, handle_state_stamp,
     handle_state_history, handle_state_snapshot, handle_state_restore, handle_state_adopt,
     handle_state_backup, handle_state_verify;

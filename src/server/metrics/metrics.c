@@ -91,7 +91,7 @@ struct metrics {
     struct histogram sync;
     int64_t started_unix;
     struct lock_gauges *gauges; /* owned */
-    struct exchange *waiting;   /* for the census */
+    struct exchange *waiting;   /* for lock_gauges */
 };
 
 struct metrics *metrics_new(const struct belay_config *config)
@@ -360,7 +360,7 @@ static void write_metrics(struct server *server, struct buf *out)
     write_lock_histograms(metrics, out);
     lock_gauges_write(metrics->gauges, out);
     write_requests(metrics, out);
-    guard_counts_write(server->guard, out);
+    shared_db_counts_write(server->shared_db_counts, out);
     write_store(server, out);
     text_gauge(out, "belay_locking_enabled", "0 while the kill switch grants every lock.",
                belay_client_locking_enabled(server->client) ? 1 : 0);

@@ -10,7 +10,7 @@ static const struct {
     const char *event;
     const char *name; /* of the metric, as in CloudWatch but for the prefix */
     const char *help;
-} kinds[GUARD_KINDS] = {
+} kinds[SHARED_DB_KINDS] = {
     { "db.stop.stopped", "belay_db_stop_stopped_total", "Databases stopped." },
     { "db.stop.skipped_shared_active", "belay_db_stop_skipped_shared_active_total",
       "Stops that were skipped because another application uses the database, or may." },
@@ -37,7 +37,7 @@ static const char *meta_of(const struct belay_event *event, const char *name)
     return "";
 }
 
-static struct guard_count *find(struct guard_counts *counts, const char *database)
+static struct shared_db_count *find(struct shared_db_counts *counts, const char *database)
 {
     size_t i = 0;
 
@@ -45,14 +45,14 @@ static struct guard_count *find(struct guard_counts *counts, const char *databas
         i++;
     }
     if (i == counts->n) {
-        counts->n += i < GUARD_DATABASES_MAX;
+        counts->n += i < SHARED_DB_DATABASES_MAX;
         (void)snprintf(counts->databases[i].database, sizeof counts->databases[i].database, "%s",
-                       i < GUARD_DATABASES_MAX ? database : "other");
+                       i < SHARED_DB_DATABASES_MAX ? database : "other");
     }
     return &counts->databases[i];
 }
 
-void guard_count_event(struct guard_counts *counts, const struct belay_event *event)
+void shared_db_counts_event(struct shared_db_counts *counts, const struct belay_event *event)
 {
     size_t kind = 0;
     long tries;
@@ -60,10 +60,10 @@ void guard_count_event(struct guard_counts *counts, const struct belay_event *ev
     if (!text_has_prefix(event->type, "db.")) {
         return; /* at once: most events are of locks */
     }
-    while (kind < GUARD_KINDS && strcmp(event->type, kinds[kind].event) != 0) {
+    while (kind < SHARED_DB_KINDS && strcmp(event->type, kinds[kind].event) != 0) {
         kind++;
     }
-    if (kind == GUARD_KINDS) {
+    if (kind == SHARED_DB_KINDS) {
         return;
     }
     find(counts, meta_of(event, "db_identifier"))->n[kind]++;
@@ -75,11 +75,11 @@ void guard_count_event(struct guard_counts *counts, const struct belay_event *ev
 
 /* ---- for Prometheus ---- */
 
-static void write_kind(const struct guard_counts *counts, size_t kind, struct buf *out)
+static void write_kind(const struct shared_db_counts *counts, size_t kind, struct buf *out)
 {
     text_head(out, kinds[kind].name, "counter", kinds[kind].help);
-    for (size_t i = 0; i <= GUARD_DATABASES_MAX; i++) {
-        const struct guard_count *count = &counts->databases[i];
+    for (size_t i = 0; i <= SHARED_DB_DATABASES_MAX; i++) {
+        const struct shared_db_count *count = &counts->databases[i];
 
         if (count->database[0] != '\0') {
             buf_adds(out, kinds[kind].name);
@@ -89,9 +89,9 @@ static void write_kind(const struct guard_counts *counts, size_t kind, struct bu
     }
 }
 
-void guard_counts_write(const struct guard_counts *counts, struct buf *out)
+void shared_db_counts_write(const struct shared_db_counts *counts, struct buf *out)
 {
-    for (size_t i = 0; i < GUARD_KINDS; i++) {
+    for (size_t i = 0; i < SHARED_DB_KINDS; i++) {
         write_kind(counts, i, out);
     }
     text_head(out, "belay_db_lock_acquire_retries", "histogram",

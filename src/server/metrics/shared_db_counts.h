@@ -6,22 +6,22 @@
 #include "belay.h"
 #include "server/metrics/text_format.h"
 
-enum { GUARD_DATABASES_MAX = 200, GUARD_KINDS = 9 };
+enum { SHARED_DB_DATABASES_MAX = 200, SHARED_DB_KINDS = 9 };
 
-struct guard_count {
+struct shared_db_count {
     char database[256];
-    uint64_t n[GUARD_KINDS]; /* by what became of a stop or a start */
+    uint64_t n[SHARED_DB_KINDS]; /* by what became of a stop or a start */
 };
 
-struct guard_counts {
-    struct guard_count databases[GUARD_DATABASES_MAX + 1]; /* the last is for all others */
+struct shared_db_counts {
+    struct shared_db_count databases[SHARED_DB_DATABASES_MAX + 1]; /* the last is for all others */
     size_t n;
     struct histogram retries;   /* lock_acquire_retries */
     struct histogram durations; /* lock_acquire_duration, in seconds */
 };
 
 /* An event of the audit trail; those that are not about databases do nothing. */
-void guard_count_event(struct guard_counts *counts, const struct belay_event *event);
-void guard_counts_write(const struct guard_counts *counts, struct buf *out);
+void shared_db_counts_event(struct shared_db_counts *counts, const struct belay_event *event);
+void shared_db_counts_write(const struct shared_db_counts *counts, struct buf *out);
 
 #endif

@@ -73,4 +73,4 @@ static const char databases[] =
     "\"is_partial\":{\"type\":\"boolean\",\"description\":\"the keys of the token hide others\"},"
     "\"databases\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/Database\"}}}}}";
 
-const char *const guard_schemas[2] = { apps, databases };
+const char *const shared_db_schemas[2] = { apps, databases };
