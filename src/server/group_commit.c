@@ -24,7 +24,7 @@
  *
  * Where it runs: in the thread, beside the loop, if THREAD_MIN or more connections wait for it; else in the loop,
  * because the hand-over to a thread and back takes as long as a sync. Webhooks are written to their own file after
- * the sync (hooks_pump()), and therefore always have it in the loop.
+ * the sync (webhooks_pump()), and therefore always have it in the loop.
  *
  * If it fails: it is unknown what is on disk. The durable LSN stays where it is, so no waiting answer is ever sent;
  * the server logs the error and stops. Clients repeat their requests with the same lock id.
@@ -78,7 +78,7 @@ static bool is_before(int64_t *until_ms, int64_t span_ms, int64_t now_ms)
 
 static bool may_delay(struct server *server)
 {
-    if (http_server_is_waiting(server->http) || server->hooks->n > 0 || server->is_draining) {
+    if (http_server_is_waiting(server->http) || server->webhooks->n > 0 || server->is_draining) {
         return false;
     }
     return is_before(&server->group_commit.delay_until_ms, DELAY_MS, loop_now_ms(server->loop));
@@ -128,7 +128,7 @@ static void run_in_thread(struct pool_job *job)
 
 static bool is_worth_a_thread(const struct server *server)
 {
-    return n_waiting(server) >= THREAD_MIN && hooks_are_idle(server->hooks) && !server->is_draining;
+    return n_waiting(server) >= THREAD_MIN && webhooks_are_idle(server->webhooks) && !server->is_draining;
 }
 
 static bool start_in_thread(struct server *server)
@@ -188,7 +188,7 @@ static void sync(struct server *server)
     }
     sync_now(server);
     if (server->group_commit.result.code == BELAY_OK) {
-        hooks_pump(server); /* which answers, too */
+        webhooks_pump(server); /* which answers, too */
     }
     finish(server, &server->group_commit.result, belay_client_durable_lsn(server->client));
 }

@@ -48,7 +48,7 @@ struct run {
     struct server server;
     struct waits waits; /* the server points to these */
     struct holders holders;
-    struct hooks hooks;
+    struct webhooks webhooks;
     struct shared_db_counts shared_db_counts;
     const struct serve_options *options; /* borrowed */
     struct loop_watch signals;
@@ -162,7 +162,7 @@ static void reload(struct run *run)
         event_stream_stop(server->events); /* who may still listen comes back */
         dashboard_stream_stop(server->dashboard);
         waits_revoke(server);
-        hooks_revoke(server);
+        webhooks_revoke(server);
         jobs_revoke(server);
         log_note(&server->log, LOG_INFO, "reloaded", "%zu tokens", server->tokens->n);
     } else {
@@ -195,7 +195,7 @@ static void stop(struct run *run, int signal)
              http_server_connections(server->http));
     waits_stop(server);
     holders_stop(server->holders);
-    hooks_stop(server);
+    webhooks_stop(server);
     work_cancel_all(server->workers, WORK_JOB);
     work_cancel_all(server->workers, WORK_LONG_JOB);
     event_stream_stop(server->events);
@@ -508,7 +508,7 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     (void)random_bytes(&random, sizeof random);
     (void)snprintf(server->run, sizeof server->run, "%08llx", (unsigned long long)(random & 0xffffffff));
     server->is_insecure = run->options->insecure;
-    server->hooks->file.fd = -1;
+    server->webhooks->file.fd = -1;
     server->thread = pthread_self();
     server->events = event_stream_new(server);
     server->dashboard = dashboard_stream_new(server);
@@ -527,7 +527,7 @@ static enum belay_code start(struct run *run, struct belay_error *err)
         code = open_http(run, err);
     }
     if (code == BELAY_OK) {
-        code = hooks_open(server, err);
+        code = webhooks_open(server, err);
     }
     return code == BELAY_OK ? watch_signals(run, err) : code;
 }
@@ -603,7 +603,7 @@ static void finish(struct run *run)
     if (server->workers != NULL) {
         work_close(server->workers, WORK_JOB);
         work_close(server->workers, WORK_LONG_JOB);
-        hooks_end(server);
+        webhooks_end(server);
     }
     group_commit_close(server);
     if (server->client != NULL && server->loop != NULL) {
@@ -624,7 +624,7 @@ static void finish(struct run *run)
     holders_release(server->holders);
     belay_client_close(server->client);
     workers_free(server->workers);
-    hooks_close(server);
+    webhooks_close(server);
     telemetry_close(server->telemetry);
     metrics_free(server->metrics);
     belay_config_free(server->config);
@@ -661,7 +661,7 @@ enum belay_code belay_serve_run(const struct serve_options *options, struct bela
     run->options = options;
     run->server.waits = &run->waits;
     run->server.holders = &run->holders;
-    run->server.hooks = &run->hooks;
+    run->server.webhooks = &run->webhooks;
     run->server.shared_db_counts = &run->shared_db_counts;
     run->signals.fd = -1;
     log_begin(&run->server.log,

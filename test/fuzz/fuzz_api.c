@@ -46,7 +46,7 @@ static void before_sleep(void *context)
 {
     (void)context;
     (void)belay_client_poll(server->client);
-    hooks_pump(server);
+    webhooks_pump(server);
     event_stream_pump(server->events);
     server->log.out.len = 0;
 }
@@ -85,7 +85,7 @@ static void open_stores(struct belay_error *err)
 
 static struct waits waits;
 static struct holders holders;
-static struct hooks hooks;
+static struct webhooks webhooks;
 static struct shared_db_counts shared_db_counts;
 
 static void set_up(void)
@@ -98,10 +98,10 @@ static void set_up(void)
     fuzz_must(server != NULL, "no memory");
     server->waits = &waits;
     server->holders = &holders;
-    server->hooks = &hooks;
+    server->webhooks = &webhooks;
     server->shared_db_counts = &shared_db_counts;
     log_begin(&server->log, true);
-    server->hooks->file.fd = -1; /* and room for none: settings.max is 0 */
+    server->webhooks->file.fd = -1; /* and room for none: settings.max is 0 */
     server->loop = loop_new();
     server->events = event_stream_new(server);
     server->dashboard = dashboard_stream_new(server);
@@ -135,7 +135,7 @@ static void tear_down(void)
     waits_release(server->waits);
     state_pool_close(server->states);
     belay_client_close(server->client);
-    hooks_close(server);
+    webhooks_close(server);
     belay_config_free(server->config);
     tokens_drop(server->tokens);
     event_stream_free(server->events);

@@ -130,7 +130,7 @@ void handle_acquire(struct exchange *x)
         reply_problem(x, 503, "shutting_down",
                       "the server is stopping; ask again with the same lock_id in a moment");
     } else if (body.has_webhook) {
-        hook_begin(x, &body, &options, options.owner_name);
+        webhook_begin(x, &body, &options, options.owner_name);
     } else if (body.lock_id == NULL || !wait_resume(x, body.lock_id, slice_of(&options))) {
         wait_begin(x, &options, slice_of(&options));
     }
@@ -252,7 +252,7 @@ void handle_release(struct exchange *x)
     }
     /* Who still waits under this id, or is kept a place, does not want it any more. */
     wait_abandon(x, body.lock_id);
-    (void)hook_leave(x, body.lock_id);
+    (void)webhook_leave(x, body.lock_id);
     follow_holder(x, body.lock_id);
     if (belay_async_release(x->server->client, x->key, body.lock_id, outcome, on_changed, x, &err) !=
         BELAY_OK) {

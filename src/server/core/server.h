@@ -20,7 +20,7 @@ struct body;
 struct shared_db_counts;
 struct holder;
 struct holders;
-struct hooks;
+struct webhooks;
 struct route;
 struct wait;
 struct waits;
@@ -40,7 +40,7 @@ struct server {
     struct delays delays;        /* answers to wrong tokens that are held back */
     struct waits *waits;         /* borrowed, as are the next two and `shared_db_counts`, from serve.c */
     struct holders *holders;     /* who wait to hear that they have lost their locks */
-    struct hooks *hooks;
+    struct webhooks *webhooks;
     struct event_stream *events;               /* owned; those who listen to events */
     struct state_pool *states;                 /* owned; where states are kept */
     struct shared_db_counts *shared_db_counts; /* what became of stops and starts */

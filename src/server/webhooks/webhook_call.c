@@ -14,15 +14,15 @@
 #include "server/webhooks/webhooks.h"
 #include "json/json_write.h"
 
-static struct hook *hook_of(struct work *work)
+static struct webhook *webhook_of(struct work *work)
 {
-    return (struct hook *)(void *)((char *)work - offsetof(struct hook, work));
+    return (struct webhook *)(void *)((char *)work - offsetof(struct webhook, work));
 }
 
 /* ---- what is sent ---- */
 
 /* "t=UNIX_SECONDS,v1=HMAC": the time is signed along, so that an old call cannot be sent again. */
-static bool sign(struct hook *hook)
+static bool sign(struct webhook *webhook)
 {
     struct buf text = BUF_INIT(16 << 20);
     unsigned char mac[EVP_MAX_MD_SIZE];
@@ -30,68 +30,69 @@ static bool sign(struct hook *hook)
     long long now_s = (long long)(clock_unix_ms() / 1000);
     int at;
 
-    buf_addf(&text, "%lld.%s", now_s, hook->body);
-    if (text.failed || HMAC(EVP_sha256(), hook->secret, (int)strlen(hook->secret),
+    buf_addf(&text, "%lld.%s", now_s, webhook->body);
+    if (text.failed || HMAC(EVP_sha256(), webhook->secret, (int)strlen(webhook->secret),
                             (const unsigned char *)text.data, text.len, mac, &mac_len) == NULL) {
         buf_release(&text);
         return false;
     }
     buf_release(&text);
-    at = snprintf(hook->signature, sizeof hook->signature, "t=%lld,v1=", now_s);
+    at = snprintf(webhook->signature, sizeof webhook->signature, "t=%lld,v1=", now_s);
     for (unsigned i = 0; i < mac_len; i++) {
-        at += snprintf(hook->signature + at, sizeof hook->signature - (size_t)at, "%02x", mac[i]);
+        at += snprintf(webhook->signature + at, sizeof webhook->signature - (size_t)at, "%02x", mac[i]);
     }
     return true;
 }
 
 /* The lock, with as much of its lease as is left now. */
-static bool make_body(struct hook *hook)
+static bool make_body(struct webhook *webhook)
 {
-    int64_t left_ms = hook->expires_in_ms - (loop_now_ms(hook->server->loop) - hook->granted_ms);
+    int64_t left_ms = webhook->expires_in_ms - (loop_now_ms(webhook->server->loop) - webhook->granted_ms);
 
-    if (!hook->is_ended) {
-        (void)json_object_set_new(hook->lock, "expires_in_ms", json_integer(left_ms < 0 ? 0 : left_ms));
+    if (!webhook->is_ended) {
+        (void)json_object_set_new(webhook->lock, "expires_in_ms", json_integer(left_ms < 0 ? 0 : left_ms));
         /* That counts from before a request was sent, and who is called has sent none: its first renewal says it. */
-        (void)json_object_set_new(hook->lock, "valid_for_ms", json_null());
+        (void)json_object_set_new(webhook->lock, "valid_for_ms", json_null());
     }
-    free(hook->body);
-    hook->body = wire_line(json_incref(hook->lock));
-    return hook->body != NULL;
+    free(webhook->body);
+    webhook->body = wire_line(json_incref(webhook->lock));
+    return webhook->body != NULL;
 }
 
 /* When it must have been told: the other half of the lease is for the work, or for renewing it. */
-static int64_t left_to_tell_ms(const struct hook *hook)
+static int64_t left_to_tell_ms(const struct webhook *webhook)
 {
-    return hook->granted_ms + hook->ttl_ms / 2 - loop_now_ms(hook->server->loop);
+    return webhook->granted_ms + webhook->ttl_ms / 2 - loop_now_ms(webhook->server->loop);
 }
 
-static bool prepare(struct hook *hook)
+static bool prepare(struct webhook *webhook)
 {
-    const struct hook_settings *settings = &hook->server->hooks->settings;
-    int64_t left_ms = left_to_tell_ms(hook);
+    const struct webhook_settings *settings = &webhook->server->webhooks->settings;
+    int64_t left_ms = left_to_tell_ms(webhook);
     size_t n = 0;
 
-    if (!make_body(hook) || (*hook->secret != '\0' && !sign(hook))) {
+    if (!make_body(webhook) || (*webhook->secret != '\0' && !sign(webhook))) {
         return false;
     }
-    (void)snprintf(hook->attempt_text, sizeof hook->attempt_text, "%d", hook->attempt);
-    hook->headers[n++] = (struct belay_meta){ "Content-Type", "application/json" };
-    hook->headers[n++] = (struct belay_meta){ "Belay-Event", hook->is_ended ? "wait.ended" : "lock.granted" };
-    hook->headers[n++] = (struct belay_meta){ "Belay-Attempt", hook->attempt_text };
-    if (*hook->secret != '\0') {
-        hook->headers[n++] = (struct belay_meta){ "Belay-Signature", hook->signature };
+    (void)snprintf(webhook->attempt_text, sizeof webhook->attempt_text, "%d", webhook->attempt);
+    webhook->headers[n++] = (struct belay_meta){ "Content-Type", "application/json" };
+    webhook->headers[n++] =
+        (struct belay_meta){ "Belay-Event", webhook->is_ended ? "wait.ended" : "lock.granted" };
+    webhook->headers[n++] = (struct belay_meta){ "Belay-Attempt", webhook->attempt_text };
+    if (*webhook->secret != '\0') {
+        webhook->headers[n++] = (struct belay_meta){ "Belay-Signature", webhook->signature };
     }
-    hook->post = (struct belay_http_post)BELAY_HTTP_POST_INIT;
-    hook->post.url = hook->url;
-    hook->post.headers = hook->headers;
-    hook->post.n_headers = n;
-    hook->post.body = hook->body;
-    hook->post.body_len = strlen(hook->body);
-    hook->post.timeout_ms = hook->timeout_ms < left_ms ? hook->timeout_ms : left_ms;
-    hook->post.allow = settings->allow_texts;
-    hook->post.n_allow = settings->n_allow;
-    hook->post.ca_file = settings->ca_file;
-    hook->post.cancel = hook->server->hooks->cancel;
+    webhook->post = (struct belay_http_post)BELAY_HTTP_POST_INIT;
+    webhook->post.url = webhook->url;
+    webhook->post.headers = webhook->headers;
+    webhook->post.n_headers = n;
+    webhook->post.body = webhook->body;
+    webhook->post.body_len = strlen(webhook->body);
+    webhook->post.timeout_ms = webhook->timeout_ms < left_ms ? webhook->timeout_ms : left_ms;
+    webhook->post.allow = settings->allow_texts;
+    webhook->post.n_allow = settings->n_allow;
+    webhook->post.ca_file = settings->ca_file;
+    webhook->post.cancel = webhook->server->webhooks->cancel;
     return true;
 }
 
@@ -110,158 +111,162 @@ static void on_released(void *context, enum belay_code code, const struct belay_
 }
 
 /* The lock goes to the next in line; the history says through whom. */
-static void give_up(struct hook *hook, const char *why)
+static void give_up(struct webhook *webhook, const char *why)
 {
-    struct server *server = hook->server;
+    struct server *server = webhook->server;
     struct belay_error err = BELAY_ERROR_INIT;
     char by[BELAY_OWNER_MAX + 1];
 
-    if (hook->is_ended) {
+    if (webhook->is_ended) {
         log_note(&server->log, LOG_WARN, "webhook", "'%s' for %s: %s was not told that the wait is over: %s",
-                 hook->key, hook->owner, hook->host, why);
-        hook_forget(hook);
+                 webhook->key, webhook->owner, webhook->host, why);
+        webhook_forget(webhook);
         return;
     }
-    (void)snprintf(by, sizeof by, "webhook %.120s: %.100s", hook->host, why);
+    (void)snprintf(by, sizeof by, "webhook %.120s: %.100s", webhook->host, why);
     log_note(&server->log, LOG_WARN, "webhook", "'%s' for %s: %s: %s, after %d tries; the lock is released",
-             hook->key, hook->owner, hook->host, why, hook->attempt);
-    if (belay_async_release_by(server->client, hook->key, hook->lock_id, BELAY_OUTCOME_FAILED, by,
+             webhook->key, webhook->owner, webhook->host, why, webhook->attempt);
+    if (belay_async_release_by(server->client, webhook->key, webhook->lock_id, BELAY_OUTCOME_FAILED, by,
                                on_released, server, &err) != BELAY_OK) {
         on_released(server, err.code, NULL, &err);
     }
     belay_error_release(&err);
-    hook_forget(hook);
+    webhook_forget(webhook);
 }
 
 /* Would it help to ask again? Not with what was understood and refused, and not where we must not go. */
-static bool is_worth_another(const struct hook *hook)
+static bool is_worth_another(const struct webhook *webhook)
 {
-    if (hook->code == BELAY_OK) {
-        return hook->status >= 500 || hook->status == 408 || hook->status == 425 || hook->status == 429;
+    if (webhook->code == BELAY_OK) {
+        return webhook->status >= 500 || webhook->status == 408 || webhook->status == 425 ||
+               webhook->status == 429;
     }
-    return hook->code != BELAY_NOT_PERMITTED && hook->code != BELAY_CONFIG && hook->code != BELAY_INVALID;
+    return webhook->code != BELAY_NOT_PERMITTED && webhook->code != BELAY_CONFIG &&
+           webhook->code != BELAY_INVALID;
 }
 
-static void try_again_or_give_up(struct hook *hook)
+static void try_again_or_give_up(struct webhook *webhook)
 {
-    struct loop *loop = hook->server->loop;
-    int64_t pause_ms = (int64_t)HOOK_PAUSE_MS << (hook->attempt - 1);
+    struct loop *loop = webhook->server->loop;
+    int64_t pause_ms = (int64_t)WEBHOOK_PAUSE_MS << (webhook->attempt - 1);
     char why[128];
 
-    if (hook->code == BELAY_OK) {
-        (void)snprintf(why, sizeof why, "answered %d", hook->status);
+    if (webhook->code == BELAY_OK) {
+        (void)snprintf(why, sizeof why, "answered %d", webhook->status);
     } else {
-        (void)snprintf(why, sizeof why, "%.120s", hook->err.text);
+        (void)snprintf(why, sizeof why, "%.120s", webhook->err.text);
     }
-    if (!is_worth_another(hook) || hook->attempt >= HOOK_ATTEMPTS || pause_ms >= left_to_tell_ms(hook) ||
-        !loop_timer_set(loop, &hook->timer, loop_now_ms(loop) + pause_ms)) {
-        give_up(hook, why);
+    if (!is_worth_another(webhook) || webhook->attempt >= WEBHOOK_ATTEMPTS ||
+        pause_ms >= left_to_tell_ms(webhook) ||
+        !loop_timer_set(loop, &webhook->timer, loop_now_ms(loop) + pause_ms)) {
+        give_up(webhook, why);
         return;
     }
-    hook->state = HOOK_PAUSED;
-    log_note(&hook->server->log, LOG_INFO, "webhook", "'%s' for %s: %s: %s; again in %lld ms", hook->key,
-             hook->owner, hook->host, why, (long long)pause_ms);
+    webhook->state = WEBHOOK_PAUSED;
+    log_note(&webhook->server->log, LOG_INFO, "webhook", "'%s' for %s: %s: %s; again in %lld ms",
+             webhook->key, webhook->owner, webhook->host, why, (long long)pause_ms);
 }
 
 /* ---- one call ---- */
 
-static void delivered(struct hook *hook)
+static void delivered(struct webhook *webhook)
 {
-    struct server *server = hook->server;
-    struct hooks *hooks = server->hooks;
+    struct server *server = webhook->server;
+    struct webhooks *webhooks = server->webhooks;
 
-    log_note(&server->log, LOG_INFO, "webhook", "'%s' for %s: %s answered %d", hook->key, hook->owner,
-             hook->host, hook->status);
-    if (hook->is_ended) {
-        hook_forget(hook); /* the id may wait again */
+    log_note(&server->log, LOG_INFO, "webhook", "'%s' for %s: %s answered %d", webhook->key, webhook->owner,
+             webhook->host, webhook->status);
+    if (webhook->is_ended) {
+        webhook_forget(webhook); /* the id may wait again */
         return;
     }
-    hook_file_end(&hooks->file, hook->lock_id);
-    hook->state = HOOK_DONE;
-    hooks->n--;
-    hooks->n_done++;
-    if (hooks->n_done > hooks->settings.max ||
-        !loop_timer_set(server->loop, &hook->timer, loop_now_ms(server->loop) + HOOK_DONE_MS)) {
-        hook_drop(hook);
+    webhook_file_end(&webhooks->file, webhook->lock_id);
+    webhook->state = WEBHOOK_DONE;
+    webhooks->n--;
+    webhooks->n_done++;
+    if (webhooks->n_done > webhooks->settings.max ||
+        !loop_timer_set(server->loop, &webhook->timer, loop_now_ms(server->loop) + WEBHOOK_DONE_MS)) {
+        webhook_drop(webhook);
     }
 }
 
 static void on_called(struct work *work)
 {
-    struct hook *hook = hook_of(work);
+    struct webhook *webhook = webhook_of(work);
 
-    assert(hook->state == HOOK_CALLING);
-    if (hook->is_abandoned) {
-        hook_forget(hook); /* the client that left has ended the lock */
-    } else if (!work->is_cancelled && hook->code == BELAY_OK && hook->status >= 200 && hook->status < 300) {
-        delivered(hook);
-    } else if (!hook->server->is_draining && !hook->server->hooks->is_stopped) {
-        try_again_or_give_up(hook);
+    assert(webhook->state == WEBHOOK_CALLING);
+    if (webhook->is_abandoned) {
+        webhook_forget(webhook); /* the client that left has ended the lock */
+    } else if (!work->is_cancelled && webhook->code == BELAY_OK && webhook->status >= 200 &&
+               webhook->status < 300) {
+        delivered(webhook);
+    } else if (!webhook->server->is_draining && !webhook->server->webhooks->is_stopped) {
+        try_again_or_give_up(webhook);
     }
 }
 
 static void call(struct work *work)
 {
-    struct hook *hook = hook_of(work);
+    struct webhook *webhook = webhook_of(work);
 
-    hook->status = 0;
-    hook->code = belay_http_post(&hook->post, &hook->status, &hook->err);
+    webhook->status = 0;
+    webhook->code = belay_http_post(&webhook->post, &webhook->status, &webhook->err);
 }
 
 /* A grant that is not on disk yet is not told: look again in a moment. */
-static bool is_too_early(struct hook *hook)
+static bool is_too_early(struct webhook *webhook)
 {
-    struct loop *loop = hook->server->loop;
+    struct loop *loop = webhook->server->loop;
 
-    return hook->attempt == 0 && hook->lsn > belay_client_durable_lsn(hook->server->client) &&
-           loop_timer_set(loop, &hook->timer, loop_now_ms(loop) + 1);
+    return webhook->attempt == 0 && webhook->lsn > belay_client_durable_lsn(webhook->server->client) &&
+           loop_timer_set(loop, &webhook->timer, loop_now_ms(loop) + 1);
 }
 
-void hook_try(struct hook *hook)
+void webhook_try(struct webhook *webhook)
 {
-    assert(hook->state == HOOK_PAUSED);
-    if (hook->server->hooks->is_stopped || is_too_early(hook)) {
+    assert(webhook->state == WEBHOOK_PAUSED);
+    if (webhook->server->webhooks->is_stopped || is_too_early(webhook)) {
         return;
     }
-    hook->attempt++;
-    if (left_to_tell_ms(hook) <= 0) {
-        give_up(hook, hook->is_ended ? "no answer for too long" : "half of the lease is over");
+    webhook->attempt++;
+    if (left_to_tell_ms(webhook) <= 0) {
+        give_up(webhook, webhook->is_ended ? "no answer for too long" : "half of the lease is over");
         return;
     }
-    hook->state = HOOK_CALLING;
-    hook->work = (struct work){ .work = call, .done = on_called };
-    if (!prepare(hook) || !work_queue(hook->server->workers, WORK_WEBHOOK, &hook->work)) {
-        give_up(hook, "no memory or no thread to call it with");
+    webhook->state = WEBHOOK_CALLING;
+    webhook->work = (struct work){ .work = call, .done = on_called };
+    if (!prepare(webhook) || !work_queue(webhook->server->workers, WORK_WEBHOOK, &webhook->work)) {
+        give_up(webhook, "no memory or no thread to call it with");
     }
 }
 
-/* hook->lock, ttl_ms and is_ended are set. */
-static void call_soon(struct hook *hook)
+/* webhook->lock, ttl_ms and is_ended are set. */
+static void call_soon(struct webhook *webhook)
 {
-    hook->granted_ms = loop_now_ms(hook->server->loop);
-    hook->attempt = 0;
-    hook->lsn = belay_client_committed_lsn(hook->server->client);
-    hook->state = HOOK_PAUSED;
-    if (!loop_timer_set(hook->server->loop, &hook->timer, hook->granted_ms)) {
-        give_up(hook, "no memory to call it with");
+    webhook->granted_ms = loop_now_ms(webhook->server->loop);
+    webhook->attempt = 0;
+    webhook->lsn = belay_client_committed_lsn(webhook->server->client);
+    webhook->state = WEBHOOK_PAUSED;
+    if (!loop_timer_set(webhook->server->loop, &webhook->timer, webhook->granted_ms)) {
+        give_up(webhook, "no memory to call it with");
     }
 }
 
-void hook_call(struct hook *hook, const struct belay_info *info)
+void webhook_call(struct webhook *webhook, const struct belay_info *info)
 {
-    hook->lock = wire_lock(info);
-    hook->ttl_ms = info->ttl_ms;
-    hook->expires_in_ms = info->expires_in_ms;
-    call_soon(hook);
+    webhook->lock = wire_lock(info);
+    webhook->ttl_ms = info->ttl_ms;
+    webhook->expires_in_ms = info->expires_in_ms;
+    call_soon(webhook);
 }
 
-void hook_call_ended(struct hook *hook, const char *reason)
+void webhook_call_ended(struct webhook *webhook, const char *reason)
 {
-    hook->lock =
-        json_pack("{s:s, s:o, s:s, s:o, s:o, s:o}", "event", "wait.ended", "key", wire_text(hook->key),
-                  "lock_id", hook->lock_id, "locked_by", wire_text(hook->owner), "locked_by_name",
-                  wire_text(hook->name), "reason", wire_text(reason));
-    hook->is_ended = true;
-    hook->ttl_ms = 2LL * HOOK_END_MS; /* half of it is for the calls */
-    call_soon(hook);
+    webhook->lock =
+        json_pack("{s:s, s:o, s:s, s:o, s:o, s:o}", "event", "wait.ended", "key", wire_text(webhook->key),
+                  "lock_id", webhook->lock_id, "locked_by", wire_text(webhook->owner), "locked_by_name",
+                  wire_text(webhook->name), "reason", wire_text(reason));
+    webhook->is_ended = true;
+    webhook->ttl_ms = 2LL * WEBHOOK_END_MS; /* half of it is for the calls */
+    call_soon(webhook);
 }

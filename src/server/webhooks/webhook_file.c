@@ -72,12 +72,12 @@ static enum belay_code read_all(const char *path, int fd, json_t *records, struc
 
 /* ---- writing ---- */
 
-bool hook_file_is_open(const struct hook_file *file)
+bool webhook_file_is_open(const struct webhook_file *file)
 {
     return file->fd >= 0;
 }
 
-static void add_line(struct hook_file *file, json_t *line)
+static void add_line(struct webhook_file *file, json_t *line)
 {
     char *text = line == NULL ? NULL : json_dumps(line, JSON_COMPACT);
 
@@ -90,17 +90,17 @@ static void add_line(struct hook_file *file, json_t *line)
     free(text);
 }
 
-void hook_file_add(struct hook_file *file, const json_t *record)
+void webhook_file_add(struct webhook_file *file, const json_t *record)
 {
-    if (hook_file_is_open(file)) {
+    if (webhook_file_is_open(file)) {
         add_line(file, json_pack("{s:O}", "add", record));
         file->has_news = true;
     }
 }
 
-void hook_file_end(struct hook_file *file, const char *lock_id)
+void webhook_file_end(struct webhook_file *file, const char *lock_id)
 {
-    if (hook_file_is_open(file)) {
+    if (webhook_file_is_open(file)) {
         add_line(file, json_pack("{s:s}", "end", lock_id));
     }
 }
@@ -119,13 +119,13 @@ static bool write_all(int fd, const char *data, size_t len)
     return true;
 }
 
-bool hook_file_flush(struct hook_file *file)
+bool webhook_file_flush(struct webhook_file *file)
 {
     off_t before;
     bool ok;
     int why;
 
-    if (!hook_file_is_open(file) || (file->out.len == 0 && !file->out.failed)) {
+    if (!webhook_file_is_open(file) || (file->out.len == 0 && !file->out.failed)) {
         return true;
     }
     before = lseek(file->fd, 0, SEEK_END);
@@ -164,7 +164,7 @@ static enum belay_code open_locked(const char *path, int *out_fd, struct belay_e
  * Only what still counts, in the place of all there was. The new file has a name that nobody can have put a link at; the
  * old one is locked until the new one is there.
  */
-static enum belay_code rewrite(struct hook_file *file, json_t *records, struct belay_error *err)
+static enum belay_code rewrite(struct webhook_file *file, json_t *records, struct belay_error *err)
 {
     int old_fd = file->fd;
     char *temp = NULL;
@@ -179,9 +179,9 @@ static enum belay_code rewrite(struct hook_file *file, json_t *records, struct b
     file->fd = fd;
     json_object_foreach(records, id, record)
     {
-        hook_file_add(file, record);
+        webhook_file_add(file, record);
     }
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0 || fcntl(fd, F_SETFL, O_APPEND) != 0 || !hook_file_flush(file) ||
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 || fcntl(fd, F_SETFL, O_APPEND) != 0 || !webhook_file_flush(file) ||
         fsync(fd) != 0 || !new_file_replace(temp, file->path)) {
         code = fail(file->path, "written to", err);
         (void)unlink(temp);
@@ -191,15 +191,15 @@ static enum belay_code rewrite(struct hook_file *file, json_t *records, struct b
     return code;
 }
 
-enum belay_code hook_file_open(struct hook_file *file, const char *path, hook_file_fn *fn, void *context,
-                               struct belay_error *err)
+enum belay_code webhook_file_open(struct webhook_file *file, const char *path, webhook_file_fn *fn,
+                                  void *context, struct belay_error *err)
 {
     json_t *records = json_object();
     enum belay_code code;
     const char *id;
     json_t *record;
 
-    *file = (struct hook_file){ .fd = -1, .out = BUF_INIT(FILE_MAX) };
+    *file = (struct webhook_file){ .fd = -1, .out = BUF_INIT(FILE_MAX) };
     if (path == NULL) {
         json_decref(records);
         return BELAY_OK;
@@ -213,7 +213,7 @@ enum belay_code hook_file_open(struct hook_file *file, const char *path, hook_fi
         code = rewrite(file, records, err);
     }
     if (code != BELAY_OK) {
-        hook_file_close(file);
+        webhook_file_close(file);
         json_decref(records);
         return code;
     }
@@ -225,9 +225,9 @@ enum belay_code hook_file_open(struct hook_file *file, const char *path, hook_fi
     return BELAY_OK;
 }
 
-void hook_file_close(struct hook_file *file)
+void webhook_file_close(struct webhook_file *file)
 {
-    (void)hook_file_flush(file);
+    (void)webhook_file_flush(file);
     if (file->fd >= 0) {
         (void)close(file->fd);
     }

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "server/webhooks/webhooks.h"
 
-static enum belay_code load_allow(const struct belay_config *config, struct hook_settings *out,
+static enum belay_code load_allow(const struct belay_config *config, struct webhook_settings *out,
                                   struct belay_error *err)
 {
     for (;; out->n_allow++) {
@@ -22,9 +22,9 @@ static enum belay_code load_allow(const struct belay_config *config, struct hook
         if (text == NULL) {
             return BELAY_OK;
         }
-        if (out->n_allow == HOOK_ALLOW_MAX) {
+        if (out->n_allow == WEBHOOK_ALLOW_MAX) {
             return error_set(err, BELAY_CONFIG, "server.webhooks.allow: %d ranges are the most",
-                             HOOK_ALLOW_MAX);
+                             WEBHOOK_ALLOW_MAX);
         }
         if (!address_range_parse(text, &out->allow[out->n_allow])) {
             return error_set(err, BELAY_CONFIG,
@@ -35,15 +35,15 @@ static enum belay_code load_allow(const struct belay_config *config, struct hook
     }
 }
 
-enum belay_code hook_settings_load(const struct belay_config *config, struct hook_settings *out,
-                                   struct belay_error *err)
+enum belay_code webhook_settings_load(const struct belay_config *config, struct webhook_settings *out,
+                                      struct belay_error *err)
 {
     const char *max = belay_config_get(config, "server.webhooks.max");
     const char *secret_file = belay_config_get(config, "server.webhooks.secret_file");
     enum belay_code code;
 
     memset(out, 0, sizeof *out);
-    out->max = max == NULL ? HOOK_DEFAULT_MAX : strtoul(max, NULL, 10);
+    out->max = max == NULL ? WEBHOOK_DEFAULT_MAX : strtoul(max, NULL, 10);
     out->ca_file = belay_config_get(config, "server.webhooks.ca_file");
     code = load_allow(config, out, err);
     if (code == BELAY_OK && secret_file != NULL) {
@@ -66,7 +66,7 @@ static bool is_localhost(const char *host)
            (n > 10 && strncasecmp(host + n - 10, ".localhost", 10) == 0);
 }
 
-static bool may_call(const struct hook_settings *settings, const struct address *address)
+static bool may_call(const struct webhook_settings *settings, const struct address *address)
 {
     return address_is_public(address) || address_is_within(address, settings->allow, settings->n_allow);
 }
@@ -75,7 +75,7 @@ static bool may_call(const struct hook_settings *settings, const struct address 
  * What can be said without asking anybody: a name is looked up when it is
  * called, and the address it leads to is looked at then (belay_http_post()).
  */
-static bool may_call_host(const struct hook_settings *settings, const char *host)
+static bool may_call_host(const struct webhook_settings *settings, const char *host)
 {
     struct address address;
     struct address other;
@@ -97,26 +97,26 @@ static bool is_plain(const char *url)
     return true;
 }
 
-enum belay_code hook_check_url(const struct hook_settings *settings, const char *url,
-                               char out_host[HOOK_HOST_SIZE], struct belay_error *err)
+enum belay_code webhook_check_url(const struct webhook_settings *settings, const char *url,
+                                  char out_host[WEBHOOK_HOST_SIZE], struct belay_error *err)
 {
     struct http_parser_url parts;
     size_t len;
 
     http_parser_url_init(&parts);
-    if (strlen(url) > HOOK_URL_MAX || !is_plain(url) ||
+    if (strlen(url) > WEBHOOK_URL_MAX || !is_plain(url) ||
         (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0) ||
         http_parser_parse_url(url, strlen(url), 0, &parts) != 0 || parts.field_data[UF_HOST].len == 0) {
         return error_set(err, BELAY_INVALID,
                          "webhook.url must be an http:// or https:// URL of at most %d characters, "
                          "percent-encoded",
-                         HOOK_URL_MAX);
+                         WEBHOOK_URL_MAX);
     }
     if ((parts.field_set & (1U << UF_USERINFO)) != 0) {
         return error_set(err, BELAY_INVALID, "webhook.url must have no user and no password in it");
     }
     len = parts.field_data[UF_HOST].len;
-    if (len >= HOOK_HOST_SIZE) {
+    if (len >= WEBHOOK_HOST_SIZE) {
         return error_set(err, BELAY_INVALID, "webhook.url: the name of its host is too long");
     }
     memcpy(out_host, url + parts.field_data[UF_HOST].off, len);

@@ -16,123 +16,123 @@
 
 /* ---- the table ---- */
 
-static struct hook **bucket_of(struct hooks *hooks, const char *lock_id)
+static struct webhook **bucket_of(struct webhooks *webhooks, const char *lock_id)
 {
-    return &hooks->buckets[fnv_text(FNV_INIT, lock_id) % HOOK_BUCKETS];
+    return &webhooks->buckets[fnv_text(FNV_INIT, lock_id) % WEBHOOK_BUCKETS];
 }
 
-static struct hook *find(struct hooks *hooks, const char *lock_id)
+static struct webhook *find(struct webhooks *webhooks, const char *lock_id)
 {
-    struct hook *hook = *bucket_of(hooks, lock_id);
+    struct webhook *webhook = *bucket_of(webhooks, lock_id);
 
-    while (hook != NULL && strcmp(hook->lock_id, lock_id) != 0) {
-        hook = hook->next;
+    while (webhook != NULL && strcmp(webhook->lock_id, lock_id) != 0) {
+        webhook = webhook->next;
     }
-    return hook;
+    return webhook;
 }
 
-static void add(struct hooks *hooks, struct hook *hook)
+static void add(struct webhooks *webhooks, struct webhook *webhook)
 {
-    struct hook **bucket = bucket_of(hooks, hook->lock_id);
+    struct webhook **bucket = bucket_of(webhooks, webhook->lock_id);
 
-    hook->next = *bucket;
-    *bucket = hook;
-    hooks->n++;
-    hook->next_unanswered = hooks->unanswered;
-    hooks->unanswered = hook;
+    webhook->next = *bucket;
+    *bucket = webhook;
+    webhooks->n++;
+    webhook->next_unanswered = webhooks->unanswered;
+    webhooks->unanswered = webhook;
 }
 
-static void hook_free(struct hook *hook)
+static void webhook_free(struct webhook *webhook)
 {
-    assert(!work_is_pending(&hook->work));
-    json_decref(hook->record);
-    json_decref(hook->lock);
-    belay_error_release(&hook->err);
-    free(hook->body);
-    free(hook);
+    assert(!work_is_pending(&webhook->work));
+    json_decref(webhook->record);
+    json_decref(webhook->lock);
+    belay_error_release(&webhook->err);
+    free(webhook->body);
+    free(webhook);
 }
 
-static void unlist(struct hooks *hooks, const struct hook *hook)
+static void unlist(struct webhooks *webhooks, const struct webhook *webhook)
 {
-    for (struct hook **at = &hooks->unanswered; *at != NULL; at = &(*at)->next_unanswered) {
-        if (*at == hook) {
-            *at = hook->next_unanswered;
+    for (struct webhook **at = &webhooks->unanswered; *at != NULL; at = &(*at)->next_unanswered) {
+        if (*at == webhook) {
+            *at = webhook->next_unanswered;
             return;
         }
     }
 }
 
-void hook_drop(struct hook *hook)
+void webhook_drop(struct webhook *webhook)
 {
-    struct hooks *hooks = hook->server->hooks;
-    struct hook **at = bucket_of(hooks, hook->lock_id);
+    struct webhooks *webhooks = webhook->server->webhooks;
+    struct webhook **at = bucket_of(webhooks, webhook->lock_id);
 
-    while (*at != hook) {
+    while (*at != webhook) {
         at = &(*at)->next;
     }
-    *at = hook->next;
-    if (hook->state == HOOK_DONE) {
-        hooks->n_done--;
+    *at = webhook->next;
+    if (webhook->state == WEBHOOK_DONE) {
+        webhooks->n_done--;
     } else {
-        hooks->n--;
+        webhooks->n--;
     }
-    unlist(hooks, hook);
-    if (hook->x != NULL) {
-        reply_problem(hook->x, 503, "unreachable", "the request could not be queued");
+    unlist(webhooks, webhook);
+    if (webhook->x != NULL) {
+        reply_problem(webhook->x, 503, "unreachable", "the request could not be queued");
     }
-    loop_timer_cancel(hook->server->loop, &hook->timer);
-    hook_free(hook);
+    loop_timer_cancel(webhook->server->loop, &webhook->timer);
+    webhook_free(webhook);
 }
 
-void hook_forget(struct hook *hook)
+void webhook_forget(struct webhook *webhook)
 {
-    hook_file_end(&hook->server->hooks->file, hook->lock_id);
-    hook_drop(hook);
+    webhook_file_end(&webhook->server->webhooks->file, webhook->lock_id);
+    webhook_drop(webhook);
 }
 
 /* ---- what is told ---- */
 
 /* {"key","lock_id","locked_by","status","position","wait_until"} */
-static json_t *hook_status(const struct hook *hook, const char *status)
+static json_t *webhook_status(const struct webhook *webhook, const char *status)
 {
     struct belay_wait_info waiting;
-    bool is_waiting = hook->call != NULL && belay_async_is_waiting(hook->call, &waiting);
+    bool is_waiting = webhook->call != NULL && belay_async_is_waiting(webhook->call, &waiting);
 
-    return json_pack("{s:o, s:s, s:o, s:s, s:o, s:o}", "key", wire_text(hook->key), "lock_id", hook->lock_id,
-                     "locked_by", wire_text(hook->owner), "status", status, "position",
+    return json_pack("{s:o, s:s, s:o, s:s, s:o, s:o}", "key", wire_text(webhook->key), "lock_id",
+                     webhook->lock_id, "locked_by", wire_text(webhook->owner), "status", status, "position",
                      is_waiting ? json_integer((json_int_t)waiting.position) : json_null(), "wait_until",
-                     wire_time(hook->until_unix_ms));
+                     wire_time(webhook->until_unix_ms));
 }
 
-static const char *status_name(const struct hook *hook)
+static const char *status_name(const struct webhook *webhook)
 {
-    switch (hook->state) {
-    case HOOK_CALLING:
-    case HOOK_PAUSED:
+    switch (webhook->state) {
+    case WEBHOOK_CALLING:
+    case WEBHOOK_PAUSED:
         return "calling";
-    case HOOK_DONE:
+    case WEBHOOK_DONE:
         return "delivered";
-    case HOOK_BEGUN:
-    case HOOK_WAITING:
-    case HOOK_TROUBLED:
+    case WEBHOOK_BEGUN:
+    case WEBHOOK_WAITING:
+    case WEBHOOK_TROUBLED:
         break;
     }
     return "queued";
 }
 
-static void answer(struct hook *hook)
+static void answer(struct webhook *webhook)
 {
-    struct exchange *x = hook->x;
+    struct exchange *x = webhook->x;
 
-    hook->x = NULL;
+    webhook->x = NULL;
     if (x != NULL) {
-        reply(x, 202, hook_status(hook, status_name(hook)));
+        reply(x, 202, webhook_status(webhook, status_name(webhook)));
     }
 }
 
 /* ---- waiting ---- */
 
-static void start(struct hook *hook);
+static void start(struct webhook *webhook);
 
 static void on_released(void *context, enum belay_code code, const struct belay_info *info,
                         const struct belay_error *err)
@@ -140,7 +140,7 @@ static void on_released(void *context, enum belay_code code, const struct belay_
     struct server *server = context;
 
     (void)info;
-    server->hooks->n_releasing--;
+    server->webhooks->n_releasing--;
     if (code != BELAY_OK) {
         log_note(&server->log, LOG_WARN, "webhook", "a lock nobody wants any more was not released: %s",
                  err->text);
@@ -148,13 +148,13 @@ static void on_released(void *context, enum belay_code code, const struct belay_
 }
 
 /* It was cancelled, and granted at the same moment. */
-static void give_back(struct hook *hook)
+static void give_back(struct webhook *webhook)
 {
-    struct server *server = hook->server;
+    struct server *server = webhook->server;
     struct belay_error err = BELAY_ERROR_INIT;
 
-    server->hooks->n_releasing++;
-    if (belay_async_release_by(server->client, hook->key, hook->lock_id, BELAY_OUTCOME_FAILED,
+    server->webhooks->n_releasing++;
+    if (belay_async_release_by(server->client, webhook->key, webhook->lock_id, BELAY_OUTCOME_FAILED,
                                "webhook cancelled", on_released, server, &err) != BELAY_OK) {
         on_released(server, err.code, NULL, &err);
     }
@@ -166,115 +166,118 @@ static bool is_trouble(enum belay_code code)
     return code == BELAY_UNREACHABLE || code == BELAY_UNKNOWN || code == BELAY_NO_MEMORY;
 }
 
-static void fail(struct hook *hook, const struct belay_error *err)
+static void fail(struct webhook *webhook, const struct belay_error *err)
 {
-    struct server *server = hook->server;
-    struct exchange *x = hook->x;
+    struct server *server = webhook->server;
+    struct exchange *x = webhook->x;
 
     if (x != NULL) {
-        hook->x = NULL;
+        webhook->x = NULL;
         reply_error(x, err);
-        hook_forget(hook);
+        webhook_forget(webhook);
         return;
     }
     if (err->code == BELAY_CANCELLED) {
-        log_note(&server->log, LOG_INFO, "webhook", "'%s' for %s: the wait is over", hook->key, hook->owner);
+        log_note(&server->log, LOG_INFO, "webhook", "'%s' for %s: the wait is over", webhook->key,
+                 webhook->owner);
     } else {
-        log_note(&server->log, LOG_WARN, "webhook", "'%s' for %s: %s", hook->key, hook->owner, err->text);
+        log_note(&server->log, LOG_WARN, "webhook", "'%s' for %s: %s", webhook->key, webhook->owner,
+                 err->text);
     }
-    if (hook->is_abandoned) {
-        hook_forget(hook);
-    } else if (!server->hooks->is_stopped) { /* else the server has stopped: the next one tells */
-        hook_call_ended(hook, err->code == BELAY_CANCELLED ? "timed out" : err->text);
+    if (webhook->is_abandoned) {
+        webhook_forget(webhook);
+    } else if (!server->webhooks->is_stopped) { /* else the server has stopped: the next one tells */
+        webhook_call_ended(webhook, err->code == BELAY_CANCELLED ? "timed out" : err->text);
     }
 }
 
 static void on_acquired(void *context, enum belay_code code, const struct belay_info *info,
                         const struct belay_error *err)
 {
-    struct hook *hook = context;
-    struct loop *loop = hook->server->loop;
-    bool is_over = hook->is_abandoned || clock_unix_ms() >= hook->until_unix_ms;
+    struct webhook *webhook = context;
+    struct loop *loop = webhook->server->loop;
+    bool is_over = webhook->is_abandoned || clock_unix_ms() >= webhook->until_unix_ms;
 
-    hook->call = NULL;
-    loop_timer_cancel(loop, &hook->timer);
-    if (code == BELAY_OK && hook->is_abandoned) {
-        give_back(hook);
-        answer(hook);
-        hook_forget(hook);
-    } else if (code == BELAY_OK && hook->server->hooks->is_stopped) {
+    webhook->call = NULL;
+    loop_timer_cancel(loop, &webhook->timer);
+    if (code == BELAY_OK && webhook->is_abandoned) {
+        give_back(webhook);
+        answer(webhook);
+        webhook_forget(webhook);
+    } else if (code == BELAY_OK && webhook->server->webhooks->is_stopped) {
         return; /* the server has stopped: the next one finds it in the file, and the lock by its id */
     } else if (code == BELAY_OK) {
-        hook_call(hook, info);
-    } else if (hook->x == NULL && is_trouble(code) && !is_over &&
-               loop_timer_set(loop, &hook->timer, loop_now_ms(loop) + HOOK_TROUBLE_MS)) {
-        hook->state = HOOK_TROUBLED;
-        log_note(&hook->server->log, LOG_WARN, "webhook", "'%s' for %s: %s; asking again", hook->key,
-                 hook->owner, err->text);
+        webhook_call(webhook, info);
+    } else if (webhook->x == NULL && is_trouble(code) && !is_over &&
+               loop_timer_set(loop, &webhook->timer, loop_now_ms(loop) + WEBHOOK_TROUBLE_MS)) {
+        webhook->state = WEBHOOK_TROUBLED;
+        log_note(&webhook->server->log, LOG_WARN, "webhook", "'%s' for %s: %s; asking again", webhook->key,
+                 webhook->owner, err->text);
     } else {
-        fail(hook, err);
+        fail(webhook, err);
     }
 }
 
 static void on_timer(struct timer *timer)
 {
-    struct hook *hook = (struct hook *)(void *)((char *)timer - offsetof(struct hook, timer));
+    struct webhook *webhook = (struct webhook *)(void *)((char *)timer - offsetof(struct webhook, timer));
 
-    switch (hook->state) {
-    case HOOK_BEGUN:
-    case HOOK_WAITING:
-        if (hook->call != NULL) {
-            belay_async_cancel(hook->call);
+    switch (webhook->state) {
+    case WEBHOOK_BEGUN:
+    case WEBHOOK_WAITING:
+        if (webhook->call != NULL) {
+            belay_async_cancel(webhook->call);
         }
         break;
-    case HOOK_TROUBLED:
-        start(hook);
+    case WEBHOOK_TROUBLED:
+        start(webhook);
         break;
-    case HOOK_PAUSED:
-        hook_try(hook);
+    case WEBHOOK_PAUSED:
+        webhook_try(webhook);
         break;
-    case HOOK_DONE:
-        hook_drop(hook);
+    case WEBHOOK_DONE:
+        webhook_drop(webhook);
         break;
-    case HOOK_CALLING:
+    case WEBHOOK_CALLING:
         break;
     }
 }
 
 /* Ask for the lock: the first time, after a restart, and after the store has failed. */
-static enum belay_code ask(struct hook *hook, struct belay_error *err)
+static enum belay_code ask(struct webhook *webhook, struct belay_error *err)
 {
-    struct server *server = hook->server;
+    struct server *server = webhook->server;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
     struct body body;
     enum belay_code code =
-        body_read_json(&body, acquire_fields + 1, json_incref(json_object_get(hook->record, "body")), err);
+        body_read_json(&body, acquire_fields + 1, json_incref(json_object_get(webhook->record, "body")), err);
 
     if (code == BELAY_OK) {
-        code = fill_options(server, hook->key, &body, &options, err);
+        code = fill_options(server, webhook->key, &body, &options, err);
     }
     if (code == BELAY_OK) {
-        options.owner_name = hook->name;
-        options.acquired_by = hook->who;
-        options.lock_id = hook->lock_id;
+        options.owner_name = webhook->name;
+        options.acquired_by = webhook->who;
+        options.lock_id = webhook->lock_id;
         options.wait_ms = BELAY_WAIT_FOREVER; /* until our own timer ends it */
-        code = belay_async_acquire(server->client, hook->key, &options, on_acquired, hook, &hook->call, err);
+        code = belay_async_acquire(server->client, webhook->key, &options, on_acquired, webhook,
+                                   &webhook->call, err);
     }
     body_release(&body);
     return code;
 }
 
-static void start(struct hook *hook)
+static void start(struct webhook *webhook)
 {
-    struct loop *loop = hook->server->loop;
+    struct loop *loop = webhook->server->loop;
     struct belay_error err = BELAY_ERROR_INIT;
-    int64_t left_ms = hook->until_unix_ms - clock_unix_ms();
+    int64_t left_ms = webhook->until_unix_ms - clock_unix_ms();
 
-    hook->state = HOOK_BEGUN;
-    if (ask(hook, &err) != BELAY_OK) {
-        fail(hook, &err);
-    } else if (!loop_timer_set(loop, &hook->timer, loop_now_ms(loop) + (left_ms < 0 ? 0 : left_ms))) {
-        belay_async_cancel(hook->call);
+    webhook->state = WEBHOOK_BEGUN;
+    if (ask(webhook, &err) != BELAY_OK) {
+        fail(webhook, &err);
+    } else if (!loop_timer_set(loop, &webhook->timer, loop_now_ms(loop) + (left_ms < 0 ? 0 : left_ms))) {
+        belay_async_cancel(webhook->call);
     }
     belay_error_release(&err);
 }
@@ -289,43 +292,43 @@ static const char *text_in(const json_t *record, const char *name)
 }
 
 /* Takes the record. NULL if it is not one. */
-static struct hook *hook_new(struct server *server, json_t *record)
+static struct webhook *webhook_new(struct server *server, json_t *record)
 {
-    struct hook *hook = calloc(1, sizeof *hook);
+    struct webhook *webhook = calloc(1, sizeof *webhook);
     struct belay_error err = BELAY_ERROR_INIT;
 
-    if (hook == NULL) {
+    if (webhook == NULL) {
         json_decref(record);
         return NULL;
     }
-    hook->server = server;
-    hook->record = record;
-    hook->timer.fire = on_timer;
-    hook->lock_id = text_in(record, "lock_id");
-    hook->key = text_in(record, "key");
-    hook->name = text_in(record, "name");
-    hook->who = text_in(record, "acquired_by");
-    hook->url = text_in(record, "url");
-    hook->secret = text_in(record, "secret");
-    hook->timeout_ms = json_integer_value(json_object_get(record, "timeout_ms"));
-    hook->until_unix_ms = json_integer_value(json_object_get(record, "until_unix_ms"));
-    hook->owner = text_in(json_object_get(record, "body"), "locked_by");
-    if (*hook->lock_id == '\0' || *hook->key == '\0' ||
-        hook_check_url(&server->hooks->settings, hook->url, hook->host, &err) != BELAY_OK) {
+    webhook->server = server;
+    webhook->record = record;
+    webhook->timer.fire = on_timer;
+    webhook->lock_id = text_in(record, "lock_id");
+    webhook->key = text_in(record, "key");
+    webhook->name = text_in(record, "name");
+    webhook->who = text_in(record, "acquired_by");
+    webhook->url = text_in(record, "url");
+    webhook->secret = text_in(record, "secret");
+    webhook->timeout_ms = json_integer_value(json_object_get(record, "timeout_ms"));
+    webhook->until_unix_ms = json_integer_value(json_object_get(record, "until_unix_ms"));
+    webhook->owner = text_in(json_object_get(record, "body"), "locked_by");
+    if (*webhook->lock_id == '\0' || *webhook->key == '\0' ||
+        webhook_check_url(&server->webhooks->settings, webhook->url, webhook->host, &err) != BELAY_OK) {
         log_note(&server->log, LOG_WARN, "webhook",
-                 "one that was in line is given up: '%.100s' for '%.100s'%s%s", hook->key, hook->owner,
+                 "one that was in line is given up: '%.100s' for '%.100s'%s%s", webhook->key, webhook->owner,
                  err.code == BELAY_OK ? "" : ": ", err.text);
-        hook_free(hook);
-        hook = NULL;
+        webhook_free(webhook);
+        webhook = NULL;
     }
     belay_error_release(&err);
-    return hook;
+    return webhook;
 }
 
 /* What is kept of a request: its body without what is only for us. */
 static json_t *record_of(const struct exchange *x, const struct body *body, int64_t wait_ms, const char *name)
 {
-    const struct hook_settings *settings = &x->server->hooks->settings;
+    const struct webhook_settings *settings = &x->server->webhooks->settings;
     const char *secret = body->webhook_secret != NULL                            ? body->webhook_secret
                          : x->token != NULL && *x->token->webhook_secret != '\0' ? x->token->webhook_secret
                                                                                  : settings->secret;
@@ -339,74 +342,76 @@ static json_t *record_of(const struct exchange *x, const struct body *body, int6
         json_decref(rest);
         return NULL;
     }
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:o}", "lock_id",
-                     body->lock_id == NULL ? id : body->lock_id, "key", x->key, "name", name, "acquired_by",
-                     x->who, "url", body->webhook_url, "secret", secret, "timeout_ms",
-                     (json_int_t)(body->webhook_timeout_ms == 0 ? HOOK_TIMEOUT_MS : body->webhook_timeout_ms),
-                     "until_unix_ms", (json_int_t)clock_unix_ms() + (json_int_t)wait_ms, "body", rest);
+    return json_pack(
+        "{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:o}", "lock_id",
+        body->lock_id == NULL ? id : body->lock_id, "key", x->key, "name", name, "acquired_by", x->who, "url",
+        body->webhook_url, "secret", secret, "timeout_ms",
+        (json_int_t)(body->webhook_timeout_ms == 0 ? WEBHOOK_TIMEOUT_MS : body->webhook_timeout_ms),
+        "until_unix_ms", (json_int_t)clock_unix_ms() + (json_int_t)wait_ms, "body", rest);
 }
 
 static enum belay_code check(const struct server *server, const struct body *body, int64_t wait_ms,
                              struct belay_error *err)
 {
-    char host[HOOK_HOST_SIZE];
+    char host[WEBHOOK_HOST_SIZE];
 
-    if (wait_ms <= 0 || wait_ms > HOOK_WAIT_MAX_MS) {
+    if (wait_ms <= 0 || wait_ms > WEBHOOK_WAIT_MAX_MS) {
         return error_set(err, BELAY_INVALID,
                          "with a webhook, wait_ms must be from 1 to %lld: how long the request stays in line",
-                         HOOK_WAIT_MAX_MS);
+                         WEBHOOK_WAIT_MAX_MS);
     }
-    if (body->webhook_secret != NULL && !text_is_clean(body->webhook_secret, HOOK_SECRET_MAX)) {
+    if (body->webhook_secret != NULL && !text_is_clean(body->webhook_secret, WEBHOOK_SECRET_MAX)) {
         return error_set(err, BELAY_INVALID,
                          "webhook.secret must be 1 to %d bytes of UTF-8 without control characters",
-                         HOOK_SECRET_MAX);
+                         WEBHOOK_SECRET_MAX);
     }
-    return hook_check_url(&server->hooks->settings, body->webhook_url, host, err);
+    return webhook_check_url(&server->webhooks->settings, body->webhook_url, host, err);
 }
 
 /* True, and answered, if the id is in line already. */
 static bool is_repeated(struct exchange *x, const char *lock_id)
 {
-    struct hook *hook = lock_id == NULL ? NULL : find(x->server->hooks, lock_id);
+    struct webhook *webhook = lock_id == NULL ? NULL : find(x->server->webhooks, lock_id);
 
-    if (hook == NULL || hook->is_abandoned) {
+    if (webhook == NULL || webhook->is_abandoned) {
         return false;
     }
-    if (strcmp(hook->who, x->who) != 0) {
+    if (strcmp(webhook->who, x->who) != 0) {
         reply_not_yours(x, lock_id);
-    } else if (hook->is_ended) {
+    } else if (webhook->is_ended) {
         reply_problem(x, 503, "busy",
                       "the wait of lock_id '%s' is over, and its webhook is being told: repeat in a moment",
                       lock_id);
-    } else if (strcmp(hook->key, x->key) != 0) {
-        reply_problem(x, 400, "invalid", "lock_id '%s' waits for another key, '%.200s'", lock_id, hook->key);
+    } else if (strcmp(webhook->key, x->key) != 0) {
+        reply_problem(x, 400, "invalid", "lock_id '%s' waits for another key, '%.200s'", lock_id,
+                      webhook->key);
     } else {
-        reply(x, 202, hook_status(hook, status_name(hook)));
+        reply(x, 202, webhook_status(webhook, status_name(webhook)));
     }
     return true;
 }
 
-void hook_begin(struct exchange *x, const struct body *body, const struct belay_lock_options *options,
-                const char *name)
+void webhook_begin(struct exchange *x, const struct body *body, const struct belay_lock_options *options,
+                   const char *name)
 {
     struct server *server = x->server;
-    struct hooks *hooks = server->hooks;
+    struct webhooks *webhooks = server->webhooks;
     struct belay_error err = BELAY_ERROR_INIT;
-    struct hook *hook;
+    struct webhook *webhook;
 
     if (check(server, body, options->wait_ms, &err) != BELAY_OK) {
         reply_error(x, &err);
     } else if (!is_repeated(x, body->lock_id)) {
-        if (hooks->n >= hooks->settings.max) {
+        if (webhooks->n >= webhooks->settings.max) {
             reply_problem(x, 503, "busy", "%zu webhooks are in line, which is the most; come back later",
-                          hooks->n);
-        } else if ((hook = hook_new(server, record_of(x, body, options->wait_ms, name))) == NULL) {
+                          webhooks->n);
+        } else if ((webhook = webhook_new(server, record_of(x, body, options->wait_ms, name))) == NULL) {
             reply_problem(x, 503, "no_memory", "no memory");
         } else {
-            hook->x = x;
-            add(hooks, hook);
-            hook_file_add(&hooks->file, hook->record);
-            start(hook);
+            webhook->x = x;
+            add(webhooks, webhook);
+            webhook_file_add(&webhooks->file, webhook->record);
+            start(webhook);
         }
     }
     belay_error_release(&err);
@@ -415,52 +420,53 @@ void hook_begin(struct exchange *x, const struct body *body, const struct belay_
 /* ---- leaving ---- */
 
 /* True if it was in line. */
-static bool abandon(struct hook *hook)
+static bool abandon(struct webhook *webhook)
 {
-    if (hook->is_abandoned) {
+    if (webhook->is_abandoned) {
         return false;
     }
-    switch (hook->state) {
-    case HOOK_BEGUN:
-    case HOOK_WAITING:
-        hook->is_abandoned = true;
-        belay_async_cancel(hook->call);
+    switch (webhook->state) {
+    case WEBHOOK_BEGUN:
+    case WEBHOOK_WAITING:
+        webhook->is_abandoned = true;
+        belay_async_cancel(webhook->call);
         return true;
-    case HOOK_CALLING:
-        hook->is_abandoned = true; /* forgotten when the call is done */
-        work_cancel(&hook->work);
+    case WEBHOOK_CALLING:
+        webhook->is_abandoned = true; /* forgotten when the call is done */
+        work_cancel(&webhook->work);
         return false;
-    case HOOK_TROUBLED:
-        hook_forget(hook);
+    case WEBHOOK_TROUBLED:
+        webhook_forget(webhook);
         return true;
-    case HOOK_PAUSED:
-        hook_forget(hook);
+    case WEBHOOK_PAUSED:
+        webhook_forget(webhook);
         return false;
-    case HOOK_DONE:
-        hook_drop(hook);
+    case WEBHOOK_DONE:
+        webhook_drop(webhook);
         break;
     }
     return false;
 }
 
-static bool is_in_line(const struct hook *hook)
+static bool is_in_line(const struct webhook *webhook)
 {
-    return hook->state == HOOK_BEGUN || hook->state == HOOK_WAITING || hook->state == HOOK_TROUBLED;
+    return webhook->state == WEBHOOK_BEGUN || webhook->state == WEBHOOK_WAITING ||
+           webhook->state == WEBHOOK_TROUBLED;
 }
 
-bool hook_leave(struct exchange *x, const char *lock_id)
+bool webhook_leave(struct exchange *x, const char *lock_id)
 {
-    struct hook *hook = find(x->server->hooks, lock_id);
+    struct webhook *webhook = find(x->server->webhooks, lock_id);
 
-    return hook != NULL && strcmp(hook->key, x->key) == 0 &&
-           (!is_in_line(hook) || exchange_acts_for(x, hook->who)) && abandon(hook);
+    return webhook != NULL && strcmp(webhook->key, x->key) == 0 &&
+           (!is_in_line(webhook) || exchange_acts_for(x, webhook->who)) && abandon(webhook);
 }
 
 void handle_leave(struct exchange *x)
 {
     struct server *server = x->server;
     char lock_id[BELAY_ID_MAX + 1];
-    const struct hook *hook;
+    const struct webhook *webhook;
     json_t *body;
 
     if (!exchange_may_touch(x, x->key)) {
@@ -472,9 +478,9 @@ void handle_leave(struct exchange *x)
                       "lock_id is missing: that of the request which is to leave the line");
         return;
     }
-    hook = find(server->hooks, lock_id);
-    body = hook == NULL ? NULL : hook_status(hook, "cancelled");
-    if (hook_leave(x, lock_id)) {
+    webhook = find(server->webhooks, lock_id);
+    body = webhook == NULL ? NULL : webhook_status(webhook, "cancelled");
+    if (webhook_leave(x, lock_id)) {
         reply(x, 200, body);
         return;
     }
@@ -488,63 +494,63 @@ void handle_leave(struct exchange *x)
 /* ---- with the loop ---- */
 
 /* What cannot be kept over a restart was not promised yet: it leaves the line again. */
-static void refuse_unkept(struct hooks *hooks, const char *why)
+static void refuse_unkept(struct webhooks *webhooks, const char *why)
 {
-    struct hook *next;
+    struct webhook *next;
 
-    for (struct hook *hook = hooks->unanswered; hook != NULL; hook = next) {
-        struct exchange *x = hook->x;
+    for (struct webhook *webhook = webhooks->unanswered; webhook != NULL; webhook = next) {
+        struct exchange *x = webhook->x;
 
-        next = hook->next_unanswered;
+        next = webhook->next_unanswered;
         if (x != NULL) {
-            hook->x = NULL;
-            log_note(&hook->server->log, LOG_ERROR, "webhook", "a request cannot be kept in %s: %s",
-                     hooks->file.path, why);
+            webhook->x = NULL;
+            log_note(&webhook->server->log, LOG_ERROR, "webhook", "a request cannot be kept in %s: %s",
+                     webhooks->file.path, why);
             reply_problem(x, 503, "unreachable", "the request cannot be kept: %s", why);
-            (void)abandon(hook);
+            (void)abandon(webhook);
         }
     }
 }
 
-bool hooks_are_idle(const struct hooks *hooks)
+bool webhooks_are_idle(const struct webhooks *webhooks)
 {
-    return hooks->n == 0 && hooks->file.out.len == 0;
+    return webhooks->n == 0 && webhooks->file.out.len == 0;
 }
 
-void hooks_pump(struct server *server)
+void webhooks_pump(struct server *server)
 {
-    struct hooks *hooks = server->hooks;
-    struct hook **at = &hooks->unanswered;
+    struct webhooks *webhooks = server->webhooks;
+    struct webhook **at = &webhooks->unanswered;
     struct belay_wait_info waiting;
 
-    if (!hook_file_flush(&hooks->file)) {
-        refuse_unkept(hooks, strerror(errno));
+    if (!webhook_file_flush(&webhooks->file)) {
+        refuse_unkept(webhooks, strerror(errno));
     }
     while (*at != NULL) {
-        struct hook *hook = *at;
+        struct webhook *webhook = *at;
 
-        if (hook->state == HOOK_BEGUN && hook->call != NULL &&
-            !belay_async_is_waiting(hook->call, &waiting)) {
-            at = &hook->next_unanswered; /* the store is still being asked */
+        if (webhook->state == WEBHOOK_BEGUN && webhook->call != NULL &&
+            !belay_async_is_waiting(webhook->call, &waiting)) {
+            at = &webhook->next_unanswered; /* the store is still being asked */
             continue;
         }
-        if (hook->state == HOOK_BEGUN) {
-            hook->state = HOOK_WAITING;
+        if (webhook->state == WEBHOOK_BEGUN) {
+            webhook->state = WEBHOOK_WAITING;
         }
-        *at = hook->next_unanswered;
-        answer(hook);
+        *at = webhook->next_unanswered;
+        answer(webhook);
     }
 }
 
 /* Whether its token may still take the lock; else that is logged. */
-static bool is_allowed(const struct hook *hook)
+static bool is_allowed(const struct webhook *webhook)
 {
-    bool is_so = tokens_let_lock(hook->server->tokens, hook->who, hook->key);
+    bool is_so = tokens_let_lock(webhook->server->tokens, webhook->who, webhook->key);
 
     if (!is_so) {
-        log_note(&hook->server->log, LOG_WARN, "webhook",
-                 "'%s' for %s leaves the line: the token '%s' may not take it any more", hook->key,
-                 hook->owner, hook->who);
+        log_note(&webhook->server->log, LOG_WARN, "webhook",
+                 "'%s' for %s leaves the line: the token '%s' may not take it any more", webhook->key,
+                 webhook->owner, webhook->who);
     }
     return is_so;
 }
@@ -552,28 +558,28 @@ static bool is_allowed(const struct hook *hook)
 static void restore(void *context, json_t *record)
 {
     struct server *server = context;
-    struct hook *hook = hook_new(server, record);
+    struct webhook *webhook = webhook_new(server, record);
 
-    if (hook == NULL) {
+    if (webhook == NULL) {
         return;
     }
-    add(server->hooks, hook);
-    if (is_allowed(hook)) {
-        start(hook);
+    add(server->webhooks, webhook);
+    if (is_allowed(webhook)) {
+        start(webhook);
     } else {
-        hook_forget(hook);
+        webhook_forget(webhook);
     }
 }
 
-void hooks_revoke(struct server *server)
+void webhooks_revoke(struct server *server)
 {
-    for (size_t i = 0; i < HOOK_BUCKETS; i++) {
-        struct hook *next;
+    for (size_t i = 0; i < WEBHOOK_BUCKETS; i++) {
+        struct webhook *next;
 
-        for (struct hook *hook = server->hooks->buckets[i]; hook != NULL; hook = next) {
-            next = hook->next;
-            if (is_in_line(hook) && !hook->is_abandoned && !is_allowed(hook)) {
-                (void)abandon(hook);
+        for (struct webhook *webhook = server->webhooks->buckets[i]; webhook != NULL; webhook = next) {
+            next = webhook->next;
+            if (is_in_line(webhook) && !webhook->is_abandoned && !is_allowed(webhook)) {
+                (void)abandon(webhook);
             }
         }
     }
@@ -600,99 +606,99 @@ static char *file_path(const struct server *server)
     return buf_take(&path);
 }
 
-enum belay_code hooks_open(struct server *server, struct belay_error *err)
+enum belay_code webhooks_open(struct server *server, struct belay_error *err)
 {
-    struct hooks *hooks = server->hooks;
-    enum belay_code code = hook_settings_load(server->config, &hooks->settings, err);
+    struct webhooks *webhooks = server->webhooks;
+    enum belay_code code = webhook_settings_load(server->config, &webhooks->settings, err);
     char *path;
 
-    hooks->file.fd = -1;
+    webhooks->file.fd = -1;
     if (code != BELAY_OK) {
         return code;
     }
-    hooks->cancel = belay_cancel_new();
-    if (hooks->cancel == NULL) {
+    webhooks->cancel = belay_cancel_new();
+    if (webhooks->cancel == NULL) {
         return error_no_memory(err);
     }
     path = file_path(server);
-    code = hook_file_open(&hooks->file, path, restore, server, err);
+    code = webhook_file_open(&webhooks->file, path, restore, server, err);
     free(path);
     if (code == BELAY_HELD) {
         log_note(&server->log, LOG_WARN, "webhook", "%s; those of this one do not survive it", err->text);
         code = BELAY_OK;
-    } else if (code == BELAY_OK && hooks->n > 0) {
-        log_note(&server->log, LOG_INFO, "webhook", "%zu are still in line", hooks->n);
+    } else if (code == BELAY_OK && webhooks->n > 0) {
+        log_note(&server->log, LOG_INFO, "webhook", "%zu are still in line", webhooks->n);
         (void)loop_timer_set(server->loop, &server->group_commit.timer,
                              0); /* nobody else may ask for a turn */
     }
     return code;
 }
 
-void hooks_stop(struct server *server)
+void webhooks_stop(struct server *server)
 {
-    struct hooks *hooks = server->hooks;
-    struct hook *next;
+    struct webhooks *webhooks = server->webhooks;
+    struct webhook *next;
 
-    for (size_t i = 0; i < HOOK_BUCKETS; i++) {
-        for (struct hook *hook = hooks->buckets[i]; hook != NULL; hook = next) {
-            struct exchange *x = hook->x;
+    for (size_t i = 0; i < WEBHOOK_BUCKETS; i++) {
+        for (struct webhook *webhook = webhooks->buckets[i]; webhook != NULL; webhook = next) {
+            struct exchange *x = webhook->x;
 
-            next = hook->next;
+            next = webhook->next;
             if (x != NULL) {
-                hook->x = NULL;
+                webhook->x = NULL;
                 reply_problem(x, 503, "shutting_down",
                               "the server is stopping; ask again with the same lock_id in a moment");
             }
-            if (x != NULL || (is_in_line(hook) && !hook_file_is_open(&hooks->file))) {
-                (void)abandon(hook);
+            if (x != NULL || (is_in_line(webhook) && !webhook_file_is_open(&webhooks->file))) {
+                (void)abandon(webhook);
             }
         }
     }
-    belay_cancel_request(hooks->cancel);
+    belay_cancel_request(webhooks->cancel);
 }
 
-void hooks_end(struct server *server)
+void webhooks_end(struct server *server)
 {
-    struct hooks *hooks = server->hooks;
-    int64_t until_ms = clock_boot_ms() + HOOK_RELEASE_MS;
+    struct webhooks *webhooks = server->webhooks;
+    int64_t until_ms = clock_boot_ms() + WEBHOOK_RELEASE_MS;
 
-    hooks->is_stopped = true;
-    if (hooks->cancel != NULL) {
-        belay_cancel_request(hooks->cancel);
+    webhooks->is_stopped = true;
+    if (webhooks->cancel != NULL) {
+        belay_cancel_request(webhooks->cancel);
     }
     work_close(server->workers, WORK_WEBHOOK);
     /* The next server makes a call that was cut short, which may have come through, again; if there is a file. */
-    for (size_t i = 0; i < HOOK_BUCKETS && !hook_file_is_open(&hooks->file); i++) {
-        for (struct hook *hook = hooks->buckets[i]; hook != NULL; hook = hook->next) {
-            if (hook->lock != NULL && !hook->is_ended && hook->state != HOOK_DONE) {
-                give_back(hook);
+    for (size_t i = 0; i < WEBHOOK_BUCKETS && !webhook_file_is_open(&webhooks->file); i++) {
+        for (struct webhook *webhook = webhooks->buckets[i]; webhook != NULL; webhook = webhook->next) {
+            if (webhook->lock != NULL && !webhook->is_ended && webhook->state != WEBHOOK_DONE) {
+                give_back(webhook);
             }
         }
     }
-    while (hooks->n_releasing > 0 && clock_boot_ms() < until_ms && loop_turn(server->loop, 100)) {
+    while (webhooks->n_releasing > 0 && clock_boot_ms() < until_ms && loop_turn(server->loop, 100)) {
         /* a store on the network takes several turns */
     }
 }
 
-void hooks_close(struct server *server)
+void webhooks_close(struct server *server)
 {
-    struct hooks *hooks = server->hooks;
+    struct webhooks *webhooks = server->webhooks;
 
-    for (size_t i = 0; i < HOOK_BUCKETS; i++) {
-        struct hook *next;
+    for (size_t i = 0; i < WEBHOOK_BUCKETS; i++) {
+        struct webhook *next;
 
-        for (struct hook *hook = hooks->buckets[i]; hook != NULL; hook = next) {
-            next = hook->next;
-            if (hook->x != NULL) {
-                exchange_end(hook->x, 499);
-                hook->x = NULL;
+        for (struct webhook *webhook = webhooks->buckets[i]; webhook != NULL; webhook = next) {
+            next = webhook->next;
+            if (webhook->x != NULL) {
+                exchange_end(webhook->x, 499);
+                webhook->x = NULL;
             }
-            hook_drop(hook);
+            webhook_drop(webhook);
         }
     }
-    if (hook_file_is_open(&hooks->file)) {
-        hook_file_close(&hooks->file);
+    if (webhook_file_is_open(&webhooks->file)) {
+        webhook_file_close(&webhooks->file);
     }
-    belay_cancel_free(hooks->cancel);
-    hooks->cancel = NULL;
+    belay_cancel_free(webhooks->cancel);
+    webhooks->cancel = NULL;
 }

@@ -13,7 +13,7 @@
  * A request whose wait ends without the lock is told by a call too, with
  * is_ended set: `wait.ended` and the reason. One that was cancelled is not.
  *
- * With a file (hook_file.c) they survive the server: the ticket is found again
+ * With a file (webhook_file.c) they survive the server: the ticket is found again
  * by its lock id, and a lock that was granted before is found by it, too (L5).
  * So a webhook is called at least once; DONE is kept for a while, so that a
  * request that is repeated does not start the work again.
@@ -31,43 +31,50 @@
 #include "server/webhooks/webhook_file.h"
 
 enum {
-    HOOK_BUCKETS = 1024,
-    HOOK_DEFAULT_MAX = 1000,
-    HOOK_ALLOW_MAX = 64,
-    HOOK_URL_MAX = 2048,
-    HOOK_SECRET_MAX = 512,
-    HOOK_HOST_SIZE = 256,
-    HOOK_TIMEOUT_MS = 10000,
-    HOOK_ATTEMPTS = 4,
-    HOOK_PAUSE_MS = 1000,   /* before the second try; twice as long before each further one */
-    HOOK_TROUBLE_MS = 1000, /* before a store that failed is asked again */
-    HOOK_DONE_MS = 600000,  /* how long a repeated request is answered "delivered" */
-    HOOK_END_MS = 60000,    /* how long a receiver is told that the wait has ended */
-    HOOK_RELEASE_MS = 5000, /* how long a server that stops waits for releases to reach the store */
-    HOOK_HEADERS = 4
+    WEBHOOK_BUCKETS = 1024,
+    WEBHOOK_DEFAULT_MAX = 1000,
+    WEBHOOK_ALLOW_MAX = 64,
+    WEBHOOK_URL_MAX = 2048,
+    WEBHOOK_SECRET_MAX = 512,
+    WEBHOOK_HOST_SIZE = 256,
+    WEBHOOK_TIMEOUT_MS = 10000,
+    WEBHOOK_ATTEMPTS = 4,
+    WEBHOOK_PAUSE_MS = 1000,   /* before the second try; twice as long before each further one */
+    WEBHOOK_TROUBLE_MS = 1000, /* before a store that failed is asked again */
+    WEBHOOK_DONE_MS = 600000,  /* how long a repeated request is answered "delivered" */
+    WEBHOOK_END_MS = 60000,    /* how long a receiver is told that the wait has ended */
+    WEBHOOK_RELEASE_MS = 5000, /* how long a server that stops waits for releases to reach the store */
+    WEBHOOK_HEADERS = 4
 };
-#define HOOK_WAIT_MAX_MS (7LL * 24 * 3600 * 1000)
+#define WEBHOOK_WAIT_MAX_MS (7LL * 24 * 3600 * 1000)
 
-enum hook_state { HOOK_BEGUN, HOOK_WAITING, HOOK_TROUBLED, HOOK_CALLING, HOOK_PAUSED, HOOK_DONE };
+enum webhook_state {
+    WEBHOOK_BEGUN,
+    WEBHOOK_WAITING,
+    WEBHOOK_TROUBLED,
+    WEBHOOK_CALLING,
+    WEBHOOK_PAUSED,
+    WEBHOOK_DONE
+};
 
 struct server;
 struct exchange;
 
 /* server.webhooks of the configuration, whose texts it borrows. */
-struct hook_settings {
-    const char *allow_texts[HOOK_ALLOW_MAX];
-    struct address_range allow[HOOK_ALLOW_MAX];
+struct webhook_settings {
+    const char *allow_texts[WEBHOOK_ALLOW_MAX];
+    struct address_range allow[WEBHOOK_ALLOW_MAX];
     size_t n_allow;
     size_t max;
     const char *ca_file;
-    char secret[HOOK_SECRET_MAX + 1]; /* "": none */
+    char secret[WEBHOOK_SECRET_MAX + 1]; /* "": none */
 };
 
-struct hook {
-    struct hook *next;
-    struct hook *next_unanswered;
+struct webhook {
+    struct webhook *next;
+    struct webhook *next_unanswered;
     struct server *server; /* borrowed */
-    enum hook_state state;
+    enum webhook_state state;
     struct belay_async *call; /* NULL: none is under way */
     struct exchange *x;       /* who is to be told 202; NULL: told */
     struct timer timer;       /* the end of the wait; the next try; the end of DONE */
@@ -82,7 +89,7 @@ struct hook {
     const char *who; /* the credential that queued it; "": none */
     const char *url;
     const char *secret; /* "": calls are not signed */
-    char host[HOOK_HOST_SIZE];
+    char host[WEBHOOK_HOST_SIZE];
     int64_t timeout_ms;
     int64_t until_unix_ms;
 
@@ -99,69 +106,69 @@ struct hook {
     char *body; /* owned */
     char attempt_text[16];
     char signature[128];
-    struct belay_meta headers[HOOK_HEADERS];
+    struct belay_meta headers[WEBHOOK_HEADERS];
     struct belay_http_post post;
     int status;
     enum belay_code code;
     struct belay_error err;
 };
 
-struct hooks {
-    struct hook *buckets[HOOK_BUCKETS]; /* by lock id */
-    struct hook *unanswered;
+struct webhooks {
+    struct webhook *buckets[WEBHOOK_BUCKETS]; /* by lock id */
+    struct webhook *unanswered;
     size_t n; /* DONE not counted */
     size_t n_done;
     size_t n_releasing; /* locks that are given back */
-    struct hook_settings settings;
-    struct hook_file file;
+    struct webhook_settings settings;
+    struct webhook_file file;
     struct belay_cancel *cancel; /* owned; ends calls when the server stops */
     bool is_stopped;             /* no more calls: what is left is for the next server */
 };
 
-/* ---- hooks.c ---- */
+/* ---- webhooks.c ---- */
 
 /* Read the configuration, and go on with what an earlier server had in line. */
-enum belay_code hooks_open(struct server *server, struct belay_error *err);
+enum belay_code webhooks_open(struct server *server, struct belay_error *err);
 
 /* An acquire with a webhook. Answers, or will. `name` is who holds it, for people. */
-void hook_begin(struct exchange *x, const struct body *body, const struct belay_lock_options *options,
-                const char *name);
+void webhook_begin(struct exchange *x, const struct body *body, const struct belay_lock_options *options,
+                   const char *name);
 
 /*
  * The request under this id for x->key gives up. True if it was in line. A place in the queue is for the credential
  * that took it and for admins; once the lock is granted, its id is enough.
  */
-bool hook_leave(struct exchange *x, const char *lock_id);
+bool webhook_leave(struct exchange *x, const char *lock_id);
 
 /* After a turn of the client: keep what is new, and answer those who are in line now. */
-void hooks_pump(struct server *server);
+void webhooks_pump(struct server *server);
 /* Whether that has nothing to do, whatever was synced. */
-bool hooks_are_idle(const struct hooks *hooks);
+bool webhooks_are_idle(const struct webhooks *webhooks);
 
 /* Take those out of the line whose token has lost its rights: the tokens were read again. */
-void hooks_revoke(struct server *server);
-void hooks_stop(struct server *server);  /* the server stops: who has no answer yet gets one */
-void hooks_end(struct server *server);   /* no more calls; before the client's last turn */
-void hooks_close(struct server *server); /* after the client is closed */
+void webhooks_revoke(struct server *server);
+void webhooks_stop(struct server *server);  /* the server stops: who has no answer yet gets one */
+void webhooks_end(struct server *server);   /* no more calls; before the client's last turn */
+void webhooks_close(struct server *server); /* after the client is closed */
 
-void hook_drop(struct hook *hook);
+void webhook_drop(struct webhook *webhook);
 /* Out of the file, then drop it. */
-void hook_forget(struct hook *hook);
+void webhook_forget(struct webhook *webhook);
 
-/* ---- hook_call.c ---- */
+/* ---- webhook_call.c ---- */
 
 /* It is granted: call. */
-void hook_call(struct hook *hook, const struct belay_info *info);
-void hook_try(struct hook *hook);
+void webhook_call(struct webhook *webhook, const struct belay_info *info);
+void webhook_try(struct webhook *webhook);
 /* It has ended without the lock: call with the reason. */
-void hook_call_ended(struct hook *hook, const char *reason);
+void webhook_call_ended(struct webhook *webhook, const char *reason);
 
-/* ---- hook_settings.c ---- */
+/* ---- webhook_settings.c ---- */
 
-enum belay_code hook_settings_load(const struct belay_config *config, struct hook_settings *out,
-                                   struct belay_error *err);
+enum belay_code webhook_settings_load(const struct belay_config *config, struct webhook_settings *out,
+                                      struct belay_error *err);
 /* BELAY_INVALID says what is wrong with the URL, or that its address must not be called. */
-enum belay_code hook_check_url(const struct hook_settings *settings, const char *url,
-                               char out_host[HOOK_HOST_SIZE], struct belay_error *err);
+enum belay_code webhook_check_url(const struct webhook_settings *settings, const char *url,
+                                  char out_host[WEBHOOK_HOST_SIZE], struct belay_error *err);
 
 #endif
