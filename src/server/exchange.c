@@ -258,8 +258,8 @@ static void on_hangup(struct http_request *request, enum http_hangup what, void 
 
     (void)request;
     if (what == HTTP_HALF_CLOSED) {
-        if (x->wait != NULL) {
-            wait_half_closed(x->wait);
+        if (x->pending != NULL) {
+            pending_acquire_half_closed(x->pending);
         } else if (x->holder != NULL) {
             holder_answer(x->holder);
         } else if (x->stream != NULL) {
@@ -270,8 +270,8 @@ static void on_hangup(struct http_request *request, enum http_hangup what, void 
     if (x->stream != NULL) {
         stream_forget(x->stream);
         exchange_end(x, 200);
-    } else if (x->wait != NULL) {
-        wait_client_gone(x->wait);
+    } else if (x->pending != NULL) {
+        pending_acquire_client_gone(x->pending);
         exchange_end(x, 499);
     } else if (x->holder != NULL) {
         holder_forget(x->holder);

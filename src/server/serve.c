@@ -46,7 +46,7 @@ enum {
 /* All of a run. */
 struct run {
     struct server server;
-    struct waits waits; /* the server points to these */
+    struct pending_acquires pending_acquires; /* the server points to these */
     struct holders holders;
     struct webhooks webhooks;
     struct shared_db_counts shared_db_counts;
@@ -161,7 +161,7 @@ static void reload(struct run *run)
         tokens = NULL;
         event_stream_stop(server->events); /* who may still listen comes back */
         dashboard_stream_stop(server->dashboard);
-        waits_revoke(server);
+        pending_acquires_revoke(server);
         webhooks_revoke(server);
         jobs_revoke(server);
         log_note(&server->log, LOG_INFO, "reloaded", "%zu tokens", server->tokens->n);
@@ -193,7 +193,7 @@ static void stop(struct run *run, int signal)
     systemd_notify("STOPPING=1");
     log_note(&server->log, LOG_INFO, "stopping", "on signal %d; %zu connections", signal,
              http_server_connections(server->http));
-    waits_stop(server);
+    pending_acquires_stop(server);
     holders_stop(server->holders);
     webhooks_stop(server);
     work_cancel_all(server->workers, WORK_JOB);
@@ -620,7 +620,7 @@ static void finish(struct run *run)
     }
     state_pool_close(server->states);
     delays_release(&server->delays);
-    waits_release(server->waits);
+    pending_acquires_release(server->pending_acquires);
     holders_release(server->holders);
     belay_client_close(server->client);
     workers_free(server->workers);
@@ -659,7 +659,7 @@ enum belay_code belay_serve_run(const struct serve_options *options, struct bela
         return error_no_memory(err);
     }
     run->options = options;
-    run->server.waits = &run->waits;
+    run->server.pending_acquires = &run->pending_acquires;
     run->server.holders = &run->holders;
     run->server.webhooks = &run->webhooks;
     run->server.shared_db_counts = &run->shared_db_counts;

@@ -83,7 +83,7 @@ static void open_stores(struct belay_error *err)
               err->text);
 }
 
-static struct waits waits;
+static struct pending_acquires pending_acquires;
 static struct holders holders;
 static struct webhooks webhooks;
 static struct shared_db_counts shared_db_counts;
@@ -96,7 +96,7 @@ static void set_up(void)
 
     server = calloc(1, sizeof *server);
     fuzz_must(server != NULL, "no memory");
-    server->waits = &waits;
+    server->pending_acquires = &pending_acquires;
     server->holders = &holders;
     server->webhooks = &webhooks;
     server->shared_db_counts = &shared_db_counts;
@@ -132,7 +132,7 @@ static void tear_down(void)
     }
     (void)belay_client_poll(server->client);
     delays_release(&server->delays);
-    waits_release(server->waits);
+    pending_acquires_release(server->pending_acquires);
     state_pool_close(server->states);
     belay_client_close(server->client);
     webhooks_close(server);

@@ -107,7 +107,7 @@ enum belay_code fill_options(const struct server *server, const char *key, const
 static int64_t slice_of(const struct belay_lock_options *options)
 {
     enum { DEFAULT_TTL_MS = 600000 };
-    int64_t most_ms = (options->ttl_ms == 0 ? DEFAULT_TTL_MS : options->ttl_ms) / WAIT_SLICES;
+    int64_t most_ms = (options->ttl_ms == 0 ? DEFAULT_TTL_MS : options->ttl_ms) / PENDING_SLICES;
 
     return options->wait_ms < most_ms ? options->wait_ms : most_ms;
 }
@@ -131,8 +131,8 @@ void handle_acquire(struct exchange *x)
                       "the server is stopping; ask again with the same lock_id in a moment");
     } else if (body.has_webhook) {
         webhook_begin(x, &body, &options, options.owner_name);
-    } else if (body.lock_id == NULL || !wait_resume(x, body.lock_id, slice_of(&options))) {
-        wait_begin(x, &options, slice_of(&options));
+    } else if (body.lock_id == NULL || !pending_acquire_resume(x, body.lock_id, slice_of(&options))) {
+        pending_acquire_begin(x, &options, slice_of(&options));
     }
     belay_error_release(&err);
     body_release(&body);
@@ -251,7 +251,7 @@ void handle_release(struct exchange *x)
         outcome = BELAY_OUTCOME_FAILED;
     }
     /* Who still waits under this id, or is kept a place, does not want it any more. */
-    wait_abandon(x, body.lock_id);
+    pending_acquire_abandon(x, body.lock_id);
     (void)webhook_leave(x, body.lock_id);
     follow_holder(x, body.lock_id);
     if (belay_async_release(x->server->client, x->key, body.lock_id, outcome, on_changed, x, &err) !=

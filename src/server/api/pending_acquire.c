@@ -15,119 +15,120 @@ enum { SEEN_FRESH_MS = 50, LOOK_MS = 20, LOOK_MAX_MS = 1000 };
 
 /* ---- the table ---- */
 
-static struct wait **bucket_of_id(struct waits *waits, const char *lock_id)
+static struct pending_acquire **bucket_of_id(struct pending_acquires *all, const char *lock_id)
 {
-    return &waits->buckets[fnv_text(FNV_INIT, lock_id) % WAIT_BUCKETS];
+    return &all->buckets[fnv_text(FNV_INIT, lock_id) % PENDING_BUCKETS];
 }
 
-static struct wait *find_wait(struct waits *waits, const char *lock_id)
+static struct pending_acquire *find(struct pending_acquires *all, const char *lock_id)
 {
-    struct wait *wait = *bucket_of_id(waits, lock_id);
+    struct pending_acquire *pending = *bucket_of_id(all, lock_id);
 
-    while (wait != NULL && (!wait->has_id || strcmp(wait->lock_id, lock_id) != 0)) {
-        wait = wait->next;
+    while (pending != NULL && (!pending->has_id || strcmp(pending->lock_id, lock_id) != 0)) {
+        pending = pending->next;
     }
-    return wait;
+    return pending;
 }
 
-static void add(struct waits *waits, struct wait *wait)
+static void add(struct pending_acquires *all, struct pending_acquire *pending)
 {
     /* Nobody looks for one without an id: it may be anywhere. */
-    wait->bucket = wait->has_id ? bucket_of_id(waits, wait->lock_id)
-                                : &waits->buckets[((uintptr_t)wait >> 6) % WAIT_BUCKETS];
-    wait->next = *wait->bucket;
-    *wait->bucket = wait;
-    waits->n++;
+    pending->bucket = pending->has_id ? bucket_of_id(all, pending->lock_id)
+                                      : &all->buckets[((uintptr_t)pending >> 6) % PENDING_BUCKETS];
+    pending->next = *pending->bucket;
+    *pending->bucket = pending;
+    all->n++;
 }
 
-static void link_kept(struct wait *wait)
+static void link_kept(struct pending_acquire *pending)
 {
-    struct waits *waits = wait->server->waits;
+    struct pending_acquires *all = pending->server->pending_acquires;
 
-    wait->kept_back = &waits->kept[wait->client % WAIT_CLIENT_BUCKETS];
-    wait->next_kept = *wait->kept_back;
-    if (wait->next_kept != NULL) {
-        wait->next_kept->kept_back = &wait->next_kept;
+    pending->kept_back = &all->kept[pending->client % PENDING_CLIENT_BUCKETS];
+    pending->next_kept = *pending->kept_back;
+    if (pending->next_kept != NULL) {
+        pending->next_kept->kept_back = &pending->next_kept;
     }
-    *wait->kept_back = wait;
-    waits->n_kept++;
+    *pending->kept_back = pending;
+    all->n_kept++;
 }
 
-static void unlink_kept(struct wait *wait)
+static void unlink_kept(struct pending_acquire *pending)
 {
-    *wait->kept_back = wait->next_kept;
-    if (wait->next_kept != NULL) {
-        wait->next_kept->kept_back = wait->kept_back;
+    *pending->kept_back = pending->next_kept;
+    if (pending->next_kept != NULL) {
+        pending->next_kept->kept_back = pending->kept_back;
     }
-    wait->server->waits->n_kept--;
+    pending->server->pending_acquires->n_kept--;
 }
 
-static void set_state(struct wait *wait, enum wait_state state)
+static void set_state(struct pending_acquire *pending, enum pending_state state)
 {
-    if (wait->state == WAIT_KEPT) {
-        unlink_kept(wait);
+    if (pending->state == PENDING_KEPT) {
+        unlink_kept(pending);
     }
-    wait->state = state;
-    if (wait->state == WAIT_KEPT) {
-        link_kept(wait);
+    pending->state = state;
+    if (pending->state == PENDING_KEPT) {
+        link_kept(pending);
     }
 }
 
-static void drop(struct wait *wait)
+static void drop(struct pending_acquire *pending)
 {
-    struct waits *waits = wait->server->waits;
-    struct wait **at = wait->bucket;
+    struct pending_acquires *all = pending->server->pending_acquires;
+    struct pending_acquire **at = pending->bucket;
 
-    while (*at != wait) {
+    while (*at != pending) {
         at = &(*at)->next;
     }
-    *at = wait->next;
-    waits->n--;
-    if (wait->state == WAIT_KEPT) {
-        unlink_kept(wait);
+    *at = pending->next;
+    all->n--;
+    if (pending->state == PENDING_KEPT) {
+        unlink_kept(pending);
     }
-    loop_timer_cancel(wait->server->loop, &wait->timer);
-    if (wait->x != NULL) {
-        wait->x->wait = NULL;
+    loop_timer_cancel(pending->server->loop, &pending->timer);
+    if (pending->x != NULL) {
+        pending->x->pending = NULL;
     }
-    free(wait);
+    free(pending);
 }
 
 /* ---- what a waiter is told ---- */
 
 /* The lock with its line. Many slices may end at once, so what was just looked up serves for a moment. */
-static enum belay_code look(struct wait *wait, const struct belay_info **out_info, struct belay_error *err)
+static enum belay_code look(struct pending_acquire *pending, const struct belay_info **out_info,
+                            struct belay_error *err)
 {
-    struct waits *waits = wait->server->waits;
-    int64_t now_ms = loop_now_ms(wait->server->loop);
+    struct pending_acquires *all = pending->server->pending_acquires;
+    int64_t now_ms = loop_now_ms(pending->server->loop);
     enum belay_code code;
 
-    if (waits->seen == NULL || strcmp(waits->seen->key, wait->key) != 0 ||
-        now_ms - waits->seen_ms > SEEN_FRESH_MS) {
-        belay_info_free(waits->seen);
-        waits->seen = NULL;
-        code = belay_get(wait->server->client, wait->key, &waits->seen, err);
+    if (all->seen == NULL || strcmp(all->seen->key, pending->key) != 0 ||
+        now_ms - all->seen_ms > SEEN_FRESH_MS) {
+        belay_info_free(all->seen);
+        all->seen = NULL;
+        code = belay_get(pending->server->client, pending->key, &all->seen, err);
         if (code != BELAY_OK) {
             return code;
         }
-        waits->seen_ms = now_ms;
+        all->seen_ms = now_ms;
     }
-    *out_info = waits->seen;
+    *out_info = all->seen;
     return BELAY_OK;
 }
 
 /* How many wait before it. The store does not tell ids: it is the one of that owner that began when we did. */
-static json_t *position_of(const struct wait *wait, const struct belay_info *info)
+static json_t *position_of(const struct pending_acquire *pending, const struct belay_info *info)
 {
     int64_t nearest_ms = INT64_MAX;
     json_int_t position = -1;
 
     for (size_t i = 0; i < info->n_waiters; i++) {
         const struct belay_waiter *other = &info->waiters[i];
-        int64_t apart_ms = llabs(other->since_unix_ms - wait->began_unix_ms);
+        int64_t apart_ms = llabs(other->since_unix_ms - pending->began_unix_ms);
 
-        if (apart_ms < nearest_ms && strcmp(other->locked_by, wait->owner) == 0 &&
-            strcmp(other->key, wait->key) == 0) {
+        if (apart_ms < nearest_ms && strcmp(other->locked_by, pending->owner) == 0 &&
+            strcmp(other->key, pending->key) == 0) {
             nearest_ms = apart_ms;
             position = (json_int_t)i;
         }
@@ -136,34 +137,35 @@ static json_t *position_of(const struct wait *wait, const struct belay_info *inf
 }
 
 /* A store on the network is not asked again: what the call saw last will do. */
-static json_t *seen_by_call(const struct wait *wait, const struct exchange *x, struct belay_error *err)
+static json_t *seen_by_call(const struct pending_acquire *pending, const struct exchange *x,
+                            struct belay_error *err)
 {
     struct belay_wait_info waiting = { 0 };
-    bool waits = wait->call != NULL && belay_async_is_waiting(wait->call, &waiting);
+    bool all = pending->call != NULL && belay_async_is_waiting(pending->call, &waiting);
 
-    (void)error_set(err, BELAY_HELD, "lock '%s' is not free yet", wait->key);
-    if (waits && waiting.holder != NULL) {
+    (void)error_set(err, BELAY_HELD, "lock '%s' is not free yet", pending->key);
+    if (all && waiting.holder != NULL) {
         char until[CLOCK_TEXT_SIZE];
 
-        (void)error_set(err, BELAY_HELD, "lock '%s' held by %s until %s", wait->key,
+        (void)error_set(err, BELAY_HELD, "lock '%s' held by %s until %s", pending->key,
                         waiting.holder->locked_by,
                         clock_format_utc(until, waiting.holder->expires_at_unix_ms, false));
     }
-    return json_pack("{s:o, s:o}", "position",
-                     waits ? json_integer((json_int_t)waiting.position) : json_null(), "lock",
-                     waits && waiting.holder != NULL ? lock_for(x, waiting.holder) : json_null());
+    return json_pack("{s:o, s:o}", "position", all ? json_integer((json_int_t)waiting.position) : json_null(),
+                     "lock", all && waiting.holder != NULL ? lock_for(x, waiting.holder) : json_null());
 }
 
 /* True, and said: it is not that somebody has the lock, but that the store fails. */
-static bool say_trouble(const struct wait *wait, struct exchange *x)
+static bool say_trouble(const struct pending_acquire *pending, struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
 
-    if (wait->call == NULL || !belay_async_is_retrying(wait->call)) {
+    if (pending->call == NULL || !belay_async_is_retrying(pending->call)) {
         return false;
     }
     (void)error_set(&err, BELAY_UNREACHABLE,
-                    "lock '%s': the store fails at the moment; ask again with the same lock_id", wait->key);
+                    "lock '%s': the store fails at the moment; ask again with the same lock_id",
+                    pending->key);
     reply_error(x, &err);
     belay_error_release(&err);
     return true;
@@ -180,51 +182,51 @@ static void add_place(json_t *more, int64_t kept_ms)
                         : "send a lock_id of your own, the same each time, to keep a place in the queue"));
 }
 
-static void tell_held_elsewhere(struct wait *wait, int64_t kept_ms)
+static void tell_held_elsewhere(struct pending_acquire *pending, int64_t kept_ms)
 {
     struct belay_error err = BELAY_ERROR_INIT;
-    struct exchange *x = wait->x;
+    struct exchange *x = pending->x;
     json_t *more;
 
-    wait->x = NULL;
-    x->wait = NULL;
-    if (say_trouble(wait, x)) {
+    pending->x = NULL;
+    x->pending = NULL;
+    if (say_trouble(pending, x)) {
         return;
     }
-    more = seen_by_call(wait, x, &err);
+    more = seen_by_call(pending, x, &err);
     add_place(more, kept_ms);
     reply_error_with(x, 409, &err, more);
     belay_error_release(&err);
 }
 
 /* The slice is over: who holds it, how many wait before us, for how long the place is kept. */
-static void tell_held(struct wait *wait, int64_t kept_ms)
+static void tell_held(struct pending_acquire *pending, int64_t kept_ms)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     const struct belay_info *info = NULL;
-    struct exchange *x = wait->x;
+    struct exchange *x = pending->x;
     enum belay_code code;
     char until[CLOCK_TEXT_SIZE];
     json_t *more;
 
-    if (!wait->server->is_store_local) {
-        tell_held_elsewhere(wait, kept_ms);
+    if (!pending->server->is_store_local) {
+        tell_held_elsewhere(pending, kept_ms);
         return;
     }
-    code = look(wait, &info, &err);
-    wait->x = NULL;
-    x->wait = NULL;
+    code = look(pending, &info, &err);
+    pending->x = NULL;
+    x->pending = NULL;
     if (code != BELAY_OK && code != BELAY_NOT_FOUND) {
         reply_error(x, &err);
-    } else if (!say_trouble(wait, x)) {
-        more = json_pack("{s:o, s:o}", "position", info == NULL ? json_null() : position_of(wait, info),
+    } else if (!say_trouble(pending, x)) {
+        more = json_pack("{s:o, s:o}", "position", info == NULL ? json_null() : position_of(pending, info),
                          "lock", info == NULL ? json_null() : lock_for(x, info));
         add_place(more, kept_ms);
         /* A lock that a key above or below excludes is not itself held. */
         if (info == NULL || info->status != BELAY_STATUS_ACTIVE) {
-            (void)error_set(&err, BELAY_HELD, "lock '%s' is not free yet", wait->key);
+            (void)error_set(&err, BELAY_HELD, "lock '%s' is not free yet", pending->key);
         } else {
-            (void)error_set(&err, BELAY_HELD, "lock '%s' held by %s until %s", wait->key, info->locked_by,
+            (void)error_set(&err, BELAY_HELD, "lock '%s' held by %s until %s", pending->key, info->locked_by,
                             clock_format_utc(until, info->expires_at_unix_ms, false));
         }
         reply_error_with(x, 409, &err, more);
@@ -247,125 +249,127 @@ static void ignore_end(void *context, enum belay_code code, const struct belay_i
 }
 
 /* Nobody came for it: the next in line may have it. */
-static void pass_on(struct wait *wait)
+static void pass_on(struct pending_acquire *pending)
 {
-    struct server *server = wait->server;
+    struct server *server = pending->server;
     struct belay_error err = BELAY_ERROR_INIT;
 
     log_note(&server->log, LOG_INFO, "unclaimed", "'%s' was granted to %s, who is gone; it is released",
-             wait->key, wait->owner);
-    if (belay_async_release(server->client, wait->key, wait->lock_id, BELAY_OUTCOME_FAILED, ignore_end,
+             pending->key, pending->owner);
+    if (belay_async_release(server->client, pending->key, pending->lock_id, BELAY_OUTCOME_FAILED, ignore_end,
                             server, &err) != BELAY_OK) {
         ignore_end(server, BELAY_BUG, NULL, &err);
     }
     belay_error_release(&err);
-    drop(wait);
+    drop(pending);
 }
 
-static void unclaimed(struct wait *wait, const struct belay_info *info)
+static void unclaimed(struct pending_acquire *pending, const struct belay_info *info)
 {
-    set_state(wait, WAIT_UNCLAIMED);
-    if (wait->has_id && loop_timer_set(wait->server->loop, &wait->timer,
-                                       loop_now_ms(wait->server->loop) + WAIT_UNCLAIMED_MS)) {
+    set_state(pending, PENDING_UNCLAIMED);
+    if (pending->has_id && loop_timer_set(pending->server->loop, &pending->timer,
+                                          loop_now_ms(pending->server->loop) + PENDING_UNCLAIMED_MS)) {
         return;
     }
-    if (!wait->has_id && info->lock_id != NULL) {
-        (void)strncpy(wait->lock_id, info->lock_id, BELAY_ID_MAX);
+    if (!pending->has_id && info->lock_id != NULL) {
+        (void)strncpy(pending->lock_id, info->lock_id, BELAY_ID_MAX);
     }
-    pass_on(wait);
+    pass_on(pending);
 }
 
 static void on_acquired(void *context, enum belay_code code, const struct belay_info *info,
                         const struct belay_error *err)
 {
-    struct wait *wait = context;
-    struct exchange *x = wait->x;
+    struct pending_acquire *pending = context;
+    struct exchange *x = pending->x;
 
-    wait->call = NULL;
-    loop_timer_cancel(wait->server->loop, &wait->timer);
+    pending->call = NULL;
+    loop_timer_cancel(pending->server->loop, &pending->timer);
     if (code == BELAY_OK && x == NULL) {
-        unclaimed(wait, info);
+        unclaimed(pending, info);
         return;
     }
     if (x != NULL) {
-        x->wait = NULL;
-        wait->x = NULL;
+        x->pending = NULL;
+        pending->x = NULL;
         if (code == BELAY_OK) {
-            wait->server->group_commit.has_handover |= wait->began_turn != wait->server->group_commit.n_turns;
+            pending->server->group_commit.has_handover |= pending->began_turn != pending->server->group_commit.n_turns;
             reply_lock(x, info);
         } else if (code == BELAY_CANCELLED) {
-            wait->x = x;
-            tell_held(wait, 0); /* its client has closed its side, and may still read */
+            pending->x = x;
+            tell_held(pending, 0); /* its client has closed its side, and may still read */
         } else {
             reply_error(x, err);
         }
     }
-    drop(wait);
+    drop(pending);
 }
 
 /* ---- time ---- */
 
-static void leave(struct wait *wait)
+static void leave(struct pending_acquire *pending)
 {
-    set_state(wait, WAIT_LEAVING);
-    loop_timer_cancel(wait->server->loop, &wait->timer);
-    belay_async_cancel(wait->call);
+    set_state(pending, PENDING_LEAVING);
+    loop_timer_cancel(pending->server->loop, &pending->timer);
+    belay_async_cancel(pending->call);
 }
 
-static void end_slice(struct wait *wait)
+static void end_slice(struct pending_acquire *pending)
 {
-    struct server *server = wait->server;
-    bool is_kept = wait->has_id && server->waits->n_kept < WAIT_KEPT_MAX;
+    struct server *server = pending->server;
+    bool is_kept = pending->has_id && server->pending_acquires->n_kept < PENDING_KEPT_MAX;
 
-    tell_held(wait, is_kept ? WAIT_KEPT_MS : 0);
-    set_state(wait, WAIT_KEPT);
-    if (!is_kept || !loop_timer_set(server->loop, &wait->timer, loop_now_ms(server->loop) + WAIT_KEPT_MS)) {
-        leave(wait);
+    tell_held(pending, is_kept ? PENDING_KEPT_MS : 0);
+    set_state(pending, PENDING_KEPT);
+    if (!is_kept ||
+        !loop_timer_set(server->loop, &pending->timer, loop_now_ms(server->loop) + PENDING_KEPT_MS)) {
+        leave(pending);
     }
 }
 
 /* A store on the network is being asked this very moment: soon it can be said who is in the way. */
-static bool look_longer(struct wait *wait)
+static bool look_longer(struct pending_acquire *pending)
 {
-    struct loop *loop = wait->server->loop;
+    struct loop *loop = pending->server->loop;
     struct belay_wait_info waiting;
 
-    if (wait->server->is_store_local || wait->call == NULL || wait->looked_ms >= LOOK_MAX_MS ||
-        belay_async_is_retrying(wait->call) || belay_async_is_waiting(wait->call, &waiting)) {
+    if (pending->server->is_store_local || pending->call == NULL || pending->looked_ms >= LOOK_MAX_MS ||
+        belay_async_is_retrying(pending->call) || belay_async_is_waiting(pending->call, &waiting)) {
         return false;
     }
-    wait->looked_ms += LOOK_MS;
-    return loop_timer_set(loop, &wait->timer, loop_now_ms(loop) + LOOK_MS);
+    pending->looked_ms += LOOK_MS;
+    return loop_timer_set(loop, &pending->timer, loop_now_ms(loop) + LOOK_MS);
 }
 
 static void on_timer(struct timer *timer)
 {
-    struct wait *wait = (struct wait *)(void *)((char *)timer - offsetof(struct wait, timer));
+    struct pending_acquire *pending =
+        (struct pending_acquire *)(void *)((char *)timer - offsetof(struct pending_acquire, timer));
 
-    switch (wait->state) {
-    case WAIT_WAITING:
-        if (!look_longer(wait)) {
-            end_slice(wait);
+    switch (pending->state) {
+    case PENDING_WAITING:
+        if (!look_longer(pending)) {
+            end_slice(pending);
         }
         break;
-    case WAIT_KEPT:
-        leave(wait);
+    case PENDING_KEPT:
+        leave(pending);
         break;
-    case WAIT_UNCLAIMED:
-        pass_on(wait);
+    case PENDING_UNCLAIMED:
+        pass_on(pending);
         break;
-    case WAIT_LEAVING:
+    case PENDING_LEAVING:
         break;
     }
 }
 
-static void start_slice(struct wait *wait, int64_t wait_ms)
+static void start_slice(struct pending_acquire *pending, int64_t wait_ms)
 {
-    set_state(wait, WAIT_WAITING);
-    wait->looked_ms = 0;
-    if (wait->can_wait &&
-        !loop_timer_set(wait->server->loop, &wait->timer, loop_now_ms(wait->server->loop) + wait_ms)) {
-        leave(wait);
+    set_state(pending, PENDING_WAITING);
+    pending->looked_ms = 0;
+    if (pending->can_wait && !loop_timer_set(pending->server->loop, &pending->timer,
+                                             loop_now_ms(pending->server->loop) + wait_ms)) {
+        leave(pending);
     }
 }
 
@@ -387,45 +391,46 @@ static uint64_t client_of(const struct exchange *x, const char *owner)
  * One who takes another lock_id for each slice does not come back for the places
  * it had before: they would be given the lock, one after the other, and it never.
  */
-static void leave_older_places(const struct wait *wait)
+static void leave_older_places(const struct pending_acquire *pending)
 {
-    struct wait *next;
+    struct pending_acquire *next;
 
-    for (struct wait *other = wait->server->waits->kept[wait->client % WAIT_CLIENT_BUCKETS]; other != NULL;
-         other = next) {
+    for (struct pending_acquire *other =
+             pending->server->pending_acquires->kept[pending->client % PENDING_CLIENT_BUCKETS];
+         other != NULL; other = next) {
         next = other->next_kept;
-        if (other->client == wait->client && strcmp(other->key, wait->key) == 0 &&
-            strcmp(other->owner, wait->owner) == 0) {
+        if (other->client == pending->client && strcmp(other->key, pending->key) == 0 &&
+            strcmp(other->owner, pending->owner) == 0) {
             leave(other);
         }
     }
 }
 
-static struct wait *wait_new(struct exchange *x, const struct belay_lock_options *options)
+static struct pending_acquire *pending_new(struct exchange *x, const struct belay_lock_options *options)
 {
     size_t key_size = strlen(x->key) + 1;
     size_t owner_size = strlen(options->owner) + 1;
     size_t who_size = strlen(x->who) + 1;
-    struct wait *wait = malloc(sizeof *wait + key_size + owner_size + who_size);
+    struct pending_acquire *pending = malloc(sizeof *pending + key_size + owner_size + who_size);
     char *texts;
 
-    if (wait == NULL) {
+    if (pending == NULL) {
         return NULL;
     }
-    memset(wait, 0, sizeof *wait);
-    texts = (char *)(wait + 1);
-    wait->server = x->server;
-    wait->x = x;
-    wait->timer.fire = on_timer;
-    wait->key = memcpy(texts, x->key, key_size);
-    wait->owner = memcpy(texts + key_size, options->owner, owner_size);
-    wait->who = memcpy(texts + key_size + owner_size, x->who, who_size);
-    wait->client = client_of(x, options->owner);
+    memset(pending, 0, sizeof *pending);
+    texts = (char *)(pending + 1);
+    pending->server = x->server;
+    pending->x = x;
+    pending->timer.fire = on_timer;
+    pending->key = memcpy(texts, x->key, key_size);
+    pending->owner = memcpy(texts + key_size, options->owner, owner_size);
+    pending->who = memcpy(texts + key_size + owner_size, x->who, who_size);
+    pending->client = client_of(x, options->owner);
     if (options->lock_id != NULL && strlen(options->lock_id) <= BELAY_ID_MAX) {
-        (void)strncpy(wait->lock_id, options->lock_id, BELAY_ID_MAX);
-        wait->has_id = true;
+        (void)strncpy(pending->lock_id, options->lock_id, BELAY_ID_MAX);
+        pending->has_id = true;
     }
-    return wait;
+    return pending;
 }
 
 /* A trace follows a lock id: if the client gave none, one is made, which is nobody's to come back with. */
@@ -445,186 +450,190 @@ static void follow_trace(const struct exchange *x, struct belay_lock_options *op
     }
 }
 
-void wait_begin(struct exchange *x, const struct belay_lock_options *options, int64_t wait_ms)
+void pending_acquire_begin(struct exchange *x, const struct belay_lock_options *options, int64_t wait_ms)
 {
     struct belay_client *client = x->server->client;
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_lock_options copy = *options;
-    struct wait *wait = wait_new(x, options);
+    struct pending_acquire *pending = pending_new(x, options);
     char id[UUID_TEXT_SIZE];
     enum belay_code code;
 
-    if (wait == NULL) {
+    if (pending == NULL) {
         (void)error_no_memory(&err);
         reply_error(x, &err);
         return;
     }
     /* How long is for us to decide: it may be prolonged by the next slice. */
-    wait->can_wait = wait_ms > 0;
-    wait->began_unix_ms = wait->can_wait ? clock_unix_ms() : 0;
-    wait->began_turn = x->server->group_commit.n_turns;
-    if (wait->can_wait && wait->has_id && x->server->waits->n_kept > 0) {
-        leave_older_places(wait);
+    pending->can_wait = wait_ms > 0;
+    pending->began_unix_ms = pending->can_wait ? clock_unix_ms() : 0;
+    pending->began_turn = x->server->group_commit.n_turns;
+    if (pending->can_wait && pending->has_id && x->server->pending_acquires->n_kept > 0) {
+        leave_older_places(pending);
     }
-    copy.wait_ms = wait->can_wait ? BELAY_WAIT_FOREVER : 0;
+    copy.wait_ms = pending->can_wait ? BELAY_WAIT_FOREVER : 0;
     follow_trace(x, &copy, id);
-    code = belay_async_acquire(client, x->key, &copy, on_acquired, wait, &wait->call, &err);
+    code = belay_async_acquire(client, x->key, &copy, on_acquired, pending, &pending->call, &err);
     if (code == BELAY_BUSY) {
         /* A renewal or a release with this id may be due now; then the id is free after this poll. */
         (void)belay_client_poll(client);
-        code = belay_async_acquire(client, x->key, &copy, on_acquired, wait, &wait->call, &err);
+        code = belay_async_acquire(client, x->key, &copy, on_acquired, pending, &pending->call, &err);
     }
     if (code != BELAY_OK) {
-        free(wait);
+        free(pending);
         reply_error(x, &err);
     } else {
-        x->wait = wait;
-        add(x->server->waits, wait);
-        start_slice(wait, wait_ms);
+        x->pending = pending;
+        add(x->server->pending_acquires, pending);
+        start_slice(pending, wait_ms);
     }
     belay_error_release(&err);
 }
 
-bool wait_resume(struct exchange *x, const char *lock_id, int64_t wait_ms)
+bool pending_acquire_resume(struct exchange *x, const char *lock_id, int64_t wait_ms)
 {
     struct server *server = x->server;
-    struct wait *wait = find_wait(server->waits, lock_id);
+    struct pending_acquire *pending = find(server->pending_acquires, lock_id);
 
-    if (wait != NULL && strcmp(wait->who, x->who) != 0) {
+    if (pending != NULL && strcmp(pending->who, x->who) != 0) {
         reply_not_yours(x, lock_id);
         return true;
     }
-    if (wait != NULL && (wait->state == WAIT_LEAVING || (!wait->can_wait && wait->call != NULL))) {
+    if (pending != NULL &&
+        (pending->state == PENDING_LEAVING || (!pending->can_wait && pending->call != NULL))) {
         (void)belay_client_poll(server->client); /* it ends here, one way or another */
-        wait = find_wait(server->waits, lock_id);
+        pending = find(server->pending_acquires, lock_id);
     }
-    if (wait != NULL && wait->state == WAIT_UNCLAIMED) {
-        drop(wait); /* it has the lock, which acquiring again will find (L5) */
-        wait = NULL;
+    if (pending != NULL && pending->state == PENDING_UNCLAIMED) {
+        drop(pending); /* it has the lock, which acquiring again will find (L5) */
+        pending = NULL;
     }
-    if (wait == NULL) {
+    if (pending == NULL) {
         return false;
     }
-    if (strcmp(wait->key, x->key) != 0) {
-        reply_problem(x, 400, "invalid", "lock_id '%s' waits for another key, '%.200s'", lock_id, wait->key);
+    if (strcmp(pending->key, x->key) != 0) {
+        reply_problem(x, 400, "invalid", "lock_id '%s' waits for another key, '%.200s'", lock_id,
+                      pending->key);
         return true;
     }
-    if (wait->x != NULL) {
-        struct exchange *older = wait->x;
+    if (pending->x != NULL) {
+        struct exchange *older = pending->x;
 
-        older->wait = NULL;
+        older->pending = NULL;
         reply_problem(older, 409, "superseded",
                       "the same lock_id was asked for again; that request waits now");
     }
-    wait->x = x;
-    x->wait = wait;
-    start_slice(wait, wait_ms);
+    pending->x = x;
+    x->pending = pending;
+    start_slice(pending, wait_ms);
     return true;
 }
 
 /* ---- going away ---- */
 
-void wait_abandon(struct exchange *x, const char *lock_id)
+void pending_acquire_abandon(struct exchange *x, const char *lock_id)
 {
-    struct wait *wait = find_wait(x->server->waits, lock_id);
+    struct pending_acquire *pending = find(x->server->pending_acquires, lock_id);
 
-    if (wait != NULL && exchange_acts_for(x, wait->who) &&
-        (wait->state == WAIT_WAITING || wait->state == WAIT_KEPT) && wait->can_wait) {
-        leave(wait);
+    if (pending != NULL && exchange_acts_for(x, pending->who) &&
+        (pending->state == PENDING_WAITING || pending->state == PENDING_KEPT) && pending->can_wait) {
+        leave(pending);
     }
 }
 
-void wait_half_closed(struct wait *wait)
+void pending_acquire_half_closed(struct pending_acquire *pending)
 {
-    if (wait->state == WAIT_WAITING && wait->can_wait) {
-        leave(wait);
+    if (pending->state == PENDING_WAITING && pending->can_wait) {
+        leave(pending);
     }
 }
 
-void wait_client_gone(struct wait *wait)
+void pending_acquire_client_gone(struct pending_acquire *pending)
 {
-    wait->x->wait = NULL;
-    wait->x = NULL;
-    if (wait->state == WAIT_WAITING && wait->can_wait) {
-        leave(wait);
+    pending->x->pending = NULL;
+    pending->x = NULL;
+    if (pending->state == PENDING_WAITING && pending->can_wait) {
+        leave(pending);
     }
 }
 
-static void revoke(struct wait *wait)
+static void revoke(struct pending_acquire *pending)
 {
-    struct exchange *x = wait->x;
+    struct exchange *x = pending->x;
 
-    if (x != NULL && wait->can_wait) {
-        wait->x = NULL;
-        x->wait = NULL;
+    if (x != NULL && pending->can_wait) {
+        pending->x = NULL;
+        x->pending = NULL;
         reply_problem(x, 401, "unauthorized", "the token may not take this lock any more");
     }
-    if (wait->state == WAIT_UNCLAIMED) {
-        pass_on(wait);
-    } else if (wait->can_wait && wait->state != WAIT_LEAVING) {
-        leave(wait);
+    if (pending->state == PENDING_UNCLAIMED) {
+        pass_on(pending);
+    } else if (pending->can_wait && pending->state != PENDING_LEAVING) {
+        leave(pending);
     }
 }
 
-void waits_revoke(struct server *server)
+void pending_acquires_revoke(struct server *server)
 {
-    for (size_t i = 0; i < WAIT_BUCKETS; i++) {
-        struct wait *next;
+    for (size_t i = 0; i < PENDING_BUCKETS; i++) {
+        struct pending_acquire *next;
 
-        for (struct wait *wait = server->waits->buckets[i]; wait != NULL; wait = next) {
-            next = wait->next;
-            if (!tokens_let_lock(server->tokens, wait->who, wait->key)) {
-                revoke(wait);
+        for (struct pending_acquire *pending = server->pending_acquires->buckets[i]; pending != NULL;
+             pending = next) {
+            next = pending->next;
+            if (!tokens_let_lock(server->tokens, pending->who, pending->key)) {
+                revoke(pending);
             }
         }
     }
 }
 
-void waits_stop(struct server *server)
+void pending_acquires_stop(struct server *server)
 {
-    for (size_t i = 0; i < WAIT_BUCKETS; i++) {
-        struct wait *next;
+    for (size_t i = 0; i < PENDING_BUCKETS; i++) {
+        struct pending_acquire *next;
 
-        for (struct wait *wait = server->waits->buckets[i]; wait != NULL; wait = next) {
-            struct exchange *x = wait->x;
+        for (struct pending_acquire *pending = server->pending_acquires->buckets[i]; pending != NULL;
+             pending = next) {
+            struct exchange *x = pending->x;
 
-            next = wait->next;
-            if (wait->state == WAIT_UNCLAIMED) {
-                pass_on(wait);
+            next = pending->next;
+            if (pending->state == PENDING_UNCLAIMED) {
+                pass_on(pending);
                 continue;
             }
-            if (!wait->can_wait) {
+            if (!pending->can_wait) {
                 continue; /* it ends in this turn */
             }
             if (x != NULL) {
-                wait->x = NULL;
-                x->wait = NULL;
+                pending->x = NULL;
+                x->pending = NULL;
                 reply_problem(x, 503, "shutting_down",
                               "the server is stopping; ask again with the same lock_id in a moment");
             }
-            if (wait->has_id && wait->state != WAIT_LEAVING) {
-                belay_async_abandon(wait->call); /* the place is kept in the store, for who comes back */
-                drop(wait);
-            } else if (wait->state != WAIT_LEAVING) {
-                leave(wait);
+            if (pending->has_id && pending->state != PENDING_LEAVING) {
+                belay_async_abandon(pending->call); /* the place is kept in the store, for who comes back */
+                drop(pending);
+            } else if (pending->state != PENDING_LEAVING) {
+                leave(pending);
             }
         }
     }
 }
 
-void waits_release(struct waits *waits)
+void pending_acquires_release(struct pending_acquires *all)
 {
-    for (size_t i = 0; i < WAIT_BUCKETS; i++) {
-        while (waits->buckets[i] != NULL) {
-            struct wait *wait = waits->buckets[i];
+    for (size_t i = 0; i < PENDING_BUCKETS; i++) {
+        while (all->buckets[i] != NULL) {
+            struct pending_acquire *pending = all->buckets[i];
 
-            waits->buckets[i] = wait->next;
-            if (wait->x != NULL) {
-                exchange_end(wait->x, 499);
+            all->buckets[i] = pending->next;
+            if (pending->x != NULL) {
+                exchange_end(pending->x, 499);
             }
-            free(wait);
+            free(pending);
         }
     }
-    belay_info_free(waits->seen);
-    waits->seen = NULL;
+    belay_info_free(all->seen);
+    all->seen = NULL;
 }

@@ -17,30 +17,30 @@
 #include "server/http/loop.h"
 
 enum {
-    WAIT_BUCKETS = 4096,
-    WAIT_CLIENT_BUCKETS = 1024,
-    WAIT_KEPT_MS = 3000,      /* how long a place is kept between two slices */
-    WAIT_UNCLAIMED_MS = 1000, /* L4: a dead waiter at the head delays the line by so much */
-    WAIT_KEPT_MAX = 20000,
-    WAIT_SLICES = 3 /* L6: a slice of a wait is at most the ttl divided by this */
+    PENDING_BUCKETS = 4096,
+    PENDING_CLIENT_BUCKETS = 1024,
+    PENDING_KEPT_MS = 3000,      /* how long a place is kept between two slices */
+    PENDING_UNCLAIMED_MS = 1000, /* L4: a dead waiter at the head delays the line by so much */
+    PENDING_KEPT_MAX = 20000,
+    PENDING_SLICES = 3 /* L6: a slice of a wait is at most the ttl divided by this */
 };
 
-enum wait_state { WAIT_WAITING, WAIT_KEPT, WAIT_LEAVING, WAIT_UNCLAIMED };
+enum pending_state { PENDING_WAITING, PENDING_KEPT, PENDING_LEAVING, PENDING_UNCLAIMED };
 
 struct server;
 struct exchange;
 
-struct wait {
-    struct wait *next;
-    struct wait **bucket;     /* of waits.buckets */
-    struct server *server;    /* borrowed */
-    struct belay_async *call; /* NULL: it has ended */
-    struct exchange *x;       /* who is to be answered; NULL: nobody is there */
-    struct timer timer;       /* the end of the slice, of the grace, of the claim */
-    uint64_t client;          /* a hash of who waits, from where and for what */
-    struct wait *next_kept;   /* while it is KEPT: of the same bucket of waits.kept */
-    struct wait **kept_back;
-    enum wait_state state;
+struct pending_acquire {
+    struct pending_acquire *next;
+    struct pending_acquire **bucket;   /* of pending_acquires.buckets */
+    struct server *server;             /* borrowed */
+    struct belay_async *call;          /* NULL: it has ended */
+    struct exchange *x;                /* who is to be answered; NULL: nobody is there */
+    struct timer timer;                /* the end of the slice, of the grace, of the claim */
+    uint64_t client;                   /* a hash of who waits, from where and for what */
+    struct pending_acquire *next_kept; /* while it is KEPT: of the same bucket of pending_acquires.kept */
+    struct pending_acquire **kept_back;
+    enum pending_state state;
     bool has_id;                    /* the client named it: it can ask again */
     bool can_wait;                  /* else the call ends by itself in this turn */
     int64_t began_unix_ms;          /* if it can wait: then it has a place in line */
@@ -52,10 +52,10 @@ struct wait {
     const char *who;                /* likewise: the credential whose place it is; "": none */
 };
 
-struct waits {
-    struct wait *buckets[WAIT_BUCKETS]; /* by lock id, if it is known */
+struct pending_acquires {
+    struct pending_acquire *buckets[PENDING_BUCKETS]; /* by lock id, if it is known */
     size_t n;
-    struct wait *kept[WAIT_CLIENT_BUCKETS]; /* by client */
+    struct pending_acquire *kept[PENDING_CLIENT_BUCKETS]; /* by client */
     size_t n_kept;
     struct belay_info *seen; /* owned; a lock with its line, looked up a moment ago */
     int64_t seen_ms;
@@ -65,24 +65,24 @@ struct waits {
  * Begin to acquire for `x`, for at most wait_ms now. Answers if it cannot be.
  * Takes over the exchange.
  */
-void wait_begin(struct exchange *x, const struct belay_lock_options *options, int64_t wait_ms);
+void pending_acquire_begin(struct exchange *x, const struct belay_lock_options *options, int64_t wait_ms);
 
 /*
  * The same acquire again: true if `x` has taken the place of who asked before, or is answered that the id has a
  * place which another credential took.
  */
-bool wait_resume(struct exchange *x, const char *lock_id, int64_t wait_ms);
+bool pending_acquire_resume(struct exchange *x, const char *lock_id, int64_t wait_ms);
 
 /* The request that waits under this id gives up, if its place is for `x` to change. */
-void wait_abandon(struct exchange *x, const char *lock_id);
+void pending_acquire_abandon(struct exchange *x, const char *lock_id);
 
-void wait_half_closed(struct wait *wait);
-void wait_client_gone(struct wait *wait);
+void pending_acquire_half_closed(struct pending_acquire *pending);
+void pending_acquire_client_gone(struct pending_acquire *pending);
 
 /* Answer those whose token has lost its rights, and give up their places: the tokens were read again. */
-void waits_revoke(struct server *server);
+void pending_acquires_revoke(struct server *server);
 /* Answer all who wait: the server stops. */
-void waits_stop(struct server *server);
-void waits_release(struct waits *waits); /* after the client is closed */
+void pending_acquires_stop(struct server *server);
+void pending_acquires_release(struct pending_acquires *all); /* after the client is closed */
 
 #endif

@@ -22,8 +22,8 @@ struct holder;
 struct holders;
 struct webhooks;
 struct route;
-struct wait;
-struct waits;
+struct pending_acquire;
+struct pending_acquires;
 struct event_stream;
 struct dashboard_stream;
 struct stream;
@@ -38,8 +38,9 @@ struct server {
     struct belay_config *config; /* owned; the client borrows it, so it stays as it was at the start */
     struct tokens *tokens;       /* a reference; replaced on SIGHUP */
     struct delays delays;        /* answers to wrong tokens that are held back */
-    struct waits *waits;         /* borrowed, as are the next two and `shared_db_counts`, from serve.c */
-    struct holders *holders;     /* who wait to hear that they have lost their locks */
+    struct pending_acquires
+        *pending_acquires;   /* borrowed, as are the next two and `shared_db_counts`, from serve.c */
+    struct holders *holders; /* who wait to hear that they have lost their locks */
     struct webhooks *webhooks;
     struct event_stream *events;               /* owned; those who listen to events */
     struct state_pool *states;                 /* owned; where states are kept */
@@ -80,17 +81,17 @@ struct exchange_read {
 
 /* One request that is being answered. */
 struct exchange {
-    struct exchange *next;        /* of those that are spare, or wait for the same */
-    struct server *server;        /* borrowed */
-    struct http_request *request; /* borrowed; NULL once the client is gone */
-    int64_t began_us;             /* boot clock */
-    const struct route *route;    /* NULL: none fits */
-    struct tokens *tokens;        /* a reference to the table of `token`; NULL: none was asked for */
-    const struct token *token;    /* borrowed from `tokens`; valid until the exchange ends */
-    struct wait *wait;            /* borrowed; NULL: waits for no lock */
-    struct holder *holder;        /* borrowed; NULL: does not wait to hear of a loss */
-    struct stream *stream;        /* borrowed; NULL: is on no stream of events */
-    const char *query;            /* borrowed from the request, or from read.query */
+    struct exchange *next;           /* of those that are spare, or wait for the same */
+    struct server *server;           /* borrowed */
+    struct http_request *request;    /* borrowed; NULL once the client is gone */
+    int64_t began_us;                /* boot clock */
+    const struct route *route;       /* NULL: none fits */
+    struct tokens *tokens;           /* a reference to the table of `token`; NULL: none was asked for */
+    const struct token *token;       /* borrowed from `tokens`; valid until the exchange ends */
+    struct pending_acquire *pending; /* borrowed; NULL: waits for no lock */
+    struct holder *holder;           /* borrowed; NULL: does not wait to hear of a loss */
+    struct stream *stream;           /* borrowed; NULL: is on no stream of events */
+    const char *query;               /* borrowed from the request, or from read.query */
     struct exchange_read read;
     const char *allow; /* borrowed; with a 405: the methods of this path */
     enum role role;

@@ -364,7 +364,7 @@ static void write_metrics(struct server *server, struct buf *out)
     write_store(server, out);
     text_gauge(out, "belay_locking_enabled", "0 while the kill switch grants every lock.",
                belay_client_locking_enabled(server->client) ? 1 : 0);
-    text_gauge(out, "belay_waiting", "Requests that wait in line.", (double)server->waits->n);
+    text_gauge(out, "belay_waiting", "Requests that wait in line.", (double)server->pending_acquires->n);
     text_gauge(out, "belay_event_listeners", "Clients that listen to events.",
                (double)event_stream_count(server->events));
     text_gauge(out, "belay_dashboards", "Dashboards that look on.",
