@@ -47,7 +47,7 @@ static bool parse_hash(const char *text, unsigned char out[AUTH_HASH_BYTES])
     return true;
 }
 
-/* It goes into logs and, in brackets, into the names of holders. */
+/* A name appears in logs and, in brackets, in the names of holders. */
 static bool is_token_name(const char *name)
 {
     size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.@-");
@@ -178,7 +178,7 @@ void tokens_drop(struct tokens *tokens)
 
 /* ---- what a token may do ---- */
 
-/* '*' is any run of characters, everything else is itself. */
+/* '*' matches any run of characters; every other character matches itself. */
 static bool pattern_fits(const char *pattern, const char *text)
 {
     const char *star = NULL;
@@ -226,7 +226,7 @@ bool tokens_let_lock(const struct tokens *tokens, const char *name, const char *
     return tokens->n == 0 || *name == '\0';
 }
 
-/* ---- who asks ---- */
+/* ---- authentication ---- */
 
 void token_hash(const char *secret, size_t len, unsigned char out[AUTH_HASH_BYTES])
 {
@@ -323,7 +323,7 @@ enum auth auth_check(const struct tokens *tokens, const struct http_request *req
 /* ---- wrong tokens ---- */
 
 struct delayed {
-    struct timer timer; /* first, so that it is the whole of it */
+    struct timer timer; /* first */
     struct delayed *next;
     struct exchange *x; /* owned */
 };

@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 
-enum { DIGITS_MAX = 18 }; /* of which none is too many for a number */
+enum { DIGITS_MAX = 18 }; /* as many always fit in an int64_t */
 
 static void skip_space(struct flat_json *json)
 {
@@ -24,7 +24,7 @@ static bool take(struct flat_json *json, char c)
     return true;
 }
 
-/* The text behind a quotation mark, up to the next. */
+/* The text after a quotation mark, up to the next one. */
 static bool take_text(struct flat_json *json, const char **out_text)
 {
     char *from = json->at;
@@ -51,7 +51,7 @@ static bool take_number(struct flat_json *json, int64_t *out)
     if (json->at == from || json->at - from > DIGITS_MAX || (*from == '0' && json->at - from > 1)) {
         return false;
     }
-    *out = value; /* what is behind it, a fraction say, is no comma and no brace */
+    *out = value; /* a fraction after it is refused later: it is no comma or brace */
     return true;
 }
 
@@ -87,7 +87,7 @@ static bool take_value(struct flat_json *json, struct flat_member *out)
     return take_word(json, &out->kind);
 }
 
-/* Behind the last brace there is nothing more. */
+/* Nothing may follow the last brace. */
 static enum flat_step end_with(struct flat_json *json)
 {
     skip_space(json);

@@ -1,4 +1,4 @@
-/* Plain JSON objects, read quickly and in place: what nearly every request has for a body. */
+/* A fast reader of plain JSON objects, in place: nearly every request has such a body. */
 #ifndef SERVER_CORE_FLAT_JSON_H
 #define SERVER_CORE_FLAT_JSON_H
 
@@ -9,7 +9,7 @@
 enum flat_kind { FLAT_TEXT, FLAT_NUMBER, FLAT_TRUE, FLAT_FALSE, FLAT_NULL };
 
 struct flat_member {
-    const char *name; /* like `text`, into what is read */
+    const char *name; /* like `text`, points into the input */
     enum flat_kind kind;
     const char *text;
     int64_t number;
@@ -21,14 +21,13 @@ struct flat_json {
     bool has_begun;
 };
 
-/* FLAT_OTHER: it is something else, or wrong; json_loadb() says which. */
+/* FLAT_OTHER: not plain, or malformed; json_loadb() tells which. */
 enum flat_step { FLAT_MEMBER, FLAT_END, FLAT_OTHER };
 
 /*
- * An object of texts, whole numbers, true, false and null, without escapes and with
- * ASCII only. Start with { text, text + len, false }, and get one member after
- * the other. A '\0' takes the place of the quotation mark behind every text, so
- * that json_loadb() needs another copy. A name may come twice.
+ * A plain object has strings, whole numbers, true, false and null, without escapes and in ASCII only. Start with
+ * { text, text + len, false } and read one member after another. The reader writes a '\0' over the quotation mark
+ * after each string: json_loadb() needs a copy made before. A name may come twice.
  */
 enum flat_step flat_json_next(struct flat_json *json, struct flat_member *out);
 

@@ -280,7 +280,7 @@ static enum belay_code read_fields(struct body *body, const struct body_field *f
         if (field == NULL) {
             return say_unknown(fields, name, err);
         }
-        /* Absent values are null, in what we answer and in what we are told. */
+        /* null means absent, in requests as in replies. */
         if (!json_is_null(value)) {
             code = read_field(body, field, value, err);
         }
@@ -332,7 +332,7 @@ static bool take_member(struct body *body, const struct body_field *field, const
     return false;
 }
 
-/* Without a tree of it in memory. False if it is not one, or if anything is wrong: the slow way says what. */
+/* Read a plain object without building a tree. False if it is not plain or has an error: the tree tells which. */
 static bool take_members(struct body *body, const struct body_field *fields, size_t len)
 {
     struct flat_json json = { body->text, body->text + len, false };

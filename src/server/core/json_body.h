@@ -1,4 +1,4 @@
-/* Bodies of requests, read strictly: what is not understood is an error that names it. */
+/* Request bodies, read strictly: an unknown member is an error that names it. */
 #ifndef SERVER_CORE_JSON_BODY_H
 #define SERVER_CORE_JSON_BODY_H
 
@@ -21,7 +21,7 @@ struct body_field {
 };
 
 struct body {
-    json_t *root; /* owned; the texts point into it, or into `text`; NULL: it was a plain object */
+    json_t *root; /* owned; the strings point into it, or into `text`; NULL: it was a plain object */
     char *text;   /* owned; or NULL */
     const char *key;
     const char *locked_by;
@@ -44,18 +44,18 @@ struct body {
     const char *webhook_secret;
     int64_t webhook_timeout_ms;
     size_t n_metadata;
-    struct belay_meta metadata[BELAY_META_MAX + 1]; /* last: it is counted, and not cleared */
+    struct belay_meta metadata[BELAY_META_MAX + 1]; /* last: counted, not cleared */
 };
 
-/* The tables: of a route with the key in its body, and (one further) of one with the key in its path. */
+/* The tables of fields. The first field is the key: a route with the key in its path uses the table from the second. */
 extern const struct body_field acquire_fields[], adopt_fields[], renew_fields[], release_fields[],
     force_fields[], lost_fields[], held_fields[];
 extern const struct body_field webhook_fields[]; /* inside "webhook" */
 
-/* BELAY_INVALID says what is wrong. Release the body in any case. */
+/* BELAY_INVALID names the error. Release the body in any case. */
 enum belay_code body_read(struct body *body, const struct body_field *fields, const char *text, size_t len,
                           struct belay_error *err);
-/* The same with what was parsed before; takes the reference. */
+/* The same for a parsed body; takes the reference. */
 enum belay_code body_read_json(struct body *body, const struct body_field *fields, json_t *root,
                                struct belay_error *err);
 void body_release(struct body *body);

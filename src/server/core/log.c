@@ -35,9 +35,8 @@ void log_begin(struct log *log, bool is_json)
 }
 
 /*
- * The text of a request is hostile. JSON escapes what acts on a terminal; of a plain
- * line only printable ASCII is written as it is. Without printf(), here and below: a
- * line is written for every request.
+ * Requests are hostile: JSON escapes what acts on a terminal, and a plain line has only printable ASCII unescaped. No
+ * printf() here and below: each request writes a line.
  */
 static void add_text(struct log *log, const char *text)
 {
@@ -60,7 +59,7 @@ static void add_text(struct log *log, const char *text)
     }
 }
 
-/* A macro, so that the length of the name is known to the compiler. */
+/* A macro, so that the compiler knows the length of the name. */
 #define ADD_MEMBER(log, name, text)                                                                          \
     do {                                                                                                     \
         if ((log)->is_json) {                                                                                \
@@ -84,14 +83,14 @@ static void begin_line(struct log *log, enum log_level level, const char *event)
         buf_adds(&log->out, "\",\"level\":\"");
         buf_adds(&log->out, level_names[level]);
         buf_adds(&log->out, "\",\"event\":\"");
-        buf_adds(&log->out, event); /* a word of ours */
+        buf_adds(&log->out, event); /* one of our own words: needs no escaping */
         buf_adds(&log->out, "\"");
     } else {
         buf_addf(&log->out, "%s %-5s %s", now, level_names[level], event);
     }
 }
 
-/* Who reads standard error may be slow, or asleep: locks do not wait for that. */
+/* The reader of standard error may be slow or stopped: requests do not wait for it. */
 static bool has_room(void)
 {
     struct pollfd about = { .fd = STDERR_FILENO, .events = POLLOUT };
@@ -99,7 +98,7 @@ static bool has_room(void)
     return poll(&about, 1, 0) > 0;
 }
 
-/* Returns how much was taken, or need not be kept. */
+/* Returns how many bytes were written, or can be dropped. */
 static size_t write_some(const struct log *log)
 {
     size_t at = 0;
@@ -108,11 +107,12 @@ static size_t write_some(const struct log *log)
         size_t len = log->out.len - at;
         ssize_t n;
 
-        len =
-            log->is_file || len < PIPE_BUF ? len : PIPE_BUF; /* so much does not block where there is room */
+        len = log->is_file || len < PIPE_BUF
+                  ? len
+                  : PIPE_BUF; /* a pipe with room takes this much without blocking */
         n = write(STDERR_FILENO, log->out.data + at, len);
         if (n < 0 && errno != EINTR && errno != EAGAIN) {
-            return log->out.len; /* a log that nobody takes must not end the server */
+            return log->out.len; /* a log without a reader must not end the server */
         }
         if (n < 0 && errno == EAGAIN) {
             break;
@@ -122,7 +122,7 @@ static size_t write_some(const struct log *log)
     return at;
 }
 
-/* What is not taken stays for the next time, as long as there is room for it. */
+/* What was not written is kept for the next time, as long as there is room. */
 static void flush(struct log *log)
 {
     static const char lost[] = "{\"level\":\"error\",\"event\":\"log\",\"message\":\"lines were lost\"}\n";

@@ -1,4 +1,4 @@
-/* The one table of what this server answers: it drives dispatch, 405 and /openapi.json. */
+/* The table of routes: it drives dispatch, 405 and /openapi.json. */
 #ifndef SERVER_CORE_ROUTES_H
 #define SERVER_CORE_ROUTES_H
 
@@ -17,32 +17,31 @@ struct route_query {
 struct route {
     const char *method;
     const char *path; /* with {key} for a key, {name}, {id}; at most ROUTE_NAMES_MAX of them */
-    enum role role;   /* ROLE_NONE: for everybody */
+    enum role role;   /* ROLE_NONE: needs no token */
     route_handler *handle;
-    const struct body_field *fields; /* of the body; NULL: takes none */
+    const struct body_field *fields; /* of the body; NULL: no body */
     struct route_query query[ROUTE_QUERY_MAX + 1];
     const char *schema; /* of a 200: "Lock", "LockList", …; or a media type */
     int statuses[ROUTE_STATUS_MAX + 1];
     const char *summary;
-    const char *body; /* a schema's name, of a body that no table of fields describes; NULL: see `fields` */
+    const char *body; /* the schema of a body that no table describes; NULL: see `fields` */
 };
 
 extern const struct route routes[];
 extern const size_t n_routes;
 
 /*
- * The route for this request. NULL: none; then *out_allow is what the path would
- * take ("GET, HEAD"), or empty if there is no such path. `names` are those in the
- * path, still encoded; their data is NULL where there is none.
+ * The route for this request. NULL: none; then *out_allow lists the methods of the path ("GET, HEAD"), or is empty
+ * if there is no such path. `names` are those in the path, still encoded; data is NULL for an absent one.
  */
 enum { ROUTE_ALLOW_SIZE = 64 };
 const struct route *route_find(const struct http_request *request, struct http_slice names[ROUTE_NAMES_MAX],
                                char out_allow[ROUTE_ALLOW_SIZE]);
 
-/* Its body may have ROUTE_LARGE_BODY bytes, if who sends it has the role. */
+/* A client with the role may send a body of ROUTE_LARGE_BODY bytes. */
 bool route_is_large(const struct route *route);
 
-/* False, and answered, if the query has a name that this route does not know. */
+/* False, and answered, if the query has a name that the route does not know. */
 bool route_check_query(struct exchange *x);
 
 extern const char *const shared_db_schemas[2]; /* shared_db_schema.c; objects of schemas, as JSON */

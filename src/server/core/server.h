@@ -1,6 +1,6 @@
 /*
- * The HTTP API of `belay serve`, over include/belay.h and the front in
- * src/server/http. For src/server only. One thread: the loop's.
+ * The HTTP API of `belay serve`, between include/belay.h and the HTTP server in src/server/http. Everything here runs
+ * on the loop's thread, unless it says otherwise. For src/server only.
  */
 #ifndef SERVER_CORE_SERVER_H
 #define SERVER_CORE_SERVER_H
@@ -35,33 +35,33 @@ struct server {
     struct loop *loop;           /* owned */
     struct http_server *http;    /* owned */
     struct belay_client *client; /* owned */
-    struct belay_config *config; /* owned; the client borrows it, so it stays as it was at the start */
+    struct belay_config *config; /* owned; the client borrows it, so a reload does not replace it */
     struct tokens *tokens;       /* a reference; replaced on SIGHUP */
-    struct delays delays;        /* answers to wrong tokens that are held back */
+    struct delays delays;        /* delayed replies to wrong tokens */
     struct pending_acquires
-        *pending_acquires;   /* borrowed, as are the next two and `shared_db_counts`, from serve.c */
-    struct holders *holders; /* who wait to hear that they have lost their locks */
+        *pending_acquires;   /* borrowed from serve.c, as are the next two and `shared_db_counts` */
+    struct holders *holders; /* that wait to learn of the loss of their locks */
     struct webhooks *webhooks;
-    struct event_stream *events;               /* owned; those who listen to events */
-    struct state_pool *states;                 /* owned; where states are kept */
-    struct shared_db_counts *shared_db_counts; /* what became of stops and starts */
+    struct event_stream *events;               /* owned */
+    struct state_pool *states;                 /* owned */
+    struct shared_db_counts *shared_db_counts; /* of stops and starts, by outcome */
     struct metrics *metrics;                   /* owned */
-    struct telemetry *telemetry;               /* owned; NULL: none is asked for */
-    struct dashboard_stream *dashboard;        /* owned; those who look at a dashboard */
+    struct telemetry *telemetry;               /* owned; NULL: not configured */
+    struct dashboard_stream *dashboard;        /* owned */
     pthread_t thread;                          /* the loop's */
     struct log log;
     struct group_commit group_commit;
-    char run[17];            /* what begins the ids of this run's requests */
+    char run[17];            /* the prefix of request ids of this run */
     bool is_insecure;        /* --insecure */
-    struct site_names names; /* that it listens on */
+    struct site_names names; /* host names that the server listens on */
     struct workers *workers; /* owned */
     bool is_store_local;     /* on this machine: short reads are done on the loop */
     bool is_draining;
-    bool has_failed;        /* the store cannot say what is on disk */
+    bool has_failed;        /* the store cannot tell what is on disk */
     char *openapi;          /* owned; made once */
-    struct exchange *spare; /* owned; ended ones, for the next requests */
+    struct exchange *spare; /* owned; ended exchanges, for the next requests */
     size_t n_spare;
-    struct buf line; /* where a lock is written before it is answered */
+    struct buf line; /* scratch: a lock as JSON */
 };
 
 enum { REQUEST_ID_SIZE = 65 };
@@ -81,45 +81,45 @@ struct exchange_read {
 
 /* One request that is being answered. */
 struct exchange {
-    struct exchange *next;           /* of those that are spare, or wait for the same */
+    struct exchange *next;           /* in the list of spare exchanges, or in metrics.waiting */
     struct server *server;           /* borrowed */
     struct http_request *request;    /* borrowed; NULL once the client is gone */
     int64_t began_us;                /* boot clock */
-    const struct route *route;       /* NULL: none fits */
-    struct tokens *tokens;           /* a reference to the table of `token`; NULL: none was asked for */
+    const struct route *route;       /* NULL: none matches */
+    struct tokens *tokens;           /* a reference to the table of `token`; NULL: no token was needed */
     const struct token *token;       /* borrowed from `tokens`; valid until the exchange ends */
-    struct pending_acquire *pending; /* borrowed; NULL: waits for no lock */
-    struct holder *holder;           /* borrowed; NULL: does not wait to hear of a loss */
-    struct stream *stream;           /* borrowed; NULL: is on no stream of events */
+    struct pending_acquire *pending; /* borrowed; NULL: not acquiring */
+    struct holder *holder;           /* borrowed; NULL: not waiting to learn of a loss */
+    struct stream *stream;           /* borrowed; NULL: not a stream */
     const char *query;               /* borrowed from the request, or from read.query */
     struct exchange_read read;
     const char *allow; /* borrowed; with a 405: the methods of this path */
     enum role role;
     /* Only the first byte of these is cleared. */
-    char who[AUTH_NAME_MAX + 1]; /* "" if nobody had to say */
+    char who[AUTH_NAME_MAX + 1]; /* the token's name; "" without tokens */
     char id[REQUEST_ID_SIZE];
     char key[BELAY_KEY_MAX + 1];     /* "" until it is known */
     char more[2][BELAY_KEY_MAX + 1]; /* further names in the path */
-    char found_id[BELAY_ID_MAX + 1]; /* DELETE of a lock: of the one that is held; renew: as it was given */
+    char found_id[BELAY_ID_MAX + 1]; /* DELETE of a lock: that of the present lock; renew: as given */
 };
 
 /* ---- exchange.c ---- */
 
-/* What the HTTP front calls. */
+/* The callbacks of the HTTP server. */
 void exchange_handle(void *context, struct http_request *request);
 bool exchange_admit(void *context, const struct http_request *request, size_t *max_body);
 
-/* Each answers, writes the log line and frees the exchange. */
+/* Each replies, writes the log line and frees the exchange. */
 void reply(struct exchange *x, int status, json_t *body); /* takes the body */
-/* 200 and the lock, with its id: for who has just named it or been given it. */
+/* 200 and the lock with its id: for a client that named the id or was just given it. */
 void reply_lock(struct exchange *x, const struct belay_info *info);
-/* The same as JSON text, which is taken; NULL: there was no memory for it. */
+/* Takes `line`, which is JSON; NULL: no memory. */
 void reply_line(struct exchange *x, int status, char *line);
 void reply_text(struct exchange *x, int status, const char *type, const char *text, size_t len);
-/* With these headers and X-Request-Id and no others. */
+/* With only these headers and X-Request-Id. */
 void reply_with(struct exchange *x, int status, const struct http_header *headers, size_t n, const void *body,
                 size_t len);
-/* The same without a copy of the body, which is released in any case. */
+/* The same without copying the body, which is released in any case. */
 void reply_shared(struct exchange *x, int status, const struct http_header *headers, size_t n,
                   const struct http_shared *body);
 void reply_error(struct exchange *x, const struct belay_error *err);
@@ -127,37 +127,37 @@ void reply_error(struct exchange *x, const struct belay_error *err);
 void reply_error_with(struct exchange *x, int status, const struct belay_error *err, json_t *more);
 void reply_problem(struct exchange *x, int status, const char *code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* 409: the id is in the queue already, with a place that another credential took. */
+/* 409: another credential queued with this id. */
 void reply_not_yours(struct exchange *x, const char *lock_id);
-/* The client is gone, or its stream has ended: only the log line is left to do. */
+/* Without a reply: the client is gone, or its stream has ended. */
 void exchange_end(struct exchange *x, int status);
-/* What is kept for the next: there is none. */
+/* Free the spare exchanges. */
 void exchanges_release(struct server *server);
 
 int status_of(enum belay_code code);
 
-/* The name under which what was done is recorded: who authenticated, else where it came from. */
+/* The name under which a change is recorded: the token's, else the client's address. */
 void exchange_by(const struct exchange *x, char *out, size_t size);
 
 /*
- * A name that somebody gives, marked with the credential that gives it: "Alice (ci)"; without one, as it is. So no
- * name can pass for one of another credential. A name that ends in the mark already stays. BELAY_INVALID, which calls
- * it `what`, if it is no name or the whole has `size` bytes or more.
+ * Mark a name that a client sent with its credential: "Alice (ci)". So no name can pass for that of another
+ * credential. Without a credential, or if the mark is there already, the name stays as it is. BELAY_INVALID, with
+ * `what` in its text, if it is no name or the result has `size` bytes or more.
  */
 enum belay_code mark_name(const char *name, const char *who, const char *what, char *out, size_t size,
                           struct belay_error *err);
 
-/* Whether a place in the queue that the credential `who` took is for this caller to change: its own, or an admin's. */
+/* Whether this client may change a place in the queue that the credential `who` took: its own, or as an admin. */
 bool exchange_acts_for(const struct exchange *x, const char *who);
 
-/* False, and answered, if the token's keys do not fit this one. They bind what is read as well as what is changed. */
+/* False, and answered, if the token's keys do not match this one. They limit reads as well as changes. */
 bool exchange_may_touch(struct exchange *x, const char *key);
-/* The same without an answer, for lists: in any thread that has the exchange. */
+/* The same without a reply, for lists. In any thread that has the exchange. */
 bool exchange_may_see(const struct exchange *x, const char *key);
-/* False, and answered, if the token's keys limit it: for numbers over all keys. */
+/* False, and answered, if the token is limited to some keys: for numbers over all keys. */
 bool exchange_sees_all(struct exchange *x);
 
-/* What a body asks for, for a lock on `key`; owner_name is the caller's to set. In locks_write.c. */
+/* The options that a body asks for, except owner_name. In locks_write.c. */
 enum belay_code fill_options(const struct server *server, const char *key, const struct body *body,
                              struct belay_lock_options *options, struct belay_error *err);
 
@@ -179,20 +179,20 @@ bool exchange_keeps_reply(struct exchange *x, int status, json_t *body);
 void server_log(struct server *server, enum log_level level, const char *event, const char *text);
 /* Call server_on_event() with a copy of the event. */
 void server_post_event(struct server *server, const struct belay_event *event);
-/* What the client calls for every event, in whichever thread (serve.c). */
+/* The client's callback for events, in any thread (serve.c). */
 void server_on_event(void *context, const struct belay_event *event);
 
-/* ---- visible_json.c: locks and events as this caller may see them ---- */
+/* ---- visible_json.c: locks and events as this client may see them ---- */
 
 /*
  * Whether a lock id may be shown: to admins, and to the credential that acquired it. Where the store does not
  * keep the credential (layouts of other programs), to admins only.
  */
 bool may_see_id(enum role role, const char *who, const struct belay_info *info);
-/* With the lock id only for those who may see it. */
+/* With the lock id only if this client may see it. */
 json_t *lock_for(const struct exchange *x, const struct belay_info *info);
 json_t *event_for(const struct exchange *x, const struct belay_event *event);
-/* A copy of the error with its holder as this caller may see it. */
+/* A copy of the error with its holder as this client may see it. */
 json_t *error_for(const struct exchange *x, const struct belay_error *err);
 
 /* ---- the handlers ---- */
@@ -205,7 +205,7 @@ route_handler handle_acquire, handle_adopt, handle_renew, handle_release, handle
 route_handler handle_held; /* holders.c */
 /* locks_read.c */
 route_handler handle_get, handle_list, handle_history, handle_queue, handle_free;
-/* `limit` of a query, 1 to `most`. BELAY_INVALID says what would be right. */
+/* `limit` of a query, 1 to `most`. BELAY_INVALID names the range. */
 enum belay_code read_limit(const char *query, size_t most, size_t usual, size_t *out,
                            struct belay_error *err);
 route_handler handle_leave;                                /* webhooks.c */

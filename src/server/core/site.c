@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "server/core/server.h"
 
-/* "host", "host:port" or "[v6]:port". False: it is none of them. */
+/* Parse "host", "host:port" or "[v6]:port". */
 static bool split_host(const char *text, char host[SITE_NAME_SIZE])
 {
     const char *rest;
@@ -33,7 +33,7 @@ static bool split_host(const char *text, char host[SITE_NAME_SIZE])
     return true;
 }
 
-/* Whole, as browsers write it: neither a name that only begins like an address, nor a short form of one. */
+/* The whole text, as browsers write it: not a name that begins like an address, nor a short form of one. */
 static bool is_own_address(const char *host)
 {
     static const char *const own[] = { "127.0.0.0/8", "::1" };
@@ -108,7 +108,7 @@ enum site_problem site_check(struct server *server, const struct http_request *r
             return SITE_OTHER_ORIGIN;
         }
     }
-    /* Without any it is no browser (HTTP/1.0), nor is who comes through a unix socket. */
+    /* A request without Host (HTTP/1.0), or through a unix socket, is not from a browser. */
     if (server->tokens->n == 0 && !server->is_insecure && !request->peer->is_unix && *host != '\0' &&
         !is_own(&server->names, host)) {
         return SITE_OTHER_HOST;

@@ -1,4 +1,4 @@
-/* What a caller may see. The lock id lets one end a lock, so it is not for everybody. */
+/* What a client may see. A lock id suffices to release a lock, so not every client gets it. */
 #include <string.h>
 
 #include "server/core/server.h"
@@ -24,7 +24,7 @@ json_t *lock_for(const struct exchange *x, const struct belay_info *info)
     json_t *lock = wire_lock(info);
     bool may_see = exchange_may_see(x, info->key);
 
-    /* A lock above or below that is in the way: who holds it must be said, what else is in it need not. */
+    /* A lock above or below blocks: its holder must be named; its other fields need not be. */
     if (lock != NULL && !may_see && json_object_set_new(lock, "metadata", json_object()) != 0) {
         json_decref(lock);
         return NULL;
@@ -44,7 +44,7 @@ json_t *error_for(const struct exchange *x, const struct belay_error *err)
     const struct belay_info *holder = belay_error_holder(err);
     json_t *body = wire_error(err);
 
-    /* Rather no answer than one with the id in it. */
+    /* Rather no reply than one with the id in it. */
     if (holder != NULL && body != NULL &&
         json_object_set_new(json_object_get(body, "error"), "lock", lock_for(x, holder)) != 0) {
         json_decref(body);
