@@ -208,7 +208,7 @@ route_handler handle_get, handle_list, handle_history, handle_queue, handle_free
 /* `limit` of a query, 1 to `most`. BELAY_INVALID names the range. */
 enum belay_code read_limit(const char *query, size_t most, size_t usual, size_t *out,
                            struct belay_error *err);
-route_handler handle_leave;                                /* webhooks.c */
+route_handler handle_leave;                                /* webhook_request.c */
 route_handler handle_metrics;                              /* metrics.c */
 route_handler handle_health, handle_ready, handle_openapi; /* health.c, openapi.c */
 route_handler handle_events;                               /* event_stream.c */

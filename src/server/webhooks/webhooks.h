@@ -130,16 +130,6 @@ struct webhooks {
 /* Read the configuration, and go on with what an earlier server had in line. */
 enum belay_code webhooks_open(struct server *server, struct belay_error *err);
 
-/* An acquire with a webhook. Answers, or will. `name` is who holds it, for people. */
-void webhook_begin(struct exchange *x, const struct body *body, const struct belay_lock_options *options,
-                   const char *name);
-
-/*
- * The request under this id for x->key gives up. True if it was in line. A place in the queue is for the credential
- * that took it and for admins; once the lock is granted, its id is enough.
- */
-bool webhook_leave(struct exchange *x, const char *lock_id);
-
 /* After a turn of the client: keep what is new, and answer those who are in line now. */
 void webhooks_pump(struct server *server);
 /* Whether that has nothing to do, whatever was synced. */
@@ -151,9 +141,37 @@ void webhooks_stop(struct server *server);  /* the server stops: who has no answ
 void webhooks_end(struct server *server);   /* no more calls; before the client's last turn */
 void webhooks_close(struct server *server); /* after the client is closed */
 
+struct webhook *webhook_find(struct webhooks *webhooks, const char *lock_id); /* NULL: none */
+void webhook_add(struct webhooks *webhooks, struct webhook *webhook);
+void webhook_free(struct webhook *webhook);
+/* Out of the table, and free it. */
 void webhook_drop(struct webhook *webhook);
-/* Out of the file, then drop it. */
+/* Out of the file too. */
 void webhook_forget(struct webhook *webhook);
+
+/* ---- webhook_request.c ---- */
+
+/* An acquire with a webhook. Answers, or will. `name` is who holds it, for people. */
+void webhook_begin(struct exchange *x, const struct body *body, const struct belay_lock_options *options,
+                   const char *name);
+
+/*
+ * The request under this id for x->key gives up. True if it was in line. A place in the queue is for the credential
+ * that took it and for admins; once the lock is granted, its id is enough.
+ */
+bool webhook_leave(struct exchange *x, const char *lock_id);
+
+/* Takes the record. NULL, and logged, if it is not one. */
+struct webhook *webhook_new(struct server *server, json_t *record);
+/* Queue for the lock: the first time, after a restart, and after the store has failed. */
+void webhook_start(struct webhook *webhook);
+bool webhook_is_queued(const struct webhook *webhook);
+/* Reply 202 if that is still to be done. */
+void webhook_answer(struct webhook *webhook);
+/* Give it up. True if it was queued. */
+bool webhook_abandon(struct webhook *webhook);
+/* Release the lock: its webhook will not be called. */
+void webhook_give_back(struct webhook *webhook);
 
 /* ---- webhook_call.c ---- */
 

@@ -1,0 +1,410 @@
+/* One request with a webhook: queue for the lock, answer 202, leave the queue. */
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "server/core/server.h"
+#include "server/webhooks/webhooks.h"
+#include "json/json_write.h"
+
+/* ---- what is told ---- */
+
+/* {"key","lock_id","locked_by","status","position","wait_until"} */
+static json_t *webhook_status(const struct webhook *webhook, const char *status)
+{
+    struct belay_wait_info waiting;
+    bool is_waiting = webhook->call != NULL && belay_async_is_waiting(webhook->call, &waiting);
+
+    return json_pack("{s:o, s:s, s:o, s:s, s:o, s:o}", "key", wire_text(webhook->key), "lock_id",
+                     webhook->lock_id, "locked_by", wire_text(webhook->owner), "status", status, "position",
+                     is_waiting ? json_integer((json_int_t)waiting.position) : json_null(), "wait_until",
+                     wire_time(webhook->until_unix_ms));
+}
+
+static const char *status_name(const struct webhook *webhook)
+{
+    switch (webhook->state) {
+    case WEBHOOK_CALLING:
+    case WEBHOOK_PAUSED:
+        return "calling";
+    case WEBHOOK_DONE:
+        return "delivered";
+    case WEBHOOK_BEGUN:
+    case WEBHOOK_WAITING:
+    case WEBHOOK_TROUBLED:
+        break;
+    }
+    return "queued";
+}
+
+void webhook_answer(struct webhook *webhook)
+{
+    struct exchange *x = webhook->x;
+
+    webhook->x = NULL;
+    if (x != NULL) {
+        reply(x, 202, webhook_status(webhook, status_name(webhook)));
+    }
+}
+
+/* ---- waiting ---- */
+
+static void on_released(void *context, enum belay_code code, const struct belay_info *info,
+                        const struct belay_error *err)
+{
+    struct server *server = context;
+
+    (void)info;
+    server->webhooks->n_releasing--;
+    if (code != BELAY_OK) {
+        log_note(&server->log, LOG_WARN, "webhook", "a lock nobody wants any more was not released: %s",
+                 err->text);
+    }
+}
+
+/* It was cancelled, and granted at the same moment. */
+void webhook_give_back(struct webhook *webhook)
+{
+    struct server *server = webhook->server;
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    server->webhooks->n_releasing++;
+    if (belay_async_release_by(server->client, webhook->key, webhook->lock_id, BELAY_OUTCOME_FAILED,
+                               "webhook cancelled", on_released, server, &err) != BELAY_OK) {
+        on_released(server, err.code, NULL, &err);
+    }
+    belay_error_release(&err);
+}
+
+static bool is_trouble(enum belay_code code)
+{
+    return code == BELAY_UNREACHABLE || code == BELAY_UNKNOWN || code == BELAY_NO_MEMORY;
+}
+
+static void fail(struct webhook *webhook, const struct belay_error *err)
+{
+    struct server *server = webhook->server;
+    struct exchange *x = webhook->x;
+
+    if (x != NULL) {
+        webhook->x = NULL;
+        reply_error(x, err);
+        webhook_forget(webhook);
+        return;
+    }
+    if (err->code == BELAY_CANCELLED) {
+        log_note(&server->log, LOG_INFO, "webhook", "'%s' for %s: the wait is over", webhook->key,
+                 webhook->owner);
+    } else {
+        log_note(&server->log, LOG_WARN, "webhook", "'%s' for %s: %s", webhook->key, webhook->owner,
+                 err->text);
+    }
+    if (webhook->is_abandoned) {
+        webhook_forget(webhook);
+    } else if (!server->webhooks->is_stopped) { /* else the server has stopped: the next one tells */
+        webhook_call_ended(webhook, err->code == BELAY_CANCELLED ? "timed out" : err->text);
+    }
+}
+
+static void on_acquired(void *context, enum belay_code code, const struct belay_info *info,
+                        const struct belay_error *err)
+{
+    struct webhook *webhook = context;
+    struct loop *loop = webhook->server->loop;
+    bool is_over = webhook->is_abandoned || clock_unix_ms() >= webhook->until_unix_ms;
+
+    webhook->call = NULL;
+    loop_timer_cancel(loop, &webhook->timer);
+    if (code == BELAY_OK && webhook->is_abandoned) {
+        webhook_give_back(webhook);
+        webhook_answer(webhook);
+        webhook_forget(webhook);
+    } else if (code == BELAY_OK && webhook->server->webhooks->is_stopped) {
+        return; /* the server has stopped: the next one finds it in the file, and the lock by its id */
+    } else if (code == BELAY_OK) {
+        webhook_call(webhook, info);
+    } else if (webhook->x == NULL && is_trouble(code) && !is_over &&
+               loop_timer_set(loop, &webhook->timer, loop_now_ms(loop) + WEBHOOK_TROUBLE_MS)) {
+        webhook->state = WEBHOOK_TROUBLED;
+        log_note(&webhook->server->log, LOG_WARN, "webhook", "'%s' for %s: %s; asking again", webhook->key,
+                 webhook->owner, err->text);
+    } else {
+        fail(webhook, err);
+    }
+}
+
+static void on_timer(struct timer *timer)
+{
+    struct webhook *webhook = (struct webhook *)(void *)((char *)timer - offsetof(struct webhook, timer));
+
+    switch (webhook->state) {
+    case WEBHOOK_BEGUN:
+    case WEBHOOK_WAITING:
+        if (webhook->call != NULL) {
+            belay_async_cancel(webhook->call);
+        }
+        break;
+    case WEBHOOK_TROUBLED:
+        webhook_start(webhook);
+        break;
+    case WEBHOOK_PAUSED:
+        webhook_try(webhook);
+        break;
+    case WEBHOOK_DONE:
+        webhook_drop(webhook);
+        break;
+    case WEBHOOK_CALLING:
+        break;
+    }
+}
+
+/* Ask for the lock: the first time, after a restart, and after the store has failed. */
+static enum belay_code ask(struct webhook *webhook, struct belay_error *err)
+{
+    struct server *server = webhook->server;
+    struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
+    struct body body;
+    enum belay_code code =
+        body_read_json(&body, acquire_fields + 1, json_incref(json_object_get(webhook->record, "body")), err);
+
+    if (code == BELAY_OK) {
+        code = fill_options(server, webhook->key, &body, &options, err);
+    }
+    if (code == BELAY_OK) {
+        options.owner_name = webhook->name;
+        options.acquired_by = webhook->who;
+        options.lock_id = webhook->lock_id;
+        options.wait_ms = BELAY_WAIT_FOREVER; /* until our own timer ends it */
+        code = belay_async_acquire(server->client, webhook->key, &options, on_acquired, webhook,
+                                   &webhook->call, err);
+    }
+    body_release(&body);
+    return code;
+}
+
+void webhook_start(struct webhook *webhook)
+{
+    struct loop *loop = webhook->server->loop;
+    struct belay_error err = BELAY_ERROR_INIT;
+    int64_t left_ms = webhook->until_unix_ms - clock_unix_ms();
+
+    webhook->state = WEBHOOK_BEGUN;
+    if (ask(webhook, &err) != BELAY_OK) {
+        fail(webhook, &err);
+    } else if (!loop_timer_set(loop, &webhook->timer, loop_now_ms(loop) + (left_ms < 0 ? 0 : left_ms))) {
+        belay_async_cancel(webhook->call);
+    }
+    belay_error_release(&err);
+}
+
+/* ---- the beginning ---- */
+
+static const char *text_in(const json_t *record, const char *name)
+{
+    const char *text = json_string_value(json_object_get(record, name));
+
+    return text == NULL ? "" : text;
+}
+
+/* Takes the record. NULL if it is not one. */
+struct webhook *webhook_new(struct server *server, json_t *record)
+{
+    struct webhook *webhook = calloc(1, sizeof *webhook);
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    if (webhook == NULL) {
+        json_decref(record);
+        return NULL;
+    }
+    webhook->server = server;
+    webhook->record = record;
+    webhook->timer.fire = on_timer;
+    webhook->lock_id = text_in(record, "lock_id");
+    webhook->key = text_in(record, "key");
+    webhook->name = text_in(record, "name");
+    webhook->who = text_in(record, "acquired_by");
+    webhook->url = text_in(record, "url");
+    webhook->secret = text_in(record, "secret");
+    webhook->timeout_ms = json_integer_value(json_object_get(record, "timeout_ms"));
+    webhook->until_unix_ms = json_integer_value(json_object_get(record, "until_unix_ms"));
+    webhook->owner = text_in(json_object_get(record, "body"), "locked_by");
+    if (*webhook->lock_id == '\0' || *webhook->key == '\0' ||
+        webhook_check_url(&server->webhooks->settings, webhook->url, webhook->host, &err) != BELAY_OK) {
+        log_note(&server->log, LOG_WARN, "webhook",
+                 "one that was in line is given up: '%.100s' for '%.100s'%s%s", webhook->key, webhook->owner,
+                 err.code == BELAY_OK ? "" : ": ", err.text);
+        webhook_free(webhook);
+        webhook = NULL;
+    }
+    belay_error_release(&err);
+    return webhook;
+}
+
+/* What is kept of a request: its body without what is only for us. */
+static json_t *record_of(const struct exchange *x, const struct body *body, int64_t wait_ms, const char *name)
+{
+    const struct webhook_settings *settings = &x->server->webhooks->settings;
+    const char *secret = body->webhook_secret != NULL                            ? body->webhook_secret
+                         : x->token != NULL && *x->token->webhook_secret != '\0' ? x->token->webhook_secret
+                                                                                 : settings->secret;
+    json_t *rest = json_copy(body->root);
+    char id[UUID_TEXT_SIZE];
+
+    (void)json_object_del(rest, "webhook");
+    (void)json_object_del(rest, "wait_ms");
+    (void)json_object_del(rest, "key");
+    if (body->lock_id == NULL && !uuid_make(id)) {
+        json_decref(rest);
+        return NULL;
+    }
+    return json_pack(
+        "{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:o}", "lock_id",
+        body->lock_id == NULL ? id : body->lock_id, "key", x->key, "name", name, "acquired_by", x->who, "url",
+        body->webhook_url, "secret", secret, "timeout_ms",
+        (json_int_t)(body->webhook_timeout_ms == 0 ? WEBHOOK_TIMEOUT_MS : body->webhook_timeout_ms),
+        "until_unix_ms", (json_int_t)clock_unix_ms() + (json_int_t)wait_ms, "body", rest);
+}
+
+static enum belay_code check(const struct server *server, const struct body *body, int64_t wait_ms,
+                             struct belay_error *err)
+{
+    char host[WEBHOOK_HOST_SIZE];
+
+    if (wait_ms <= 0 || wait_ms > WEBHOOK_WAIT_MAX_MS) {
+        return error_set(err, BELAY_INVALID,
+                         "with a webhook, wait_ms must be from 1 to %lld: how long the request stays in line",
+                         WEBHOOK_WAIT_MAX_MS);
+    }
+    if (body->webhook_secret != NULL && !text_is_clean(body->webhook_secret, WEBHOOK_SECRET_MAX)) {
+        return error_set(err, BELAY_INVALID,
+                         "webhook.secret must be 1 to %d bytes of UTF-8 without control characters",
+                         WEBHOOK_SECRET_MAX);
+    }
+    return webhook_check_url(&server->webhooks->settings, body->webhook_url, host, err);
+}
+
+/* True, and answered, if the id is in line already. */
+static bool is_repeated(struct exchange *x, const char *lock_id)
+{
+    struct webhook *webhook = lock_id == NULL ? NULL : webhook_find(x->server->webhooks, lock_id);
+
+    if (webhook == NULL || webhook->is_abandoned) {
+        return false;
+    }
+    if (strcmp(webhook->who, x->who) != 0) {
+        reply_not_yours(x, lock_id);
+    } else if (webhook->is_ended) {
+        reply_problem(x, 503, "busy",
+                      "the wait of lock_id '%s' is over, and its webhook is being told: repeat in a moment",
+                      lock_id);
+    } else if (strcmp(webhook->key, x->key) != 0) {
+        reply_problem(x, 400, "invalid", "lock_id '%s' waits for another key, '%.200s'", lock_id,
+                      webhook->key);
+    } else {
+        reply(x, 202, webhook_status(webhook, status_name(webhook)));
+    }
+    return true;
+}
+
+void webhook_begin(struct exchange *x, const struct body *body, const struct belay_lock_options *options,
+                   const char *name)
+{
+    struct server *server = x->server;
+    struct webhooks *webhooks = server->webhooks;
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct webhook *webhook;
+
+    if (check(server, body, options->wait_ms, &err) != BELAY_OK) {
+        reply_error(x, &err);
+    } else if (!is_repeated(x, body->lock_id)) {
+        if (webhooks->n >= webhooks->settings.max) {
+            reply_problem(x, 503, "busy", "%zu webhooks are in line, which is the most; come back later",
+                          webhooks->n);
+        } else if ((webhook = webhook_new(server, record_of(x, body, options->wait_ms, name))) == NULL) {
+            reply_problem(x, 503, "no_memory", "no memory");
+        } else {
+            webhook->x = x;
+            webhook_add(webhooks, webhook);
+            webhook_file_add(&webhooks->file, webhook->record);
+            webhook_start(webhook);
+        }
+    }
+    belay_error_release(&err);
+}
+
+/* ---- leaving ---- */
+
+/* True if it was in line. */
+bool webhook_abandon(struct webhook *webhook)
+{
+    if (webhook->is_abandoned) {
+        return false;
+    }
+    switch (webhook->state) {
+    case WEBHOOK_BEGUN:
+    case WEBHOOK_WAITING:
+        webhook->is_abandoned = true;
+        belay_async_cancel(webhook->call);
+        return true;
+    case WEBHOOK_CALLING:
+        webhook->is_abandoned = true; /* forgotten when the call is done */
+        work_cancel(&webhook->work);
+        return false;
+    case WEBHOOK_TROUBLED:
+        webhook_forget(webhook);
+        return true;
+    case WEBHOOK_PAUSED:
+        webhook_forget(webhook);
+        return false;
+    case WEBHOOK_DONE:
+        webhook_drop(webhook);
+        break;
+    }
+    return false;
+}
+
+bool webhook_is_queued(const struct webhook *webhook)
+{
+    return webhook->state == WEBHOOK_BEGUN || webhook->state == WEBHOOK_WAITING ||
+           webhook->state == WEBHOOK_TROUBLED;
+}
+
+bool webhook_leave(struct exchange *x, const char *lock_id)
+{
+    struct webhook *webhook = webhook_find(x->server->webhooks, lock_id);
+
+    return webhook != NULL && strcmp(webhook->key, x->key) == 0 &&
+           (!webhook_is_queued(webhook) || exchange_acts_for(x, webhook->who)) && webhook_abandon(webhook);
+}
+
+void handle_leave(struct exchange *x)
+{
+    struct server *server = x->server;
+    char lock_id[BELAY_ID_MAX + 1];
+    const struct webhook *webhook;
+    json_t *body;
+
+    if (!exchange_may_touch(x, x->key)) {
+        return;
+    }
+    if (http_query_get(x->request->query, "lock_id", lock_id, sizeof lock_id) != HTTP_FOUND ||
+        *lock_id == '\0') {
+        reply_problem(x, 400, "invalid",
+                      "lock_id is missing: that of the request which is to leave the line");
+        return;
+    }
+    webhook = webhook_find(server->webhooks, lock_id);
+    body = webhook == NULL ? NULL : webhook_status(webhook, "cancelled");
+    if (webhook_leave(x, lock_id)) {
+        reply(x, 200, body);
+        return;
+    }
+    json_decref(body);
+    reply_problem(x, 404, "not_found",
+                  "no request with a webhook waits for '%.200s' under this lock_id; a lock that "
+                  "is held is released",
+                  x->key);
+}
