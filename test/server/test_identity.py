@@ -226,7 +226,7 @@ class Places(IdentityCase):
         self.server.process.wait()
         self.server = self.serve(config=self.configure({"secret-admin": TOKENS["secret-admin"]}))
         self.assertEqual(self.server.release("h", held["h"], token="secret-admin").status, 200)
-        self.assertIn("leaves the line", self.server.log())
+        self.assertIn("leaves the queue", self.server.log())
         self.assertEqual((self.shown("h")["status"], receiver.n), ("released", 0))
 
 

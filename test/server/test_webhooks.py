@@ -428,7 +428,7 @@ class Restarting(HookCase):
         self.restart(signal.SIGTERM)
         self.server.acquire("other")
         self.assertTrue(receiver.calls.empty())
-        self.assertNotIn("still in line", self.server.log())
+        self.assertNotIn("still queued", self.server.log())
 
     def test_the_file_is_for_the_servers_user_only(self):
         self.server.acquire("k", "holder")

@@ -1,4 +1,4 @@
-/* Calling a webhook with its lock: in a worker thread, again after a pause, and what follows if nobody answers. */
+/* Call a webhook with its lock, from a worker thread; retry after a pause; release the lock if no call succeeds. */
 #include <assert.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
@@ -21,7 +21,7 @@ static struct webhook *webhook_of(struct work *work)
 
 /* ---- what is sent ---- */
 
-/* "t=UNIX_SECONDS,v1=HMAC": the time is signed along, so that an old call cannot be sent again. */
+/* "t=UNIX_SECONDS,v1=HMAC". The time is signed too, so that an old call cannot be replayed. */
 static bool sign(struct webhook *webhook)
 {
     struct buf text = BUF_INIT(16 << 20);
@@ -44,14 +44,14 @@ static bool sign(struct webhook *webhook)
     return true;
 }
 
-/* The lock, with as much of its lease as is left now. */
+/* The lock, with the rest of its lease. */
 static bool make_body(struct webhook *webhook)
 {
     int64_t left_ms = webhook->expires_in_ms - (loop_now_ms(webhook->server->loop) - webhook->granted_ms);
 
     if (!webhook->is_ended) {
         (void)json_object_set_new(webhook->lock, "expires_in_ms", json_integer(left_ms < 0 ? 0 : left_ms));
-        /* That counts from before a request was sent, and who is called has sent none: its first renewal says it. */
+        /* valid_for_ms counts from before a request was sent, and the receiver has sent none: its first renewal has it. */
         (void)json_object_set_new(webhook->lock, "valid_for_ms", json_null());
     }
     free(webhook->body);
@@ -59,7 +59,7 @@ static bool make_body(struct webhook *webhook)
     return webhook->body != NULL;
 }
 
-/* When it must have been told: the other half of the lease is for the work, or for renewing it. */
+/* The receiver must know by half of the lease: the other half is for its work, or for renewing. */
 static int64_t left_to_tell_ms(const struct webhook *webhook)
 {
     return webhook->granted_ms + webhook->ttl_ms / 2 - loop_now_ms(webhook->server->loop);
@@ -96,7 +96,7 @@ static bool prepare(struct webhook *webhook)
     return true;
 }
 
-/* ---- nobody answers as they should ---- */
+/* ---- failed calls ---- */
 
 static void on_released(void *context, enum belay_code code, const struct belay_info *info,
                         const struct belay_error *err)
@@ -105,12 +105,12 @@ static void on_released(void *context, enum belay_code code, const struct belay_
 
     (void)info;
     if (code != BELAY_OK) {
-        log_note(&server->log, LOG_WARN, "webhook", "a lock whose webhook failed was not released: %s",
+        log_note(&server->log, LOG_WARN, "webhook", "cannot release a lock whose webhook failed: %s",
                  err->text);
     }
 }
 
-/* The lock goes to the next in line; the history says through whom. */
+/* The next waiter gets the lock; the history names the webhook. */
 static void give_up(struct webhook *webhook, const char *why)
 {
     struct server *server = webhook->server;
@@ -118,7 +118,7 @@ static void give_up(struct webhook *webhook, const char *why)
     char by[BELAY_OWNER_MAX + 1];
 
     if (webhook->is_ended) {
-        log_note(&server->log, LOG_WARN, "webhook", "'%s' for %s: %s was not told that the wait is over: %s",
+        log_note(&server->log, LOG_WARN, "webhook", "'%s' for %s: cannot tell %s that the wait is over: %s",
                  webhook->key, webhook->owner, webhook->host, why);
         webhook_forget(webhook);
         return;
@@ -134,7 +134,7 @@ static void give_up(struct webhook *webhook, const char *why)
     webhook_forget(webhook);
 }
 
-/* Would it help to ask again? Not with what was understood and refused, and not where we must not go. */
+/* A receiver that refuses, or an address that must not be called, stays so. */
 static bool is_worth_another(const struct webhook *webhook)
 {
     if (webhook->code == BELAY_OK) {
@@ -162,7 +162,7 @@ static void try_again_or_give_up(struct webhook *webhook)
         give_up(webhook, why);
         return;
     }
-    webhook->state = WEBHOOK_PAUSED;
+    webhook_set_state(webhook, WEBHOOK_PAUSED);
     log_note(&webhook->server->log, LOG_INFO, "webhook", "'%s' for %s: %s: %s; again in %lld ms",
              webhook->key, webhook->owner, webhook->host, why, (long long)pause_ms);
 }
@@ -177,15 +177,15 @@ static void delivered(struct webhook *webhook)
     log_note(&server->log, LOG_INFO, "webhook", "'%s' for %s: %s answered %d", webhook->key, webhook->owner,
              webhook->host, webhook->status);
     if (webhook->is_ended) {
-        webhook_forget(webhook); /* the id may wait again */
+        webhook_forget(webhook); /* the id may be queued again */
         return;
     }
     webhook_file_end(&webhooks->file, webhook->lock_id);
-    webhook->state = WEBHOOK_DONE;
+    webhook_set_state(webhook, WEBHOOK_DELIVERED);
     webhooks->n--;
-    webhooks->n_done++;
-    if (webhooks->n_done > webhooks->settings.max ||
-        !loop_timer_set(server->loop, &webhook->timer, loop_now_ms(server->loop) + WEBHOOK_DONE_MS)) {
+    webhooks->n_delivered++;
+    if (webhooks->n_delivered > webhooks->settings.max ||
+        !loop_timer_set(server->loop, &webhook->timer, loop_now_ms(server->loop) + WEBHOOK_DELIVERED_MS)) {
         webhook_drop(webhook);
     }
 }
@@ -213,7 +213,7 @@ static void call(struct work *work)
     webhook->code = belay_http_post(&webhook->post, &webhook->status, &webhook->err);
 }
 
-/* A grant that is not on disk yet is not told: look again in a moment. */
+/* A grant that is not durable yet is not delivered: check again in a millisecond. */
 static bool is_too_early(struct webhook *webhook)
 {
     struct loop *loop = webhook->server->loop;
@@ -230,25 +230,25 @@ void webhook_try(struct webhook *webhook)
     }
     webhook->attempt++;
     if (left_to_tell_ms(webhook) <= 0) {
-        give_up(webhook, webhook->is_ended ? "no answer for too long" : "half of the lease is over");
+        give_up(webhook, webhook->is_ended ? "no reply for too long" : "half of the lease is over");
         return;
     }
-    webhook->state = WEBHOOK_CALLING;
+    webhook_set_state(webhook, WEBHOOK_CALLING);
     webhook->work = (struct work){ .work = call, .done = on_called };
     if (!prepare(webhook) || !work_queue(webhook->server->workers, WORK_WEBHOOK, &webhook->work)) {
-        give_up(webhook, "no memory or no thread to call it with");
+        give_up(webhook, "no memory or no thread for the call");
     }
 }
 
-/* webhook->lock, ttl_ms and is_ended are set. */
+/* Needs webhook->lock, ttl_ms and is_ended. */
 static void call_soon(struct webhook *webhook)
 {
     webhook->granted_ms = loop_now_ms(webhook->server->loop);
     webhook->attempt = 0;
     webhook->lsn = belay_client_committed_lsn(webhook->server->client);
-    webhook->state = WEBHOOK_PAUSED;
+    webhook_set_state(webhook, WEBHOOK_PAUSED);
     if (!loop_timer_set(webhook->server->loop, &webhook->timer, webhook->granted_ms)) {
-        give_up(webhook, "no memory to call it with");
+        give_up(webhook, "no memory for the call");
     }
 }
 
@@ -267,6 +267,6 @@ void webhook_call_ended(struct webhook *webhook, const char *reason)
                   "lock_id", webhook->lock_id, "locked_by", wire_text(webhook->owner), "locked_by_name",
                   wire_text(webhook->name), "reason", wire_text(reason));
     webhook->is_ended = true;
-    webhook->ttl_ms = 2LL * WEBHOOK_END_MS; /* half of it is for the calls */
+    webhook->ttl_ms = 2LL * WEBHOOK_END_MS; /* half of it is for calls */
     call_soon(webhook);
 }

@@ -1,8 +1,7 @@
 /*
- * Lines {"add":{…}} and {"end":"LOCK_ID"}. What was added is synced before its
- * request is answered; an end that is lost costs a call too many, which a
- * receiver must bear anyway. A last line that was torn by a crash was never
- * answered, and is left out.
+ * Lines {"add":{…}} and {"end":"LOCK_ID"}. An addition is synced before its request is answered. The loss of an end
+ * causes one call too many, which receivers must handle anyway. A last line that a crash has cut off was never
+ * answered, and is ignored.
  */
 #include "server/webhooks/webhook_file.h"
 
@@ -21,7 +20,7 @@ enum { FILE_MAX = 256 << 20, LINE_MAX_BYTES = 4 << 20 };
 
 static enum belay_code fail(const char *path, const char *what, struct belay_error *err)
 {
-    return error_set(err, BELAY_CONFIG, "the webhooks in line cannot be %s %.200s: %s", what, path,
+    return error_set(err, BELAY_CONFIG, "the queued webhooks cannot be %s %.200s: %s", what, path,
                      strerror(errno));
 }
 
@@ -137,7 +136,7 @@ bool webhook_file_flush(struct webhook_file *file)
     file->out.failed = false;
     file->out.len = 0;
     if (!ok && before >= 0 && ftruncate(file->fd, before) != 0) {
-        buf_adds(&file->out, "\n"); /* so that half a line does not spoil the next one */
+        buf_adds(&file->out, "\n"); /* half a line must not spoil the next one */
     }
     errno = why;
     return ok;
@@ -161,8 +160,8 @@ static enum belay_code open_locked(const char *path, int *out_fd, struct belay_e
 }
 
 /*
- * Only what still counts, in the place of all there was. The new file has a name that nobody can have put a link at; the
- * old one is locked until the new one is there.
+ * Rewrite the file with what is still queued. The new file has a random name, at which no link can wait; the old one
+ * stays locked until the new one has replaced it.
  */
 static enum belay_code rewrite(struct webhook_file *file, json_t *records, struct belay_error *err)
 {

@@ -1,4 +1,4 @@
-/* The webhooks that are in line, in a file: one JSON object a line, those that ended crossed out by a later line. */
+/* A file of the webhooks that are queued: one JSON object a line; a later line ends an earlier one. */
 #ifndef SERVER_WEBHOOKS_WEBHOOK_FILE_H
 #define SERVER_WEBHOOKS_WEBHOOK_FILE_H
 
@@ -8,16 +8,16 @@
 #include "belay.h"
 
 struct webhook_file {
-    int fd;     /* -1: nothing is kept */
+    int fd;     /* -1: no file */
     char *path; /* owned */
     struct buf out;
-    bool has_news; /* something that must be on disk before it is answered */
+    bool has_news; /* an addition that must be on disk before its reply */
 };
 
 typedef void webhook_file_fn(void *context, json_t *record); /* takes the reference */
 
 /*
- * Open it and hand out what is in line, oldest first. `path` NULL: keep nothing.
+ * Open it and call fn for each queued record, oldest first. `path` NULL: no file.
  * BELAY_HELD: another server uses it.
  */
 enum belay_code webhook_file_open(struct webhook_file *file, const char *path, webhook_file_fn *fn,
@@ -29,7 +29,7 @@ bool webhook_file_is_open(const struct webhook_file *file);
 void webhook_file_add(struct webhook_file *file, const json_t *record);
 void webhook_file_end(struct webhook_file *file, const char *lock_id);
 
-/* False with errno set: what was added since the last flush is not kept. */
+/* False with errno set: additions since the last flush are lost. */
 bool webhook_file_flush(struct webhook_file *file);
 
 #endif

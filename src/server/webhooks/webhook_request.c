@@ -10,7 +10,7 @@
 #include "server/webhooks/webhooks.h"
 #include "json/json_write.h"
 
-/* ---- what is told ---- */
+/* ---- replies ---- */
 
 /* {"key","lock_id","locked_by","status","position","wait_until"} */
 static json_t *webhook_status(const struct webhook *webhook, const char *status)
@@ -30,11 +30,11 @@ static const char *status_name(const struct webhook *webhook)
     case WEBHOOK_CALLING:
     case WEBHOOK_PAUSED:
         return "calling";
-    case WEBHOOK_DONE:
+    case WEBHOOK_DELIVERED:
         return "delivered";
     case WEBHOOK_BEGUN:
     case WEBHOOK_WAITING:
-    case WEBHOOK_TROUBLED:
+    case WEBHOOK_RETRYING:
         break;
     }
     return "queued";
@@ -50,7 +50,7 @@ void webhook_answer(struct webhook *webhook)
     }
 }
 
-/* ---- waiting ---- */
+/* ---- in the queue ---- */
 
 static void on_released(void *context, enum belay_code code, const struct belay_info *info,
                         const struct belay_error *err)
@@ -60,12 +60,11 @@ static void on_released(void *context, enum belay_code code, const struct belay_
     (void)info;
     server->webhooks->n_releasing--;
     if (code != BELAY_OK) {
-        log_note(&server->log, LOG_WARN, "webhook", "a lock nobody wants any more was not released: %s",
+        log_note(&server->log, LOG_WARN, "webhook", "cannot release the lock of a cancelled webhook: %s",
                  err->text);
     }
 }
 
-/* It was cancelled, and granted at the same moment. */
 void webhook_give_back(struct webhook *webhook)
 {
     struct server *server = webhook->server;
@@ -79,7 +78,7 @@ void webhook_give_back(struct webhook *webhook)
     belay_error_release(&err);
 }
 
-static bool is_trouble(enum belay_code code)
+static bool is_temporary(enum belay_code code)
 {
     return code == BELAY_UNREACHABLE || code == BELAY_UNKNOWN || code == BELAY_NO_MEMORY;
 }
@@ -104,7 +103,7 @@ static void fail(struct webhook *webhook, const struct belay_error *err)
     }
     if (webhook->is_abandoned) {
         webhook_forget(webhook);
-    } else if (!server->webhooks->is_stopped) { /* else the server has stopped: the next one tells */
+    } else if (!server->webhooks->is_stopped) { /* else the next server calls */
         webhook_call_ended(webhook, err->code == BELAY_CANCELLED ? "timed out" : err->text);
     }
 }
@@ -123,12 +122,12 @@ static void on_acquired(void *context, enum belay_code code, const struct belay_
         webhook_answer(webhook);
         webhook_forget(webhook);
     } else if (code == BELAY_OK && webhook->server->webhooks->is_stopped) {
-        return; /* the server has stopped: the next one finds it in the file, and the lock by its id */
+        return; /* the next server finds it in the file, and the lock by its id */
     } else if (code == BELAY_OK) {
         webhook_call(webhook, info);
-    } else if (webhook->x == NULL && is_trouble(code) && !is_over &&
-               loop_timer_set(loop, &webhook->timer, loop_now_ms(loop) + WEBHOOK_TROUBLE_MS)) {
-        webhook->state = WEBHOOK_TROUBLED;
+    } else if (webhook->x == NULL && is_temporary(code) && !is_over &&
+               loop_timer_set(loop, &webhook->timer, loop_now_ms(loop) + WEBHOOK_RETRY_MS)) {
+        webhook_set_state(webhook, WEBHOOK_RETRYING);
         log_note(&webhook->server->log, LOG_WARN, "webhook", "'%s' for %s: %s; asking again", webhook->key,
                  webhook->owner, err->text);
     } else {
@@ -147,13 +146,13 @@ static void on_timer(struct timer *timer)
             belay_async_cancel(webhook->call);
         }
         break;
-    case WEBHOOK_TROUBLED:
+    case WEBHOOK_RETRYING:
         webhook_start(webhook);
         break;
     case WEBHOOK_PAUSED:
         webhook_try(webhook);
         break;
-    case WEBHOOK_DONE:
+    case WEBHOOK_DELIVERED:
         webhook_drop(webhook);
         break;
     case WEBHOOK_CALLING:
@@ -161,7 +160,6 @@ static void on_timer(struct timer *timer)
     }
 }
 
-/* Ask for the lock: the first time, after a restart, and after the store has failed. */
 static enum belay_code ask(struct webhook *webhook, struct belay_error *err)
 {
     struct server *server = webhook->server;
@@ -177,7 +175,7 @@ static enum belay_code ask(struct webhook *webhook, struct belay_error *err)
         options.owner_name = webhook->name;
         options.acquired_by = webhook->who;
         options.lock_id = webhook->lock_id;
-        options.wait_ms = BELAY_WAIT_FOREVER; /* until our own timer ends it */
+        options.wait_ms = BELAY_WAIT_FOREVER; /* webhook->timer ends it */
         code = belay_async_acquire(server->client, webhook->key, &options, on_acquired, webhook,
                                    &webhook->call, err);
     }
@@ -191,7 +189,7 @@ void webhook_start(struct webhook *webhook)
     struct belay_error err = BELAY_ERROR_INIT;
     int64_t left_ms = webhook->until_unix_ms - clock_unix_ms();
 
-    webhook->state = WEBHOOK_BEGUN;
+    webhook_set_state(webhook, WEBHOOK_BEGUN);
     if (ask(webhook, &err) != BELAY_OK) {
         fail(webhook, &err);
     } else if (!loop_timer_set(loop, &webhook->timer, loop_now_ms(loop) + (left_ms < 0 ? 0 : left_ms))) {
@@ -200,7 +198,7 @@ void webhook_start(struct webhook *webhook)
     belay_error_release(&err);
 }
 
-/* ---- the beginning ---- */
+/* ---- new requests ---- */
 
 static const char *text_in(const json_t *record, const char *name)
 {
@@ -209,7 +207,6 @@ static const char *text_in(const json_t *record, const char *name)
     return text == NULL ? "" : text;
 }
 
-/* Takes the record. NULL if it is not one. */
 struct webhook *webhook_new(struct server *server, json_t *record)
 {
     struct webhook *webhook = calloc(1, sizeof *webhook);
@@ -233,9 +230,8 @@ struct webhook *webhook_new(struct server *server, json_t *record)
     webhook->owner = text_in(json_object_get(record, "body"), "locked_by");
     if (*webhook->lock_id == '\0' || *webhook->key == '\0' ||
         webhook_check_url(&server->webhooks->settings, webhook->url, webhook->host, &err) != BELAY_OK) {
-        log_note(&server->log, LOG_WARN, "webhook",
-                 "one that was in line is given up: '%.100s' for '%.100s'%s%s", webhook->key, webhook->owner,
-                 err.code == BELAY_OK ? "" : ": ", err.text);
+        log_note(&server->log, LOG_WARN, "webhook", "a queued webhook is dropped: '%.100s' for '%.100s'%s%s",
+                 webhook->key, webhook->owner, err.code == BELAY_OK ? "" : ": ", err.text);
         webhook_free(webhook);
         webhook = NULL;
     }
@@ -243,7 +239,7 @@ struct webhook *webhook_new(struct server *server, json_t *record)
     return webhook;
 }
 
-/* What is kept of a request: its body without what is only for us. */
+/* What the file keeps of a request: its body without what this server alone uses. */
 static json_t *record_of(const struct exchange *x, const struct body *body, int64_t wait_ms, const char *name)
 {
     const struct webhook_settings *settings = &x->server->webhooks->settings;
@@ -275,7 +271,7 @@ static enum belay_code check(const struct server *server, const struct body *bod
 
     if (wait_ms <= 0 || wait_ms > WEBHOOK_WAIT_MAX_MS) {
         return error_set(err, BELAY_INVALID,
-                         "with a webhook, wait_ms must be from 1 to %lld: how long the request stays in line",
+                         "with a webhook, wait_ms must be from 1 to %lld: how long the request stays queued",
                          WEBHOOK_WAIT_MAX_MS);
     }
     if (body->webhook_secret != NULL && !text_is_clean(body->webhook_secret, WEBHOOK_SECRET_MAX)) {
@@ -286,7 +282,7 @@ static enum belay_code check(const struct server *server, const struct body *bod
     return webhook_check_url(&server->webhooks->settings, body->webhook_url, host, err);
 }
 
-/* True, and answered, if the id is in line already. */
+/* True, and answered, if the id is queued already. */
 static bool is_repeated(struct exchange *x, const char *lock_id)
 {
     struct webhook *webhook = lock_id == NULL ? NULL : webhook_find(x->server->webhooks, lock_id);
@@ -298,7 +294,7 @@ static bool is_repeated(struct exchange *x, const char *lock_id)
         reply_not_yours(x, lock_id);
     } else if (webhook->is_ended) {
         reply_problem(x, 503, "busy",
-                      "the wait of lock_id '%s' is over, and its webhook is being told: repeat in a moment",
+                      "the wait of lock_id '%s' is over, and its webhook is being called: retry later",
                       lock_id);
     } else if (strcmp(webhook->key, x->key) != 0) {
         reply_problem(x, 400, "invalid", "lock_id '%s' waits for another key, '%.200s'", lock_id,
@@ -321,7 +317,7 @@ void webhook_begin(struct exchange *x, const struct body *body, const struct bel
         reply_error(x, &err);
     } else if (!is_repeated(x, body->lock_id)) {
         if (webhooks->n >= webhooks->settings.max) {
-            reply_problem(x, 503, "busy", "%zu webhooks are in line, which is the most; come back later",
+            reply_problem(x, 503, "busy", "%zu webhooks are queued, which is the maximum; retry later",
                           webhooks->n);
         } else if ((webhook = webhook_new(server, record_of(x, body, options->wait_ms, name))) == NULL) {
             reply_problem(x, 503, "no_memory", "no memory");
@@ -337,7 +333,6 @@ void webhook_begin(struct exchange *x, const struct body *body, const struct bel
 
 /* ---- leaving ---- */
 
-/* True if it was in line. */
 bool webhook_abandon(struct webhook *webhook)
 {
     if (webhook->is_abandoned) {
@@ -350,16 +345,16 @@ bool webhook_abandon(struct webhook *webhook)
         belay_async_cancel(webhook->call);
         return true;
     case WEBHOOK_CALLING:
-        webhook->is_abandoned = true; /* forgotten when the call is done */
+        webhook->is_abandoned = true; /* on_called() forgets it */
         work_cancel(&webhook->work);
         return false;
-    case WEBHOOK_TROUBLED:
+    case WEBHOOK_RETRYING:
         webhook_forget(webhook);
         return true;
     case WEBHOOK_PAUSED:
         webhook_forget(webhook);
         return false;
-    case WEBHOOK_DONE:
+    case WEBHOOK_DELIVERED:
         webhook_drop(webhook);
         break;
     }
@@ -369,7 +364,7 @@ bool webhook_abandon(struct webhook *webhook)
 bool webhook_is_queued(const struct webhook *webhook)
 {
     return webhook->state == WEBHOOK_BEGUN || webhook->state == WEBHOOK_WAITING ||
-           webhook->state == WEBHOOK_TROUBLED;
+           webhook->state == WEBHOOK_RETRYING;
 }
 
 bool webhook_leave(struct exchange *x, const char *lock_id)
@@ -392,8 +387,7 @@ void handle_leave(struct exchange *x)
     }
     if (http_query_get(x->request->query, "lock_id", lock_id, sizeof lock_id) != HTTP_FOUND ||
         *lock_id == '\0') {
-        reply_problem(x, 400, "invalid",
-                      "lock_id is missing: that of the request which is to leave the line");
+        reply_problem(x, 400, "invalid", "lock_id is missing: that of the request to remove from the queue");
         return;
     }
     webhook = webhook_find(server->webhooks, lock_id);

@@ -1,4 +1,4 @@
-/* server.webhooks, and which URLs a webhook may have. */
+/* server.webhooks of the configuration, and the check of URLs. */
 #include <http_parser.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static enum belay_code load_allow(const struct belay_config *config, struct webh
             return BELAY_OK;
         }
         if (out->n_allow == WEBHOOK_ALLOW_MAX) {
-            return error_set(err, BELAY_CONFIG, "server.webhooks.allow: %d ranges are the most",
+            return error_set(err, BELAY_CONFIG, "server.webhooks.allow: more than %d ranges",
                              WEBHOOK_ALLOW_MAX);
         }
         if (!address_range_parse(text, &out->allow[out->n_allow])) {
@@ -72,8 +72,7 @@ static bool may_call(const struct webhook_settings *settings, const struct addre
 }
 
 /*
- * What can be said without asking anybody: a name is looked up when it is
- * called, and the address it leads to is looked at then (belay_http_post()).
+ * A check without I/O. A name is resolved when it is called, and belay_http_post() checks the address then.
  */
 static bool may_call_host(const struct webhook_settings *settings, const char *host)
 {

@@ -16,6 +16,23 @@
 
 /* ---- the table ---- */
 
+void webhook_set_state(struct webhook *webhook, enum webhook_state state)
+{
+#define TO(state) (1U << WEBHOOK_##state)
+    static const unsigned next[] = {
+        [WEBHOOK_BEGUN] = TO(BEGUN) | TO(WAITING) | TO(RETRYING) | TO(PAUSED),
+        [WEBHOOK_WAITING] = TO(RETRYING) | TO(PAUSED),
+        [WEBHOOK_RETRYING] = TO(BEGUN),
+        [WEBHOOK_PAUSED] = TO(CALLING),
+        [WEBHOOK_CALLING] = TO(PAUSED) | TO(DELIVERED),
+        [WEBHOOK_DELIVERED] = 0,
+    };
+#undef TO
+
+    assert(next[webhook->state] & 1U << state);
+    webhook->state = state;
+}
+
 static struct webhook **bucket_of(struct webhooks *webhooks, const char *lock_id)
 {
     return &webhooks->buckets[fnv_text(FNV_INIT, lock_id) % WEBHOOK_BUCKETS];
@@ -71,8 +88,8 @@ void webhook_drop(struct webhook *webhook)
         at = &(*at)->next;
     }
     *at = webhook->next;
-    if (webhook->state == WEBHOOK_DONE) {
-        webhooks->n_done--;
+    if (webhook->state == WEBHOOK_DELIVERED) {
+        webhooks->n_delivered--;
     } else {
         webhooks->n--;
     }
@@ -90,9 +107,9 @@ void webhook_forget(struct webhook *webhook)
     webhook_drop(webhook);
 }
 
-/* ---- with the loop ---- */
+/* ---- all of them ---- */
 
-/* What cannot be kept over a restart was not promised yet: it leaves the line again. */
+/* Requests that the file cannot keep were not answered yet: they leave the queue. */
 static void refuse_unkept(struct webhooks *webhooks, const char *why)
 {
     struct webhook *next;
@@ -103,9 +120,9 @@ static void refuse_unkept(struct webhooks *webhooks, const char *why)
         next = webhook->next_unanswered;
         if (x != NULL) {
             webhook->x = NULL;
-            log_note(&webhook->server->log, LOG_ERROR, "webhook", "a request cannot be kept in %s: %s",
+            log_note(&webhook->server->log, LOG_ERROR, "webhook", "cannot keep a request in %s: %s",
                      webhooks->file.path, why);
-            reply_problem(x, 503, "unreachable", "the request cannot be kept: %s", why);
+            reply_problem(x, 503, "unreachable", "cannot keep the request: %s", why);
             (void)webhook_abandon(webhook);
         }
     }
@@ -130,25 +147,25 @@ void webhooks_pump(struct server *server)
 
         if (webhook->state == WEBHOOK_BEGUN && webhook->call != NULL &&
             !belay_async_is_waiting(webhook->call, &waiting)) {
-            at = &webhook->next_unanswered; /* the store is still being asked */
+            at = &webhook->next_unanswered; /* not queued yet */
             continue;
         }
         if (webhook->state == WEBHOOK_BEGUN) {
-            webhook->state = WEBHOOK_WAITING;
+            webhook_set_state(webhook, WEBHOOK_WAITING);
         }
         *at = webhook->next_unanswered;
         webhook_answer(webhook);
     }
 }
 
-/* Whether its token may still take the lock; else that is logged. */
+/* Whether its token may still take the lock. Logs if not. */
 static bool is_allowed(const struct webhook *webhook)
 {
     bool is_so = tokens_let_lock(webhook->server->tokens, webhook->who, webhook->key);
 
     if (!is_so) {
         log_note(&webhook->server->log, LOG_WARN, "webhook",
-                 "'%s' for %s leaves the line: the token '%s' may not take it any more", webhook->key,
+                 "'%s' for %s leaves the queue: the token '%s' may no longer take it", webhook->key,
                  webhook->owner, webhook->who);
     }
     return is_so;
@@ -184,7 +201,7 @@ void webhooks_revoke(struct server *server)
     }
 }
 
-/* Beside the database, unless the configuration says where; elsewhere there is no such place. */
+/* As configured, else beside the database. NULL: the store is not a file. */
 static char *file_path(const struct server *server)
 {
     const char *configured = belay_config_get(server->config, "server.webhooks.file");
@@ -226,9 +243,8 @@ enum belay_code webhooks_open(struct server *server, struct belay_error *err)
         log_note(&server->log, LOG_WARN, "webhook", "%s; those of this one do not survive it", err->text);
         code = BELAY_OK;
     } else if (code == BELAY_OK && webhooks->n > 0) {
-        log_note(&server->log, LOG_INFO, "webhook", "%zu are still in line", webhooks->n);
-        (void)loop_timer_set(server->loop, &server->group_commit.timer,
-                             0); /* nobody else may ask for a turn */
+        log_note(&server->log, LOG_INFO, "webhook", "%zu are still queued", webhooks->n);
+        (void)loop_timer_set(server->loop, &server->group_commit.timer, 0); /* nothing else may cause a turn */
     }
     return code;
 }
@@ -245,8 +261,7 @@ void webhooks_stop(struct server *server)
             next = webhook->next;
             if (x != NULL) {
                 webhook->x = NULL;
-                reply_problem(x, 503, "shutting_down",
-                              "the server is stopping; ask again with the same lock_id in a moment");
+                reply_problem(x, 503, "shutting_down", "the server is stopping; retry with the same lock_id");
             }
             if (x != NULL || (webhook_is_queued(webhook) && !webhook_file_is_open(&webhooks->file))) {
                 (void)webhook_abandon(webhook);
@@ -266,10 +281,10 @@ void webhooks_end(struct server *server)
         belay_cancel_request(webhooks->cancel);
     }
     work_close(server->workers, WORK_WEBHOOK);
-    /* The next server makes a call that was cut short, which may have come through, again; if there is a file. */
+    /* A call that was cut short may have arrived: with a file, the next server repeats it. Without one, release the lock. */
     for (size_t i = 0; i < WEBHOOK_BUCKETS && !webhook_file_is_open(&webhooks->file); i++) {
         for (struct webhook *webhook = webhooks->buckets[i]; webhook != NULL; webhook = webhook->next) {
-            if (webhook->lock != NULL && !webhook->is_ended && webhook->state != WEBHOOK_DONE) {
+            if (webhook->lock != NULL && !webhook->is_ended && webhook->state != WEBHOOK_DELIVERED) {
                 webhook_give_back(webhook);
             }
         }

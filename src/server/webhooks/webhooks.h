@@ -1,22 +1,22 @@
 /*
  * Acquires that wait without a connection: a webhook is called with the lock.
  *
- *   BEGUN --in line: answered 202--> WAITING --granted--> CALLING --2xx--> DONE
- *     |                              |  ^   |             |   ^
- *     |              the store fails v  |   |             v   | a pause
- *     |                            TROUBLED |            PAUSED
- *     v                                     v             |
- *   answered with the error           wait is over:       v
- *                                     CALLING says so  no more tries: the lock is released as failed,
- *                                                      and goes to the next in line
+ *   BEGUN --queued: reply 202--> WAITING --granted, or wait over--> PAUSED --due--> CALLING --2xx--> DELIVERED
+ *    |  ^                           |                                 ^  |             |
+ *    |  |                           | the store fails                 |  |             | other reply, or none
+ *    |  +---------- RETRYING <------+                                 +--)-------------+
+ *    v                                                                   v
+ *   reply with the error                                 no attempt left: the lock is released as failed,
+ *                                                        and the next waiter gets it
  *
- * A request whose wait ends without the lock is told by a call too, with
- * is_ended set: `wait.ended` and the reason. One that was cancelled is not.
+ * A lock that is granted before the request is queued goes from BEGUN to PAUSED.
  *
- * With a file (webhook_file.c) they survive the server: the ticket is found again
- * by its lock id, and a lock that was granted before is found by it, too (L5).
- * So a webhook is called at least once; DONE is kept for a while, so that a
- * request that is repeated does not start the work again.
+ * When the wait ends without the lock, the call has is_ended set: `wait.ended` and the reason. A request that was
+ * cancelled gets no call.
+ *
+ * With a file (webhook_file.c) requests survive the server: the lock id finds the ticket again, or the lock if it was
+ * granted before (L5). So a webhook is called at least once. DELIVERED is kept for a while, so that a repeated request
+ * does not start the work again.
  */
 #ifndef SERVER_WEBHOOKS_WEBHOOKS_H
 #define SERVER_WEBHOOKS_WEBHOOKS_H
@@ -39,11 +39,11 @@ enum {
     WEBHOOK_HOST_SIZE = 256,
     WEBHOOK_TIMEOUT_MS = 10000,
     WEBHOOK_ATTEMPTS = 4,
-    WEBHOOK_PAUSE_MS = 1000,   /* before the second try; twice as long before each further one */
-    WEBHOOK_TROUBLE_MS = 1000, /* before a store that failed is asked again */
-    WEBHOOK_DONE_MS = 600000,  /* how long a repeated request is answered "delivered" */
-    WEBHOOK_END_MS = 60000,    /* how long a receiver is told that the wait has ended */
-    WEBHOOK_RELEASE_MS = 5000, /* how long a server that stops waits for releases to reach the store */
+    WEBHOOK_PAUSE_MS = 1000,       /* before the second attempt; doubles with each further one */
+    WEBHOOK_RETRY_MS = 1000,       /* before a retry after the store has failed */
+    WEBHOOK_DELIVERED_MS = 600000, /* how long a repeated request gets "delivered" */
+    WEBHOOK_END_MS = 60000,        /* how long calls with `wait.ended` are attempted */
+    WEBHOOK_RELEASE_MS = 5000,     /* how long a server that stops waits for releases to reach the store */
     WEBHOOK_HEADERS = 4
 };
 #define WEBHOOK_WAIT_MAX_MS (7LL * 24 * 3600 * 1000)
@@ -51,16 +51,16 @@ enum {
 enum webhook_state {
     WEBHOOK_BEGUN,
     WEBHOOK_WAITING,
-    WEBHOOK_TROUBLED,
+    WEBHOOK_RETRYING,
     WEBHOOK_CALLING,
     WEBHOOK_PAUSED,
-    WEBHOOK_DONE
+    WEBHOOK_DELIVERED
 };
 
 struct server;
 struct exchange;
 
-/* server.webhooks of the configuration, whose texts it borrows. */
+/* server.webhooks of the configuration, whose strings it borrows. */
 struct webhook_settings {
     const char *allow_texts[WEBHOOK_ALLOW_MAX];
     struct address_range allow[WEBHOOK_ALLOW_MAX];
@@ -75,13 +75,13 @@ struct webhook {
     struct webhook *next_unanswered;
     struct server *server; /* borrowed */
     enum webhook_state state;
-    struct belay_async *call; /* NULL: none is under way */
-    struct exchange *x;       /* who is to be told 202; NULL: told */
-    struct timer timer;       /* the end of the wait; the next try; the end of DONE */
+    struct belay_async *call; /* NULL: none is in progress */
+    struct exchange *x;       /* waits for 202; NULL: answered */
+    struct timer timer;       /* the end of the wait; the next attempt; the end of DELIVERED */
     bool is_abandoned;
-    bool is_ended; /* the wait is over without the lock: that is what is called with */
+    bool is_ended; /* the wait is over without the lock: the call says so */
 
-    json_t *record; /* owned; what is kept in the file. The texts below point into it. */
+    json_t *record; /* owned; as kept in the file. The strings below point into it. */
     const char *lock_id;
     const char *key;
     const char *owner;
@@ -93,8 +93,8 @@ struct webhook {
     int64_t timeout_ms;
     int64_t until_unix_ms;
 
-    /* Once it is granted, or the wait has ended. */
-    json_t *lock; /* owned; what is called with */
+    /* After the lock is granted, or the wait has ended. */
+    json_t *lock; /* owned; the body of the call */
     int64_t granted_ms;
     uint64_t lsn; /* once this is durable, the webhook may be called */
     int64_t ttl_ms;
@@ -116,8 +116,8 @@ struct webhook {
 struct webhooks {
     struct webhook *buckets[WEBHOOK_BUCKETS]; /* by lock id */
     struct webhook *unanswered;
-    size_t n; /* DONE not counted */
-    size_t n_done;
+    size_t n; /* without DELIVERED */
+    size_t n_delivered;
     size_t n_releasing; /* locks that are given back */
     struct webhook_settings settings;
     struct webhook_file file;
@@ -127,20 +127,21 @@ struct webhooks {
 
 /* ---- webhooks.c ---- */
 
-/* Read the configuration, and go on with what an earlier server had in line. */
+/* Read the configuration, and resume what an earlier server had queued. */
 enum belay_code webhooks_open(struct server *server, struct belay_error *err);
 
-/* After a turn of the client: keep what is new, and answer those who are in line now. */
+/* After a sync: write new requests to the file, and reply 202 to those that are queued now. */
 void webhooks_pump(struct server *server);
-/* Whether that has nothing to do, whatever was synced. */
+/* Whether webhooks_pump() would have nothing to do. */
 bool webhooks_are_idle(const struct webhooks *webhooks);
 
-/* Take those out of the line whose token has lost its rights: the tokens were read again. */
+/* The tokens were reloaded: remove requests whose token has lost its rights from the queue. */
 void webhooks_revoke(struct server *server);
-void webhooks_stop(struct server *server);  /* the server stops: who has no answer yet gets one */
+void webhooks_stop(struct server *server);  /* the server stops: reply to all */
 void webhooks_end(struct server *server);   /* no more calls; before the client's last turn */
 void webhooks_close(struct server *server); /* after the client is closed */
 
+void webhook_set_state(struct webhook *webhook, enum webhook_state state);
 struct webhook *webhook_find(struct webhooks *webhooks, const char *lock_id); /* NULL: none */
 void webhook_add(struct webhooks *webhooks, struct webhook *webhook);
 void webhook_free(struct webhook *webhook);
@@ -151,13 +152,13 @@ void webhook_forget(struct webhook *webhook);
 
 /* ---- webhook_request.c ---- */
 
-/* An acquire with a webhook. Answers, or will. `name` is who holds it, for people. */
+/* An acquire with a webhook. Replies now or later. `name` is the holder's, for people. */
 void webhook_begin(struct exchange *x, const struct body *body, const struct belay_lock_options *options,
                    const char *name);
 
 /*
- * The request under this id for x->key gives up. True if it was in line. A place in the queue is for the credential
- * that took it and for admins; once the lock is granted, its id is enough.
+ * The request with this id for x->key gives up. True if it was queued. Only the credential that queued it and admins
+ * may do so; once the lock is granted, its id suffices.
  */
 bool webhook_leave(struct exchange *x, const char *lock_id);
 
@@ -175,17 +176,17 @@ void webhook_give_back(struct webhook *webhook);
 
 /* ---- webhook_call.c ---- */
 
-/* It is granted: call. */
+/* The lock is granted: call. */
 void webhook_call(struct webhook *webhook, const struct belay_info *info);
 void webhook_try(struct webhook *webhook);
-/* It has ended without the lock: call with the reason. */
+/* The wait has ended without the lock: call with the reason. */
 void webhook_call_ended(struct webhook *webhook, const char *reason);
 
 /* ---- webhook_settings.c ---- */
 
 enum belay_code webhook_settings_load(const struct belay_config *config, struct webhook_settings *out,
                                       struct belay_error *err);
-/* BELAY_INVALID says what is wrong with the URL, or that its address must not be called. */
+/* BELAY_INVALID: the URL is malformed, or its address must not be called. */
 enum belay_code webhook_check_url(const struct webhook_settings *settings, const char *url,
                                   char out_host[WEBHOOK_HOST_SIZE], struct belay_error *err);
 
