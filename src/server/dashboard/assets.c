@@ -1,4 +1,4 @@
-/* The dashboard: plain files, sent with headers that let it do nothing but what it is for. */
+/* The dashboard's files, sent with headers that limit what a page can do. */
 #include "server/dashboard/assets.h"
 
 #include <string.h>
@@ -6,8 +6,8 @@
 #include "server/core/server.h"
 
 /*
- * Scripts, styles and requests of this server only, and no HTML made from text:
- * keys, owners and metadata are whatever somebody wrote.
+ * Scripts, styles and requests of this server only, and no HTML made from strings: clients choose keys, owners and
+ * metadata.
  */
 #define POLICY                                                                                               \
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "          \
@@ -36,7 +36,7 @@ static void send_asset(struct exchange *x, const struct asset *asset)
     bool is_gzip = header_has(x, "Accept-Encoding", "gzip");
     struct http_header headers[] = {
         { "Content-Type", asset->type },         { "ETag", asset->etag },
-        { "Cache-Control", "no-cache" }, /* to be asked about: the next version of belay has others */
+        { "Cache-Control", "no-cache" }, /* revalidate: the next version of belay has others */
         { "Vary", "Accept-Encoding" },           { "Content-Security-Policy", POLICY },
         { "X-Content-Type-Options", "nosniff" }, { "X-Frame-Options", "DENY" },
         { "Referrer-Policy", "no-referrer" },    { "Cross-Origin-Opener-Policy", "same-origin" },

@@ -1,4 +1,4 @@
-/* The dashboard's files, made part of the module by cmake/embed.cmake. */
+/* The dashboard's files, which cmake/embed.cmake makes part of the module. */
 #ifndef SERVER_DASHBOARD_ASSETS_H
 #define SERVER_DASHBOARD_ASSETS_H
 
@@ -7,7 +7,7 @@
 struct asset {
     const char *name;
     const char *type;
-    const char *etag; /* of what is sent as it is, in quotes */
+    const char *etag; /* of the uncompressed file, in quotes */
     const unsigned char *data;
     size_t len;
     const unsigned char *gzip; /* the same, compressed */

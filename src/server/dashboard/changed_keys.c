@@ -5,13 +5,13 @@
 
 #include "base/fnv.h"
 
-/* Most keys are short; thousands of these come and go every second, and are kept for the next. */
+/* Most keys are short. Thousands of these come and go every second: freed ones are reused. */
 enum { SHORT_KEY = 71 };
 
 struct change {
     struct change *in_bucket;
     struct change *next;
-    struct change **back; /* what points to it in the order */
+    struct change **back; /* what points to it in the list by age */
     bool is_short;
     enum change_kind first_kind;
     char key[];
@@ -53,7 +53,7 @@ static struct change *change_new(struct changes *changes, const char *key, enum 
     return change;
 }
 
-/* `in_bucket` points to it there; to nothing: it is gone already. */
+/* `in_bucket` points to it in its bucket; to NULL: it was removed before. */
 static void drop(struct changes *changes, struct change **in_bucket)
 {
     struct change *change = *in_bucket;

@@ -1,4 +1,4 @@
-/* Keys that have changed since they were last told of, in the order in which they did. */
+/* Keys that have changed since the viewers were last told, in the order of the changes. */
 #ifndef SERVER_DASHBOARD_CHANGED_KEYS_H
 #define SERVER_DASHBOARD_CHANGED_KEYS_H
 
@@ -16,13 +16,13 @@ struct change;
 struct changes {
     struct change *buckets[CHANGES_BUCKETS];
     struct change *first; /* owned */
-    struct change **end;  /* NULL: where first is */
-    struct change *spare; /* owned; kept for the next, until changes_clear() */
+    struct change **end;  /* NULL: &first */
+    struct change *spare; /* owned; for reuse, until changes_clear() */
     size_t n;
-    bool overrun; /* there were too many, and some are missing */
+    bool overrun; /* there were too many: some are missing */
 };
 
-/* A key that was taken and is freed again is forgotten: for who looks now, nothing has changed. */
+/* A key that was acquired and released since is dropped: for the viewers nothing has changed. */
 void changes_mark(struct changes *changes, const char *key, enum change_kind kind);
 
 /* The oldest. False if there is none. */

@@ -1,4 +1,4 @@
-/* What a dashboard asks besides the locks themselves: who one is, and what stands above and below a key. */
+/* The dashboard's other requests: the client's identity, and the locks above and below a key. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ void handle_me(struct exchange *x)
     const char *url = belay_client_store_url(x->server->client);
     char store[32] = "";
 
-    /* Its kind is enough: where it lies is not for every reader. */
+    /* Only the kind of store: its location is not for every reader. */
     memcpy(store, url, strcspn(url, ":") < sizeof store ? strcspn(url, ":") : sizeof store - 1);
     reply(x, 200,
           json_pack("{s:o, s:s, s:o, s:b, s:s, s:s, s:o, s:b}", "name",
@@ -73,9 +73,8 @@ static bool on_candidate(void *context, const struct belay_info *info)
 }
 
 /*
- * What all keys below this one begin with: a stack's key is the beginning of
- * those below it, and another has keys below it if it is of component `all`.
- * False: there can be none.
+ * The prefix of all keys below this one. A stack's key is a prefix of those below it; other keys have keys below them
+ * if they are of component `all`. False: there can be none.
  */
 static bool prefix_below(const char *key, char out[BELAY_KEY_MAX + 1])
 {
@@ -93,7 +92,7 @@ static bool prefix_below(const char *key, char out[BELAY_KEY_MAX + 1])
     return true;
 }
 
-/* A lock that the store could not be asked for must not be shown as one that nobody has. */
+/* If the store does not answer, the lock must not be shown as free. */
 static enum belay_code above_json(struct exchange *x, json_t *list, struct belay_error *err)
 {
     char *above[BELAY_ANCESTORS_MAX];

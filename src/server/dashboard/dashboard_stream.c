@@ -1,12 +1,10 @@
 /*
- * An event marks its key as changed; a tick reads what has become of the changed
- * keys and sends it, once made, to every viewer. A tick that took long is
- * followed by a longer pause, so that the share of time stays the same.
+ * An event marks its key as changed. A tick reads the changed keys, writes them as JSON once and sends that to every
+ * viewer. The pause after a tick grows with its length, so that the share of time stays the same.
  *
- * What this server does is seen as it happens. What other processes do on the
- * same file is read from the store's log. Ids of events are consecutive, so that a
- * gap between two of our own is where others may have been: only gaps, and the
- * end of the log, are read.
+ * Events of this server arrive as they happen. Those of other processes on the same file are read from the store's
+ * event log. Ids of events are consecutive, so a gap between two events of this server is where others wrote: only gaps
+ * and the end of the log are read.
  */
 #include "server/dashboard/dashboard_stream.h"
 
@@ -30,23 +28,24 @@ enum {
     TICK_MS = 250,
     TICK_MAX_MS = 5000,
     WAITING_MS = 10,     /* until a tick that finds a viewer waiting for a sync looks again */
-    PAUSE_FACTOR = 400,  /* the pause after a tick, in lengths of the tick */
-    SEND_US = 15,        /* what it takes to send to a viewer, after the tick */
-    SEND_BYTES_US = 200, /* and so many bytes take one more, copied twice and received on this machine */
+    PAUSE_FACTOR = 400, /* the pause after a tick, as a multiple of its length */
+    SEND_US = 15,       /* the cost of sending to one viewer */
+    SEND_BYTES_US =
+        200, /* bytes that cost one more microsecond: copied twice, and received on this machine */
     TICK_EVENTS = 500,
-    STATS_MS = 2000, /* that only numbers have changed is told this often */
+    STATS_MS = 2000, /* how often a change of the statistics alone is sent */
     STALE_MS = 15000,
     RESUME_EVENTS = 2000,
-    SEED_EVENTS = 200000, /* of the log, for the numbers of the day before the start */
+    SEED_EVENTS = 200000, /* of the log, for the statistics of the day before the start */
     GAPS_MAX = 256,
     HISTORY_HOURS_DEFAULT = 6
 };
 
-/* A part of the log that is still to be read. */
+/* A part of the event log that is still to be read. */
 struct gap {
     uint64_t after;
     uint64_t upto;
-    bool is_old; /* of before the start: only counted, as nobody has been told otherwise */
+    bool is_old; /* before the start: counted, but viewers need not be told */
 };
 
 struct dashboard_stream {
@@ -54,25 +53,25 @@ struct dashboard_stream {
     struct server *server; /* borrowed */
     struct changes changes;
     struct stats stats;
-    uint64_t stats_told; /* stats.n when it was last told */
+    uint64_t stats_told; /* stats.n when it was last sent */
     bool has_log;
-    uint64_t start; /* the last event of before the start */
-    uint64_t tail;  /* the last event that we know of */
+    uint64_t start; /* the last event before the start */
+    uint64_t tail;  /* the last known event */
     struct gap gaps[GAPS_MAX];
     size_t n_gaps;
-    bool is_seeded;  /* the log of before the start is read, or among the gaps */
-    bool has_missed; /* more changed than can be told one by one */
+    bool is_seeded;  /* the log before the start was read, or is among the gaps */
+    bool has_missed; /* viewers must be told to read the whole list */
     int64_t told_ms;
     int64_t stale_ms;
     struct lock_rows rows;
     size_t sent;      /* bytes to each viewer in this tick */
-    int64_t began_us; /* the tick, in time of the loop's thread */
+    int64_t began_us; /* of the tick, in CPU time of the loop's thread */
     struct timer tick_timer;
 };
 
 /* ---- sending ---- */
 
-/* Nothing is left out that an id would promise: without one, who comes back gets the changes again. */
+/* An id promises that nothing before it is missing. Without one, a viewer that reconnects gets the changes again. */
 static void add_id(const struct dashboard_stream *dashboard, struct buf *out)
 {
     if (dashboard->has_log && dashboard->n_gaps == 0 && dashboard->changes.n == 0) {
@@ -88,7 +87,7 @@ static void send_all(struct dashboard_stream *dashboard, const struct buf *out)
     }
 }
 
-/* Who gets this asks for the list anew. */
+/* A viewer that gets this reads the whole list again. */
 static void send_reset(struct dashboard_stream *dashboard, struct stream *only)
 {
     struct buf out = BUF_INIT(256);
@@ -105,7 +104,7 @@ static void send_reset(struct dashboard_stream *dashboard, struct stream *only)
 
 /* ---- what has changed ---- */
 
-/* What to look for before it can be told; returns whether there is anything. */
+/* Choose what to read from the store; returns whether there is anything. */
 static bool gather(struct dashboard_stream *dashboard)
 {
     int64_t now_ms = loop_now_ms(dashboard->server->loop);
@@ -119,7 +118,7 @@ static bool gather(struct dashboard_stream *dashboard)
     lock_rows_take(&dashboard->rows, &dashboard->changes);
     dashboard->rows.tells = dashboard->rows.n_keys > 0 || has_numbers;
     if (now_ms - dashboard->stale_ms >= STALE_MS) {
-        /* That a heartbeat is missing is no event: somebody has to look. And a sign of life for who looks on. */
+        /* A missed heartbeat is no event, so stale locks are polled for. And a keepalive for the viewers. */
         dashboard->stale_ms = now_ms;
         dashboard->rows.wants_stale = true;
         streams_send(&dashboard->viewers, ": keep-alive\n\n", 14);
@@ -127,7 +126,7 @@ static bool gather(struct dashboard_stream *dashboard)
     return dashboard->rows.tells || dashboard->rows.wants_stale;
 }
 
-/* Takes the rows. */
+/* Takes `rows`. */
 static void write_rows(const struct dashboard_stream *dashboard, json_t *rows, struct buf *out)
 {
     char *line = wire_line(json_pack("{s:o, s:b, s:o}", "now", wire_time(clock_unix_ms()), "has_numbers",
@@ -143,7 +142,7 @@ static bool is_limited(const struct stream *viewer)
     return viewer->x->token != NULL && viewer->x->token->n_keys > 0;
 }
 
-/* Those of keys that this viewer's token may see. */
+/* The rows whose keys this viewer's token may see. */
 static json_t *rows_for(const struct stream *viewer, const json_t *rows)
 {
     json_t *seen = json_array();
@@ -159,7 +158,7 @@ static json_t *rows_for(const struct stream *viewer, const json_t *rows)
     return seen;
 }
 
-/* What was looked for: written once for all who may see all of it, and once for each of the others. */
+/* Send the rows: written once for the viewers that may see all keys, and once for each of the others. */
 static void tell(struct dashboard_stream *dashboard)
 {
     struct buf out = BUF_INIT((size_t)1 << 20);
@@ -186,7 +185,7 @@ static void tell(struct dashboard_stream *dashboard)
 
 /* ---- events ---- */
 
-/* Who waits for a key stands in line at the keys above it too. */
+/* A waiter for a key is queued at the keys above it too. */
 static void mark_above(struct dashboard_stream *dashboard, const char *key)
 {
     char *above[BELAY_ANCESTORS_MAX];
@@ -228,7 +227,7 @@ void dashboard_stream_event(struct dashboard_stream *dashboard, const struct bel
 {
     if (event->id != 0) {
         if (event->id <= dashboard->tail) {
-            return; /* read from the log before we were told */
+            return; /* read from the log before */
         }
         if (event->id > dashboard->tail + 1) {
             add_gap(dashboard, dashboard->tail, event->id - 1, false);
@@ -267,7 +266,7 @@ static bool on_log(void *context, const struct belay_event *event)
     return ++reading->n < reading->most;
 }
 
-/* Read the newest gap first: it is what people look at. Returns how many events were read. */
+/* Read the newest gap first, which matters most to viewers. Returns how many events were read. */
 static size_t read_gap(struct dashboard_stream *dashboard, size_t most)
 {
     struct gap *gap = &dashboard->gaps[dashboard->n_gaps - 1];
@@ -303,7 +302,7 @@ static void read_log(struct dashboard_stream *dashboard)
     }
 }
 
-/* The numbers of the hours before the start, once somebody wants them. */
+/* The statistics of the hours before the start, at the first request for them. */
 static void seed(struct dashboard_stream *dashboard)
 {
     if (!dashboard->is_seeded && dashboard->has_log) {
@@ -325,7 +324,7 @@ static int64_t cpu_us(void)
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* `spent_us` by the loop, besides what it takes to send. */
+/* `spent_us` by the loop, without sending. */
 static void tick_again(struct dashboard_stream *dashboard, int64_t spent_us)
 {
     int64_t each_us = dashboard->sent > 0 ? SEND_US + (int64_t)(dashboard->sent / SEND_BYTES_US) : 0;
@@ -350,7 +349,8 @@ static void on_rows(struct work *work)
         (struct dashboard_stream *)(void *)((char *)work - offsetof(struct dashboard_stream, rows.work));
 
     if (!dashboard->server->is_store_local || dashboard->rows.wants_stale) {
-        dashboard->began_us = cpu_us(); /* a worker did it: what the loop did meanwhile does not count */
+        dashboard->began_us =
+            cpu_us(); /* a worker read the rows: what the loop did meanwhile does not count */
     }
     for (size_t i = 0; i < dashboard->rows.n_stale && dashboard->viewers.n > 0; i++) {
         changes_mark(&dashboard->changes, dashboard->rows.stale[i], CHANGE_OTHER);
@@ -380,7 +380,7 @@ static void on_tick(struct timer *timer)
     struct loop *loop = dashboard->server->loop;
 
     if (work_is_pending(&dashboard->rows.work)) {
-        return; /* on_looked() sets the timer again */
+        return; /* on_rows() sets the timer again */
     }
     if (is_any_waiting(dashboard) && loop_timer_set(loop, timer, loop_now_ms(loop) + WAITING_MS)) {
         return;
@@ -446,7 +446,7 @@ void dashboard_stream_stop(struct dashboard_stream *dashboard)
     loop_timer_cancel(dashboard->server->loop, &dashboard->tick_timer);
 }
 
-/* What has changed since the event they have had. Other viewers hear it twice, which does no harm. */
+/* Mark what has changed since the last event that the viewer got. Other viewers get it twice, which is harmless. */
 static void resume(struct dashboard_stream *dashboard, struct stream *viewer, const char *last_id)
 {
     uint64_t after = strtoull(last_id, NULL, 10);
@@ -488,7 +488,7 @@ void handle_dashboard_stream(struct exchange *x)
     }
     viewer = dashboard->viewers.n >= VIEWERS_MAX || x->server->is_draining ? NULL : calloc(1, sizeof *viewer);
     if (viewer == NULL) {
-        reply_problem(x, 503, "busy", "no more than %d may look on; come back later", VIEWERS_MAX);
+        reply_problem(x, 503, "busy", "more than %d dashboards are open; retry later", VIEWERS_MAX);
         return;
     }
     if (dashboard->viewers.n == 0) {

@@ -6,7 +6,7 @@
 
 #include "json/json_write.h"
 
-/* As in a list, without what only a page of its own needs. Nobody's lock id is in it. */
+/* A lock as in a list, without metadata and without its lock id. */
 static json_t *row_json(const struct belay_info *info)
 {
     json_t *row = wire_lock(info);
@@ -19,7 +19,7 @@ static json_t *row_json(const struct belay_info *info)
     return row;
 }
 
-/* What the key is now; NULL if the store does not answer or there is no memory. */
+/* The lock of the key; NULL if the store does not answer or there is no memory. */
 static json_t *row_of(struct belay_client *client, const char *key)
 {
     struct belay_error err = BELAY_ERROR_INIT;
@@ -81,7 +81,7 @@ void lock_rows_take(struct lock_rows *rows, struct changes *changes)
 
         bytes += 400 + strlen(key);
         if (copy == NULL) {
-            changes->overrun = true; /* it is missing: who looks on asks for the whole list */
+            changes->overrun = true; /* a key is missing: viewers read the whole list */
             return;
         }
         rows->keys[rows->n_keys++] = copy;

@@ -1,6 +1,5 @@
 /*
- * What has become of some keys, and which locks are stale, asked of the store for
- * the dashboards, as work of a worker.
+ * Changed keys and stale locks, read from the store for the dashboards. A worker reads them.
  */
 #ifndef SERVER_DASHBOARD_LOCK_ROWS_H
 #define SERVER_DASHBOARD_LOCK_ROWS_H
@@ -13,9 +12,9 @@
 enum { LOCK_ROWS_KEYS = 200, LOCK_ROWS_BYTES = 96 << 10, LOCK_ROWS_STALE = 500 };
 
 struct lock_rows {
-    struct work work; /* `done` is the caller's */
+    struct work work; /* the caller sets `done` */
     bool wants_stale;
-    bool tells; /* the rows are to be told, even if there are none */
+    bool tells; /* the rows are to be sent, even if there are none */
     /* lock_rows.c's */
     struct belay_client *client; /* borrowed */
     char *keys[LOCK_ROWS_KEYS];  /* owned */
@@ -26,9 +25,9 @@ struct lock_rows {
 };
 
 void lock_rows_init(struct lock_rows *rows, struct belay_client *client, work_fn *done);
-/* Take as many changed keys as are to be told at once. */
+/* Take as many changed keys as are sent at once. */
 void lock_rows_take(struct lock_rows *rows, struct changes *changes);
-/* Forget what was asked and found: for the next. */
+/* For the next use. */
 void lock_rows_clear(struct lock_rows *rows);
 
 #endif

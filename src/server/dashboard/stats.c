@@ -19,7 +19,7 @@ static size_t span_of(int64_t ms)
     return 2 * k + (k > 0 && (ms >> (k - 1) & 1) != 0 ? 1 : 0);
 }
 
-/* The middle of a span, which is what all in it are taken for. */
+/* The middle of a span stands for all durations in it. */
 static int64_t span_middle(size_t span)
 {
     int64_t low = (int64_t)1 << (span / 2);
@@ -108,7 +108,7 @@ static void add_up(struct stats_minute *sum, const struct stats_minute *one)
     }
 }
 
-/* How long `percent` of them were held at most, to within a quarter. NULL: none was. */
+/* The duration that `percent` of the locks were held at most, to within a quarter. NULL: there was none. */
 static json_t *held_percentile(const struct stats_minute *sum, unsigned percent)
 {
     uint64_t n = 0;

@@ -1,6 +1,5 @@
 /*
- * What happened in the last day, minute by minute: how often locks were taken
- * and refused, how long was waited and held. Fixed in size however much happens.
+ * Statistics of the last day by minute: locks acquired and refused, time waited and held. Of fixed size.
  */
 #ifndef SERVER_DASHBOARD_STATS_H
 #define SERVER_DASHBOARD_STATS_H
@@ -21,21 +20,21 @@ struct stats_minute {
     uint32_t forced;
     uint32_t taken_over;
     uint32_t waits;
-    int64_t wait_ms; /* of all waits together */
+    int64_t wait_ms; /* the sum of all waits */
     int64_t wait_max_ms;
     int64_t held_ms;
     int64_t held_max_ms;
-    uint32_t held[STATS_SPANS]; /* how many were held so long: two spans for each doubling of time */
+    uint32_t held[STATS_SPANS]; /* locks by how long they were held: two spans for each doubling */
 };
 
 struct stats {
-    struct stats_minute minutes[STATS_MINUTES]; /* by the minute, in a ring */
+    struct stats_minute minutes[STATS_MINUTES]; /* a ring */
     uint64_t n;                                 /* events counted so far */
 };
 
 void stats_add(struct stats *stats, const struct belay_event *event);
 
-/* The last `hours`, in at most some hundred steps, the oldest first. NULL without memory. */
+/* The last `hours`, in at most a few hundred steps, oldest first. NULL without memory. */
 json_t *stats_json(const struct stats *stats, int hours, int64_t now_unix_ms);
 
 #endif

@@ -1,10 +1,9 @@
 /*
- * Events are read from the store once for all who are up to date, and for each
- * of those who are still catching up in pieces, so that one who comes back after
- * a week does not hold up the others.
+ * Events are read from the store once for all listeners that are up to date. A listener that is behind gets a piece at
+ * a time, so that one that resumes after a week does not delay the others.
  *
- * What this server does itself is seen at once. What other processes do on the
- * same file is looked for four times a second, while anybody listens.
+ * Events of this server are sent at once. Those of other processes on the same file are polled for four times a second
+ * while there are listeners.
  */
 #include "server/events/event_stream.h"
 
@@ -23,8 +22,8 @@
 
 enum {
     LISTENERS_MAX = 1000,
-    PIECE_EVENTS = 200, /* read in one go */
-    PIECE_MS = 10,      /* between two pieces: time for the others, and for the reader */
+    PIECE_EVENTS = 200, /* read at once */
+    PIECE_MS = 10,      /* between two pieces: time for other work, and for the reader */
     LOOK_MS = 250,
     ALIVE_MS = 15000,
     EVENT_MAX = 1 << 20
@@ -32,15 +31,15 @@ enum {
 
 struct listener {
     struct stream stream;
-    uint64_t after; /* the last event it has had, or did not want */
+    uint64_t after; /* the last event that was sent to it or did not match */
     char prefix[BELAY_KEY_MAX + 1];
 };
 
 struct event_stream {
     struct streams streams; /* of struct listener */
     struct server *server;  /* borrowed */
-    uint64_t tail;          /* the last event that was read for those who are up to date */
-    atomic_bool is_marked;  /* by whichever thread has caused an event */
+    uint64_t tail;          /* the last event that was read for listeners that are up to date */
+    atomic_bool is_marked;  /* there may be new events; set by any thread */
     struct timer look_timer;
     struct timer alive_timer;
 };
@@ -102,7 +101,7 @@ static bool can_any_hear(const struct event_stream *events)
 
 struct piece {
     struct event_stream *events;
-    struct listener *listener; /* NULL: all who are up to date */
+    struct listener *listener; /* NULL: all that are up to date */
     uint64_t from;
     size_t n;
 };
@@ -135,7 +134,7 @@ static void look_again(struct event_stream *events, int64_t in_ms)
                          loop_now_ms(events->server->loop) + in_ms);
 }
 
-/* Returns whether there is more for it. */
+/* Returns whether there is more to read for it. */
 static bool catch_up(struct event_stream *events, struct listener *listener)
 {
     struct piece piece = { .events = events, .listener = listener };
@@ -230,7 +229,7 @@ void event_stream_stop(struct event_stream *events)
     streams_end(&events->streams);
 }
 
-/* Where to go on: after the event they have had, or from now on. */
+/* Where to begin: after Last-Event-ID, or from now on. */
 static bool read_last_id(const struct exchange *x, bool *out_given, uint64_t *out_id)
 {
     char space[24];
@@ -284,7 +283,7 @@ void handle_events(struct exchange *x)
     }
     if (events->streams.n >= LISTENERS_MAX || x->server->is_draining ||
         (listener = calloc(1, sizeof *listener)) == NULL) {
-        reply_problem(x, 503, "busy", "no more than %d may listen to events; come back later", LISTENERS_MAX);
+        reply_problem(x, 503, "busy", "more than %d clients listen to events; retry later", LISTENERS_MAX);
         return;
     }
     if (http_query_get(x->request->query, "prefix", listener->prefix, sizeof listener->prefix) ==

@@ -1,4 +1,4 @@
-/* Those who listen to events: Server-Sent Events, with resume. */
+/* GET /v1/events: a stream of Server-Sent Events, which a client can resume. */
 #ifndef SERVER_EVENTS_EVENT_STREAM_H
 #define SERVER_EVENTS_EVENT_STREAM_H
 
@@ -8,16 +8,16 @@ struct server;
 struct event_stream;
 
 struct event_stream *event_stream_new(struct server *server);
-void event_stream_free(struct event_stream *events); /* after feed_stop() */
+void event_stream_free(struct event_stream *events); /* after event_stream_stop() */
 
-size_t event_stream_count(const struct event_stream *events); /* how many listen */
+size_t event_stream_count(const struct event_stream *events); /* listeners */
 
-/* Something happened in the store. */
+/* There are new events in the store. */
 void event_stream_mark(struct event_stream *events);
-/* Send what is new; at the end of a turn. */
+/* Send new events; at the end of a turn. */
 void event_stream_pump(struct event_stream *events);
 
-/* End all streams; those who listen come back with Last-Event-ID. */
+/* End all streams; listeners reconnect with Last-Event-ID. */
 void event_stream_stop(struct event_stream *events);
 
 #endif

@@ -8,7 +8,7 @@
 #include "server/core/work.h"
 #include "server/metrics/text_format.h"
 
-/* A scan of a table is paid for: it is asked for less often. */
+/* DynamoDB charges for a scan: it is done less often there. */
 enum { COUNTED_MAX = 10000, EVERY_MS = 15000, EVERY_MS_NETWORK = 60000, HOUR_MS = 3600000 };
 
 struct counts {
@@ -28,7 +28,7 @@ struct lock_gauges {
     int64_t asked_ms;    /* 0: never */
     struct counts fresh; /* the worker's, while the work is pending */
     bool has_fresh;
-    struct counts counts; /* the loop's */
+    struct counts counts; /* the last result */
     bool has_counts;
 };
 
@@ -104,7 +104,7 @@ static void write_counts(const struct counts *counts, struct buf *out)
                (double)counts->stale);
     text_gauge(out, "belay_locks_held_over_hour", "Active locks held for more than an hour.",
                (double)counts->over_an_hour);
-    text_gauge(out, "belay_lock_oldest_held_seconds", "How long the oldest active lock has been held.",
+    text_gauge(out, "belay_lock_oldest_held_seconds", "Age of the oldest active lock.",
                (double)counts->oldest_ms / 1000.0);
     text_gauge(out, "belay_locks_counted_all", "0 if there are more locks than were counted.",
                counts->is_whole ? 1 : 0);

@@ -1,6 +1,6 @@
 /*
- * The locks as they are, counted now and then, and not all of a million: neither a
- * scrape nor a store that does not answer may hold up the locks.
+ * Gauges of the present locks. They are counted at intervals, by a worker, and only up to a limit: neither a scrape
+ * nor a store that does not answer may delay requests.
  */
 #ifndef SERVER_METRICS_LOCK_GAUGES_H
 #define SERVER_METRICS_LOCK_GAUGES_H
@@ -15,10 +15,10 @@ struct server;
 struct lock_gauges *lock_gauges_new(void);         /* NULL: no memory */
 void lock_gauges_free(struct lock_gauges *gauges); /* after WORK_SCAN is closed */
 
-/* Count anew if it is time to. True: a thread is at it, and `done` will be called in the loop. */
+/* Count again if the interval is over. True: a worker counts, and `done` will be called on the loop. */
 bool lock_gauges_refresh(struct lock_gauges *gauges, struct server *server,
                          void (*done)(struct server *server));
-/* As metrics, of when they were last counted; nothing before that. */
+/* Write the last count as metrics; nothing before the first. */
 void lock_gauges_write(const struct lock_gauges *gauges, struct buf *out);
 
 #endif

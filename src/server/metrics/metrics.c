@@ -18,7 +18,7 @@
 
 enum { SERIES_MAX = 200, LABEL_MAX = 64 };
 
-/* What is counted of locks, in the order of `counters`. */
+/* The counters of locks, in the order of `counters`. */
 enum {
     ACQUIRED,
     REFUSED,
@@ -40,20 +40,21 @@ static const struct {
     const char *help;
 } counters[N_COUNTERS] = {
     [ACQUIRED] = { "lock.acquired", "belay_lock_acquisitions_total", ",result=\"success\"",
-                   "Locks asked for, by how that ended." },
+                   "Requests for a lock, by result." },
     [REFUSED] = { "lock.refused", "belay_lock_acquisitions_total", ",result=\"failure\"", NULL },
     [HEARTBEAT] = { "lock.renewed", "belay_lock_heartbeats_total", ",result=\"success\"",
-                    "Renewals of a lease." },
+                    "Lease renewals, by result." },
     [HEARTBEAT_FAILED] = { "heartbeat.failed", "belay_lock_heartbeats_total", ",result=\"failure\"", NULL },
     [STALE] = { "lock.stale", "belay_lock_stale_detected_total", "",
-                "Locks whose holder was found to have missed its heartbeats." },
+                "Locks whose holder missed its heartbeats." },
     [EXPIRED] = { "lock.taken_over", "belay_lock_expired_total", "",
-                  "Locks that ran out without being released and were taken over." },
-    [FORCED] = { "lock.forced", "belay_lock_forced_total", "", "Locks ended by somebody else." },
-    [LOST] = { "lock.lost", "belay_lock_lost_total", "", "Locks that their holder found lost." },
-    /* Before the other, which has all the rest. */
+                  "Locks that expired and were taken over by another holder." },
+    [FORCED] = { "lock.forced", "belay_lock_forced_total", "",
+                 "Locks force-released by a client other than the holder." },
+    [LOST] = { "lock.lost", "belay_lock_lost_total", "", "Locks that their holder reported lost." },
+    /* Before RELEASED, which matches the rest. */
     [FAILED] = { "lock.released", "belay_lock_released_total", ",outcome=\"failed\"",
-                 "Locks given back by their holder, by how the work ended." },
+                 "Locks released by their holder, by outcome." },
     [RELEASED] = { "lock.released", "belay_lock_released_total", ",outcome=\"completed\"", NULL },
 };
 
@@ -61,14 +62,14 @@ static const double seconds_short[] = {
     .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10
 };
 static const double seconds_long[] = { .1, .5, 1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14400 };
-/* Of belay_client_store_counts(); the last of those is for all that is more. */
+/* Of belay_client_store_counts(); the last bucket has no upper bound. */
 static const double batch_sizes[] = { 1, 2, 4, 8, 16, 32, 64, 128, 256, 512 };
 enum { BATCH_BOUNDS = BELAY_BATCH_BUCKETS - 1 };
 _Static_assert(sizeof batch_sizes / sizeof batch_sizes[0] == BATCH_BOUNDS, "a bound for each");
 
-/* What is known of the locks of one kind. */
+/* The metrics of locks with the same labels. */
 struct series {
-    char labels[6 * LABEL_MAX]; /* as they are printed, without the braces */
+    char labels[6 * LABEL_MAX]; /* as printed, without the braces */
     uint64_t counts[N_COUNTERS];
     struct histogram acquire;
     struct histogram wait;
@@ -76,7 +77,7 @@ struct series {
 };
 
 struct request_series {
-    uint64_t by_status[6]; /* 0 of them: no status */
+    uint64_t by_status[6]; /* by the first digit; 0: no status */
     struct histogram took;
 };
 
@@ -84,9 +85,9 @@ struct metrics {
     const struct belay_config *config;
     struct series *series[SERIES_MAX + 1]; /* the last is for all others */
     size_t n_series;
-    struct belay_parsed_key last_form; /* of the event before */
-    struct series *last;               /* that counts it; NULL: none yet */
-    struct request_series *requests;   /* by route; the last is for what has none */
+    struct belay_parsed_key last_form; /* of the last event */
+    struct series *last;               /* its series; NULL: none yet */
+    struct request_series *requests;   /* by route; the last is for requests without one */
     struct histogram commit;
     struct histogram sync;
     int64_t started_unix;
@@ -255,21 +256,23 @@ static void write_counters(const struct metrics *metrics, struct buf *out)
 static void write_lock_histograms(const struct metrics *metrics, struct buf *out)
 {
     text_head(out, "belay_lock_acquire_duration_seconds", "histogram",
-              "From the request to the lock, waiting included.");
+              "Time from the request to the lock, including the wait.");
     for (size_t i = 0; i <= SERIES_MAX; i++) {
         if (metrics->series[i] != NULL) {
             text_histogram(out, "belay_lock_acquire_duration_seconds", metrics->series[i]->labels,
                            &metrics->series[i]->acquire, HISTOGRAM_BOUNDS(seconds_short));
         }
     }
-    text_head(out, "belay_lock_wait_duration_seconds", "histogram", "Time in line, however it ended.");
+    text_head(out, "belay_lock_wait_duration_seconds", "histogram",
+              "Time spent waiting in the queue, with or without success.");
     for (size_t i = 0; i <= SERIES_MAX; i++) {
         if (metrics->series[i] != NULL) {
             text_histogram(out, "belay_lock_wait_duration_seconds", metrics->series[i]->labels,
                            &metrics->series[i]->wait, HISTOGRAM_BOUNDS(seconds_long));
         }
     }
-    text_head(out, "belay_lock_held_duration_seconds", "histogram", "From the lock to its end.");
+    text_head(out, "belay_lock_held_duration_seconds", "histogram",
+              "Time from the acquisition of a lock to its end.");
     for (size_t i = 0; i <= SERIES_MAX; i++) {
         if (metrics->series[i] != NULL) {
             text_histogram(out, "belay_lock_held_duration_seconds", metrics->series[i]->labels,
@@ -288,7 +291,7 @@ static void write_requests(const struct metrics *metrics, struct buf *out)
 {
     char labels[160];
 
-    text_head(out, "belay_http_requests_total", "counter", "Requests answered, by route and kind of status.");
+    text_head(out, "belay_http_requests_total", "counter", "HTTP requests, by route and class of status.");
     for (size_t i = 0; i <= n_routes; i++) {
         route_labels(labels, sizeof labels, i);
         for (size_t status = 1; status <= 5; status++) {
@@ -299,7 +302,7 @@ static void write_requests(const struct metrics *metrics, struct buf *out)
         }
     }
     text_head(out, "belay_http_request_duration_seconds", "histogram",
-              "From the request to its answer, waiting included.");
+              "Time from an HTTP request to its reply, including waits.");
     for (size_t i = 0; i <= n_routes; i++) {
         if (metrics->requests[i].took.count != 0) {
             route_labels(labels, sizeof labels, i);
@@ -309,7 +312,7 @@ static void write_requests(const struct metrics *metrics, struct buf *out)
     }
 }
 
-/* How the store does. What a batch is worth is in belay_client_store_counts(). */
+/* The store: belay_client_store_counts() has the sizes of its batches. */
 static void write_store(const struct server *server, struct buf *out)
 {
     const struct metrics *metrics = server->metrics;
@@ -322,18 +325,17 @@ static void write_store(const struct server *server, struct buf *out)
     }
     batch.count = counts.syncs;
     batch.sum = (double)counts.commits;
-    text_head(out, "belay_store_commit_duration_seconds", "histogram", "How long the store took to change.");
+    text_head(out, "belay_store_commit_duration_seconds", "histogram", "Time the store took for a change.");
     text_histogram(out, "belay_store_commit_duration_seconds", "", &metrics->commit,
                    HISTOGRAM_BOUNDS(seconds_short));
     text_head(out, "belay_store_commit_batch_size", "histogram",
-              "Changes that went to disk, or to the network, together.");
+              "Changes in one batch to disk or to the network.");
     text_histogram(out, "belay_store_commit_batch_size", "", &batch, HISTOGRAM_BOUNDS(batch_sizes));
-    text_head(out, "belay_store_sync_duration_seconds", "histogram",
-              "How long it took to have such a batch on disk.");
+    text_head(out, "belay_store_sync_duration_seconds", "histogram", "Time to sync a batch to disk.");
     text_histogram(out, "belay_store_sync_duration_seconds", "", &metrics->sync,
                    HISTOGRAM_BOUNDS(seconds_short));
     text_head(out, "belay_store_errors_total", "counter",
-              "Questions and changes that the store did not answer, or could not.");
+              "Reads and changes that the store failed to answer.");
     buf_addf(out, "belay_store_errors_total %llu\n", (unsigned long long)counts.errors);
 }
 
@@ -364,19 +366,20 @@ static void write_metrics(struct server *server, struct buf *out)
     write_store(server, out);
     text_gauge(out, "belay_locking_enabled", "0 while the kill switch grants every lock.",
                belay_client_locking_enabled(server->client) ? 1 : 0);
-    text_gauge(out, "belay_waiting", "Requests that wait in line.", (double)server->pending_acquires->n);
-    text_gauge(out, "belay_event_listeners", "Clients that listen to events.",
+    text_gauge(out, "belay_waiting", "Acquire requests that wait in the queue.",
+               (double)server->pending_acquires->n);
+    text_gauge(out, "belay_event_listeners", "Clients that listen to the event stream.",
                (double)event_stream_count(server->events));
-    text_gauge(out, "belay_dashboards", "Dashboards that look on.",
+    text_gauge(out, "belay_dashboards", "Open dashboards.",
                (double)dashboard_stream_count(server->dashboard));
     text_gauge(out, "belay_connections", "Open connections.", (double)http_server_connections(server->http));
-    text_head(out, "belay_spans_dropped_total", "counter", "Spans that no receiver took.");
+    text_head(out, "belay_spans_dropped_total", "counter", "Trace spans that were not delivered.");
     buf_addf(out, "belay_spans_dropped_total %llu\n",
              (unsigned long long)telemetry_dropped_spans(server->telemetry));
-    text_head(out, "belay_build_info", "gauge", "The version that runs.");
+    text_head(out, "belay_build_info", "gauge", "The version of belay.");
     buf_addf(out, "belay_build_info{version=\"%s\"} 1\n", belay_version());
-    text_gauge(out, "process_start_time_seconds", "When the server started.", (double)metrics->started_unix);
-    text_gauge(out, "process_resident_memory_bytes", "Memory in use.", resident_bytes());
+    text_gauge(out, "process_start_time_seconds", "Start time of the server.", (double)metrics->started_unix);
+    text_gauge(out, "process_resident_memory_bytes", "Resident memory.", resident_bytes());
 }
 
 static void answer(struct exchange *x)
@@ -384,7 +387,7 @@ static void answer(struct exchange *x)
     struct buf out = BUF_INIT(8 << 20);
 
     if (x->request == NULL) {
-        exchange_end(x, 499); /* the server may be ending, too */
+        exchange_end(x, 499); /* the client is gone, or the server stops */
         return;
     }
     write_metrics(x->server, &out);
@@ -406,7 +409,7 @@ static void on_counted(struct server *server)
     }
 }
 
-/* A store on the network may not answer for long: its locks are told as they were counted last. */
+/* A store on the network may take long: the reply has the last count. */
 void handle_metrics(struct exchange *x)
 {
     struct metrics *metrics = x->server->metrics;

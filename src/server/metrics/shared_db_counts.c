@@ -8,20 +8,20 @@
 
 static const struct {
     const char *event;
-    const char *name; /* of the metric, as in CloudWatch but for the prefix */
+    const char *name; /* of the metric: as in CloudWatch, with a prefix */
     const char *help;
 } kinds[SHARED_DB_KINDS] = {
     { "db.stop.stopped", "belay_db_stop_stopped_total", "Databases stopped." },
     { "db.stop.skipped_shared_active", "belay_db_stop_skipped_shared_active_total",
-      "Stops that were skipped because another application uses the database, or may." },
+      "Stops skipped because another application uses the database, or may use it." },
     { "db.stop.skipped_lock", "belay_db_stop_skipped_lock_total",
-      "Stops that were skipped because somebody else was at it." },
-    { "db.stop.skipped", "belay_db_stop_skipped_total", "Stops that were skipped for another reason." },
+      "Stops skipped because another operation was in progress." },
+    { "db.stop.skipped", "belay_db_stop_skipped_total", "Stops skipped for another reason." },
     { "db.stop.error", "belay_db_stop_error_total", "Stops that failed." },
     { "db.start.started", "belay_db_start_started_total", "Databases started." },
     { "db.start.skipped_lock", "belay_db_start_skipped_lock_total",
-      "Starts that were skipped because somebody else was at it." },
-    { "db.start.skipped", "belay_db_start_skipped_total", "Starts that were skipped for another reason." },
+      "Starts skipped because another operation was in progress." },
+    { "db.start.skipped", "belay_db_start_skipped_total", "Starts skipped for another reason." },
     { "db.start.error", "belay_db_start_error_total", "Starts that failed." },
 };
 static const double retry_bounds[] = { 0, 1, 2, 5, 10 };
@@ -58,7 +58,7 @@ void shared_db_counts_event(struct shared_db_counts *counts, const struct belay_
     long tries;
 
     if (!text_has_prefix(event->type, "db.")) {
-        return; /* at once: most events are of locks */
+        return; /* most events are of locks */
     }
     while (kind < SHARED_DB_KINDS && strcmp(event->type, kinds[kind].event) != 0) {
         kind++;
@@ -95,11 +95,11 @@ void shared_db_counts_write(const struct shared_db_counts *counts, struct buf *o
         write_kind(counts, i, out);
     }
     text_head(out, "belay_db_lock_acquire_retries", "histogram",
-              "Tries for a database's lock after the first.");
+              "Attempts to acquire a database's lock after the first.");
     text_histogram(out, "belay_db_lock_acquire_retries", "", &counts->retries,
                    HISTOGRAM_BOUNDS(retry_bounds));
     text_head(out, "belay_db_lock_acquire_duration_seconds", "histogram",
-              "How long a database's lock was waited for.");
+              "Time spent waiting for a database's lock.");
     text_histogram(out, "belay_db_lock_acquire_duration_seconds", "", &counts->durations,
                    HISTOGRAM_BOUNDS(second_bounds));
 }

@@ -1,4 +1,4 @@
-/* The numbers of S3.9, by database, as GET /metrics tells them. The loop's. */
+/* The counters of S3.9, by database, for GET /metrics. */
 #ifndef SERVER_METRICS_SHARED_DB_COUNTS_H
 #define SERVER_METRICS_SHARED_DB_COUNTS_H
 
@@ -10,7 +10,7 @@ enum { SHARED_DB_DATABASES_MAX = 200, SHARED_DB_KINDS = 9 };
 
 struct shared_db_count {
     char database[256];
-    uint64_t n[SHARED_DB_KINDS]; /* by what became of a stop or a start */
+    uint64_t n[SHARED_DB_KINDS]; /* by the outcome of a stop or start */
 };
 
 struct shared_db_counts {
@@ -20,7 +20,7 @@ struct shared_db_counts {
     struct histogram durations; /* lock_acquire_duration, in seconds */
 };
 
-/* An event of the audit trail; those that are not about databases do nothing. */
+/* Count an event of the audit trail; those that are not about databases are ignored. */
 void shared_db_counts_event(struct shared_db_counts *counts, const struct belay_event *event);
 void shared_db_counts_write(const struct shared_db_counts *counts, struct buf *out);
 

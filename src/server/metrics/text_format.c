@@ -25,7 +25,7 @@ void text_gauge(struct buf *out, const char *name, const char *help, double valu
     buf_addf(out, "%s %.15g\n", name, value);
 }
 
-/* Where a text of at most `max` bytes may be cut: not within a character. */
+/* Where to cut a text to at most `max` bytes without splitting a character. */
 static size_t cut(const char *value, size_t max)
 {
     size_t len = 0;

@@ -8,7 +8,7 @@
 
 enum { HISTOGRAM_MAX = 15 };
 
-/* The bounds are the reader's and the writer's business alike: hundreds of these share them. */
+/* The bounds are not stored: hundreds of histograms share them, and the caller passes them. */
 struct histogram {
     uint64_t buckets[HISTOGRAM_MAX]; /* not cumulative */
     uint64_t count;
@@ -20,9 +20,9 @@ void histogram_add(struct histogram *histogram, const double *bounds, size_t n, 
 
 void text_head(struct buf *out, const char *name, const char *type, const char *help);
 void text_gauge(struct buf *out, const char *name, const char *help, double value);
-/* BEFORE name="value", escaped, of at most `max` bytes. */
+/* Append BEFORE name="value", escaped, with at most `max` bytes of the value. */
 void text_label(struct buf *out, const char *before, const char *name, const char *value, size_t max);
-/* `labels` is what stands within the braces; "" for none. */
+/* `labels` without the braces; "" for none. */
 void text_histogram(struct buf *out, const char *name, const char *labels, const struct histogram *histogram,
                     const double *bounds, size_t n);
 
