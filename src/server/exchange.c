@@ -1,4 +1,4 @@
-/* One request from its arrival to its log line: who asks, which route, the answer. */
+/* One request from its arrival to its log line: authorization, route, reply. */
 #include <assert.h>
 #include <sanitizer/asan_interface.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@
 
 enum { HEADERS_MAX = 12, HEADERS_ADDED = 2, SPARE_MAX = 256, LINE_MAX = 1 << 16, NO_BODY_MAX = 16 << 10 };
 
-/* ---- the end ---- */
+/* ---- replies ---- */
 
 static void write_log(const struct exchange *x, int status)
 {
@@ -30,7 +30,7 @@ static void write_log(const struct exchange *x, int status)
     struct log_request line = { .id = x->id, .who = x->who, .status = status };
 
     if (request == NULL) {
-        return; /* it was written when the client went */
+        return; /* on_hangup() has written it */
     }
     line.method = request->method;
     line.path = request->path;
@@ -41,8 +41,8 @@ static void write_log(const struct exchange *x, int status)
 }
 
 /*
- * As many are under way as there are clients, and malloc() is slow at that size
- * and number: they are used again. Nobody may look at one that is spare.
+ * There are as many exchanges as clients, and malloc() is slow at that size and number: they are reused. A spare one
+ * must not be touched.
  */
 static void exchange_free(struct exchange *x)
 {
@@ -87,7 +87,7 @@ void exchange_end(struct exchange *x, int status)
     exchange_free(x);
 }
 
-/* What every answer has besides its own. Returns how many there are. Writes the log: the answer ends the request. */
+/* Add the headers that every reply has; returns how many there are. Writes the log: the reply ends the request. */
 static size_t add_headers(struct exchange *x, int status, const struct http_header *headers, size_t n,
                           struct http_header all[HEADERS_MAX + HEADERS_ADDED])
 {
@@ -203,7 +203,7 @@ int status_of(enum belay_code code)
     case BELAY_UNREACHABLE:
     case BELAY_BUSY:
     case BELAY_NO_MEMORY:
-    case BELAY_BAD_CONTENT: /* of the store, not of the request */
+    case BELAY_BAD_CONTENT: /* in the store, not in the request */
     case BELAY_CONFIG:
         return 503;
     case BELAY_UNKNOWN:
@@ -278,12 +278,12 @@ static void on_hangup(struct http_request *request, enum http_hangup what, void 
         exchange_end(x, 499);
     } else {
         write_log(x, 499);
-        x->request = NULL;          /* what waits for the store, or a job, ends the exchange */
-        work_cancel(&x->read.work); /* a read that has not begun serves no client */
+        x->request = NULL;          /* a pending read, job or call of the library ends the exchange */
+        work_cancel(&x->read.work); /* a read that has not begun is not needed */
     }
 }
 
-/* ---- who asks ---- */
+/* ---- authorization ---- */
 
 static bool is_id(const char *text)
 {
@@ -312,7 +312,7 @@ static struct exchange *exchange_new(struct server *server, struct http_request 
     if (x == NULL) {
         return NULL;
     }
-    memset(x, 0, offsetof(struct exchange, who)); /* the rest is texts, of which most stay empty */
+    memset(x, 0, offsetof(struct exchange, who)); /* the rest is strings, most of which stay empty */
     x->who[0] = x->key[0] = x->more[0][0] = x->more[1][0] = x->found_id[0] = '\0';
     x->server = server;
     x->began_us = clock_boot_us();
@@ -344,7 +344,7 @@ static bool check_site(struct exchange *x)
     return false;
 }
 
-/* False, and answered, if they may not. */
+/* False, and answered, if the client may not use the route. */
 static bool authorize(struct exchange *x)
 {
     const struct server *server = x->server;
@@ -380,7 +380,7 @@ enum belay_code mark_name(const char *name, const char *who, const char *what, c
                           struct belay_error *err)
 {
     size_t len = strlen(name);
-    size_t n = *who == '\0' ? 0 : strlen(who) + 3; /* of the mark */
+    size_t n = *who == '\0' ? 0 : strlen(who) + 3; /* length of the mark */
     bool is_marked =
         strcmp(name, who) == 0 || (n > 0 && len > n && strncmp(name + len - n, " (", 2) == 0 &&
                                    strncmp(name + len - n + 2, who, n - 3) == 0 && name[len - 1] == ')');
@@ -437,7 +437,7 @@ void exchange_by(const struct exchange *x, char *out, size_t size)
                                         : x->request->peer->text);
 }
 
-/* ---- the beginning ---- */
+/* ---- dispatch ---- */
 
 static void refuse_path(struct exchange *x, const char *allow)
 {
@@ -472,7 +472,7 @@ static size_t body_limit(const struct route *route, size_t usual)
     return route->fields == NULL && route->body == NULL ? NO_BODY_MAX : usual;
 }
 
-/* Nothing is kept of a body before it is known that its sender may send it. What is refused here, the handler refuses. */
+/* Before the body is read: whether this client may send it. exchange_handle() then refuses what this does. */
 bool exchange_admit(void *context, const struct http_request *request, size_t *max_body)
 {
     struct server *server = context;
@@ -510,12 +510,12 @@ void exchange_handle(void *context, struct http_request *request)
         refuse_path(x, allow);
         return;
     }
-    /* What everybody may see is no secret from a page either, and probes add what they like to a query. */
+    /* Public routes are open to pages of other sites too, and probes may add anything to the query. */
     if (x->route->role != ROLE_NONE && (!check_site(x) || !authorize(x) || !route_check_query(x))) {
         return;
     }
     if (request->is_unwanted) {
-        /* exchange_admit() knows of a reason that is none here: half a request is not acted on. */
+        /* exchange_admit() refused the body, but the checks pass now: do not act on half a request. */
         reply_problem(x, 503, "busy", "the request was not read; send it again");
         return;
     }

@@ -8,7 +8,7 @@
 enum { SEGMENTS_MAX = 6 };
 
 #define STATE_FAILS 400, 401, 403, 404, 503
-#define TF_FAILS 400, 401, 403, 503 /* a name that nobody used yet is as good as any */
+#define TF_FAILS 400, 401, 403, 503 /* a name that was never used is no error */
 #define DEPLOYMENT_QUERY                                                                                     \
     { "deployment_id", "string", "for its history; by default a new one" },                                  \
         { "triggered_by", "string", "likewise; by default the token's name" },                               \
@@ -19,7 +19,7 @@ enum { SEGMENTS_MAX = 6 };
     {                                                                                                        \
         "status", "string", "success or failed"                                                              \
     }
-/* For clients that keep states through this server as they would themselves: src/remote/remote_states.c. */
+/* For clients that keep states through this server (src/remote/remote_states.c). */
 #define DETECTED_QUERY                                                                                       \
     { "detected_deployment_id", "string", "where neither the query nor the document has one of its own" },   \
         { "detected_triggered_by", "string", "likewise" }, { "detected_git_commit", "string", "likewise" },  \
@@ -30,7 +30,7 @@ enum { SEGMENTS_MAX = 6 };
     {                                                                                                        \
         "unverified", "boolean", "as it is stored, whatever its checksums say"                               \
     }
-/* An address is used for all methods, so each takes what is meant for another. */
+/* Terraform sends the same query with every method, so each route takes the names of the others. */
 #define TF_QUERY                                                                                             \
     { "ID", "string", "the id of the lock that Terraform has" },                                             \
         { "force", "boolean", "of a write: accept a serial that goes back; for admins" },                    \
@@ -207,7 +207,7 @@ const struct route routes[] = {
 /* clang-format on */
 const size_t n_routes = sizeof routes / sizeof routes[0];
 
-/* Segment by segment along the route's own path, which is not taken apart for that. */
+/* Compare by segments, without splitting the route's path. */
 static bool path_fits(const char *wanted, const struct http_slice *segments, size_t n,
                       struct http_slice names[ROUTE_NAMES_MAX])
 {
@@ -223,7 +223,7 @@ static bool path_fits(const char *wanted, const struct http_slice *segments, siz
         } else if (strncmp(wanted, segments[i].data, segments[i].len) != 0) {
             return false;
         } else {
-            wanted += segments[i].len; /* if it is longer than that, it goes on with no slash */
+            wanted += segments[i].len; /* a longer segment of the route does not continue with a slash */
         }
     }
     memset(names + n_names, 0, (ROUTE_NAMES_MAX - n_names) * sizeof *names);

@@ -40,13 +40,13 @@ enum {
     CLIENT_THREADS = 16,
     LISTEN_ALL_MAX = SERVE_LISTEN_MAX + SYSTEMD_FDS_MAX + 2,
     UNLIMITED_MAX = 64,
-    OTHER_FILES = 256, /* open besides connections: the store's, webhooks', states' */
+    OTHER_FILES = 256, /* besides connections: of the store, webhooks and states */
 };
 
-/* All of a run. */
+/* One run of the server. */
 struct run {
     struct server server;
-    struct pending_acquires pending_acquires; /* the server points to these */
+    struct pending_acquires pending_acquires; /* `server` points to these */
     struct holders holders;
     struct webhooks webhooks;
     struct shared_db_counts shared_db_counts;
@@ -54,7 +54,7 @@ struct run {
     struct loop_watch signals;
     struct http_listen listen[LISTEN_ALL_MAX];
     size_t n_listen;
-    size_t n_said; /* the first so many of them are for people to know */
+    size_t n_said; /* the first so many are printed at the start */
     struct address_range unlimited[UNLIMITED_MAX];
     char *unix_address;   /* owned */
     char *beside_address; /* owned; the socket beside the store's file; NULL: none */
@@ -63,14 +63,14 @@ struct run {
     sigset_t old_mask;
 };
 
-/* ---- what the client and the front have to say ---- */
+/* ---- callbacks of the client and of the HTTP server ---- */
 
 void server_on_event(void *context, const struct belay_event *event)
 {
     struct server *server = context;
 
     if (!pthread_equal(pthread_self(), server->thread)) {
-        server_post_event(server, event); /* what follows is the loop's */
+        server_post_event(server, event); /* the rest runs on the loop */
         return;
     }
     shared_db_counts_event(server->shared_db_counts, event);
@@ -105,7 +105,7 @@ static void on_notice(void *context, const struct http_notice *notice)
              notice->text, notice->status);
 }
 
-/* ---- who may be served without tokens ---- */
+/* ---- serving without tokens ---- */
 
 static bool is_local(const char *address)
 {
@@ -113,7 +113,7 @@ static bool is_local(const char *address)
            text_has_prefix(address, "[::1]:");
 }
 
-/* Only this machine is served without tokens, unless somebody says that he means it. */
+/* Without tokens only this machine is served, unless --insecure is given. */
 static enum belay_code check_exposure(const struct run *run, const struct tokens *tokens,
                                       struct belay_error *err)
 {
@@ -144,7 +144,7 @@ static void reload(struct run *run)
         return;
     }
     systemd_notify_reloading();
-    telemetry_reopen(server->telemetry); /* a log may have been rotated, whatever comes of the rest */
+    telemetry_reopen(server->telemetry); /* in any case: a log may have been rotated */
     code = belay_config_load(run->options->config_path, &config, &err);
     if (code == BELAY_OK) {
         code = tokens_load(config, &tokens, &err);
@@ -156,10 +156,10 @@ static void reload(struct run *run)
         code = http_server_reload_tls(server->http, &err);
     }
     if (code == BELAY_OK) {
-        tokens_drop(server->tokens); /* requests under way keep the one that let them in */
+        tokens_drop(server->tokens); /* requests in progress keep the table that authorized them */
         server->tokens = tokens;
         tokens = NULL;
-        event_stream_stop(server->events); /* who may still listen comes back */
+        event_stream_stop(server->events); /* clients that are still authorized reconnect */
         dashboard_stream_stop(server->dashboard);
         pending_acquires_revoke(server);
         webhooks_revoke(server);
@@ -186,7 +186,7 @@ static void stop(struct run *run, int signal)
     struct server *server = &run->server;
 
     if (server->is_draining) {
-        loop_stop(server->loop); /* asked twice: at once */
+        loop_stop(server->loop); /* the second signal: stop at once */
         return;
     }
     server->is_draining = true;
@@ -242,7 +242,7 @@ static void wake_loop(void *context)
     loop_wake(context);
 }
 
-/* Calls to a store on the network run in threads of the client, which wake the loop when they are answered. */
+/* Asynchronous calls to a store on the network run in threads of the client, which wake the loop. */
 static enum belay_code open_workers(struct server *server, struct belay_error *err)
 {
     server->is_store_local = belay_client_is_local(server->client);
@@ -269,7 +269,7 @@ static bool fd_is_unix(int fd)
     return getsockname(fd, (struct sockaddr *)&address, &len) == 0 && address.ss_family == AF_UNIX;
 }
 
-/* What is handed over counts before the configuration, and what is typed before both. */
+/* Sockets from systemd and --listen; without either, as configured. */
 static enum belay_code choose_listen(struct run *run, struct belay_error *err)
 {
     const struct serve_options *options = run->options;
@@ -302,7 +302,7 @@ static enum belay_code choose_listen(struct run *run, struct belay_error *err)
     return BELAY_OK;
 }
 
-/* Where the local commands that name the same file find us. */
+/* The socket by which local commands with the same file find the server. */
 static enum belay_code listen_beside(struct run *run, struct belay_error *err)
 {
     const char *file = NULL;
@@ -322,7 +322,7 @@ static enum belay_code listen_beside(struct run *run, struct belay_error *err)
         return error_no_memory(err);
     }
     add_listen(run, run->beside_address, -1, false);
-    /* To write to the file and to connect take the same permission. */
+    /* The right to write to the file is the right to connect. */
     run->listen[run->n_listen - 1].unix_mode = (st.st_mode & 0666) | S_IRUSR | S_IWUSR;
     run->listen[run->n_listen - 1].is_trusted = true;
     return BELAY_OK;
@@ -393,7 +393,7 @@ static enum belay_code open_store(struct run *run, struct belay_error *err)
     return code;
 }
 
-/* A descriptor for every connection: the usual 1,024 are for programs that use select(). */
+/* A descriptor for every connection: the default limit of 1,024 is for programs that use select(). */
 static size_t limit_connections(struct server *server, size_t wanted)
 {
     struct rlimit limit;
@@ -417,7 +417,7 @@ static size_t number_of(const struct belay_config *config, const char *name)
 {
     const char *text = belay_config_get(config, name);
 
-    return text == NULL ? 0 : strtoul(text, NULL, 10); /* the configuration has checked it */
+    return text == NULL ? 0 : strtoul(text, NULL, 10); /* the configuration has validated it */
 }
 
 static enum belay_code load_limits(struct run *run, struct http_options *options, struct belay_error *err)
@@ -445,7 +445,7 @@ static enum belay_code load_limits(struct run *run, struct http_options *options
             return BELAY_OK;
         }
         if (options->n_unlimited == UNLIMITED_MAX) {
-            return error_set(err, BELAY_CONFIG, "server.connections.unlimited: %d ranges are the most",
+            return error_set(err, BELAY_CONFIG, "server.connections.unlimited: more than %d ranges",
                              UNLIMITED_MAX);
         }
         if (!address_range_parse(text, &run->unlimited[options->n_unlimited])) {
@@ -532,7 +532,7 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     return code == BELAY_OK ? watch_signals(run, err) : code;
 }
 
-/* ---- what is said ---- */
+/* ---- output at the start ---- */
 
 static void url_of(const struct run *run, size_t i, char *out, size_t size)
 {
@@ -594,7 +594,7 @@ static void say_hello(const struct run *run)
     (void)fflush(stdout);
 }
 
-/* ---- the whole of it ---- */
+/* ---- from start to end ---- */
 
 static void finish(struct run *run)
 {

@@ -1,4 +1,4 @@
-/* What a service manager asks for, spoken directly: no library is needed for a datagram and two variables. */
+/* The protocol of systemd, without its library: one datagram and two environment variables. */
 #ifndef SERVER_SYSTEMD_H
 #define SERVER_SYSTEMD_H
 
@@ -6,12 +6,12 @@
 
 enum { SYSTEMD_FD_FIRST = 3, SYSTEMD_FDS_MAX = 16 };
 
-/* How many listening sockets were handed over, from SYSTEMD_FD_FIRST on. Forgets the variables. */
+/* How many listening sockets systemd passed, from SYSTEMD_FD_FIRST on. Unsets the variables. */
 size_t systemd_listen_fds(void);
 
-/* "READY=1" and the like, if somebody listens. */
+/* Send "READY=1" and the like, if systemd listens. */
 void systemd_notify(const char *state);
-/* RELOADING=1 with the time that goes with it. */
+/* Send RELOADING=1 with its timestamp. */
 void systemd_notify_reloading(void);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * GET /v1/backup: a copy is made in a thread, beside the database, and sent from there. Its name is gone before the
- * first byte is sent: whatever happens, nothing is left behind.
+ * GET /v1/backup: a worker makes a copy beside the database, and the loop sends it. The copy is unlinked before the
+ * first byte is sent, so that none is left behind.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +28,7 @@ static void release(void *owner)
     free(mapped);
 }
 
-/* Takes the file's name away. */
+/* Unlinks the file. */
 static bool map(const char *path, struct mapped *mapped)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);

@@ -1,4 +1,4 @@
-/* What the server says of itself. */
+/* Liveness, readiness and the OpenAPI document. */
 #include <string.h>
 
 #include "server/core/routes.h"
@@ -18,19 +18,19 @@ static void ask_ready(struct exchange *x)
     enum belay_code code = belay_get(x->server->client, "belay-readiness-probe", &info, &err);
     bool is_enabled = belay_client_locking_enabled(x->server->client);
 
-    /* While locking is switched off, the store is not needed for that. */
+    /* While locking is switched off, an acquire does not need the store. */
     if (code == BELAY_OK || code == BELAY_NOT_FOUND || !is_enabled) {
         reply(x, 200,
               json_pack("{s:s, s:s, s:b}", "status", "ready", "version", belay_version(), "locking_enabled",
                         is_enabled));
     } else {
-        reply_error_with(x, 503, &err, NULL); /* whatever the reason: send the requests elsewhere */
+        reply_error_with(x, 503, &err, NULL); /* 503 for every reason: a load balancer uses another server */
     }
     belay_info_free(info);
     belay_error_release(&err);
 }
 
-/* Ready is who can serve an acquire: the store answers, and nobody has asked us to stop. */
+/* A server is ready if it can serve an acquire: the store answers, and the server is not stopping. */
 void handle_ready(struct exchange *x)
 {
     if (x->server->is_draining) {

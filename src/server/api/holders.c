@@ -15,7 +15,7 @@ static struct holder **bucket_of(struct holders *all, const char *lock_id)
     return &all->buckets[fnv_text(FNV_INIT, lock_id) % HOLDER_BUCKETS];
 }
 
-/* Returns the exchange, which is the caller's to end. */
+/* Returns the exchange, which the caller ends. */
 static struct exchange *take(struct holder *holder)
 {
     struct exchange *x = holder->x;
@@ -50,7 +50,7 @@ static enum belay_code judge(const struct exchange *x, const struct belay_info *
     return BELAY_OK;
 }
 
-/* Nobody loses a lock that was granted without the store: what the store has is of others. */
+/* A lock that was granted while locking is off cannot be lost: the store knows nothing of it. */
 static bool is_granted(struct exchange *x)
 {
     return !belay_client_locking_enabled(x->server->client);
@@ -149,7 +149,7 @@ void holders_event(struct holders *all, const struct belay_event *event)
 
 /* ---- the beginning ---- */
 
-/* A store of this machine tells at once what it is asked, and of every change after that. */
+/* A store on this machine answers at once, and reports every change after that. */
 static bool is_lost_already(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
@@ -177,7 +177,7 @@ static void begin(struct exchange *x, int64_t wait_ms)
 
     if (holder == NULL || !loop_timer_set(loop, &holder->timer, loop_now_ms(loop) + wait_ms)) {
         free(holder);
-        reply_problem(x, 503, "busy", "too many wait to hear of their locks; come back later");
+        reply_problem(x, 503, "busy", "too many holders wait to learn of a loss; retry later");
         return;
     }
     (void)snprintf(holder->lock_id, sizeof holder->lock_id, "%s", x->found_id);

@@ -1,10 +1,9 @@
 /*
- * Holders that wait to hear that their lock is no longer theirs (L6): one request
- * each, answered when somebody else has ended the lock, or when its time is over.
+ * Holders that wait to learn that they have lost their lock (L6): one request each, answered when another client has
+ * ended the lock, or when its time is over.
  *
- * An event of this server's own client has the lock looked at, at once. A store that
- * others write, too, is looked at once more when the time is over, which is
- * therefore short there.
+ * An event of this server's client causes a read of the lock at once. Other processes may write to the store too, so
+ * the lock is read once more when the time is over; on a store on the network that time is short.
  */
 #ifndef SERVER_API_HOLDERS_H
 #define SERVER_API_HOLDERS_H
@@ -30,15 +29,15 @@ struct holders {
     size_t n;
 };
 
-/* Somebody's lock may have ended: have it looked at in the loop's next turn. */
+/* A lock may have ended: read it in the loop's next turn. */
 void holders_event(struct holders *all, const struct belay_event *event);
 
-/* Look at the lock and answer. */
+/* Read the lock and reply. */
 void holder_answer(struct holder *holder);
 /* Its client is gone. */
 void holder_forget(struct holder *holder);
 
-/* Answer all: the server stops. */
+/* Reply to all: the server stops. */
 void holders_stop(struct holders *all);
 void holders_release(struct holders *all);
 

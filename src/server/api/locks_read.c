@@ -1,4 +1,4 @@
-/* What only looks: one lock, lists, history, the line. */
+/* Reads: one lock, lists, history, the queue. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,9 +7,9 @@
 #include "server/core/server.h"
 #include "json/json_write.h"
 
-enum { PASSED_MAX = 10000 }; /* locks in one answer that are not for the caller to see: then the next page */
+enum { PASSED_MAX = 10000 }; /* locks of a page that the client may not see: then the page ends */
 enum { LIST_DEFAULT = 100, LIST_MAX = 1000, HISTORY_DEFAULT = 100, HISTORY_MAX = 10000 };
-enum { ANSWER_MAX = 8 << 20 }; /* bytes of metadata in one answer, about; a lock may have 256 KiB */
+enum { ANSWER_MAX = 8 << 20 }; /* bytes of metadata in one reply, about; a lock may have 256 KiB */
 
 static void ask_get(struct exchange *x)
 {
@@ -25,9 +25,9 @@ static void ask_get(struct exchange *x)
     belay_error_release(&err);
 }
 
-/* ---- the line ---- */
+/* ---- the queue ---- */
 
-/* The waiters of `info` for `key`, or if that is NULL all that the caller may see, in their order. */
+/* The waiters of `info` for `key`, or if that is NULL all that the client may see, in their order. */
 static json_t *waiting_for(const struct exchange *x, const struct belay_info *info, const char *key)
 {
     json_t *waiting = json_array();
@@ -41,7 +41,7 @@ static json_t *waiting_for(const struct exchange *x, const struct belay_info *in
     return waiting;
 }
 
-/* A key that was never held has no lock of its own: its waiters stand in the queue of the ancestor that blocks it. */
+/* A key that was never held has no lock: its waiters are in the queue of the ancestor that blocks it. */
 static bool queue_above(struct exchange *x, struct belay_error *err)
 {
     struct belay_info *info = NULL;
@@ -92,7 +92,7 @@ static void ask_queue(struct exchange *x)
 static void ask_free(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
-    struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT; /* wait_ms 0: a look */
+    struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT; /* wait_ms 0: only check */
 
     if (belay_wait_until_free(x->server->client, x->key, &options, &err) != BELAY_OK) {
         reply_error(x, &err);
@@ -122,7 +122,7 @@ enum belay_code read_limit(const char *query, size_t most, size_t usual, size_t 
     return BELAY_OK;
 }
 
-/* *out stays NULL if it is not there. */
+/* *out stays NULL if it is absent. */
 static enum belay_code read_key(const struct exchange *x, const char *name, char space[BELAY_KEY_MAX + 1],
                                 const char **out, struct belay_error *err)
 {
@@ -182,12 +182,12 @@ static enum belay_code read_stale(const struct exchange *x, struct belay_query *
 struct listing {
     const struct exchange *x;
     json_t *items;
-    json_t *waiting; /* how many wait, by key; without those for which nobody does */
+    json_t *waiting; /* the number of waiters by key, without zeros */
     bool failed;
     size_t bytes;
-    bool is_full;    /* ANSWER_MAX; or PASSED_MAX, or `limit` */
+    bool is_full;    /* by ANSWER_MAX, PASSED_MAX or `limit` */
     size_t limit;    /* 0: the library counts */
-    size_t n_passed; /* that were not for this caller to see */
+    size_t n_passed; /* that the client may not see */
     char last[BELAY_KEY_MAX + 1];
 };
 
@@ -225,8 +225,8 @@ static bool list_lock(void *context, const struct belay_info *info)
 }
 
 /*
- * A token with `keys` counts what it may see itself, and a single pattern says where in the order of the keys that
- * is. `space` is for the prefix.
+ * For a token with `keys` the limit counts only what it may see, so this file counts. A single pattern narrows the
+ * range of keys to its prefix, which is written to `space`.
  */
 static void limit_to_keys(struct listing *listing, struct belay_query *query, char space[BELAY_KEY_MAX + 1])
 {

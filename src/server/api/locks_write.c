@@ -1,4 +1,4 @@
-/* What changes locks: acquire, renew, release, force. */
+/* Changes: acquire, renew, release, force. */
 #include <stdio.h>
 #include <string.h>
 
@@ -42,8 +42,7 @@ bool lock_read_body(struct exchange *x, struct body *body)
 /* ---- acquire ---- */
 
 /*
- * The name of the holder for people ends in the token's: "ci", or "Alice (ci)". It
- * is for people only: what is decided is decided by acquired_by.
+ * The holder's display name ends in the token's: "ci", or "Alice (ci)". It is for people: decisions use acquired_by.
  */
 static enum belay_code make_name(const struct exchange *x, const struct body *body,
                                  char space[BELAY_OWNER_MAX + 1], const char **out_name,
@@ -57,7 +56,7 @@ static enum belay_code make_name(const struct exchange *x, const struct body *bo
                          BELAY_OWNER_MAX);
     }
     if (name == NULL || *name == '\0') {
-        /* The library's own default would name the server's user. */
+        /* The library's default would name the server's user. */
         *out_name = x->who[0] != '\0' ? x->who : body->locked_by;
         return BELAY_OK;
     }
@@ -87,7 +86,7 @@ enum belay_code fill_options(const struct server *server, const char *key, const
     options->lock_id = body->lock_id;
     options->metadata = body->metadata;
     options->n_metadata = body->n_metadata;
-    options->durable = true; /* the holder is elsewhere: on disk before it is answered */
+    options->durable = true; /* the holder is another process: on disk before the reply */
     /* The names of the other profiles are not for every client. */
     if (body->profile != NULL &&
         belay_config_profile(server->config, body->profile, &profile, NULL) != BELAY_OK) {
@@ -96,9 +95,9 @@ enum belay_code fill_options(const struct server *server, const char *key, const
     code = belay_key_profile(server->config, body->profile, key, &profile, err);
     if (code == BELAY_OK && body->profile != NULL) {
         belay_profile_apply(&profile, options);
-        options->attempts = 0; /* who retries is the client */
+        options->attempts = 0; /* the client retries */
     } else if (code == BELAY_OK && options->ttl_ms == 0) {
-        options->ttl_ms = profile.ttl_ms; /* whose lock the key is by its form; 0: nobody's */
+        options->ttl_ms = profile.ttl_ms; /* of the profile that the form of the key selects; 0: none */
     }
     return code;
 }
@@ -152,7 +151,7 @@ static void on_changed(void *context, enum belay_code code, const struct belay_i
     }
 }
 
-/* A heartbeat that did not come through is counted, as a holder itself does (S4.11). */
+/* Count a failed heartbeat, as the holder itself does (S4.11). */
 static void on_renewed(void *context, enum belay_code code, const struct belay_info *info,
                        const struct belay_error *err)
 {
@@ -171,7 +170,7 @@ static void on_renewed(void *context, enum belay_code code, const struct belay_i
     on_changed(context, code, info, err);
 }
 
-/* A client of ours that holds the lock has a span for that, which what is done for it goes into. */
+/* A belay client that holds the lock has a span for it: spans of its requests become children of that one. */
 static void follow_holder(const struct exchange *x, const char *lock_id)
 {
     const char *state = x->server->telemetry == NULL ? NULL : http_header(x->request, "tracestate");
@@ -250,7 +249,7 @@ void handle_release(struct exchange *x)
     if (body.outcome != NULL && strcmp(body.outcome, "failed") == 0) {
         outcome = BELAY_OUTCOME_FAILED;
     }
-    /* Who still waits under this id, or is kept a place, does not want it any more. */
+    /* A request that waits with this id, or whose place is kept, is given up. */
     pending_acquire_abandon(x, body.lock_id);
     (void)webhook_leave(x, body.lock_id);
     follow_holder(x, body.lock_id);
@@ -262,7 +261,7 @@ void handle_release(struct exchange *x)
     body_release(&body);
 }
 
-/* The id of the lock that is held now, into x->found_id; or the answer that there is none. */
+/* Write the id of the present lock to x->found_id, or reply that there is none. */
 static void ask_present_id(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
@@ -293,7 +292,7 @@ static bool from_query(const struct exchange *x, const char *name, const char **
     return found != HTTP_MALFORMED;
 }
 
-/* Who ends it, for the audit trail: what they say, and who they are known to be. */
+/* The client's name for the audit trail: as it says, marked with its credential. */
 static enum belay_code name_by(const struct exchange *x, const char *said, char *out, size_t size,
                                struct belay_error *err)
 {
@@ -330,7 +329,7 @@ void handle_force(struct exchange *x)
     if (code == BELAY_OK && body.lock_id == NULL && x->found_id[0] == '\0') {
         belay_error_release(&err);
         body_release(&body);
-        exchange_read(x, ask_present_id, handle_force); /* and from the beginning */
+        exchange_read(x, ask_present_id, handle_force); /* and start again */
         return;
     }
     if (code == BELAY_OK) {
@@ -347,7 +346,7 @@ void handle_force(struct exchange *x)
 
 /* ---- what a holder tells ---- */
 
-/* The name of who lost it is marked like that of who acquires: nobody else's can be put on. */
+/* The name of the holder that lost it is marked as in an acquire, so that it cannot be another credential's. */
 static enum belay_code name_loser(const struct exchange *x, const struct body *body,
                                   char name[BELAY_OWNER_MAX + 1], struct belay_error *err)
 {
@@ -377,7 +376,7 @@ static enum belay_code check_texts(const struct body *body, struct belay_error *
     return BELAY_OK;
 }
 
-/* L9: a loss is recorded where the lock is, though only its holder knows of it. */
+/* L9: the server records a loss that only the holder knows of. */
 void handle_lost(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;

@@ -1,4 +1,4 @@
-/* /openapi.json, made from the table of routes and the tables of fields. */
+/* /openapi.json, generated from the table of routes and the tables of fields. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 
 #include "server/core/routes.h"
 
-/* The parts that no table has. Written as JSON, and read by a parser when it is first asked for. */
+/* The parts that are in no table, as JSON; parsed at the first request. */
 static const char components[] =
     "{\"securitySchemes\":{\"bearer\":{\"type\":\"http\",\"scheme\":\"bearer\"},"
     "\"basic\":{\"type\":\"http\",\"scheme\":\"basic\",\"description\":\"the token is the password\"}},"
@@ -68,7 +68,7 @@ static const char components[] =
     "within this time to keep the place\"},"
     "\"hint\":{\"type\":\"string\",\"description\":\"after a wait: how to keep the place\"}}}}}}}";
 
-/* The rest, mostly what only a dashboard asks for. */
+/* The rest, mostly for the dashboard. */
 static const char view_schemas[] =
     "{"
     "\"Free\":{\"type\":\"object\",\"required\":[\"key\",\"is_free\"],\"properties\":{"
@@ -163,7 +163,7 @@ static json_t *field_schema(const struct body_field *field)
         return schema;
     }
     case BODY_CHOICE:
-        /* There is one such field, and it has these two. */
+        /* There is one field of this type, with these two choices. */
         return json_pack("{s:s, s:[s, s], s:s}", "type", "string", "enum", "completed", "failed",
                          "description", field->about);
     case BODY_TEXT:
@@ -287,7 +287,7 @@ static json_t *components_make(void)
     return all;
 }
 
-/* In lower case. OpenAPI knows some methods only; the others are extensions of it: "x-lock". */
+/* In lower case. Methods that OpenAPI does not know become extensions: "x-lock". */
 static void name_method(const char *method, char *out, size_t size)
 {
     bool is_known = strstr(" GET POST PUT DELETE ", method) != NULL && strcmp(method, "LOCK") != 0;

@@ -1,5 +1,6 @@
 #include "server/api/pending_acquire.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,7 @@ static struct pending_acquire *find(struct pending_acquires *all, const char *lo
 
 static void add(struct pending_acquires *all, struct pending_acquire *pending)
 {
-    /* Nobody looks for one without an id: it may be anywhere. */
+    /* One without an id is never searched for: any bucket will do. */
     pending->bucket = pending->has_id ? bucket_of_id(all, pending->lock_id)
                                       : &all->buckets[((uintptr_t)pending >> 6) % PENDING_BUCKETS];
     pending->next = *pending->bucket;
@@ -64,6 +65,9 @@ static void unlink_kept(struct pending_acquire *pending)
 
 static void set_state(struct pending_acquire *pending, enum pending_state state)
 {
+    assert(pending->state != PENDING_UNCLAIMED);
+    assert(state != PENDING_KEPT || pending->x == NULL);
+    assert(state != PENDING_UNCLAIMED || pending->call == NULL);
     if (pending->state == PENDING_KEPT) {
         unlink_kept(pending);
     }
@@ -93,9 +97,9 @@ static void drop(struct pending_acquire *pending)
     free(pending);
 }
 
-/* ---- what a waiter is told ---- */
+/* ---- replies to waiters ---- */
 
-/* The lock with its line. Many slices may end at once, so what was just looked up serves for a moment. */
+/* The lock with its queue. Many slices may end at once, so the last read is reused for a moment. */
 static enum belay_code look(struct pending_acquire *pending, const struct belay_info **out_info,
                             struct belay_error *err)
 {
@@ -117,7 +121,7 @@ static enum belay_code look(struct pending_acquire *pending, const struct belay_
     return BELAY_OK;
 }
 
-/* How many wait before it. The store does not tell ids: it is the one of that owner that began when we did. */
+/* How many wait before it. The store does not return ids: owner and start time identify the waiter. */
 static json_t *position_of(const struct pending_acquire *pending, const struct belay_info *info)
 {
     int64_t nearest_ms = INT64_MAX;
@@ -136,7 +140,7 @@ static json_t *position_of(const struct pending_acquire *pending, const struct b
     return position < 0 ? json_null() : json_integer(position);
 }
 
-/* A store on the network is not asked again: what the call saw last will do. */
+/* A store on the network is not read again: what the call saw last suffices. */
 static json_t *seen_by_call(const struct pending_acquire *pending, const struct exchange *x,
                             struct belay_error *err)
 {
@@ -155,7 +159,7 @@ static json_t *seen_by_call(const struct pending_acquire *pending, const struct 
                      "lock", all && waiting.holder != NULL ? lock_for(x, waiting.holder) : json_null());
 }
 
-/* True, and said: it is not that somebody has the lock, but that the store fails. */
+/* True, and answered, if the store fails: it is not known whether the lock is held. */
 static bool say_trouble(const struct pending_acquire *pending, struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
@@ -171,7 +175,7 @@ static bool say_trouble(const struct pending_acquire *pending, struct exchange *
     return true;
 }
 
-/* For how long the place is kept, and for whom. */
+/* How long the place is kept, and how to use it. */
 static void add_place(json_t *more, int64_t kept_ms)
 {
     (void)json_object_set_new(more, "place_kept_ms", json_integer((json_int_t)kept_ms));
@@ -199,7 +203,7 @@ static void tell_held_elsewhere(struct pending_acquire *pending, int64_t kept_ms
     belay_error_release(&err);
 }
 
-/* The slice is over: who holds it, how many wait before us, for how long the place is kept. */
+/* The slice is over: reply with the holder, the position and how long the place is kept. */
 static void tell_held(struct pending_acquire *pending, int64_t kept_ms)
 {
     struct belay_error err = BELAY_ERROR_INIT;
@@ -222,7 +226,7 @@ static void tell_held(struct pending_acquire *pending, int64_t kept_ms)
         more = json_pack("{s:o, s:o}", "position", info == NULL ? json_null() : position_of(pending, info),
                          "lock", info == NULL ? json_null() : lock_for(x, info));
         add_place(more, kept_ms);
-        /* A lock that a key above or below excludes is not itself held. */
+        /* If a key above or below blocks, the lock itself is not held. */
         if (info == NULL || info->status != BELAY_STATUS_ACTIVE) {
             (void)error_set(&err, BELAY_HELD, "lock '%s' is not free yet", pending->key);
         } else {
@@ -243,18 +247,17 @@ static void ignore_end(void *context, enum belay_code code, const struct belay_i
 
     (void)info;
     if (code != BELAY_OK) {
-        log_note(&server->log, LOG_WARN, "unclaimed", "a lock nobody came for was not released: %s",
-                 err->text);
+        log_note(&server->log, LOG_WARN, "unclaimed", "cannot release an unclaimed lock: %s", err->text);
     }
 }
 
-/* Nobody came for it: the next in line may have it. */
+/* No client claimed the lock: the next waiter gets it. */
 static void pass_on(struct pending_acquire *pending)
 {
     struct server *server = pending->server;
     struct belay_error err = BELAY_ERROR_INIT;
 
-    log_note(&server->log, LOG_INFO, "unclaimed", "'%s' was granted to %s, who is gone; it is released",
+    log_note(&server->log, LOG_INFO, "unclaimed", "'%s' was granted to %s, which is gone; releasing it",
              pending->key, pending->owner);
     if (belay_async_release(server->client, pending->key, pending->lock_id, BELAY_OUTCOME_FAILED, ignore_end,
                             server, &err) != BELAY_OK) {
@@ -297,7 +300,7 @@ static void on_acquired(void *context, enum belay_code code, const struct belay_
             reply_lock(x, info);
         } else if (code == BELAY_CANCELLED) {
             pending->x = x;
-            tell_held(pending, 0); /* its client has closed its side, and may still read */
+            tell_held(pending, 0); /* the client has closed its sending side, and may still read */
         } else {
             reply_error(x, err);
         }
@@ -327,7 +330,7 @@ static void end_slice(struct pending_acquire *pending)
     }
 }
 
-/* A store on the network is being asked this very moment: soon it can be said who is in the way. */
+/* A store on the network is being read: wait a little, so that the reply can name the holder. */
 static bool look_longer(struct pending_acquire *pending)
 {
     struct loop *loop = pending->server->loop;
@@ -375,7 +378,7 @@ static void start_slice(struct pending_acquire *pending, int64_t wait_ms)
 
 /* ---- the beginning ---- */
 
-/* The connection's port is not part of it: many clients take a new one for each request. */
+/* Without the port: many clients open a new connection for each request. */
 static uint64_t client_of(const struct exchange *x, const char *owner)
 {
     const struct http_peer *peer = x->request->peer;
@@ -388,8 +391,8 @@ static uint64_t client_of(const struct exchange *x, const char *owner)
 }
 
 /*
- * One who takes another lock_id for each slice does not come back for the places
- * it had before: they would be given the lock, one after the other, and it never.
+ * A client that sends a new lock_id with each slice never returns for the places it had before. They would be granted
+ * the lock one after the other, and the client never.
  */
 static void leave_older_places(const struct pending_acquire *pending)
 {
@@ -433,7 +436,7 @@ static struct pending_acquire *pending_new(struct exchange *x, const struct bela
     return pending;
 }
 
-/* A trace follows a lock id: if the client gave none, one is made, which is nobody's to come back with. */
+/* A trace needs a lock id. If the client gave none, the server makes one, with which no client can return. */
 static void follow_trace(const struct exchange *x, struct belay_lock_options *options,
                          char id[UUID_TEXT_SIZE])
 {
@@ -464,7 +467,7 @@ void pending_acquire_begin(struct exchange *x, const struct belay_lock_options *
         reply_error(x, &err);
         return;
     }
-    /* How long is for us to decide: it may be prolonged by the next slice. */
+    /* The timer ends the wait, and the next slice may prolong it. */
     pending->can_wait = wait_ms > 0;
     pending->began_unix_ms = pending->can_wait ? clock_unix_ms() : 0;
     pending->began_turn = x->server->group_commit.n_turns;
@@ -501,11 +504,11 @@ bool pending_acquire_resume(struct exchange *x, const char *lock_id, int64_t wai
     }
     if (pending != NULL &&
         (pending->state == PENDING_LEAVING || (!pending->can_wait && pending->call != NULL))) {
-        (void)belay_client_poll(server->client); /* it ends here, one way or another */
+        (void)belay_client_poll(server->client); /* the call ends here */
         pending = find(server->pending_acquires, lock_id);
     }
     if (pending != NULL && pending->state == PENDING_UNCLAIMED) {
-        drop(pending); /* it has the lock, which acquiring again will find (L5) */
+        drop(pending); /* it has the lock, which a new acquire will find (L5) */
         pending = NULL;
     }
     if (pending == NULL) {
@@ -603,7 +606,7 @@ void pending_acquires_stop(struct server *server)
                 continue;
             }
             if (!pending->can_wait) {
-                continue; /* it ends in this turn */
+                continue; /* ends in this turn */
             }
             if (x != NULL) {
                 pending->x = NULL;
@@ -612,7 +615,8 @@ void pending_acquires_stop(struct server *server)
                               "the server is stopping; ask again with the same lock_id in a moment");
             }
             if (pending->has_id && pending->state != PENDING_LEAVING) {
-                belay_async_abandon(pending->call); /* the place is kept in the store, for who comes back */
+                belay_async_abandon(
+                    pending->call); /* the ticket stays in the store, for a client that retries */
                 drop(pending);
             } else if (pending->state != PENDING_LEAVING) {
                 leave(pending);

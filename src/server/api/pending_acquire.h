@@ -1,14 +1,14 @@
 /*
- * Acquires under way, and who waits for them.
+ * Acquires in progress, each with the request that waits for it. A client waits in slices: one request each.
  *
- *   WAITING --granted--> answered 200
- *      |  ^ --slice is over--> answered 409, KEPT --grace is over--> LEAVING
- *      |  +-- the same lock id again ------------+--the same client, another lock id--> LEAVING
- *      +--hang-up--> LEAVING (the line is left in the loop's turn)
- *      +--SIGTERM--> forgotten: the ticket stays in the store, for who asks again with its lock id
+ *   WAITING --granted--> reply 200
+ *      |  ^ --slice is over--> reply 409, KEPT --grace is over--> LEAVING
+ *      |  +-- the same lock id again -------+--the same client, another lock id--> LEAVING
+ *      +--hang-up--> LEAVING (leaves the queue in this turn of the loop)
+ *      +--SIGTERM--> dropped: the ticket stays in the store, for a client that retries with its lock id
  *
- *   A lock that is granted while nobody is there (KEPT, LEAVING) is UNCLAIMED
- *   for a second: then it goes to the next in line.
+ *   A lock that is granted while no request waits (KEPT, LEAVING) is UNCLAIMED for a second. Then the next waiter
+ *   gets it.
  */
 #ifndef SERVER_API_PENDING_ACQUIRE_H
 #define SERVER_API_PENDING_ACQUIRE_H
@@ -20,7 +20,7 @@ enum {
     PENDING_BUCKETS = 4096,
     PENDING_CLIENT_BUCKETS = 1024,
     PENDING_KEPT_MS = 3000,      /* how long a place is kept between two slices */
-    PENDING_UNCLAIMED_MS = 1000, /* L4: a dead waiter at the head delays the line by so much */
+    PENDING_UNCLAIMED_MS = 1000, /* L4: a dead waiter at the head delays the queue by so much */
     PENDING_KEPT_MAX = 20000,
     PENDING_SLICES = 3 /* L6: a slice of a wait is at most the ttl divided by this */
 };
@@ -35,53 +35,52 @@ struct pending_acquire {
     struct pending_acquire **bucket;   /* of pending_acquires.buckets */
     struct server *server;             /* borrowed */
     struct belay_async *call;          /* NULL: it has ended */
-    struct exchange *x;                /* who is to be answered; NULL: nobody is there */
+    struct exchange *x;                /* the request that waits; NULL: none */
     struct timer timer;                /* the end of the slice, of the grace, of the claim */
-    uint64_t client;                   /* a hash of who waits, from where and for what */
-    struct pending_acquire *next_kept; /* while it is KEPT: of the same bucket of pending_acquires.kept */
+    uint64_t client;                   /* a hash of the client's identity, address and key */
+    struct pending_acquire *next_kept; /* while KEPT: in the same bucket of pending_acquires.kept */
     struct pending_acquire **kept_back;
     enum pending_state state;
-    bool has_id;                    /* the client named it: it can ask again */
-    bool can_wait;                  /* else the call ends by itself in this turn */
-    int64_t began_unix_ms;          /* if it can wait: then it has a place in line */
-    uint64_t began_turn;            /* of the server's */
-    int64_t looked_ms;              /* how long the slice was prolonged to learn who is in the way */
-    char lock_id[BELAY_ID_MAX + 1]; /* "" until it is known */
-    const char *key;                /* behind this struct, in the same block */
+    bool has_id;                    /* the client chose the id: it can retry */
+    bool can_wait;                  /* else the call ends in this turn */
+    int64_t began_unix_ms;          /* if it can wait: its place in the queue */
+    uint64_t began_turn;            /* server.turn.number then */
+    int64_t looked_ms;              /* how long the slice was prolonged to learn the holder */
+    char lock_id[BELAY_ID_MAX + 1]; /* "": not known yet */
+    const char *key;                /* behind this struct, in the same allocation */
     const char *owner;              /* likewise */
-    const char *who;                /* likewise: the credential whose place it is; "": none */
+    const char *who;                /* likewise: the credential that queued it; "": none */
 };
 
 struct pending_acquires {
-    struct pending_acquire *buckets[PENDING_BUCKETS]; /* by lock id, if it is known */
+    struct pending_acquire *buckets[PENDING_BUCKETS]; /* by lock id, if known */
     size_t n;
     struct pending_acquire *kept[PENDING_CLIENT_BUCKETS]; /* by client */
     size_t n_kept;
-    struct belay_info *seen; /* owned; a lock with its line, looked up a moment ago */
+    struct belay_info *seen; /* owned; a lock with its queue, read a moment ago */
     int64_t seen_ms;
 };
 
 /*
- * Begin to acquire for `x`, for at most wait_ms now. Answers if it cannot be.
- * Takes over the exchange.
+ * Begin to acquire for `x`, with a slice of wait_ms. Takes the exchange; replies at once if it cannot.
  */
 void pending_acquire_begin(struct exchange *x, const struct belay_lock_options *options, int64_t wait_ms);
 
 /*
- * The same acquire again: true if `x` has taken the place of who asked before, or is answered that the id has a
- * place which another credential took.
+ * The next slice of an acquire: true if `x` has taken the place of the request before, or was answered that another
+ * credential queued with this id.
  */
 bool pending_acquire_resume(struct exchange *x, const char *lock_id, int64_t wait_ms);
 
-/* The request that waits under this id gives up, if its place is for `x` to change. */
+/* Give up the acquire with this id, if `x` may change its place. */
 void pending_acquire_abandon(struct exchange *x, const char *lock_id);
 
 void pending_acquire_half_closed(struct pending_acquire *pending);
 void pending_acquire_client_gone(struct pending_acquire *pending);
 
-/* Answer those whose token has lost its rights, and give up their places: the tokens were read again. */
+/* The tokens were reloaded: reply to requests whose token has lost its rights, and give up their places. */
 void pending_acquires_revoke(struct server *server);
-/* Answer all who wait: the server stops. */
+/* Reply to all that wait: the server stops. */
 void pending_acquires_stop(struct server *server);
 void pending_acquires_release(struct pending_acquires *all); /* after the client is closed */
 
