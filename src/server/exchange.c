@@ -246,8 +246,8 @@ void reply_problem(struct exchange *x, int status, const char *code, const char 
 
 void reply_not_yours(struct exchange *x, const char *lock_id)
 {
-    reply_problem(x, 409, "id_used",
-                  "the id %.100s has a place in the queue that another token took; take a new id", lock_id);
+    reply_problem(x, 409, "id_used", "another token queued with the lock_id '%.100s'; use a new one",
+                  lock_id);
 }
 
 /* ---- the client goes away ---- */
@@ -356,7 +356,7 @@ static bool authorize(struct exchange *x)
     }
     switch (auth_check(server->tokens, x->request, &x->token)) {
     case AUTH_MISSING:
-        reply_problem(x, 401, "unauthorized", "a token is needed: 'Authorization: Bearer TOKEN'");
+        reply_problem(x, 401, "unauthorized", "a token is required: 'Authorization: Bearer TOKEN'");
         return false;
     case AUTH_WRONG:
         auth_refuse_later(x);
@@ -414,9 +414,10 @@ bool exchange_sees_all(struct exchange *x)
     if (x->token == NULL || x->token->n_keys == 0) {
         return true;
     }
-    reply_problem(x, 403, "not_permitted",
-                  "'%s' is limited to some keys, and these numbers are over all: use a token without 'keys'",
-                  x->who);
+    reply_problem(
+        x, 403, "not_permitted",
+        "'%s' is limited to some keys, and these numbers are over all keys: use a token without 'keys'",
+        x->who);
     return false;
 }
 
@@ -442,8 +443,7 @@ void exchange_by(const struct exchange *x, char *out, size_t size)
 static void refuse_path(struct exchange *x, const char *allow)
 {
     if (*allow == '\0') {
-        reply_problem(x, 404, "no_such_route",
-                      "there is nothing at this path; GET /openapi.json lists the paths");
+        reply_problem(x, 404, "no_such_route", "no such path; GET /openapi.json lists all");
         return;
     }
     x->allow = allow;

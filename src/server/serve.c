@@ -230,7 +230,7 @@ static enum belay_code watch_signals(struct run *run, struct belay_error *err)
     run->signals.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     run->signals.ready = on_signal;
     if (run->signals.fd < 0 || !loop_watch(run->server.loop, &run->signals, EPOLLIN)) {
-        return error_set(err, BELAY_BUG, "signals cannot be watched: %s", strerror(errno));
+        return error_set(err, BELAY_BUG, "cannot watch signals: %s", strerror(errno));
     }
     return BELAY_OK;
 }
@@ -407,7 +407,7 @@ static size_t limit_connections(struct server *server, size_t wanted)
     if (limit.rlim_max >= wanted + OTHER_FILES) {
         return wanted;
     }
-    log_note(&server->log, LOG_WARN, "limits", "only %llu files may be open, for %zu connections",
+    log_note(&server->log, LOG_WARN, "limits", "only %llu files may be open: too few for %zu connections",
              (unsigned long long)limit.rlim_max, wanted);
     return limit.rlim_max > 2 * OTHER_FILES ? (size_t)limit.rlim_max - OTHER_FILES
                                             : (size_t)limit.rlim_max / 2;
@@ -514,7 +514,7 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     server->dashboard = dashboard_stream_new(server);
     server->loop = loop_new();
     if (server->loop == NULL || server->events == NULL || server->dashboard == NULL || !group_commit_open(server)) {
-        return error_set(err, BELAY_NO_MEMORY, "the loop cannot be made: %s", strerror(errno));
+        return error_set(err, BELAY_NO_MEMORY, "cannot create the event loop: %s", strerror(errno));
     }
     (void)signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error like a full disk */
     loop_before_sleep(server->loop, group_commit_end_turn, server);
@@ -671,9 +671,9 @@ enum belay_code belay_serve_run(const struct serve_options *options, struct bela
         say_hello(run);
         systemd_notify("READY=1");
         if (!loop_run(run->server.loop)) {
-            code = error_set(err, BELAY_BUG, "the loop has ended: %s", strerror(errno));
+            code = error_set(err, BELAY_BUG, "the event loop failed: %s", strerror(errno));
         } else if (run->server.has_failed) {
-            code = error_set(err, BELAY_UNREACHABLE, "the store failed; the log says how");
+            code = error_set(err, BELAY_UNREACHABLE, "the store failed; see the log");
         }
     }
     finish(run);

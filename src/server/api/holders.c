@@ -208,7 +208,7 @@ void handle_held(struct exchange *x)
     if (wait_ms == 0) {
         exchange_read(x, ask_held, NULL);
     } else if (x->server->is_draining) {
-        reply_problem(x, 503, "shutting_down", "the server is stopping; ask again in a moment");
+        reply_problem(x, 503, "shutting_down", "the server is stopping; retry in a moment");
     } else if (!is_lost_already(x)) {
         begin(x, wait_ms);
     }
@@ -221,7 +221,7 @@ void holders_stop(struct holders *all)
     for (size_t i = 0; i < HOLDER_BUCKETS; i++) {
         while (all->buckets[i] != NULL) {
             reply_problem(take(all->buckets[i]), 503, "shutting_down",
-                          "the server is stopping; ask again in a moment");
+                          "the server is stopping; retry in a moment");
         }
     }
 }

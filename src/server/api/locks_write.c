@@ -126,8 +126,7 @@ void handle_acquire(struct exchange *x)
         fill_options(x->server, x->key, &body, &options, &err) != BELAY_OK) {
         reply_error(x, &err);
     } else if (x->server->is_draining) {
-        reply_problem(x, 503, "shutting_down",
-                      "the server is stopping; ask again with the same lock_id in a moment");
+        reply_problem(x, 503, "shutting_down", "the server is stopping; retry with the same lock_id");
     } else if (body.has_webhook) {
         webhook_begin(x, &body, &options, options.owner_name);
     } else if (body.lock_id == NULL || !pending_acquire_resume(x, body.lock_id, slice_of(&options))) {

@@ -16,8 +16,8 @@ static const char components[] =
     "\"status\",\"outcome\",\"locked_at\",\"expires_at\",\"last_heartbeat\",\"ttl_ms\",\"expires_in_ms\","
     "\"valid_for_ms\",\"is_stale\",\"metadata\"],\"properties\":{"
     "\"key\":{\"type\":\"string\"},"
-    "\"lock_id\":{\"type\":[\"string\",\"null\"],\"description\":\"null for who neither acquired it nor is "
-    "an admin\"},"
+    "\"lock_id\":{\"type\":[\"string\",\"null\"],\"description\":\"null unless the client acquired it or "
+    "is an admin\"},"
     "\"token\":{\"type\":[\"integer\",\"null\"],\"description\":\"the fencing token\"},"
     "\"locked_by\":{\"type\":[\"string\",\"null\"]},\"locked_by_name\":{\"type\":[\"string\",\"null\"]},"
     "\"acquired_by\":{\"type\":[\"string\",\"null\"],\"description\":\"the name of the token that acquired "
@@ -29,12 +29,12 @@ static const char components[] =
     "\"last_heartbeat\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time\"},"
     "\"ttl_ms\":{\"type\":[\"integer\",\"null\"]},\"expires_in_ms\":{\"type\":[\"integer\",\"null\"]},"
     "\"valid_for_ms\":{\"type\":[\"integer\",\"null\"],\"description\":\"how long the holder may rely on "
-    "the lock, counted from before it sent this request; only in answers to acquire, adopt and renew\"},"
+    "the lock, counted from before it sent this request; only in replies to acquire, adopt and renew\"},"
     "\"is_stale\":{\"type\":\"boolean\"},"
     "\"metadata\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"}}}},"
     "\"LockList\":{\"type\":\"object\",\"required\":[\"locks\",\"waiting\",\"next_cursor\"],\"properties\":{"
     "\"waiting\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"integer\"},"
-    "\"description\":\"how many wait, by key; without the keys for which nobody does\"},"
+    "\"description\":\"the number of waiters by key, without zeros\"},"
     "\"locks\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/Lock\"}},"
     "\"next_cursor\":{\"type\":[\"string\",\"null\"]}}},"
     "\"Event\":{\"type\":\"object\",\"required\":[\"id\",\"timestamp\",\"level\",\"event\",\"lock_key\"],"
@@ -64,8 +64,8 @@ static const char components[] =
     "\"lock\":{\"oneOf\":[{\"$ref\":\"#/components/schemas/Lock\"},{\"type\":\"null\"}]},"
     "\"position\":{\"type\":[\"integer\",\"null\"],\"description\":\"after a wait: how many wait before "
     "you\"},"
-    "\"place_kept_ms\":{\"type\":\"integer\",\"description\":\"after a wait: ask again with the same lock_id "
-    "within this time to keep the place\"},"
+    "\"place_kept_ms\":{\"type\":\"integer\",\"description\":\"after a wait: repeat the request with the "
+    "same lock_id within this time to keep the place\"},"
     "\"hint\":{\"type\":\"string\",\"description\":\"after a wait: how to keep the place\"}}}}}}}";
 
 /* The rest, mostly for the dashboard. */
@@ -117,17 +117,17 @@ struct meaning {
 static const struct meaning meanings[] = {
     { 200, "Done" },
     { 202, "Queued: the webhook will be called with the lock" },
-    { 400, "The request is wrong; nothing was changed. Code: invalid" },
-    { 401, "No token, or one that this server does not know. Code: unauthorized" },
-    { 403, "Not for this token, key or site. Codes: not_permitted, cross_origin, wrong_host" },
-    { 404, "There is no such lock, or nobody holds it. Code: not_found" },
+    { 400, "The request is invalid; nothing was changed. Code: invalid" },
+    { 401, "No token, or an unknown one. Code: unauthorized" },
+    { 403, "Not permitted for this token, key or site. Codes: not_permitted, cross_origin, wrong_host" },
+    { 404, "There is no such lock, or it is not held. Code: not_found" },
     { 409, "Codes: refused (of another version), lock_held, not_holder, lease_lost, id_used, superseded" },
-    { 423, "Somebody else has the lock; the body is what Terraform said when it took it" },
+    { 423, "Another client holds the lock; the body is what Terraform sent when it acquired it" },
     { 412, "It has changed since it was loaded; nothing was saved. Codes: not_holder, refused" },
     { 428, "Neither If-Match nor If-None-Match. Code: refused" },
     { 413, "The body is too large. Code: body_too_large" },
     { 503,
-      "Come back: the store did not answer, or the server is stopping. Codes: unreachable, shutting_down, "
+      "Retry later: the store did not answer, or the server is stopping. Codes: unreachable, shutting_down, "
       "too_many_failures, busy, no_memory. Or the configuration is wrong, or something in the store: "
       "bad_config, bad_content" },
     { 504, "Unknown: it may have happened. Repeat with the same lock_id. Code: unknown_outcome" },

@@ -167,8 +167,7 @@ static bool say_trouble(const struct pending_acquire *pending, struct exchange *
     if (pending->call == NULL || !belay_async_is_retrying(pending->call)) {
         return false;
     }
-    (void)error_set(&err, BELAY_UNREACHABLE,
-                    "lock '%s': the store fails at the moment; ask again with the same lock_id",
+    (void)error_set(&err, BELAY_UNREACHABLE, "lock '%s': the store is failing; retry with the same lock_id",
                     pending->key);
     reply_error(x, &err);
     belay_error_release(&err);
@@ -182,7 +181,7 @@ static void add_place(json_t *more, int64_t kept_ms)
     (void)json_object_set_new(
         more, "hint",
         json_string(kept_ms > 0
-                        ? "ask again with the same lock_id to keep your place in the queue"
+                        ? "repeat the request with the same lock_id to keep your place in the queue"
                         : "send a lock_id of your own, the same each time, to keep a place in the queue"));
 }
 
@@ -523,8 +522,7 @@ bool pending_acquire_resume(struct exchange *x, const char *lock_id, int64_t wai
         struct exchange *older = pending->x;
 
         older->pending = NULL;
-        reply_problem(older, 409, "superseded",
-                      "the same lock_id was asked for again; that request waits now");
+        reply_problem(older, 409, "superseded", "superseded by a newer request with the same lock_id");
     }
     pending->x = x;
     x->pending = pending;
@@ -567,7 +565,7 @@ static void revoke(struct pending_acquire *pending)
     if (x != NULL && pending->can_wait) {
         pending->x = NULL;
         x->pending = NULL;
-        reply_problem(x, 401, "unauthorized", "the token may not take this lock any more");
+        reply_problem(x, 401, "unauthorized", "the token may no longer take this lock");
     }
     if (pending->state == PENDING_UNCLAIMED) {
         pass_on(pending);
@@ -611,8 +609,7 @@ void pending_acquires_stop(struct server *server)
             if (x != NULL) {
                 pending->x = NULL;
                 x->pending = NULL;
-                reply_problem(x, 503, "shutting_down",
-                              "the server is stopping; ask again with the same lock_id in a moment");
+                reply_problem(x, 503, "shutting_down", "the server is stopping; retry with the same lock_id");
             }
             if (pending->has_id && pending->state != PENDING_LEAVING) {
                 belay_async_abandon(

@@ -347,7 +347,7 @@ static void on_delay_over(struct timer *timer)
     struct delayed *delayed = (struct delayed *)(void *)timer;
     struct exchange *x = take_out(&delayed->x->server->delays, delayed);
 
-    reply_problem(x, 401, "unauthorized", "the token is not one that this server knows");
+    reply_problem(x, 401, "unauthorized", "unknown token");
 }
 
 void auth_refuse_later(struct exchange *x)
@@ -359,7 +359,7 @@ void auth_refuse_later(struct exchange *x)
         delayed = calloc(1, sizeof *delayed);
     }
     if (delayed == NULL) {
-        reply_problem(x, 503, "too_many_failures", "too many wrong tokens at once; come back later");
+        reply_problem(x, 503, "too_many_failures", "too many wrong tokens at once; retry later");
         return;
     }
     delayed->timer.fire = on_delay_over;

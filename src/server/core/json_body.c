@@ -23,17 +23,16 @@ enum { FIELDS_MAX = 16 };
 /* clang-format off */
 const struct body_field acquire_fields[] = {
     KEY_FIELD,
-    { "locked_by", BODY_TEXT, true, AT(locked_by), 0, 0, NULL, "who takes the lock: an execution, a job, a person" },
+    { "locked_by", BODY_TEXT, true, AT(locked_by), 0, 0, NULL, "the holder: an execution, a job, a person" },
     { "locked_by_name", BODY_TEXT, false, AT(locked_by_name), 0, 0, NULL,
       "its name for people; the name of the token is added to it" },
     { "ttl_ms", BODY_NUMBER, false, AT(ttl_ms), BELAY_TTL_MIN_MS, SPAN_MAX, NULL,
-      "how long the lease lasts without a renewal; by default what the profile says that the key belongs to, "
-      "else ten minutes" },
+      "how long the lease lasts without a renewal; by default as in the profile of the key, else ten minutes" },
     { "wait_ms", BODY_NUMBER, false, AT(wait_ms), 0, SPAN_MAX, NULL,
-      "how long to wait in line; at most a third of ttl_ms in one request. By default 0" },
+      "how long to wait in the queue; at most a third of ttl_ms in one request. By default 0" },
     { "lock_id", BODY_TEXT, false, AT(lock_id), 0, 0, NULL,
-      "a name of your own for this acquisition: repeat the request with it to keep the place in line, or "
-      "after a lost answer" },
+      "an id of your own for this acquisition: repeat the request with it to keep the place in the queue, or "
+      "after a lost reply" },
     { "heartbeat_ms", BODY_NUMBER, false, AT(heartbeat_ms), 0, SPAN_MAX, NULL,
       "you promise to renew this often; without it the lock is never stale" },
     { "stale_after_ms", BODY_NUMBER, false, AT(stale_after_ms), 0, SPAN_MAX, NULL,
@@ -43,33 +42,33 @@ const struct body_field acquire_fields[] = {
     { "profile", BODY_TEXT, false, AT(profile), 0, 0, NULL,
       "a profile of the server's configuration, for what is not given here" },
     { "correlation_id", BODY_TEXT, false, AT(correlation_id), 0, 0, NULL, "kept with the metadata" },
-    { "metadata", BODY_METADATA, false, 0, 0, 0, NULL, "names and texts to keep with the lock" },
+    { "metadata", BODY_METADATA, false, 0, 0, 0, NULL, "names and values to keep with the lock" },
     { "webhook", BODY_WEBHOOK, false, AT(has_webhook), 0, 0, NULL,
-      "answer 202 at once, wait in the server for at most wait_ms, and call this when the lock is yours" },
+      "reply 202 at once, wait in the server for at most wait_ms, and call this webhook when the lock is granted" },
     { .name = NULL },
 };
 
 const struct body_field webhook_fields[] = {
-    { "url", BODY_TEXT, true, AT(webhook_url), 0, 0, NULL, "what is called with the lock, by POST; http or https" },
+    { "url", BODY_TEXT, true, AT(webhook_url), 0, 0, NULL, "called with the lock, by POST; http or https" },
     { "timeout_ms", BODY_NUMBER, false, AT(webhook_timeout_ms), 100, 60000, NULL,
       "how long one call may take; by default ten seconds" },
     { "secret", BODY_TEXT, false, AT(webhook_secret), 0, 0, NULL,
-      "what the calls are signed with; by default the one that the server has for the token" },
+      "the key that signs the calls; by default the one that the server has for the token" },
     { .name = NULL },
 };
 
 const struct body_field adopt_fields[] = {
     KEY_FIELD,
-    { "lock_id", BODY_TEXT, true, AT(lock_id), 0, 0, NULL, "the lock_id you were given; it is no use any more afterwards" },
+    { "lock_id", BODY_TEXT, true, AT(lock_id), 0, 0, NULL, "the lock_id you were given; it is invalid afterwards" },
     { "new_lock_id", BODY_TEXT, false, AT(new_lock_id), 0, 0, NULL,
-      "a name of your own for what you hold from now on: repeat the request with it after a lost answer" },
-    { "locked_by", BODY_TEXT, false, AT(locked_by), 0, 0, NULL, "who holds it now; by default it is kept" },
+      "an id of your own for the lock from now on: repeat the request with it after a lost reply" },
+    { "locked_by", BODY_TEXT, false, AT(locked_by), 0, 0, NULL, "the new holder; by default unchanged" },
     { "locked_by_name", BODY_TEXT, false, AT(locked_by_name), 0, 0, NULL, "its name for people, with locked_by" },
     { "ttl_ms", BODY_NUMBER, false, AT(ttl_ms), BELAY_TTL_MIN_MS, SPAN_MAX, NULL, "a new ttl; by default it is kept" },
     { "heartbeat_ms", BODY_NUMBER, false, AT(heartbeat_ms), 0, SPAN_MAX, NULL, "you promise to renew this often" },
     { "stale_after_ms", BODY_NUMBER, false, AT(stale_after_ms), 0, SPAN_MAX, NULL,
       "shown as stale without a renewal for so long; by default four heartbeats" },
-    { "metadata", BODY_METADATA, false, 0, 0, 0, NULL, "names and texts to keep with the lock; by default they stay" },
+    { "metadata", BODY_METADATA, false, 0, 0, 0, NULL, "names and values to keep with the lock; by default unchanged" },
     { .name = NULL },
 };
 
@@ -84,7 +83,7 @@ const struct body_field held_fields[] = {
     KEY_FIELD,
     { "lock_id", BODY_TEXT, true, AT(lock_id), 0, 0, NULL, "the lock_id that acquire answered" },
     { "wait_ms", BODY_NUMBER, false, AT(wait_ms), 0, 60000, NULL,
-      "answer after so long if it is still yours, or sooner; by default 0: at once" },
+      "reply after this time at the latest, if you still hold the lock; by default 0: at once" },
     { .name = NULL },
 };
 
@@ -97,9 +96,9 @@ const struct body_field release_fields[] = {
 
 const struct body_field force_fields[] = {
     KEY_FIELD,
-    { "lock_id", BODY_TEXT, false, AT(lock_id), 0, 0, NULL, "end this lock and no later one; by default the present one" },
+    { "lock_id", BODY_TEXT, false, AT(lock_id), 0, 0, NULL, "release this lock and no later one; by default the present one" },
     { "reason", BODY_TEXT, false, AT(reason), 0, 0, NULL, "why, for the audit trail" },
-    { "by", BODY_TEXT, false, AT(by), 0, 0, NULL, "who does it, for people; the name of the token is added to it" },
+    { "by", BODY_TEXT, false, AT(by), 0, 0, NULL, "your name, for people; the name of the token is added to it" },
     { .name = NULL },
 };
 
@@ -107,9 +106,9 @@ const struct body_field lost_fields[] = {
     KEY_FIELD,
     { "lock_id", BODY_TEXT, true, AT(lock_id), 0, 0, NULL, "the lock_id that acquire answered" },
     { "token", BODY_NUMBER, false, AT(token), 0, INT64_MAX, NULL, "its token" },
-    { "locked_by", BODY_TEXT, false, AT(locked_by), 0, 0, NULL, "who held it" },
+    { "locked_by", BODY_TEXT, false, AT(locked_by), 0, 0, NULL, "the holder that lost it" },
     { "locked_by_name", BODY_TEXT, false, AT(locked_by_name), 0, 0, NULL, "its name for people" },
-    { "reason", BODY_TEXT, false, AT(reason), 0, 0, NULL, "how it came to be lost" },
+    { "reason", BODY_TEXT, false, AT(reason), 0, 0, NULL, "how it was lost" },
     { "metadata", BODY_METADATA, false, 0, 0, 0, NULL, "the lock's metadata, for the event" },
     { .name = NULL },
 };
@@ -181,7 +180,7 @@ static enum belay_code read_text(const struct body_field *field, const json_t *v
     const char *text = json_string_value(value);
 
     if (text == NULL) {
-        return error_set(err, BELAY_INVALID, "%s must be a text", field->name);
+        return error_set(err, BELAY_INVALID, "%s must be a string", field->name);
     }
     if (field->type == BODY_CHOICE && !is_choice(field->choices, text)) {
         return error_set(err, BELAY_INVALID, "%s is '%.60s': it must be one of %s", field->name, text,
@@ -197,16 +196,16 @@ static enum belay_code read_metadata(struct body *body, json_t *value, struct be
     json_t *item;
 
     if (!json_is_object(value)) {
-        return error_set(err, BELAY_INVALID, "metadata must be an object of texts");
+        return error_set(err, BELAY_INVALID, "metadata must be an object of strings");
     }
     if (json_object_size(value) > BELAY_META_MAX) {
-        return error_set(err, BELAY_INVALID, "%zu entries of metadata: %d are the most",
+        return error_set(err, BELAY_INVALID, "%zu entries of metadata; the maximum is %d",
                          json_object_size(value), BELAY_META_MAX);
     }
     json_object_foreach(value, name, item)
     {
         if (!json_is_string(item)) {
-            return error_set(err, BELAY_INVALID, "metadata '%.60s' must be a text", name);
+            return error_set(err, BELAY_INVALID, "metadata '%.60s' must be a string", name);
         }
         body->metadata[body->n_metadata++] = (struct belay_meta){ name, json_string_value(item) };
     }
