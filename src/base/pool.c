@@ -60,7 +60,7 @@ struct pool *pool_new(size_t max_threads)
     return pool;
 }
 
-/* Signals are for the thread that looks for them. */
+/* Signals go to the threads of the program. */
 static bool start_thread(struct pool *pool)
 {
     sigset_t all;
@@ -92,7 +92,8 @@ bool pool_add(struct pool *pool, struct pool_job *job)
     }
     (void)pthread_mutex_unlock(&pool->mutex);
     if (ok) {
-        (void)pthread_cond_signal(&pool->work); /* not before: who wakes would wait for the mutex at once */
+        (void)pthread_cond_signal(
+            &pool->work); /* after the unlock: the thread would wait for the mutex at once */
     }
     return ok;
 }

@@ -1,4 +1,4 @@
-/* A few threads for what must not hold up the thread that asks for it. */
+/* A pool of threads with one queue. */
 #ifndef BASE_POOL_H
 #define BASE_POOL_H
 
@@ -7,23 +7,22 @@
 
 struct pool;
 
-/* Part of whatever it is for. */
+/* Embed it in the object that the job is about. */
 struct pool_job {
-    void (*work)(struct pool_job *job); /* in one of the threads; may free the job */
+    void (*work)(struct pool_job *job); /* called in a thread of the pool; may free the job */
     struct pool_job *next;              /* the pool's */
 };
 
-/* At most so many threads, each begun when there is work for it. NULL without memory. */
+/* Threads are started when jobs need them, at most max_threads. NULL without memory. */
 struct pool *pool_new(size_t max_threads);
 
-/* From any thread. False if there is not one thread to do it, and none can be made. */
+/* From any thread. False if there is no thread and none can be started. */
 bool pool_add(struct pool *pool, struct pool_job *job);
 
 /*
- * Wait for the jobs that are under way, and begin no further one. Returns those
- * that were not begun, linked by `next`. Then free it.
+ * Wait for the jobs in progress, and begin no other. Returns those that were not begun, linked by `next`.
  */
 struct pool_job *pool_stop(struct pool *pool);
-void pool_free(struct pool *pool); /* NULL does nothing; stops it first if that was not done */
+void pool_free(struct pool *pool); /* stops it first; NULL does nothing */
 
 #endif

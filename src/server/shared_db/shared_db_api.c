@@ -26,18 +26,18 @@ static const char *database_key(const char *id, char out[sizeof DB_LOCK_PREFIX +
     return out;
 }
 
-/* For the work of a job, where the body says which application. */
+/* For jobs whose body names the application. */
 static enum belay_code check_app_key(struct job *job, const char *name)
 {
     char key[sizeof APP_PREFIX + BELAY_KEY_MAX];
 
     return strlen(name) > BELAY_KEY_MAX || exchange_may_see(job->x, app_key(name, key))
-               ? BELAY_OK /* no application has so long a name, which is said of it */
+               ? BELAY_OK /* the library refuses so long a name */
                : error_set(&job->err, BELAY_NOT_PERMITTED,
                            "'%s' may not touch the key '" APP_PREFIX "%.128s'", job->x->who, name);
 }
 
-/* A job about the application or the database in the path, if the token's keys fit it. */
+/* A job on the application or database in the path, if the token's keys match it. */
 static void start_app(struct exchange *x, job_fn *run)
 {
     char key[sizeof APP_PREFIX + BELAY_KEY_MAX];
@@ -56,7 +56,7 @@ static void start_database_job(struct exchange *x, enum work_class class, job_fn
     }
 }
 
-/* A value of the query, decoded; false if it is not there or too long. */
+/* A value of the query, decoded; false if it is absent or too long. */
 static bool query_value(const char *query, const char *name, char *out, size_t size)
 {
     struct http_slice key, value;
@@ -75,7 +75,7 @@ static bool query_value(const char *query, const char *name, char *out, size_t s
 struct listed {
     const struct job *job;
     struct buf out;
-    bool is_partial; /* something was left out that the token may not see */
+    bool is_partial; /* rows that the token may not see were left out */
 };
 
 static bool add_app(void *context, const struct belay_app *app)
@@ -118,7 +118,7 @@ static void finish_list(struct job *job, struct listed *listed, enum belay_code 
 {
     buf_addf(&listed->out, "],\"is_partial\":%s}", listed->is_partial ? "true" : "false");
     if (code == BELAY_OK) {
-        job->answer = buf_take(&listed->out); /* NULL: no memory, which is said */
+        job->answer = buf_take(&listed->out); /* NULL: no memory */
     }
     buf_release(&listed->out);
 }
@@ -162,7 +162,7 @@ static bool pick_database(void *context, const struct belay_database *database)
     struct wanted *wanted = context;
     char key[sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX];
 
-    /* Found by its host, it is another key that the token must have. */
+    /* A database that was found by its host has another key, which the token must match too. */
     if ((strcmp(database->id, wanted->id) != 0 &&
          (database->host == NULL || strcmp(database->host, wanted->id) != 0)) ||
         !exchange_may_see(wanted->job->x, database_key(database->id, key))) {
@@ -202,7 +202,7 @@ static void get_app(struct job *job)
     belay_app_free(app);
 }
 
-/* The body, with the name of the path. */
+/* Read the body; the name is that of the path. */
 static enum belay_code read_app(struct job *job, struct belay_app **out_app, bool *out_versioned)
 {
     struct belay_app *app = NULL;
@@ -251,8 +251,8 @@ static bool has_row(const struct belay_app *app, const struct belay_app_database
 }
 
 /*
- * A row makes its application one that is asked before the database is stopped, and two names one database: that is
- * for tokens that may touch both. Rows that are there already may stay.
+ * A row links an application and a database: the application is consulted before the database is stopped, and the
+ * names of a row become one database. So the token must match both. Existing rows may stay.
  */
 static enum belay_code check_rows(struct job *job, const struct belay_app *before,
                                   const struct belay_app *app)
@@ -275,8 +275,8 @@ static enum belay_code check_rows(struct job *job, const struct belay_app *befor
 }
 
 /*
- * What the body says that is for the server to say: where its URLs may lead, as long as no admin registers it, and,
- * unless that is what was recorded before, who recorded its state.
+ * Override what a client may not choose: where the URLs may lead, unless an admin registers them, and the name that
+ * recorded the state, unless it is unchanged.
  */
 static enum belay_code vouch_for(struct job *job, struct belay_app *app, bool is_versioned)
 {
@@ -287,7 +287,7 @@ static enum belay_code vouch_for(struct job *job, struct belay_app *app, bool is
                    before->since_unix_ms == app->since_unix_ms;
     enum belay_code code = check_rows(job, before, app);
 
-    if (job->x->role < ROLE_ADMIN) { /* a change of the record leaves the URLs as an admin registered them */
+    if (job->x->role < ROLE_ADMIN) { /* keep the URLs as an admin registered them */
         app->public_only = !is_versioned || !is_known || before->public_only || !same_urls(before, app);
     }
     if (code == BELAY_OK && app->by != NULL && !is_kept) {
@@ -412,7 +412,7 @@ static void quick_status(struct job *job)
 void handle_quick(struct exchange *x)
 {
     if (!query_value(x->request->query, "app", x->key, sizeof x->key) || x->key[0] == '\0') {
-        reply_problem(x, 400, "invalid", "say which application: /status/quick?app=NAME");
+        reply_problem(x, 400, "invalid", "the application is missing: /status/quick?app=NAME");
         return;
     }
     start_app(x, quick_status);
@@ -422,7 +422,7 @@ void handle_quick(struct exchange *x)
 
 struct asked {
     struct job *job;
-    char refused[sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX]; /* the key that is not the token's to touch; or "" */
+    char refused[sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX]; /* the key that the token may not touch; or "" */
 };
 
 static bool may_lock(void *context, const char *key)
@@ -443,7 +443,7 @@ static void on_step(void *context, enum belay_level level, const char *text)
     server_log(asked->job->server, level == BELAY_LEVEL_WARNING ? LOG_WARN : LOG_INFO, "guard", text);
 }
 
-/* {"app", "dry_run", "wait_ms", "by"}, each of which may be left out. */
+/* {"app", "dry_run", "wait_ms", "by"}, all optional. */
 static enum belay_code read_options(struct job *job, json_t *root, struct belay_db_options *options)
 {
     const char *name;
@@ -466,8 +466,8 @@ static enum belay_code read_options(struct job *job, json_t *root, struct belay_
         } else {
             return error_set(
                 &job->err, BELAY_INVALID,
-                "'%.60s' is wrong: the body can have app (a text), dry_run (true or false), wait_ms (a "
-                "number) and by (a text)",
+                "'%.60s' is invalid: the body can have app (a string), dry_run (true or false), wait_ms (a "
+                "number) and by (a string)",
                 name);
         }
     }

@@ -1,4 +1,4 @@
-/* Schemas of applications and databases, for /openapi.json; two texts, as C has no longer ones. */
+/* Schemas of applications and databases, for /openapi.json; two strings, as C limits their length. */
 #include "server/core/routes.h"
 
 static const char apps[] =

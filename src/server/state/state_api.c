@@ -1,4 +1,4 @@
-/* Deployment states over HTTP (S4): the routes, and reading. Writing is in state_write.c. */
+/* Deployment states over HTTP (S4): routes and reads. state_write.c has the writes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,7 +111,7 @@ static void back_up(struct job *job)
         belay_state_backup(states, &name, &snapshot, &job->err) == BELAY_OK) {
         job->answer = wire_line(json_pack("{s:s}", "snapshot", snapshot));
     } else if (job->err.code == BELAY_UNKNOWN) {
-        job->err.code = BELAY_UNREACHABLE; /* one copy more does no harm: ask again */
+        job->err.code = BELAY_UNREACHABLE; /* a second copy is harmless: the client may retry */
     }
     free(snapshot);
     state_pool_give(job->server->states, states);
@@ -168,7 +168,7 @@ static void verify_state(struct job *job)
     if (code == BELAY_OK) {
         code = belay_state_verify(states, &name, NULL, add_finding, findings, &job->err);
     }
-    /* That something is wrong with it is the answer. */
+    /* A state with errors is a valid answer. */
     if (code == BELAY_OK || code == BELAY_BAD_CONTENT) {
         job->answer = wire_line(json_pack("{s:b, s:O}", "is_sound", code == BELAY_OK, "findings", findings));
     }
@@ -181,7 +181,7 @@ struct state_listing {
     json_t *list;
 };
 
-/* Whether its lock is one that the token's keys fit. */
+/* Whether the token's keys match its lock. */
 static bool may_list(const struct job *job, const struct belay_state_name *name)
 {
     struct belay_key_parts parts = { .stack = name->stack, .environment = name->environment };

@@ -7,7 +7,7 @@
 
 struct state_cache {
     pthread_mutex_t mutex;
-    struct kept *first; /* used last */
+    struct kept *first; /* the most recently used */
     struct kept *last;
     size_t bytes;
     size_t max_bytes;
@@ -57,7 +57,7 @@ static void take_out(struct state_cache *cache, struct kept *kept)
     }
 }
 
-/* True if nobody uses it any more. */
+/* True if it has no user left. */
 static bool forget(struct state_cache *cache, struct kept *kept)
 {
     take_out(cache, kept);
@@ -113,7 +113,7 @@ struct kept *state_cache_find(struct state_cache *cache, const char *name)
     return kept;
 }
 
-/* Make room, and keep it in place of the one of that name. What nobody uses any more is in *out_dead. */
+/* Make room, and let it replace the one of that name. Entries without users are linked in *out_dead. */
 static void keep(struct state_cache *cache, struct kept *kept, struct kept **out_dead)
 {
     struct kept *old = look(cache, kept->name);

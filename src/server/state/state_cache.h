@@ -1,9 +1,9 @@
 /*
- * Documents that were read or written last, in memory: who loads one that nobody has
- * changed since is answered without reading, verifying or copying it.
+ * A cache of the documents that were read or written last: a load of one that has not changed since needs no read,
+ * verification or copy.
  *
- * Whether one is still what is stored is not known here. Whoever finds it asks the
- * store, with its tag (belay_state_reload(), belay_document_reload()).
+ * The cache does not know whether a document is still current. The caller asks the store, with its tag
+ * (belay_state_reload(), belay_document_reload()).
  */
 #ifndef SERVER_STATE_STATE_CACHE_H
 #define SERVER_STATE_STATE_CACHE_H
@@ -28,12 +28,12 @@ void state_cache_free(struct state_cache *cache);
 
 /* For any thread. */
 struct kept *state_cache_find(struct state_cache *cache, const char *name); /* NULL: none */
-/* Takes `text`, also if it returns NULL: no memory. What is too large is made, but not kept. */
+/* Takes `text` in any case. NULL: no memory. A document that is too large is returned, but not cached. */
 struct kept *state_cache_add(struct state_cache *cache, const char *name, char *text, size_t len,
                              const struct belay_blob_tag *tag);
 void state_cache_drop(struct kept *kept); /* may be NULL */
 
-/* Its text as an answer, which gives it back. */
+/* Its text as the body of a reply, which drops it at its end. */
 struct http_shared state_cache_share(struct kept *kept);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the jobs share that read and write states (state.c, state_write.c) and Terraform's (terraform.c). */
+/* What the jobs on states (state_api.c, state_write.c) and on Terraform's states (terraform.c) share. */
 #ifndef SERVER_STATE_STATE_JOB_H
 #define SERVER_STATE_STATE_JOB_H
 
@@ -13,25 +13,23 @@ void state_job_etag(struct job *job, const struct belay_blob_tag *tag);
 bool state_job_read_etag(const struct belay_states *states, const char *etag, struct belay_blob_tag *out);
 
 /*
- * What is stored now, from memory if it is the same. The caller gives *out_kept back
- * with state_cache_drop(), or answers with it. A state's name in memory is
- * job->x->more[1], a document's is its folder.
+ * The present document, from the cache if it is still current. The caller drops *out_kept with state_cache_drop(), or
+ * replies with it. The cache knows a state by job->x->more[1], and a document by its folder.
  */
 enum belay_code state_job_load(struct job *job, struct belay_states *states, struct kept **out_kept);
 enum belay_code state_job_load_document(struct job *job, struct belay_states *states, const char *folder,
                                         struct kept **out_kept);
-/* What has just been written, for who asks next. Takes the text. NULL, with job->err: no memory. */
+/* Cache what has just been written. Takes the text. NULL, with job->err: no memory. */
 struct kept *state_job_keep(struct job *job, const char *name, char *text, size_t len,
                             const struct belay_blob_tag *tag);
-/* The same of a state. Takes it. */
+/* The same for a state. Takes it. */
 struct kept *state_job_keep_state(struct job *job, struct belay_state *state);
-/* Takes what was kept. */
+/* Reply with `kept`, which it takes. */
 void state_job_answer(struct job *job, struct kept *kept);
 
 /*
- * Before anything is written: the store of states must be fenced by the server's
- * lock store. The answer to a stranger is 409. *out_id (may be NULL) is the lock
- * store's; "" while locking is switched off.
+ * Before a write: the state store must be fenced by the server's lock store; if it is bound to another one, the reply
+ * is 409. *out_id (may be NULL) is the id of the lock store; "" while locking is switched off.
  */
 enum belay_code state_job_bind(struct job *job, struct belay_states *states, const char **out_id);
 
@@ -40,7 +38,7 @@ bool state_job_add_version(void *context, const struct belay_snapshot *snapshot)
 
 /* state_write.c */
 void state_put(struct job *job);
-/* From now on nobody with an older lock can write, and nobody who loaded before. */
+/* From now on refuse writes under an older lock, and those made from an earlier load. */
 void state_stamp(struct job *job);
 void state_restore(struct job *job);
 void state_adopt(struct job *job);

@@ -11,10 +11,10 @@ enum { SPARE_MAX = 8, STRIPES = 64, LEASE_MS = 6 * 3600 * 1000, KEPT_MAX = 200 <
 
 struct state_pool {
     struct server *server; /* borrowed */
-    char *url;             /* owned; NULL: what the configuration says */
+    char *url;             /* owned; NULL: as configured */
     char *lock_store_url;  /* owned; likewise */
     struct terraform_policy terraform;
-    pthread_mutex_t mutex;                 /* of what follows */
+    pthread_mutex_t mutex;                 /* guards `spare` and `n_spare` */
     struct belay_states *spare[SPARE_MAX]; /* owned */
     size_t n_spare;
     pthread_mutex_t stripes[STRIPES];
@@ -32,7 +32,8 @@ static enum belay_code read_policy(const struct belay_config *config, struct ter
 
     *out = (struct terraform_policy){ .lease_ms = LEASE_MS };
     if (lease != NULL && !belay_parse_duration(lease, &out->lease_ms)) {
-        return error_set(err, BELAY_CONFIG, "server.terraform.lease: '%.60s' is no time such as 6h", lease);
+        return error_set(err, BELAY_CONFIG, "server.terraform.lease: '%.60s' is not a duration such as 6h",
+                         lease);
     }
     out->unlocked_writes = unlocked != NULL && strcmp(unlocked, "true") == 0;
     if (force == NULL || strcmp(force, "admin") == 0) {
@@ -147,9 +148,9 @@ void state_pool_give(struct state_pool *pool, struct belay_states *states)
     belay_states_close(states);
 }
 
-/* ---- one after the other ---- */
+/* ---- mutual exclusion by name ---- */
 
-/* Two names may share one: they then wait for each other, which does no harm. */
+/* Two names may share a mutex: their jobs then wait for each other, which is harmless. */
 static pthread_mutex_t *stripe_of(struct state_pool *pool, const char *name)
 {
     return &pool->stripes[fnv_text(FNV_INIT, name) % STRIPES];

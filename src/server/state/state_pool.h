@@ -1,6 +1,5 @@
 /*
- * Where the states are kept: one store of blobs, which any number of jobs use,
- * and what jobs that change the same document need to come one after the other.
+ * The state store: a pool of handles for jobs, mutual exclusion of jobs on the same document, and a cache.
  */
 #ifndef SERVER_STATE_STATE_POOL_H
 #define SERVER_STATE_STATE_POOL_H
@@ -12,26 +11,26 @@
 struct state_pool;
 
 /*
- * Nothing is opened yet: a server whose store of states cannot be reached still
- * serves locks. BELAY_CONFIG if the configuration of Terraform's part is wrong.
+ * Opens no store yet: a server whose state store is unreachable still serves locks. BELAY_CONFIG if server.terraform
+ * of the configuration is wrong.
  */
 enum belay_code state_pool_open(struct server *server, const char *url, const char *lock_store_url,
                                 struct belay_error *err);
 void state_pool_close(struct state_pool *pool);
 
-/* For any thread: a handle for one job at a time, which it gives back. */
+/* From any thread: a handle for one job, which gives it back. */
 enum belay_code state_pool_take(struct state_pool *pool, struct belay_states **out_states,
                                 struct belay_error *err);
 void state_pool_give(struct state_pool *pool, struct belay_states *states);
 
-/* Jobs under one name come one after the other. */
+/* From a worker: jobs under one name run one after the other. */
 void state_pool_enter(struct state_pool *pool, const char *name);
 void state_pool_leave(struct state_pool *pool, const char *name);
 
-/* What was read or written last; by the key of its lock. */
+/* By the key of the state's lock. */
 struct state_cache *state_pool_cache(const struct state_pool *pool);
 
-/* What the configuration says of Terraform's backend. */
+/* server.terraform of the configuration. */
 enum force_unlock { FORCE_UNLOCK_ADMIN, FORCE_UNLOCK_LOCKER, FORCE_UNLOCK_NEVER };
 struct terraform_policy {
     int64_t lease_ms;

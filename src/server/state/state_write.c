@@ -1,8 +1,8 @@
 /*
- * Writing deployment states over HTTP, under the stack's lock.
+ * Writes of deployment states over HTTP, under the stack's lock.
  *
- * A write names its lock and the content that it was made from. The lock is renewed
- * here; the content is compared by the store, in the write itself.
+ * A write names its lock and the content that it was made from. The job renews the lock; the store compares the
+ * content, in the write itself.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,14 +20,14 @@ enum { TEXT_SIZE = 257 };
 struct writing {
     struct job *job;
     struct belay_states *states; /* from the pool */
-    const char *store_id;        /* of the locks */
-    struct belay_info *info;     /* owned; the lock that they hold */
-    struct belay_lock *own;      /* owned; or the one that we took */
+    const char *store_id;        /* of the lock store */
+    struct belay_info *info;     /* owned; the client's lock */
+    struct belay_lock *own;      /* owned; or the lock that the server took */
     struct belay_state_lock stamp;
     struct belay_blob_tag tag;
     struct belay_state_write write;
     struct belay_deployment deployment;
-    struct belay_deployment detected; /* where neither the request nor the document says */
+    struct belay_deployment detected; /* used where neither the request nor the document has a value */
     char new_id[32];
     char texts[7][TEXT_SIZE];
     char detected_texts[4][TEXT_SIZE];
@@ -50,7 +50,7 @@ static void fill_stamp(struct writing *writing, const struct belay_info *info)
     writing->write.lock = &writing->stamp;
 }
 
-/* Theirs, if they still hold it. */
+/* Use the client's lock, if it still holds it. */
 static enum belay_code use_lock(struct writing *writing, const char *key)
 {
     struct job *job = writing->job;
@@ -68,7 +68,7 @@ static enum belay_code use_lock(struct writing *writing, const char *key)
     return code;
 }
 
-/* Ours, where they say of none. */
+/* Use the client's lock, or take one if it names none. */
 static enum belay_code use_or_take_lock(struct writing *writing, const char *key)
 {
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
@@ -118,7 +118,7 @@ static void end(struct writing *writing, enum belay_code code)
 
 /* ---- what is recorded of a write ---- */
 
-/* What the client found out by itself, as belay's own does. */
+/* What the client detected itself, as belay's client does. */
 static void read_detected(struct writing *writing)
 {
     static const char *const names[] = { "detected_deployment_id", "detected_triggered_by",
@@ -151,7 +151,7 @@ static void read_deployment(struct writing *writing, const char *status)
     deployment->user = writing->job->by;
     deployment->status = status;
     deployment->duration_ms = -1;
-    n -= writing->job->x->who[0] != '\0' ? 1 : 0; /* who has a token is who it says */
+    n -= writing->job->x->who[0] != '\0' ? 1 : 0; /* a token tells the user */
     for (size_t i = 0; i < n; i++) {
         if (job_query(writing->job, names[i], writing->texts[i], TEXT_SIZE)) {
             *slots[i] = writing->texts[i];
@@ -169,7 +169,7 @@ static void read_deployment(struct writing *writing, const char *status)
     read_detected(writing);
 }
 
-/* What is recorded is ours: the document that is saved tells of another deployment. */
+/* The record is the server's: the document that is saved describes another deployment. */
 static void claim_deployment(struct writing *writing)
 {
     struct belay_deployment *deployment = &writing->deployment;
@@ -192,7 +192,7 @@ static void answer_saved(struct job *job, const struct belay_state *state)
         "deployment_id", wire_text(state->deployment_id), "etag", job->etag));
 }
 
-/* Takes over `state`, which is there if the code is BELAY_OK. */
+/* Takes `state`, which is set if the code is BELAY_OK. */
 static void end_saved(struct writing *writing, struct belay_state *state, enum belay_code code)
 {
     if (code == BELAY_OK) {
@@ -213,7 +213,7 @@ static bool is_set(const struct job *job, const char *name)
     return job_query(job, name, text, sizeof text) && strcmp(text, "true") == 0;
 }
 
-/* If-Match, or If-None-Match: *, one of which it takes. */
+/* If-Match or If-None-Match: *; one is required. */
 static enum belay_code read_condition(struct writing *writing)
 {
     struct job *job = writing->job;
@@ -228,7 +228,7 @@ static enum belay_code read_condition(struct writing *writing)
         job->status = 428;
         return error_set(
             &job->err, BELAY_REFUSED,
-            "say what it was made from: If-Match with the ETag of the GET, or If-None-Match: * if "
+            "name the version it was made from: If-Match with the ETag of the GET, or If-None-Match: * if "
             "there was none");
     }
     writing->write.loaded = job->if_match == NULL ? NULL : &writing->tag;
@@ -256,8 +256,8 @@ void state_put(struct job *job)
         code = belay_state_save(writing.states, &name, is_unchanged ? NULL : job->body, job->body_len,
                                 &writing.write, &state, &job->err);
         if (code == BELAY_NOT_HOLDER) {
-            job->status = 412;             /* the lock is theirs, so it is the content */
-            job->err.code = BELAY_REFUSED; /* which is not about holding */
+            job->status = 412;             /* the client holds the lock, so the content has changed */
+            job->err.code = BELAY_REFUSED; /* not about the lock */
         } else if (code == BELAY_BAD_CONTENT && !is_unchanged &&
                    belay_state_check(&name, job->body, job->body_len, NULL) == BELAY_BAD_CONTENT) {
             job->status = 400;
@@ -266,7 +266,6 @@ void state_put(struct job *job)
     end_saved(&writing, state, code);
 }
 
-/* From now on nobody with an older lock can write, and nobody who loaded before. */
 void state_stamp(struct job *job)
 {
     struct belay_state_name name = state_job_name(job);
@@ -290,14 +289,15 @@ void state_stamp(struct job *job)
     end(&writing, code);
 }
 
-/* How an old version, or what another program wrote, becomes a new one. */
+/* ---- restore and adopt: an old or foreign version becomes a new one ---- */
+
 typedef enum belay_code (*state_again_fn)(struct belay_states *states, const struct belay_state_name *name,
                                           const char *snapshot, const struct belay_state_write *write,
                                           struct belay_state **out_state, struct belay_error *err);
 struct again {
     state_again_fn work;
     const char *status;
-    const char *version; /* NULL: none is named */
+    const char *version; /* NULL: none */
 };
 
 static enum belay_code save_again(struct writing *writing, const struct again *again,
@@ -315,7 +315,7 @@ static enum belay_code save_again(struct writing *writing, const struct again *a
         code = use_or_take_lock(writing, job->x->more[1]);
     }
     if (code == BELAY_OK && job->if_match != NULL) {
-        code = read_condition(writing); /* they were shown what would change, and from what */
+        code = read_condition(writing); /* If-Match: the version that the user was shown */
     }
     if (code == BELAY_OK) {
         read_deployment(writing, again->status);
@@ -352,7 +352,7 @@ void state_restore(struct job *job)
     if (again.version == NULL) {
         (void)error_set(&job->err, BELAY_INVALID,
                         "the body must have 'version': a name, an index or a timestamp of the history, or "
-                        "latest, as a text");
+                        "latest, as a string");
     } else {
         run_again(job, &again);
     }
@@ -370,7 +370,7 @@ void state_adopt(struct job *job)
         (void)error_set(
             &job->err, BELAY_INVALID,
             "the body must be empty, or an object; 'version' in it a name, an index or a timestamp "
-            "of the history, or latest, as a text");
+            "of the history, or latest, as a string");
     } else {
         run_again(job, &again);
     }

@@ -122,7 +122,7 @@ static void list_documents(struct job *job)
 
 /* ---- what is written ---- */
 
-/* Content-MD5, if they sent one. */
+/* Check Content-MD5, if present. */
 static enum belay_code check_md5(struct job *job)
 {
     unsigned char sum[EVP_MAX_MD_SIZE];
@@ -133,7 +133,7 @@ static enum belay_code check_md5(struct job *job)
         return BELAY_OK;
     }
     if (EVP_Digest(job->body, job->body_len, sum, &n, EVP_md5(), NULL) != 1 || n != MD5_BYTES) {
-        return BELAY_OK; /* a system without MD5: nothing can be said of it */
+        return BELAY_OK; /* a system without MD5 cannot check it */
     }
     (void)EVP_EncodeBlock((unsigned char *)text, sum, (int)n);
     if (strcmp(text, job->content_md5) == 0) {
@@ -158,12 +158,12 @@ static enum belay_code check_body(struct job *job)
     return check_md5(job);
 }
 
-/* One change of the document, under the lock of whoever asks or under our own. */
+/* One change of the document, under the client's lock or one that the server takes. */
 struct change {
     struct job *job;
     struct belay_states *states; /* from the pool */
-    struct kept *before;         /* owned; NULL: nothing is there */
-    struct belay_lock *own;      /* NULL: it is made under the lock of who asks */
+    struct kept *before;         /* owned; NULL: there is no document */
+    struct belay_lock *own;      /* NULL: under the client's lock */
     char key[TF_KEY_SIZE];
 };
 
@@ -182,8 +182,8 @@ static enum belay_code open_lock(struct change *change, const char *why)
 }
 
 /*
- * The document is read before the lock is looked at: whoever wrote between that
- * look and our write has changed what we expect to find.
+ * The document is read before the lock is checked: a write between that check and ours changes the document that ours
+ * expects, and ours fails.
  */
 static enum belay_code change_begin(struct change *change, struct job *job, const char *why)
 {
@@ -203,7 +203,7 @@ static enum belay_code change_begin(struct change *change, struct job *job, cons
     return code == BELAY_OK ? open_lock(change, why) : code;
 }
 
-/* Takes the text. *out_kept is what is there now. */
+/* Takes the text. *out_kept is the new document. */
 static enum belay_code change_save(struct change *change, char *text, size_t len, struct kept **out_kept)
 {
     struct job *job = change->job;
@@ -214,7 +214,7 @@ static enum belay_code change_save(struct change *change, char *text, size_t len
     if (change->before != NULL) {
         before = (struct belay_blob){ change->before->text, change->before->len, change->before->tag };
         if (before.len == len && memcmp(before.data, text, len) == 0) {
-            free(text); /* the same again: its answer was lost */
+            free(text); /* repeated, because the reply was lost */
             *out_kept = change->before;
             change->before = NULL;
             return BELAY_OK;
@@ -254,10 +254,9 @@ static void change_end(struct change *change, enum belay_code code)
 }
 
 /*
- * Terraform counts every write of a lineage in `serial`. One that goes back, or has
- * other content under the same number, is a late or repeated one, and the lock does
- * not tell: it may be the same one. 'terraform state push -force' looks no different,
- * so an admin says so in the address.
+ * Terraform counts the writes of a lineage in `serial`. A write with a lower serial, or with other content under the
+ * same one, is late or repeated. The lock does not reveal that: it may be the same one. 'terraform state push -force'
+ * looks the same, so an admin adds force=true to the address.
  */
 static enum belay_code check_order(struct job *job, const struct kept *before)
 {
@@ -265,7 +264,7 @@ static enum belay_code check_order(struct job *job, const struct kept *before)
     unsigned long long serial = 0;
 
     if (before->len == job->body_len && memcmp(before->text, job->body, before->len) == 0) {
-        return BELAY_OK; /* the same again: its answer was lost */
+        return BELAY_OK; /* repeated, because the reply was lost */
     }
     if (tf_is_later(before->text, job->body, &serial)) {
         return BELAY_OK;
@@ -278,7 +277,7 @@ static enum belay_code check_order(struct job *job, const struct kept *before)
     job->status = 409;
     return error_set(
         &job->err, BELAY_REFUSED,
-        "the Terraform state '%.128s' has serial %llu already, and this write has not a greater one: "
+        "the Terraform state '%.128s' has serial %llu already, and that of this write is not greater: "
         "it is late, or was made from an older state; nothing was changed. 'POST "
         "/v1/terraform/{name}/restore' goes back to a version; an admin may add ?force=true to the "
         "address",
@@ -328,7 +327,7 @@ static void delete_state(struct job *job)
 
 /* ---- restore ---- */
 
-/* They were shown what would change, and from what: is it still that? */
+/* If-Match: whether the document is still the one that the user was shown. */
 static enum belay_code check_seen(const struct change *change)
 {
     struct job *job = change->job;
@@ -343,7 +342,7 @@ static enum belay_code check_seen(const struct change *change)
     }
     job->status = 412;
     return error_set(&job->err, BELAY_REFUSED,
-                     "the Terraform state '%.128s' has changed since it was looked at; nothing was restored",
+                     "the Terraform state '%.128s' has changed since it was read; nothing was restored",
                      job->x->key);
 }
 
@@ -360,7 +359,7 @@ static void restore_state(struct job *job)
     if (version == NULL) {
         (void)error_set(&job->err, BELAY_INVALID,
                         "the body must have 'version': a name, an index or a timestamp of GET "
-                        "/v1/terraform/{name}/versions, as a text");
+                        "/v1/terraform/{name}/versions, as a string");
         json_decref(root);
         return;
     }

@@ -1,4 +1,4 @@
-/* LOCK and UNLOCK of Terraform's http backend, and who may write. */
+/* LOCK and UNLOCK of Terraform's http backend, and the check of the lock before a write. */
 #include <openssl/sha.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,9 +28,9 @@ bool tf_id_is_sound(const char *id)
 }
 
 /*
- * The id of the lock that an ID of Terraform's is for. Terraform shows its ID to everybody whom the lock
- * refuses, and a lock id is all it takes to end a lock. So a token's locks have another one, which can be found
- * again from the ID and the token, and by nobody else.
+ * The lock id for an ID of Terraform's. Terraform shows its ID to every client that the lock refuses, and a lock id
+ * suffices to release a lock. So with tokens the lock id is a hash of the ID and the token, which no other client can
+ * compute.
  */
 static const char *lock_id_of(const struct job *job, const char *id, char out[BELAY_ID_MAX + 1])
 {
@@ -52,7 +52,7 @@ static const char *lock_id_of(const struct job *job, const char *id, char out[BE
     return out;
 }
 
-/* A lock that was taken anew for an id has that id, a '.' and the token of the lock before. */
+/* The id of a lock that was acquired again is the old id, a '.' and the fencing token of the lock before. */
 static bool is_id_of(const char *lock_id, const char *id)
 {
     size_t n = strlen(id);
@@ -60,7 +60,7 @@ static bool is_id_of(const char *lock_id, const char *id)
     return lock_id != NULL && strncmp(lock_id, id, n) == 0 && (lock_id[n] == '\0' || lock_id[n] == '.');
 }
 
-/* `lease` of the query, else what the configuration says. BELAY_INVALID says what is wrong with it. */
+/* `lease` of the query, else as configured. BELAY_INVALID: it is malformed. */
 static enum belay_code read_lease(struct job *job, int64_t *out_ms)
 {
     char text[32];
@@ -94,7 +94,7 @@ static const char *meta_of(const struct belay_info *info, const char *name)
     return NULL;
 }
 
-/* Whether its holder said with LOCK that this is its ID. */
+/* Whether its holder sent this ID with LOCK. */
 static bool is_said_id(const struct belay_info *info, const char *id)
 {
     const char *sent = meta_of(info, TF_LOCK_META);
@@ -106,7 +106,7 @@ static bool is_said_id(const struct belay_info *info, const char *id)
     return is_same;
 }
 
-/* Whether it is the lock that the same credential took with this ID, perhaps with an earlier secret. */
+/* Whether the same credential took the lock with this ID, perhaps with an earlier secret. */
 static bool is_ours(const struct job *job, const struct belay_info *info, const char *id)
 {
     char lock_id[BELAY_ID_MAX + 1];
@@ -119,7 +119,7 @@ static bool is_ours(const struct job *job, const struct belay_info *info, const 
            is_said_id(info, id);
 }
 
-/* What its holder sent with LOCK, or the like for a lock that somebody took otherwise. */
+/* What its holder sent with LOCK, or the equivalent for a lock that was acquired in another way. */
 static char *describe(const struct job *job, const struct belay_info *info)
 {
     const char *sent = meta_of(info, TF_LOCK_META);
@@ -145,7 +145,7 @@ void tf_answer_held(struct job *job)
     }
 }
 
-/* The body of LOCK as it is kept with the lock, and its ID. NULL, and job->err, if it is none. */
+/* The body of LOCK as kept with the lock, and its ID. NULL, and job->err, if it is invalid. */
 static json_t *read_body(struct job *job, const char **out_id)
 {
     json_t *root = json_loadb(job->body, job->body_len, 0, NULL);
@@ -181,7 +181,7 @@ static void make_owner(const struct job *job, const json_t *root, char owner[BEL
     (void)n;
 }
 
-/* What is kept of it: all, but for texts that would not fit. */
+/* All of it is kept, except strings that do not fit. */
 static char *make_kept(json_t *root)
 {
     char *text = json_dumps(root, JSON_COMPACT | JSON_ENSURE_ASCII);
@@ -205,14 +205,14 @@ static enum belay_code take(struct job *job, const char *id, const struct belay_
 
     options.lock_id = id;
     options.acquired_by = job->x->who;
-    options.durable = true; /* the holder is elsewhere: on disk before it is answered */
+    options.durable = true; /* the holder is another process: on disk before the reply */
     options.cancel = job->cancel;
     code = belay_lock_acquire(job->server->client, tf_key(job, key), &options, &lock, &job->err);
     belay_lock_free(lock);
     return code;
 }
 
-/* A lock that does not fence the state would let two apply at once: it is not given out. */
+/* A lock that does not fence the state would let two clients apply at once: refuse it. */
 static enum belay_code check_binding(struct job *job)
 {
     struct belay_states *states = NULL;
@@ -277,7 +277,7 @@ static enum belay_code refuse(struct job *job, struct belay_info *holder, const 
     return code;
 }
 
-/* Its lease has ended, but nobody else has had the lock since: a holder that is late, not one that lost. */
+/* The lease has expired, but no other client has held the lock since: the holder is late, and gets it again. */
 static enum belay_code take_again(struct job *job, const struct belay_info *info, const char *id,
                                   char again[BELAY_ID_MAX + 1])
 {
@@ -294,13 +294,13 @@ static enum belay_code take_again(struct job *job, const struct belay_info *info
     return take(job, again, &options);
 }
 
-/* The lock that `id` is said to be of; nobody's is none. */
+/* The lock of the key; refuses `id` if there never was one. */
 static enum belay_code find_lock(struct job *job, const char *id, const char *key,
                                  struct belay_info **out_info)
 {
     enum belay_code code = belay_get(job->server->client, key, out_info, &job->err);
 
-    return code == BELAY_NOT_FOUND ? refuse(job, NULL, id, "nobody ever took it") : code;
+    return code == BELAY_NOT_FOUND ? refuse(job, NULL, id, "it was never acquired") : code;
 }
 
 enum belay_code tf_claim(struct job *job, const char *id)
@@ -320,7 +320,7 @@ enum belay_code tf_claim(struct job *job, const char *id)
     }
     if (!is_ours(job, info, id)) {
         return refuse(job, info, id,
-                      is_said_id(info, id) ? "another token took it" : "somebody else has had it since");
+                      is_said_id(info, id) ? "another token took it" : "another client has held it since");
     }
     if (info->status == BELAY_STATUS_RELEASED) {
         return refuse(job, info, id,
@@ -352,39 +352,39 @@ enum belay_code tf_take_own(struct job *job, const char *why, struct belay_lock 
 
 /* ---- UNLOCK ---- */
 
-struct look {
+struct release_search {
     const char *id; /* of the lock */
     bool is_released;
 };
 
 static bool see_event(void *context, const struct belay_event *event)
 {
-    struct look *look = context;
+    struct release_search *search = context;
 
-    if (is_id_of(event->lock_id, look->id) && strcmp(event->type, "lock.released") == 0) {
-        look->is_released = true;
+    if (is_id_of(event->lock_id, search->id) && strcmp(event->type, "lock.released") == 0) {
+        search->is_released = true;
     }
     return true;
 }
 
-/* Somebody else has the lock. An UNLOCK whose answer was lost may come again for all that. */
+/* Another client holds the lock. The UNLOCK may be repeated, because its reply was lost. */
 static enum belay_code was_released(struct job *job, const char *key, const char *id,
                                     struct belay_info *holder)
 {
     char lock_id[BELAY_ID_MAX + 1];
-    struct look look = { lock_id_of(job, id, lock_id), false };
+    struct release_search search = { lock_id_of(job, id, lock_id), false };
     struct belay_error err = BELAY_ERROR_INIT;
 
-    (void)belay_history(job->server->client, key, HISTORY_LOOK, see_event, &look, &err);
+    (void)belay_history(job->server->client, key, HISTORY_LOOK, see_event, &search, &err);
     belay_error_release(&err);
-    if (look.is_released) {
+    if (search.is_released) {
         belay_info_free(holder);
         return BELAY_OK;
     }
-    return refuse(job, holder, id, "somebody else has had it since");
+    return refuse(job, holder, id, "another client has held it since");
 }
 
-/* Its lease is over. Until it is said to be released, its id could still write. */
+/* The lease has expired. Until the lock is released, its id could still write. */
 static enum belay_code release_expired(struct job *job, const char *key, const struct belay_info *info,
                                        const char *id)
 {
@@ -394,11 +394,11 @@ static enum belay_code release_expired(struct job *job, const char *key, const s
     if (code == BELAY_OK) {
         code = belay_release(job->server->client, key, again, BELAY_OUTCOME_COMPLETED, NULL, &job->err);
     }
-    /* Somebody has it by now: over is over. */
+    /* Another client has acquired it: nothing to release. */
     return code == BELAY_HELD || code == BELAY_ID_USED || code == BELAY_LOST ? BELAY_OK : code;
 }
 
-/* Whoever's it is. */
+/* Release the lock of any holder. */
 static enum belay_code force_lock(struct job *job, const char *key, const struct belay_info *info)
 {
     enum force_unlock policy = state_pool_terraform(job->server->states)->force_unlock;
@@ -406,9 +406,10 @@ static enum belay_code force_lock(struct job *job, const char *key, const struct
     if (policy == FORCE_UNLOCK_NEVER || (policy == FORCE_UNLOCK_ADMIN && job->x->role < ROLE_ADMIN)) {
         return error_set(
             &job->err, BELAY_NOT_PERMITTED,
-            "to UNLOCK without a body, or with the ID of a lock that another token took, is to end "
-            "whoever's lock it is, which %s; 'belay unlock %s' says whose",
-            policy == FORCE_UNLOCK_NEVER ? "this server does not do" : "only an admin may ask for", key);
+            "an UNLOCK without a body, or with the ID of another token's lock, releases the lock of any "
+            "holder, "
+            "which %s; 'belay unlock %s' names the holder",
+            policy == FORCE_UNLOCK_NEVER ? "this server does not permit" : "only an admin may do", key);
     }
     if (info == NULL || info->status != BELAY_STATUS_ACTIVE || info->lock_id == NULL) {
         return BELAY_OK;
@@ -445,7 +446,7 @@ static enum belay_code release(struct job *job, const char *id)
     return code;
 }
 
-/* Terraform's force-unlock: no body, and so nobody's id. */
+/* Terraform's force-unlock sends no body, and so no ID. */
 static enum belay_code force(struct job *job)
 {
     struct belay_info *info = NULL;
@@ -472,7 +473,7 @@ static void unlock_state(struct job *job)
     state_pool_enter(job->server->states, job->x->key);
     code = root == NULL ? force(job) : release(job, id);
     if (!belay_client_locking_enabled(job->server->client)) {
-        belay_error_release(&job->err); /* it may be a lock that was granted and never taken */
+        belay_error_release(&job->err); /* it may be a lock that was granted while locking is off */
         code = BELAY_OK;
     }
     state_pool_leave(job->server->states, job->x->key);

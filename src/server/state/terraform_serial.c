@@ -1,4 +1,4 @@
-/* What the server reads of a Terraform state: its serial and its lineage. All else stays as Terraform wrote it. */
+/* The serial and lineage of a Terraform state, which are all that the server reads of it. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "belay/state.h"
 #include "server/state/terraform.h"
 
-/* Behind the string that begins at `text`; at the '\0' if it does not end. */
+/* The end of the string that begins at `text`; the '\0' if it has none. */
 static const char *skip_string(const char *text)
 {
     for (text++; *text != '"' && *text != '\0'; text++) {
@@ -16,7 +16,7 @@ static const char *skip_string(const char *text)
     return *text == '"' ? text + 1 : text;
 }
 
-/* Where the value of a member of the outermost object is; NULL: nowhere. `name` has its quotes. */
+/* The value of a member of the outermost object; NULL: none. `name` has its quotes. */
 static const char *find_member(const char *text, const char *name)
 {
     size_t n = strlen(name);
@@ -42,7 +42,7 @@ static const char *find_member(const char *text, const char *name)
     return NULL;
 }
 
-/* Where the serial is; NULL if there is none that counts. */
+/* The serial; NULL if there is no valid one. */
 static const char *find_serial(const char *text)
 {
     const char *at = find_member(text, "\"serial\"");
@@ -75,7 +75,7 @@ bool tf_is_later(const char *before, const char *text, unsigned long long *out_s
     return serial != NULL && strtoull(serial, NULL, 10) > *out_serial;
 }
 
-/* A plan that was made meanwhile must be seen to be stale. Everything else stays as it was, byte by byte. */
+/* A greater serial marks plans made meanwhile as stale. Every other byte stays as it was. */
 char *tf_with_serial(const char *old, const char *now)
 {
     struct buf out = BUF_INIT(BELAY_BLOB_SIZE_MAX);
