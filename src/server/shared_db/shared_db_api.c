@@ -9,65 +9,41 @@
 #include "base/text.h"
 #include "server/core/job.h"
 
-enum { ANSWER_MAX = 256 << 20 };
+enum { ANSWER_MAX = 256 << 20, KEY_SIZE = sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX };
 #define APP_PREFIX "app:"
 
 /* ---- what a token's keys say: of an application "app:NAME", of a database its lock's key ---- */
 
-static const char *app_key(const char *name, char out[sizeof APP_PREFIX + BELAY_KEY_MAX])
+static const char *key_of(const char *prefix, const char *name, char out[KEY_SIZE])
 {
-    (void)snprintf(out, sizeof APP_PREFIX + BELAY_KEY_MAX, APP_PREFIX "%s", name);
+    (void)snprintf(out, KEY_SIZE, "%s%s", prefix, name);
     return out;
 }
 
-static const char *database_key(const char *id, char out[sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX])
+static bool may_see(const struct job *job, const char *prefix, const char *name)
 {
-    (void)snprintf(out, sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX, DB_LOCK_PREFIX "%s", id);
-    return out;
+    char key[KEY_SIZE];
+
+    return exchange_may_see(job->x, key_of(prefix, name, key));
 }
 
 /* For jobs whose body names the application. */
 static enum belay_code check_app_key(struct job *job, const char *name)
 {
-    char key[sizeof APP_PREFIX + BELAY_KEY_MAX];
-
-    return strlen(name) > BELAY_KEY_MAX || exchange_may_see(job->x, app_key(name, key))
+    return strlen(name) > BELAY_KEY_MAX || may_see(job, APP_PREFIX, name)
                ? BELAY_OK /* the library refuses so long a name */
                : error_set(&job->err, BELAY_NOT_PERMITTED,
                            "'%s' may not touch the key '" APP_PREFIX "%.128s'", job->x->who, name);
 }
 
-/* A job on the application or database in the path, if the token's keys match it. */
-static void start_app(struct exchange *x, job_fn *run)
+/* Start a job on the application or database in the path, if the token's keys match it. */
+static void start(struct exchange *x, const char *prefix, enum work_class class, job_fn *run)
 {
-    char key[sizeof APP_PREFIX + BELAY_KEY_MAX];
+    char key[KEY_SIZE];
 
-    if (exchange_may_touch(x, app_key(x->key, key))) {
-        job_start(x, WORK_JOB, run);
-    }
-}
-
-static void start_database_job(struct exchange *x, enum work_class class, job_fn *run)
-{
-    char key[sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX];
-
-    if (exchange_may_touch(x, database_key(x->key, key))) {
+    if (exchange_may_touch(x, key_of(prefix, x->key, key))) {
         job_start(x, class, run);
     }
-}
-
-/* A value of the query, decoded; false if it is absent or too long. */
-static bool query_value(const char *query, const char *name, char *out, size_t size)
-{
-    struct http_slice key, value;
-    char text[64];
-
-    while (http_query_next(&query, &key, &value)) {
-        if (http_decode(key, text, sizeof text) && strcmp(text, name) == 0) {
-            return http_decode(value, out, size);
-        }
-    }
-    return false;
 }
 
 /* ---- lists ---- */
@@ -82,10 +58,9 @@ static bool add_app(void *context, const struct belay_app *app)
 {
     struct listed *listed = context;
     struct buf *out = &listed->out;
-    char key[sizeof APP_PREFIX + BELAY_KEY_MAX];
     char *line;
 
-    if (!exchange_may_see(listed->job->x, app_key(app->name, key))) {
+    if (!may_see(listed->job, APP_PREFIX, app->name)) {
         listed->is_partial = true;
         return true;
     }
@@ -100,10 +75,9 @@ static bool add_database(void *context, const struct belay_database *database)
 {
     struct listed *listed = context;
     struct buf *out = &listed->out;
-    char key[sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX];
     char *line;
 
-    if (!exchange_may_see(listed->job->x, database_key(database->id, key))) {
+    if (!may_see(listed->job, DB_LOCK_PREFIX, database->id)) {
         listed->is_partial = true;
         return true;
     }
@@ -160,12 +134,11 @@ struct wanted {
 static bool pick_database(void *context, const struct belay_database *database)
 {
     struct wanted *wanted = context;
-    char key[sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX];
 
     /* A database that was found by its host has another key, which the token must match too. */
     if ((strcmp(database->id, wanted->id) != 0 &&
          (database->host == NULL || strcmp(database->host, wanted->id) != 0)) ||
-        !exchange_may_see(wanted->job->x, database_key(database->id, key))) {
+        !may_see(wanted->job, DB_LOCK_PREFIX, database->id)) {
         return true;
     }
     wanted->answer = belay_database_to_json(database);
@@ -187,7 +160,7 @@ static void get_database(struct job *job)
 
 void handle_database(struct exchange *x)
 {
-    start_database_job(x, WORK_JOB, get_database);
+    start(x, DB_LOCK_PREFIX, WORK_JOB, get_database);
 }
 
 /* ---- one application ---- */
@@ -257,7 +230,7 @@ static bool has_row(const struct belay_app *app, const struct belay_app_database
 static enum belay_code check_rows(struct job *job, const struct belay_app *before,
                                   const struct belay_app *app)
 {
-    char key[sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX];
+    char key[KEY_SIZE];
 
     for (size_t i = 0; i < app->n_databases; i++) {
         const struct belay_app_database *row = &app->databases[i];
@@ -265,7 +238,7 @@ static enum belay_code check_rows(struct job *job, const struct belay_app *befor
 
         for (size_t k = 0; k < 2 && !has_row(before, row); k++) {
             if (names[k] != NULL && strlen(names[k]) <= BELAY_DATABASE_MAX &&
-                !exchange_may_see(job->x, database_key(names[k], key))) {
+                !exchange_may_see(job->x, key_of(DB_LOCK_PREFIX, names[k], key))) {
                 return error_set(&job->err, BELAY_NOT_PERMITTED, "'%s' may not touch the key '%.300s'",
                                  job->x->who, key);
             }
@@ -342,7 +315,7 @@ static void delete_app(struct job *job)
 {
     char version[32] = "0";
 
-    (void)query_value(job->query, "version", version, sizeof version);
+    (void)job_query(job, "version", version, sizeof version);
     if (belay_app_remove(job->server->client, job->x->key, strtoull(version, NULL, 10), &job->err) ==
         BELAY_OK) {
         job->answer = strdup("{}");
@@ -374,12 +347,12 @@ static void mark_app(struct job *job)
 
 void handle_app_get(struct exchange *x)
 {
-    start_app(x, get_app);
+    start(x, APP_PREFIX, WORK_JOB, get_app);
 }
 
 void handle_app_put(struct exchange *x)
 {
-    start_app(x, put_app);
+    start(x, APP_PREFIX, WORK_JOB, put_app);
 }
 
 void handle_app_post(struct exchange *x)
@@ -389,12 +362,12 @@ void handle_app_post(struct exchange *x)
 
 void handle_app_delete(struct exchange *x)
 {
-    start_app(x, delete_app);
+    start(x, APP_PREFIX, WORK_JOB, delete_app);
 }
 
 void handle_app_mark(struct exchange *x)
 {
-    start_app(x, mark_app);
+    start(x, APP_PREFIX, WORK_JOB, mark_app);
 }
 
 /* ---- quick status ---- */
@@ -411,18 +384,18 @@ static void quick_status(struct job *job)
 
 void handle_quick(struct exchange *x)
 {
-    if (!query_value(x->request->query, "app", x->key, sizeof x->key) || x->key[0] == '\0') {
+    if (http_query_get(x->request->query, "app", x->key, sizeof x->key) != HTTP_FOUND || x->key[0] == '\0') {
         reply_problem(x, 400, "invalid", "the application is missing: /status/quick?app=NAME");
         return;
     }
-    start_app(x, quick_status);
+    start(x, APP_PREFIX, WORK_JOB, quick_status);
 }
 
 /* ---- stop and start ---- */
 
 struct asked {
     struct job *job;
-    char refused[sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX]; /* the key that the token may not touch; or "" */
+    char refused[KEY_SIZE]; /* the key that the token may not touch; or "" */
 };
 
 static bool may_lock(void *context, const char *key)
@@ -524,12 +497,12 @@ static void start_database(struct job *job)
 
 void handle_db_stop(struct exchange *x)
 {
-    start_database_job(x, WORK_LONG_JOB, stop_database);
+    start(x, DB_LOCK_PREFIX, WORK_LONG_JOB, stop_database);
 }
 
 void handle_db_start(struct exchange *x)
 {
-    start_database_job(x, WORK_LONG_JOB, start_database);
+    start(x, DB_LOCK_PREFIX, WORK_LONG_JOB, start_database);
 }
 
 static void record(struct job *job)
@@ -553,5 +526,5 @@ static void record(struct job *job)
 
 void handle_db_record(struct exchange *x)
 {
-    start_database_job(x, WORK_JOB, record);
+    start(x, DB_LOCK_PREFIX, WORK_JOB, record);
 }
