@@ -129,7 +129,7 @@ void reply_shared(struct exchange *x, int status, const struct http_header *head
     exchange_free(x);
 }
 
-static void send_answer(struct exchange *x, int status, const char *type, const void *body, size_t len)
+void reply_text(struct exchange *x, int status, const char *type, const char *body, size_t len)
 {
     struct http_header headers[4] = { { "Content-Type", type }, { "Cache-Control", "no-store" } };
     size_t n = 2;
@@ -144,20 +144,15 @@ static void send_answer(struct exchange *x, int status, const char *type, const 
     reply_with(x, status, headers, n, body, len);
 }
 
-void reply_text(struct exchange *x, int status, const char *type, const char *text, size_t len)
-{
-    send_answer(x, status, type, text, len);
-}
-
 void reply_line(struct exchange *x, int status, char *line)
 {
     static const char no_memory[] =
         "{\"error\":{\"code\":\"no_memory\",\"message\":\"no memory\",\"lock\":null}}";
 
     if (line == NULL) {
-        send_answer(x, 503, "application/json", no_memory, sizeof no_memory - 1);
+        reply_text(x, 503, "application/json", no_memory, sizeof no_memory - 1);
     } else {
-        send_answer(x, status, "application/json", line, strlen(line));
+        reply_text(x, status, "application/json", line, strlen(line));
     }
     free(line);
 }
@@ -177,7 +172,7 @@ void reply_lock(struct exchange *x, const struct belay_info *info)
     line->max = LINE_MAX;
     line->failed = false;
     if (wire_lock_line(line, info)) {
-        send_answer(x, 200, "application/json", line->data, line->len);
+        reply_text(x, 200, "application/json", line->data, line->len);
     } else {
         reply_line(x, 200, wire_line(wire_lock(info)));
     }

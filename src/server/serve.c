@@ -83,13 +83,7 @@ void server_on_event(void *context, const struct belay_event *event)
 
 static void on_warning(void *context, const char *text)
 {
-    struct server *server = context;
-
-    if (pthread_equal(pthread_self(), server->thread)) {
-        log_note(&server->log, LOG_WARN, "store", "%s", text);
-    } else {
-        server_log(server, LOG_WARN, "store", text);
-    }
+    server_log(context, LOG_WARN, "store", text);
 }
 
 static uint64_t committed_lsn(void *context)

@@ -36,7 +36,7 @@ void handle_ready(struct exchange *x)
     if (x->server->is_draining) {
         reply_problem(x, 503, "shutting_down", "the server is stopping");
     } else {
-        exchange_read(x, ask_ready, NULL);
+        exchange_read(x, WORK_READ, ask_ready, NULL);
     }
 }
 

@@ -94,7 +94,7 @@ static void ask_held(struct exchange *x)
 
 void holder_answer(struct holder *holder)
 {
-    exchange_read(take(holder), ask_held, NULL);
+    exchange_read(take(holder), WORK_READ, ask_held, NULL);
 }
 
 void holder_forget(struct holder *holder)
@@ -206,7 +206,7 @@ void handle_held(struct exchange *x)
         wait_ms = HOLDER_NETWORK_MS;
     }
     if (wait_ms == 0) {
-        exchange_read(x, ask_held, NULL);
+        exchange_read(x, WORK_READ, ask_held, NULL);
     } else if (x->server->is_draining) {
         reply_problem(x, 503, "shutting_down", "the server is stopping; retry in a moment");
     } else if (!is_lost_already(x)) {

@@ -322,32 +322,32 @@ static void ask_history(struct exchange *x)
 void handle_get(struct exchange *x)
 {
     if (exchange_may_touch(x, x->key)) {
-        exchange_read(x, ask_get, NULL);
+        exchange_read(x, WORK_READ, ask_get, NULL);
     }
 }
 
 void handle_queue(struct exchange *x)
 {
     if (exchange_may_touch(x, x->key)) {
-        exchange_read(x, ask_queue, NULL);
+        exchange_read(x, WORK_READ, ask_queue, NULL);
     }
 }
 
 void handle_free(struct exchange *x)
 {
     if (exchange_may_touch(x, x->key)) {
-        exchange_read(x, ask_free, NULL);
+        exchange_read(x, WORK_READ, ask_free, NULL);
     }
 }
 
 void handle_list(struct exchange *x)
 {
-    exchange_scan(x, ask_list);
+    exchange_read(x, WORK_SCAN, ask_list, NULL);
 }
 
 void handle_history(struct exchange *x)
 {
     if (exchange_may_touch(x, x->key)) {
-        exchange_scan(x, ask_history);
+        exchange_read(x, WORK_SCAN, ask_history, NULL);
     }
 }

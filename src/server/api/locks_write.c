@@ -328,7 +328,7 @@ void handle_force(struct exchange *x)
     if (code == BELAY_OK && body.lock_id == NULL && x->found_id[0] == '\0') {
         belay_error_release(&err);
         body_release(&body);
-        exchange_read(x, ask_present_id, handle_force); /* and start again */
+        exchange_read(x, WORK_READ, ask_present_id, handle_force); /* and start again */
         return;
     }
     if (code == BELAY_OK) {

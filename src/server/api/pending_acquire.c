@@ -239,30 +239,12 @@ static void tell_held(struct pending_acquire *pending, int64_t kept_ms)
 
 /* ---- the end of a call ---- */
 
-static void ignore_end(void *context, enum belay_code code, const struct belay_info *info,
-                       const struct belay_error *err)
-{
-    struct server *server = context;
-
-    (void)info;
-    if (code != BELAY_OK) {
-        log_note(&server->log, LOG_WARN, "unclaimed", "cannot release an unclaimed lock: %s", err->text);
-    }
-}
-
 /* No client claimed the lock: the next waiter gets it. */
 static void pass_on(struct pending_acquire *pending)
 {
-    struct server *server = pending->server;
-    struct belay_error err = BELAY_ERROR_INIT;
-
-    log_note(&server->log, LOG_INFO, "unclaimed", "'%s' was granted to %s, which is gone; releasing it",
-             pending->key, pending->owner);
-    if (belay_async_release(server->client, pending->key, pending->lock_id, BELAY_OUTCOME_FAILED, ignore_end,
-                            server, &err) != BELAY_OK) {
-        ignore_end(server, BELAY_BUG, NULL, &err);
-    }
-    belay_error_release(&err);
+    log_note(&pending->server->log, LOG_INFO, "unclaimed",
+             "'%s' was granted to %s, which is gone; releasing it", pending->key, pending->owner);
+    server_release(pending->server, pending->key, pending->lock_id, NULL);
     drop(pending);
 }
 

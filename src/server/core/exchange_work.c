@@ -57,8 +57,11 @@ bool exchange_keeps_reply(struct exchange *x, int status, json_t *body)
     return true;
 }
 
-static void start(struct exchange *x, enum work_class class, exchange_fn *fn, exchange_fn *then)
+void exchange_read(struct exchange *x, enum work_class class, exchange_fn *fn, exchange_fn *then)
 {
+    if (class == WORK_SCAN) {
+        http_read_no_more(x->request); /* a connection scans once at a time */
+    }
     x->read.work = (struct work){ .work = run, .done = on_done };
     x->read.fn = fn;
     x->read.then = then;
@@ -72,15 +75,4 @@ static void start(struct exchange *x, enum work_class class, exchange_fn *fn, ex
         release(x);
         reply_problem(x, 503, "busy", "too many requests wait for the store; retry later");
     }
-}
-
-void exchange_read(struct exchange *x, exchange_fn *fn, exchange_fn *then)
-{
-    start(x, WORK_READ, fn, then);
-}
-
-void exchange_scan(struct exchange *x, exchange_fn *fn)
-{
-    http_read_no_more(x->request); /* a connection scans once at a time */
-    start(x, WORK_SCAN, fn, NULL);
 }

@@ -17,19 +17,6 @@
 #include "server/http/http_server.h"
 
 struct body;
-struct shared_db_counts;
-struct holder;
-struct holders;
-struct webhooks;
-struct route;
-struct pending_acquire;
-struct pending_acquires;
-struct event_stream;
-struct dashboard_stream;
-struct stream;
-struct metrics;
-struct telemetry;
-struct state_pool;
 
 struct server {
     struct loop *loop;           /* owned */
@@ -61,7 +48,8 @@ struct server {
     char *openapi;          /* owned; made once */
     struct exchange *spare; /* owned; ended exchanges, for the next requests */
     size_t n_spare;
-    struct buf line; /* scratch: a lock as JSON */
+    size_t n_releasing; /* calls of server_release() in progress */
+    struct buf line;    /* scratch: a lock as JSON */
 };
 
 enum { REQUEST_ID_SIZE = 65 };
@@ -164,21 +152,21 @@ enum belay_code fill_options(const struct server *server, const char *key, const
 /* ---- exchange_work.c: requests that read the store ---- */
 
 /*
- * Call fn(x) as WORK_READ; unless it replied, and the client is still there, then(x) on the loop. fn must not touch
- * x->request.
+ * Call fn(x) as work of this class, WORK_READ or WORK_SCAN; unless it replied, and the client is still there, then(x)
+ * on the loop. fn must not touch x->request.
  */
-void exchange_read(struct exchange *x, exchange_fn *fn, exchange_fn *then);
-/* Call fn(x), which replies, as WORK_SCAN: it may read a large part of the store. */
-void exchange_scan(struct exchange *x, exchange_fn *fn);
+void exchange_read(struct exchange *x, enum work_class class, exchange_fn *fn, exchange_fn *then);
 /* True if the reply is kept for the loop to send; takes the body then. */
 bool exchange_keeps_reply(struct exchange *x, int status, json_t *body);
 
-/* ---- post.c: from any thread ---- */
+/* ---- server.c ---- */
 
-/* Write a line of the log. */
+/* Write a line of the log, from any thread. */
 void server_log(struct server *server, enum log_level level, const char *event, const char *text);
-/* Call server_on_event() with a copy of the event. */
+/* Call server_on_event() with a copy of the event on the loop. From any thread. */
 void server_post_event(struct server *server, const struct belay_event *event);
+/* Release a lock as failed, because no client wants it. `by` is for its history; NULL: the holder. */
+void server_release(struct server *server, const char *key, const char *lock_id, const char *by);
 /* The client's callback for events, in any thread (serve.c). */
 void server_on_event(void *context, const struct belay_event *event);
 

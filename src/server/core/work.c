@@ -53,24 +53,19 @@ static void unlink_work(struct class_queue *class, struct work *work)
 
 /* ---- running ---- */
 
-static bool start(struct class_queue *class, struct work *work)
-{
-    assert(work->state == WORK_QUEUED && class->queued == work);
-    work->state = WORK_RUNNING;
-    if (!pool_add(work->workers->pool, &work->job)) {
-        return false;
-    }
-    class->queued = work->next;
-    class->n_running++;
-    return true;
-}
-
 static void start_queued(struct class_queue *class)
 {
-    while (class->queued != NULL && class->n_running < class->max_running) {
-        bool ok = start(class, class->queued);
+    struct work *work;
 
-        assert(ok); /* a class with a queue has had a thread, and threads stay */
+    while ((work = class->queued) != NULL && class->n_running < class->max_running) {
+        assert(work->state == WORK_QUEUED);
+        work->state = WORK_RUNNING;
+        if (!pool_add(work->workers->pool, &work->job)) {
+            work->state = WORK_QUEUED;
+            return;
+        }
+        class->queued = work->next;
+        class->n_running++;
     }
 }
 
@@ -101,14 +96,6 @@ static void finish(struct loop_task *task)
     work->done(work);
 }
 
-static void run_at_once(struct work *work)
-{
-    work->state = WORK_RUNNING;
-    work->work(work);
-    work->state = WORK_IDLE;
-    work->done(work);
-}
-
 bool work_queue(struct workers *workers, enum work_class which, struct work *work)
 {
     struct class_queue *class = &workers->classes[which];
@@ -116,7 +103,10 @@ bool work_queue(struct workers *workers, enum work_class which, struct work *wor
     assert(is_on_loop(workers) && work->state == WORK_IDLE);
     work->is_cancelled = false;
     if (class->max_running == 0) {
-        run_at_once(work);
+        work->state = WORK_RUNNING;
+        work->work(work);
+        work->state = WORK_IDLE;
+        work->done(work);
         return true;
     }
     if (class->n_pending >= class->max_pending || class->is_closed) {
@@ -131,8 +121,9 @@ bool work_queue(struct workers *workers, enum work_class which, struct work *wor
     if (class->queued == NULL) {
         class->queued = work;
     }
-    if (class->n_running < class->max_running && !start(class, work)) {
-        class->queued = NULL;
+    start_queued(class);
+    if (work->state == WORK_QUEUED && class->n_running == 0) {
+        class->queued = NULL; /* no thread could be started: nothing would begin it later */
         unlink_work(class, work);
         work->state = WORK_IDLE;
         return false;
@@ -145,38 +136,24 @@ bool work_queue(struct workers *workers, enum work_class which, struct work *wor
 
 void work_cancel(struct work *work)
 {
-    struct class_queue *class;
+    struct workers *workers = work->workers;
 
-    switch (work->state) {
-    case WORK_QUEUED:
-        assert(is_on_loop(work->workers));
-        class = &work->workers->classes[work->class];
-        if (class->queued == work) {
-            class->queued = work->next;
-        }
+    if (work->state == WORK_QUEUED) {
+        struct class_queue *class = &workers->classes[work->class];
+
+        assert(is_on_loop(workers));
+        class->queued = class->queued == work ? work->next : class->queued;
         unlink_work(class, work);
         work->state = WORK_CANCELLED;
-        loop_later(work->workers->loop, &work->task);
-        break;
-    case WORK_RUNNING:
-        if (work->cancel != NULL) {
-            work->cancel(work);
-        }
-        break;
-    case WORK_IDLE:
-    case WORK_CANCELLED:
-        break;
+        loop_later(workers->loop, &work->task);
+    } else if (work->state == WORK_RUNNING && work->cancel != NULL) {
+        work->cancel(work);
     }
 }
 
 bool work_is_pending(const struct work *work)
 {
     return work->state != WORK_IDLE;
-}
-
-size_t work_count(const struct workers *workers, enum work_class class)
-{
-    return workers->classes[class].n_pending;
 }
 
 struct work *work_first(const struct workers *workers, enum work_class class)

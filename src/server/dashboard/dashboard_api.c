@@ -146,6 +146,6 @@ static void ask_tree(struct exchange *x)
 void handle_tree(struct exchange *x)
 {
     if (exchange_may_touch(x, x->key)) {
-        exchange_scan(x, ask_tree);
+        exchange_read(x, WORK_SCAN, ask_tree, NULL);
     }
 }

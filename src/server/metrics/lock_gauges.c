@@ -27,7 +27,7 @@ struct lock_gauges {
     void (*done)(struct server *server);
     int64_t asked_ms;    /* 0: never */
     struct counts fresh; /* the worker's, while the work is pending */
-    bool has_fresh;
+    bool is_fresh;
     struct counts counts; /* the last result */
     bool has_counts;
 };
@@ -62,7 +62,7 @@ static void count(struct work *work)
 
     gauges->fresh = (struct counts){ .now_unix_ms = (int64_t)time(NULL) * 1000 };
     query.limit = COUNTED_MAX;
-    gauges->has_fresh =
+    gauges->is_fresh =
         belay_list(gauges->server->client, &query, count_lock, &gauges->fresh, &more, NULL) == BELAY_OK;
     gauges->fresh.is_whole = !more;
 }
@@ -71,10 +71,9 @@ static void counted(struct work *work)
 {
     struct lock_gauges *gauges = gauges_of(work);
 
-    if (gauges->has_fresh) {
+    if (!work->is_cancelled && gauges->is_fresh) {
         gauges->counts = gauges->fresh;
         gauges->has_counts = true;
-        gauges->has_fresh = false;
     }
     gauges->done(gauges->server);
 }

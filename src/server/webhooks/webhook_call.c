@@ -98,23 +98,10 @@ static bool prepare(struct webhook *webhook)
 
 /* ---- failed calls ---- */
 
-static void on_released(void *context, enum belay_code code, const struct belay_info *info,
-                        const struct belay_error *err)
-{
-    struct server *server = context;
-
-    (void)info;
-    if (code != BELAY_OK) {
-        log_note(&server->log, LOG_WARN, "webhook", "cannot release a lock whose webhook failed: %s",
-                 err->text);
-    }
-}
-
 /* The next waiter gets the lock; the history names the webhook. */
 static void give_up(struct webhook *webhook, const char *why)
 {
     struct server *server = webhook->server;
-    struct belay_error err = BELAY_ERROR_INIT;
     char by[BELAY_OWNER_MAX + 1];
 
     if (webhook->is_ended) {
@@ -126,11 +113,7 @@ static void give_up(struct webhook *webhook, const char *why)
     (void)snprintf(by, sizeof by, "webhook %.120s: %.100s", webhook->host, why);
     log_note(&server->log, LOG_WARN, "webhook", "'%s' for %s: %s: %s, after %d tries; the lock is released",
              webhook->key, webhook->owner, webhook->host, why, webhook->attempt);
-    if (belay_async_release_by(server->client, webhook->key, webhook->lock_id, BELAY_OUTCOME_FAILED, by,
-                               on_released, server, &err) != BELAY_OK) {
-        on_released(server, err.code, NULL, &err);
-    }
-    belay_error_release(&err);
+    server_release(server, webhook->key, webhook->lock_id, by);
     webhook_forget(webhook);
 }
 

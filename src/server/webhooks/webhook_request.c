@@ -52,32 +52,6 @@ void webhook_answer(struct webhook *webhook)
 
 /* ---- in the queue ---- */
 
-static void on_released(void *context, enum belay_code code, const struct belay_info *info,
-                        const struct belay_error *err)
-{
-    struct server *server = context;
-
-    (void)info;
-    server->webhooks->n_releasing--;
-    if (code != BELAY_OK) {
-        log_note(&server->log, LOG_WARN, "webhook", "cannot release the lock of a cancelled webhook: %s",
-                 err->text);
-    }
-}
-
-void webhook_give_back(struct webhook *webhook)
-{
-    struct server *server = webhook->server;
-    struct belay_error err = BELAY_ERROR_INIT;
-
-    server->webhooks->n_releasing++;
-    if (belay_async_release_by(server->client, webhook->key, webhook->lock_id, BELAY_OUTCOME_FAILED,
-                               "webhook cancelled", on_released, server, &err) != BELAY_OK) {
-        on_released(server, err.code, NULL, &err);
-    }
-    belay_error_release(&err);
-}
-
 static bool is_temporary(enum belay_code code)
 {
     return code == BELAY_UNREACHABLE || code == BELAY_UNKNOWN || code == BELAY_NO_MEMORY;
@@ -118,7 +92,7 @@ static void on_acquired(void *context, enum belay_code code, const struct belay_
     webhook->call = NULL;
     loop_timer_cancel(loop, &webhook->timer);
     if (code == BELAY_OK && webhook->is_abandoned) {
-        webhook_give_back(webhook);
+        server_release(webhook->server, webhook->key, webhook->lock_id, WEBHOOK_CANCELLED_BY);
         webhook_answer(webhook);
         webhook_forget(webhook);
     } else if (code == BELAY_OK && webhook->server->webhooks->is_stopped) {

@@ -285,11 +285,11 @@ void webhooks_end(struct server *server)
     for (size_t i = 0; i < WEBHOOK_BUCKETS && !webhook_file_is_open(&webhooks->file); i++) {
         for (struct webhook *webhook = webhooks->buckets[i]; webhook != NULL; webhook = webhook->next) {
             if (webhook->lock != NULL && !webhook->is_ended && webhook->state != WEBHOOK_DELIVERED) {
-                webhook_give_back(webhook);
+                server_release(server, webhook->key, webhook->lock_id, WEBHOOK_CANCELLED_BY);
             }
         }
     }
-    while (webhooks->n_releasing > 0 && clock_boot_ms() < until_ms && loop_turn(server->loop, 100)) {
+    while (server->n_releasing > 0 && clock_boot_ms() < until_ms && loop_turn(server->loop, 100)) {
         /* a store on the network takes several turns */
     }
 }

@@ -46,6 +46,7 @@ enum {
     WEBHOOK_RELEASE_MS = 5000,     /* how long a server that stops waits for releases to reach the store */
     WEBHOOK_HEADERS = 4
 };
+#define WEBHOOK_CANCELLED_BY "webhook cancelled" /* in the history of a lock whose webhook is not called */
 #define WEBHOOK_WAIT_MAX_MS (7LL * 24 * 3600 * 1000)
 
 enum webhook_state {
@@ -118,7 +119,6 @@ struct webhooks {
     struct webhook *unanswered;
     size_t n; /* without DELIVERED */
     size_t n_delivered;
-    size_t n_releasing; /* locks that are given back */
     struct webhook_settings settings;
     struct webhook_file file;
     struct belay_cancel *cancel; /* owned; ends calls when the server stops */
@@ -171,8 +171,6 @@ bool webhook_is_queued(const struct webhook *webhook);
 void webhook_answer(struct webhook *webhook);
 /* Give it up. True if it was queued. */
 bool webhook_abandon(struct webhook *webhook);
-/* Release the lock: its webhook will not be called. */
-void webhook_give_back(struct webhook *webhook);
 
 /* ---- webhook_call.c ---- */
 
