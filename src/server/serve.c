@@ -507,7 +507,8 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     server->events = event_stream_new(server);
     server->dashboard = dashboard_stream_new(server);
     server->loop = loop_new();
-    if (server->loop == NULL || server->events == NULL || server->dashboard == NULL || !group_commit_open(server)) {
+    if (server->loop == NULL || server->events == NULL || server->dashboard == NULL ||
+        !group_commit_open(server)) {
         return error_set(err, BELAY_NO_MEMORY, "cannot create the event loop: %s", strerror(errno));
     }
     (void)signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error like a full disk */

@@ -277,7 +277,8 @@ static void on_acquired(void *context, enum belay_code code, const struct belay_
         x->pending = NULL;
         pending->x = NULL;
         if (code == BELAY_OK) {
-            pending->server->group_commit.has_handover |= pending->began_turn != pending->server->group_commit.n_turns;
+            pending->server->group_commit.has_handover |=
+                pending->began_turn != pending->server->group_commit.n_turns;
             reply_lock(x, info);
         } else if (code == BELAY_CANCELLED) {
             pending->x = x;

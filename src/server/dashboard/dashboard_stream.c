@@ -27,7 +27,7 @@ enum {
     VIEWERS_MAX = 1000,
     TICK_MS = 250,
     TICK_MAX_MS = 5000,
-    WAITING_MS = 10,     /* until a tick that finds a viewer waiting for a sync looks again */
+    WAITING_MS = 10,    /* until a tick that finds a viewer waiting for a sync looks again */
     PAUSE_FACTOR = 400, /* the pause after a tick, as a multiple of its length */
     SEND_US = 15,       /* the cost of sending to one viewer */
     SEND_BYTES_US =

@@ -244,7 +244,8 @@ enum belay_code webhooks_open(struct server *server, struct belay_error *err)
         code = BELAY_OK;
     } else if (code == BELAY_OK && webhooks->n > 0) {
         log_note(&server->log, LOG_INFO, "webhook", "%zu are still queued", webhooks->n);
-        (void)loop_timer_set(server->loop, &server->group_commit.timer, 0); /* nothing else may cause a turn */
+        (void)loop_timer_set(server->loop, &server->group_commit.timer,
+                             0); /* nothing else may cause a turn */
     }
     return code;
 }
