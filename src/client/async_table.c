@@ -1,6 +1,6 @@
 /*
- * The calls of a client: a hash table by lock id, for who is woken; a heap by
- * time, for who looks again by itself; and a list of those that can go on.
+ * The asynchronous operations of a client: a hash table by lock id, to wake one; a heap by
+ * time, for those that look again unwoken; and a list of those that can go on.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* The calls of a client: by lock id, by when they want to look again, and those that can go on. */
+/* The asynchronous operations of a client: by lock id, by when they look again, and those that can go on. */
 #ifndef CLIENT_ASYNC_TABLE_H
 #define CLIENT_ASYNC_TABLE_H
 
@@ -12,11 +12,10 @@ struct store_step {
     int64_t sent_ms; /* boot clock, before it was asked */
     int64_t took_us; /* of a commit, if the client has on_event */
     struct belay_commit result;
-    bool is_shared;          /* `seen` is what others saw, or see too: its times are those of the look */
+    bool is_shared;          /* `seen` is from a shared poll: its times are those of the poll */
     struct poll_result seen; /* of a commit only `err` */
 };
 
-/* Those of a client, by lock id and by when they want to look again. */
 struct async_table {
     struct belay_async **buckets; /* owned; NULL until there is a first call */
     struct belay_async **heap;    /* owned; waiting, soonest first */

@@ -1,6 +1,6 @@
 /*
- * The public interface over src/lock and a store: blocking calls, and two
- * threads that keep leases alive and watch their deadlines. For src/client/ only.
+ * A client: the backend that has its locks, the locks that it keeps alive, and its
+ * asynchronous operations. For src/client and src/open only.
  */
 #ifndef CLIENT_CLIENT_H
 #define CLIENT_CLIENT_H
@@ -69,14 +69,14 @@ struct belay_client {
     char store_id[BELAY_STORE_ID_SIZE];    /* likewise */
     uint64_t stale_told[CLIENT_STALE_MAX]; /* what was reported as stale, for stores that cannot keep that */
     size_t n_stale_told;                   /* in all; the oldest is forgotten */
-    pthread_cond_t idle;                   /* a lock's `users` has ended */
+    pthread_cond_t idle;                   /* a lock's `users` has become less */
     struct belay_lock *locks;
     struct ticker renew_timer;   /* renews what is due */
-    struct woken *woken;         /* owned; calls that other threads have woken, for the next turn */
-    struct async_table asyncs;   /* of the thread that takes the turns, and not under the mutex */
-    atomic_bool has_poll_thread; /* there is such a thread: */
+    struct woken *woken;         /* owned; operations that other threads have woken, for the next poll */
+    struct async_table asyncs;   /* of the thread that calls belay_client_poll(), and not under the mutex */
+    atomic_bool has_poll_thread; /* there is such a thread, poll_thread */
     pthread_t poll_thread;
-    struct threads *threads;           /* owned; NULL: the turn asks the store itself */
+    struct threads *threads;           /* owned; NULL: the poll thread asks the store itself */
     struct shared_poll shared_poll;    /* of waiters, on a store that wakes none; has a mutex of its own */
     struct ticker deadline_timer;      /* reports passed deadlines to holders; never waits for the store */
     atomic_uint_fast64_t commits;      /* that the store has done */
@@ -160,32 +160,31 @@ struct belay_info granted_info(const struct op_request *request);
 /* Report that a lock protects nothing: an event and a warning. */
 void client_say_unprotected(struct belay_client *client, const struct op_request *request);
 
-/* ---- how the store does (counts.c) ---- */
+/* ---- counters (counts.c) ---- */
 
-/* Count what it has answered. Both return `code`. */
+/* Count an answer of the store. Both return `code`. */
 enum belay_code client_count_commit(struct belay_client *client, enum belay_code code);
 enum belay_code client_count_read(struct belay_client *client, enum belay_code code);
 
-/* ---- operations under way (async.c) ---- */
+/* ---- asynchronous operations (async.c) ---- */
 
 /*
- * Wake a call of this client whose turn it may be, without waiting for the store to do it.
- * Not `at_once`: it looks in the next turn.
+ * Wake an operation of this client whose turn it may be, without waiting for the store to do it.
+ * Not `at_once`: it looks in the next belay_client_poll().
  */
 void async_wake(struct belay_client *client, const char *lock_id, bool at_once);
-/* Forget all without a word; what they hold in the store ends by itself. */
+/* Abandon all; their tickets in the store expire. */
 void async_drop_all(struct belay_client *client);
 
-/* ---- threads that ask the store for calls (threads.c) ---- */
+/* ---- worker threads that ask the store (threads.c) ---- */
 
-/* False: no thread can be had, or no memory, so the turn must ask itself. */
+/* False: no thread or no memory, so the caller must ask the store itself. */
 bool threads_ask(struct belay_client *client, struct belay_async *call);
-/* The next call that was answered, or NULL. */
+/* The next operation that was answered, or NULL. */
 struct belay_async *threads_next(struct belay_client *client);
-void threads_stop(
-    struct belay_client *client); /* waits for what is under way; then the calls can be dropped */
+void threads_stop(struct belay_client *client); /* waits for what is in progress */
 
-/* ---- what is asked for, checked (lock_request.c) ---- */
+/* ---- requests, checked (lock_request.c) ---- */
 
 /* A request, with room for what it borrows. Nothing in it must be freed. */
 struct client_request {
@@ -227,15 +226,15 @@ enum belay_code metadata_check(const struct belay_meta *metadata, size_t n, stru
 void keepalive_add(struct belay_lock *lock);
 /* Start the threads that this lock needs. */
 enum belay_code keepalive_start(struct belay_lock *lock, struct belay_error *err);
-/* No more heartbeats; waits for one that is under way. */
+/* No more heartbeats; waits for one in progress. */
 void keepalive_quiesce(struct belay_lock *lock);
 void keepalive_remove(struct belay_lock *lock);
 /* Renew once. Without the mutex. */
 enum belay_code keepalive_renew(struct belay_lock *lock, struct belay_error *err);
-/* The store has said that it is not ours: from now on it is not relied upon. */
+/* The store has said that the lock is not ours: stop relying on it. */
 void keepalive_lose(struct belay_lock *lock);
 void keepalive_stop(struct belay_client *client);
-/* It is not ours any more, as the store has said: on_lost is called, unless it is being released. Without the mutex. */
+/* The lock is not ours any more: call on_lost, unless it is being released. Without the mutex. */
 void keepalive_tell_lost(struct belay_lock *lock, const char *why);
 
 /* ---- noticing that another client ended a lock (loss_watch.c) ---- */
