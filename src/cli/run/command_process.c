@@ -56,8 +56,10 @@ void terminal_restore(int tty, const struct terminal_mode *mode)
 /* ---- COMMAND --------------------------------------------------------------- */
 
 /* In the child, which shares our memory until it executes another program. */
-static void become_command(const struct command_spawn *spawn, bool in_foreground, pid_t guardian)
+static void become_command(const struct command_spawn *spawn, pid_t guardian)
 {
+    bool in_foreground = terminal_has_group(spawn->tty, spawn->belay_group);
+
     (void)setpgid(0, 0);
     if (in_foreground) {
         (void)tcsetpgrp(spawn->tty, getpid());
@@ -75,14 +77,13 @@ static void become_command(const struct command_spawn *spawn, bool in_foreground
 
 int command_spawn(const struct command_spawn *spawn, pid_t *out_pid)
 {
-    bool in_foreground = terminal_has_group(spawn->tty, spawn->belay_group);
     pid_t guardian = getpid();
     volatile int failure = 0;
     /* vfork: nothing is copied, and when it returns here COMMAND runs or its failure is known. */
     pid_t pid = vfork();
 
     if (pid == 0) {
-        become_command(spawn, in_foreground, guardian);
+        become_command(spawn, guardian);
         failure = errno;
         _exit(127);
     }
