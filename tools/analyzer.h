@@ -1,8 +1,8 @@
 /*
  * For clang-tidy only (tools/lint includes it in front of every file but src/base/error.c).
  *
- * The analyzer looks into one file at a time and so believes that error_set() might
- * return BELAY_OK. Here it can see that it returns the code it was given.
+ * The analyzer reads one file at a time, so it assumes that error_set() might
+ * return BELAY_OK. Here it sees that error_set() returns the given code.
  */
 #ifndef TOOLS_ANALYZER_H
 #define TOOLS_ANALYZER_H

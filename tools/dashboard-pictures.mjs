@@ -1,9 +1,9 @@
 #!/usr/bin/env node
 // The pictures of the dashboard in docs/img, from a real server with made-up locks.
 //
-//     tools/dashboard-pictures.mjs [FOLDER]       BELAY_BIN says which program (default build/belay)
+//     tools/dashboard-pictures.mjs [FOLDER]       BELAY_BIN is the program (default build/belay)
 //
-// The hours of history behind the charts and the days behind the states are made by moving them back in time, which
+// The history for the charts and the states is created by moving records back in time, which
 // no command of belay does.
 
 import { execFileSync } from "node:child_process";
@@ -119,7 +119,7 @@ async function line(server) {
 
 // ---- states
 
-// Versions get other times, and people as their deployers; checksums are made anew, as docs/state.md says.
+// Versions get other times and users; checksums are computed again, as docs/state.md specifies.
 const AGE = `
 import glob, hashlib, json, os, random, sys, time
 random.seed(5)
@@ -216,7 +216,7 @@ async function shot(page, name, options = {}) {
   console.log(path.join(OUT, `${name}.png`));
 }
 
-/** The pages of states and databases, in one look. */
+/** The pages of states and databases, in one theme. */
 async function look(page, server, suffix = "") {
   await page.goto(`${server.url}/#/state`);
   await page.waitForSelector(".stacks .badge.ok");
