@@ -115,6 +115,40 @@ static bool is_in(const struct buf *query, const char *name)
     return false;
 }
 
+static char **text_at(const struct store_url_text *text, const void *params)
+{
+    return (char **)((char *)(uintptr_t)params + text->offset);
+}
+
+static enum belay_code set_param(const struct store_url_kind *kind, void *params, const char *name,
+                                 const char *value, struct belay_error *err)
+{
+    for (const struct store_url_text *text = kind->texts; text != NULL && text->name != NULL; text++) {
+        if (strcmp(text->name, name) == 0) {
+            char **at = text_at(text, params);
+
+            *at = strdup(value);
+            return *at == NULL ? error_no_memory(err) : BELAY_OK;
+        }
+    }
+    return kind->set == NULL ? BELAY_NOT_FOUND : kind->set(params, name, value, err);
+}
+
+void store_url_add_texts(struct buf *url, const struct store_url_text *texts, const void *params)
+{
+    for (; texts->name != NULL; texts++) {
+        store_url_add_param(url, texts->name, *text_at(texts, params));
+    }
+}
+
+void store_url_free_texts(const struct store_url_text *texts, void *params)
+{
+    for (; texts->name != NULL; texts++) {
+        free(*text_at(texts, params));
+        *text_at(texts, params) = NULL;
+    }
+}
+
 static enum belay_code parse_one(const struct store_url_kind *kind, char *text, void *params,
                                  struct buf *query, struct belay_error *err)
 {
@@ -132,7 +166,7 @@ static enum belay_code parse_one(const struct store_url_kind *kind, char *text, 
         return error_set(err, BELAY_INVALID, "store parameter '%.40s': a '%%' in a value is written %%25",
                          text);
     }
-    code = kind->set == NULL ? BELAY_NOT_FOUND : kind->set(params, text, value, err);
+    code = set_param(kind, params, text, value, err);
     if (code == BELAY_NOT_FOUND) {
         return refuse_param(kind, text, "is not known", err);
     }

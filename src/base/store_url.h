@@ -12,12 +12,19 @@
 #include "base/buf.h"
 #include "belay.h"
 
+/* A parameter that is kept as a text: where its char * is in the struct of parameters. */
+struct store_url_text {
+    const char *name;
+    size_t offset;
+};
+
 struct store_url_kind {
     const char *scheme;   /* "sqlite:", for messages */
     const char *known;    /* its parameters, for messages, such as "region=R and endpoint=URL"; NULL: none */
     bool place_is_a_url;  /* which has an encoding of its own: it is left as it is */
     bool place_is_a_path; /* a '~' at its beginning is refused */
-    /* Keep one of them. BELAY_NOT_FOUND: there is no such parameter. May be NULL. */
+    const struct store_url_text *texts; /* until a name that is NULL; may be NULL */
+    /* Keep one of the others. BELAY_NOT_FOUND: there is no such parameter. May be NULL. */
     enum belay_code (*set)(void *params, const char *name, const char *value, struct belay_error *err);
 };
 
@@ -34,5 +41,8 @@ char *store_url_place(const char *url, const char *scheme);
 /* Add a place, encoded, and then parameters; a NULL value is left out. */
 void store_url_add_place(struct buf *url, const char *place);
 void store_url_add_param(struct buf *url, const char *name, const char *value);
+/* The same for each of the texts of `params`. */
+void store_url_add_texts(struct buf *url, const struct store_url_text *texts, const void *params);
+void store_url_free_texts(const struct store_url_text *texts, void *params);
 
 #endif

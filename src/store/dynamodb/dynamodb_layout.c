@@ -8,6 +8,14 @@
         .name = (attribute), .before = "", .after = "", .has_key = true                                      \
     }
 
+/* Amazon's lock client and its port to Go write the same attributes. */
+#define LEASE_DURATION_LAYOUT(layout_name)                                                                   \
+    {                                                                                                        \
+        .name = (layout_name), .keys = { WHOLE_KEY("key") }, .n_keys = 1, .line_prefix = "belay-line#",      \
+        .fields = { [FIELD_OWNER] = { "ownerName", FORMAT_TEXT } }, .lease_text = "leaseDuration",           \
+        .released_flag = "isReleased", .release_deletes = true, .look_only = true                            \
+    }
+
 /*
  * Layouts of the five documents (docs/requirements.md) have the names and types
  * of their programs. Where a document has no lock id (000, 003), belay adds one
@@ -153,28 +161,8 @@ static const struct layout layouts[] = {
         .release_deletes = true,
         .look_only = true,
     },
-    {
-        .name = "awslabs",
-        .keys = { WHOLE_KEY("key") },
-        .n_keys = 1,
-        .line_prefix = "belay-line#",
-        .fields = { [FIELD_OWNER] = { "ownerName", FORMAT_TEXT } },
-        .lease_text = "leaseDuration",
-        .released_flag = "isReleased",
-        .release_deletes = true,
-        .look_only = true,
-    },
-    {
-        .name = "dynamolock",
-        .keys = { WHOLE_KEY("key") },
-        .n_keys = 1,
-        .line_prefix = "belay-line#",
-        .fields = { [FIELD_OWNER] = { "ownerName", FORMAT_TEXT } },
-        .lease_text = "leaseDuration",
-        .released_flag = "isReleased",
-        .release_deletes = true,
-        .look_only = true,
-    },
+    LEASE_DURATION_LAYOUT("awslabs"),
+    LEASE_DURATION_LAYOUT("dynamolock"),
 };
 /* clang-format on */
 enum { N_LAYOUTS = sizeof layouts / sizeof layouts[0] };

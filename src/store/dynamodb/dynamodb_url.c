@@ -1,3 +1,4 @@
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,13 +25,6 @@ static enum belay_code fail_table(const char *text, struct belay_error *err)
         TABLE_MIN, TABLE_MAX);
 }
 
-static enum belay_code keep(char **field, const char *value, struct belay_error *err)
-{
-    free(*field);
-    *field = strdup(value);
-    return *field == NULL ? error_no_memory(err) : BELAY_OK;
-}
-
 static enum belay_code parse_skew(const char *value, int64_t *out_ms, struct belay_error *err)
 {
     int64_t ms;
@@ -44,25 +38,19 @@ static enum belay_code parse_skew(const char *value, int64_t *out_ms, struct bel
     return BELAY_OK;
 }
 
+static const struct store_url_text texts[] = {
+    { "layout", offsetof(struct ddb_params, layout) },
+    { "region", offsetof(struct ddb_params, region) },
+    { "endpoint", offsetof(struct ddb_params, endpoint) },
+    { "profile", offsetof(struct ddb_params, profile) },
+    { "fence_table", offsetof(struct ddb_params, fence_table) },
+    { NULL, 0 },
+};
+
 static enum belay_code set_param(void *context, const char *name, const char *value, struct belay_error *err)
 {
     struct ddb_params *params = context;
 
-    if (strcmp(name, "layout") == 0) {
-        return keep(&params->layout, value, err);
-    }
-    if (strcmp(name, "region") == 0) {
-        return keep(&params->region, value, err);
-    }
-    if (strcmp(name, "endpoint") == 0) {
-        return keep(&params->endpoint, value, err);
-    }
-    if (strcmp(name, "profile") == 0) {
-        return keep(&params->profile, value, err);
-    }
-    if (strcmp(name, "fence_table") == 0) {
-        return is_table(value) ? keep(&params->fence_table, value, err) : fail_table(value, err);
-    }
     if (strcmp(name, "max_clock_skew") == 0) {
         return parse_skew(value, &params->max_skew_ms, err);
     }
@@ -80,6 +68,7 @@ static const struct store_url_kind kind = {
     .known =
         "layout=NAME, region=R, endpoint=URL, profile=NAME, fence_table=NAME, max_clock_skew=DURATION and "
         "observe=1",
+    .texts = texts,
     .set = set_param,
 };
 
@@ -90,6 +79,9 @@ enum belay_code ddb_params_parse(const char *text, struct ddb_params *out_params
 
     if (code == BELAY_OK && !is_table(params.table)) {
         code = fail_table(params.table, err);
+    }
+    if (code == BELAY_OK && params.fence_table != NULL && !is_table(params.fence_table)) {
+        code = fail_table(params.fence_table, err);
     }
     if (code != BELAY_OK) {
         ddb_params_release(&params);
@@ -102,11 +94,7 @@ enum belay_code ddb_params_parse(const char *text, struct ddb_params *out_params
 void ddb_params_release(struct ddb_params *params)
 {
     free(params->table);
-    free(params->layout);
-    free(params->region);
-    free(params->endpoint);
-    free(params->profile);
-    free(params->fence_table);
+    store_url_free_texts(texts, params);
     memset(params, 0, sizeof *params);
 }
 
@@ -116,11 +104,7 @@ char *ddb_params_url(const struct ddb_params *params)
     char skew[CLOCK_TEXT_SIZE];
 
     buf_addf(&url, "dynamodb:%s", params->table);
-    store_url_add_param(&url, "layout", params->layout);
-    store_url_add_param(&url, "region", params->region);
-    store_url_add_param(&url, "endpoint", params->endpoint);
-    store_url_add_param(&url, "profile", params->profile);
-    store_url_add_param(&url, "fence_table", params->fence_table);
+    store_url_add_texts(&url, texts, params);
     if (params->max_skew_ms != SKEW_DEFAULT_MS) {
         store_url_add_param(&url, "max_clock_skew", clock_format_duration(skew, params->max_skew_ms));
     }

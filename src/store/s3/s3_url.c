@@ -1,3 +1,4 @@
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,36 +11,25 @@
 
 enum { BUCKET_MIN = 3, BUCKET_MAX = 63, DEFAULT_TIMEOUT_MS = 60000 };
 
+static const struct store_url_text texts[] = {
+    { "region", offsetof(struct s3_params, region) },
+    { "endpoint", offsetof(struct s3_params, endpoint) },
+    { "profile", offsetof(struct s3_params, profile) },
+    { NULL, 0 },
+};
+
 void s3_params_release(struct s3_params *params)
 {
     free(params->bucket);
     free(params->prefix);
-    free(params->region);
-    free(params->endpoint);
-    free(params->profile);
+    store_url_free_texts(texts, params);
     *params = (struct s3_params){ 0 };
-}
-
-static enum belay_code keep(char **field, const char *value, struct belay_error *err)
-{
-    free(*field);
-    *field = strdup(value);
-    return *field == NULL ? error_no_memory(err) : BELAY_OK;
 }
 
 static enum belay_code set_param(void *context, const char *name, const char *value, struct belay_error *err)
 {
     struct s3_params *params = context;
 
-    if (strcmp(name, "region") == 0) {
-        return keep(&params->region, value, err);
-    }
-    if (strcmp(name, "endpoint") == 0) {
-        return keep(&params->endpoint, value, err);
-    }
-    if (strcmp(name, "profile") == 0) {
-        return keep(&params->profile, value, err);
-    }
     if (strcmp(name, "timeout") == 0) {
         return belay_parse_duration(value, &params->timeout_ms) && params->timeout_ms > 0
                    ? BELAY_OK
@@ -52,6 +42,7 @@ static enum belay_code set_param(void *context, const char *name, const char *va
 static const struct store_url_kind kind = {
     .scheme = "s3://",
     .known = "region=R, endpoint=URL, profile=NAME and timeout=D",
+    .texts = texts,
     .set = set_param,
 };
 
@@ -98,9 +89,7 @@ static char *full_url(const struct s3_params *params)
             url.data[--url.len] = '\0'; /* the '/' at its end */
         }
     }
-    store_url_add_param(&url, "region", params->region);
-    store_url_add_param(&url, "endpoint", params->endpoint);
-    store_url_add_param(&url, "profile", params->profile);
+    store_url_add_texts(&url, texts, params);
     if (params->timeout_ms != DEFAULT_TIMEOUT_MS) {
         (void)snprintf(timeout, sizeof timeout, "%lldms", (long long)params->timeout_ms);
         store_url_add_param(&url, "timeout", timeout);
@@ -114,21 +103,21 @@ enum belay_code s3_params_parse(const char *text, struct s3_params *out_params, 
                                 struct belay_error *err)
 {
     struct s3_params params = { .timeout_ms = DEFAULT_TIMEOUT_MS };
-    char *copy = NULL;
     char *slash;
-    enum belay_code code = store_url_parse(&kind, text, &params, &copy, NULL, err);
+    enum belay_code code = store_url_parse(&kind, text, &params, &params.bucket, NULL, err);
 
     if (code != BELAY_OK) {
         s3_params_release(&params);
         return code;
     }
-    slash = strchr(copy, '/');
+    slash = strchr(params.bucket, '/');
     if (slash != NULL) {
         *slash++ = '\0';
     }
-    code = is_bucket(copy) ? keep(&params.bucket, copy, err)
-                           : error_set(err, BELAY_INVALID,
-                                       "'%.80s' is not the name of a bucket; write s3://BUCKET/PREFIX", copy);
+    if (!is_bucket(params.bucket)) {
+        code = error_set(err, BELAY_INVALID, "'%.80s' is not the name of a bucket; write s3://BUCKET/PREFIX",
+                         params.bucket);
+    }
     if (code == BELAY_OK) {
         code = set_prefix(&params, slash == NULL ? "" : slash, err);
     }
@@ -136,7 +125,6 @@ enum belay_code s3_params_parse(const char *text, struct s3_params *out_params, 
         *out_url = full_url(&params);
         code = *out_url == NULL ? error_no_memory(err) : BELAY_OK;
     }
-    free(copy);
     if (code != BELAY_OK) {
         s3_params_release(&params);
         return code;
