@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aws/aws_date.h"
 #include "aws/credentials_source.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 enum { MAX_CHAIN = 8 }; /* roles assumed with roles assumed with ... */
@@ -47,7 +47,7 @@ static enum belay_code from_environment(const struct net_port *port, struct cred
         code = error_no_memory(err);
     }
     value = code == BELAY_OK ? port_env(port, "AWS_CREDENTIAL_EXPIRATION") : NULL;
-    if (value != NULL && !date_parse_iso(value, &made.expires_unix_ms)) {
+    if (value != NULL && !clock_parse_iso(value, &made.expires_unix_ms)) {
         code = error_set(err, BELAY_CONFIG,
                          "AWS_CREDENTIAL_EXPIRATION is not a time such as 2026-01-31T12:00:00Z");
     }

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aws/aws_date.h"
 #include "aws/credentials_source.h"
 #include "aws/xml.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "http_client/uri.h"
 
@@ -48,7 +48,7 @@ static enum belay_code read_answer(const struct aws_response *response, const ch
         code = error_set(err, BELAY_BAD_CONTENT, "the answer of sts has no credentials in it");
     } else if (!credentials_init(&made, id, secret, token)) {
         code = error_no_memory(err);
-    } else if (expiration == NULL || !date_parse_iso(expiration, &made.expires_unix_ms)) {
+    } else if (expiration == NULL || !clock_parse_iso(expiration, &made.expires_unix_ms)) {
         code =
             error_set(err, BELAY_BAD_CONTENT, "the answer of sts does not say when the credentials expire");
     }

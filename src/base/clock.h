@@ -15,8 +15,12 @@ enum { CLOCK_TEXT_SIZE = 32 };
 /* "2024-11-05T14:32:15.123Z"; with `millis` false "2024-11-05T14:32:15Z". Returns `out`. */
 char *clock_format_utc(char out[CLOCK_TEXT_SIZE], int64_t unix_ms, bool millis);
 
-/* The same the other way, for what was written by us; 0 for NULL and for anything else. */
-int64_t clock_parse_utc(const char *text);
+/*
+ * The reverse. Takes what other programs write, too: a fraction of any length, and a zone such as +02:00, +0200
+ * or none, which is UTC. False for NULL and for anything else.
+ */
+bool clock_parse_iso(const char *text, int64_t *out_unix_ms);
+int64_t clock_parse_utc(const char *text); /* 0 instead of false */
 
 /* As people say it: "0s", "340ms", "4m 12s", "3h 45m", "2d 3h". Returns `out`. */
 char *clock_format_span(char out[CLOCK_TEXT_SIZE], int64_t ms);

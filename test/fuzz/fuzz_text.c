@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aws/aws_date.h"
 #include "aws/ini.h"
 #include "base/address.h"
 #include "base/buf.h"
@@ -144,7 +143,7 @@ void fuzz_words(const uint8_t *data, size_t len)
     }
     (void)clock_parse_utc(text);
     (void)http_parse_date(text);
-    (void)date_parse_iso(text, &ms);
+    (void)clock_parse_iso(text, &ms);
     (void)ddb_parse_time(text, &ms);
     (void)address_parse(text, &address);
     (void)address_range_parse(text, &range);

@@ -2,12 +2,12 @@
 #include "test_aws_fake.h"
 
 #include "aws/argv_split.h"
-#include "aws/aws_date.h"
 #include "aws/aws_error.h"
 #include "aws/endpoint.h"
 #include "aws/ini.h"
 #include "aws/sigv4.h"
 #include "aws/xml.h"
+#include "base/clock.h"
 #include "http_client/uri.h"
 
 /* ---- ini ---- */
@@ -155,19 +155,18 @@ static void iso_times_are_read_with_fraction_and_zone(void **state)
     int64_t ms = 0;
 
     (void)state;
-    assert_true(date_parse_iso("2026-01-31T12:00:00Z", &ms));
+    assert_true(clock_parse_iso("2026-01-31T12:00:00Z", &ms));
     assert_int_equal(ms, 1769860800000);
-    assert_true(date_parse_iso("2026-01-31T12:00:00.1239+00:00", &ms));
+    assert_true(clock_parse_iso("2026-01-31T12:00:00.1239+00:00", &ms));
     assert_int_equal(ms, 1769860800123);
-    assert_true(date_parse_iso("2026-01-31T14:00:00+0200", &ms));
+    assert_true(clock_parse_iso("2026-01-31T14:00:00+0200", &ms));
     assert_int_equal(ms, 1769860800000);
-    assert_true(date_parse_iso("2026-01-31T07:30:00-04:30", &ms));
+    assert_true(clock_parse_iso("2026-01-31T07:30:00-04:30", &ms));
     assert_int_equal(ms, 1769860800000);
-    assert_false(date_parse_iso("2026-01-31", &ms));
-    assert_false(date_parse_iso("2026-13-31T12:00:00Z", &ms));
-    assert_false(date_parse_iso("2026-01-31T12:00:00", &ms));
-    assert_false(date_parse_iso("2026-01-31T12:00:00Zx", &ms));
-    assert_false(date_parse_iso("", &ms));
+    assert_false(clock_parse_iso("2026-01-31", &ms));
+    assert_false(clock_parse_iso("2026-13-31T12:00:00Z", &ms));
+    assert_false(clock_parse_iso("2026-01-31T12:00:00Zx", &ms));
+    assert_false(clock_parse_iso("", &ms));
 }
 
 /* ---- xml and errors ---- */

@@ -1,10 +1,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "aws/xml.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "http_client/uri.h"
@@ -26,13 +26,6 @@ static char *decode_name(const char *text)
     out = buf_take(&name);
     buf_release(&name);
     return out;
-}
-
-static int64_t parse_time(const char *text)
-{
-    struct tm tm = { 0 };
-
-    return text != NULL && strptime(text, "%Y-%m-%dT%H:%M:%S", &tm) != NULL ? (int64_t)timegm(&tm) * 1000 : 0;
 }
 
 struct found {
@@ -89,7 +82,7 @@ static bool read_page(const struct xml *root, struct page *out)
             }
             out->n++;
             item->size = is_object && size != NULL ? strtoull(size, NULL, 10) : 0;
-            item->modified_unix_ms = parse_time(xml_text(child, "LastModified"));
+            item->modified_unix_ms = clock_parse_utc(xml_text(child, "LastModified"));
         }
     }
     qsort(out->items, out->n, sizeof *out->items, by_name);
