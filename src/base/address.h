@@ -1,10 +1,11 @@
-/* Internet addresses and ranges of them: which of them a stranger may have us call. */
+/* Addresses: IP and ranges of it, which of them are public, and unix sockets. */
 #ifndef BASE_ADDRESS_H
 #define BASE_ADDRESS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 enum { ADDRESS_BYTES = 16 };
 
@@ -36,5 +37,12 @@ bool address_is_public(const struct address *address);
 
 enum { ADDRESS_TEXT_SIZE = 46 };
 void address_text(const struct address *address, char out[ADDRESS_TEXT_SIZE]);
+
+/*
+ * An address has room for 107 bytes of path. What is longer is named through
+ * its folder's descriptor, /proc/self/fd/N/NAME: *out_folder is then to be
+ * closed after bind() or connect(); else it is -1. False with errno set.
+ */
+bool unix_address(const char *path, struct sockaddr_un *out, int *out_folder);
 
 #endif

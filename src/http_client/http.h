@@ -125,4 +125,7 @@ void http_close(struct http *http); /* NULL does nothing */
 /* "Sun, 06 Nov 1994 08:49:37 GMT" in ms since 1970; 0 if it is not such a date. */
 int64_t http_parse_date(const char *text);
 
+/* belay_http_post() of belay.h, inside belay-net.so (post.c). */
+enum belay_code net_post(const struct belay_http_post *post, int *out_status, struct belay_error *err);
+
 #endif

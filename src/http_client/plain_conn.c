@@ -10,8 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/address.h"
 #include "base/clock.h"
-#include "base/unix_address.h"
 
 enum { ASK_MS = 1000 };
 

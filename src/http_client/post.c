@@ -1,4 +1,4 @@
-#include "http_client/post.h"
+#include "http_client/http.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,6 @@
 #include "base/address.h"
 #include "base/error.h"
 #include "belay/store.h"
-#include "http_client/http.h"
 
 enum { HEADERS_MAX = 16, ALLOW_MAX = 64, DEFAULT_TIMEOUT_MS = 10000 };
 

@@ -2,10 +2,8 @@
 
 #include "aws/aws.h"
 #include "http_client/http.h"
-#include "http_client/post.h"
 #include "http_client/probe.h"
 #include "store/dynamodb/dynamodb_store.h"
-#include "store/dynamodb/dynamodb_table.h"
 #include "store/s3/s3_blob.h"
 #include "version.h"
 

@@ -4,7 +4,6 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "network/loader.h"
-#include "network/module_options.h"
 #include "store/sqlite/sqlite_store.h"
 
 static const char *origin_of(const struct belay_config *config, const char *name)

@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "network/loader.h"
-#include "network/module_options.h"
 
 static enum belay_code with_module(const struct belay_dynamodb_table_options *options, bool create,
                                    struct belay_dynamodb_table **out_table, struct belay_error *err)

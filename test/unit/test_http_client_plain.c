@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "base/unix_address.h"
+#include "base/address.h"
 #include "http_client/http.h"
 
 struct place {

@@ -14,9 +14,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/address.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "base/unix_address.h"
 
 #define UNIX_PREFIX "unix:"
 

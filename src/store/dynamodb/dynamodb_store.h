@@ -7,6 +7,8 @@
 
 #include "belay/store.h"
 
+struct diagnostics;
+
 /* What tests put in the place of the machine. Anything NULL is the real thing. */
 struct dynamodb_hooks {
     int64_t (*boot_ms)(void *context);
@@ -38,5 +40,15 @@ enum belay_code dynamodb_store_open(const char *table_and_params, const struct d
 
 /* How many requests this handle has sent. */
 uint64_t dynamodb_store_requests(const struct belay_store *base);
+
+/* options->store_url and options->config do not count: `store` and `table_and_params` were made of them. */
+enum belay_code dynamodb_table_create(const char *table_and_params, const struct dynamodb_options *store,
+                                      const struct belay_dynamodb_table_options *options,
+                                      struct belay_dynamodb_table **out_table, struct belay_error *err);
+enum belay_code dynamodb_table_describe(const char *table_and_params, const struct dynamodb_options *store,
+                                        struct belay_dynamodb_table **out_table, struct belay_error *err);
+
+void dynamodb_doctor(const char *table_and_params, const struct dynamodb_options *store,
+                     struct diagnostics *diagnostics);
 
 #endif

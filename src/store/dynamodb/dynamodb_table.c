@@ -1,4 +1,4 @@
-#include "store/dynamodb/dynamodb_table.h"
+#include "store/dynamodb/dynamodb_store.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #define STORE_DYNAMODB_DYNAMODB_TABLE_INTERNAL_H
 
 #include "store/dynamodb/dynamodb_internal.h"
-#include "store/dynamodb/dynamodb_table.h"
+#include "store/dynamodb/dynamodb_store.h"
 
 /* What a table must look like. All borrowed. */
 struct table_spec {
