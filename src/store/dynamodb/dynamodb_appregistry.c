@@ -1,11 +1,10 @@
 /*
- * Applications in document 003's own rows.
- *
- * Its programs write app_name, hostnames (a list), postgres_host and
- * postgres_port, neo4j_host and neo4j_port, and status (UP or DOWN); older ones
- * postgres_instances and neo4j_instances with an instance_id in each. What they
- * have no attribute for is in attributes that begin with belay_, which they do not
- * look at. Reading takes both: a database that either names is used.
+ * Applications in the rows of document 003.
+ * Its programs write app_name, hostnames (a list), postgres_host and postgres_port, neo4j_host
+ * and neo4j_port, and status (UP or DOWN); older ones write postgres_instances and
+ * neo4j_instances with an instance_id in each. Whatever has no attribute there is in
+ * attributes that begin with belay_, which those programs ignore. Reading combines both: a
+ * database that either of them names is in use.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +40,7 @@ enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 
 /* ---- reading ---- */
 
-/* The list inside an attribute of type L or SS; NULL if it is none. */
+/* The list in an attribute of type L or SS; NULL if it is neither. */
 static const json_t *list_of(const json_t *row, const char *name)
 {
     const json_t *value = json_object_get(row, name);
@@ -57,7 +56,7 @@ static const char *text_at(const json_t *list, size_t i)
     return json_is_string(value) ? json_string_value(value) : json_string_value(json_object_get(value, "S"));
 }
 
-/* One of the URLs is of this host. */
+/* Whether one of the URLs has this host. */
 static bool is_asked(const json_t *urls, const char *host)
 {
     for (size_t i = 0; host != NULL && i < json_array_size(urls); i++) {
@@ -73,7 +72,7 @@ static bool is_asked(const json_t *urls, const char *host)
     return false;
 }
 
-/* Those that belay was given, and the hosts that document 003's programs have written since. */
+/* The URLs that belay was given, and the hosts that document 003's programs have added. */
 static json_t *urls_of(const json_t *row)
 {
     const json_t *own = list_of(row, ROW_URLS);
@@ -100,7 +99,7 @@ static json_t *urls_of(const json_t *row)
     return urls;
 }
 
-/* Whether "KIND=ID" or "KIND=ID@HOST" has this very text as one of the two. */
+/* Whether the text is one of the two sides of "KIND=ID" or "KIND=ID@HOST". */
 static bool is_side(const char *database, const char *name)
 {
     const char *id = strchr(database, '=');
@@ -131,9 +130,8 @@ static bool is_none(const json_t *value)
 }
 
 /*
- * HOST:PORT as it stands in the row, without mending it: what is no such thing must
- * be seen as that, and a text that is none is never taken for a host by mistake.
- * False: the row names no host.
+ * HOST:PORT exactly as in the row: a malformed text must stay visible, and must never be taken
+ * for a host by mistake. False: the row names no host.
  */
 static bool host_of(const json_t *row, size_t k, char *out, size_t size)
 {
@@ -169,7 +167,7 @@ static const char *instance_of(const json_t *one)
     return id == NULL ? "(not an instance)" : id;
 }
 
-/* What document 003's programs say of one kind, unless belay_databases says it already. */
+/* The databases of one kind by document 003's attributes, unless belay_databases has them already. */
 static void add_kind(const json_t *row, size_t k, json_t *databases)
 {
     const json_t *list = json_object_get(row, kinds[k].instances);
@@ -229,7 +227,7 @@ static json_t *labels_of(const json_t *row)
     return labels;
 }
 
-/* Of a row that belay has not written: another one whenever anything in it is another. */
+/* Of a row that belay has not written: it changes whenever the row changes. */
 static uint64_t version_of(const json_t *row)
 {
     char *text = json_dumps(row, JSON_COMPACT | JSON_SORT_KEYS);
@@ -313,7 +311,7 @@ static json_t *database_texts(const json_t *databases)
     return texts;
 }
 
-/* Where the first database of a kind is, for who looks at postgres_host and postgres_port. */
+/* The first database of a kind, for programs that read postgres_host and postgres_port. */
 static void set_kind(const json_t *databases, size_t k, struct expr *expr)
 {
     for (size_t i = 0; i < json_array_size(databases); i++) {

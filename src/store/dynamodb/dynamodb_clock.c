@@ -1,21 +1,19 @@
 /*
- * Three clocks, and which decides what (L7):
- *
- *   the local wall clock   what a write says the time is, within the bounds that the service's Date
- *                          allows; refused if it is wrong by more than max_clock_skew
- *   the boot clock         carries the others on; a step of the wall clock changes nothing
- *   the service's Date     whether somebody else's lease is over, and whether the wall clock is right
- *
- * No deadline is written before a Date was heard: a process killed before its first
- * answer would leave a lease that ends when its own, unchecked clock says. A process
- * that has no Date yet, or only an old one, asks for one first (ddb_ask_date()).
+ * Three clocks, and what each decides (L7):
+ *   the local wall clock   the time that a write contains, within the bounds of the service's Date;
+ *                          refused if it is wrong by more than max_clock_skew
+ *   the boot clock         advances the others; a step of the wall clock changes nothing
+ *   the service's Date     whether another client's lease has expired, and whether the wall clock is right
+ * No deadline is written before the first Date: a process that is killed before its first
+ * answer would leave a lease whose end its own, unchecked clock decided. A process with no
+ * Date, or only an old one, asks for one first (ddb_ask_date()).
  */
 #include "base/clock.h"
 #include "base/error.h"
 #include "store/dynamodb/dynamodb_internal.h"
 
 enum {
-    DRIFT = 1000 /* a boot clock is not wrong by more than one part in so many */
+    DRIFT = 1000 /* a boot clock drifts by less than 1 in this number */
 };
 
 int64_t ddb_boot_ms(const struct ddb_store *store)
@@ -45,7 +43,7 @@ void ddb_clock_release(struct ddb_store *store)
     (void)pthread_mutex_destroy(&store->clock.mutex);
 }
 
-/* Bring the bounds to `boot_ms`. */
+/* Advances the bounds to `boot_ms`. */
 static void carry(struct ddb_clock *clock, int64_t boot_ms)
 {
     int64_t passed = boot_ms - clock->at_boot_ms;
@@ -71,12 +69,12 @@ void ddb_clock_hear(struct ddb_store *store, int64_t date_unix_ms, int64_t sent_
     if (date_unix_ms == 0) {
         return;
     }
-    low = date_unix_ms; /* when it answered; it may be later by now */
+    low = date_unix_ms; /* when it answered; the answer was later */
     high = date_unix_ms + resolution - 1 + (boot_ms - sent_boot_ms);
     (void)pthread_mutex_lock(&clock->mutex);
     carry(clock, boot_ms);
     clock->heard_boot_ms = boot_ms;
-    /* Bounds that do not meet any more are of a clock that was set, or of another machine. */
+    /* Bounds that no longer overlap belong to a clock that was set, or to another machine. */
     if (!clock->heard || low > clock->high_ms || high < clock->low_ms) {
         clock->low_ms = low;
         clock->high_ms = high;
@@ -145,13 +143,13 @@ int64_t ddb_clock_judge_ms(struct ddb_store *store)
         carry(clock, boot_ms);
         now = clock->low_ms;
     } else {
-        now = local_ms(clock, boot_ms); /* nobody was asked yet, so nobody's lease is judged */
+        now = local_ms(clock, boot_ms); /* no answer yet, so no lease is judged */
     }
     (void)pthread_mutex_unlock(&clock->mutex);
     return now;
 }
 
-/* With the mutex held. By how much the local clock lies outside the bounds. */
+/* With the mutex held. How far the local clock is outside the bounds. */
 static int64_t outside(const struct ddb_clock *clock, int64_t boot_ms)
 {
     int64_t local = local_ms(clock, boot_ms);
@@ -177,7 +175,7 @@ int64_t ddb_clock_skew_ms(struct ddb_store *store)
         carry(clock, boot_ms);
         skew = outside(clock, boot_ms);
         if (skew > most || skew < -most) {
-            /* Perhaps somebody has set it right since we read it. */
+            /* It may have been corrected since it was read. */
             anchor(store);
             skew = outside(clock, boot_ms);
         }
@@ -189,7 +187,7 @@ int64_t ddb_clock_skew_ms(struct ddb_store *store)
 enum belay_code ddb_clock_say_skew(const struct ddb_store *store, int64_t skew_ms, struct belay_error *err)
 {
     char span[CLOCK_TEXT_SIZE], most[CLOCK_TEXT_SIZE];
-    int64_t size_ms = skew_ms < 0 ? -skew_ms : skew_ms; /* at least: it is counted from the bounds */
+    int64_t size_ms = skew_ms < 0 ? -skew_ms : skew_ms; /* at least: it is measured from the bounds */
 
     return error_set(err, BELAY_CONFIG,
                      "this machine's clock is %s %s DynamoDB's, and at most %s is allowed: set it (NTP), or "

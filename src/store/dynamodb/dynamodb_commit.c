@@ -1,14 +1,12 @@
 /*
  * A batch: one write is one UpdateItem, several are one TransactWriteItems.
- *
- *   plan --> send --done--> records --> [clock wrong: undo] --> answer
- *    ^        |  \--refused--> what is there --> refused, or it was only absent --+
- *    |        v                                                                   |
- *    +-- others were at it: again <----------------------------------------------+
- *
- * A write that may not create a record is conditional on there being one. Where
- * there is none and that is no error, it is left out, on the condition that
- * there still is none.
+ *   plan --> send --done--> records --> [clock wrong: compensate] --> answer
+ *    ^        |  \--refused--> read --> refused, or only absent --+
+ *    |        v                                                   |
+ *    +-- conflict: retry <----------------------------------------+
+ * A write that must not create a record has the condition that the record exists. Where it is
+ * absent and that is no error, the write is left out, on the condition that the record is
+ * still absent.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -67,9 +65,9 @@ static enum belay_code answer_refused(struct ddb_store *store, const struct plan
     out->refused = refusal->write;
     out->now_ms = ddb_clock_judge_ms(store);
     /*
-     * Others' leases are judged by a time that is early rather than late, and
-     * by our own looking on. Of our own we must not think that it lasts longer
-     * than it does: it counts from when it was written, by the later clock.
+     * Other clients' leases are judged by an early time, and by local observation. The
+     * client's own lease must not seem longer than it is: it counts from the write, by the
+     * later clock.
      */
     if (is_own(write, &out->records[0])) {
         out->now_ms = plan->now_ms > out->now_ms ? plan->now_ms : out->now_ms;
@@ -80,7 +78,7 @@ static enum belay_code answer_refused(struct ddb_store *store, const struct plan
 
 /* ---- one try after the other ------------------------------------------------ */
 
-/* What is in the way, if the answer did not bring it. */
+/* Reads the item in the way, if the answer did not contain it. */
 static enum belay_code complete_refusal(struct ddb_store *store, const struct plan *plan,
                                         struct refusal *refusal, struct belay_error *err)
 {
@@ -92,11 +90,11 @@ static enum belay_code complete_refusal(struct ddb_store *store, const struct pl
     if (refusal->known || refusal->items.item != NULL) {
         return BELAY_OK;
     }
-    /* A server that brings items back, and brought none, has none. */
+    /* A server that returns items, and returned none, has none. */
     if (refusal->by_item && atomic_load(&store->returns_items)) {
         return BELAY_OK;
     }
-    /* Only the line is in the way: the item met its condition, which was to be as it was seen. */
+    /* Only the queue is in the way: the item met its condition, which was to be unchanged. */
     if (!refusal->by_item && plan->has_seen[refusal->write] && refusal->items.line != NULL) {
         refusal->items.item = json_incref(plan->seen[refusal->write].item);
         return BELAY_OK;
@@ -132,7 +130,10 @@ static enum belay_code answer_absent(const struct ddb_store *store, const struct
     return code;
 }
 
-/* It is free for all that, as a lock without an owner or an end: then it is taken as it was seen. */
+/*
+ * A lock without an owner or an expiry counts as free: it is acquired on the condition that it
+ * is unchanged.
+ */
 static enum belay_code take_as_seen(struct ddb_store *store, struct plan *plan, struct refusal *refusal,
                                     bool *again, struct belay_error *err)
 {
@@ -155,7 +156,7 @@ static enum belay_code take_as_seen(struct ddb_store *store, struct plan *plan, 
     return code;
 }
 
-/* BELAY_OK with *again: others were at it, or a write is to be left out. */
+/* BELAY_OK with *again: a conflict, or a write is to be left out. */
 static enum belay_code on_refused(struct ddb_store *store, struct plan *plan, struct refusal *refusal,
                                   struct belay_commit *out, bool *again, struct belay_error *err)
 {
@@ -165,7 +166,7 @@ static enum belay_code on_refused(struct ddb_store *store, struct plan *plan, st
         return code;
     }
     if (plan->leave_out[refusal->write] && refusal->by_item) {
-        plan->leave_out[refusal->write] = false; /* now there is one */
+        plan->leave_out[refusal->write] = false; /* the item exists now */
         *again = true;
         return BELAY_OK;
     }
@@ -267,13 +268,13 @@ static bool depends_on_time(const struct belay_batch *batch)
     return false;
 }
 
-/* A release that puts the end of the lease into the past: by a clock that is ahead, into the future. */
+/* A release that sets the expiry to the past: with a clock that is ahead, it would be in the future. */
 static bool ends_by_time(const struct ddb_store *store, const struct belay_batch *batch)
 {
     return store->layout->release_expires && (batch->writes[0].set & BELAY_SET_RELEASED) != 0;
 }
 
-/* A deadline is written by a clock that was checked, or not at all (L4, L7). */
+/* A deadline is written by a checked clock, or not at all (L4, L7). */
 static enum belay_code check_time(struct ddb_store *store, const struct belay_batch *batch,
                                   struct belay_error *err)
 {
@@ -287,7 +288,7 @@ static enum belay_code check_time(struct ddb_store *store, const struct belay_ba
         code = ddb_ask_date(store, batch->timeout_ms, err);
     }
     if (!depends_on_time(batch)) {
-        return code == BELAY_CONFIG ? BELAY_OK : code; /* giving back needs no clock */
+        return code == BELAY_CONFIG ? BELAY_OK : code; /* a release needs no clock */
     }
     if (code != BELAY_OK) {
         return code;
@@ -325,7 +326,7 @@ static enum belay_code commit_with_ttl(struct ddb_store *store, const struct bel
         seen.ttl_ms = seen.ttl_ms > write.ttl_if_unknown_ms ? seen.ttl_ms : write.ttl_if_unknown_ms;
     } else if (code == BELAY_OK && seen.ttl_is_estimate && write.lock_id != NULL &&
                strcmp(write.lock_id, seen.lock_id) == 0) {
-        /* From when it was taken to its end is more with every renewal. */
+        /* The span from the acquisition to the expiry grows with every renewal. */
         code = error_set(err, BELAY_INVALID,
                          "lock '%s': nothing in the layout '%s' says how long its lease is: renew it with a "
                          "ttl (--ttl) or a profile (--profile)",
@@ -348,7 +349,7 @@ static void commit_back(struct ddb_store *store, const struct belay_batch *batch
     struct reversal reversal;
     struct belay_commit done = { 0 };
 
-    /* Without memory it ends with its ttl. */
+    /* Without memory the lock ends with its ttl. */
     if (reversal_make(&reversal, batch)) {
         (void)commit(store, &reversal.batch, &done, NULL);
     }

@@ -1,17 +1,17 @@
-/* A batch that takes, queues or prolongs, the other way round: for a clock that turned out to be wrong. */
+/* Reverts a batch that acquires, queues or renews, when the clock turned out to be wrong. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "store/dynamodb/dynamodb_plan.h"
 
-/* The opposite of one write, and what it points to. */
+/* The inverse of one write, and the data it refers to. */
 struct opposite {
     struct belay_write write;
     struct belay_record values;
     struct belay_put_intent intent;
 };
 
-/* It took the lock: give it back. */
+/* The write acquired the lock: release it. */
 static void give_back(const struct belay_write *write, struct opposite *back)
 {
     back->values.outcome = BELAY_OUTCOME_FAILED;
@@ -31,8 +31,8 @@ static void give_back(const struct belay_write *write, struct opposite *back)
 }
 
 /*
- * It prolonged a lock that was held before, and is to stay so: its lease is
- * written again, by the right clock, and an id that was exchanged is put back.
+ * The write renewed a lock that was held before and stays held: write its lease again by the
+ * right clock, and restore an id that was exchanged.
  */
 static void write_again(const struct belay_batch *batch, const struct belay_write *write,
                         struct opposite *back)

@@ -1,10 +1,9 @@
 /*
- * The conditions of the port, as expressions.
- *
- * In belay's own layout a status says whether a lock is held, and a revision
- * whether it changed. In those of other programs a lock is held if its item is
- * there, has an owner and an end, and no status that says otherwise; and it is
- * unchanged if all that the layout knows of lies there as it was seen.
+ * The conditions of the store API, as expressions.
+ * In belay's own layout a status says whether a lock is held, and a revision whether it
+ * changed. In the layouts of other programs a lock is held if its item exists, has an owner
+ * and an expiry, and no status that says otherwise; it is unchanged if all attributes of the
+ * layout are as they were read.
  */
 #include <stdio.h>
 #include <string.h>
@@ -53,7 +52,7 @@ static void not_held_native(const struct layout *layout, struct expr *expr)
     expr_and(expr, "attribute_not_exists(%s) OR %s <> %s", status.text, status.text, held.text);
 }
 
-/* "#status IN (:a, :b, :c)" for the words that say it is free. */
+/* "#status IN (:a, :b, :c)" with the words that mean free. */
 static void is_free_word(const struct layout *layout, struct expr *expr, char out[64])
 {
     struct expr_ref status = field_name(layout, FIELD_STATUS, expr);
@@ -65,9 +64,9 @@ static void is_free_word(const struct layout *layout, struct expr *expr, char ou
 }
 
 /*
- * A lock of another program's without an owner or an end is free, too, but not
- * by this: the refusal brings it back, so that somebody is warned of it, and then
- * it is taken as it was seen (dynamodb_commit.c).
+ * A lock of another program without an owner or an expiry is free, too, but this condition
+ * refuses it: the refusal returns the item, the user is warned, and the lock is then acquired
+ * on the condition that it is unchanged (dynamodb_commit.c).
  */
 static void not_held(const struct layout *layout, struct expr *expr)
 {
@@ -101,7 +100,7 @@ static void held(const struct layout *layout, struct expr *expr)
 
 /* ---- whose -------------------------------------------------------------------- */
 
-/* An id that had the lock last does not take it again (L5). */
+/* The id that had the lock last cannot acquire it again (L5). */
 static void not_the_last(const struct layout *layout, const struct belay_write *write, struct expr *expr)
 {
     struct expr_ref name = field_name(layout, FIELD_LOCK_ID, expr);
@@ -110,7 +109,7 @@ static void not_the_last(const struct layout *layout, const struct belay_write *
     expr_and(expr, "attribute_not_exists(%s) OR %s <> %s", name.text, name.text, id.text);
 }
 
-/* An attribute is as it was seen: of that value, or not there. */
+/* The attribute is unchanged: it has the same value, or is still absent. */
 static void as_seen(const char *attribute, const json_t *item, struct expr *expr)
 {
     json_t *value = attribute == NULL ? NULL : json_object_get(item, attribute);
@@ -127,7 +126,7 @@ static void as_seen(const char *attribute, const json_t *item, struct expr *expr
     }
 }
 
-/* The holder that has no id is the one who was seen: by name and time. */
+/* The holder without an id is the one that was read: same name and time. */
 static void held_by_seen(const struct layout *layout, const json_t *item, struct expr *expr)
 {
     as_seen(layout_name_of(layout, FIELD_LOCK_ID), item, expr);
@@ -155,7 +154,7 @@ static void not_over(const struct ddb_store *store, int64_t now_ms, struct expr 
     json_t *now;
 
     if (store->params.observe) {
-        return; /* no clock is trusted: who still stands in it has it */
+        return; /* no clock is trusted: a recorded holder has the lock */
     }
     name = field_name(store->layout, FIELD_EXPIRES, expr);
     now = ddb_time_value(store->layout->fields[FIELD_EXPIRES].format, now_ms, false);
@@ -239,7 +238,7 @@ void ddb_write_condition(const struct ddb_store *store, const struct belay_write
     }
 }
 
-/* Of a line in an item of its own. Where it was not looked at, who takes wants it empty. */
+/* Of a queue in an item of its own. If it was not read, an acquisition requires it to be empty. */
 void ddb_line_condition(const struct belay_write *write, const struct ddb_items *seen, struct expr *expr)
 {
     const json_t *line = seen == NULL ? NULL : seen->line;

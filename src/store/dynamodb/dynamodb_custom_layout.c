@@ -68,7 +68,7 @@ static const char *get(const struct making *making, const char *what)
     return making->setting(making->settings, name);
 }
 
-/* Keep the first `n` bytes. NULL: no memory. */
+/* Keeps the first `n` bytes. NULL: no memory. */
 static const char *keep(struct making *making, const char *text, size_t n)
 {
     struct layout_made *made = making->made;
@@ -211,7 +211,7 @@ static void read_words(struct making *making)
     }
 }
 
-/* What must be there for locks to be locks (L1, L3). */
+/* The fields without which L1 and L3 do not hold. */
 static enum belay_code check(const struct making *making)
 {
     const struct layout *layout = &making->made->layout;

@@ -1,10 +1,9 @@
 /*
- * What could be wrong between here and a table of locks.
- *
- * The probe writes one item under a key of its own and removes it. Whether it
- * may remove is tried first, on an item that is not there; if it may not, the
- * write is tried with a condition that cannot hold. So nothing stays, whatever is
- * allowed; and after a crash in between, time to live removes it in an hour.
+ * `belay doctor` on a DynamoDB table.
+ * The probe writes one item under a key of its own and deletes it. It first tries to delete an
+ * item that does not exist; if that is denied, it writes with a condition that cannot hold. So
+ * no item remains, whatever is permitted; after a crash in between, time to live removes the
+ * item within an hour.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -106,7 +105,7 @@ static void say_no_table(struct doctor *doctor, const char *name, const char *ta
                      "there is no table '%s' in %s", table, region == NULL ? "?" : region);
 }
 
-/* A request that was not answered, or not for these credentials, says nothing of the table. */
+/* A request without an answer, or with rejected credentials, says nothing about the table. */
 static void say_failed(struct doctor *doctor, const char *name, enum belay_code code)
 {
     if (code == BELAY_NOT_PERMITTED) {
@@ -157,7 +156,7 @@ static bool check_status(struct doctor *doctor, const char *name, const struct b
     return true;
 }
 
-/* False: it makes no sense to go on with this table. */
+/* False: the checks of this table end here. */
 static bool check_table(struct doctor *doctor, const char *name, struct belay_dynamodb_table *table)
 {
     struct table_answer answer = { 0 };
@@ -240,13 +239,13 @@ static void check_clock(struct doctor *doctor)
 
 struct probe {
     struct doctor *doctor;
-    const char *name;          /* of its finding */
+    const char *name;          /* of its diagnostic */
     const char *table;         /* borrowed */
     const char *key_attribute; /* borrowed; the first of the key */
     const char *ttl;           /* borrowed; or NULL */
     json_t *key;               /* owned */
     bool may_remove;
-    bool stop; /* it failed in a way that the rest will, too */
+    bool stop; /* the failure applies to all further steps */
 };
 
 struct probe_step {
@@ -312,7 +311,7 @@ static const struct probe_step steps_between[] = {
     { "Scan", "Scan", false, "by 'belay list' and 'belay watch'", ask_scan },
 };
 
-/* Says what is wrong, if anything is. True: it was done, or refused by its condition. */
+/* Reports what is wrong, if anything. True: the request succeeded, or its condition failed. */
 static bool probe_run(struct probe *probe, const struct probe_step *step, struct table_answer *out_answer)
 {
     struct doctor *doctor = probe->doctor;
@@ -347,7 +346,7 @@ static bool probe_step(struct probe *probe, const struct probe_step *step)
     return done;
 }
 
-/* What was just written must come back. */
+/* The item that was just written must come back. */
 static bool probe_read(struct probe *probe, bool written)
 {
     struct table_answer answer = { 0 };
@@ -376,7 +375,7 @@ static void probe_all(struct probe *probe)
         (void)probe_step(probe, &steps_between[i]);
     }
     if (probe->may_remove) {
-        probe->stop = false; /* perhaps it was written, whatever the answer was */
+        probe->stop = false; /* it may have been written in spite of the error */
         written = probe_step(probe, &step_remove) && written;
     }
     if (written && doctor->diagnostics->n_failed == failed) {
@@ -409,7 +408,7 @@ static void check_items(struct doctor *doctor)
     probe.table = spec.table;
     probe.key_attribute = spec.keys[0];
     probe.ttl = spec.ttl;
-    /* Among belay's own items, where there are some, so that no other program takes it for a lock. */
+    /* In belay's layout among belay's own items, so that no other program takes it for a lock. */
     if (probe_key(id)) {
         probe.key = layout->line_prefix != NULL ? ddb_line_key(layout, id) : ddb_item_key(layout, id);
     }

@@ -1,8 +1,7 @@
 /*
  * The expressions of one request, and attribute values.
- *
- * Every name is aliased and every value bound: `owner`, `ttl`, `token` and some
- * 570 others are reserved words, and no text of a user may become syntax.
+ * Every name is aliased and every value bound: `owner`, `ttl`, `token` and some 570 others are
+ * reserved words, and text from a user must not become syntax.
  */
 #ifndef STORE_DYNAMODB_DYNAMODB_EXPR_H
 #define STORE_DYNAMODB_DYNAMODB_EXPR_H
@@ -16,7 +15,7 @@
 struct expr {
     json_t *names;    /* owned: {"#n0": "attribute"} */
     json_t *values;   /* owned: {":v0": {"S": "..."}} */
-    json_t *assigned; /* owned: what is set to a plain value, by attribute */
+    json_t *assigned; /* owned: plain values that are set, by attribute */
     struct buf condition;
     struct buf set;
     struct buf remove;
@@ -25,7 +24,7 @@ struct expr {
     bool failed;
 };
 
-/* "#n12" or ":v12"; by value, so that several fit into one format. */
+/* "#n12" or ":v12"; returned by value, so that several fit into one format. */
 struct expr_ref {
     char text[12];
 };
@@ -37,34 +36,34 @@ struct expr_ref expr_name(struct expr *expr, const char *attribute);
 /* Takes over `value`; NULL makes the expression fail. */
 struct expr_ref expr_value(struct expr *expr, json_t *value);
 
-/* One more condition, all of which must hold. */
+/* Adds a condition; all conditions must hold. */
 void expr_and(struct expr *expr, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void expr_set(struct expr *expr, const char *attribute, json_t *value); /* takes over `value` */
 void expr_set_to(struct expr *expr, const char *attribute, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void expr_remove(struct expr *expr, const char *attribute);
-/* To and from a set of strings. Takes over `set`. */
+/* Adds to or deletes from a set of strings. Takes over `set`. */
 void expr_add(struct expr *expr, const char *attribute, json_t *set);
 void expr_delete(struct expr *expr, const char *attribute, json_t *set);
 
 bool expr_updates(const struct expr *expr); /* it sets, removes, adds or deletes something */
-/* Put the expressions into a request. False: no memory, or something was too long. */
+/* Puts the expressions into a request. False: no memory, or an expression is too long. */
 bool expr_finish(struct expr *expr, json_t *request);
 
 /* ---- attribute values --------------------------------------------------- */
 
-json_t *av_text(const char *text); /* NULL counts as "" */
+json_t *av_text(const char *text); /* NULL means "" */
 json_t *av_int(int64_t number);
 json_t *av_uint(uint64_t number);
 json_t *av_bool(bool value);
 json_t *av_map(json_t *map);           /* takes over `map` */
 json_t *av_set_of_one(const char *id); /* of strings */
 
-/* Those of an item, whatever its type; NULL or the fallback if it is not there or of no use. */
+/* Read an attribute of an item, whatever its type; NULL or the fallback if it is missing or unusable. */
 const char *item_text(const json_t *item, const char *attribute); /* S, or the digits of N */
 bool item_int(const json_t *item, const char *attribute, int64_t *out);
 bool item_uint(const json_t *item, const char *attribute, uint64_t *out);
 bool item_bool(const json_t *item, const char *attribute);
-const json_t *item_map(const json_t *item, const char *attribute); /* what is inside M */
+const json_t *item_map(const json_t *item, const char *attribute); /* the content of M */
 
 #endif

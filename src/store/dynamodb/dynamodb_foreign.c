@@ -1,7 +1,7 @@
 /*
- * Items that other programs write too, and not always as they should: times as
- * text or as numbers, in any zone; locks without an owner or an end, which are
- * free; and locks without an id of the acquisition.
+ * Items that other programs write, too, and not always well-formed: times as text or numbers,
+ * in any zone; locks without an owner or an expiry, which are free; and locks without an id
+ * for each acquisition.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ bool ddb_is_foreign_id(const char *lock_id)
 
 enum { FOREIGN_ID_SIZE = 40 };
 
-/* The id of a holder that has none: made of who it is and since when. */
+/* The id of a holder without one: made of its name and the time of its acquisition. */
 static bool foreign_id_of(const struct layout *layout, const json_t *item, char out[FOREIGN_ID_SIZE])
 {
     const char *owner = item_text(item, layout_name_of(layout, FIELD_OWNER));
@@ -70,7 +70,7 @@ static void add_meta(struct belay_record *record, const char *name, const char *
     record->n_metadata++;
 }
 
-/* Terraform: all of it is JSON in one attribute, and nothing says how long it lasts. */
+/* Terraform: one attribute contains everything as JSON, and no lease. */
 static void read_info(const struct layout *layout, const json_t *item, struct belay_record *record, bool *ok)
 {
     const char *text = item_text(item, layout->info);
@@ -91,7 +91,7 @@ static void read_info(const struct layout *layout, const json_t *item, struct be
     json_decref(info);
 }
 
-/* Java's lock client writes milliseconds, the one for Go "20s". Neither says when that began. */
+/* The lock client for Java writes milliseconds, the one for Go "20s". Neither says when the lease began. */
 static void read_lease_text(struct ddb_store *store, const struct layout *layout, const json_t *item,
                             struct belay_record *record)
 {

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "store/dynamodb/dynamodb_internal.h"
 
-/* The item, its line and its counter, as far as there are such. */
+/* The item, its queue and its counter, as far as the layout has them. */
 static size_t places_per_key(const struct ddb_store *store)
 {
     return 1U + (layout_is_foreign(store->layout) ? 1U : 0U) + (store->params.fence_table != NULL ? 1U : 0U);

@@ -1,9 +1,8 @@
 /*
- * Which store this is: the id that the service gave the table when it was made. It
- * needs no item of ours, so it does for every layout, and neither another spelling
- * of the URL nor another region or account with a table of that name is the same.
- * With a table of counters (fence_table) that one is part of it: tokens come from
- * there.
+ * The identity of the store is the id that the service gave the table. It needs no item of
+ * belay's, so it works for every layout, and it does not depend on the spelling of the URL; a
+ * table of the same name in another region or account has another id. With a fence_table, that
+ * table's id is part of it: tokens come from there.
  */
 #include <stdio.h>
 
@@ -14,8 +13,8 @@
 enum { ID_MAX = 310 };
 
 /*
- * TableId. DynamoDB Local leaves it out, and its ARNs are the same in every region:
- * there the region and the time at which the table was made tell it from others.
+ * TableId. DynamoDB Local omits it, and its ARNs are the same in every region: there the
+ * region and the table's creation time take its place.
  */
 static bool add_id(const struct ddb_store *store, const json_t *table, struct buf *out)
 {

@@ -1,4 +1,4 @@
-/* The records after a batch was done, without reading where what was sent or came back says it. */
+/* The records after a batch. They are read only if neither the request nor the answer contains them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,9 +6,8 @@
 #include "store/dynamodb/dynamodb_plan.h"
 
 /*
- * What was read after a transaction may be the next holder's already: the lock was
- * prolonged, and ended by force before it could be read. The caller tries again and
- * is told then.
+ * A read after a transaction may find the next holder: the lock was renewed, and forced before
+ * it could be read. The caller retries and gets the error then.
  */
 static enum belay_code check_prolonged(const struct plan *plan, const struct belay_commit *out,
                                        struct belay_error *err)
@@ -25,7 +24,7 @@ static enum belay_code check_prolonged(const struct plan *plan, const struct bel
                      write->key);
 }
 
-/* The records as they are now. A transaction brings none, so they are read. */
+/* The present records. A transaction returns none, so they are read. */
 static enum belay_code read_images(struct ddb_store *store, const struct plan *plan, struct belay_commit *out,
                                    struct belay_error *err)
 {
@@ -45,7 +44,7 @@ static enum belay_code read_images(struct ddb_store *store, const struct plan *p
     if (code == BELAY_OK) {
         code = check_prolonged(plan, out, err);
     }
-    /* It was done; what could not be read is the answer. */
+    /* The batch was applied; only its result is unknown. */
     return code == BELAY_OK || code == BELAY_NO_MEMORY ? code : BELAY_UNKNOWN;
 }
 
@@ -74,7 +73,7 @@ static enum belay_code image_of_item(struct ddb_store *store, const struct plan 
     return ddb_record(store, plan->batch->writes[0].key, &items, &out->records[0], err);
 }
 
-/* The lock that was ended: its holder, as it was, and how it ended. */
+/* The lock that was ended: its holder, and its outcome. */
 static void mark_ended(const struct plan *plan, struct belay_record *record)
 {
     record->held = false;
@@ -83,7 +82,7 @@ static void mark_ended(const struct plan *plan, struct belay_record *record)
     record->freed_at_unix_ms = plan->now_ms;
 }
 
-/* Deleted: there is no record any more, but there was a lock, and the caller is told which. */
+/* Deleted: the record is gone, and the caller learns which lock it was. */
 static enum belay_code image_of_deleted(struct ddb_store *store, const struct plan *plan, json_t *old,
                                         struct belay_commit *out, struct belay_error *err)
 {
@@ -100,7 +99,7 @@ static enum belay_code image_of_deleted(struct ddb_store *store, const struct pl
     return code;
 }
 
-/* All that a holder consists of was written: that is what lies there now. */
+/* The write contained a whole holder: that is the record now. */
 static enum belay_code image_of_taken(struct ddb_store *store, const struct plan *plan,
                                       struct belay_commit *out, struct belay_error *err)
 {
@@ -138,7 +137,7 @@ enum belay_code plan_look_before(struct ddb_store *store, struct plan *plan, str
     enum belay_code code;
 
     if (plan->before != NULL) {
-        return BELAY_OK; /* it was that id's then, and an id has a lock once */
+        return BELAY_OK; /* it belonged to that id, and an id has a lock only once */
     }
     keys = calloc(n, sizeof *keys);
     plan->before = calloc(n, sizeof *plan->before);
@@ -177,7 +176,7 @@ static bool is_dropped(const char *const *ids, size_t n, const char *id)
     return false;
 }
 
-/* Without the intents that the write took away. Such a batch drops no tickets. */
+/* Without the intents that the write removed. Such a batch drops no tickets. */
 static void drop_intents(const struct belay_write *write, struct belay_record *record)
 {
     size_t kept = 0;
@@ -195,7 +194,7 @@ static void drop_intents(const struct belay_write *write, struct belay_record *r
     record->n_intents = kept;
 }
 
-/* Another one than before; where an attribute says it, the one that was written. */
+/* A new revision; where an attribute has it, the one that was written. */
 static uint64_t new_revision(const struct ddb_store *store, const struct plan *plan, size_t write,
                              uint64_t before)
 {
@@ -260,8 +259,8 @@ static enum belay_code make_images(struct ddb_store *store, const struct plan *p
 }
 
 /*
- * Where no attribute says how long the lease was, it can only be guessed from
- * when it began, and a holder must not guess too much of its own (L6).
+ * Where no attribute has the length of the lease, it is estimated from its beginning, and a
+ * holder must not overestimate its own (L6).
  */
 static void keep_lengths(const struct plan *plan, struct belay_commit *out)
 {
@@ -275,7 +274,7 @@ static void keep_lengths(const struct plan *plan, struct belay_commit *out)
     }
 }
 
-/* Not every layout has a word for every outcome; this one is known. */
+/* Not every layout has a word for every outcome; here it is known. */
 static void keep_outcome(const struct plan *plan, struct belay_commit *out)
 {
     const struct belay_write *write = &plan->batch->writes[0];

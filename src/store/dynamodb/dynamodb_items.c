@@ -1,10 +1,8 @@
 /*
  * The registry's items in a table of locks.
- *
- * In belay's own layout an item's key is its space, a tab and its name: no key
- * of a lock can have a tab in it, so the two never meet. In document 003's table
- * of applications they are its own rows (dynamodb_appregistry.c). Tables of
- * other programs have no place for them.
+ * In belay's own layout an item's key is its space, a tab and its name: a lock's key cannot
+ * contain a tab, so they never collide. In document 003's table of applications they are its
+ * own rows (dynamodb_appregistry.c). The tables of other programs have no place for items.
  */
 #include "store/dynamodb/dynamodb_items.h"
 
@@ -45,7 +43,7 @@ static enum belay_code check_form(const struct ddb_store *store, const char *spa
     return BELAY_OK;
 }
 
-/* What comes before the name in the key; "" for rows of document 003. */
+/* The prefix of the name in the key; "" for rows of document 003. */
 static void add_prefix(const struct ddb_store *store, const char *space, struct buf *out)
 {
     if (!layout_is_foreign(store->layout)) {
@@ -67,7 +65,7 @@ static json_t *item_key(const struct ddb_store *store, const char *space, const 
     return key;
 }
 
-/* The name, if the row is one of that space; else NULL. */
+/* The name, if the row belongs to that space; else NULL. */
 static const char *name_of(const struct ddb_store *store, const char *space, const json_t *row)
 {
     const char *text = item_text(row, store->layout->keys[0].name);
@@ -99,7 +97,7 @@ static enum belay_code read_row(const struct ddb_store *store, const char *space
         value = item_text(row, ITEM_VALUE);
         item.value = strdup(value == NULL ? "" : value);
         if (!item_uint(row, ITEM_VERSION, &item.version)) {
-            item.version = 1; /* somebody's hand was at it */
+            item.version = 1; /* edited by hand */
         }
     }
     if (item.name == NULL || item.value == NULL) {
@@ -179,7 +177,7 @@ static enum belay_code take_page(const struct ddb_store *store, const char *spac
     return code;
 }
 
-/* Every page, or an error: an application on a page that is missing may be the one that is up. */
+/* Every page, or an error: an application on a missing page may be the one that is up. */
 static enum belay_code read_pages(struct ddb_store *store, const char *space, struct listing *listing,
                                   struct belay_error *err)
 {
@@ -238,7 +236,7 @@ enum belay_code ddb_item_list(struct belay_store *base, const char *space, belay
 
 /* ---- writing ---- */
 
-/* Random, so that an item that was removed and put again is not taken for the old one. */
+/* Random, so that an item that was deleted and put again differs from the old one. */
 static uint64_t new_version(void)
 {
     uint64_t version = 0;
@@ -294,7 +292,7 @@ static enum belay_code send(struct ddb_store *store, const struct belay_item_wri
     return code;
 }
 
-/* Whether what stands there is what we wrote: a repetition of our own write is refused by itself. */
+/* Whether the stored item is the one that this client wrote: a retry of an applied write is refused. */
 static bool is_ours(struct ddb_store *store, const struct belay_item_write *write, uint64_t version)
 {
     struct belay_item item = { 0 };
@@ -314,7 +312,7 @@ enum belay_code ddb_item_put(struct belay_store *base, const struct belay_item_w
     json_t *row = NULL;
     enum belay_code code = check_form(store, write->space, err);
 
-    /* A row that others write has no version of its own: it is what it was, attribute by attribute. */
+    /* A row of another program has no version: the condition is that each attribute is unchanged. */
     if (code == BELAY_OK && !write->any_version && write->version != 0 &&
         form_of(store, write->space) == DDB_FORM_ROW) {
         code = get_row(store, write->space, write->name, &row, err);

@@ -17,9 +17,9 @@
     }
 
 /*
- * Layouts of the five documents (docs/requirements.md) have the names and types
- * of their programs. Where a document has no lock id (000, 003), belay adds one
- * attribute for it, which those programs ignore.
+ * The layouts of the five documents (docs/requirements.md) have the names and types of their
+ * programs. Where a document has no lock id (000, 003), belay adds one attribute for it, which
+ * those programs ignore.
  */
 /* clang-format off */
 static const struct layout layouts[] = {
@@ -190,8 +190,8 @@ bool layout_word_is_free(const struct layout *layout, const char *word)
 }
 
 /*
- * "{command}-{component}-{environment}" takes "build-my-app-prod" apart as
- * build, my-app, prod: the first and the last part have no '-' in them.
+ * "{command}-{component}-{environment}" splits "build-my-app-prod" into build, my-app, prod:
+ * the first and the last part contain no '-'.
  */
 char *layout_key_part(const struct layout *layout, const char *key, const char *part)
 {

@@ -1,7 +1,7 @@
 /*
- * A layout says how a lock lies in an item: what its key is made of, and which
- * attribute of which type holds which field of the record. It is data: those
- * that belay knows are in a table, others come from the configuration.
+ * A layout says how a lock is stored in an item: what its key consists of, and which attribute
+ * of which type holds which field of the record. It is data: the built-in layouts are a table,
+ * others come from the configuration.
  */
 #ifndef STORE_DYNAMODB_DYNAMODB_LAYOUT_H
 #define STORE_DYNAMODB_DYNAMODB_LAYOUT_H
@@ -28,7 +28,7 @@ enum layout_field {
     FIELD_LOCKED_AT,
     FIELD_METADATA,
     FIELD_REVISION,
-    FIELD_TTL, /* what DynamoDB removes old items by; apart from the expiry */
+    FIELD_TTL, /* DynamoDB removes old items by it; not the expiry */
     N_FIELDS
 };
 
@@ -56,11 +56,11 @@ struct layout_key {
     bool has_key;
 };
 
-/* An attribute that is always the same, or that is an entry of the metadata or a part of the key. */
+/* An attribute with a constant value, or taken from the metadata or from a part of the key. */
 struct layout_extra {
     const char *name;
     const char *value; /* constant; may be "{key}" */
-    const char *meta;  /* the entry's name; a part of the key (key_parts) if there is no such entry */
+    const char *meta;  /* the metadata's name; a part of the key (key_parts) if there is no such entry */
 };
 
 enum { LAYOUT_KEYS_MAX = 2, LAYOUT_EXTRAS_MAX = 8 };
@@ -69,56 +69,58 @@ struct layout {
     const char *name;
     struct layout_key keys[LAYOUT_KEYS_MAX];
     size_t n_keys;
-    /* Tickets and intents lie in an item of their own whose first key is this and the lock's key.
-       NULL: in the lock's item. */
+    /*
+     * Tickets and intents are in an item of their own, whose first key is this and the lock's
+     * key. NULL: they are in the lock's item.
+     */
     const char *line_prefix;
     struct layout_attribute fields[N_FIELDS];
     struct layout_extra extras[LAYOUT_EXTRAS_MAX];
     size_t n_extras;
     const char *key_parts; /* "{command}-{component}-{environment}"; NULL: none */
-    const char *held_word; /* in FIELD_STATUS; any other word is not held */
+    const char *held_word; /* in FIELD_STATUS; with any other word the lock is not held */
     const char *completed_word;
     const char *failed_word;
     const char *forced_word;
     bool release_deletes;
-    bool release_expires; /* a release puts the end into the past, for programs that look at nothing else */
-    bool takes_whole_key; /* a key that begins as the item's does is meant as it stands: LOCK#DB#i-0 is i-0 */
-    bool look_only;       /* only shown and forced */
-    int64_t heartbeat_ms; /* of holders who cannot say it themselves; 0: they have none */
+    bool release_expires; /* a release sets the expiry to the past, for programs that check only that */
+    bool takes_whole_key; /* a key with the item's prefix is taken as it is: LOCK#DB#i-0 is i-0 */
+    bool look_only;       /* locks can only be shown and forced */
+    int64_t heartbeat_ms; /* of holders that do not store it; 0: none */
     int64_t stale_after_ms;
-    const char *info;            /* an attribute with JSON in it, of Terraform's kind; NULL: none */
-    const char *lease_text;      /* an attribute with the length of the lease as text; NULL: none */
-    const char *released_flag;   /* an attribute that is there once it is released; NULL: none */
-    const char *owner_name_meta; /* an entry of the metadata that beats the owner's name; NULL: none */
+    const char *info;            /* an attribute with JSON, as Terraform writes it; NULL: none */
+    const char *lease_text;      /* an attribute with the lease's length as text; NULL: none */
+    const char *released_flag;   /* an attribute that exists once the lock is released; NULL: none */
+    const char *owner_name_meta; /* a metadata entry that overrides the owner's name; NULL: none */
 };
 
-const struct layout *layout_builtin(const char *name); /* NULL: there is none */
+const struct layout *layout_builtin(const char *name); /* NULL: unknown */
 /* "belay, chatops, ..." */
 const char *layout_builtin_names(void);
 
-/* A layout out of the configuration: `layouts: NAME: {...}`. */
+/* A layout from the configuration: `layouts: NAME: {...}`. */
 struct layout_made {
     struct layout layout;
-    char **texts; /* owned; what the layout points to */
+    char **texts; /* owned; the strings of the layout */
     size_t n_texts;
 };
 typedef const char *(*layout_setting_fn)(const void *settings, const char *name);
 
-/* BELAY_NOT_FOUND if there is none of that name. */
+/* BELAY_NOT_FOUND if there is no layout of that name. */
 enum belay_code layout_make(const char *name, layout_setting_fn setting, const void *settings,
                             struct layout_made *out_made, struct belay_error *err);
 void layout_made_release(struct layout_made *made);
 
-/* Whether that status means that nobody holds it. A word that nobody knows means that somebody does. */
+/* Whether this status means free. An unknown word means held. */
 bool layout_word_is_free(const struct layout *layout, const char *word);
 
-/* The part of a key that key_parts calls so, or NULL; the caller frees. */
+/* The part of a key with this name in key_parts, or NULL; the caller frees it. */
 char *layout_key_part(const struct layout *layout, const char *key, const char *part);
 
-/* The lock's key without what the layout puts before every key. */
+/* The lock's key without the layout's prefix. */
 const char *layout_short_key(const struct layout *layout, const char *key);
 
-/* Whether other programs write such items too. */
+/* Whether other programs write these items too. */
 static inline bool layout_is_foreign(const struct layout *layout)
 {
     return layout->line_prefix != NULL;

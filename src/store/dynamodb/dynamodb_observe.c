@@ -1,10 +1,9 @@
 /*
- * ?observe=1: no clock is trusted but our own boot clock.
- *
- * What somebody holds, and nobody has touched for its whole length while we
- * looked on, is over. What was first seen when is kept on disk, in
- * $XDG_STATE_HOME/belay/observe, so that a process that runs for a moment goes
- * on where an earlier one began. A reading of another boot counts for nothing.
+ * ?observe=1: only the local boot clock is trusted.
+ * A lease that stayed unchanged for its whole length while this machine observed it has
+ * expired. The time of the first observation is kept on disk, in
+ * $XDG_STATE_HOME/belay/observe, so that a short-lived process continues the observation of an
+ * earlier one. An observation of another boot does not count.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -72,7 +71,7 @@ static bool make_directories(char *path)
     return true;
 }
 
-/* One file for each thing that is looked at. */
+/* One file for each observed lease. */
 static bool file_of(const struct ddb_store *store, uint64_t what, char *out, size_t size)
 {
     const char *endpoint = aws_endpoint(store->aws, AWS_DYNAMODB);
@@ -103,7 +102,7 @@ static bool load(const char *path, const char *boot_id, uint64_t state, int64_t 
     return found;
 }
 
-/* Whole or not at all: half a number would be another time. */
+/* Atomically: half a number would be another time. */
 static void save(const char *path, const char *boot_id, uint64_t state, int64_t since_ms)
 {
     char temporary[2300];
@@ -125,7 +124,7 @@ static void save(const char *path, const char *boot_id, uint64_t state, int64_t 
 
 /* ---- looking -------------------------------------------------------------------- */
 
-/* For how long it has been as it is. Without a place to keep it, only this process's looks count. */
+/* How long the lease has been unchanged. Without a directory, only this process's observations count. */
 static int64_t unchanged_ms(struct ddb_store *store, uint64_t what, uint64_t state)
 {
     struct ddb_observed *observed = &store->observed[what % OBSERVED_MAX];

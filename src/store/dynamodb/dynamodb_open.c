@@ -4,10 +4,9 @@
 #include "store/dynamodb/dynamodb_internal.h"
 
 /*
- * A poll is what waiting costs: 1,800 reads an hour for the first in line. Who
- * is far back looks only every 20 polls (src/lock/acquire.c), so a ticket lasts
- * longer than that. A waiter that died holds up each hand-over by one claim
- * until its ticket ends.
+ * Polls are the cost of waiting: 1,800 reads an hour for the first in the queue. Waiters far
+ * back poll at every 20th interval (src/lock/acquire.c), so a ticket lasts longer than that. A
+ * dead waiter delays each hand-over by one claim until its ticket expires.
  */
 enum { POLL_MS = 2000, FIRST_POLL_MS = 100, TICKET_POLLS = 24 };
 
@@ -24,9 +23,9 @@ static void close_store(struct belay_store *base)
 }
 
 /*
- * Between two machines that keep to belay's rules, one clock writes the end of a
- * lease and the service's Date ends it: one skew. A program that knows only its
- * own clock may be early by as much again.
+ * Between two machines that follow belay's rules, one clock writes the expiry and the
+ * service's Date ends the lease: one skew. A program that uses only its own clock may be early
+ * by as much again.
  */
 static int64_t margin_ms(const struct ddb_store *store)
 {

@@ -69,7 +69,7 @@ static struct action *add_action(struct plan *plan, enum action_of of, size_t wr
     return action;
 }
 
-/* Whether the condition can only be said by what was seen before. */
+/* Whether the condition refers to items that were read before. */
 static bool needs_seen(const struct ddb_store *store, const struct belay_write *write)
 {
     if (!layout_is_foreign(store->layout)) {
@@ -82,7 +82,7 @@ static bool needs_seen(const struct ddb_store *store, const struct belay_write *
            (ddb_is_foreign_id(write->lock_id) || layout_name_of(store->layout, FIELD_LOCK_ID) == NULL);
 }
 
-/* What was seen, from memory or by looking; or a refusal, if it is not what the write speaks of. */
+/* Finds these items, in memory or by a read; BELAY_REFUSED if they are not those of the write's condition. */
 static enum belay_code find_seen(struct ddb_store *store, struct plan *plan, size_t i,
                                  struct refusal *refusal, struct belay_error *err)
 {
@@ -123,7 +123,7 @@ static bool deletes(const struct ddb_store *store, const struct belay_write *wri
     return (write->set & BELAY_SET_RELEASED) != 0 && store->layout->release_deletes;
 }
 
-/* A line in the lock's own item. Not asked for if it is not known any more. */
+/* A queue in the lock's own item. Without a condition on it if it is no longer known. */
 static void plan_inner_line(struct ddb_store *store, const struct plan *plan, const struct belay_write *write,
                             struct expr *expr)
 {
@@ -136,7 +136,7 @@ static void plan_inner_line(struct ddb_store *store, const struct plan *plan, co
     ddb_items_release(&seen);
 }
 
-/* The lock's item: condition, and what changes in it. */
+/* The lock's item: condition and changes. */
 static void plan_item(struct ddb_store *store, struct plan *plan, size_t i)
 {
     const struct belay_write *write = &plan->batch->writes[i];
@@ -168,11 +168,11 @@ static void plan_item(struct ddb_store *store, struct plan *plan, size_t i)
     if (action->kind == ACTION_CHECK && expr->condition.len == 0) {
         json_decref(action->key);
         expr_release(expr);
-        plan->n--; /* nothing to do and nothing to ask */
+        plan->n--; /* no change and no condition */
     }
 }
 
-/* After this write nobody is in the line any more, as far as it was seen. */
+/* After this write the queue is empty, as far as it was read. */
 static bool empties_line(const struct belay_write *write, const struct ddb_items *seen)
 {
     size_t n = json_array_size(json_object_get(json_object_get(seen->line, LINE_WAITING), "SS"));
@@ -182,7 +182,7 @@ static bool empties_line(const struct belay_write *write, const struct ddb_items
            n == write->n_drop_tickets && m == write->n_drop_intents;
 }
 
-/* The line's own item, where it has one. */
+/* The queue's own item, in a layout that has one. */
 static void plan_line(struct ddb_store *store, struct plan *plan, size_t i)
 {
     const struct belay_write *write = &plan->batch->writes[i];
@@ -197,7 +197,7 @@ static void plan_line(struct ddb_store *store, struct plan *plan, size_t i)
             action->kind = ACTION_DELETE;
             return;
         }
-        /* Known and asked for: ddb_line_condition() wants its revision. */
+        /* Known and required: ddb_line_condition() needs its revision. */
         ddb_write_line(write, write->condition == BELAY_IF_UNCHANGED && seen != NULL ? seen->line : NULL,
                        plan->now_ms, &action->expr);
         ddb_write_line_revision(&action->expr);
@@ -208,7 +208,7 @@ static void plan_line(struct ddb_store *store, struct plan *plan, size_t i)
     }
 }
 
-/* A number that other programs cannot lose or overwrite (L2). */
+/* A counter that other programs cannot delete or overwrite (L2). */
 static void plan_fence(struct ddb_store *store, struct plan *plan, size_t i)
 {
     const struct belay_write *write = &plan->batch->writes[i];
@@ -325,7 +325,7 @@ static json_t *make_transaction(struct plan *plan)
     return json_pack("{s:o,s:s}", "TransactItems", list, "ClientRequestToken", token);
 }
 
-/* The first condition that did not hold; or that there was none, only rivals. */
+/* The first condition that failed; or none, only a conflict. */
 static enum belay_code read_reasons(const struct plan *plan, const json_t *body, struct refusal *refusal,
                                     struct belay_error *err)
 {
@@ -376,7 +376,7 @@ static enum belay_code send_all(struct ddb_store *store, struct plan *plan, stru
 enum belay_code plan_send(struct ddb_store *store, struct plan *plan, json_t **out_image,
                           struct refusal *refusal, struct belay_error *err)
 {
-    /* A check alone is a transaction, too: there is no other way to ask. */
+    /* A single check is a transaction, too: there is no other request for it. */
     return plan->n == 1 && plan->actions[0].kind != ACTION_CHECK
                ? send_one(store, plan, out_image, refusal, err)
                : send_all(store, plan, refusal, err);

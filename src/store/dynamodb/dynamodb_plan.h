@@ -1,4 +1,4 @@
-/* A batch made into requests. */
+/* The requests of a batch. */
 #ifndef STORE_DYNAMODB_DYNAMODB_PLAN_H
 #define STORE_DYNAMODB_DYNAMODB_PLAN_H
 
@@ -7,11 +7,11 @@
 enum action_kind { ACTION_UPDATE, ACTION_DELETE, ACTION_CHECK };
 enum action_of { OF_ITEM, OF_LINE, OF_FENCE };
 
-/* What is done to one item. */
+/* One change of one item. */
 struct action {
     enum action_kind kind;
     enum action_of of;
-    size_t write;      /* which of the batch it belongs to */
+    size_t write;      /* index of its write in the batch */
     const char *table; /* borrowed */
     json_t *key;       /* owned */
     struct expr expr;
@@ -19,45 +19,47 @@ struct action {
 
 struct plan {
     const struct belay_batch *batch; /* borrowed */
-    int64_t now_ms;                  /* what the writes say the time is */
+    int64_t now_ms;                  /* the time that the writes contain */
     struct action *actions;          /* owned */
     size_t n;
-    bool *leave_out;        /* owned; of the writes: there is no item, and that is no error */
-    struct ddb_items *seen; /* owned; of the writes: what their conditions speak of */
+    bool *leave_out;        /* owned; one for each write: the item is absent, which is no error */
+    struct ddb_items *seen; /* owned; one for each write: the items that its condition refers to */
     bool *has_seen;         /* owned */
-    /* owned; of the writes: what lay there before a batch that ends a lock, as a transaction brings
-       nothing back, and what is read afterwards may be the next holder's; NULL: not looked at */
+    /*
+     * owned; one for each write: the items before a batch that ends a lock. A transaction
+     * returns nothing, and a later read may find the next holder. NULL: not read
+     */
     struct ddb_items *before;
 };
 
-/* What stood in the way. */
+/* Why a request was refused. */
 struct refusal {
-    bool conflict; /* only others who were at it at the same moment */
+    bool conflict; /* only a concurrent transaction */
     size_t write;
     bool by_item;           /* the lock's item did not meet the condition */
-    bool known;             /* `items` is all there is: nothing need be read */
-    struct ddb_items items; /* owned; what came back */
+    bool known;             /* `items` is complete: nothing has to be read */
+    struct ddb_items items; /* owned; returned with the refusal */
 };
 void refusal_release(struct refusal *refusal);
 
 enum belay_code plan_init(struct plan *plan, const struct belay_batch *batch, struct belay_error *err);
 void plan_release(struct plan *plan);
-/* Make the actions, at the time it is now. BELAY_REFUSED: it can be seen that they would be. */
+/* Makes the actions for the present time. BELAY_REFUSED: the service would certainly refuse them. */
 enum belay_code plan_make(struct ddb_store *store, struct plan *plan, struct refusal *refusal,
                           struct belay_error *err);
-/* *out_image: after one update the item as it is now, after a deletion as it was; the caller releases it. */
+/* *out_image: after an update the new item, after a deletion the old one; the caller releases it. */
 enum belay_code plan_send(struct ddb_store *store, struct plan *plan, json_t **out_image,
                           struct refusal *refusal, struct belay_error *err);
-/* Whether what the batch ends can only be known by looking at it before. */
+/* Whether the lock that the batch ends must be read before. */
 bool plan_looks_before(const struct plan *plan);
-/* Look, once. BELAY_REFUSED: the lock is not the one that is to be ended. */
+/* Reads it once. BELAY_REFUSED: it is not the lock that is to be ended. */
 enum belay_code plan_look_before(struct ddb_store *store, struct plan *plan, struct refusal *refusal,
                                  struct belay_error *err);
-/* Fill out->records, of which there is one for each write, and the token. */
+/* Fills out->records, one for each write, and the token. */
 enum belay_code plan_images(struct ddb_store *store, const struct plan *plan, json_t *image,
                             struct belay_commit *out, struct belay_error *err);
 
-/* What undoes a batch, as far as what it did is still ours. */
+/* Reverts a batch, as far as its changes are still in place. */
 struct opposite;
 struct reversal {
     struct belay_batch batch;

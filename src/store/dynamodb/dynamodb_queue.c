@@ -6,10 +6,10 @@
 enum { DROPS_MAX = 100 }; /* an expression has 4 KB */
 
 /*
- * A ticket is an id in a set and two attributes named after it, so that it can
- * be put and dropped without knowing what is there: adding to a set makes the
- * set, taking the last one out of it removes it, and so "nobody waits" is that
- * there is no such attribute. An intent is made the same way.
+ * A ticket is an id in a set and two attributes named after it, so that it can be put and
+ * dropped without reading the item: adding to a set creates it, removing the last element
+ * deletes it, and so an absent attribute means an empty queue. Intents are stored the same
+ * way.
  */
 static void set_named(struct expr *expr, const char *prefix, const char *id, json_t *value)
 {
@@ -90,7 +90,7 @@ static bool contains(const json_t *ids, const char *id)
     return false;
 }
 
-/* The whole set anew: what was seen, without what is dropped and what was left behind. */
+/* Writes the whole set: the ids that were read, without those that are dropped and without ghosts. */
 static void rewrite_set(struct expr *expr, const struct drops *drops, const json_t *seen,
                         const json_t *dropped)
 {
@@ -111,7 +111,7 @@ static void rewrite_set(struct expr *expr, const struct drops *drops, const json
         ok = ok && json_array_append_new(ids, json_string(drops->put)) == 0;
     }
     if (drops->put == NULL && json_array_size(ids) == json_array_size(old)) {
-        /* as it was */
+        /* unchanged */
     } else if (json_array_size(ids) > 0) {
         expr_set(expr, drops->set, json_pack("{s:O}", "SS", ids));
     } else {
@@ -122,10 +122,10 @@ static void rewrite_set(struct expr *expr, const struct drops *drops, const json
 }
 
 /*
- * One update cannot both add to a set and take from it. Where the write is on
- * condition of what was seen, it says the whole set; else, when one is put, the
- * ids of those that are dropped stay in the set as ghosts: without an attribute
- * they are nobody, and the next write of the first kind takes them out.
+ * One update cannot both add to a set and delete from it. If the write's condition is an
+ * unchanged item, it writes the whole set. Otherwise, when an id is put, the dropped ids stay
+ * in the set as ghosts: without an attribute they mean nothing, and the next write of the
+ * first kind removes them.
  */
 static void change_set(struct expr *expr, const struct drops *drops, const json_t *seen, json_t *dropped)
 {
@@ -139,8 +139,8 @@ static void change_set(struct expr *expr, const struct drops *drops, const json_
 }
 
 /*
- * Of very many only some are dropped now: each is over or was passed by, and is
- * dropped by who comes next. The writer's own must not stay, so it goes first.
+ * If there are very many, only some are dropped now: each has expired or was passed over, and
+ * a later write drops the rest. The writer's own id must not stay, so it goes first.
  */
 static void change_ids(struct expr *expr, const struct drops *drops, const char *own, const json_t *seen)
 {
@@ -172,7 +172,7 @@ static void put_seq(const struct belay_write *write, struct expr *expr)
     } else if (is_dropped(write->drop_tickets, write->n_drop_tickets, put->lock_id)) {
         expr_set_to(expr, name.data, "if_not_exists(%s, %s)", last.text, one.text);
     } else {
-        /* The grammar in AWS's developer guide lets any operand be the second argument, a function too. */
+        /* By the grammar in AWS's developer guide any operand can be the second argument, also a function. */
         expr_set_to(expr, name.data, "if_not_exists(%s, if_not_exists(%s, %s))",
                     expr_name(expr, name.data).text, last.text, one.text);
     }

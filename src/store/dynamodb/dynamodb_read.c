@@ -1,4 +1,4 @@
-/* What lies in an item, as a record. */
+/* An item as a record. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,7 +66,7 @@ static void read_tickets(const json_t *item, struct belay_record *record, bool *
         const char *id = json_string_value(json_array_get(ids, i));
         const json_t *map = id_map(item, LINE_TICKET, id);
 
-        if (map != NULL) { /* else a ghost: see dynamodb_line.c */
+        if (map != NULL) { /* else a ghost: see dynamodb_queue.c */
             read_ticket(item, map, id, &record->tickets[record->n_tickets++], ok);
         }
     }
@@ -88,7 +88,7 @@ static void read_intents(const json_t *item, struct belay_record *record, bool *
         struct belay_intent *intent;
 
         if (map == NULL) {
-            continue; /* a ghost: see dynamodb_line.c */
+            continue; /* a ghost: see dynamodb_queue.c */
         }
         intent = &record->intents[record->n_intents++];
         intent->lock_id = copy(id, ok);
@@ -163,7 +163,7 @@ static enum belay_outcome read_outcome(const struct layout *layout, const json_t
     if (word == NULL || layout_name_of(layout, FIELD_OUTCOME) != NULL) {
         return BELAY_OUTCOME_NONE;
     }
-    /* Some have one word for all, which says that it has ended and not how. */
+    /* Some layouts have one word for all outcomes. */
     if (layout->failed_word != NULL && layout->completed_word != NULL &&
         strcmp(layout->failed_word, layout->completed_word) == 0) {
         return BELAY_OUTCOME_NONE;
@@ -232,7 +232,7 @@ static uint64_t hash_of(const json_t *item, uint64_t hash)
     return hash;
 }
 
-/* Where no attribute says so, what lies there is its own revision. */
+/* Without an attribute for it, the revision is a hash of the item. */
 static uint64_t revision_of(const struct layout *layout, const json_t *item, const json_t *line)
 {
     uint64_t revision = 0;
@@ -247,7 +247,10 @@ static uint64_t revision_of(const struct layout *layout, const json_t *item, con
     return (line == item || line == NULL ? revision : hash_of(line, revision)) | 1;
 }
 
-/* The counter is of this holder only if it says so: other programs take the lock without it. */
+/*
+ * The counter belongs to this holder only if it has its id: other programs acquire the lock
+ * without the counter.
+ */
 static void read_fence(const json_t *fence, struct belay_record *record)
 {
     const char *id = item_text(fence, "lock_id");
@@ -262,7 +265,7 @@ static bool has_ids(const json_t *line)
     return json_object_get(line, LINE_WAITING) != NULL || json_object_get(line, LINE_INTENTS) != NULL;
 }
 
-/* A line in which nobody is any more is none. */
+/* An empty queue counts as none. */
 static const json_t *line_of(const struct ddb_items *items)
 {
     return has_ids(items->line) ? items->line : NULL;

@@ -1,4 +1,4 @@
-/* All locks of a table: page by page, in order of their keys in the end. */
+/* All locks of a table, page by page, sorted by key at the end. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,7 +54,7 @@ static bool add(struct finds *finds, char *key, json_t *item, bool is_line)
     return true;
 }
 
-/* The lock's key out of an item's; NULL if it is no lock's. */
+/* The lock's key in an item's key; NULL if it is not a lock's. */
 static char *key_of(const struct layout *layout, const json_t *item, bool *out_is_line)
 {
     const struct layout_key *first = &layout->keys[0];
@@ -139,7 +139,7 @@ static int by_key(const void *a, const void *b)
     return strcmp(((const struct found *)a)->key, ((const struct found *)b)->key);
 }
 
-/* An item and the line beside it are one record. */
+/* An item and the queue beside it are one record. */
 static void join(struct finds *finds)
 {
     size_t n = 0;
@@ -167,7 +167,7 @@ static void join(struct finds *finds)
     finds->n = n;
 }
 
-/* The counters beside the locks, if they have such. */
+/* The counters in the fence table, if there is one. */
 static enum belay_code read_fences(struct ddb_store *store, struct finds *finds, struct belay_error *err)
 {
     struct ddb_place *places;

@@ -31,7 +31,7 @@ void ddb_seen_release(struct ddb_seen *seen)
     (void)pthread_mutex_destroy(&seen->mutex);
 }
 
-/* The entry of a key, or a fresh one in place of the oldest. With the mutex held. */
+/* The entry of a key, or a new one in place of the oldest. With the mutex held. */
 static struct ddb_seen_entry *entry_for(struct ddb_seen *seen, const char *key)
 {
     struct ddb_seen_entry *entry;

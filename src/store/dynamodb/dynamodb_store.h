@@ -1,6 +1,6 @@
 /*
- * Locks in a DynamoDB table, for a whole fleet, and beside the programs that
- * already keep locks in it. docs/stores/dynamodb.md says what is in the items.
+ * Locks in a DynamoDB table, for a whole fleet, and together with programs that already keep
+ * locks in it. docs/stores/dynamodb.md describes the items.
  */
 #ifndef STORE_DYNAMODB_DYNAMODB_STORE_H
 #define STORE_DYNAMODB_DYNAMODB_STORE_H
@@ -9,16 +9,16 @@
 
 struct diagnostics;
 
-/* What tests put in the place of the machine. Anything NULL is the real thing. */
+/* Replaced by tests. NULL: the real thing. */
 struct dynamodb_hooks {
     int64_t (*boot_ms)(void *context);
     int64_t (*unix_ms)(void *context);
-    /* The service's clock instead of the answers' Date, and exact to the millisecond. */
+    /* The service's clock in place of the answers' Date, exact to the millisecond. */
     int64_t (*date_ms)(void *context);
-    /* A request was sent, or sent again. Called from any thread. */
+    /* A request was sent or repeated. Called from any thread. */
     void (*on_request)(void *context, const char *operation);
     void *context;
-    int patience; /* an answer is waited for so many times as long as usual; 0: once */
+    int patience; /* factor for all timeouts; 0: 1 */
 };
 
 struct dynamodb_options {
@@ -41,7 +41,7 @@ enum belay_code dynamodb_store_open(const char *table_and_params, const struct d
 /* How many requests this handle has sent. */
 uint64_t dynamodb_store_requests(const struct belay_store *base);
 
-/* options->store_url and options->config do not count: `store` and `table_and_params` were made of them. */
+/* `store` and `table_and_params` replace options->store_url and options->config. */
 enum belay_code dynamodb_table_create(const char *table_and_params, const struct dynamodb_options *store,
                                       const struct belay_dynamodb_table_options *options,
                                       struct belay_dynamodb_table **out_table, struct belay_error *err);

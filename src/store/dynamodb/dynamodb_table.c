@@ -13,7 +13,7 @@ enum { ATTEMPTS = 2, PATIENCE_MS = 5000 };
 
 /* ---- what it should be ------------------------------------------------------ */
 
-/* Where expiry and removal are one attribute, as in most layouts of others, that is it. */
+/* In most layouts of other programs, one attribute is the expiry and the time to live. */
 static const char *ttl_of(const struct layout *layout)
 {
     if (layout_name_of(layout, FIELD_TTL) != NULL) {
@@ -37,7 +37,7 @@ void table_spec_of_layout(const struct ddb_store *store, struct table_spec *out_
 
 bool table_spec_of_fence(const struct ddb_store *store, struct table_spec *out_spec)
 {
-    /* Counters are never removed, so there is nothing for time to live to look at. */
+    /* Counters are never removed, so the table has no time to live. */
     *out_spec = (struct table_spec){ .table = store->params.fence_table, .keys = { FENCE_KEY }, .n_keys = 1 };
     return out_spec->table != NULL;
 }
@@ -91,7 +91,7 @@ void table_answer_release(struct table_answer *answer)
     memset(answer, 0, sizeof *answer);
 }
 
-/* The service's clock stood between Date and a second later, at some moment between sending and receiving. */
+/* The service's clock was between Date and a second later, at some moment between sending and receiving. */
 static void hear_clock(struct table_session *session, const struct aws_response *response)
 {
     int64_t low = response->sent_unix_ms - response->http.date_unix_ms - 999;
@@ -363,7 +363,7 @@ enum belay_code table_look(struct table_session *session, const struct table_spe
     if (code == BELAY_OK) {
         belay_error_release(err);
         *out_table = table;
-        table = NULL; /* the caller's now */
+        table = NULL; /* passed to the caller */
     }
     belay_dynamodb_table_free(table);
     return code;
@@ -387,7 +387,7 @@ enum belay_code dynamodb_table_describe(const char *table_and_params, const stru
     if (code == BELAY_OK) {
         table->policy = table_policy(table);
         *out_table = table;
-        table = NULL; /* the caller's now */
+        table = NULL; /* passed to the caller */
     }
     belay_dynamodb_table_free(table);
     table_session_close(&session);

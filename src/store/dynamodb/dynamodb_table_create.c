@@ -1,12 +1,9 @@
 /*
- * Make a table fit a layout:
- *
- *     look --> absent: CreateTable --+
- *        \---> there, and fits ------+--> wait until ACTIVE --> time to live --> recovery
- *         \--> there, and does not fit: an error, and nothing is changed
- *
- * Every step that is done already is left out, so that it can be run again after
- * whatever stopped it.
+ * Creates a table for a layout:
+ *     describe --> absent: CreateTable --+
+ *          \-----> exists, and fits -----+--> wait until ACTIVE --> time to live --> recovery
+ *           \----> exists, does not fit: an error, and nothing is changed
+ * Completed steps are skipped, so the command can be repeated after any failure.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +19,7 @@ enum { WAIT_MS = 5 * 60 * 1000, POLL_FIRST_MS = 250, POLL_MS = 2000, NAP_MS = 50
 struct make {
     struct table_session session;
     const struct belay_dynamodb_table_options *options; /* borrowed */
-    struct diagnostics diagnostics;                     /* what on_step is told */
+    struct diagnostics diagnostics;                     /* reported to on_step */
     const struct table_spec *spec;                      /* borrowed */
     struct belay_dynamodb_table *table;                 /* owned */
     int64_t began_boot_ms;
@@ -80,7 +77,7 @@ static enum belay_code nap(const struct make *make, int64_t ms, struct belay_err
     return BELAY_OK;
 }
 
-/* A pause before looking again; BELAY_UNREACHABLE once there is no time left. */
+/* A pause before the next poll; BELAY_UNREACHABLE after the deadline. */
 static enum belay_code pause(const struct make *make, const char *status, int round, struct belay_error *err)
 {
     int64_t waited = clock_boot_ms() - make->began_boot_ms;
@@ -97,7 +94,7 @@ static enum belay_code pause(const struct make *make, const char *status, int ro
     return nap(make, round == 0 ? POLL_FIRST_MS : POLL_MS, err);
 }
 
-/* A table that was just made may not be seen at once. */
+/* A new table may not be visible at once. */
 static enum belay_code wait_until_active(struct make *make, struct belay_error *err)
 {
     enum belay_code code = BELAY_OK;
@@ -123,7 +120,7 @@ static enum belay_code wait_until_active(struct make *make, struct belay_error *
 
 /* ---- steps --------------------------------------------------------------------- */
 
-/* With dry_run: show the request instead of sending it. Takes over `request`. */
+/* With dry_run: shows the request instead of sending it. Takes over `request`. */
 static void show(struct make *make, const char *operation, json_t *request)
 {
     char *text = request == NULL ? NULL : json_dumps(request, JSON_COMPACT);
@@ -148,7 +145,10 @@ static enum belay_code step_create(struct make *make, struct belay_error *err)
         return BELAY_OK;
     }
     code = table_call(&make->session, "CreateTable", create_request(make), &answer, err);
-    /* Somebody else was quicker, or an answer of ours was lost: what is there now is looked at next. */
+    /*
+     * Another process created it, or the answer to this client's request was lost: the table
+     * is described next.
+     */
     if (is_error(&answer, "ResourceInUseException")) {
         code = BELAY_OK;
     }
@@ -214,7 +214,7 @@ static enum belay_code step_ttl(struct make *make, struct belay_error *err)
     return code;
 }
 
-/* Right after a table was made the service wants a moment before it lets this be changed. */
+/* Right after the creation the service needs a moment before it accepts this change. */
 static enum belay_code switch_recovery_on(struct make *make, struct table_answer *answer,
                                           struct belay_error *err)
 {
@@ -277,7 +277,7 @@ static void step_encryption(struct make *make, bool is_new)
 
 /* ---- all of it ------------------------------------------------------------------ */
 
-/* With dry_run the plan is shown also where nobody can be asked. */
+/* With dry_run the plan is shown even if the service cannot be reached. */
 static enum belay_code look_first(struct make *make, struct belay_error *err)
 {
     struct belay_error why = BELAY_ERROR_INIT;
@@ -317,7 +317,7 @@ static enum belay_code make_one(struct make *make, const struct table_spec *spec
         }
     }
     if (code == BELAY_OK && is_new) {
-        code = step_keys(make, err); /* of who was quicker */
+        code = step_keys(make, err); /* another process created it */
     }
     if (code == BELAY_OK) {
         code = step_ttl(make, err);
@@ -328,13 +328,13 @@ static enum belay_code make_one(struct make *make, const struct table_spec *spec
     if (code == BELAY_OK) {
         step_encryption(make, is_new);
         *out_table = make->table;
-        make->table = NULL; /* the caller's now */
+        make->table = NULL; /* passed to the caller */
     }
     belay_dynamodb_table_free(make->table);
     return code;
 }
 
-/* As it is after all that was done. */
+/* The final state of the table. */
 static enum belay_code look_again(struct make *make, const struct table_spec *spec,
                                   struct belay_dynamodb_table **table, struct belay_error *err)
 {
@@ -375,7 +375,7 @@ enum belay_code dynamodb_table_create(const char *table_and_params, const struct
     if (code == BELAY_OK) {
         table->policy = table_policy(table);
         *out_table = table;
-        table = NULL; /* the caller's now */
+        table = NULL; /* passed to the caller */
     }
     belay_dynamodb_table_free(table);
     table_session_close(&make.session);

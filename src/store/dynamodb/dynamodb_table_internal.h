@@ -1,11 +1,11 @@
-/* What making, describing and examining a table share. */
+/* Shared by the creation, the description and the examination of a table. */
 #ifndef STORE_DYNAMODB_DYNAMODB_TABLE_INTERNAL_H
 #define STORE_DYNAMODB_DYNAMODB_TABLE_INTERNAL_H
 
 #include "store/dynamodb/dynamodb_internal.h"
 #include "store/dynamodb/dynamodb_store.h"
 
-/* What a table must look like. All borrowed. */
+/* The properties that a table must have. All borrowed. */
 struct table_spec {
     const char *table;
     const char *layout; /* NULL: it is the fence table */
@@ -14,13 +14,12 @@ struct table_spec {
     const char *ttl; /* NULL: none */
 };
 void table_spec_of_layout(const struct ddb_store *store, struct table_spec *out_spec);
-/* False: no fence table is asked for. */
+/* False: no fence table is configured. */
 bool table_spec_of_fence(const struct ddb_store *store, struct table_spec *out_spec);
 
 /*
- * A store that was opened only to ask things, and what its answers tell of the
- * local clock: it is ahead of the service's by at least `low_ms` and at most
- * `high_ms`.
+ * A store that was opened for queries only, and what its answers say about the local clock: it
+ * is ahead of the service's by at least `low_ms` and at most `high_ms`.
  */
 struct table_session {
     struct ddb_store *store; /* owned */
@@ -39,27 +38,30 @@ struct table_answer {
 };
 void table_answer_release(struct table_answer *answer);
 
-/* One request, with little patience. Takes over `request`. *out need not be initialised; the caller releases it. */
+/*
+ * Sends one request with a short timeout. Takes over `request`. *out need not be initialised;
+ * the caller releases it.
+ */
 enum belay_code table_call(struct table_session *session, const char *operation, json_t *request,
                            struct table_answer *out, struct belay_error *err);
-bool table_is_denied(const struct table_answer *answer);  /* the action, not the credentials */
+bool table_is_denied(const struct table_answer *answer);  /* the action was denied, not the credentials */
 bool table_is_lacking(const struct table_answer *answer); /* this server does not know the operation */
 
-/* Look. A table that is not there has no status. Of what may not be looked at, nothing is known. */
+/* Describes the table. A missing table has no status. What the credentials may not read stays unknown. */
 enum belay_code table_look(struct table_session *session, const struct table_spec *spec,
                            struct belay_dynamodb_table **out_table, struct belay_error *err);
-/* The parts of it. */
+/* Its parts. */
 enum belay_code table_look_keys(struct table_session *session, struct belay_dynamodb_table *table,
                                 struct table_answer *out_answer, struct belay_error *err);
 enum belay_code table_look_ttl(struct table_session *session, struct belay_dynamodb_table *table,
                                struct table_answer *out_answer, struct belay_error *err);
-/* What is known before anybody was asked. NULL: no memory. */
+/* What is known without a request. NULL: no memory. */
 struct belay_dynamodb_table *table_new(const struct table_session *session, const struct table_spec *spec);
 
-/* Actions of IAM without "dynamodb:"; NULL at the end. */
+/* IAM actions without "dynamodb:"; NULL at the end. */
 extern const char *const table_actions_to_lock[];
 extern const char *const table_actions_to_make[];
-/* The policy as JSON; NULL: no memory. The caller frees. */
+/* The policy as JSON; NULL: no memory. The caller frees it. */
 char *table_policy(const struct belay_dynamodb_table *table);
 
 #endif

@@ -1,4 +1,4 @@
-/* What IAM has to allow. docs/stores/dynamodb-iam.md has the same by command. */
+/* The permissions that IAM must grant. docs/stores/dynamodb-iam.md lists them by command. */
 #include "base/buf.h"
 #include "base/text.h"
 #include "store/dynamodb/dynamodb_table_internal.h"

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "store/dynamodb/dynamodb_internal.h"
 
-#define SECONDS_MAX INT64_C(99999999999) /* more than that is in milliseconds: the year 5138 */
+#define SECONDS_MAX INT64_C(99999999999) /* larger numbers are milliseconds: the year 5138 */
 
 /* "1705333200", "1705333200123", "1705333200.5" */
 static bool parse_number(const char *text, int64_t *out_unix_ms)
@@ -35,7 +35,7 @@ bool ddb_parse_time(const char *text, int64_t *out_unix_ms)
                                                                        : clock_parse_iso(text, out_unix_ms);
 }
 
-/* An expiry is rounded up: a lease is never shorter than what was promised. */
+/* An expiry is rounded up: a lease is never shorter than promised. */
 json_t *ddb_time_value(enum layout_format format, int64_t unix_ms, bool round_up)
 {
     char text[CLOCK_TEXT_SIZE];

@@ -8,9 +8,9 @@
 enum { READ_AT_ONCE = 100, READ_TRIES = 8 };
 
 /*
- * DynamoDB answers within milliseconds. One that takes a request and says nothing
- * is given up soon: somebody waits for a lock, or has a lease to renew. A page of
- * a scan is a megabyte, and making a table is another matter.
+ * DynamoDB answers within milliseconds. A request without an answer is given up soon: a client
+ * waits for a lock, or has a lease to renew. A page of a scan is a megabyte, and creating a
+ * table takes longer.
  */
 enum { READ_MS = 3000, WRITE_MS = 4000, OTHER_MS = 10000 };
 
@@ -35,7 +35,7 @@ static bool only_reads(const char *operation)
     return false;
 }
 
-/* AWS, DynamoDB Local and dynalite have words of their own for it. */
+/* AWS, DynamoDB Local and dynalite use different words. */
 static bool says_other_keys(const char *message)
 {
     return message != NULL &&
@@ -43,7 +43,7 @@ static bool says_other_keys(const char *message)
             strstr(message, "number of conditions on the keys") != NULL);
 }
 
-/* What aws_call() cannot know to say. */
+/* Advice that aws_call() cannot give. */
 static enum belay_code explain(const struct ddb_store *store, enum belay_code code,
                                const struct aws_response *response, struct belay_error *err)
 {
@@ -85,7 +85,7 @@ static void count(struct ddb_store *store, const char *operation, int attempts)
     }
 }
 
-/* For one attempt; twice that for all of them. */
+/* For one attempt; twice that for all attempts. */
 static void set_time(const struct ddb_store *store, struct aws_request *request, const char *operation,
                      int64_t timeout_ms)
 {
@@ -108,9 +108,9 @@ static void set_time(const struct ddb_store *store, struct aws_request *request,
 }
 
 /*
- * How long the answered attempt took. On a clock of the caller's, which stands still
- * meanwhile, no time went by. The wall clock may be set between its two readings;
- * the boot clock counted all attempts, which is at most too much.
+ * The duration of the attempt that was answered. On a test clock, which stands still
+ * meanwhile, it is 0. The wall clock may be set between its two readings; the boot clock
+ * measured all attempts, which is at most too long.
  */
 static int64_t spent_ms(const struct ddb_store *store, const struct aws_response *response, int64_t began_ms)
 {
@@ -141,7 +141,7 @@ static enum belay_code send(struct ddb_store *store, const char *operation, cons
     int64_t began_ms = ddb_boot_ms(store);
     enum belay_code code;
 
-    /* A transaction carries a token, so that the same one twice is done once. */
+    /* A transaction has a token, so that a retry is applied once. */
     request.retry =
         reads || strcmp(operation, "TransactWriteItems") == 0 ? AWS_RETRY_STANDARD : AWS_RETRY_SAFE;
     set_time(store, &request, operation, timeout_ms);
@@ -172,7 +172,7 @@ enum belay_code ddb_ask_date(struct ddb_store *store, int64_t timeout_ms, struct
                          "proxy remove it? (?observe=1 in the store's URL needs no clock)",
                          endpoint == NULL ? "DynamoDB" : endpoint);
     } else {
-        code = BELAY_OK; /* it was refused, as it should be */
+        code = BELAY_OK; /* the refusal is expected */
     }
     belay_error_release(&why);
     aws_response_release(&response);
@@ -317,7 +317,7 @@ static void take_items(const json_t *tables, struct ddb_place *places, size_t n)
     }
 }
 
-/* The keys by table, and none twice: the service refuses such. NULL: no memory. */
+/* The keys by table, without duplicates: the service refuses those. NULL: no memory. */
 static json_t *keys_by_table(const struct ddb_place *places, size_t n)
 {
     json_t *tables = json_object();

@@ -1,4 +1,4 @@
-/* The fields that a write sets, as clauses of an update. */
+/* The fields of a write, as clauses of an update. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 /* ---- fields -------------------------------------------------------------------- */
 
-/* Set a field to a value, if the layout has a place for it. */
+/* Sets a field, if the layout has an attribute for it. */
 static void put(const struct ddb_store *store, enum layout_field field, json_t *value, struct expr *expr)
 {
     const char *name = layout_name_of(store->layout, field);
@@ -22,7 +22,10 @@ static void put(const struct ddb_store *store, enum layout_field field, json_t *
 static void put_time(const struct ddb_store *store, enum layout_field field, int64_t unix_ms,
                      struct expr *expr)
 {
-    /* The heartbeat with the end: their distance is the length of the lease, also after many renewals. */
+    /*
+     * The heartbeat is rounded like the expiry: their difference is the length of the lease,
+     * also after many renewals.
+     */
     bool round_up = field == FIELD_EXPIRES || field == FIELD_TTL || field == FIELD_BEAT;
 
     put(store, field, ddb_time_value(store->layout->fields[field].format, unix_ms, round_up), expr);
@@ -61,7 +64,7 @@ static const char *meta_value(const struct belay_record *values, const char *nam
     return NULL;
 }
 
-/* Whether the entry has an attribute of its own. */
+/* Whether the metadata entry has an attribute of its own. */
 static bool has_attribute(const struct layout *layout, const char *meta)
 {
     for (size_t i = 0; i < layout->n_extras; i++) {
@@ -72,7 +75,7 @@ static bool has_attribute(const struct layout *layout, const char *meta)
     return layout->owner_name_meta != NULL && strcmp(layout->owner_name_meta, meta) == 0;
 }
 
-/* An entry of the metadata, else a part of the key, else nothing. */
+/* The metadata entry, else the part of the key, else nothing. */
 static void put_extra_meta(const struct ddb_store *store, const struct belay_write *write,
                            const struct layout_extra *extra, struct expr *expr)
 {
@@ -146,7 +149,7 @@ static void put_released(const struct ddb_store *store, const struct belay_write
     }
 }
 
-/* Random: it never comes back, not even for a key whose item was removed in between. */
+/* Random: it never recurs, not even for a key whose item was deleted in between. */
 static json_t *new_revision(struct expr *expr)
 {
     uint64_t revision = 0;
@@ -203,7 +206,7 @@ void ddb_write_fields(const struct ddb_store *store, const struct belay_write *w
         put_time(store, FIELD_LOCKED_AT, now_ms, expr);
         clear(store, FIELD_OUTCOME, expr);
         if (layout_is_foreign(store->layout)) {
-            clear(store, FIELD_FREED, expr); /* it says that the present holding is over */
+            clear(store, FIELD_FREED, expr); /* it says that the present hold has ended */
         }
     }
     put_holder(store, write, now_ms, expr);
@@ -213,7 +216,10 @@ void ddb_write_fields(const struct ddb_store *store, const struct belay_write *w
     }
     if ((write->set & BELAY_SET_RELEASED) != 0) {
         put_released(store, write, expr);
-        /* A second ago, as they compare whole seconds with "<": the lock is free at once (L4). */
+        /*
+         * A second ago, because those programs compare whole seconds with "<": the lock is
+         * free at once (L4).
+         */
         if (store->layout->release_expires && (write->set & BELAY_SET_LEASE) == 0) {
             put(store, FIELD_EXPIRES,
                 ddb_time_value(store->layout->fields[FIELD_EXPIRES].format, now_ms - 1000, false), expr);
@@ -226,7 +232,7 @@ void ddb_write_fields(const struct ddb_store *store, const struct belay_write *w
     if ((write->set & BELAY_SET_STALE_REPORTED) != 0 && (write->set & BELAY_SET_LEASE) == 0) {
         put(store, FIELD_STALE_NOTED, av_bool(true), expr);
     }
-    /* An intent may last longer than anything else in the item, and there may be several. */
+    /* An intent may last longer than all other entries of the item, and there may be several. */
     if (write->put_intent != NULL && (write->set & BELAY_SET_LEASE) == 0) {
         clear(store, FIELD_TTL, expr);
     }
