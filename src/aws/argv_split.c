@@ -12,7 +12,10 @@ static bool is_space(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* A quoted stretch from after its quote; what follows the closing one, or NULL if there is none. */
+/*
+ * Reads a quoted part from behind its opening quote; returns what follows the closing one, or
+ * NULL if there is none.
+ */
 static const char *take_quoted(const char *at, char quote, struct buf *word)
 {
     for (; *at != '\0'; at++) {

@@ -1,4 +1,4 @@
-/* A command line taken apart as a shell would, with quotes but nothing else of a shell. */
+/* Splits a command line into arguments as a shell does, with quotes but no other shell syntax. */
 #ifndef AWS_ARGV_SPLIT_H
 #define AWS_ARGV_SPLIT_H
 
@@ -6,9 +6,9 @@
 #include <stddef.h>
 
 /*
- * 'single quotes' keep everything; "double quotes" keep all but \" and \\; a
- * backslash elsewhere keeps the next character. False if a quote or backslash
- * is left open, if there is no word, or without memory. *out_words ends in NULL.
+ * 'single quotes' keep everything; "double quotes" keep all but \" and \\; a backslash
+ * elsewhere keeps the next character. False for an open quote or backslash, an empty line, or
+ * without memory. *out_words ends in NULL.
  */
 bool words_split(const char *line, char ***out_words);
 void words_free(char **words);

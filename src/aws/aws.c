@@ -183,7 +183,7 @@ enum belay_code aws_credentials_origin(struct aws_client *client, char **out_tex
 
     if (code == BELAY_OK) {
         *out_text = credentials.source;
-        credentials.source = NULL; /* the caller's now */
+        credentials.source = NULL; /* passed to the caller */
     }
     credentials_release(&credentials);
     return code;

@@ -1,8 +1,6 @@
 /*
- * Calls to AWS: region, endpoint and credentials found the way AWS's own tools
- * find them; signed, sent, retried; and an answer to the question that a lock
- * store lives on: did it happen?
- *
+ * Calls to AWS: finds region, endpoint and credentials as AWS's own tools do, signs, sends and
+ * retries, and tells whether a failed request may have been carried out.
  * One client serves any number of threads.
  */
 #ifndef AWS_AWS_H
@@ -20,11 +18,11 @@ enum aws_service { AWS_DYNAMODB, AWS_S3, AWS_STS, AWS_EC2, AWS_N_SERVICES };
 const char *aws_service_name(enum aws_service service); /* "dynamodb" */
 
 struct aws_options {
-    const char *profile;                   /* NULL: AWS_PROFILE, AWS_DEFAULT_PROFILE, "default". If given, the
-                            environment's credentials do not count. */
+    /* NULL: AWS_PROFILE, AWS_DEFAULT_PROFILE, "default". If given, credentials in the environment are ignored. */
+    const char *profile;
     const char *region;                    /* NULL: AWS_REGION, AWS_DEFAULT_REGION, the profile's */
     const char *endpoints[AWS_N_SERVICES]; /* NULL: AWS_ENDPOINT_URL_..., the profile's, AWS's own */
-    int max_attempts;                      /* 0: AWS_MAX_ATTEMPTS, the profile's, the service's own */
+    int max_attempts;                      /* 0: AWS_MAX_ATTEMPTS, the profile's, the service's default */
     int64_t connect_timeout_ms;            /* 0: 3 s */
     int64_t timeout_ms;                    /* for one attempt; 0: 10 s */
     const struct net_port *port;           /* borrowed; NULL: the system's */
@@ -38,10 +36,10 @@ enum belay_code aws_open(const struct aws_options *options, struct aws_client **
 void aws_close(struct aws_client *client);
 
 enum aws_retry {
-    AWS_RETRY_STANDARD, /* whatever may help: for what may be done twice */
-    AWS_RETRY_SAFE,     /* only when surely nothing happened: throttled, or never sent */
-    AWS_RETRY_NONE      /* the caller decides. (A request that was refused because of a wrong clock or
-                           an expired token is still sent again, once: it was not looked at.) */
+    AWS_RETRY_STANDARD, /* for idempotent requests: after any failure that a retry may cure */
+    AWS_RETRY_SAFE,     /* only when the request certainly had no effect: throttled, or never sent */
+    /* The caller retries. (A request that was rejected for a wrong clock or an expired token is repeated once.) */
+    AWS_RETRY_NONE
 };
 
 struct aws_request {
@@ -56,11 +54,11 @@ struct aws_request {
     const void *body;
     size_t body_len;
     bool unsigned_payload; /* S3 only */
-    bool reads_only;       /* it changes nothing, so that after a failure nothing can have happened */
+    bool reads_only;       /* the request has no effect, so a failure is never in doubt */
     enum aws_retry retry;
     int max_attempts;         /* 0: the client's */
     int64_t timeout_ms;       /* for one attempt; 0: the client's */
-    int64_t deadline_mono_ms; /* no attempt begins or goes on after it; 0: none */
+    int64_t deadline_mono_ms; /* no attempt starts or continues after it; 0: none */
     size_t max_answer;        /* 0: 16 MiB */
 };
 
@@ -70,26 +68,24 @@ struct aws_response {
     char *error_message;       /* owned; the service's, one line; or NULL */
     bool in_doubt;             /* an earlier attempt of this call may have been carried out */
     int attempts;
-    int64_t sent_unix_ms;     /* local wall clock just before the answered attempt was sent, */
-    int64_t received_unix_ms; /* and when its answer was there; compare http.date_unix_ms */
+    int64_t sent_unix_ms;     /* the local wall clock just before the answered attempt was sent */
+    int64_t received_unix_ms; /* and when its answer arrived; compare http.date_unix_ms */
 };
 void aws_response_release(struct aws_response *response);
 
 /*
- * Sign, send, retry. *response need not be initialised; it is filled after any
- * outcome, and the caller releases it.
- *
- * BELAY_OK              done: the status is 2xx
- * BELAY_REFUSED         a condition did not hold, or others were at it: see error_code and the body
- * BELAY_NOT_FOUND, BELAY_NOT_PERMITTED, BELAY_INVALID
- *                       the service refused, and did nothing
- * BELAY_CONFIG          no region, no credentials, a bad endpoint: nothing was sent
- * BELAY_UNREACHABLE     surely nothing happened: never sent, or throttled
- * BELAY_UNKNOWN         it may have happened, or yet may
- *
- * With any of the refusals, response->in_doubt says that an earlier attempt of
- * this call may have succeeded: then the condition may have failed because of our
- * own write. BELAY_UNREACHABLE is never in doubt.
+ * Signs, sends and retries. *response need not be initialised; it is filled after any outcome,
+ * and the caller releases it.
+ *  BELAY_OK              done: the status is 2xx
+ *  BELAY_REFUSED         a condition failed, or a conflict: see error_code and the body
+ *  BELAY_NOT_FOUND, BELAY_NOT_PERMITTED, BELAY_INVALID
+ *                        the service refused, and did nothing
+ *  BELAY_CONFIG          no region, no credentials, a bad endpoint: nothing was sent
+ *  BELAY_UNREACHABLE     certainly no effect: never sent, or throttled
+ *  BELAY_UNKNOWN         it may have happened, or may still happen
+ * After a refusal, response->in_doubt says that an earlier attempt of this call may have
+ * succeeded: then the condition may have failed because of this call's own write.
+ * BELAY_UNREACHABLE is never in doubt.
  */
 enum belay_code aws_call(struct aws_client *client, const struct aws_request *request,
                          struct aws_response *response, struct belay_error *err);
@@ -104,17 +100,20 @@ enum belay_code aws_call_as(struct aws_client *client, const struct credentials 
 
 const char *aws_region(const struct aws_client *client);        /* NULL: none is set */
 const char *aws_region_origin(const struct aws_client *client); /* "AWS_REGION" */
-/* The URL of a service, and whether somebody set it (then S3 wants the bucket in the path). NULL without a region. */
+/*
+ * The URL of a service, and whether it was configured (then S3 needs the bucket in the path).
+ * NULL without a region.
+ */
 const char *aws_endpoint(const struct aws_client *client, enum aws_service service);
 bool aws_endpoint_is_set(const struct aws_client *client, enum aws_service service);
 
-/* Where the credentials come from, in words, for who asks; fetches them if need be. The caller frees. */
+/* The source of the credentials, for display; fetches them if necessary. The caller frees it. */
 enum belay_code aws_credentials_origin(struct aws_client *client, char **out_text, struct belay_error *err);
 
-/* The service's clock minus ours, as far as signing had to know: 0 unless it was minutes off. */
+/* The service's clock minus the local one, as used for signatures: 0 unless it was minutes off. */
 int64_t aws_signing_skew_ms(const struct aws_client *client);
 
-/* A URL that reads (or writes) without credentials for a while: S3. The caller frees. */
+/* A URL that gives access without credentials for a limited time: S3. The caller frees it. */
 enum belay_code aws_presign(struct aws_client *client, const struct aws_request *request, int64_t expires_s,
                             char **out_url, struct belay_error *err);
 

@@ -1,4 +1,4 @@
-/* One attempt: sign, send, and judge what came back. */
+/* One attempt: sign, send, and judge the answer. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 
-/* What is added to the caller's headers: host, date, token, hash, authorization, and no compression. */
+/* Added to the caller's headers: host, date, token, hash, authorization, and no compression. */
 enum { OWN_HEADERS = 6, MAX_URL = 1 << 20 };
 
 struct prepared {
@@ -61,7 +61,7 @@ static struct sigv4_identity identity_of(struct aws_client *client, const struct
         .access_key_id = credentials->access_key_id,
         .secret_access_key = credentials->secret_access_key,
         .session_token = credentials->session_token,
-        /* Without a region there is only the STS that belongs to none, which signs with this one. */
+        /* Without a region only the global STS is reachable, which requires this one in signatures. */
         .region = client->region != NULL ? client->region : "us-east-1",
         .service = aws_service_name(request->service),
         .unix_ms = port_unix_ms(client->port) + atomic_load(&client->skew_ms),
@@ -137,7 +137,7 @@ static bool is_success(int status)
     return status >= 200 && status < 300;
 }
 
-/* An answer is there: what does it say? */
+/* Judges an answer. */
 static void judge_answer(const struct aws_request *request, struct aws_response *response,
                          struct attempt *out, struct belay_error *err)
 {
@@ -223,7 +223,7 @@ enum belay_code aws_presign(struct aws_client *client, const struct aws_request 
         struct sigv4_identity identity = identity_of(client, &credentials, request);
         struct sigv4_request subject;
 
-        prepared.n_headers--; /* not the compression */
+        prepared.n_headers--; /* without Accept-Encoding */
         subject = to_sign(request, &prepared);
         code = sigv4_presign(client->signer, &subject, &identity, expires_s, &query, err);
     }

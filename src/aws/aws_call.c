@@ -1,14 +1,12 @@
 /*
  * A call: attempts until one settles it.
- *
- *     attempt --> done, or refused for good ------------------------> answer
- *        ^  \---> refused because of our clock or token: mend, once each --+
+ *     attempt --> done, or finally refused -------------------------> answer
+ *        ^  \---> rejected for the clock or the token: correct, once each -+
  *        |   \--> throttled, never sent, or in doubt: if the policy, the   |
- *        |        attempts, the quota and the deadline allow, pause -------+
+ *        |        attempts, the quota and the deadline permit, pause ------+
  *        +-----------------------------------------------------------------+
- *
- * Doubt sticks: once an attempt may have been carried out, a later one that was
- * not even sent does not make the call "surely nothing happened".
+ * Doubt persists: once an attempt may have been carried out, a later one that was not even
+ * sent does not make the call "certainly no effect".
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +40,7 @@ static int attempts_allowed(const struct call *call)
     return call->request->service == AWS_DYNAMODB ? DYNAMODB_ATTEMPTS : DEFAULT_ATTEMPTS;
 }
 
-/* Time for one more attempt; 0: none is left. */
+/* The timeout of the next attempt; 0: no time is left. */
 static int64_t attempt_timeout(const struct call *call)
 {
     int64_t timeout = call->request->timeout_ms > 0 ? call->request->timeout_ms : call->client->timeout_ms;
@@ -80,7 +78,7 @@ static bool policy_allows(const struct call *call, const struct attempt_verdict 
            verdict->fate != FATE_DOUBT;
 }
 
-/* Pause before the next attempt; false if there is to be none. */
+/* Pauses before the next attempt; false if there is none. */
 static bool pause_for_retry(struct call *call, const struct attempt_verdict *verdict)
 {
     int64_t base = call->request->service == AWS_DYNAMODB ? DYNAMODB_BASE_MS : BASE_MS;
@@ -106,13 +104,13 @@ static bool pause_for_retry(struct call *call, const struct attempt_verdict *ver
     return true;
 }
 
-/* Signing by the service's clock, if ours is what the refusal is about. */
+/* Signs by the service's clock from now on, if the local clock is the cause of the refusal. */
 static bool mend_clock(struct call *call, const struct attempt_verdict *verdict)
 {
     const struct aws_response *response = call->response;
     int64_t now = port_unix_ms(call->client->port);
     int64_t skew = response->http.date_unix_ms - now;
-    int64_t off = skew - atomic_load(&call->client->skew_ms); /* of what we signed with */
+    int64_t off = skew - atomic_load(&call->client->skew_ms); /* relative to the clock used for signing */
 
     if (verdict->mend != MEND_CLOCK || call->clock_mended || response->http.date_unix_ms == 0 ||
         (off > -SKEW_LEAST_MS && off < SKEW_LEAST_MS)) {
@@ -137,7 +135,7 @@ static void add_skew(const struct call *call, struct belay_error *err)
                    clock_format_span(span, skew < 0 ? -skew : skew), skew < 0 ? "ahead of" : "behind");
 }
 
-/* The service answered with an error: one line for people. */
+/* One line for users about an error answer. */
 static enum belay_code explain(const struct call *call, enum belay_code code, struct belay_error *err)
 {
     const struct aws_response *response = call->response;
@@ -151,7 +149,7 @@ static enum belay_code explain(const struct call *call, enum belay_code code, st
         message = "";
     }
     len = strlen(message);
-    len -= len > 0 && message[len - 1] == '.'; /* ours have no full stop */
+    len -= len > 0 && message[len - 1] == '.'; /* belay's messages have no full stop */
     (void)error_set(err, code, "%s answered %s with %s%s%.*s%s%s", aws_service_name(call->request->service),
                     operation, name, len == 0 ? "" : ": ", (int)len, message, advice == NULL ? "" : "; ",
                     advice == NULL ? "" : advice);
@@ -166,7 +164,7 @@ static enum belay_code explain(const struct call *call, enum belay_code code, st
     return code;
 }
 
-/* What the call as a whole comes to. */
+/* The result of the whole call. */
 static enum belay_code settle(const struct call *call, const struct attempt *last, struct belay_error *err)
 {
     enum belay_code code = last->verdict.code;
@@ -264,7 +262,7 @@ static bool same_keys(const struct credentials *a, const struct credentials *b)
            strcmp(a->secret_access_key, b->secret_access_key) == 0;
 }
 
-/* The service does not take these: perhaps new ones lie where they came from. */
+/* The service rejected these: their source may have new ones. */
 static bool replace_credentials(struct aws_client *client, struct credentials *credentials)
 {
     struct credentials fresh = { 0 };
@@ -302,7 +300,7 @@ enum belay_code aws_call(struct aws_client *client, const struct aws_request *re
     if (code == BELAY_OK) {
         call.credentials = &credentials;
         code = run(&call, &last, err);
-        /* Such a request was not looked at, so it is no blind repetition. */
+        /* A rejected request had no effect, so repeating it is safe. */
         if (last.verdict.mend == MEND_CREDENTIALS && replace_credentials(client, &credentials)) {
             code = run(&call, &last, err);
         }

@@ -1,4 +1,4 @@
-/* Inside of the AWS client; for src/aws only. */
+/* Internals of the AWS client; for src/aws only. */
 #ifndef AWS_AWS_CLIENT_H
 #define AWS_AWS_CLIENT_H
 
@@ -17,7 +17,7 @@ struct aws_client {
     struct http *http;
     bool owns_http;
     char *profile;         /* owned */
-    bool profile_is_given; /* by the caller: then the environment's keys do not count */
+    bool profile_is_given; /* by the caller: then the environment's keys are ignored */
     bool profile_is_named; /* by the caller or the environment: then it must exist */
     char *region;          /* owned; or NULL */
     const char *region_origin;
@@ -27,16 +27,16 @@ struct aws_client {
     struct sigv4_signer *signer;     /* owned */
     struct credentials_cache *cache; /* owned */
     struct retry_quota quotas[AWS_N_SERVICES];
-    _Atomic int64_t skew_ms; /* the services' clock minus ours, once it was minutes */
+    _Atomic int64_t skew_ms; /* the services' clock minus the local one, once it was minutes */
 };
 
 /* One attempt. */
 struct attempt {
-    enum belay_code sent; /* as http_send() says; other than BELAY_OK: there is no answer */
+    enum belay_code sent; /* the result of http_send(); not BELAY_OK: there is no answer */
     struct attempt_verdict verdict;
 };
 
-/* Sign with `credentials` (NULL: not at all) and send once. What came back goes to *response. */
+/* Signs with `credentials` (NULL: not at all) and sends once. Fills *response. */
 void aws_attempt(struct aws_client *client, const struct credentials *credentials,
                  const struct aws_request *request, int64_t timeout_ms, struct aws_response *response,
                  struct attempt *out, struct belay_error *err);

@@ -12,7 +12,7 @@
 
 enum { MAX_MESSAGE = 400 };
 
-/* One line without control characters, and not too long. */
+/* One line without control characters, of limited length. */
 static char *one_line(const char *text)
 {
     size_t len = strcspn(text, "\r\n");
@@ -148,13 +148,13 @@ static const struct known {
     { "SlowDown", FATE_NOTHING, RETRY_THROTTLE, MEND_NOTHING, BELAY_UNREACHABLE, NULL },
     { "EC2ThrottledException", FATE_NOTHING, RETRY_THROTTLE, MEND_NOTHING, BELAY_UNREACHABLE, NULL },
     { "PriorRequestNotComplete", FATE_NOTHING, RETRY_THROTTLE, MEND_NOTHING, BELAY_UNREACHABLE, NULL },
-    /* Counted as throttling for its pauses; but it means that our own write is on its way. */
+    /* Its pauses are those of throttling; but it means that this call's own write is in progress. */
     { "TransactionInProgressException", FATE_DOUBT, RETRY_THROTTLE, MEND_NOTHING, BELAY_UNKNOWN, NULL },
     /* The server did not get the whole request. */
     { "RequestTimeout", FATE_NOTHING, RETRY_TRANSIENT, MEND_NOTHING, BELAY_UNREACHABLE, NULL },
     { "RequestTimeoutException", FATE_NOTHING, RETRY_TRANSIENT, MEND_NOTHING, BELAY_UNREACHABLE, NULL },
     { "IDPCommunicationError", FATE_NOTHING, RETRY_TRANSIENT, MEND_NOTHING, BELAY_UNREACHABLE, NULL },
-    /* conditions and rivals */
+    /* failed conditions and conflicts */
     { "ConditionalCheckFailedException", FATE_REFUSED, RETRY_NEVER, MEND_NOTHING, BELAY_REFUSED, NULL },
     { "TransactionCanceledException", FATE_REFUSED, RETRY_NEVER, MEND_NOTHING, BELAY_REFUSED, NULL },
     { "TransactionConflictException", FATE_REFUSED, RETRY_NEVER, MEND_NOTHING, BELAY_REFUSED, NULL },
@@ -162,11 +162,11 @@ static const struct known {
     { "PreconditionFailed", FATE_REFUSED, RETRY_NEVER, MEND_NOTHING, BELAY_REFUSED, NULL },
     { "ConditionalRequestConflict", FATE_REFUSED, RETRY_NEVER, MEND_NOTHING, BELAY_REFUSED, NULL },
     { "OperationAborted", FATE_REFUSED, RETRY_NEVER, MEND_NOTHING, BELAY_REFUSED, NULL },
-    /* not there */
+    /* not found */
     { "ResourceNotFoundException", FATE_REFUSED, RETRY_NEVER, MEND_NOTHING, BELAY_NOT_FOUND, NULL },
     { "NoSuchKey", FATE_REFUSED, RETRY_NEVER, MEND_NOTHING, BELAY_NOT_FOUND, NULL },
     { "NoSuchBucket", FATE_REFUSED, RETRY_NEVER, MEND_NOTHING, BELAY_NOT_FOUND, NULL },
-    /* who are you */
+    /* identity and permission */
     { "AccessDenied", FATE_REFUSED, RETRY_NEVER, MEND_CLOCK, BELAY_NOT_PERMITTED, DENIED_ADVICE },
     { "AccessDeniedException", FATE_REFUSED, RETRY_NEVER, MEND_CLOCK, BELAY_NOT_PERMITTED, DENIED_ADVICE },
     { "UnauthorizedOperation", FATE_REFUSED, RETRY_NEVER, MEND_NOTHING, BELAY_NOT_PERMITTED, DENIED_ADVICE },
@@ -238,7 +238,7 @@ struct attempt_verdict aws_error_judge(enum aws_service service, int status, con
     if (found == NULL) {
         return judge_status(status);
     }
-    /* STS alone means a fault of its own by this; a name that others may use otherwise. */
+    /* Only STS means a failure of its own by this name. */
     if (strcmp(error_code, "IDPCommunicationError") == 0 && service != AWS_STS) {
         return judge_status(status);
     }

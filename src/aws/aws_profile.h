@@ -12,11 +12,14 @@ struct profiles {
     char *credentials_path; /* owned */
 };
 
-/* AWS_CONFIG_FILE and AWS_SHARED_CREDENTIALS_FILE say where. A file that is not there is empty. */
+/* AWS_CONFIG_FILE and AWS_SHARED_CREDENTIALS_FILE name the files. A missing file counts as empty. */
 enum belay_code profiles_load(const struct net_port *port, struct profiles *out, struct belay_error *err);
 void profiles_release(struct profiles *profiles);
 
-/* `wanted` if not NULL, else AWS_PROFILE, AWS_DEFAULT_PROFILE, "default". Lives as long as port_env() says. */
+/*
+ * `wanted` if not NULL, else AWS_PROFILE, AWS_DEFAULT_PROFILE, "default". Valid as long as the
+ * result of port_env().
+ */
 const char *profile_name(const struct net_port *port, const char *wanted);
 
 bool profile_exists(const struct profiles *profiles, const char *name);
@@ -28,7 +31,7 @@ const char *profile_get(const struct profiles *profiles, const char *name, const
 /* `key` of [services X], where X is the profile's `services`. */
 const char *profile_get_service(const struct profiles *profiles, const char *name, const char *key);
 
-/* A whole small file as a string. BELAY_NOT_FOUND if there is none. In profile.c. */
+/* A whole small file as a string. BELAY_NOT_FOUND if it does not exist. In aws_profile.c. */
 enum belay_code read_small_file(const char *path, size_t max, char **out_text, struct belay_error *err);
 
 #endif

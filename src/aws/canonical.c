@@ -1,4 +1,4 @@
-/* The canonical request: one spelling for every way to write the same request. */
+/* The canonical request: one form for all spellings of a request. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 #include "http_client/uri.h"
 
 /*
- * Remove "." and "..", and empty segments. Only a '/' that stood at the end stays
- * there: "/a/b/.." is "/a", unlike in RFC 3986, and as the services have it.
+ * Removes "." and "..", and empty segments. Only a '/' at the end of the original stays:
+ * "/a/b/.." is "/a", unlike in RFC 3986, as the services do it.
  */
 static void normalise_path(struct buf *out, const char *path)
 {
@@ -34,7 +34,7 @@ static void normalise_path(struct buf *out, const char *path)
     }
 }
 
-/* S3 takes the path as it was sent; what could not have been sent is encoded. */
+/* S3 signs the path as it was sent; characters that cannot be sent are encoded. */
 static void add_plain_path(struct buf *out, const char *path)
 {
     for (const char *c = path; *c != '\0'; c++) {
@@ -151,7 +151,7 @@ static bool is_blank(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* No blanks at the ends, one where there were several. */
+/* Removes blanks at the ends, and joins several into one. */
 static char *squeeze(const char *value)
 {
     struct buf out = BUF_INIT(strlen(value));

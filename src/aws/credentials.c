@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-/* After a fetch that failed while the old ones still serve. */
+/* Pauses after a failed fetch, while the old credentials are valid. */
 enum { PAUSE_ADVISORY_MS = 60000, PAUSE_MANDATORY_MS = 5000 };
 
 static void wipe(char *secret)
@@ -94,10 +94,10 @@ struct credentials_cache {
     void *context;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    struct credentials present; /* owned; empty before the first */
-    bool fetching;              /* one thread is at it */
-    bool rejected;              /* a service does not take the present ones */
-    int64_t pause_until_ms;     /* mono: no new try before, while the present ones serve */
+    struct credentials present; /* owned; empty before the first fetch */
+    bool fetching;              /* a thread fetches */
+    bool rejected;              /* a service rejected the present ones */
+    int64_t pause_until_ms;     /* monotonic clock: no new attempt before, while the present ones are valid */
 };
 
 struct credentials_cache *credentials_cache_new(const struct net_port *port, credentials_fetch_fn fetch,
@@ -149,7 +149,7 @@ static enum freshness freshness_of(const struct credentials_cache *cache)
     return left <= CREDENTIALS_MANDATORY_MS ? OLD : left <= CREDENTIALS_ADVISORY_MS ? AGEING : FRESH;
 }
 
-/* Called with the mutex held, which it lets go of while it fetches. */
+/* Called with the mutex held; unlocks it during the fetch. */
 static enum belay_code fetch_now(struct credentials_cache *cache, enum freshness before,
                                  struct belay_error *err)
 {
@@ -174,7 +174,7 @@ static enum belay_code fetch_now(struct credentials_cache *cache, enum freshness
     return code;
 }
 
-/* With the mutex held: make sure that what is there may be used, or say why not. */
+/* With the mutex held: makes sure that the present ones may be used. */
 static enum belay_code freshen(struct credentials_cache *cache, struct belay_error *err)
 {
     enum freshness state = freshness_of(cache);
@@ -192,7 +192,7 @@ static enum belay_code freshen(struct credentials_cache *cache, struct belay_err
     }
     code = fetch_now(cache, state, err);
     if (code != BELAY_OK && freshness_of(cache) != UNUSABLE) {
-        belay_error_release(err); /* the old ones still serve */
+        belay_error_release(err); /* the old ones are still valid */
         return BELAY_OK;
     }
     return code;
@@ -243,7 +243,7 @@ static const char *text_of(const json_t *root, const char *key)
     return text == NULL || *text == '\0' ? NULL : text;
 }
 
-/* An answer that says in so many words that it is an error, status 200 or not. */
+/* An answer that declares itself an error, whatever its status. */
 static enum belay_code said_no(const json_t *root, const char *what, struct belay_error *err)
 {
     const char *code = text_of(root, "Code");

@@ -1,12 +1,11 @@
 /*
- * Keys to AWS: what they are, and keeping them fresh.
- *
+ * AWS credentials and their refresh.
  *                 15 min           10 min           expiry
  *     ----------------|----------------|----------------|------------->
- *      as they are     one thread asks  all wait for     an error, unless
- *                      for new ones,    the one that     they came from IMDS
- *                      the others go on asks; while it
- *                      with the old     fails: the old
+ *      used as is      one thread       all threads      an error, unless
+ *                      fetches, the     wait for the     they came from IMDS
+ *                      others use the   fetch; if it
+ *                      old ones         fails: the old
  */
 #ifndef AWS_CREDENTIALS_H
 #define AWS_CREDENTIALS_H
@@ -22,21 +21,21 @@ struct credentials {
     char *secret_access_key; /* wiped when released */
     char *session_token;     /* or NULL; wiped when released */
     char *source;            /* in words: "profile 'ci' in /root/.aws/credentials" */
-    int64_t expires_unix_ms; /* 0: never, as far as is known */
-    bool outlive;            /* if no new ones can be had, use them past their time (IMDS) */
+    int64_t expires_unix_ms; /* 0: never, as far as known */
+    bool outlive;            /* if no new ones can be fetched, use them after their expiry (IMDS) */
 };
 
 void credentials_release(struct credentials *credentials); /* leaves it empty */
 /* Copies the strings; false without memory. session_token may be NULL. */
 bool credentials_init(struct credentials *out, const char *access_key_id, const char *secret_access_key,
                       const char *session_token);
-/* Say where they came from. Returns BELAY_OK or BELAY_NO_MEMORY. */
+/* Records the source. Returns BELAY_OK or BELAY_NO_MEMORY. */
 enum belay_code credentials_set_source(struct credentials *credentials, struct belay_error *err,
                                        const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 enum { CREDENTIALS_ADVISORY_MS = 15 * 60 * 1000, CREDENTIALS_MANDATORY_MS = 10 * 60 * 1000 };
 
-/* Gets new ones, from wherever. */
+/* Fetches new credentials. */
 typedef enum belay_code (*credentials_fetch_fn)(void *context, struct credentials *out,
                                                 struct belay_error *err);
 
@@ -46,12 +45,12 @@ struct credentials_cache *credentials_cache_new(const struct net_port *port, cre
 void credentials_cache_free(struct credentials_cache *cache);
 
 /*
- * A copy of the present ones, which the caller releases. However many threads
- * ask, one fetches. Never BELAY_UNKNOWN: what was to be signed was not sent.
+ * A copy of the present credentials, which the caller releases. However many threads ask, one
+ * fetches. Never BELAY_UNKNOWN: the request to be signed was not sent.
  */
 enum belay_code credentials_cache_get(struct credentials_cache *cache, struct credentials *out,
                                       struct belay_error *err);
-/* A service refused these: fetch new ones at the next get, unless they are new already. */
+/* A service rejected these: fetch new ones at the next get, unless they were replaced already. */
 void credentials_cache_reject(struct credentials_cache *cache, const struct credentials *refused);
 
 #endif

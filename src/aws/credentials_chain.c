@@ -1,8 +1,6 @@
 /*
- * Which credentials: the first source that is set up, in the order of AWS's
- * tools. The whole chain is walked again at each refresh, so that a file that
- * somebody replaced is read again.
- *
+ * Chooses the credentials: the first configured source, in the order of AWS's tools. Each
+ * refresh walks the whole chain again, so that a replaced file is read again.
  *     environment > the profile (role > web identity > keys in the credentials
  *     file > credential_process > keys in the config file) > container > IMDS
  */
@@ -13,12 +11,12 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-enum { MAX_CHAIN = 8 }; /* roles assumed with roles assumed with ... */
+enum { MAX_CHAIN = 8 }; /* roles that are assumed with other roles */
 
 struct walk {
     struct aws_client *client;
     const struct profiles *profiles;
-    int depth; /* how many profiles led here; a circle ends at MAX_CHAIN */
+    int depth; /* number of profiles on the way; a cycle ends at MAX_CHAIN */
 };
 
 /* AWS_ACCESS_KEY_ID and its companions. */
@@ -67,7 +65,7 @@ static enum belay_code from_environment(const struct net_port *port, struct cred
     return code;
 }
 
-/* Keys written into one of the files. */
+/* Keys in one of the files. */
 static enum belay_code from_section(const struct ini_section *section, const char *profile, const char *path,
                                     struct credentials *out, struct belay_error *err)
 {
@@ -110,7 +108,7 @@ static enum belay_code from_files(const struct walk *walk, const char *profile, 
 static enum belay_code from_profile(struct walk *walk, const char *profile, struct credentials *out,
                                     struct belay_error *err);
 
-/* What a role is assumed with, if the profile says `credential_source`. */
+/* The base credentials of a role, if the profile has a `credential_source`. */
 static enum belay_code from_named_source(const struct walk *walk, const char *profile, const char *source,
                                          struct credentials *out, struct belay_error *err)
 {
@@ -145,7 +143,7 @@ static enum belay_code from_source_profile(struct walk *walk, const char *profil
         return error_set(err, BELAY_CONFIG, "source_profile '%s' of profile '%s' does not exist", source,
                          profile);
     }
-    /* Keys beside a role are what other roles are assumed with, also by the profile itself. */
+    /* Keys beside a role serve to assume roles, also by the profile itself. */
     code = from_files(walk, source, false, out, err);
     if (code == BELAY_NOT_FOUND) {
         code = from_files(walk, source, true, out, err);
@@ -213,7 +211,7 @@ static char *web_setting(const struct walk *walk, const char *profile, bool use_
 static enum belay_code from_web_identity(const struct walk *walk, const char *profile,
                                          struct credentials *out, struct belay_error *err)
 {
-    /* Of a profile that another one names as its source, only what the file says counts. */
+    /* Of a profile that another profile names as its source, only the file counts. */
     bool use = !walk->client->profile_is_given && walk->depth == 1;
     char *file = web_setting(walk, profile, use, "AWS_WEB_IDENTITY_TOKEN_FILE", "web_identity_token_file");
     char *arn = web_setting(walk, profile, use, "AWS_ROLE_ARN", "role_arn");
@@ -252,7 +250,7 @@ static enum belay_code refuse_sso(const struct walk *walk, const char *profile, 
     return BELAY_NOT_FOUND;
 }
 
-/* A role that nothing says how to assume is a slip, not a reason to go on as somebody else. */
+/* A role without a way to assume it is a mistake, not a reason to continue with another identity. */
 static enum belay_code refuse_half_role(const struct walk *walk, const char *profile, struct belay_error *err)
 {
     if (profile_get(walk->profiles, profile, "role_arn") == NULL) {

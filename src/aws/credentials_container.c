@@ -9,7 +9,7 @@
 
 enum { TIMEOUT_MS = 2000, TRIES = 3, PAUSE_MS = 1000, MAX_ANSWER = 64 << 10, MAX_TOKEN = 64 << 10 };
 
-/* Plain http would send the token in the clear: only to hosts that are this machine or its hypervisor. */
+/* Plain http would expose the token: only to hosts that are this machine or its hypervisor. */
 static bool is_local_host(const char *host)
 {
     static const char *const allowed[] = { "169.254.170.2", "169.254.170.23", "fd00:ec2::23", "::1",
@@ -55,7 +55,7 @@ static enum belay_code find_url(const struct net_port *port, char **out_url, str
     return BELAY_OK;
 }
 
-/* A file often ends in a newline that is no part of the token. */
+/* Removes the newline at the end of a token file. */
 static void trim_end(char *text)
 {
     size_t len = strlen(text);
@@ -65,7 +65,7 @@ static void trim_end(char *text)
     }
 }
 
-/* What goes into Authorization; *out_token stays NULL if nothing is to. Read again each time: it is rotated. */
+/* The Authorization header; *out_token stays NULL without one. Read each time, because it is rotated. */
 static enum belay_code read_token(const struct net_port *port, char **out_token, struct belay_error *err)
 {
     const char *path = port_env(port, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
@@ -94,7 +94,7 @@ static enum belay_code read_token(const struct net_port *port, char **out_token,
     return BELAY_OK;
 }
 
-/* Asks up to three times; after anything but a refusal. */
+/* Up to three attempts; none after a refusal. */
 static enum belay_code ask(const struct net_port *port, struct http *http, const struct http_request *request,
                            struct http_response *out, struct belay_error *err)
 {
@@ -155,7 +155,7 @@ enum belay_code credentials_from_container(const struct net_port *port, struct h
         code = credentials_set_source(&made, err, "the container endpoint");
     } else {
         (void)error_wrap(err, "credentials from the container endpoint");
-        /* Nothing of it may read as if the endpoint were not set up. */
+        /* BELAY_NOT_FOUND would mean that the endpoint is not configured. */
         code = code == BELAY_NOT_FOUND ? BELAY_CONFIG : code;
     }
     if (code == BELAY_OK) {

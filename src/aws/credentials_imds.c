@@ -1,7 +1,7 @@
 /*
- * The role of an EC2 instance, from the instance metadata service: a token
- * first (version 2), then the role's name, then its keys. Where the token cannot
- * be had, version 1, which needs none, unless it is forbidden.
+ * The role of an EC2 instance, from the instance metadata service: a token (version 2), then
+ * the role's name, then its keys. Without a token version 1, which needs none, unless it is
+ * disabled.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +21,8 @@ struct imds {
     const struct net_port *port;
     struct http *http;
     char *base;    /* owned; the endpoint without a '/' at its end */
-    bool is_set;   /* somebody named the endpoint */
-    bool v1_is_ok; /* without a token, if need be */
+    bool is_set;   /* the endpoint was configured */
+    bool v1_is_ok; /* version 1 is permitted */
     char *token;   /* owned; NULL: version 1 */
 };
 
@@ -124,7 +124,7 @@ static enum belay_code get_token(struct imds *imds, struct belay_error *err)
         return not_on_ec2(imds, err);
     }
     if (code == BELAY_UNKNOWN) {
-        /* The answer did not come: in a container, it may not travel that far (hop limit). */
+        /* No answer: in a container, it may exceed the hop limit. */
         belay_error_release(err);
         return without_token(imds, err);
     }
@@ -164,7 +164,7 @@ static enum belay_code get(struct imds *imds, const char *path, struct http_resp
                      "the instance metadata service answered with HTTP %d", out->status);
 }
 
-/* The first line; what would not fit into a path is refused. */
+/* The first line; a name that cannot be part of a path is refused. */
 static char *role_of(const struct http_response *response)
 {
     size_t len = response->body == NULL ? 0 : strcspn(response->body, "\r\n");
@@ -196,9 +196,8 @@ static enum belay_code get_role(struct imds *imds, char **out_role, struct belay
 }
 
 /*
- * The service may fail to renew the keys it hands out. They are often taken past
- * their time, so they are kept, and asked for again a little later, by chance not
- * at the same moment on all machines.
+ * The service may fail to renew the keys, which usually work after their expiry. So they are
+ * kept, and fetched again a little later, with jitter, so that not all machines ask at once.
  */
 static void stretch(const struct net_port *port, struct credentials *made)
 {

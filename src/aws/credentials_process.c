@@ -13,8 +13,8 @@
 enum { TIMEOUT_MS = 60000, MAX_OUTPUT = 64 << 10, MAX_COMPLAINTS = 4096, MAX_SHOWN = 200, SECRET_LIKE = 20 };
 
 /*
- * The first line of what a command complained about. Long runs of letters and
- * digits are blotted out: a careless command may print a key.
+ * The first line that a command wrote to standard error. Long runs of letters and digits are
+ * masked: a command may print a key.
  */
 static void first_line(const struct buf *complaints, char out[MAX_SHOWN + 1])
 {

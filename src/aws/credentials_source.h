@@ -1,15 +1,14 @@
 /*
- * The places credentials come from. Each function returns BELAY_NOT_FOUND if
- * its place is not set up, so that the next is asked; any other failure ends the
- * search, since falling through to other credentials would act as somebody else.
- * No error text contains anything that was read.
+ * The sources of credentials. Each function returns BELAY_NOT_FOUND if its source is not
+ * configured, so that the next one is tried. Any other failure ends the search: the next
+ * source may belong to another identity. No error text contains what was read.
  */
 #ifndef AWS_CREDENTIALS_SOURCE_H
 #define AWS_CREDENTIALS_SOURCE_H
 
 #include "aws/aws_client.h"
 
-/* A command that prints JSON; `origin` is its profile. */
+/* A command that prints JSON; `profile` names its profile. */
 enum belay_code credentials_from_process(const struct net_port *port, const char *command,
                                          const char *profile, struct credentials *out,
                                          struct belay_error *err);
@@ -25,7 +24,7 @@ enum belay_code credentials_from_imds(const struct net_port *port, struct http *
 
 struct sts_role {
     const char *role_arn;
-    const char *session_name; /* NULL: one is made up */
+    const char *session_name; /* NULL: generated */
     const char *external_id;  /* or NULL */
     const char *duration;     /* seconds; or NULL */
     const char *token_file;   /* for web identity */
@@ -39,8 +38,8 @@ enum belay_code credentials_assume_role_with_token(struct aws_client *client, co
                                                    struct credentials *out, struct belay_error *err);
 
 /*
- * {"AccessKeyId", "SecretAccessKey", `token_key`, "Expiration"} as containers,
- * IMDS and commands print it. `what` is who printed it, for errors.
+ * {"AccessKeyId", "SecretAccessKey", `token_key`, "Expiration"} as containers, IMDS and
+ * commands print it. `what` names the source in errors.
  */
 enum belay_code credentials_from_json(const char *text, size_t len, const char *token_key, const char *what,
                                       struct credentials *out, struct belay_error *err);

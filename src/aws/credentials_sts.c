@@ -83,7 +83,7 @@ static enum belay_code ask(struct aws_client *client, const char *operation, con
     if (body->failed) {
         return error_no_memory(err);
     }
-    /* Somebody waits for more than the credentials. */
+    /* The caller waits for more than the credentials. */
     request.timeout_ms = STS_ATTEMPT_MS;
     request.deadline_mono_ms = port_mono_ms(client->port) + STS_ALL_MS;
     code = aws_call_as(client, base, &request, &response, err);
@@ -91,7 +91,7 @@ static enum belay_code ask(struct aws_client *client, const char *operation, con
         code = read_answer(&response, result, out, err);
     }
     aws_response_release(&response);
-    /* "Not found" is for a source that is not set up; this one was. */
+    /* BELAY_NOT_FOUND would mean that this source is not configured. */
     return code == BELAY_NOT_FOUND ? BELAY_CONFIG : code;
 }
 
@@ -129,7 +129,7 @@ enum belay_code credentials_assume_role(struct aws_client *client, const struct 
     return code;
 }
 
-/* The token, without the newline that a file may end in. */
+/* The token, without a newline at its end. */
 static enum belay_code read_token(const char *path, char **out_token, struct belay_error *err)
 {
     char *token = NULL;

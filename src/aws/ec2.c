@@ -1,4 +1,4 @@
-/* EC2's Query API, as far as stopping and starting one instance needs it. */
+/* EC2's Query API, as far as needed to stop and start one instance. */
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 enum { BODY_MAX = 2048, NAME_SIZE = 260, NAMES_MAX = 1000 };
 #define EC2_VERSION "2016-11-15"
 
-/* Where the state of the first instance is, in the three answers. */
+/* The state of the first instance, in each of the three answers. */
 static const char *find_state(const struct xml *root)
 {
     static const char *const paths[] = { "instancesSet/item/currentState/name",
@@ -43,7 +43,7 @@ static enum belay_code call(const char *operation, const struct buf *body, int64
                                    .body = body->data,
                                    .body_len = body->len,
                                    .reads_only = strcmp(operation, "DescribeInstances") == 0,
-                                   .retry = AWS_RETRY_STANDARD, /* stopping twice is stopping once */
+                                   .retry = AWS_RETRY_STANDARD, /* stopping is idempotent */
                                    .deadline_mono_ms = 0,
                                    .timeout_ms = timeout_ms };
     struct aws_response response;
@@ -120,7 +120,7 @@ static bool is_name_of_host(const char *element)
     return false;
 }
 
-/* As identifiers have it: in lower case, an IPv6 address in its shortest form and in brackets. */
+/* As in identifiers: lower case, an IPv6 address in its shortest form and in brackets. */
 static bool add_name(struct net_ec2_found *found, const char *text)
 {
     char shortest[INET6_ADDRSTRLEN];
@@ -147,7 +147,7 @@ static bool add_name(struct net_ec2_found *found, const char *text)
     return true;
 }
 
-/* Every address and name below it: of the instance, its interfaces and their further addresses. */
+/* All addresses and names of the instance, of its interfaces and of their secondary addresses. */
 static bool add_names(const struct xml *node, struct net_ec2_found *found)
 {
     bool ok = true;
@@ -199,7 +199,7 @@ static const char *filter_of(const char *host)
                                                      : "private-dns-name";
 }
 
-/* A terminated instance may be shown for an hour with what it was called. */
+/* A terminated instance may be listed for an hour under its old name. */
 static void add_filters(struct buf *body, const char *host)
 {
     uri_add_query(body, "Filter.1.Name", filter_of(host));

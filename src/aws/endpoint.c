@@ -90,7 +90,7 @@ static const char *domain_of(const char *region)
     return "amazonaws.com";
 }
 
-/* The URL that somebody wrote down, and in *out_origin where; NULL if nobody did. */
+/* The configured URL, and in *out_origin its source; NULL if there is none. */
 static const char *configured(const struct net_port *port, const struct profiles *profiles,
                               const char *profile, enum aws_service service, const char **out_origin)
 {
@@ -138,7 +138,10 @@ enum belay_code endpoint_find(const struct net_port *port, const struct profiles
         return BELAY_OK;
     }
     if (set == NULL && region == NULL) {
-        /* The one service that is also in no region: a role can be assumed before one is known. */
+        /*
+         * The one service that also works without a region: a role can be assumed before a
+         * region is known.
+         */
         set = "https://sts.amazonaws.com";
         origin = NULL;
     }

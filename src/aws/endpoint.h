@@ -1,4 +1,4 @@
-/* Where a service is: region, and endpoint URL. */
+/* The region and the endpoint URL of a service. */
 #ifndef AWS_ENDPOINT_H
 #define AWS_ENDPOINT_H
 
@@ -7,14 +7,14 @@
 #include "http_client/uri.h"
 
 struct endpoint {
-    char *url;      /* owned; NULL: there is no region to make one from */
+    char *url;      /* owned; NULL: no region to make one from */
     struct uri uri; /* owned */
-    bool is_set;    /* by a person, not made from the region */
+    bool is_set;    /* configured, not made from the region */
 };
 
 /*
- * The region, and in *out_origin (a literal) where it came from; *out_region is
- * NULL if there is none. A region that could not be part of a host name is refused.
+ * The region, and in *out_origin (a literal) its source; *out_region is NULL if there is none.
+ * A region that cannot be part of a host name is refused.
  */
 enum belay_code region_find(const struct net_port *port, const struct profiles *profiles, const char *profile,
                             const char *wanted, char **out_region, const char **out_origin,

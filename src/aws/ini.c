@@ -9,9 +9,9 @@
 
 struct parser {
     struct ini ini;
-    size_t section; /* the present one, plus one */
+    size_t section; /* index of the present one, plus 1 */
     char *parent;   /* owned; the last key of the section, which may have keys below it */
-    bool nested;    /* it had no value of its own */
+    bool nested;    /* it has no value of its own */
     bool no_memory;
 };
 
@@ -165,7 +165,7 @@ static bool take_pair(struct parser *parser, const char *line, const char *end, 
     return true;
 }
 
-/* One line; what is wrong with it, or NULL. */
+/* Parses one line; returns the fault, or NULL. */
 static const char *take_line(struct parser *parser, const char *line, const char *end)
 {
     const char *start = line;
@@ -188,7 +188,10 @@ static const char *take_line(struct parser *parser, const char *line, const char
         return "a key before the first [section]";
     }
     if (start > line && parser->parent != NULL) {
-        /* Below a key without a value: its keys. Else: more of a value that nobody here needs. */
+        /*
+         * Below a key without a value: its keys. Otherwise the continuation of a value, which
+         * is not needed here.
+         */
         return !parser->nested || take_pair(parser, start, end, true) ? NULL : "no '='";
     }
     return take_pair(parser, start, end, false) ? NULL : "no '='";

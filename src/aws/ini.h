@@ -1,6 +1,6 @@
 /*
- * Files in the format of ~/.aws/config: sections, keys, and one level of keys
- * below a key, which are found under "key.subkey".
+ * Files in the format of ~/.aws/config: sections, keys, and one level of keys below a key,
+ * which are found under "key.subkey".
  */
 #ifndef AWS_INI_H
 #define AWS_INI_H
@@ -26,9 +26,8 @@ struct ini {
 };
 
 /*
- * `origin` is the file's name, for errors, which name the line but never quote
- * it: it may hold a secret. A section that comes twice is one; of a key that
- * comes twice the last counts.
+ * `origin` is the file's name for errors, which name the line but never quote it: it may
+ * contain a secret. Sections of the same name are merged; the last of equal keys counts.
  */
 enum belay_code ini_parse(const char *text, const char *origin, struct ini *out, struct belay_error *err);
 void ini_release(struct ini *ini);

@@ -42,7 +42,7 @@ static int spawn(char *const arguments[], const struct pipes *pipes, pid_t *out_
     (void)sigaddset(&defaults, SIGPIPE);
     (void)posix_spawn_file_actions_init(&actions);
     (void)posix_spawnattr_init(&attributes);
-    /* In our own process group: it may have to ask for a code on the terminal, and Ctrl-C ends both. */
+    /* In the same process group: it may prompt on the terminal, and Ctrl-C ends both. */
     (void)posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     (void)posix_spawnattr_setsigmask(&attributes, &none);
     (void)posix_spawnattr_setsigdefault(&attributes, &defaults);
@@ -64,7 +64,7 @@ static int spawn(char *const arguments[], const struct pipes *pipes, pid_t *out_
     return rc;
 }
 
-/* Some bytes of one pipe; false once it is at its end. */
+/* Reads some bytes of one pipe; false at its end. */
 static bool drain(int fd, struct buf *into, bool keep_all, bool *out_overflow)
 {
     char block[4096];
@@ -86,7 +86,7 @@ static bool drain(int fd, struct buf *into, bool keep_all, bool *out_overflow)
     return n > 0;
 }
 
-/* Read both pipes to their ends; false if time ran out. */
+/* Reads both pipes to their ends; false after the deadline. */
 static bool read_both(struct pipes *pipes, int64_t deadline_ms, struct buf *out, struct buf *complaints,
                       bool *out_overflow)
 {
@@ -114,7 +114,7 @@ static bool read_both(struct pipes *pipes, int64_t deadline_ms, struct buf *out,
     return true;
 }
 
-/* Waits until it has ended or time is up; then it is killed. Returns its status. */
+/* Waits for its end; kills it after the deadline. Returns its status. */
 static int reap(pid_t pid, bool in_time, int64_t deadline_ms)
 {
     int status = 0;

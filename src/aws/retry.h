@@ -1,10 +1,7 @@
 /*
- * When to send a request again, and after how long: the standard mode of AWS's
- * SDKs as of 2026.
- *
- * A quota per service keeps a fleet from hammering a service that is down: each
- * retry takes from it, each success gives back. Pauses are full jitter, from 0
- * to a limit that doubles.
+ * When to retry a request, and after which pause: the standard mode of AWS's SDKs as of 2026.
+ * A quota per service keeps a fleet from overloading a service that is down: each retry takes
+ * from it, each success gives back. Pauses have full jitter, from 0 to a limit that doubles.
  */
 #ifndef AWS_RETRY_H
 #define AWS_RETRY_H
@@ -17,8 +14,8 @@
 
 enum retry_kind {
     RETRY_NEVER,     /* the answer would be the same */
-    RETRY_TRANSIENT, /* a hiccup: soon */
-    RETRY_THROTTLE   /* too much at once: later */
+    RETRY_TRANSIENT, /* a transient failure: soon */
+    RETRY_THROTTLE   /* overload: later */
 };
 
 enum { RETRY_QUOTA = 500, RETRY_COST = 14, RETRY_COST_THROTTLE = 5 };
@@ -30,15 +27,14 @@ struct retry_quota {
 
 void retry_quota_init(struct retry_quota *quota);
 void retry_quota_release(struct retry_quota *quota);
-/* What it cost, or 0 if too little is left. */
+/* The cost, or 0 if too little is left. */
 int retry_quota_take(struct retry_quota *quota, enum retry_kind kind);
-/* After a success: what the last retry cost, or 1 if there was none. */
+/* After a success: the cost of the last retry, or 1 if there was none. */
 void retry_quota_give(struct retry_quota *quota, int last_cost);
 
 /*
- * The pause before retry number i (0 is the first). `asked_ms` is what the
- * server asked for in x-amz-retry-after, or negative: it can only make the pause
- * longer, and by 5 s at most.
+ * The pause before retry number i (0 is the first). `asked_ms` is the server's
+ * x-amz-retry-after, or negative: it can only make the pause longer, by at most 5 s.
  */
 int64_t retry_pause_ms(const struct net_port *port, enum retry_kind kind, int64_t base_ms, unsigned i,
                        int64_t asked_ms);

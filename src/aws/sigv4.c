@@ -16,7 +16,7 @@
 enum { KEY_SIZE = 32, CACHE_SIZE = 8, DAY_SIZE = 9, MAX_CANONICAL = 4 << 20, EXTRA_HEADERS = 3 };
 static const char algorithm[] = "AWS4-HMAC-SHA256";
 
-/* A key of the day, under the hash of what it was made from: secret, day, region, service. */
+/* A signing key of the day, found by the hash of its inputs: secret, day, region, service. */
 struct cached_key {
     unsigned char made_from[KEY_SIZE];
     unsigned char key[KEY_SIZE];
@@ -92,7 +92,7 @@ static void write_date(int64_t unix_ms, char out[SIGV4_DATE_SIZE])
     memset(&tm, 0, sizeof tm);
     (void)gmtime_r(&seconds, &tm);
     if (strftime(out, SIGV4_DATE_SIZE, "%Y%m%dT%H%M%SZ", &tm) == 0) {
-        out[0] = '\0'; /* a clock beyond the year 9999: the server will say so */
+        out[0] = '\0'; /* a clock beyond the year 9999: the server will refuse it */
     }
 }
 
@@ -312,7 +312,7 @@ enum belay_code sigv4_presign(struct sigv4_signer *signer, const struct sigv4_re
     char *done = NULL;
 
     if (scope_init(&scope, identity) && payload_hash(request, hash)) {
-        /* The list of signed headers is itself part of what is signed. */
+        /* The list of signed headers is itself signed. */
         sigv4_canonical(&whole, hash, &canonical, &names);
         if (!canonical.failed && !names.failed) {
             add_presign_query(&query, request, identity, &scope, expires_s, names.data);

@@ -1,11 +1,8 @@
 /*
  * AWS Signature Version 4.
- *
  *     canonical request --SHA-256--> string to sign --HMAC with a key of the day--> signature
- *
- * What is signed is what is sent: path and query are given as they stand on the
- * wire. All services but S3 see the path normalised and encoded once more; S3
- * sees it as it is.
+ * Path and query are given exactly as they are sent. All services but S3 sign the path
+ * normalised and encoded once more; S3 signs it as it is.
  */
 #ifndef AWS_SIGV4_H
 #define AWS_SIGV4_H
@@ -26,7 +23,7 @@ struct sigv4_request {
     const char *method;
     const char *path;                  /* percent-encoded, begins with '/'; "" is "/" */
     const char *query;                 /* percent-encoded, without '?'; NULL or "": none */
-    const struct http_header *headers; /* all that are to be signed; "host" must be among them */
+    const struct http_header *headers; /* all headers to sign, including "host" */
     size_t n_headers;
     const void *body;
     size_t body_len;
@@ -41,7 +38,7 @@ struct sigv4_identity {
     const char *session_token; /* NULL: none */
     const char *region;
     const char *service;
-    int64_t unix_ms; /* when it is signed, by the server's clock as far as it is known */
+    int64_t unix_ms; /* the time of signing, by the server's clock as far as known */
 };
 
 /* What is to be sent besides the headers that were given. */
@@ -67,7 +64,7 @@ enum belay_code sigv4_sign(struct sigv4_signer *signer, const struct sigv4_reque
                            struct belay_error *err);
 void sigv4_signature_release(struct sigv4_signature *signature);
 
-/* The whole query of a URL that is good for expires_s seconds and needs no headers but those given. */
+/* The whole query of a URL that is valid for expires_s seconds and needs only the given headers. */
 enum belay_code sigv4_presign(struct sigv4_signer *signer, const struct sigv4_request *request,
                               const struct sigv4_identity *identity, int64_t expires_s, char **out_query,
                               struct belay_error *err);

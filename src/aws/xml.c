@@ -42,7 +42,7 @@ static struct xml *node_new(const char *name, struct xml *parent)
 
 static bool adopt(struct xml *parent, struct xml *child)
 {
-    /* Room doubles whenever the number of children is a power of two. */
+    /* The capacity doubles whenever the number of children is a power of two. */
     if ((parent->n_children & (parent->n_children - 1)) == 0) {
         size_t room = parent->n_children == 0 ? 1 : 2 * parent->n_children;
         struct xml **grown = realloc(parent->children, room * sizeof(struct xml *));
@@ -110,7 +110,7 @@ static void on_text(void *context, const XML_Char *text, int len)
     node->text[node->text_len] = '\0';
 }
 
-/* No service sends one, and entities that expand without end are declared in it. */
+/* No service sends one, and it can declare entities that expand without limit. */
 static void on_doctype(void *context, const XML_Char *name, const XML_Char *system_id,
                        const XML_Char *public_id, int has_internal_subset)
 {

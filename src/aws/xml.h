@@ -1,4 +1,4 @@
-/* A small XML answer as a tree. Namespaces are cut off; attributes are not kept. */
+/* A small XML document as a tree. Namespaces are removed; attributes are not kept. */
 #ifndef AWS_XML_H
 #define AWS_XML_H
 
@@ -14,7 +14,7 @@ struct xml {
     size_t text_cap;
 };
 
-/* NULL if it is not well-formed, has a DOCTYPE, nests too deeply, or memory is out. */
+/* NULL if it is not well-formed, has a DOCTYPE, nests too deeply, or without memory. */
 struct xml *xml_parse(const char *text, size_t len);
 void xml_free(struct xml *root);
 

@@ -1,12 +1,9 @@
 /*
  * The HTTP client over libcurl.
- *
- * Each easy handle has connections of its own and is used by one thread at a
- * time; idle handles lie on a stack, so that the one whose connection was used
- * last is used next. (libcurl does not support one cache of connections for
- * several threads.)
- *
- * Whether a failed request was sent is known by http_exchange.c.
+ * Each easy handle has its own connections and is used by one thread at a time. Idle handles
+ * are on a stack, so that the one whose connection was used last is used next. (libcurl does
+ * not support a connection cache shared by threads.)
+ * http_exchange.c knows whether a failed request was sent.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -23,7 +20,7 @@
 
 enum { MAX_IDLE = 16, DEFAULT_CONNECT_MS = 3000, DEFAULT_TOTAL_MS = 10000, DEFAULT_MAX_ANSWER = 16 << 20 };
 
-/* An easy handle, and the multi handle that has its connections and can wait for more than them. */
+/* An easy handle, and the multi handle that owns its connections and can wait for other descriptors, too. */
 struct handle {
     CURL *curl;   /* owned */
     CURLM *multi; /* owned */
@@ -48,7 +45,7 @@ static long pick_ms(int64_t wanted, int64_t otherwise)
     return ms > 86400000 ? 86400000L : (long)ms;
 }
 
-/* libcurl's own would be left open in every program that is started meanwhile. */
+/* libcurl's own sockets would be inherited by programs that are started meanwhile. */
 static curl_socket_t open_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
 {
     struct exchange *exchange = context;
@@ -77,7 +74,7 @@ static CURLcode set_up(struct http_curl *client, CURL *curl, struct exchange *ex
     (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     (void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
     (void)curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    (void)curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L); /* the path is signed as it stands */
+    (void)curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L); /* the path is signed as it is */
     (void)curl_easy_setopt(curl, CURLOPT_TCP_NODELAY, 1L);
     (void)curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
     (void)curl_easy_setopt(curl, CURLOPT_MAXAGE_CONN, 50L);
@@ -118,7 +115,7 @@ static CURLcode result_of(CURLM *multi, CURL *curl)
     return result;
 }
 
-/* As curl_easy_perform(), but for a descriptor that ends the sleep: should_stop is asked again then. */
+/* As curl_easy_perform(), but wake_fd interrupts the wait: then should_stop is called. */
 static CURLcode drive(const struct handle *handle, int wake_fd)
 {
     struct curl_waitfd wake = { .fd = wake_fd, .events = CURL_WAIT_POLLIN };
@@ -137,7 +134,7 @@ static CURLcode drive(const struct handle *handle, int wake_fd)
     return result;
 }
 
-/* OpenSSL writes with write(): a peer that is gone must not end the program. */
+/* OpenSSL writes with write(): a closed connection must not end the program (SIGPIPE). */
 static CURLcode perform(const struct handle *handle, int wake_fd)
 {
     const struct timespec none = { 0, 0 };
@@ -161,7 +158,7 @@ static CURLcode perform(const struct handle *handle, int wake_fd)
     return rc;
 }
 
-/* The part of a URL that may be shown: no path, no query, no password. */
+/* The part of a URL that may be displayed: no path, no query, no password. */
 static void url_for_people(const char *url, char *out, size_t size)
 {
     const char *host = strstr(url, "://");
@@ -279,7 +276,7 @@ static enum belay_code finish(CURL *curl, struct exchange *exchange, struct http
     exchange->response.body_len = exchange->body.len;
     exchange->response.body = buf_take(&exchange->body);
     if (exchange->response.body == NULL) {
-        /* It was answered; that the answer cannot be kept does not undo what was done. */
+        /* The request was answered; an answer that cannot be kept does not revert it. */
         return error_set(err, BELAY_UNKNOWN, "out of memory for an answer");
     }
     exchange->response.status = (int)status;

@@ -1,9 +1,8 @@
 /*
- * Whether a failed request was sent is asked of libcurl's pre-request callback,
- * which runs when a connection stands (TLS and proxy included) and before the
- * first byte. The same callback stops libcurl from sending a request again by
- * itself: when a connection it reuses dies without a byte of answer, it would
- * repeat even a POST, which the service may have acted on already.
+ * libcurl's pre-request callback tells whether a failed request was sent: it runs when the
+ * connection is established (with TLS and proxy) and before the first byte. The same callback
+ * prevents libcurl from repeating a request: when a reused connection dies without a byte of
+ * answer, libcurl would repeat even a POST, which the service may have carried out.
  */
 #include "http_client/http_exchange.h"
 
@@ -52,7 +51,7 @@ static size_t on_header(char *data, size_t size, size_t n, void *context)
     const char *value;
 
     if (n >= 5 && memcmp(data, "HTTP/", 5) == 0) {
-        http_response_release(&exchange->response); /* what came before was a 1xx or a redirect */
+        http_response_release(&exchange->response); /* the previous head was a 1xx or a redirect */
         return size * n;
     }
     if (colon == NULL) {
@@ -101,7 +100,7 @@ static int on_progress(void *context, curl_off_t down_total, curl_off_t down, cu
     return exchange->stopped ? 1 : 0;
 }
 
-/* Headers that libcurl would add by itself: no pause for 100-continue, no type nobody asked for. */
+/* Headers that libcurl would add: no pause for 100-continue, no content type by default. */
 static const char *const unwanted[] = { "Expect:", "Content-Type:" };
 enum { N_UNWANTED = sizeof unwanted / sizeof unwanted[0] };
 
@@ -133,7 +132,7 @@ struct curl_slist *exchange_headers(const struct http_request *request, bool *ou
             }
             buf_adds(&line, name);
         } else if (request->headers[i].value[0] == '\0') {
-            buf_addf(&line, "%s;", request->headers[i].name); /* libcurl's way to send an empty one */
+            buf_addf(&line, "%s;", request->headers[i].name); /* libcurl's syntax for an empty one */
         } else {
             buf_addf(&line, "%s: %s", request->headers[i].name, request->headers[i].value);
         }

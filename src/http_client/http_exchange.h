@@ -1,4 +1,4 @@
-/* One request on its way through libcurl; for http_curl.c only. */
+/* One request in libcurl; for http_curl.c only. */
 #ifndef HTTP_CLIENT_HTTP_EXCHANGE_H
 #define HTTP_CLIENT_HTTP_EXCHANGE_H
 
@@ -13,17 +13,17 @@ struct exchange {
     struct buf body;
     bool too_large;
     bool no_memory;
-    unsigned begun;  /* how often a connection stood and the request was to be sent */
-    bool not_resent; /* libcurl would have sent it a second time */
-    bool stopped;    /* its caller wants no more of it */
-    bool forbidden;  /* may_connect said no, the last time it was asked */
+    unsigned begun;  /* number of times that the request was about to be sent */
+    bool not_resent; /* libcurl tried to send it a second time */
+    bool stopped;    /* the caller ended it */
+    bool forbidden;  /* may_connect refused the last address */
     CURL *curl;      /* borrowed, while it is attached */
 };
 
-/* Its headers as libcurl wants them; freed with curl_slist_free_all(), also after a failure. */
+/* The headers in libcurl's form; free them with curl_slist_free_all(), also after a failure. */
 struct curl_slist *exchange_headers(const struct http_request *request, bool *out_failed);
 
-/* Method, body and callbacks. */
+/* Sets method, body and callbacks. */
 void exchange_attach(struct exchange *exchange, CURL *curl);
 
 #endif

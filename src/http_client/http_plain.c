@@ -1,11 +1,9 @@
 /*
- * The HTTP client without libcurl: HTTP/1.1 to one server, over TCP or a unix
- * socket, parsed by libhttp-parser. A connection is used by one thread at a
- * time; idle ones lie on a stack.
- *
- * Idle connections are looked at before they are used again. One that dies all
- * the same, before a byte of the answer, is replaced if the request may be
- * repeated; else its caller hears BELAY_UNKNOWN.
+ * The HTTP client without libcurl: HTTP/1.1 to one server, over TCP or a unix socket, parsed
+ * by libhttp-parser. A connection is used by one thread at a time; idle ones are on a stack.
+ * Idle connections are checked before they are reused. If one still dies before a byte of the
+ * answer, it is replaced if the request may be repeated; otherwise the caller gets
+ * BELAY_UNKNOWN.
  */
 #include <errno.h>
 #include <http_parser.h>
@@ -30,7 +28,7 @@ enum {
     DEFAULT_CONNECT_MS = 3000,
     DEFAULT_TOTAL_MS = 10000,
     DEFAULT_MAX_ANSWER = 16 << 20,
-    SILENCE_MS = 60000 /* of a request without an end */
+    SILENCE_MS = 60000 /* of a request without a timeout */
 };
 
 struct http_plain {
@@ -40,7 +38,7 @@ struct http_plain {
     size_t n_idle;
     struct uri uri;  /* owned */
     char *unix_path; /* owned; NULL: TCP */
-    size_t skip;     /* bytes of a URL before its path */
+    size_t skip;     /* length of the URL before its path */
     int64_t connect_timeout_ms;
     int64_t timeout_ms;
     size_t max_answer;
@@ -55,8 +53,8 @@ struct reading {
     struct buf body;
     bool in_value;
     bool is_done;
-    bool keeps;   /* the connection can be used again */
-    bool stopped; /* on_data wants no more */
+    bool keeps;   /* the connection can be reused */
+    bool stopped; /* on_data ended it */
     const char *why;
 };
 
@@ -148,7 +146,7 @@ static int on_end(http_parser *parser)
     }
     reading->is_done = true;
     reading->keeps = http_should_keep_alive(parser) != 0;
-    http_parser_pause(parser, 1); /* what else may come is none of this answer's */
+    http_parser_pause(parser, 1); /* further bytes do not belong to this answer */
     return 0;
 }
 
@@ -198,13 +196,13 @@ static char *make_text(const struct http_plain *client, const struct http_reques
     }
     buf_adds(&text, "\r\n");
     if (request->body != NULL) {
-        buf_add(&text, request->body, request->body_len); /* in one piece: one packet */
+        buf_add(&text, request->body, request->body_len); /* in one packet */
     }
     *out_len = text.len;
     return buf_take(&text);
 }
 
-/* BELAY_OK: reading->is_done, or all there was up to its end. */
+/* BELAY_OK: reading->is_done, or the connection was closed. */
 static enum belay_code read_answer(const struct http_plain *client, int fd, struct reading *reading,
                                    struct plain_limit *limit, bool *out_nothing_came, struct belay_error *err)
 {
@@ -305,7 +303,7 @@ static enum belay_code open_connection(struct http_plain *client, const struct h
     return io == PLAIN_DONE ? BELAY_OK : say_unreachable(client, why != NULL ? why : io_reason(io), err);
 }
 
-/* *out_may_repeat: it was lost with a connection that had been idle for too long. */
+/* *out_may_repeat: the request was lost with a connection that had been idle for too long. */
 static enum belay_code exchange(struct http_plain *client, const struct http_request *request,
                                 const char *text, size_t len, bool fresh, struct http_response *out_response,
                                 bool *out_may_repeat, struct belay_error *err)

@@ -15,7 +15,7 @@
 
 enum { ASK_MS = 1000 };
 
-/* Until `events` are there. should_stop is asked once a second, and when wake_fd says so. */
+/* Waits for `events`. should_stop is called once a second, and when wake_fd is readable. */
 static enum plain_io wait_for(int fd, short events, const struct plain_limit *limit)
 {
     const struct http_request *request = limit->request;
@@ -112,7 +112,7 @@ enum plain_io plain_connect(const char *unix_path, const char *host, unsigned po
         *out_why = gai_strerror(problem);
         return PLAIN_FAILED;
     }
-    /* The next address is for one that does not answer, not for a caller that does not want. */
+    /* The next address is tried after a failure, not after a stop by the caller. */
     for (const struct addrinfo *info = found; info != NULL && io == PLAIN_FAILED; info = info->ai_next) {
         io = connect_to(info->ai_addr, info->ai_addrlen, limit, out_fd);
     }

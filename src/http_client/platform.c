@@ -34,7 +34,7 @@ static double system_chance(void *context)
     uint64_t bits;
 
     (void)context;
-    /* Without random bytes every pause is the middle one: worse, but no reason to fail. */
+    /* Without random bytes every pause has the average length: worse, but no reason to fail. */
     if (!random_bytes(&bits, sizeof bits)) {
         return 0.5;
     }

@@ -17,7 +17,7 @@ struct call {
     struct address refused;
 };
 
-/* Whatever the name was, and whoever answered for it: this is where the connection would go. */
+/* The address that the connection would go to, whatever the name was. */
 static bool may_connect(void *context, const struct sockaddr *to)
 {
     struct call *call = context;
@@ -37,7 +37,7 @@ static bool should_stop(void *context)
     return belay_cancel_requested(call->post->cancel);
 }
 
-/* What they have to say besides the status is of no use to us, however long it is. */
+/* Only the status matters; the body is discarded. */
 static bool ignore_data(void *context, int status, const char *data, size_t len)
 {
     (void)context;

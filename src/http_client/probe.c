@@ -26,7 +26,7 @@ struct asking {
     struct address refused;     /* if probe->is_refused */
     bool is_again;              /* the first request was answered */
     bool no_socket;             /* this process could not open one */
-    bool *no_names;             /* borrowed; the resolver is known to fail: for all that are asked together */
+    bool *no_names;             /* borrowed; the resolver is known to fail: shared by all probes of a call */
     struct curl_slist *headers; /* owned */
     char message[CURL_ERROR_SIZE];
 };
@@ -36,13 +36,13 @@ static size_t take_body(char *data, size_t size, size_t n, void *context)
     struct asking *asking = context;
 
     if (!asking->probe->get) {
-        return size * n; /* the status is all that was asked for */
+        return size * n; /* only the status matters */
     }
     buf_add(&asking->body, data, size * n);
     return asking->body.failed ? 0 : size * n;
 }
 
-/* Whatever the name was, and whoever answered for it or redirected here: this is where the connection would go. */
+/* The address that the connection would go to, whatever the name or the redirect was. */
 static bool may_connect(struct asking *asking, const struct sockaddr *to)
 {
     struct net_probe *probe = asking->probe;
@@ -62,7 +62,7 @@ static bool may_connect(struct asking *asking, const struct sockaddr *to)
     return false;
 }
 
-/* libcurl's own would be left open in every program that is started meanwhile. */
+/* libcurl's own sockets would be inherited by programs that are started meanwhile. */
 static curl_socket_t open_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
 {
     struct asking *asking = context;
@@ -84,7 +84,7 @@ static void set_up(struct asking *asking, int64_t left_ms, const char *ca_file)
     curl_easy_reset(curl);
     (void)curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, open_socket);
     (void)curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, asking);
-    /* A redirect must not go over a connection that another probe was allowed to open. */
+    /* A redirect must not use a connection that another probe was permitted to open. */
     (void)curl_easy_setopt(curl, CURLOPT_FORBID_REUSE, 1L);
     (void)curl_easy_setopt(curl, CURLOPT_PRIVATE, asking);
     (void)curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, asking->message);
@@ -100,7 +100,7 @@ static void set_up(struct asking *asking, int64_t left_ms, const char *ca_file)
     (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
     (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, asking);
     (void)curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT,
-                           1L); /* of one that was up a while ago nothing follows */
+                           1L); /* a connection that was established before proves nothing */
     (void)curl_easy_setopt(curl, CURLOPT_URL, asking->probe->url);
     if (asking->is_get) {
         (void)curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L);
@@ -109,7 +109,7 @@ static void set_up(struct asking *asking, int64_t left_ms, const char *ca_file)
         (void)curl_easy_setopt(curl, CURLOPT_CAINFO, ca_file);
     }
     if (asking->probe->authorization != NULL) {
-        /* The token is for this address and for no other that the answer may name. */
+        /* The token is for this address only, not for another one that the answer names. */
         (void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, asking->headers);
         (void)curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
     }
@@ -118,7 +118,7 @@ static void set_up(struct asking *asking, int64_t left_ms, const char *ca_file)
     }
 }
 
-/* HEAD is not for everybody. What is left of the time must do for the second try. */
+/* Not every server implements HEAD. The remaining time must suffice for the second attempt. */
 static bool ask_again(CURLM *multi, struct asking *asking, long status, int64_t end_ms, const char *ca_file)
 {
     int64_t left_ms = end_ms - clock_boot_ms();
@@ -134,8 +134,9 @@ static bool ask_again(CURLM *multi, struct asking *asking, long status, int64_t 
 }
 
 /*
- * The resolver says that there is no such name. libcurl does not tell that from a resolver that fails, and behind
- * one of those the application may well be up. One that fails takes its time, so it is asked only once.
+ * The resolver says that there is no such name. libcurl does not distinguish that from a
+ * resolver that fails, and then the application may be up. A failing resolver is slow, so it
+ * is asked only once.
  */
 static bool has_no_address(const struct asking *asking)
 {
@@ -160,8 +161,8 @@ static bool has_no_address(const struct asking *asking)
 }
 
 /*
- * No connection could be made, and that was not for lack of anything on our side: an
- * application that is stopped looks like this, one that is slow or broken does not.
+ * No connection was established, and not for a local reason: an application that is stopped
+ * looks like this, one that is slow or broken does not.
  */
 static bool is_unreached(const struct asking *asking, CURLcode rc)
 {
@@ -186,10 +187,12 @@ static void note(struct asking *asking, CURLcode rc, long status)
 
     probe->connected = status > 0 || !is_unreached(asking, rc);
     probe->took_ms = clock_boot_ms() - asking->began_ms;
-    /* An answer whose body broke off is an answer: the status was there. But a redirect that
-       could not be followed says nothing of the application. */
+    /*
+     * An answer with a truncated body is an answer: its status arrived. But a redirect that
+     * could not be followed says nothing about the application.
+     */
     if (rc == CURLE_OK || (rc == CURLE_WRITE_ERROR && status > 0)) {
-        probe->is_refused = false; /* of several addresses one would do */
+        probe->is_refused = false; /* one of several addresses suffices */
         probe->status = (int)status;
         probe->body = buf_take(&asking->body);
         if (status == 0) {
@@ -279,7 +282,7 @@ static enum belay_code probe_some(struct net_probe *probes, size_t n, int64_t ti
         all[i].no_names = &no_names;
         all[i].curl = curl_easy_init();
         (void)snprintf(probes[i].why, sizeof probes[i].why, "not asked");
-        probes[i].connected = true; /* until it is known that none could be made */
+        probes[i].connected = true; /* until it is certain that none was established */
         ok = all[i].curl != NULL && add_authorization(&all[i]);
         if (ok) {
             set_up(&all[i], timeout_ms, ca_file);
@@ -304,7 +307,7 @@ static enum belay_code probe_some(struct net_probe *probes, size_t n, int64_t ti
     return ok ? BELAY_OK : error_no_memory(err);
 }
 
-/* Starts libcurl, and keeps a peer that hangs up from ending the program (OpenSSL writes with write()). */
+/* Starts libcurl, and keeps a closed connection from ending the program (OpenSSL writes with write()). */
 enum belay_code net_probe_all(struct net_probe *probes, size_t n, int64_t timeout_ms, const char *ca_file,
                               struct belay_error *err)
 {

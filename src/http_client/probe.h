@@ -1,6 +1,6 @@
 /*
- * For src/shared_db: is somebody there? Many URLs at once, one request of an action,
- * one call to EC2. Reached through the module's table (net/module.h).
+ * For src/shared_db: whether applications answer. Many URLs at once, one request of an action,
+ * one call to EC2. Called through the module's table (network/net_module.h).
  */
 #ifndef HTTP_CLIENT_PROBE_H
 #define HTTP_CLIENT_PROBE_H
@@ -18,25 +18,25 @@ enum { PROBE_WHY_SIZE = 200, PROBE_BODY_MAX = 64 * 1024, EC2_STATE_SIZE = 32 };
 struct net_probe {
     const char *url;
     bool get;         /* GET, and keep the body; else HEAD, and GET where that is refused with 405 or 501 */
-    bool use_proxy;   /* else directly: a proxy's own answer would pass for the application's */
-    bool public_only; /* connect to public addresses and to those in `allow` only, redirects included */
+    bool use_proxy;   /* else directly: a proxy's own answer would look like the application's */
+    bool public_only; /* connect only to public addresses and those in `allow`, also after redirects */
     const struct address_range *allow; /* borrowed */
     size_t n_allow;
-    /* Its Authorization header; redirects are not followed then. NULL: none. Borrowed. */
+    /* The Authorization header; then redirects are not followed. NULL: none. Borrowed. */
     const char *authorization;
-    /* What came of it. */
-    bool is_refused; /* it led to another address: nothing was asked, and nothing follows */
-    bool connected;  /* a connection was made, or it is not certain that the peer let none be made */
+    /* The results. */
+    bool is_refused; /* it led to another address: no request was sent, and no conclusion is possible */
+    bool connected;  /* a connection was established, or it is not certain that the peer refused one */
     int status;      /* of the last answer; 0: none */
     int64_t took_ms;
-    char why[PROBE_WHY_SIZE]; /* without an answer: why */
+    char why[PROBE_WHY_SIZE]; /* the reason why there is no answer */
     char *body;               /* owned; with `get` */
 };
 
 /*
- * Ask all of them side by side; none takes longer than timeout_ms, redirects
- * and repetitions included. TLS is verified; ca_file NULL: with the system's
- * certificates. BELAY_OK says only that they were asked.
+ * Sends all probes concurrently; none takes longer than timeout_ms, with redirects and
+ * repetitions. TLS is verified; ca_file NULL: with the system's certificates. BELAY_OK says
+ * only that they were sent.
  */
 enum belay_code net_probe_all(struct net_probe *probes, size_t n, int64_t timeout_ms, const char *ca_file,
                               struct belay_error *err);
@@ -61,15 +61,15 @@ enum belay_code net_once(const struct net_once *once, int *out_status, struct be
 enum belay_code net_ec2(const char *operation, const char *instance, int64_t timeout_ms,
                         char out_state[EC2_STATE_SIZE], struct belay_error *err);
 
-/* An instance, and the addresses and names under which it is reached. */
+/* An instance, and the addresses and names that lead to it. */
 struct net_ec2_found {
     char instance[64];
     char **names; /* owned, in lower case */
     size_t n_names;
 };
 /*
- * DescribeInstances by its id, or by the private address or name of the host. An
- * error if there is none, or more than one, that is not terminated.
+ * DescribeInstances by id, or by the private address or name of the host. An error unless
+ * exactly one instance matches that is not terminated.
  */
 enum belay_code net_ec2_find(const char *instance, const char *host, int64_t timeout_ms,
                              struct net_ec2_found *out_found, struct belay_error *err);

@@ -63,7 +63,7 @@ void uri_add_query(struct buf *out, const char *name, const char *value)
     uri_encode(out, value, strlen(value), false);
 }
 
-/* Without the brackets of an IPv6 address, as the parser sees it. */
+/* Without the brackets of an IPv6 address. */
 static char *part_of(const char *text, const struct http_parser_url *url, enum http_parser_url_fields which)
 {
     return strndup(text + url->field_data[which].off, url->field_data[which].len);

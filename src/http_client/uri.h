@@ -1,4 +1,4 @@
-/* Percent-encoding as AWS wants it, and taking a URL apart. */
+/* Percent-encoding as AWS requires it, and URL parsing. */
 #ifndef HTTP_CLIENT_URI_H
 #define HTTP_CLIENT_URI_H
 
@@ -10,10 +10,10 @@
 /* Everything but A-Z a-z 0-9 - _ . ~ becomes %XX; '/' stays if `keep_slash`. */
 void uri_encode(struct buf *out, const char *text, size_t len, bool keep_slash);
 
-/* %XX becomes the byte; a % that begins no such thing stays. '+' stays '+'. */
+/* %XX becomes the byte; any other % stays. '+' stays '+'. */
 void uri_decode(struct buf *out, const char *text, size_t len);
 
-/* Add "&name=value", encoded; without the '&' if `out` is empty. */
+/* Adds "&name=value", encoded; without the '&' if `out` is empty. */
 void uri_add_query(struct buf *out, const char *name, const char *value);
 
 struct uri {

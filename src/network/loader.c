@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "version.h"
 
-/* There if the program was linked with the network code inside; asking for it does not bring it in. */
+/* Defined if the network code is linked into the program; the weak reference does not pull it in. */
 #pragma weak belay_net_entry
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -19,13 +19,13 @@ static const struct net_module *loaded; /* under the mutex */
 static const char loader_mark[] = "belay";
 
 /*
- * The file that this code itself was loaded from. The kernel's word, not the
- * linker's: a name as it was typed would be taken from the working directory.
+ * The file that contains this code, from the kernel: the linker may have a relative name,
+ * which would be resolved from the working directory.
  */
 static bool find_self(char path[PATH_MAX])
 {
     FILE *maps = fopen("/proc/self/maps", "re");
-    /* A constant: what is zero at first may lie in memory that is not mapped from the file. */
+    /* A constant: zero-initialised data may be in memory that is not mapped from the file. */
     unsigned long self = (unsigned long)(uintptr_t)&loader_mark;
     char line[PATH_MAX + 128];
     bool found = false;
@@ -63,7 +63,7 @@ static enum belay_code check(const struct net_module *module, const char *path, 
 
 static enum belay_code load(const struct net_module **out_module, struct belay_error *err)
 {
-    /* Beside us; or, for the program in bin, where it is installed beside libbelay.so. */
+    /* Beside this file; or, for the program in bin, in the directory of libbelay.so. */
     static const char *const places[] = { "", "../" BELAY_LIBDIR "/" };
     char self[PATH_MAX], path[PATH_MAX + 128];
     void *handle = NULL;
@@ -106,8 +106,10 @@ enum belay_code loader_net(const struct net_module **out_module, struct belay_er
     return code;
 }
 
-/* Here, and not in a file of its own: of an archive a program gets only what it refers to, and belay-serve.so
-   calls this through the program. */
+/*
+ * In this file, because a program links only the objects of an archive that it refers to, and
+ * belay-serve.so calls this function in the program.
+ */
 enum belay_code belay_http_post(const struct belay_http_post *post, int *out_status, struct belay_error *err)
 {
     const struct net_module *net;

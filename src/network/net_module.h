@@ -1,22 +1,17 @@
 /*
- * belay-net.so: what needs libcurl and OpenSSL, apart from libbelay.
- *
- * A program linked with libcurl loads some 40 libraries before main(); one that
- * only takes a lock in SQLite must not pay for that. So libbelay and the program
- * do not know this code. When a store on the network is asked for, they open
- * belay-net.so, from the folder in which libbelay (or the program) itself lies
- * and from nowhere else, and look up its one symbol:
- *
+ * belay-net.so: the code that needs libcurl and OpenSSL.
+ * A program linked with libcurl loads some 40 libraries before main(), which is too expensive
+ * for one that only acquires a lock in SQLite. So libbelay and the program do not contain this
+ * code. For a store on the network they open belay-net.so, from the directory of libbelay (or
+ * of the program) and from no other, and look up its one symbol:
  *     const struct net_module *net = dlsym(handle, NET_MODULE_SYMBOL);
  *     if (net->abi != NET_MODULE_ABI || strcmp(net->version, BELAY_VERSION) != 0)
  *         refuse: "belay-net.so is of version X, this is belay Y: install both from one package"
- *
- * It is never closed again: libcurl and libcrypto leave threads and exit
- * handlers behind. libbelay.a has this code inside, and uses &belay_net_entry.
- *
- * The module brings its own copy of src/base, without global state, so nothing
- * has to be exported to it. Memory passes between the two (errors, records):
- * both use the one malloc of the process.
+ * It is never closed: libcurl and libcrypto leave threads and exit handlers behind. libbelay.a
+ * contains this code, and uses &belay_net_entry.
+ * The module has its own copy of src/base, without global state, so nothing has to be exported
+ * to it. Memory passes between the two (errors, records): both use the one malloc of the
+ * process.
  */
 #ifndef NETWORK_NET_MODULE_H
 #define NETWORK_NET_MODULE_H
@@ -39,13 +34,13 @@ struct net_probe;
 
 #define NET_MODULE_FILE "belay-net.so"
 #define NET_MODULE_SYMBOL "belay_net_entry"
-enum { NET_MODULE_ABI = 8 }; /* one more whenever this struct changes */
+enum { NET_MODULE_ABI = 8 }; /* increment it whenever this struct changes */
 
 struct net_module {
     uint32_t abi;
     const char *version;
 
-    /* For `belay doctor` and for stores: net/aws.h. */
+    /* aws/aws.h, for `belay doctor` and for stores */
     enum belay_code (*aws_open)(const struct aws_options *options, struct aws_client **out_client,
                                 struct belay_error *err);
     void (*aws_close)(struct aws_client *client);
@@ -54,7 +49,7 @@ struct net_module {
     enum belay_code (*open_dynamodb)(const char *table_and_params, const struct dynamodb_options *options,
                                      struct belay_store **out_store, char **out_url, struct belay_error *err);
 
-    /* store/dynamodb/dynamodb_table.h */
+    /* the table itself */
     enum belay_code (*table_create)(const char *table_and_params, const struct dynamodb_options *store,
                                     const struct belay_dynamodb_table_options *options,
                                     struct belay_dynamodb_table **out_table, struct belay_error *err);
@@ -63,11 +58,11 @@ struct net_module {
     void (*doctor_dynamodb)(const char *table_and_params, const struct dynamodb_options *store,
                             struct diagnostics *diagnostics);
 
-    /* For src/remote, over TLS: net/http.h */
+    /* http_client/http.h: for src/remote, over TLS */
     enum belay_code (*http_open)(const struct http_options *options, struct http **out_http,
                                  struct belay_error *err);
 
-    /* net/probe.h */
+    /* http_client/probe.h */
     enum belay_code (*probe_all)(struct net_probe *probes, size_t n, int64_t timeout_ms, const char *ca_file,
                                  struct belay_error *err);
     enum belay_code (*once)(const struct net_once *request, int *out_status, struct belay_error *err);
@@ -76,7 +71,7 @@ struct net_module {
     enum belay_code (*ec2_find)(const char *instance, const char *host, int64_t timeout_ms,
                                 struct net_ec2_found *out_found, struct belay_error *err);
 
-    /* net/post.h */
+    /* http_client/http.h */
     enum belay_code (*post)(const struct belay_http_post *post, int *out_status, struct belay_error *err);
 
     /* store/s3/s3_blob.h */
