@@ -31,7 +31,7 @@ bool address_parse(const char *text, struct address *out)
     if (inet_pton(AF_INET6, text, out->bytes) == 1) {
         return true;
     }
-    /* inet_aton() also takes what follows a blank; that is no address. */
+    /* inet_aton() ignores text behind a blank; that is not an address. */
     if (strpbrk(text, " \t\r\n") != NULL || inet_aton(text, &four) == 0) {
         return false;
     }
@@ -135,7 +135,7 @@ bool address_is_public(const struct address *address)
         "172.16.0.0/12", "192.0.0.0/24",    "192.0.2.0/24",   "192.88.99.0/24", "192.168.0.0/16",
         "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4",    "240.0.0.0/4",
     };
-    /* All else of IPv6 is set apart: loopback, private, link-local, multicast, IPv4 in other clothes. */
+    /* All other IPv6 addresses are reserved: loopback, private, link-local, multicast, embedded IPv4. */
     static const char *const global_v6[] = { "2000::/3" };
     static const char *const special_v6[] = { "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20" };
 

@@ -55,7 +55,7 @@ void buf_add_number(struct buf *buf, int64_t value)
     buf_add(buf, text, (size_t)(space + sizeof space - 1 - text));
 }
 
-/* Into the room that is there; only what does not fit is formatted a second time. */
+/* Formats into the free space; only a longer text is formatted a second time. */
 void buf_addf(struct buf *buf, const char *format, ...)
 {
     size_t room = buf->failed || buf->cap == 0 ? 0 : buf->cap - buf->len;

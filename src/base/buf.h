@@ -1,6 +1,6 @@
 /*
- * A string that grows up to a limit. After a failure (no memory, too long)
- * every further call does nothing, so that a caller checks once, at the end.
+ * A string that grows up to a limit. After a failure (no memory, too long) every further call
+ * does nothing, so that a caller checks once, at the end.
  */
 #ifndef BASE_BUF_H
 #define BASE_BUF_H
@@ -25,7 +25,7 @@ struct buf {
 void buf_add_slowly(struct buf *buf, const void *data, size_t len); /* only for buf_add() */
 void *buf_room_slowly(struct buf *buf, size_t most);                /* only for buf_room() */
 
-/* Inline, because answers, logs and journals are made of many small pieces. */
+/* Inline, because answers, logs and journals consist of many small pieces. */
 static inline void buf_add(struct buf *buf, const void *data, size_t len)
 {
     if (buf->failed || len >= buf->cap - buf->len || len > buf->max - buf->len) {
@@ -39,7 +39,7 @@ static inline void buf_add(struct buf *buf, const void *data, size_t len)
     buf->data[buf->len] = '\0';
 }
 
-/* Where `most` bytes can be written; NULL after a failure. buf_took() says how many were. */
+/* A place for `most` bytes; NULL after a failure. buf_took() says how many were written. */
 static inline void *buf_room(struct buf *buf, size_t most)
 {
     if (buf->failed || most >= buf->cap - buf->len || most > buf->max - buf->len) {
@@ -59,12 +59,12 @@ static inline void buf_adds(struct buf *buf, const char *text)
     buf_add(buf, text, strlen(text));
 }
 
-/* In decimal, for where printf() would be most of the price. */
+/* In decimal; faster than printf(). */
 void buf_add_number(struct buf *buf, int64_t value);
 void buf_addf(struct buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Makes room for so many more bytes at once, for who knows how long it will be; false after a failure. */
+/* Reserves space for `more` bytes, when the length is known in advance; false after a failure. */
 bool buf_reserve(struct buf *buf, size_t more);
-/* The string, which is the caller's to free; NULL after a failure. Leaves it empty. */
+/* The string, which the caller frees; NULL after a failure. Leaves the buffer empty. */
 char *buf_take(struct buf *buf);
 void buf_release(struct buf *buf);
 

@@ -40,8 +40,8 @@ int64_t belay_now_boot_ms(void)
 }
 
 /*
- * A server writes several times of day for every request: strftime() took a
- * tenth of that, gmtime_r(), which asks for the time zone first, a hundredth.
+ * A server formats several times for every request: strftime() took a tenth of that time,
+ * gmtime_r(), which first checks the time zone, a hundredth.
  */
 #define YEAR_0_MS INT64_C(-62167219200000)
 #define YEAR_10000_MS INT64_C(253402300800000)
@@ -52,9 +52,9 @@ struct date {
 };
 
 /*
- * Years that begin with March have their odd day at the end, and months of 31, 30,
- * 31, 30, 31 days over and over. Then every step is the same: what is left over of
- * n days in m units is counted in m-ths of a day, so that the division is exact.
+ * With years that begin in March, the leap day is the last day, and the months have 31, 30,
+ * 31, 30, 31 days again and again. Then every step is the same: the remainder of n days in m
+ * units is counted in m-ths of a day, so that the division is exact.
  */
 static struct date date_of(unsigned days_since_year_0)
 {
@@ -304,7 +304,7 @@ bool belay_parse_duration(const char *text, int64_t *out_ms)
             }
         }
         unit = unit_ms(text, &len);
-        /* Larger units first, each once: "30m1h" is more likely a slip than a wish. */
+        /* Larger units first, each once: "30m1h" is probably a mistake. */
         if (unit == 0 || unit >= last_unit || count > (INT64_MAX / 4 - total) / unit) {
             return false;
         }

@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 int64_t clock_boot_ms(void); /* CLOCK_BOOTTIME of this process's time namespace */
-int64_t clock_boot_us(void); /* the same, to measure with */
-int64_t clock_unix_ms(void); /* wall clock: for people */
+int64_t clock_boot_us(void); /* the same, for measurements */
+int64_t clock_unix_ms(void); /* wall clock: for display */
 
 enum { CLOCK_TEXT_SIZE = 32 };
 
@@ -16,16 +16,16 @@ enum { CLOCK_TEXT_SIZE = 32 };
 char *clock_format_utc(char out[CLOCK_TEXT_SIZE], int64_t unix_ms, bool millis);
 
 /*
- * The reverse. Takes what other programs write, too: a fraction of any length, and a zone such as +02:00, +0200
- * or none, which is UTC. False for NULL and for anything else.
+ * The reverse. Accepts the forms of other programs, too: a fraction of any length, and a zone
+ * such as +02:00, +0200 or none, which is UTC. False for NULL and for anything else.
  */
 bool clock_parse_iso(const char *text, int64_t *out_unix_ms);
 int64_t clock_parse_utc(const char *text); /* 0 instead of false */
 
-/* As people say it: "0s", "340ms", "4m 12s", "3h 45m", "2d 3h". Returns `out`. */
+/* For display: "0s", "340ms", "4m 12s", "3h 45m", "2d 3h". Returns `out`. */
 char *clock_format_span(char out[CLOCK_TEXT_SIZE], int64_t ms);
 
-/* As it is typed: "500ms", "30s", "1h30m". Returns `out`. */
+/* As in options: "500ms", "30s", "1h30m". Returns `out`. */
 char *clock_format_duration(char out[CLOCK_TEXT_SIZE], int64_t ms);
 
 #endif

@@ -32,7 +32,7 @@ enum belay_code error_wrap(struct belay_error *err, const char *format, ...)
     (void)vsnprintf(context, sizeof context, format, args);
     va_end(args);
     n = strlen(context);
-    /* A text that grows too long loses its end, not what led to it. */
+    /* A text that is too long loses its end, not its context. */
     memmove(err->text + n + 2, err->text, sizeof err->text - n - 2);
     err->text[sizeof err->text - 1] = '\0';
     memcpy(err->text, context, n);

@@ -1,18 +1,18 @@
-/* Errors: one call sets code and text together; callers add what they were doing in front. */
+/* Errors: one call sets code and text; callers prepend their context. */
 #ifndef BASE_ERROR_H
 #define BASE_ERROR_H
 
 #include "belay.h"
 
-/* Returns `code`, so that it can be the last thing a function does. */
+/* Returns `code`, for use in a return statement. */
 enum belay_code error_set(struct belay_error *err, enum belay_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Put "CONTEXT: " before the text. Returns err's code, or BELAY_BUG without an err. */
+/* Prepends "CONTEXT: ". Returns err's code, or BELAY_BUG without an err. */
 enum belay_code error_wrap(struct belay_error *err, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Say who is in the way. Takes over `holder`, which may be NULL. */
+/* Sets the holder that is in the way. Takes over `holder`, which may be NULL. */
 void error_set_holder(struct belay_error *err, struct belay_info *holder);
 
 enum belay_code error_no_memory(struct belay_error *err);

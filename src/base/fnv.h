@@ -1,4 +1,4 @@
-/* FNV-1a in 64 bits, for hash tables and for noticing a change. Not for input that an attacker chooses. */
+/* FNV-1a in 64 bits, for hash tables and change detection. Not for input that an attacker chooses. */
 #ifndef BASE_FNV_H
 #define BASE_FNV_H
 
@@ -31,7 +31,7 @@ static inline uint64_t fnv_text(uint64_t hash, const char *text)
     return hash;
 }
 
-/* For several texts in a row: no UTF-8 text contains the byte 0xff, so "ab", "c" and "a", "bc" differ. */
+/* For several texts in a row: UTF-8 never contains the byte 0xff, so "ab", "c" and "a", "bc" differ. */
 static inline uint64_t fnv_field(uint64_t hash, const char *text)
 {
     return fnv_byte(fnv_text(hash, text), 0xff);

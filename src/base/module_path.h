@@ -1,4 +1,4 @@
-/* Where the program's modules are: beside it, or in its library folder once it is installed. */
+/* Finds the program's modules: beside it, or in its library folder once it is installed. */
 #ifndef BASE_MODULE_PATH_H
 #define BASE_MODULE_PATH_H
 
@@ -7,7 +7,7 @@
 
 enum { MODULE_PATH_MAX = PATH_MAX };
 
-/* Absolute, so that neither the working directory nor LD_LIBRARY_PATH has a say. False: there is none. */
+/* Absolute, so that neither the working directory nor LD_LIBRARY_PATH matters. False: not found. */
 bool module_path(const char *name, char out[MODULE_PATH_MAX]);
 
 #endif

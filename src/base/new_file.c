@@ -45,7 +45,7 @@ int new_file_open(const char *path, const char *what, char **out_temp)
     return -1;
 }
 
-/* The directory that a path is in, for the caller to free. */
+/* The directory of a path; the caller frees it. */
 static char *directory_of(const char *path)
 {
     char *copy = strdup(path);
@@ -87,7 +87,7 @@ bool new_file_sync(const char *path)
     return sync_and_close(open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
 }
 
-/* A new name is on disk when its directory is. */
+/* A new name is durable once its directory is synced. */
 static bool sync_directory(const char *path)
 {
     char *directory = directory_of(path);
@@ -105,7 +105,7 @@ static bool sync_directory(const char *path)
 bool new_file_place(const char *temp, const char *path)
 {
     if (renameat2(AT_FDCWD, temp, AT_FDCWD, path, RENAME_NOREPLACE) != 0) {
-        /* Not on every file system; a hard link does the same. */
+        /* Not supported by every file system; a hard link does the same. */
         if ((errno != EINVAL && errno != ENOSYS) || link(temp, path) != 0) {
             return false;
         }

@@ -1,6 +1,6 @@
 /*
- * Files that appear whole: made under a name that nobody can guess, never through a symbolic link, readable for their
- * owner alone, synced, and renamed.
+ * Files that appear atomically: created under a random name, never through a symbolic link,
+ * readable by their owner only, synced, and renamed.
  */
 #ifndef BASE_NEW_FILE_H
 #define BASE_NEW_FILE_H
@@ -9,17 +9,20 @@
 #include <sys/types.h>
 
 /*
- * A new, empty file beside `path`, for reading and writing: PATH.WHAT-RANDOM. *out_temp is its name, for the caller to
- * free. -1 with errno set.
+ * A new, empty file beside `path`, for reading and writing: PATH.WHAT-RANDOM. *out_temp is its
+ * name, which the caller frees. -1 with errno set.
  */
 int new_file_open(const char *path, const char *what, char **out_temp);
-/* For a file with secrets: 0600, or 0660 where the directory is a group's (setgid, and the group may write). */
+/* For a file with secrets: 0600, or 0660 in a directory of a group (setgid and group-writable). */
 mode_t new_file_mode(const char *path);
-/* Sync what a file contains. False with errno set. */
+/* Syncs a file's content. False with errno set. */
 bool new_file_sync(const char *path);
-/* Rename it to a name that is free, and sync the directory. False with errno set; EEXIST: it is not. */
+/*
+ * Renames it to a name that is free, and syncs the directory. False with errno set; EEXIST:
+ * the name is in use.
+ */
 bool new_file_place(const char *temp, const char *path);
-/* The same over whatever has that name. */
+/* The same, replacing a file of that name. */
 bool new_file_replace(const char *temp, const char *path);
 
 #endif

@@ -1,4 +1,4 @@
-/* Sums of times that somebody else may have written: at the end of what a number can say they stay there. */
+/* Arithmetic with times from outside: results are clamped to the range of int64_t. */
 #ifndef BASE_SATURATE_H
 #define BASE_SATURATE_H
 
@@ -18,7 +18,7 @@ static inline int64_t sub_saturated(int64_t a, int64_t b)
     return !__builtin_sub_overflow(a, b, &difference) ? difference : b < 0 ? INT64_MAX : INT64_MIN;
 }
 
-/* A floating-point number as an integer; 0 for what is none. */
+/* A floating-point number as an integer; 0 for NaN. */
 static inline int64_t saturate(double value)
 {
     return value != value ? 0 : value >= 9.2e18 ? INT64_MAX : value <= -9.2e18 ? INT64_MIN : (int64_t)value;

@@ -18,7 +18,7 @@ static int hex_digit(char c)
                                   : -1;
 }
 
-/* In place. False: a '%' that begins no such thing, or a zero byte. */
+/* In place. False: a '%' without two digits, or a zero byte. */
 static bool decode(char *text)
 {
     char *to = text;
@@ -90,7 +90,7 @@ static const char hint[] = "a ',' or '?' that is part of the name is written %2C
 static enum belay_code refuse_param(const struct store_url_kind *kind, const char *name, const char *why,
                                     struct belay_error *err)
 {
-    /* A password that got here must not get into a log. */
+    /* A password in the wrong place must not appear in a log. */
     const char *shown = strchr(name, '@') != NULL || !text_is_clean(name, URL_MAX) ? "..." : name;
 
     if (kind->known == NULL) {
@@ -101,7 +101,7 @@ static enum belay_code refuse_param(const struct store_url_kind *kind, const cha
                      kind->known, hint);
 }
 
-/* `query` is what was read so far: "?NAME=VALUE&NAME=VALUE". */
+/* `query` has the parameters that were read so far: "?NAME=VALUE&NAME=VALUE". */
 static bool is_in(const struct buf *query, const char *name)
 {
     size_t n = strlen(name);
@@ -191,7 +191,7 @@ static enum belay_code parse_list(const struct store_url_kind *kind, char *list,
     return code;
 }
 
-/* A shell writes the home directory for it in BELAY_STORE=sqlite:~/f, and not in --store sqlite:~/f: two files. */
+/* A shell expands it in BELAY_STORE=sqlite:~/f, and not in --store sqlite:~/f: two files. */
 static enum belay_code refuse_tilde(const struct store_url_kind *kind, const char *text,
                                     struct belay_error *err)
 {

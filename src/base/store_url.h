@@ -1,10 +1,9 @@
 /*
- * The URL of a store, after its scheme: PLACE?NAME=VALUE&NAME=VALUE, where ','
- * serves for '?' and for '&'. Every store takes its URL apart here, so that the
- * same text means the same place and parameters everywhere.
- *
- * A '?', ',' or '%' that belongs to the place is written %3F, %2C or %25; in a
- * value it is '&', ',' and '%' that need it.
+ * The URL of a store, after its scheme: PLACE?NAME=VALUE&NAME=VALUE, where ',' can replace '?'
+ * and '&'. Every store parses its URL here, so that the same text means the same place and
+ * parameters everywhere.
+ * A '?', ',' or '%' in the place is written %3F, %2C or %25; in a value '&', ',' and '%' must
+ * be encoded.
  */
 #ifndef BASE_STORE_URL_H
 #define BASE_STORE_URL_H
@@ -12,7 +11,7 @@
 #include "base/buf.h"
 #include "belay.h"
 
-/* A parameter that is kept as a text: where its char * is in the struct of parameters. */
+/* A parameter that is kept as a text: the offset of its char * in the struct of parameters. */
 struct store_url_text {
     const char *name;
     size_t offset;
@@ -21,10 +20,10 @@ struct store_url_text {
 struct store_url_kind {
     const char *scheme;   /* "sqlite:", for messages */
     const char *known;    /* its parameters, for messages, such as "region=R and endpoint=URL"; NULL: none */
-    bool place_is_a_url;  /* which has an encoding of its own: it is left as it is */
+    bool place_is_a_url;  /* it has an encoding of its own and is left as it is */
     bool place_is_a_path; /* a '~' at its beginning is refused */
-    const struct store_url_text *texts; /* until a name that is NULL; may be NULL */
-    /* Keep one of the others. BELAY_NOT_FOUND: there is no such parameter. May be NULL. */
+    const struct store_url_text *texts; /* ends with a NULL name; may be NULL */
+    /* Sets one of the others. BELAY_NOT_FOUND: there is no such parameter. May be NULL. */
     enum belay_code (*set)(void *params, const char *name, const char *value, struct belay_error *err);
 };
 
@@ -35,7 +34,7 @@ struct store_url_kind {
 enum belay_code store_url_parse(const struct store_url_kind *kind, const char *text, void *params,
                                 char **out_place, char **out_query, struct belay_error *err);
 
-/* The decoded place of a URL that a store has made; NULL: it has another scheme, or no memory. */
+/* The decoded place of a URL that a store made; NULL: another scheme, or no memory. */
 char *store_url_place(const char *url, const char *scheme);
 
 /* Add a place, encoded, and then parameters; a NULL value is left out. */

@@ -1,4 +1,4 @@
-/* Apart from src/open/table_admin.c: the network module frees such tables too. */
+/* Not in src/open/table_admin.c, because the network module frees such tables, too. */
 #include <stdlib.h>
 
 #include "belay.h"

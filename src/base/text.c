@@ -14,7 +14,7 @@ static bool is_odd(unsigned char c)
 
 #define EACH_BYTE(value) (UINT64_C(0x0101010101010101) * (value))
 
-/* The high bit of some byte is set if that byte is 0. Of one after such a byte it may be, too. */
+/* Sets the high bit of each byte that is 0, and perhaps of the byte after it. */
 static uint64_t zero_bytes(uint64_t bytes)
 {
     return (bytes - EACH_BYTE(1)) & ~bytes;

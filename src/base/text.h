@@ -1,4 +1,4 @@
-/* Small things about strings, random bytes and lists of metadata. */
+/* Strings, random bytes, UUIDs and lists of metadata. */
 #ifndef BASE_TEXT_H
 #define BASE_TEXT_H
 
@@ -11,23 +11,23 @@
 /* Valid UTF-8 without control characters, 1 to `max` bytes. */
 bool text_is_clean(const char *text, size_t max);
 
-/* How many of the first `len` bytes stand in JSON as they are: visible ASCII and spaces, no '"' and no '\\'. */
+/* How many of the first `len` bytes need no escape in JSON: visible ASCII and spaces, no '"' and no '\\'. */
 size_t text_plain(const char *text, size_t len);
 
-/* In decimal, where printf() would be most of the price: points into `space`, at whose end it stands. */
+/* In decimal; faster than printf(). The result points into `space`, at whose end it is. */
 enum { NUMBER_TEXT_SIZE = 21 };
 char *number_text(char space[NUMBER_TEXT_SIZE], uint64_t value);
 
 bool text_has_prefix(const char *text, const char *prefix);
 
-/* A version 4 UUID. False if the system gives no random bytes. */
+/* A version 4 UUID. False if the system has no random bytes. */
 enum { UUID_TEXT_SIZE = 37 };
 bool uuid_make(char out[UUID_TEXT_SIZE]);
-/* A version 7 UUID: it begins with the time, and the 74 bits after that are random. For lock ids. */
+/* A version 7 UUID: a timestamp, then 74 random bits. For lock ids. */
 bool uuid_make_at(int64_t unix_ms, char out[UUID_TEXT_SIZE]);
 bool random_bytes(void *out, size_t n);
 
-/* Copy a list of metadata; free with meta_free(). NULL for an empty list or no memory. */
+/* Copies a list of metadata; free it with meta_free(). NULL for an empty list or without memory. */
 struct belay_meta *meta_copy(const struct belay_meta *from, size_t n);
 void meta_free(struct belay_meta *meta, size_t n);
 

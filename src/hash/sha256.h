@@ -1,4 +1,4 @@
-/* SHA-256, by nettle: a small archive that costs no start-up, where OpenSSL would. */
+/* SHA-256 by nettle, a small archive; OpenSSL would slow the program's start. */
 #ifndef HASH_SHA256_H
 #define HASH_SHA256_H
 

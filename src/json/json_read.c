@@ -18,7 +18,7 @@ static int64_t number_of(const json_t *object, const char *name)
     return json_integer_value(json_object_get(object, name)); /* 0 for null */
 }
 
-/* A span of time in ms. Nothing that is added to a clock is longer than a century, whatever a server says. */
+/* A span in ms. It is added to clocks, so it is limited to a century, whatever the server sent. */
 static int64_t span_of(const json_t *object, const char *name)
 {
     const int64_t most = 100LL * 366 * 24 * 3600 * 1000;
@@ -27,7 +27,6 @@ static int64_t span_of(const json_t *object, const char *name)
     return ms > most ? most : ms < -most ? -most : ms;
 }
 
-/* "2024-11-05T14:32:15.123Z" in ms since 1970; 0 for null and for anything else. */
 int64_t json_read_time(const json_t *object, const char *name)
 {
     return clock_parse_utc(text_of(object, name));
@@ -53,7 +52,7 @@ static enum belay_outcome outcome_of(const char *name)
     return BELAY_OUTCOME_NONE;
 }
 
-/* Borrowed names and values; returns how many. */
+/* Borrowed names and values; returns their number. */
 static size_t metadata_of(const json_t *object, struct belay_meta metadata[BELAY_META_MAX])
 {
     json_t *all = json_object_get(object, "metadata");

@@ -1,4 +1,4 @@
-/* Locks and events from the JSON that json_write.h makes. */
+/* Locks and events from the JSON of json_write.h. */
 #ifndef JSON_JSON_READ_H
 #define JSON_JSON_READ_H
 
@@ -9,7 +9,10 @@
 /* NULL if `lock` is not a lock, or without memory. */
 struct belay_info *json_read_lock(const json_t *lock);
 
-/* Into an `info` that has none yet. False if `waiting` is not the queue of a lock, or without memory. */
+/*
+ * Fills the waiters of an `info` that has none yet. False if `waiting` is not the queue of a
+ * lock, or without memory.
+ */
 bool json_read_waiters(const json_t *waiting, struct belay_info *info);
 
 /* A time in ms since 1970; 0 for null. */

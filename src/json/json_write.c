@@ -82,7 +82,7 @@ struct field {
     json_t *value;
 };
 
-/* An object of the fields in their order; takes every value. NULL if any of them is. */
+/* An object of the fields in their order; takes over every value. NULL if any of them is NULL. */
 static json_t *wire_object(const struct field *fields, size_t n)
 {
     json_t *object = json_object();
@@ -104,7 +104,7 @@ static json_t *wire_object(const struct field *fields, size_t n)
 }
 #define WIRE_OBJECT(fields) wire_object(fields, sizeof(fields) / sizeof((fields)[0]))
 
-/* NULL for a name that is not known, or that the store has no place for. */
+/* NULL for a name that is unknown, or that the store cannot keep. */
 static const char *known_name(const char *name)
 {
     return name == NULL || name[0] == '\0' ? NULL : name;
@@ -112,7 +112,7 @@ static const char *known_name(const char *name)
 
 json_t *wire_lock(const struct belay_info *info)
 {
-    /* Locking is switched off: there is a key, and an id that 'release' accepts. */
+    /* Locking is disabled: there is a key, and an id that 'release' accepts. */
     bool none = info->status == BELAY_STATUS_NONE;
     const struct field fields[] = {
         { "key", wire_text(info->key) },
@@ -183,7 +183,7 @@ json_t *wire_error(const struct belay_error *err)
     return WIRE_OBJECT(outer);
 }
 
-/* Outside of strings JSON is plain ASCII, so a character that is found here is inside one. */
+/* Outside of strings JSON is plain ASCII, so such a character is inside one. */
 static char *escape_unsafe(const char *json)
 {
     struct buf out = BUF_INIT((size_t)1 << 26);
@@ -212,7 +212,7 @@ char *wire_line(json_t *value)
     if (value == NULL) {
         return NULL;
     }
-    /* 15 digits print a number of milliseconds as it was meant: 0.34, not 0.34000000000000002. */
+    /* 15 digits print milliseconds exactly: 0.34, not 0.34000000000000002. */
     plain = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
     json_decref(value);
     line = plain == NULL ? NULL : escape_unsafe(plain);
@@ -222,9 +222,9 @@ char *wire_line(json_t *value)
 
 /* ---- a lock in a hurry ---- */
 
-enum { LINE_AROUND = 440 }; /* what is around the texts has less than so many bytes */
+enum { LINE_AROUND = 440 }; /* upper limit of the bytes around the texts */
 
-/* One of them, and its length; NULL: none. */
+/* A text and its length; NULL: none. */
 struct text {
     const char *data;
     size_t len;
@@ -258,7 +258,7 @@ static void add_time(struct buf *out, int64_t unix_ms)
     add_text(out, text_of(unix_ms == 0 ? NULL : clock_format_utc(text, unix_ms, true)));
 }
 
-/* A macro, so that the length of what is in front is known to the compiler. */
+/* A macro, so that the compiler knows the length of `before`. */
 #define ADD(out, before, add, value) (buf_adds(out, before), add(out, value))
 
 bool wire_lock_line(struct buf *out, const struct belay_info *info)

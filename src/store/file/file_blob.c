@@ -50,7 +50,7 @@ static enum belay_code open_file(const struct file_store *store, int folder, con
     return BELAY_OK;
 }
 
-/* Up to `size` bytes; a file that is written to in place may have fewer by now. */
+/* Up to `size` bytes; a file that is being written in place may be shorter by now. */
 static enum belay_code read_all(const struct file_store *store, int fd, const char *name, size_t size,
                                 struct belay_blob *out_blob, struct belay_error *err)
 {
@@ -137,7 +137,7 @@ struct put {
     struct belay_blob_tag tag;
 };
 
-/* A file that nobody sees, and that file_sweep() leaves alone while we live. */
+/* A file that is not listed, and that file_sweep() leaves alone while this process lives. */
 static int make_temp(struct put *put)
 {
     char id[UUID_TEXT_SIZE];
@@ -155,7 +155,7 @@ static int make_temp(struct put *put)
         if (flock(put->fd, LOCK_EX | LOCK_NB) == 0 && fstat(put->fd, &st) == 0 && st.st_nlink > 0) {
             return 0;
         }
-        (void)close(put->fd); /* somebody swept it away before we had it locked */
+        (void)close(put->fd); /* another process swept it before it was locked */
         put->fd = -1;
     }
     return EIO;
@@ -197,7 +197,7 @@ static int rename_to_free_name(const struct put *put)
     if (errno != EINVAL && errno != ENOSYS) {
         return errno;
     }
-    /* Not on every file system; a hard link does the same. */
+    /* Not supported by every file system; a hard link does the same. */
     if (linkat(put->folder, put->temp, put->folder, put->last, 0) != 0) {
         return errno;
     }
@@ -221,7 +221,7 @@ static enum belay_code put_new(struct put *put, struct belay_error *err)
                        : file_failed(put->store, put->folder, put->name, put->last, "write", failed, err);
 }
 
-/* The tag of what is there, from memory or by reading it. With the lock. */
+/* The tag of the present file, recorded or computed. With the lock. */
 static enum belay_code current_tag(const struct put *put, int lock, struct belay_blob_tag *out_tag,
                                    struct belay_error *err)
 {
@@ -286,7 +286,7 @@ static enum belay_code put_file(struct put *put, const void *data, size_t len,
         code = expected == NULL ? put_new(put, err) : put_over(put, expected, err);
     }
     if (code == BELAY_OK && fstat(put->fd, &st) == 0) {
-        file_mark(&st, &put->tag); /* renaming has changed it */
+        file_mark(&st, &put->tag); /* the rename changed it */
     }
     if (put->fd >= 0 && code != BELAY_OK) {
         (void)unlinkat(put->folder, put->temp, 0);

@@ -37,7 +37,7 @@ enum belay_code file_failed(const struct file_store *store, int folder, const ch
                      strerror(failed));
 }
 
-/* A new name is on disk when its folder is. */
+/* A new name is durable once its folder is synced. */
 static int make_folder(int parent, const char *part)
 {
     if (mkdirat(parent, part, 0700) == 0) {
@@ -59,7 +59,7 @@ static int sync_parent(const char *path)
     return failed;
 }
 
-/* Every folder of the store's own path. Links are the user's own here, and followed. */
+/* Creates every folder of the store's own path. Links in it belong to the user, and are followed. */
 static int make_root(const char *dir)
 {
     char *path = strdup(dir);
@@ -179,7 +179,7 @@ static bool add_found(struct listing *listing, const char *name, const struct st
 
 static bool walk_folder(struct listing *listing, int folder, const char *path, int depth);
 
-/* What is neither a file nor a folder, and what no blob can be called, is not ours to see. */
+/* Entries that are neither files nor folders, and names that no blob can have, are ignored. */
 static bool walk_entry(struct listing *listing, int folder, const char *path, const char *part, int depth)
 {
     struct buf name = BUF_INIT(4096);
@@ -251,7 +251,7 @@ enum belay_code file_list(struct file_store *store, const char *prefix, bool sha
         code = error_no_memory(err);
     }
     if (code == BELAY_NOT_FOUND) {
-        code = BELAY_OK; /* nothing was put there yet */
+        code = BELAY_OK; /* nothing was put yet */
     }
     if (code == BELAY_OK && listing.n > 0) {
         qsort(listing.items, listing.n, sizeof *listing.items, by_name);

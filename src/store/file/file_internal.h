@@ -17,13 +17,16 @@ enum { FILE_NAME_SIZE = 256 };
 /* ---- folders (file_folder.c) ---- */
 
 /*
- * The folder that the blob `name` lies in, and the last part of the name.
- * Without `create` a folder that is not there is BELAY_NOT_FOUND.
+ * The folder of the blob `name`, and the last part of the name. Without `create` a missing
+ * folder is BELAY_NOT_FOUND.
  */
 enum belay_code file_folder_open(const struct file_store *store, const char *name, bool create, int *out_fd,
                                  const char **out_last, struct belay_error *err);
 
-/* Says what `failed` (an errno) means for the file `last`: a link, no space, no permission. Returns the code. */
+/*
+ * Sets the error for `failed` (an errno) on the file `last`: a link, no space, no permission.
+ * Returns the code.
+ */
 enum belay_code file_failed(const struct file_store *store, int folder, const char *name, const char *last,
                             const char *doing, int failed, struct belay_error *err);
 
@@ -32,7 +35,7 @@ enum belay_code file_list(struct file_store *store, const char *prefix, bool sha
 
 /* ---- one writer at a time (file_lock.c) ---- */
 
-/* What is known of a file without reading it: whatever writes to it changes this. */
+/* The identity of a file without reading it: every write changes it. */
 struct file_identity {
     uint64_t inode;
     uint64_t size;
@@ -41,26 +44,26 @@ struct file_identity {
 };
 struct file_identity file_identity(const struct stat *st);
 
-/* The same as the hint of a tag. */
+/* The identity as the hint of a tag. */
 void file_mark(const struct stat *st, struct belay_blob_tag *out_tag);
 /*
- * The clock of files goes in steps of some ms: two writes within one leave the same
- * time. Ours set a time that is finer; of what others wrote, a hint is worth
- * something once the step is over.
+ * File times advance in steps of some ms: two writes within one step get the same time.
+ * belay's writes set a finer time; a hint of another program's write is reliable once the step
+ * has passed.
  */
 void file_set_time(int fd);
 bool file_is_settled(const struct stat *st);
 
-/* Take the folder's lock; *out_fd is closed to give it back. */
+/* Takes the folder's lock; close *out_fd to release it. */
 enum belay_code file_lock_take(const struct file_store *store, int folder, int *out_fd,
                                struct belay_error *err);
-/* The tag that was recorded for this file, if it is still the same file. */
+/* The tag that was recorded for this file, if the file is unchanged. */
 bool file_lock_recall(int lock, const char *last, const struct file_identity *identity,
                       struct belay_blob_tag *out_tag);
 void file_lock_record(int lock, const char *last, const struct file_identity *identity,
                       const struct belay_blob_tag *tag);
 
-/* Remove what writers that are no more have left behind. */
+/* Removes the temporary files of dead writers. */
 void file_sweep(int folder);
 
 #endif

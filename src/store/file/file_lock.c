@@ -37,7 +37,7 @@ void file_set_time(int fd)
     struct timespec times[2] = { { .tv_nsec = UTIME_OMIT } };
 
     if (clock_gettime(CLOCK_REALTIME, &times[1]) == 0) {
-        (void)futimens(fd, times); /* without it the usual time stays, which is coarser */
+        (void)futimens(fd, times); /* without it the usual, coarser time remains */
     }
 }
 
@@ -61,7 +61,7 @@ static void pause_ms(int64_t ms)
     (void)nanosleep(&span, NULL);
 }
 
-/* A writer that was stopped inside would keep others waiting for ever: they wait for a while, and say so. */
+/* A stopped writer would block others for ever: they wait for a limited time, and report it. */
 enum belay_code file_lock_take(const struct file_store *store, int folder, int *out_fd,
                                struct belay_error *err)
 {
@@ -113,14 +113,14 @@ bool file_lock_recall(int lock, const char *last, const struct file_identity *id
     tag = record + strlen(wanted);
     end = strchr(tag, '\n');
     if (end == NULL || end - tag > BELAY_BLOB_TAG_MAX) {
-        return false; /* cut off while it was written */
+        return false; /* truncated while it was written */
     }
     *end = '\0';
     (void)snprintf(out_tag->text, sizeof out_tag->text, "%s", tag);
     return true;
 }
 
-/* Only a help: without it the file is read again. */
+/* Best effort: without it the file is read again. */
 void file_lock_record(int lock, const char *last, const struct file_identity *identity,
                       const struct belay_blob_tag *tag)
 {
@@ -133,7 +133,7 @@ void file_lock_record(int lock, const char *last, const struct file_identity *id
     }
 }
 
-/* Whoever writes such a file has it locked. */
+/* The writer of such a file has it locked. */
 static void sweep_one(int folder, const char *name)
 {
     int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);

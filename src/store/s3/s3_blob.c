@@ -95,7 +95,7 @@ static bool is_whole(const struct http_response *http)
     const char *type = http_response_header(http, "x-amz-checksum-type");
     char sum[S3_SUM_SIZE];
 
-    /* One of parts is another sum altogether. */
+    /* The checksum of a multipart upload is another one. */
     if (wanted == NULL || strchr(wanted, '-') != NULL || (type != NULL && strcmp(type, "FULL_OBJECT") != 0)) {
         return true;
     }
@@ -139,7 +139,7 @@ static enum belay_code get_unless(struct s3_store *store, const char *name,
     if (code == BELAY_OK) {
         blob.data = response.http.body;
         blob.len = response.http.body_len;
-        response.http.body = NULL; /* the caller's now */
+        response.http.body = NULL; /* passed to the caller */
         tell(store, blob.len, blob.len);
         *out_blob = blob;
     }
@@ -184,7 +184,7 @@ enum belay_code s3_put_once(struct s3_store *store, const char *name, const void
     return s3_call(store, &call, response, err);
 }
 
-/* What there is to find out after an answer that leaves it open. */
+/* What a read finds after a write with an unclear result. */
 enum found { FOUND_OURS, FOUND_EXPECTED, FOUND_OTHER, FOUND_NOTHING_OUT };
 
 static enum found look(struct s3_store *store, const char *name, const void *data, size_t len,
@@ -217,9 +217,8 @@ static bool is_conflict(const struct aws_response *response)
 }
 
 /*
- * 412: somebody else's content is there, unless an earlier attempt of ours got
- * through. 409: somebody is writing at this moment; look, and try again. No
- * answer: look whether it is there.
+ * 412: another client's content is there, unless an earlier attempt of this call succeeded.
+ * 409: a concurrent write; read, and retry. No answer: read whether the content is there.
  */
 static enum belay_code settle(struct s3_store *store, const char *name, const void *data, size_t len,
                               const struct belay_blob_tag *expected, enum belay_code code,
@@ -353,7 +352,7 @@ enum belay_code s3_blob_open(const char *bucket_and_params, struct belay_blob_st
         free(store);
         return code;
     }
-    /* With a dot in it no certificate fits the host. */
+    /* With a dot in the bucket's name no certificate matches the host. */
     store->in_path = aws_endpoint_is_set(store->aws, AWS_S3) || strchr(store->params.bucket, '.') != NULL;
     if (out_url != NULL) {
         *out_url = url;

@@ -1,7 +1,6 @@
 /*
- * Blobs as objects of an S3 bucket, through conditional writes. A server that
- * ignores conditions is refused by name: on it two writers would both win.
- * docs/stores/s3.md is for who runs it.
+ * Blobs as objects of an S3 bucket, by conditional writes. A server that ignores conditions is
+ * refused: two writers would both succeed. docs/stores/s3.md is the user's manual.
  */
 #ifndef STORE_S3_S3_BLOB_H
 #define STORE_S3_S3_BLOB_H

@@ -20,13 +20,13 @@ struct s3_store {
     struct belay_blob_store base;
     struct s3_params params;
     struct aws_client *aws; /* owned */
-    bool in_path;           /* the bucket stands in the path, not before the host */
+    bool in_path;           /* the bucket is in the path, not in the host name */
     bool is_probed;
 };
 
 enum { S3_HEADERS_MAX = 4 };
 
-/* A request for one object, or with a NULL name for the bucket. */
+/* A request for one object, or for the bucket if the name is NULL. */
 struct s3_call {
     const char *method;
     const char *operation;
@@ -42,16 +42,16 @@ struct s3_call {
 enum belay_code s3_call(struct s3_store *store, const struct s3_call *call, struct aws_response *response,
                         struct belay_error *err);
 
-/* "base64" of the SHA-256, as S3's checksum headers have it. */
+/* The SHA-256 in base64, as in S3's checksum headers. */
 enum { S3_SUM_SIZE = 64 };
 bool s3_checksum(const void *data, size_t len, char out[S3_SUM_SIZE]);
 
-/* One conditional PUT, without a look at what became of it. */
+/* One conditional PUT, without a read after an unclear result. */
 enum belay_code s3_put_once(struct s3_store *store, const char *name, const void *data, size_t len,
                             const struct belay_blob_tag *expected, struct aws_response *response,
                             struct belay_error *err);
 
-/* Make sure, once, that the server honours conditions (s3_probe.c). */
+/* Makes sure, once, that the server honours conditions (s3_probe.c). */
 enum belay_code s3_probe(struct s3_store *store, struct belay_error *err);
 
 /* s3_list.c */

@@ -10,7 +10,7 @@
 #include "http_client/uri.h"
 #include "store/s3/s3_internal.h"
 
-/* Names come percent-encoded, with '+' for a blank: XML cannot hold every character. */
+/* Names are percent-encoded, with '+' for a blank: XML cannot contain every character. */
 static char *decode_name(const char *text)
 {
     struct buf name = BUF_INIT(8192);
@@ -55,7 +55,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct found *)a)->name, ((const struct found *)b)->name);
 }
 
-/* Objects and folders come apart; a page of both is one range of names. */
+/* Objects and folders are listed separately; together they are one range of names. */
 static bool read_page(const struct xml *root, struct page *out)
 {
     const char *truncated = xml_text(root, "IsTruncated");

@@ -1,9 +1,8 @@
 /*
- * Some servers take If-Match and If-None-Match and do not look at them. So before
- * the first write an object of our own is written twice, which the second time
- * must be refused. What came out is remembered on this machine for a day, by
- * endpoint and bucket: a mark in the bucket itself could be copied to another
- * server along with everything else.
+ * Some servers ignore If-Match and If-None-Match. So before the first write a test object is
+ * written twice; the second write must be refused. The result is remembered on this machine
+ * for a day, by endpoint and bucket: a mark in the bucket itself could be copied to another
+ * server with the rest.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -75,7 +74,7 @@ static void remember(const struct s3_store *store)
     }
 }
 
-/* A condition that does not hold: anything but a refusal is the server's end here. */
+/* A condition that does not hold: the server is unusable unless it refuses. */
 static enum belay_code must_be_refused(struct s3_store *store, const char *name,
                                        const struct belay_blob_tag *expected, struct belay_error *err)
 {
@@ -102,7 +101,7 @@ static enum belay_code try_it(struct s3_store *store, const char *name, struct b
     struct aws_response response;
     enum belay_code code = s3_put_once(store, name, "1", 1, NULL, &response, err);
 
-    /* Our own first attempt, whose answer was lost. */
+    /* This call's own first attempt, whose answer was lost. */
     if (code == BELAY_REFUSED && response.in_doubt) {
         code = BELAY_OK;
     }
