@@ -50,7 +50,7 @@ static const char *take_word(const char *at, struct buf *word)
     return at;
 }
 
-bool words_split(const char *line, char ***out_words)
+bool argv_split(const char *line, char ***out_argv)
 {
     char **words = calloc(MAX_WORDS + 1, sizeof *words);
     size_t n = 0;
@@ -62,7 +62,7 @@ bool words_split(const char *line, char ***out_words)
             line++;
         }
         if (*line == '\0' && n > 0) {
-            *out_words = words;
+            *out_argv = words;
             return true;
         }
         line = n < MAX_WORDS && *line != '\0' ? take_word(line, &word) : NULL;
@@ -72,11 +72,11 @@ bool words_split(const char *line, char ***out_words)
             break;
         }
     }
-    words_free(words);
+    argv_free(words);
     return false;
 }
 
-void words_free(char **words)
+void argv_free(char **words)
 {
     for (size_t i = 0; words != NULL && words[i] != NULL; i++) {
         free(words[i]);

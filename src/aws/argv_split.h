@@ -8,9 +8,9 @@
 /*
  * 'single quotes' keep everything; "double quotes" keep all but \" and \\; a backslash
  * elsewhere keeps the next character. False for an open quote or backslash, an empty line, or
- * without memory. *out_words ends in NULL.
+ * without memory. *out_argv ends in NULL.
  */
-bool words_split(const char *line, char ***out_words);
-void words_free(char **words);
+bool argv_split(const char *line, char ***out_argv);
+void argv_free(char **words);
 
 #endif

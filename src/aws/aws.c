@@ -10,11 +10,11 @@
 static enum belay_code find_places(struct aws_client *client, const struct aws_options *options,
                                    const struct profiles *profiles, struct belay_error *err)
 {
-    enum belay_code code = region_find(client->port, profiles, client->profile, options->region,
+    enum belay_code code = region_find(client->platform, profiles, client->profile, options->region,
                                        &client->region, &client->region_origin, err);
 
     for (int i = 0; i < AWS_N_SERVICES && code == BELAY_OK; i++) {
-        code = endpoint_find(client->port, profiles, client->profile, (enum aws_service)i,
+        code = endpoint_find(client->platform, profiles, client->profile, (enum aws_service)i,
                              options->endpoints[i], client->region, &client->endpoints[i], err);
     }
     return code;
@@ -23,7 +23,7 @@ static enum belay_code find_places(struct aws_client *client, const struct aws_o
 static enum belay_code find_max_attempts(struct aws_client *client, const struct aws_options *options,
                                          const struct profiles *profiles, struct belay_error *err)
 {
-    const char *text = port_env(client->port, "AWS_MAX_ATTEMPTS");
+    const char *text = platform_env(client->platform, "AWS_MAX_ATTEMPTS");
     char *end;
     long n;
 
@@ -53,7 +53,7 @@ static enum belay_code open_http(struct aws_client *client, const struct aws_opt
     }
     http.connect_timeout_ms = options->connect_timeout_ms;
     http.timeout_ms = options->timeout_ms;
-    http.ca_bundle = port_env(client->port, "AWS_CA_BUNDLE");
+    http.ca_bundle = platform_env(client->platform, "AWS_CA_BUNDLE");
     if (http.ca_bundle == NULL) {
         http.ca_bundle = profile_get(profiles, client->profile, "ca_bundle");
     }
@@ -64,15 +64,16 @@ static enum belay_code open_http(struct aws_client *client, const struct aws_opt
 static enum belay_code choose_profile(struct aws_client *client, const struct aws_options *options,
                                       const struct profiles *profiles, struct belay_error *err)
 {
-    const char *name = profile_name(client->port, options->profile);
+    const char *name = profile_name(client->platform, options->profile);
 
     client->profile = strdup(name);
     if (client->profile == NULL) {
         return error_no_memory(err);
     }
     client->profile_is_given = options->profile != NULL;
-    client->profile_is_named = client->profile_is_given || port_env(client->port, "AWS_PROFILE") != NULL ||
-                               port_env(client->port, "AWS_DEFAULT_PROFILE") != NULL;
+    client->profile_is_named = client->profile_is_given ||
+                               platform_env(client->platform, "AWS_PROFILE") != NULL ||
+                               platform_env(client->platform, "AWS_DEFAULT_PROFILE") != NULL;
     if (client->profile_is_named && !profile_exists(profiles, client->profile)) {
         return error_set(err, BELAY_CONFIG, "there is no profile '%s' in %s or %s", client->profile,
                          profiles->config_path, profiles->credentials_path);
@@ -94,15 +95,15 @@ enum belay_code aws_open(const struct aws_options *options, struct aws_client **
     if (options == NULL) {
         options = &defaults;
     }
-    client->port = options->port != NULL ? options->port : net_port_system();
+    client->platform = options->platform != NULL ? options->platform : platform_system();
     client->timeout_ms = options->timeout_ms;
     for (int i = 0; i < AWS_N_SERVICES; i++) {
         retry_quota_init(&client->quotas[i]);
     }
     client->signer = sigv4_signer_new();
-    client->cache = credentials_cache_new(client->port, aws_fetch_credentials, client);
+    client->cache = credentials_cache_new(client->platform, aws_fetch_credentials, client);
     code = client->signer == NULL || client->cache == NULL ? error_no_memory(err)
-                                                           : profiles_load(client->port, &profiles, err);
+                                                           : profiles_load(client->platform, &profiles, err);
     if (code == BELAY_OK) {
         code = choose_profile(client, options, &profiles, err);
     }

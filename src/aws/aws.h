@@ -25,7 +25,7 @@ struct aws_options {
     int max_attempts;                      /* 0: AWS_MAX_ATTEMPTS, the profile's, the service's default */
     int64_t connect_timeout_ms;            /* 0: 3 s */
     int64_t timeout_ms;                    /* for one attempt; 0: 10 s */
-    const struct net_port *port;           /* borrowed; NULL: the system's */
+    const struct platform *platform;       /* borrowed; NULL: the system's */
     struct http *http;                     /* borrowed; NULL: one of its own */
 };
 

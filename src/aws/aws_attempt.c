@@ -64,7 +64,7 @@ static struct sigv4_identity identity_of(struct aws_client *client, const struct
         /* Without a region only the global STS is reachable, which requires this one in signatures. */
         .region = client->region != NULL ? client->region : "us-east-1",
         .service = aws_service_name(request->service),
-        .unix_ms = port_unix_ms(client->port) + atomic_load(&client->skew_ms),
+        .unix_ms = platform_unix_ms(client->platform) + atomic_load(&client->skew_ms),
     };
 }
 
@@ -189,9 +189,9 @@ void aws_attempt(struct aws_client *client, const struct credentials *credential
         http.timeout_ms = timeout_ms;
         http.max_answer = request->max_answer;
         http.may_repeat = request->reads_only;
-        response->sent_unix_ms = port_unix_ms(client->port);
+        response->sent_unix_ms = platform_unix_ms(client->platform);
         out->sent = http_send(client->http, &http, &response->http, err);
-        response->received_unix_ms = port_unix_ms(client->port);
+        response->received_unix_ms = platform_unix_ms(client->platform);
     }
     if (out->sent == BELAY_OK) {
         judge_answer(request, response, out, err);

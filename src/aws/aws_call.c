@@ -52,7 +52,7 @@ static int64_t attempt_timeout(const struct call *call)
     if (call->request->deadline_mono_ms == 0) {
         return timeout;
     }
-    left = call->request->deadline_mono_ms - port_mono_ms(call->client->port);
+    left = call->request->deadline_mono_ms - platform_mono_ms(call->client->platform);
     return left <= 0 ? 0 : left < timeout ? left : timeout;
 }
 
@@ -88,10 +88,10 @@ static bool pause_for_retry(struct call *call, const struct attempt_verdict *ver
     if (!policy_allows(call, verdict) || call->response->attempts >= attempts_allowed(call)) {
         return false;
     }
-    pause =
-        retry_pause_ms(call->client->port, verdict->retry, base, call->retries, asked_pause(call->response));
+    pause = retry_pause_ms(call->client->platform, verdict->retry, base, call->retries,
+                           asked_pause(call->response));
     if (call->request->deadline_mono_ms != 0 &&
-        port_mono_ms(call->client->port) + pause >= call->request->deadline_mono_ms) {
+        platform_mono_ms(call->client->platform) + pause >= call->request->deadline_mono_ms) {
         return false;
     }
     cost = retry_quota_take(&call->client->quotas[call->request->service], verdict->retry);
@@ -100,7 +100,7 @@ static bool pause_for_retry(struct call *call, const struct attempt_verdict *ver
     }
     call->last_cost = cost;
     call->retries++;
-    port_sleep_ms(call->client->port, pause);
+    platform_sleep_ms(call->client->platform, pause);
     return true;
 }
 
@@ -108,7 +108,7 @@ static bool pause_for_retry(struct call *call, const struct attempt_verdict *ver
 static bool mend_clock(struct call *call, const struct attempt_verdict *verdict)
 {
     const struct aws_response *response = call->response;
-    int64_t now = port_unix_ms(call->client->port);
+    int64_t now = platform_unix_ms(call->client->platform);
     int64_t skew = response->http.date_unix_ms - now;
     int64_t off = skew - atomic_load(&call->client->skew_ms); /* relative to the clock used for signing */
 

@@ -13,7 +13,7 @@
 #include "aws/sigv4.h"
 
 struct aws_client {
-    const struct net_port *port; /* borrowed */
+    const struct platform *platform; /* borrowed */
     struct http *http;
     bool owns_http;
     char *profile;         /* owned */

@@ -58,17 +58,17 @@ enum belay_code read_small_file(const char *path, size_t max, char **out_text, s
 }
 
 /* The path in `variable`, or `otherwise` below the home directory. A leading "~/" is the home directory. */
-static char *find_path(const struct net_port *port, const char *variable, const char *otherwise)
+static char *find_path(const struct platform *platform, const char *variable, const char *otherwise)
 {
     struct buf path = BUF_INIT(4096);
-    const char *named = port_env(port, variable);
+    const char *named = platform_env(platform, variable);
     const char *home;
 
     if (named != NULL && strncmp(named, "~/", 2) != 0) {
         return strdup(named);
     }
     buf_adds(&path, named != NULL ? named + 1 : otherwise);
-    home = port_env(port, "HOME");
+    home = platform_env(platform, "HOME");
     if (home != NULL && !path.failed) {
         struct buf whole = BUF_INIT(8192);
 
@@ -96,10 +96,10 @@ static enum belay_code load_one(const char *path, struct ini *out, struct belay_
     return code;
 }
 
-enum belay_code profiles_load(const struct net_port *port, struct profiles *out, struct belay_error *err)
+enum belay_code profiles_load(const struct platform *platform, struct profiles *out, struct belay_error *err)
 {
-    char *config_path = find_path(port, "AWS_CONFIG_FILE", "/.aws/config");
-    char *credentials_path = find_path(port, "AWS_SHARED_CREDENTIALS_FILE", "/.aws/credentials");
+    char *config_path = find_path(platform, "AWS_CONFIG_FILE", "/.aws/config");
+    char *credentials_path = find_path(platform, "AWS_SHARED_CREDENTIALS_FILE", "/.aws/credentials");
     struct ini config = { 0 };
     struct ini credentials = { 0 };
     enum belay_code code;
@@ -135,15 +135,15 @@ void profiles_release(struct profiles *profiles)
     memset(profiles, 0, sizeof *profiles);
 }
 
-const char *profile_name(const struct net_port *port, const char *wanted)
+const char *profile_name(const struct platform *platform, const char *wanted)
 {
     const char *name = wanted;
 
     if (name == NULL) {
-        name = port_env(port, "AWS_PROFILE");
+        name = platform_env(platform, "AWS_PROFILE");
     }
     if (name == NULL) {
-        name = port_env(port, "AWS_DEFAULT_PROFILE");
+        name = platform_env(platform, "AWS_DEFAULT_PROFILE");
     }
     return name != NULL ? name : "default";
 }

@@ -13,14 +13,14 @@ struct profiles {
 };
 
 /* AWS_CONFIG_FILE and AWS_SHARED_CREDENTIALS_FILE name the files. A missing file counts as empty. */
-enum belay_code profiles_load(const struct net_port *port, struct profiles *out, struct belay_error *err);
+enum belay_code profiles_load(const struct platform *platform, struct profiles *out, struct belay_error *err);
 void profiles_release(struct profiles *profiles);
 
 /*
  * `wanted` if not NULL, else AWS_PROFILE, AWS_DEFAULT_PROFILE, "default". Valid as long as the
- * result of port_env().
+ * result of platform_env().
  */
-const char *profile_name(const struct net_port *port, const char *wanted);
+const char *profile_name(const struct platform *platform, const char *wanted);
 
 bool profile_exists(const struct profiles *profiles, const char *name);
 /* The section of one file, or NULL. */

@@ -89,7 +89,7 @@ enum belay_code credentials_set_source(struct credentials *credentials, struct b
 }
 
 struct credentials_cache {
-    const struct net_port *port; /* borrowed */
+    const struct platform *platform; /* borrowed */
     credentials_fetch_fn fetch;
     void *context;
     pthread_mutex_t mutex;
@@ -100,13 +100,13 @@ struct credentials_cache {
     int64_t pause_until_ms;     /* monotonic clock: no new attempt before, while the present ones are valid */
 };
 
-struct credentials_cache *credentials_cache_new(const struct net_port *port, credentials_fetch_fn fetch,
+struct credentials_cache *credentials_cache_new(const struct platform *platform, credentials_fetch_fn fetch,
                                                 void *context)
 {
     struct credentials_cache *cache = calloc(1, sizeof *cache);
 
     if (cache != NULL) {
-        cache->port = port;
+        cache->platform = platform;
         cache->fetch = fetch;
         cache->context = context;
         (void)pthread_mutex_init(&cache->mutex, NULL);
@@ -142,7 +142,7 @@ static enum freshness freshness_of(const struct credentials_cache *cache)
     if (present->expires_unix_ms == 0) {
         return FRESH;
     }
-    left = present->expires_unix_ms - port_unix_ms(cache->port);
+    left = present->expires_unix_ms - platform_unix_ms(cache->platform);
     if (left <= 0) {
         return present->outlive ? OLD : UNUSABLE;
     }
@@ -168,7 +168,7 @@ static enum belay_code fetch_now(struct credentials_cache *cache, enum freshness
         cache->pause_until_ms = 0;
     } else {
         cache->pause_until_ms =
-            port_mono_ms(cache->port) + (before == AGEING ? PAUSE_ADVISORY_MS : PAUSE_MANDATORY_MS);
+            platform_mono_ms(cache->platform) + (before == AGEING ? PAUSE_ADVISORY_MS : PAUSE_MANDATORY_MS);
     }
     (void)pthread_cond_broadcast(&cache->changed);
     return code;
@@ -187,7 +187,7 @@ static enum belay_code freshen(struct credentials_cache *cache, struct belay_err
     if (state == FRESH || cache->fetching) {
         return BELAY_OK;
     }
-    if (state != UNUSABLE && port_mono_ms(cache->port) < cache->pause_until_ms) {
+    if (state != UNUSABLE && platform_mono_ms(cache->platform) < cache->pause_until_ms) {
         return BELAY_OK;
     }
     code = fetch_now(cache, state, err);

@@ -40,7 +40,7 @@ typedef enum belay_code (*credentials_fetch_fn)(void *context, struct credential
                                                 struct belay_error *err);
 
 struct credentials_cache;
-struct credentials_cache *credentials_cache_new(const struct net_port *port, credentials_fetch_fn fetch,
+struct credentials_cache *credentials_cache_new(const struct platform *platform, credentials_fetch_fn fetch,
                                                 void *context); /* NULL without memory */
 void credentials_cache_free(struct credentials_cache *cache);
 

@@ -20,7 +20,7 @@ struct walk {
 };
 
 /* AWS_ACCESS_KEY_ID and its companions. */
-static enum belay_code from_environment(const struct net_port *port, struct credentials *out,
+static enum belay_code from_environment(const struct platform *platform, struct credentials *out,
                                         struct belay_error *err)
 {
     char *id = NULL;
@@ -29,10 +29,10 @@ static enum belay_code from_environment(const struct net_port *port, struct cred
     enum belay_code code = BELAY_OK;
     const char *value;
 
-    if ((value = port_env(port, "AWS_ACCESS_KEY_ID")) != NULL) {
+    if ((value = platform_env(platform, "AWS_ACCESS_KEY_ID")) != NULL) {
         id = strdup(value);
     }
-    if ((value = port_env(port, "AWS_SECRET_ACCESS_KEY")) != NULL) {
+    if ((value = platform_env(platform, "AWS_SECRET_ACCESS_KEY")) != NULL) {
         secret = strdup(value);
     }
     if (id == NULL && secret == NULL) {
@@ -41,10 +41,10 @@ static enum belay_code from_environment(const struct net_port *port, struct cred
         code = error_set(err, BELAY_CONFIG, "%s is set but %s is not: set both or neither",
                          id == NULL ? "AWS_SECRET_ACCESS_KEY" : "AWS_ACCESS_KEY_ID",
                          id == NULL ? "AWS_ACCESS_KEY_ID" : "AWS_SECRET_ACCESS_KEY");
-    } else if (!credentials_init(&made, id, secret, port_env(port, "AWS_SESSION_TOKEN"))) {
+    } else if (!credentials_init(&made, id, secret, platform_env(platform, "AWS_SESSION_TOKEN"))) {
         code = error_no_memory(err);
     }
-    value = code == BELAY_OK ? port_env(port, "AWS_CREDENTIAL_EXPIRATION") : NULL;
+    value = code == BELAY_OK ? platform_env(platform, "AWS_CREDENTIAL_EXPIRATION") : NULL;
     if (value != NULL && !clock_parse_iso(value, &made.expires_unix_ms)) {
         code = error_set(err, BELAY_CONFIG,
                          "AWS_CREDENTIAL_EXPIRATION is not a time such as 2026-01-31T12:00:00Z");
@@ -116,11 +116,11 @@ static enum belay_code from_named_source(const struct walk *walk, const char *pr
     enum belay_code code;
 
     if (strcmp(source, "Environment") == 0) {
-        code = from_environment(client->port, out, err);
+        code = from_environment(client->platform, out, err);
     } else if (strcmp(source, "Ec2InstanceMetadata") == 0) {
-        code = credentials_from_imds(client->port, client->http, walk->profiles, profile, out, err);
+        code = credentials_from_imds(client->platform, client->http, walk->profiles, profile, out, err);
     } else if (strcmp(source, "EcsContainer") == 0) {
-        code = credentials_from_container(client->port, client->http, out, err);
+        code = credentials_from_container(client->platform, client->http, out, err);
     } else {
         return error_set(err, BELAY_CONFIG,
                          "credential_source of profile '%s' must be Environment, Ec2InstanceMetadata or "
@@ -200,7 +200,7 @@ static enum belay_code from_role(struct walk *walk, const char *profile, struct 
 static char *web_setting(const struct walk *walk, const char *profile, bool use_environment,
                          const char *variable, const char *key)
 {
-    const char *value = use_environment ? port_env(walk->client->port, variable) : NULL;
+    const char *value = use_environment ? platform_env(walk->client->platform, variable) : NULL;
 
     if (value == NULL) {
         value = profile_get(walk->profiles, profile, key);
@@ -280,7 +280,7 @@ static enum belay_code from_profile(struct walk *walk, const char *profile, stru
         code = from_files(walk, profile, false, out, err);
     }
     if (code == BELAY_NOT_FOUND && command != NULL) {
-        code = credentials_from_process(walk->client->port, command, profile, out, err);
+        code = credentials_from_process(walk->client->platform, command, profile, out, err);
     }
     if (code == BELAY_NOT_FOUND) {
         code = from_files(walk, profile, true, out, err);
@@ -310,20 +310,20 @@ enum belay_code aws_fetch_credentials(void *context, struct credentials *out, st
     enum belay_code code = BELAY_NOT_FOUND;
 
     if (!client->profile_is_given) {
-        code = from_environment(client->port, out, err);
+        code = from_environment(client->platform, out, err);
     }
     if (code != BELAY_NOT_FOUND) {
         return code;
     }
-    code = profiles_load(client->port, &profiles, err);
+    code = profiles_load(client->platform, &profiles, err);
     if (code == BELAY_OK) {
         code = from_profile(&walk, client->profile, out, err);
     }
     if (code == BELAY_NOT_FOUND) {
-        code = credentials_from_container(client->port, client->http, out, err);
+        code = credentials_from_container(client->platform, client->http, out, err);
     }
     if (code == BELAY_NOT_FOUND) {
-        code = credentials_from_imds(client->port, client->http, &profiles, client->profile, out, err);
+        code = credentials_from_imds(client->platform, client->http, &profiles, client->profile, out, err);
     }
     profiles_release(&profiles);
     return code == BELAY_NOT_FOUND ? none_found(client, err) : code;

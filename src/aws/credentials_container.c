@@ -24,10 +24,10 @@ static bool is_local_host(const char *host)
     return inet_pton(AF_INET, host, &address) == 1 && (ntohl(address.s_addr) >> 24) == 127;
 }
 
-static enum belay_code find_url(const struct net_port *port, char **out_url, struct belay_error *err)
+static enum belay_code find_url(const struct platform *platform, char **out_url, struct belay_error *err)
 {
-    const char *relative = port_env(port, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
-    const char *full = relative != NULL ? NULL : port_env(port, "AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    const char *relative = platform_env(platform, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+    const char *full = relative != NULL ? NULL : platform_env(platform, "AWS_CONTAINER_CREDENTIALS_FULL_URI");
     struct buf url = BUF_INIT(4096);
     struct uri uri = { 0 };
     bool allowed;
@@ -66,10 +66,10 @@ static void trim_end(char *text)
 }
 
 /* The Authorization header; *out_token stays NULL without one. Read each time, because it is rotated. */
-static enum belay_code read_token(const struct net_port *port, char **out_token, struct belay_error *err)
+static enum belay_code read_token(const struct platform *platform, char **out_token, struct belay_error *err)
 {
-    const char *path = port_env(port, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
-    const char *plain = path == NULL ? port_env(port, "AWS_CONTAINER_AUTHORIZATION_TOKEN") : NULL;
+    const char *path = platform_env(platform, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+    const char *plain = path == NULL ? platform_env(platform, "AWS_CONTAINER_AUTHORIZATION_TOKEN") : NULL;
     enum belay_code code;
     char *token = NULL;
 
@@ -95,14 +95,15 @@ static enum belay_code read_token(const struct net_port *port, char **out_token,
 }
 
 /* Up to three attempts; none after a refusal. */
-static enum belay_code ask(const struct net_port *port, struct http *http, const struct http_request *request,
-                           struct http_response *out, struct belay_error *err)
+static enum belay_code ask(const struct platform *platform, struct http *http,
+                           const struct http_request *request, struct http_response *out,
+                           struct belay_error *err)
 {
     enum belay_code code = BELAY_UNREACHABLE;
 
     for (int i = 0; i < TRIES; i++) {
         if (i > 0) {
-            port_sleep_ms(port, PAUSE_MS);
+            platform_sleep_ms(platform, PAUSE_MS);
             http_response_release(out);
         }
         code = http_send(http, request, out, err);
@@ -120,7 +121,7 @@ static enum belay_code ask(const struct net_port *port, struct http *http, const
                             : BELAY_UNREACHABLE;
 }
 
-enum belay_code credentials_from_container(const struct net_port *port, struct http *http,
+enum belay_code credentials_from_container(const struct platform *platform, struct http *http,
                                            struct credentials *out, struct belay_error *err)
 {
     struct http_header headers[2] = { { "Accept", "application/json" }, { "Authorization", NULL } };
@@ -136,17 +137,17 @@ enum belay_code credentials_from_container(const struct net_port *port, struct h
     struct credentials made = { 0 };
     char *token = NULL;
     char *url = NULL;
-    enum belay_code code = find_url(port, &url, err);
+    enum belay_code code = find_url(platform, &url, err);
 
     if (code != BELAY_OK) {
         return code;
     }
-    code = read_token(port, &token, err);
+    code = read_token(platform, &token, err);
     if (code == BELAY_OK) {
         request.url = url;
         headers[1].value = token;
         request.n_headers = token == NULL ? 1 : 2;
-        code = ask(port, http, &request, &response, err);
+        code = ask(platform, http, &request, &response, err);
     }
     if (code == BELAY_OK) {
         code = credentials_from_json(response.body, response.body_len, "Token", "it", &made, err);

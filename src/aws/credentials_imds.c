@@ -18,7 +18,7 @@ enum { TIMEOUT_MS = 1000, MAX_ANSWER = 64 << 10, MAX_ROLE = 256 };
 #define ROLE_PATH "/latest/meta-data/iam/security-credentials/"
 
 struct imds {
-    const struct net_port *port;
+    const struct platform *platform;
     struct http *http;
     char *base;    /* owned; the endpoint without a '/' at its end */
     bool is_set;   /* the endpoint was configured */
@@ -26,10 +26,10 @@ struct imds {
     char *token;   /* owned; NULL: version 1 */
 };
 
-static const char *setting(const struct net_port *port, const char *variable, const struct profiles *profiles,
-                           const char *profile, const char *key)
+static const char *setting(const struct platform *platform, const char *variable,
+                           const struct profiles *profiles, const char *profile, const char *key)
 {
-    const char *value = port_env(port, variable);
+    const char *value = platform_env(platform, variable);
 
     return value != NULL ? value : profile_get(profiles, profile, key);
 }
@@ -42,8 +42,8 @@ static bool is_true(const char *text)
 static enum belay_code find_endpoint(struct imds *imds, const struct profiles *profiles, const char *profile,
                                      struct belay_error *err)
 {
-    const struct net_port *port = imds->port;
-    const char *url = setting(port, "AWS_EC2_METADATA_SERVICE_ENDPOINT", profiles, profile,
+    const struct platform *platform = imds->platform;
+    const char *url = setting(platform, "AWS_EC2_METADATA_SERVICE_ENDPOINT", profiles, profile,
                               "ec2_metadata_service_endpoint");
     struct uri uri = { 0 };
     size_t len;
@@ -51,7 +51,7 @@ static enum belay_code find_endpoint(struct imds *imds, const struct profiles *p
     imds->is_set = url != NULL;
     imds->base = url == NULL ? NULL : strdup(url);
     if (url == NULL) {
-        const char *mode = setting(port, "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", profiles, profile,
+        const char *mode = setting(platform, "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", profiles, profile,
                                    "ec2_metadata_service_endpoint_mode");
         bool v6 = mode != NULL && strcasecmp(mode, "ipv6") == 0;
         imds->base = strdup(v6 ? "http://[fd00:ec2::254]" : "http://169.254.169.254");
@@ -67,7 +67,7 @@ static enum belay_code find_endpoint(struct imds *imds, const struct profiles *p
         imds->base[--len] = '\0';
     }
     imds->v1_is_ok = !is_true(
-        setting(port, "AWS_EC2_METADATA_V1_DISABLED", profiles, profile, "ec2_metadata_v1_disabled"));
+        setting(platform, "AWS_EC2_METADATA_V1_DISABLED", profiles, profile, "ec2_metadata_v1_disabled"));
     return BELAY_OK;
 }
 
@@ -199,10 +199,10 @@ static enum belay_code get_role(struct imds *imds, char **out_role, struct belay
  * The service may fail to renew the keys, which usually work after their expiry. So they are
  * kept, and fetched again a little later, with jitter, so that not all machines ask at once.
  */
-static void stretch(const struct net_port *port, struct credentials *made)
+static void stretch(const struct platform *platform, struct credentials *made)
 {
-    int64_t now = port_unix_ms(port);
-    int64_t window = CREDENTIALS_ADVISORY_MS + 120000 + (int64_t)(port_chance(port) * 480000);
+    int64_t now = platform_unix_ms(platform);
+    int64_t window = CREDENTIALS_ADVISORY_MS + 120000 + (int64_t)(platform_random(platform) * 480000);
 
     made->outlive = true;
     if (made->expires_unix_ms != 0 && made->expires_unix_ms <= now) {
@@ -225,7 +225,7 @@ static enum belay_code get_keys(struct imds *imds, const char *role, struct cred
                                      "the instance metadata service", &made, err);
     }
     if (code == BELAY_OK) {
-        stretch(imds->port, &made);
+        stretch(imds->platform, &made);
         code = credentials_set_source(&made, err, "the EC2 instance's role '%s'", role);
     }
     if (code == BELAY_OK) {
@@ -238,15 +238,15 @@ static enum belay_code get_keys(struct imds *imds, const char *role, struct cred
     return code;
 }
 
-enum belay_code credentials_from_imds(const struct net_port *port, struct http *http,
+enum belay_code credentials_from_imds(const struct platform *platform, struct http *http,
                                       const struct profiles *profiles, const char *profile,
                                       struct credentials *out, struct belay_error *err)
 {
-    struct imds imds = { .port = port, .http = http };
+    struct imds imds = { .platform = platform, .http = http };
     char *role = NULL;
     enum belay_code code;
 
-    if (port_env_is_true(port, "AWS_EC2_METADATA_DISABLED")) {
+    if (platform_env_is_true(platform, "AWS_EC2_METADATA_DISABLED")) {
         return error_set(err, BELAY_NOT_FOUND, "AWS_EC2_METADATA_DISABLED is set");
     }
     code = find_endpoint(&imds, profiles, profile, err);

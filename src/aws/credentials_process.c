@@ -55,7 +55,7 @@ static enum belay_code check_version(const struct buf *out, const char *profile,
                            "credential_process of profile '%s' must print JSON with \"Version\": 1", profile);
 }
 
-static enum belay_code use_output(const struct net_port *port, const struct buf *out, const char *profile,
+static enum belay_code use_output(const struct platform *platform, const struct buf *out, const char *profile,
                                   struct credentials *made, struct belay_error *err)
 {
     enum belay_code code = check_version(out, profile, err);
@@ -63,7 +63,8 @@ static enum belay_code use_output(const struct net_port *port, const struct buf 
     if (code == BELAY_OK) {
         code = credentials_from_json(out->data, out->len, "SessionToken", "credential_process", made, err);
     }
-    if (code == BELAY_OK && made->expires_unix_ms != 0 && made->expires_unix_ms <= port_unix_ms(port)) {
+    if (code == BELAY_OK && made->expires_unix_ms != 0 &&
+        made->expires_unix_ms <= platform_unix_ms(platform)) {
         code = error_set(
             err, BELAY_NOT_PERMITTED,
             "credential_process of profile '%s' printed credentials that have expired: log in again",
@@ -72,7 +73,7 @@ static enum belay_code use_output(const struct net_port *port, const struct buf 
     return code;
 }
 
-enum belay_code credentials_from_process(const struct net_port *port, const char *command,
+enum belay_code credentials_from_process(const struct platform *platform, const char *command,
                                          const char *profile, struct credentials *out,
                                          struct belay_error *err)
 {
@@ -83,7 +84,7 @@ enum belay_code credentials_from_process(const struct net_port *port, const char
     enum belay_code code;
     int status = 0;
 
-    if (!words_split(command, &words)) {
+    if (!argv_split(command, &words)) {
         code = error_set(err, BELAY_CONFIG, "credential_process of profile '%s' has an open quote", profile);
         goto done;
     }
@@ -100,7 +101,7 @@ enum belay_code credentials_from_process(const struct net_port *port, const char
                          *shown == '\0' ? "" : ": ", shown);
     }
     if (code == BELAY_OK) {
-        code = use_output(port, &text, profile, &made, err);
+        code = use_output(platform, &text, profile, &made, err);
     }
     if (code == BELAY_OK) {
         code = credentials_set_source(&made, err, "credential_process of profile '%s'", profile);
@@ -117,6 +118,6 @@ done:
     }
     buf_release(&text);
     buf_release(&complaints);
-    words_free(words);
+    argv_free(words);
     return code;
 }

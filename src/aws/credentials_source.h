@@ -9,16 +9,16 @@
 #include "aws/aws_client.h"
 
 /* A command that prints JSON; `profile` names its profile. */
-enum belay_code credentials_from_process(const struct net_port *port, const char *command,
+enum belay_code credentials_from_process(const struct platform *platform, const char *command,
                                          const char *profile, struct credentials *out,
                                          struct belay_error *err);
 
 /* ECS, EKS Pod Identity, and others that offer an HTTP endpoint. */
-enum belay_code credentials_from_container(const struct net_port *port, struct http *http,
+enum belay_code credentials_from_container(const struct platform *platform, struct http *http,
                                            struct credentials *out, struct belay_error *err);
 
 /* The role of an EC2 instance. */
-enum belay_code credentials_from_imds(const struct net_port *port, struct http *http,
+enum belay_code credentials_from_imds(const struct platform *platform, struct http *http,
                                       const struct profiles *profiles, const char *profile,
                                       struct credentials *out, struct belay_error *err);
 

@@ -15,11 +15,11 @@ enum { STS_ATTEMPT_MS = 5000, STS_ALL_MS = 10000 };
 
 enum { MAX_BODY = 256 << 10, MAX_TOKEN = 64 << 10 };
 
-static void add_role(struct buf *body, const struct net_port *port, const struct sts_role *role)
+static void add_role(struct buf *body, const struct platform *platform, const struct sts_role *role)
 {
     char made_up[64];
 
-    (void)snprintf(made_up, sizeof made_up, "belay-%" PRId64, port_unix_ms(port));
+    (void)snprintf(made_up, sizeof made_up, "belay-%" PRId64, platform_unix_ms(platform));
     uri_add_query(body, "Version", "2011-06-15");
     uri_add_query(body, "RoleArn", role->role_arn);
     uri_add_query(body, "RoleSessionName", role->session_name != NULL ? role->session_name : made_up);
@@ -85,7 +85,7 @@ static enum belay_code ask(struct aws_client *client, const char *operation, con
     }
     /* The caller waits for more than the credentials. */
     request.timeout_ms = STS_ATTEMPT_MS;
-    request.deadline_mono_ms = port_mono_ms(client->port) + STS_ALL_MS;
+    request.deadline_mono_ms = platform_mono_ms(client->platform) + STS_ALL_MS;
     code = aws_call_as(client, base, &request, &response, err);
     if (code == BELAY_OK) {
         code = read_answer(&response, result, out, err);
@@ -112,7 +112,7 @@ enum belay_code credentials_assume_role(struct aws_client *client, const struct 
     enum belay_code code;
 
     uri_add_query(&body, "Action", "AssumeRole");
-    add_role(&body, client->port, role);
+    add_role(&body, client->platform, role);
     code = ask(client, "AssumeRole", "AssumeRoleResult", &body, base, &made, err);
     if (code == BELAY_OK) {
         code = credentials_set_source(&made, err, "role %.200s, assumed with those from %.200s",
@@ -161,7 +161,7 @@ enum belay_code credentials_assume_role_with_token(struct aws_client *client, co
 
     if (token != NULL) {
         uri_add_query(&body, "Action", "AssumeRoleWithWebIdentity");
-        add_role(&body, client->port, role);
+        add_role(&body, client->platform, role);
         uri_add_query(&body, "WebIdentityToken", token);
         explicit_bzero(token, strlen(token));
         code = ask(client, "AssumeRoleWithWebIdentity", "AssumeRoleWithWebIdentityResult", &body, NULL, &made,

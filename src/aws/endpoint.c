@@ -36,19 +36,19 @@ static bool is_region(const char *text)
     return len > 0 && len <= 63 && text[0] != '-' && text[len - 1] != '-';
 }
 
-enum belay_code region_find(const struct net_port *port, const struct profiles *profiles, const char *profile,
-                            const char *wanted, char **out_region, const char **out_origin,
-                            struct belay_error *err)
+enum belay_code region_find(const struct platform *platform, const struct profiles *profiles,
+                            const char *profile, const char *wanted, char **out_region,
+                            const char **out_origin, struct belay_error *err)
 {
     const char *origin = "the store's URL";
     const char *found = wanted;
     char *copy;
 
     if (found == NULL) {
-        found = port_env(port, origin = "AWS_REGION");
+        found = platform_env(platform, origin = "AWS_REGION");
     }
     if (found == NULL) {
-        found = port_env(port, origin = "AWS_DEFAULT_REGION");
+        found = platform_env(platform, origin = "AWS_DEFAULT_REGION");
     }
     if (found == NULL) {
         found = profile_get(profiles, profile, "region");
@@ -91,19 +91,19 @@ static const char *domain_of(const char *region)
 }
 
 /* The configured URL, and in *out_origin its source; NULL if there is none. */
-static const char *configured(const struct net_port *port, const struct profiles *profiles,
+static const char *configured(const struct platform *platform, const struct profiles *profiles,
                               const char *profile, enum aws_service service, const char **out_origin)
 {
     const char *ignore = profile_get(profiles, profile, "ignore_configured_endpoint_urls");
     const char *url;
 
-    if (port_env_is_true(port, "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") ||
-        (port_env(port, "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") == NULL && ignore != NULL &&
+    if (platform_env_is_true(platform, "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") ||
+        (platform_env(platform, "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") == NULL && ignore != NULL &&
          strcmp(ignore, "true") == 0)) {
         return NULL;
     }
-    if ((url = port_env(port, *out_origin = services[service].variable)) != NULL ||
-        (url = port_env(port, *out_origin = "AWS_ENDPOINT_URL")) != NULL) {
+    if ((url = platform_env(platform, *out_origin = services[service].variable)) != NULL ||
+        (url = platform_env(platform, *out_origin = "AWS_ENDPOINT_URL")) != NULL) {
         return url;
     }
     *out_origin = "the profile";
@@ -111,9 +111,9 @@ static const char *configured(const struct net_port *port, const struct profiles
     return url != NULL ? url : profile_get(profiles, profile, "endpoint_url");
 }
 
-static char *make_url(const struct net_port *port, enum aws_service service, const char *region)
+static char *make_url(const struct platform *platform, enum aws_service service, const char *region)
 {
-    const char *fips = port_env_is_true(port, "AWS_USE_FIPS_ENDPOINT") ? "-fips" : "";
+    const char *fips = platform_env_is_true(platform, "AWS_USE_FIPS_ENDPOINT") ? "-fips" : "";
     struct buf url = BUF_INIT(512);
 
     if (service == AWS_DYNAMODB && strcmp(region, "local") == 0) {
@@ -124,12 +124,12 @@ static char *make_url(const struct net_port *port, enum aws_service service, con
     return buf_take(&url);
 }
 
-enum belay_code endpoint_find(const struct net_port *port, const struct profiles *profiles,
+enum belay_code endpoint_find(const struct platform *platform, const struct profiles *profiles,
                               const char *profile, enum aws_service service, const char *wanted,
                               const char *region, struct endpoint *out, struct belay_error *err)
 {
     const char *origin = "the store's URL";
-    const char *set = wanted != NULL ? wanted : configured(port, profiles, profile, service, &origin);
+    const char *set = wanted != NULL ? wanted : configured(platform, profiles, profile, service, &origin);
     struct uri uri = { 0 };
     char *url;
 
@@ -145,7 +145,7 @@ enum belay_code endpoint_find(const struct net_port *port, const struct profiles
         set = "https://sts.amazonaws.com";
         origin = NULL;
     }
-    url = set != NULL ? strdup(set) : make_url(port, service, region);
+    url = set != NULL ? strdup(set) : make_url(platform, service, region);
     if (url == NULL) {
         return error_no_memory(err);
     }

@@ -16,11 +16,11 @@ struct endpoint {
  * The region, and in *out_origin (a literal) its source; *out_region is NULL if there is none.
  * A region that cannot be part of a host name is refused.
  */
-enum belay_code region_find(const struct net_port *port, const struct profiles *profiles, const char *profile,
-                            const char *wanted, char **out_region, const char **out_origin,
-                            struct belay_error *err);
+enum belay_code region_find(const struct platform *platform, const struct profiles *profiles,
+                            const char *profile, const char *wanted, char **out_region,
+                            const char **out_origin, struct belay_error *err);
 
-enum belay_code endpoint_find(const struct net_port *port, const struct profiles *profiles,
+enum belay_code endpoint_find(const struct platform *platform, const struct profiles *profiles,
                               const char *profile, enum aws_service service, const char *wanted,
                               const char *region, struct endpoint *out, struct belay_error *err);
 void endpoint_release(struct endpoint *endpoint);

@@ -36,7 +36,7 @@ void retry_quota_give(struct retry_quota *quota, int last_cost)
     (void)pthread_mutex_unlock(&quota->mutex);
 }
 
-int64_t retry_pause_ms(const struct net_port *port, enum retry_kind kind, int64_t base_ms, unsigned i,
+int64_t retry_pause_ms(const struct platform *platform, enum retry_kind kind, int64_t base_ms, unsigned i,
                        int64_t asked_ms)
 {
     int64_t most = kind == RETRY_THROTTLE ? THROTTLE_BASE_MS : base_ms;
@@ -48,7 +48,7 @@ int64_t retry_pause_ms(const struct net_port *port, enum retry_kind kind, int64_
     if (most > MOST_MS) {
         most = MOST_MS;
     }
-    pause = (int64_t)(port_chance(port) * (double)most);
+    pause = (int64_t)(platform_random(platform) * (double)most);
     if (asked_ms > pause) {
         pause = asked_ms < pause + ASKED_MOST_MS ? asked_ms : pause + ASKED_MOST_MS;
     }

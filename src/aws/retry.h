@@ -36,7 +36,7 @@ void retry_quota_give(struct retry_quota *quota, int last_cost);
  * The pause before retry number i (0 is the first). `asked_ms` is the server's
  * x-amz-retry-after, or negative: it can only make the pause longer, by at most 5 s.
  */
-int64_t retry_pause_ms(const struct net_port *port, enum retry_kind kind, int64_t base_ms, unsigned i,
+int64_t retry_pause_ms(const struct platform *platform, enum retry_kind kind, int64_t base_ms, unsigned i,
                        int64_t asked_ms);
 
 #endif

@@ -47,47 +47,47 @@ static const char *system_env(void *context, const char *name)
     return getenv(name);
 }
 
-static const struct net_port system_port = {
+static const struct platform system_port = {
     system_unix_ms, system_mono_ms, system_sleep_ms, system_chance, system_env, NULL,
 };
 
-const struct net_port *net_port_system(void)
+const struct platform *platform_system(void)
 {
     return &system_port;
 }
 
-int64_t port_unix_ms(const struct net_port *port)
+int64_t platform_unix_ms(const struct platform *platform)
 {
-    return port->unix_ms(port->context);
+    return platform->unix_ms(platform->context);
 }
 
-int64_t port_mono_ms(const struct net_port *port)
+int64_t platform_mono_ms(const struct platform *platform)
 {
-    return port->mono_ms(port->context);
+    return platform->mono_ms(platform->context);
 }
 
-void port_sleep_ms(const struct net_port *port, int64_t ms)
+void platform_sleep_ms(const struct platform *platform, int64_t ms)
 {
     if (ms > 0) {
-        port->sleep_ms(port->context, ms);
+        platform->sleep_ms(platform->context, ms);
     }
 }
 
-double port_chance(const struct net_port *port)
+double platform_random(const struct platform *platform)
 {
-    return port->chance(port->context);
+    return platform->random(platform->context);
 }
 
-const char *port_env(const struct net_port *port, const char *name)
+const char *platform_env(const struct platform *platform, const char *name)
 {
-    const char *value = port->env(port->context, name);
+    const char *value = platform->env(platform->context, name);
 
     return value == NULL || *value == '\0' ? NULL : value;
 }
 
-bool port_env_is_true(const struct net_port *port, const char *name)
+bool platform_env_is_true(const struct platform *platform, const char *name)
 {
-    const char *value = port_env(port, name);
+    const char *value = platform_env(platform, name);
 
     return value != NULL && strcasecmp(value, "true") == 0;
 }

@@ -99,7 +99,7 @@ int __wrap_nanosleep(const struct timespec *span, struct timespec *rest)
     return 0;
 }
 
-static int64_t port_now_ms(void *context)
+static int64_t platform_now_ms(void *context)
 {
     (void)context;
     return clock_unix_ms() + slept_ms;
@@ -133,12 +133,13 @@ static const char *port_variable(void *context, const char *name)
     return NULL;
 }
 
-static const struct net_port port = { port_now_ms, port_now_ms, port_sleep, port_half, port_variable, NULL };
+static const struct platform platform = { platform_now_ms, platform_now_ms, port_sleep,
+                                          port_half,       port_variable,   NULL };
 
 static struct aws_client *open_aws(void)
 {
     struct aws_options options = {
-        .port = &port, .http = &fake.http, .region = "us-east-1", .max_attempts = 1
+        .platform = &platform, .http = &fake.http, .region = "us-east-1", .max_attempts = 1
     };
     struct belay_error err = BELAY_ERROR_INIT;
     struct aws_client *aws = NULL;
@@ -560,7 +561,7 @@ void fuzz_aws(const uint8_t *data, size_t len)
         code = credentials_from_json((const char *)fake.body, fake.len, "Token", "the answer", &found, &err);
         break;
     case 1:
-        code = credentials_from_imds(&port, &fake.http, &profiles, "default", &found, &err);
+        code = credentials_from_imds(&platform, &fake.http, &profiles, "default", &found, &err);
         break;
     default: {
         struct credentials base = { 0 };

@@ -60,7 +60,7 @@ enum { MINUTE = 60000, HOUR = 60 * MINUTE };
 static void credentials_without_an_expiry_are_fetched_once(void **state)
 {
     struct source source = { .fake = fake_new() };
-    struct credentials_cache *cache = credentials_cache_new(&source.fake->port, fetch, &source);
+    struct credentials_cache *cache = credentials_cache_new(&source.fake->platform, fetch, &source);
 
     (void)state;
     expect(cache, BELAY_OK, "KEY1");
@@ -73,7 +73,7 @@ static void credentials_without_an_expiry_are_fetched_once(void **state)
 static void credentials_are_renewed_15_minutes_before_they_expire(void **state)
 {
     struct source source = { .fake = fake_new(), .lifetime_ms = HOUR };
-    struct credentials_cache *cache = credentials_cache_new(&source.fake->port, fetch, &source);
+    struct credentials_cache *cache = credentials_cache_new(&source.fake->platform, fetch, &source);
 
     (void)state;
     expect(cache, BELAY_OK, "KEY1");
@@ -90,7 +90,7 @@ static void credentials_are_renewed_15_minutes_before_they_expire(void **state)
 static void old_credentials_are_used_until_they_expire_if_new_ones_are_unavailable(void **state)
 {
     struct source source = { .fake = fake_new(), .lifetime_ms = HOUR };
-    struct credentials_cache *cache = credentials_cache_new(&source.fake->port, fetch, &source);
+    struct credentials_cache *cache = credentials_cache_new(&source.fake->platform, fetch, &source);
 
     (void)state;
     expect(cache, BELAY_OK, "KEY1");
@@ -115,7 +115,7 @@ static void old_credentials_are_used_until_they_expire_if_new_ones_are_unavailab
 static void credentials_of_an_instance_are_used_past_their_expiry(void **state)
 {
     struct source source = { .fake = fake_new(), .lifetime_ms = HOUR, .outlive = true };
-    struct credentials_cache *cache = credentials_cache_new(&source.fake->port, fetch, &source);
+    struct credentials_cache *cache = credentials_cache_new(&source.fake->platform, fetch, &source);
 
     (void)state;
     expect(cache, BELAY_OK, "KEY1");
@@ -129,7 +129,7 @@ static void credentials_of_an_instance_are_used_past_their_expiry(void **state)
 static void a_failed_fetch_of_credentials_does_not_make_the_call_unknown(void **state)
 {
     struct source source = { .fake = fake_new(), .code = BELAY_UNKNOWN };
-    struct credentials_cache *cache = credentials_cache_new(&source.fake->port, fetch, &source);
+    struct credentials_cache *cache = credentials_cache_new(&source.fake->platform, fetch, &source);
 
     (void)state;
     expect(cache, BELAY_UNREACHABLE, NULL);
@@ -140,7 +140,7 @@ static void a_failed_fetch_of_credentials_does_not_make_the_call_unknown(void **
 static void rejected_credentials_are_fetched_again_only_if_they_are_current(void **state)
 {
     struct source source = { .fake = fake_new() };
-    struct credentials_cache *cache = credentials_cache_new(&source.fake->port, fetch, &source);
+    struct credentials_cache *cache = credentials_cache_new(&source.fake->platform, fetch, &source);
     struct credentials old = { 0 };
 
     (void)state;
@@ -169,7 +169,7 @@ static void *get_one(void *context)
 static void of_many_threads_one_fetches(void **state)
 {
     struct source source = { .fake = fake_new(), .lifetime_ms = HOUR };
-    struct credentials_cache *cache = credentials_cache_new(&source.fake->port, fetch, &source);
+    struct credentials_cache *cache = credentials_cache_new(&source.fake->platform, fetch, &source);
     pthread_t threads[8];
 
     (void)state;
@@ -191,7 +191,7 @@ static void of_many_threads_one_fetches(void **state)
 static void while_one_thread_renews_early_the_others_use_the_old_credentials(void **state)
 {
     struct source source = { .fake = fake_new(), .lifetime_ms = HOUR };
-    struct credentials_cache *cache = credentials_cache_new(&source.fake->port, fetch, &source);
+    struct credentials_cache *cache = credentials_cache_new(&source.fake->platform, fetch, &source);
     pthread_t thread;
 
     (void)state;

@@ -38,10 +38,10 @@ enum { FAKE_MAX = 1200 };
 
 struct fake {
     struct http http; /* first */
-    struct net_port port;
+    struct platform platform;
     int64_t unix_ms;
     int64_t mono_ms;
-    double chance;
+    double random;
     const char *env[32][2];
     size_t n_env;
     const struct fake_answer *answers;
@@ -74,7 +74,7 @@ static inline void fake_sleep_ms(void *context, int64_t ms)
 
 static inline double fake_chance(void *context)
 {
-    return ((struct fake *)context)->chance;
+    return ((struct fake *)context)->random;
 }
 
 static inline const char *fake_env(void *context, const char *name)
@@ -149,10 +149,11 @@ static inline struct fake *fake_new(void)
 
     assert_non_null(fake);
     fake->http.ops = &ops;
-    fake->port = (struct net_port){ fake_unix_ms, fake_mono_ms, fake_sleep_ms, fake_chance, fake_env, fake };
+    fake->platform =
+        (struct platform){ fake_unix_ms, fake_mono_ms, fake_sleep_ms, fake_chance, fake_env, fake };
     fake->unix_ms = 1769860800000;
     fake->mono_ms = 1000000;
-    fake->chance = 1.0;
+    fake->random = 1.0;
     fake_set(fake, "AWS_ACCESS_KEY_ID", "AKIDEXAMPLE");
     fake_set(fake, "AWS_SECRET_ACCESS_KEY", "TopSecret");
     fake_set(fake, "AWS_REGION", "eu-west-1");
@@ -181,7 +182,7 @@ static inline void fake_free(struct fake *fake)
 
 static inline struct aws_client *fake_client(struct fake *fake)
 {
-    struct aws_options options = { .port = &fake->port, .http = &fake->http };
+    struct aws_options options = { .platform = &fake->platform, .http = &fake->http };
     struct aws_client *client = NULL;
 
     assert_int_equal(aws_open(&options, &client, NULL), BELAY_OK);

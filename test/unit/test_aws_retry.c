@@ -105,7 +105,7 @@ static void pauses_for_throttling_begin_at_a_second(void **state)
 
     (void)state;
     FAKE_ANSWERS(fake, THROTTLED);
-    fake->chance = 0.5;
+    fake->random = 0.5;
     assert_int_equal(call_once(fake, write_with(AWS_RETRY_STANDARD)).attempts, 4);
     assert_int_equal(fake->slept[0], 500);
     assert_int_equal(fake->slept[1], 1000);
@@ -118,12 +118,12 @@ static void pauses_never_exceed_20_s_and_respect_the_server(void **state)
     struct fake *fake = fake_new();
 
     (void)state;
-    assert_int_equal(retry_pause_ms(&fake->port, RETRY_THROTTLE, 25, 60, -1), 20000);
-    assert_int_equal(retry_pause_ms(&fake->port, RETRY_TRANSIENT, 25, 0, 10), 25);
-    assert_int_equal(retry_pause_ms(&fake->port, RETRY_TRANSIENT, 25, 0, 1000), 1000);
-    assert_int_equal(retry_pause_ms(&fake->port, RETRY_TRANSIENT, 25, 0, 60000), 5025);
-    fake->chance = 0;
-    assert_int_equal(retry_pause_ms(&fake->port, RETRY_THROTTLE, 25, 3, -1), 0);
+    assert_int_equal(retry_pause_ms(&fake->platform, RETRY_THROTTLE, 25, 60, -1), 20000);
+    assert_int_equal(retry_pause_ms(&fake->platform, RETRY_TRANSIENT, 25, 0, 10), 25);
+    assert_int_equal(retry_pause_ms(&fake->platform, RETRY_TRANSIENT, 25, 0, 1000), 1000);
+    assert_int_equal(retry_pause_ms(&fake->platform, RETRY_TRANSIENT, 25, 0, 60000), 5025);
+    fake->random = 0;
+    assert_int_equal(retry_pause_ms(&fake->platform, RETRY_THROTTLE, 25, 3, -1), 0);
     fake_free(fake);
 }
 

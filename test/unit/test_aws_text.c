@@ -72,13 +72,13 @@ static void check_words(const char *line, size_t n, const char *const *wanted)
 {
     char **words = NULL;
 
-    assert_true(words_split(line, &words));
+    assert_true(argv_split(line, &words));
     for (size_t i = 0; i < n; i++) {
         assert_non_null(words[i]);
         assert_string_equal(words[i], wanted[i]);
     }
     assert_null(words[n]);
-    words_free(words);
+    argv_free(words);
 }
 
 static void a_command_line_is_split_as_a_shell_splits_it(void **state)
@@ -97,10 +97,10 @@ static void a_command_line_with_an_open_quote_is_refused(void **state)
     char **words = NULL;
 
     (void)state;
-    assert_false(words_split("a 'b", &words));
-    assert_false(words_split("a \"b", &words));
-    assert_false(words_split("a b\\", &words));
-    assert_false(words_split("  ", &words));
+    assert_false(argv_split("a 'b", &words));
+    assert_false(argv_split("a \"b", &words));
+    assert_false(argv_split("a b\\", &words));
+    assert_false(argv_split("  ", &words));
     assert_null(words);
 }
 
@@ -418,7 +418,7 @@ static void a_bad_region_or_endpoint_is_refused_by_name(void **state)
     struct fake *fake = fake_new();
 
     (void)state;
-    options.port = &fake->port;
+    options.platform = &fake->platform;
     options.http = &fake->http;
     for (size_t i = 0; i < sizeof regions / sizeof regions[0]; i++) {
         options.region = regions[i];
@@ -442,18 +442,18 @@ static void a_bad_region_or_endpoint_is_refused_by_name(void **state)
 
 static void the_real_platform_sleeps_and_gives_random_numbers(void **state)
 {
-    const struct net_port *port = net_port_system();
-    int64_t before = port_mono_ms(port);
-    double first = port_chance(port);
+    const struct platform *platform = platform_system();
+    int64_t before = platform_mono_ms(platform);
+    double first = platform_random(platform);
 
     (void)state;
-    port_sleep_ms(port, 20);
-    assert_true(port_mono_ms(port) - before >= 20);
-    assert_true(port_unix_ms(port) > 1700000000000);
+    platform_sleep_ms(platform, 20);
+    assert_true(platform_mono_ms(platform) - before >= 20);
+    assert_true(platform_unix_ms(platform) > 1700000000000);
     assert_true(first >= 0 && first < 1);
-    assert_true(port_chance(port) != first || port_chance(port) != first);
-    assert_non_null(port_env(port, "PATH"));
-    assert_null(port_env(port, "BELAY_NO_SUCH_VARIABLE"));
+    assert_true(platform_random(platform) != first || platform_random(platform) != first);
+    assert_non_null(platform_env(platform, "PATH"));
+    assert_null(platform_env(platform, "BELAY_NO_SUCH_VARIABLE"));
 }
 
 int main(void)

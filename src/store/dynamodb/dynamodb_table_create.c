@@ -72,7 +72,7 @@ static enum belay_code nap(const struct make *make, int64_t ms, struct belay_err
             return error_set(err, BELAY_CANCELLED,
                              "ended while waiting for table '%s'; run it again to go on", make->spec->table);
         }
-        port_sleep_ms(net_port_system(), ms < NAP_MS ? ms : NAP_MS);
+        platform_sleep_ms(platform_system(), ms < NAP_MS ? ms : NAP_MS);
     }
     return BELAY_OK;
 }

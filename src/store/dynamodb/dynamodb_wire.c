@@ -104,7 +104,7 @@ static void set_time(const struct ddb_store *store, struct aws_request *request,
         least_ms = timeout_ms < least_ms ? timeout_ms : least_ms;
     }
     request->timeout_ms = least_ms;
-    request->deadline_mono_ms = port_mono_ms(net_port_system()) + most_ms;
+    request->deadline_mono_ms = platform_mono_ms(platform_system()) + most_ms;
 }
 
 /*

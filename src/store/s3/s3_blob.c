@@ -277,7 +277,7 @@ static enum belay_code put_if(struct belay_blob_store *base, const char *name, c
     for (int i = 0; again && i < CONFLICTS_MAX; i++) {
         struct aws_response response;
 
-        port_sleep_ms(net_port_system(), i * CONFLICT_PAUSE_MS);
+        platform_sleep_ms(platform_system(), i * CONFLICT_PAUSE_MS);
         code = s3_put_once(store, name, data, len, expected, &response, err);
         code = settle(store, name, data, len, expected, code, &response, out_tag, &again, err);
         aws_response_release(&response);

@@ -21,7 +21,7 @@ enum { REMEMBERED_S = 24 * 3600, PATH_SIZE = 2048 };
 
 static bool memory_path(const struct s3_store *store, char out[PATH_SIZE])
 {
-    const char *cache = port_env(net_port_system(), "XDG_CACHE_HOME");
+    const char *cache = platform_env(platform_system(), "XDG_CACHE_HOME");
     const char *endpoint = aws_endpoint(store->aws, AWS_S3);
     char base[PATH_SIZE / 2];
     char what[1024];
@@ -30,7 +30,7 @@ static bool memory_path(const struct s3_store *store, char out[PATH_SIZE])
     if (cache != NULL && *cache == '/') {
         (void)snprintf(base, sizeof base, "%s", cache);
     } else {
-        const char *home = port_env(net_port_system(), "HOME");
+        const char *home = platform_env(platform_system(), "HOME");
 
         if (home == NULL || *home != '/') {
             return false;

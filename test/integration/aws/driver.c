@@ -59,7 +59,7 @@ static const char *driver_env(void *context, const char *name)
     return getenv(name);
 }
 
-static const struct net_port driver_port = {
+static const struct platform driver_platform = {
     driver_unix_ms, driver_mono_ms, driver_sleep_ms, driver_chance, driver_env, NULL,
 };
 
@@ -103,7 +103,7 @@ static json_t *do_open(const json_t *command)
                                    .max_attempts = (int)number_of(command, "max_attempts"),
                                    .connect_timeout_ms = number_of(command, "connect_timeout_ms"),
                                    .timeout_ms = number_of(command, "timeout_ms"),
-                                   .port = &driver_port };
+                                   .platform = &driver_platform };
     struct belay_error err = BELAY_ERROR_INIT;
     enum belay_code code;
     json_t *answer;
