@@ -27,7 +27,7 @@ static int64_t read_wall_clock(void *context)
 }
 
 static const struct dynamodb_hooks hooks = {
-    .boot_ms = read_clock, .unix_ms = read_wall_clock, .date_ms = read_wall_clock, .patience = 10
+    .boot_ms = read_clock, .unix_ms = read_wall_clock, .date_ms = read_wall_clock, .timeout_factor = 10
 }; /* the machine may be busy */
 
 static const char *read_setting(const void *settings, const char *name)

@@ -130,7 +130,7 @@ static void an_item_may_be_removed_a_day_after_its_lease_and_not_before(void **s
 
     (void)state;
     assert_int_equal(take_free(store, key, "one"), BELAY_OK);
-    assert_int_equal(ddb_look(ddb_of(store), &key, 1, &items, NULL), BELAY_OK);
+    assert_int_equal(ddb_read_locks(ddb_of(store), &key, 1, &items, NULL), BELAY_OK);
     assert_true(item_int(items.item, "ttl", &ttl_s));
     assert_true(ttl_s * 1000 >= SERVICE_MS + 60000 + INT64_C(24) * 3600000);
     ddb_items_release(&items);
@@ -227,7 +227,7 @@ static void attributes_that_belay_does_not_know_are_left_alone(void **state)
     put_item(store, "{\"lockKey\":{\"S\":\"k\"},\"status\":{\"S\":\"COMPLETED\"},\"lockedBy\":{\"S\":\"U1\"},"
                     "\"ttl\":{\"N\":\"5\"},\"slackThread\":{\"S\":\"t-1\"},\"completedAt\":{\"S\":\"x\"}}");
     assert_int_equal(take_free(store, key, "one"), BELAY_OK);
-    assert_int_equal(ddb_look(ddb_of(store), &key, 1, &items, NULL), BELAY_OK);
+    assert_int_equal(ddb_read_locks(ddb_of(store), &key, 1, &items, NULL), BELAY_OK);
     assert_string_equal(item_text(items.item, "slackThread"), "t-1");
     assert_null(item_text(items.item, "completedAt"));
     ddb_items_release(&items);
@@ -260,7 +260,7 @@ static void check_item(const char *layout, const char *key, const char *expected
         store->ops->commit(store, &(struct belay_batch){ .writes = &write, .n_writes = 1 }, &done, NULL),
         BELAY_OK);
     belay_commit_release(&done);
-    assert_int_equal(ddb_look(ddb_of(store), &key, 1, &items, NULL), BELAY_OK);
+    assert_int_equal(ddb_read_locks(ddb_of(store), &key, 1, &items, NULL), BELAY_OK);
     text = json_dumps(items.item, JSON_SORT_KEYS);
     if (!json_equal(items.item, wanted)) {
         fail_msg("%s: %s", layout, text);
@@ -323,7 +323,7 @@ static void an_execution_can_take_a_lock_that_belay_released_at_once(void **stat
         store->ops->commit(store, &(struct belay_batch){ .writes = &release, .n_writes = 1 }, &done, NULL),
         BELAY_OK);
     belay_commit_release(&done);
-    assert_int_equal(ddb_look(ddb_of(store), &key, 1, &items, NULL), BELAY_OK);
+    assert_int_equal(ddb_read_locks(ddb_of(store), &key, 1, &items, NULL), BELAY_OK);
     assert_true(item_int(items.item, "expires_at", &expires_s));
     assert_true(expires_s < SERVICE_MS / 1000);
     assert_string_equal(item_text(items.item, "status"), "released");
@@ -351,10 +351,10 @@ static void intents_and_tickets_never_stand_under_a_foreign_key(void **state)
     for (size_t i = 0; i < 2; i++) {
         struct ddb_items items;
 
-        assert_int_equal(ddb_look(ddb_of(store), &writes[i].key, 1, &items, NULL), BELAY_OK);
+        assert_int_equal(ddb_read_locks(ddb_of(store), &writes[i].key, 1, &items, NULL), BELAY_OK);
         assert_null(items.item);
-        assert_non_null(items.line);
-        assert_true(text_has_prefix(item_text(items.line, "lockKey"), "belay-line#"));
+        assert_non_null(items.queue);
+        assert_true(text_has_prefix(item_text(items.queue, "lockKey"), "belay-line#"));
         ddb_items_release(&items);
     }
     assert_int_equal(take_free(store, "k", "one"), BELAY_REFUSED);

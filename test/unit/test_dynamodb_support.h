@@ -54,7 +54,7 @@ static void on_warning(void *context, const char *text)
 static struct belay_store *open_with(const char *params)
 {
     static const struct dynamodb_hooks hooks = {
-        .boot_ms = test_boot_ms, .unix_ms = test_wall_ms, .date_ms = test_date_ms, .patience = 10
+        .boot_ms = test_boot_ms, .unix_ms = test_wall_ms, .date_ms = test_date_ms, .timeout_factor = 10
     }; /* the machine may be busy */
     struct dynamodb_options options = { .hooks = &hooks, .on_warning = on_warning };
     struct belay_store *store = NULL;

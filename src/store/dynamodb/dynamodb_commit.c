@@ -84,7 +84,7 @@ static enum belay_code complete_refusal(struct ddb_store *store, const struct pl
 {
     const char *key = plan->batch->writes[refusal->write].key;
 
-    if (refusal->items.item != NULL || refusal->items.line != NULL) {
+    if (refusal->items.item != NULL || refusal->items.queue != NULL) {
         atomic_store(&store->returns_items, true);
     }
     if (refusal->known || refusal->items.item != NULL) {
@@ -95,12 +95,12 @@ static enum belay_code complete_refusal(struct ddb_store *store, const struct pl
         return BELAY_OK;
     }
     /* Only the queue is in the way: the item met its condition, which was to be unchanged. */
-    if (!refusal->by_item && plan->has_seen[refusal->write] && refusal->items.line != NULL) {
+    if (!refusal->by_item && plan->has_seen[refusal->write] && refusal->items.queue != NULL) {
         refusal->items.item = json_incref(plan->seen[refusal->write].item);
         return BELAY_OK;
     }
     ddb_items_release(&refusal->items);
-    return ddb_look(store, &key, 1, &refusal->items, err);
+    return ddb_read_locks(store, &key, 1, &refusal->items, err);
 }
 
 static bool was_only_absent(const struct ddb_store *store, const struct plan *plan,
@@ -346,21 +346,21 @@ static enum belay_code commit_with_ttl(struct ddb_store *store, const struct bel
 
 static void commit_back(struct ddb_store *store, const struct belay_batch *batch)
 {
-    struct reversal reversal;
+    struct compensation compensation;
     struct belay_commit done = { 0 };
 
     /* Without memory the lock ends with its ttl. */
-    if (reversal_make(&reversal, batch)) {
-        (void)commit(store, &reversal.batch, &done, NULL);
+    if (compensation_make(&compensation, batch)) {
+        (void)commit(store, &compensation.batch, &done, NULL);
     }
     belay_commit_release(&done);
-    reversal_release(&reversal);
+    compensation_release(&compensation);
 }
 
 static enum belay_code check_allowed(const struct ddb_store *store, const struct belay_batch *batch,
                                      struct belay_error *err)
 {
-    for (size_t i = 0; store->layout->look_only && i < batch->n_writes; i++) {
+    for (size_t i = 0; store->layout->read_only && i < batch->n_writes; i++) {
         if (ddb_creates(&batch->writes[i]) || (batch->writes[i].set & ~(unsigned)BELAY_SET_RELEASED) != 0) {
             return error_set(err, BELAY_NOT_PERMITTED,
                              "layout '%s' is for looking at locks and ending them by force only: "

@@ -5,14 +5,14 @@
 #include "store/dynamodb/dynamodb_plan.h"
 
 /* The inverse of one write, and the data it refers to. */
-struct opposite {
+struct inverse {
     struct belay_write write;
     struct belay_record values;
     struct belay_put_intent intent;
 };
 
 /* The write acquired the lock: release it. */
-static void give_back(const struct belay_write *write, struct opposite *back)
+static void give_back(const struct belay_write *write, struct inverse *back)
 {
     back->values.outcome = BELAY_OUTCOME_FAILED;
     if ((write->set & BELAY_SET_ACQUIRED) != 0) {
@@ -35,7 +35,7 @@ static void give_back(const struct belay_write *write, struct opposite *back)
  * right clock, and restore an id that was exchanged.
  */
 static void write_again(const struct belay_batch *batch, const struct belay_write *write,
-                        struct opposite *back)
+                        struct inverse *back)
 {
     const struct belay_write *first = &batch->writes[0];
     bool exchanged = (first->set & BELAY_SET_IDENTITY) != 0;
@@ -58,13 +58,13 @@ static void write_again(const struct belay_batch *batch, const struct belay_writ
     }
 }
 
-bool reversal_make(struct reversal *reversal, const struct belay_batch *batch)
+bool compensation_make(struct compensation *compensation, const struct belay_batch *batch)
 {
     bool prolongs = (batch->writes[0].set & (BELAY_SET_ACQUIRED | BELAY_SET_LEASE)) == BELAY_SET_LEASE;
     struct belay_write *writes = calloc(batch->n_writes, sizeof *writes);
-    struct opposite *back = calloc(batch->n_writes, sizeof *back);
+    struct inverse *back = calloc(batch->n_writes, sizeof *back);
 
-    *reversal = (struct reversal){ { .writes = writes, .n_writes = batch->n_writes }, writes, back };
+    *compensation = (struct compensation){ { .writes = writes, .n_writes = batch->n_writes }, writes, back };
     if (writes == NULL || back == NULL) {
         return false;
     }
@@ -80,9 +80,9 @@ bool reversal_make(struct reversal *reversal, const struct belay_batch *batch)
     return true;
 }
 
-void reversal_release(struct reversal *reversal)
+void compensation_release(struct compensation *compensation)
 {
-    free(reversal->writes);
-    free(reversal->opposites);
-    memset(reversal, 0, sizeof *reversal);
+    free(compensation->writes);
+    free(compensation->inverses);
+    memset(compensation, 0, sizeof *compensation);
 }

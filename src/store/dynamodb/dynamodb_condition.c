@@ -191,11 +191,11 @@ static void unchanged(const struct layout *layout, const struct belay_write *wri
 
 /* ---- all of them ----------------------------------------------------------------- */
 
-static void line_is_empty(const struct belay_write *write, struct expr *expr)
+static void queue_is_empty(const struct belay_write *write, struct expr *expr)
 {
-    none_in(LINE_WAITING, expr);
+    none_in(QUEUE_WAITING, expr);
     if (write->condition != BELAY_IF_FREE_FOR_INTENT) {
-        none_in(LINE_INTENTS, expr);
+        none_in(QUEUE_INTENTS, expr);
     }
 }
 
@@ -203,7 +203,7 @@ void ddb_write_condition(const struct ddb_store *store, const struct belay_write
                          const struct ddb_items *seen, int64_t now_ms, struct expr *expr)
 {
     const struct layout *layout = store->layout;
-    bool has_line = !layout_is_foreign(layout);
+    bool has_queue = !layout_is_foreign(layout);
 
     switch (write->condition) {
     case BELAY_IF_ANY:
@@ -218,8 +218,8 @@ void ddb_write_condition(const struct ddb_store *store, const struct belay_write
             break;
         }
         not_held(layout, expr);
-        if (has_line) {
-            line_is_empty(write, expr);
+        if (has_queue) {
+            queue_is_empty(write, expr);
         }
         if (write->condition == BELAY_IF_FREE && (write->set & BELAY_SET_IDENTITY) != 0) {
             not_the_last(layout, write, expr);
@@ -239,9 +239,9 @@ void ddb_write_condition(const struct ddb_store *store, const struct belay_write
 }
 
 /* Of a queue in an item of its own. If it was not read, an acquisition requires it to be empty. */
-void ddb_line_condition(const struct belay_write *write, const struct ddb_items *seen, struct expr *expr)
+void ddb_queue_condition(const struct belay_write *write, const struct ddb_items *seen, struct expr *expr)
 {
-    const json_t *line = seen == NULL ? NULL : seen->line;
+    const json_t *queue = seen == NULL ? NULL : seen->queue;
 
     switch (write->condition) {
     case BELAY_IF_ANY:
@@ -251,17 +251,17 @@ void ddb_line_condition(const struct belay_write *write, const struct ddb_items 
     case BELAY_IF_ABSENT:
     case BELAY_IF_FREE:
     case BELAY_IF_FREE_FOR_INTENT:
-        line_is_empty(write, expr);
+        queue_is_empty(write, expr);
         return;
     case BELAY_IF_UNCHANGED:
         break;
     }
-    if (seen != NULL && !seen->line_known && (write->set & BELAY_SET_ACQUIRED) == 0) {
+    if (seen != NULL && !seen->queue_known && (write->set & BELAY_SET_ACQUIRED) == 0) {
         return;
     }
-    if (line == NULL) {
-        line_is_empty(write, expr);
+    if (queue == NULL) {
+        queue_is_empty(write, expr);
     } else {
-        as_seen(LINE_REVISION, line, expr);
+        as_seen(QUEUE_REVISION, queue, expr);
     }
 }

@@ -197,7 +197,7 @@ static void read_words(struct making *making)
     value = get(making, "forced");
     layout->forced_word = value == NULL ? layout->failed_word : value;
     value = get(making, "line_prefix");
-    layout->line_prefix = value == NULL ? "belay-line#" : value;
+    layout->queue_prefix = value == NULL ? "belay-line#" : value;
     value = get(making, "release");
     layout->release_deletes = value == NULL || strcmp(value, "delete") == 0;
     layout->release_expires = value != NULL && strcmp(value, "expire") == 0;

@@ -33,7 +33,7 @@ static void check_layout(struct doctor *doctor)
 {
     const struct layout *layout = doctor->session.store->layout;
 
-    if (layout->look_only) {
+    if (layout->read_only) {
         diagnostics_warn(doctor->diagnostics, "layout", NULL,
                          "'%s': its locks can be shown and forced, but not taken with belay", layout->name);
     } else {
@@ -410,7 +410,7 @@ static void check_items(struct doctor *doctor)
     probe.ttl = spec.ttl;
     /* In belay's layout among belay's own items, so that no other program takes it for a lock. */
     if (probe_key(id)) {
-        probe.key = layout->line_prefix != NULL ? ddb_line_key(layout, id) : ddb_item_key(layout, id);
+        probe.key = layout->queue_prefix != NULL ? ddb_queue_key(layout, id) : ddb_item_key(layout, id);
     }
     if (probe.key != NULL) {
         probe_all(&probe);

@@ -16,7 +16,7 @@ static void name_places(const struct ddb_store *store, const char *key, struct d
 
     places[n++] = (struct ddb_place){ store->params.table, ddb_item_key(store->layout, key), NULL };
     if (layout_is_foreign(store->layout)) {
-        places[n++] = (struct ddb_place){ store->params.table, ddb_line_key(store->layout, key), NULL };
+        places[n++] = (struct ddb_place){ store->params.table, ddb_queue_key(store->layout, key), NULL };
     }
     if (store->params.fence_table != NULL) {
         places[n] = (struct ddb_place){ store->params.fence_table, ddb_fence_key(store, key), NULL };
@@ -29,16 +29,16 @@ static void take_places(const struct ddb_store *store, struct ddb_place *places,
 
     items->item = json_incref(places[n++].item);
     if (layout_is_foreign(store->layout)) {
-        items->line = json_incref(places[n++].item);
+        items->queue = json_incref(places[n++].item);
     }
     if (store->params.fence_table != NULL) {
         items->fence = json_incref(places[n].item);
     }
-    items->line_known = true;
+    items->queue_known = true;
 }
 
-enum belay_code ddb_look(struct ddb_store *store, const char *const *keys, size_t n,
-                         struct ddb_items *out_items, struct belay_error *err)
+enum belay_code ddb_read_locks(struct ddb_store *store, const char *const *keys, size_t n,
+                               struct ddb_items *out_items, struct belay_error *err)
 {
     size_t each = places_per_key(store);
     struct ddb_place *places = calloc(n * each + 1, sizeof *places);
@@ -83,7 +83,7 @@ enum belay_code ddb_get(struct belay_store *base, const char *const *keys, size_
 {
     struct ddb_store *store = ddb_of(base);
     struct ddb_items *items = calloc(n + 1, sizeof *items);
-    enum belay_code code = items == NULL ? error_no_memory(err) : ddb_look(store, keys, n, items, err);
+    enum belay_code code = items == NULL ? error_no_memory(err) : ddb_read_locks(store, keys, n, items, err);
 
     if (code == BELAY_OK) {
         code = make_records(store, keys, n, items, out_records, err);

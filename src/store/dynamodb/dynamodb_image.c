@@ -148,7 +148,7 @@ enum belay_code plan_look_before(struct ddb_store *store, struct plan *plan, str
     for (size_t i = 0; i < n; i++) {
         keys[i] = plan->batch->writes[i].key;
     }
-    code = ddb_look(store, keys, n, plan->before, err);
+    code = ddb_read_locks(store, keys, n, plan->before, err);
     free((void *)keys);
     if (code == BELAY_OK) {
         code = ddb_record(store, write->key, &plan->before[0], &record, err);
@@ -252,7 +252,7 @@ static enum belay_code make_images(struct ddb_store *store, const struct plan *p
     }
     if (batch->n_writes == 1 && layout_is_foreign(store->layout) && store->params.fence_table == NULL &&
         (batch->writes[0].set & BELAY_SET_HOLDER) == BELAY_SET_HOLDER &&
-        !ddb_changes_line(&batch->writes[0])) {
+        !ddb_changes_queue(&batch->writes[0])) {
         return image_of_taken(store, plan, out, err);
     }
     return read_images(store, plan, out, err);

@@ -61,10 +61,10 @@ enum belay_code ddb_clock_say_skew(const struct ddb_store *store, int64_t skew_m
  * R" means that the items are equal to those that were read, so they are kept.
  */
 struct ddb_items {
-    json_t *item;    /* owned; NULL: absent */
-    json_t *line;    /* owned; NULL: absent; equal to `item` if the layout has one item */
-    json_t *fence;   /* owned; the counter in the fence table; NULL: absent */
-    bool line_known; /* the queue was read */
+    json_t *item;     /* owned; NULL: absent */
+    json_t *queue;    /* owned; NULL: absent; equal to `item` if the layout has one item */
+    json_t *fence;    /* owned; the counter in the fence table; NULL: absent */
+    bool queue_known; /* the queue was read */
 };
 void ddb_items_release(struct ddb_items *items);
 
@@ -164,7 +164,7 @@ enum belay_code ddb_ask_date(struct ddb_store *store, int64_t timeout_ms, struct
 
 /* {"PK": {"S": ...}, ...} of a lock's item, or of the item of its queue. NULL: no memory. */
 json_t *ddb_item_key(const struct layout *layout, const char *key);
-json_t *ddb_line_key(const struct layout *layout, const char *key);
+json_t *ddb_queue_key(const struct layout *layout, const char *key);
 json_t *ddb_fence_key(const struct ddb_store *store, const char *key);
 
 /* The key of an item, and the item. */
@@ -181,8 +181,8 @@ void ddb_places_release(struct ddb_place *places, size_t n);
 /* ---- items to records (dynamodb_read.c, dynamodb_foreign.c) ------------------ */
 
 /* Reads all items of these keys. */
-enum belay_code ddb_look(struct ddb_store *store, const char *const *keys, size_t n,
-                         struct ddb_items *out_items, struct belay_error *err);
+enum belay_code ddb_read_locks(struct ddb_store *store, const char *const *keys, size_t n,
+                               struct ddb_items *out_items, struct belay_error *err);
 enum belay_code ddb_record(struct ddb_store *store, const char *key, const struct ddb_items *items,
                            struct belay_record *out_record, struct belay_error *err);
 
@@ -196,23 +196,23 @@ bool ddb_parse_time(const char *text, int64_t *out_unix_ms);
 json_t *ddb_time_value(enum layout_format format, int64_t unix_ms, bool round_up);
 
 /* The ttl of an intent, from when it was written. */
-int64_t ddb_intent_ttl_ms(const json_t *line, const char *lock_id);
+int64_t ddb_intent_ttl_ms(const json_t *queue, const char *lock_id);
 
 /* ---- trusting no clock (dynamodb_observe.c) ---------------------------------- */
 
 /* Sets the expiries of the record by local observation (dynamodb_observe.c). */
-void ddb_observe(struct ddb_store *store, const json_t *line, struct belay_record *record);
+void ddb_observe(struct ddb_store *store, const json_t *queue, struct belay_record *record);
 
 /* ---- writes to expressions (dynamodb_write.c) ------------------------------ */
 
 /* Attributes of the queue, in the lock's item or in an item of its own. */
-#define LINE_WAITING "waiting" /* SS: ids of the tickets */
-#define LINE_INTENTS "intents" /* SS: ids of the intents */
-#define LINE_TICKET "ticket#"  /* M, one for each */
-#define LINE_SEQ "seq#"        /* N, one for each ticket */
-#define LINE_INTENT "intent#"  /* M, one for each */
-#define LINE_LAST_SEQ "last_seq"
-#define LINE_REVISION "revision"
+#define QUEUE_WAITING "waiting" /* SS: ids of the tickets */
+#define QUEUE_INTENTS "intents" /* SS: ids of the intents */
+#define QUEUE_TICKET "ticket#"  /* M, one for each */
+#define QUEUE_SEQ "seq#"        /* N, one for each ticket */
+#define QUEUE_INTENT "intent#"  /* M, one for each */
+#define QUEUE_LAST_SEQ "last_seq"
+#define QUEUE_REVISION "revision"
 #define FENCE_KEY "lock_key" /* of the counters in the fence table: TABLE#KEY */
 
 /* Whether the write creates a record if there is none. */
@@ -226,11 +226,11 @@ void ddb_write_condition(const struct ddb_store *store, const struct belay_write
 void ddb_write_fields(const struct ddb_store *store, const struct belay_write *write, int64_t now_ms,
                       struct expr *expr);
 /* The same for a queue in an item of its own. */
-void ddb_line_condition(const struct belay_write *write, const struct ddb_items *seen, struct expr *expr);
-bool ddb_changes_line(const struct belay_write *write);
+void ddb_queue_condition(const struct belay_write *write, const struct ddb_items *seen, struct expr *expr);
+bool ddb_changes_queue(const struct belay_write *write);
 /* `seen`: the item with the queue, if the condition is that it is unchanged; or NULL. */
-void ddb_write_line(const struct belay_write *write, const json_t *seen, int64_t now_ms, struct expr *expr);
-void ddb_write_line_revision(struct expr *expr);
+void ddb_write_queue(const struct belay_write *write, const json_t *seen, int64_t now_ms, struct expr *expr);
+void ddb_write_queue_revision(struct expr *expr);
 
 /* ---- the operations -------------------------------------------------------- */
 

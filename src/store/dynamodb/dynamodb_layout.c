@@ -11,9 +11,9 @@
 /* Amazon's lock client and its port to Go write the same attributes. */
 #define LEASE_DURATION_LAYOUT(layout_name)                                                                   \
     {                                                                                                        \
-        .name = (layout_name), .keys = { WHOLE_KEY("key") }, .n_keys = 1, .line_prefix = "belay-line#",      \
+        .name = (layout_name), .keys = { WHOLE_KEY("key") }, .n_keys = 1, .queue_prefix = "belay-line#",     \
         .fields = { [FIELD_OWNER] = { "ownerName", FORMAT_TEXT } }, .lease_text = "leaseDuration",           \
-        .released_flag = "isReleased", .release_deletes = true, .look_only = true                            \
+        .released_flag = "isReleased", .release_deletes = true, .read_only = true                            \
     }
 
 /*
@@ -58,7 +58,7 @@ static const struct layout layouts[] = {
         .name = "chatops", /* S0.3 */
         .keys = { WHOLE_KEY("lockKey") },
         .n_keys = 1,
-        .line_prefix = "belay-line#",
+        .queue_prefix = "belay-line#",
         .fields = {
             [FIELD_STATUS] = { "status", FORMAT_TEXT },
             [FIELD_LOCK_ID] = { "lockId", FORMAT_TEXT },
@@ -85,7 +85,7 @@ static const struct layout layouts[] = {
         .keys = { { .name = "PK", .before = "LOCK#", .after = "", .has_key = true },
                   { .name = "SK", .before = "LOCK", .after = "" } },
         .n_keys = 2,
-        .line_prefix = "BELAY-LINE#",
+        .queue_prefix = "BELAY-LINE#",
         .fields = {
             [FIELD_LOCK_ID] = { "LockID", FORMAT_TEXT },
             [FIELD_OWNER] = { "Owner", FORMAT_TEXT },
@@ -99,7 +99,7 @@ static const struct layout layouts[] = {
         .name = "runvoy", /* S2.2 */
         .keys = { WHOLE_KEY("lock_name") },
         .n_keys = 1,
-        .line_prefix = "belay-line#",
+        .queue_prefix = "belay-line#",
         .fields = {
             [FIELD_STATUS] = { "status", FORMAT_TEXT },
             [FIELD_LOCK_ID] = { "lock_id", FORMAT_TEXT },
@@ -120,7 +120,7 @@ static const struct layout layouts[] = {
         .name = "appregistry", /* S3.1 */
         .keys = { { .name = "app_name", .before = "LOCK#DB#", .after = "", .has_key = true } },
         .n_keys = 1,
-        .line_prefix = "LOCK#BELAY-LINE#",
+        .queue_prefix = "LOCK#BELAY-LINE#",
         .fields = {
             [FIELD_LOCK_ID] = { "lock_id", FORMAT_TEXT },
             [FIELD_OWNER] = { "owner_id", FORMAT_TEXT },
@@ -139,7 +139,7 @@ static const struct layout layouts[] = {
         .name = "deployer", /* S4.4 */
         .keys = { WHOLE_KEY("lockKey") },
         .n_keys = 1,
-        .line_prefix = "belay-line#",
+        .queue_prefix = "belay-line#",
         .fields = {
             [FIELD_LOCK_ID] = { "lockId", FORMAT_TEXT },
             [FIELD_OWNER] = { "lockedBy", FORMAT_TEXT },
@@ -156,10 +156,10 @@ static const struct layout layouts[] = {
         .name = "terraform",
         .keys = { WHOLE_KEY("LockID") },
         .n_keys = 1,
-        .line_prefix = "belay-line#",
+        .queue_prefix = "belay-line#",
         .info = "Info",
         .release_deletes = true,
-        .look_only = true,
+        .read_only = true,
     },
     LEASE_DURATION_LAYOUT("awslabs"),
     LEASE_DURATION_LAYOUT("dynamolock"),

@@ -73,7 +73,7 @@ struct layout {
      * Tickets and intents are in an item of their own, whose first key is this and the lock's
      * key. NULL: they are in the lock's item.
      */
-    const char *line_prefix;
+    const char *queue_prefix;
     struct layout_attribute fields[N_FIELDS];
     struct layout_extra extras[LAYOUT_EXTRAS_MAX];
     size_t n_extras;
@@ -85,7 +85,7 @@ struct layout {
     bool release_deletes;
     bool release_expires; /* a release sets the expiry to the past, for programs that check only that */
     bool takes_whole_key; /* a key with the item's prefix is taken as it is: LOCK#DB#i-0 is i-0 */
-    bool look_only;       /* locks can only be shown and forced */
+    bool read_only;       /* locks can only be shown and forced */
     int64_t heartbeat_ms; /* of holders that do not store it; 0: none */
     int64_t stale_after_ms;
     const char *info;            /* an attribute with JSON, as Terraform writes it; NULL: none */
@@ -123,7 +123,7 @@ const char *layout_short_key(const struct layout *layout, const char *key);
 /* Whether other programs write these items too. */
 static inline bool layout_is_foreign(const struct layout *layout)
 {
-    return layout->line_prefix != NULL;
+    return layout->queue_prefix != NULL;
 }
 
 static inline const char *layout_name_of(const struct layout *layout, enum layout_field field)

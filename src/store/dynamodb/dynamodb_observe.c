@@ -160,7 +160,7 @@ static void forget(const struct ddb_store *store, uint64_t what)
     }
 }
 
-void ddb_observe(struct ddb_store *store, const json_t *line, struct belay_record *record)
+void ddb_observe(struct ddb_store *store, const json_t *queue, struct belay_record *record)
 {
     int64_t now_ms = ddb_clock_judge_ms(store);
     uint64_t what = fnv_field(FNV_INIT, record->key);
@@ -179,6 +179,6 @@ void ddb_observe(struct ddb_store *store, const json_t *line, struct belay_recor
         uint64_t state = add_number(below, intent->expires_ms);
 
         intent->expires_ms =
-            now_ms + ddb_intent_ttl_ms(line, intent->lock_id) - unchanged_ms(store, below, state);
+            now_ms + ddb_intent_ttl_ms(queue, intent->lock_id) - unchanged_ms(store, below, state);
     }
 }

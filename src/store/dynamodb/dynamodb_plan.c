@@ -97,7 +97,7 @@ static enum belay_code find_seen(struct ddb_store *store, struct plan *plan, siz
         plan->has_seen[i] = true;
         return BELAY_OK;
     }
-    code = ddb_look(store, &write->key, 1, &items, err);
+    code = ddb_read_locks(store, &write->key, 1, &items, err);
     if (code == BELAY_OK) {
         code = ddb_record(store, write->key, &items, &record, err);
     }
@@ -124,15 +124,15 @@ static bool deletes(const struct ddb_store *store, const struct belay_write *wri
 }
 
 /* A queue in the lock's own item. Without a condition on it if it is no longer known. */
-static void plan_inner_line(struct ddb_store *store, const struct plan *plan, const struct belay_write *write,
-                            struct expr *expr)
+static void plan_inner_queue(struct ddb_store *store, const struct plan *plan,
+                             const struct belay_write *write, struct expr *expr)
 {
     struct ddb_items seen = { 0 };
 
     if (write->condition == BELAY_IF_UNCHANGED && write->revision != 0) {
         (void)ddb_seen_find(&store->seen, write->key, write->revision, &seen);
     }
-    ddb_write_line(write, seen.item, plan->now_ms, expr);
+    ddb_write_queue(write, seen.item, plan->now_ms, expr);
     ddb_items_release(&seen);
 }
 
@@ -157,7 +157,7 @@ static void plan_item(struct ddb_store *store, struct plan *plan, size_t i)
     } else {
         ddb_write_fields(store, write, plan->now_ms, expr);
         if (!foreign) {
-            plan_inner_line(store, plan, write, expr);
+            plan_inner_queue(store, plan, write, expr);
         }
         action->kind = expr_updates(expr) ? ACTION_UPDATE : ACTION_CHECK;
     }
@@ -173,34 +173,34 @@ static void plan_item(struct ddb_store *store, struct plan *plan, size_t i)
 }
 
 /* After this write the queue is empty, as far as it was read. */
-static bool empties_line(const struct belay_write *write, const struct ddb_items *seen)
+static bool empties_queue(const struct belay_write *write, const struct ddb_items *seen)
 {
-    size_t n = json_array_size(json_object_get(json_object_get(seen->line, LINE_WAITING), "SS"));
-    size_t m = json_array_size(json_object_get(json_object_get(seen->line, LINE_INTENTS), "SS"));
+    size_t n = json_array_size(json_object_get(json_object_get(seen->queue, QUEUE_WAITING), "SS"));
+    size_t m = json_array_size(json_object_get(json_object_get(seen->queue, QUEUE_INTENTS), "SS"));
 
-    return seen->line != NULL && write->put_ticket == NULL && write->put_intent == NULL &&
+    return seen->queue != NULL && write->put_ticket == NULL && write->put_intent == NULL &&
            n == write->n_drop_tickets && m == write->n_drop_intents;
 }
 
 /* The queue's own item, in a layout that has one. */
-static void plan_line(struct ddb_store *store, struct plan *plan, size_t i)
+static void plan_queue(struct ddb_store *store, struct plan *plan, size_t i)
 {
     const struct belay_write *write = &plan->batch->writes[i];
     const struct ddb_items *seen = plan->has_seen[i] ? &plan->seen[i] : NULL;
     struct action *action =
-        add_action(plan, OF_LINE, i, store->params.table, ddb_line_key(store->layout, write->key));
+        add_action(plan, OF_QUEUE, i, store->params.table, ddb_queue_key(store->layout, write->key));
 
-    ddb_line_condition(write, seen, &action->expr);
-    if (ddb_changes_line(write)) {
+    ddb_queue_condition(write, seen, &action->expr);
+    if (ddb_changes_queue(write)) {
         action->kind = ACTION_UPDATE;
-        if (write->condition == BELAY_IF_UNCHANGED && seen != NULL && empties_line(write, seen)) {
+        if (write->condition == BELAY_IF_UNCHANGED && seen != NULL && empties_queue(write, seen)) {
             action->kind = ACTION_DELETE;
             return;
         }
-        /* Known and required: ddb_line_condition() needs its revision. */
-        ddb_write_line(write, write->condition == BELAY_IF_UNCHANGED && seen != NULL ? seen->line : NULL,
-                       plan->now_ms, &action->expr);
-        ddb_write_line_revision(&action->expr);
+        /* Known and required: ddb_queue_condition() needs its revision. */
+        ddb_write_queue(write, write->condition == BELAY_IF_UNCHANGED && seen != NULL ? seen->queue : NULL,
+                        plan->now_ms, &action->expr);
+        ddb_write_queue_revision(&action->expr);
     } else if (action->expr.condition.len == 0) {
         json_decref(action->key);
         expr_release(&action->expr);
@@ -241,7 +241,7 @@ enum belay_code plan_make(struct ddb_store *store, struct plan *plan, struct ref
         }
         plan_item(store, plan, i);
         if (layout_is_foreign(store->layout)) {
-            plan_line(store, plan, i);
+            plan_queue(store, plan, i);
         }
         if (store->params.fence_table != NULL && (write->set & BELAY_SET_IDENTITY) != 0) {
             plan_fence(store, plan, i);
@@ -270,9 +270,9 @@ static void take_refused(struct refusal *refusal, const struct action *action, j
     if (action->of == OF_ITEM) {
         refusal->by_item = true;
         refusal->items.item = json_incref(item);
-    } else if (action->of == OF_LINE) {
-        refusal->items.line = json_incref(item);
-        refusal->items.line_known = true;
+    } else if (action->of == OF_QUEUE) {
+        refusal->items.queue = json_incref(item);
+        refusal->items.queue_known = true;
     }
 }
 

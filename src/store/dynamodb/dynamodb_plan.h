@@ -5,7 +5,7 @@
 #include "store/dynamodb/dynamodb_internal.h"
 
 enum action_kind { ACTION_UPDATE, ACTION_DELETE, ACTION_CHECK };
-enum action_of { OF_ITEM, OF_LINE, OF_FENCE };
+enum action_of { OF_ITEM, OF_QUEUE, OF_FENCE };
 
 /* One change of one item. */
 struct action {
@@ -60,13 +60,14 @@ enum belay_code plan_images(struct ddb_store *store, const struct plan *plan, js
                             struct belay_commit *out, struct belay_error *err);
 
 /* Reverts a batch, as far as its changes are still in place. */
-struct opposite;
-struct reversal {
+struct inverse;
+struct compensation {
     struct belay_batch batch;
     struct belay_write *writes; /* owned */
-    struct opposite *opposites; /* owned */
+    struct inverse *inverses;   /* owned */
 };
-bool reversal_make(struct reversal *reversal, const struct belay_batch *batch); /* false: no memory */
-void reversal_release(struct reversal *reversal);
+bool compensation_make(struct compensation *compensation,
+                       const struct belay_batch *batch); /* false: no memory */
+void compensation_release(struct compensation *compensation);
 
 #endif

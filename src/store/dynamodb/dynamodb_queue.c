@@ -162,11 +162,11 @@ static void change_ids(struct expr *expr, const struct drops *drops, const char 
 static void put_seq(const struct belay_write *write, struct expr *expr)
 {
     const struct belay_put_ticket *put = write->put_ticket;
-    struct expr_ref last = expr_name(expr, LINE_LAST_SEQ);
+    struct expr_ref last = expr_name(expr, QUEUE_LAST_SEQ);
     struct expr_ref one = expr_value(expr, av_int(1));
     struct buf name = BUF_INIT(512);
 
-    buf_addf(&name, "%s%s", LINE_SEQ, put->lock_id);
+    buf_addf(&name, "%s%s", QUEUE_SEQ, put->lock_id);
     if (name.failed) {
         expr->failed = true;
     } else if (is_dropped(write->drop_tickets, write->n_drop_tickets, put->lock_id)) {
@@ -176,7 +176,7 @@ static void put_seq(const struct belay_write *write, struct expr *expr)
         expr_set_to(expr, name.data, "if_not_exists(%s, if_not_exists(%s, %s))",
                     expr_name(expr, name.data).text, last.text, one.text);
     }
-    expr_set_to(expr, LINE_LAST_SEQ, "if_not_exists(%s, %s) + %s", last.text, one.text, one.text);
+    expr_set_to(expr, QUEUE_LAST_SEQ, "if_not_exists(%s, %s) + %s", last.text, one.text, one.text);
     buf_release(&name);
 }
 
@@ -188,7 +188,7 @@ static void put_ticket(const struct belay_write *write, int64_t now_ms, struct e
                             av_int(put->since_unix_ms), "expires_at", av_int(now_ms + put->ttl_ms),
                             "acquired_by", av_text(put->acquired_by == NULL ? "" : put->acquired_by));
 
-    set_named(expr, LINE_TICKET, put->lock_id, av_map(map));
+    set_named(expr, QUEUE_TICKET, put->lock_id, av_map(map));
     put_seq(write, expr);
 }
 
@@ -198,21 +198,21 @@ static void put_intent(const struct belay_write *write, int64_t now_ms, struct e
     json_t *map = json_pack("{s:o,s:o,s:o}", "key", av_text(put->key), "expires_at",
                             av_int(now_ms + put->ttl_ms), "ttl_ms", av_int(put->ttl_ms));
 
-    set_named(expr, LINE_INTENT, put->lock_id, av_map(map));
+    set_named(expr, QUEUE_INTENT, put->lock_id, av_map(map));
 }
 
-void ddb_write_line(const struct belay_write *write, const json_t *seen, int64_t now_ms, struct expr *expr)
+void ddb_write_queue(const struct belay_write *write, const json_t *seen, int64_t now_ms, struct expr *expr)
 {
     const struct drops tickets = { .ids = write->drop_tickets,
                                    .n = write->n_drop_tickets,
                                    .put = write->put_ticket == NULL ? NULL : write->put_ticket->lock_id,
-                                   .prefixes = { LINE_TICKET, LINE_SEQ },
-                                   .set = LINE_WAITING };
+                                   .prefixes = { QUEUE_TICKET, QUEUE_SEQ },
+                                   .set = QUEUE_WAITING };
     const struct drops intents = { .ids = write->drop_intents,
                                    .n = write->n_drop_intents,
                                    .put = write->put_intent == NULL ? NULL : write->put_intent->lock_id,
-                                   .prefixes = { LINE_INTENT, NULL },
-                                   .set = LINE_INTENTS };
+                                   .prefixes = { QUEUE_INTENT, NULL },
+                                   .set = QUEUE_INTENTS };
     const char *own = write->values == NULL ? NULL : write->values->lock_id;
 
     change_ids(expr, &tickets, own, seen);
@@ -225,7 +225,7 @@ void ddb_write_line(const struct belay_write *write, const json_t *seen, int64_t
     }
 }
 
-bool ddb_changes_line(const struct belay_write *write)
+bool ddb_changes_queue(const struct belay_write *write)
 {
     return write->n_drop_tickets + write->n_drop_intents > 0 || write->put_ticket != NULL ||
            write->put_intent != NULL;

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "store/dynamodb/dynamodb_internal.h"
 
-/* ---- the line -------------------------------------------------------------- */
+/* ---- the queue -------------------------------------------------------------  */
 
 static char *copy(const char *text, bool *ok)
 {
@@ -40,7 +40,7 @@ static void read_ticket(const json_t *item, const json_t *map, const char *id, s
     ticket->acquired_by = copy(item_text(map, "acquired_by"), ok);
     (void)item_int(map, "since", &ticket->since_unix_ms);
     (void)item_int(map, "expires_at", &ticket->expires_ms);
-    buf_addf(&name, "%s%s", LINE_SEQ, id);
+    buf_addf(&name, "%s%s", QUEUE_SEQ, id);
     if (!name.failed) {
         (void)item_uint(item, name.data, &ticket->seq);
     }
@@ -57,14 +57,14 @@ static int by_seq(const void *a, const void *b)
 
 static void read_tickets(const json_t *item, struct belay_record *record, bool *ok)
 {
-    const json_t *ids = json_object_get(json_object_get(item, LINE_WAITING), "SS");
+    const json_t *ids = json_object_get(json_object_get(item, QUEUE_WAITING), "SS");
     size_t n = json_array_size(ids);
 
     record->tickets = n == 0 ? NULL : calloc(n, sizeof *record->tickets);
     *ok = *ok && (n == 0 || record->tickets != NULL);
     for (size_t i = 0; *ok && i < n; i++) {
         const char *id = json_string_value(json_array_get(ids, i));
-        const json_t *map = id_map(item, LINE_TICKET, id);
+        const json_t *map = id_map(item, QUEUE_TICKET, id);
 
         if (map != NULL) { /* else a ghost: see dynamodb_queue.c */
             read_ticket(item, map, id, &record->tickets[record->n_tickets++], ok);
@@ -77,14 +77,14 @@ static void read_tickets(const json_t *item, struct belay_record *record, bool *
 
 static void read_intents(const json_t *item, struct belay_record *record, bool *ok)
 {
-    const json_t *ids = json_object_get(json_object_get(item, LINE_INTENTS), "SS");
+    const json_t *ids = json_object_get(json_object_get(item, QUEUE_INTENTS), "SS");
     size_t n = json_array_size(ids);
 
     record->intents = n == 0 ? NULL : calloc(n, sizeof *record->intents);
     *ok = *ok && (n == 0 || record->intents != NULL);
     for (size_t i = 0; *ok && i < n; i++) {
         const char *id = json_string_value(json_array_get(ids, i));
-        const json_t *map = id_map(item, LINE_INTENT, id);
+        const json_t *map = id_map(item, QUEUE_INTENT, id);
         struct belay_intent *intent;
 
         if (map == NULL) {
@@ -97,11 +97,11 @@ static void read_intents(const json_t *item, struct belay_record *record, bool *
     }
 }
 
-int64_t ddb_intent_ttl_ms(const json_t *line, const char *lock_id)
+int64_t ddb_intent_ttl_ms(const json_t *queue, const char *lock_id)
 {
     int64_t ttl_ms = 0;
 
-    (void)item_int(id_map(line, LINE_INTENT, lock_id), "ttl_ms", &ttl_ms);
+    (void)item_int(id_map(queue, QUEUE_INTENT, lock_id), "ttl_ms", &ttl_ms);
     return ttl_ms;
 }
 
@@ -233,18 +233,18 @@ static uint64_t hash_of(const json_t *item, uint64_t hash)
 }
 
 /* Without an attribute for it, the revision is a hash of the item. */
-static uint64_t revision_of(const struct layout *layout, const json_t *item, const json_t *line)
+static uint64_t revision_of(const struct layout *layout, const json_t *item, const json_t *queue)
 {
     uint64_t revision = 0;
 
     if (item_uint(item, layout_name_of(layout, FIELD_REVISION), &revision)) {
         return revision;
     }
-    if (item == NULL && line == NULL) {
+    if (item == NULL && queue == NULL) {
         return 0;
     }
     revision = hash_of(item, FNV_INIT);
-    return (line == item || line == NULL ? revision : hash_of(line, revision)) | 1;
+    return (queue == item || queue == NULL ? revision : hash_of(queue, revision)) | 1;
 }
 
 /*
@@ -260,15 +260,15 @@ static void read_fence(const json_t *fence, struct belay_record *record)
     }
 }
 
-static bool has_ids(const json_t *line)
+static bool has_ids(const json_t *queue)
 {
-    return json_object_get(line, LINE_WAITING) != NULL || json_object_get(line, LINE_INTENTS) != NULL;
+    return json_object_get(queue, QUEUE_WAITING) != NULL || json_object_get(queue, QUEUE_INTENTS) != NULL;
 }
 
 /* An empty queue counts as none. */
-static const json_t *line_of(const struct ddb_items *items)
+static const json_t *queue_of(const struct ddb_items *items)
 {
-    return has_ids(items->line) ? items->line : NULL;
+    return has_ids(items->queue) ? items->queue : NULL;
 }
 
 enum belay_code ddb_record(struct ddb_store *store, const char *key, const struct ddb_items *items,
@@ -276,7 +276,7 @@ enum belay_code ddb_record(struct ddb_store *store, const char *key, const struc
 {
     const struct layout *layout = store->layout;
     const json_t *item = items->item;
-    const json_t *line = layout_is_foreign(layout) ? line_of(items) : item;
+    const json_t *queue = layout_is_foreign(layout) ? queue_of(items) : item;
     struct belay_record record = { 0 };
     bool ok = true;
 
@@ -294,9 +294,9 @@ enum belay_code ddb_record(struct ddb_store *store, const char *key, const struc
         read_holder(store, item, &record, &ok);
         read_fence(items->fence, &record);
     }
-    record.revision = revision_of(layout, item, line);
-    read_tickets(line, &record, &ok);
-    read_intents(line, &record, &ok);
+    record.revision = revision_of(layout, item, queue);
+    read_tickets(queue, &record, &ok);
+    read_intents(queue, &record, &ok);
     if (!ok) {
         belay_record_release(&record);
         return error_no_memory(err);
@@ -309,7 +309,7 @@ enum belay_code ddb_record(struct ddb_store *store, const char *key, const struc
         (void)ddb_seen_put(&store->seen, key, items, &record, 0);
     }
     if (store->params.observe) {
-        ddb_observe(store, line, &record);
+        ddb_observe(store, queue, &record);
     }
     *out_record = record;
     return BELAY_OK;

@@ -9,59 +9,59 @@
 struct found {
     char *key;     /* owned */
     json_t *item;  /* owned; or NULL */
-    json_t *line;  /* owned; or NULL */
+    json_t *queue; /* owned; or NULL */
     json_t *fence; /* owned; or NULL */
 };
 
-struct finds {
+struct found_locks {
     struct found *list; /* owned */
     size_t n;
     size_t cap;
 };
 
-static void release(struct finds *finds)
+static void release(struct found_locks *found_locks)
 {
-    for (size_t i = 0; i < finds->n; i++) {
-        free(finds->list[i].key);
-        json_decref(finds->list[i].item);
-        json_decref(finds->list[i].line);
-        json_decref(finds->list[i].fence);
+    for (size_t i = 0; i < found_locks->n; i++) {
+        free(found_locks->list[i].key);
+        json_decref(found_locks->list[i].item);
+        json_decref(found_locks->list[i].queue);
+        json_decref(found_locks->list[i].fence);
     }
-    free(finds->list);
+    free(found_locks->list);
 }
 
 /* Takes over `key`. */
-static bool add(struct finds *finds, char *key, json_t *item, bool is_line)
+static bool add(struct found_locks *found_locks, char *key, json_t *item, bool is_queue)
 {
     struct found found = { .key = key };
 
     if (key == NULL) {
         return false;
     }
-    if (finds->n == finds->cap) {
-        size_t cap = finds->cap == 0 ? 64 : 2 * finds->cap;
-        struct found *list = realloc(finds->list, cap * sizeof *list);
+    if (found_locks->n == found_locks->cap) {
+        size_t cap = found_locks->cap == 0 ? 64 : 2 * found_locks->cap;
+        struct found *list = realloc(found_locks->list, cap * sizeof *list);
 
         if (list == NULL) {
             free(key);
             return false;
         }
-        finds->list = list;
-        finds->cap = cap;
+        found_locks->list = list;
+        found_locks->cap = cap;
     }
-    *(is_line ? &found.line : &found.item) = json_incref(item);
-    finds->list[finds->n++] = found;
+    *(is_queue ? &found.queue : &found.item) = json_incref(item);
+    found_locks->list[found_locks->n++] = found;
     return true;
 }
 
 /* The lock's key in an item's key; NULL if it is not a lock's. */
-static char *key_of(const struct layout *layout, const json_t *item, bool *out_is_line)
+static char *key_of(const struct layout *layout, const json_t *item, bool *out_is_queue)
 {
     const struct layout_key *first = &layout->keys[0];
     const char *text = item_text(item, first->name);
     size_t before = strlen(first->before), after = strlen(first->after);
 
-    *out_is_line = false;
+    *out_is_queue = false;
     for (size_t i = 1; i < layout->n_keys; i++) {
         const char *other = item_text(item, layout->keys[i].name);
 
@@ -72,9 +72,9 @@ static char *key_of(const struct layout *layout, const json_t *item, bool *out_i
     if (text == NULL || ddb_is_item(layout, text)) {
         return NULL;
     }
-    if (layout->line_prefix != NULL && text_has_prefix(text, layout->line_prefix)) {
-        *out_is_line = true;
-        return strdup(text + strlen(layout->line_prefix));
+    if (layout->queue_prefix != NULL && text_has_prefix(text, layout->queue_prefix)) {
+        *out_is_queue = true;
+        return strdup(text + strlen(layout->queue_prefix));
     }
     if (!text_has_prefix(text, first->before) || strlen(text) <= before + after ||
         strcmp(text + strlen(text) - after, first->after) != 0) {
@@ -90,27 +90,28 @@ static bool is_wanted(const char *key, const struct belay_scan *scan)
 }
 
 static enum belay_code take_page(const struct ddb_store *store, const json_t *items,
-                                 const struct belay_scan *scan, struct finds *finds, struct belay_error *err)
+                                 const struct belay_scan *scan, struct found_locks *found_locks,
+                                 struct belay_error *err)
 {
     size_t at;
     json_t *item;
 
     json_array_foreach((json_t *)items, at, item)
     {
-        bool is_line;
-        char *key = key_of(store->layout, item, &is_line);
+        bool is_queue;
+        char *key = key_of(store->layout, item, &is_queue);
 
         if (key == NULL || !is_wanted(key, scan)) {
             free(key);
-        } else if (!add(finds, key, item, is_line)) {
+        } else if (!add(found_locks, key, item, is_queue)) {
             return error_no_memory(err);
         }
     }
     return BELAY_OK;
 }
 
-static enum belay_code read_pages(struct ddb_store *store, const struct belay_scan *scan, struct finds *finds,
-                                  struct belay_error *err)
+static enum belay_code read_pages(struct ddb_store *store, const struct belay_scan *scan,
+                                  struct found_locks *found_locks, struct belay_error *err)
 {
     json_t *start = NULL;
     enum belay_code code;
@@ -125,7 +126,7 @@ static enum belay_code read_pages(struct ddb_store *store, const struct belay_sc
         code = ddb_call(store, "Scan", request, &answer, err);
         start = NULL;
         if (code == BELAY_OK) {
-            code = take_page(store, json_object_get(answer.body, "Items"), scan, finds, err);
+            code = take_page(store, json_object_get(answer.body, "Items"), scan, found_locks, err);
             start = json_incref(json_object_get(answer.body, "LastEvaluatedKey"));
         }
         ddb_answer_release(&answer);
@@ -140,60 +141,61 @@ static int by_key(const void *a, const void *b)
 }
 
 /* An item and the queue beside it are one record. */
-static void join(struct finds *finds)
+static void join(struct found_locks *found_locks)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < finds->n; i++) {
-        struct found *last = n == 0 ? NULL : &finds->list[n - 1];
-        struct found *next = &finds->list[i];
+    for (size_t i = 0; i < found_locks->n; i++) {
+        struct found *last = n == 0 ? NULL : &found_locks->list[n - 1];
+        struct found *next = &found_locks->list[i];
 
         if (last == NULL || strcmp(last->key, next->key) != 0) {
-            finds->list[n++] = *next;
+            found_locks->list[n++] = *next;
             continue;
         }
         if (last->item == NULL) {
             last->item = next->item;
             next->item = NULL;
         }
-        if (last->line == NULL) {
-            last->line = next->line;
-            next->line = NULL;
+        if (last->queue == NULL) {
+            last->queue = next->queue;
+            next->queue = NULL;
         }
         free(next->key);
         json_decref(next->item);
-        json_decref(next->line);
+        json_decref(next->queue);
     }
-    finds->n = n;
+    found_locks->n = n;
 }
 
 /* The counters in the fence table, if there is one. */
-static enum belay_code read_fences(struct ddb_store *store, struct finds *finds, struct belay_error *err)
+static enum belay_code read_fences(struct ddb_store *store, struct found_locks *found_locks,
+                                   struct belay_error *err)
 {
     struct ddb_place *places;
     enum belay_code code;
 
-    if (store->params.fence_table == NULL || finds->n == 0) {
+    if (store->params.fence_table == NULL || found_locks->n == 0) {
         return BELAY_OK;
     }
-    places = calloc(finds->n, sizeof *places);
+    places = calloc(found_locks->n, sizeof *places);
     if (places == NULL) {
         return error_no_memory(err);
     }
-    for (size_t i = 0; i < finds->n; i++) {
+    for (size_t i = 0; i < found_locks->n; i++) {
         places[i].table = store->params.fence_table;
-        places[i].key = ddb_fence_key(store, finds->list[i].key);
+        places[i].key = ddb_fence_key(store, found_locks->list[i].key);
     }
-    code = ddb_read(store, places, finds->n, err);
-    for (size_t i = 0; code == BELAY_OK && i < finds->n; i++) {
-        finds->list[i].fence = json_incref(places[i].item);
+    code = ddb_read(store, places, found_locks->n, err);
+    for (size_t i = 0; code == BELAY_OK && i < found_locks->n; i++) {
+        found_locks->list[i].fence = json_incref(places[i].item);
     }
-    ddb_places_release(places, finds->n);
+    ddb_places_release(places, found_locks->n);
     free(places);
     return code;
 }
 
-static enum belay_code hand_out(struct ddb_store *store, const struct finds *finds,
+static enum belay_code hand_out(struct ddb_store *store, const struct found_locks *found_locks,
                                 const struct belay_scan *scan, belay_record_fn fn, void *context,
                                 struct belay_error *err)
 {
@@ -201,11 +203,12 @@ static enum belay_code hand_out(struct ddb_store *store, const struct finds *fin
     enum belay_code code = BELAY_OK;
     bool go_on = true;
 
-    for (size_t i = 0; code == BELAY_OK && go_on && i < finds->n; i++) {
+    for (size_t i = 0; code == BELAY_OK && go_on && i < found_locks->n; i++) {
         struct belay_record record;
-        struct ddb_items items = { finds->list[i].item, finds->list[i].line, finds->list[i].fence, true };
+        struct ddb_items items = { found_locks->list[i].item, found_locks->list[i].queue,
+                                   found_locks->list[i].fence, true };
 
-        code = ddb_record(store, finds->list[i].key, &items, &record, err);
+        code = ddb_record(store, found_locks->list[i].key, &items, &record, err);
         if (code == BELAY_OK) {
             if (record.revision != 0 && (record.held || !scan->held_only)) {
                 go_on = fn(context, &record, now_ms);
@@ -220,19 +223,19 @@ enum belay_code ddb_scan(struct belay_store *base, const struct belay_scan *scan
                          void *context, struct belay_error *err)
 {
     struct ddb_store *store = ddb_of(base);
-    struct finds finds = { 0 };
-    enum belay_code code = read_pages(store, scan, &finds, err);
+    struct found_locks found_locks = { 0 };
+    enum belay_code code = read_pages(store, scan, &found_locks, err);
 
     if (code == BELAY_OK) {
-        if (finds.n > 0) {
-            qsort(finds.list, finds.n, sizeof *finds.list, by_key);
+        if (found_locks.n > 0) {
+            qsort(found_locks.list, found_locks.n, sizeof *found_locks.list, by_key);
         }
-        join(&finds);
-        code = read_fences(store, &finds, err);
+        join(&found_locks);
+        code = read_fences(store, &found_locks, err);
     }
     if (code == BELAY_OK) {
-        code = hand_out(store, &finds, scan, fn, context, err);
+        code = hand_out(store, &found_locks, scan, fn, context, err);
     }
-    release(&finds);
+    release(&found_locks);
     return code;
 }

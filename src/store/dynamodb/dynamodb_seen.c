@@ -6,7 +6,7 @@
 void ddb_items_release(struct ddb_items *items)
 {
     json_decref(items->item);
-    json_decref(items->line);
+    json_decref(items->queue);
     json_decref(items->fence);
     memset(items, 0, sizeof *items);
 }
@@ -58,9 +58,9 @@ int64_t ddb_seen_put(struct ddb_seen *seen, const char *key, const struct ddb_it
     entry = entry_for(seen, key);
     ddb_items_release(&entry->items);
     entry->items.item = json_incref(items->item);
-    entry->items.line = json_incref(items->line);
+    entry->items.queue = json_incref(items->queue);
     entry->items.fence = json_incref(items->fence);
-    entry->items.line_known = items->line_known;
+    entry->items.queue_known = items->queue_known;
     entry->revision = record->revision;
     if (record->held) {
         entry->free_since_ms = 0;
@@ -83,7 +83,7 @@ bool ddb_seen_find(struct ddb_seen *seen, const char *key, uint64_t revision, st
         if (entry->key != NULL && entry->revision == revision && strcmp(entry->key, key) == 0) {
             *out_items = entry->items;
             (void)json_incref(out_items->item);
-            (void)json_incref(out_items->line);
+            (void)json_incref(out_items->queue);
             (void)json_incref(out_items->fence);
             found = true;
         }

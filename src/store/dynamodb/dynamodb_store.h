@@ -18,7 +18,7 @@ struct dynamodb_hooks {
     /* A request was sent or repeated. Called from any thread. */
     void (*on_request)(void *context, const char *operation);
     void *context;
-    int patience; /* factor for all timeouts; 0: 1 */
+    int timeout_factor; /* factor for all timeouts; 0: 1 */
 };
 
 struct dynamodb_options {

@@ -96,7 +96,7 @@ static void set_time(const struct ddb_store *store, struct aws_request *request,
     int64_t least_ms = is_read ? READ_MS : is_write ? WRITE_MS : OTHER_MS;
     int64_t most_ms;
 
-    least_ms *= store->hooks.patience > 0 ? store->hooks.patience : 1;
+    least_ms *= store->hooks.timeout_factor > 0 ? store->hooks.timeout_factor : 1;
     most_ms = 2 * least_ms;
 
     if (timeout_ms > 0 && timeout_ms < most_ms) {
@@ -218,7 +218,7 @@ enum belay_code ddb_call_within(struct ddb_store *store, const char *operation, 
 
 /* ---- keys ----------------------------------------------------------------- */
 
-static json_t *make_key(const struct layout *layout, const char *key, bool line)
+static json_t *make_key(const struct layout *layout, const char *key, bool queue)
 {
     json_t *object = json_object();
 
@@ -227,8 +227,8 @@ static json_t *make_key(const struct layout *layout, const char *key, bool line)
         const struct layout_key *part = &layout->keys[i];
         struct buf text = BUF_INIT(4096);
 
-        if (line && i == 0) {
-            buf_addf(&text, "%s%s", layout->line_prefix, key);
+        if (queue && i == 0) {
+            buf_addf(&text, "%s%s", layout->queue_prefix, key);
         } else {
             buf_addf(&text, "%s%s%s", part->before, part->has_key ? key : "",
                      part->has_key ? part->after : "");
@@ -247,7 +247,7 @@ json_t *ddb_item_key(const struct layout *layout, const char *key)
     return make_key(layout, key, false);
 }
 
-json_t *ddb_line_key(const struct layout *layout, const char *key)
+json_t *ddb_queue_key(const struct layout *layout, const char *key)
 {
     return make_key(layout, key, true);
 }

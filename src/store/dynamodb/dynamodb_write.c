@@ -160,9 +160,9 @@ static json_t *new_revision(struct expr *expr)
     return av_uint(revision >> 2 | 1);
 }
 
-void ddb_write_line_revision(struct expr *expr)
+void ddb_write_queue_revision(struct expr *expr)
 {
-    expr_set(expr, LINE_REVISION, new_revision(expr));
+    expr_set(expr, QUEUE_REVISION, new_revision(expr));
 }
 
 static void put_owner_name(const struct ddb_store *store, const struct belay_record *values,
