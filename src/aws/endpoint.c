@@ -60,8 +60,8 @@ enum belay_code region_find(const struct platform *platform, const struct profil
         return BELAY_OK;
     }
     if (!is_region(found)) {
-        return error_set(err, BELAY_CONFIG, "the region '%.64s' from %s is none: it looks like 'eu-west-1'",
-                         found, origin);
+        return error_set(err, BELAY_CONFIG, "'%.64s' from %s is not a region such as 'eu-west-1'", found,
+                         origin);
     }
     copy = strdup(found);
     if (copy == NULL) {

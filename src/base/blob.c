@@ -34,7 +34,7 @@ enum belay_code belay_blob_name_check(const char *name, struct belay_error *err)
     const char *fault = NULL;
 
     if (name == NULL || !text_is_clean(name, BELAY_BLOB_NAME_MAX)) {
-        fault = "is empty, too long, or no clean UTF-8";
+        fault = "is empty, too long, not UTF-8, or has control characters";
     }
     for (const char *part = name; fault == NULL && part != NULL;) {
         const char *slash = strchr(part, '/');

@@ -207,7 +207,7 @@ static enum belay_code explain(CURL *curl, CURLcode rc, const struct exchange *e
     if (exchange->no_memory || rc == CURLE_OUT_OF_MEMORY) {
         why = "out of memory";
     } else if (exchange->too_large) {
-        why = "the answer is larger than what is allowed";
+        why = "the answer is too large";
     } else if (exchange->not_resent) {
         why = "the connection was closed before an answer came";
     }

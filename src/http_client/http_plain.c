@@ -130,7 +130,7 @@ static int on_body(http_parser *parser, const char *data, size_t len)
         return reading->stopped ? -1 : 0;
     }
     if (len > reading->body.max - reading->body.len) {
-        return give_up(reading, "the answer is larger than what is allowed");
+        return give_up(reading, "the answer is too large");
     }
     buf_add(&reading->body, data, len);
     return reading->body.failed ? give_up(reading, "out of memory") : 0;
@@ -235,7 +235,7 @@ static enum belay_code read_answer(const struct http_plain *client, int fd, stru
             return say_stopped(client, err);
         }
         if (!reading->is_done && reading->why == NULL && HTTP_PARSER_ERRNO(&parser) != HPE_OK) {
-            reading->why = n == 0 ? "the connection was closed before an answer came" : "it is no HTTP";
+            reading->why = n == 0 ? "the connection was closed before an answer came" : "not HTTP";
         } else if (!reading->is_done && n == 0 && reading->why == NULL) {
             reading->why = "the connection was closed before an answer came";
         }

@@ -69,7 +69,7 @@ static enum belay_code load(const struct net_module **out_module, struct belay_e
     void *handle = NULL;
 
     if (!find_self(self)) {
-        return error_set(err, BELAY_CONFIG, "cannot tell where belay lies, to load " NET_MODULE_FILE);
+        return error_set(err, BELAY_CONFIG, "cannot find belay's own file, to load " NET_MODULE_FILE);
     }
     (void)dirname(self);
     for (size_t i = 0; handle == NULL && i < 2; i++) {

@@ -69,7 +69,7 @@ class Files(ServerCase):
         os.chmod(self.path, 0o666)  # set on purpose; doctor explains it
         self.ok("list")
         self.assertEqual(mode(self.path), "0o666")
-        self.assertIn("everybody may write", self.ok("doctor").out)
+        self.assertIn("every user may write", self.ok("doctor").out)
 
     def test_no_link_is_followed(self):
         letter = self.dir / "letter"

@@ -239,7 +239,7 @@ static enum belay_code commit(struct ddb_store *store, const struct belay_batch 
         bool again = false;
 
         if (tries == TRIES_MAX) {
-            code = error_set(err, BELAY_UNREACHABLE, "lock '%s': others changed it again and again",
+            code = error_set(err, BELAY_UNREACHABLE, "lock '%s': concurrent changes kept it busy",
                              batch->writes[0].key);
             break;
         }
@@ -362,10 +362,10 @@ static enum belay_code check_allowed(const struct ddb_store *store, const struct
 {
     for (size_t i = 0; store->layout->read_only && i < batch->n_writes; i++) {
         if (ddb_creates(&batch->writes[i]) || (batch->writes[i].set & ~(unsigned)BELAY_SET_RELEASED) != 0) {
-            return error_set(err, BELAY_NOT_PERMITTED,
-                             "layout '%s' is for looking at locks and ending them by force only: "
-                             "its own programs take them",
-                             store->layout->name);
+            return error_set(
+                err, BELAY_NOT_PERMITTED,
+                "locks of layout '%s' can only be shown and forced: its own programs acquire them",
+                store->layout->name);
         }
     }
     return BELAY_OK;

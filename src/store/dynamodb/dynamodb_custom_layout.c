@@ -166,7 +166,7 @@ static enum belay_code read_extras(struct making *making, const char *list, bool
         }
         equals = strchr(value, '=');
         if (layout->n_extras == LAYOUT_EXTRAS_MAX) {
-            return fail(making, what, value, "is one too many: 8 of constants and attributes are the most");
+            return fail(making, what, value, "is one too many: at most 8 constants and attributes");
         }
         if (equals == NULL && constant) {
             return fail(making, what, value, "must be ATTRIBUTE=VALUE");
@@ -218,10 +218,10 @@ static enum belay_code check(const struct making *making)
     const char *release = get(making, "release");
 
     if (layout_name_of(layout, FIELD_OWNER) == NULL) {
-        return fail(making, "owner", NULL, "is missing: name the attribute that says who holds the lock");
+        return fail(making, "owner", NULL, "is missing: name the attribute with the holder");
     }
     if (layout_name_of(layout, FIELD_EXPIRES) == NULL) {
-        return fail(making, "expires_at", NULL, "is missing: name the attribute that says when it ends");
+        return fail(making, "expires_at", NULL, "is missing: name the attribute with the expiry");
     }
     if (layout_name_of(layout, FIELD_LOCK_ID) == NULL) {
         return fail(making, "lock_id", NULL,

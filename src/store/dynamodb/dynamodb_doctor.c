@@ -72,7 +72,7 @@ static void check_endpoint(struct doctor *doctor)
     }
     if (!uri.tls && !is_of_this_machine(uri.host)) {
         diagnostics_warn(doctor->diagnostics, "endpoint", "use https://",
-                         "%s is not encrypted: who is on the way can read and change locks", url);
+                         "%s is not encrypted: others on the network can read and change locks", url);
     } else {
         diagnostics_ok(doctor->diagnostics, "endpoint", "%s (%s)", url,
                        aws_endpoint_is_set(aws, AWS_DYNAMODB) ? "set by hand" : "AWS's own");
@@ -299,7 +299,7 @@ static json_t *ask_scan(const struct probe *probe)
 }
 
 static const struct probe_step step_remove = { "DeleteItem", "DeleteItem", true,
-                                               "to end locks and leave the line of who waits", ask_remove };
+                                               "to release locks and to leave the queue", ask_remove };
 static const struct probe_step step_write = { "UpdateItem", "UpdateItem", true,
                                               "to take, renew and release locks", ask_write };
 static const struct probe_step steps_between[] = {
@@ -354,7 +354,7 @@ static bool probe_read(struct probe *probe, bool written)
 
     if (done && written && json_object_get(answer.body, "Item") == NULL) {
         diagnostics_fail(probe->doctor->diagnostics, BELAY_CONFIG, probe->name, NULL,
-                         "what was just written to '%s' is not there when it is read", probe->table);
+                         "an item that was just written to '%s' is missing when it is read", probe->table);
         done = false;
     }
     table_answer_release(&answer);

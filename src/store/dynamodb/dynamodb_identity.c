@@ -47,7 +47,7 @@ static enum belay_code add_table(struct ddb_store *store, const char *table, str
         buf_adds(out, out->len == 0 ? "dynamodb-" : "+");
         code = add_id(store, json_object_get(answer.body, "Table"), out)
                    ? BELAY_OK
-                   : error_set(err, BELAY_UNREACHABLE, "what answered DescribeTable is no DynamoDB");
+                   : error_set(err, BELAY_UNREACHABLE, "the answer to DescribeTable is not DynamoDB's");
     }
     ddb_answer_release(&answer);
     return code;

@@ -302,7 +302,7 @@ enum belay_code table_look_keys(struct table_session *session, struct belay_dyna
     enum belay_code code = table_call(session, "DescribeTable", ask_for(table), out_answer, err);
 
     if (code == BELAY_OK && !fill(table, json_object_get(out_answer->body, "Table"))) {
-        code = error_set(err, BELAY_UNREACHABLE, "what answered DescribeTable is no DynamoDB");
+        code = error_set(err, BELAY_UNREACHABLE, "the answer to DescribeTable is not DynamoDB's");
     }
     if (code == BELAY_OK) {
         set_misfit(table);

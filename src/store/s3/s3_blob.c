@@ -208,7 +208,7 @@ static enum found look(struct s3_store *store, const char *name, const void *dat
 
 static enum belay_code refuse(const char *name, struct belay_error *err)
 {
-    return error_set(err, BELAY_REFUSED, "'%.400s' is not what it was", name);
+    return error_set(err, BELAY_REFUSED, "'%.400s' has changed", name);
 }
 
 static bool is_conflict(const struct aws_response *response)
@@ -252,7 +252,7 @@ static enum belay_code settle(struct s3_store *store, const char *name, const vo
     }
     return code == BELAY_UNKNOWN
                ? code
-               : error_set(err, BELAY_UNKNOWN, "it is not known whether '%.300s' was written", name);
+               : error_set(err, BELAY_UNKNOWN, "'%.300s' may or may not have been written", name);
 }
 
 static enum belay_code put_if(struct belay_blob_store *base, const char *name, const void *data, size_t len,

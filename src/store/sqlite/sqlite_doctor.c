@@ -200,11 +200,12 @@ static bool check_permissions(struct look *look, const struct stat *st)
     if ((st->st_mode & S_IWOTH) != 0) {
         (void)snprintf(advice, sizeof advice, "run 'chmod o-w %s'", look->store.path);
         diagnostics_warn(look->diagnostics, "permissions", advice,
-                         "everybody may write %s, and so end any lock", look->store.path);
+                         "every user may write %s, and so end any lock", look->store.path);
     } else if ((st->st_mode & S_IROTH) != 0) {
         (void)snprintf(advice, sizeof advice, "run 'chmod o-rwx %s*'", look->store.path);
         diagnostics_warn(look->diagnostics, "permissions", advice,
-                         "everybody may read %s, and with the lock ids in it end any lock", look->store.path);
+                         "every user may read %s, and with the lock ids in it end any lock",
+                         look->store.path);
     } else {
         diagnostics_ok(look->diagnostics, "permissions", "mode %04o, owner %d, group %d",
                        (unsigned)st->st_mode & 07777U, (int)st->st_uid, (int)st->st_gid);
@@ -219,7 +220,7 @@ static void check_wake_file(struct look *look)
 
     (void)snprintf(path, sizeof path, "%s-wake", look->store.path);
     if (lstat(path, &st) != 0) {
-        diagnostics_ok(look->diagnostics, "wake file", "there is none yet; who first needs it makes it");
+        diagnostics_ok(look->diagnostics, "wake file", "there is none yet; belay creates it when needed");
     } else if (!S_ISREG(st.st_mode) || faccessat(AT_FDCWD, path, R_OK | W_OK, AT_EACCESS) != 0) {
         (void)snprintf(advice, sizeof advice, "%s %s %s",
                        S_ISREG(st.st_mode) ? "give the users of the database read and write access to"

@@ -408,8 +408,9 @@ enum belay_code sqlite_store_server(struct belay_store *base, struct sqlite_serv
         code = sqlite_unserve(store, &is_alive, err);
     }
     if (code == BELAY_OK && is_alive && !sqlite_served_parse(store, out_server)) {
-        code = error_set(err, BELAY_BAD_CONTENT, "who serves the lock database '%s' cannot be read: '%.100s'",
-                         store->path, store->served_by);
+        code =
+            error_set(err, BELAY_BAD_CONTENT, "the server of the lock database '%s' cannot be read: '%.100s'",
+                      store->path, store->served_by);
     }
     (void)pthread_mutex_unlock(&store->mutex);
     return code;
