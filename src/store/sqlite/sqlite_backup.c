@@ -1,9 +1,9 @@
 /*
- * A copy of the database for another day.
- *
- * VACUUM INTO copies it as it is at one moment, while others go on. The copy is then marked (meta.copied_at, and no
- * boot): whoever opens it first starts leases again, and goes on with numbers that nobody was given, although
- * the original went on handing some out (sqlite_restart.c). That holds however the copy is put in place.
+ * Backups.
+ * VACUUM INTO copies a snapshot of the database while other processes continue. The copy is
+ * then marked (meta.copied_at, and no boot): the first process that opens it starts leases
+ * again, and continues with numbers that were never issued, although the original continued to
+ * issue some (sqlite_restart.c). This holds however the copy is put in place.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +39,7 @@ static int is_cancelled(void *context)
     return belay_cancel_requested(context);
 }
 
-/* Another connection of this process: the copy must not keep anybody from the store's own. */
+/* Another connection of this process: the copy must not block the store's own. */
 static int connect_to(const char *path, const char *vfs, int flags, struct belay_cancel *cancel,
                       sqlite3 **out_db)
 {
@@ -73,7 +73,7 @@ static int run_with_text(sqlite3 *db, const char *sql, const char *text)
     return rc;
 }
 
-/* One number, and whether it is there. */
+/* One number, and whether it is NULL. */
 static int read_number(sqlite3 *db, const char *sql, int64_t *out_value, bool *out_is_null)
 {
     sqlite3_stmt *statement = NULL;
@@ -105,7 +105,7 @@ enum belay_code sqlite_backup_mark(const char *path, int64_t unix_ms, int64_t bo
     sqlite3 *db = NULL;
     sqlite3_stmt *statement = NULL;
     enum belay_code code;
-    /* Nobody else knows the file yet: it is synced as a whole at the end. */
+    /* No other process knows the file yet: it is synced as a whole at the end. */
     int rc = connect_to(path, NULL, SQLITE_OPEN_READWRITE, NULL, &db);
 
     rc = rc == SQLITE_OK
@@ -208,7 +208,7 @@ enum belay_code sqlite_backup_copy(const char *from, const char *to, struct bela
     return code;
 }
 
-/* All of it, in one transaction of `to`. */
+/* Everything, in one transaction of `to`. */
 static int copy_content(sqlite3 *to, sqlite3 *from)
 {
     sqlite3_backup *backup = sqlite3_backup_init(to, "main", from, "main");
@@ -262,7 +262,7 @@ enum belay_code sqlite_backup_make(const struct sqlite_store *store, const char 
     if (code == BELAY_OK && !store->is_beside && store->own_fd < 0) {
         struct sqlite_backup_info info = { 0 };
 
-        /* A server may have come meanwhile: then the copy is without its journal. */
+        /* A server may have started meanwhile: then the copy lacks its journal. */
         code = sqlite_backup_check(path, &info, err);
         if (code == BELAY_OK && info.is_served) {
             code = truncate(path, 0) == 0

@@ -1,8 +1,7 @@
 /*
- * The store's clock: milliseconds of CLOCK_BOOTTIME as the initial time
- * namespace counts them, so that a process in a container with a clock of its
- * own agrees with all others (L7). A reading means something only together with
- * the boot id.
+ * The store's clock: milliseconds of CLOCK_BOOTTIME in the initial time namespace, so that a
+ * process in a container with a clock of its own agrees with all others (L7). A reading is
+ * meaningful only together with the boot id.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -33,8 +32,8 @@ static bool read_small(const char *path, char *out, size_t size)
 }
 
 /*
- * timens_offsets speaks of the namespace our children will be in. That is our
- * own unless this process has unshared it and not started a new program since.
+ * timens_offsets describes the namespace of future children. That is this process's own unless
+ * it has called unshare() and not started a new program since.
  */
 static bool namespace_is_our_childrens(void)
 {

@@ -1,16 +1,14 @@
 /*
- * The one way in which records change.
- *
- * A commit that only moves a process's lock about need not reach the disk: if
- * the machine loses power, so does the process. What has to last is
- *  - a batch that asks for it, and every one with durability=full;
- *  - whatever makes, ends or alters a holder that is not a process;
- *  - the ceiling below which numbers are handed out. It is raised, and synced,
- *    in a transaction before the first number that needs it; after a restart
- *    numbering goes on from the ceiling (L2).
- *
+ * The only way in which records change.
+ * A commit about a process's lock need not be synced: if the machine loses power, the process
+ * ends, too. These are synced:
+ * - a batch that asks for it, and every batch with durability=full;
+ * - every write that creates, ends or changes a holder that is not a process;
+ * - the ceiling below which numbers are issued. It is raised, and synced, in a transaction
+ *   before the first number that needs it; after a restart numbers continue from the ceiling
+ *   (L2).
  *     begin -> read -> conditions -> +-- refused
- *       ^                            +-- must last, but began without: again, durably
+ *       ^                            +-- must be durable, but is not: again, durably
  *       |                            +-- numbers used up: raise the ceiling, again
  *       +----------------------------+-- write -> commit
  */
@@ -20,15 +18,15 @@
 #include "base/error.h"
 #include "store/sqlite/sqlite_internal.h"
 
-/* Room for the writes of a batch: a lock and its ancestors have few, and need no memory for it. */
+/* Room for the writes of a batch: a lock and its ancestors are few, and need no allocation. */
 enum { FEW = 4 };
 
 struct work {
     struct sqlite_store *store;
     const struct belay_batch *batch;
     struct txn txn;
-    struct row *rows; /* beside batch->writes; owned, if they are not few */
-    bool *kept;       /* the same; the write's ticket has its liveness lock since this commit only */
+    struct row *rows; /* beside batch->writes; owned unless they are few */
+    bool *kept;       /* the same; this commit took the liveness lock of the write's ticket */
     struct before before;
     bool full;
     bool again;
@@ -55,7 +53,7 @@ static bool asks_to_last(const struct belay_batch *batch)
     return asks;
 }
 
-/* In a transaction of its own: what is handed out afterwards stays below it whatever happens. */
+/* In a transaction of its own: numbers that are issued later stay below it whatever happens. */
 enum belay_code sqlite_raise_ceiling(struct sqlite_store *store, uint64_t to, struct belay_error *err)
 {
     struct txn txn = { 0 };
@@ -109,7 +107,7 @@ static enum belay_code load_and_check(struct work *work, struct belay_error *err
     return BELAY_OK;
 }
 
-/* An id that ever took this key: it is the record's, or its acquisition is among the events (L5). */
+/* An id that ever acquired this key: it is in the record, or its acquisition is among the events (L5). */
 static enum belay_code check_unused(struct work *work, struct belay_error *err)
 {
     const char *id = work->batch->require_unused_id;
@@ -161,8 +159,8 @@ static enum belay_code write_rows(struct work *work, struct belay_error *err)
         }
         if (write->put_ticket != NULL) {
             /*
-             * Before others can see the ticket, or they would take its waiter for dead. A server
-             * does not: the waiters are other processes, which outlive it.
+             * Before other processes can see the ticket, or they would consider its waiter
+             * dead. Not in a server: its waiters are other processes, which outlive it.
              */
             has_liveness = work->store->own_fd < 0 &&
                            alive_keep(work->store, write->put_ticket->lock_id, write->key, &work->kept[i]);
@@ -211,7 +209,7 @@ static enum belay_code write_all(struct work *work, struct belay_error *err)
     return code;
 }
 
-/* From BEGIN to just before COMMIT. With work->again all of it is to be done once more. */
+/* From BEGIN to just before COMMIT. With work->again everything has to be repeated. */
 static enum belay_code prepare(struct work *work, struct belay_error *err)
 {
     struct sqlite_store *store = work->store;
@@ -279,7 +277,7 @@ static enum belay_code run(struct work *work, struct belay_error *err)
     return code;
 }
 
-/* Liveness locks follow the database: kept on success, given up otherwise. */
+/* Liveness locks follow the database: kept on success, released otherwise. */
 static void settle_tickets(struct work *work, bool done)
 {
     for (size_t i = 0; i < work->batch->n_writes; i++) {
@@ -300,7 +298,7 @@ static void settle_tickets(struct work *work, bool done)
 static void keep_house(struct sqlite_store *store, uint64_t before, uint64_t last)
 {
     if (++store->commits == MANY_COMMITS) {
-        /* One that stays meets many records; what it does not need is not taken. */
+        /* A long-lived process meets many records; the cache grows only as needed. */
         (void)db_exec(store, "PRAGMA cache_size=-" CACHE_KIB);
     }
     db_checkpoint_if_due(store);

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "store/sqlite/sqlite_internal.h"
 
-/* The events that say that a lock id took a key. */
+/* Events of the acquisition of a key by a lock id. */
 #define TAKES "type IN ('lock.acquired', 'lock.adopted')"
 
 #define TEXT_OF(x) #x
@@ -75,7 +75,7 @@ int db_finish(sqlite3_stmt *statement)
     do {
         rc = sqlite3_step(statement);
     } while (rc == SQLITE_ROW);
-    (void)sqlite3_reset(statement); /* says again what step said */
+    (void)sqlite3_reset(statement); /* repeats the result of step */
     return rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
@@ -115,7 +115,10 @@ int db_begin(struct sqlite_store *store, bool full)
 
 void db_rollback(struct sqlite_store *store)
 {
-    /* After some errors SQLite has done so by itself. If it fails, what was written is gone all the same. */
+    /*
+     * After some errors SQLite has rolled back by itself. If the rollback fails, the writes
+     * are gone all the same.
+     */
     if (!sqlite3_get_autocommit(store->db)) {
         (void)db_run(store, ST_ROLLBACK);
     }
@@ -135,9 +138,9 @@ bool db_read_served(struct sqlite_store *store, sqlite3_stmt *statement, int col
 }
 
 /*
- * SQLite counts up when it commits, and when it finds at the beginning of a
- * transaction that another connection has: so it is what it was after our last
- * commit only if nobody has written since. 0: it does not say.
+ * SQLite increments it with each commit, and when it finds at the beginning of a transaction
+ * that another connection has committed: so it has the value of this store's last commit only
+ * if no other process has written since. 0: unknown.
  */
 static unsigned data_version(struct sqlite_store *store)
 {
@@ -174,7 +177,7 @@ static int query_txn(struct sqlite_store *store, struct txn *txn, bool *out_othe
         txn->served = db_read_served(store, statement, 4);
         rc = SQLITE_OK;
     } else if (rc == SQLITE_DONE) {
-        rc = SQLITE_CORRUPT; /* that row is made with the schema and never removed */
+        rc = SQLITE_CORRUPT; /* the schema creates this row, and it is never deleted */
     }
     (void)sqlite3_reset(statement);
     return rc;
@@ -185,11 +188,11 @@ int db_read_txn(struct sqlite_store *store, struct txn *out_txn, bool *out_other
     struct txn txn = { .number = store->left.number,
                        .newest = store->left.newest,
                        .ceiling = store->left.ceiling };
-    bool other_boot = false; /* we leave nothing behind for another boot, nor for a server */
-    bool known =
-        store->left.version != 0 &&
-        sqlite3_txn_state(store->db, "main") == SQLITE_TXN_WRITE && /* or it is the version of before */
-        store->left.version == data_version(store);
+    bool other_boot = false; /* this store leaves nothing for another boot, nor for a server */
+    bool known = store->left.version != 0 &&
+                 sqlite3_txn_state(store->db, "main") ==
+                     SQLITE_TXN_WRITE && /* or it is the version of an earlier moment */
+                 store->left.version == data_version(store);
     int rc = SQLITE_OK;
 
     if (!known) {
@@ -207,10 +210,10 @@ int db_read_txn(struct sqlite_store *store, struct txn *out_txn, bool *out_other
 }
 
 /*
- * Another process writes, for some ten microseconds, and wakes us when it is
- * done. The sleep is short all the same, for one that dies first; and it never
- * grows long, or who has waited longest would look least often. The jitter
- * keeps two from meeting again and again.
+ * Another process writes, usually for some ten microseconds, and wakes this one when it is
+ * done. The sleep is short all the same, because that process may die; and it never grows
+ * long, or the process that waited longest would poll least often. Jitter keeps two processes
+ * from colliding again and again.
  */
 int db_busy(void *context, int count)
 {
@@ -230,10 +233,7 @@ int db_busy(void *context, int count)
     return 1;
 }
 
-/*
- * Changing to WAL needs the file for itself and does not always ask the busy
- * handler, so ask it here.
- */
+/* Changing to WAL needs exclusive access and does not always call the busy handler, so call it here. */
 int db_enter_wal(struct sqlite_store *store)
 {
     int count = 0;
@@ -246,8 +246,8 @@ int db_enter_wal(struct sqlite_store *store)
 }
 
 /*
- * SQLite keeps a log that stays (SQLITE_FCNTL_PERSIST_WAL) even then, and whoever finds it goes on with it: so it must
- * not stay.
+ * SQLite keeps a persistent log (SQLITE_FCNTL_PERSIST_WAL) even then, and the next process
+ * that finds it would use it: so it is made not persistent first.
  */
 int db_leave_wal(struct sqlite_store *store)
 {
@@ -271,7 +271,7 @@ int db_leave_wal(struct sqlite_store *store)
     return rc;
 }
 
-/* A lock taken in a file that others can no longer find protects nothing (L1). */
+/* A lock in a file that other processes can no longer find protects nothing (L1). */
 bool db_has_moved(struct sqlite_store *store)
 {
     int moved = 0;
@@ -290,16 +290,16 @@ int db_on_wal(void *context, sqlite3 *db, const char *name, int pages)
 }
 
 /*
- * The first process to open the database reads the whole log, so one that runs
- * for a moment keeps it short; one that stays does fewer and larger checkpoints.
- * It is only housekeeping: a failure is met again by whoever has to write.
+ * The first process to open the database reads the whole log, so a short-lived one keeps it
+ * short; a long-lived one runs fewer and larger checkpoints. Failures are ignored: the next
+ * writer meets them again.
  */
 void db_checkpoint_if_due(struct sqlite_store *store)
 {
     int limit = store->commits < MANY_COMMITS ? CHECKPOINT_SMALL : CHECKPOINT_LARGE;
 
     if (store->wal_pages < 0) {
-        /* A copy made by SQLite's own backup has no log; without one all is right, but slow. */
+        /* A copy made by SQLite's own backup has no log; without one everything works, but slowly. */
         (void)db_enter_wal(store);
     }
     if (store->wal_pages >= limit) {

@@ -27,13 +27,13 @@ enum { PATIENCE_MS = 3000, ADVICE_SIZE = PATH_MAX + 256 };
 
 struct look {
     struct diagnostics *diagnostics;
-    struct sqlite_store store; /* only path, db, hooks, clock and patience are filled */
+    struct sqlite_store store; /* only path, db, hooks, clock and busy limit are filled */
     char directory[PATH_MAX];
 };
 
 /* ---- place ---------------------------------------------------------------- */
 
-/* The place that it names, without making a directory for it; NULL: it is wrong. */
+/* The file that the URL names, without creating a directory for it; NULL: the URL is wrong. */
 static char *check_params(struct diagnostics *diagnostics, const char *text)
 {
     struct sqlite_params params = { 0 };
@@ -49,7 +49,7 @@ static char *check_params(struct diagnostics *diagnostics, const char *text)
     return place;
 }
 
-/* The path in full; resolved as far as it is there. */
+/* The full path; resolved as far as it exists. */
 static char *full_path(const char *text)
 {
     struct buf full = BUF_INIT(PATH_MAX);
@@ -69,7 +69,7 @@ static char *full_path(const char *text)
     return path;
 }
 
-/* The nearest directory above the database that is there. */
+/* The nearest existing directory above the database. */
 static void find_directory(struct look *look)
 {
     char path[PATH_MAX];
@@ -82,7 +82,7 @@ static void find_directory(struct look *look)
              strcmp(look->directory, ".") != 0);
 }
 
-/* A file that has no name, or, where that cannot be, one that loses it at once. */
+/* A file without a name, or, where that is not supported, one that is unlinked at once. */
 static int nameless_file(const char *directory)
 {
     char path[PATH_MAX + 32];
@@ -249,7 +249,7 @@ static bool open_db(struct look *look, struct belay_error *err)
         (void)error_no_memory(err);
         return false;
     }
-    /* Leave the log to those who work with it. */
+    /* Leaves the log to the processes that use it. */
     (void)sqlite3_busy_timeout(store->db, PATIENCE_MS);
     (void)sqlite3_db_config(store->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     (void)sqlite3_file_control(store->db, "main", SQLITE_FCNTL_PERSIST_WAL, &on);
@@ -278,7 +278,7 @@ static bool check_schema(struct look *look, const struct stat *st)
     return good && !is_empty;
 }
 
-/* The newest event's time on the wall clock, and whether the database is in this boot's clock. */
+/* The newest event's time on the wall clock, and whether the database uses this boot's clock. */
 static int read_times(struct look *look, int64_t *out_unix_ms, bool *out_this_boot)
 {
     sqlite3_stmt *statement = NULL;
@@ -297,7 +297,7 @@ static int read_times(struct look *look, int64_t *out_unix_ms, bool *out_this_bo
     return rc;
 }
 
-/* Leases are counted on the boot clock (L7); the wall clock only shows. */
+/* Leases use the boot clock (L7); the wall clock is for display. */
 static void check_clock(struct look *look, bool has_tables)
 {
     struct belay_error err = BELAY_ERROR_INIT;
@@ -329,9 +329,9 @@ static void check_clock(struct look *look, bool has_tables)
 }
 
 /*
- * A row that can be nobody's is put and removed in one transaction, which is
- * then committed and synced: if this process dies, nothing is left of it, and
- * nobody else ever sees it.
+ * A row under an impossible key is inserted and deleted in one transaction, which is then
+ * committed and synced: if this process dies, nothing remains, and no other process ever sees
+ * it.
  */
 static int write_and_remove(struct look *look)
 {
@@ -365,7 +365,7 @@ static void check_write(struct look *look)
     belay_error_release(&err);
 }
 
-/* False if a server owns the file: then it is not ours to write to. */
+/* False if a server owns the file: then this process must not write to it. */
 static bool check_server(struct look *look)
 {
     struct sqlite_server server = { 0 };

@@ -1,4 +1,4 @@
-/* What SQLite's codes mean to who has to act on them: one line, with the path and what would be right. */
+/* SQLite's codes as errors that users can act on: one line, with the path and advice. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,8 +15,8 @@
 enum { WAL_WRITE_LOCK = 120 };
 
 /*
- * Who has the write lock, from /proc/locks. The -shm file itself must not be
- * opened here: closing it would drop all of this process's locks on it.
+ * The process that has the write lock, from /proc/locks. The -shm file itself must not be
+ * opened here: closing it would release all locks of this process on it.
  */
 static bool find_writer(const struct sqlite_store *store, long *out_pid)
 {
@@ -65,7 +65,7 @@ static enum belay_code busy_failed(struct sqlite_store *store, struct belay_erro
                      store->path, span, store->path);
 }
 
-/* The file or its directory cannot be opened, made or written. */
+/* The file or its directory cannot be opened, created or written. */
 static enum belay_code access_failed(struct sqlite_store *store, struct belay_error *err)
 {
     char parent[4096];
@@ -132,9 +132,9 @@ enum belay_code sqlite_failed(struct sqlite_store *store, int rc, struct belay_e
 }
 
 /*
- * A full disk cuts the last frame of the log short, which then counts for
- * nothing. After any other error the frame may be whole, and who next reads
- * the log after a crash would take it for committed.
+ * A full disk truncates the last frame of the log, which then does not count. After any other
+ * error the frame may be complete, and the next reader of the log after a crash would take it
+ * for committed.
  */
 enum belay_code sqlite_commit_failed(struct sqlite_store *store, int rc, struct belay_error *err)
 {

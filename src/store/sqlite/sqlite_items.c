@@ -1,7 +1,4 @@
-/*
- * The registry's items: a table of its own, made when the first one is put. A
- * store without any has no such table, and an older belay does not mind it.
- */
+/* The registry's items: a table of its own, created with the first item. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +30,7 @@ static int has_table(struct sqlite_store *store, bool *out_there)
     return rc;
 }
 
-/* Prepared for one use: items are few, and the store's own statements are prepared for good. */
+/* Prepared for one use: items are few; the store's own statements stay prepared. */
 static int prepare(struct sqlite_store *store, const char *sql, const char *space, const char *name,
                    sqlite3_stmt **out_statement)
 {
@@ -56,7 +53,7 @@ static bool take_row(sqlite3_stmt *statement, struct belay_item *out_item)
     return out_item->name != NULL && out_item->value != NULL;
 }
 
-/* Under the mutex. An absent item leaves *out_item as it is. */
+/* Under the mutex. If the item is absent, *out_item is unchanged. */
 static enum belay_code read_one(struct sqlite_store *store, const char *space, const char *name,
                                 struct belay_item *out_item, struct belay_error *err)
 {
@@ -105,13 +102,13 @@ enum belay_code sqlite_item_get(struct belay_store *base, const char *space, con
     return BELAY_OK;
 }
 
-/* Random, so that an item that was removed and put again is not taken for the old one. */
+/* Random, so that an item that was deleted and put again differs from the old one. */
 static uint64_t new_version(void)
 {
     uint64_t version = 0;
 
     (void)random_bytes(&version, sizeof version);
-    return (version & ((UINT64_C(1) << 53) - 1)) | 1; /* a number that JSON and DynamoDB can carry */
+    return (version & ((UINT64_C(1) << 53) - 1)) | 1; /* a number that JSON and DynamoDB can represent */
 }
 
 static int write_row(struct sqlite_store *store, const struct belay_item_write *write, uint64_t version)
@@ -209,7 +206,7 @@ static bool list_add(struct item_list *list, sqlite3_stmt *statement)
     return take_row(statement, &list->items[list->n++]);
 }
 
-/* In one statement: all are of one moment, and none is missed that was put in between two pages. */
+/* In one statement: all items are of one snapshot, and none is missed between two pages. */
 static enum belay_code read_all(struct sqlite_store *store, const char *space, struct item_list *list,
                                 struct belay_error *err)
 {

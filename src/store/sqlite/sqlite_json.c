@@ -1,13 +1,10 @@
 /*
- * Lists inside a row, as JSON. Most rows have none, and a row without them never
- * comes here: that is what keeps the usual commit short.
- *
- *     metadata  [["name", "value"], ...]     in the order they were given
+ * Lists in a row, as JSON. Most rows have none, which keeps the usual commit fast.
+ *     metadata  [["name", "value"], ...]     in the given order
  *     tickets   [[id, key, owner, owner's name, seq, since, expires, has liveness lock, credential], ...]
  *     intents   [[id, key, expires], ...]
- *
- * By place and not by name: a line of waiters is read and written at every
- * hand-over, and names would be most of that.
+ * By position and not by name: a queue is read and written at every hand-over, and names would
+ * be most of its text.
  */
 #include <jansson.h>
 #include <stdlib.h>

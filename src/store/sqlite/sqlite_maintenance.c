@@ -1,11 +1,9 @@
 /*
- * What is done behind the commits, in small steps after some of them: indexing
- * new events, and cleaning up. What goes: records that
- * nobody has held, waited for or held below for retain_records, and events
- * older than retain_events or beyond the number we keep. Tokens do not depend on
- * either: the newest event, which carries the last number, is never removed.
- *
- * A failure is no one's business: the next step tries again.
+ * Work behind the commits, in small steps after some of them: indexing new events, and
+ * deleting. It deletes records that had no holder, waiter or holder below for retain_records,
+ * and events older than retain_events or beyond the largest number that is kept. Tokens depend
+ * on neither: the newest event, which has the last number, is never deleted.
+ * Failures are ignored: the next step tries again.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +21,7 @@ static int run_with(struct sqlite_store *store, enum statement which, int64_t va
     return rc == SQLITE_OK ? db_finish(statement) : rc;
 }
 
-/* Take the events since the last step into `acquisitions`, and at times into `history`. */
+/* Indexes the events since the last step in `acquisitions`, and at times in `history`. */
 static int index_events(struct sqlite_store *store, uint64_t newest, bool history)
 {
     int rc = db_run(store, ST_INDEX_IDS);
@@ -38,8 +36,8 @@ static int index_events(struct sqlite_store *store, uint64_t newest, bool histor
 }
 
 /*
- * The id up to which events go because there are too many of them; 0: there are not. Numbers that were left out
- * (sqlite_jump()) are no events; where they lie among the oldest, it takes a step more.
+ * The id up to which events are deleted because there are too many; 0: there are not. Skipped
+ * numbers (sqlite_jump()) are no events; if they are among the oldest, it takes one more step.
  */
 static int find_surplus(struct sqlite_store *store, const struct txn *txn, int64_t *out_id)
 {
@@ -59,7 +57,7 @@ static int find_surplus(struct sqlite_store *store, const struct txn *txn, int64
     return rc == SQLITE_ROW ? SQLITE_OK : rc;
 }
 
-/* The last of the `most` oldest events that may go; 0: none. Never the newest. */
+/* The last of the `most` oldest events that may be deleted; 0: none. Never the newest. */
 static int find_cut(struct sqlite_store *store, const struct txn *txn, int64_t most, int64_t *out_cut)
 {
     int64_t values[] = { (int64_t)txn->newest, 0, txn->unix_ms - store->retain_events_ms, most };
@@ -90,7 +88,7 @@ static int sweep_events(struct sqlite_store *store, const struct txn *txn)
         rc = find_cut(store, txn, SWEEP_EVENTS, &cut);
     }
     if (rc != SQLITE_OK || cut == 0) {
-        return rc; /* mostly: the very oldest is not old enough */
+        return rc; /* usually: the oldest event is not old enough */
     }
     rc = run_with(store, ST_SWEEP_HISTORY, cut);
     if (rc == SQLITE_OK) {
@@ -142,7 +140,7 @@ bool record_may_go(const struct belay_record *record, int64_t now_ms, int64_t be
            record->freed_at_unix_ms < before_unix_ms && nobody_is_left(record, now_ms);
 }
 
-/* A record that nobody has had to do with for long: its key, and whether somebody may still wait. */
+/* A record that was unused for long: its key, and whether it has tickets or intents. */
 struct old_record {
     char *key; /* owned */
     bool plain;
@@ -202,7 +200,7 @@ static int look_at_stretch(struct sqlite_store *store, const struct txn *txn, st
     return rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-/* Also that whose waiters and whose holders below never came back to take themselves out. */
+/* Also a record whose waiters and whose holders below never came back to remove their entries. */
 static int remove_old(struct sqlite_store *store, const struct old_record *old, const struct txn *txn)
 {
     sqlite3_stmt *delete;

@@ -1,16 +1,14 @@
 /*
- * The numbers of a record, in one column: a commit reads and writes them all and
- * SQL asks for few, and a row of at most 13 columns is found twice as fast
- * (SQLite compares keys of wider rows the long way).
- *
- * Each is a zigzag varint, in the order of enum number. Those that are missing
- * at the end are 0, so that one can be added without touching old rows.
- *
+ * The numbers of a record, in one column: a commit reads and writes them all, SQL needs few,
+ * and a row of at most 13 columns is found twice as fast (SQLite has a slow path for wider
+ * keys).
+ * Each is a zigzag varint, in the order of enum number. Numbers that are missing at the end
+ * are 0, so that one can be added without changing old rows.
  * For the SQL of maintenance and of a restart:
  *     belay_number(numbers, 'name')                 one of them
  *     belay_with(numbers, 'name', value, ...)       the same with other values
- *     belay_hash(key, lock_id)                      names an acquisition
- *     belay_born(lock_id)                           when its id was made, if the id tells
+ *     belay_hash(key, lock_id)                      identifies an acquisition
+ *     belay_born(lock_id)                           when its id was made, if known
  */
 #include <string.h>
 
@@ -70,9 +68,9 @@ bool numbers_read(const unsigned char *packed, size_t size, int64_t out[N_NUMBER
 }
 
 /*
- * The ids we make begin with the time (RFC 9562, version 7), and `acquisitions` is
- * in that order, so that new ones go to its end and old ones from its beginning: a
- * step touches a few pages instead of one for each id. Any other id is as good, but slower.
+ * belay's ids begin with the time (RFC 9562, version 7), and `acquisitions` is in that order,
+ * so that new ids go to its end and old ones are deleted at its beginning: a step changes a
+ * few pages instead of one for each id. Other ids work as well, but slower.
  */
 int64_t id_born(const char *lock_id)
 {

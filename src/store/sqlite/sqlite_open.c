@@ -16,7 +16,7 @@
 #include "base/store_url.h"
 #include "store/sqlite/sqlite_internal.h"
 
-/* File systems on which SQLite's locks and shared memory do not reach the other machines. */
+/* File systems on which SQLite's locks and shared memory do not work across machines. */
 static const struct {
     unsigned long magic;
     const char *name;
@@ -47,7 +47,7 @@ const char *sqlite_network_name(long fs_type)
     return NULL;
 }
 
-/* SQLite finds the log by the file's name: under two names there are two logs, and two holders of one lock. */
+/* SQLite finds the log by the file's name: two names have two logs, and allow two holders of one lock. */
 static enum belay_code check_one_name(const char *path, struct belay_error *err)
 {
     struct statx st;
@@ -98,7 +98,10 @@ static enum belay_code check_place(const struct sqlite_store *store, struct bela
     return code == BELAY_OK ? check_one_name(store->path, err) : code;
 }
 
-/* The log stays when the last belay leaves. If it is not there, somebody has removed it, or it is a copy. */
+/*
+ * The log remains when the last process closes the database. If it is missing, it was deleted,
+ * or this is a copy.
+ */
 static bool has_log(const struct sqlite_store *store)
 {
     sqlite3_vfs *vfs = sqlite3_vfs_find(store->hooks.vfs);
@@ -113,7 +116,7 @@ static bool has_log(const struct sqlite_store *store)
     return is_there != 0;
 }
 
-/* What was in it is gone, but no number is given twice (L2). */
+/* The locks in it are gone, but no number is issued twice (L2). */
 static enum belay_code go_on_without_log(struct sqlite_store *store, struct belay_error *err)
 {
     struct txn txn = { 0 };
@@ -134,8 +137,8 @@ static enum belay_code go_on_without_log(struct sqlite_store *store, struct bela
 }
 
 /*
- * Lock ids are in it: who has one can end the lock. SQLite would make the file readable for everybody; the log and the
- * index get the file's mode.
+ * The file contains lock ids, and a client that knows a lock id can end that lock. SQLite
+ * would create the file readable by every user; the log and the index get the file's mode.
  */
 static void make_private_file(const struct sqlite_store *store)
 {
@@ -149,8 +152,8 @@ static void make_private_file(const struct sqlite_store *store)
 }
 
 /*
- * A file that was copied with a wide umask. A user who can only read it cannot use belay on it, so that was not
- * meant; read and write permission was given on purpose.
+ * A file that was copied with a wide umask. A user who can only read it cannot use belay on
+ * it, so that was not intended; read and write permission was given on purpose.
  */
 static void make_private_again(const struct sqlite_store *store, mode_t mode)
 {
@@ -204,8 +207,8 @@ static enum belay_code connect_db(struct sqlite_store *store, struct belay_error
         rc = sqlite3_busy_handler(store->db, db_busy, store);
     }
     /*
-     * The log stays when the last process leaves, and is not written back then:
-     * a process that runs for a moment would spend most of it on that.
+     * The log remains when the last process closes the database, without a checkpoint: a
+     * short-lived process would spend most of its time on that.
      */
     if (rc == SQLITE_OK) {
         rc = sqlite3_db_config(store->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
@@ -219,10 +222,10 @@ static enum belay_code connect_db(struct sqlite_store *store, struct belay_error
 }
 
 /*
- * Whoever opens it next would read a long log from its beginning. Once all of
- * it is written back, the next commit begins it anew, so we do one. The file
- * keeps its length: to grow it again would make synced commits slow. We wait for
- * nobody; if others are about, the last to go does it.
+ * The next process to open it would read a long log from its beginning. After a complete
+ * checkpoint the next commit starts the log from the beginning, so make one. The file keeps
+ * its length: growing it again would make synced commits slow. This does not wait for other
+ * processes; the last one to close the database does it.
  */
 static void begin_log_anew(struct sqlite_store *store)
 {
@@ -261,7 +264,7 @@ static struct belay_store_capabilities sqlite_capabilities(struct belay_store *b
     /* Without a liveness lock only the ticket's expiry tells that its waiter is gone, so it must be short. */
     struct sqlite_store *store = (struct sqlite_store *)base;
     bool has_liveness = wake_ready(store);
-    bool owns = store->own_fd >= 0; /* what it grants is for processes that come back after it */
+    bool owns = store->own_fd >= 0; /* its grants are for processes that outlive it */
 
     return (struct belay_store_capabilities){ .is_local = true,
                                               .margin_ms = 0,
@@ -320,7 +323,7 @@ static struct sqlite_store *store_new(struct sqlite_params *params, const struct
     return store;
 }
 
-/* Up to where it could be used, if nothing was left behind by another boot or a server. */
+/* Opens it up to the point where it can be used, if neither another boot nor a server left work to do. */
 static enum belay_code open_store(const char *path_and_params, const struct sqlite_hooks *hooks,
                                   struct sqlite_store **out_store, char **out_url, struct belay_error *err)
 {

@@ -1,7 +1,6 @@
 /*
- * Reading. Long answers are read page by page, and handed over with nothing
- * locked in between: who is called may use the store, and a reader that stops
- * to think does not keep the log from being written back.
+ * Reading. Long results are read page by page, and the callback runs without any lock: it may
+ * use the store, and a slow reader does not block checkpoints.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,9 +22,9 @@ enum belay_code sqlite_get(struct belay_store *base, const char *const *keys, si
     int rc;
 
     (void)pthread_mutex_lock(&store->mutex);
-    /* Before reading: then nothing looks over that was renewed in between. */
+    /* Before reading: then a lock that was renewed in between does not seem expired. */
     now_ms = sqlite_now_ms(store);
-    rc = n > 1 ? db_run(store, ST_BEGIN_READ) : SQLITE_OK; /* so that they are of one moment */
+    rc = n > 1 ? db_run(store, ST_BEGIN_READ) : SQLITE_OK; /* so that they are of one snapshot */
     if (rc != SQLITE_OK) {
         code = sqlite_failed(store, rc, err);
     }
@@ -41,7 +40,7 @@ enum belay_code sqlite_get(struct belay_store *base, const char *const *keys, si
         }
     }
     if (!sqlite3_get_autocommit(store->db)) {
-        (void)db_run(store, ST_COMMIT); /* of nothing */
+        (void)db_run(store, ST_COMMIT); /* of an empty transaction */
     }
     db_rollback(store);
     (void)pthread_mutex_unlock(&store->mutex);
@@ -56,8 +55,8 @@ enum belay_code sqlite_get(struct belay_store *base, const char *const *keys, si
 }
 
 /*
- * The least text greater than all that begin with `prefix`; keys are UTF-8, so
- * no byte is 255. Without a prefix a blob, which is greater than any text.
+ * The smallest text greater than all that begin with `prefix`; keys are UTF-8, so no byte is
+ * 255. Without a prefix a blob, which is greater than any text.
  */
 static int bind_end(sqlite3_stmt *statement, int at, const char *prefix)
 {
@@ -72,7 +71,7 @@ static int bind_end(sqlite3_stmt *statement, int at, const char *prefix)
     return sqlite3_bind_text(statement, at, end, (int)len, SQLITE_TRANSIENT);
 }
 
-/* A transaction for reading, in which it is seen whether the file is ours to read. */
+/* A read transaction, in which it is checked whether a server owns the file. */
 static int begin_look(struct sqlite_store *store, bool *out_served)
 {
     struct txn txn = { 0 };
@@ -249,10 +248,10 @@ static enum belay_code read_event(struct sqlite_store *store, sqlite3_stmt *stat
 }
 
 /*
- * ?1 is the key and ?2 its bucket, or the first of a range and its end; ?3 is
- * after which id, ?4 before which. Of one key first what is in `history`, then what is not there yet:
- * SQLite merges the two, each in its order. Of a range all events are looked
- * at, in the order of ids; the plus keeps SQLite from anything else.
+ * ?1 is the key and ?2 its bucket, or the first of a range and its end; the events are after
+ * id ?3 and before id ?4. For one key first the events in `history`, then those that are not
+ * indexed yet: SQLite merges the two, each in its order. For a range all events are read in
+ * the order of ids; the plus keeps SQLite from using another index.
  */
 static const char *event_source(const struct belay_events_query *query)
 {
@@ -290,7 +289,7 @@ static int prepare_events(struct sqlite_store *store, const struct belay_events_
     return rc == SQLITE_OK ? sqlite3_bind_int64(*out_statement, 4, (int64_t)before) : rc;
 }
 
-/* After which id the last so many begin. */
+/* The id after which the last `n` events begin. */
 static enum belay_code find_last(struct sqlite_store *store, const struct belay_events_query *query,
                                  uint64_t before, uint64_t *out_after, struct belay_error *err)
 {

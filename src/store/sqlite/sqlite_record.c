@@ -1,4 +1,4 @@
-/* Records and events, and the rows they stand in. */
+/* Records and events, and their rows. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -166,7 +166,7 @@ enum belay_code row_look(struct sqlite_store *store, const char *key, struct row
 
 struct binder {
     sqlite3_stmt *statement;
-    int rc; /* of the first that failed */
+    int rc; /* of the first failure */
 };
 
 static void bind_int(struct binder *binder, enum column column, int64_t value)
@@ -216,7 +216,7 @@ static void bind_record(struct binder *binder, const struct belay_record *record
     bind_text(binder, COL_ACQUIRED_BY, record->acquired_by == NULL ? "" : record->acquired_by);
 }
 
-/* An UPDATE where there is a row: REPLACE takes it out of its page and puts it in again. */
+/* An UPDATE if the row exists: REPLACE would delete and insert it. */
 enum belay_code row_save(struct sqlite_store *store, const struct row *row, struct belay_error *err)
 {
     struct binder binder = { NULL, SQLITE_OK };

@@ -1,18 +1,16 @@
 /*
- * The machine was started since the database was last used: its clock began
- * again, and what was not synced may be missing. Done once, by the first to
- * open the database in this boot, in one synced transaction:
- *
- *  - numbers go on from the ceiling, above all that were ever handed out (L2);
- *  - a holder that was a process is gone, so its lease is over;
- *  - any other holder gets its whole ttl again (L7), unless its lease was over
- *    before: some reading of the old clock in the database is past its end;
- *  - an intent follows the lock it stands for;
- *  - nobody waits.
- *
- * The same is done with a copy that `belay backup` made, when it is first opened, and after a loss
- * (sqlite_recover.c). Then processes may live on, so their leases start again, too; and nobody knows how
- * many numbers were handed out since: they go on far ahead.
+ * The machine was restarted since the database was last used: the boot clock started again,
+ * and commits that were not synced may be missing. The first process to open the database in
+ * this boot does the following once, in one synced transaction:
+ * - numbers continue from the ceiling, above all that were ever issued (L2);
+ * - a holder that was a process is gone, so its lease has expired;
+ * - any other holder gets its whole ttl again (L7), unless its lease had expired before: some
+ *   reading of the old clock in the database is past its expiry;
+ * - an intent follows the lock that it belongs to;
+ * - all tickets are dropped.
+ * The same is done with a copy that `belay backup` made, when it is first opened, and after a
+ * loss (sqlite_recover.c). Then processes may still live, so their leases start again, too;
+ * and it is unknown how many numbers were issued since: they continue far ahead.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +37,7 @@ static const char settle_rest[] =
 static const char take_over[] = "UPDATE meta SET number = ?1, ceiling = ?1 + ?2, boot_id = ?3, copied_at = "
                                 "NULL, copied_boot_ms = NULL WHERE id = 1";
 
-/* The latest moment of the old boot that the database knows of. */
+/* The latest reading of the old boot's clock in the database. */
 static int old_clock(struct sqlite_store *store, int64_t *out_ms)
 {
     sqlite3_stmt *statement = NULL;
@@ -77,7 +75,7 @@ static int update(struct sqlite_store *store, const char *sql, const struct txn 
     return rc;
 }
 
-/* Each intent ends with the lock it stands for; those without one go. */
+/* Each intent gets the expiry of its lock; intents without a lock are dropped. */
 static enum belay_code settle_intents(struct sqlite_store *store, struct row *row, const struct txn *txn,
                                       struct belay_error *err)
 {
@@ -217,7 +215,7 @@ static enum belay_code start_over(struct sqlite_store *store, struct txn *txn, b
     if (rc == SQLITE_OK) {
         rc = sqlite_jump(store, txn, txn->ceiling > least ? txn->ceiling : least);
     }
-    /* In this order: what is ended is then before any reading of the old clock, and not renewed. */
+    /* In this order: an ended lease is then before any reading of the old clock, and not renewed. */
     if (rc == SQLITE_OK) {
         rc = update(store, end_processes, txn, old_ms, keep_processes);
     }
@@ -245,7 +243,7 @@ enum belay_code sqlite_start_over(struct sqlite_store *store, bool far, struct b
                            : sqlite_failed(store, rc, err);
 }
 
-/* When the copy was made that this is; 0: it is none. */
+/* When the backup was made that this is; 0: it is none. */
 static int read_copied(struct sqlite_store *store, int64_t *out_unix_ms)
 {
     sqlite3_stmt *statement = NULL;
@@ -270,9 +268,10 @@ enum belay_code sqlite_clock_is_behind(const char *path, struct belay_error *err
 }
 
 /*
- * Above what the original has handed out since, and every copy of it that was opened before. That is the clock's
- * number, unless the numbers are ahead of the clock, as in a store that was restored while the clock was: then they
- * are counted from the copy, as much further as time has passed.
+ * Above the numbers that the original has issued since, and every copy of it that was opened
+ * before. That is the number of the clock, unless the numbers are ahead of the clock, as in a
+ * store that was restored while the clock was ahead: then they are counted from the copy,
+ * advanced by the time that has passed.
  */
 static uint64_t number_of_copy(const struct sqlite_store *store, const struct txn *txn, int64_t copied_ms)
 {
@@ -286,7 +285,7 @@ static uint64_t number_of_copy(const struct sqlite_store *store, const struct tx
     return txn->ceiling > far - (passed < far ? passed : far) ? txn->ceiling + passed : far;
 }
 
-/* In the transaction under way: another boot, or a copy, which says the same until it is first opened. */
+/* In the present transaction: another boot, or a copy, which looks the same until it is first opened. */
 static enum belay_code begin_again(struct sqlite_store *store, struct txn *txn, struct belay_error *err)
 {
     int64_t copied_ms = 0;

@@ -1,9 +1,9 @@
 /*
- * Putting a backup in the place of a database.
- *
- * A database that is there already is replaced only when it is told so and nobody uses it: no server, no process that
- * has it open, no lock that is held. What was in it is kept beside it under another name. The copy is made
- * ready under a name that nobody uses. Then it is renamed, or becomes the content of the database that is there.
+ * Puts a backup in the place of a database.
+ * An existing database is replaced only on request and if it is not in use: no server, no
+ * process that has it open, no lock that is held. Its content is kept beside it under another
+ * name. The copy is prepared under a name that no other process uses. Then it is renamed, or
+ * becomes the content of the existing database.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,15 +20,15 @@
 #include "base/new_file.h"
 #include "store/sqlite/sqlite_internal.h"
 
-/* What belongs to a database, beside the file itself. */
+/* The files that belong to a database. */
 static const char *const companions[] = { "-wal", "-shm", "-journal", "-wake", "-ledger-0", "-ledger-1" };
 enum { N_COMPANIONS = sizeof companions / sizeof companions[0] };
 
 struct restore {
     const char *file;         /* the backup */
     char *path;               /* owned; the database */
-    char *temp;               /* owned; the copy that is made ready */
-    char *aside;              /* owned; where an old database goes */
+    char *temp;               /* owned; the copy that is being prepared */
+    char *aside;              /* owned; where an old database is kept */
     struct sqlite_store *old; /* owned; NULL: there is none */
     uint64_t ceiling;         /* of the old one */
     int64_t unix_ms;
@@ -49,8 +49,9 @@ static enum belay_code say_in_use(const struct restore *restore, const char *how
 }
 
 /*
- * Leaving WAL mode needs the file for oneself: it says whether any other process has it open. From then on
- * the file is ours until it is closed, so that no lock is taken after the count, and the log is gone.
+ * Leaving WAL mode needs exclusive access: it tells whether any other process has the file
+ * open. From then on the file is locked until it is closed, so that no lock is acquired after
+ * the count, and the log is gone.
  */
 static enum belay_code check_alone(struct restore *restore, struct belay_error *err)
 {
@@ -85,7 +86,7 @@ static enum belay_code check_alone(struct restore *restore, struct belay_error *
     return BELAY_OK;
 }
 
-/* No server comes while restore->old is open. */
+/* No server can start while restore->old is open. */
 static enum belay_code open_old(struct restore *restore, const char *path_and_params,
                                 const struct sqlite_hooks *hooks, struct belay_error *err)
 {
@@ -115,7 +116,7 @@ static enum belay_code open_old(struct restore *restore, const char *path_and_pa
 
 /* ---- the copy ---- */
 
-/* FILE may be any belay database that is not served: with what is in its log, if it has one. */
+/* FILE may be any belay database that is not served: with the content of its log, if it has one. */
 static enum belay_code make_copy(struct restore *restore, struct sqlite_backup_info *out_info,
                                  struct belay_error *err)
 {
@@ -153,7 +154,7 @@ static enum belay_code make_copy(struct restore *restore, struct sqlite_backup_i
 
 /* ---- the exchange ---- */
 
-/* Through SQLite: a descriptor of our own for the file, once closed, would take SQLite's locks with it. */
+/* Through SQLite: closing a descriptor of this process for the file would release SQLite's locks. */
 static enum belay_code keep_old(struct restore *restore, struct belay_error *err)
 {
     struct stat st;
@@ -179,8 +180,9 @@ static enum belay_code keep_old(struct restore *restore, struct belay_error *err
 }
 
 /*
- * The content is exchanged, not the file, in one transaction: whoever is about to open it waits for its lock, and finds
- * one or the other; after a kill, the next to open it rolls back. A rename would leave those who wait with the old file.
+ * The content is replaced, not the file, in one transaction: a process that is about to open
+ * it waits for its lock, and finds the old content or the new; after a kill, the next process
+ * to open it rolls back. A rename would leave waiting processes with the old file.
  */
 static enum belay_code replace_content(struct restore *restore, struct belay_error *err)
 {
@@ -212,8 +214,8 @@ static bool move(const char *from, const char *suffix, const char *to)
 }
 
 /*
- * Where there is no database. A log or journal that is not the copy's would be taken for its own: all of it goes
- * before the copy comes.
+ * If there is no database. A log or journal of another database would be taken for the copy's:
+ * they are moved away before the copy is put in place.
  */
 static enum belay_code put_in_place(struct restore *restore, struct belay_error *err)
 {
@@ -230,7 +232,7 @@ static enum belay_code put_in_place(struct restore *restore, struct belay_error 
     return BELAY_OK;
 }
 
-/* A name that is not taken, not even by a restore of the same second. */
+/* A free name, also after a restore in the same second. */
 static enum belay_code name_aside(struct restore *restore, struct belay_error *err)
 {
     struct stat st;

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "store/sqlite/sqlite_internal.h"
 
-/* "Blay": tells `file`, and belay, whose database this is. */
+/* "Blay": identifies belay's databases, also for `file`. */
 enum { APPLICATION_ID = 0x426c6179 };
 
 /*
@@ -36,7 +36,7 @@ static const char schema[] =
     " journal_use INTEGER NOT NULL,"    /* the last use that may have entries */
     " journal_folded INTEGER NOT NULL," /* uses up to this one are in this file */
     " copied_at INTEGER,"               /* Unix ms, if this is a backup that was not opened yet */
-    " copied_boot_ms INTEGER,"          /* the boot clock then, of the boot that it was */
+    " copied_boot_ms INTEGER,"          /* the boot clock at that time, of that boot */
     " store_id TEXT NOT NULL);"         /* a copy of the file is the same store */
     "INSERT INTO meta VALUES (1, '', 0, 1, 0, '', NULL, 0, 0, 0, 0, NULL, NULL, lower(hex(randomblob(16))));"
     "CREATE TABLE locks ("
@@ -149,7 +149,7 @@ static enum belay_code make_tables(struct sqlite_store *store, struct belay_erro
     if (rc != SQLITE_OK) {
         return sqlite_failed(store, rc, err);
     }
-    /* Once more, now that no other process can write: one may have made them. */
+    /* Again, now that no other process can write: another one may have created them. */
     code = sqlite_schema_look(store, &is_empty, err);
     if (code == BELAY_OK && is_empty) {
         (void)sqlite3_snprintf(sizeof stamp, stamp, "PRAGMA application_id=%d; PRAGMA user_version=%d",
@@ -196,7 +196,7 @@ enum belay_code sqlite_schema_ready(struct sqlite_store *store, struct belay_err
 {
     bool is_empty = false;
     enum belay_code code;
-    /* One look at one moment: between two, another process may make the tables. */
+    /* In one snapshot: between two, another process may create the tables. */
     int rc = db_run(store, ST_BEGIN_READ);
 
     if (rc != SQLITE_OK) {

@@ -54,7 +54,7 @@ static const struct store_url_kind kind = {
     .set = set_param,
 };
 
-/* A new name in a directory is on disk when the directory is. SQLite sees to its own files. */
+/* A new name is durable once its directory is synced. SQLite syncs its own files. */
 static void sync_parent(const char *path)
 {
     char *copy = strdup(path);
@@ -71,7 +71,7 @@ static void sync_parent(const char *path)
     free(copy);
 }
 
-/* Each directory of `path` above its last name. */
+/* Creates each directory of `path`. */
 static enum belay_code make_parents(char *path, struct belay_error *err)
 {
     for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
@@ -100,7 +100,7 @@ static enum belay_code make_parents(char *path, struct belay_error *err)
     return BELAY_OK;
 }
 
-/* A path from the root, for the caller to free. */
+/* The absolute path; the caller frees it. */
 static enum belay_code make_absolute(const char *path, char **out_path, struct belay_error *err)
 {
     struct buf full = BUF_INIT(PATH_MAX);
@@ -122,7 +122,7 @@ static enum belay_code make_absolute(const char *path, char **out_path, struct b
     return BELAY_OK;
 }
 
-/* What the symbolic link `path` says, as a path from the root; NULL: it is none, or cannot be read. */
+/* The target of the symbolic link `path`, as an absolute path; NULL: it is not a link, or cannot be read. */
 static char *link_target(const char *path)
 {
     struct buf target = BUF_INIT(PATH_MAX);
@@ -140,7 +140,10 @@ static char *link_target(const char *path)
     return buf_take(&target);
 }
 
-/* A file that is not there yet, in a directory that may be: the directories are made, and their links resolved. */
+/*
+ * A file that does not exist yet, in a directory that may exist: creates the directories, and
+ * resolves their links.
+ */
 static enum belay_code resolve_new(char *path, char **out_path, struct belay_error *err)
 {
     struct buf full = BUF_INIT(PATH_MAX);
@@ -161,9 +164,10 @@ static enum belay_code resolve_new(char *path, char **out_path, struct belay_err
 }
 
 /*
- * SQLite keeps its log beside the file that a symbolic link points to, so all other files must stand there
- * too: the path is the resolved one. That holds for a link whose file is not there yet: the one that
- * makes the file and those that find it must agree on where the lock of a server is.
+ * SQLite keeps its log beside the file that a symbolic link points to, so all other files must
+ * be there, too: the path is the resolved one. This also holds for a link whose file does not
+ * exist yet: the process that creates the file and those that find it must agree on the path
+ * of the server's lock.
  */
 static enum belay_code resolve(const char *path, char **out_path, struct belay_error *err)
 {
