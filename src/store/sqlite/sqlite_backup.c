@@ -62,35 +62,6 @@ static int connect_to(const char *path, const char *vfs, int flags, struct belay
     return rc;
 }
 
-static int run_with_text(sqlite3 *db, const char *sql, const char *text)
-{
-    sqlite3_stmt *statement = NULL;
-    int rc = sqlite3_prepare_v2(db, sql, -1, &statement, NULL);
-
-    rc = rc == SQLITE_OK ? sqlite3_bind_text(statement, 1, text, -1, SQLITE_STATIC) : rc;
-    rc = rc == SQLITE_OK ? db_finish(statement) : rc;
-    (void)sqlite3_finalize(statement);
-    return rc;
-}
-
-/* One number, and whether it is NULL. */
-static int read_number(sqlite3 *db, const char *sql, int64_t *out_value, bool *out_is_null)
-{
-    sqlite3_stmt *statement = NULL;
-    int rc = sqlite3_prepare_v2(db, sql, -1, &statement, NULL);
-
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_step(statement);
-        if (rc == SQLITE_ROW) {
-            *out_value = sqlite3_column_int64(statement, 0);
-            *out_is_null = sqlite3_column_type(statement, 0) == SQLITE_NULL;
-        }
-        rc = rc == SQLITE_ROW ? SQLITE_OK : rc == SQLITE_DONE ? SQLITE_CORRUPT : rc;
-    }
-    (void)sqlite3_finalize(statement);
-    return rc;
-}
-
 /* ---- marking ---- */
 
 static const char mark_sql[] =
@@ -103,7 +74,6 @@ enum belay_code sqlite_backup_mark(const char *path, int64_t unix_ms, int64_t bo
 {
     const int64_t values[] = { unix_ms, boot_ms, (int64_t)ceiling };
     sqlite3 *db = NULL;
-    sqlite3_stmt *statement = NULL;
     enum belay_code code;
     /* No other process knows the file yet: it is synced as a whole at the end. */
     int rc = connect_to(path, NULL, SQLITE_OPEN_READWRITE, NULL, &db);
@@ -111,12 +81,7 @@ enum belay_code sqlite_backup_mark(const char *path, int64_t unix_ms, int64_t bo
     rc = rc == SQLITE_OK
              ? sqlite3_exec(db, "PRAGMA journal_mode=MEMORY; PRAGMA synchronous=OFF", NULL, NULL, NULL)
              : rc;
-    rc = rc == SQLITE_OK ? sqlite3_prepare_v2(db, mark_sql, -1, &statement, NULL) : rc;
-    for (int i = 0; rc == SQLITE_OK && i < 3; i++) {
-        rc = sqlite3_bind_int64(statement, i + 1, values[i]);
-    }
-    rc = rc == SQLITE_OK ? db_finish(statement) : rc;
-    (void)sqlite3_finalize(statement);
+    rc = rc == SQLITE_OK ? db_change(db, mark_sql, values, 3, NULL) : rc;
     code = rc == SQLITE_OK ? BELAY_OK : failed("cannot mark the copy", path, db, rc, err);
     (void)sqlite3_close(db);
     return code;
@@ -151,15 +116,14 @@ enum belay_code sqlite_backup_check(const char *path, struct sqlite_backup_info 
     struct sqlite_backup_info info = { 0 };
     sqlite3 *db = NULL;
     enum belay_code code;
-    bool is_null = true;
     int64_t served = 0;
     int64_t id = 0;
     int64_t version = 0;
     int64_t ceiling = 0;
     int rc = connect_to(path, NULL, SQLITE_OPEN_READONLY, NULL, &db);
 
-    rc = rc == SQLITE_OK ? read_number(db, "PRAGMA application_id", &id, &is_null) : rc;
-    rc = rc == SQLITE_OK ? read_number(db, "PRAGMA user_version", &version, &is_null) : rc;
+    rc = rc == SQLITE_OK ? db_read_int(db, "PRAGMA application_id", &id) : rc;
+    rc = rc == SQLITE_OK ? db_read_int(db, "PRAGMA user_version", &version) : rc;
     if (rc != SQLITE_OK) {
         code = failed("cannot read", path, db, rc, err);
         goto done;
@@ -171,17 +135,13 @@ enum belay_code sqlite_backup_check(const char *path, struct sqlite_backup_info 
     if (code != BELAY_OK) {
         goto done;
     }
-    rc = read_number(db, "SELECT ceiling FROM meta WHERE id = 1", &ceiling, &is_null);
-    rc = rc == SQLITE_OK
-             ? read_number(db, "SELECT count(*) FROM locks WHERE held = 1", &info.n_held, &is_null)
-             : rc;
-    rc = rc == SQLITE_OK ? read_number(db, "SELECT count(*) FROM locks", &info.n_records, &is_null) : rc;
-    rc = rc == SQLITE_OK
-             ? read_number(db, "SELECT served_by IS NOT NULL FROM meta WHERE id = 1", &served, &is_null)
-             : rc;
-    rc = rc == SQLITE_OK
-             ? read_number(db, "SELECT copied_at FROM meta WHERE id = 1", &info.copied_at_unix_ms, &is_null)
-             : rc;
+    rc = db_read_int(db, "SELECT ceiling FROM meta WHERE id = 1", &ceiling);
+    rc = rc == SQLITE_OK ? db_read_int(db, "SELECT count(*) FROM locks WHERE held = 1", &info.n_held) : rc;
+    rc = rc == SQLITE_OK ? db_read_int(db, "SELECT count(*) FROM locks", &info.n_records) : rc;
+    rc = rc == SQLITE_OK ? db_read_int(db, "SELECT served_by IS NOT NULL FROM meta WHERE id = 1", &served)
+                         : rc;
+    rc = rc == SQLITE_OK ? db_read_int(db, "SELECT copied_at FROM meta WHERE id = 1", &info.copied_at_unix_ms)
+                         : rc;
     info.is_served = served != 0;
     info.ceiling = (uint64_t)ceiling;
     code = rc == SQLITE_OK ? BELAY_OK : failed("cannot read", path, db, rc, err);
@@ -202,7 +162,7 @@ enum belay_code sqlite_backup_copy(const char *from, const char *to, struct bela
     enum belay_code code;
     int rc = connect_to(from, NULL, SQLITE_OPEN_READONLY, NULL, &db);
 
-    rc = rc == SQLITE_OK ? run_with_text(db, "VACUUM main INTO ?1", to) : rc;
+    rc = rc == SQLITE_OK ? db_change(db, "VACUUM main INTO ?1", NULL, 0, to) : rc;
     code = rc == SQLITE_OK ? BELAY_OK : failed("cannot copy", from, db, rc, err);
     (void)sqlite3_close(db);
     return code;
@@ -256,7 +216,7 @@ enum belay_code sqlite_backup_make(const struct sqlite_store *store, const char 
     enum belay_code code;
     int rc = connect_to(store->path, store->hooks.vfs, SQLITE_OPEN_READWRITE, cancel, &db);
 
-    rc = rc == SQLITE_OK ? run_with_text(db, "VACUUM main INTO ?1", path) : rc;
+    rc = rc == SQLITE_OK ? db_change(db, "VACUUM main INTO ?1", NULL, 0, path) : rc;
     code = rc == SQLITE_OK ? BELAY_OK : failed("cannot copy the lock database to", path, db, rc, err);
     (void)sqlite3_close(db);
     if (code == BELAY_OK && !store->is_beside && store->own_fd < 0) {

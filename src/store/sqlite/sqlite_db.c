@@ -87,6 +87,39 @@ int db_run(struct sqlite_store *store, enum statement which)
     return rc == SQLITE_OK ? db_finish(statement) : rc;
 }
 
+int db_read_int(sqlite3 *db, const char *sql, int64_t *out_value)
+{
+    sqlite3_stmt *statement = NULL;
+    int rc = sqlite3_prepare_v2(db, sql, -1, &statement, NULL);
+
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_step(statement);
+        if (rc == SQLITE_ROW) {
+            *out_value = sqlite3_column_int64(statement, 0);
+        }
+        rc = rc == SQLITE_ROW ? SQLITE_OK : rc == SQLITE_DONE ? SQLITE_CORRUPT : rc;
+    }
+    (void)sqlite3_finalize(statement);
+    return rc;
+}
+
+int db_change(sqlite3 *db, const char *sql, const int64_t *values, int n, const char *text)
+{
+    sqlite3_stmt *statement = NULL;
+    int rc = sqlite3_prepare_v2(db, sql, -1, &statement, NULL);
+    int count = rc == SQLITE_OK ? sqlite3_bind_parameter_count(statement) : 0;
+
+    for (int i = 1; rc == SQLITE_OK && i <= n && i <= count; i++) {
+        rc = sqlite3_bind_int64(statement, i, values[i - 1]);
+    }
+    if (rc == SQLITE_OK && count > n) {
+        rc = sqlite3_bind_text(statement, n + 1, text, -1, SQLITE_STATIC);
+    }
+    rc = rc == SQLITE_OK ? db_finish(statement) : rc;
+    (void)sqlite3_finalize(statement);
+    return rc;
+}
+
 int db_exec(struct sqlite_store *store, const char *sql)
 {
     return sqlite3_exec(store->db, sql, NULL, NULL, NULL);

@@ -136,6 +136,10 @@ int64_t sqlite_unix_ms(const struct sqlite_store *store);
 int db_statement(struct sqlite_store *store, enum statement which, sqlite3_stmt **out_statement);
 int db_run(struct sqlite_store *store, enum statement which); /* without a result */
 int db_finish(sqlite3_stmt *statement);                       /* step to the end and reset */
+/* The number in the only row of a query; 0 for NULL. */
+int db_read_int(sqlite3 *db, const char *sql, int64_t *out_value);
+/* Runs SQL whose parameters ?1 to ?n are `values`, as far as it has so many, and ?n+1, if it has it, is `text`. */
+int db_change(sqlite3 *db, const char *sql, const int64_t *values, int n, const char *text);
 int db_exec(struct sqlite_store *store, const char *sql);
 /* Begin a write transaction, synced or not, after waiting for other writers. */
 int db_begin(struct sqlite_store *store, bool full);
@@ -232,6 +236,11 @@ enum belay_code row_load(struct sqlite_store *store, const char *key, struct row
 enum belay_code row_look(struct sqlite_store *store, const char *key, struct row *out_row, bool *out_served,
                          struct belay_error *err);
 enum belay_code row_save(struct sqlite_store *store, const struct row *row, struct belay_error *err);
+/* Calls fn for each record with tickets (or intents), in a transaction; stops at the first error. */
+typedef enum belay_code (*row_fn)(struct sqlite_store *store, struct row *row, void *context,
+                                  struct belay_error *err);
+enum belay_code row_each(struct sqlite_store *store, bool with_tickets, row_fn fn, void *context,
+                         struct belay_error *err);
 
 enum belay_code event_save(struct sqlite_store *store, const struct belay_event *event,
                            struct belay_error *err);
@@ -316,9 +325,7 @@ enum belay_code sqlite_backup_make(const struct sqlite_store *store, const char 
 /* Mark a new copy as a backup. `boot_ms` is the clock of its boot; the ceiling is at least `ceiling`. */
 enum belay_code sqlite_backup_mark(const char *path, int64_t unix_ms, int64_t boot_ms, uint64_t ceiling,
                                    struct belay_error *err);
-/* Bring a copy of an older schema up to date. */
-enum belay_code sqlite_backup_prepare(const char *path, struct belay_error *err);
-/* Copy `from`, with its WAL, to the empty file `to`, which then needs none. */
+/* Copies `from`, with its log, to the empty file `to`, which needs no log. */
 enum belay_code sqlite_backup_copy(const char *from, const char *to, struct belay_error *err);
 /* Copy the store to the empty file `path`, and `path` to the store: all or nothing. */
 enum belay_code sqlite_backup_save(const struct sqlite_store *store, const char *path,

@@ -390,22 +390,6 @@ enum belay_code sqlite_store_open(const char *path_and_params, const struct sqli
     return BELAY_OK;
 }
 
-enum belay_code sqlite_backup_prepare(const char *path, struct belay_error *err)
-{
-    struct sqlite_store *store = NULL;
-    struct buf place = BUF_INIT(3 * PATH_MAX);
-    enum belay_code code;
-
-    store_url_add_place(&place, path);
-    code = place.failed ? error_no_memory(err) : open_store(place.data, NULL, &store, NULL, err);
-    if (code == BELAY_OK && db_leave_wal(store) != SQLITE_OK) {
-        code = error_set(err, BELAY_UNREACHABLE, "'%.300s' cannot be made ready", path);
-    }
-    buf_release(&place);
-    sqlite_close(store == NULL ? NULL : &store->base);
-    return code;
-}
-
 enum belay_code sqlite_store_repair(const char *path_and_params, const struct sqlite_hooks *hooks,
                                     bool *out_lost, struct belay_error *err)
 {

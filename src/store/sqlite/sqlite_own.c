@@ -176,67 +176,30 @@ static void write_pid(int fd)
 
 /* ---- taking over, giving back ---- */
 
-static int set_served(struct sqlite_store *store, const char *text)
-{
-    sqlite3_stmt *statement = NULL;
-    int rc =
-        sqlite3_prepare_v2(store->db, "UPDATE meta SET served_by = ?1 WHERE id = 1", -1, &statement, NULL);
-
-    if (rc == SQLITE_OK && text != NULL) {
-        rc = sqlite3_bind_text(statement, 1, text, -1, SQLITE_STATIC);
-    }
-    if (rc == SQLITE_OK) {
-        rc = db_finish(statement);
-    }
-    (void)sqlite3_finalize(statement);
-    return rc;
-}
-
 /*
  * Clients that waited through the server find their places when they come back, to the file or to the next
  * server: the first must not take the others for dead. Inside a transaction.
  */
-static enum belay_code keep_places(struct sqlite_store *store, struct belay_error *err)
+static enum belay_code keep_places(struct sqlite_store *store, struct row *row, void *context,
+                                   struct belay_error *err)
 {
-    int64_t until_ms = sqlite_now_ms(store) + SQLITE_PLACE_KEPT_MS;
-    sqlite3_stmt *statement = NULL;
-    enum belay_code code = BELAY_OK;
-    int rc = sqlite3_prepare_v2(store->db,
-                                "SELECT " RECORD_COLUMNS " FROM locks WHERE tickets IS NOT NULL AND key > ?1 "
-                                "ORDER BY key LIMIT 1",
-                                -1, &statement, NULL);
-    char *after = strdup("");
+    const int64_t *until_ms = context;
 
-    while (code == BELAY_OK && rc == SQLITE_OK) {
-        struct row row = { 0 };
-
-        rc = after == NULL ? SQLITE_NOMEM : sqlite3_bind_text(statement, 1, after, -1, SQLITE_STATIC);
-        rc = rc == SQLITE_OK ? sqlite3_step(statement) : rc;
-        if (rc == SQLITE_ROW) {
-            rc = SQLITE_OK;
-            code = row_read(store, statement, &row, err);
-            (void)sqlite3_reset(statement);
-            if (code == BELAY_OK && alive_keep_places(store, &row, until_ms)) {
-                code = row_save(store, &row, err);
-            }
-            free(after);
-            after = code == BELAY_OK ? strdup(row.record.key) : NULL;
-        }
-        row_release(&row);
-    }
-    (void)sqlite3_finalize(statement);
-    free(after);
-    return code != BELAY_OK || rc == SQLITE_DONE ? code : sqlite_failed(store, rc, err);
+    return alive_keep_places(store, row, *until_ms) ? row_save(store, row, err) : BELAY_OK;
 }
 
 /* With the lock and the mutex. `text` NULL: no server any more. */
 static enum belay_code change_served(struct sqlite_store *store, const char *text, struct belay_error *err)
 {
+    int64_t until_ms = sqlite_now_ms(store) + SQLITE_PLACE_KEPT_MS;
     int rc = db_begin(store, true);
-    enum belay_code code = rc == SQLITE_OK && text == NULL ? keep_places(store, err) : BELAY_OK;
+    enum belay_code code = BELAY_OK;
 
+    if (rc == SQLITE_OK && text == NULL) {
+        code = row_each(store, true, keep_places, &until_ms, err);
+    }
     if (rc == SQLITE_OK && code == BELAY_OK) {
-        rc = set_served(store, text);
+        rc = db_change(store->db, "UPDATE meta SET served_by = ?1 WHERE id = 1", NULL, 0, text);
     }
     if (rc == SQLITE_OK && code == BELAY_OK) {
         rc = db_run(store, ST_COMMIT);

@@ -308,3 +308,35 @@ enum belay_code event_save(struct sqlite_store *store, const struct belay_event 
     free(metadata);
     return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
 }
+
+enum belay_code row_each(struct sqlite_store *store, bool with_tickets, row_fn fn, void *context,
+                         struct belay_error *err)
+{
+    static const char *const queries[] = {
+        "SELECT " RECORD_COLUMNS " FROM locks WHERE intents IS NOT NULL AND key > ?1 ORDER BY key LIMIT 1",
+        "SELECT " RECORD_COLUMNS " FROM locks WHERE tickets IS NOT NULL AND key > ?1 ORDER BY key LIMIT 1",
+    };
+    sqlite3_stmt *statement = NULL;
+    enum belay_code code = BELAY_OK;
+    int rc = sqlite3_prepare_v2(store->db, queries[with_tickets], -1, &statement, NULL);
+    char *after = strdup("");
+
+    while (code == BELAY_OK && rc == SQLITE_OK) {
+        struct row row = { 0 };
+
+        rc = after == NULL ? SQLITE_NOMEM : sqlite3_bind_text(statement, 1, after, -1, SQLITE_STATIC);
+        rc = rc == SQLITE_OK ? sqlite3_step(statement) : rc;
+        if (rc == SQLITE_ROW) {
+            rc = SQLITE_OK;
+            code = row_read(store, statement, &row, err);
+            (void)sqlite3_reset(statement);
+            code = code == BELAY_OK ? fn(store, &row, context, err) : code;
+            free(after);
+            after = code == BELAY_OK ? strdup(row.record.key) : NULL;
+        }
+        row_release(&row);
+    }
+    (void)sqlite3_finalize(statement);
+    free(after);
+    return code != BELAY_OK || rc == SQLITE_DONE ? code : sqlite_failed(store, rc, err);
+}

@@ -70,18 +70,10 @@ static int read_wanted(struct sqlite_store *store, uint64_t out[3])
 
 static int set_wanted(struct sqlite_store *store, const int64_t values[4])
 {
-    sqlite3_stmt *statement = NULL;
-    int rc = sqlite3_prepare_v2(store->db,
-                                "UPDATE meta SET journal_id = ?1, journal_use = ?2, journal_folded = ?3, "
-                                "ceiling = max(ceiling, ?4) WHERE id = 1",
-                                -1, &statement, NULL);
-
-    for (int i = 0; rc == SQLITE_OK && i < 4; i++) {
-        rc = sqlite3_bind_int64(statement, i + 1, values[i]);
-    }
-    rc = rc == SQLITE_OK ? db_finish(statement) : rc;
-    (void)sqlite3_finalize(statement);
-    return rc;
+    return db_change(store->db,
+                     "UPDATE meta SET journal_id = ?1, journal_use = ?2, journal_folded = ?3, "
+                     "ceiling = max(ceiling, ?4) WHERE id = 1",
+                     values, 4, NULL);
 }
 
 enum belay_code sqlite_journal_want(struct sqlite_store *store, uint64_t id, uint64_t use,

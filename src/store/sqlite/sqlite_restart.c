@@ -38,47 +38,23 @@ static const char take_over[] = "UPDATE meta SET number = ?1, ceiling = ?1 + ?2,
                                 "NULL, copied_boot_ms = NULL WHERE id = 1";
 
 /* The latest reading of the old boot's clock in the database. */
-static int old_clock(struct sqlite_store *store, int64_t *out_ms)
-{
-    sqlite3_stmt *statement = NULL;
-    int rc = sqlite3_prepare_v2(
-        store->db,
-        "SELECT max(ifnull((SELECT copied_boot_ms FROM meta), 0), ifnull((SELECT max(max(" NUMBER(
-            "beat_ms") ", " NUMBER("freed_ms") ")) FROM locks), 0))",
-        -1, &statement, NULL);
-
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_step(statement);
-        if (rc == SQLITE_ROW) {
-            *out_ms = sqlite3_column_int64(statement, 0);
-            rc = SQLITE_OK;
-        }
-    }
-    (void)sqlite3_finalize(statement);
-    return rc;
-}
+static const char old_clock[] =
+    "SELECT max(ifnull((SELECT copied_boot_ms FROM meta), 0), ifnull((SELECT max(max(" NUMBER(
+        "beat_ms") ", " NUMBER("freed_ms") ")) FROM locks), 0))";
 
 static int update(struct sqlite_store *store, const char *sql, const struct txn *txn, int64_t old_ms,
                   bool keep_processes)
 {
     const int64_t values[] = { (int64_t)txn->next, txn->now_ms, txn->unix_ms, old_ms, keep_processes };
-    sqlite3_stmt *statement = NULL;
-    int rc = sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL);
 
-    for (int i = 1; rc == SQLITE_OK && i <= sqlite3_bind_parameter_count(statement); i++) {
-        rc = sqlite3_bind_int64(statement, i, values[i - 1]);
-    }
-    if (rc == SQLITE_OK) {
-        rc = db_finish(statement);
-    }
-    (void)sqlite3_finalize(statement);
-    return rc;
+    return db_change(store->db, sql, values, 5, NULL);
 }
 
 /* Each intent gets the expiry of its lock; intents without a lock are dropped. */
-static enum belay_code settle_intents(struct sqlite_store *store, struct row *row, const struct txn *txn,
+static enum belay_code settle_intents(struct sqlite_store *store, struct row *row, void *context,
                                       struct belay_error *err)
 {
+    const struct txn *txn = context;
     struct belay_record *record = &row->record;
     size_t kept = 0;
 
@@ -107,58 +83,6 @@ static enum belay_code settle_intents(struct sqlite_store *store, struct row *ro
     return row_save(store, row, err);
 }
 
-static enum belay_code settle_all_intents(struct sqlite_store *store, const struct txn *txn,
-                                          struct belay_error *err)
-{
-    sqlite3_stmt *statement = NULL;
-    enum belay_code code = BELAY_OK;
-    int rc = sqlite3_prepare_v2(store->db,
-                                "SELECT " RECORD_COLUMNS " FROM locks WHERE intents IS NOT NULL AND key > ?1 "
-                                "ORDER BY key LIMIT 1",
-                                -1, &statement, NULL);
-    char *after = strdup("");
-
-    while (code == BELAY_OK && rc == SQLITE_OK) {
-        struct row row = { 0 };
-
-        rc = after == NULL ? SQLITE_NOMEM : sqlite3_bind_text(statement, 1, after, -1, SQLITE_STATIC);
-        rc = rc == SQLITE_OK ? sqlite3_step(statement) : rc;
-        if (rc == SQLITE_ROW) {
-            rc = SQLITE_OK;
-            code = row_read(store, statement, &row, err);
-            (void)sqlite3_reset(statement);
-            code = code == BELAY_OK ? settle_intents(store, &row, txn, err) : code;
-            free(after);
-            after = code == BELAY_OK ? strdup(row.record.key) : NULL;
-        }
-        row_release(&row);
-    }
-    (void)sqlite3_finalize(statement);
-    free(after);
-    return code != BELAY_OK || rc == SQLITE_DONE ? code : sqlite_failed(store, rc, err);
-}
-
-static int begin_numbers(struct sqlite_store *store, const struct txn *txn)
-{
-    sqlite3_stmt *statement = NULL;
-    int rc = sqlite3_prepare_v2(store->db, take_over, -1, &statement, NULL);
-
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_int64(statement, 1, (int64_t)txn->next);
-    }
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_int64(statement, 2, sqlite_numbers_ahead(store));
-    }
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_text(statement, 3, store->boot_id, -1, SQLITE_STATIC);
-    }
-    if (rc == SQLITE_OK) {
-        rc = db_finish(statement);
-    }
-    (void)sqlite3_finalize(statement);
-    return rc;
-}
-
 uint64_t sqlite_far_ahead(const struct sqlite_store *store)
 {
     int64_t now_ms = sqlite_unix_ms(store);
@@ -168,17 +92,10 @@ uint64_t sqlite_far_ahead(const struct sqlite_store *store)
 
 static int note_jump(struct sqlite_store *store, uint64_t at, uint64_t by)
 {
-    sqlite3_stmt *statement = NULL;
+    const int64_t values[] = { (int64_t)at, (int64_t)by };
     int rc = db_exec(store, "DELETE FROM jumps WHERE at <= (SELECT min(id) FROM events)");
 
-    rc = rc == SQLITE_OK
-             ? sqlite3_prepare_v2(store->db, "INSERT INTO jumps VALUES (?1, ?2)", -1, &statement, NULL)
-             : rc;
-    rc = rc == SQLITE_OK ? sqlite3_bind_int64(statement, 1, (int64_t)at) : rc;
-    rc = rc == SQLITE_OK ? sqlite3_bind_int64(statement, 2, (int64_t)by) : rc;
-    rc = rc == SQLITE_OK ? db_finish(statement) : rc;
-    (void)sqlite3_finalize(statement);
-    return rc;
+    return rc == SQLITE_OK ? db_change(store->db, "INSERT INTO jumps VALUES (?1, ?2)", values, 2, NULL) : rc;
 }
 
 int sqlite_jump(struct sqlite_store *store, struct txn *txn, uint64_t to)
@@ -210,7 +127,7 @@ static enum belay_code start_over(struct sqlite_store *store, struct txn *txn, b
 {
     int64_t old_ms = 0;
     enum belay_code code;
-    int rc = old_clock(store, &old_ms);
+    int rc = db_read_int(store->db, old_clock, &old_ms);
 
     if (rc == SQLITE_OK) {
         rc = sqlite_jump(store, txn, txn->ceiling > least ? txn->ceiling : least);
@@ -225,9 +142,11 @@ static enum belay_code start_over(struct sqlite_store *store, struct txn *txn, b
     if (rc == SQLITE_OK) {
         rc = update(store, settle_rest, txn, old_ms, keep_processes);
     }
-    code = rc == SQLITE_OK ? settle_all_intents(store, txn, err) : sqlite_failed(store, rc, err);
+    code = rc == SQLITE_OK ? row_each(store, false, settle_intents, txn, err) : sqlite_failed(store, rc, err);
     if (code == BELAY_OK) {
-        rc = begin_numbers(store, txn);
+        const int64_t values[] = { (int64_t)txn->next, sqlite_numbers_ahead(store) };
+
+        rc = db_change(store->db, take_over, values, 2, store->boot_id);
         code = rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
     }
     return code;
@@ -241,21 +160,6 @@ enum belay_code sqlite_start_over(struct sqlite_store *store, bool far, struct b
 
     return rc == SQLITE_OK ? start_over(store, &txn, true, far ? sqlite_far_ahead(store) : 0, err)
                            : sqlite_failed(store, rc, err);
-}
-
-/* When the backup was made that this is; 0: it is none. */
-static int read_copied(struct sqlite_store *store, int64_t *out_unix_ms)
-{
-    sqlite3_stmt *statement = NULL;
-    int rc = sqlite3_prepare_v2(store->db, "SELECT copied_at FROM meta WHERE id = 1", -1, &statement, NULL);
-
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_step(statement);
-        *out_unix_ms = rc == SQLITE_ROW ? sqlite3_column_int64(statement, 0) : 0;
-        rc = rc == SQLITE_ROW ? SQLITE_OK : rc;
-    }
-    (void)sqlite3_finalize(statement);
-    return rc;
 }
 
 enum belay_code sqlite_clock_is_behind(const char *path, struct belay_error *err)
@@ -289,7 +193,7 @@ static uint64_t number_of_copy(const struct sqlite_store *store, const struct tx
 static enum belay_code begin_again(struct sqlite_store *store, struct txn *txn, struct belay_error *err)
 {
     int64_t copied_ms = 0;
-    int rc = read_copied(store, &copied_ms);
+    int rc = db_read_int(store->db, "SELECT copied_at FROM meta WHERE id = 1", &copied_ms);
 
     if (rc != SQLITE_OK) {
         return sqlite_failed(store, rc, err);

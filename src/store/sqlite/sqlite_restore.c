@@ -144,9 +144,6 @@ static enum belay_code make_copy(struct restore *restore, struct sqlite_backup_i
         code = sqlite_clock_is_behind(restore->file, err);
     }
     if (code == BELAY_OK) {
-        code = sqlite_backup_prepare(restore->temp, err);
-    }
-    if (code == BELAY_OK) {
         *out_info = info;
     }
     return code;

@@ -76,22 +76,6 @@ static const char schema[] =
     " PRIMARY KEY (born, hash)) WITHOUT ROWID;"
     "CREATE TABLE jumps (at INTEGER PRIMARY KEY, by INTEGER NOT NULL);"; /* `at - by` to `at - 1` were skipped */
 
-static int read_int(struct sqlite_store *store, const char *sql, int64_t *out_value)
-{
-    sqlite3_stmt *statement = NULL;
-    int rc = sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL);
-
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_step(statement);
-        if (rc == SQLITE_ROW) {
-            *out_value = sqlite3_column_int64(statement, 0);
-            rc = SQLITE_OK;
-        }
-    }
-    (void)sqlite3_finalize(statement);
-    return rc;
-}
-
 enum belay_code sqlite_schema_check(const char *path, int64_t application, int64_t version,
                                     struct belay_error *err)
 {
@@ -117,13 +101,13 @@ enum belay_code sqlite_schema_look(struct sqlite_store *store, bool *out_is_empt
     int64_t application = 0;
     int64_t version = 0;
     int64_t objects = 0;
-    int rc = read_int(store, "PRAGMA application_id", &application);
+    int rc = db_read_int(store->db, "PRAGMA application_id", &application);
 
     if (rc == SQLITE_OK) {
-        rc = read_int(store, "PRAGMA user_version", &version);
+        rc = db_read_int(store->db, "PRAGMA user_version", &version);
     }
     if (rc == SQLITE_OK && application != APPLICATION_ID) {
-        rc = read_int(store, "SELECT count(*) FROM sqlite_schema", &objects);
+        rc = db_read_int(store->db, "SELECT count(*) FROM sqlite_schema", &objects);
     }
     if (rc != SQLITE_OK) {
         return sqlite_failed(store, rc, err);
