@@ -152,6 +152,11 @@ void ddb_answer_release(struct ddb_answer *answer);
  */
 enum belay_code ddb_call(struct ddb_store *store, const char *operation, json_t *request,
                          struct ddb_answer *out, struct belay_error *err);
+/* Calls fn for each item of the table. Every page, or an error: a lock on a missing page may be held. */
+typedef enum belay_code (*ddb_item_fn)(struct ddb_store *store, json_t *item, void *context,
+                                       struct belay_error *err);
+enum belay_code ddb_each_item(struct ddb_store *store, ddb_item_fn fn, void *context,
+                              struct belay_error *err);
 /* The same with a timeout; 0: the usual one. */
 enum belay_code ddb_call_within(struct ddb_store *store, const char *operation, json_t *request,
                                 int64_t timeout_ms, struct ddb_answer *out, struct belay_error *err);

@@ -144,66 +144,33 @@ enum belay_code ddb_item_get(struct belay_store *base, const char *space, const 
 }
 
 struct listing {
+    const char *space;
     struct belay_item *items; /* owned */
     size_t n;
     size_t cap;
 };
 
-static enum belay_code take_page(const struct ddb_store *store, const char *space, json_t *rows,
-                                 struct listing *listing, struct belay_error *err)
+static enum belay_code take_row(struct ddb_store *store, json_t *row, void *context, struct belay_error *err)
 {
-    enum belay_code code = BELAY_OK;
-
-    for (size_t i = 0; code == BELAY_OK && i < json_array_size(rows); i++) {
-        const json_t *row = json_array_get(rows, i);
-        const char *name = name_of(store, space, row);
-
-        if (name == NULL) {
-            continue;
-        }
-        if (listing->n == listing->cap) {
-            size_t cap = listing->cap == 0 ? 64 : 2 * listing->cap;
-            struct belay_item *grown = realloc(listing->items, cap * sizeof *grown);
-
-            if (grown == NULL) {
-                return error_no_memory(err);
-            }
-            listing->items = grown;
-            listing->cap = cap;
-        }
-        code = read_row(store, space, name, row, &listing->items[listing->n], err);
-        listing->n += code == BELAY_OK;
-    }
-    return code;
-}
-
-/* Every page, or an error: an application on a missing page may be the one that is up. */
-static enum belay_code read_pages(struct ddb_store *store, const char *space, struct listing *listing,
-                                  struct belay_error *err)
-{
-    json_t *start = NULL;
+    struct listing *listing = context;
+    const char *name = name_of(store, listing->space, row);
     enum belay_code code;
 
-    do {
-        json_t *request = json_pack("{s:s,s:b}", "TableName", store->params.table, "ConsistentRead", 1);
-        struct ddb_answer answer;
-        json_t *rows;
+    if (name == NULL) {
+        return BELAY_OK;
+    }
+    if (listing->n == listing->cap) {
+        size_t cap = listing->cap == 0 ? 64 : 2 * listing->cap;
+        struct belay_item *grown = realloc(listing->items, cap * sizeof *grown);
 
-        if (request != NULL && start != NULL) {
-            (void)json_object_set_new(request, "ExclusiveStartKey", start);
+        if (grown == NULL) {
+            return error_no_memory(err);
         }
-        start = NULL;
-        code = ddb_call(store, "Scan", request, &answer, err);
-        if (code == BELAY_OK) {
-            rows = json_object_get(answer.body, "Items");
-            code = json_is_array(rows)
-                       ? take_page(store, space, rows, listing, err)
-                       : error_set(err, BELAY_UNREACHABLE, "a page of the registry is missing");
-            start = json_incref(json_object_get(answer.body, "LastEvaluatedKey"));
-        }
-        ddb_answer_release(&answer);
-    } while (code == BELAY_OK && start != NULL);
-    json_decref(start);
+        listing->items = grown;
+        listing->cap = cap;
+    }
+    code = read_row(store, listing->space, name, row, &listing->items[listing->n], err);
+    listing->n += code == BELAY_OK;
     return code;
 }
 
@@ -216,12 +183,12 @@ enum belay_code ddb_item_list(struct belay_store *base, const char *space, belay
                               struct belay_error *err)
 {
     struct ddb_store *store = ddb_of(base);
-    struct listing listing = { 0 };
+    struct listing listing = { .space = space };
     enum belay_code code = check_form(store, space, err);
     bool go_on = true;
 
     if (code == BELAY_OK) {
-        code = read_pages(store, space, &listing, err);
+        code = ddb_each_item(store, take_row, &listing, err);
     }
     if (listing.n > 0) {
         qsort(listing.items, listing.n, sizeof *listing.items, by_name);

@@ -89,29 +89,26 @@ static bool is_wanted(const char *key, const struct belay_scan *scan)
            (scan->after == NULL || strcmp(key, scan->after) > 0);
 }
 
-static enum belay_code take_page(const struct ddb_store *store, const json_t *items,
-                                 const struct belay_scan *scan, struct found_locks *found_locks,
+struct scanning {
+    const struct belay_scan *scan;
+    struct found_locks *found_locks;
+};
+
+static enum belay_code take_item(struct ddb_store *store, json_t *item, void *context,
                                  struct belay_error *err)
 {
-    size_t at;
-    json_t *item;
+    const struct scanning *scanning = context;
+    bool is_queue;
+    char *key = key_of(store->layout, item, &is_queue);
 
-    json_array_foreach((json_t *)items, at, item)
-    {
-        bool is_queue;
-        char *key = key_of(store->layout, item, &is_queue);
-
-        if (key == NULL || !is_wanted(key, scan)) {
-            free(key);
-        } else if (!add(found_locks, key, item, is_queue)) {
-            return error_no_memory(err);
-        }
+    if (key == NULL || !is_wanted(key, scanning->scan)) {
+        free(key);
+        return BELAY_OK;
     }
-    return BELAY_OK;
+    return add(scanning->found_locks, key, item, is_queue) ? BELAY_OK : error_no_memory(err);
 }
 
-static enum belay_code read_pages(struct ddb_store *store, const struct belay_scan *scan,
-                                  struct found_locks *found_locks, struct belay_error *err)
+enum belay_code ddb_each_item(struct ddb_store *store, ddb_item_fn fn, void *context, struct belay_error *err)
 {
     json_t *start = NULL;
     enum belay_code code;
@@ -119,15 +116,23 @@ static enum belay_code read_pages(struct ddb_store *store, const struct belay_sc
     do {
         json_t *request = json_pack("{s:s,s:b}", "TableName", store->params.table, "ConsistentRead", 1);
         struct ddb_answer answer;
+        json_t *items;
 
         if (request != NULL && start != NULL) {
             (void)json_object_set_new(request, "ExclusiveStartKey", start);
         }
-        code = ddb_call(store, "Scan", request, &answer, err);
         start = NULL;
+        code = ddb_call(store, "Scan", request, &answer, err);
         if (code == BELAY_OK) {
-            code = take_page(store, json_object_get(answer.body, "Items"), scan, found_locks, err);
+            items = json_object_get(answer.body, "Items");
             start = json_incref(json_object_get(answer.body, "LastEvaluatedKey"));
+            if (!json_is_array(items)) {
+                code =
+                    error_set(err, BELAY_UNREACHABLE, "a page of table '%s' is missing", store->params.table);
+            }
+            for (size_t i = 0; code == BELAY_OK && i < json_array_size(items); i++) {
+                code = fn(store, json_array_get(items, i), context, err);
+            }
         }
         ddb_answer_release(&answer);
     } while (code == BELAY_OK && start != NULL);
@@ -224,7 +229,8 @@ enum belay_code ddb_scan(struct belay_store *base, const struct belay_scan *scan
 {
     struct ddb_store *store = ddb_of(base);
     struct found_locks found_locks = { 0 };
-    enum belay_code code = read_pages(store, scan, &found_locks, err);
+    struct scanning scanning = { scan, &found_locks };
+    enum belay_code code = ddb_each_item(store, take_item, &scanning, err);
 
     if (code == BELAY_OK) {
         if (found_locks.n > 0) {
