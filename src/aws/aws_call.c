@@ -8,6 +8,7 @@
  * Doubt persists: once an attempt may have been carried out, a later one that was not even
  * sent does not make the call "certainly no effect".
  */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,6 +178,9 @@ static enum belay_code settle(const struct call *call, const struct attempt *las
         (last->verdict.fate == FATE_NOTHING && call->response->in_doubt)) {
         code = call->request->reads_only ? BELAY_UNREACHABLE : BELAY_UNKNOWN;
     }
+    assert(code != BELAY_OK);
+    /* A write in doubt is never reported as one that had no effect. */
+    assert(code != BELAY_UNREACHABLE || !call->response->in_doubt || call->request->reads_only);
     if (last->sent == BELAY_OK && (err == NULL || err->code == BELAY_OK)) {
         return explain(call, code, err);
     }

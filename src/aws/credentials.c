@@ -1,5 +1,6 @@
 #include "aws/credentials.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -156,6 +157,7 @@ static enum belay_code fetch_now(struct credentials_cache *cache, enum freshness
     struct credentials fetched = { 0 };
     enum belay_code code;
 
+    assert(!cache->fetching);
     cache->fetching = true;
     (void)pthread_mutex_unlock(&cache->mutex);
     code = cache->fetch(cache->context, &fetched, err);

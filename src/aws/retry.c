@@ -1,5 +1,7 @@
 #include "aws/retry.h"
 
+#include <assert.h>
+
 enum { MOST_MS = 20000, THROTTLE_BASE_MS = 1000, ASKED_MOST_MS = 5000 };
 
 void retry_quota_init(struct retry_quota *quota)
@@ -22,6 +24,7 @@ int retry_quota_take(struct retry_quota *quota, enum retry_kind kind)
         cost = 0;
     }
     quota->tokens -= cost;
+    assert(quota->tokens >= 0);
     (void)pthread_mutex_unlock(&quota->mutex);
     return cost;
 }

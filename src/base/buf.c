@@ -1,5 +1,6 @@
 #include "base/buf.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@ bool buf_reserve(struct buf *buf, size_t more)
     size_t cap = buf->cap == 0 ? 128 : buf->cap;
     char *data;
 
+    assert(buf->len <= buf->max && (buf->cap == 0 || buf->len < buf->cap));
     if (buf->failed || more > buf->max - buf->len) {
         buf->failed = true;
         return false;

@@ -5,6 +5,7 @@
 #ifndef BASE_BUF_H
 #define BASE_BUF_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -50,6 +51,7 @@ static inline void *buf_room(struct buf *buf, size_t most)
 
 static inline void buf_took(struct buf *buf, size_t len)
 {
+    assert(len < buf->cap - buf->len); /* buf_room() gave that much */
     buf->len += len;
     buf->data[buf->len] = '\0';
 }

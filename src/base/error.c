@@ -1,5 +1,6 @@
 #include "base/error.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +9,7 @@ enum belay_code error_set(struct belay_error *err, enum belay_code code, const c
 {
     va_list args;
 
+    assert(code != BELAY_OK);
     if (err == NULL) {
         return code;
     }

@@ -1,5 +1,7 @@
 #include "base/utf8.h"
 
+#include <assert.h>
+
 #include "base/text.h"
 
 size_t utf8_read(const char *text, size_t left, uint32_t *out_point)
@@ -32,6 +34,7 @@ size_t utf8_write(uint32_t point, char out[UTF8_MAX])
     static const unsigned char lead[] = { 0, 0, 0xc0, 0xe0, 0xf0 };
     size_t n = point < 0x80 ? 1 : point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;
 
+    assert(point <= 0x10ffff);
     for (size_t i = n - 1; i > 0; i--) {
         out[i] = (char)(0x80 | (point & 0x3f));
         point >>= 6;

@@ -9,8 +9,10 @@
  * Date, or only an old one, asks for one first (ddb_ask_date()).
  */
 #include "base/clock.h"
+
 #include "base/error.h"
 #include "store/dynamodb/dynamodb_internal.h"
+#include <assert.h>
 
 enum {
     DRIFT = 1000 /* a boot clock drifts by less than 1 in this number */
@@ -84,6 +86,7 @@ void ddb_clock_hear(struct ddb_store *store, int64_t date_unix_ms, int64_t sent_
         clock->low_ms = low > clock->low_ms ? low : clock->low_ms;
         clock->high_ms = high < clock->high_ms ? high : clock->high_ms;
     }
+    assert(clock->low_ms <= clock->high_ms);
     (void)pthread_mutex_unlock(&clock->mutex);
 }
 

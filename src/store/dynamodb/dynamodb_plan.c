@@ -1,5 +1,6 @@
 #include "store/dynamodb/dynamodb_plan.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,6 +64,7 @@ static struct action *add_action(struct plan *plan, enum action_of of, size_t wr
 {
     struct action *action = &plan->actions[plan->n++];
 
+    assert(plan->n <= ACTIONS_PER_WRITE * plan->batch->n_writes && write < plan->batch->n_writes);
     *action = (struct action){ .kind = ACTION_CHECK, .of = of, .write = write, .table = table, .key = key };
     expr_init(&action->expr);
     action->expr.failed = action->expr.failed || key == NULL;

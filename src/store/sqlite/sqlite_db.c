@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -141,8 +142,10 @@ static int set_synchronous(struct sqlite_store *store, int level)
 
 int db_begin(struct sqlite_store *store, bool full)
 {
-    int rc = set_synchronous(store, full ? 2 : 1);
+    int rc;
 
+    assert(sqlite3_get_autocommit(store->db)); /* transactions do not nest */
+    rc = set_synchronous(store, full ? 2 : 1);
     return rc == SQLITE_OK ? db_run(store, ST_BEGIN) : rc;
 }
 
@@ -185,6 +188,7 @@ static unsigned data_version(struct sqlite_store *store)
 
 void db_leave_txn(struct sqlite_store *store, const struct txn *txn, uint64_t last, bool has_events)
 {
+    assert(last >= txn->next && last < txn->ceiling); /* L2: a number is used only below the synced ceiling */
     store->left.number = has_events ? txn->number : last;
     store->left.newest = has_events ? last : txn->newest;
     store->left.ceiling = txn->ceiling;

@@ -7,6 +7,7 @@
  * The locks belong to the open file description. A second description asks for
  * them, since one's own locks are never in one's own way.
  */
+#include <assert.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,6 +97,7 @@ void alive_drop(struct sqlite_store *store, const char *lock_id, const char *key
     if (!is_kept(store, id_hash, hash_text(key), &at, &same_id)) {
         return;
     }
+    assert(at < store->n_kept);
     store->kept[at] = store->kept[--store->n_kept];
     if (!same_id) {
         (void)fcntl(store->wake.fd, F_OFD_SETLK, &lock);

@@ -1,4 +1,5 @@
 /* Records and events, and their rows. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -226,6 +227,7 @@ enum belay_code row_save(struct sqlite_store *store, const struct row *row, stru
     char *intents = NULL;
     enum belay_code code;
 
+    assert(!sqlite3_get_autocommit(store->db) && row->record.key != NULL);
     binder.rc = db_statement(store, row->stored ? ST_UPDATE : ST_INSERT, &binder.statement);
     code = json_write_meta(row->record.metadata, row->record.n_metadata, &metadata, err);
     if (code == BELAY_OK) {

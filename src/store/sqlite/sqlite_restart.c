@@ -12,6 +12,7 @@
  * loss (sqlite_recover.c). Then processes may still live, so their leases start again, too;
  * and it is unknown how many numbers were issued since: they continue far ahead.
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,6 +106,7 @@ int sqlite_jump(struct sqlite_store *store, struct txn *txn, uint64_t to)
     sqlite3_stmt *statement;
     int rc = SQLITE_OK;
 
+    assert(!sqlite3_get_autocommit(store->db));
     if (to <= txn->next) {
         return SQLITE_OK;
     }
