@@ -106,7 +106,7 @@ static bool pause_for_retry(struct call *call, const struct attempt_verdict *ver
 }
 
 /* Signs by the service's clock from now on, if the local clock is the cause of the refusal. */
-static bool mend_clock(struct call *call, const struct attempt_verdict *verdict)
+static bool correct_clock(struct call *call, const struct attempt_verdict *verdict)
 {
     const struct aws_response *response = call->response;
     int64_t now = platform_unix_ms(call->client->platform);
@@ -213,7 +213,7 @@ static enum belay_code run(struct call *call, struct attempt *last, struct belay
         belay_error_release(err);
         call->response->attempts++;
         aws_attempt(call->client, call->credentials, call->request, timeout, call->response, last, err);
-        if (mend_clock(call, &last->verdict)) {
+        if (correct_clock(call, &last->verdict)) {
             continue;
         }
         if (!pause_for_retry(call, &last->verdict)) {

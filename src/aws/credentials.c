@@ -246,7 +246,7 @@ static const char *text_of(const json_t *root, const char *key)
 }
 
 /* An answer that declares itself an error, whatever its status. */
-static enum belay_code said_no(const json_t *root, const char *what, struct belay_error *err)
+static enum belay_code declares_error(const json_t *root, const char *what, struct belay_error *err)
 {
     const char *code = text_of(root, "Code");
     const char *message = text_of(root, "Message");
@@ -272,7 +272,7 @@ enum belay_code credentials_from_json(const char *text, size_t len, const char *
         code = error_set(err, BELAY_BAD_CONTENT, "%s did not print a JSON object with credentials", what);
         goto done;
     }
-    code = said_no(root, what, err);
+    code = declares_error(root, what, err);
     if (code != BELAY_OK) {
         goto done;
     }

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "store/dynamodb/dynamodb_table_internal.h"
 
-enum { ATTEMPTS = 2, PATIENCE_MS = 5000 };
+enum { ATTEMPTS = 2, TIMEOUT_MS = 5000 };
 
 /* ---- what it should be ------------------------------------------------------ */
 
@@ -131,7 +131,7 @@ enum belay_code table_call(struct table_session *session, const char *operation,
                                .reads_only = only_reads(operation),
                                .retry = AWS_RETRY_STANDARD,
                                .max_attempts = ATTEMPTS,
-                               .timeout_ms = PATIENCE_MS };
+                               .timeout_ms = TIMEOUT_MS };
     struct aws_response response = { 0 };
     enum belay_code code;
 

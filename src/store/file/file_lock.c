@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "store/file/file_internal.h"
 
-enum { PATIENCE_MS = 30000, PAUSE_FIRST_MS = 1, PAUSE_MAX_MS = 20, RECORD_SIZE = 1024, SETTLED_MS = 100 };
+enum { TIMEOUT_MS = 30000, PAUSE_FIRST_MS = 1, PAUSE_MAX_MS = 20, RECORD_SIZE = 1024, SETTLED_MS = 100 };
 
 struct file_identity file_identity(const struct stat *st)
 {
@@ -65,7 +65,7 @@ static void pause_ms(int64_t ms)
 enum belay_code file_lock_take(const struct file_store *store, int folder, int *out_fd,
                                struct belay_error *err)
 {
-    int64_t deadline_ms = clock_boot_ms() + PATIENCE_MS;
+    int64_t deadline_ms = clock_boot_ms() + TIMEOUT_MS;
     int64_t pause = PAUSE_FIRST_MS;
     int fd = openat(folder, FILE_LOCK_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 
@@ -83,7 +83,7 @@ enum belay_code file_lock_take(const struct file_store *store, int folder, int *
             (void)close(fd);
             return error_set(err, BELAY_UNREACHABLE,
                              "another process has kept a lock in %.400s for %d s: is one stopped there?",
-                             store->dir, PATIENCE_MS / 1000);
+                             store->dir, TIMEOUT_MS / 1000);
         }
         pause_ms(pause);
         pause = pause * 2 < PAUSE_MAX_MS ? pause * 2 : PAUSE_MAX_MS;

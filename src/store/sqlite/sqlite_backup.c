@@ -226,7 +226,7 @@ enum belay_code sqlite_backup_make(const struct sqlite_store *store, const char 
         code = sqlite_backup_check(path, &info, err);
         if (code == BELAY_OK && info.is_served) {
             code = truncate(path, 0) == 0
-                       ? sqlite_elsewhere(store, err)
+                       ? sqlite_redirected(store, err)
                        : error_set(err, BELAY_UNREACHABLE, "'%.300s': %s", path, strerror(errno));
         }
     }
@@ -248,7 +248,7 @@ enum belay_code sqlite_backup(struct belay_store *base, const char *path, struct
         return sqlite_failed(store, rc, err);
     }
     if (txn.served) {
-        return sqlite_elsewhere(store, err);
+        return sqlite_redirected(store, err);
     }
     return sqlite_backup_make(store, path, cancel, err);
 }

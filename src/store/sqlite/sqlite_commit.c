@@ -224,7 +224,7 @@ static enum belay_code prepare(struct work *work, struct belay_error *err)
         return sqlite_failed(store, rc, err);
     }
     if (work->txn.served) {
-        return sqlite_elsewhere(store, err);
+        return sqlite_redirected(store, err);
     }
     if (other_boot) {
         return sqlite_other_boot(store, err);
@@ -295,7 +295,7 @@ static void settle_tickets(struct work *work, bool done)
     }
 }
 
-static void keep_house(struct sqlite_store *store, uint64_t before, uint64_t last)
+static void maintain_if_due(struct sqlite_store *store, uint64_t before, uint64_t last)
 {
     if (++store->commits == MANY_COMMITS) {
         /* A long-lived process meets many records; the cache grows only as needed. */
@@ -331,7 +331,7 @@ enum belay_code sqlite_commit(struct belay_store *base, const struct belay_batch
         wake_watchers(store);
     }
     if (code == BELAY_OK) {
-        keep_house(store, work.txn.next - 1, last_number(&work));
+        maintain_if_due(store, work.txn.next - 1, last_number(&work));
     }
     (void)pthread_mutex_unlock(&store->mutex);
 

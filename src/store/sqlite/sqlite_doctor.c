@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "store/sqlite/sqlite_internal.h"
 
-enum { PATIENCE_MS = 3000, ADVICE_SIZE = PATH_MAX + 256 };
+enum { TIMEOUT_MS = 3000, ADVICE_SIZE = PATH_MAX + 256 };
 #define SPACE_LOW (UINT64_C(64) << 20)
 #define SPACE_NONE (UINT64_C(1) << 20)
 #define TMPFS 0x01021994L
@@ -250,7 +250,7 @@ static bool open_db(struct look *look, struct belay_error *err)
         return false;
     }
     /* Leaves the log to the processes that use it. */
-    (void)sqlite3_busy_timeout(store->db, PATIENCE_MS);
+    (void)sqlite3_busy_timeout(store->db, TIMEOUT_MS);
     (void)sqlite3_db_config(store->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     (void)sqlite3_file_control(store->db, "main", SQLITE_FCNTL_PERSIST_WAL, &on);
     if (rc != SQLITE_OK) {
@@ -421,7 +421,7 @@ void sqlite_store_doctor(const char *path_and_params, const struct sqlite_hooks 
     if (hooks != NULL) {
         look.store.hooks = *hooks;
     }
-    look.store.busy_limit_ms = PATIENCE_MS;
+    look.store.busy_limit_ms = TIMEOUT_MS;
     look.store.own_fd = -1;
     look.store.path = full_path(place);
     free(place);

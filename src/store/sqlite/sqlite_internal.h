@@ -171,7 +171,7 @@ enum belay_code sqlite_failed(struct sqlite_store *store, int rc, struct belay_e
 enum belay_code sqlite_commit_failed(struct sqlite_store *store, int rc, struct belay_error *err);
 enum belay_code sqlite_moved(const struct sqlite_store *store, struct belay_error *err);
 /* BELAY_REDIRECTED. */
-enum belay_code sqlite_elsewhere(const struct sqlite_store *store, struct belay_error *err);
+enum belay_code sqlite_redirected(const struct sqlite_store *store, struct belay_error *err);
 enum belay_code sqlite_other_boot(const struct sqlite_store *store, struct belay_error *err);
 
 /* ---- sqlite_open.c ---- */

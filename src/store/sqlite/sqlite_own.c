@@ -27,8 +27,8 @@
 #include "store/sqlite/sqlite_internal.h"
 
 enum {
-    NAME_MAX_BYTES = 80,     /* of a socket's, so that it fits behind /proc/self/fd/N/ */
-    LOCK_PATIENCE_MS = 3000, /* a process that cleans up after a dead server has the lock for a moment */
+    NAME_MAX_BYTES = 80,    /* of a socket's, so that it fits behind /proc/self/fd/N/ */
+    LOCK_TIMEOUT_MS = 3000, /* a process that cleans up after a dead server has the lock for a moment */
     LOCK_STEP_MS = 20
 };
 
@@ -92,7 +92,7 @@ void sqlite_server_release(struct sqlite_server *server)
     *server = (struct sqlite_server){ 0 };
 }
 
-enum belay_code sqlite_elsewhere(const struct sqlite_store *store, struct belay_error *err)
+enum belay_code sqlite_redirected(const struct sqlite_store *store, struct belay_error *err)
 {
     return error_set(err, BELAY_REDIRECTED, "the lock database '%s' is served by process %ld", store->path,
                      strtol(store->served_by, NULL, 10));
@@ -243,7 +243,7 @@ static enum belay_code say_owned(const struct sqlite_store *store, struct belay_
 static int await_lock(const struct sqlite_store *store)
 {
     const struct timespec step = { 0, LOCK_STEP_MS * 1000000L };
-    int64_t until_ms = clock_boot_ms() + LOCK_PATIENCE_MS;
+    int64_t until_ms = clock_boot_ms() + LOCK_TIMEOUT_MS;
     int fd;
 
     for (;;) {

@@ -36,7 +36,7 @@ enum belay_code sqlite_get(struct belay_store *base, const char *const *keys, si
         if (code == BELAY_OK) {
             out_records[done++] = row.record;
             free(row.has_liveness);
-            code = served ? sqlite_elsewhere(store, err) : BELAY_OK;
+            code = served ? sqlite_redirected(store, err) : BELAY_OK;
         }
     }
     if (!sqlite3_get_autocommit(store->db)) {
@@ -126,7 +126,7 @@ static enum belay_code read_records(struct sqlite_store *store, const struct bel
     if (rc == SQLITE_OK && !served) {
         rc = prepare_scan(store, scan, after, &statement);
     } else if (rc == SQLITE_OK) {
-        code = sqlite_elsewhere(store, err);
+        code = sqlite_redirected(store, err);
     }
     while (rc == SQLITE_OK && code == BELAY_OK && page->n < PAGE) {
         struct row row = { 0 };
@@ -334,7 +334,7 @@ static enum belay_code read_events(struct sqlite_store *store, const struct bela
                            "done_by, reason, duration_ms, metadata",
                            "", after, before, &statement);
     } else if (rc == SQLITE_OK) {
-        code = sqlite_elsewhere(store, err);
+        code = sqlite_redirected(store, err);
     }
     while (rc == SQLITE_OK && code == BELAY_OK && page->n < PAGE) {
         rc = sqlite3_step(statement);
