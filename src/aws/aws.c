@@ -45,7 +45,7 @@ static enum belay_code find_max_attempts(struct aws_client *client, const struct
 static enum belay_code open_http(struct aws_client *client, const struct aws_options *options,
                                  const struct profiles *profiles, struct belay_error *err)
 {
-    struct http_options http = { 0 };
+    struct http_client_options http = { 0 };
 
     if (options->http != NULL) {
         client->http = options->http;

@@ -44,12 +44,13 @@ enum aws_retry {
 
 struct aws_request {
     enum aws_service service;
-    const char *operation;             /* for messages: "UpdateItem" */
-    const char *method;                /* NULL: POST */
-    const char *host_prefix;           /* "bucket." before the endpoint's host; NULL: none */
-    const char *path;                  /* percent-encoded; NULL: "/" */
-    const char *query;                 /* percent-encoded; NULL: none */
-    const struct http_header *headers; /* besides host, date, authorization and token; all are signed */
+    const char *operation;   /* for messages: "UpdateItem" */
+    const char *method;      /* NULL: POST */
+    const char *host_prefix; /* "bucket." before the endpoint's host; NULL: none */
+    const char *path;        /* percent-encoded; NULL: "/" */
+    const char *query;       /* percent-encoded; NULL: none */
+    const struct http_client_header
+        *headers; /* besides host, date, authorization and token; all are signed */
     size_t n_headers;
     const void *body;
     size_t body_len;

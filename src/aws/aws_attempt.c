@@ -14,7 +14,7 @@ struct prepared {
     char *host; /* owned; the authority, as in the Host header */
     char *path; /* owned */
     struct sigv4_signature signature;
-    struct http_header *headers; /* owned; the values are borrowed */
+    struct http_client_header *headers; /* owned; the values are borrowed */
     size_t n_headers;
 };
 
@@ -86,7 +86,7 @@ static struct sigv4_request to_sign(const struct aws_request *request, const str
 
 static void add_header(struct prepared *prepared, const char *name, const char *value)
 {
-    prepared->headers[prepared->n_headers++] = (struct http_header){ name, value };
+    prepared->headers[prepared->n_headers++] = (struct http_client_header){ name, value };
 }
 
 static enum belay_code sign(struct aws_client *client, const struct credentials *credentials,
@@ -171,7 +171,7 @@ void aws_attempt(struct aws_client *client, const struct credentials *credential
                  struct attempt *out, struct belay_error *err)
 {
     struct prepared prepared = { 0 };
-    struct http_request http = { 0 };
+    struct http_client_request http = { 0 };
 
     http_response_release(&response->http);
     free(response->error_code);

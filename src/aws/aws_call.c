@@ -20,7 +20,7 @@
 enum { DEFAULT_ATTEMPTS = 3, DYNAMODB_ATTEMPTS = 4, BASE_MS = 50, DYNAMODB_BASE_MS = 25 };
 #define SKEW_LEAST_MS (4 * 60 * 1000)
 
-struct call {
+struct aws_call {
     struct aws_client *client;
     const struct aws_request *request;
     struct aws_response *response;
@@ -30,7 +30,7 @@ struct call {
     bool clock_mended;
 };
 
-static int attempts_allowed(const struct call *call)
+static int attempts_allowed(const struct aws_call *call)
 {
     if (call->request->max_attempts > 0) {
         return call->request->max_attempts;
@@ -42,7 +42,7 @@ static int attempts_allowed(const struct call *call)
 }
 
 /* The timeout of the next attempt; 0: no time is left. */
-static int64_t attempt_timeout(const struct call *call)
+static int64_t attempt_timeout(const struct aws_call *call)
 {
     int64_t timeout = call->request->timeout_ms > 0 ? call->request->timeout_ms : call->client->timeout_ms;
     int64_t left;
@@ -70,7 +70,7 @@ static int64_t asked_pause(const struct aws_response *response)
     return *end == '\0' && ms >= 0 && ms < 86400000 ? ms : -1;
 }
 
-static bool policy_allows(const struct call *call, const struct attempt_verdict *verdict)
+static bool policy_allows(const struct aws_call *call, const struct attempt_verdict *verdict)
 {
     if (verdict->retry == RETRY_NEVER || call->request->retry == AWS_RETRY_NONE) {
         return false;
@@ -80,7 +80,7 @@ static bool policy_allows(const struct call *call, const struct attempt_verdict 
 }
 
 /* Pauses before the next attempt; false if there is none. */
-static bool pause_for_retry(struct call *call, const struct attempt_verdict *verdict)
+static bool pause_for_retry(struct aws_call *call, const struct attempt_verdict *verdict)
 {
     int64_t base = call->request->service == AWS_DYNAMODB ? DYNAMODB_BASE_MS : BASE_MS;
     int64_t pause;
@@ -106,7 +106,7 @@ static bool pause_for_retry(struct call *call, const struct attempt_verdict *ver
 }
 
 /* Signs by the service's clock from now on, if the local clock is the cause of the refusal. */
-static bool correct_clock(struct call *call, const struct attempt_verdict *verdict)
+static bool correct_clock(struct aws_call *call, const struct attempt_verdict *verdict)
 {
     const struct aws_response *response = call->response;
     int64_t now = platform_unix_ms(call->client->platform);
@@ -122,7 +122,7 @@ static bool correct_clock(struct call *call, const struct attempt_verdict *verdi
     return true;
 }
 
-static void add_skew(const struct call *call, struct belay_error *err)
+static void add_skew(const struct aws_call *call, struct belay_error *err)
 {
     int64_t skew = call->response->http.date_unix_ms - call->response->received_unix_ms;
     char span[CLOCK_TEXT_SIZE];
@@ -137,7 +137,7 @@ static void add_skew(const struct call *call, struct belay_error *err)
 }
 
 /* One line for users about an error answer. */
-static enum belay_code explain(const struct call *call, enum belay_code code, struct belay_error *err)
+static enum belay_code explain(const struct aws_call *call, enum belay_code code, struct belay_error *err)
 {
     const struct aws_response *response = call->response;
     const char *name = response->error_code == NULL ? "an error" : response->error_code;
@@ -166,7 +166,8 @@ static enum belay_code explain(const struct call *call, enum belay_code code, st
 }
 
 /* The result of the whole call. */
-static enum belay_code settle(const struct call *call, const struct attempt *last, struct belay_error *err)
+static enum belay_code settle(const struct aws_call *call, const struct attempt *last,
+                              struct belay_error *err)
 {
     enum belay_code code = last->verdict.code;
 
@@ -193,7 +194,7 @@ static enum belay_code settle(const struct call *call, const struct attempt *las
     return code;
 }
 
-static enum belay_code no_time(const struct call *call, struct belay_error *err)
+static enum belay_code no_time(const struct aws_call *call, struct belay_error *err)
 {
     bool doubt = call->response->in_doubt && !call->request->reads_only;
 
@@ -201,7 +202,7 @@ static enum belay_code no_time(const struct call *call, struct belay_error *err)
                      aws_service_name(call->request->service));
 }
 
-static enum belay_code run(struct call *call, struct attempt *last, struct belay_error *err)
+static enum belay_code run(struct aws_call *call, struct attempt *last, struct belay_error *err)
 {
     for (;;) {
         int64_t timeout = attempt_timeout(call);
@@ -241,7 +242,7 @@ enum belay_code aws_call_as(struct aws_client *client, const struct credentials 
                             const struct aws_request *request, struct aws_response *response,
                             struct belay_error *err)
 {
-    struct call call = {
+    struct aws_call call = {
         .client = client, .request = request, .response = response, .credentials = credentials
     };
     struct attempt last = { 0 };
@@ -287,7 +288,7 @@ static bool replace_credentials(struct aws_client *client, struct credentials *c
 enum belay_code aws_call(struct aws_client *client, const struct aws_request *request,
                          struct aws_response *response, struct belay_error *err)
 {
-    struct call call = { .client = client, .request = request, .response = response };
+    struct aws_call call = { .client = client, .request = request, .response = response };
     struct credentials credentials = { 0 };
     struct belay_error own = BELAY_ERROR_INIT;
     struct attempt last = { 0 };

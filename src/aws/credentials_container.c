@@ -96,7 +96,7 @@ static enum belay_code read_token(const struct platform *platform, char **out_to
 
 /* Up to three attempts; none after a refusal. */
 static enum belay_code ask(const struct platform *platform, struct http *http,
-                           const struct http_request *request, struct http_response *out,
+                           const struct http_client_request *request, struct http_response *out,
                            struct belay_error *err)
 {
     enum belay_code code = BELAY_UNREACHABLE;
@@ -124,15 +124,15 @@ static enum belay_code ask(const struct platform *platform, struct http *http,
 enum belay_code credentials_from_container(const struct platform *platform, struct http *http,
                                            struct credentials *out, struct belay_error *err)
 {
-    struct http_header headers[2] = { { "Accept", "application/json" }, { "Authorization", NULL } };
-    struct http_request request = { .method = "GET",
-                                    .headers = headers,
-                                    .n_headers = 1,
-                                    .timeout_ms = TIMEOUT_MS,
-                                    .connect_timeout_ms = TIMEOUT_MS,
-                                    .max_answer = MAX_ANSWER,
-                                    .may_repeat = true,
-                                    .direct = true };
+    struct http_client_header headers[2] = { { "Accept", "application/json" }, { "Authorization", NULL } };
+    struct http_client_request request = { .method = "GET",
+                                           .headers = headers,
+                                           .n_headers = 1,
+                                           .timeout_ms = TIMEOUT_MS,
+                                           .connect_timeout_ms = TIMEOUT_MS,
+                                           .max_answer = MAX_ANSWER,
+                                           .may_repeat = true,
+                                           .direct = true };
     struct http_response response = { 0 };
     struct credentials made = { 0 };
     char *token = NULL;

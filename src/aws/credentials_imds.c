@@ -72,18 +72,18 @@ static enum belay_code find_endpoint(struct imds *imds, const struct profiles *p
 }
 
 static enum belay_code ask(struct imds *imds, const char *method, const char *path,
-                           const struct http_header *header, struct http_response *out,
+                           const struct http_client_header *header, struct http_response *out,
                            struct belay_error *err)
 {
     struct buf url = BUF_INIT(4096);
-    struct http_request request = { .method = method,
-                                    .headers = header,
-                                    .n_headers = header == NULL ? 0 : 1,
-                                    .timeout_ms = TIMEOUT_MS,
-                                    .connect_timeout_ms = TIMEOUT_MS,
-                                    .max_answer = MAX_ANSWER,
-                                    .may_repeat = true,
-                                    .direct = true };
+    struct http_client_request request = { .method = method,
+                                           .headers = header,
+                                           .n_headers = header == NULL ? 0 : 1,
+                                           .timeout_ms = TIMEOUT_MS,
+                                           .connect_timeout_ms = TIMEOUT_MS,
+                                           .max_answer = MAX_ANSWER,
+                                           .may_repeat = true,
+                                           .direct = true };
     enum belay_code code;
 
     buf_addf(&url, "%s%s", imds->base, path);
@@ -116,7 +116,7 @@ static enum belay_code without_token(const struct imds *imds, struct belay_error
 
 static enum belay_code get_token(struct imds *imds, struct belay_error *err)
 {
-    const struct http_header header = { "x-aws-ec2-metadata-token-ttl-seconds", "21600" };
+    const struct http_client_header header = { "x-aws-ec2-metadata-token-ttl-seconds", "21600" };
     struct http_response response = { 0 };
     enum belay_code code = ask(imds, "PUT", "/latest/api/token", &header, &response, err);
 
@@ -148,7 +148,7 @@ static enum belay_code get_token(struct imds *imds, struct belay_error *err)
 static enum belay_code get(struct imds *imds, const char *path, struct http_response *out,
                            struct belay_error *err)
 {
-    const struct http_header header = { "x-aws-ec2-metadata-token", imds->token };
+    const struct http_client_header header = { "x-aws-ec2-metadata-token", imds->token };
     enum belay_code code = ask(imds, "GET", path, imds->token == NULL ? NULL : &header, out, err);
 
     if (code == BELAY_UNREACHABLE || code == BELAY_UNKNOWN) {

@@ -65,7 +65,7 @@ static enum belay_code ask(struct aws_client *client, const char *operation, con
                            const struct buf *body, const struct credentials *base, struct credentials *out,
                            struct belay_error *err)
 {
-    const struct http_header headers[] = {
+    const struct http_client_header headers[] = {
         { "Content-Type", "application/x-www-form-urlencoded; charset=utf-8" },
         { "Accept", "text/xml" },
     };

@@ -35,7 +35,7 @@ static enum belay_code call(const char *operation, const struct buf *body, int64
 {
     struct aws_options options = { .timeout_ms = timeout_ms };
     struct aws_client *client = NULL;
-    struct http_header type = { "content-type", "application/x-www-form-urlencoded; charset=utf-8" };
+    struct http_client_header type = { "content-type", "application/x-www-form-urlencoded; charset=utf-8" };
     struct aws_request request = { .service = AWS_EC2,
                                    .operation = operation,
                                    .headers = &type,

@@ -204,16 +204,16 @@ static bool payload_hash(const struct sigv4_request *request, char out[SIGV4_HAS
     return hash_of(request->body, request->body_len, out);
 }
 
-static size_t add_own_headers(struct http_header *headers, size_t n, const struct sigv4_request *request,
-                              const struct sigv4_identity *identity, const struct scope *scope,
-                              const char *hash)
+static size_t add_own_headers(struct http_client_header *headers, size_t n,
+                              const struct sigv4_request *request, const struct sigv4_identity *identity,
+                              const struct scope *scope, const char *hash)
 {
-    headers[n++] = (struct http_header){ "x-amz-date", scope->date };
+    headers[n++] = (struct http_client_header){ "x-amz-date", scope->date };
     if (identity->session_token != NULL) {
-        headers[n++] = (struct http_header){ "x-amz-security-token", identity->session_token };
+        headers[n++] = (struct http_client_header){ "x-amz-security-token", identity->session_token };
     }
     if (request->hash_header) {
-        headers[n++] = (struct http_header){ "x-amz-content-sha256", hash };
+        headers[n++] = (struct http_client_header){ "x-amz-content-sha256", hash };
     }
     return n;
 }
@@ -222,7 +222,7 @@ enum belay_code sigv4_sign(struct sigv4_signer *signer, const struct sigv4_reque
                            const struct sigv4_identity *identity, struct sigv4_signature *out_signature,
                            struct belay_error *err)
 {
-    struct http_header *headers = calloc(request->n_headers + EXTRA_HEADERS, sizeof *headers);
+    struct http_client_header *headers = calloc(request->n_headers + EXTRA_HEADERS, sizeof *headers);
     struct sigv4_request whole = *request;
     struct sigv4_signature result = { 0 };
     struct buf canonical = BUF_INIT(MAX_CANONICAL);

@@ -21,9 +21,9 @@ enum { SIGV4_HASH_SIZE = 65, SIGV4_DATE_SIZE = 17 };
 
 struct sigv4_request {
     const char *method;
-    const char *path;                  /* percent-encoded, begins with '/'; "" is "/" */
-    const char *query;                 /* percent-encoded, without '?'; NULL or "": none */
-    const struct http_header *headers; /* all headers to sign, including "host" */
+    const char *path;                         /* percent-encoded, begins with '/'; "" is "/" */
+    const char *query;                        /* percent-encoded, without '?'; NULL or "": none */
+    const struct http_client_header *headers; /* all headers to sign, including "host" */
     size_t n_headers;
     const void *body;
     size_t body_len;

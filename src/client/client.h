@@ -50,7 +50,7 @@ struct local_backend {
 };
 
 struct belay_client {
-    struct route route;                /* to the backend that has the locks */
+    struct backend_route route;        /* to the backend that has the locks */
     struct local_backend local;        /* what route.first is if the client has a store */
     struct belay_store *store;         /* owned by `local`; NULL: a server does it all */
     char *socket;                      /* owned; we own the file, and are to listen here. NULL: we do not */

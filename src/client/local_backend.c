@@ -129,7 +129,7 @@ done:
     return code;
 }
 
-struct listing {
+struct lock_listing {
     const struct belay_query *query;
     belay_info_fn fn;
     void *context;
@@ -154,7 +154,7 @@ static bool is_asked_for(const struct belay_query *query, const struct belay_inf
 
 static bool list_one(void *context, const struct belay_record *record, int64_t now_ms)
 {
-    struct listing *listing = context;
+    struct lock_listing *listing = context;
     struct belay_info *info;
     bool go_on = true;
 
@@ -188,7 +188,7 @@ static enum belay_code local_list(struct backend *backend, const struct belay_qu
 {
     struct belay_client *client = local_client(backend);
     struct belay_scan scan = { 0 };
-    struct listing *listing = calloc(1, sizeof *listing);
+    struct lock_listing *listing = calloc(1, sizeof *listing);
     enum belay_code code;
 
     if (listing == NULL) {
@@ -249,7 +249,7 @@ static enum belay_code local_events(struct backend *backend, const struct belay_
     return client_count_read(client, client->store->ops->events(client->store, query, fn, context, err));
 }
 
-struct watching {
+struct local_watching {
     belay_event_fn fn; /* NULL: only `after` is wanted */
     void *context;
     uint64_t *after;
@@ -258,7 +258,7 @@ struct watching {
 
 static bool watch_one(void *context, const struct belay_event *event)
 {
-    struct watching *watching = context;
+    struct local_watching *watching = context;
 
     *watching->after = event->id;
     watching->stopped = watching->fn != NULL && !watching->fn(watching->context, event);
@@ -270,7 +270,7 @@ static enum belay_code local_watch(struct backend *backend, const char *prefix, 
                                    struct belay_error *err)
 {
     struct belay_store *store = local_client(backend)->store;
-    struct watching watching = { .context = context, .after = after };
+    struct local_watching watching = { .context = context, .after = after };
     struct belay_events_query query = { .last = 1 };
     enum belay_code code = BELAY_OK;
 

@@ -2,12 +2,12 @@
 
 #include <assert.h>
 
-void route_init(struct route *route)
+void route_init(struct backend_route *route)
 {
     (void)pthread_mutex_init(&route->mutex, NULL);
 }
 
-void route_release(struct route *route)
+void route_release(struct backend_route *route)
 {
     if (route->first != NULL) {
         route->first->ops->close(route->first);
@@ -18,7 +18,7 @@ void route_release(struct route *route)
     (void)pthread_mutex_destroy(&route->mutex);
 }
 
-bool route_is_redirected(struct route *route, const struct backend *used, enum belay_code *code,
+bool route_is_redirected(struct backend_route *route, const struct backend *used, enum belay_code *code,
                          struct belay_error *err)
 {
     long pid = 0;
@@ -40,8 +40,9 @@ bool route_is_redirected(struct route *route, const struct backend *used, enum b
     return *code == BELAY_OK;
 }
 
-enum belay_code route_run(struct route *route, struct op_request *request, const struct wait_hooks *hooks,
-                          struct op_result *out_result, struct belay_error *err)
+enum belay_code route_run(struct backend_route *route, struct op_request *request,
+                          const struct wait_hooks *hooks, struct op_result *out_result,
+                          struct belay_error *err)
 {
     struct backend *used = route_current(route);
     enum belay_code code = used->ops->run(used, request, hooks, out_result, err);

@@ -24,7 +24,7 @@
 typedef enum belay_code (*route_find_fn)(void *context, struct backend **server, long *out_pid,
                                          struct belay_error *err);
 
-struct route {
+struct backend_route {
     struct backend *first;  /* owned; the store, or the server that the client was told to use */
     struct backend *server; /* owned; the server that owns the store's file; NULL: none so far */
     atomic_long server_pid; /* not 0: `server` owns the file now */
@@ -33,16 +33,16 @@ struct route {
     void *context;
 };
 
-void route_init(struct route *route);
-void route_release(struct route *route); /* closes the backends */
+void route_init(struct backend_route *route);
+void route_release(struct backend_route *route); /* closes the backends */
 
-static inline struct backend *route_current(struct route *route)
+static inline struct backend *route_current(struct backend_route *route)
 {
     return atomic_load(&route->server_pid) != 0 ? route->server : route->first;
 }
 
 /* After `used` returned *code: true if the call must be started again at route_current(). */
-bool route_is_redirected(struct route *route, const struct backend *used, enum belay_code *code,
+bool route_is_redirected(struct backend_route *route, const struct backend *used, enum belay_code *code,
                          struct belay_error *err);
 
 /* Set `code` to what a function of the port returns, wherever it has to be called. */
@@ -57,7 +57,8 @@ bool route_is_redirected(struct route *route, const struct backend *used, enum b
     } while (0)
 
 /* The same of backend_ops.run, which begins as a restart the second time. */
-enum belay_code route_run(struct route *route, struct op_request *request, const struct wait_hooks *hooks,
-                          struct op_result *out_result, struct belay_error *err);
+enum belay_code route_run(struct backend_route *route, struct op_request *request,
+                          const struct wait_hooks *hooks, struct op_result *out_result,
+                          struct belay_error *err);
 
 #endif

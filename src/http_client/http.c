@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum belay_code http_send(struct http *http, const struct http_request *request,
+enum belay_code http_send(struct http *http, const struct http_client_request *request,
                           struct http_response *out_response, struct belay_error *err)
 {
     return http->ops->send(http, request, out_response, err);

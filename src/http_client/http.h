@@ -13,15 +13,15 @@
 
 struct sockaddr; /* of the system */
 
-struct http_header {
+struct http_client_header {
     const char *name;
     const char *value;
 };
 
-struct http_request {
+struct http_client_request {
     const char *method;
     const char *url; /* complete and percent-encoded: sent as it is */
-    const struct http_header *headers;
+    const struct http_client_header *headers;
     size_t n_headers;
     const void *body;
     size_t body_len;
@@ -79,7 +79,7 @@ struct http_ops {
      * BELAY_CONFIG: the request or the settings cannot work (a bad URL, no CA bundle); nothing
      * was sent. BELAY_CANCELLED: on_data or should_stop ended it.
      */
-    enum belay_code (*send)(struct http *http, const struct http_request *request,
+    enum belay_code (*send)(struct http *http, const struct http_client_request *request,
                             struct http_response *out_response, struct belay_error *err);
     void (*close)(struct http *http);
 };
@@ -88,7 +88,7 @@ struct http {
     const struct http_ops *ops;
 };
 
-struct http_options {
+struct http_client_options {
     int64_t connect_timeout_ms; /* 0: 3 s */
     int64_t timeout_ms;         /* 0: 10 s */
     size_t max_answer;          /* 0: 16 MiB */
@@ -100,12 +100,13 @@ struct http_options {
  * A client for any number of threads. Connections stay open and are reused. Opening is cheap;
  * libcurl starts with the first request.
  */
-enum belay_code http_open(const struct http_options *options, struct http **out_http,
+enum belay_code http_open(const struct http_client_options *options, struct http **out_http,
                           struct belay_error *err);
 
 /* One request with a libcurl client of its own: no connection of another call is used. */
-enum belay_code http_send_once(const struct http_options *options, const struct http_request *request,
-                               int *out_status, struct belay_error *err);
+enum belay_code http_send_once(const struct http_client_options *options,
+                               const struct http_client_request *request, int *out_status,
+                               struct belay_error *err);
 
 /*
  * A client for one server without TLS. It does not load libcurl, which takes most of the time
@@ -114,10 +115,10 @@ enum belay_code http_send_once(const struct http_options *options, const struct 
  * that socket. No proxies, no redirects.
  */
 enum belay_code http_plain_open(const char *base_url, const char *unix_path,
-                                const struct http_options *options, struct http **out_http,
+                                const struct http_client_options *options, struct http **out_http,
                                 struct belay_error *err);
 
-enum belay_code http_send(struct http *http, const struct http_request *request,
+enum belay_code http_send(struct http *http, const struct http_client_request *request,
                           struct http_response *out_response, struct belay_error *err);
 void http_close(struct http *http); /* NULL does nothing */
 

@@ -48,8 +48,8 @@ static long pick_ms(int64_t wanted, int64_t otherwise)
 /* libcurl's own sockets would be inherited by programs that are started meanwhile. */
 static curl_socket_t open_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
 {
-    struct exchange *exchange = context;
-    const struct http_request *request = exchange->request;
+    struct curl_exchange *exchange = context;
+    const struct http_client_request *request = exchange->request;
 
     (void)purpose;
     if (request->may_connect != NULL) {
@@ -61,10 +61,10 @@ static curl_socket_t open_socket(void *context, curlsocktype purpose, struct cur
     return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
-static CURLcode set_up(struct http_curl *client, CURL *curl, struct exchange *exchange,
+static CURLcode set_up(struct http_curl *client, CURL *curl, struct curl_exchange *exchange,
                        struct curl_slist *headers, char *message)
 {
-    const struct http_request *request = exchange->request;
+    const struct http_client_request *request = exchange->request;
     CURLcode rc;
 
     curl_easy_reset(curl); /* keeps its connections */
@@ -185,8 +185,8 @@ static bool is_misuse(CURLcode rc)
            rc == CURLE_BAD_FUNCTION_ARGUMENT || rc == CURLE_UNKNOWN_OPTION;
 }
 
-static enum belay_code explain(CURL *curl, CURLcode rc, const struct exchange *exchange, const char *message,
-                               struct belay_error *err)
+static enum belay_code explain(CURL *curl, CURLcode rc, const struct curl_exchange *exchange,
+                               const char *message, struct belay_error *err)
 {
     curl_off_t sent_bytes = 0;
     long request_size = 0;
@@ -267,7 +267,7 @@ int64_t http_parse_date(const char *text)
     return seconds <= 0 || seconds > max_seconds ? 0 : seconds * 1000;
 }
 
-static enum belay_code finish(CURL *curl, struct exchange *exchange, struct http_response *out_response,
+static enum belay_code finish(CURL *curl, struct curl_exchange *exchange, struct http_response *out_response,
                               struct belay_error *err)
 {
     long status = 0;
@@ -286,13 +286,13 @@ static enum belay_code finish(CURL *curl, struct exchange *exchange, struct http
     return BELAY_OK;
 }
 
-static enum belay_code http_curl_send(struct http *http, const struct http_request *request,
+static enum belay_code http_curl_send(struct http *http, const struct http_client_request *request,
                                       struct http_response *out_response, struct belay_error *err)
 {
     struct http_curl *client = (struct http_curl *)http;
-    struct exchange exchange = { .request = request,
-                                 .body = BUF_INIT(request->max_answer > 0 ? request->max_answer
-                                                                          : client->max_answer) };
+    struct curl_exchange exchange = { .request = request,
+                                      .body = BUF_INIT(request->max_answer > 0 ? request->max_answer
+                                                                               : client->max_answer) };
     char message[CURL_ERROR_SIZE] = "";
     struct curl_slist *headers = NULL;
     enum belay_code code;
@@ -345,10 +345,11 @@ static void start_curl(void)
     (void)curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-enum belay_code http_open(const struct http_options *options, struct http **out_http, struct belay_error *err)
+enum belay_code http_open(const struct http_client_options *options, struct http **out_http,
+                          struct belay_error *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    static const struct http_options defaults;
+    static const struct http_client_options defaults;
     struct http_curl *client = calloc(1, sizeof *client);
 
     if (client == NULL) {
@@ -374,8 +375,9 @@ enum belay_code http_open(const struct http_options *options, struct http **out_
     return BELAY_OK;
 }
 
-enum belay_code http_send_once(const struct http_options *options, const struct http_request *request,
-                               int *out_status, struct belay_error *err)
+enum belay_code http_send_once(const struct http_client_options *options,
+                               const struct http_client_request *request, int *out_status,
+                               struct belay_error *err)
 {
     struct http_response response = { 0 };
     struct http *http = NULL;

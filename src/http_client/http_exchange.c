@@ -13,8 +13,8 @@ enum { MAX_HEADERS = 200 };
 
 static size_t on_body(char *data, size_t size, size_t n, void *context)
 {
-    struct exchange *exchange = context;
-    const struct http_request *request = exchange->request;
+    struct curl_exchange *exchange = context;
+    const struct http_client_request *request = exchange->request;
     long status = 0;
 
     if (request->on_data != NULL) {
@@ -45,7 +45,7 @@ static void trim(const char **start, const char **end)
 
 static size_t on_header(char *data, size_t size, size_t n, void *context)
 {
-    struct exchange *exchange = context;
+    struct curl_exchange *exchange = context;
     const char *colon = memchr(data, ':', n);
     const char *end = data + n;
     const char *value;
@@ -73,7 +73,7 @@ static size_t on_header(char *data, size_t size, size_t n, void *context)
 
 static int on_begin(void *context, char *primary_ip, char *local_ip, int primary_port, int local_port)
 {
-    struct exchange *exchange = context;
+    struct curl_exchange *exchange = context;
 
     (void)primary_ip;
     (void)local_ip;
@@ -90,7 +90,7 @@ static int on_begin(void *context, char *primary_ip, char *local_ip, int primary
 static int on_progress(void *context, curl_off_t down_total, curl_off_t down, curl_off_t up_total,
                        curl_off_t up)
 {
-    struct exchange *exchange = context;
+    struct curl_exchange *exchange = context;
 
     (void)down_total;
     (void)down;
@@ -104,7 +104,7 @@ static int on_progress(void *context, curl_off_t down_total, curl_off_t down, cu
 static const char *const unwanted[] = { "Expect:", "Content-Type:" };
 enum { N_UNWANTED = sizeof unwanted / sizeof unwanted[0] };
 
-static bool has_header(const struct http_request *request, const char *name, size_t len)
+static bool has_header(const struct http_client_request *request, const char *name, size_t len)
 {
     for (size_t i = 0; i < request->n_headers; i++) {
         if (strlen(request->headers[i].name) == len &&
@@ -115,7 +115,7 @@ static bool has_header(const struct http_request *request, const char *name, siz
     return false;
 }
 
-struct curl_slist *exchange_headers(const struct http_request *request, bool *out_failed)
+struct curl_slist *exchange_headers(const struct http_client_request *request, bool *out_failed)
 {
     struct curl_slist *list = NULL;
     struct buf line = BUF_INIT(1 << 20);
@@ -147,7 +147,7 @@ struct curl_slist *exchange_headers(const struct http_request *request, bool *ou
     return list;
 }
 
-static void set_up_body(CURL *curl, const struct http_request *request)
+static void set_up_body(CURL *curl, const struct http_client_request *request)
 {
     if (request->body_len > 0 || strcmp(request->method, "POST") == 0 ||
         strcmp(request->method, "PUT") == 0) {
@@ -159,7 +159,7 @@ static void set_up_body(CURL *curl, const struct http_request *request)
     (void)curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, request->method);
 }
 
-void exchange_attach(struct exchange *exchange, CURL *curl)
+void exchange_attach(struct curl_exchange *exchange, CURL *curl)
 {
     exchange->curl = curl;
     if (exchange->request->should_stop != NULL) {

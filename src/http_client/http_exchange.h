@@ -7,8 +7,8 @@
 #include "base/buf.h"
 #include "http_client/http.h"
 
-struct exchange {
-    const struct http_request *request;
+struct curl_exchange {
+    const struct http_client_request *request;
     struct http_response response;
     struct buf body;
     bool too_large;
@@ -21,9 +21,9 @@ struct exchange {
 };
 
 /* The headers in libcurl's form; free them with curl_slist_free_all(), also after a failure. */
-struct curl_slist *exchange_headers(const struct http_request *request, bool *out_failed);
+struct curl_slist *exchange_headers(const struct http_client_request *request, bool *out_failed);
 
 /* Sets method, body and callbacks. */
-void exchange_attach(struct exchange *exchange, CURL *curl);
+void exchange_attach(struct curl_exchange *exchange, CURL *curl);
 
 #endif

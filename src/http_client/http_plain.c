@@ -45,8 +45,8 @@ struct http_plain {
 };
 
 /* An answer that is being read. */
-struct reading {
-    const struct http_request *request; /* borrowed */
+struct plain_reading {
+    const struct http_client_request *request; /* borrowed */
     struct http_response response;
     struct buf name;
     struct buf value;
@@ -60,13 +60,13 @@ struct reading {
 
 /* ---- parsing; a result other than 0 ends it ---- */
 
-static int give_up(struct reading *reading, const char *why)
+static int give_up(struct plain_reading *reading, const char *why)
 {
     reading->why = why;
     return -1;
 }
 
-static int flush_header(struct reading *reading)
+static int flush_header(struct plain_reading *reading)
 {
     struct http_response *response = &reading->response;
 
@@ -89,7 +89,7 @@ static int flush_header(struct reading *reading)
 
 static int on_name(http_parser *parser, const char *data, size_t len)
 {
-    struct reading *reading = parser->data;
+    struct plain_reading *reading = parser->data;
     int rc = reading->in_value ? flush_header(reading) : 0;
 
     reading->in_value = false;
@@ -99,7 +99,7 @@ static int on_name(http_parser *parser, const char *data, size_t len)
 
 static int on_value(http_parser *parser, const char *data, size_t len)
 {
-    struct reading *reading = parser->data;
+    struct plain_reading *reading = parser->data;
 
     reading->in_value = true;
     buf_add(&reading->value, data, len);
@@ -108,7 +108,7 @@ static int on_value(http_parser *parser, const char *data, size_t len)
 
 static int on_head(http_parser *parser)
 {
-    struct reading *reading = parser->data;
+    struct plain_reading *reading = parser->data;
 
     reading->response.status = (int)parser->status_code;
     if (parser->status_code < 100 || parser->status_code > 999) {
@@ -122,8 +122,8 @@ static int on_head(http_parser *parser)
 
 static int on_body(http_parser *parser, const char *data, size_t len)
 {
-    struct reading *reading = parser->data;
-    const struct http_request *request = reading->request;
+    struct plain_reading *reading = parser->data;
+    const struct http_client_request *request = reading->request;
 
     if (request->on_data != NULL && reading->response.status == 200) {
         reading->stopped = !request->on_data(request->context, reading->response.status, data, len);
@@ -138,7 +138,7 @@ static int on_body(http_parser *parser, const char *data, size_t len)
 
 static int on_end(http_parser *parser)
 {
-    struct reading *reading = parser->data;
+    struct plain_reading *reading = parser->data;
 
     if (parser->status_code / 100 == 1) { /* an interim answer: the real one follows */
         http_response_release(&reading->response);
@@ -181,7 +181,8 @@ static enum belay_code say_unknown(const struct http_plain *client, const char *
                      client->unix_path != NULL ? client->unix_path : client->uri.authority, why);
 }
 
-static char *make_text(const struct http_plain *client, const struct http_request *request, size_t *out_len)
+static char *make_text(const struct http_plain *client, const struct http_client_request *request,
+                       size_t *out_len)
 {
     struct buf text = BUF_INIT(MAX_REQUEST);
     const char *path = request->url + client->skip;
@@ -203,7 +204,7 @@ static char *make_text(const struct http_plain *client, const struct http_reques
 }
 
 /* BELAY_OK: reading->is_done, or the connection was closed. */
-static enum belay_code read_answer(const struct http_plain *client, int fd, struct reading *reading,
+static enum belay_code read_answer(const struct http_plain *client, int fd, struct plain_reading *reading,
                                    struct plain_limit *limit, bool *out_nothing_came, struct belay_error *err)
 {
     char *data = malloc(READ_SIZE);
@@ -245,7 +246,7 @@ static enum belay_code read_answer(const struct http_plain *client, int fd, stru
                             : say_unknown(client, reading->why == NULL ? "out of memory" : reading->why, err);
 }
 
-static enum belay_code hand_over(struct reading *reading, struct http_response *out_response,
+static enum belay_code hand_over(struct plain_reading *reading, struct http_response *out_response,
                                  struct belay_error *err)
 {
     reading->response.body_len = reading->body.len;
@@ -288,7 +289,7 @@ static void give_back(struct http_plain *client, int fd)
     }
 }
 
-static enum belay_code open_connection(struct http_plain *client, const struct http_request *request,
+static enum belay_code open_connection(struct http_plain *client, const struct http_client_request *request,
                                        int *out_fd, struct belay_error *err)
 {
     int64_t ms = request->connect_timeout_ms > 0 ? request->connect_timeout_ms : client->connect_timeout_ms;
@@ -304,17 +305,17 @@ static enum belay_code open_connection(struct http_plain *client, const struct h
 }
 
 /* *out_may_repeat: the request was lost with a connection that had been idle for too long. */
-static enum belay_code exchange(struct http_plain *client, const struct http_request *request,
+static enum belay_code exchange(struct http_plain *client, const struct http_client_request *request,
                                 const char *text, size_t len, bool fresh, struct http_response *out_response,
                                 bool *out_may_repeat, struct belay_error *err)
 {
     int64_t ms = request->timeout_ms > 0 ? request->timeout_ms : client->timeout_ms;
     struct plain_limit limit = { request, clock_boot_ms() + ms };
-    struct reading reading = { .request = request,
-                               .name = BUF_INIT(MAX_HEAD),
-                               .value = BUF_INIT(MAX_HEAD),
-                               .body = BUF_INIT(request->max_answer > 0 ? request->max_answer
-                                                                        : client->max_answer) };
+    struct plain_reading reading = { .request = request,
+                                     .name = BUF_INIT(MAX_HEAD),
+                                     .value = BUF_INIT(MAX_HEAD),
+                                     .body = BUF_INIT(request->max_answer > 0 ? request->max_answer
+                                                                              : client->max_answer) };
     int fd = fresh ? -1 : take_idle(client);
     bool was_idle = fd >= 0;
     bool nothing_came = true;
@@ -351,7 +352,7 @@ static enum belay_code exchange(struct http_plain *client, const struct http_req
     return code;
 }
 
-static enum belay_code http_plain_send(struct http *http, const struct http_request *request,
+static enum belay_code http_plain_send(struct http *http, const struct http_client_request *request,
                                        struct http_response *out_response, struct belay_error *err)
 {
     struct http_plain *client = (struct http_plain *)http;
@@ -387,10 +388,10 @@ static void http_plain_close(struct http *http)
 static const struct http_ops http_plain_ops = { http_plain_send, http_plain_close };
 
 enum belay_code http_plain_open(const char *base_url, const char *unix_path,
-                                const struct http_options *options, struct http **out_http,
+                                const struct http_client_options *options, struct http **out_http,
                                 struct belay_error *err)
 {
-    static const struct http_options defaults;
+    static const struct http_client_options defaults;
     struct http_plain *client = calloc(1, sizeof *client);
 
     if (client == NULL) {

@@ -18,7 +18,7 @@ enum { ASK_MS = 1000 };
 /* Waits for `events`. should_stop is called once a second, and when wake_fd is readable. */
 static enum plain_io wait_for(int fd, short events, const struct plain_limit *limit)
 {
-    const struct http_request *request = limit->request;
+    const struct http_client_request *request = limit->request;
 
     for (;;) {
         struct pollfd fds[2] = { { .fd = fd, .events = events },

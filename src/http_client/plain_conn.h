@@ -8,8 +8,8 @@
 
 /* The deadline of one request, and its cancellation. */
 struct plain_limit {
-    const struct http_request *request; /* borrowed; should_stop and wake_fd */
-    int64_t until_ms;                   /* boot clock */
+    const struct http_client_request *request; /* borrowed; should_stop and wake_fd */
+    int64_t until_ms;                          /* boot clock */
 };
 
 enum plain_io { PLAIN_DONE, PLAIN_TIMEOUT, PLAIN_STOPPED, PLAIN_FAILED }; /* FAILED: errno says why */

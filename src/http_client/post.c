@@ -10,7 +10,7 @@
 
 enum { HEADERS_MAX = 16, ALLOW_MAX = 64, DEFAULT_TIMEOUT_MS = 10000 };
 
-struct call {
+struct post_call {
     const struct belay_http_post *post;
     struct address_range allow[ALLOW_MAX];
     size_t n_allow;
@@ -20,7 +20,7 @@ struct call {
 /* The address that the connection would go to, whatever the name was. */
 static bool may_connect(void *context, const struct sockaddr *to)
 {
-    struct call *call = context;
+    struct post_call *call = context;
     struct address address;
 
     if (!address_of_socket(to, &address)) {
@@ -32,7 +32,7 @@ static bool may_connect(void *context, const struct sockaddr *to)
 
 static bool should_stop(void *context)
 {
-    const struct call *call = context;
+    const struct post_call *call = context;
 
     return belay_cancel_requested(call->post->cancel);
 }
@@ -47,7 +47,7 @@ static bool ignore_data(void *context, int status, const char *data, size_t len)
     return true;
 }
 
-static enum belay_code check(struct call *call, struct belay_error *err)
+static enum belay_code check(struct post_call *call, struct belay_error *err)
 {
     const struct belay_http_post *post = call->post;
     const char *host = post->url == NULL ? NULL : strstr(post->url, "://");
@@ -77,28 +77,28 @@ static enum belay_code check(struct call *call, struct belay_error *err)
 enum belay_code net_post(const struct belay_http_post *post, int *out_status, struct belay_error *err)
 {
     int64_t timeout_ms = post->timeout_ms > 0 ? post->timeout_ms : DEFAULT_TIMEOUT_MS;
-    struct http_options options = { .timeout_ms = timeout_ms,
-                                    .max_answer = 1 << 20,
-                                    .ca_bundle = post->ca_file };
-    struct call call = { .post = post };
-    struct http_header headers[HEADERS_MAX];
-    struct http_request request = { .method = "POST",
-                                    .url = post->url,
-                                    .headers = headers,
-                                    .n_headers = post->n_headers,
-                                    .body = post->body,
-                                    .body_len = post->body_len,
-                                    .connect_timeout_ms = timeout_ms,
-                                    .direct = true,
-                                    .on_data = ignore_data,
-                                    .should_stop = should_stop,
-                                    .may_connect = may_connect,
-                                    .context = &call };
+    struct http_client_options options = { .timeout_ms = timeout_ms,
+                                           .max_answer = 1 << 20,
+                                           .ca_bundle = post->ca_file };
+    struct post_call call = { .post = post };
+    struct http_client_header headers[HEADERS_MAX];
+    struct http_client_request request = { .method = "POST",
+                                           .url = post->url,
+                                           .headers = headers,
+                                           .n_headers = post->n_headers,
+                                           .body = post->body,
+                                           .body_len = post->body_len,
+                                           .connect_timeout_ms = timeout_ms,
+                                           .direct = true,
+                                           .on_data = ignore_data,
+                                           .should_stop = should_stop,
+                                           .may_connect = may_connect,
+                                           .context = &call };
     char text[ADDRESS_TEXT_SIZE];
     enum belay_code code = check(&call, err);
 
     for (size_t i = 0; code == BELAY_OK && i < post->n_headers; i++) {
-        headers[i] = (struct http_header){ post->headers[i].name, post->headers[i].value };
+        headers[i] = (struct http_client_header){ post->headers[i].name, post->headers[i].value };
     }
     if (code == BELAY_OK) {
         code = http_send_once(&options, &request, out_status, err);

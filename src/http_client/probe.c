@@ -332,18 +332,18 @@ enum belay_code net_probe_all(struct net_probe *probes, size_t n, int64_t timeou
 
 enum belay_code net_once(const struct net_once *once, int *out_status, struct belay_error *err)
 {
-    struct http_options options = { .ca_bundle = once->ca_file };
-    struct http_header type = { "content-type",
-                                once->content_type == NULL ? "application/json" : once->content_type };
-    struct http_request request = { .method = once->method,
-                                    .url = once->url,
-                                    .headers = &type,
-                                    .n_headers = once->body == NULL ? 0 : 1,
-                                    .body = once->body,
-                                    .body_len = once->body == NULL ? 0 : strlen(once->body),
-                                    .timeout_ms = once->timeout_ms,
-                                    .should_stop = once->should_stop,
-                                    .context = once->context };
+    struct http_client_options options = { .ca_bundle = once->ca_file };
+    struct http_client_header type = { "content-type",
+                                       once->content_type == NULL ? "application/json" : once->content_type };
+    struct http_client_request request = { .method = once->method,
+                                           .url = once->url,
+                                           .headers = &type,
+                                           .n_headers = once->body == NULL ? 0 : 1,
+                                           .body = once->body,
+                                           .body_len = once->body == NULL ? 0 : strlen(once->body),
+                                           .timeout_ms = once->timeout_ms,
+                                           .should_stop = once->should_stop,
+                                           .context = once->context };
 
     return http_send_once(&options, &request, out_status, err);
 }

@@ -25,7 +25,17 @@
 #include "lock/info.h"
 #include "lock/step.h"
 
-enum state { TRYING, LOOKING, TAKING, REENTERING, READING_BLOCKER, QUEUEING, WAITING, RECOVERING, LEAVING };
+enum acquire_state {
+    TRYING,
+    LOOKING,
+    TAKING,
+    REENTERING,
+    READING_BLOCKER,
+    QUEUEING,
+    WAITING,
+    RECOVERING,
+    LEAVING
+};
 
 enum {
     BACKOFF_FIRST_MS = 500,
@@ -545,7 +555,7 @@ static void on_done(struct op *op, struct belay_commit *result, int64_t sent_ms,
 {
     step_adopt_records(op, result);
     op->conflicts = 0;
-    switch ((enum state)op->state) {
+    switch ((enum acquire_state)op->state) {
     case TRYING:
     case TAKING:
         /* The first waiter knows only the end of the old lease; it must be awake at the end of ours (L4). */

@@ -15,7 +15,7 @@
 #include "lock/info.h"
 #include "lock/step.h"
 
-enum state { LEARNING, CHANGING, RECOVERING };
+enum change_state { LEARNING, CHANGING, RECOVERING };
 
 /* ---- what is written ---- */
 

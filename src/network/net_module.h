@@ -27,7 +27,7 @@ struct belay_store;
 struct dynamodb_options;
 struct diagnostics;
 struct http;
-struct http_options;
+struct http_client_options;
 struct net_ec2_found;
 struct net_once;
 struct net_probe;
@@ -59,7 +59,7 @@ struct net_module {
                             struct diagnostics *diagnostics);
 
     /* http_client/http.h: for src/remote, over TLS */
-    enum belay_code (*http_open)(const struct http_options *options, struct http **out_http,
+    enum belay_code (*http_open)(const struct http_client_options *options, struct http **out_http,
                                  struct belay_error *err);
 
     /* http_client/probe.h */

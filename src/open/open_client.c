@@ -34,7 +34,7 @@ static enum belay_code open_dynamodb(struct belay_client *client, const char *ta
     return code == BELAY_OK ? net->open_dynamodb(table, &options, &client->store, &client->url, err) : code;
 }
 
-static enum belay_code open_curl(const struct http_options *options, struct http **out_http,
+static enum belay_code open_curl(const struct http_client_options *options, struct http **out_http,
                                  struct belay_error *err)
 {
     const struct net_module *net;

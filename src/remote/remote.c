@@ -123,7 +123,7 @@ static bool has_proxy(void)
 static enum belay_code open_http(struct remote *remote, const struct remote_options *options,
                                  struct belay_error *err)
 {
-    struct http_options http_options = { .ca_bundle = options->ca_file };
+    struct http_client_options http_options = { .ca_bundle = options->ca_file };
 
     if (text_has_prefix(remote->url, "https:") || (!remote->direct && has_proxy())) {
         return options->open_curl(&http_options, &remote->http, err);
@@ -257,20 +257,20 @@ void remote_add_path(struct buf *out, const char *key, const char *rest)
     buf_adds(out, rest);
 }
 
-size_t remote_headers(const struct remote *remote, struct http_header headers[REMOTE_HEADERS])
+size_t remote_headers(const struct remote *remote, struct http_client_header headers[REMOTE_HEADERS])
 {
     size_t n = 0;
 
-    headers[n++] = (struct http_header){ "Content-Type", "application/json" };
+    headers[n++] = (struct http_client_header){ "Content-Type", "application/json" };
     if (remote->authorization != NULL) {
-        headers[n++] = (struct http_header){ "Authorization", remote->authorization };
+        headers[n++] = (struct http_client_header){ "Authorization", remote->authorization };
     }
     return n;
 }
 
 /* The server's spans join ours. A holder says so, and reports the span of the hold itself. */
 static size_t trace_headers(const struct remote *remote, const struct remote_call *call,
-                            char traceparent[BELAY_TRACEPARENT_SIZE], struct http_header *headers)
+                            char traceparent[BELAY_TRACEPARENT_SIZE], struct http_client_header *headers)
 {
     size_t n = 0;
 
@@ -278,9 +278,9 @@ static size_t trace_headers(const struct remote *remote, const struct remote_cal
         !remote->traceparent(remote->context, call->lock_id, call->is_held, traceparent)) {
         return 0;
     }
-    headers[n++] = (struct http_header){ "traceparent", traceparent };
+    headers[n++] = (struct http_client_header){ "traceparent", traceparent };
     if (call->is_held) {
-        headers[n++] = (struct http_header){ "tracestate", "belay=hold" };
+        headers[n++] = (struct http_client_header){ "tracestate", "belay=hold" };
     }
     return n;
 }
@@ -327,21 +327,21 @@ enum belay_code remote_send(struct remote *remote, const struct remote_call *cal
                             struct belay_error *err)
 {
     struct buf url = BUF_INIT(REMOTE_URL_MAX);
-    struct http_header headers[REMOTE_HEADERS];
+    struct http_client_header headers[REMOTE_HEADERS];
     char traceparent[BELAY_TRACEPARENT_SIZE];
     struct http_response response = { 0 };
     char *body = call->body == NULL ? NULL : json_dumps(call->body, JSON_COMPACT);
-    struct http_request request = { .method = call->method,
-                                    .headers = headers,
-                                    .n_headers = remote_headers(remote, headers),
-                                    .body = body,
-                                    .body_len = body == NULL ? 0 : strlen(body),
-                                    .timeout_ms = call->timeout_ms,
-                                    .may_repeat = strcmp(call->method, "GET") == 0,
-                                    .direct = remote->direct,
-                                    .should_stop = call->cancel == NULL ? NULL : should_stop,
-                                    .wake_fd = remote_watch_cancel(call->cancel),
-                                    .context = call->cancel };
+    struct http_client_request request = { .method = call->method,
+                                           .headers = headers,
+                                           .n_headers = remote_headers(remote, headers),
+                                           .body = body,
+                                           .body_len = body == NULL ? 0 : strlen(body),
+                                           .timeout_ms = call->timeout_ms,
+                                           .may_repeat = strcmp(call->method, "GET") == 0,
+                                           .direct = remote->direct,
+                                           .should_stop = call->cancel == NULL ? NULL : should_stop,
+                                           .wake_fd = remote_watch_cancel(call->cancel),
+                                           .context = call->cancel };
     enum belay_code code;
 
     *out_body = NULL;

@@ -7,11 +7,11 @@
 #include "client/backend.h"
 
 struct http;
-struct http_options;
+struct http_client_options;
 
 struct remote_options {
     /* What https:// and proxies need, libcurl's client: see net/http.h. */
-    enum belay_code (*open_curl)(const struct http_options *options, struct http **out_http,
+    enum belay_code (*open_curl)(const struct http_client_options *options, struct http **out_http,
                                  struct belay_error *err);
     /*
      * Not NULL: the server is on this machine and owns a file. Then `moved` is

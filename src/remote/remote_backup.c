@@ -75,17 +75,17 @@ enum belay_code remote_backup(struct backend *base, const char *path, struct bel
     struct remote *remote = (struct remote *)base;
     struct buf url = BUF_INIT(REMOTE_URL_MAX);
     struct download download = { .cancel = cancel, .problem = BUF_INIT(PROBLEM_MAX) };
-    struct http_header headers[REMOTE_HEADERS];
+    struct http_client_header headers[REMOTE_HEADERS];
     struct http_response response = { 0 };
-    struct http_request request = { .method = "GET",
-                                    .headers = headers,
-                                    .n_headers = remote_headers(remote, headers),
-                                    .direct = remote->direct,
-                                    .on_data = on_data,
-                                    .should_stop = should_stop,
-                                    .wake_fd = remote_watch_cancel(cancel),
-                                    .context = &download,
-                                    .endless = true };
+    struct http_client_request request = { .method = "GET",
+                                           .headers = headers,
+                                           .n_headers = remote_headers(remote, headers),
+                                           .direct = remote->direct,
+                                           .on_data = on_data,
+                                           .should_stop = should_stop,
+                                           .wake_fd = remote_watch_cancel(cancel),
+                                           .context = &download,
+                                           .endless = true };
     enum belay_code code;
 
     download.fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOFOLLOW);

@@ -76,7 +76,7 @@ enum belay_code remote_judge(const struct remote *remote, int status, const json
 int remote_watch_cancel(struct belay_cancel *cancel);
 void remote_unwatch_cancel(struct belay_cancel *cancel, int fd);
 /* Headers for any request; returns how many. */
-size_t remote_headers(const struct remote *remote, struct http_header headers[REMOTE_HEADERS]);
+size_t remote_headers(const struct remote *remote, struct http_client_header headers[REMOTE_HEADERS]);
 
 /* "/v1/locks/KEY" and `rest`, encoded. */
 void remote_add_path(struct buf *out, const char *key, const char *rest);

@@ -93,23 +93,23 @@ static enum belay_code send(struct remote_states *states, struct ask *ask, struc
 {
     struct remote *remote = states->remote;
     struct buf url = BUF_INIT(REMOTE_URL_MAX);
-    struct http_header headers[REMOTE_HEADERS + 2];
-    struct http_request request = { .method = ask->method,
-                                    .headers = headers,
-                                    .n_headers = remote_headers(remote, headers),
-                                    .body = ask->body,
-                                    .body_len = ask->len,
-                                    .timeout_ms = STATES_TIMEOUT_MS,
-                                    .max_answer = BELAY_BLOB_SIZE_MAX,
-                                    .may_repeat = strcmp(ask->method, "GET") == 0,
-                                    .direct = remote->direct };
+    struct http_client_header headers[REMOTE_HEADERS + 2];
+    struct http_client_request request = { .method = ask->method,
+                                           .headers = headers,
+                                           .n_headers = remote_headers(remote, headers),
+                                           .body = ask->body,
+                                           .body_len = ask->len,
+                                           .timeout_ms = STATES_TIMEOUT_MS,
+                                           .max_answer = BELAY_BLOB_SIZE_MAX,
+                                           .may_repeat = strcmp(ask->method, "GET") == 0,
+                                           .direct = remote->direct };
     enum belay_code code;
 
     if (ask->if_match != NULL) {
-        headers[request.n_headers++] = (struct http_header){ "If-Match", ask->if_match };
+        headers[request.n_headers++] = (struct http_client_header){ "If-Match", ask->if_match };
     }
     if (ask->if_none_match != NULL) {
-        headers[request.n_headers++] = (struct http_header){ "If-None-Match", ask->if_none_match };
+        headers[request.n_headers++] = (struct http_client_header){ "If-None-Match", ask->if_none_match };
     }
     buf_addf(&url, "%s%s", remote->url, ask->path.failed ? "" : ask->path.data);
     request.url = url.data;

@@ -16,7 +16,7 @@
 
 enum { LINE_MAX_BYTES = 2 << 20 };
 
-struct watching {
+struct remote_watching {
     belay_event_fn fn;
     void *context;
     struct belay_cancel *cancel;
@@ -28,7 +28,7 @@ struct watching {
 };
 
 /* Every event of the server's is one line of data, which says all that the other lines say. */
-static void on_line(struct watching *watching, const char *line)
+static void on_line(struct remote_watching *watching, const char *line)
 {
     json_t *event = NULL;
     bool go_on = true;
@@ -45,7 +45,7 @@ static void on_line(struct watching *watching, const char *line)
 
 static bool on_data(void *context, int status, const char *data, size_t len)
 {
-    struct watching *watching = context;
+    struct remote_watching *watching = context;
     const char *end = data + len;
 
     (void)status;
@@ -71,35 +71,35 @@ static bool on_data(void *context, int status, const char *data, size_t len)
 
 static bool should_stop(void *context)
 {
-    const struct watching *watching = context;
+    const struct remote_watching *watching = context;
 
     return belay_cancel_requested(watching->cancel);
 }
 
 /* One connection, until it ends. */
-static enum belay_code listen_once(struct remote *remote, const char *prefix, struct watching *watching,
-                                   struct belay_error *err)
+static enum belay_code listen_once(struct remote *remote, const char *prefix,
+                                   struct remote_watching *watching, struct belay_error *err)
 {
     struct buf url = BUF_INIT(REMOTE_URL_MAX);
-    struct http_header headers[REMOTE_HEADERS + 1];
+    struct http_client_header headers[REMOTE_HEADERS + 1];
     struct http_response response = { 0 };
-    struct http_request request = { .method = "GET",
-                                    .headers = headers,
-                                    .n_headers = remote_headers(remote, headers),
-                                    .may_repeat = true,
-                                    .direct = remote->direct,
-                                    .on_data = on_data,
-                                    .should_stop = should_stop,
-                                    .wake_fd = remote_watch_cancel(watching->cancel),
-                                    .context = watching,
-                                    .endless = true };
+    struct http_client_request request = { .method = "GET",
+                                           .headers = headers,
+                                           .n_headers = remote_headers(remote, headers),
+                                           .may_repeat = true,
+                                           .direct = remote->direct,
+                                           .on_data = on_data,
+                                           .should_stop = should_stop,
+                                           .wake_fd = remote_watch_cancel(watching->cancel),
+                                           .context = watching,
+                                           .endless = true };
     char id[24];
     json_t *body = NULL;
     enum belay_code code;
 
     if (*watching->after != 0) {
         (void)snprintf(id, sizeof id, "%llu", (unsigned long long)*watching->after);
-        headers[request.n_headers++] = (struct http_header){ "Last-Event-ID", id };
+        headers[request.n_headers++] = (struct http_client_header){ "Last-Event-ID", id };
     }
     buf_addf(&url, "%s/v1/events?prefix=", remote->url);
     uri_encode(&url, prefix == NULL ? "" : prefix, prefix == NULL ? 0 : strlen(prefix), false);
@@ -120,7 +120,7 @@ enum belay_code remote_watch(struct backend *base, const char *prefix, uint64_t 
                              void *context, struct belay_cancel *cancel, struct belay_error *err)
 {
     struct remote *remote = (struct remote *)base;
-    struct watching watching = {
+    struct remote_watching watching = {
         .fn = fn, .context = context, .cancel = cancel, .after = after, .line = BUF_INIT(LINE_MAX_BYTES)
     };
     enum belay_code code = BELAY_OK;

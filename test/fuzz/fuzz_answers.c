@@ -35,7 +35,7 @@ struct fake {
     int answers; /* so many more; then nothing can be reached */
 };
 
-static enum belay_code fake_send(struct http *http, const struct http_request *request,
+static enum belay_code fake_send(struct http *http, const struct http_client_request *request,
                                  struct http_response *out, struct belay_error *err)
 {
     struct fake *fake = (struct fake *)http;
@@ -324,14 +324,14 @@ void fuzz_plain(const uint8_t *data, size_t len)
     static struct sockaddr_un address = { .sun_family = AF_UNIX };
     static struct http *http;
     static int listener = -1;
-    struct http_request request = { .method = "GET", .url = "http://127.0.0.1:1/x" };
+    struct http_client_request request = { .method = "GET", .url = "http://127.0.0.1:1/x" };
     struct answering answering = { .data = data, .len = len };
     struct belay_error err = BELAY_ERROR_INIT;
     struct http_response response = { 0 };
     pthread_t thread;
 
     if (http == NULL) {
-        struct http_options options = { .timeout_ms = 2000 };
+        struct http_client_options options = { .timeout_ms = 2000 };
         const char *path = fuzz_file("socket", "", 0);
 
         memcpy(address.sun_path, path, strlen(path) + 1);

@@ -96,7 +96,7 @@ static inline void fake_set(struct fake *fake, const char *name, const char *val
     fake->env[fake->n_env++][1] = value;
 }
 
-static inline void fake_note(struct fake *fake, const struct http_request *request)
+static inline void fake_note(struct fake *fake, const struct http_client_request *request)
 {
     struct fake_request *seen = &fake->seen[fake->n_seen];
     struct buf headers = BUF_INIT(65536);
@@ -111,7 +111,7 @@ static inline void fake_note(struct fake *fake, const struct http_request *reque
     seen->body = request->body == NULL ? strdup("") : strndup(request->body, request->body_len);
 }
 
-static inline enum belay_code fake_send(struct http *http, const struct http_request *request,
+static inline enum belay_code fake_send(struct http *http, const struct http_client_request *request,
                                         struct http_response *out, struct belay_error *err)
 {
     struct fake *fake = (struct fake *)http;

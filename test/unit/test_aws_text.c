@@ -299,7 +299,7 @@ static void a_checksum_must_fit(void **state)
 /* The example of AWS's documentation: IAM ListUsers. */
 static void a_signature_is_the_documented_one(void **state)
 {
-    const struct http_header headers[] = {
+    const struct http_client_header headers[] = {
         { "Content-Type", "application/x-www-form-urlencoded; charset=utf-8" },
         { "Host", "iam.amazonaws.com" },
     };

@@ -66,7 +66,7 @@ static void listen_at(struct place *place)
 
 static void begin(struct place *place, const char *const *answers)
 {
-    struct http_options options = { .max_answer = 64, .timeout_ms = 20000 };
+    struct http_client_options options = { .max_answer = 64, .timeout_ms = 20000 };
     struct belay_error err = BELAY_ERROR_INIT;
 
     (void)snprintf(place->folder, sizeof place->folder, "/tmp/belay-plain-XXXXXX");
@@ -97,7 +97,7 @@ static void end(struct place *place)
 
 static enum belay_code ask(struct place *place, const char *method, struct http_response *response)
 {
-    struct http_request request = { .method = method, .url = "http://localhost/v1/locks?x=y" };
+    struct http_client_request request = { .method = method, .url = "http://localhost/v1/locks?x=y" };
     struct belay_error err = BELAY_ERROR_INIT;
     enum belay_code code = http_send(place->http, &request, response, &err);
 
@@ -212,11 +212,11 @@ static void a_descriptor_ends_a_request_at_once(void **state)
     struct http_response response = { 0 };
     struct belay_error err = BELAY_ERROR_INIT;
     bool stop = true;
-    struct http_request request = { .method = "GET",
-                                    .url = "http://localhost/",
-                                    .should_stop = stop_now,
-                                    .context = &stop,
-                                    .wake_fd = eventfd(1, EFD_CLOEXEC) };
+    struct http_client_request request = { .method = "GET",
+                                           .url = "http://localhost/",
+                                           .should_stop = stop_now,
+                                           .context = &stop,
+                                           .wake_fd = eventfd(1, EFD_CLOEXEC) };
     struct place place = { 0 };
 
     (void)state;

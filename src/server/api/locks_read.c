@@ -179,7 +179,7 @@ static enum belay_code read_stale(const struct exchange *x, struct belay_query *
 
 /* ---- lists ---- */
 
-struct listing {
+struct list_reply {
     const struct exchange *x;
     json_t *items;
     json_t *waiting; /* the number of waiters by key, without zeros */
@@ -191,7 +191,7 @@ struct listing {
     char last[BELAY_KEY_MAX + 1];
 };
 
-static bool has_room(struct listing *listing, const struct belay_meta *metadata, size_t n)
+static bool has_room(struct list_reply *listing, const struct belay_meta *metadata, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         listing->bytes += strlen(metadata[i].name) + strlen(metadata[i].value);
@@ -202,7 +202,7 @@ static bool has_room(struct listing *listing, const struct belay_meta *metadata,
 
 static bool list_lock(void *context, const struct belay_info *info)
 {
-    struct listing *listing = context;
+    struct list_reply *listing = context;
 
     if (!exchange_may_see(listing->x, info->key)) {
         (void)strncpy(listing->last, info->key, BELAY_KEY_MAX);
@@ -228,7 +228,8 @@ static bool list_lock(void *context, const struct belay_info *info)
  * For a token with `keys` the limit counts only what it may see, so this file counts. A single pattern narrows the
  * range of keys to its prefix, which is written to `space`.
  */
-static void limit_to_keys(struct listing *listing, struct belay_query *query, char space[BELAY_KEY_MAX + 1])
+static void limit_to_keys(struct list_reply *listing, struct belay_query *query,
+                          char space[BELAY_KEY_MAX + 1])
 {
     const struct token *token = listing->x->token;
     size_t n;
@@ -252,7 +253,7 @@ static void ask_list(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_query query = BELAY_QUERY_INIT;
-    struct listing listing = { .x = x };
+    struct list_reply listing = { .x = x };
     char prefix[BELAY_KEY_MAX + 1];
     char narrow[BELAY_KEY_MAX + 1];
     char cursor[BELAY_KEY_MAX + 1];
@@ -283,7 +284,7 @@ static void ask_list(struct exchange *x)
 
 static bool list_event(void *context, const struct belay_event *event)
 {
-    struct listing *listing = context;
+    struct list_reply *listing = context;
 
     if (!has_room(listing, event->metadata, event->n_metadata)) {
         return false;
@@ -295,7 +296,7 @@ static bool list_event(void *context, const struct belay_event *event)
 static void ask_history(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
-    struct listing listing = { .x = x };
+    struct list_reply listing = { .x = x };
     size_t limit;
 
     if (read_limit(x->query, HISTORY_MAX, HISTORY_DEFAULT, &limit, &err) != BELAY_OK) {

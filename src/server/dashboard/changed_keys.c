@@ -8,23 +8,23 @@
 /* Most keys are short. Thousands of these come and go every second: freed ones are reused. */
 enum { SHORT_KEY = 71 };
 
-struct change {
-    struct change *in_bucket;
-    struct change *next;
-    struct change **back; /* what points to it in the list by age */
+struct changed_key {
+    struct changed_key *in_bucket;
+    struct changed_key *next;
+    struct changed_key **back; /* what points to it in the list by age */
     bool is_short;
     enum change_kind first_kind;
     char key[];
 };
 
-static struct change **bucket_of(struct changes *changes, const char *key)
+static struct changed_key **bucket_of(struct changes *changes, const char *key)
 {
     return &changes->buckets[fnv_text(FNV_INIT, key) % CHANGES_BUCKETS];
 }
 
-static struct change **find(struct changes *changes, const char *key)
+static struct changed_key **find(struct changes *changes, const char *key)
 {
-    struct change **at = bucket_of(changes, key);
+    struct changed_key **at = bucket_of(changes, key);
 
     while (*at != NULL && strcmp((*at)->key, key) != 0) {
         at = &(*at)->in_bucket;
@@ -32,10 +32,10 @@ static struct change **find(struct changes *changes, const char *key)
     return at;
 }
 
-static struct change *change_new(struct changes *changes, const char *key, enum change_kind kind)
+static struct changed_key *change_new(struct changes *changes, const char *key, enum change_kind kind)
 {
     size_t len = strlen(key);
-    struct change *change = changes->spare;
+    struct changed_key *change = changes->spare;
 
     if (changes->n >= CHANGES_MAX || len > BELAY_KEY_MAX) {
         return NULL;
@@ -48,15 +48,15 @@ static struct change *change_new(struct changes *changes, const char *key, enum 
     } else {
         changes->spare = change->next;
     }
-    *change = (struct change){ .is_short = len <= SHORT_KEY, .first_kind = kind };
+    *change = (struct changed_key){ .is_short = len <= SHORT_KEY, .first_kind = kind };
     memcpy(change->key, key, len + 1);
     return change;
 }
 
 /* `in_bucket` points to it in its bucket; to NULL: it was removed before. */
-static void drop(struct changes *changes, struct change **in_bucket)
+static void drop(struct changes *changes, struct changed_key **in_bucket)
 {
-    struct change *change = *in_bucket;
+    struct changed_key *change = *in_bucket;
 
     if (change == NULL) {
         return;
@@ -79,8 +79,8 @@ static void drop(struct changes *changes, struct change **in_bucket)
 
 void changes_mark(struct changes *changes, const char *key, enum change_kind kind)
 {
-    struct change **at = find(changes, key);
-    struct change *change = *at;
+    struct changed_key **at = find(changes, key);
+    struct changed_key *change = *at;
 
     if (change != NULL) {
         if (change->first_kind == CHANGE_TAKEN && kind == CHANGE_FREED) {
@@ -110,10 +110,10 @@ bool changes_take(struct changes *changes, char out_key[BELAY_KEY_MAX + 1])
     return true;
 }
 
-static void free_all(struct change *change)
+static void free_all(struct changed_key *change)
 {
     while (change != NULL) {
-        struct change *next = change->next;
+        struct changed_key *next = change->next;
 
         free(change);
         change = next;

@@ -11,13 +11,13 @@ enum { CHANGES_BUCKETS = 4096, CHANGES_MAX = 20000 };
 
 enum change_kind { CHANGE_OTHER, CHANGE_TAKEN, CHANGE_FREED };
 
-struct change;
+struct changed_key;
 
 struct changes {
-    struct change *buckets[CHANGES_BUCKETS];
-    struct change *first; /* owned */
-    struct change **end;  /* NULL: &first */
-    struct change *spare; /* owned; for reuse, until changes_clear() */
+    struct changed_key *buckets[CHANGES_BUCKETS];
+    struct changed_key *first; /* owned */
+    struct changed_key **end;  /* NULL: &first */
+    struct changed_key *spare; /* owned; for reuse, until changes_clear() */
     size_t n;
     bool overrun; /* there were too many: some are missing */
 };

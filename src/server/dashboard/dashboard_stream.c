@@ -238,7 +238,7 @@ void dashboard_stream_event(struct dashboard_stream *dashboard, const struct bel
     mark_event(dashboard, event);
 }
 
-struct reading {
+struct log_reading {
     struct dashboard_stream *dashboard;
     uint64_t upto;
     uint64_t last;
@@ -250,7 +250,7 @@ struct reading {
 
 static bool on_log(void *context, const struct belay_event *event)
 {
-    struct reading *reading = context;
+    struct log_reading *reading = context;
 
     if (event->id > reading->upto) {
         reading->last = reading->upto;
@@ -270,7 +270,7 @@ static bool on_log(void *context, const struct belay_event *event)
 static size_t read_gap(struct dashboard_stream *dashboard, size_t most)
 {
     struct gap *gap = &dashboard->gaps[dashboard->n_gaps - 1];
-    struct reading reading = { dashboard, gap->upto, gap->after, 0, most, true, !gap->is_old };
+    struct log_reading reading = { dashboard, gap->upto, gap->after, 0, most, true, !gap->is_old };
     enum belay_code code =
         belay_events(dashboard->server->client, NULL, gap->after, 0, on_log, &reading, NULL);
 
@@ -283,7 +283,7 @@ static size_t read_gap(struct dashboard_stream *dashboard, size_t most)
 
 static void read_end(struct dashboard_stream *dashboard, size_t most)
 {
-    struct reading reading = { dashboard, UINT64_MAX, dashboard->tail, 0, most, true, true };
+    struct log_reading reading = { dashboard, UINT64_MAX, dashboard->tail, 0, most, true, true };
 
     (void)belay_events(dashboard->server->client, NULL, dashboard->tail, 0, on_log, &reading, NULL);
     dashboard->tail = reading.last;
@@ -450,7 +450,7 @@ void dashboard_stream_stop(struct dashboard_stream *dashboard)
 static void resume(struct dashboard_stream *dashboard, struct stream *viewer, const char *last_id)
 {
     uint64_t after = strtoull(last_id, NULL, 10);
-    struct reading reading = { dashboard, dashboard->tail, after, 0, RESUME_EVENTS, false, true };
+    struct log_reading reading = { dashboard, dashboard->tail, after, 0, RESUME_EVENTS, false, true };
 
     if (!dashboard->has_log || after > dashboard->tail || dashboard->tail - after > RESUME_EVENTS) {
         send_reset(dashboard, viewer);

@@ -29,14 +29,14 @@ enum {
     EVENT_MAX = 1 << 20
 };
 
-struct listener {
+struct event_listener {
     struct stream stream;
     uint64_t after; /* the last event that was sent to it or did not match */
     char prefix[BELAY_KEY_MAX + 1];
 };
 
 struct event_stream {
-    struct streams streams; /* of struct listener */
+    struct streams streams; /* of struct event_listener */
     struct server *server;  /* borrowed */
     uint64_t tail;          /* the last event that was read for listeners that are up to date */
     atomic_bool is_marked;  /* there may be new events; set by any thread */
@@ -51,17 +51,17 @@ size_t event_stream_count(const struct event_stream *events)
 
 /* ---- sending ---- */
 
-static struct listener *first_of(const struct event_stream *events)
+static struct event_listener *first_of(const struct event_stream *events)
 {
-    return (struct listener *)events->streams.first;
+    return (struct event_listener *)events->streams.first;
 }
 
-static struct listener *next_of(const struct listener *listener)
+static struct event_listener *next_of(const struct event_listener *listener)
 {
-    return (struct listener *)listener->stream.next;
+    return (struct event_listener *)listener->stream.next;
 }
 
-static void send_event(struct listener *listener, const struct belay_event *event)
+static void send_event(struct event_listener *listener, const struct belay_event *event)
 {
     struct buf out = BUF_INIT(EVENT_MAX);
     char *line;
@@ -82,14 +82,14 @@ static void send_event(struct listener *listener, const struct belay_event *even
 }
 
 /* A listener whose last event still waits for a sync gets no other: under load it would wait for ever. */
-static bool can_hear(const struct listener *listener)
+static bool can_hear(const struct event_listener *listener)
 {
     return !http_stream_is_waiting(listener->stream.x->request);
 }
 
 static bool can_any_hear(const struct event_stream *events)
 {
-    const struct listener *listener = first_of(events);
+    const struct event_listener *listener = first_of(events);
 
     while (listener != NULL && !can_hear(listener)) {
         listener = next_of(listener);
@@ -101,7 +101,7 @@ static bool can_any_hear(const struct event_stream *events)
 
 struct piece {
     struct event_stream *events;
-    struct listener *listener; /* NULL: all that are up to date */
+    struct event_listener *listener; /* NULL: all that are up to date */
     uint64_t from;
     size_t n;
 };
@@ -111,7 +111,7 @@ static bool on_new(void *context, const struct belay_event *event)
     struct piece *piece = context;
     struct event_stream *events = piece->events;
 
-    for (struct listener *listener = first_of(events); listener != NULL; listener = next_of(listener)) {
+    for (struct event_listener *listener = first_of(events); listener != NULL; listener = next_of(listener)) {
         if (listener->after >= piece->from && can_hear(listener)) {
             send_event(listener, event);
         }
@@ -135,7 +135,7 @@ static void look_again(struct event_stream *events, int64_t in_ms)
 }
 
 /* Returns whether there is more to read for it. */
-static bool catch_up(struct event_stream *events, struct listener *listener)
+static bool catch_up(struct event_stream *events, struct event_listener *listener)
 {
     struct piece piece = { .events = events, .listener = listener };
     enum belay_code code =
@@ -160,12 +160,12 @@ void event_stream_pump(struct event_stream *events)
         return; /* still marked */
     }
     events->is_marked = false;
-    for (struct listener *listener = first_of(events); listener != NULL; listener = next_of(listener)) {
+    for (struct event_listener *listener = first_of(events); listener != NULL; listener = next_of(listener)) {
         listener->after = listener->after > events->tail ? events->tail : listener->after;
     }
     (void)belay_events(events->server->client, NULL, events->tail, 0, on_new, &piece, NULL);
     more = piece.n >= PIECE_EVENTS;
-    for (struct listener *listener = first_of(events); listener != NULL; listener = next_of(listener)) {
+    for (struct event_listener *listener = first_of(events); listener != NULL; listener = next_of(listener)) {
         if (listener->after < events->tail && !listener->stream.is_cut) {
             more = !can_hear(listener) || catch_up(events, listener) || more;
         }
@@ -252,7 +252,7 @@ static bool read_last_id(const struct exchange *x, bool *out_given, uint64_t *ou
     return true;
 }
 
-static void listen_to(struct event_stream *events, struct listener *listener, struct exchange *x)
+static void listen_to(struct event_stream *events, struct event_listener *listener, struct exchange *x)
 {
     static const char hello[] = "retry: 2000\n: belay\n\n";
 
@@ -269,7 +269,7 @@ void handle_events(struct exchange *x)
 {
     struct event_stream *events = x->server->events;
     struct belay_error err = BELAY_ERROR_INIT;
-    struct listener *listener = NULL;
+    struct event_listener *listener = NULL;
     uint64_t after = 0;
     bool is_given;
 

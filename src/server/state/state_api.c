@@ -176,7 +176,7 @@ static void verify_state(struct job *job)
     state_pool_give(job->server->states, states);
 }
 
-struct state_listing {
+struct state_list_reply {
     const struct job *job;
     json_t *list;
 };
@@ -196,7 +196,7 @@ static bool may_list(const struct job *job, const struct belay_state_name *name)
 static bool add_state(void *context, const struct belay_state_name *name, uint64_t size,
                       int64_t modified_unix_ms)
 {
-    const struct state_listing *listing = context;
+    const struct state_list_reply *listing = context;
 
     if (!may_list(listing->job, name)) {
         return true;
@@ -211,7 +211,7 @@ static void list_states(struct job *job)
 {
     struct belay_states *states = NULL;
     json_t *list = json_array();
-    struct state_listing listing = { job, list };
+    struct state_list_reply listing = { job, list };
 
     if (state_pool_take(job->server->states, &states, &job->err) == BELAY_OK &&
         belay_state_list(states, add_state, &listing, &job->err) == BELAY_OK) {

@@ -87,14 +87,14 @@ static void list_versions(struct job *job)
     state_pool_give(job->server->states, states);
 }
 
-struct document_listing {
+struct terraform_listing {
     const struct job *job;
     json_t *list;
 };
 
 static bool add_document(void *context, const char *name, uint64_t size, int64_t modified_unix_ms)
 {
-    const struct document_listing *listing = context;
+    const struct terraform_listing *listing = context;
     char key[TF_KEY_SIZE];
 
     (void)snprintf(key, sizeof key, "terraform/%.*s", TF_NAME_MAX, name);
@@ -110,7 +110,7 @@ static void list_documents(struct job *job)
 {
     struct belay_states *states = NULL;
     json_t *list = json_array();
-    struct document_listing listing = { job, list };
+    struct terraform_listing listing = { job, list };
 
     if (state_pool_take(job->server->states, &states, &job->err) == BELAY_OK &&
         belay_document_list(states, "terraform", add_document, &listing, &job->err) == BELAY_OK) {
@@ -159,7 +159,7 @@ static enum belay_code check_body(struct job *job)
 }
 
 /* One change of the document, under the client's lock or one that the server takes. */
-struct change {
+struct terraform_change {
     struct job *job;
     struct belay_states *states; /* from the pool */
     struct kept *before;         /* owned; NULL: there is no document */
@@ -167,7 +167,7 @@ struct change {
     char key[TF_KEY_SIZE];
 };
 
-static enum belay_code open_lock(struct change *change, const char *why)
+static enum belay_code open_lock(struct terraform_change *change, const char *why)
 {
     struct job *job = change->job;
     char id[BELAY_ID_MAX + 1];
@@ -185,11 +185,11 @@ static enum belay_code open_lock(struct change *change, const char *why)
  * The document is read before the lock is checked: a write between that check and ours changes the document that ours
  * expects, and ours fails.
  */
-static enum belay_code change_begin(struct change *change, struct job *job, const char *why)
+static enum belay_code change_begin(struct terraform_change *change, struct job *job, const char *why)
 {
     enum belay_code code;
 
-    *change = (struct change){ .job = job };
+    *change = (struct terraform_change){ .job = job };
     (void)tf_key(job, change->key);
     state_pool_enter(job->server->states, job->x->key);
     code = state_pool_take(job->server->states, &change->states, &job->err);
@@ -204,7 +204,8 @@ static enum belay_code change_begin(struct change *change, struct job *job, cons
 }
 
 /* Takes the text. *out_kept is the new document. */
-static enum belay_code change_save(struct change *change, char *text, size_t len, struct kept **out_kept)
+static enum belay_code change_save(struct terraform_change *change, char *text, size_t len,
+                                   struct kept **out_kept)
 {
     struct job *job = change->job;
     struct belay_blob before = { 0 };
@@ -230,7 +231,7 @@ static enum belay_code change_save(struct change *change, char *text, size_t len
     return *out_kept == NULL ? job->err.code : BELAY_OK;
 }
 
-static void change_end(struct change *change, enum belay_code code)
+static void change_end(struct terraform_change *change, enum belay_code code)
 {
     struct job *job = change->job;
     struct belay_error err = BELAY_ERROR_INIT;
@@ -286,7 +287,7 @@ static enum belay_code check_order(struct job *job, const struct kept *before)
 
 static void put_state(struct job *job)
 {
-    struct change change;
+    struct terraform_change change;
     struct kept *kept = NULL;
     enum belay_code code = check_body(job);
 
@@ -316,7 +317,7 @@ static void put_state(struct job *job)
 
 static void delete_state(struct job *job)
 {
-    struct change change;
+    struct terraform_change change;
     enum belay_code code = change_begin(&change, job, "removal of the state");
 
     if (code == BELAY_OK) {
@@ -328,7 +329,7 @@ static void delete_state(struct job *job)
 /* ---- restore ---- */
 
 /* If-Match: whether the document is still the one that the user was shown. */
-static enum belay_code check_seen(const struct change *change)
+static enum belay_code check_seen(const struct terraform_change *change)
 {
     struct job *job = change->job;
     struct belay_blob_tag tag;
@@ -348,7 +349,7 @@ static enum belay_code check_seen(const struct change *change)
 
 static void restore_state(struct job *job)
 {
-    struct change change;
+    struct terraform_change change;
     struct belay_blob old = { 0 };
     json_t *root = json_loadb(job->body, job->body_len, 0, NULL);
     const char *version = json_string_value(json_object_get(root, "version"));

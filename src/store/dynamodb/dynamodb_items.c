@@ -143,7 +143,7 @@ enum belay_code ddb_item_get(struct belay_store *base, const char *space, const 
     return code;
 }
 
-struct listing {
+struct item_listing {
     const char *space;
     struct belay_item *items; /* owned */
     size_t n;
@@ -152,7 +152,7 @@ struct listing {
 
 static enum belay_code take_row(struct ddb_store *store, json_t *row, void *context, struct belay_error *err)
 {
-    struct listing *listing = context;
+    struct item_listing *listing = context;
     const char *name = name_of(store, listing->space, row);
     enum belay_code code;
 
@@ -183,7 +183,7 @@ enum belay_code ddb_item_list(struct belay_store *base, const char *space, belay
                               struct belay_error *err)
 {
     struct ddb_store *store = ddb_of(base);
-    struct listing listing = { .space = space };
+    struct item_listing listing = { .space = space };
     enum belay_code code = check_form(store, space, err);
     bool go_on = true;
 

@@ -4,12 +4,12 @@
 
 #include "store/dynamodb/dynamodb_internal.h"
 
-enum action_kind { ACTION_UPDATE, ACTION_DELETE, ACTION_CHECK };
+enum plan_action_kind { ACTION_UPDATE, ACTION_DELETE, ACTION_CHECK };
 enum action_of { OF_ITEM, OF_QUEUE, OF_FENCE };
 
 /* One change of one item. */
 struct action {
-    enum action_kind kind;
+    enum plan_action_kind kind;
     enum action_of of;
     size_t write;      /* index of its write in the batch */
     const char *table; /* borrowed */

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "store/dynamodb/dynamodb_internal.h"
 
-struct found {
+struct scan_found {
     char *key;     /* owned */
     json_t *item;  /* owned; or NULL */
     json_t *queue; /* owned; or NULL */
@@ -14,7 +14,7 @@ struct found {
 };
 
 struct found_locks {
-    struct found *list; /* owned */
+    struct scan_found *list; /* owned */
     size_t n;
     size_t cap;
 };
@@ -33,14 +33,14 @@ static void release(struct found_locks *found_locks)
 /* Takes over `key`. */
 static bool add(struct found_locks *found_locks, char *key, json_t *item, bool is_queue)
 {
-    struct found found = { .key = key };
+    struct scan_found found = { .key = key };
 
     if (key == NULL) {
         return false;
     }
     if (found_locks->n == found_locks->cap) {
         size_t cap = found_locks->cap == 0 ? 64 : 2 * found_locks->cap;
-        struct found *list = realloc(found_locks->list, cap * sizeof *list);
+        struct scan_found *list = realloc(found_locks->list, cap * sizeof *list);
 
         if (list == NULL) {
             free(key);
@@ -142,7 +142,7 @@ enum belay_code ddb_each_item(struct ddb_store *store, ddb_item_fn fn, void *con
 
 static int by_key(const void *a, const void *b)
 {
-    return strcmp(((const struct found *)a)->key, ((const struct found *)b)->key);
+    return strcmp(((const struct scan_found *)a)->key, ((const struct scan_found *)b)->key);
 }
 
 /* An item and the queue beside it are one record. */
@@ -151,8 +151,8 @@ static void join(struct found_locks *found_locks)
     size_t n = 0;
 
     for (size_t i = 0; i < found_locks->n; i++) {
-        struct found *last = n == 0 ? NULL : &found_locks->list[n - 1];
-        struct found *next = &found_locks->list[i];
+        struct scan_found *last = n == 0 ? NULL : &found_locks->list[n - 1];
+        struct scan_found *next = &found_locks->list[i];
 
         if (last == NULL || strcmp(last->key, next->key) != 0) {
             found_locks->list[n++] = *next;

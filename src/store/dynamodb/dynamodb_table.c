@@ -121,8 +121,8 @@ enum belay_code table_call(struct table_session *session, const char *operation,
 {
     char *body = request == NULL ? NULL : json_dumps(request, JSON_COMPACT);
     char target[64];
-    struct http_header headers[] = { { "content-type", "application/x-amz-json-1.0" },
-                                     { "x-amz-target", target } };
+    struct http_client_header headers[] = { { "content-type", "application/x-amz-json-1.0" },
+                                            { "x-amz-target", target } };
     struct aws_request aws = { .service = AWS_DYNAMODB,
                                .operation = operation,
                                .headers = headers,

@@ -128,8 +128,8 @@ static enum belay_code send(struct ddb_store *store, const char *operation, cons
 {
     bool is_signed = strcmp(operation, ASK_DATE) != 0;
     char target[64];
-    struct http_header headers[] = { { "content-type", "application/x-amz-json-1.0" },
-                                     { "x-amz-target", target } };
+    struct http_client_header headers[] = { { "content-type", "application/x-amz-json-1.0" },
+                                            { "x-amz-target", target } };
     bool reads = only_reads(operation);
     struct aws_request request = { .service = AWS_DYNAMODB,
                                    .operation = operation,

@@ -142,25 +142,25 @@ enum belay_code file_folder_open(const struct file_store *store, const char *nam
 
 /* ---- lists --------------------------------------------------------------- */
 
-struct found {
+struct folder_found {
     char *name; /* owned */
     uint64_t size;
     int64_t modified_unix_ms;
 };
 
-struct listing {
-    struct found *items;
+struct folder_listing {
+    struct folder_found *items;
     size_t n;
     size_t cap;
     const char *prefix;
     bool shallow;
 };
 
-static bool add_found(struct listing *listing, const char *name, const struct stat *st)
+static bool add_found(struct folder_listing *listing, const char *name, const struct stat *st)
 {
     if (listing->n == listing->cap) {
         size_t cap = listing->cap == 0 ? 64 : listing->cap * 2;
-        struct found *grown = realloc(listing->items, cap * sizeof *grown);
+        struct folder_found *grown = realloc(listing->items, cap * sizeof *grown);
 
         if (grown == NULL) {
             return false;
@@ -168,7 +168,7 @@ static bool add_found(struct listing *listing, const char *name, const struct st
         listing->items = grown;
         listing->cap = cap;
     }
-    listing->items[listing->n] = (struct found){ .name = strdup(name) };
+    listing->items[listing->n] = (struct folder_found){ .name = strdup(name) };
     if (st != NULL) {
         listing->items[listing->n].size = (uint64_t)st->st_size;
         listing->items[listing->n].modified_unix_ms =
@@ -177,10 +177,11 @@ static bool add_found(struct listing *listing, const char *name, const struct st
     return listing->items[listing->n++].name != NULL;
 }
 
-static bool walk_folder(struct listing *listing, int folder, const char *path, int depth);
+static bool walk_folder(struct folder_listing *listing, int folder, const char *path, int depth);
 
 /* Entries that are neither files nor folders, and names that no blob can have, are ignored. */
-static bool walk_entry(struct listing *listing, int folder, const char *path, const char *part, int depth)
+static bool walk_entry(struct folder_listing *listing, int folder, const char *path, const char *part,
+                       int depth)
 {
     struct buf name = BUF_INIT(4096);
     struct stat st;
@@ -212,7 +213,7 @@ done:
 }
 
 /* Closes the folder. */
-static bool walk_folder(struct listing *listing, int folder, const char *path, int depth)
+static bool walk_folder(struct folder_listing *listing, int folder, const char *path, int depth)
 {
     DIR *stream = depth > DEPTH_MAX ? NULL : fdopendir(folder);
     bool ok = true;
@@ -230,13 +231,13 @@ static bool walk_folder(struct listing *listing, int folder, const char *path, i
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const struct found *)a)->name, ((const struct found *)b)->name);
+    return strcmp(((const struct folder_found *)a)->name, ((const struct folder_found *)b)->name);
 }
 
 enum belay_code file_list(struct file_store *store, const char *prefix, bool shallow, belay_blob_fn fn,
                           void *context, struct belay_error *err)
 {
-    struct listing listing = { .prefix = prefix, .shallow = shallow };
+    struct folder_listing listing = { .prefix = prefix, .shallow = shallow };
     const char *slash = strrchr(prefix, '/');
     char *path = strndup(prefix, slash == NULL ? 0 : (size_t)(slash - prefix) + 1);
     const char *last;
@@ -257,7 +258,7 @@ enum belay_code file_list(struct file_store *store, const char *prefix, bool sha
         qsort(listing.items, listing.n, sizeof *listing.items, by_name);
     }
     for (size_t i = 0; code == BELAY_OK && i < listing.n; i++) {
-        const struct found *item = &listing.items[i];
+        const struct folder_found *item = &listing.items[i];
         struct belay_blob_entry entry = { item->name, item->size, item->modified_unix_ms };
 
         if (!fn(context, &entry)) {

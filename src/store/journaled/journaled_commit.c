@@ -20,7 +20,7 @@ struct step {
 /* A batch of so few writes and events, which is the usual one, needs no malloc(). */
 enum { FEW = 4 };
 
-struct work {
+struct journaled_batch {
     struct journaled *store;
     const struct belay_batch *batch;
     struct txn txn;
@@ -47,7 +47,7 @@ enum belay_code journaled_load(struct journaled *store, const char *key, struct 
                         : record_unpack(key, item->packed, item->len, out_row, err);
 }
 
-static enum belay_code load_and_check(struct work *work, struct belay_error *err)
+static enum belay_code load_and_check(struct journaled_batch *work, struct belay_error *err)
 {
     const struct belay_batch *batch = work->batch;
 
@@ -65,7 +65,7 @@ static enum belay_code load_and_check(struct work *work, struct belay_error *err
     return BELAY_OK;
 }
 
-static enum belay_code check_unused(const struct work *work, struct belay_error *err)
+static enum belay_code check_unused(const struct journaled_batch *work, struct belay_error *err)
 {
     const char *id = work->batch->require_unused_id;
     const char *key;
@@ -82,7 +82,7 @@ static enum belay_code check_unused(const struct work *work, struct belay_error 
 }
 
 /* Pack the record as it is after the write, and find or make its item. */
-static enum belay_code change_one(struct work *work, size_t i, struct belay_error *err)
+static enum belay_code change_one(struct journaled_batch *work, size_t i, struct belay_error *err)
 {
     struct journaled *store = work->store;
     const struct belay_write *write = &work->batch->writes[i];
@@ -110,7 +110,7 @@ static enum belay_code change_one(struct work *work, size_t i, struct belay_erro
     return BELAY_OK;
 }
 
-static enum belay_code change_all(struct work *work, struct belay_error *err)
+static enum belay_code change_all(struct journaled_batch *work, struct belay_error *err)
 {
     enum belay_code code =
         before_remember(&work->before, work->batch, &work->rows[0].record, work->txn.unix_ms, err);
@@ -161,7 +161,7 @@ enum belay_code journaled_append(struct journaled *store, const struct journal_e
 }
 
 /* New items first, which may fail for lack of memory; after the entry is appended nothing can fail. */
-static enum belay_code append(struct work *work, struct belay_error *err)
+static enum belay_code append(struct journaled_batch *work, struct belay_error *err)
 {
     struct journaled *store = work->store;
     struct journal_entry entry = { .number = work->txn.next,
@@ -182,7 +182,7 @@ static enum belay_code append(struct work *work, struct belay_error *err)
     return journaled_append(store, &entry, err);
 }
 
-static void publish(struct work *work)
+static void publish(struct journaled_batch *work)
 {
     for (size_t i = 0; i < work->batch->n_writes; i++) {
         struct step *step = &work->steps[i];
@@ -205,7 +205,7 @@ static void publish(struct work *work)
 }
 
 /* Remove the items that were made for a commit that failed. */
-static void discard(struct work *work)
+static void discard(struct journaled_batch *work)
 {
     for (size_t i = 0; i < work->batch->n_writes; i++) {
         struct item *item = work->steps[i].item;
@@ -236,7 +236,7 @@ static enum belay_code raise_ceiling(struct journaled *store, uint64_t last, str
     return code;
 }
 
-static enum belay_code run(struct work *work, struct belay_error *err)
+static enum belay_code run(struct journaled_batch *work, struct belay_error *err)
 {
     struct journaled *store = work->store;
     enum belay_code code;
@@ -269,7 +269,7 @@ static enum belay_code run(struct work *work, struct belay_error *err)
     return code;
 }
 
-static bool work_init(struct work *work)
+static bool work_init(struct journaled_batch *work)
 {
     size_t n_writes = work->batch->n_writes;
     size_t n_events = work->batch->n_events;
@@ -281,7 +281,7 @@ static bool work_init(struct work *work)
     return work->rows != NULL && work->steps != NULL && work->changes != NULL && work->events != NULL;
 }
 
-static void work_release(struct work *work)
+static void work_release(struct journaled_batch *work)
 {
     for (size_t i = 0; i < work->batch->n_writes; i++) {
         if (work->rows != NULL) {
@@ -306,7 +306,7 @@ enum belay_code journaled_commit(struct belay_store *base, const struct belay_ba
                                  struct belay_commit *out, struct belay_error *err)
 {
     struct journaled *store = (struct journaled *)base;
-    struct work work = { .store = store, .batch = batch };
+    struct journaled_batch work = { .store = store, .batch = batch };
     struct belay_record *records = calloc(batch->n_writes + 1, sizeof *records);
     enum belay_code code = BELAY_NO_MEMORY;
 

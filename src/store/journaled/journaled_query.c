@@ -297,7 +297,7 @@ static bool read_tail(const struct journaled *store, struct tail *tail)
     return more || tail->is_over;
 }
 
-struct page {
+struct journaled_page {
     struct belay_event events[PAGE]; /* owned texts */
     size_t n;
     bool failed;
@@ -313,7 +313,7 @@ static const char *copy_text(const char *text, bool *failed)
 
 static bool add_to_page(void *context, const struct belay_event *event)
 {
-    struct page *page = context;
+    struct journaled_page *page = context;
     struct belay_event *copy = &page->events[page->n++];
 
     *copy = *event;
@@ -450,7 +450,7 @@ static enum belay_code read_database(struct journaled *store, const struct belay
 static enum belay_code read_page(struct journaled *store, const struct belay_events_query *query,
                                  struct passing *passing, uint64_t *out_floor, struct belay_error *err)
 {
-    struct page *page = calloc(1, sizeof *page);
+    struct journaled_page *page = calloc(1, sizeof *page);
     struct tail tail = { .query = query, .fn = add_to_page, .context = page, .after = passing->last };
     enum belay_code code = BELAY_OK;
     bool goes_on = true;

@@ -117,7 +117,7 @@ static enum belay_code get_unless(struct s3_store *store, const char *name,
     enum belay_code code;
 
     if (known != NULL) {
-        call.headers[call.n_headers++] = (struct http_header){ "If-None-Match", known->text };
+        call.headers[call.n_headers++] = (struct http_client_header){ "If-None-Match", known->text };
     }
     code = s3_call(store, &call, &response, err);
     if (known != NULL && code == BELAY_REFUSED && response.http.status == 304) {
@@ -177,10 +177,10 @@ enum belay_code s3_put_once(struct s3_store *store, const char *name, const void
         memset(response, 0, sizeof *response);
         return error_set(err, BELAY_BUG, "no SHA-256");
     }
-    call.headers[0] = expected == NULL ? (struct http_header){ "If-None-Match", "*" }
-                                       : (struct http_header){ "If-Match", expected->text };
-    call.headers[1] = (struct http_header){ "x-amz-checksum-sha256", sum };
-    call.headers[2] = (struct http_header){ "Content-Type", "application/json" };
+    call.headers[0] = expected == NULL ? (struct http_client_header){ "If-None-Match", "*" }
+                                       : (struct http_client_header){ "If-Match", expected->text };
+    call.headers[1] = (struct http_client_header){ "x-amz-checksum-sha256", sum };
+    call.headers[2] = (struct http_client_header){ "Content-Type", "application/json" };
     return s3_call(store, &call, response, err);
 }
 

@@ -32,7 +32,7 @@ struct s3_call {
     const char *operation;
     const char *name;  /* of the blob, without the prefix */
     const char *query; /* encoded; NULL: none */
-    struct http_header headers[S3_HEADERS_MAX];
+    struct http_client_header headers[S3_HEADERS_MAX];
     size_t n_headers;
     const void *body;
     size_t body_len;

@@ -28,35 +28,35 @@ static char *decode_name(const char *text)
     return out;
 }
 
-struct found {
+struct s3_found {
     char *name; /* owned; with the prefix of the store */
     uint64_t size;
     int64_t modified_unix_ms;
 };
 
-struct page {
-    struct found *items;
+struct s3_page {
+    struct s3_found *items;
     size_t n;
     char *next; /* owned; NULL: this is the last page */
 };
 
-static void page_release(struct page *page)
+static void page_release(struct s3_page *page)
 {
     for (size_t i = 0; i < page->n; i++) {
         free(page->items[i].name);
     }
     free(page->items);
     free(page->next);
-    *page = (struct page){ 0 };
+    *page = (struct s3_page){ 0 };
 }
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const struct found *)a)->name, ((const struct found *)b)->name);
+    return strcmp(((const struct s3_found *)a)->name, ((const struct s3_found *)b)->name);
 }
 
 /* Objects and folders are listed separately; together they are one range of names. */
-static bool read_page(const struct xml *root, struct page *out)
+static bool read_page(const struct xml *root, struct s3_page *out)
 {
     const char *truncated = xml_text(root, "IsTruncated");
     const char *next = xml_text(root, "NextContinuationToken");
@@ -74,7 +74,7 @@ static bool read_page(const struct xml *root, struct page *out)
 
         if (name != NULL) {
             const char *size = xml_text(child, "Size");
-            struct found *item = &out->items[out->n];
+            struct s3_found *item = &out->items[out->n];
 
             item->name = decode_name(name);
             if (item->name == NULL) {
@@ -94,7 +94,7 @@ static bool read_page(const struct xml *root, struct page *out)
 }
 
 static enum belay_code fetch_page(struct s3_store *store, const char *prefix, bool shallow, const char *token,
-                                  struct page *out, struct belay_error *err)
+                                  struct s3_page *out, struct belay_error *err)
 {
     struct buf query = BUF_INIT(16384);
     struct buf full = BUF_INIT(4096);
@@ -159,7 +159,7 @@ enum belay_code s3_list(struct s3_store *store, const char *prefix, bool shallow
     enum belay_code code = BELAY_OK;
 
     do {
-        struct page page = { 0 };
+        struct s3_page page = { 0 };
 
         code = fetch_page(store, prefix, shallow, token, &page, err);
         for (size_t i = 0; code == BELAY_OK && go_on && i < page.n; i++) {

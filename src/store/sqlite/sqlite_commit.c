@@ -21,7 +21,7 @@
 /* Room for the writes of a batch: a lock and its ancestors are few, and need no allocation. */
 enum { FEW = 4 };
 
-struct work {
+struct sqlite_batch {
     struct sqlite_store *store;
     const struct belay_batch *batch;
     struct txn txn;
@@ -36,7 +36,7 @@ struct work {
     bool few_kept[FEW];
 };
 
-static uint64_t last_number(const struct work *work)
+static uint64_t last_number(const struct sqlite_batch *work)
 {
     size_t n = work->batch->n_events == 0 ? 1 : work->batch->n_events;
 
@@ -85,7 +85,7 @@ enum belay_code sqlite_raise_ceiling(struct sqlite_store *store, uint64_t to, st
     return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
 }
 
-static enum belay_code load_and_check(struct work *work, struct belay_error *err)
+static enum belay_code load_and_check(struct sqlite_batch *work, struct belay_error *err)
 {
     const struct belay_batch *batch = work->batch;
 
@@ -108,7 +108,7 @@ static enum belay_code load_and_check(struct work *work, struct belay_error *err
 }
 
 /* An id that ever acquired this key: it is in the record, or its acquisition is among the events (L5). */
-static enum belay_code check_unused(struct work *work, struct belay_error *err)
+static enum belay_code check_unused(struct sqlite_batch *work, struct belay_error *err)
 {
     const char *id = work->batch->require_unused_id;
     sqlite3_stmt *statement;
@@ -147,7 +147,7 @@ static enum belay_code check_unused(struct work *work, struct belay_error *err)
                 : BELAY_OK;
 }
 
-static enum belay_code write_rows(struct work *work, struct belay_error *err)
+static enum belay_code write_rows(struct sqlite_batch *work, struct belay_error *err)
 {
     for (size_t i = 0; i < work->batch->n_writes; i++) {
         const struct belay_write *write = &work->batch->writes[i];
@@ -176,7 +176,7 @@ static enum belay_code write_rows(struct work *work, struct belay_error *err)
     return BELAY_OK;
 }
 
-static enum belay_code write_number(struct work *work, struct belay_error *err)
+static enum belay_code write_number(struct sqlite_batch *work, struct belay_error *err)
 {
     sqlite3_stmt *statement;
     int rc = db_statement(work->store, ST_SET_NUMBER, &statement);
@@ -190,7 +190,7 @@ static enum belay_code write_number(struct work *work, struct belay_error *err)
     return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(work->store, rc, err);
 }
 
-static enum belay_code write_all(struct work *work, struct belay_error *err)
+static enum belay_code write_all(struct sqlite_batch *work, struct belay_error *err)
 {
     enum belay_code code =
         before_remember(&work->before, work->batch, &work->rows[0].record, work->txn.unix_ms, err);
@@ -210,7 +210,7 @@ static enum belay_code write_all(struct work *work, struct belay_error *err)
 }
 
 /* From BEGIN to just before COMMIT. With work->again everything has to be repeated. */
-static enum belay_code prepare(struct work *work, struct belay_error *err)
+static enum belay_code prepare(struct sqlite_batch *work, struct belay_error *err)
 {
     struct sqlite_store *store = work->store;
     bool other_boot = false;
@@ -244,14 +244,14 @@ static enum belay_code prepare(struct work *work, struct belay_error *err)
     return code == BELAY_OK && !work->again ? write_all(work, err) : code;
 }
 
-static void forget_rows(struct work *work)
+static void forget_rows(struct sqlite_batch *work)
 {
     for (size_t i = 0; i < work->batch->n_writes; i++) {
         row_release(&work->rows[i]);
     }
 }
 
-static enum belay_code run(struct work *work, struct belay_error *err)
+static enum belay_code run(struct sqlite_batch *work, struct belay_error *err)
 {
     enum belay_code code;
     int rc;
@@ -278,7 +278,7 @@ static enum belay_code run(struct work *work, struct belay_error *err)
 }
 
 /* Liveness locks follow the database: kept on success, released otherwise. */
-static void settle_tickets(struct work *work, bool done)
+static void settle_tickets(struct sqlite_batch *work, bool done)
 {
     for (size_t i = 0; i < work->batch->n_writes; i++) {
         const struct belay_write *write = &work->batch->writes[i];
@@ -312,7 +312,7 @@ enum belay_code sqlite_commit(struct belay_store *base, const struct belay_batch
 {
     struct sqlite_store *store = (struct sqlite_store *)base;
     size_t n = batch->n_writes == 0 ? 1 : batch->n_writes;
-    struct work work = { .store = store, .batch = batch };
+    struct sqlite_batch work = { .store = store, .batch = batch };
     struct belay_record *records = calloc(n, sizeof *records);
     enum belay_code code = BELAY_NO_MEMORY;
 

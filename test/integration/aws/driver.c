@@ -73,11 +73,11 @@ static int64_t number_of(const json_t *object, const char *key)
     return json_integer_value(json_object_get(object, key));
 }
 
-struct http_header *headers_of(const json_t *object, size_t *out_n)
+struct http_client_header *headers_of(const json_t *object, size_t *out_n)
 {
     const json_t *list = json_object_get(object, "headers");
     size_t n = json_array_size(list);
-    struct http_header *headers = calloc(n + 1, sizeof *headers);
+    struct http_client_header *headers = calloc(n + 1, sizeof *headers);
 
     for (size_t i = 0; headers != NULL && i < n; i++) {
         const json_t *pair = json_array_get(list, i);
@@ -152,7 +152,8 @@ static enum aws_retry retry_of(const json_t *command)
     return name != NULL && strcmp(name, "safe") == 0 ? AWS_RETRY_SAFE : AWS_RETRY_STANDARD;
 }
 
-static struct aws_request request_of(const json_t *command, const struct http_header *headers, size_t n)
+static struct aws_request request_of(const json_t *command, const struct http_client_header *headers,
+                                     size_t n)
 {
     const char *body = text_of(command, "body");
     int64_t deadline_in = number_of(command, "deadline_in_ms");
@@ -179,7 +180,7 @@ static struct aws_request request_of(const json_t *command, const struct http_he
 static json_t *do_call(const json_t *command)
 {
     size_t n = 0;
-    struct http_header *headers = headers_of(command, &n);
+    struct http_client_header *headers = headers_of(command, &n);
     struct aws_request request = request_of(command, headers, n);
     struct aws_response response;
     struct belay_error err = BELAY_ERROR_INIT;
@@ -208,7 +209,7 @@ static json_t *do_call(const json_t *command)
 static json_t *do_presigned(const json_t *command)
 {
     size_t n = 0;
-    struct http_header *headers = headers_of(command, &n);
+    struct http_client_header *headers = headers_of(command, &n);
     struct aws_request request = request_of(command, headers, n);
     struct belay_error err = BELAY_ERROR_INIT;
     char *url = NULL;
@@ -234,7 +235,7 @@ static void *work(void *context)
 {
     struct crew *crew = context;
     size_t n = 0;
-    struct http_header *headers = headers_of(crew->command, &n);
+    struct http_client_header *headers = headers_of(crew->command, &n);
     struct aws_request request = request_of(crew->command, headers, n);
 
     for (int64_t i = 0; i < number_of(crew->command, "each"); i++) {

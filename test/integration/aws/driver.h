@@ -9,7 +9,7 @@
 /* The text under `key`, or NULL. */
 const char *text_of(const json_t *object, const char *key);
 /* [["name", "value"], ...]; the array is the caller's to free, the texts are the JSON's. */
-struct http_header *headers_of(const json_t *object, size_t *out_n);
+struct http_client_header *headers_of(const json_t *object, size_t *out_n);
 
 /* {"do": "sign" or "presign"}: our signature for one request. */
 json_t *do_sign(const json_t *command);

@@ -4,7 +4,8 @@
 #include "aws/sigv4.h"
 #include "driver.h"
 
-static struct sigv4_request request_of(const json_t *command, const struct http_header *headers, size_t n)
+static struct sigv4_request request_of(const json_t *command, const struct http_client_header *headers,
+                                       size_t n)
 {
     const char *body = text_of(command, "body");
 
@@ -24,7 +25,7 @@ json_t *do_sign(const json_t *command)
 {
     static struct sigv4_signer *signer; /* one for all lines: its cache of keys is under test too */
     size_t n = 0;
-    struct http_header *headers = headers_of(command, &n);
+    struct http_client_header *headers = headers_of(command, &n);
     struct sigv4_request request = request_of(command, headers, n);
     struct sigv4_identity identity = { .access_key_id = text_of(command, "id"),
                                        .secret_access_key = text_of(command, "secret"),
