@@ -319,7 +319,7 @@ class Slow(OverDynamo, ServerCase):
         self.addCleanup(stream.close)
         next(stream.events())
         self.proxy.plan = Plan(delay=1.0, delay_s=self.DELAY_S)
-        self.server.get("/metrics")  # its census is under way too
+        self.server.get("/metrics")  # which counts the locks in a worker too
         self.server.acquire_later("k", "x")
         wait_until(lambda: len(self.proxy.counts()) > 0, "the questions to be asked")
         self.assertEqual(self.server.stop(), 0)

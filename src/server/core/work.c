@@ -96,39 +96,39 @@ static void finish(struct loop_task *task)
     work->done(work);
 }
 
-bool work_queue(struct workers *workers, enum work_class which, struct work *work)
+bool work_queue(struct workers *workers, enum work_class class, struct work *work)
 {
-    struct class_queue *class = &workers->classes[which];
+    struct class_queue *queue = &workers->classes[class];
 
     assert(is_on_loop(workers) && work->state == WORK_IDLE);
     work->is_cancelled = false;
-    if (class->max_running == 0) {
+    if (queue->max_running == 0) {
         work->state = WORK_RUNNING;
         work->work(work);
         work->state = WORK_IDLE;
         work->done(work);
         return true;
     }
-    if (class->n_pending >= class->max_pending || class->is_closed) {
+    if (queue->n_pending >= queue->max_pending || queue->is_closed) {
         return false;
     }
     work->workers = workers;
-    work->class = which;
+    work->class = class;
     work->job.work = run;
     work->task.run = finish;
     work->state = WORK_QUEUED;
-    link_last(class, work);
-    if (class->queued == NULL) {
-        class->queued = work;
+    link_last(queue, work);
+    if (queue->queued == NULL) {
+        queue->queued = work;
     }
-    start_queued(class);
-    if (work->state == WORK_QUEUED && class->n_running == 0) {
-        class->queued = NULL; /* no thread could be started: nothing would begin it later */
-        unlink_work(class, work);
+    start_queued(queue);
+    if (work->state == WORK_QUEUED && queue->n_running == 0) {
+        queue->queued = NULL; /* no thread could be started: nothing would begin it later */
+        unlink_work(queue, work);
         work->state = WORK_IDLE;
         return false;
     }
-    class->n_pending++;
+    queue->n_pending++;
     return true;
 }
 
@@ -204,14 +204,14 @@ struct workers *workers_new(struct loop *loop, bool is_store_local)
     return workers;
 }
 
-void work_close(struct workers *workers, enum work_class which)
+void work_close(struct workers *workers, enum work_class class)
 {
-    struct class_queue *class = &workers->classes[which];
+    struct class_queue *queue = &workers->classes[class];
 
     assert(is_on_loop(workers));
-    class->is_closed = true;
-    work_cancel_all(workers, which);
-    while (class->n_pending > 0 && loop_turn(workers->loop, 1000)) {
+    queue->is_closed = true;
+    work_cancel_all(workers, class);
+    while (queue->n_pending > 0 && loop_turn(workers->loop, 1000)) {
     }
 }
 
