@@ -115,9 +115,9 @@ static bool is_in(const struct buf *query, const char *name)
     return false;
 }
 
-static char **text_at(const struct store_url_text *text, const void *params)
+static char **text_at(const struct store_url_text *text, void *params)
 {
-    return (char **)((char *)(uintptr_t)params + text->offset);
+    return (char **)(void *)((char *)params + text->offset);
 }
 
 static enum belay_code set_param(const struct store_url_kind *kind, void *params, const char *name,
@@ -137,7 +137,9 @@ static enum belay_code set_param(const struct store_url_kind *kind, void *params
 void store_url_add_texts(struct buf *url, const struct store_url_text *texts, const void *params)
 {
     for (; texts->name != NULL; texts++) {
-        store_url_add_param(url, texts->name, *text_at(texts, params));
+        const char *const *text = (const char *const *)(const void *)((const char *)params + texts->offset);
+
+        store_url_add_param(url, texts->name, *text);
     }
 }
 

@@ -148,7 +148,7 @@ static size_t list_members(const struct doc *doc, uint32_t object, struct canon_
 
     doc_each(doc, object, name)
     {
-        if (n < max) {
+        if (out != NULL && n < max) {
             out[n] = (struct canon_member){ doc, name };
         }
         n++;
