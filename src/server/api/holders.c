@@ -219,9 +219,9 @@ void handle_held(struct exchange *x)
 void holders_stop(struct holders *all)
 {
     for (size_t i = 0; i < HOLDER_BUCKETS; i++) {
-        while (all->buckets[i] != NULL) {
-            reply_problem(take(all->buckets[i]), 503, "shutting_down",
-                          "the server is stopping; retry in a moment");
+        for (struct holder *holder = all->buckets[i], *next; holder != NULL; holder = next) {
+            next = holder->next;
+            reply_problem(take(holder), 503, "shutting_down", "the server is stopping; retry in a moment");
         }
     }
 }
@@ -229,8 +229,9 @@ void holders_stop(struct holders *all)
 void holders_release(struct holders *all)
 {
     for (size_t i = 0; i < HOLDER_BUCKETS; i++) {
-        while (all->buckets[i] != NULL) {
-            exchange_end(take(all->buckets[i]), 499);
+        for (struct holder *holder = all->buckets[i], *next; holder != NULL; holder = next) {
+            next = holder->next;
+            exchange_end(take(holder), 499);
         }
     }
 }

@@ -103,7 +103,7 @@ void reply(struct exchange *x, int status, json_t *body); /* takes the body */
 void reply_lock(struct exchange *x, const struct belay_info *info);
 /* Takes `line`, which is JSON; NULL: no memory. */
 void reply_line(struct exchange *x, int status, char *line);
-void reply_text(struct exchange *x, int status, const char *type, const char *text, size_t len);
+void reply_text(struct exchange *x, int status, const char *type, const char *body, size_t len);
 /* With only these headers and X-Request-Id. */
 void reply_with(struct exchange *x, int status, const struct http_header *headers, size_t n, const void *body,
                 size_t len);
