@@ -210,7 +210,7 @@ page_test("a token that is limited to some keys sees what is hidden from it", LI
   await page.goto(`${server.url}/#/locks/other`);
   await page.waitForSelector("text='acme' may not touch the key 'other'.");
   await page.goto(`${server.url}/#/activity`);
-  await page.waitForSelector("text='acme' is limited to some keys, and these numbers are over all: use a token without 'keys'.");
+  await page.waitForSelector("text='acme' is limited to some keys, and these numbers are over all keys: use a token without 'keys'.");
   assert.deepEqual(await faults(page), []);
   await page.goto(`${server.url}/#/locks/${encodeURIComponent(`LOCK#DB#${DB}`)}`);
   await page.waitForSelector("text=This lock is unknown");

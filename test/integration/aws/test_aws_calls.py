@@ -176,7 +176,7 @@ class Calls(unittest.TestCase):
         driver = self.open(server.url)
         answer = write(driver, max_answer=100_000)
         self.assertEqual(answer["code"], "unknown_outcome")
-        self.assertIn("larger than", answer["text"])
+        self.assertIn("the answer is too large", answer["text"])
         self.assertEqual(write(driver)["code"], "ok")
 
     def test_calls_with_endless_headers_in_the_answer_are_given_up(self):

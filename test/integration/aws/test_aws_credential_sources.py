@@ -355,7 +355,7 @@ class Endpoints(Case):
         for answer, code, word in [((403, {}, "secret-1"), "not_permitted", "HTTP 403"), ((500, {}, ""), "unreachable", "HTTP 500"),
                                    ((200, {}, "secret-1"), "bad_content", "JSON"),
                                    ((200, {}, '{"AccessKeyId":"x"}'), "bad_content", "SecretAccessKey"),
-                                   ((200, {}, b"{" * 100_000), "unreachable", "larger")]:
+                                   ((200, {}, b"{" * 100_000), "unreachable", "too large")]:
             container = self.enterContext(Server(lambda *_, a=answer: a))
             self.refused(self.driver(AWS_CONTAINER_CREDENTIALS_FULL_URI=container.url), code, "container", word)
         self.refused(self.driver(AWS_CONTAINER_CREDENTIALS_FULL_URI=f"http://127.0.0.1:{closed_port()}"), "unreachable")
