@@ -205,10 +205,10 @@ struct belay_config;
  * Read the configuration; free it with belay_config_free().
  *
  * The file is `path` or, if that is NULL, the value of the variable BELAY_CONFIG. With
- * neither, it is $XDG_CONFIG_HOME/belay/config.yaml or, if that does not exist,
- * /etc/belay/config.yaml; then ./belay.yaml is read as well. ./belay.yaml may only
- * define profiles, so that a checked-out repository can neither redirect locks nor run
- * code.
+ * neither, it is $XDG_CONFIG_HOME/belay/config.yaml (~/.config if that variable is not
+ * set) or, if that file does not exist, /etc/belay/config.yaml; then ./belay.yaml is read
+ * as well. ./belay.yaml may only define profiles, so that a checked-out repository can
+ * neither redirect locks nor run code.
  *
  * BELAY_CONFIG: a file has an error. The text names the line and, for an unknown name,
  * the most similar known one.
@@ -272,12 +272,13 @@ BELAY_API enum belay_code belay_key_check(const struct belay_config *config, con
 /*
  * Find the profile that applies to a key.
  *
- * A key that matches the key template of a profile belongs to that profile, and is
- * BELAY_INVALID if a part is not in the profile's lists. `profile` names the profile to
- * use, or is NULL. A named profile that has a key template is BELAY_INVALID for a key that
- * belongs to another profile. With NULL the result is the profile that the key belongs to ("stack"
- * for a key of a stack), or one whose name is NULL. Its strings are borrowed from
- * `config`.
+ * A key that matches the key template of a profile belongs to that profile. It is
+ * BELAY_INVALID if a part is not in the profile's lists.
+ *
+ * `profile` names the profile to use, or is NULL. If it names a profile that has a key
+ * template, a key that belongs to another profile is BELAY_INVALID. With NULL the result
+ * is the profile that the key belongs to ("stack" for a key of a stack); if there is
+ * none, its name is NULL. The strings are borrowed from `config`.
  */
 BELAY_API enum belay_code belay_key_profile(const struct belay_config *config, const char *profile,
                                             const char *key, struct belay_profile *out_profile,
@@ -323,7 +324,7 @@ struct belay_event {
     uint64_t token;
     const char *locked_by;
     const char *locked_by_name;
-    const char *by;      /* who made the change, if not the holder; NULL: the holder */
+    const char *by;      /* the user or client that made the change; NULL: the holder */
     const char *reason;  /* NULL: none */
     int64_t duration_ms; /* how long the lock was held or waited for; -1: does not apply. In on_event
                             only: how long acquiring took ("lock.acquired"), or how long the lock has
@@ -362,8 +363,8 @@ struct belay_client_options {
     bool owns_file;
     /*
      * For tracing: called before each request to a server that names a lock id, in the
-     * thread that sends it. Writes the W3C traceparent to send: that of the span of the
-     * acquisition or, if `is_held`, of the holding. Returns false to send none.
+     * thread that sends it. Writes the W3C traceparent to send: of the span lock.acquire or,
+     * if `is_held`, of the span lock.hold. Returns false to send none.
      */
     bool (*traceparent)(void *context, const char *lock_id, bool is_held, char out[BELAY_TRACEPARENT_SIZE]);
 };
@@ -416,15 +417,15 @@ BELAY_API long belay_client_server_pid(struct belay_client *client);
  * False while locking is disabled (BELAY_DISABLED=1, or locking_enabled: false). Then
  * every acquisition succeeds at once and protects nothing, belay_wait_until_free()
  * returns at once, and renewals and releases succeed whatever the store answers, even
- * without a store. A lock granted without an id of the caller gets an id that begins
- * with "unprotected-". Once locking is enabled again, such a lock can be released but not
- * renewed.
+ * without a store. If the caller gave no lock id, the lock gets one that begins with
+ * "unprotected-". Once locking is enabled again, such a lock can be
+ * released but not renewed.
  */
 BELAY_API bool belay_client_locking_enabled(const struct belay_client *client);
 
 /*
  * Cancels waits from another thread or a signal handler: they return BELAY_CANCELLED,
- * belay_watch() returns BELAY_OK. A request is permanent. Free a belay_cancel only after
+ * belay_watch() returns BELAY_OK. A request cannot be undone. Free a belay_cancel only after
  * the calls that use it have returned.
  */
 struct belay_cancel;
@@ -456,8 +457,8 @@ struct belay_lock_options {
                                short for it (belay_lock_heartbeat_ms()); 0: never */
     int64_t stale_after_ms;     /* show the lock as stale this long after the last heartbeat; 0: four
                                heartbeats */
-    const char *owner;          /* who holds the lock, for programs; NULL: unique to this acquisition */
-    const char *owner_name;     /* the same for people; NULL: user@host */
+    const char *owner;          /* identifies the holder, for programs; NULL: unique to this acquisition */
+    const char *owner_name;     /* the holder's name, for people; NULL: user@host */
     const char *correlation_id; /* kept with the metadata; NULL: none */
     const struct belay_meta *metadata;
     size_t n_metadata;
@@ -474,8 +475,8 @@ struct belay_lock_options {
      * proved: before another client can acquire the lock, unless this process was
      * stopped or the lock was released by force. When another client ends the lock, the
      * call comes at once on an embedded store and through a server, and within 10 s on
-     * other stores, whatever the heartbeat is. Must not block. Of the lock it may only
-     * use the functions that any thread may call.
+     * other stores, whatever the heartbeat is. It must not block, and may call only those
+     * functions on the lock that any thread may call.
      */
     void (*on_lost)(void *context, struct belay_lock *lock, const char *why);
     /* Called when a wait begins and whenever its progress changes. */
@@ -483,8 +484,8 @@ struct belay_lock_options {
     void *context;
     struct belay_cancel *cancel;
     /*
-     * For a program that acquires for others, as `belay serve` does: the credential that
-     * it has authenticated. Kept with the lock. Re-entry, a repeated lock_id and a place in
+     * For a program that acquires locks on behalf of others, as `belay serve` does: the
+     * credential that it has authenticated. Stored with the lock. Re-entry, a repeated lock_id and a place in
      * the queue are then for the same credential only. NULL: none.
      */
     const char *acquired_by;
@@ -495,7 +496,7 @@ struct belay_lock_options {
             false, false, NULL, NULL, NULL, NULL, NULL                                                       \
     }
 
-/* Set the options that are 0 to the values of a profile. */
+/* Set each option that is 0 to the profile's value. */
 BELAY_API void belay_profile_apply(const struct belay_profile *profile, struct belay_lock_options *options);
 
 /*
@@ -585,7 +586,7 @@ BELAY_API bool belay_lock_is_mine(struct belay_lock *lock);
  */
 
 /*
- * Renew the lease for `ttl_ms`; 0: for its present ttl. A store that does not keep the
+ * Renew the lease for `ttl_ms`; 0: for its current ttl. A store that does not keep the
  * ttl uses that of the profile whose key template matches the key, and returns
  * BELAY_INVALID if there is none. BELAY_LOST: the lease is over.
  */
@@ -657,7 +658,7 @@ BELAY_API enum belay_code belay_events(struct belay_client *client, const char *
                                        struct belay_error *err);
 
 /*
- * Record the event lock.lost for a holder in another process that has reported its loss.
+ * Record the event lock.lost on behalf of a holder in another process.
  * `event` has the key, lock id, token, owner and reason. Nothing else is changed.
  */
 BELAY_API enum belay_code belay_report_lost(struct belay_client *client, const struct belay_event *event,
@@ -744,15 +745,15 @@ BELAY_API bool belay_async_is_retrying(const struct belay_async *async);
 
 /*
  * Advance all operations as far as possible. Returns the time on CLOCK_BOOTTIME at which to
- * call it again, or sooner if an operation is started or cancelled; INT64_MAX: no timer.
+ * call it again; INT64_MAX: no timer. Call it sooner if an operation is started or cancelled.
  */
 BELAY_API int64_t belay_client_poll(struct belay_client *client);
 
 /*
  * Write all finished operations to disk, with one fsync. Needed with options.owns_file: every
- * change then has a log sequence number (LSN), and is in memory first. Report the result of an
- * operation, or of a read, only once belay_client_durable_lsn() has reached the
- * belay_client_committed_lsn() of the moment when it ended. After BELAY_UNKNOWN the changes may or
+ * change then has a log sequence number (LSN), and is in memory first. When an
+ * operation or a read ends, note belay_client_committed_lsn(); report the result only once
+ * belay_client_durable_lsn() has reached that number. After BELAY_UNKNOWN the changes may or
  * may not be on disk: report nothing and restart the process. May be called from another
  * thread while operations continue; it covers the operations that had finished when it began.
  */
@@ -837,7 +838,7 @@ belay_finding_level_name(enum belay_finding_level level); /* "ok", "warning", "f
 /* The result of one check or one step. The strings are borrowed until the callback returns. */
 struct belay_finding {
     enum belay_finding_level level;
-    enum belay_code code; /* of a failure: BELAY_UNREACHABLE, BELAY_NOT_PERMITTED or BELAY_CONFIG */
+    enum belay_code code; /* if it failed: BELAY_UNREACHABLE, BELAY_NOT_PERMITTED or BELAY_CONFIG */
     const char *name;     /* of the check: "credentials", "free space" */
     const char *text;     /* what was found; one line, without secrets */
     const char *advice;   /* what to do; NULL: nothing */
@@ -889,7 +890,7 @@ struct belay_dynamodb_table {
     int64_t items;            /* updated every few hours; -1: not known */
     int64_t bytes;            /* likewise */
     char *mismatch;           /* why the table does not suit the layout; NULL: it does */
-    char *policy;             /* an IAM policy, as JSON, with what using, creating and describing it needs */
+    char *policy;             /* an IAM policy, as JSON, for using, creating and describing the table */
     struct belay_dynamodb_table
         *fence; /* owned; its table of token counters (fence_table=NAME); NULL: none */
 };
@@ -982,7 +983,7 @@ BELAY_API enum belay_code belay_restore(const char *file, const struct belay_mai
 
 /*
  * Repair a store that cannot be opened because the journal of a killed server is damaged or
- * missing. What cannot be read of the journal is lost, including locks that were only in
+ * missing. The unreadable part of the journal is lost, including locks that were only in
  * it: their holders must not rely on them any more. New tokens are far above all earlier
  * ones, and the other locks start again with their full ttl. The journal is kept beside the
  * database under another name. *out_lost (may be NULL) is false if the store was sound.
@@ -990,7 +991,7 @@ BELAY_API enum belay_code belay_restore(const char *file, const struct belay_mai
 BELAY_API enum belay_code belay_repair(const struct belay_maintenance_options *options, bool *out_lost,
                                        struct belay_error *err);
 
-/* The present time on CLOCK_BOOTTIME, the clock of all deadlines. */
+/* The current time on CLOCK_BOOTTIME, the clock of all deadlines. */
 BELAY_API int64_t belay_now_boot_ms(void);
 
 BELAY_API const char *belay_version(void);
