@@ -41,6 +41,12 @@ size_t text_plain(const char *text, size_t len)
             break;
         }
     }
+    if (at > 0 && len - at < sizeof bytes) { /* the rest, with bytes that were looked at before */
+        memcpy(&bytes, text + len - sizeof bytes, sizeof bytes);
+        if (!has_odd(bytes)) {
+            return len;
+        }
+    }
     while (at < len && !is_odd((unsigned char)text[at])) {
         at++;
     }
