@@ -77,6 +77,8 @@ enum {
     BELAY_META_VALUE_MAX = 4096, /* bytes of an entry's value */
     BELAY_REASON_MAX = 1024,     /* bytes of a reason */
     BELAY_QUEUE_MAX = 10000,     /* waiters for one key */
+    BELAY_HOLDERS_MAX = 1000,    /* holders of one key at a time, shared or with slots */
+    BELAY_KEYS_MAX = 16,         /* keys that one acquisition may name */
     BELAY_TTL_MIN_MS = 100
 };
 #define BELAY_TTL_MAX_MS (366LL * 24 * 3600 * 1000)
@@ -149,6 +151,14 @@ enum belay_outcome {
 BELAY_API const char *belay_status_name(enum belay_status status);
 BELAY_API const char *belay_outcome_name(enum belay_outcome outcome); /* NULL for NONE */
 
+/* How many clients may hold a lock at a time. */
+enum belay_mode {
+    BELAY_EXCLUSIVE, /* one */
+    BELAY_SHARED,    /* any number of shared holders, or one exclusive holder */
+    BELAY_SLOTS      /* as many as the lock has slots */
+};
+BELAY_API const char *belay_mode_name(enum belay_mode mode); /* "exclusive", "shared", "slots" */
+
 struct belay_meta {
     const char *name;
     const char *value;
@@ -160,6 +170,7 @@ struct belay_waiter {
     char *locked_by;
     char *locked_by_name;
     int64_t since_unix_ms;
+    enum belay_mode mode; /* in which it waits */
 };
 
 /* A lock as it is in the store. Strings are not NULL unless a field says so. */
@@ -189,6 +200,16 @@ struct belay_info {
     char *acquired_by; /* the credential that acquired the lock: the name of a server's token. The client
                           cannot choose it, unlike locked_by and locked_by_name. NULL: a local command
                           acquired it, or the store does not record it. */
+    enum belay_mode mode;
+    int slots; /* 0: the lock has no slots */
+    /*
+     * Of a shared lock or one with slots: every holder whose lease has not been taken over,
+     * oldest first. Each has the key and no waiters or holders of its own. The fields above
+     * are those of the caller's own grant or, if it has none, of the holder whose lease ends
+     * last. Empty for an exclusive lock: its holder is in the fields above.
+     */
+    struct belay_info *holders;
+    size_t n_holders;
 };
 
 BELAY_API void belay_info_free(struct belay_info *info);

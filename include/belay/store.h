@@ -17,6 +17,9 @@
  * `now_ms`, which every answer includes. Only the store computes points in time: a write
  * says how long a lease lasts, never until when.
  *
+ * A lock that is shared or has slots has several holders, in `holders`. Each has a lease of
+ * its own and goes through the same states; a write with `co_holder` changes one of them.
+ *
  * A record also has tickets, of the clients that wait for the key or for a key below it,
  * and intents, of the holders of keys below it.
  *
@@ -39,11 +42,14 @@ struct belay_ticket {
     char *owner_name;
     uint64_t seq; /* the order of the queue */
     int64_t since_unix_ms;
-    int64_t expires_ms; /* store's clock; after it the ticket is void */
-    bool dead;          /* the store knows that the waiter is gone. The store checks from the front of the
+    int64_t expires_ms;   /* store's clock; after it the ticket is void */
+    bool dead;            /* the store knows that the waiter is gone. The store checks from the front of the
                            queue, and may stop at the first waiter that is alive. */
-    bool packed;        /* its strings are in the record's `text` and are not freed one by one */
-    char *acquired_by;  /* the credential of the waiter; "": none; NULL: the store does not keep it */
+    bool packed;          /* its strings are in the record's `text` and are not freed one by one */
+    char *acquired_by;    /* the credential of the waiter; "": none; NULL: the store does not keep it */
+    enum belay_mode mode; /* in which it waits */
+    int slots;            /* with BELAY_SLOTS */
+    bool joint;           /* it waits for several keys at once, which become free at different times */
 };
 
 /* A client holds `key`, which is below this record's key. */
@@ -51,6 +57,28 @@ struct belay_intent {
     char *lock_id;
     char *key;
     int64_t expires_ms;
+    bool shared; /* the lock below is shared: it excludes exclusive holders of this key, not shared ones */
+};
+
+/* One of the holders of a lock that is shared or has slots. The fields are as in a record. */
+struct belay_holder {
+    char *lock_id;
+    char *owner;
+    char *owner_name;
+    char *acquired_by;
+    uint64_t token;
+    bool durable;
+    bool stale_reported;
+    int64_t ttl_ms;
+    int64_t heartbeat_ms;
+    int64_t stale_after_ms;
+    int64_t expires_ms;
+    int64_t last_heartbeat_ms;
+    int64_t locked_at_unix_ms;
+    int64_t expires_at_unix_ms;
+    int64_t last_heartbeat_unix_ms;
+    struct belay_meta *metadata; /* owned, as are the strings in it */
+    size_t n_metadata;
 };
 
 struct belay_record {
@@ -83,6 +111,17 @@ struct belay_record {
     size_t n_tickets;
     struct belay_intent *intents;
     size_t n_intents;
+    /*
+     * BELAY_EXCLUSIVE: the holder is in the fields above, and there are no `holders`. Else
+     * every holder is in `holders`, by token, and the fields above repeat the one whose
+     * lease ends last (of two that end together, the one with the lower token): so `held`
+     * and `expires_ms` tell whether any client holds the lock. When the last one is
+     * released, the fields above keep it, not held.
+     */
+    enum belay_mode mode;
+    int slots; /* with BELAY_SLOTS: how many holders there may be */
+    struct belay_holder *holders;
+    size_t n_holders;
     char *acquired_by; /* the credential that acquired the lock: the name of a server's token; "": none;
                           NULL: the store does not keep it */
     char *text;        /* owned; one block that may contain key, lock_id, owner, owner_name, acquired_by and
@@ -141,12 +180,16 @@ struct belay_put_ticket {
     int64_t since_unix_ms;
     int64_t ttl_ms;
     const char *acquired_by; /* NULL: "" */
+    enum belay_mode mode;
+    int slots;
+    bool joint;
 };
 
 struct belay_put_intent {
     const char *lock_id;
     const char *key;
     int64_t ttl_ms;
+    bool shared;
 };
 
 struct belay_write {
@@ -165,9 +208,23 @@ struct belay_write {
     const struct belay_put_intent *put_intent; /* NULL: none. Replaces an intent of the same id. */
     int64_t ttl_if_unknown_ms; /* with BELAY_SET_LEASE and ttl_ms 0, if the store does not keep the ttl: the
                                   new ttl, or what is left of the lease if that is more; 0: BELAY_INVALID */
+    /*
+     * The write is about one of several holders. BELAY_SET_ACQUIRED adds one, with
+     * values->lock_id, and sets the record's mode and slots to those of `values`. All other
+     * sets, BELAY_IF_HELD_BY and BELAY_IF_LIVE_BY are about the holder `lock_id`;
+     * BELAY_SET_RELEASED removes it, and the record is held while others are left.
+     *
+     * Without co_holder, BELAY_IF_HELD_BY and BELAY_IF_LIVE_BY never hold for a record that
+     * is not exclusive, and BELAY_SET_ACQUIRED makes the record exclusive: the caller drops
+     * the holders that have expired. co_holder is false in a store whose capabilities lack
+     * has_modes.
+     */
+    bool co_holder;
+    const char *const *drop_holders; /* lock ids of expired holders; one that is not there is no error */
+    size_t n_drop_holders;
 };
 
-/* Values of an event in a batch: the token that the batch grants; how long writes[0] was held. */
+/* Values of an event in a batch: the token that the batch grants for the event's key; how long it was held. */
 #define BELAY_TOKEN_OF_BATCH UINT64_MAX
 #define BELAY_DURATION_HELD (-2)
 
@@ -175,10 +232,11 @@ struct belay_batch {
     const struct belay_write *writes; /* of different keys */
     size_t n_writes;                  /* 0: only events */
     /*
-     * Kept with the writes, if the store keeps events. The store fills these from the record
-     * of writes[0] before the batch: an owner that is NULL; a token of 0, if the event has the
-     * record's lock id; metadata that is NULL, if the event has the record's lock id or one
-     * that replaces it and keeps the rest.
+     * Kept with the writes, if the store keeps events. The store fills these from a record
+     * before the batch, that of the write with the event's key, else of writes[0]: an owner
+     * that is NULL; a token of 0, if the event has the record's lock id; metadata that is NULL,
+     * if the event has the record's lock id or one that replaces it and keeps the rest. With
+     * co_holder these are the fields of the write's holder.
      */
     const struct belay_event *events;
     size_t n_events;
@@ -186,15 +244,16 @@ struct belay_batch {
                            asked if a record is durable before or after the batch. */
     int64_t timeout_ms; /* the caller has no use for a later answer; 0: the store's own timeout. A local
                            store may ignore it. */
-    const char *require_unused_id; /* not NULL: BELAY_ID_USED if this id has ever acquired writes[0].key. A
-                                      store that does not remember ids ignores it (docs/safety.md). */
+    const char *require_unused_id; /* not NULL: BELAY_ID_USED if this id has ever acquired writes[0].key, or
+                                      the key of another write that acquires. A store that does not remember
+                                      ids ignores it (docs/safety.md). */
 };
 
 /* The result of a batch. */
 struct belay_commit {
     int64_t now_ms;    /* the store's clock at the decision */
     size_t refused;    /* with BELAY_REFUSED: the write whose condition did not hold */
-    uint64_t token;    /* the new token, if the batch granted one */
+    uint64_t token;    /* the new token of writes[0], if the batch granted one */
     uint64_t event_id; /* of the first event; the ids of the others follow; 0: the store keeps no events */
     struct belay_record *records; /* owned. BELAY_OK: all records after the batch, in the order of the writes.
                                      BELAY_REFUSED: the record whose condition did not hold. */
@@ -229,7 +288,8 @@ struct belay_store_capabilities {
     int64_t ticket_ttl_ms; /* how long a ticket is valid without being put again; long if the store detects
                               by itself that a waiter is gone */
     bool release_deletes;  /* a release deletes the record */
-    int64_t read_clock_lag_ms;   /* how far now_ms of get() may be behind the store's clock */
+    int64_t read_clock_lag_ms; /* how far now_ms of get() may be behind the store's clock */
+    bool has_modes;            /* keeps shared locks, slots and joint tickets; false: exclusive locks only */
     const char *owner_name_meta; /* the store needs the name of a person for each lock: the owner's name or
                                     this entry of the metadata. NULL: it does not */
 };

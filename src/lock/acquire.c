@@ -119,7 +119,9 @@ static void write_take(struct op *op)
 
     fill_values(op);
     op->writes[0].set = BELAY_SET_HOLDER;
-    op->intent = (struct belay_put_intent){ request->lock_id, request->key, request->ttl_ms };
+    op->intent = (struct belay_put_intent){ .lock_id = request->lock_id,
+                                            .key = request->key,
+                                            .ttl_ms = request->ttl_ms };
     for (size_t i = 1; i < op->batch.n_writes; i++) {
         op->writes[i].put_intent = &op->intent;
     }
@@ -261,7 +263,9 @@ static void reenter(struct op *op, int64_t now_ms)
     op->writes[0].lock_id = op->records[0].lock_id;
     op->writes[0].set = BELAY_SET_LEASE;
     op->values.ttl_ms = ttl_ms; /* said, so that lease and intents cannot differ */
-    op->intent = (struct belay_put_intent){ op->records[0].lock_id, op->request.key, ttl_ms };
+    op->intent = (struct belay_put_intent){ .lock_id = op->records[0].lock_id,
+                                            .key = op->request.key,
+                                            .ttl_ms = ttl_ms };
     for (size_t i = 1; i < op->batch.n_writes; i++) {
         op->writes[i].put_intent = &op->intent;
     }

@@ -22,7 +22,8 @@ enum change_state { LEARNING, CHANGING, RECOVERING };
 /* Our intent on every ancestor, in place of `old_id`'s. */
 static void put_intents(struct op *op, const char *const *old_id, int64_t ttl_ms)
 {
-    op->intent = (struct belay_put_intent){ op->request.lock_id, op->request.key, ttl_ms };
+    op->intent =
+        (struct belay_put_intent){ .lock_id = op->request.lock_id, .key = op->request.key, .ttl_ms = ttl_ms };
     for (size_t i = 1; i < op->batch.n_writes; i++) {
         op->writes[i].put_intent = &op->intent;
         op->writes[i].drop_intents = old_id;

@@ -22,6 +22,19 @@ const char *belay_status_name(enum belay_status status)
     return "none";
 }
 
+const char *belay_mode_name(enum belay_mode mode)
+{
+    switch (mode) {
+    case BELAY_SHARED:
+        return "shared";
+    case BELAY_SLOTS:
+        return "slots";
+    case BELAY_EXCLUSIVE:
+        break;
+    }
+    return "exclusive";
+}
+
 const char *belay_outcome_name(enum belay_outcome outcome)
 {
     switch (outcome) {
@@ -37,11 +50,9 @@ const char *belay_outcome_name(enum belay_outcome outcome)
     return NULL;
 }
 
-void belay_info_free(struct belay_info *info)
+/* Frees what an info points to. */
+static void release_info(struct belay_info *info)
 {
-    if (info == NULL) {
-        return;
-    }
     free(info->key);
     free(info->lock_id);
     free(info->locked_by);
@@ -54,7 +65,18 @@ void belay_info_free(struct belay_info *info)
         free(info->waiters[i].locked_by_name);
     }
     free(info->waiters);
-    free(info);
+    for (size_t i = 0; i < info->n_holders; i++) {
+        release_info(&info->holders[i]);
+    }
+    free(info->holders);
+}
+
+void belay_info_free(struct belay_info *info)
+{
+    if (info != NULL) {
+        release_info(info);
+        free(info);
+    }
 }
 
 /* It declared a heartbeat and has missed it for long (S4.7). */
@@ -153,6 +175,8 @@ struct belay_info *info_copy(const struct belay_info *from)
     *info = *from;
     info->waiters = NULL;
     info->n_waiters = 0;
+    info->holders = NULL;
+    info->n_holders = 0;
     info->key = strdup(from->key);
     info->lock_id = from->lock_id == NULL ? NULL : strdup(from->lock_id);
     info->locked_by = strdup(from->locked_by);

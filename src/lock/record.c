@@ -10,7 +10,7 @@ static bool owns_nothing(const struct belay_record *record)
     return record->key == NULL && record->lock_id == NULL && record->released_id == NULL &&
            record->owner == NULL && record->owner_name == NULL && record->acquired_by == NULL &&
            record->metadata == NULL && record->tickets == NULL && record->intents == NULL &&
-           record->text == NULL;
+           record->holders == NULL && record->text == NULL;
 }
 
 static void free_text(const struct belay_record *record, char *text)
@@ -18,6 +18,18 @@ static void free_text(const struct belay_record *record, char *text)
     if (!belay_record_has_text(record, text)) {
         free(text);
     }
+}
+
+static void free_holders(struct belay_record *record)
+{
+    for (size_t i = 0; i < record->n_holders; i++) {
+        free(record->holders[i].lock_id);
+        free(record->holders[i].owner);
+        free(record->holders[i].owner_name);
+        free(record->holders[i].acquired_by);
+        meta_free(record->holders[i].metadata, record->holders[i].n_metadata);
+    }
+    free(record->holders);
 }
 
 static void free_all(struct belay_record *record)
@@ -45,6 +57,7 @@ static void free_all(struct belay_record *record)
         free(record->intents[i].key);
     }
     free(record->intents);
+    free_holders(record);
     free(record->text);
 }
 
@@ -101,6 +114,28 @@ static void copy_intents(const struct belay_record *from, struct belay_record *t
     }
 }
 
+static void copy_holders(const struct belay_record *from, struct belay_record *to, bool *ok)
+{
+    to->holders = calloc(from->n_holders, sizeof *to->holders);
+    if (to->holders == NULL) {
+        *ok = false;
+        return;
+    }
+    to->n_holders = from->n_holders;
+    for (size_t i = 0; i < from->n_holders; i++) {
+        const struct belay_holder *holder = &from->holders[i];
+
+        to->holders[i] = *holder;
+        to->holders[i].lock_id = copy_text(holder->lock_id, ok);
+        to->holders[i].owner = copy_text(holder->owner, ok);
+        to->holders[i].owner_name = copy_text(holder->owner_name, ok);
+        to->holders[i].acquired_by = copy_text(holder->acquired_by, ok);
+        to->holders[i].metadata = meta_copy(holder->metadata, holder->n_metadata);
+        to->holders[i].n_metadata = to->holders[i].metadata == NULL ? 0 : holder->n_metadata;
+        *ok = *ok && to->holders[i].n_metadata == holder->n_metadata;
+    }
+}
+
 bool belay_record_copy(const struct belay_record *from, struct belay_record *out_record)
 {
     struct belay_record copy = *from;
@@ -111,7 +146,8 @@ bool belay_record_copy(const struct belay_record *from, struct belay_record *out
     copy.text = NULL;
     copy.text_size = 0;
     copy.intents = NULL;
-    copy.n_metadata = copy.n_tickets = copy.n_intents = 0;
+    copy.holders = NULL;
+    copy.n_metadata = copy.n_tickets = copy.n_intents = copy.n_holders = 0;
     copy.key = copy_text(from->key, &ok);
     copy.lock_id = copy_text(from->lock_id, &ok);
     copy.released_id = copy_text(from->released_id, &ok);
@@ -128,6 +164,9 @@ bool belay_record_copy(const struct belay_record *from, struct belay_record *out
     }
     if (from->n_intents > 0) {
         copy_intents(from, &copy, &ok);
+    }
+    if (from->n_holders > 0) {
+        copy_holders(from, &copy, &ok);
     }
     if (!ok) {
         belay_record_release(&copy);

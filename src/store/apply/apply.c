@@ -276,7 +276,7 @@ static bool put_ticket(struct row *row, const struct belay_put_ticket *put, bool
 
 static bool put_intent(struct belay_record *record, const struct belay_put_intent *put, const struct txn *txn)
 {
-    struct belay_intent intent = { NULL, NULL, add_saturated(txn->now_ms, put->ttl_ms) };
+    struct belay_intent intent = { .expires_ms = add_saturated(txn->now_ms, put->ttl_ms) };
     struct belay_intent *intents;
 
     drop_intent(record, put->lock_id);
