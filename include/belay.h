@@ -262,6 +262,7 @@ struct belay_profile {
     int attempts;
     bool reentrant;
     const char *key_template; /* NULL: none */
+    int slots;                /* 0: none */
 };
 /* Find a profile by name. BELAY_INVALID lists the known profiles. Its strings are borrowed from `config`. */
 BELAY_API enum belay_code belay_config_profile(const struct belay_config *config, const char *name,
@@ -510,11 +511,22 @@ struct belay_lock_options {
      * the queue are then for the same credential only. NULL: none.
      */
     const char *acquired_by;
+    bool shared; /* beside other shared holders; not with slots */
+    int slots;   /* at most this many clients hold the lock at a time, up to BELAY_HOLDERS_MAX; 0: the
+                    lock has no slots. It applies as long as any client holds the lock: meanwhile
+                    another number is BELAY_INVALID. */
+    /*
+     * Further keys. All of them and `key` are acquired at once, or none: with one lock id, one
+     * place in each queue, one heartbeat, and a token for each key. At most BELAY_KEYS_MAX in
+     * all, none twice, and none that is an ancestor of another.
+     */
+    const char *const *more_keys;
+    size_t n_more_keys;
 };
 #define BELAY_LOCK_OPTIONS_INIT                                                                              \
     {                                                                                                        \
         sizeof(struct belay_lock_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, NULL, false, false,     \
-            false, false, NULL, NULL, NULL, NULL, NULL                                                       \
+            false, false, NULL, NULL, NULL, NULL, NULL, false, 0, NULL, 0                                    \
     }
 
 /* Set each option that is 0 to the profile's value. */
