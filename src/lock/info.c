@@ -207,6 +207,9 @@ struct belay_info *info_from_record(const struct belay_record *record, int64_t n
 {
     struct belay_info *info = info_without_queue(record, now_ms);
 
+    if (info != NULL) {
+        info->has_queue = true;
+    }
     if (info != NULL && record->n_tickets > 0 && !copy_waiters(info, record, now_ms)) {
         belay_info_free(info);
         return NULL;
@@ -262,6 +265,7 @@ struct belay_info *info_copy(const struct belay_info *from)
     info->waiters = NULL;
     info->holders = info->joint = NULL;
     info->n_waiters = info->n_holders = info->n_joint = 0;
+    info->has_queue = false;
     if (!copy_texts(info)) {
         belay_info_free(info);
         return NULL;
