@@ -124,8 +124,8 @@ struct belay_record {
     size_t n_holders;
     char *acquired_by; /* the credential that acquired the lock: the name of a server's token; "": none;
                           NULL: the store does not keep it */
-    char *text;        /* owned; one block that may contain key, lock_id, owner, owner_name, acquired_by and
-                          the strings of packed tickets; NULL: each string is freed by itself */
+    char *text;        /* owned; one block that may contain key, lock_id, owner, owner_name, acquired_by, the
+                          same strings of holders, and those of packed tickets; NULL: each string is freed by itself */
     size_t text_size;
 };
 
@@ -254,7 +254,7 @@ struct belay_batch {
 struct belay_commit {
     int64_t now_ms;    /* the store's clock at the decision */
     size_t refused;    /* with BELAY_REFUSED: the write whose condition did not hold */
-    uint64_t token;    /* the new token of writes[0], if the batch granted one */
+    uint64_t token;    /* the new token of the first write that sets an identity; 0: none does */
     uint64_t event_id; /* of the first event; the ids of the others follow; 0: the store keeps no events */
     struct belay_record *records; /* owned. BELAY_OK: all records after the batch, in the order of the writes.
                                      BELAY_REFUSED: the record whose condition did not hold. */

@@ -23,10 +23,10 @@ static void free_text(const struct belay_record *record, char *text)
 static void free_holders(struct belay_record *record)
 {
     for (size_t i = 0; i < record->n_holders; i++) {
-        free(record->holders[i].lock_id);
-        free(record->holders[i].owner);
-        free(record->holders[i].owner_name);
-        free(record->holders[i].acquired_by);
+        free_text(record, record->holders[i].lock_id);
+        free_text(record, record->holders[i].owner);
+        free_text(record, record->holders[i].owner_name);
+        free_text(record, record->holders[i].acquired_by);
         meta_free(record->holders[i].metadata, record->holders[i].n_metadata);
     }
     free(record->holders);

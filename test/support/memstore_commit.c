@@ -35,9 +35,30 @@ static struct belay_record *create(struct memstore_data *data, const char *key)
 
 /* ---- conditions --------------------------------------------------------- */
 
-static bool is_holder(const struct belay_record *record, const char *lock_id)
+/* One of several holders; NULL: the record has no such holder. */
+static struct belay_holder *find_holder(const struct belay_record *record, const char *lock_id)
 {
-    return record != NULL && record->held && same(record->lock_id, lock_id);
+    for (size_t i = 0; record != NULL && i < record->n_holders; i++) {
+        if (same(record->holders[i].lock_id, lock_id)) {
+            return &record->holders[i];
+        }
+    }
+    return NULL;
+}
+
+/* Whether the write's holder holds the lock, and until when. */
+static bool is_holder(const struct belay_record *record, const struct belay_write *write,
+                      int64_t *out_ends_ms)
+{
+    const struct belay_holder *holder = find_holder(record, write->lock_id);
+
+    if (write->co_holder) {
+        *out_ends_ms = holder != NULL ? holder->expires_ms : 0;
+        return holder != NULL;
+    }
+    *out_ends_ms = record != NULL ? record->expires_ms : 0;
+    return record != NULL && record->held && record->mode == BELAY_EXCLUSIVE &&
+           same(record->lock_id, write->lock_id);
 }
 
 static bool is_free_for(const struct belay_record *record, const struct belay_write *write)
@@ -54,6 +75,7 @@ static bool is_free_for(const struct belay_record *record, const struct belay_wr
 static bool holds(const struct memstore_data *data, const struct belay_write *write, int64_t now)
 {
     const struct belay_record *record = mem_find(data, write->key);
+    int64_t ends_ms;
 
     switch (write->condition) {
     case BELAY_IF_ANY:
@@ -67,9 +89,9 @@ static bool holds(const struct memstore_data *data, const struct belay_write *wr
     case BELAY_IF_UNCHANGED:
         return (record != NULL ? record->revision : 0) == write->revision;
     case BELAY_IF_HELD_BY:
-        return is_holder(record, write->lock_id);
+        return is_holder(record, write, &ends_ms);
     case BELAY_IF_LIVE_BY:
-        return is_holder(record, write->lock_id) && now < record->expires_ms;
+        return is_holder(record, write, &ends_ms) && now < ends_ms;
     }
     abort();
 }
@@ -97,15 +119,20 @@ static void note_used(struct memstore_data *data, const char *key, const char *l
 
 /* ---- writes ------------------------------------------------------------- */
 
-/* The clocks and the token of one batch. */
+/* The clocks of one batch, and the token of one write. */
 struct moment {
     int64_t now_ms;
     int64_t unix_ms;
     uint64_t token;
-    int64_t held_ms;            /* how long writes[0] had been held, by what people read */
-    struct belay_record before; /* owned; writes[0]'s record before the batch, or empty */
-    bool keeps_metadata;        /* the batch leaves that record's metadata as it is */
-    const char *new_id;         /* borrowed; the lock id that writes[0] sets; or NULL */
+};
+
+/* One write of a batch, for the events of its key: what was there before. */
+struct past {
+    uint64_t token;             /* that the write grants; 0: none */
+    int64_t held_ms;            /* how long the lock had been held, by what people read */
+    struct belay_record before; /* owned; the record, or one holder's fields; or empty */
+    bool keeps_metadata;        /* the write leaves the metadata as it is */
+    const char *new_id;         /* borrowed; the lock id that the write sets; or NULL */
 };
 
 static void set_metadata(struct belay_record *record, const struct belay_record *values)
@@ -140,6 +167,8 @@ static void set_fields(struct memstore_data *data, struct belay_record *record,
 
     if ((write->set & BELAY_SET_ACQUIRED) != 0) {
         record->held = true;
+        record->mode = BELAY_EXCLUSIVE;
+        record->slots = 0;
         record->outcome = BELAY_OUTCOME_NONE;
         record->locked_at_unix_ms = moment->unix_ms;
     }
@@ -147,7 +176,7 @@ static void set_fields(struct memstore_data *data, struct belay_record *record,
         replace(&record->lock_id, values->lock_id);
         replace(&record->acquired_by, values->acquired_by == NULL ? "" : values->acquired_by);
         record->token = moment->token;
-        note_used(data, record->key, record->lock_id);
+        note_used(data, write->key, record->lock_id);
     }
     if ((write->set & BELAY_SET_OWNER) != 0) {
         replace(&record->owner, values->owner);
@@ -179,6 +208,186 @@ static void set_fields(struct memstore_data *data, struct belay_record *record,
         record->stale_reported = true;
     }
 }
+
+/* ---- several holders ---------------------------------------------------- */
+
+/* The two structs say the same in different places: both ways, the strings move. */
+static struct belay_record as_record(const struct belay_holder *h)
+{
+    return (struct belay_record){ .held = true,
+                                  .lock_id = h->lock_id,
+                                  .owner = h->owner,
+                                  .owner_name = h->owner_name,
+                                  .acquired_by = h->acquired_by,
+                                  .token = h->token,
+                                  .durable = h->durable,
+                                  .stale_reported = h->stale_reported,
+                                  .ttl_ms = h->ttl_ms,
+                                  .heartbeat_ms = h->heartbeat_ms,
+                                  .stale_after_ms = h->stale_after_ms,
+                                  .expires_ms = h->expires_ms,
+                                  .last_heartbeat_ms = h->last_heartbeat_ms,
+                                  .locked_at_unix_ms = h->locked_at_unix_ms,
+                                  .expires_at_unix_ms = h->expires_at_unix_ms,
+                                  .last_heartbeat_unix_ms = h->last_heartbeat_unix_ms,
+                                  .metadata = h->metadata,
+                                  .n_metadata = h->n_metadata };
+}
+
+static struct belay_holder as_holder(const struct belay_record *r)
+{
+    return (struct belay_holder){ .lock_id = r->lock_id,
+                                  .owner = r->owner,
+                                  .owner_name = r->owner_name,
+                                  .acquired_by = r->acquired_by,
+                                  .token = r->token,
+                                  .durable = r->durable,
+                                  .stale_reported = r->stale_reported,
+                                  .ttl_ms = r->ttl_ms,
+                                  .heartbeat_ms = r->heartbeat_ms,
+                                  .stale_after_ms = r->stale_after_ms,
+                                  .expires_ms = r->expires_ms,
+                                  .last_heartbeat_ms = r->last_heartbeat_ms,
+                                  .locked_at_unix_ms = r->locked_at_unix_ms,
+                                  .expires_at_unix_ms = r->expires_at_unix_ms,
+                                  .last_heartbeat_unix_ms = r->last_heartbeat_unix_ms,
+                                  .metadata = r->metadata,
+                                  .n_metadata = r->n_metadata };
+}
+
+static void remove_holder(struct belay_record *record, const char *lock_id)
+{
+    struct belay_holder *holder = find_holder(record, lock_id);
+
+    if (holder != NULL) {
+        free(holder->lock_id);
+        free(holder->owner);
+        free(holder->owner_name);
+        free(holder->acquired_by);
+        meta_free(holder->metadata, holder->n_metadata);
+        record->n_holders--;
+        memmove(holder, holder + 1, (size_t)(record->holders + record->n_holders - holder) * sizeof *holder);
+        record->held = record->n_holders > 0;
+    }
+}
+
+/* The record's own fields are a copy of the holder's; the others stay. */
+static void show_holder(struct belay_record *record, const struct belay_holder *holder)
+{
+    struct belay_record was = *record;
+    struct belay_record fields = as_record(holder);
+
+    (void)mem_must(belay_record_copy(&fields, record) ? record : NULL);
+    record->key = was.key;
+    record->released_id = was.released_id;
+    record->revision = was.revision;
+    record->mode = was.mode;
+    record->slots = was.slots;
+    record->freed_ms = was.freed_ms;
+    record->freed_at_unix_ms = was.freed_at_unix_ms;
+    record->tickets = was.tickets;
+    record->n_tickets = was.n_tickets;
+    record->intents = was.intents;
+    record->n_intents = was.n_intents;
+    record->holders = was.holders;
+    record->n_holders = was.n_holders;
+    free(was.lock_id);
+    free(was.owner);
+    free(was.owner_name);
+    free(was.acquired_by);
+    meta_free(was.metadata, was.n_metadata);
+}
+
+static int by_token(const void *a, const void *b)
+{
+    const struct belay_holder *x = a;
+    const struct belay_holder *y = b;
+
+    return x->token < y->token ? -1 : x->token > y->token;
+}
+
+/* Sort the holders, and show the one whose lease ends last. */
+static void show_last(struct belay_record *record)
+{
+    const struct belay_holder *last = record->holders;
+
+    if (record->n_holders == 0) {
+        return;
+    }
+    qsort(record->holders, record->n_holders, sizeof *record->holders, by_token);
+    for (size_t i = 1; i < record->n_holders; i++) {
+        if (record->holders[i].expires_ms > last->expires_ms) {
+            last = &record->holders[i];
+        }
+    }
+    show_holder(record, last);
+}
+
+static void add_holder(struct belay_record *record, const struct belay_record *values)
+{
+    record->mode = values->mode;
+    record->slots = values->slots;
+    if (find_holder(record, values->lock_id) == NULL) {
+        record->holders = mem_grow(record->holders, record->n_holders + 1, sizeof *record->holders);
+        record->holders[record->n_holders++] = (struct belay_holder){ .lock_id = mem_copy(values->lock_id),
+                                                                      .owner = mem_copy(""),
+                                                                      .owner_name = mem_copy(""),
+                                                                      .acquired_by = mem_copy("") };
+    }
+}
+
+static void set_holder(struct memstore_data *data, struct belay_record *record,
+                       const struct belay_write *write, const struct moment *moment)
+{
+    const char *lock_id = (write->set & BELAY_SET_ACQUIRED) != 0 ? write->values->lock_id : write->lock_id;
+    struct belay_holder *holder;
+    struct belay_record fields;
+
+    if ((write->set & BELAY_SET_ACQUIRED) != 0) {
+        add_holder(record, write->values);
+    }
+    if ((write->set & BELAY_SET_FREED) != 0) {
+        set_freed(record, moment);
+    }
+    holder = find_holder(record, lock_id);
+    if (holder == NULL) {
+        return;
+    }
+    fields = as_record(holder);
+    set_fields(data, &fields, write, moment);
+    *holder = as_holder(&fields);
+    if ((write->set & BELAY_SET_RELEASED) != 0) {
+        show_holder(record, holder);
+        remove_holder(record, holder->lock_id);
+        record->outcome = record->held ? BELAY_OUTCOME_NONE : write->values->outcome;
+        set_freed(record, moment);
+        if (fields.released_id != NULL) {
+            free(record->released_id);
+            record->released_id = fields.released_id;
+        }
+    }
+}
+
+static void set_record(struct memstore_data *data, struct belay_record *record,
+                       const struct belay_write *write, const struct moment *moment)
+{
+    for (size_t i = 0; i < write->n_drop_holders; i++) {
+        remove_holder(record, write->drop_holders[i]);
+    }
+    if (write->co_holder) {
+        set_holder(data, record, write, moment);
+    } else if (record->n_holders == 0 || (write->set & BELAY_SET_ACQUIRED) != 0) {
+        while (record->n_holders > 0) {
+            remove_holder(record, record->holders[0].lock_id);
+        }
+        set_fields(data, record, write, moment);
+    } else if ((write->set & BELAY_SET_FREED) != 0) {
+        set_freed(record, moment);
+    }
+    show_last(record);
+}
+
+/* ---- tickets and intents ------------------------------------------------ */
 
 static void free_ticket(struct belay_ticket *ticket)
 {
@@ -239,6 +448,9 @@ static void put_ticket(struct memstore_data *data, struct belay_record *record,
     replace(&ticket->acquired_by, put->acquired_by == NULL ? "" : put->acquired_by);
     ticket->since_unix_ms = put->since_unix_ms;
     ticket->expires_ms = now + put->ttl_ms;
+    ticket->mode = put->mode;
+    ticket->slots = put->slots;
+    ticket->joint = put->joint;
 }
 
 static void put_intent(struct belay_record *record, const struct belay_put_intent *put, int64_t now)
@@ -251,6 +463,7 @@ static void put_intent(struct belay_record *record, const struct belay_put_inten
     intent->lock_id = mem_copy(put->lock_id);
     intent->key = mem_copy(put->key);
     intent->expires_ms = now + put->ttl_ms;
+    intent->shared = put->shared;
 }
 
 /* Whether a write creates a missing record: only acquiring and putting do. */
@@ -269,7 +482,7 @@ static void apply(struct memstore_data *data, const struct belay_write *write, c
     if (record == NULL) {
         record = create(data, write->key);
     }
-    set_fields(data, record, write, moment);
+    set_record(data, record, write, moment);
     for (size_t i = 0; i < write->n_drop_tickets; i++) {
         drop_ticket(record, write->drop_tickets[i]);
     }
@@ -287,9 +500,47 @@ static void apply(struct memstore_data *data, const struct belay_write *write, c
 
 /* ---- events ------------------------------------------------------------- */
 
-static void keep_event(struct memstore_data *data, const struct belay_event *event,
-                       const struct moment *moment)
+/* What a write finds: the record, or one of its holders, and what the write leaves of it. */
+static void look_back(const struct memstore_data *data, const struct belay_write *write, int64_t unix_ms,
+                      struct past *out)
 {
+    const struct belay_record *record = mem_find(data, write->key);
+    const struct belay_holder *holder = find_holder(record, write->lock_id);
+    struct belay_record fields;
+
+    if (write->co_holder && holder != NULL) {
+        fields = as_record(holder);
+        record = &fields;
+    } else if (write->co_holder) {
+        record = NULL;
+    }
+    if (record == NULL) {
+        return;
+    }
+    if (unix_ms > record->locked_at_unix_ms) {
+        out->held_ms = unix_ms - record->locked_at_unix_ms;
+    }
+    (void)mem_must(belay_record_copy(record, &out->before) ? out : NULL);
+    out->keeps_metadata = (write->set & BELAY_SET_METADATA) == 0;
+    out->new_id = (write->set & BELAY_SET_IDENTITY) != 0 ? write->values->lock_id : NULL;
+}
+
+/* That of the write with the event's key, else of the first. */
+static const struct past *past_of(const struct belay_batch *batch, const struct past *pasts,
+                                  const struct belay_event *event)
+{
+    for (size_t i = 0; i < batch->n_writes; i++) {
+        if (same(batch->writes[i].key, event->key)) {
+            return &pasts[i];
+        }
+    }
+    return pasts;
+}
+
+static void keep_event(struct memstore_data *data, const struct belay_event *event, const struct past *past,
+                       int64_t unix_ms)
+{
+    const struct belay_record *before = &past->before;
     struct belay_event *kept;
 
     if (data->n_events == data->cap_events) {
@@ -299,26 +550,23 @@ static void keep_event(struct memstore_data *data, const struct belay_event *eve
     kept = &data->events[data->n_events++];
     *kept = *event;
     kept->id = data->n_events;
-    kept->at_unix_ms = moment->unix_ms;
-    kept->token = event->token == BELAY_TOKEN_OF_BATCH ? moment->token : event->token;
-    if (event->token == 0 && event->lock_id != NULL && moment->before.lock_id != NULL &&
-        strcmp(event->lock_id, moment->before.lock_id) == 0) {
-        kept->token = moment->before.token;
+    kept->at_unix_ms = unix_ms;
+    kept->token = event->token == BELAY_TOKEN_OF_BATCH ? past->token : event->token;
+    if (event->token == 0 && same(event->lock_id, before->lock_id)) {
+        kept->token = before->token;
     }
-    kept->duration_ms = event->duration_ms == BELAY_DURATION_HELD ? moment->held_ms : event->duration_ms;
+    kept->duration_ms = event->duration_ms == BELAY_DURATION_HELD ? past->held_ms : event->duration_ms;
     kept->type = mem_copy(event->type);
     kept->key = mem_copy(event->key);
     kept->lock_id = mem_copy(event->lock_id);
-    kept->locked_by = mem_copy(event->locked_by != NULL ? event->locked_by : moment->before.owner);
-    kept->locked_by_name =
-        mem_copy(event->locked_by != NULL ? event->locked_by_name : moment->before.owner_name);
+    kept->locked_by = mem_copy(event->locked_by != NULL ? event->locked_by : before->owner);
+    kept->locked_by_name = mem_copy(event->locked_by != NULL ? event->locked_by_name : before->owner_name);
     kept->by = mem_copy_or_null(event->by);
     kept->reason = mem_copy_or_null(event->reason);
-    if (event->metadata == NULL && event->lock_id != NULL && moment->keeps_metadata &&
-        ((moment->before.lock_id != NULL && strcmp(event->lock_id, moment->before.lock_id) == 0) ||
-         (moment->new_id != NULL && strcmp(event->lock_id, moment->new_id) == 0))) {
-        kept->n_metadata = moment->before.n_metadata;
-        kept->metadata = meta_copy(moment->before.metadata, kept->n_metadata);
+    if (event->metadata == NULL && past->keeps_metadata &&
+        (same(event->lock_id, before->lock_id) || same(event->lock_id, past->new_id))) {
+        kept->n_metadata = before->n_metadata;
+        kept->metadata = meta_copy(before->metadata, kept->n_metadata);
     } else {
         kept->metadata = meta_copy(event->metadata, event->n_metadata);
     }
@@ -348,47 +596,46 @@ static void answer(const struct memstore_data *data, const struct belay_write *w
     }
 }
 
-static bool hands_out_token(const struct belay_batch *batch)
-{
-    for (size_t i = 0; i < batch->n_writes; i++) {
-        if ((batch->writes[i].set & BELAY_SET_IDENTITY) != 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* All conditions hold: do it. */
+/* All conditions hold: do it. Every key has a token of its own. */
 static void perform(struct memstore_data *data, const struct belay_batch *batch, struct belay_commit *out)
 {
     struct moment moment = { .now_ms = out->now_ms, .unix_ms = data->unix_ms(data->ctx) };
-    const struct belay_record *first = batch->n_writes > 0 ? mem_find(data, batch->writes[0].key) : NULL;
+    struct past *pasts = mem_must(calloc(batch->n_writes + 1, sizeof *pasts));
 
-    if (first != NULL && moment.unix_ms > first->locked_at_unix_ms) {
-        moment.held_ms = moment.unix_ms - first->locked_at_unix_ms;
-    }
-    if (first != NULL) {
-        (void)mem_must(belay_record_copy(first, &moment.before) ? data : NULL);
-        moment.keeps_metadata = (batch->writes[0].set & BELAY_SET_METADATA) == 0;
-        moment.new_id =
-            (batch->writes[0].set & BELAY_SET_IDENTITY) != 0 ? batch->writes[0].values->lock_id : NULL;
-    }
-    if (hands_out_token(batch)) {
-        moment.token = ++data->last_token;
+    for (size_t i = 0; i < batch->n_writes; i++) {
+        look_back(data, &batch->writes[i], moment.unix_ms, &pasts[i]);
+        if ((batch->writes[i].set & BELAY_SET_IDENTITY) != 0) {
+            pasts[i].token = ++data->last_token;
+            out->token = out->token == 0 ? pasts[i].token : out->token;
+        }
     }
     for (size_t i = 0; i < batch->n_writes; i++) {
+        moment.token = pasts[i].token;
         apply(data, &batch->writes[i], &moment);
     }
     for (size_t i = 0; i < batch->n_events; i++) {
-        keep_event(data, &batch->events[i], &moment);
+        keep_event(data, &batch->events[i], past_of(batch, pasts, &batch->events[i]), moment.unix_ms);
     }
     if (batch->n_events > 0) {
         out->event_id = data->n_events - batch->n_events + 1;
         mem_wake(data, NULL);
     }
-    belay_record_release(&moment.before);
-    out->token = moment.token;
+    for (size_t i = 0; i < batch->n_writes; i++) {
+        belay_record_release(&pasts[i].before);
+    }
+    free(pasts);
     answer(data, batch->writes, batch->n_writes, out);
+}
+
+static bool uses_id_again(const struct memstore_data *data, const struct belay_batch *batch)
+{
+    for (size_t i = 0; i < batch->n_writes; i++) {
+        if ((i == 0 || (batch->writes[i].set & BELAY_SET_ACQUIRED) != 0) &&
+            was_used(data, batch->writes[i].key, batch->require_unused_id)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /*
@@ -406,8 +653,7 @@ enum belay_code mem_commit(struct memstore_data *data, const struct belay_batch 
             return BELAY_REFUSED;
         }
     }
-    if (data->knows_used_ids && batch->require_unused_id != NULL && batch->n_writes > 0 &&
-        was_used(data, batch->writes[0].key, batch->require_unused_id)) {
+    if (data->knows_used_ids && batch->require_unused_id != NULL && uses_id_again(data, batch)) {
         return error_set(err, BELAY_ID_USED, "lock id '%s' was used before", batch->require_unused_id);
     }
     perform(data, batch, out);

@@ -93,7 +93,7 @@ static bool a_refusal_of_any_write_undoes_all(struct suite *s)
 static bool a_refusal_undoes_tickets_and_intents_too(struct suite *s)
 {
     const char *waiter = "waiter";
-    struct belay_put_intent intent = { "below", "k:x", LONG_MS };
+    struct belay_put_intent intent = { .lock_id = "below", .key = "k:x", .ttl_ms = LONG_MS };
     struct belay_write writes[] = {
         { .key = "k", .drop_tickets = &waiter, .n_drop_tickets = 1, .put_intent = &intent },
         { .key = "l", .condition = BELAY_IF_HELD_BY, .lock_id = "nobody" },
@@ -258,8 +258,10 @@ static bool a_ticket_or_intent_alone_creates_a_record(struct suite *s)
     for (size_t i = 0; i < sizeof conditions / sizeof conditions[0]; i++) {
         const char *key = suite_text(s, "k%zu", i);
         const char *above = suite_text(s, "above %zu", i);
-        struct belay_put_ticket ticket = { "t", key, "o", "n", 1, LONG_MS, NULL };
-        struct belay_put_intent intent = { "i", key, LONG_MS };
+        struct belay_put_ticket ticket = {
+            .lock_id = "t", .key = key, .owner = "o", .owner_name = "n", .since_unix_ms = 1, .ttl_ms = LONG_MS
+        };
+        struct belay_put_intent intent = { .lock_id = "i", .key = key, .ttl_ms = LONG_MS };
 
         CHECK_DONE(commit1(
             s, &(struct belay_write){ .key = key, .condition = conditions[i], .put_ticket = &ticket }));

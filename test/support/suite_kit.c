@@ -61,7 +61,9 @@ const struct answer *queue(struct suite *s, const char *key, const char *lock_id
 
 const struct answer *intend(struct suite *s, const char *key, const char *lock_id, int64_t ttl_ms)
 {
-    struct belay_put_intent intent = { lock_id, suite_text(s, "%s:below", key), ttl_ms };
+    struct belay_put_intent intent = { .lock_id = lock_id,
+                                       .key = suite_text(s, "%s:below", key),
+                                       .ttl_ms = ttl_ms };
 
     return commit1(s, &(struct belay_write){ .key = key,
                                              .condition = BELAY_IF_UNCHANGED,

@@ -3,7 +3,13 @@
 
 static bool a_ticket_has_every_field(struct suite *s)
 {
-    struct belay_put_ticket put = { "waiter", "k:below", "o", "somebody", 1730816000123, 4321, "ci" };
+    struct belay_put_ticket put = { .lock_id = "waiter",
+                                    .key = "k:below",
+                                    .owner = "o",
+                                    .owner_name = "somebody",
+                                    .since_unix_ms = 1730816000123,
+                                    .ttl_ms = 4321,
+                                    .acquired_by = "ci" };
     const struct answer *done =
         commit1(s, &(struct belay_write){ .key = "k", .condition = BELAY_IF_ABSENT, .put_ticket = &put });
     const struct belay_ticket *ticket;
@@ -41,7 +47,12 @@ static bool tickets_are_in_the_order_of_arrival(struct suite *s)
 
 static bool a_replaced_ticket_keeps_its_place_and_takes_the_new_texts(struct suite *s)
 {
-    struct belay_put_ticket put = { "first", "k:x", "new owner", "new name", 99, 1234, NULL };
+    struct belay_put_ticket put = { .lock_id = "first",
+                                    .key = "k:x",
+                                    .owner = "new owner",
+                                    .owner_name = "new name",
+                                    .since_unix_ms = 99,
+                                    .ttl_ms = 1234 };
     const struct belay_record *r;
     const struct answer *done;
     uint64_t seq;
@@ -67,7 +78,9 @@ static bool a_replaced_ticket_keeps_its_place_and_takes_the_new_texts(struct sui
 static bool a_dropped_ticket_that_comes_back_is_the_last(struct suite *s)
 {
     const char *first = "first";
-    struct belay_put_ticket put = { first, "k", "o", "n", 1, LONG_MS, NULL };
+    struct belay_put_ticket put = {
+        .lock_id = first, .key = "k", .owner = "o", .owner_name = "n", .since_unix_ms = 1, .ttl_ms = LONG_MS
+    };
     const struct belay_record *r;
 
     CHECK_DONE(queue(s, "k", "first", LONG_MS));
@@ -182,7 +195,7 @@ static bool intents_are_put_replaced_and_dropped(struct suite *s)
 static bool an_intent_dropped_and_put_in_one_write_is_there(struct suite *s)
 {
     const char *one = "one";
-    struct belay_put_intent put = { "one", "k:y", 777 };
+    struct belay_put_intent put = { .lock_id = "one", .key = "k:y", .ttl_ms = 777 };
 
     CHECK_DONE(intend(s, "k", one, 1000));
     CHECK_DONE(commit1(s, &(struct belay_write){
@@ -200,7 +213,7 @@ static bool an_intent_comes_in_the_write_that_drops_another(struct suite *s)
     for (int i = 0; i < 2; i++) {
         const char *old = "old";
         const char *new = "new";
-        struct belay_put_intent put = { new, "k:y", LONG_MS };
+        struct belay_put_intent put = { .lock_id = new, .key = "k:y", .ttl_ms = LONG_MS };
         struct belay_write write = {
             .key = keys[i], .drop_intents = &old, .n_drop_intents = 1, .put_intent = &put
         };

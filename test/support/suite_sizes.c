@@ -80,8 +80,13 @@ static bool hostile_tickets_are_read_as_written(struct suite *s)
 {
     for (size_t i = 0; i < N_HOSTILE; i++) {
         const char *id = suite_text(s, "id-%zu", i);
-        struct belay_put_ticket put = { id, hostile[i], hostile[i], hostile[N_HOSTILE - 1 - i],
-                                        1,  LONG_MS,    hostile[i] };
+        struct belay_put_ticket put = { .lock_id = id,
+                                        .key = hostile[i],
+                                        .owner = hostile[i],
+                                        .owner_name = hostile[N_HOSTILE - 1 - i],
+                                        .since_unix_ms = 1,
+                                        .ttl_ms = LONG_MS,
+                                        .acquired_by = hostile[i] };
         const struct belay_ticket *ticket;
 
         CHECK_DONE(commit1(s, &(struct belay_write){ .key = "k",

@@ -1,5 +1,5 @@
 /* Conditional writes: whether the condition holds, and the record after the write. */
-#include "store/apply/apply.h"
+#include "store/apply/apply_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,15 +38,22 @@ static bool sets_same_id(const struct belay_write *write, const struct belay_rec
     return (write->set & BELAY_SET_IDENTITY) != 0 && strcmp(record->lock_id, write->values->lock_id) == 0;
 }
 
-static bool is_held_by(const struct belay_record *record, const char *lock_id)
+static bool is_held_by(const struct belay_record *record, const struct belay_write *write,
+                       int64_t *out_expires_ms)
 {
-    return record->revision != 0 && record->held && lock_id != NULL && strcmp(record->lock_id, lock_id) == 0;
+    const struct belay_holder *holder = write->co_holder ? holder_find(record, write->lock_id) : NULL;
+
+    *out_expires_ms = holder != NULL ? holder->expires_ms : record->expires_ms;
+    return holder != NULL ||
+           (!write->co_holder && record->mode == BELAY_EXCLUSIVE && record->revision != 0 && record->held &&
+            write->lock_id != NULL && strcmp(record->lock_id, write->lock_id) == 0);
 }
 
 static bool may_happen(const struct belay_write *write, const struct belay_record *record, int64_t now_ms)
 {
     bool absent = record->revision == 0;
     bool open = absent || (!record->held && record->n_tickets == 0);
+    int64_t expires_ms = 0;
 
     switch (write->condition) {
     case BELAY_IF_ANY:
@@ -60,9 +67,9 @@ static bool may_happen(const struct belay_write *write, const struct belay_recor
     case BELAY_IF_UNCHANGED:
         return record->revision == write->revision;
     case BELAY_IF_HELD_BY:
-        return is_held_by(record, write->lock_id);
+        return is_held_by(record, write, &expires_ms);
     case BELAY_IF_LIVE_BY:
-        return is_held_by(record, write->lock_id) && now_ms < record->expires_ms;
+        return is_held_by(record, write, &expires_ms) && now_ms < expires_ms;
     }
     return false;
 }
@@ -78,7 +85,7 @@ enum belay_code write_check(const struct belay_write *write, const struct belay_
 bool write_leaves_alone(const struct belay_write *write, const struct belay_record *record)
 {
     bool puts = write->put_ticket != NULL || write->put_intent != NULL;
-    bool drops = write->n_drop_tickets > 0 || write->n_drop_intents > 0;
+    bool drops = write->n_drop_tickets > 0 || write->n_drop_intents > 0 || write->n_drop_holders > 0;
 
     if (record->revision == 0) {
         return !puts && (write->set & BELAY_SET_ACQUIRED) == 0;
@@ -90,17 +97,26 @@ bool write_must_last(const struct belay_write *write, const struct belay_record 
 {
     const unsigned passing = BELAY_SET_LEASE | BELAY_SET_STALE_REPORTED | BELAY_SET_FREED;
     bool before = record->revision != 0 && record->held && record->durable;
+    int64_t ttl_ms = record->ttl_ms;
 
     if ((write->set & BELAY_SET_LIVENESS) != 0 && write->values->durable) {
         return true;
+    }
+    if (record->n_holders > 0) {
+        const struct belay_holder *holder = write->co_holder ? holder_find(record, write->lock_id) : NULL;
+
+        if (holders_must_last(write, record)) {
+            return true;
+        }
+        before = holder != NULL && holder->durable;
+        ttl_ms = holder != NULL ? holder->ttl_ms : 0;
     }
     if (!before) {
         return false;
     }
     /* After a restart the lease begins again with its ttl, so only a changed ttl must be on disk. */
-    return (write->set & ~passing) != 0 ||
-           ((write->set & BELAY_SET_LEASE) != 0 && write->values->ttl_ms != 0 &&
-            write->values->ttl_ms != record->ttl_ms);
+    return (write->set & ~passing) != 0 || ((write->set & BELAY_SET_LEASE) != 0 &&
+                                            write->values->ttl_ms != 0 && write->values->ttl_ms != ttl_ms);
 }
 
 static bool replace_text(char **text, const char *with)
@@ -115,8 +131,7 @@ static bool replace_text(char **text, const char *with)
     return true;
 }
 
-/* The same for a string that may be part of the record's one piece of memory. */
-static bool replace_own_text(const struct belay_record *record, char **text, const char *with)
+bool replace_own_text(const struct belay_record *record, char **text, const char *with)
 {
     char *own = belay_record_has_text(record, *text) ? NULL : *text;
 
@@ -150,10 +165,12 @@ static void set_lease(struct belay_record *record, int64_t ttl_ms, const struct 
     record->stale_reported = false;
 }
 
-static bool set_fields(struct belay_record *record, unsigned set, const struct belay_record *values,
-                       const struct txn *txn)
+bool set_fields(struct belay_record *record, unsigned set, const struct belay_record *values,
+                const struct txn *txn)
 {
     if ((set & BELAY_SET_ACQUIRED) != 0) {
+        record->mode = BELAY_EXCLUSIVE;
+        record->slots = 0;
         record->held = true;
         record->outcome = BELAY_OUTCOME_NONE;
         record->locked_at_unix_ms = txn->unix_ms;
@@ -263,6 +280,9 @@ static bool put_ticket(struct row *row, const struct belay_put_ticket *put, bool
     }
     ticket.since_unix_ms = put->since_unix_ms;
     ticket.expires_ms = add_saturated(txn->now_ms, put->ttl_ms);
+    ticket.mode = put->mode;
+    ticket.slots = put->slots;
+    ticket.joint = put->joint;
     if (at < record->n_tickets) {
         ticket.seq = tickets[at].seq;
         clear_ticket(&tickets[at]);
@@ -276,7 +296,8 @@ static bool put_ticket(struct row *row, const struct belay_put_ticket *put, bool
 
 static bool put_intent(struct belay_record *record, const struct belay_put_intent *put, const struct txn *txn)
 {
-    struct belay_intent intent = { .expires_ms = add_saturated(txn->now_ms, put->ttl_ms) };
+    struct belay_intent intent = { .expires_ms = add_saturated(txn->now_ms, put->ttl_ms),
+                                   .shared = put->shared };
     struct belay_intent *intents;
 
     drop_intent(record, put->lock_id);
@@ -297,7 +318,10 @@ static bool put_intent(struct belay_record *record, const struct belay_put_inten
 enum belay_code write_apply(const struct belay_write *write, const struct txn *txn, bool has_liveness,
                             struct row *row, struct belay_error *err)
 {
-    if (!set_fields(&row->record, write->set, write->values, txn)) {
+    bool has_holders = write->co_holder || row->record.n_holders > 0;
+
+    if (has_holders ? !holders_apply(write, txn, &row->record)
+                    : !set_fields(&row->record, write->set, write->values, txn)) {
         return error_no_memory(err);
     }
     for (size_t i = 0; i < write->n_drop_tickets; i++) {
@@ -316,7 +340,7 @@ enum belay_code write_apply(const struct belay_write *write, const struct txn *t
 
 /* ---- events ---- */
 
-/* Which fields of writes[0]'s record the events take from the store. */
+/* Which fields of the record before the batch the events take from the store. */
 static unsigned fields_asked_for(const struct belay_batch *batch)
 {
     unsigned fields = 0;
@@ -326,6 +350,17 @@ static unsigned fields_asked_for(const struct belay_batch *batch)
         fields |= batch->events[i].token == 0 || batch->events[i].metadata == NULL ? BELAY_SET_IDENTITY : 0;
     }
     return fields;
+}
+
+/* The write whose record completes the event. */
+static size_t write_of(const struct belay_batch *batch, const struct belay_event *event)
+{
+    for (size_t i = 0; i < batch->n_writes; i++) {
+        if (strcmp(batch->writes[i].key, event->key) == 0) {
+            return i;
+        }
+    }
+    return 0;
 }
 
 /* Remember a string; copy it if the batch replaces it. */
@@ -339,42 +374,90 @@ static bool keep(const char *text, bool is_replaced, const char **out_text, char
     return text != NULL;
 }
 
-enum belay_code before_remember(struct before *before, const struct belay_batch *batch,
-                                const struct belay_record *record, int64_t unix_ms, struct belay_error *err)
+/* A list that stays as it is, but in memory that the write may free. */
+static bool keep_metadata(struct before *before)
 {
-    unsigned asked_for = fields_asked_for(batch);
-    unsigned set = batch->n_writes == 0 ? 0 : batch->writes[0].set;
+    before->kept_metadata = meta_copy(before->metadata, before->n_metadata);
+    before->metadata = before->kept_metadata;
+    return before->metadata != NULL || before->n_metadata == 0;
+}
+
+/* `record` is the one before the batch or, for one of several holders, its fields. */
+static bool remember_one(struct before *before, const struct belay_write *write, unsigned asked_for,
+                         const struct belay_record *record, int64_t unix_ms)
+{
+    /* One of several holders can leave the list, or the record's own fields. */
+    bool can_move = write->co_holder || write->n_drop_holders > 0;
     bool ok = true;
 
-    before->held_ms = -1;
-    if (batch->n_events == 0 || batch->n_writes == 0 || record->revision == 0) {
-        return BELAY_OK;
-    }
     before->token = record->token;
     before->held_ms = sub_saturated(unix_ms, record->locked_at_unix_ms);
-    if ((set & BELAY_SET_METADATA) == 0) {
+    if ((write->set & BELAY_SET_METADATA) == 0) {
         before->metadata = record->metadata;
         before->n_metadata = record->n_metadata;
-        before->new_id = (set & BELAY_SET_IDENTITY) != 0 ? batch->writes[0].values->lock_id : NULL;
+        before->new_id = (write->set & BELAY_SET_IDENTITY) != 0 ? write->values->lock_id : NULL;
+        ok = !can_move || keep_metadata(before);
     }
-    if ((asked_for & BELAY_SET_IDENTITY) != 0) {
-        ok = keep(record->lock_id, (set & BELAY_SET_IDENTITY) != 0, &before->lock_id, &before->kept[0]);
+    if (ok && (asked_for & BELAY_SET_IDENTITY) != 0) {
+        ok = keep(record->lock_id, can_move || (write->set & BELAY_SET_IDENTITY) != 0, &before->lock_id,
+                  &before->kept[0]);
     }
     if (ok && (asked_for & BELAY_SET_OWNER) != 0) {
-        bool is_replaced = (set & BELAY_SET_OWNER) != 0;
+        bool is_replaced = can_move || (write->set & BELAY_SET_OWNER) != 0;
 
         ok = keep(record->owner, is_replaced, &before->owner, &before->kept[1]) &&
              keep(record->owner_name, is_replaced, &before->owner_name, &before->kept[2]);
     }
+    return ok;
+}
+
+static bool remember(struct before *before, const struct belay_write *write, unsigned asked_for,
+                     const struct belay_record *record, int64_t unix_ms)
+{
+    const struct belay_holder *holder;
+    struct belay_record one;
+
+    if (!write->co_holder) {
+        return record->revision == 0 || remember_one(before, write, asked_for, record, unix_ms);
+    }
+    holder = holder_find(record, write->lock_id);
+    if (holder == NULL) {
+        return true;
+    }
+    one = holder_as_record(holder, record);
+    return remember_one(before, write, asked_for, &one, unix_ms);
+}
+
+enum belay_code before_remember(struct before *befores, const struct belay_batch *batch,
+                                const struct row *rows, int64_t unix_ms, struct belay_error *err)
+{
+    unsigned asked_for = fields_asked_for(batch);
+    bool ok = true;
+
+    befores[0].held_ms = -1;
+    for (size_t i = 0; ok && batch->n_writes > 0 && i < batch->n_events; i++) {
+        size_t at = write_of(batch, &batch->events[i]);
+
+        if (!befores[at].is_known) {
+            befores[at].is_known = true;
+            befores[at].held_ms = -1;
+            ok = remember(&befores[at], &batch->writes[at], asked_for, &rows[at].record, unix_ms);
+        }
+    }
     return ok ? BELAY_OK : error_no_memory(err);
 }
 
-void before_release(struct before *before)
+void before_release(struct before *befores, size_t n)
 {
-    for (size_t i = 0; i < sizeof before->kept / sizeof before->kept[0]; i++) {
-        free(before->kept[i]);
+    for (size_t i = 0; i < n; i++) {
+        if (!befores[i].is_known) {
+            continue;
+        }
+        for (size_t k = 0; k < sizeof befores[i].kept / sizeof befores[i].kept[0]; k++) {
+            free(befores[i].kept[k]);
+        }
+        meta_free(befores[i].kept_metadata, befores[i].n_metadata);
     }
-    memset(before, 0, sizeof *before);
 }
 
 static bool is_of_before(const struct belay_event *event, const struct before *before)
@@ -389,9 +472,10 @@ static bool keeps_metadata_of_before(const struct belay_event *event, const stru
 }
 
 struct belay_event event_complete(const struct belay_batch *batch, size_t index, const struct txn *txn,
-                                  const struct before *before)
+                                  const struct before *befores)
 {
     struct belay_event event = batch->events[index];
+    const struct before *before = &befores[write_of(batch, &event)];
 
     event.id = txn->next + index;
     event.at_unix_ms = txn->unix_ms;
@@ -412,6 +496,18 @@ struct belay_event event_complete(const struct belay_batch *batch, size_t index,
         event.duration_ms = before->held_ms;
     }
     return event;
+}
+
+bool write_needs_unused(const struct belay_batch *batch, size_t index)
+{
+    return batch->require_unused_id != NULL &&
+           (index == 0 || (batch->writes[index].set & BELAY_SET_ACQUIRED) != 0);
+}
+
+bool record_names(const struct belay_record *record, const char *lock_id)
+{
+    return record->revision != 0 &&
+           (strcmp(record->lock_id, lock_id) == 0 || holder_find(record, lock_id) != NULL);
 }
 
 bool event_takes(const struct belay_event *event)

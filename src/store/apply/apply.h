@@ -40,7 +40,10 @@ bool write_must_last(const struct belay_write *write, const struct belay_record 
 enum belay_code write_apply(const struct belay_write *write, const struct txn *txn, bool has_liveness,
                             struct row *row, struct belay_error *err);
 
-/* Fields of writes[0]'s record before the batch, for events that leave them to the store. NULL: none does. */
+/*
+ * For the events of one key that leave some fields to the store: those of the key's record
+ * before the batch, or of one of its holders. NULL: no event needs it.
+ */
 struct before {
     const char *lock_id; /* borrowed from the record, as are the next two, or from `kept` */
     const char *owner;
@@ -48,16 +51,24 @@ struct before {
     char *kept[3];                     /* owned; copies of what the batch replaces */
     const struct belay_meta *metadata; /* borrowed; NULL: none, or the batch replaces it */
     size_t n_metadata;
+    struct belay_meta *kept_metadata; /* owned; the same if the batch may free the record's */
     const char *new_id; /* borrowed; the id that replaces lock_id and keeps the metadata; or NULL */
     uint64_t token;
     int64_t held_ms;
+    bool is_known;
 };
-enum belay_code before_remember(struct before *before, const struct belay_batch *batch,
-                                const struct belay_record *record, int64_t unix_ms, struct belay_error *err);
-void before_release(struct before *before);
+/* One for each write; one if there is none. `rows` are those before the batch. */
+enum belay_code before_remember(struct before *befores, const struct belay_batch *batch,
+                                const struct row *rows, int64_t unix_ms, struct belay_error *err);
+void before_release(struct before *befores, size_t n);
 /* The event as it is stored, completed from the transaction and the record before. Borrows from all. */
 struct belay_event event_complete(const struct belay_batch *batch, size_t index, const struct txn *txn,
-                                  const struct before *before);
+                                  const struct before *befores);
+
+/* Whether batch->require_unused_id is about this write's key. */
+bool write_needs_unused(const struct belay_batch *batch, size_t index);
+/* The record's present or last holder, or one of several, has that id. */
+bool record_names(const struct belay_record *record, const char *lock_id);
 /*
  * The result of commit(): after BELAY_OK all records as they are now, after
  * BELAY_REFUSED the one of writes[refused]. They move from the rows to `records`.

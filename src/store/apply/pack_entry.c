@@ -3,13 +3,27 @@
 
 #include <stdlib.h>
 
-/*
- * Flags of the binary form only: the write, or its ticket, has a credential. Entries of older versions have none.
- */
-enum { SETS_CREDENTIAL = 1 << 16, PUTS_TICKET = 1, PUTS_INTENT = 2, PUTS_CREDENTIAL = 4 };
+/* Flags of the binary form only. What they stand for is absent from most entries, and from those of older versions. */
+enum {
+    SETS_CREDENTIAL = 1 << 16,
+    SETS_CO_HOLDER = 1 << 17, /* the write is about one of several holders */
+    DROPS_HOLDERS = 1 << 18,
+    ALL_FLAGS = SETS_CREDENTIAL | SETS_CO_HOLDER | DROPS_HOLDERS,
+};
+enum {
+    PUTS_TICKET = 1,
+    PUTS_INTENT = 2,
+    PUTS_CREDENTIAL = 4, /* the ticket has one */
+    PUTS_MODE = 8,       /* the ticket is not for an exclusive lock, or is joint */
+    PUTS_SHARED = 16     /* the intent is of a shared lock */
+};
 
 static void put_values(struct writer *w, unsigned set, const struct belay_record *values)
 {
+    if ((set & SETS_CO_HOLDER) != 0 && (set & BELAY_SET_ACQUIRED) != 0) {
+        put_unsigned(w, (uint64_t)values->mode);
+        put_int(w, values->slots);
+    }
     if ((set & BELAY_SET_IDENTITY) != 0) {
         put_text(w, values->lock_id);
     }
@@ -49,33 +63,62 @@ static void put_ids(struct writer *w, const char *const *ids, size_t n)
     }
 }
 
+static void put_ticket(struct writer *w, const struct belay_put_ticket *ticket, unsigned puts)
+{
+    put_text(w, ticket->lock_id);
+    put_text(w, ticket->key);
+    put_text(w, ticket->owner);
+    put_text(w, ticket->owner_name);
+    put_int(w, ticket->since_unix_ms);
+    put_int(w, ticket->ttl_ms);
+    if ((puts & PUTS_CREDENTIAL) != 0) {
+        put_text(w, ticket->acquired_by);
+    }
+    if ((puts & PUTS_MODE) != 0) {
+        put_unsigned(w, (uint64_t)ticket->mode);
+        put_int(w, ticket->slots);
+        put_unsigned(w, ticket->joint);
+    }
+}
+
+static unsigned flags_of_puts(const struct belay_put_ticket *ticket, const struct belay_put_intent *intent)
+{
+    unsigned puts = 0;
+
+    if (ticket != NULL) {
+        puts |= PUTS_TICKET | (is_given(ticket->acquired_by) ? PUTS_CREDENTIAL : 0U) |
+                (ticket->mode != BELAY_EXCLUSIVE || ticket->joint ? PUTS_MODE : 0U);
+    }
+    if (intent != NULL) {
+        puts |= PUTS_INTENT | (intent->shared ? PUTS_SHARED : 0U);
+    }
+    return puts;
+}
+
 static void put_write(struct writer *w, const struct belay_write *write)
 {
-    const struct belay_put_ticket *ticket = write->put_ticket;
     const struct belay_put_intent *intent = write->put_intent;
+    unsigned puts = flags_of_puts(write->put_ticket, intent);
     unsigned set = write->set;
-    bool has_credential = ticket != NULL && is_given(ticket->acquired_by);
 
     if ((set & BELAY_SET_IDENTITY) != 0 && is_given(write->values->acquired_by)) {
         set |= SETS_CREDENTIAL;
     }
+    set |= (write->co_holder ? SETS_CO_HOLDER : 0U) | (write->n_drop_holders > 0 ? DROPS_HOLDERS : 0U);
     put_text(w, write->key);
     put_unsigned(w, set);
+    if (write->co_holder) {
+        put_text(w, write->lock_id);
+    }
     put_values(w, set, write->values);
+    if (write->n_drop_holders > 0) {
+        put_ids(w, write->drop_holders, write->n_drop_holders);
+    }
     put_ids(w, write->drop_tickets, write->n_drop_tickets);
     put_ids(w, write->drop_intents, write->n_drop_intents);
-    put_unsigned(w, (ticket != NULL ? PUTS_TICKET : 0U) | (intent != NULL ? PUTS_INTENT : 0U) |
-                        (has_credential ? PUTS_CREDENTIAL : 0U));
-    if (ticket != NULL) {
-        put_text(w, ticket->lock_id);
-        put_text(w, ticket->key);
-        put_text(w, ticket->owner);
-        put_text(w, ticket->owner_name);
-        put_int(w, ticket->since_unix_ms);
-        put_int(w, ticket->ttl_ms);
-        if (has_credential) {
-            put_text(w, ticket->acquired_by);
-        }
+    put_unsigned(w, puts);
+    if (write->put_ticket != NULL) {
+        put_ticket(w, write->put_ticket, puts);
     }
     if (intent != NULL) {
         put_text(w, intent->lock_id);
@@ -199,9 +242,21 @@ static void *as_index(size_t at)
     return (void *)(uintptr_t)at; /* NOLINT(performance-no-int-to-ptr) */
 }
 
+static enum belay_mode get_mode(struct reader *r)
+{
+    uint64_t mode = get_unsigned(r);
+
+    r->bad = r->bad || mode > BELAY_SLOTS;
+    return (enum belay_mode)mode;
+}
+
 static void get_values(struct reader *r, struct lists *lists, unsigned set, struct belay_record *values)
 {
     memset(values, 0, sizeof *values);
+    if ((set & SETS_CO_HOLDER) != 0 && (set & BELAY_SET_ACQUIRED) != 0) {
+        values->mode = get_mode(r);
+        values->slots = (int)get_int(r);
+    }
     if ((set & BELAY_SET_IDENTITY) != 0) {
         values->lock_id = (char *)get_given(r);
     }
@@ -228,37 +283,59 @@ static void get_values(struct reader *r, struct lists *lists, unsigned set, stru
     }
 }
 
+static struct belay_put_ticket get_ticket(struct reader *r, uint64_t puts)
+{
+    struct belay_put_ticket ticket = { 0 };
+
+    ticket.lock_id = get_given(r);
+    ticket.key = get_given(r);
+    ticket.owner = get_text(r);
+    ticket.owner_name = get_text(r);
+    ticket.since_unix_ms = get_int(r);
+    ticket.ttl_ms = get_int(r);
+    ticket.acquired_by = (puts & PUTS_CREDENTIAL) != 0 ? get_given(r) : NULL;
+    if ((puts & PUTS_MODE) != 0) {
+        ticket.mode = get_mode(r);
+        ticket.slots = (int)get_int(r);
+        ticket.joint = get_unsigned(r) != 0;
+    }
+    return ticket;
+}
+
 static void get_write(struct reader *r, struct lists *lists, size_t i)
 {
     struct entry_room *room = lists->room;
     struct belay_write *write = &room->writes[i];
+    unsigned set;
     uint64_t puts;
 
     memset(write, 0, sizeof *write);
     write->key = get_given(r);
-    write->set = (unsigned)get_unsigned(r);
+    set = (unsigned)get_unsigned(r);
+    write->co_holder = (set & SETS_CO_HOLDER) != 0;
+    write->lock_id = write->co_holder ? get_text(r) : NULL;
     write->values = &room->values[i];
-    get_values(r, lists, write->set, &room->values[i]);
-    write->set &= ~(unsigned)SETS_CREDENTIAL;
+    get_values(r, lists, set, &room->values[i]);
+    /* One is added with the id that the write sets. */
+    r->bad =
+        r->bad || (write->co_holder && (set & BELAY_SET_ACQUIRED) != 0 && write->values->lock_id == NULL);
+    write->set = set & ~(unsigned)ALL_FLAGS;
+    write->n_drop_holders = (set & DROPS_HOLDERS) != 0 ? get_count(r) : 0;
+    write->drop_holders = as_index(get_ids(r, lists, write->n_drop_holders));
     write->n_drop_tickets = get_count(r);
     write->drop_tickets = as_index(get_ids(r, lists, write->n_drop_tickets));
     write->n_drop_intents = get_count(r);
     write->drop_intents = as_index(get_ids(r, lists, write->n_drop_intents));
     puts = get_unsigned(r);
     if ((puts & PUTS_TICKET) != 0) {
-        room->tickets[i].lock_id = get_given(r);
-        room->tickets[i].key = get_given(r);
-        room->tickets[i].owner = get_text(r);
-        room->tickets[i].owner_name = get_text(r);
-        room->tickets[i].since_unix_ms = get_int(r);
-        room->tickets[i].ttl_ms = get_int(r);
-        room->tickets[i].acquired_by = (puts & PUTS_CREDENTIAL) != 0 ? get_given(r) : NULL;
+        room->tickets[i] = get_ticket(r, puts);
         write->put_ticket = &room->tickets[i];
     }
     if ((puts & PUTS_INTENT) != 0) {
         room->intents[i].lock_id = get_given(r);
         room->intents[i].key = get_given(r);
         room->intents[i].ttl_ms = get_int(r);
+        room->intents[i].shared = (puts & PUTS_SHARED) != 0;
         write->put_intent = &room->intents[i];
     }
 }
@@ -308,6 +385,7 @@ static void settle_lists(struct entry_room *room, size_t n_writes, size_t n_even
     for (size_t i = 0; i < n_writes; i++) {
         struct belay_write *write = &room->writes[i];
 
+        write->drop_holders = texts_at(room, (uintptr_t)write->drop_holders);
         write->drop_tickets = texts_at(room, (uintptr_t)write->drop_tickets);
         write->drop_intents = texts_at(room, (uintptr_t)write->drop_intents);
         room->values[i].metadata = meta_at(room, (uintptr_t)room->values[i].metadata);

@@ -5,13 +5,73 @@
 
 #include "base/error.h"
 
-enum { FLAG_HELD = 1, FLAG_OUTLIVES = 2, FLAG_STALE_NOTED = 4 };
+/* FLAG_HOLDERS: the record is not exclusive. Only then are its mode, slots and holders written. */
+enum { FLAG_HELD = 1, FLAG_OUTLIVES = 2, FLAG_STALE_NOTED = 4, FLAG_HOLDERS = 8 };
+
+static void put_numbers(struct writer *w, const int64_t *numbers, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        put_int(w, numbers[i]);
+    }
+}
+
+static void pack_holder(struct writer *w, const struct belay_holder *holder)
+{
+    const int64_t numbers[] = { holder->ttl_ms,
+                                holder->heartbeat_ms,
+                                holder->stale_after_ms,
+                                holder->expires_ms,
+                                holder->last_heartbeat_ms,
+                                holder->locked_at_unix_ms,
+                                holder->expires_at_unix_ms,
+                                holder->last_heartbeat_unix_ms };
+
+    put_unsigned(w,
+                 (holder->durable ? FLAG_OUTLIVES : 0U) | (holder->stale_reported ? FLAG_STALE_NOTED : 0U));
+    put_unsigned(w, holder->token);
+    put_numbers(w, numbers, sizeof numbers / sizeof numbers[0]);
+    put_text(w, holder->lock_id);
+    put_text(w, holder->owner);
+    put_text(w, holder->owner_name);
+    put_text(w, holder->acquired_by == NULL ? "" : holder->acquired_by);
+    put_meta(w, holder->metadata, holder->n_metadata);
+}
+
+static void pack_holders(struct writer *w, const struct belay_record *record)
+{
+    put_unsigned(w, (uint64_t)record->mode);
+    put_int(w, record->slots);
+    put_unsigned(w, record->n_holders);
+    for (size_t i = 0; i < record->n_holders; i++) {
+        pack_holder(w, &record->holders[i]);
+    }
+}
+
+/* The lowest bit of the seq: a mode follows. A queue of waiters for an exclusive lock is as short as it can be. */
+static void pack_ticket(struct writer *w, const struct belay_ticket *ticket)
+{
+    bool has_mode = ticket->mode != BELAY_EXCLUSIVE || ticket->joint;
+
+    put_text(w, ticket->lock_id);
+    put_text(w, ticket->key);
+    put_text(w, ticket->owner);
+    put_text(w, ticket->owner_name);
+    put_text(w, ticket->acquired_by);
+    put_unsigned(w, ticket->seq << 1 | has_mode);
+    put_int(w, ticket->since_unix_ms);
+    put_int(w, ticket->expires_ms);
+    if (has_mode) {
+        put_unsigned(w, (uint64_t)ticket->mode << 1 | ticket->joint);
+        put_int(w, ticket->slots);
+    }
+}
 
 void record_pack(struct buf *to, const struct belay_record *record)
 {
     struct writer w = { .to = to };
+    bool has_holders = record->mode != BELAY_EXCLUSIVE;
     unsigned flags = (record->held ? FLAG_HELD : 0U) | (record->durable ? FLAG_OUTLIVES : 0U) |
-                     (record->stale_reported ? FLAG_STALE_NOTED : 0U);
+                     (record->stale_reported ? FLAG_STALE_NOTED : 0U) | (has_holders ? FLAG_HOLDERS : 0U);
     const int64_t numbers[] = { record->ttl_ms,
                                 record->heartbeat_ms,
                                 record->stale_after_ms,
@@ -27,33 +87,26 @@ void record_pack(struct buf *to, const struct belay_record *record)
     put_unsigned(&w, (uint64_t)record->outcome);
     put_unsigned(&w, record->revision);
     put_unsigned(&w, record->token);
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        put_int(&w, numbers[i]);
-    }
+    put_numbers(&w, numbers, sizeof numbers / sizeof numbers[0]);
     put_text(&w, record->lock_id);
     put_text(&w, record->owner);
     put_text(&w, record->owner_name);
     put_text(&w, record->acquired_by == NULL ? "" : record->acquired_by);
     put_meta(&w, record->metadata, record->n_metadata);
+    if (has_holders) {
+        pack_holders(&w, record);
+    }
     put_unsigned(&w, record->n_intents);
     for (size_t i = 0; i < record->n_intents; i++) {
         put_text(&w, record->intents[i].lock_id);
         put_text(&w, record->intents[i].key);
         put_int(&w, record->intents[i].expires_ms);
+        put_unsigned(&w, record->intents[i].shared);
     }
     put_unsigned(&w, record->n_tickets);
     w.is_plain = true; /* tickets are copied as they are, and a long queue would take long to compare */
     for (size_t i = 0; i < record->n_tickets; i++) {
-        const struct belay_ticket *ticket = &record->tickets[i];
-
-        put_text(&w, ticket->lock_id);
-        put_text(&w, ticket->key);
-        put_text(&w, ticket->owner);
-        put_text(&w, ticket->owner_name);
-        put_text(&w, ticket->acquired_by);
-        put_unsigned(&w, ticket->seq);
-        put_int(&w, ticket->since_unix_ms);
-        put_int(&w, ticket->expires_ms);
+        pack_ticket(&w, &record->tickets[i]);
     }
 }
 
@@ -70,19 +123,82 @@ static char *copy_text(struct reader *r, bool *ok)
     return copy;
 }
 
-static bool unpack_meta(struct reader *r, struct belay_record *record)
+/* A string that is borrowed in place; NULL: it cannot be read. */
+static char *keep_text(struct reader *r)
+{
+    const char *text = get_given(r);
+
+    return r->bad ? NULL : (char *)text;
+}
+
+static bool unpack_meta(struct reader *r, struct belay_meta **out_meta, size_t *out_n)
 {
     size_t n = get_count(r);
+    struct belay_meta *meta = n == 0 ? NULL : calloc(n, sizeof *meta);
     bool ok = true;
 
-    record->metadata = n == 0 ? NULL : calloc(n, sizeof *record->metadata);
-    if (n > 0 && record->metadata == NULL) {
+    if (n > 0 && meta == NULL) {
         return false;
     }
-    record->n_metadata = n;
+    *out_meta = meta;
+    *out_n = n;
     for (size_t i = 0; i < n; i++) {
-        record->metadata[i].name = copy_text(r, &ok);
-        record->metadata[i].value = copy_text(r, &ok);
+        meta[i].name = copy_text(r, &ok);
+        meta[i].value = copy_text(r, &ok);
+    }
+    return ok;
+}
+
+static enum belay_mode get_mode(struct reader *r, uint64_t mode)
+{
+    r->bad = r->bad || mode > BELAY_SLOTS;
+    return (enum belay_mode)mode;
+}
+
+static bool unpack_holder(struct reader *r, struct belay_holder *holder)
+{
+    int64_t *const numbers[] = { &holder->ttl_ms,
+                                 &holder->heartbeat_ms,
+                                 &holder->stale_after_ms,
+                                 &holder->expires_ms,
+                                 &holder->last_heartbeat_ms,
+                                 &holder->locked_at_unix_ms,
+                                 &holder->expires_at_unix_ms,
+                                 &holder->last_heartbeat_unix_ms };
+    uint64_t flags = get_unsigned(r);
+
+    holder->durable = (flags & FLAG_OUTLIVES) != 0;
+    holder->stale_reported = (flags & FLAG_STALE_NOTED) != 0;
+    holder->token = get_unsigned(r);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        *numbers[i] = get_int(r);
+    }
+    holder->lock_id = keep_text(r);
+    holder->owner = keep_text(r);
+    holder->owner_name = keep_text(r);
+    holder->acquired_by = keep_text(r);
+    return unpack_meta(r, &holder->metadata, &holder->n_metadata);
+}
+
+/* After the numbers, whose flags say whether there are any. */
+static bool unpack_holders(struct reader *r, struct belay_record *record)
+{
+    bool ok = true;
+    size_t n;
+
+    if (record->mode == BELAY_EXCLUSIVE) {
+        return true;
+    }
+    record->mode = get_mode(r, get_unsigned(r));
+    record->slots = (int)get_int(r);
+    n = get_count(r);
+    record->holders = n == 0 ? NULL : calloc(n, sizeof *record->holders);
+    if (n > 0 && record->holders == NULL) {
+        return false;
+    }
+    for (size_t i = 0; ok && i < n; i++) {
+        record->n_holders = i + 1;
+        ok = unpack_holder(r, &record->holders[i]);
     }
     return ok;
 }
@@ -101,6 +217,7 @@ static bool unpack_intents(struct reader *r, struct belay_record *record)
         record->intents[i].lock_id = copy_text(r, &ok);
         record->intents[i].key = copy_text(r, &ok);
         record->intents[i].expires_ms = get_int(r);
+        record->intents[i].shared = get_unsigned(r) != 0;
     }
     return ok;
 }
@@ -120,15 +237,24 @@ static bool unpack_tickets(struct reader *r, struct row *row)
     }
     for (size_t i = 0; i < n; i++) {
         struct belay_ticket *ticket = &record->tickets[i];
+        uint64_t seq;
 
         ticket->lock_id = (char *)get_given(r);
         ticket->key = (char *)get_given(r);
         ticket->owner = (char *)get_given(r);
         ticket->owner_name = (char *)get_given(r);
         ticket->acquired_by = (char *)get_text(r);
-        ticket->seq = get_unsigned(r);
+        seq = get_unsigned(r);
+        ticket->seq = seq >> 1;
         ticket->since_unix_ms = get_int(r);
         ticket->expires_ms = get_int(r);
+        if ((seq & 1) != 0) {
+            uint64_t mode = get_unsigned(r);
+
+            ticket->mode = get_mode(r, mode >> 1);
+            ticket->joint = (mode & 1) != 0;
+            ticket->slots = (int)get_int(r);
+        }
         ticket->packed = true;
         row->has_liveness[i] = true;
     }
@@ -153,6 +279,7 @@ static void unpack_numbers(struct reader *r, struct belay_record *record)
     record->held = (flags & FLAG_HELD) != 0;
     record->durable = (flags & FLAG_OUTLIVES) != 0;
     record->stale_reported = (flags & FLAG_STALE_NOTED) != 0;
+    record->mode = (flags & FLAG_HOLDERS) != 0 ? BELAY_SHARED : BELAY_EXCLUSIVE; /* until it is read */
     record->outcome = (enum belay_outcome)get_unsigned(r);
     record->revision = get_unsigned(r);
     record->token = get_unsigned(r);
@@ -172,14 +299,6 @@ bool record_unpack_numbers(const void *data, size_t len, struct belay_record *ou
     }
     *out_record = record;
     return true;
-}
-
-/* A string that is borrowed in place; NULL: it cannot be read. */
-static char *keep_text(struct reader *r)
-{
-    const char *text = get_given(r);
-
-    return r->bad ? NULL : (char *)text;
 }
 
 /*
@@ -205,7 +324,8 @@ enum belay_code record_unpack(const char *key, const void *data, size_t len, str
     row.record.owner = keep_text(&r);
     row.record.owner_name = keep_text(&r);
     row.record.acquired_by = keep_text(&r);
-    ok = unpack_meta(&r, &row.record) && unpack_intents(&r, &row.record) && unpack_tickets(&r, &row);
+    ok = unpack_meta(&r, &row.record.metadata, &row.record.n_metadata) && unpack_holders(&r, &row.record) &&
+         unpack_intents(&r, &row.record) && unpack_tickets(&r, &row);
     if (!ok || r.bad) {
         row_release(&row);
         return r.bad ? error_set(err, BELAY_BUG, "the record of '%s' in memory cannot be read", key)

@@ -29,13 +29,14 @@ struct journaled_batch {
     struct belay_write *changes; /* owned; the writes that change something */
     size_t n_changes;
     struct belay_event *events; /* owned */
-    struct before before;
+    struct before *before;      /* owned; beside batch->writes */
     size_t refused;
 
     struct row few_rows[FEW];
     struct step few_steps[FEW];
     struct belay_write few_changes[FEW];
     struct belay_event few_events[FEW];
+    struct before few_before[FEW];
 };
 
 enum belay_code journaled_load(struct journaled *store, const char *key, struct row *out_row,
@@ -68,15 +69,16 @@ static enum belay_code load_and_check(struct journaled_batch *work, struct belay
 static enum belay_code check_unused(const struct journaled_batch *work, struct belay_error *err)
 {
     const char *id = work->batch->require_unused_id;
-    const char *key;
 
-    if (id == NULL || work->batch->n_writes == 0) {
-        return BELAY_OK;
-    }
-    key = work->batch->writes[0].key;
-    if ((work->rows[0].record.revision != 0 && strcmp(work->rows[0].record.lock_id, id) == 0) ||
-        ids_has(&work->store->ids, (uint64_t)hash_acquisition(key, id))) {
-        return error_set(err, BELAY_ID_USED, "lock id '%s' has already had '%s'; take a new one", id, key);
+    for (size_t i = 0; id != NULL && i < work->batch->n_writes; i++) {
+        const char *key = work->batch->writes[i].key;
+
+        if (write_needs_unused(work->batch, i) &&
+            (record_names(&work->rows[i].record, id) ||
+             ids_has(&work->store->ids, (uint64_t)hash_acquisition(key, id)))) {
+            return error_set(err, BELAY_ID_USED, "lock id '%s' has already had '%s'; take a new one", id,
+                             key);
+        }
     }
     return BELAY_OK;
 }
@@ -112,8 +114,7 @@ static enum belay_code change_one(struct journaled_batch *work, size_t i, struct
 
 static enum belay_code change_all(struct journaled_batch *work, struct belay_error *err)
 {
-    enum belay_code code =
-        before_remember(&work->before, work->batch, &work->rows[0].record, work->txn.unix_ms, err);
+    enum belay_code code = before_remember(work->before, work->batch, work->rows, work->txn.unix_ms, err);
 
     for (size_t i = 0; code == BELAY_OK && i < work->batch->n_writes; i++) {
         if (!write_leaves_alone(&work->batch->writes[i], &work->rows[i].record)) {
@@ -121,7 +122,7 @@ static enum belay_code change_all(struct journaled_batch *work, struct belay_err
         }
     }
     for (size_t i = 0; code == BELAY_OK && i < work->batch->n_events; i++) {
-        work->events[i] = event_complete(work->batch, i, &work->txn, &work->before);
+        work->events[i] = event_complete(work->batch, i, &work->txn, work->before);
     }
     return code;
 }
@@ -277,8 +278,10 @@ static bool work_init(struct journaled_batch *work)
     work->rows = n_writes <= FEW ? work->few_rows : calloc(n_writes, sizeof *work->rows);
     work->steps = n_writes <= FEW ? work->few_steps : calloc(n_writes, sizeof *work->steps);
     work->changes = n_writes <= FEW ? work->few_changes : calloc(n_writes, sizeof *work->changes);
+    work->before = n_writes <= FEW ? work->few_before : calloc(n_writes, sizeof *work->before);
     work->events = n_events <= FEW ? work->few_events : calloc(n_events, sizeof *work->events);
-    return work->rows != NULL && work->steps != NULL && work->changes != NULL && work->events != NULL;
+    return work->rows != NULL && work->steps != NULL && work->changes != NULL && work->before != NULL &&
+           work->events != NULL;
 }
 
 static void work_release(struct journaled_batch *work)
@@ -291,8 +294,11 @@ static void work_release(struct journaled_batch *work)
             free(work->steps[i].packed);
         }
     }
-    before_release(&work->before);
+    if (work->before != NULL) {
+        before_release(work->before, work->batch->n_writes);
+    }
     if (work->batch->n_writes > FEW) {
+        free(work->before);
         free(work->rows);
         free(work->steps);
         free(work->changes);

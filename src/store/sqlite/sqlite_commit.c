@@ -25,15 +25,16 @@ struct sqlite_batch {
     struct sqlite_store *store;
     const struct belay_batch *batch;
     struct txn txn;
-    struct row *rows; /* beside batch->writes; owned unless they are few */
-    bool *kept;       /* the same; this commit took the liveness lock of the write's ticket */
-    struct before before;
+    struct row *rows;      /* beside batch->writes; owned unless they are few */
+    bool *kept;            /* the same; this commit took the liveness lock of the write's ticket */
+    struct before *before; /* the same */
     bool full;
     bool again;
     size_t refused;
 
     struct row few_rows[FEW];
     bool few_kept[FEW];
+    struct before few_before[FEW];
 };
 
 static uint64_t last_number(const struct sqlite_batch *work)
@@ -108,43 +109,50 @@ static enum belay_code load_and_check(struct sqlite_batch *work, struct belay_er
 }
 
 /* An id that ever acquired this key: it is in the record, or its acquisition is among the events (L5). */
+static int look_up_id(struct sqlite_store *store, const char *key, const char *id, bool *out_used)
+{
+    sqlite3_stmt *statement;
+    int rc = db_statement(store, ST_ID_USED, &statement);
+
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_bind_text(statement, 1, key, -1, SQLITE_STATIC);
+    }
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_bind_text(statement, 2, id, -1, SQLITE_STATIC);
+    }
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_bind_int64(statement, 3, hash_acquisition(key, id));
+    }
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_bind_int64(statement, 4, id_born(id));
+    }
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_step(statement);
+        *out_used = rc == SQLITE_ROW;
+        (void)sqlite3_reset(statement);
+    }
+    return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
 static enum belay_code check_unused(struct sqlite_batch *work, struct belay_error *err)
 {
     const char *id = work->batch->require_unused_id;
-    sqlite3_stmt *statement;
-    bool used;
-    int rc;
 
-    if (id == NULL || work->batch->n_writes == 0) {
-        return BELAY_OK;
-    }
-    used = work->rows[0].record.revision != 0 && strcmp(work->rows[0].record.lock_id, id) == 0;
-    if (!used) {
-        rc = db_statement(work->store, ST_ID_USED, &statement);
-        if (rc == SQLITE_OK) {
-            rc = sqlite3_bind_text(statement, 1, work->batch->writes[0].key, -1, SQLITE_STATIC);
-        }
-        if (rc == SQLITE_OK) {
-            rc = sqlite3_bind_text(statement, 2, id, -1, SQLITE_STATIC);
-        }
-        if (rc == SQLITE_OK) {
-            rc = sqlite3_bind_int64(statement, 3, hash_acquisition(work->batch->writes[0].key, id));
-        }
-        if (rc == SQLITE_OK) {
-            rc = sqlite3_bind_int64(statement, 4, id_born(id));
-        }
-        if (rc == SQLITE_OK) {
-            rc = sqlite3_step(statement);
-            used = rc == SQLITE_ROW;
-            (void)sqlite3_reset(statement);
-        }
-        if (rc != SQLITE_ROW && rc != SQLITE_DONE) {
+    for (size_t i = 0; id != NULL && i < work->batch->n_writes; i++) {
+        const char *key = work->batch->writes[i].key;
+        bool needed = write_needs_unused(work->batch, i);
+        bool used = needed && record_names(&work->rows[i].record, id);
+        int rc = needed && !used ? look_up_id(work->store, key, id, &used) : SQLITE_OK;
+
+        if (rc != SQLITE_OK) {
             return sqlite_failed(work->store, rc, err);
         }
+        if (used) {
+            return error_set(err, BELAY_ID_USED, "lock id '%s' has already had '%s'; take a new one", id,
+                             key);
+        }
     }
-    return used ? error_set(err, BELAY_ID_USED, "lock id '%s' has already had '%s'; take a new one", id,
-                            work->batch->writes[0].key)
-                : BELAY_OK;
+    return BELAY_OK;
 }
 
 static enum belay_code write_rows(struct sqlite_batch *work, struct belay_error *err)
@@ -192,14 +200,13 @@ static enum belay_code write_number(struct sqlite_batch *work, struct belay_erro
 
 static enum belay_code write_all(struct sqlite_batch *work, struct belay_error *err)
 {
-    enum belay_code code =
-        before_remember(&work->before, work->batch, &work->rows[0].record, work->txn.unix_ms, err);
+    enum belay_code code = before_remember(work->before, work->batch, work->rows, work->txn.unix_ms, err);
 
     if (code == BELAY_OK) {
         code = write_rows(work, err);
     }
     for (size_t i = 0; code == BELAY_OK && i < work->batch->n_events; i++) {
-        struct belay_event event = event_complete(work->batch, i, &work->txn, &work->before);
+        struct belay_event event = event_complete(work->batch, i, &work->txn, work->before);
 
         code = event_save(work->store, &event, err);
     }
@@ -318,7 +325,8 @@ enum belay_code sqlite_commit(struct belay_store *base, const struct belay_batch
 
     work.rows = n <= FEW ? work.few_rows : calloc(n, sizeof *work.rows);
     work.kept = n <= FEW ? work.few_kept : calloc(n, sizeof *work.kept);
-    if (records == NULL || work.rows == NULL || work.kept == NULL) {
+    work.before = n <= FEW ? work.few_before : calloc(n, sizeof *work.before);
+    if (records == NULL || work.rows == NULL || work.kept == NULL || work.before == NULL) {
         (void)error_no_memory(err);
         goto done;
     }
@@ -344,8 +352,11 @@ done:
     if (work.rows != NULL) {
         forget_rows(&work);
     }
-    before_release(&work.before);
+    if (work.before != NULL) {
+        before_release(work.before, n);
+    }
     if (n > FEW) {
+        free(work.before);
         free(work.rows);
         free(work.kept);
     }

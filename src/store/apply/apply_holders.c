@@ -1,0 +1,308 @@
+/*
+ * The holders of a lock that is shared or has slots. A write changes one of them as it
+ * changes the record of an exclusive lock; then the record's own fields repeat the holder
+ * whose lease ends last.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "store/apply/apply_internal.h"
+
+struct belay_holder *holder_find(const struct belay_record *record, const char *lock_id)
+{
+    for (size_t i = 0; lock_id != NULL && i < record->n_holders; i++) {
+        if (strcmp(record->holders[i].lock_id, lock_id) == 0) {
+            return &record->holders[i];
+        }
+    }
+    return NULL;
+}
+
+struct belay_record holder_as_record(const struct belay_holder *holder, const struct belay_record *record)
+{
+    return (struct belay_record){
+        .revision = record->revision,
+        .held = true,
+        .lock_id = holder->lock_id,
+        .owner = holder->owner,
+        .owner_name = holder->owner_name,
+        .acquired_by = holder->acquired_by,
+        .token = holder->token,
+        .durable = holder->durable,
+        .stale_reported = holder->stale_reported,
+        .ttl_ms = holder->ttl_ms,
+        .heartbeat_ms = holder->heartbeat_ms,
+        .stale_after_ms = holder->stale_after_ms,
+        .expires_ms = holder->expires_ms,
+        .last_heartbeat_ms = holder->last_heartbeat_ms,
+        .locked_at_unix_ms = holder->locked_at_unix_ms,
+        .expires_at_unix_ms = holder->expires_at_unix_ms,
+        .last_heartbeat_unix_ms = holder->last_heartbeat_unix_ms,
+        .metadata = holder->metadata,
+        .n_metadata = holder->n_metadata,
+        .text = record->text,
+        .text_size = record->text_size,
+    };
+}
+
+static struct belay_holder record_as_holder(const struct belay_record *record)
+{
+    return (struct belay_holder){
+        .lock_id = record->lock_id,
+        .owner = record->owner,
+        .owner_name = record->owner_name,
+        .acquired_by = record->acquired_by,
+        .token = record->token,
+        .durable = record->durable,
+        .stale_reported = record->stale_reported,
+        .ttl_ms = record->ttl_ms,
+        .heartbeat_ms = record->heartbeat_ms,
+        .stale_after_ms = record->stale_after_ms,
+        .expires_ms = record->expires_ms,
+        .last_heartbeat_ms = record->last_heartbeat_ms,
+        .locked_at_unix_ms = record->locked_at_unix_ms,
+        .expires_at_unix_ms = record->expires_at_unix_ms,
+        .last_heartbeat_unix_ms = record->last_heartbeat_unix_ms,
+        .metadata = record->metadata,
+        .n_metadata = record->n_metadata,
+    };
+}
+
+bool holders_must_last(const struct belay_write *write, const struct belay_record *record)
+{
+    bool ends_all = !write->co_holder && (write->set & BELAY_SET_ACQUIRED) != 0;
+
+    for (size_t i = 0; i < write->n_drop_holders; i++) {
+        const struct belay_holder *holder = holder_find(record, write->drop_holders[i]);
+
+        if (holder != NULL && holder->durable) {
+            return true;
+        }
+    }
+    for (size_t i = 0; ends_all && i < record->n_holders; i++) {
+        if (record->holders[i].durable) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- the list ---- */
+
+static void free_text(const struct belay_record *record, char *text)
+{
+    if (!belay_record_has_text(record, text)) {
+        free(text);
+    }
+}
+
+static void remove_holder(struct belay_record *record, struct belay_holder *holder)
+{
+    size_t after = (size_t)(record->holders + record->n_holders - holder) - 1;
+
+    free_text(record, holder->lock_id);
+    free_text(record, holder->owner);
+    free_text(record, holder->owner_name);
+    free_text(record, holder->acquired_by);
+    meta_free(holder->metadata, holder->n_metadata);
+    memmove(holder, holder + 1, after * sizeof *holder);
+    record->n_holders--;
+}
+
+/* Its token is the newest. */
+static void move_to_end(struct belay_record *record, struct belay_holder *holder)
+{
+    struct belay_holder moved = *holder;
+    size_t after = (size_t)(record->holders + record->n_holders - holder) - 1;
+
+    memmove(holder, holder + 1, after * sizeof *holder);
+    record->holders[record->n_holders - 1] = moved;
+}
+
+/* The holder of that id, which is added if there is none; NULL: no memory. */
+static struct belay_holder *add_holder(struct belay_record *record, const char *lock_id)
+{
+    struct belay_holder *found = holder_find(record, lock_id);
+    struct belay_holder *holders;
+    struct belay_holder added = {
+        .lock_id = strdup(lock_id), .owner = strdup(""), .owner_name = strdup(""), .acquired_by = strdup("")
+    };
+
+    holders = found != NULL ? NULL : realloc(record->holders, (record->n_holders + 1) * sizeof *holders);
+    record->holders = holders != NULL ? holders : record->holders;
+    if (holders == NULL || added.lock_id == NULL || added.owner == NULL || added.owner_name == NULL ||
+        added.acquired_by == NULL) {
+        free(added.lock_id);
+        free(added.owner);
+        free(added.owner_name);
+        free(added.acquired_by);
+        return found;
+    }
+    holders[record->n_holders] = added;
+    return &holders[record->n_holders++];
+}
+
+/* ---- the record's own fields ---- */
+
+static const struct belay_holder *ends_last(const struct belay_record *record)
+{
+    const struct belay_holder *last = &record->holders[0];
+
+    assert(record->n_holders > 0);
+    for (size_t i = 1; i < record->n_holders; i++) {
+        if (record->holders[i].expires_ms > last->expires_ms) {
+            last = &record->holders[i];
+        }
+    }
+    return last;
+}
+
+/* The two may share a string in the record's one piece of memory. */
+static bool repeat_text(const struct belay_record *record, char **to, char *from)
+{
+    if (*to != NULL && strcmp(*to, from) == 0) {
+        return true;
+    }
+    if (!belay_record_has_text(record, from)) {
+        return replace_own_text(record, to, from);
+    }
+    free_text(record, *to);
+    *to = from;
+    return true;
+}
+
+static bool repeat_metadata(struct belay_record *record, const struct belay_holder *holder)
+{
+    bool same = record->n_metadata == holder->n_metadata;
+
+    for (size_t i = 0; same && i < holder->n_metadata; i++) {
+        same = strcmp(record->metadata[i].name, holder->metadata[i].name) == 0 &&
+               strcmp(record->metadata[i].value, holder->metadata[i].value) == 0;
+    }
+    if (!same) {
+        struct belay_meta *copy = meta_copy(holder->metadata, holder->n_metadata);
+
+        if (copy == NULL && holder->n_metadata > 0) {
+            return false;
+        }
+        meta_free(record->metadata, record->n_metadata);
+        record->metadata = copy;
+        record->n_metadata = holder->n_metadata;
+    }
+    return true;
+}
+
+/* False: no memory. */
+static bool repeat_holder(struct belay_record *record, const struct belay_holder *holder)
+{
+    record->held = true;
+    record->outcome = BELAY_OUTCOME_NONE;
+    record->token = holder->token;
+    record->durable = holder->durable;
+    record->stale_reported = holder->stale_reported;
+    record->ttl_ms = holder->ttl_ms;
+    record->heartbeat_ms = holder->heartbeat_ms;
+    record->stale_after_ms = holder->stale_after_ms;
+    record->expires_ms = holder->expires_ms;
+    record->last_heartbeat_ms = holder->last_heartbeat_ms;
+    record->locked_at_unix_ms = holder->locked_at_unix_ms;
+    record->expires_at_unix_ms = holder->expires_at_unix_ms;
+    record->last_heartbeat_unix_ms = holder->last_heartbeat_unix_ms;
+    return repeat_text(record, &record->lock_id, holder->lock_id) &&
+           repeat_text(record, &record->owner, holder->owner) &&
+           repeat_text(record, &record->owner_name, holder->owner_name) &&
+           repeat_text(record, &record->acquired_by, holder->acquired_by) && repeat_metadata(record, holder);
+}
+
+/* ---- a write ---- */
+
+static bool set_holder(const struct belay_write *write, const struct txn *txn, struct belay_record *record,
+                       struct belay_holder *holder)
+{
+    struct belay_record one = holder_as_record(holder, record);
+    bool done = set_fields(&one, write->set, write->values, txn);
+
+    *holder = record_as_holder(&one); /* done or not: what it owns may have moved */
+    return done;
+}
+
+/* After the last release the record's own fields keep that holder. */
+static bool release_holder(const struct belay_write *write, const struct txn *txn,
+                           struct belay_record *record, struct belay_holder *holder)
+{
+    bool is_last = record->n_holders == 1;
+
+    if (is_last && !repeat_holder(record, holder)) {
+        return false;
+    }
+    remove_holder(record, holder);
+    record->held = !is_last;
+    record->outcome = is_last ? write->values->outcome : BELAY_OUTCOME_NONE;
+    record->freed_ms = txn->now_ms;
+    record->freed_at_unix_ms = txn->unix_ms;
+    return true;
+}
+
+static bool change_holder(const struct belay_write *write, const struct txn *txn, struct belay_record *record)
+{
+    bool adds = (write->set & BELAY_SET_ACQUIRED) != 0;
+    struct belay_holder *holder =
+        adds ? add_holder(record, write->values->lock_id) : holder_find(record, write->lock_id);
+
+    if ((write->set & BELAY_SET_FREED) != 0) {
+        record->freed_ms = txn->now_ms;
+        record->freed_at_unix_ms = txn->unix_ms;
+    }
+    if (holder == NULL) {
+        return !adds;
+    }
+    if (adds) {
+        record->mode = write->values->mode;
+        record->slots = write->values->slots;
+    }
+    if (!set_holder(write, txn, record, holder)) {
+        return false;
+    }
+    if ((write->set & BELAY_SET_RELEASED) != 0) {
+        return release_holder(write, txn, record, holder);
+    }
+    if ((write->set & BELAY_SET_IDENTITY) != 0) {
+        move_to_end(record, holder);
+    }
+    return true;
+}
+
+static void drop_holders(const struct belay_write *write, struct belay_record *record)
+{
+    for (size_t i = 0; i < write->n_drop_holders; i++) {
+        struct belay_holder *holder = holder_find(record, write->drop_holders[i]);
+
+        if (holder != NULL) {
+            remove_holder(record, holder);
+            record->held = record->n_holders > 0;
+        }
+    }
+}
+
+bool holders_apply(const struct belay_write *write, const struct txn *txn, struct belay_record *record)
+{
+    bool done = true;
+
+    drop_holders(write, record);
+    if (write->co_holder) {
+        done = change_holder(write, txn, record);
+    } else if ((write->set & BELAY_SET_ACQUIRED) != 0) {
+        while (record->n_holders > 0) {
+            remove_holder(record, &record->holders[record->n_holders - 1]);
+        }
+        done = set_fields(record, write->set, write->values, txn);
+    } else {
+        /* No other set is about a lock that has several holders. */
+        unsigned set = record->n_holders > 0 ? write->set & BELAY_SET_FREED : write->set;
+
+        done = set_fields(record, set, write->values, txn);
+    }
+    return done && (record->n_holders == 0 || repeat_holder(record, ends_last(record)));
+}

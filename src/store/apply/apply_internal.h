@@ -1,0 +1,24 @@
+/* What the files of src/store/apply that apply a write share. */
+#ifndef STORE_APPLY_APPLY_INTERNAL_H
+#define STORE_APPLY_APPLY_INTERNAL_H
+
+#include "store/apply/apply.h"
+
+/* apply.c. False: no memory. */
+bool set_fields(struct belay_record *record, unsigned set, const struct belay_record *values,
+                const struct txn *txn);
+/* For a string that may be part of the record's one piece of memory. */
+bool replace_own_text(const struct belay_record *record, char **text, const char *with);
+
+/* apply_holders.c: a lock that is shared or has slots */
+
+/* NULL: the record has no such holder. */
+struct belay_holder *holder_find(const struct belay_record *record, const char *lock_id);
+/* The holder's fields as those of a record, which borrows them all. */
+struct belay_record holder_as_record(const struct belay_holder *holder, const struct belay_record *record);
+/* Whether the write ends or changes a holder that is not a process. */
+bool holders_must_last(const struct belay_write *write, const struct belay_record *record);
+/* The write's sets and drop_holders, for a record that has holders or a write that is about them. */
+bool holders_apply(const struct belay_write *write, const struct txn *txn, struct belay_record *record);
+
+#endif
