@@ -18,6 +18,7 @@ static void give_back(const struct belay_write *write, struct inverse *back)
     if ((write->set & BELAY_SET_ACQUIRED) != 0) {
         back->write.condition = BELAY_IF_HELD_BY;
         back->write.lock_id = write->values->lock_id;
+        back->write.co_holder = write->co_holder;
         back->write.set = BELAY_SET_RELEASED;
     }
     if (write->put_ticket != NULL) {
@@ -44,6 +45,7 @@ static void write_again(const struct belay_batch *batch, const struct belay_writ
         back->values.ttl_ms = write->values->ttl_ms;
         back->values.lock_id = (char *)write->lock_id;
         back->write.condition = BELAY_IF_HELD_BY;
+        back->write.co_holder = write->co_holder;
         back->write.lock_id = exchanged ? write->values->lock_id : write->lock_id;
         back->write.set = exchanged ? BELAY_SET_LEASE | BELAY_SET_IDENTITY : BELAY_SET_LEASE;
     }

@@ -188,6 +188,15 @@ static void put_ticket(const struct belay_write *write, int64_t now_ms, struct e
                             av_int(put->since_unix_ms), "expires_at", av_int(now_ms + put->ttl_ms),
                             "acquired_by", av_text(put->acquired_by == NULL ? "" : put->acquired_by));
 
+    /* Not said of a waiter for one exclusive lock: its ticket is as it always was. */
+    if (put->mode != BELAY_EXCLUSIVE &&
+        (json_object_set_new(map, HOLDERS_MODE, av_text(belay_mode_name(put->mode))) != 0 ||
+         json_object_set_new(map, HOLDERS_SLOTS, av_int(put->slots)) != 0)) {
+        expr->failed = true;
+    }
+    if (put->joint && json_object_set_new(map, "joint", av_bool(true)) != 0) {
+        expr->failed = true;
+    }
     set_named(expr, QUEUE_TICKET, put->lock_id, av_map(map));
     put_seq(write, expr);
 }
@@ -198,6 +207,9 @@ static void put_intent(const struct belay_write *write, int64_t now_ms, struct e
     json_t *map = json_pack("{s:o,s:o,s:o}", "key", av_text(put->key), "expires_at",
                             av_int(now_ms + put->ttl_ms), "ttl_ms", av_int(put->ttl_ms));
 
+    if (put->shared && json_object_set_new(map, "shared", av_bool(true)) != 0) {
+        expr->failed = true;
+    }
     set_named(expr, QUEUE_INTENT, put->lock_id, av_map(map));
 }
 
