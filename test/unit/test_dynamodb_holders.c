@@ -283,7 +283,8 @@ static void slots_and_tickets_say_how_many(void **state)
     values.slots = 3;
     write = taking("k", &values);
     assert_int_equal(commit_one(store, &write, NULL), BELAY_OK);
-    write = (struct belay_write){ .key = "k", .put_ticket = &ticket, .put_intent = &intent };
+    write =
+        (struct belay_write){ .key = "k", .put_ticket = &ticket, .put_intents = &intent, .n_put_intents = 1 };
     assert_int_equal(commit_one(store, &write, NULL), BELAY_OK);
     record = see(store, "k", NULL);
     assert_int_equal(record.mode, BELAY_SLOTS);

@@ -299,7 +299,7 @@ static bool depends_on_time(const struct belay_batch *batch)
         const struct belay_write *write = &batch->writes[i];
 
         if ((write->set & (BELAY_SET_ACQUIRED | BELAY_SET_LEASE)) != 0 || write->put_ticket != NULL ||
-            write->put_intent != NULL) {
+            write->n_put_intents > 0) {
             return true;
         }
     }

@@ -12,7 +12,7 @@
 
 bool ddb_creates(const struct belay_write *write)
 {
-    return (write->set & BELAY_SET_ACQUIRED) != 0 || write->put_ticket != NULL || write->put_intent != NULL;
+    return (write->set & BELAY_SET_ACQUIRED) != 0 || write->put_ticket != NULL || write->n_put_intents > 0;
 }
 
 bool ddb_holds_if_absent(const struct belay_write *write)

@@ -241,9 +241,14 @@ json_t *av_map(json_t *map)
     return json_pack("{s:o}", "M", map);
 }
 
-json_t *av_set_of_one(const char *id)
+json_t *av_set(const char *const *ids, size_t n)
 {
-    return json_pack("{s:[s]}", "SS", id);
+    json_t *all = json_array();
+
+    for (size_t i = 0; i < n; i++) {
+        (void)json_array_append_new(all, json_string(ids[i]));
+    }
+    return json_pack("{s:o}", "SS", all);
 }
 
 json_t *av_repeated(const char *text, size_t n)

@@ -63,9 +63,9 @@ json_t *av_text(const char *text); /* NULL means "" */
 json_t *av_int(int64_t number);
 json_t *av_uint(uint64_t number);
 json_t *av_bool(bool value);
-json_t *av_map(json_t *map);                     /* takes over `map` */
-json_t *av_set_of_one(const char *id);           /* of strings */
-json_t *av_repeated(const char *text, size_t n); /* n times the text */
+json_t *av_map(json_t *map);                      /* takes over `map` */
+json_t *av_set(const char *const *ids, size_t n); /* of strings */
+json_t *av_repeated(const char *text, size_t n);  /* n times the text */
 
 /* Read an attribute of an item, whatever its type; NULL or the fallback if it is missing or unusable. */
 const char *item_text(const json_t *item, const char *attribute); /* S, or the digits of N */

@@ -197,7 +197,7 @@ static bool empties_queue(const struct belay_write *write, const struct ddb_item
     size_t n = json_array_size(json_object_get(json_object_get(seen->queue, QUEUE_WAITING), "SS"));
     size_t m = json_array_size(json_object_get(json_object_get(seen->queue, QUEUE_INTENTS), "SS"));
 
-    return seen->queue != NULL && write->put_ticket == NULL && write->put_intent == NULL &&
+    return seen->queue != NULL && write->put_ticket == NULL && write->n_put_intents == 0 &&
            n == write->n_drop_tickets && m == write->n_drop_intents;
 }
 
@@ -250,7 +250,7 @@ static bool knows_no_modes(const struct belay_write *write)
 
     return !write->co_holder && write->n_drop_holders == 0 &&
            (ticket == NULL || (ticket->mode == BELAY_EXCLUSIVE && !ticket->joint)) &&
-           (write->put_intent == NULL || !write->put_intent->shared) &&
+           (write->n_put_intents == 0 || !write->put_intents[0].shared) &&
            ((write->set & BELAY_SET_ACQUIRED) == 0 || write->values->mode == BELAY_EXCLUSIVE);
 }
 

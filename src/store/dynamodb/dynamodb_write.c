@@ -228,7 +228,7 @@ static void put_common(const struct ddb_store *store, const struct belay_write *
         put_time(store, FIELD_FREED, now_ms, expr);
     }
     /* An intent may last longer than all other entries of the item, and there may be several. */
-    if (write->put_intent != NULL && (write->set & BELAY_SET_LEASE) == 0) {
+    if (write->n_put_intents > 0 && (write->set & BELAY_SET_LEASE) == 0) {
         clear(store, FIELD_TTL, expr);
         if (!foreign) {
             ddb_holders_keep_long(expr);
