@@ -177,10 +177,10 @@ static void a_database_of_another_schema_is_refused(void **state)
 
     assert_int_equal(try_open(place, place->path), BELAY_OK);
     (void)outside(place, "PRAGMA user_version=99");
-    assert_refused(place, place->path, BELAY_BAD_CONTENT, "a newer belay (schema 99, this one needs 6)");
-    (void)outside(place, "PRAGMA user_version=5");
+    assert_refused(place, place->path, BELAY_BAD_CONTENT, "a newer belay (schema 99, this one needs 7)");
+    (void)outside(place, "PRAGMA user_version=6");
     assert_refused(place, place->path, BELAY_BAD_CONTENT,
-                   "an early belay (schema 5, this one needs 6); move it");
+                   "an early belay (schema 6, this one needs 7); move it");
 }
 
 /* L1: two processes that hold "the" lock in two files. */

@@ -40,6 +40,11 @@ bool write_must_last(const struct belay_write *write, const struct belay_record 
 enum belay_code write_apply(const struct belay_write *write, const struct txn *txn, bool has_liveness,
                             struct row *row, struct belay_error *err);
 
+/* Of a lock that is shared or has slots. NULL: the record has no such holder. */
+struct belay_holder *holder_find(const struct belay_record *record, const char *lock_id);
+/* The record's own fields repeat the holder whose lease ends last, if there is any. False: no memory. */
+bool holders_repeat(struct belay_record *record);
+
 /*
  * For the events of one key that leave some fields to the store: those of the key's record
  * before the batch, or of one of its holders. NULL: no event needs it.

@@ -216,6 +216,11 @@ static bool repeat_holder(struct belay_record *record, const struct belay_holder
            repeat_text(record, &record->acquired_by, holder->acquired_by) && repeat_metadata(record, holder);
 }
 
+bool holders_repeat(struct belay_record *record)
+{
+    return record->n_holders == 0 || repeat_holder(record, ends_last(record));
+}
+
 /* ---- a write ---- */
 
 static bool set_holder(const struct belay_write *write, const struct txn *txn, struct belay_record *record,
@@ -304,5 +309,5 @@ bool holders_apply(const struct belay_write *write, const struct txn *txn, struc
 
         done = set_fields(record, set, write->values, txn);
     }
-    return done && (record->n_holders == 0 || repeat_holder(record, ends_last(record)));
+    return done && holders_repeat(record);
 }

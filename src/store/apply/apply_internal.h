@@ -12,8 +12,6 @@ bool replace_own_text(const struct belay_record *record, char **text, const char
 
 /* apply_holders.c: a lock that is shared or has slots */
 
-/* NULL: the record has no such holder. */
-struct belay_holder *holder_find(const struct belay_record *record, const char *lock_id);
 /* The holder's fields as those of a record, which borrows them all. */
 struct belay_record holder_as_record(const struct belay_holder *holder, const struct belay_record *record);
 /* Whether the write ends or changes a holder that is not a process. */

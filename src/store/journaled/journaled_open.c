@@ -57,9 +57,12 @@ static void journaled_close(struct belay_store *base)
 static struct belay_store_capabilities journaled_capabilities(struct belay_store *base)
 {
     (void)base;
-    return (struct belay_store_capabilities){
-        .is_local = true, .margin_ms = 0, .claim_ms = 1000, .poll_ms = 1000, .ticket_ttl_ms = TICKET_MS
-    };
+    return (struct belay_store_capabilities){ .is_local = true,
+                                              .margin_ms = 0,
+                                              .claim_ms = 1000,
+                                              .poll_ms = 1000,
+                                              .ticket_ttl_ms = TICKET_MS,
+                                              .has_modes = true };
 }
 
 /* Threads of this process wake each other through the same wake file as processes do. */

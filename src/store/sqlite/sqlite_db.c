@@ -22,10 +22,10 @@ static const char *const sources[N_STATEMENTS] = {
     [ST_LOOK] =
         "SELECT " RECORD_COLUMNS ", served_by FROM meta LEFT JOIN locks ON key = ?1 WHERE meta.id = 1",
     [ST_INSERT] = "INSERT INTO locks (" RECORD_COLUMNS ") "
-                  "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+                  "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
     [ST_UPDATE] = "UPDATE locks SET held = ?2, outlives = ?3, expires_ms = ?4, lock_id = ?5, owner = ?6, "
                   "owner_name = ?7, numbers = ?8, metadata = ?9, tickets = ?10, intents = ?11, "
-                  "acquired_by = ?12 WHERE key = ?1",
+                  "acquired_by = ?12, holders = ?13 WHERE key = ?1",
     [ST_EVENT] = "INSERT INTO events (id, at_unix_ms, level, type, key, lock_id, token, locked_by, "
                  "locked_by_name, done_by, reason, duration_ms, metadata) "
                  "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",

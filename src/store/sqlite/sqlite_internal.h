@@ -180,7 +180,7 @@ const char *sqlite_network_name(long fs_type);
 
 /* ---- sqlite_schema.c, sqlite_restart.c ---- */
 enum belay_code sqlite_schema_ready(struct sqlite_store *store, struct belay_error *err);
-enum { SCHEMA_VERSION = 6 };
+enum { SCHEMA_VERSION = 7 };
 /* BELAY_OK for a database of this version and for an empty one. Changes nothing. */
 enum belay_code sqlite_schema_look(struct sqlite_store *store, bool *out_is_empty, struct belay_error *err);
 /* Checks the application and the version in the header of a database. */
@@ -215,6 +215,8 @@ enum number {
     NUM_EXPIRES_AT,
     NUM_BEAT_AT,
     NUM_FREED_AT,
+    NUM_MODE,
+    NUM_SLOTS,
     N_NUMBERS
 };
 enum { NUMBERS_MAX = N_NUMBERS * 10 };
@@ -226,7 +228,7 @@ int db_add_functions(struct sqlite_store *store);
 /* ---- sqlite_record.c, sqlite_json.c ---- */
 #define RECORD_COLUMNS                                                                                       \
     "key, held, outlives, expires_ms, lock_id, owner, owner_name, numbers, metadata, tickets, intents, "     \
-    "acquired_by"
+    "acquired_by, holders"
 
 enum belay_code row_read(struct sqlite_store *store, sqlite3_stmt *statement, struct row *out_row,
                          struct belay_error *err);
@@ -236,10 +238,11 @@ enum belay_code row_load(struct sqlite_store *store, const char *key, struct row
 enum belay_code row_look(struct sqlite_store *store, const char *key, struct row *out_row, bool *out_served,
                          struct belay_error *err);
 enum belay_code row_save(struct sqlite_store *store, const struct row *row, struct belay_error *err);
-/* Calls fn for each record with tickets (or intents), in a transaction; stops at the first error. */
+/* Calls fn for each record with such a list, in a transaction; stops at the first error. */
+enum row_list { ROW_INTENTS, ROW_TICKETS, ROW_HOLDERS };
 typedef enum belay_code (*row_fn)(struct sqlite_store *store, struct row *row, void *context,
                                   struct belay_error *err);
-enum belay_code row_each(struct sqlite_store *store, bool with_tickets, row_fn fn, void *context,
+enum belay_code row_each(struct sqlite_store *store, enum row_list list, row_fn fn, void *context,
                          struct belay_error *err);
 
 enum belay_code event_save(struct sqlite_store *store, const struct belay_event *event,
@@ -247,11 +250,14 @@ enum belay_code event_save(struct sqlite_store *store, const struct belay_event 
 
 enum belay_code json_read_row(const struct sqlite_store *store, const char *metadata, const char *tickets,
                               const char *intents, struct row *row, struct belay_error *err);
+enum belay_code json_read_holders(const struct sqlite_store *store, const char *text,
+                                  struct belay_record *record, struct belay_error *err);
 /* NULL for an empty list, which is no failure; the caller frees the text. */
 enum belay_code json_write_meta(const struct belay_meta *meta, size_t n, char **out_text,
                                 struct belay_error *err);
 enum belay_code json_write_tickets(const struct row *row, char **out_text, struct belay_error *err);
 enum belay_code json_write_intents(const struct row *row, char **out_text, struct belay_error *err);
+enum belay_code json_write_holders(const struct row *row, char **out_text, struct belay_error *err);
 enum belay_code json_read_meta(const struct sqlite_store *store, const char *text,
                                struct belay_meta **out_meta, size_t *out_n, struct belay_error *err);
 

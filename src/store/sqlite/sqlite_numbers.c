@@ -3,7 +3,7 @@
  * and a row of at most 13 columns is found twice as fast (SQLite has a slow path for wider
  * keys).
  * Each is a zigzag varint, in the order of enum number. Numbers that are missing at the end
- * are 0, so that one can be added without changing old rows.
+ * are 0, so that one can be added without changing old rows, and zeros at the end are not written.
  * For the SQL of maintenance and of a restart:
  *     belay_number(numbers, 'name')                 one of them
  *     belay_with(numbers, 'name', value, ...)       the same with other values
@@ -28,13 +28,19 @@ static const char *const names[N_NUMBERS] = {
     [NUM_EXPIRES_AT] = "expires_at_unix_ms",
     [NUM_BEAT_AT] = "beat_at_unix_ms",
     [NUM_FREED_AT] = "freed_at_unix_ms",
+    [NUM_MODE] = "mode",
+    [NUM_SLOTS] = "slots",
 };
 
 size_t numbers_write(const int64_t numbers[N_NUMBERS], unsigned char out[NUMBERS_MAX])
 {
     size_t at = 0;
+    size_t n = N_NUMBERS;
 
-    for (size_t i = 0; i < N_NUMBERS; i++) {
+    while (n > 0 && numbers[n - 1] == 0) {
+        n--;
+    }
+    for (size_t i = 0; i < n; i++) {
         uint64_t rest = (uint64_t)numbers[i] << 1 ^ (numbers[i] < 0 ? UINT64_MAX : 0);
 
         for (; rest > 0x7f; rest >>= 7) {

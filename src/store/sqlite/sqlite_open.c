@@ -270,7 +270,8 @@ static struct belay_store_capabilities sqlite_capabilities(struct belay_store *b
                                               .margin_ms = 0,
                                               .claim_ms = 1000,
                                               .poll_ms = 250,
-                                              .ticket_ttl_ms = has_liveness || owns ? 60000 : 3000 };
+                                              .ticket_ttl_ms = has_liveness || owns ? 60000 : 3000,
+                                              .has_modes = true };
 }
 
 static const struct belay_store_ops sqlite_ops = {

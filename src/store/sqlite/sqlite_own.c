@@ -196,7 +196,7 @@ static enum belay_code change_served(struct sqlite_store *store, const char *tex
     enum belay_code code = BELAY_OK;
 
     if (rc == SQLITE_OK && text == NULL) {
-        code = row_each(store, true, keep_places, &until_ms, err);
+        code = row_each(store, ROW_TICKETS, keep_places, &until_ms, err);
     }
     if (rc == SQLITE_OK && code == BELAY_OK) {
         rc = db_change(store->db, "UPDATE meta SET served_by = ?1 WHERE id = 1", NULL, 0, text);

@@ -21,6 +21,7 @@ enum column {
     COL_TICKETS,
     COL_INTENTS,
     COL_ACQUIRED_BY,
+    COL_HOLDERS,
     N_COLUMNS
 };
 
@@ -81,7 +82,9 @@ static bool read_numbers(sqlite3_stmt *statement, struct belay_record *record)
     record->expires_at_unix_ms = numbers[NUM_EXPIRES_AT];
     record->last_heartbeat_unix_ms = numbers[NUM_BEAT_AT];
     record->freed_at_unix_ms = numbers[NUM_FREED_AT];
-    return record->revision != 0;
+    record->mode = (enum belay_mode)numbers[NUM_MODE];
+    record->slots = (int)numbers[NUM_SLOTS];
+    return record->revision != 0 && numbers[NUM_MODE] >= BELAY_EXCLUSIVE && numbers[NUM_MODE] <= BELAY_SLOTS;
 }
 
 enum belay_code row_read(struct sqlite_store *store, sqlite3_stmt *statement, struct row *out_row,
@@ -101,6 +104,11 @@ enum belay_code row_read(struct sqlite_store *store, sqlite3_stmt *statement, st
                          row.record.key);
     } else if (metadata != NULL || tickets != NULL || intents != NULL) {
         code = json_read_row(store, metadata, tickets, intents, &row, err);
+    }
+    if (code == BELAY_OK && row.record.mode != BELAY_EXCLUSIVE) {
+        const char *holders = (const char *)sqlite3_column_text(statement, COL_HOLDERS);
+
+        code = holders == NULL ? BELAY_OK : json_read_holders(store, holders, &row.record, err);
     }
     if (code != BELAY_OK) {
         row_release(&row);
@@ -200,6 +208,8 @@ static size_t write_numbers(const struct belay_record *record, unsigned char out
         [NUM_EXPIRES_AT] = record->expires_at_unix_ms,
         [NUM_BEAT_AT] = record->last_heartbeat_unix_ms,
         [NUM_FREED_AT] = record->freed_at_unix_ms,
+        [NUM_MODE] = (int64_t)record->mode,
+        [NUM_SLOTS] = record->slots,
     };
 
     return numbers_write(numbers, out);
@@ -225,6 +235,7 @@ enum belay_code row_save(struct sqlite_store *store, const struct row *row, stru
     char *metadata = NULL;
     char *tickets = NULL;
     char *intents = NULL;
+    char *holders = NULL;
     enum belay_code code;
 
     assert(!sqlite3_get_autocommit(store->db) && row->record.key != NULL);
@@ -235,6 +246,9 @@ enum belay_code row_save(struct sqlite_store *store, const struct row *row, stru
     }
     if (code == BELAY_OK) {
         code = json_write_intents(row, &intents, err);
+    }
+    if (code == BELAY_OK) {
+        code = json_write_holders(row, &holders, err);
     }
     if (code != BELAY_OK) {
         goto done;
@@ -247,6 +261,7 @@ enum belay_code row_save(struct sqlite_store *store, const struct row *row, stru
     bind_text(&binder, COL_METADATA, metadata);
     bind_text(&binder, COL_TICKETS, tickets);
     bind_text(&binder, COL_INTENTS, intents);
+    bind_text(&binder, COL_HOLDERS, holders);
     if (binder.rc == SQLITE_OK) {
         binder.rc = db_finish(binder.statement);
     }
@@ -258,6 +273,7 @@ done:
     free(metadata);
     free(tickets);
     free(intents);
+    free(holders);
     return code;
 }
 
@@ -311,16 +327,20 @@ enum belay_code event_save(struct sqlite_store *store, const struct belay_event 
     return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
 }
 
-enum belay_code row_each(struct sqlite_store *store, bool with_tickets, row_fn fn, void *context,
+enum belay_code row_each(struct sqlite_store *store, enum row_list list, row_fn fn, void *context,
                          struct belay_error *err)
 {
     static const char *const queries[] = {
-        "SELECT " RECORD_COLUMNS " FROM locks WHERE intents IS NOT NULL AND key > ?1 ORDER BY key LIMIT 1",
-        "SELECT " RECORD_COLUMNS " FROM locks WHERE tickets IS NOT NULL AND key > ?1 ORDER BY key LIMIT 1",
+        [ROW_INTENTS] = "SELECT " RECORD_COLUMNS
+                        " FROM locks WHERE intents IS NOT NULL AND key > ?1 ORDER BY key LIMIT 1",
+        [ROW_TICKETS] = "SELECT " RECORD_COLUMNS
+                        " FROM locks WHERE tickets IS NOT NULL AND key > ?1 ORDER BY key LIMIT 1",
+        [ROW_HOLDERS] = "SELECT " RECORD_COLUMNS
+                        " FROM locks WHERE holders IS NOT NULL AND key > ?1 ORDER BY key LIMIT 1",
     };
     sqlite3_stmt *statement = NULL;
     enum belay_code code = BELAY_OK;
-    int rc = sqlite3_prepare_v2(store->db, queries[with_tickets], -1, &statement, NULL);
+    int rc = sqlite3_prepare_v2(store->db, queries[list], -1, &statement, NULL);
     char *after = strdup("");
 
     while (code == BELAY_OK && rc == SQLITE_OK) {

@@ -6,7 +6,8 @@
  * - a holder that was a process is gone, so its lease has expired;
  * - any other holder gets its whole ttl again (L7), unless its lease had expired before: some
  *   reading of the old clock in the database is past its expiry;
- * - an intent follows the lock that it belongs to;
+ * - the same for each holder of a lock that is shared or has slots;
+ * - an intent follows the holder that it belongs to;
  * - all tickets are dropped.
  * The same is done with a copy that `belay backup` made, when it is first opened, and after a
  * loss (sqlite_recover.c). Then processes may still live, so their leases start again, too;
@@ -17,6 +18,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/saturate.h"
 #include "store/sqlite/sqlite_internal.h"
 
 #define NUMBER(name) "belay_number(numbers, '" name "')"
@@ -24,12 +26,12 @@ static const char end_processes[] =
     "UPDATE locks SET expires_ms = 0, numbers = belay_with(numbers, 'revision', ?1, 'expires_at_unix_ms', "
     "min(" NUMBER("expires_at_unix_ms") ", ?3), 'beat_ms', min(" NUMBER(
         "beat_ms") ", ?2)) "
-                   "WHERE held = 1 AND ((outlives = 0 AND ?5 = 0) OR expires_ms <= ?4)";
+                   "WHERE holders IS NULL AND held = 1 AND ((outlives = 0 AND ?5 = 0) OR expires_ms <= ?4)";
 static const char renew_others[] = "UPDATE locks SET expires_ms = ?2 + " NUMBER(
     "ttl_ms") ", numbers = belay_with(numbers, 'revision', ?1, "
-              "'expires_at_unix_ms', ?3 + " NUMBER(
-                  "ttl_ms") ", 'beat_ms', ?2) "
-                            "WHERE held = 1 AND (outlives = 1 OR ?5 = 1) AND expires_ms > ?4";
+              "'expires_at_unix_ms', ?3 + " NUMBER("ttl_ms") ", 'beat_ms', ?2) "
+                                                             "WHERE holders IS NULL AND held = 1 AND "
+                                                             "(outlives = 1 OR ?5 = 1) AND expires_ms > ?4";
 static const char settle_rest[] =
     "UPDATE locks SET tickets = NULL, numbers = belay_with(numbers, 'revision', ?1, "
     "'freed_ms', min(" NUMBER("freed_ms") ", ?2), 'beat_ms', min(" NUMBER(
@@ -43,6 +45,12 @@ static const char old_clock[] =
     "SELECT max(ifnull((SELECT copied_boot_ms FROM meta), 0), ifnull((SELECT max(max(" NUMBER(
         "beat_ms") ", " NUMBER("freed_ms") ")) FROM locks), 0))";
 
+struct restart {
+    const struct txn *txn; /* borrowed */
+    int64_t old_ms;        /* the latest reading of the old clock */
+    bool keep_processes;
+};
+
 static int update(struct sqlite_store *store, const char *sql, const struct txn *txn, int64_t old_ms,
                   bool keep_processes)
 {
@@ -51,11 +59,64 @@ static int update(struct sqlite_store *store, const char *sql, const struct txn 
     return db_change(store->db, sql, values, 5, NULL);
 }
 
+/* What end_processes and renew_others do, for one of several holders. */
+static void settle_holder(struct belay_holder *holder, const struct restart *restart)
+{
+    const struct txn *txn = restart->txn;
+
+    if ((!holder->durable && !restart->keep_processes) || holder->expires_ms <= restart->old_ms) {
+        holder->expires_ms = 0;
+        if (holder->expires_at_unix_ms > txn->unix_ms) {
+            holder->expires_at_unix_ms = txn->unix_ms;
+        }
+        if (holder->last_heartbeat_ms > txn->now_ms) {
+            holder->last_heartbeat_ms = txn->now_ms;
+        }
+    } else {
+        holder->expires_ms = add_saturated(txn->now_ms, holder->ttl_ms);
+        holder->expires_at_unix_ms = add_saturated(txn->unix_ms, holder->ttl_ms);
+        holder->last_heartbeat_ms = txn->now_ms;
+    }
+}
+
+static enum belay_code settle_holders(struct sqlite_store *store, struct row *row, void *context,
+                                      struct belay_error *err)
+{
+    struct restart restart = *(const struct restart *)context;
+
+    /* The record's own fields have the heartbeat of one holder only. */
+    for (size_t i = 0; i < row->record.n_holders; i++) {
+        if (row->record.holders[i].last_heartbeat_ms > restart.old_ms) {
+            restart.old_ms = row->record.holders[i].last_heartbeat_ms;
+        }
+    }
+    for (size_t i = 0; i < row->record.n_holders; i++) {
+        settle_holder(&row->record.holders[i], &restart);
+    }
+    row->record.revision = restart.txn->next;
+    return holders_repeat(&row->record) ? row_save(store, row, err) : error_no_memory(err);
+}
+
+/* Whether that id holds the lock, or one of its places; *out_expires_ms is unchanged if not. */
+static bool holds_until(const struct belay_record *record, const char *lock_id, int64_t *out_expires_ms)
+{
+    const struct belay_holder *holder = holder_find(record, lock_id);
+
+    if (holder != NULL) {
+        *out_expires_ms = holder->expires_ms;
+    } else if (record->mode == BELAY_EXCLUSIVE && record->held && strcmp(record->lock_id, lock_id) == 0) {
+        *out_expires_ms = record->expires_ms;
+    } else {
+        return false;
+    }
+    return true;
+}
+
 /* Each intent gets the expiry of its lock; intents without a lock are dropped. */
 static enum belay_code settle_intents(struct sqlite_store *store, struct row *row, void *context,
                                       struct belay_error *err)
 {
-    const struct txn *txn = context;
+    const struct txn *txn = ((const struct restart *)context)->txn;
     struct belay_record *record = &row->record;
     size_t kept = 0;
 
@@ -67,9 +128,8 @@ static enum belay_code settle_intents(struct sqlite_store *store, struct row *ro
         if (code != BELAY_OK) {
             return code;
         }
-        if (below.record.held && txn->now_ms < below.record.expires_ms &&
-            strcmp(below.record.lock_id, intent.lock_id) == 0) {
-            intent.expires_ms = below.record.expires_ms;
+        if (holds_until(&below.record, intent.lock_id, &intent.expires_ms) &&
+            txn->now_ms < intent.expires_ms) {
             record->intents[i] = record->intents[kept];
             record->intents[kept++] = intent;
         }
@@ -127,10 +187,12 @@ int sqlite_jump(struct sqlite_store *store, struct txn *txn, uint64_t to)
 static enum belay_code start_over(struct sqlite_store *store, struct txn *txn, bool keep_processes,
                                   uint64_t least, struct belay_error *err)
 {
+    struct restart restart = { .txn = txn, .keep_processes = keep_processes };
     int64_t old_ms = 0;
     enum belay_code code;
     int rc = db_read_int(store->db, old_clock, &old_ms);
 
+    restart.old_ms = old_ms;
     if (rc == SQLITE_OK) {
         rc = sqlite_jump(store, txn, txn->ceiling > least ? txn->ceiling : least);
     }
@@ -144,7 +206,11 @@ static enum belay_code start_over(struct sqlite_store *store, struct txn *txn, b
     if (rc == SQLITE_OK) {
         rc = update(store, settle_rest, txn, old_ms, keep_processes);
     }
-    code = rc == SQLITE_OK ? row_each(store, false, settle_intents, txn, err) : sqlite_failed(store, rc, err);
+    code = rc == SQLITE_OK ? row_each(store, ROW_HOLDERS, settle_holders, &restart, err)
+                           : sqlite_failed(store, rc, err);
+    if (code == BELAY_OK) {
+        code = row_each(store, ROW_INTENTS, settle_intents, &restart, err);
+    }
     if (code == BELAY_OK) {
         const int64_t values[] = { (int64_t)txn->next, sqlite_numbers_ahead(store) };
 

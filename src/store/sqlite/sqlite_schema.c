@@ -51,7 +51,8 @@ static const char schema[] =
     " metadata TEXT,"
     " tickets TEXT,"
     " intents TEXT,"
-    " acquired_by TEXT NOT NULL) WITHOUT ROWID;"
+    " acquired_by TEXT NOT NULL,"
+    " holders TEXT) WITHOUT ROWID;" /* of a lock that is shared or has slots */
     "CREATE TABLE events ("
     " id INTEGER PRIMARY KEY,"
     " at_unix_ms INTEGER NOT NULL,"
