@@ -197,6 +197,7 @@ struct belay_info {
     size_t n_metadata;
     struct belay_waiter *waiters;
     size_t n_waiters;
+    bool has_queue; /* `waiters` is the queue. False, after a change of the lock: it was not read. */
     char *acquired_by; /* the credential that acquired the lock: the name of a server's token. The client
                           cannot choose it, unlike locked_by and locked_by_name. NULL: a local command
                           acquired it, or the store does not record it. */
@@ -210,6 +211,9 @@ struct belay_info {
      */
     struct belay_info *holders;
     size_t n_holders;
+    /* After acquiring or adopting several keys at once: the locks on the further keys, in their order. */
+    struct belay_info *joint;
+    size_t n_joint;
 };
 
 BELAY_API void belay_info_free(struct belay_info *info);
@@ -587,6 +591,10 @@ BELAY_API void belay_lock_free(struct belay_lock *lock);
 BELAY_API const char *belay_lock_key(const struct belay_lock *lock);
 BELAY_API const char *belay_lock_id(const struct belay_lock *lock); /* NULL: unprotected */
 BELAY_API uint64_t belay_lock_token(const struct belay_lock *lock); /* 0: none */
+/* Of several keys, in the order in which they were named: how many, each one, and its token. */
+BELAY_API size_t belay_lock_n_keys(const struct belay_lock *lock);
+BELAY_API const char *belay_lock_key_at(const struct belay_lock *lock, size_t i); /* NULL: there is none */
+BELAY_API uint64_t belay_lock_token_at(const struct belay_lock *lock, size_t i);
 BELAY_API bool belay_lock_is_protected(const struct belay_lock *lock);
 BELAY_API bool belay_lock_is_reentered(const struct belay_lock *lock);
 
@@ -635,6 +643,19 @@ BELAY_API enum belay_code belay_renew(struct belay_client *client, const char *k
 BELAY_API enum belay_code belay_release(struct belay_client *client, const char *key, const char *lock_id,
                                         enum belay_outcome outcome, struct belay_info **out_info,
                                         struct belay_error *err);
+
+/*
+ * The same for several keys that were acquired together: BELAY_KEYS_MAX of them at most.
+ * A renewal changes all of them or none. A release ends each of them that `lock_id` still
+ * holds, and returns an error if another client has ended one before. *out_info is the lock
+ * on the first key; after a renewal its `joint` are the others.
+ */
+BELAY_API enum belay_code belay_renew_keys(struct belay_client *client, const char *const *keys,
+                                           size_t n_keys, const char *lock_id, int64_t ttl_ms,
+                                           struct belay_info **out_info, struct belay_error *err);
+BELAY_API enum belay_code belay_release_keys(struct belay_client *client, const char *const *keys,
+                                             size_t n_keys, const char *lock_id, enum belay_outcome outcome,
+                                             struct belay_info **out_info, struct belay_error *err);
 
 /*
  * Release another client's lock: the one that `lock_id` holds, not a later one. `by` and
@@ -763,6 +784,15 @@ BELAY_API enum belay_code belay_async_release_by(struct belay_client *client, co
                                                  const char *lock_id, enum belay_outcome outcome,
                                                  const char *by, belay_async_fn fn, void *context,
                                                  struct belay_error *err);
+
+/* The same for several keys that were acquired together, as belay_renew_keys() and belay_release_keys(). */
+BELAY_API enum belay_code belay_async_renew_keys(struct belay_client *client, const char *const *keys,
+                                                 size_t n_keys, const char *lock_id, int64_t ttl_ms,
+                                                 belay_async_fn fn, void *context, struct belay_error *err);
+BELAY_API enum belay_code belay_async_release_keys(struct belay_client *client, const char *const *keys,
+                                                   size_t n_keys, const char *lock_id,
+                                                   enum belay_outcome outcome, const char *by,
+                                                   belay_async_fn fn, void *context, struct belay_error *err);
 
 /*
  * Free an acquisition; its callback is never invoked. Use this during shutdown. Its place

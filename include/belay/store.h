@@ -54,7 +54,7 @@ struct belay_ticket {
 
 /* A client holds `key`, which is below this record's key. */
 struct belay_intent {
-    char *lock_id;
+    char *lock_id; /* names the intent: the lock id, and a hash of the key */
     char *key;
     int64_t expires_ms;
     bool shared; /* the lock below is shared: it excludes exclusive holders of this key, not shared ones */
@@ -205,7 +205,8 @@ struct belay_write {
     size_t n_drop_intents;
     const struct belay_put_ticket
         *put_ticket; /* NULL: none. Applied after the drops, at the end of the queue. */
-    const struct belay_put_intent *put_intent; /* NULL: none. Replaces an intent of the same id. */
+    const struct belay_put_intent *put_intents; /* each replaces an intent of the same id */
+    size_t n_put_intents;
     int64_t ttl_if_unknown_ms; /* with BELAY_SET_LEASE and ttl_ms 0, if the store does not keep the ttl: the
                                   new ttl, or what is left of the lease if that is more; 0: BELAY_INVALID */
     /*

@@ -40,6 +40,9 @@ static size_t texts_size(const struct op_request *request)
     for (size_t i = 0; i < request->n_ancestors; i++) {
         size += text_size(request->ancestors[i]);
     }
+    if (request->joint != NULL) {
+        size += sizeof *request->joint + _Alignof(struct op_joint) + joint_text_size(request->joint);
+    }
     for (size_t i = 0; i < request->n_metadata; i++) {
         size += text_size(request->metadata[i].name) + text_size(request->metadata[i].value);
     }
@@ -64,6 +67,14 @@ static void keep_texts(struct belay_async *call, struct op_request *request)
 {
     char *at = (char *)(call->metadata + request->n_metadata);
 
+    if (request->joint != NULL) {
+        /* First, while `at` is aligned. */
+        struct op_joint *joint = memcpy(at, request->joint, sizeof *joint);
+
+        at += sizeof *joint;
+        joint_keep_texts(joint, &at);
+        request->joint = joint;
+    }
     request->key = put_text(&at, request->key);
     request->lock_id = put_text(&at, request->lock_id);
     request->old_id = put_text(&at, request->old_id);
@@ -139,7 +150,9 @@ enum belay_code belay_async_acquire(struct belay_client *client, const char *key
                          "another operation with lock id '%s' is in progress; try again later",
                          request.op.lock_id);
     }
-    return begin(client, &request.op, fn, context, out_async, err);
+    code = begin(client, &request.op, fn, context, out_async, err);
+    request_release(&request);
+    return code;
 }
 
 enum belay_code belay_async_adopt(struct belay_client *client, const char *key, const char *lock_id,
@@ -149,27 +162,61 @@ enum belay_code belay_async_adopt(struct belay_client *client, const char *key, 
     struct client_request request;
     enum belay_code code = request_init_adopt(&request, client, key, lock_id, options, err);
 
-    return code == BELAY_OK ? begin(client, &request.op, fn, context, NULL, err) : code;
+    if (code == BELAY_OK) {
+        code = begin(client, &request.op, fn, context, NULL, err);
+    }
+    request_release(&request);
+    return code;
+}
+
+/* The same of a request for several keys, of which it is to name the further ones first. */
+static enum belay_code begin_keys(struct belay_client *client, struct client_request *request,
+                                  const char *const *more_keys, size_t n, belay_async_fn fn, void *context,
+                                  struct belay_error *err)
+{
+    enum belay_code code = request_add_keys(request, client, more_keys, n, err);
+
+    if (code == BELAY_OK) {
+        code = begin(client, &request->op, fn, context, NULL, err);
+    }
+    request_release(request);
+    return code;
+}
+
+enum belay_code belay_async_renew_keys(struct belay_client *client, const char *const *keys, size_t n_keys,
+                                       const char *lock_id, int64_t ttl_ms, belay_async_fn fn, void *context,
+                                       struct belay_error *err)
+{
+    struct client_request request;
+    enum belay_code code =
+        request_init_renew(&request, client, n_keys == 0 ? NULL : keys[0], lock_id, ttl_ms, err);
+
+    return code == BELAY_OK ? begin_keys(client, &request, keys + 1, n_keys - 1, fn, context, err) : code;
 }
 
 enum belay_code belay_async_renew(struct belay_client *client, const char *key, const char *lock_id,
                                   int64_t ttl_ms, belay_async_fn fn, void *context, struct belay_error *err)
 {
-    struct client_request request;
-    enum belay_code code = request_init_renew(&request, client, key, lock_id, ttl_ms, err);
+    return belay_async_renew_keys(client, &key, 1, lock_id, ttl_ms, fn, context, err);
+}
 
-    return code == BELAY_OK ? begin(client, &request.op, fn, context, NULL, err) : code;
+enum belay_code belay_async_release_keys(struct belay_client *client, const char *const *keys, size_t n_keys,
+                                         const char *lock_id, enum belay_outcome outcome, const char *by,
+                                         belay_async_fn fn, void *context, struct belay_error *err)
+{
+    struct client_request request;
+    enum belay_code code =
+        request_init_release(&request, client, n_keys == 0 ? NULL : keys[0], lock_id, outcome, err);
+
+    request.op.by = by;
+    return code == BELAY_OK ? begin_keys(client, &request, keys + 1, n_keys - 1, fn, context, err) : code;
 }
 
 enum belay_code belay_async_release_by(struct belay_client *client, const char *key, const char *lock_id,
                                        enum belay_outcome outcome, const char *by, belay_async_fn fn,
                                        void *context, struct belay_error *err)
 {
-    struct client_request request;
-    enum belay_code code = request_init_release(&request, client, key, lock_id, outcome, err);
-
-    request.op.by = by;
-    return code == BELAY_OK ? begin(client, &request.op, fn, context, NULL, err) : code;
+    return belay_async_release_keys(client, &key, 1, lock_id, outcome, by, fn, context, err);
 }
 
 enum belay_code belay_async_release(struct belay_client *client, const char *key, const char *lock_id,
@@ -236,6 +283,7 @@ bool belay_async_is_retrying(const struct belay_async *async)
 static void finish(struct belay_client *client, struct belay_async *call)
 {
     const struct op *op = &call->op;
+    struct belay_info *several = NULL;
     struct belay_info info;
     enum belay_code code = op->code;
 
@@ -245,6 +293,11 @@ static void finish(struct belay_client *client, struct belay_async *call)
         info = granted_info(&op->request);
     } else {
         info = info_borrow(&op->record, op->record_now_ms);
+        if (code == BELAY_OK && (op->n_more > 0 || op->record.n_holders > 0)) {
+            several = op_info(op, info_without_queue(&op->record, op->record_now_ms));
+            code = several == NULL ? error_no_memory(&call->op.err) : BELAY_OK;
+            info = several == NULL ? info : *several;
+        }
         info.valid_for_ms = op_valid_for_ms(op, clock_boot_ms());
     }
     if (code == BELAY_REDIRECTED) {
@@ -252,6 +305,7 @@ static void finish(struct belay_client *client, struct belay_async *call)
     }
     async_table_remove(&client->asyncs, call);
     call->fn(call->context, code, code == BELAY_OK ? &info : NULL, &call->op.err);
+    belay_info_free(several);
     async_free(call);
 }
 

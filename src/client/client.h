@@ -89,6 +89,7 @@ struct belay_lock {
     struct belay_info *grant; /* owned; the lock as it was granted: its texts never change */
     char *ancestors[BELAY_ANCESTORS_MAX];
     size_t n_ancestors;
+    struct op_joint *joint; /* owned, in one block; NULL: one key */
     bool is_protected;
     bool reentered;
     void (*on_lost)(void *context, struct belay_lock *lock, const char *why);
@@ -139,7 +140,7 @@ void store_step_ask(struct belay_client *client, const struct op *op, struct pol
 void store_step_report(struct belay_client *client, struct op *op, struct store_step *step);
 void store_step_release(struct store_step *step);
 /* The operation waits in the queue from now on; and no longer. */
-void client_wait_begins(struct belay_client *client, const struct op *op, struct poller *poller);
+void client_wait_begins(struct belay_client *client, struct op *op, struct poller *poller);
 void client_wait_ends(struct belay_client *client, struct poller *poller);
 
 struct belay_store_capabilities client_capabilities(const struct belay_client *client);
@@ -186,9 +187,10 @@ void threads_stop(struct belay_client *client); /* waits for what is in progress
 
 /* ---- requests, checked (lock_request.c) ---- */
 
-/* A request, with room for what it borrows. Nothing in it must be freed. */
+/* A request, with room for what it borrows. Only one for several keys must be released. */
 struct client_request {
     struct op_request op;
+    struct op_joint *joint; /* owned; what op.joint is */
     char ancestors[BELAY_ANCESTORS_MAX][BELAY_KEY_MAX + 1];
     char id[BELAY_ID_MAX + 1];
     char owner[BELAY_OWNER_MAX + 1];
@@ -217,6 +219,15 @@ enum belay_code request_init_release(struct client_request *request, struct bela
 enum belay_code request_init_force(struct client_request *request, struct belay_client *client,
                                    const char *key, const char *lock_id, const char *by, const char *reason,
                                    struct belay_error *err);
+/* Make it a request for further keys as well, all at once. `n` may be 0. */
+enum belay_code request_add_keys(struct client_request *request, struct belay_client *client,
+                                 const char *const *more_keys, size_t n, struct belay_error *err);
+void request_release(struct client_request *request);
+/* A copy in one block, with its texts; free() it. NULL: no memory. */
+struct op_joint *joint_copy(const struct op_joint *joint);
+/* How much memory the texts take; and copy them to *at, which moves on. */
+size_t joint_text_size(const struct op_joint *joint);
+void joint_keep_texts(struct op_joint *joint, char **at);
 /* BELAY_INVALID names the entry that is wrong. */
 enum belay_code metadata_check(const struct belay_meta *metadata, size_t n, struct belay_error *err);
 

@@ -64,6 +64,8 @@ static void note_stale(struct belay_client *client, const struct belay_record *r
     struct belay_write write = { .key = record->key,
                                  .condition = BELAY_IF_UNCHANGED,
                                  .revision = record->revision,
+                                 .lock_id = record->lock_id,
+                                 .co_holder = record->mode != BELAY_EXCLUSIVE,
                                  .set = BELAY_SET_STALE_REPORTED,
                                  .values = record };
     struct belay_event event = { .level = BELAY_LEVEL_WARNING,

@@ -1,6 +1,6 @@
 /* Running the operations of src/lock over the client's store: a step at a time, or to the end. */
 #include <assert.h>
-#include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -23,7 +23,7 @@ void store_step_ask(struct belay_client *client, const struct op *op, struct pol
     const struct belay_store_ops *ops = client->store->ops;
 
     assert(op->want == OP_COMMIT || op->want == OP_GET);
-    memset(step, 0, offsetof(struct store_step, seen.records));
+    memset(step, 0, sizeof *step);
     step->sent_ms = clock_boot_ms();
     if (op->want == OP_COMMIT) {
         int64_t sent_us = client->on_event == NULL ? 0 : clock_boot_us();
@@ -36,10 +36,12 @@ void store_step_ask(struct belay_client *client, const struct op *op, struct pol
         step->code = client_count_read(client, step->seen.code);
         step->is_shared = true;
     } else {
-        memset(step->seen.records, 0, sizeof step->seen.records);
+        step->seen.records = calloc(op->n_keys, sizeof *step->seen.records);
         step->code =
-            client_count_read(client, ops->get(client->store, op->keys, op->n_keys, step->seen.records,
-                                               &step->seen.store_now_ms, &step->seen.err));
+            step->seen.records == NULL
+                ? error_no_memory(&step->seen.err)
+                : client_count_read(client, ops->get(client->store, op->keys, op->n_keys, step->seen.records,
+                                                     &step->seen.store_now_ms, &step->seen.err));
         step->seen.n = step->code == BELAY_OK ? op->n_keys : 0;
     }
 }
@@ -148,12 +150,10 @@ void client_step(struct belay_client *client, struct op *op, struct poller *poll
     store_step_report(client, op, &step);
 }
 
-void client_wait_begins(struct belay_client *client, const struct op *op, struct poller *poller)
+void client_wait_begins(struct belay_client *client, struct op *op, struct poller *poller)
 {
-    const char *keys[OP_KEYS_MAX];
-
     if (shares_polls(client, op)) {
-        shared_poll_enter(&client->shared_poll, poller, keys, op_request_keys(&op->request, keys),
+        shared_poll_enter(&client->shared_poll, poller, op->keys, op_request_keys(&op->request, op->keys),
                           op->wait_until_ms);
     }
 }
@@ -245,7 +245,7 @@ enum belay_code local_run(struct backend *backend, struct op_request *request, c
     code = op.code;
     if (code != BELAY_OK) {
         (void)error_move(err, code, &op.err);
-    } else if ((info = info_from_record(&op.record, op.record_now_ms)) == NULL) {
+    } else if ((info = op_info(&op, info_from_record(&op.record, op.record_now_ms))) == NULL) {
         code = error_no_memory(err);
     } else {
         *out_result = (struct op_result){

@@ -26,6 +26,12 @@ static enum belay_code lock_hold(struct belay_lock *lock, const struct op_reques
         }
         lock->n_ancestors++;
     }
+    if (request->joint != NULL) {
+        lock->joint = joint_copy(request->joint);
+        if (lock->joint == NULL) {
+            return error_no_memory(err);
+        }
+    }
     /* A lock that was there before has its own ttl, for which our heartbeat may be too slow. */
     lease_begin(&lock->lease, result->sent_ms, result->deadline_ms, ttl_ms,
                 options->heartbeat_ms < ttl_ms ? options->heartbeat_ms : ttl_ms / 4);
@@ -52,6 +58,15 @@ static enum belay_code grant_unprotected(struct belay_lock *lock, const struct o
     return BELAY_OK;
 }
 
+/* Release every key of a request. */
+static enum belay_code release_all(struct belay_client *client, const struct op_request *request,
+                                   enum belay_outcome outcome, struct belay_info **out_info,
+                                   struct belay_error *err)
+{
+    return belay_release_keys(client, request->joint == NULL ? &request->key : request->joint->keys,
+                              op_n_targets(request), request->lock_id, outcome, out_info, err);
+}
+
 static const struct belay_lock_options default_options = BELAY_LOCK_OPTIONS_INIT;
 
 /* Run an acquire or an adopt. */
@@ -74,7 +89,7 @@ static enum belay_code take(struct belay_client *client, struct op_request *requ
             code = lock_hold(lock, request, options, &result, err);
         }
         if (code == BELAY_NO_MEMORY) { /* it may have been taken */
-            (void)belay_release(client, request->key, request->lock_id, BELAY_OUTCOME_FAILED, NULL, NULL);
+            (void)release_all(client, request, BELAY_OUTCOME_FAILED, NULL, NULL);
         }
     } else {
         code = grant_unprotected(lock, request, err);
@@ -95,7 +110,11 @@ enum belay_code belay_lock_acquire(struct belay_client *client, const char *key,
     struct client_request request;
     enum belay_code code = request_init_acquire(&request, client, key, settings, err);
 
-    return code == BELAY_OK ? take(client, &request.op, settings, out_lock, err) : code;
+    if (code == BELAY_OK) {
+        code = take(client, &request.op, settings, out_lock, err);
+    }
+    request_release(&request);
+    return code;
 }
 
 enum belay_code belay_lock_adopt(struct belay_client *client, const char *key, const char *lock_id,
@@ -106,7 +125,11 @@ enum belay_code belay_lock_adopt(struct belay_client *client, const char *key, c
     struct client_request request;
     enum belay_code code = request_init_adopt(&request, client, key, lock_id, settings, err);
 
-    return code == BELAY_OK ? take(client, &request.op, settings, out_lock, err) : code;
+    if (code == BELAY_OK) {
+        code = take(client, &request.op, settings, out_lock, err);
+    }
+    request_release(&request);
+    return code;
 }
 
 enum belay_code belay_lock_start_heartbeat(struct belay_lock *lock, struct belay_error *err)
@@ -160,7 +183,10 @@ enum belay_code belay_lock_release(struct belay_lock *lock, enum belay_outcome o
         return lost ? error_set(err, BELAY_LOST, "lock '%s' was lost", lock->grant->key) : BELAY_OK;
     }
     /* Even a lost lock: if it has not been taken since, the next waiter need not wait for the expiry. */
-    code = belay_release(client, lock->grant->key, lock->grant->lock_id, outcome, &info, err);
+    code = release_all(client,
+                       &(struct op_request){
+                           .key = lock->grant->key, .joint = lock->joint, .lock_id = lock->grant->lock_id },
+                       outcome, &info, err);
     /* Another client ended it before us; that it has not been taken since is luck. */
     lost = lost || (code == BELAY_OK && info != NULL && info->outcome == BELAY_OUTCOME_FORCED);
     belay_info_free(info);
@@ -181,6 +207,7 @@ void belay_lock_free(struct belay_lock *lock)
     for (size_t i = 0; i < lock->n_ancestors; i++) {
         free(lock->ancestors[i]);
     }
+    free(lock->joint);
     belay_info_free(lock->grant);
     belay_info_free(lock->info);
     belay_info_free(lock->shown);
@@ -195,6 +222,27 @@ const char *belay_lock_key(const struct belay_lock *lock)
 const char *belay_lock_id(const struct belay_lock *lock)
 {
     return lock->is_protected ? lock->grant->lock_id : NULL;
+}
+
+size_t belay_lock_n_keys(const struct belay_lock *lock)
+{
+    return lock->joint == NULL ? 1 : lock->joint->n_keys;
+}
+
+const char *belay_lock_key_at(const struct belay_lock *lock, size_t i)
+{
+    if (i >= belay_lock_n_keys(lock)) {
+        return NULL;
+    }
+    return lock->joint == NULL ? lock->grant->key : lock->joint->keys[i];
+}
+
+uint64_t belay_lock_token_at(const struct belay_lock *lock, size_t i)
+{
+    if (i == 0) {
+        return lock->grant->token;
+    }
+    return i <= lock->grant->n_joint ? lock->grant->joint[i - 1].token : 0;
 }
 
 uint64_t belay_lock_token(const struct belay_lock *lock)

@@ -36,6 +36,7 @@ enum belay_code request_init(struct client_request *request, struct belay_client
     enum belay_code code;
 
     memset(&request->op, 0, sizeof request->op); /* the rest is room for what it may borrow */
+    request->joint = NULL;
     if (key == NULL) {
         return error_set(err, BELAY_INVALID, "no key: say which lock");
     }
@@ -70,6 +71,151 @@ enum belay_code request_init_id(struct client_request *request, struct belay_cli
     }
     return request_init(request, client, kind, key, lock_id, err);
 }
+
+/* ---- several keys ---- */
+
+size_t joint_text_size(const struct op_joint *joint)
+{
+    size_t size = 0;
+
+    for (size_t i = 0; i < joint->n_keys; i++) {
+        size += strlen(joint->keys[i]) + 1;
+    }
+    for (size_t i = 0; i < joint->n_ancestors; i++) {
+        size += strlen(joint->ancestors[i]) + 1;
+    }
+    return size;
+}
+
+static const char *keep_text(char **at, const char *text)
+{
+    size_t size = strlen(text) + 1;
+    char *copy = memcpy(*at, text, size);
+
+    *at += size;
+    return copy;
+}
+
+void joint_keep_texts(struct op_joint *joint, char **at)
+{
+    for (size_t i = 0; i < joint->n_keys; i++) {
+        joint->keys[i] = keep_text(at, joint->keys[i]);
+    }
+    for (size_t i = 0; i < joint->n_ancestors; i++) {
+        joint->ancestors[i] = keep_text(at, joint->ancestors[i]);
+    }
+}
+
+struct op_joint *joint_copy(const struct op_joint *joint)
+{
+    struct op_joint *copy = malloc(sizeof *copy + joint_text_size(joint));
+    char *at = (char *)(copy + 1);
+
+    if (copy != NULL) {
+        *copy = *joint;
+        joint_keep_texts(copy, &at);
+    }
+    return copy;
+}
+
+/* An ancestor of key number `target`, which others may have, too. */
+static void add_ancestor(struct op_joint *joint, const char *ancestor, size_t target)
+{
+    size_t i = 0;
+
+    while (i < joint->n_ancestors && strcmp(joint->ancestors[i], ancestor) != 0) {
+        i++;
+    }
+    if (i == joint->n_ancestors) {
+        joint->ancestors[joint->n_ancestors++] = ancestor;
+        joint->below[i] = 0;
+    }
+    joint->below[i] = (uint16_t)(joint->below[i] | 1U << target);
+}
+
+/* Each key once, and none above another: the lock above is all that is needed. */
+static enum belay_code check_joint(const struct op_joint *joint, struct belay_error *err)
+{
+    for (size_t i = 0; i < joint->n_keys; i++) {
+        for (size_t k = 0; k < i; k++) {
+            if (strcmp(joint->keys[i], joint->keys[k]) == 0) {
+                return error_set(err, BELAY_INVALID, "the key '%.200s' is given twice", joint->keys[i]);
+            }
+        }
+        for (size_t k = 0; k < joint->n_ancestors; k++) {
+            if (strcmp(joint->keys[i], joint->ancestors[k]) == 0) {
+                return error_set(
+                    err, BELAY_INVALID,
+                    "the key '%.200s' is above another one that is given: leave out the lower one",
+                    joint->keys[i]);
+            }
+        }
+    }
+    return BELAY_OK;
+}
+
+static enum belay_code check_more_key(const struct belay_client *client, const char *key,
+                                      char **out_ancestors, size_t *out_n, struct belay_error *err)
+{
+    struct belay_profile profile;
+    enum belay_code code;
+
+    if (key == NULL) {
+        return error_set(err, BELAY_INVALID, "no key: say which lock");
+    }
+    code = belay_key_profile(client->config, NULL, key, &profile, err); /* its lists bind */
+    return code == BELAY_OK ? config_check_key(client->config, key, out_ancestors, out_n, err) : code;
+}
+
+enum belay_code request_add_keys(struct client_request *request, struct belay_client *client,
+                                 const char *const *more_keys, size_t n, struct belay_error *err)
+{
+    struct op_joint joint = { .n_keys = 1 + n };
+    char *ancestors[BELAY_KEYS_MAX * BELAY_ANCESTORS_MAX];
+    size_t n_ancestors = 0;
+    enum belay_code code = BELAY_OK;
+
+    if (n == 0) {
+        return BELAY_OK;
+    }
+    if (n + 1 > BELAY_KEYS_MAX) {
+        return error_set(err, BELAY_INVALID, "%zu keys: %d at once are the most", n + 1, BELAY_KEYS_MAX);
+    }
+    joint.keys[0] = request->op.key;
+    for (size_t i = 0; i < request->op.n_ancestors; i++) {
+        add_ancestor(&joint, request->op.ancestors[i], 0);
+    }
+    for (size_t i = 0; code == BELAY_OK && i < n; i++) {
+        size_t found = 0;
+
+        joint.keys[1 + i] = more_keys[i];
+        code = check_more_key(client, more_keys[i], ancestors + n_ancestors, &found, err);
+        for (size_t k = 0; code == BELAY_OK && k < found; k++) {
+            add_ancestor(&joint, ancestors[n_ancestors++], 1 + i);
+        }
+    }
+    if (code == BELAY_OK) {
+        code = check_joint(&joint, err);
+    }
+    if (code == BELAY_OK) {
+        request->joint = joint_copy(&joint);
+        request->op.joint = request->joint;
+        code = request->joint == NULL ? error_no_memory(err) : BELAY_OK;
+    }
+    for (size_t i = 0; i < n_ancestors; i++) {
+        free(ancestors[i]);
+    }
+    return code;
+}
+
+void request_release(struct client_request *request)
+{
+    free(request->joint);
+    request->joint = NULL;
+    request->op.joint = NULL;
+}
+
+/* ---- the owner, metadata and times ---- */
 
 /* The environment is asked first: the user database may be on a network. */
 static const char *user_name(char *space, size_t size)
@@ -236,8 +382,36 @@ static enum belay_code fill_by_profile(struct client_request *request, const str
         request->op.ttl_ms = options->ttl_ms != 0  ? options->ttl_ms
                              : profile.ttl_ms != 0 ? profile.ttl_ms
                                                    : DEFAULT_TTL_MS;
+        request->op.slots = options->slots != 0 || options->shared ? options->slots : profile.slots;
     }
     return code;
+}
+
+/* How the lock is to be held, and whether the store can keep it so. */
+static enum belay_code fill_mode(struct client_request *request, const struct belay_lock_options *options,
+                                 struct belay_error *err)
+{
+    struct op_request *op = &request->op;
+    bool is_plain;
+
+    if (options->shared && options->slots != 0) {
+        return error_set(err, BELAY_INVALID, "a lock is shared or has slots: say one of them");
+    }
+    if (op->slots < 0 || op->slots > BELAY_HOLDERS_MAX) {
+        return error_set(err, BELAY_INVALID, "%d slots: a lock has from 1 to %d", op->slots,
+                         BELAY_HOLDERS_MAX);
+    }
+    op->mode = options->shared ? BELAY_SHARED : op->slots > 0 ? BELAY_SLOTS : BELAY_EXCLUSIVE;
+    is_plain = op->mode == BELAY_EXCLUSIVE && op->joint == NULL;
+    if (!is_plain && !op->capabilities.has_modes) {
+        return error_set(err, BELAY_INVALID,
+                         "this store keeps exclusive locks on one key at a time: no shared locks, slots or "
+                         "several keys");
+    }
+    if (op->joint != NULL && options->reentrant) {
+        return error_set(err, BELAY_INVALID, "several keys cannot be re-entered: acquire them one by one");
+    }
+    return BELAY_OK;
 }
 
 static enum belay_code fill_times(struct client_request *request, const struct belay_lock_options *options,
@@ -316,6 +490,12 @@ static enum belay_code init_lock(struct client_request *request, struct belay_cl
         code = fill_by_profile(request, client, options, err);
     }
     if (code == BELAY_OK) {
+        code = request_add_keys(request, client, options->more_keys, options->n_more_keys, err);
+    }
+    if (code == BELAY_OK && !is_adopting) {
+        code = fill_mode(request, options, err);
+    }
+    if (code == BELAY_OK) {
         code = fill_times(request, options, err);
     }
     request->op.reentrant = options->reentrant;
@@ -362,6 +542,7 @@ enum belay_code request_init_adopt(struct client_request *request, struct belay_
         return code;
     }
     request->op.old_id = lock_id;
+    request->op.slots = 0;                /* it keeps its mode, which the record shows */
     request->op.ttl_ms = options->ttl_ms; /* 0 keeps the one it has */
     request->op.ttl_if_unknown_ms = options->ttl_ms == 0 ? profile_ttl_ms(client, key) : 0;
     if (options->owner == NULL) {

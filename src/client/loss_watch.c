@@ -33,23 +33,46 @@ static bool is_over(struct belay_lock *lock)
     return over;
 }
 
-/* BELAY_LOST: it is not ours any more. Anything else proves nothing. */
-static enum belay_code look(struct belay_lock *lock, struct belay_error *err)
+static bool is_one_of_holders(const struct belay_info *info, const char *lock_id)
+{
+    for (size_t i = 0; i < info->n_holders; i++) {
+        if (info->holders[i].lock_id != NULL && strcmp(info->holders[i].lock_id, lock_id) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* BELAY_LOST: the lock on that key is not ours any more. Anything else proves nothing. */
+static enum belay_code look_at(struct belay_lock *lock, const char *key, struct belay_error *err)
 {
     struct belay_info *info = NULL;
-    enum belay_code code = belay_get(lock->client, lock->grant->key, &info, err);
+    enum belay_code code = belay_get(lock->client, key, &info, err);
 
     if (code == BELAY_NOT_FOUND) {
-        return error_set(err, BELAY_LOST, "lock '%s' was ended by somebody else", lock->grant->key);
+        return error_set(err, BELAY_LOST, "lock '%s' was ended by somebody else", key);
     }
-    if (code == BELAY_OK && info->lock_id != NULL && strcmp(info->lock_id, lock->grant->lock_id) != 0) {
-        code = error_set(err, BELAY_LOST, "lock '%s' was ended by somebody else, and taken by %s",
-                         lock->grant->key, info->locked_by);
+    if (code == BELAY_OK && is_one_of_holders(info, lock->grant->lock_id)) {
+        code = BELAY_OK;
+    } else if (code == BELAY_OK && info->lock_id != NULL &&
+               strcmp(info->lock_id, lock->grant->lock_id) != 0) {
+        code = error_set(err, BELAY_LOST, "lock '%s' was ended by somebody else, and taken by %s", key,
+                         info->locked_by);
     } else if (code == BELAY_OK && info->status == BELAY_STATUS_RELEASED) {
-        code = error_set(err, BELAY_LOST, "lock '%s' was released%s", lock->grant->key,
+        code = error_set(err, BELAY_LOST, "lock '%s' was released%s", key,
                          info->outcome == BELAY_OUTCOME_FORCED ? " by force" : " by somebody else");
     }
     belay_info_free(info);
+    return code;
+}
+
+static enum belay_code look(struct belay_lock *lock, struct belay_error *err)
+{
+    enum belay_code code = BELAY_OK;
+
+    for (size_t i = 0; code == BELAY_OK && i < belay_lock_n_keys(lock); i++) {
+        code = look_at(lock, belay_lock_key_at(lock, i), err);
+    }
     return code;
 }
 

@@ -42,23 +42,53 @@ static enum belay_code finish(struct belay_client *client, struct op_request *op
     return code;
 }
 
+/* The same of a request for several keys, of which it is to name the further ones first. */
+static enum belay_code finish_keys(struct belay_client *client, struct client_request *request,
+                                   const char *const *more_keys, size_t n, struct belay_info **out_info,
+                                   struct belay_error *err)
+{
+    enum belay_code code = request_add_keys(request, client, more_keys, n, err);
+
+    if (code == BELAY_OK) {
+        code = finish(client, &request->op, out_info, err);
+    }
+    request_release(request);
+    return code;
+}
+
+enum belay_code belay_renew_keys(struct belay_client *client, const char *const *keys, size_t n_keys,
+                                 const char *lock_id, int64_t ttl_ms, struct belay_info **out_info,
+                                 struct belay_error *err)
+{
+    struct client_request request;
+    enum belay_code code =
+        request_init_renew(&request, client, n_keys == 0 ? NULL : keys[0], lock_id, ttl_ms, err);
+
+    return code == BELAY_OK ? finish_keys(client, &request, keys + 1, n_keys - 1, out_info, err) : code;
+}
+
 enum belay_code belay_renew(struct belay_client *client, const char *key, const char *lock_id, int64_t ttl_ms,
                             struct belay_info **out_info, struct belay_error *err)
 {
-    struct client_request request;
-    enum belay_code code = request_init_renew(&request, client, key, lock_id, ttl_ms, err);
+    return belay_renew_keys(client, &key, 1, lock_id, ttl_ms, out_info, err);
+}
 
-    return code == BELAY_OK ? finish(client, &request.op, out_info, err) : code;
+enum belay_code belay_release_keys(struct belay_client *client, const char *const *keys, size_t n_keys,
+                                   const char *lock_id, enum belay_outcome outcome,
+                                   struct belay_info **out_info, struct belay_error *err)
+{
+    struct client_request request;
+    enum belay_code code =
+        request_init_release(&request, client, n_keys == 0 ? NULL : keys[0], lock_id, outcome, err);
+
+    return code == BELAY_OK ? finish_keys(client, &request, keys + 1, n_keys - 1, out_info, err) : code;
 }
 
 enum belay_code belay_release(struct belay_client *client, const char *key, const char *lock_id,
                               enum belay_outcome outcome, struct belay_info **out_info,
                               struct belay_error *err)
 {
-    struct client_request request;
-    enum belay_code code = request_init_release(&request, client, key, lock_id, outcome, err);
-
-    return code == BELAY_OK ? finish(client, &request.op, out_info, err) : code;
+    return belay_release_keys(client, &key, 1, lock_id, outcome, out_info, err);
 }
 
 enum belay_code belay_force_release(struct belay_client *client, const char *key, const char *lock_id,

@@ -4,14 +4,17 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "lock/info.h"
 
 /* What only the store knew when the batch was sent. */
-static void complete(struct belay_event *event, const struct belay_commit *result)
+static void complete(struct belay_event *event, const struct belay_record *record,
+                     const struct belay_commit *result)
 {
-    const struct belay_record *record = result->n_records > 0 ? &result->records[0] : NULL;
+    const struct belay_holder *holder =
+        record == NULL || event->lock_id == NULL ? NULL : record_find_holder(record, event->lock_id);
 
     if (event->token == BELAY_TOKEN_OF_BATCH) {
-        event->token = result->token;
+        event->token = holder != NULL ? holder->token : record != NULL ? record->token : result->token;
     }
     if (event->duration_ms == BELAY_DURATION_HELD) {
         event->duration_ms = record == NULL ? -1 : record->freed_at_unix_ms - record->locked_at_unix_ms;
@@ -19,6 +22,12 @@ static void complete(struct belay_event *event, const struct belay_commit *resul
     if (record != NULL && event->locked_by == NULL) {
         event->locked_by = record->owner;
         event->locked_by_name = record->owner_name;
+    }
+    if (holder != NULL) {
+        event->token = event->token == 0 ? holder->token : event->token;
+        event->n_metadata = event->metadata == NULL ? holder->n_metadata : event->n_metadata;
+        event->metadata = event->metadata == NULL ? holder->metadata : event->metadata;
+        return;
     }
     if (record == NULL || event->lock_id == NULL || strcmp(event->lock_id, record->lock_id) != 0) {
         return;
@@ -40,21 +49,34 @@ static int64_t held_so_far_ms(int64_t locked_at_unix_ms, const struct belay_even
     return is_known ? event->at_unix_ms - locked_at_unix_ms : -1;
 }
 
+/* The record of the event's key after the batch. */
+static const struct belay_record *record_of(const struct belay_event *event,
+                                            const struct belay_commit *result)
+{
+    for (size_t i = 0; i < result->n_records; i++) {
+        if (event->key != NULL && result->records[i].key != NULL &&
+            strcmp(result->records[i].key, event->key) == 0) {
+            return &result->records[i];
+        }
+    }
+    return result->n_records > 0 ? &result->records[0] : NULL;
+}
+
 void report_commit(report_event_fn on_event, void *context, const struct belay_batch *batch,
                    const struct belay_commit *result, int64_t took_ms, int64_t commit_us)
 {
     for (size_t i = 0; on_event != NULL && i < batch->n_events; i++) {
         struct belay_event event = batch->events[i];
+        const struct belay_record *record = record_of(&event, result);
 
         event.id = result->event_id == 0 ? 0 : result->event_id + i;
         event.at_unix_ms = clock_unix_ms();
         event.commit_us = commit_us;
-        complete(&event, result);
+        complete(&event, record, result);
         if (strcmp(event.type, "lock.acquired") == 0) {
             event.duration_ms = took_ms;
         } else if (strcmp(event.type, "lock.renewed") == 0) {
-            event.duration_ms =
-                result->n_records > 0 ? held_so_far_ms(result->records[0].locked_at_unix_ms, &event) : -1;
+            event.duration_ms = record == NULL ? -1 : held_so_far_ms(record->locked_at_unix_ms, &event);
         }
         on_event(context, &event);
     }

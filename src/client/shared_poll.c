@@ -14,6 +14,8 @@ void poll_result_release(struct poll_result *result)
     for (size_t i = 0; i < result->n; i++) {
         belay_record_release(&result->records[i]);
     }
+    free(result->records);
+    result->records = NULL;
     result->n = 0;
     belay_error_release(&result->err);
 }
@@ -45,7 +47,7 @@ void shared_poll_enter(struct shared_poll *poll, struct poller *poller, const ch
 {
     assert(!poller->in && !poller->coming && n <= OP_KEYS_MAX);
     poller_release(poller);
-    memcpy(poller->keys, keys, n * sizeof *keys);
+    poller->keys = keys;
     poller->n = n;
     poller->due_ms = due_ms;
     poller->span_ms = due_ms - clock_boot_ms();
@@ -185,6 +187,10 @@ static void leave_result(const struct shared_read *read, const struct poll_resul
     if (seen->code != BELAY_OK) {
         (void)error_set(&result->err, seen->code, "%s", seen->err.text);
     }
+    if (seen->code == BELAY_OK) {
+        result->records = calloc(poller->n, sizeof *result->records);
+        ok = result->records != NULL;
+    }
     for (size_t i = 0; seen->code == BELAY_OK && ok && i < poller->n; i++) {
         size_t at = 0;
 
@@ -236,12 +242,12 @@ void shared_poll_read(struct shared_poll *poll, struct belay_store *store, struc
     (void)pthread_mutex_unlock(&poll->mutex);
     if (out->code == BELAY_OK) {
         /* They differ from each other, so they stand at the front in their order. */
+        for (size_t i = n; i < read.n; i++) {
+            belay_record_release(&read.records[i]);
+        }
         out->n = n;
-        memcpy(out->records, read.records, n * sizeof *read.records);
-        memset(read.records, 0, n * sizeof *read.records);
+        out->records = read.records;
+    } else {
+        free(read.records); /* after a fault they are empty */
     }
-    for (size_t i = 0; read.records != NULL && i < read.n; i++) {
-        belay_record_release(&read.records[i]);
-    }
-    free(read.records);
 }

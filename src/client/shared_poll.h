@@ -26,8 +26,8 @@ struct poll_result {
     int64_t asked_ms; /* boot clock, before the store was asked */
     int64_t seen_ms;  /* boot clock, when it had answered */
     struct belay_error err;
-    size_t n;                                 /* of the records, as many as were asked for; 0 after a fault */
-    struct belay_record records[OP_KEYS_MAX]; /* owned */
+    size_t n;                     /* of the records, as many as were asked for; 0 after a fault */
+    struct belay_record *records; /* owned */
 };
 void poll_result_release(struct poll_result *result);
 
@@ -36,7 +36,7 @@ struct poller {
     struct poller *next;
     struct poller *previous;
     struct poller *next_served;
-    const char *keys[OP_KEYS_MAX]; /* the texts are borrowed, while it is in */
+    const char *const *keys; /* borrowed, while it is in */
     size_t n;
     int64_t due_ms;
     int64_t span_ms; /* how long it waits this time */

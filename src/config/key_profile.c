@@ -39,6 +39,8 @@ static void set_field(struct belay_profile *values, const char *field, const cha
         (void)belay_parse_duration(value, &values->wait_ms);
     } else if (strcmp(field, "attempts") == 0) {
         values->attempts = (int)strtol(value, NULL, 10);
+    } else if (strcmp(field, "slots") == 0) {
+        values->slots = (int)strtol(value, NULL, 10);
     } else if (strcmp(field, "reentrant") == 0) {
         values->reentrant = strcmp(value, "true") == 0;
     } else if (strcmp(field, "key") == 0) {
@@ -310,6 +312,9 @@ void belay_profile_apply(const struct belay_profile *profile, struct belay_lock_
     }
     if (options->attempts == 0) {
         options->attempts = profile->attempts;
+    }
+    if (options->slots == 0 && !options->shared) {
+        options->slots = profile->slots;
     }
     options->reentrant = options->reentrant || profile->reentrant;
     if (profile->name != NULL && strcmp(profile->name, "stack") == 0) {

@@ -63,6 +63,7 @@ static const struct schema_rule profile_names[] = {
     RANGE("wait", VALUE_DURATION, 0, SPAN_MAX),
     RANGE("attempts", VALUE_NUMBER, 0, 1000000),
     VALUE("reentrant", VALUE_SWITCH),
+    RANGE("slots", VALUE_NUMBER, 1, BELAY_HOLDERS_MAX),
 };
 static const struct schema_rule profile = MAP("", profile_names);
 

@@ -75,7 +75,19 @@ static bool copy(const char *text, char **out)
     return *out != NULL;
 }
 
-struct belay_info *json_read_lock(const json_t *lock)
+enum belay_mode json_read_mode(const json_t *object)
+{
+    const char *name = text_of(object, "mode");
+
+    for (int i = BELAY_EXCLUSIVE; name != NULL && i <= BELAY_SLOTS; i++) {
+        if (strcmp(name, belay_mode_name((enum belay_mode)i)) == 0) {
+            return (enum belay_mode)i;
+        }
+    }
+    return BELAY_EXCLUSIVE;
+}
+
+static struct belay_info *read_holder(const json_t *lock, const char *key)
 {
     struct belay_meta metadata[BELAY_META_MAX];
     struct belay_info *info;
@@ -83,7 +95,7 @@ struct belay_info *json_read_lock(const json_t *lock)
     const char *credential = text_of(lock, "acquired_by");
     size_t n;
 
-    if (text_of(lock, "key") == NULL || (info = calloc(1, sizeof *info)) == NULL) {
+    if (key == NULL || (info = calloc(1, sizeof *info)) == NULL) {
         return NULL;
     }
     n = metadata_of(lock, metadata);
@@ -91,7 +103,7 @@ struct belay_info *json_read_lock(const json_t *lock)
     info->acquired_by = credential == NULL ? NULL : strdup(credential);
     info->metadata = meta_copy(metadata, n);
     info->n_metadata = info->metadata == NULL ? 0 : n;
-    if (!copy(text_of(lock, "key"), &info->key) || !copy(text_of(lock, "locked_by"), &info->locked_by) ||
+    if (!copy(key, &info->key) || !copy(text_of(lock, "locked_by"), &info->locked_by) ||
         !copy(text_of(lock, "locked_by_name"), &info->locked_by_name) ||
         (id != NULL && info->lock_id == NULL) || (credential != NULL && info->acquired_by == NULL) ||
         info->n_metadata != n) {
@@ -112,10 +124,83 @@ struct belay_info *json_read_lock(const json_t *lock)
     return info;
 }
 
+/* Moves `one`, which may be NULL, to the end of a list with room for it. */
+static bool append(struct belay_info *list, size_t *n, struct belay_info *one)
+{
+    if (one != NULL) {
+        list[(*n)++] = *one;
+        free(one);
+    }
+    return one != NULL;
+}
+
+/* The holders of a lock that may have several. */
+static bool read_holders(const json_t *holders, struct belay_info *info)
+{
+    size_t n = json_array_size(holders);
+
+    if (info->mode == BELAY_EXCLUSIVE || n == 0) {
+        return true;
+    }
+    info->holders = n > BELAY_HOLDERS_MAX ? NULL : calloc(n, sizeof *info->holders);
+    for (size_t i = 0; info->holders != NULL && i < n; i++) {
+        if (!append(info->holders, &info->n_holders, read_holder(json_array_get(holders, i), info->key))) {
+            return false;
+        }
+        info->holders[i].mode = info->mode;
+        info->holders[i].slots = info->slots;
+    }
+    return info->n_holders == n;
+}
+
+struct belay_info *json_read_lock(const json_t *lock)
+{
+    struct belay_info *info = read_holder(lock, text_of(lock, "key"));
+    const json_t *waiting = json_object_get(lock, "waiting");
+    int64_t slots = number_of(lock, "slots");
+
+    if (info == NULL) {
+        return NULL;
+    }
+    info->mode = json_read_mode(lock);
+    info->slots = info->mode == BELAY_SLOTS && slots > 0 && slots <= BELAY_HOLDERS_MAX ? (int)slots : 0;
+    if (!read_holders(json_object_get(lock, "holders"), info) ||
+        (json_is_array(waiting) && !json_read_waiters(waiting, info))) {
+        belay_info_free(info);
+        return NULL;
+    }
+    return info;
+}
+
+struct belay_info *json_read_locks(const json_t *locks)
+{
+    size_t n = json_array_size(locks);
+    struct belay_info *info = n == 0 || n > BELAY_KEYS_MAX ? NULL : json_read_lock(json_array_get(locks, 0));
+
+    if (info == NULL || n == 1) {
+        return info;
+    }
+    info->joint = calloc(n - 1, sizeof *info->joint);
+    for (size_t i = 1; info->joint != NULL && i < n; i++) {
+        if (!append(info->joint, &info->n_joint, json_read_lock(json_array_get(locks, i)))) {
+            break;
+        }
+    }
+    if (info->n_joint != n - 1) {
+        belay_info_free(info);
+        return NULL;
+    }
+    return info;
+}
+
 bool json_read_waiters(const json_t *waiting, struct belay_info *info)
 {
     size_t n = json_array_size(waiting);
 
+    if (info->waiters != NULL) {
+        return true; /* the lock itself had them */
+    }
+    info->has_queue = true;
     info->waiters = n == 0 ? NULL : calloc(n, sizeof *info->waiters);
     if (n > 0 && info->waiters == NULL) {
         return false;
@@ -130,6 +215,7 @@ bool json_read_waiters(const json_t *waiting, struct belay_info *info)
             return false;
         }
         waiter->since_unix_ms = json_read_time(from, "since");
+        waiter->mode = json_read_mode(from);
     }
     return true;
 }

@@ -110,12 +110,12 @@ static const char *known_name(const char *name)
     return name == NULL || name[0] == '\0' ? NULL : name;
 }
 
-json_t *wire_lock(const struct belay_info *info)
+/* The fields of a holder: those of a lock but for what all its holders have in common. */
+json_t *wire_holder(const struct belay_info *info)
 {
     /* Locking is disabled: there is a key, and an id that 'release' accepts. */
     bool none = info->status == BELAY_STATUS_NONE;
     const struct field fields[] = {
-        { "key", wire_text(info->key) },
         { "lock_id", wire_text(info->lock_id) },
         { "token", wire_token(none ? 0 : info->token) },
         { "locked_by", wire_text(none ? NULL : known_name(info->locked_by)) },
@@ -136,6 +136,86 @@ json_t *wire_lock(const struct belay_info *info)
     return WIRE_OBJECT(fields);
 }
 
+/* One entry for an exclusive lock; none if it is not held. */
+static json_t *wire_holders(const struct belay_info *info)
+{
+    json_t *holders = json_array();
+    bool is_held = info->status == BELAY_STATUS_ACTIVE || info->status == BELAY_STATUS_EXPIRED;
+
+    for (size_t i = 0; i < info->n_holders; i++) {
+        (void)json_array_append_new(holders, wire_holder(&info->holders[i]));
+    }
+    if (is_held && info->n_holders == 0) {
+        (void)json_array_append_new(holders, wire_holder(info));
+    }
+    return holders;
+}
+
+static json_t *wire_queue(const struct belay_info *info)
+{
+    json_t *waiting = info->has_queue ? json_array() : json_null();
+
+    for (size_t i = 0; info->has_queue && i < info->n_waiters; i++) {
+        (void)json_array_append_new(waiting, wire_waiter(&info->waiters[i], i));
+    }
+    return waiting;
+}
+
+json_t *wire_lock(const struct belay_info *info)
+{
+    const struct field key[] = { { "key", wire_text(info->key) } };
+    const struct field fields[] = {
+        { "mode", wire_text(belay_mode_name(info->mode)) },
+        { "slots", info->slots == 0 ? json_null() : json_integer(info->slots) },
+        { "holders", wire_holders(info) },
+        { "waiting", wire_queue(info) },
+    };
+    json_t *lock = WIRE_OBJECT(key);
+    json_t *holder = wire_holder(info);
+    json_t *rest = WIRE_OBJECT(fields);
+
+    if (lock == NULL || json_object_update(lock, holder) != 0 || json_object_update(lock, rest) != 0) {
+        json_decref(lock);
+        lock = NULL;
+    }
+    json_decref(holder);
+    json_decref(rest);
+    return lock;
+}
+
+json_t *wire_grant(const struct belay_info *info)
+{
+    json_t *lock = wire_lock(info);
+    json_t *holders = json_object_get(lock, "holders");
+
+    for (size_t i = 0; i < info->n_holders; i++) {
+        const char *id = info->holders[i].lock_id;
+
+        if ((id == NULL || info->lock_id == NULL || strcmp(id, info->lock_id) != 0) &&
+            json_object_set_new(json_array_get(holders, i), "lock_id", json_null()) != 0) {
+            json_decref(lock);
+            return NULL;
+        }
+    }
+    return lock;
+}
+
+json_t *wire_grants(const struct belay_info *info)
+{
+    json_t *locks = json_array();
+    int failed = json_array_append_new(locks, wire_grant(info));
+
+    for (size_t i = 0; failed == 0 && i < info->n_joint; i++) {
+        failed = json_array_append_new(locks, wire_grant(&info->joint[i]));
+    }
+    if (failed != 0) {
+        json_decref(locks);
+        return NULL;
+    }
+    return json_pack("{s:O, s:o}", "lock_id", json_object_get(json_array_get(locks, 0), "lock_id"), "locks",
+                     locks);
+}
+
 json_t *wire_waiter(const struct belay_waiter *waiter, size_t position)
 {
     const struct field fields[] = {
@@ -144,6 +224,7 @@ json_t *wire_waiter(const struct belay_waiter *waiter, size_t position)
         { "locked_by", wire_text(waiter->locked_by) },
         { "locked_by_name", wire_text(waiter->locked_by_name) },
         { "since", wire_time(waiter->since_unix_ms) },
+        { "mode", wire_text(belay_mode_name(waiter->mode)) },
     };
 
     return WIRE_OBJECT(fields);
@@ -268,15 +349,19 @@ bool wire_lock_line(struct buf *out, const struct belay_info *info)
     struct text owner = text_of(known_name(info->locked_by));
     struct text name = text_of(known_name(info->locked_by_name));
     struct text credential = text_of(info->acquired_by);
+    size_t from;
+    size_t len;
 
-    if (info->status == BELAY_STATUS_NONE || info->n_metadata > 0 || info->token == 0 ||
-        info->token > INT64_MAX || info->ttl_ms == 0 || !is_plain(key) || !is_plain(id) || !is_plain(owner) ||
-        !is_plain(name) || !is_plain(credential)) {
+    if (info->status == BELAY_STATUS_NONE || info->mode != BELAY_EXCLUSIVE || info->has_queue ||
+        info->n_metadata > 0 || info->token == 0 || info->token > INT64_MAX || info->ttl_ms == 0 ||
+        !is_plain(key) || !is_plain(id) || !is_plain(owner) || !is_plain(name) || !is_plain(credential)) {
         return false;
     }
-    (void)buf_reserve(out, LINE_AROUND + key.len + id.len + owner.len + name.len + credential.len);
+    (void)buf_reserve(out, LINE_AROUND + key.len + 2 * (id.len + owner.len + name.len + credential.len));
     ADD(out, "{\"key\":", add_text, key);
-    ADD(out, ",\"lock_id\":", add_text, id);
+    buf_adds(out, ",");
+    from = out->len;
+    ADD(out, "\"lock_id\":", add_text, id);
     ADD(out, ",\"token\":", buf_add_number, (int64_t)info->token);
     ADD(out, ",\"locked_by\":", add_text, owner);
     ADD(out, ",\"locked_by_name\":", add_text, name);
@@ -294,6 +379,16 @@ bool wire_lock_line(struct buf *out, const struct belay_info *info)
         ADD(out, ",\"valid_for_ms\":", buf_add_number, info->valid_for_ms);
     }
     buf_adds(out, info->is_stale ? ",\"is_stale\":true" : ",\"is_stale\":false");
-    buf_adds(out, ",\"metadata\":{}}");
+    buf_adds(out, ",\"metadata\":{}");
+    len = out->len - from;
+    buf_adds(out, ",\"mode\":\"exclusive\",\"slots\":null,\"holders\":[");
+    if (info->status != BELAY_STATUS_RELEASED && buf_reserve(out, len + 2)) {
+        /* The only holder has just been written. */
+        buf_adds(out, "{");
+        memcpy(out->data + out->len, out->data + from, len);
+        out->len += len;
+        buf_adds(out, "}");
+    }
+    buf_adds(out, "],\"waiting\":null}");
     return !out->failed;
 }

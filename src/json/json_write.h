@@ -15,6 +15,11 @@
 
 /* Each returns a new reference, or NULL without memory. */
 json_t *wire_lock(const struct belay_info *info);
+/* For its holder: the same without the lock ids of the other holders. */
+json_t *wire_grant(const struct belay_info *info);
+/* {"lock_id", "locks": [...]}: the locks of several keys that were granted together. */
+json_t *wire_grants(const struct belay_info *info);
+json_t *wire_holder(const struct belay_info *info); /* an entry of "holders" */
 json_t *wire_waiter(const struct belay_waiter *waiter, size_t position);
 json_t *wire_event(const struct belay_event *event);
 /* {"error": {"code", "message", "lock"}}; lock is null if no holder is known. */

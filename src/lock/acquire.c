@@ -46,7 +46,9 @@ enum {
     LOOK_SELDOM = 20, /* polls between two looks of a waiter far back in the queue */
     LEAVE_TRIES = 3,
     LEAVE_SLOW_MS = 500, /* a store that takes so long to fail is not asked once more */
-    POLL_PART = 5        /* a poll is early by up to one part in so many, by chance */
+    POLL_PART = 5,       /* a poll is early by up to one part in so many, by chance */
+    JOINT_TICKET_MS =
+        10000 /* a ticket for several keys keeps its place for so long without being put again */
 };
 
 /* ---- how long ---- */
@@ -104,6 +106,8 @@ static void fill_values(struct op *op)
     op->values.heartbeat_ms = request->heartbeat_ms;
     op->values.stale_after_ms = request->stale_after_ms;
     op->values.durable = request->durable;
+    op->values.mode = request->mode;
+    op->values.slots = request->slots;
 }
 
 /* A fresh id needs no looking up, until a write of ours may have used it without our knowing (L5). */
@@ -112,19 +116,17 @@ static const char *unused_id(const struct op *op)
     return op->request.id_is_fresh && !op->was_unknown ? NULL : op->request.lock_id;
 }
 
-/* The holder on the key's record, our intent on the others. */
+/* The holder on the records of the keys, its intents on the others. */
 static void write_take(struct op *op)
 {
     const struct op_request *request = &op->request;
 
     fill_values(op);
-    op->writes[0].set = BELAY_SET_HOLDER;
-    op->intent = (struct belay_put_intent){ .lock_id = request->lock_id,
-                                            .key = request->key,
-                                            .ttl_ms = request->ttl_ms };
-    for (size_t i = 1; i < op->batch.n_writes; i++) {
-        op->writes[i].put_intent = &op->intent;
+    for (size_t i = 0; i < op_n_targets(request); i++) {
+        op->writes[i].set = BELAY_SET_HOLDER;
+        op->writes[i].co_holder = request->mode != BELAY_EXCLUSIVE;
     }
+    step_put_intents(op, request->lock_id, request->ttl_ms);
     op->batch.durable = request->durable;
     op->batch.require_unused_id = unused_id(op);
 }
@@ -139,101 +141,176 @@ static void drop_own_ticket(struct op *op)
 
 static void add_wait_ended(struct op *op, const char *why, int64_t now_ms)
 {
-    struct belay_event *event = step_event(op, BELAY_LEVEL_INFO, "wait.ended");
+    for (size_t i = 0; i < op_n_targets(&op->request); i++) {
+        struct belay_event *event = step_event(op, i, BELAY_LEVEL_INFO, "wait.ended");
 
-    event->reason = why;
-    event->duration_ms = now_ms - op->waiting.since_ms;
+        event->reason = why;
+        event->duration_ms = now_ms - op->waiting.since_ms;
+    }
 }
 
-static void add_acquired_events(struct op *op, int64_t now_ms)
+/* The old holder let its lease expire (S2.4): the new one reports it. */
+static struct belay_event *add_taken_over(struct op *op, size_t target)
 {
-    const struct belay_record *own = &op->records[0];
+    struct belay_event *event = step_event(op, target, BELAY_LEVEL_WARNING, "lock.taken_over");
+
+    event->by = op->request.owner;
+    event->reason = "its lease had ended";
+    return event;
+}
+
+/* Those of several holders whose leases are over for good. */
+static bool is_over(const struct op *op, const struct belay_holder *holder)
+{
+    return op->records_now_ms >= holder->expires_ms + op->request.capabilities.margin_ms;
+}
+
+static void add_taken_over_events(struct op *op, size_t target)
+{
+    const struct belay_record *own = &op->records[target];
     struct belay_event *event;
 
-    if (op->state != TRYING && own->held) {
-        /* The old holder let its lease expire (S2.4): the new one reports it. */
-        event = step_event(op, BELAY_LEVEL_WARNING, "lock.taken_over");
+    for (size_t i = 0; i < own->n_holders; i++) {
+        const struct belay_holder *holder = &own->holders[i];
+
+        if (is_over(op, holder)) {
+            event = add_taken_over(op, target);
+            event->lock_id = holder->lock_id;
+            event->locked_by = holder->owner;
+            event->locked_by_name = holder->owner_name;
+            event->token = holder->token;
+            event->metadata = holder->metadata;
+            event->n_metadata = holder->n_metadata;
+        }
+    }
+    if (own->held && own->n_holders == 0) {
+        event = add_taken_over(op, target);
         event->lock_id = own->lock_id;
         event->locked_by = own->owner;
         event->locked_by_name = own->owner_name;
         event->token = own->token;
-        event->by = op->request.owner;
-        event->reason = "its lease had ended";
         event->metadata = own->metadata;
         event->n_metadata = own->n_metadata;
+    }
+}
+
+static void add_acquired_events(struct op *op, int64_t now_ms)
+{
+    size_t n = op_n_targets(&op->request);
+
+    for (size_t i = 0; op->state != TRYING && i < n; i++) {
+        add_taken_over_events(op, i);
     }
     if (op->queued) {
         add_wait_ended(op, "acquired", now_ms);
     }
-    event = step_event(op, BELAY_LEVEL_INFO, "lock.acquired");
-    event->token = BELAY_TOKEN_OF_BATCH;
+    for (size_t i = 0; i < n; i++) {
+        step_event(op, i, BELAY_LEVEL_INFO, "lock.acquired")->token = BELAY_TOKEN_OF_BATCH;
+    }
 }
 
 static void try_free(struct op *op, int64_t now_ms)
 {
     step_begin_batch(op);
     write_take(op);
-    op->writes[0].condition = BELAY_IF_FREE;
-    for (size_t i = 1; i < op->batch.n_writes; i++) {
-        op->writes[i].condition = BELAY_IF_FREE_FOR_INTENT;
+    for (size_t i = 0; i < op->batch.n_writes; i++) {
+        op->writes[i].condition = i < op_n_targets(&op->request) ? BELAY_IF_FREE : BELAY_IF_FREE_FOR_INTENT;
     }
     op->state = TRYING;
     add_acquired_events(op, now_ms);
     step_commit(op, TRYING, now_ms);
 }
 
-/* Our own ticket, tickets ahead whose turn has passed or whose waiter is gone, and expired intents. */
-static void add_drops(struct op *op, size_t i, const char **at)
+/* How many of the waiters for a slot ahead of us had their turn without taking it. */
+static int slots_passed(const struct op *op, const struct belay_record *record)
+{
+    int free =
+        decide_free_slots(record, op->request.slots, op->request.capabilities.margin_ms, op->records_now_ms);
+    int waiters = 0;
+
+    for (size_t t = 0; t < record->n_tickets; t++) {
+        const struct belay_ticket *ticket = &record->tickets[t];
+
+        if (strcmp(ticket->lock_id, op->request.lock_id) == 0) {
+            break;
+        }
+        waiters += !ticket->dead && op->records_now_ms < ticket->expires_ms &&
+                   decide_clash(&op->request, record, true, ticket) == CLASH_SLOT;
+    }
+    return waiters < free ? 0 : waiters - free + 1;
+}
+
+/* Our own ticket, those of waiters that are gone, and those ahead of us whose turn has passed. */
+static const char **drop_tickets(struct op *op, size_t i, const char **at)
 {
     const struct belay_record *record = &op->records[i];
     struct belay_write *write = &op->writes[i];
+    bool is_target = i < op_n_targets(&op->request);
+    int slots = is_target && op->request.mode == BELAY_SLOTS ? slots_passed(op, record) : 0;
     bool before_us = true;
 
     write->drop_tickets = at;
     for (size_t t = 0; t < record->n_tickets; t++) {
         const struct belay_ticket *ticket = &record->tickets[t];
+        enum clash clash = decide_clash(&op->request, record, is_target, ticket);
         bool ours = strcmp(ticket->lock_id, op->request.lock_id) == 0;
         bool gone = ticket->dead || op->records_now_ms >= ticket->expires_ms;
-        bool passed = before_us && (i == 0 || strcmp(ticket->key, record->key) == 0);
+        bool passed = before_us && !gone && (clash == CLASH_TURN || (clash == CLASH_SLOT && slots-- > 0));
 
         if (ours || gone || passed) {
-            at[write->n_drop_tickets++] = ticket->lock_id;
+            *at++ = ticket->lock_id;
+            write->n_drop_tickets++;
         }
         before_us = before_us && !ours;
     }
-    at += write->n_drop_tickets;
+    return at;
+}
+
+/* Expired intents, and holders whose leases are over. */
+static const char **drop_expired(struct op *op, size_t i, const char **at)
+{
+    const struct belay_record *record = &op->records[i];
+    struct belay_write *write = &op->writes[i];
+
     write->drop_intents = at;
     for (size_t t = 0; t < record->n_intents; t++) {
         if (op->records_now_ms >= record->intents[t].expires_ms + op->request.capabilities.margin_ms) {
-            at[write->n_drop_intents++] = record->intents[t].lock_id;
+            *at++ = record->intents[t].lock_id;
+            write->n_drop_intents++;
         }
     }
+    write->drop_holders = at;
+    for (size_t t = 0; i < op_n_targets(&op->request) && t < record->n_holders; t++) {
+        if (is_over(op, &record->holders[t])) {
+            *at++ = record->holders[t].lock_id;
+            write->n_drop_holders++;
+        }
+    }
+    return at;
 }
 
 static void take(struct op *op, int64_t now_ms)
 {
+    size_t n = op_n_records(&op->request);
     size_t room = 1;
-    size_t used = 0;
+    const char **at;
 
     assert(op->state == TRYING || op->state == LOOKING || op->state == TAKING || op->state == REENTERING ||
            op->state == QUEUEING);
-    for (size_t i = 0; i < OP_KEYS_MAX; i++) {
-        room += op->records[i].n_tickets + op->records[i].n_intents;
+    for (size_t i = 0; i < n; i++) {
+        room += op->records[i].n_tickets + op->records[i].n_intents + op->records[i].n_holders;
     }
-    free(op->drops);
-    op->drops = calloc(room, sizeof *op->drops);
-    if (op->drops == NULL) {
-        step_done_no_memory(op);
+    at = step_drop_room(op, room);
+    if (at == NULL) {
         return;
     }
     step_begin_batch(op);
     step_if_unchanged(op);
     write_take(op);
-    for (size_t i = 0; i < op->batch.n_writes; i++) {
-        add_drops(op, i, op->drops + used);
-        used += op->writes[i].n_drop_tickets + op->writes[i].n_drop_intents;
+    for (size_t i = 0; i < n; i++) {
+        at = drop_expired(op, i, drop_tickets(op, i, at));
     }
-    assert(used <= room);
+    assert(at < op->drops + room);
     op->state = TAKING;
     add_acquired_events(op, now_ms);
     step_commit(op, TAKING, now_ms);
@@ -252,40 +329,63 @@ static int64_t reentry_ttl_ms(const struct op *op)
 }
 
 /* Our owner's own lock under another id: prove and renew it. */
-static void reenter(struct op *op, int64_t now_ms)
+static void reenter(struct op *op, const char *holder_id, int64_t now_ms)
 {
-    int64_t ttl_ms = reentry_ttl_ms(op);
+    const struct belay_record *own = &op->records[0];
     struct belay_event *event;
+    int64_t ttl_ms;
 
+    if (!record_show_holder(&op->records[0], holder_id)) {
+        step_done_no_memory(op);
+        return;
+    }
+    ttl_ms = reentry_ttl_ms(op);
     step_begin_batch(op);
     memset(&op->values, 0, sizeof op->values);
     op->writes[0].condition = BELAY_IF_LIVE_BY;
-    op->writes[0].lock_id = op->records[0].lock_id;
+    op->writes[0].lock_id = own->lock_id;
+    op->writes[0].co_holder = op->request.mode != BELAY_EXCLUSIVE;
     op->writes[0].set = BELAY_SET_LEASE;
     op->values.ttl_ms = ttl_ms; /* said, so that lease and intents cannot differ */
-    op->intent = (struct belay_put_intent){ .lock_id = op->records[0].lock_id,
-                                            .key = op->request.key,
-                                            .ttl_ms = ttl_ms };
-    for (size_t i = 1; i < op->batch.n_writes; i++) {
-        op->writes[i].put_intent = &op->intent;
-    }
+    step_put_intents(op, own->lock_id, ttl_ms);
     if (op->queued) {
         drop_own_ticket(op);
         add_wait_ended(op, "reentered", now_ms);
     }
-    event = step_event(op, BELAY_LEVEL_INFO, "lock.reentered");
-    event->lock_id = op->records[0].lock_id;
-    event->token = op->records[0].token;
-    event->metadata = op->records[0].metadata; /* the lock keeps its own */
-    event->n_metadata = op->records[0].n_metadata;
+    event = step_event(op, 0, BELAY_LEVEL_INFO, "lock.reentered");
+    event->lock_id = own->lock_id;
+    event->token = own->token;
+    event->metadata = own->metadata; /* the lock keeps its own */
+    event->n_metadata = own->n_metadata;
     step_commit(op, REENTERING, now_ms);
+}
+
+/*
+ * How long a ticket is valid. One for several keys keeps its place even if it does not claim a
+ * key that is free: so it must be put again soon, by a waiter that is not stopped.
+ */
+static int64_t ticket_ttl_ms(const struct op *op)
+{
+    int64_t ttl_ms = op->request.capabilities.ticket_ttl_ms;
+
+    return op->request.joint != NULL && (ttl_ms == 0 || ttl_ms > JOINT_TICKET_MS) ? JOINT_TICKET_MS : ttl_ms;
 }
 
 /* When to put the ticket again; a store that names no time keeps it by itself. */
 static int64_t renew_ticket_ms(const struct op *op, int64_t now_ms)
 {
-    return op->request.capabilities.ticket_ttl_ms > 0 ? now_ms + op->request.capabilities.ticket_ttl_ms / 2
-                                                      : INT64_MAX;
+    return ticket_ttl_ms(op) > 0 ? now_ms + ticket_ttl_ms(op) / 2 : INT64_MAX;
+}
+
+/* The first of the request's keys that is below record i, an ancestor. */
+static size_t first_below(const struct op_request *request, size_t i)
+{
+    size_t target = 0;
+
+    while ((op_below(request, i) >> target & 1) == 0) {
+        target++;
+    }
+    return target;
 }
 
 static void queue(struct op *op, bool again, int64_t now_ms)
@@ -294,20 +394,25 @@ static void queue(struct op *op, bool again, int64_t now_ms)
 
     step_begin_batch(op);
     step_if_unchanged(op);
-    op->ticket = (struct belay_put_ticket){ .lock_id = request->lock_id,
-                                            .key = request->key,
-                                            .owner = request->owner,
-                                            .owner_name = request->owner_name,
-                                            .since_unix_ms = request->began_unix_ms,
-                                            .ttl_ms = request->capabilities.ticket_ttl_ms,
-                                            .acquired_by = request->acquired_by };
     for (size_t i = 0; i < op->batch.n_writes; i++) {
-        op->writes[i].put_ticket = &op->ticket;
+        size_t target = i < op_n_targets(request) ? i : first_below(request, i);
+
+        op->tickets[target] = (struct belay_put_ticket){ .lock_id = request->lock_id,
+                                                         .key = op_record_key(request, target),
+                                                         .owner = request->owner,
+                                                         .owner_name = request->owner_name,
+                                                         .since_unix_ms = request->began_unix_ms,
+                                                         .ttl_ms = ticket_ttl_ms(op),
+                                                         .acquired_by = request->acquired_by,
+                                                         .mode = request->mode,
+                                                         .slots = request->slots,
+                                                         .joint = request->joint != NULL };
+        op->writes[i].put_ticket = &op->tickets[target];
     }
     /* Better refused now than when its turn comes. */
     op->batch.require_unused_id = unused_id(op);
-    if (!again) {
-        step_event(op, BELAY_LEVEL_INFO, "wait.began")->reason = op->err.text;
+    for (size_t i = 0; !again && i < op_n_targets(request); i++) {
+        step_event(op, i, BELAY_LEVEL_INFO, "wait.began")->reason = op->err.text;
     }
     step_commit(op, QUEUEING, now_ms);
 }
@@ -323,8 +428,6 @@ static bool may_yet_take(const struct op *op)
 /* End without the lock, with what op->err says, and leave the queue. */
 static void give_up(struct op *op, enum belay_code code, const char *why, int64_t now_ms)
 {
-    struct belay_event *event;
-
     if (code != BELAY_ID_USED && may_yet_take(op)) {
         code = BELAY_UNKNOWN;
         (void)error_set(&op->err, code,
@@ -340,9 +443,8 @@ static void give_up(struct op *op, enum belay_code code, const char *why, int64_
     } else {
         op->batch.n_writes = 0;
     }
-    if (code == BELAY_HELD) {
-        event = step_event(op, BELAY_LEVEL_INFO, "lock.refused");
-        event->reason = op->err.text;
+    for (size_t i = 0; code == BELAY_HELD && i < op_n_targets(&op->request); i++) {
+        step_event(op, i, BELAY_LEVEL_INFO, "lock.refused")->reason = op->err.text;
     }
     step_commit(op, LEAVING, now_ms);
 }
@@ -381,12 +483,36 @@ static void succeed(struct op *op, bool reentered, int64_t sent_ms)
 /* An earlier write of ours took it (L5). Its lease counts from before the first that may have. */
 static void succeed_earlier(struct op *op)
 {
+    if (!record_show_holder(&op->records[0], op->request.lock_id)) {
+        step_done_no_memory(op);
+        return;
+    }
     op->found_done = op->was_unknown;
     op->found_waited = op->was_unknown && op->queued;
     succeed(op, false, step_found_sent_ms(op));
 }
 
+/* The lock is our owner's under another id, which its record shows. */
+static void succeed_reentered(struct op *op, int64_t sent_ms)
+{
+    const char *holder_id = decide(&op->request, op->records, op->records_now_ms).holder_id;
+
+    if (holder_id != NULL && !record_show_holder(&op->records[0], holder_id)) {
+        step_done_no_memory(op);
+        return;
+    }
+    succeed(op, true, sent_ms);
+}
+
 /* ---- blocked ---- */
+
+/* The key of the request that cannot be had. */
+static const char *blocked_key(const struct op *op, const struct decision *decision)
+{
+    size_t i = decision->blocker;
+
+    return op_record_key(&op->request, i < op_n_targets(&op->request) ? i : first_below(&op->request, i));
+}
 
 /* Set op->err to the holder that blocks us. */
 static bool describe(struct op *op, const struct decision *decision)
@@ -403,7 +529,8 @@ static bool describe(struct op *op, const struct decision *decision)
     if (info == NULL) {
         return false;
     }
-    (void)info_say_held(&op->err, BELAY_HELD, op->request.key, info, op->request.capabilities.margin_ms,
+    (void)info_say_held(&op->err, BELAY_HELD, blocked_key(op, decision), info,
+                        op->request.capabilities.margin_ms,
                         holder->expires_ms + op->request.capabilities.margin_ms - op->records_now_ms);
     op->waiting.holder = op->err.holder;
     op->waiting.position = decision->ahead;
@@ -478,6 +605,16 @@ static void wait_in_queue(struct op *op, const struct decision *decision, int64_
     op->polling = true;
 }
 
+static bool is_queue_full(const struct op *op)
+{
+    bool is_full = false;
+
+    for (size_t i = 0; i < op_n_targets(&op->request); i++) {
+        is_full = is_full || op->records[i].n_tickets >= BELAY_QUEUE_MAX;
+    }
+    return is_full;
+}
+
 static void on_blocked(struct op *op, const struct decision *decision, int64_t now_ms)
 {
     bool tries_are_up = op->request.attempts > 0 && op->waiting.attempt >= op->request.attempts;
@@ -496,7 +633,7 @@ static void on_blocked(struct op *op, const struct decision *decision, int64_t n
     if (op->next_attempt_ms == 0) {
         plan_attempt(op, now_ms);
     }
-    if (!decision->queued && op->records[0].n_tickets >= BELAY_QUEUE_MAX) {
+    if (!decision->queued && is_queue_full(op)) {
         (void)error_wrap(&op->err, "%d already wait", BELAY_QUEUE_MAX);
         give_up(op, BELAY_HELD, "the queue is full", now_ms);
         return;
@@ -506,6 +643,23 @@ static void on_blocked(struct op *op, const struct decision *decision, int64_t n
         return;
     }
     wait_in_queue(op, decision, now_ms);
+}
+
+/* The lock is held in a way that the request cannot join, however long it waits. */
+static void refuse_mode(struct op *op, const struct decision *decision, int64_t now_ms)
+{
+    const char *key = blocked_key(op, decision);
+
+    if (decision->verdict == VERDICT_OTHER_SLOTS) {
+        (void)error_set(
+            &op->err, BELAY_INVALID, "lock '%s' has %d slots as long as it is held, not %d: ask for %d", key,
+            op->records[decision->blocker].slots, op->request.slots, op->records[decision->blocker].slots);
+        give_up(op, BELAY_INVALID, "the lock has another number of slots", now_ms);
+    } else {
+        (void)error_set(&op->err, BELAY_HELD, "lock '%s' is shared by %d holders, which are the most", key,
+                        BELAY_HOLDERS_MAX);
+        give_up(op, BELAY_HELD, "too many holders", now_ms);
+    }
 }
 
 static void on_decision(struct op *op, int64_t now_ms)
@@ -536,10 +690,14 @@ static void on_decision(struct op *op, int64_t now_ms)
         succeed_earlier(op);
         return;
     case VERDICT_REENTER:
-        reenter(op, now_ms);
+        reenter(op, decision.holder_id, now_ms);
         return;
     case VERDICT_USED:
         say_used(op, now_ms);
+        return;
+    case VERDICT_OTHER_SLOTS:
+    case VERDICT_FULL:
+        refuse_mode(op, &decision, now_ms);
         return;
     case VERDICT_NOT_OURS: /* above */
     case VERDICT_BLOCKED:
@@ -567,7 +725,7 @@ static void on_done(struct op *op, struct belay_commit *result, int64_t sent_ms,
         succeed(op, false, sent_ms);
         return;
     case REENTERING:
-        succeed(op, true, sent_ms);
+        succeed_reentered(op, sent_ms);
         return;
     case QUEUEING:
         if (!op->queued) {
@@ -604,7 +762,7 @@ static void on_commit(struct op *op, enum belay_code code, struct belay_commit *
         step_wait(op, RECOVERING, now_ms + step_random(&op->rng, CONFLICT_BACKOFF_MAX_MS));
         return;
     }
-    if (op->request.n_ancestors == 0) {
+    if (op_n_records(&op->request) == 1) {
         /* What came back is all we would see by looking. */
         step_adopt_records(op, result);
         on_decision(op, now_ms);

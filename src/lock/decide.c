@@ -11,75 +11,192 @@ static void later(int64_t *time, int64_t than)
     }
 }
 
-/* A holder of records[i]. Until when it stands in the way, and since when the lock is free. */
-static void consider_holder(const struct op_request *request, const struct belay_record *record, size_t i,
-                            int64_t now_ms, struct decision *decision, int64_t *free_since_ms)
-{
-    int64_t over_ms = record->expires_ms + request->capabilities.margin_ms;
+/* In which way a client wants to hold a lock: a request, or a ticket. */
+struct want {
+    enum belay_mode mode;
+    int slots;
+};
 
-    /* Also of a record whose lease expired: a child may have been released since. */
-    later(free_since_ms, record->freed_ms);
-    if (!record->held) {
-        return;
-    }
-    later(free_since_ms, over_ms);
-    if (now_ms < over_ms && decision->verdict != VERDICT_BLOCKED) {
-        decision->verdict = VERDICT_BLOCKED;
-        decision->blocker = i;
-    }
+static struct want want_of_request(const struct op_request *request)
+{
+    return (struct want){ request->mode, request->slots };
 }
 
-static void consider_intents(const struct op_request *request, const struct belay_record *record,
+static bool are_shared(struct want a, struct want b)
+{
+    return a.mode == BELAY_SHARED && b.mode == BELAY_SHARED;
+}
+
+static bool want_same_slots(struct want a, struct want b)
+{
+    return a.mode == BELAY_SLOTS && b.mode == BELAY_SLOTS && a.slots == b.slots;
+}
+
+/* ---- holders ---- */
+
+int decide_free_slots(const struct belay_record *record, int slots, int64_t margin_ms, int64_t now_ms)
+{
+    for (size_t i = 0; i < record->n_holders; i++) {
+        slots -= now_ms < record->holders[i].expires_ms + margin_ms;
+    }
+    return slots;
+}
+
+/* When the leases of all holders are over. */
+static int64_t all_over_ms(const struct belay_record *record, int64_t margin_ms)
+{
+    int64_t over_ms = record->held ? record->expires_ms + margin_ms : 0;
+
+    for (size_t i = 0; i < record->n_holders; i++) {
+        later(&over_ms, record->holders[i].expires_ms + margin_ms);
+    }
+    return over_ms;
+}
+
+/* When a slot is next free, if all are taken; else when the last one became free by expiry. */
+static int64_t slot_over_ms(const struct belay_record *record, int slots, int64_t margin_ms, int64_t now_ms)
+{
+    bool is_full = decide_free_slots(record, slots, margin_ms, now_ms) <= 0;
+    int64_t soonest_ms = INT64_MAX;
+    int64_t last_ms = 0;
+
+    for (size_t i = 0; i < record->n_holders; i++) {
+        int64_t over_ms = record->holders[i].expires_ms + margin_ms;
+
+        if (over_ms <= now_ms) {
+            later(&last_ms, over_ms);
+        } else if (over_ms < soonest_ms) {
+            soonest_ms = over_ms;
+        }
+    }
+    return is_full ? soonest_ms : last_ms;
+}
+
+/* Until when the holders of a record keep `want` out; or since when they no longer do; 0: they never did. */
+static int64_t holders_over_ms(const struct belay_record *record, struct want want, bool is_target,
+                               int64_t margin_ms, int64_t now_ms)
+{
+    struct want held = { record->mode, record->slots };
+
+    if (!record->held || are_shared(want, held)) {
+        return 0;
+    }
+    return is_target && want_same_slots(want, held) ? slot_over_ms(record, want.slots, margin_ms, now_ms)
+                                                    : all_over_ms(record, margin_ms);
+}
+
+/* ---- intents ---- */
+
+static bool intent_excludes(const struct belay_intent *intent, struct want want)
+{
+    return !(intent->shared && want.mode == BELAY_SHARED);
+}
+
+static void consider_intents(const struct op_request *request, const struct belay_record *record, size_t i,
                              int64_t now_ms, struct decision *decision, int64_t *free_since_ms)
 {
-    for (size_t i = 0; i < record->n_intents; i++) {
-        const struct belay_intent *intent = &record->intents[i];
+    for (size_t n = 0; n < record->n_intents; n++) {
+        const struct belay_intent *intent = &record->intents[n];
         int64_t over_ms = intent->expires_ms + request->capabilities.margin_ms;
 
+        if (!intent_excludes(intent, want_of_request(request))) {
+            continue;
+        }
         later(free_since_ms, over_ms);
         if (now_ms < over_ms && decision->verdict != VERDICT_BLOCKED) {
             decision->verdict = VERDICT_BLOCKED;
-            decision->blocker = 0;
+            decision->blocker = i;
             decision->below_key = intent->key;
         }
     }
 }
 
+/* ---- the queue ---- */
+
+enum clash decide_clash(const struct op_request *request, const struct belay_record *record, bool is_target,
+                        const struct belay_ticket *ticket)
+{
+    struct want want = want_of_request(request);
+    struct want theirs = { ticket->mode, ticket->slots };
+    bool is_of_record = strcmp(ticket->key, record->key) == 0;
+
+    if ((!is_target && !is_of_record) || are_shared(want, theirs)) {
+        return CLASH_NONE;
+    }
+    return is_target && is_of_record && want_same_slots(want, theirs) ? CLASH_SLOT : CLASH_TURN;
+}
+
 /*
- * A waiter ahead of us waits for that ancestor, and for all that is held below it.
- * Its turn begins when the last of those is over; until then we would overtake
+ * A waiter ahead of us waits for holders that we may get along with, or for what is held
+ * below. Its turn begins when the last of those is over; until then we would overtake
  * it, and with enough of us it would never have its turn (L4).
  */
-static void await_below(const struct op_request *request, const struct belay_record *record,
-                        int64_t *free_since_ms)
+static void await_turn(const struct op_request *request, const struct belay_record *record, bool is_target,
+                       const struct belay_ticket *ticket, int64_t now_ms, int64_t *free_since_ms)
 {
+    struct want theirs = { ticket->mode, ticket->slots };
+    int64_t margin_ms = request->capabilities.margin_ms;
+
+    later(free_since_ms, holders_over_ms(record, theirs, is_target, margin_ms, now_ms));
     for (size_t i = 0; i < record->n_intents; i++) {
-        later(free_since_ms, record->intents[i].expires_ms + request->capabilities.margin_ms);
+        if (intent_excludes(&record->intents[i], theirs)) {
+            later(free_since_ms, record->intents[i].expires_ms + margin_ms);
+        }
+    }
+    if (ticket->joint) {
+        later(free_since_ms, ticket->expires_ms);
     }
 }
 
-/* How many live waiters on records[i] come before us. */
-static size_t count_ahead(const struct op_request *request, const struct belay_record *record, size_t i,
-                          int64_t now_ms, bool *queued)
+/* The queue of a record, as far as it is ahead of the request. */
+struct queue_ahead {
+    size_t waiters; /* that are alive */
+    size_t turns;   /* claim times to wait for, one after the other */
+    bool queued;    /* the request has a ticket here */
+};
+
+static struct queue_ahead look_ahead(const struct op_request *request, const struct belay_record *record,
+                                     bool is_target, int64_t now_ms, int64_t *free_since_ms)
 {
-    size_t ahead = 0;
+    struct queue_ahead ahead = { 0 };
+    bool after_shared = false;
+    int slot_waiters = 0;
+    int slots;
 
     for (size_t t = 0; t < record->n_tickets; t++) {
         const struct belay_ticket *ticket = &record->tickets[t];
+        enum clash clash;
 
         if (strcmp(ticket->lock_id, request->lock_id) == 0) {
-            return ahead;
+            ahead.queued = true;
+            break;
         }
         if (ticket->dead || now_ms >= ticket->expires_ms) {
             continue;
         }
-        if (i == 0 || strcmp(ticket->key, record->key) == 0) {
-            ahead++;
+        ahead.waiters += is_target || strcmp(ticket->key, record->key) == 0;
+        clash = decide_clash(request, record, is_target, ticket);
+        slot_waiters += clash == CLASH_SLOT;
+        if (clash == CLASH_TURN) {
+            /* Shared waiters that follow each other have their turn together. */
+            ahead.turns += !(after_shared && ticket->mode == BELAY_SHARED);
+            after_shared = ticket->mode == BELAY_SHARED;
+        }
+        if (clash == CLASH_TURN || (clash == CLASH_SLOT && ticket->joint)) {
+            await_turn(request, record, is_target, ticket, now_ms, free_since_ms);
         }
     }
-    *queued = false;
+    slots = slot_waiters == 0
+                ? 0
+                : decide_free_slots(record, request->slots, request->capabilities.margin_ms, now_ms);
+    slots = slots < 1 ? 1 : slots; /* of a lock that is full, the one that is free next */
+    if (slot_waiters >= slots) {
+        ahead.turns += (size_t)(slot_waiters - slots + 1);
+    }
     return ahead;
 }
+
+/* ---- what is ours ---- */
 
 static const char *or_none(const char *credential)
 {
@@ -90,17 +207,6 @@ static const char *or_none(const char *credential)
 static bool may_be_ours(const struct op_request *request, const char *acquired_by)
 {
     return acquired_by == NULL || strcmp(acquired_by, or_none(request->acquired_by)) == 0;
-}
-
-/*
- * Re-entry gives away an id. The owner's name is what the client says it is, so
- * the credential must be the same as well; where the store does not keep it, no
- * credential gets in this way, only those that need none.
- */
-static bool is_reentry(const struct op_request *request, const struct belay_record *record)
-{
-    return request->reentrant && strcmp(record->owner, request->owner) == 0 &&
-           strcmp(or_none(record->acquired_by), or_none(request->acquired_by)) == 0;
 }
 
 static bool is_anothers_ticket(const struct op_request *request, const struct belay_record *record)
@@ -115,40 +221,149 @@ static bool is_anothers_ticket(const struct op_request *request, const struct be
     return false;
 }
 
+/* What request.lock_id is in a record. */
+enum past { PAST_NONE, PAST_HOLDS, PAST_HELD };
+
+static enum past past_of(const struct op_request *request, const struct belay_record *record, int64_t now_ms)
+{
+    const struct belay_holder *holder = record_find_holder(record, request->lock_id);
+    int64_t expires_ms = holder != NULL ? holder->expires_ms : record->expires_ms;
+    const char *acquired_by = holder != NULL ? holder->acquired_by : record->acquired_by;
+    bool is_live = record->held && now_ms < expires_ms;
+
+    if (record->revision == 0 || record->lock_id == NULL ||
+        (holder == NULL && strcmp(record->lock_id, request->lock_id) != 0)) {
+        return PAST_NONE;
+    }
+    if (!is_live) {
+        return PAST_HELD;
+    }
+    return may_be_ours(request, acquired_by) ? PAST_HOLDS : PAST_NONE;
+}
+
+/*
+ * Re-entry gives away an id. The owner's name is what the client says it is, so
+ * the credential must be the same as well; where the store does not keep it, no
+ * credential gets in this way, only those that need none.
+ */
+static bool is_reentry(const struct op_request *request, const char *owner, const char *acquired_by)
+{
+    return strcmp(owner, request->owner) == 0 &&
+           strcmp(or_none(acquired_by), or_none(request->acquired_by)) == 0;
+}
+
+/* The lock id under which our owner holds the lock in the same mode; NULL: it does not. */
+static const char *reentered_id(const struct op_request *request, const struct belay_record *record,
+                                int64_t now_ms)
+{
+    if (!request->reentrant || !record->held || record->mode != request->mode) {
+        return NULL;
+    }
+    for (size_t i = 0; i < record->n_holders; i++) {
+        const struct belay_holder *holder = &record->holders[i];
+
+        if (now_ms < holder->expires_ms && is_reentry(request, holder->owner, holder->acquired_by)) {
+            return holder->lock_id;
+        }
+    }
+    return record->n_holders == 0 && record_is_live(record, now_ms) &&
+                   is_reentry(request, record->owner, record->acquired_by)
+               ? record->lock_id
+               : NULL;
+}
+
+/* False: the request has the lock or had it, and the queue does not matter. */
+static bool is_open(const struct op_request *request, const struct belay_record *records, int64_t now_ms,
+                    struct decision *decision)
+{
+    size_t n = op_n_targets(request);
+    size_t holds = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        enum past past = past_of(request, &records[i], now_ms);
+
+        holds += past == PAST_HOLDS;
+        if (past == PAST_HELD) {
+            decision->verdict = VERDICT_USED;
+            return false;
+        }
+    }
+    if (holds > 0) {
+        decision->verdict = holds == n ? VERDICT_MINE : VERDICT_USED; /* else a part of it has ended */
+        return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (is_anothers_ticket(request, &records[i])) {
+            decision->verdict = VERDICT_NOT_OURS;
+            return false;
+        }
+    }
+    decision->holder_id = reentered_id(request, &records[0], now_ms);
+    if (decision->holder_id != NULL) {
+        decision->verdict = VERDICT_REENTER;
+    }
+    return decision->holder_id == NULL;
+}
+
+/* The lock is held in a way that this request can never join. */
+static bool refuses_mode(const struct op_request *request, const struct belay_record *record, int64_t now_ms,
+                         enum verdict *verdict)
+{
+    bool is_held = record->held && now_ms < all_over_ms(record, request->capabilities.margin_ms);
+
+    if (is_held && request->mode == BELAY_SLOTS && record->mode == BELAY_SLOTS &&
+        record->slots != request->slots) {
+        *verdict = VERDICT_OTHER_SLOTS;
+        return true;
+    }
+    if (is_held && request->mode == BELAY_SHARED && record->mode == BELAY_SHARED &&
+        decide_free_slots(record, BELAY_HOLDERS_MAX, request->capabilities.margin_ms, now_ms) <= 0) {
+        *verdict = VERDICT_FULL;
+        return true;
+    }
+    return false;
+}
+
 struct decision decide(const struct op_request *request, const struct belay_record *records, int64_t now_ms)
 {
-    const struct belay_record *own = &records[0];
     struct decision decision = { .verdict = VERDICT_TAKE, .queued = true };
+    size_t n_targets = op_n_targets(request);
+    size_t n = op_n_records(request);
     int64_t free_since_ms = 0;
+    size_t turns = 0;
 
-    if (own->revision != 0 && own->lock_id != NULL && strcmp(own->lock_id, request->lock_id) == 0 &&
-        (!record_is_live(own, now_ms) || may_be_ours(request, own->acquired_by))) {
-        decision.verdict = record_is_live(own, now_ms) ? VERDICT_MINE : VERDICT_USED;
+    if (!is_open(request, records, now_ms, &decision)) {
         return decision;
     }
-    if (is_anothers_ticket(request, own)) {
-        decision.verdict = VERDICT_NOT_OURS;
-        return decision;
-    }
-    if (record_is_live(own, now_ms) && is_reentry(request, own)) {
-        decision.verdict = VERDICT_REENTER;
-        return decision;
-    }
-    for (size_t i = 0; i <= request->n_ancestors; i++) {
-        size_t before = decision.ahead;
+    for (size_t i = 0; i < n; i++) {
+        bool is_target = i < n_targets;
+        struct queue_ahead ahead = look_ahead(request, &records[i], is_target, now_ms, &free_since_ms);
+        int64_t over_ms = holders_over_ms(&records[i], want_of_request(request), is_target,
+                                          request->capabilities.margin_ms, now_ms);
 
-        consider_holder(request, &records[i], i, now_ms, &decision, &free_since_ms);
-        decision.ahead += count_ahead(request, &records[i], i, now_ms, &decision.queued);
-        if (decision.ahead > before && decision.verdict != VERDICT_BLOCKED) {
+        if (is_target && refuses_mode(request, &records[i], now_ms, &decision.verdict)) {
+            decision.blocker = i;
+            return decision;
+        }
+        /* Also of a record whose lease expired: a child may have been released since. */
+        later(&free_since_ms, records[i].freed_ms);
+        later(&free_since_ms, over_ms);
+        if (now_ms < over_ms && decision.verdict != VERDICT_BLOCKED) {
+            decision.verdict = VERDICT_BLOCKED;
             decision.blocker = i;
         }
-        if (decision.ahead > before && i > 0) {
-            await_below(request, &records[i], &free_since_ms);
+        if (ahead.turns > 0 && decision.verdict != VERDICT_BLOCKED) {
+            decision.blocker = i;
         }
+        decision.ahead += ahead.waiters;
+        decision.queued = decision.queued && ahead.queued;
+        turns += ahead.turns;
     }
-    consider_intents(request, own, now_ms, &decision, &free_since_ms);
-    decision.may_try_ms = free_since_ms + (int64_t)decision.ahead * request->capabilities.claim_ms;
-    if (decision.ahead > 0 && now_ms < decision.may_try_ms) {
+    for (size_t i = 0; i < n_targets; i++) {
+        consider_intents(request, &records[i], i, now_ms, &decision, &free_since_ms);
+    }
+    decision.may_try_ms = free_since_ms + (int64_t)turns * request->capabilities.claim_ms;
+    if (turns > 0 && now_ms < decision.may_try_ms) {
         decision.verdict = VERDICT_BLOCKED;
     }
     return decision;

@@ -69,6 +69,10 @@ static void release_info(struct belay_info *info)
         release_info(&info->holders[i]);
     }
     free(info->holders);
+    for (size_t i = 0; i < info->n_joint; i++) {
+        release_info(&info->joint[i]);
+    }
+    free(info->joint);
 }
 
 void belay_info_free(struct belay_info *info)
@@ -117,7 +121,59 @@ struct belay_info info_borrow(const struct belay_record *record, int64_t now_ms)
         .n_metadata = record->n_metadata,
         .acquired_by =
             record->acquired_by == NULL || record->acquired_by[0] == '\0' ? NULL : record->acquired_by,
+        .mode = record->mode,
+        .slots = record->mode == BELAY_SLOTS ? record->slots : 0,
     };
+}
+
+/* One of several holders as a record of its own; nothing in it must be freed. */
+static struct belay_record record_of_holder(const struct belay_record *record,
+                                            const struct belay_holder *holder)
+{
+    return (struct belay_record){ .key = record->key,
+                                  .revision = record->revision,
+                                  .held = true,
+                                  .lock_id = holder->lock_id,
+                                  .token = holder->token,
+                                  .owner = holder->owner,
+                                  .owner_name = holder->owner_name,
+                                  .durable = holder->durable,
+                                  .stale_reported = holder->stale_reported,
+                                  .ttl_ms = holder->ttl_ms,
+                                  .heartbeat_ms = holder->heartbeat_ms,
+                                  .stale_after_ms = holder->stale_after_ms,
+                                  .expires_ms = holder->expires_ms,
+                                  .last_heartbeat_ms = holder->last_heartbeat_ms,
+                                  .locked_at_unix_ms = holder->locked_at_unix_ms,
+                                  .expires_at_unix_ms = holder->expires_at_unix_ms,
+                                  .last_heartbeat_unix_ms = holder->last_heartbeat_unix_ms,
+                                  .metadata = holder->metadata,
+                                  .n_metadata = holder->n_metadata,
+                                  .mode = record->mode,
+                                  .slots = record->slots,
+                                  .acquired_by = holder->acquired_by };
+}
+
+static bool copy_texts(struct belay_info *info);
+
+/* Adds the holders of a shared lock or one with slots. One that is stale makes the lock so. */
+static bool copy_holders(struct belay_info *info, const struct belay_record *record, int64_t now_ms)
+{
+    info->holders = calloc(record->n_holders, sizeof *info->holders);
+    if (info->holders == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < record->n_holders; i++) {
+        struct belay_record holder = record_of_holder(record, &record->holders[i]);
+
+        info->holders[i] = info_borrow(&holder, now_ms);
+        info->n_holders++;
+        info->is_stale = info->is_stale || info->holders[i].is_stale;
+        if (!copy_texts(&info->holders[i])) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Those that wait and are known to be alive, in their order. */
@@ -139,6 +195,7 @@ static bool copy_waiters(struct belay_info *info, const struct belay_record *rec
         waiter->locked_by = strdup(or_empty(ticket->owner));
         waiter->locked_by_name = strdup(or_empty(ticket->owner_name));
         waiter->since_unix_ms = ticket->since_unix_ms;
+        waiter->mode = ticket->mode;
         if (waiter->key == NULL || waiter->locked_by == NULL || waiter->locked_by_name == NULL) {
             return false;
         }
@@ -150,6 +207,9 @@ struct belay_info *info_from_record(const struct belay_record *record, int64_t n
 {
     struct belay_info *info = info_without_queue(record, now_ms);
 
+    if (info != NULL) {
+        info->has_queue = true;
+    }
     if (info != NULL && record->n_tickets > 0 && !copy_waiters(info, record, now_ms)) {
         belay_info_free(info);
         return NULL;
@@ -159,39 +219,89 @@ struct belay_info *info_from_record(const struct belay_record *record, int64_t n
 
 struct belay_info *info_without_queue(const struct belay_record *record, int64_t now_ms)
 {
-    struct belay_info info = info_borrow(record, now_ms);
+    struct belay_info borrowed = info_borrow(record, now_ms);
+    struct belay_info *info = info_copy(&borrowed);
 
-    return info_copy(&info);
+    if (info != NULL && record->n_holders > 0 && !copy_holders(info, record, now_ms)) {
+        belay_info_free(info);
+        return NULL;
+    }
+    return info;
+}
+
+/* NULL stays NULL. */
+static bool copy_text(char **text)
+{
+    char *copy = *text == NULL ? NULL : strdup(*text);
+    bool ok = *text == NULL || copy != NULL;
+
+    *text = copy;
+    return ok;
+}
+
+/* Have the info own copies of the texts that it borrows. False: no memory; it can be freed all the same. */
+static bool copy_texts(struct belay_info *info)
+{
+    size_t n = info->n_metadata;
+    bool ok = copy_text(&info->key);
+
+    ok = copy_text(&info->lock_id) && ok;
+    ok = copy_text(&info->locked_by) && ok;
+    ok = copy_text(&info->locked_by_name) && ok;
+    ok = copy_text(&info->acquired_by) && ok;
+    info->metadata = meta_copy(info->metadata, n);
+    info->n_metadata = info->metadata == NULL ? 0 : n;
+    return ok && info->n_metadata == n;
 }
 
 struct belay_info *info_copy(const struct belay_info *from)
 {
-    struct belay_info *info = calloc(1, sizeof *info);
-    bool ok = true;
+    struct belay_info *info = malloc(sizeof *info);
 
     if (info == NULL) {
         return NULL;
     }
     *info = *from;
     info->waiters = NULL;
-    info->n_waiters = 0;
-    info->holders = NULL;
-    info->n_holders = 0;
-    info->key = strdup(from->key);
-    info->lock_id = from->lock_id == NULL ? NULL : strdup(from->lock_id);
-    info->locked_by = strdup(from->locked_by);
-    info->locked_by_name = strdup(from->locked_by_name);
-    info->acquired_by = from->acquired_by == NULL ? NULL : strdup(from->acquired_by);
-    info->metadata = meta_copy(from->metadata, from->n_metadata);
-    info->n_metadata = info->metadata == NULL ? 0 : from->n_metadata;
-    ok = info->key != NULL && info->locked_by != NULL && info->locked_by_name != NULL &&
-         (from->lock_id == NULL || info->lock_id != NULL) &&
-         (from->acquired_by == NULL || info->acquired_by != NULL) && info->n_metadata == from->n_metadata;
-    if (!ok) {
+    info->holders = info->joint = NULL;
+    info->n_waiters = info->n_holders = info->n_joint = 0;
+    info->has_queue = false;
+    if (!copy_texts(info)) {
         belay_info_free(info);
         return NULL;
     }
     return info;
+}
+
+/* Say how a lock with several holders is held. */
+static void say_several(struct belay_error *err, enum belay_code code, const char *key,
+                        const struct belay_info *info)
+{
+    const struct belay_info *first = info;
+    const struct belay_info *last = info;
+    char until[CLOCK_TEXT_SIZE];
+    char left[CLOCK_TEXT_SIZE];
+    size_t n = 0;
+
+    for (size_t i = 0; i < info->n_holders; i++) {
+        const struct belay_info *holder = &info->holders[i];
+
+        if (holder->status == BELAY_STATUS_ACTIVE) {
+            first = n == 0 || holder->expires_in_ms < first->expires_in_ms ? holder : first;
+            last = n == 0 || holder->expires_in_ms > last->expires_in_ms ? holder : last;
+            n++;
+        }
+    }
+    if (info->mode == BELAY_SLOTS) {
+        (void)error_set(err, code, "lock '%s': %zu of %d slots are held, the first by %s until %s (%s left)",
+                        key, n, info->slots, first->locked_by,
+                        clock_format_utc(until, first->expires_at_unix_ms, false),
+                        clock_format_span(left, first->expires_in_ms));
+    } else {
+        (void)error_set(err, code, "lock '%s' shared by %zu, the last of them %s until %s (%s left)", key, n,
+                        last->locked_by, clock_format_utc(until, last->expires_at_unix_ms, false),
+                        clock_format_span(left, last->expires_in_ms));
+    }
 }
 
 enum belay_code info_say_held(struct belay_error *err, enum belay_code code, const char *key,
@@ -215,6 +325,8 @@ enum belay_code info_say_held(struct belay_error *err, enum belay_code code, con
     } else if (info->status != BELAY_STATUS_ACTIVE) {
         (void)error_set(err, code, "lock '%s' is reserved for %zu waiters ahead in the queue", key,
                         info->n_waiters);
+    } else if (strcmp(info->key, key) == 0 && info->n_holders > 0) {
+        say_several(err, code, key, info);
     } else if (strcmp(info->key, key) == 0) {
         (void)error_set(err, code, "lock '%s' held by %s until %s (%s left)", key, info->locked_by, until,
                         left);

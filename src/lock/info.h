@@ -10,13 +10,21 @@ static inline bool record_is_live(const struct belay_record *record, int64_t now
     return record->held && now_ms < record->expires_ms;
 }
 
+/* The holder `lock_id` of a shared lock or one with slots; NULL: there is none. */
+const struct belay_holder *record_find_holder(const struct belay_record *record, const char *lock_id);
+/*
+ * If `lock_id` is one of several holders, show it in the record's own fields, instead of the
+ * one whose lease ends last. False: no memory.
+ */
+bool record_show_holder(struct belay_record *record, const char *lock_id);
+
 /* Without the waiters; its texts are the record's, and not to be freed. */
 struct belay_info info_borrow(const struct belay_record *record, int64_t now_ms);
 /* NULL without memory, as below. */
 struct belay_info *info_from_record(const struct belay_record *record, int64_t now_ms);
-/* The same without the waiters, which are most of it if the queue is long. */
+/* The same with the holders, but without the waiters, which are most of it if the queue is long. */
 struct belay_info *info_without_queue(const struct belay_record *record, int64_t now_ms);
-/* Without the waiters. */
+/* Without waiters, holders and the locks on further keys. */
 struct belay_info *info_copy(const struct belay_info *from);
 
 /*

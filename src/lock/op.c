@@ -6,6 +6,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/fnv.h"
+#include "lock/decide.h"
+#include "lock/info.h"
 #include "lock/lease.h"
 #include "lock/step.h"
 
@@ -17,11 +20,52 @@ enum {
     TIMEOUT_MIN_MS = 1000
 };
 
+/* The arrays of an operation on several keys. */
+struct op_room {
+    const char *keys[OP_KEYS_MAX];
+    struct belay_record records[OP_KEYS_MAX];
+    struct belay_write writes[OP_KEYS_MAX];
+    char intent_ids[BELAY_KEYS_MAX][OP_INTENT_ID_SIZE];
+    struct belay_put_intent intents[OP_ANCESTORS_MAX]; /* a key has at most BELAY_ANCESTORS_MAX of them */
+    struct belay_put_ticket tickets[BELAY_KEYS_MAX];
+};
+
 size_t op_request_keys(const struct op_request *request, const char *out_keys[OP_KEYS_MAX])
 {
-    out_keys[0] = request->key;
-    memcpy(out_keys + 1, request->ancestors, request->n_ancestors * sizeof *out_keys);
-    return 1 + request->n_ancestors;
+    size_t n = op_n_records(request);
+
+    for (size_t i = 0; i < n; i++) {
+        out_keys[i] = op_record_key(request, i);
+    }
+    return n;
+}
+
+/* Few keys need no allocation. False: no memory. */
+static bool make_room(struct op *op)
+{
+    op->events = op->few_events;
+    op->events_room = OP_FEW_EVENTS;
+    if (op->request.joint == NULL) {
+        op->keys = op->few_keys;
+        op->records = op->few_records;
+        op->writes = op->few_writes;
+        op->intent_ids = op->few_intent_ids;
+        op->intents = op->few_intents;
+        op->tickets = op->few_tickets;
+        return true;
+    }
+    op->room = calloc(1, sizeof *op->room);
+    if (op->room == NULL) {
+        op->records = op->few_records;
+        return false;
+    }
+    op->keys = op->room->keys;
+    op->records = op->room->records;
+    op->writes = op->room->writes;
+    op->intent_ids = op->room->intent_ids;
+    op->intents = op->room->intents;
+    op->tickets = op->room->tickets;
+    return true;
 }
 
 void op_start(struct op *op, const struct op_request *request, int64_t now_ms)
@@ -29,7 +73,11 @@ void op_start(struct op *op, const struct op_request *request, int64_t now_ms)
     assert(request->key != NULL && request->lock_id != NULL);
     assert(request->n_ancestors <= BELAY_ANCESTORS_MAX);
     assert(request->kind != OP_ADOPT || request->old_id != NULL);
-    memset(op, 0, offsetof(struct op, writes));
+    assert(request->joint == NULL ||
+           (request->joint->n_keys > 1 && request->joint->n_keys <= BELAY_KEYS_MAX &&
+            request->joint->n_ancestors <= OP_ANCESTORS_MAX));
+    assert((request->mode == BELAY_SLOTS) == (request->slots > 0));
+    memset(op, 0, offsetof(struct op, few_keys));
     op->request = *request;
     if (op->request.began_ms == 0) {
         op->request.began_ms = now_ms;
@@ -37,6 +85,11 @@ void op_start(struct op *op, const struct op_request *request, int64_t now_ms)
     op->asked_ms = now_ms;
     op->first_unknown_ms = INT64_MAX;
     op->rng = request->seed;
+    if (!make_room(op)) {
+        op->request.joint = NULL;
+        step_done_no_memory(op);
+        return;
+    }
     if (request->kind == OP_ACQUIRE) {
         step_start_acquire(op, now_ms);
     } else {
@@ -57,7 +110,9 @@ int64_t step_random(uint64_t *rng, int64_t n)
 
 static void forget_records(struct op *op)
 {
-    for (size_t i = 0; i <= op->request.n_ancestors; i++) {
+    size_t n = op_n_records(&op->request);
+
+    for (size_t i = 0; i < n; i++) {
         belay_record_release(&op->records[i]);
     }
     op->n_wakes = 0; /* they pointed into the records */
@@ -66,12 +121,81 @@ static void forget_records(struct op *op)
 void step_begin_batch(struct op *op)
 {
     op->batch = (struct belay_batch){ .writes = op->writes,
-                                      .n_writes = 1 + op->request.n_ancestors,
+                                      .n_writes = op_n_records(&op->request),
                                       .events = op->events };
     for (size_t i = 0; i < op->batch.n_writes; i++) {
-        op->writes[i] = (struct belay_write){ .key = i == 0 ? op->request.key : op->request.ancestors[i - 1],
-                                              .values = &op->values };
+        op->writes[i] = (struct belay_write){ .key = op_record_key(&op->request, i), .values = &op->values };
     }
+}
+
+/* The last part of an intent's id. */
+static void write_intent_id(char out[OP_INTENT_ID_SIZE], const char *lock_id, const char *key)
+{
+    static const char digits[] = "0123456789abcdef";
+    uint64_t hash = fnv_text(FNV_INIT, key);
+    size_t at = strlen(lock_id);
+
+    memcpy(out, lock_id, at);
+    out[at++] = '/';
+    for (int shift = 60; shift >= 0; shift -= 4) {
+        out[at++] = digits[hash >> shift & 15];
+    }
+    out[at] = '\0';
+}
+
+void step_put_intents(struct op *op, const char *lock_id, int64_t ttl_ms)
+{
+    size_t n_targets = op_n_targets(&op->request);
+    struct belay_put_intent *at = op->intents;
+
+    for (size_t t = 0; op_n_ancestors(&op->request) > 0 && t < n_targets; t++) {
+        write_intent_id(op->intent_ids[t], lock_id, op_record_key(&op->request, t));
+    }
+    for (size_t i = n_targets; i < op->batch.n_writes; i++) {
+        op->writes[i].put_intents = at;
+        for (size_t t = 0; t < n_targets; t++) {
+            if ((op_below(&op->request, i) >> t & 1) != 0) {
+                *at++ = (struct belay_put_intent){ .lock_id = op->intent_ids[t],
+                                                   .key = op_record_key(&op->request, t),
+                                                   .ttl_ms = ttl_ms,
+                                                   .shared = op->request.mode == BELAY_SHARED };
+                op->writes[i].n_put_intents++;
+            }
+        }
+    }
+}
+
+bool step_drop_intents(struct op *op, const char *lock_id)
+{
+    size_t n_targets = op_n_targets(&op->request);
+    size_t n_drops = n_targets * BELAY_ANCESTORS_MAX;
+    size_t id_room = (OP_INTENT_ID_SIZE + sizeof(char *) - 1) / sizeof(char *); /* as pointers */
+    const char **at = step_drop_room(op, n_drops + n_targets * id_room);
+    char(*ids)[OP_INTENT_ID_SIZE] = at == NULL ? NULL : (char(*)[OP_INTENT_ID_SIZE])(at + n_drops);
+
+    for (size_t t = 0; at != NULL && t < n_targets; t++) {
+        write_intent_id(ids[t], lock_id, op_record_key(&op->request, t));
+    }
+    for (size_t i = n_targets; at != NULL && i < op->batch.n_writes; i++) {
+        op->writes[i].drop_intents = at;
+        for (size_t t = 0; t < n_targets; t++) {
+            if ((op_below(&op->request, i) >> t & 1) != 0) {
+                *at++ = ids[t];
+                op->writes[i].n_drop_intents++;
+            }
+        }
+    }
+    return at != NULL;
+}
+
+const char **step_drop_room(struct op *op, size_t room)
+{
+    free(op->drops);
+    op->drops = calloc(room, sizeof *op->drops);
+    if (op->drops == NULL) {
+        step_done_no_memory(op);
+    }
+    return op->drops;
 }
 
 void step_if_unchanged(struct op *op)
@@ -82,14 +206,35 @@ void step_if_unchanged(struct op *op)
     }
 }
 
-struct belay_event *step_event(struct op *op, enum belay_level level, const char *type)
+/* Room for one more event. If there is none, the batch is not committed, and the last event is overwritten. */
+static struct belay_event *next_event(struct op *op)
 {
-    assert(op->batch.n_events < OP_EVENTS_MAX);
-    struct belay_event *event = &op->events[op->batch.n_events++];
+    struct belay_event *more;
+
+    if (op->batch.n_events == op->events_room) {
+        more = malloc(2 * op->events_room * sizeof *more);
+        if (more == NULL) {
+            op->no_memory = true;
+            return &op->events[op->batch.n_events - 1];
+        }
+        memcpy(more, op->events, op->events_room * sizeof *more);
+        if (op->events != op->few_events) {
+            free(op->events);
+        }
+        op->events = more;
+        op->batch.events = more;
+        op->events_room *= 2;
+    }
+    return &op->events[op->batch.n_events++];
+}
+
+struct belay_event *step_event(struct op *op, size_t target, enum belay_level level, const char *type)
+{
+    struct belay_event *event = next_event(op);
 
     *event = (struct belay_event){ .level = level,
                                    .type = type,
-                                   .key = op->request.key,
+                                   .key = op_record_key(&op->request, target),
                                    .lock_id = op->request.lock_id,
                                    .locked_by = op->request.owner,
                                    .locked_by_name = op->request.owner_name,
@@ -123,6 +268,10 @@ static int64_t timeout_ms(const struct op *op, int64_t now_ms)
 void step_commit(struct op *op, int state, int64_t now_ms)
 {
     assert(op->want != OP_DONE);
+    if (op->no_memory) {
+        step_done_no_memory(op);
+        return;
+    }
     op->batch.timeout_ms = timeout_ms(op, now_ms);
     op->state = state;
     op->asked_ms = now_ms;
@@ -168,7 +317,7 @@ void step_wait(struct op *op, int state, int64_t until_ms)
 void step_adopt_records(struct op *op, struct belay_commit *result)
 {
     forget_records(op);
-    for (size_t i = 0; i < result->n_records && i <= op->request.n_ancestors; i++) {
+    for (size_t i = 0; i < result->n_records && i < op_n_records(&op->request); i++) {
         op->records[i] = result->records[i];
         memset(&result->records[i], 0, sizeof result->records[i]);
     }
@@ -193,17 +342,45 @@ static bool is_first_for_its_key(const struct op *op, const struct belay_record 
 }
 
 /*
- * The first in the queue, and the first for each other key in it: those do not all
- * exclude each other, so several may go at once. Those behind them for the same
- * key have nothing to win yet but a race. One woken too many looks and sleeps
- * again.
+ * Wake-ups that one record causes. The first waiter; those behind it that can hold the
+ * lock beside it: shared after shared, and as many as there are free slots; and the first
+ * for each other key: those do not all exclude each other. The others have nothing to win
+ * yet but a race. One woken too many looks and sleeps again.
  */
+static void find_wakes_of(struct op *op, const struct belay_record *record)
+{
+    bool is_first = true;
+    bool all_shared = true;
+    int room = 1;
+
+    for (size_t t = 0; t < record->n_tickets; t++) {
+        const struct belay_ticket *ticket = &record->tickets[t];
+        bool is_own = strcmp(ticket->key, record->key) == 0;
+
+        if (is_gone(op, ticket)) {
+            continue;
+        }
+        if (is_first && is_own && ticket->mode == BELAY_SLOTS) {
+            room = decide_free_slots(record, ticket->slots, op->request.capabilities.margin_ms,
+                                     op->records_now_ms);
+            room = room < 1 ? 1 : room;
+        }
+        is_first = false;
+        all_shared = all_shared && ticket->mode == BELAY_SHARED;
+        if (room > 0 || all_shared || (!is_own && is_first_for_its_key(op, record, t))) {
+            op->wakes[op->n_wakes++] = ticket->lock_id;
+        }
+        room -= room > 0 ? 1 : 0;
+    }
+}
+
 void step_find_wakes(struct op *op)
 {
+    size_t n = op_n_records(&op->request);
     size_t most = 0;
 
     op->n_wakes = 0;
-    for (size_t i = 0; i < OP_KEYS_MAX; i++) {
+    for (size_t i = 0; i < n; i++) {
         most += op->records[i].n_tickets;
     }
     if (most == 0) {
@@ -211,21 +388,8 @@ void step_find_wakes(struct op *op)
     }
     free(op->wakes);
     op->wakes = calloc(most, sizeof *op->wakes);
-    for (size_t i = 0; op->wakes != NULL && i < OP_KEYS_MAX; i++) {
-        const struct belay_record *record = &op->records[i];
-        bool first = true;
-
-        for (size_t t = 0; t < record->n_tickets; t++) {
-            const struct belay_ticket *ticket = &record->tickets[t];
-
-            if (is_gone(op, ticket)) {
-                continue;
-            }
-            if (first || (strcmp(ticket->key, record->key) != 0 && is_first_for_its_key(op, record, t))) {
-                op->wakes[op->n_wakes++] = ticket->lock_id;
-            }
-            first = false;
-        }
+    for (size_t i = 0; op->wakes != NULL && i < n; i++) {
+        find_wakes_of(op, &op->records[i]);
     }
 }
 
@@ -275,9 +439,16 @@ void step_done(struct op *op, enum belay_code code)
 
 void step_succeed(struct op *op, int64_t sent_ms)
 {
+    for (size_t i = 0; i < op_n_targets(&op->request); i++) {
+        if (!record_show_holder(&op->records[i], op->request.lock_id)) {
+            step_done_no_memory(op);
+            return;
+        }
+    }
     belay_record_release(&op->record);
     op->record = op->records[0];
     memset(&op->records[0], 0, sizeof op->records[0]);
+    op->n_more = op_n_targets(&op->request) - 1;
     op->record_now_ms = op->records_now_ms;
     op->sent_ms = sent_ms;
     op->deadline_ms = lease_deadline_ms(sent_ms, op->record.ttl_ms, op->request.capabilities.margin_ms);
@@ -366,6 +537,28 @@ int64_t op_valid_for_ms(const struct op *op, int64_t now_ms)
     return op->deadline_ms > now_ms ? op->deadline_ms - now_ms : 0;
 }
 
+struct belay_info *op_info(const struct op *op, struct belay_info *info)
+{
+    if (info == NULL || op->n_more == 0) {
+        return info;
+    }
+    info->joint = calloc(op->n_more, sizeof *info->joint);
+    for (size_t i = 0; info->joint != NULL && i < op->n_more; i++) {
+        struct belay_info *one = info_without_queue(&op->records[1 + i], op->record_now_ms);
+
+        if (one == NULL) {
+            break;
+        }
+        info->joint[info->n_joint++] = *one;
+        free(one);
+    }
+    if (info->n_joint != op->n_more) {
+        belay_info_free(info);
+        return NULL;
+    }
+    return info;
+}
+
 void op_stop(struct op *op, enum belay_code code, struct belay_error *err)
 {
     (void)error_move(&op->err, code, err);
@@ -385,6 +578,14 @@ void op_destroy(struct op *op)
     belay_error_release(&op->err);
     free(op->wakes);
     free(op->drops);
+    if (op->events != op->few_events) {
+        free(op->events);
+    }
+    free(op->room);
     op->wakes = NULL;
     op->drops = NULL;
+    op->events = NULL;
+    op->room = NULL;
+    op->records = op->few_records; /* empty by now, or never used */
+    op->request.joint = NULL;
 }

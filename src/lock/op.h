@@ -20,9 +20,26 @@
 
 #include "belay/store.h"
 
-enum { OP_KEYS_MAX = 1 + BELAY_ANCESTORS_MAX, OP_EVENTS_MAX = 4 };
+enum {
+    OP_FEW = 1 + BELAY_ANCESTORS_MAX, /* records of a request for one key */
+    OP_ANCESTORS_MAX = BELAY_KEYS_MAX * BELAY_ANCESTORS_MAX,
+    OP_KEYS_MAX = BELAY_KEYS_MAX + OP_ANCESTORS_MAX,
+    OP_FEW_EVENTS = 4
+};
 
 enum op_kind { OP_ACQUIRE, OP_ADOPT, OP_RENEW, OP_RELEASE, OP_FORCE };
+
+/*
+ * The keys of a request for several locks at once, and the ancestors of all of them, each
+ * once. No key is an ancestor of another. The strings are borrowed.
+ */
+struct op_joint {
+    const char *keys[BELAY_KEYS_MAX]; /* the first is request.key */
+    size_t n_keys;
+    const char *ancestors[OP_ANCESTORS_MAX];
+    uint16_t below[OP_ANCESTORS_MAX]; /* bit i: keys[i] is below this ancestor */
+    size_t n_ancestors;
+};
 
 /* What is asked for. All of it is borrowed and must outlive the operation. */
 struct op_request {
@@ -30,9 +47,12 @@ struct op_request {
     const char *key;
     const char *ancestors[BELAY_ANCESTORS_MAX]; /* nearest first */
     size_t n_ancestors;
-    const char *lock_id; /* of the lock to take, renew, release or end */
-    const char *old_id;  /* adopt: what lock_id replaces */
-    bool id_is_fresh;    /* lock_id was made for this operation: it was never used before */
+    const struct op_joint *joint; /* several keys; NULL: `key` alone, with `ancestors` */
+    enum belay_mode mode;         /* acquire; else as far as it is known: it costs a write to find out */
+    int slots;                    /* with BELAY_SLOTS */
+    const char *lock_id;          /* of the lock to take, renew, release or end */
+    const char *old_id;           /* adopt: what lock_id replaces */
+    bool id_is_fresh;             /* lock_id was made for this operation: it was never used before */
     const char *owner;
     const char *owner_name;
     const char *acquired_by; /* the credential that asks; NULL: none */
@@ -61,6 +81,13 @@ struct op_request {
 
 /* How a kind of operation goes on; see step.h. */
 struct op_steps;
+struct op_room;
+
+/*
+ * The id of an intent: of the lock and of its key, because one lock id may hold several keys
+ * below one ancestor, and each can be released by itself.
+ */
+enum { OP_INTENT_ID_SIZE = BELAY_ID_MAX + 18 };
 
 enum op_want { OP_COMMIT, OP_GET, OP_WAIT, OP_DONE };
 
@@ -70,7 +97,7 @@ struct op {
     /* OP_COMMIT. A batch whose outcome is unknown may be sent again as it is. */
     struct belay_batch batch;
     /* OP_GET */
-    const char *keys[OP_KEYS_MAX];
+    const char **keys;
     size_t n_keys;
     /* OP_WAIT */
     int64_t wait_until_ms; /* boot clock */
@@ -94,7 +121,9 @@ struct op {
     /* OP_DONE */
     enum belay_code code;
     struct belay_error err;     /* owned; says why, and which holder blocks us */
-    struct belay_record record; /* owned; the lock as it is now, if it is known */
+    struct belay_record record; /* owned; the lock as it is now, if it is known; its own fields are those of
+                                   the request's lock id */
+    size_t n_more;              /* of several keys: the locks on the others are records[1] and following */
     int64_t record_now_ms;      /* the store's clock when it was so */
     int64_t sent_ms;            /* boot clock: the lease counts from here */
     int64_t deadline_ms; /* boot clock: its holder may rely on it until then. Of acquire, adopt, renew. */
@@ -108,35 +137,80 @@ struct op {
     const struct op_steps *steps; /* how it goes on */
     int state;
     bool cancelled;
-    int64_t asked_ms;                         /* boot clock: when the step under way was asked for */
-    struct belay_record records[OP_KEYS_MAX]; /* owned; as last seen: the key's, then its ancestors' */
-    int64_t records_now_ms;                   /* store's clock then */
-    struct belay_record blocker;              /* owned; the holder below that an intent speaks of */
-    const char *blocker_key;                  /* borrowed from `records`, while it is asked for */
-    int64_t first_unknown_ms;                 /* boot clock before the first take we know nothing of */
-    bool unknown_free;                        /* one such may yet take a lock that becomes free */
-    uint64_t unknown_revision;                /* one such may yet take it at this revision */
-    bool answered;                            /* the store has answered at least once */
-    bool was_unknown;                         /* an outcome is not known */
-    int faults;                               /* failures to reach it, one after the other */
-    int64_t faults_since_ms;                  /* boot clock: when the first of them was asked for */
-    bool commit_failed;                       /* the last commit did; a read that works does not end that */
-    int conflicts;                            /* lost races, one after the other */
-    int64_t next_attempt_ms;                  /* boot clock */
-    int64_t ticket_until_ms;                  /* boot clock: put the ticket again before this */
-    int early_looks;                          /* made at less than poll_ms, since `seen_holder` is there */
-    uint64_t seen_holder;                     /* a hash of the holder at the last look, and of our place */
+    int64_t asked_ms;             /* boot clock: when the step under way was asked for */
+    struct belay_record *records; /* as last seen: the keys', then their ancestors' */
+    int64_t records_now_ms;       /* store's clock then */
+    struct belay_record blocker;  /* owned; the holder below that an intent speaks of */
+    const char *blocker_key;      /* borrowed from `records`, while it is asked for */
+    int64_t first_unknown_ms;     /* boot clock before the first take we know nothing of */
+    bool unknown_free;            /* one such may yet take a lock that becomes free */
+    uint64_t unknown_revision;    /* one such may yet take it at this revision */
+    bool answered;                /* the store has answered at least once */
+    bool was_unknown;             /* an outcome is not known */
+    int faults;                   /* failures to reach it, one after the other */
+    int64_t faults_since_ms;      /* boot clock: when the first of them was asked for */
+    bool commit_failed;           /* the last commit did; a read that works does not end that */
+    int conflicts;                /* lost races, one after the other */
+    int64_t next_attempt_ms;      /* boot clock */
+    int64_t ticket_until_ms;      /* boot clock: put the ticket again before this */
+    int early_looks;              /* made at less than poll_ms, since `seen_holder` is there */
+    uint64_t seen_holder;         /* a hash of the holder at the last look, and of our place */
     uint64_t rng;
-    const char **drops; /* owned; lock ids of the tickets and intents that `writes` drop */
+    const char **drops; /* owned; lock ids of the tickets, intents and holders that `writes` drop */
+    uint16_t skipped;   /* release: bit i: the lock on that key was over before, and is left alone */
+    enum belay_code skipped_code; /* the answer for the first of these */
+    char (*intent_ids)[OP_INTENT_ID_SIZE];
+    struct belay_write *writes;
+    struct belay_put_intent *intents;
+    struct belay_put_ticket *tickets; /* one for each key */
+    struct belay_event *events;       /* owned unless they are few */
+    size_t events_room;
+    bool no_memory;       /* for an event */
+    struct op_room *room; /* owned; what the arrays are if there are several keys; NULL: `few` */
+    struct belay_record few_records[OP_FEW];
     /* What a batch is made of; not even empty before there is one. */
-    struct belay_write writes[OP_KEYS_MAX];
-    struct belay_event events[OP_EVENTS_MAX];
+    const char *few_keys[OP_FEW];
+    struct belay_write few_writes[OP_FEW];
+    struct belay_event few_events[OP_FEW_EVENTS];
+    char few_intent_ids[1][OP_INTENT_ID_SIZE];
+    struct belay_put_intent few_intents[BELAY_ANCESTORS_MAX];
+    struct belay_put_ticket few_tickets[1];
     struct belay_record values;
-    struct belay_put_ticket ticket;
-    struct belay_put_intent intent;
 };
 
-/* The key and its ancestors, nearest first. Returns how many. */
+static inline size_t op_n_targets(const struct op_request *request)
+{
+    return request->joint == NULL ? 1 : request->joint->n_keys;
+}
+
+static inline size_t op_n_ancestors(const struct op_request *request)
+{
+    return request->joint == NULL ? request->n_ancestors : request->joint->n_ancestors;
+}
+
+/* How many records the request is about: those of its keys, then those of their ancestors. */
+static inline size_t op_n_records(const struct op_request *request)
+{
+    return op_n_targets(request) + op_n_ancestors(request);
+}
+
+/* The key of record i. */
+static inline const char *op_record_key(const struct op_request *request, size_t i)
+{
+    if (request->joint == NULL) {
+        return i == 0 ? request->key : request->ancestors[i - 1];
+    }
+    return i < request->joint->n_keys ? request->joint->keys[i]
+                                      : request->joint->ancestors[i - request->joint->n_keys];
+}
+
+/* The keys of the request that are below record i, an ancestor: bit t for key t. */
+static inline unsigned op_below(const struct op_request *request, size_t i)
+{
+    return request->joint == NULL ? 1 : request->joint->below[i - request->joint->n_keys];
+}
+
+/* The keys of all records. Returns how many. */
 size_t op_request_keys(const struct op_request *request, const char *out_keys[OP_KEYS_MAX]);
 
 void op_start(struct op *op, const struct op_request *request, int64_t now_ms);
@@ -165,6 +239,9 @@ int64_t op_backoff_ms(const struct op_request *request, int attempt, uint64_t *r
  * counts that from before it asked, and so never for too long. -1: it granted no lease.
  */
 int64_t op_valid_for_ms(const struct op *op, int64_t now_ms);
+
+/* `info`, the lock of an operation that succeeded, with those of its further keys. Frees it without memory. */
+struct belay_info *op_info(const struct op *op, struct belay_info *info);
 
 /* End it where it stands, with `code`; it may be started again at another backend. Takes over `err`. */
 void op_stop(struct op *op, enum belay_code code, struct belay_error *err);

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "belay/store.h"
+#include "lock/info.h"
 
 /* It was never filled, or has moved on: so are most that are released. */
 static bool owns_nothing(const struct belay_record *record)
@@ -174,6 +174,53 @@ bool belay_record_copy(const struct belay_record *from, struct belay_record *out
     }
     *out_record = copy;
     return true;
+}
+
+const struct belay_holder *record_find_holder(const struct belay_record *record, const char *lock_id)
+{
+    for (size_t i = 0; i < record->n_holders; i++) {
+        if (strcmp(record->holders[i].lock_id, lock_id) == 0) {
+            return &record->holders[i];
+        }
+    }
+    return NULL;
+}
+
+static void set_text(struct belay_record *record, char **text, char *with)
+{
+    free_text(record, *text);
+    *text = with;
+}
+
+bool record_show_holder(struct belay_record *record, const char *lock_id)
+{
+    const struct belay_holder *holder = record_find_holder(record, lock_id);
+    bool ok = true;
+    struct belay_meta *metadata;
+
+    if (holder == NULL || strcmp(record->lock_id, lock_id) == 0) {
+        return true;
+    }
+    metadata = meta_copy(holder->metadata, holder->n_metadata);
+    set_text(record, &record->lock_id, copy_text(holder->lock_id, &ok));
+    set_text(record, &record->owner, copy_text(holder->owner, &ok));
+    set_text(record, &record->owner_name, copy_text(holder->owner_name, &ok));
+    set_text(record, &record->acquired_by, copy_text(holder->acquired_by, &ok));
+    meta_free(record->metadata, record->n_metadata);
+    record->metadata = metadata;
+    record->n_metadata = metadata == NULL ? 0 : holder->n_metadata;
+    record->token = holder->token;
+    record->durable = holder->durable;
+    record->stale_reported = holder->stale_reported;
+    record->ttl_ms = holder->ttl_ms;
+    record->heartbeat_ms = holder->heartbeat_ms;
+    record->stale_after_ms = holder->stale_after_ms;
+    record->expires_ms = holder->expires_ms;
+    record->last_heartbeat_ms = holder->last_heartbeat_ms;
+    record->locked_at_unix_ms = holder->locked_at_unix_ms;
+    record->expires_at_unix_ms = holder->expires_at_unix_ms;
+    record->last_heartbeat_unix_ms = holder->last_heartbeat_unix_ms;
+    return ok && record->n_metadata == holder->n_metadata;
 }
 
 void belay_commit_release(struct belay_commit *commit)

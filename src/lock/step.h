@@ -23,15 +23,21 @@ void step_start_change(struct op *op, int64_t now_ms);
 
 /* ---- asking ---- */
 
-/* Begin a batch: one write for the key and one for each ancestor, conditions and all else unset. */
+/* Begin a batch: one write for each key and each ancestor, conditions and all else unset. */
 void step_begin_batch(struct op *op);
 /* Make every write depend on its record being as we saw it. */
 void step_if_unchanged(struct op *op);
-/* An event with the request's key, id and owner. */
-struct belay_event *step_event(struct op *op, enum belay_level level, const char *type);
+/* Put the locks' intents on the ancestors into the batch, under that lock id. */
+void step_put_intents(struct op *op, const char *lock_id, int64_t ttl_ms);
+/* Have the batch drop those of that lock id; uses op->drops. False: no memory, and the operation has ended. */
+bool step_drop_intents(struct op *op, const char *lock_id);
+/* Memory for the ids that a batch drops: op->drops. NULL: the operation has ended. */
+const char **step_drop_room(struct op *op, size_t room);
+/* An event with the request's id and owner and its key number `target`. */
+struct belay_event *step_event(struct op *op, size_t target, enum belay_level level, const char *type);
 /* Ask for the batch. */
 void step_commit(struct op *op, int state, int64_t now_ms);
-/* Ask for the records of the key and its ancestors. */
+/* Ask for the records of the keys and their ancestors. */
 void step_look(struct op *op, int state, int64_t now_ms);
 /* Ask for the record of a key below, into op->blocker. */
 void step_read_blocker(struct op *op, int state, const char *key, int64_t now_ms);
@@ -57,7 +63,7 @@ bool step_survives_fault(struct op *op, enum belay_code code, const struct belay
                          int64_t give_up_ms, int64_t now_ms, int64_t *out_retry_ms);
 
 void step_done(struct op *op, enum belay_code code);
-/* Done, with records[0] as the lock; the lease counts from `sent_ms`. What `wakes` point into lives on. */
+/* Done, with records[0] as the lock (and those of further keys behind it); the lease counts from `sent_ms`. */
 void step_succeed(struct op *op, int64_t sent_ms);
 void step_done_no_memory(struct op *op);
 

@@ -49,7 +49,8 @@ static void remote_close(struct backend *base)
 static struct belay_store_capabilities remote_capabilities(struct backend *base)
 {
     (void)base;
-    return (struct belay_store_capabilities){ 0 };
+    return (struct belay_store_capabilities){ .has_modes =
+                                                  true }; /* the server says whether its store has them */
 }
 
 static const struct backend_ops ops = {

@@ -96,12 +96,13 @@ static void done(struct acquiring *a, enum belay_code code)
 static void leave(struct acquiring *a, enum belay_code code)
 {
     struct remote_call call = { .path = "/v1/release", .timeout_ms = LEAVE_MS };
+    json_t *body;
 
     if (a->queued) {
-        (void)remote_post(a->remote, &call,
-                          json_pack("{s:s, s:s, s:s}", "key", a->request->key, "lock_id", a->request->lock_id,
-                                    "outcome", "failed"),
-                          NULL);
+        body = remote_keys_body(a->request);
+        (void)json_object_set_new(body, "lock_id", json_string(a->request->lock_id));
+        (void)json_object_set_new(body, "outcome", json_string("failed"));
+        (void)remote_post(a->remote, &call, body, NULL);
     }
     done(a, code);
 }
@@ -225,12 +226,23 @@ static void ask(struct acquiring *a)
 
 static json_t *make_body(const struct op_request *request)
 {
-    json_t *body = json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:b}", "key", request->key, "lock_id",
-                             request->lock_id, "locked_by", request->owner, "locked_by_name",
-                             request->owner_name, "ttl_ms", (json_int_t)request->ttl_ms, "heartbeat_ms",
-                             (json_int_t)request->heartbeat_ms, "stale_after_ms",
-                             (json_int_t)request->stale_after_ms, "reentrant", request->reentrant ? 1 : 0);
+    json_t *body = remote_keys_body(request);
+    json_t *rest = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:b}", "lock_id", request->lock_id, "locked_by",
+                             request->owner, "locked_by_name", request->owner_name, "ttl_ms",
+                             (json_int_t)request->ttl_ms, "heartbeat_ms", (json_int_t)request->heartbeat_ms,
+                             "stale_after_ms", (json_int_t)request->stale_after_ms, "reentrant",
+                             request->reentrant ? 1 : 0);
 
+    if (body == NULL || json_object_update(body, rest) != 0) {
+        json_decref(body);
+        body = NULL;
+    }
+    json_decref(rest);
+    if (request->mode == BELAY_SHARED) {
+        (void)json_object_set_new(body, "shared", json_true());
+    } else if (request->mode == BELAY_SLOTS) {
+        (void)json_object_set_new(body, "slots", json_integer(request->slots));
+    }
     remote_set_metadata(body, request->metadata, request->n_metadata);
     return body;
 }

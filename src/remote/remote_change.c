@@ -41,10 +41,12 @@ enum belay_code remote_read_result(struct remote *remote, const struct op_reques
                                    const json_t *lock, int64_t sent_ms, struct op_result *out_result,
                                    struct belay_error *err)
 {
-    struct belay_info *info = json_read_lock(lock);
+    const json_t *locks = json_object_get(lock, "locks"); /* of a request for several keys */
+    struct belay_info *info = locks != NULL ? json_read_locks(locks) : json_read_lock(lock);
     bool is_held;
 
-    if (info == NULL || info->lock_id == NULL || !is_span(info->ttl_ms) || !is_span(info->expires_in_ms)) {
+    if (info == NULL || info->lock_id == NULL || info->n_joint + 1 != op_n_targets(request) ||
+        !is_span(info->ttl_ms) || !is_span(info->expires_in_ms)) {
         belay_info_free(info);
         return remote_say_not_belay(remote, err);
     }
@@ -58,6 +60,20 @@ enum belay_code remote_read_result(struct remote *remote, const struct op_reques
                                                    strcmp(info->lock_id, request->lock_id) != 0 };
     info->valid_for_ms = -1; /* from here on only the deadline counts */
     return BELAY_OK;
+}
+
+json_t *remote_keys_body(const struct op_request *request)
+{
+    json_t *keys;
+
+    if (request->joint == NULL) {
+        return json_pack("{s:s}", "key", request->key);
+    }
+    keys = json_array();
+    for (size_t i = 0; i < request->joint->n_keys; i++) {
+        (void)json_array_append_new(keys, json_string(request->joint->keys[i]));
+    }
+    return json_pack("{s:o}", "keys", keys);
 }
 
 static void set_text(json_t *body, const char *name, const char *text)
@@ -142,7 +158,7 @@ static enum belay_code remote_change(struct remote *remote, const struct op_requ
                                      struct op_result *out_result, struct belay_error *err)
 {
     struct buf path = BUF_INIT(REMOTE_URL_MAX);
-    json_t *body = json_pack("{s:s}", "key", request->key);
+    json_t *body = remote_keys_body(request);
     struct remote_call call = { .method = "POST",
                                 .body = body,
                                 .key = request->key,

@@ -89,6 +89,8 @@ enum belay_code remote_acquire(struct remote *remote, struct op_request *request
                                const struct wait_hooks *hooks, struct op_result *out_result,
                                struct belay_error *err);
 /* The lock in the answer to a request that was sent at sent_ms. */
+/* The body of a request: {"key"}, or {"keys"} for several. NULL: no memory. */
+json_t *remote_keys_body(const struct op_request *request);
 enum belay_code remote_read_result(struct remote *remote, const struct op_request *request,
                                    const json_t *lock, int64_t sent_ms, struct op_result *out_result,
                                    struct belay_error *err);

@@ -171,10 +171,12 @@ void reply_lock(struct exchange *x, const struct belay_info *info)
     line->len = 0;
     line->max = LINE_MAX;
     line->failed = false;
-    if (wire_lock_line(line, info)) {
+    if (info->n_joint > 0) {
+        reply_line(x, 200, wire_line(wire_grants(info)));
+    } else if (wire_lock_line(line, info)) {
         reply_text(x, 200, "application/json", line->data, line->len);
     } else {
-        reply_line(x, 200, wire_line(wire_lock(info)));
+        reply_line(x, 200, wire_line(wire_grant(info)));
     }
 }
 

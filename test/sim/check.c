@@ -281,10 +281,20 @@ void check_delivery(struct sim *sim, const struct request *request, const struct
 
 /* ---- the state of the store -------------------------------------------------------- */
 
-static const struct belay_intent *find_intent(const struct belay_record *record, const char *lock_id)
+/* The id of an intent begins with the lock's; the rest is a hash of the key. */
+static bool is_intent_of(const struct belay_intent *intent, const char *lock_id, const char *key)
+{
+    size_t len = strlen(lock_id);
+
+    return strcmp(intent->key, key) == 0 && strncmp(intent->lock_id, lock_id, len) == 0 &&
+           intent->lock_id[len] == '/';
+}
+
+static const struct belay_intent *find_intent(const struct belay_record *record, const char *lock_id,
+                                              const char *key)
 {
     for (size_t i = 0; record != NULL && i < record->n_intents; i++) {
-        if (strcmp(record->intents[i].lock_id, lock_id) == 0) {
+        if (is_intent_of(&record->intents[i], lock_id, key)) {
             return &record->intents[i];
         }
     }
@@ -304,7 +314,8 @@ static void check_has_intents(struct sim *sim, const struct belay_record *record
     size_t n_above = sim_ancestors(sim_key_index(record->key), above);
 
     for (size_t i = 0; i < n_above && is_live(sim, record); i++) {
-        const struct belay_intent *intent = find_intent(find_record(records, n, above[i]), record->lock_id);
+        const struct belay_intent *intent =
+            find_intent(find_record(records, n, above[i]), record->lock_id, record->key);
 
         if (intent == NULL || intent->expires_ms != record->expires_ms) {
             sim_fail(sim, "L6", "%s holds '%s' and %s intent on '%s'", record->lock_id, record->key,
@@ -320,7 +331,7 @@ static void check_intents_are_meant(struct sim *sim, const struct belay_record *
     for (size_t i = 0; i < record->n_intents; i++) {
         const struct belay_intent *intent = &record->intents[i];
         const struct belay_record *lock = find_record(records, n, intent->key);
-        bool held = lock != NULL && lock->held && strcmp(lock->lock_id, intent->lock_id) == 0;
+        bool held = lock != NULL && lock->held && is_intent_of(intent, lock->lock_id, lock->key);
 
         if (!held && store_now(sim) < intent->expires_ms) {
             sim_fail(sim, "L6", "the intent of %s on '%s' has outlived its lock on '%s'", intent->lock_id,

@@ -210,18 +210,17 @@ static const struct belay_put_ticket *copy_ticket(struct arena *arena, const str
     return ticket;
 }
 
-static const struct belay_put_intent *copy_intent(struct arena *arena, const struct belay_put_intent *from)
+static const struct belay_put_intent *copy_intents(struct arena *arena, const struct belay_put_intent *from,
+                                                   size_t n)
 {
-    struct belay_put_intent *intent;
+    struct belay_put_intent *intents = n == 0 ? NULL : arena_alloc(arena, n * sizeof *intents);
 
-    if (from == NULL) {
-        return NULL;
+    for (size_t i = 0; i < n; i++) {
+        intents[i] = from[i];
+        intents[i].lock_id = arena_copy(arena, from[i].lock_id);
+        intents[i].key = arena_copy(arena, from[i].key);
     }
-    intent = arena_alloc(arena, sizeof *intent);
-    *intent = *from;
-    intent->lock_id = arena_copy(arena, from->lock_id);
-    intent->key = arena_copy(arena, from->key);
-    return intent;
+    return intents;
 }
 
 static void copy_write(struct arena *arena, const struct belay_write *from, struct belay_write *write)
@@ -233,7 +232,8 @@ static void copy_write(struct arena *arena, const struct belay_write *from, stru
     write->drop_tickets = copy_list(arena, from->drop_tickets, from->n_drop_tickets);
     write->drop_intents = copy_list(arena, from->drop_intents, from->n_drop_intents);
     write->put_ticket = copy_ticket(arena, from->put_ticket);
-    write->put_intent = copy_intent(arena, from->put_intent);
+    write->drop_holders = copy_list(arena, from->drop_holders, from->n_drop_holders);
+    write->put_intents = copy_intents(arena, from->put_intents, from->n_put_intents);
 }
 
 static void copy_event(struct arena *arena, const struct belay_event *from, struct belay_event *event)

@@ -269,9 +269,9 @@ static void bend_puts(enum faulty_store_rule rule, struct bent *bent, size_t i)
         w->put_intent = &bent->intent;
     } else if (rule == FAULTY_PUTS_CREATE_NOTHING && r->revision == 0 && w->condition == BELAY_IF_ANY) {
         w->put_ticket = NULL;
-        w->put_intent = NULL;
-    } else if (rule == FAULTY_DROPS_AFTER_IT_PUTS && w->put_intent != NULL && w->n_drop_intents > 0) {
-        w->put_intent = NULL;
+        w->n_put_intents = 0;
+    } else if (rule == FAULTY_DROPS_AFTER_IT_PUTS && w->n_put_intents > 0 && w->n_drop_intents > 0) {
+        w->n_put_intents = 0;
     }
 }
 

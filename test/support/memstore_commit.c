@@ -469,7 +469,7 @@ static void put_intent(struct belay_record *record, const struct belay_put_inten
 /* Whether a write creates a missing record: only acquiring and putting do. */
 static bool creates(const struct belay_write *write)
 {
-    return (write->set & BELAY_SET_ACQUIRED) != 0 || write->put_ticket != NULL || write->put_intent != NULL;
+    return (write->set & BELAY_SET_ACQUIRED) != 0 || write->put_ticket != NULL || write->n_put_intents > 0;
 }
 
 static void apply(struct memstore_data *data, const struct belay_write *write, const struct moment *moment)
@@ -492,8 +492,8 @@ static void apply(struct memstore_data *data, const struct belay_write *write, c
     if (write->put_ticket != NULL) {
         put_ticket(data, record, write->put_ticket, moment->now_ms);
     }
-    if (write->put_intent != NULL) {
-        put_intent(record, write->put_intent, moment->now_ms);
+    for (size_t i = 0; i < write->n_put_intents; i++) {
+        put_intent(record, &write->put_intents[i], moment->now_ms);
     }
     record->revision = ++data->last_revision;
 }

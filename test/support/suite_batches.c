@@ -95,7 +95,11 @@ static bool a_refusal_undoes_tickets_and_intents_too(struct suite *s)
     const char *waiter = "waiter";
     struct belay_put_intent intent = { .lock_id = "below", .key = "k:x", .ttl_ms = LONG_MS };
     struct belay_write writes[] = {
-        { .key = "k", .drop_tickets = &waiter, .n_drop_tickets = 1, .put_intent = &intent },
+        { .key = "k",
+          .drop_tickets = &waiter,
+          .n_drop_tickets = 1,
+          .put_intents = &intent,
+          .n_put_intents = 1 },
         { .key = "l", .condition = BELAY_IF_HELD_BY, .lock_id = "nobody" },
     };
 
@@ -267,7 +271,8 @@ static bool a_ticket_or_intent_alone_creates_a_record(struct suite *s)
             s, &(struct belay_write){ .key = key, .condition = conditions[i], .put_ticket = &ticket }));
         CHECK_INT(see(s, key)->n_tickets, 1);
         CHECK_DONE(commit1(
-            s, &(struct belay_write){ .key = above, .condition = conditions[i], .put_intent = &intent }));
+            s, &(struct belay_write){
+                   .key = above, .condition = conditions[i], .put_intents = &intent, .n_put_intents = 1 }));
         CHECK_INT(see(s, above)->n_intents, 1);
         CHECK(see(s, above)->revision != 0 && !see(s, above)->held);
     }

@@ -68,7 +68,8 @@ const struct answer *intend(struct suite *s, const char *key, const char *lock_i
     return commit1(s, &(struct belay_write){ .key = key,
                                              .condition = BELAY_IF_UNCHANGED,
                                              .revision = look(s, s->a, key)->revision,
-                                             .put_intent = &intent });
+                                             .put_intents = &intent,
+                                             .n_put_intents = 1 });
 }
 
 const struct answer *unqueue(struct suite *s, const char *key, const char *lock_id)

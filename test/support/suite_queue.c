@@ -198,8 +198,11 @@ static bool an_intent_dropped_and_put_in_one_write_is_there(struct suite *s)
     struct belay_put_intent put = { .lock_id = "one", .key = "k:y", .ttl_ms = 777 };
 
     CHECK_DONE(intend(s, "k", one, 1000));
-    CHECK_DONE(commit1(s, &(struct belay_write){
-                              .key = "k", .drop_intents = &one, .n_drop_intents = 1, .put_intent = &put }));
+    CHECK_DONE(commit1(s, &(struct belay_write){ .key = "k",
+                                                 .drop_intents = &one,
+                                                 .n_drop_intents = 1,
+                                                 .put_intents = &put,
+                                                 .n_put_intents = 1 }));
     CHECK_INT(see(s, "k")->n_intents, 1);
     CHECK_TEXT(see(s, "k")->intents[0].key, "k:y");
     return true;
@@ -215,7 +218,7 @@ static bool an_intent_comes_in_the_write_that_drops_another(struct suite *s)
         const char *new = "new";
         struct belay_put_intent put = { .lock_id = new, .key = "k:y", .ttl_ms = LONG_MS };
         struct belay_write write = {
-            .key = keys[i], .drop_intents = &old, .n_drop_intents = 1, .put_intent = &put
+            .key = keys[i], .drop_intents = &old, .n_drop_intents = 1, .put_intents = &put, .n_put_intents = 1
         };
 
         CHECK_DONE(intend(s, keys[i], old, 1000));

@@ -8,11 +8,11 @@
 /* ---- defaults ---------------------------------------------------------- */
 
 static const struct belay_profile builtin[] = {
-    { "build", 600000, 0, 0, 0, 0, false, "build-{component}-{environment}" },    /* S0.6 */
-    { "deploy", 1800000, 0, 0, 0, 0, false, "deploy-{component}-{environment}" }, /* S0.6 */
-    { "execution", 1800000, 1440000, 0, 0, 0, true, NULL },                       /* S2.5 */
-    { "database", 60000, 0, 0, 0, 3, false, NULL },                               /* S3.1, S3.2 */
-    { "stack", 3600000, 30000, 120000, 0, 0, false, NULL },                       /* S4.6, S4.7 */
+    { "build", 600000, 0, 0, 0, 0, false, "build-{component}-{environment}", 0 },    /* S0.6 */
+    { "deploy", 1800000, 0, 0, 0, 0, false, "deploy-{component}-{environment}", 0 }, /* S0.6 */
+    { "execution", 1800000, 1440000, 0, 0, 0, true, NULL, 0 },                       /* S2.5 */
+    { "database", 60000, 0, 0, 0, 3, false, NULL, 0 },                               /* S3.1, S3.2 */
+    { "stack", 3600000, 30000, 120000, 0, 0, false, NULL, 0 },                       /* S4.6, S4.7 */
 };
 
 static void assert_profile(const struct belay_config *config, const struct belay_profile *expected)
@@ -290,9 +290,9 @@ static void a_file_changes_what_it_names_of_a_profile_and_keeps_the_rest(void **
                           "reentrant: false}\n"
                           "  minimal: {reentrant: yes}\n");
     static const struct belay_profile rows[] = {
-        { "build", 300000, 0, 0, 0, 0, false, "build-{component}-{environment}" },
-        { "nightly", 14400000, 60000, 300000, 30000, 5, false, NULL },
-        { "minimal", 0, 0, 0, 0, 0, true, NULL },
+        { "build", 300000, 0, 0, 0, 0, false, "build-{component}-{environment}", 0 },
+        { "nightly", 14400000, 60000, 300000, 30000, 5, false, NULL, 0 },
+        { "minimal", 0, 0, 0, 0, 0, true, NULL, 0 },
     };
 
     for (size_t i = 0; i < COUNT(rows); i++) {
@@ -309,8 +309,8 @@ static void a_default_heartbeat_fits_the_ttl_that_a_file_sets(void **state)
     const struct belay_config *config =
         load_text(*state, "profiles: {execution: {ttl: 10m}, stack: {ttl: 20s}}");
     static const struct belay_profile rows[] = {
-        { "execution", 600000, 480000, 0, 0, 0, true, NULL },
-        { "stack", 20000, 5000, 120000, 0, 0, false, NULL },
+        { "execution", 600000, 480000, 0, 0, 0, true, NULL, 0 },
+        { "stack", 20000, 5000, 120000, 0, 0, false, NULL, 0 },
     };
 
     for (size_t i = 0; i < COUNT(rows); i++) {
@@ -318,9 +318,9 @@ static void a_default_heartbeat_fits_the_ttl_that_a_file_sets(void **state)
     }
     assert_setting(config, "profiles.execution.heartbeat", "8m", "default");
     assert_profile(load_text(*state, "profiles: {stack: {ttl: 2h}}"),
-                   &(struct belay_profile){ "stack", 7200000, 30000, 120000, 0, 0, false, NULL });
+                   &(struct belay_profile){ "stack", 7200000, 30000, 120000, 0, 0, false, NULL, 0 });
     assert_profile(load_text(*state, "profiles: {stack: {heartbeat: 0, stale_after: 0}}"),
-                   &(struct belay_profile){ "stack", 3600000, 0, 0, 0, 0, false, NULL });
+                   &(struct belay_profile){ "stack", 3600000, 0, 0, 0, 0, false, NULL, 0 });
 }
 
 static void values_of_a_profile_that_contradict_each_other_are_refused(void **state)
@@ -385,7 +385,7 @@ static void profiles_whose_names_begin_alike_are_kept_apart(void **state)
 
 static void a_profile_fills_what_is_not_set(void **state)
 {
-    static const struct belay_profile profile = { "p", 600000, 60000, 300000, 30000, 5, true, NULL };
+    static const struct belay_profile profile = { "p", 600000, 60000, 300000, 30000, 5, true, NULL, 0 };
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
 
     (void)state;
@@ -403,7 +403,7 @@ static void a_profile_fills_what_is_not_set(void **state)
 
 static void a_profile_leaves_what_is_set(void **state)
 {
-    static const struct belay_profile profile = { "p", 600000, 60000, 300000, 30000, 5, false, NULL };
+    static const struct belay_profile profile = { "p", 600000, 60000, 300000, 30000, 5, false, NULL, 0 };
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
 
     (void)state;

@@ -335,12 +335,17 @@ static void an_execution_can_take_a_lock_that_belay_released_at_once(void **stat
 static void intents_and_tickets_never_stand_under_a_foreign_key(void **state)
 {
     struct belay_store *store = fresh("deployer", "");
-    struct belay_put_intent intent = { "below", "stack:a:env:b:service:c", 60000 };
-    struct belay_put_ticket ticket = { "waiter", "k", "o", "n", 1, 60000, NULL };
-    struct belay_write writes[] = {
-        { .key = "stack:a:env:b", .condition = BELAY_IF_FREE_FOR_INTENT, .put_intent = &intent },
-        { .key = "k", .condition = BELAY_IF_ABSENT, .put_ticket = &ticket }
+    struct belay_put_intent intent = { .lock_id = "below",
+                                       .key = "stack:a:env:b:service:c",
+                                       .ttl_ms = 60000 };
+    struct belay_put_ticket ticket = {
+        .lock_id = "waiter", .key = "k", .owner = "o", .owner_name = "n", .since_unix_ms = 1, .ttl_ms = 60000
     };
+    struct belay_write writes[] = { { .key = "stack:a:env:b",
+                                      .condition = BELAY_IF_FREE_FOR_INTENT,
+                                      .put_intents = &intent,
+                                      .n_put_intents = 1 },
+                                    { .key = "k", .condition = BELAY_IF_ABSENT, .put_ticket = &ticket } };
     struct belay_commit done = { 0 };
 
     (void)state;

@@ -20,6 +20,7 @@ static int64_t wall_ahead_ms;         /* how wrong this machine's wall clock is 
 static int64_t date_ahead_ms;         /* how far the service's clock is from it */
 static int64_t date_steps_ms;         /* by how much that grows after the next answer */
 static char warned[700];
+static void (*after_request)(const char *operation); /* called after each request; NULL: not */
 
 #define SERVICE_MS (INT64_C(1730816000000) + boot_now_ms)
 
@@ -51,11 +52,21 @@ static void on_warning(void *context, const char *text)
     (void)snprintf(warned, sizeof warned, "%s", text);
 }
 
+static void on_request(void *context, const char *operation)
+{
+    (void)context;
+    if (after_request != NULL) {
+        after_request(operation);
+    }
+}
+
 static struct belay_store *open_with(const char *params)
 {
-    static const struct dynamodb_hooks hooks = {
-        .boot_ms = test_boot_ms, .unix_ms = test_wall_ms, .date_ms = test_date_ms, .timeout_factor = 10
-    }; /* the machine may be busy */
+    static const struct dynamodb_hooks hooks = { .boot_ms = test_boot_ms,
+                                                 .unix_ms = test_wall_ms,
+                                                 .date_ms = test_date_ms,
+                                                 .on_request = on_request,
+                                                 .timeout_factor = 10 }; /* the machine may be busy */
     struct dynamodb_options options = { .hooks = &hooks, .on_warning = on_warning };
     struct belay_store *store = NULL;
     struct belay_error err = BELAY_ERROR_INIT;

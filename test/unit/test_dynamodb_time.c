@@ -110,14 +110,14 @@ static void a_renewal_by_a_wrong_clock_is_written_again_by_the_right_one(void **
     struct belay_store *store = fresh("belay", "");
     struct belay_store *wrong;
     struct belay_record values = { .lock_id = "two", .ttl_ms = 60000 };
-    struct belay_put_intent intent = { "one", "k:below", 60000 };
+    struct belay_put_intent intent = { .lock_id = "one", .key = "k:below", .ttl_ms = 60000 };
     struct belay_write writes[] = {
         { .key = "k:below",
           .condition = BELAY_IF_LIVE_BY,
           .lock_id = "one",
           .set = BELAY_SET_LEASE,
           .values = &values },
-        { .key = "k", .put_intent = &intent },
+        { .key = "k", .put_intents = &intent, .n_put_intents = 1 },
     };
     struct belay_commit done = { 0 };
     struct belay_record record;

@@ -149,7 +149,9 @@ static void records_in_use_are_kept(void **state)
 {
     struct place *place = *state;
     struct belay_put_intent intent = { .lock_id = "id", .key = "above/k", .ttl_ms = 100000 };
-    struct belay_write write = { .key = "above", .condition = BELAY_IF_ANY, .put_intent = &intent };
+    struct belay_write write = {
+        .key = "above", .condition = BELAY_IF_ANY, .put_intents = &intent, .n_put_intents = 1
+    };
     struct belay_batch batch = { .writes = &write, .n_writes = 1 };
     struct belay_commit commit = { 0 };
 

@@ -12,7 +12,9 @@ static void take_outliving(struct belay_store *store, const char *key, const cha
 static void put_intent(struct belay_store *store, const char *above, const char *key, const char *lock_id)
 {
     struct belay_put_intent intent = { .lock_id = lock_id, .key = key, .ttl_ms = 5000 };
-    struct belay_write write = { .key = above, .condition = BELAY_IF_ANY, .put_intent = &intent };
+    struct belay_write write = {
+        .key = above, .condition = BELAY_IF_ANY, .put_intents = &intent, .n_put_intents = 1
+    };
     struct belay_batch batch = { .writes = &write, .n_writes = 1 };
     struct belay_commit commit = { 0 };
 

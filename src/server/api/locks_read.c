@@ -27,20 +27,6 @@ static void ask_get(struct exchange *x)
 
 /* ---- the queue ---- */
 
-/* The waiters of `info` for `key`, or if that is NULL all that the client may see, in their order. */
-static json_t *waiting_for(const struct exchange *x, const struct belay_info *info, const char *key)
-{
-    json_t *waiting = json_array();
-
-    for (size_t i = 0; i < info->n_waiters; i++) {
-        if (key == NULL ? exchange_may_see(x, info->waiters[i].key)
-                        : strcmp(info->waiters[i].key, key) == 0) {
-            (void)json_array_append_new(waiting, wire_waiter(&info->waiters[i], json_array_size(waiting)));
-        }
-    }
-    return waiting;
-}
-
 /* A key that was never held has no lock: its waiters are in the queue of the ancestor that blocks it. */
 static bool queue_above(struct exchange *x, struct belay_error *err)
 {

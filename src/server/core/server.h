@@ -177,7 +177,9 @@ void server_on_event(void *context, const struct belay_event *event);
  * keep the credential (layouts of other programs), to admins only.
  */
 bool may_see_id(enum role role, const char *who, const struct belay_info *info);
-/* With the lock id only if this client may see it. */
+/* The waiters of `info` for `key`, or if that is NULL all that the client may see, in their order. */
+json_t *waiting_for(const struct exchange *x, const struct belay_info *info, const char *key);
+/* With lock ids only if this client may see them. */
 json_t *lock_for(const struct exchange *x, const struct belay_info *info);
 json_t *event_for(const struct exchange *x, const struct belay_event *event);
 /* A copy of the error with its holder as this client may see it. */

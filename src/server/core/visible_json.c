@@ -19,17 +19,52 @@ static json_t *without_id(json_t *lock)
     return lock;
 }
 
+json_t *waiting_for(const struct exchange *x, const struct belay_info *info, const char *key)
+{
+    json_t *waiting = json_array();
+
+    for (size_t i = 0; i < info->n_waiters; i++) {
+        if (key == NULL ? exchange_may_see(x, info->waiters[i].key)
+                        : strcmp(info->waiters[i].key, key) == 0) {
+            (void)json_array_append_new(waiting, wire_waiter(&info->waiters[i], json_array_size(waiting)));
+        }
+    }
+    return waiting;
+}
+
+/* What the client may see of a lock or of one of its holders, as `object`. False: nothing may be sent. */
+static bool hide(const struct exchange *x, const struct belay_info *info, bool may_see, json_t *object)
+{
+    bool ok = json_is_object(object);
+
+    /* A lock above or below blocks: its holder must be named; its other fields need not be. */
+    if (ok && !may_see) {
+        ok = json_object_set_new(object, "metadata", json_object()) == 0;
+    }
+    if (ok && !(may_see && may_see_id(x->role, x->who, info))) {
+        ok = json_object_set_new(object, "lock_id", json_null()) == 0;
+    }
+    return ok;
+}
+
 json_t *lock_for(const struct exchange *x, const struct belay_info *info)
 {
     json_t *lock = wire_lock(info);
+    json_t *holders = json_object_get(lock, "holders");
     bool may_see = exchange_may_see(x, info->key);
+    bool ok = hide(x, info, may_see, lock);
 
-    /* A lock above or below blocks: its holder must be named; its other fields need not be. */
-    if (lock != NULL && !may_see && json_object_set_new(lock, "metadata", json_object()) != 0) {
+    for (size_t i = 0; ok && i < json_array_size(holders); i++) {
+        ok = hide(x, info->n_holders == 0 ? info : &info->holders[i], may_see, json_array_get(holders, i));
+    }
+    if (ok && info->has_queue) {
+        ok = json_object_set_new(lock, "waiting", waiting_for(x, info, NULL)) == 0;
+    }
+    if (!ok) { /* rather no reply than one with the id in it */
         json_decref(lock);
         return NULL;
     }
-    return may_see && may_see_id(x->role, x->who, info) ? lock : without_id(lock);
+    return lock;
 }
 
 json_t *event_for(const struct exchange *x, const struct belay_event *event)

@@ -6,7 +6,7 @@
 
 #include "json/json_write.h"
 
-/* A lock as in a list, without metadata and without its lock id. */
+/* A lock as in a list, without metadata and lock ids; of holders and waiters their number. */
 static json_t *row_json(const struct belay_info *info)
 {
     json_t *row = wire_lock(info);
@@ -15,6 +15,7 @@ static json_t *row_json(const struct belay_info *info)
         (void)json_object_del(row, "metadata");
         (void)json_object_del(row, "lock_id");
         (void)json_object_set_new(row, "waiting", json_integer((json_int_t)info->n_waiters));
+        (void)json_object_set_new(row, "holders", json_integer((json_int_t)info->n_holders));
     }
     return row;
 }

@@ -237,7 +237,7 @@ static void call_soon(struct webhook *webhook)
 
 void webhook_call(struct webhook *webhook, const struct belay_info *info)
 {
-    webhook->lock = wire_lock(info);
+    webhook->lock = info->n_joint > 0 ? wire_grants(info) : wire_grant(info);
     webhook->ttl_ms = info->ttl_ms;
     webhook->expires_in_ms = info->expires_in_ms;
     call_soon(webhook);

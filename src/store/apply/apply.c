@@ -84,7 +84,7 @@ enum belay_code write_check(const struct belay_write *write, const struct belay_
 
 bool write_leaves_alone(const struct belay_write *write, const struct belay_record *record)
 {
-    bool puts = write->put_ticket != NULL || write->put_intent != NULL;
+    bool puts = write->put_ticket != NULL || write->n_put_intents > 0;
     bool drops = write->n_drop_tickets > 0 || write->n_drop_intents > 0 || write->n_drop_holders > 0;
 
     if (record->revision == 0) {
@@ -330,9 +330,13 @@ enum belay_code write_apply(const struct belay_write *write, const struct txn *t
     for (size_t i = 0; i < write->n_drop_intents; i++) {
         drop_intent(&row->record, write->drop_intents[i]);
     }
-    if ((write->put_ticket != NULL && !put_ticket(row, write->put_ticket, has_liveness, txn)) ||
-        (write->put_intent != NULL && !put_intent(&row->record, write->put_intent, txn))) {
+    if (write->put_ticket != NULL && !put_ticket(row, write->put_ticket, has_liveness, txn)) {
         return error_no_memory(err);
+    }
+    for (size_t i = 0; i < write->n_put_intents; i++) {
+        if (!put_intent(&row->record, &write->put_intents[i], txn)) {
+            return error_no_memory(err);
+        }
     }
     row->record.revision = txn->next;
     return BELAY_OK;

@@ -36,6 +36,7 @@ struct entry_room {
     struct belay_record *values;
     struct belay_put_ticket *tickets;
     struct belay_put_intent *intents;
+    size_t cap_intents;
     size_t cap_writes;
     struct belay_event *events;
     size_t cap_events;

@@ -46,7 +46,17 @@ static bool is_own(const struct belay_write *write, const struct belay_record *r
 {
     const char *id = (write->set & BELAY_SET_IDENTITY) != 0 ? write->values->lock_id : write->lock_id;
 
-    return id != NULL && record->lock_id[0] != '\0' && strcmp(id, record->lock_id) == 0;
+    return id != NULL && record->lock_id[0] != '\0' &&
+           (strcmp(id, record->lock_id) == 0 || ddb_holder_find(record, id) != NULL);
+}
+
+/* The lease of a client's own lock as it was written, not as it was observed. */
+static void show_as_written(struct belay_record *record)
+{
+    for (size_t i = 0; i < record->n_holders; i++) {
+        record->holders[i].expires_ms = record->holders[i].expires_at_unix_ms;
+    }
+    record->expires_ms = record->expires_at_unix_ms;
 }
 
 static enum belay_code answer_refused(struct ddb_store *store, const struct plan *plan,
@@ -71,7 +81,7 @@ static enum belay_code answer_refused(struct ddb_store *store, const struct plan
      */
     if (is_own(write, &out->records[0])) {
         out->now_ms = plan->now_ms > out->now_ms ? plan->now_ms : out->now_ms;
-        out->records[0].expires_ms = out->records[0].expires_at_unix_ms;
+        show_as_written(&out->records[0]);
     }
     return BELAY_REFUSED;
 }
@@ -156,6 +166,30 @@ static enum belay_code take_as_seen(struct ddb_store *store, struct plan *plan, 
     return code;
 }
 
+/*
+ * A write about one of several holders that has to know the others, and the item has changed
+ * since it was read: it is made again from the item that came back with the refusal.
+ */
+static bool make_from_newer(const struct ddb_store *store, struct plan *plan, struct refusal *refusal)
+{
+    const struct belay_write *write = &plan->batch->writes[refusal->write];
+    const char *name = layout_name_of(store->layout, FIELD_REVISION);
+    struct ddb_items *seen = &plan->seen[refusal->write];
+    bool is_newer =
+        plan->has_seen[refusal->write] && write->condition != BELAY_IF_UNCHANGED &&
+        !json_equal(json_object_get(refusal->items.item, name), json_object_get(seen->item, name));
+    bool grows = !plan->has_seen[refusal->write] && ddb_holders_must_grow(store, write, refusal->items.item);
+
+    if (layout_is_foreign(store->layout) || refusal->items.item == NULL || !(is_newer || grows)) {
+        return false;
+    }
+    ddb_items_release(seen);
+    *seen = refusal->items;
+    memset(&refusal->items, 0, sizeof refusal->items);
+    plan->has_seen[refusal->write] = true;
+    return true;
+}
+
 /* BELAY_OK with *again: a conflict, or a write is to be left out. */
 static enum belay_code on_refused(struct ddb_store *store, struct plan *plan, struct refusal *refusal,
                                   struct belay_commit *out, bool *again, struct belay_error *err)
@@ -167,6 +201,10 @@ static enum belay_code on_refused(struct ddb_store *store, struct plan *plan, st
     }
     if (plan->leave_out[refusal->write] && refusal->by_item) {
         plan->leave_out[refusal->write] = false; /* the item exists now */
+        *again = true;
+        return BELAY_OK;
+    }
+    if (refusal->by_item && make_from_newer(store, plan, refusal)) {
         *again = true;
         return BELAY_OK;
     }
@@ -261,7 +299,7 @@ static bool depends_on_time(const struct belay_batch *batch)
         const struct belay_write *write = &batch->writes[i];
 
         if ((write->set & (BELAY_SET_ACQUIRED | BELAY_SET_LEASE)) != 0 || write->put_ticket != NULL ||
-            write->put_intent != NULL) {
+            write->n_put_intents > 0) {
             return true;
         }
     }
@@ -307,38 +345,102 @@ static enum belay_code commit_in_time(struct ddb_store *store, const struct bela
 
 /* ---- a lease of which only the record knows the length ------------------------ */
 
+static bool lacks_ttl(const struct belay_write *write)
+{
+    return (write->set & BELAY_SET_LEASE) != 0 && write->values->ttl_ms == 0;
+}
+
+/* The ttl that the record has for this write, in *out_ttl_ms. */
+static enum belay_code find_ttl(const struct ddb_store *store, const struct belay_write *write,
+                                const struct belay_record *seen, int64_t now_ms, int64_t *out_ttl_ms,
+                                struct belay_error *err)
+{
+    const struct belay_holder *holder = write->co_holder ? ddb_holder_find(seen, write->lock_id) : NULL;
+
+    *out_ttl_ms = holder != NULL ? holder->ttl_ms : seen->ttl_ms;
+    if (seen->ttl_is_estimate && write->ttl_if_unknown_ms > 0) {
+        int64_t left_ms = seen->expires_ms - now_ms;
+
+        *out_ttl_ms = left_ms > write->ttl_if_unknown_ms ? left_ms : write->ttl_if_unknown_ms;
+    } else if (seen->ttl_is_estimate && write->lock_id != NULL &&
+               strcmp(write->lock_id, seen->lock_id) == 0) {
+        /* The span from the acquisition to the expiry grows with every renewal. */
+        return error_set(err, BELAY_INVALID,
+                         "lock '%s': nothing in the layout '%s' says how long its lease is: renew it with a "
+                         "ttl (--ttl) or a profile (--profile)",
+                         write->key, store->layout->name);
+    }
+    return BELAY_OK;
+}
+
+/* Writes with ttls from the records of these keys. */
+struct ttl_room {
+    struct belay_write *writes;  /* owned */
+    struct belay_record *values; /* owned; borrow all that they point to */
+    struct belay_record *seen;   /* owned */
+    const char **keys;           /* owned */
+    size_t n_keys;
+};
+
+static enum belay_code fill_ttls(struct ddb_store *store, const struct belay_batch *batch,
+                                 struct ttl_room *room, struct belay_error *err)
+{
+    int64_t now_ms = 0;
+    size_t n = 0;
+    enum belay_code code;
+
+    for (size_t i = 0; i < batch->n_writes; i++) {
+        room->writes[i] = batch->writes[i];
+        if (lacks_ttl(&batch->writes[i])) {
+            room->keys[n++] = batch->writes[i].key;
+        }
+    }
+    code = ddb_get(&store->base, room->keys, n, room->seen, &now_ms, err);
+    room->n_keys = code == BELAY_OK ? n : 0;
+    n = 0;
+    for (size_t i = 0; code == BELAY_OK && i < batch->n_writes; i++) {
+        if (lacks_ttl(&batch->writes[i])) {
+            room->values[i] = *batch->writes[i].values;
+            room->writes[i].values = &room->values[i];
+            code = find_ttl(store, &batch->writes[i], &room->seen[n++], now_ms, &room->values[i].ttl_ms, err);
+        }
+    }
+    return code;
+}
+
 static enum belay_code commit_with_ttl(struct ddb_store *store, const struct belay_batch *batch,
                                        struct belay_commit *out, struct belay_error *err)
 {
-    struct belay_write write = batch->writes[0];
-    struct belay_record values;
-    struct belay_record seen = { 0 };
-    struct belay_batch known = { .writes = &write, .n_writes = 1, .timeout_ms = batch->timeout_ms };
-    int64_t now_ms;
+    struct belay_batch known = *batch;
+    struct ttl_room room = { 0 };
+    size_t n = batch->n_writes;
+    bool lacks = false;
     enum belay_code code;
 
-    if (batch->n_writes != 1 || (write.set & BELAY_SET_LEASE) == 0 || write.values->ttl_ms != 0) {
+    for (size_t i = 0; i < n; i++) {
+        lacks = lacks || lacks_ttl(&batch->writes[i]);
+    }
+    if (!lacks) {
         return commit_in_time(store, batch, out, err);
     }
-    code = ddb_get(&store->base, &write.key, 1, &seen, &now_ms, err);
-    if (code == BELAY_OK && seen.ttl_is_estimate && write.ttl_if_unknown_ms > 0) {
-        seen.ttl_ms = seen.expires_ms - now_ms;
-        seen.ttl_ms = seen.ttl_ms > write.ttl_if_unknown_ms ? seen.ttl_ms : write.ttl_if_unknown_ms;
-    } else if (code == BELAY_OK && seen.ttl_is_estimate && write.lock_id != NULL &&
-               strcmp(write.lock_id, seen.lock_id) == 0) {
-        /* The span from the acquisition to the expiry grows with every renewal. */
-        code = error_set(err, BELAY_INVALID,
-                         "lock '%s': nothing in the layout '%s' says how long its lease is: renew it with a "
-                         "ttl (--ttl) or a profile (--profile)",
-                         write.key, store->layout->name);
-    }
+    room.writes = calloc(n, sizeof *room.writes);
+    room.values = calloc(n, sizeof *room.values);
+    room.seen = calloc(n, sizeof *room.seen);
+    room.keys = calloc(n, sizeof *room.keys);
+    code = room.writes == NULL || room.values == NULL || room.seen == NULL || room.keys == NULL
+               ? error_no_memory(err)
+               : fill_ttls(store, batch, &room, err);
     if (code == BELAY_OK) {
-        values = *write.values;
-        values.ttl_ms = seen.ttl_ms;
-        write.values = &values;
+        known.writes = room.writes;
         code = commit_in_time(store, &known, out, err);
     }
-    belay_record_release(&seen);
+    for (size_t i = 0; i < room.n_keys; i++) {
+        belay_record_release(&room.seen[i]);
+    }
+    free(room.writes);
+    free(room.values);
+    free(room.seen);
+    free((void *)room.keys);
     return code;
 }
 

@@ -8,8 +8,18 @@
 struct inverse {
     struct belay_write write;
     struct belay_record values;
-    struct belay_put_intent intent;
+    struct belay_put_intent intents[BELAY_KEYS_MAX];
+    const char *ids[BELAY_KEYS_MAX]; /* of the intents that are dropped */
 };
+
+static void drop_put_intents(const struct belay_write *write, struct inverse *back)
+{
+    for (size_t i = 0; i < write->n_put_intents; i++) {
+        back->ids[i] = write->put_intents[i].lock_id;
+    }
+    back->write.drop_intents = back->ids;
+    back->write.n_drop_intents = write->n_put_intents;
+}
 
 /* The write acquired the lock: release it. */
 static void give_back(const struct belay_write *write, struct inverse *back)
@@ -18,16 +28,14 @@ static void give_back(const struct belay_write *write, struct inverse *back)
     if ((write->set & BELAY_SET_ACQUIRED) != 0) {
         back->write.condition = BELAY_IF_HELD_BY;
         back->write.lock_id = write->values->lock_id;
+        back->write.co_holder = write->co_holder;
         back->write.set = BELAY_SET_RELEASED;
     }
     if (write->put_ticket != NULL) {
         back->write.drop_tickets = &write->put_ticket->lock_id;
         back->write.n_drop_tickets = 1;
     }
-    if (write->put_intent != NULL) {
-        back->write.drop_intents = &write->put_intent->lock_id;
-        back->write.n_drop_intents = 1;
-    }
+    drop_put_intents(write, back);
 }
 
 /*
@@ -44,17 +52,20 @@ static void write_again(const struct belay_batch *batch, const struct belay_writ
         back->values.ttl_ms = write->values->ttl_ms;
         back->values.lock_id = (char *)write->lock_id;
         back->write.condition = BELAY_IF_HELD_BY;
+        back->write.co_holder = write->co_holder;
         back->write.lock_id = exchanged ? write->values->lock_id : write->lock_id;
         back->write.set = exchanged ? BELAY_SET_LEASE | BELAY_SET_IDENTITY : BELAY_SET_LEASE;
     }
-    if (write->put_intent != NULL) {
-        back->intent = *write->put_intent;
-        back->intent.lock_id = first->lock_id;
-        back->write.put_intent = &back->intent;
-        if (exchanged) {
-            back->write.drop_intents = &write->put_intent->lock_id;
-            back->write.n_drop_intents = 1;
+    for (size_t i = 0; i < write->n_put_intents; i++) {
+        back->intents[i] = write->put_intents[i];
+        if (exchanged && i < write->n_drop_intents) {
+            back->intents[i].lock_id = write->drop_intents[i]; /* the one that it replaced */
         }
+    }
+    back->write.put_intents = back->intents;
+    back->write.n_put_intents = write->n_put_intents;
+    if (exchanged) {
+        drop_put_intents(write, back);
     }
 }
 

@@ -12,7 +12,7 @@
 
 bool ddb_creates(const struct belay_write *write)
 {
-    return (write->set & BELAY_SET_ACQUIRED) != 0 || write->put_ticket != NULL || write->put_intent != NULL;
+    return (write->set & BELAY_SET_ACQUIRED) != 0 || write->put_ticket != NULL || write->n_put_intents > 0;
 }
 
 bool ddb_holds_if_absent(const struct belay_write *write)
@@ -107,6 +107,10 @@ static void not_the_last(const struct layout *layout, const struct belay_write *
     struct expr_ref id = expr_value(expr, av_text(write->values->lock_id));
 
     expr_and(expr, "attribute_not_exists(%s) OR %s <> %s", name.text, name.text, id.text);
+    if (!layout_is_foreign(layout)) {
+        name = expr_name(expr, HOLDERS_LAST_ID);
+        expr_and(expr, "attribute_not_exists(%s) OR %s <> %s", name.text, name.text, id.text);
+    }
 }
 
 /* The attribute is unchanged: it has the same value, or is still absent. */
@@ -199,12 +203,26 @@ static void queue_is_empty(const struct belay_write *write, struct expr *expr)
     }
 }
 
+/* Of one of several holders; and that a lock has one or several. */
+static void holders(const struct ddb_store *store, const struct belay_write *write,
+                    const struct ddb_items *seen, int64_t now_ms, struct expr *expr)
+{
+    if (seen != NULL && seen->item == NULL) {
+        none_in(store->layout->keys[0].name, expr);
+    }
+    ddb_holders_condition(store, write, seen == NULL ? NULL : seen->item, now_ms, expr);
+}
+
 void ddb_write_condition(const struct ddb_store *store, const struct belay_write *write,
                          const struct ddb_items *seen, int64_t now_ms, struct expr *expr)
 {
     const struct layout *layout = store->layout;
     bool has_queue = !layout_is_foreign(layout);
 
+    if (!layout_is_foreign(layout)) {
+        holders(store, write, seen, now_ms, expr);
+        seen = NULL; /* the revision is all that the rest refers to */
+    }
     switch (write->condition) {
     case BELAY_IF_ANY:
         break;
@@ -229,10 +247,13 @@ void ddb_write_condition(const struct ddb_store *store, const struct belay_write
         unchanged(layout, write, seen, expr);
         break;
     case BELAY_IF_LIVE_BY:
-        not_over(store, now_ms, expr);
-        held_by(layout, write, seen, expr);
-        break;
     case BELAY_IF_HELD_BY:
+        if (write->co_holder) {
+            break;
+        }
+        if (write->condition == BELAY_IF_LIVE_BY) {
+            not_over(store, now_ms, expr);
+        }
         held_by(layout, write, seen, expr);
         break;
     }

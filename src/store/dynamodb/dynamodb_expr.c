@@ -16,6 +16,7 @@ void expr_init(struct expr *expr)
     expr->values = json_object();
     expr->assigned = json_object();
     expr->condition = expr->set = expr->remove = expr->add = expr->del = empty;
+    expr->within[0] = '\0';
     expr->failed = expr->names == NULL || expr->values == NULL || expr->assigned == NULL;
 }
 
@@ -71,6 +72,16 @@ struct expr_ref expr_value(struct expr *expr, json_t *value)
     return ref;
 }
 
+void expr_within(struct expr *expr, const char *attribute, const char *key)
+{
+    if (attribute == NULL) {
+        expr->within[0] = '\0';
+    } else {
+        (void)snprintf(expr->within, sizeof expr->within, "%s.%s.", expr_name(expr, attribute).text,
+                       expr_name(expr, key).text);
+    }
+}
+
 __attribute__((format(printf, 3, 0))) static void add_formatted(struct buf *buf, const char *between,
                                                                 const char *format, va_list args)
 {
@@ -105,7 +116,7 @@ void expr_set_to(struct expr *expr, const char *attribute, const char *format, .
     struct expr_ref name = expr_name(expr, attribute);
     va_list args;
 
-    buf_addf(&expr->set, "%s%s = ", expr->set.len > 0 ? ", " : "", name.text);
+    buf_addf(&expr->set, "%s%s%s = ", expr->set.len > 0 ? ", " : "", expr->within, name.text);
     va_start(args, format);
     add_formatted(&expr->set, "", format, args);
     va_end(args);
@@ -115,7 +126,7 @@ void expr_set(struct expr *expr, const char *attribute, json_t *value)
 {
     struct expr_ref ref;
 
-    if (json_object_set(expr->assigned, attribute, value) != 0) {
+    if (expr->within[0] == '\0' && json_object_set(expr->assigned, attribute, value) != 0) {
         expr->failed = true;
     }
     ref = expr_value(expr, value);
@@ -124,7 +135,20 @@ void expr_set(struct expr *expr, const char *attribute, json_t *value)
 
 void expr_remove(struct expr *expr, const char *attribute)
 {
-    buf_addf(&expr->remove, "%s%s", expr->remove.len > 0 ? ", " : "", expr_name(expr, attribute).text);
+    buf_addf(&expr->remove, "%s%s%s", expr->remove.len > 0 ? ", " : "", expr->within,
+             expr_name(expr, attribute).text);
+}
+
+void expr_set_path(struct expr *expr, const char *path, json_t *value)
+{
+    struct expr_ref ref = expr_value(expr, value);
+
+    buf_addf(&expr->set, "%s%s = %s", expr->set.len > 0 ? ", " : "", path, ref.text);
+}
+
+void expr_remove_path(struct expr *expr, const char *path)
+{
+    buf_addf(&expr->remove, "%s%s", expr->remove.len > 0 ? ", " : "", path);
 }
 
 static void change_set(struct expr *expr, struct buf *clause, const char *attribute, json_t *set)
@@ -217,9 +241,27 @@ json_t *av_map(json_t *map)
     return json_pack("{s:o}", "M", map);
 }
 
-json_t *av_set_of_one(const char *id)
+json_t *av_set(const char *const *ids, size_t n)
 {
-    return json_pack("{s:[s]}", "SS", id);
+    json_t *all = json_array();
+
+    for (size_t i = 0; i < n; i++) {
+        (void)json_array_append_new(all, json_string(ids[i]));
+    }
+    return json_pack("{s:o}", "SS", all);
+}
+
+json_t *av_repeated(const char *text, size_t n)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; list != NULL && i < n; i++) {
+        if (json_array_append_new(list, av_text(text)) != 0) {
+            json_decref(list);
+            list = NULL;
+        }
+    }
+    return json_pack("{s:o}", "L", list);
 }
 
 const char *item_text(const json_t *item, const char *attribute)

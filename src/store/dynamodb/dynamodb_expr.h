@@ -21,6 +21,7 @@ struct expr {
     struct buf remove;
     struct buf add;
     struct buf del;
+    char within[28]; /* "#n1.#n2.": what is set or removed is in this map; "": in the item itself */
     bool failed;
 };
 
@@ -36,12 +37,18 @@ struct expr_ref expr_name(struct expr *expr, const char *attribute);
 /* Takes over `value`; NULL makes the expression fail. */
 struct expr_ref expr_value(struct expr *expr, json_t *value);
 
+/* From now on, expr_set(), expr_set_to() and expr_remove() act on the map `attribute`.`key`; NULL: on the item. */
+void expr_within(struct expr *expr, const char *attribute, const char *key);
+
 /* Adds a condition; all conditions must hold. */
 void expr_and(struct expr *expr, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void expr_set(struct expr *expr, const char *attribute, json_t *value); /* takes over `value` */
 void expr_set_to(struct expr *expr, const char *attribute, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void expr_remove(struct expr *expr, const char *attribute);
+/* The same for a path of names that expr_name() returned. Takes over `value`. */
+void expr_set_path(struct expr *expr, const char *path, json_t *value);
+void expr_remove_path(struct expr *expr, const char *path);
 /* Adds to or deletes from a set of strings. Takes over `set`. */
 void expr_add(struct expr *expr, const char *attribute, json_t *set);
 void expr_delete(struct expr *expr, const char *attribute, json_t *set);
@@ -56,8 +63,9 @@ json_t *av_text(const char *text); /* NULL means "" */
 json_t *av_int(int64_t number);
 json_t *av_uint(uint64_t number);
 json_t *av_bool(bool value);
-json_t *av_map(json_t *map);           /* takes over `map` */
-json_t *av_set_of_one(const char *id); /* of strings */
+json_t *av_map(json_t *map);                      /* takes over `map` */
+json_t *av_set(const char *const *ids, size_t n); /* of strings */
+json_t *av_repeated(const char *text, size_t n);  /* n times the text */
 
 /* Read an attribute of an item, whatever its type; NULL or the fallback if it is missing or unusable. */
 const char *item_text(const json_t *item, const char *attribute); /* S, or the digits of N */

@@ -5,6 +5,14 @@
 #include "base/error.h"
 #include "store/dynamodb/dynamodb_plan.h"
 
+static bool is_held_by(const struct belay_write *write, const struct belay_record *record,
+                       const char *lock_id)
+{
+    return write->co_holder
+               ? ddb_holder_find(record, lock_id) != NULL
+               : record->held && record->mode == BELAY_EXCLUSIVE && strcmp(record->lock_id, lock_id) == 0;
+}
+
 /*
  * A read after a transaction may find the next holder: the lock was renewed, and forced before
  * it could be read. The caller retries and gets the error then.
@@ -12,16 +20,17 @@
 static enum belay_code check_prolonged(const struct plan *plan, const struct belay_commit *out,
                                        struct belay_error *err)
 {
-    const struct belay_write *write = &plan->batch->writes[0];
-    const struct belay_record *record = &out->records[0];
-    const char *id = (write->set & BELAY_SET_IDENTITY) != 0 ? write->values->lock_id : write->lock_id;
+    for (size_t i = 0; i < plan->batch->n_writes; i++) {
+        const struct belay_write *write = &plan->batch->writes[i];
+        const char *id = (write->set & BELAY_SET_IDENTITY) != 0 ? write->values->lock_id : write->lock_id;
 
-    if ((write->set & (BELAY_SET_LEASE | BELAY_SET_ACQUIRED)) != BELAY_SET_LEASE || id == NULL ||
-        (record->held && strcmp(record->lock_id, id) == 0)) {
-        return BELAY_OK;
+        if ((write->set & (BELAY_SET_LEASE | BELAY_SET_ACQUIRED)) == BELAY_SET_LEASE && id != NULL &&
+            !is_held_by(write, &out->records[i], id)) {
+            return error_set(err, BELAY_UNKNOWN, "lock '%s' was renewed, and lost before it could be read",
+                             write->key);
+        }
     }
-    return error_set(err, BELAY_UNKNOWN, "lock '%s' was renewed, and lost before it could be read",
-                     write->key);
+    return BELAY_OK;
 }
 
 /* The present records. A transaction returns none, so they are read. */
@@ -48,19 +57,31 @@ static enum belay_code read_images(struct ddb_store *store, const struct plan *p
     return code == BELAY_OK || code == BELAY_NO_MEMORY ? code : BELAY_UNKNOWN;
 }
 
+/* Of the holder that the write made; false: it is not there any more. */
+static bool token_of(const struct belay_write *write, const struct belay_record *record, uint64_t *out_token)
+{
+    const struct belay_holder *holder =
+        write->co_holder ? ddb_holder_find(record, write->values->lock_id) : NULL;
+
+    *out_token = holder != NULL ? holder->token : record->token;
+    return holder != NULL || (!write->co_holder && record->mode == BELAY_EXCLUSIVE &&
+                              strcmp(record->lock_id, write->values->lock_id) == 0);
+}
+
 static enum belay_code find_token(const struct plan *plan, struct belay_commit *out, struct belay_error *err)
 {
     for (size_t i = 0; i < plan->batch->n_writes; i++) {
         const struct belay_write *write = &plan->batch->writes[i];
+        uint64_t token;
 
         if ((write->set & BELAY_SET_IDENTITY) == 0 || out->records[i].revision == 0) {
             continue;
         }
-        if (strcmp(out->records[i].lock_id, write->values->lock_id) != 0) {
+        if (!token_of(write, &out->records[i], &token)) {
             return error_set(err, BELAY_UNKNOWN,
                              "lock '%s' was taken, and lost before its token could be read", write->key);
         }
-        out->token = out->records[i].token;
+        out->token = i == 0 || out->token == 0 ? token : out->token;
     }
     return BELAY_OK;
 }
@@ -73,13 +94,21 @@ static enum belay_code image_of_item(struct ddb_store *store, const struct plan 
     return ddb_record(store, plan->batch->writes[0].key, &items, &out->records[0], err);
 }
 
-/* The lock that was ended: its holder, and its outcome. */
-static void mark_ended(const struct plan *plan, struct belay_record *record)
+/* The lock that was ended: its holder, and its outcome. One of several leaves it to the others. */
+static enum belay_code mark_ended(const struct plan *plan, const struct belay_write *write,
+                                  struct belay_record *record, struct belay_error *err)
 {
-    record->held = false;
-    record->outcome = plan->batch->writes[0].values->outcome;
+    bool ok = true;
+
+    if (write->co_holder) {
+        ddb_holders_end(record, write->lock_id, &ok);
+    } else {
+        record->held = false;
+    }
+    record->outcome = record->held ? BELAY_OUTCOME_NONE : write->values->outcome;
     record->freed_ms = plan->now_ms;
     record->freed_at_unix_ms = plan->now_ms;
+    return ok ? BELAY_OK : error_no_memory(err);
 }
 
 /* Deleted: the record is gone, and the caller learns which lock it was. */
@@ -92,7 +121,7 @@ static enum belay_code image_of_deleted(struct ddb_store *store, const struct pl
     enum belay_code code = image_of_item(store, plan, old, out, err);
 
     if (code == BELAY_OK) {
-        mark_ended(plan, record);
+        code = mark_ended(plan, write, record, err);
         record->revision = 0;
         (void)ddb_seen_put(&store->seen, write->key, &nothing, record, plan->now_ms);
     }
@@ -116,7 +145,7 @@ static enum belay_code image_of_taken(struct ddb_store *store, const struct plan
     return code;
 }
 
-/* ---- a lock with others above it that was ended ------------------------------ */
+/* ---- locks of several records that were ended -------------------------------- */
 
 bool plan_looks_before(const struct plan *plan)
 {
@@ -126,14 +155,37 @@ bool plan_looks_before(const struct plan *plan)
            (batch->writes[0].set & BELAY_SET_RELEASED) != 0;
 }
 
+/* BELAY_REFUSED: it is not the lock that the write is to end. */
+static enum belay_code check_before(struct ddb_store *store, const struct plan *plan, size_t i,
+                                    struct refusal *refusal, struct belay_error *err)
+{
+    const struct belay_write *write = &plan->batch->writes[i];
+    struct belay_record record = { 0 };
+    bool is_it;
+    enum belay_code code;
+
+    if (write->condition != BELAY_IF_HELD_BY) {
+        return BELAY_OK;
+    }
+    code = ddb_record(store, write->key, &plan->before[i], &record, err);
+    if (code != BELAY_OK) {
+        return code;
+    }
+    is_it = is_held_by(write, &record, write->lock_id);
+    belay_record_release(&record);
+    if (!is_it) {
+        *refusal = (struct refusal){ .write = i, .by_item = true, .known = true, .items = plan->before[i] };
+        memset(&plan->before[i], 0, sizeof plan->before[i]);
+        return BELAY_REFUSED;
+    }
+    return BELAY_OK;
+}
+
 enum belay_code plan_look_before(struct ddb_store *store, struct plan *plan, struct refusal *refusal,
                                  struct belay_error *err)
 {
-    const struct belay_write *write = &plan->batch->writes[0];
     size_t n = plan->batch->n_writes;
     const char **keys;
-    struct belay_record record = { 0 };
-    bool is_it;
     enum belay_code code;
 
     if (plan->before != NULL) {
@@ -150,20 +202,10 @@ enum belay_code plan_look_before(struct ddb_store *store, struct plan *plan, str
     }
     code = ddb_read_locks(store, keys, n, plan->before, err);
     free((void *)keys);
-    if (code == BELAY_OK) {
-        code = ddb_record(store, write->key, &plan->before[0], &record, err);
+    for (size_t i = 0; code == BELAY_OK && i < n; i++) {
+        code = check_before(store, plan, i, refusal, err);
     }
-    if (code != BELAY_OK) {
-        return code;
-    }
-    is_it = record.held && strcmp(record.lock_id, write->lock_id) == 0;
-    belay_record_release(&record);
-    if (!is_it) {
-        *refusal = (struct refusal){ .by_item = true, .known = true, .items = plan->before[0] };
-        memset(&plan->before[0], 0, sizeof plan->before[0]);
-        return BELAY_REFUSED;
-    }
-    return BELAY_OK;
+    return code;
 }
 
 static bool is_dropped(const char *const *ids, size_t n, const char *id)
@@ -226,11 +268,12 @@ static enum belay_code image_of_ended(struct ddb_store *store, const struct plan
         }
         drop_intents(write, record);
         record->freed_ms = (write->set & BELAY_SET_FREED) != 0 ? plan->now_ms : record->freed_ms;
-        record->revision =
-            i == 0 && store->layout->release_deletes ? 0 : new_revision(store, plan, i, record->revision);
-    }
-    if (code == BELAY_OK) {
-        mark_ended(plan, &out->records[0]);
+        if ((write->set & BELAY_SET_RELEASED) != 0) {
+            code = mark_ended(plan, write, record, err);
+        }
+        record->revision = (write->set & BELAY_SET_RELEASED) != 0 && store->layout->release_deletes
+                               ? 0
+                               : new_revision(store, plan, i, record->revision);
     }
     return code;
 }
@@ -267,7 +310,7 @@ static void keep_lengths(const struct plan *plan, struct belay_commit *out)
     for (size_t i = 0; i < plan->batch->n_writes; i++) {
         const struct belay_write *write = &plan->batch->writes[i];
 
-        if ((write->set & BELAY_SET_LEASE) != 0 && out->records[i].revision != 0) {
+        if ((write->set & BELAY_SET_LEASE) != 0 && !write->co_holder && out->records[i].revision != 0) {
             out->records[i].ttl_ms = write->values->ttl_ms;
             out->records[i].ttl_is_estimate = false;
         }
@@ -277,11 +320,13 @@ static void keep_lengths(const struct plan *plan, struct belay_commit *out)
 /* Not every layout has a word for every outcome; here it is known. */
 static void keep_outcome(const struct plan *plan, struct belay_commit *out)
 {
-    const struct belay_write *write = &plan->batch->writes[0];
+    for (size_t i = 0; i < plan->batch->n_writes; i++) {
+        const struct belay_write *write = &plan->batch->writes[i];
+        struct belay_record *record = &out->records[i];
 
-    if ((write->set & BELAY_SET_RELEASED) != 0 && out->records[0].lock_id[0] != '\0' &&
-        !out->records[0].held) {
-        out->records[0].outcome = write->values->outcome;
+        if ((write->set & BELAY_SET_RELEASED) != 0 && record->lock_id[0] != '\0' && !record->held) {
+            record->outcome = write->values->outcome;
+        }
     }
 }
 

@@ -139,6 +139,12 @@ static inline struct ddb_store *ddb_of(struct belay_store *store)
 
 /* ---- requests (dynamodb_wire.c) ------------------------------------------- */
 
+#define DDB_TOO_LARGE                                                                                        \
+    "its item would be larger than the 400 KB that DynamoDB allows: it has too many holders or waiters, or " \
+    "they have too much metadata"
+/* Whether this message of the service says so. */
+bool ddb_says_too_large(const char *message);
+
 struct ddb_answer {
     json_t *body;     /* owned; NULL if there was none that could be read */
     char *error_code; /* owned; NULL after success */
@@ -190,6 +196,8 @@ enum belay_code ddb_read_locks(struct ddb_store *store, const char *const *keys,
                                struct ddb_items *out_items, struct belay_error *err);
 enum belay_code ddb_record(struct ddb_store *store, const char *key, const struct ddb_items *items,
                            struct belay_record *out_record, struct belay_error *err);
+/* The attributes of one holder, in an item or in an entry of its holders. */
+void ddb_read_holder(const struct layout *layout, const json_t *item, struct belay_record *record, bool *ok);
 
 /* The holder in an item of another program. */
 void ddb_foreign_holder(struct ddb_store *store, const char *key, const json_t *item,
@@ -228,14 +236,67 @@ bool ddb_holds_if_absent(const struct belay_write *write);
 /* `seen`: the items that the condition refers to, or NULL. */
 void ddb_write_condition(const struct ddb_store *store, const struct belay_write *write,
                          const struct ddb_items *seen, int64_t now_ms, struct expr *expr);
-void ddb_write_fields(const struct ddb_store *store, const struct belay_write *write, int64_t now_ms,
+/* `seen`: the item, if the condition is that it is unchanged and the write needs it; or NULL. */
+void ddb_write_fields(const struct ddb_store *store, const struct belay_write *write, const json_t *seen,
+                      int64_t now_ms, struct expr *expr);
+/* The fields of a holder, without those of the whole record: lock id, token, status. */
+void ddb_write_holder(const struct ddb_store *store, const struct belay_write *write, int64_t now_ms,
                       struct expr *expr);
+/* How the holding ended, and whose it was. */
+void ddb_write_outcome(const struct ddb_store *store, const struct belay_write *write, struct expr *expr);
 /* The same for a queue in an item of its own. */
 void ddb_queue_condition(const struct belay_write *write, const struct ddb_items *seen, struct expr *expr);
 bool ddb_changes_queue(const struct belay_write *write);
 /* `seen`: the item with the queue, if the condition is that it is unchanged; or NULL. */
 void ddb_write_queue(const struct belay_write *write, const json_t *seen, int64_t now_ms, struct expr *expr);
 void ddb_write_queue_revision(struct expr *expr);
+
+/* ---- several holders, in belay's own layout (dynamodb_holders.c, dynamodb_holders_read.c) ---- */
+
+/*
+ * The attributes of a lock that is shared or has slots. Its `lock_id` is HOLDERS_SEVERAL,
+ * which is not a lock id: so no write about an exclusive holder applies to it, and an
+ * exclusive holder replaces it. Without it, these attributes mean nothing.
+ */
+#define HOLDERS_SEVERAL "several holders"
+#define HOLDERS_MAP "holders"       /* M: by lock id, an M with the attributes of a holder */
+#define HOLDERS_MARKS "marks"       /* L: for each holder, the status that the lock has while it holds it */
+#define HOLDERS_MODE "mode"         /* S */
+#define HOLDERS_SLOTS "slots"       /* N */
+#define HOLDERS_FIRST "first_token" /* N: of the holder whose entry has none */
+#define HOLDERS_KEEP "keep_s"       /* N: how long the item is kept after each renewal */
+#define HOLDERS_LAST "last_holder"  /* M: the entry of the last release */
+#define HOLDERS_LAST_ID "last_holder_id"
+
+/* Whether the write is about holders that only the item shows: it must be read first. */
+bool ddb_holders_need_item(const struct belay_write *write);
+/* Whether the item says that the lock is, or was last, held by several. */
+bool ddb_is_several(const struct layout *layout, const json_t *item);
+/* The entry of a holder; NULL: it has none. */
+const json_t *ddb_holder_entry(const json_t *item, const char *lock_id);
+void ddb_holders_condition(const struct ddb_store *store, const struct belay_write *write, const json_t *seen,
+                           int64_t now_ms, struct expr *expr);
+/* Whether the write was refused only because it renews for longer than any holder before it. */
+bool ddb_holders_must_grow(const struct ddb_store *store, const struct belay_write *write,
+                           const json_t *item);
+void ddb_write_co_holder(const struct ddb_store *store, const struct belay_write *write, const json_t *seen,
+                         int64_t now_ms, struct expr *expr);
+void ddb_write_drops(const struct ddb_store *store, const struct belay_write *write, const json_t *seen,
+                     struct expr *expr);
+/* The lock is exclusive from now on. */
+void ddb_holders_clear(struct expr *expr);
+/* Renewals keep the item for as long as an intent may last. */
+void ddb_holders_keep_long(struct expr *expr);
+
+/* The mode that `mode` and `slots` say, in an item or a ticket; exclusive if there is none. */
+enum belay_mode ddb_read_mode(const json_t *map, int *out_slots);
+void ddb_read_holders(const struct ddb_store *store, const json_t *item, struct belay_record *record,
+                      bool *ok);
+struct belay_holder *ddb_holder_find(const struct belay_record *record, const char *lock_id);
+/* The record's own fields repeat the holder whose lease ends last. */
+void ddb_holders_repeat(struct belay_record *record, bool *ok);
+/* Removes the holder from the record; the record keeps the last one, not held. */
+void ddb_holders_end(struct belay_record *record, const char *lock_id, bool *ok);
 
 /* ---- the operations -------------------------------------------------------- */
 

@@ -165,12 +165,19 @@ void ddb_observe(struct ddb_store *store, const json_t *queue, struct belay_reco
     int64_t now_ms = ddb_clock_judge_ms(store);
     uint64_t what = fnv_field(FNV_INIT, record->key);
 
-    if (record->held) {
+    for (size_t i = 0; i < record->n_holders; i++) {
+        struct belay_holder *holder = &record->holders[i];
+        uint64_t of_it = fnv_field(fnv_field(what, "holder"), holder->lock_id);
+        uint64_t state = add_number(add_number(of_it, holder->expires_ms), holder->last_heartbeat_ms);
+
+        holder->expires_ms = now_ms + holder->ttl_ms - unchanged_ms(store, of_it, state);
+    }
+    if (record->held && record->n_holders == 0) {
         uint64_t state = add_number(add_number(fnv_field(what, record->lock_id), record->expires_ms),
                                     record->last_heartbeat_ms);
 
         record->expires_ms = now_ms + record->ttl_ms - unchanged_ms(store, what, state);
-    } else if (record->revision != 0) {
+    } else if (!record->held && record->revision != 0) {
         forget(store, what);
     }
     for (size_t i = 0; i < record->n_intents; i++) {

@@ -43,6 +43,7 @@ static struct belay_store_capabilities capabilities(struct belay_store *base)
                                                      .ticket_ttl_ms = TICKET_POLLS * POLL_MS,
                                                      .release_deletes = store->layout->release_deletes,
                                                      .read_clock_lag_ms = DDB_DATE_RESOLUTION_MS,
+                                                     .has_modes = !layout_is_foreign(store->layout),
                                                      .owner_name_meta = store->layout->owner_name_meta };
 
     return capabilities;

@@ -75,13 +75,32 @@ static struct action *add_action(struct plan *plan, enum action_of of, size_t wr
 static bool needs_seen(const struct ddb_store *store, const struct belay_write *write)
 {
     if (!layout_is_foreign(store->layout)) {
-        return false;
+        return ddb_holders_need_item(write);
     }
     if (write->condition == BELAY_IF_UNCHANGED) {
         return write->revision != 0;
     }
     return (write->condition == BELAY_IF_HELD_BY || write->condition == BELAY_IF_LIVE_BY) &&
            (ddb_is_foreign_id(write->lock_id) || layout_name_of(store->layout, FIELD_LOCK_ID) == NULL);
+}
+
+/* Whether the record is the one that the write's condition refers to. */
+static bool is_meant(const struct belay_write *write, const struct belay_record *record)
+{
+    switch (write->condition) {
+    case BELAY_IF_UNCHANGED:
+        return record->revision == write->revision;
+    case BELAY_IF_HELD_BY:
+    case BELAY_IF_LIVE_BY:
+        return write->co_holder ? ddb_holder_find(record, write->lock_id) != NULL
+                                : record->held && strcmp(record->lock_id, write->lock_id) == 0;
+    case BELAY_IF_ANY:
+    case BELAY_IF_ABSENT:
+    case BELAY_IF_FREE:
+    case BELAY_IF_FREE_FOR_INTENT:
+        break;
+    }
+    return true;
 }
 
 /* Finds these items, in memory or by a read; BELAY_REFUSED if they are not those of the write's condition. */
@@ -107,9 +126,7 @@ static enum belay_code find_seen(struct ddb_store *store, struct plan *plan, siz
         ddb_items_release(&items);
         return code;
     }
-    same = write->condition == BELAY_IF_UNCHANGED
-               ? record.revision == write->revision
-               : record.held && strcmp(record.lock_id, write->lock_id) == 0;
+    same = is_meant(write, &record);
     belay_record_release(&record);
     if (same) {
         plan->seen[i] = items;
@@ -157,7 +174,7 @@ static void plan_item(struct ddb_store *store, struct plan *plan, size_t i)
     if (deletes(store, write)) {
         action->kind = ACTION_DELETE;
     } else {
-        ddb_write_fields(store, write, plan->now_ms, expr);
+        ddb_write_fields(store, write, plan->has_seen[i] ? plan->seen[i].item : NULL, plan->now_ms, expr);
         if (!foreign) {
             plan_inner_queue(store, plan, write, expr);
         }
@@ -180,7 +197,7 @@ static bool empties_queue(const struct belay_write *write, const struct ddb_item
     size_t n = json_array_size(json_object_get(json_object_get(seen->queue, QUEUE_WAITING), "SS"));
     size_t m = json_array_size(json_object_get(json_object_get(seen->queue, QUEUE_INTENTS), "SS"));
 
-    return seen->queue != NULL && write->put_ticket == NULL && write->put_intent == NULL &&
+    return seen->queue != NULL && write->put_ticket == NULL && write->n_put_intents == 0 &&
            n == write->n_drop_tickets && m == write->n_drop_intents;
 }
 
@@ -226,6 +243,17 @@ static void plan_fence(struct ddb_store *store, struct plan *plan, size_t i)
     expr_set(expr, "lock_id", av_text(write->values->lock_id));
 }
 
+/* The client refuses everything else for a layout of another program (capabilities.has_modes). */
+static bool knows_no_modes(const struct belay_write *write)
+{
+    const struct belay_put_ticket *ticket = write->put_ticket;
+
+    return !write->co_holder && write->n_drop_holders == 0 &&
+           (ticket == NULL || (ticket->mode == BELAY_EXCLUSIVE && !ticket->joint)) &&
+           (write->n_put_intents == 0 || !write->put_intents[0].shared) &&
+           ((write->set & BELAY_SET_ACQUIRED) == 0 || write->values->mode == BELAY_EXCLUSIVE);
+}
+
 enum belay_code plan_make(struct ddb_store *store, struct plan *plan, struct refusal *refusal,
                           struct belay_error *err)
 {
@@ -234,6 +262,7 @@ enum belay_code plan_make(struct ddb_store *store, struct plan *plan, struct ref
     for (size_t i = 0; i < plan->batch->n_writes; i++) {
         const struct belay_write *write = &plan->batch->writes[i];
 
+        assert(!layout_is_foreign(store->layout) || knows_no_modes(write));
         if (needs_seen(store, write) && !plan->has_seen[i]) {
             enum belay_code code = find_seen(store, plan, i, refusal, err);
 
@@ -333,6 +362,7 @@ static enum belay_code read_reasons(const struct plan *plan, const json_t *body,
 {
     const json_t *reasons = json_object_get(body, "CancellationReasons");
     const char *other = NULL;
+    size_t other_at = 0;
     bool failed = false;
 
     for (size_t i = 0; i < json_array_size(reasons) && i < plan->n; i++) {
@@ -347,6 +377,7 @@ static enum belay_code read_reasons(const struct plan *plan, const json_t *body,
             failed = true;
         } else if (code != NULL && strcmp(code, "None") != 0) {
             other = code;
+            other_at = i;
         }
     }
     if (failed) {
@@ -356,6 +387,11 @@ static enum belay_code read_reasons(const struct plan *plan, const json_t *body,
         strstr(other, "Throughput") != NULL) {
         refusal->conflict = true;
         return BELAY_REFUSED;
+    }
+    if (ddb_says_too_large(
+            json_string_value(json_object_get(json_array_get(reasons, other_at), "Message")))) {
+        return error_set(err, BELAY_INVALID, "lock '%s': " DDB_TOO_LARGE,
+                         plan->batch->writes[plan->actions[other_at].write].key);
     }
     return error_set(err, BELAY_INVALID, "dynamodb cancelled a transaction with %s", other);
 }

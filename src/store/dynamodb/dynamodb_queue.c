@@ -1,4 +1,5 @@
 /* Tickets and intents, as clauses of an update. */
+#include <assert.h>
 #include <string.h>
 
 #include "store/dynamodb/dynamodb_internal.h"
@@ -38,10 +39,10 @@ static void remove_named(struct expr *expr, const char *prefix, const char *id)
     buf_release(&name);
 }
 
-static bool is_dropped(const char *const *drops, size_t n, const char *id)
+static bool is_listed(const char *const *ids, size_t n, const char *id)
 {
     for (size_t i = 0; i < n; i++) {
-        if (strcmp(drops[i], id) == 0) {
+        if (strcmp(ids[i], id) == 0) {
             return true;
         }
     }
@@ -51,14 +52,15 @@ static bool is_dropped(const char *const *drops, size_t n, const char *id)
 struct drops {
     const char *const *ids;
     size_t n;
-    const char *put; /* the id that is put, which is not dropped; NULL: none */
+    const char *puts[BELAY_KEYS_MAX]; /* the ids that are put, which are not dropped */
+    size_t n_puts;
     const char *prefixes[2];
     const char *set;
 };
 
 static void drop_one(struct expr *expr, const struct drops *drops, const char *id, json_t *dropped)
 {
-    if (drops->put != NULL && strcmp(id, drops->put) == 0) {
+    if (is_listed(drops->puts, drops->n_puts, id)) {
         return;
     }
     for (size_t p = 0; p < 2 && drops->prefixes[p] != NULL; p++) {
@@ -103,14 +105,14 @@ static void rewrite_set(struct expr *expr, const struct drops *drops, const json
         const char *text = json_string_value(id);
 
         if (!contains(dropped, text) && !is_ghost(seen, drops, text) &&
-            (drops->put == NULL || strcmp(text, drops->put) != 0)) {
+            !is_listed(drops->puts, drops->n_puts, text)) {
             ok = json_array_append(ids, id) == 0;
         }
     }
-    if (drops->put != NULL) {
-        ok = ok && json_array_append_new(ids, json_string(drops->put)) == 0;
+    for (size_t i = 0; i < drops->n_puts; i++) {
+        ok = ok && json_array_append_new(ids, json_string(drops->puts[i])) == 0;
     }
-    if (drops->put == NULL && json_array_size(ids) == json_array_size(old)) {
+    if (drops->n_puts == 0 && json_array_size(ids) == json_array_size(old)) {
         /* unchanged */
     } else if (json_array_size(ids) > 0) {
         expr_set(expr, drops->set, json_pack("{s:O}", "SS", ids));
@@ -131,8 +133,8 @@ static void change_set(struct expr *expr, const struct drops *drops, const json_
 {
     if (seen != NULL) {
         rewrite_set(expr, drops, seen, dropped);
-    } else if (drops->put != NULL) {
-        expr_add(expr, drops->set, av_set_of_one(drops->put));
+    } else if (drops->n_puts > 0) {
+        expr_add(expr, drops->set, av_set(drops->puts, drops->n_puts));
     } else if (json_array_size(dropped) > 0) {
         expr_delete(expr, drops->set, json_pack("{s:O}", "SS", dropped));
     }
@@ -145,13 +147,13 @@ static void change_set(struct expr *expr, const struct drops *drops, const json_
 static void change_ids(struct expr *expr, const struct drops *drops, const char *own, const json_t *seen)
 {
     json_t *dropped = json_array();
-    bool has_own = own != NULL && is_dropped(drops->ids, drops->n, own);
+    bool has_own = own != NULL && is_listed(drops->ids, drops->n, own);
 
     if (has_own) {
         drop_one(expr, drops, own, dropped);
     }
     for (size_t i = 0; i < drops->n && json_array_size(dropped) < DROPS_MAX; i++) {
-        if (!(has_own && strcmp(drops->ids[i], own) == 0) && !is_dropped(drops->ids, i, drops->ids[i])) {
+        if (!(has_own && strcmp(drops->ids[i], own) == 0) && !is_listed(drops->ids, i, drops->ids[i])) {
             drop_one(expr, drops, drops->ids[i], dropped);
         }
     }
@@ -169,7 +171,7 @@ static void put_seq(const struct belay_write *write, struct expr *expr)
     buf_addf(&name, "%s%s", QUEUE_SEQ, put->lock_id);
     if (name.failed) {
         expr->failed = true;
-    } else if (is_dropped(write->drop_tickets, write->n_drop_tickets, put->lock_id)) {
+    } else if (is_listed(write->drop_tickets, write->n_drop_tickets, put->lock_id)) {
         expr_set_to(expr, name.data, "if_not_exists(%s, %s)", last.text, one.text);
     } else {
         /* By the grammar in AWS's developer guide any operand can be the second argument, also a function. */
@@ -188,16 +190,27 @@ static void put_ticket(const struct belay_write *write, int64_t now_ms, struct e
                             av_int(put->since_unix_ms), "expires_at", av_int(now_ms + put->ttl_ms),
                             "acquired_by", av_text(put->acquired_by == NULL ? "" : put->acquired_by));
 
+    /* Not said of a waiter for one exclusive lock: its ticket is as it always was. */
+    if (put->mode != BELAY_EXCLUSIVE &&
+        (json_object_set_new(map, HOLDERS_MODE, av_text(belay_mode_name(put->mode))) != 0 ||
+         json_object_set_new(map, HOLDERS_SLOTS, av_int(put->slots)) != 0)) {
+        expr->failed = true;
+    }
+    if (put->joint && json_object_set_new(map, "joint", av_bool(true)) != 0) {
+        expr->failed = true;
+    }
     set_named(expr, QUEUE_TICKET, put->lock_id, av_map(map));
     put_seq(write, expr);
 }
 
-static void put_intent(const struct belay_write *write, int64_t now_ms, struct expr *expr)
+static void put_intent(const struct belay_put_intent *put, int64_t now_ms, struct expr *expr)
 {
-    const struct belay_put_intent *put = write->put_intent;
     json_t *map = json_pack("{s:o,s:o,s:o}", "key", av_text(put->key), "expires_at",
                             av_int(now_ms + put->ttl_ms), "ttl_ms", av_int(put->ttl_ms));
 
+    if (put->shared && json_object_set_new(map, "shared", av_bool(true)) != 0) {
+        expr->failed = true;
+    }
     set_named(expr, QUEUE_INTENT, put->lock_id, av_map(map));
 }
 
@@ -205,28 +218,32 @@ void ddb_write_queue(const struct belay_write *write, const json_t *seen, int64_
 {
     const struct drops tickets = { .ids = write->drop_tickets,
                                    .n = write->n_drop_tickets,
-                                   .put = write->put_ticket == NULL ? NULL : write->put_ticket->lock_id,
+                                   .puts = { write->put_ticket == NULL ? NULL : write->put_ticket->lock_id },
+                                   .n_puts = write->put_ticket == NULL ? 0 : 1,
                                    .prefixes = { QUEUE_TICKET, QUEUE_SEQ },
                                    .set = QUEUE_WAITING };
-    const struct drops intents = { .ids = write->drop_intents,
-                                   .n = write->n_drop_intents,
-                                   .put = write->put_intent == NULL ? NULL : write->put_intent->lock_id,
-                                   .prefixes = { QUEUE_INTENT, NULL },
-                                   .set = QUEUE_INTENTS };
+    struct drops intents = { .ids = write->drop_intents,
+                             .n = write->n_drop_intents,
+                             .prefixes = { QUEUE_INTENT, NULL },
+                             .set = QUEUE_INTENTS };
     const char *own = write->values == NULL ? NULL : write->values->lock_id;
 
+    assert(write->n_put_intents <= BELAY_KEYS_MAX);
+    for (size_t i = 0; i < write->n_put_intents; i++) {
+        intents.puts[intents.n_puts++] = write->put_intents[i].lock_id;
+    }
     change_ids(expr, &tickets, own, seen);
     change_ids(expr, &intents, own, seen);
     if (write->put_ticket != NULL) {
         put_ticket(write, now_ms, expr);
     }
-    if (write->put_intent != NULL) {
-        put_intent(write, now_ms, expr);
+    for (size_t i = 0; i < write->n_put_intents; i++) {
+        put_intent(&write->put_intents[i], now_ms, expr);
     }
 }
 
 bool ddb_changes_queue(const struct belay_write *write)
 {
     return write->n_drop_tickets + write->n_drop_intents > 0 || write->put_ticket != NULL ||
-           write->put_intent != NULL;
+           write->n_put_intents > 0;
 }

@@ -40,6 +40,8 @@ static void read_ticket(const json_t *item, const json_t *map, const char *id, s
     ticket->acquired_by = copy(item_text(map, "acquired_by"), ok);
     (void)item_int(map, "since", &ticket->since_unix_ms);
     (void)item_int(map, "expires_at", &ticket->expires_ms);
+    ticket->mode = ddb_read_mode(map, &ticket->slots);
+    ticket->joint = item_bool(map, "joint");
     buf_addf(&name, "%s%s", QUEUE_SEQ, id);
     if (!name.failed) {
         (void)item_uint(item, name.data, &ticket->seq);
@@ -94,6 +96,7 @@ static void read_intents(const json_t *item, struct belay_record *record, bool *
         intent->lock_id = copy(id, ok);
         intent->key = copy(item_text(map, "key"), ok);
         (void)item_int(map, "expires_at", &intent->expires_ms);
+        intent->shared = item_bool(map, "shared");
     }
 }
 
@@ -207,18 +210,33 @@ static bool is_held(const struct layout *layout, const json_t *item)
     return word != NULL && strcmp(word, layout->held_word) == 0;
 }
 
-static void read_holder(struct ddb_store *store, const json_t *item, struct belay_record *record, bool *ok)
+void ddb_read_holder(const struct layout *layout, const json_t *item, struct belay_record *record, bool *ok)
+{
+    record->owner = copy(text_of(layout, item, FIELD_OWNER), ok);
+    record->owner_name = copy(text_of(layout, item, FIELD_OWNER_NAME), ok);
+    if (layout_name_of(layout, FIELD_ACQUIRED_BY) != NULL) {
+        record->acquired_by = copy(text_of(layout, item, FIELD_ACQUIRED_BY), ok);
+    }
+    if (*ok && item != NULL) {
+        read_times(layout, item, record);
+        read_liveness(layout, item, record);
+        read_metadata(layout, item, record, ok);
+    }
+}
+
+/* Whether the lock is held, by whom, and how it ended. */
+static void read_state(struct ddb_store *store, const json_t *item, struct belay_record *record, bool *ok)
 {
     const struct layout *layout = store->layout;
 
-    read_times(layout, item, record);
-    read_liveness(layout, item, record);
     record->outcome = read_outcome(layout, item);
-    read_metadata(layout, item, record, ok);
     if (layout_is_foreign(layout)) {
         ddb_foreign_holder(store, record->key, item, record, ok);
     } else {
         record->held = is_held(layout, item);
+    }
+    if (ddb_is_several(layout, item)) {
+        ddb_read_holders(store, item, record, ok);
     }
     record->outcome = record->held ? BELAY_OUTCOME_NONE : record->outcome;
 }
@@ -285,13 +303,9 @@ enum belay_code ddb_record(struct ddb_store *store, const char *key, const struc
     if (text_of(layout, item, FIELD_RELEASED_ID) != NULL) {
         record.released_id = copy(text_of(layout, item, FIELD_RELEASED_ID), &ok);
     }
-    record.owner = copy(text_of(layout, item, FIELD_OWNER), &ok);
-    record.owner_name = copy(text_of(layout, item, FIELD_OWNER_NAME), &ok);
-    if (layout_name_of(layout, FIELD_ACQUIRED_BY) != NULL) {
-        record.acquired_by = copy(text_of(layout, item, FIELD_ACQUIRED_BY), &ok);
-    }
+    ddb_read_holder(layout, item, &record, &ok);
     if (ok && item != NULL) {
-        read_holder(store, item, &record, &ok);
+        read_state(store, item, &record, &ok);
         read_fence(items->fence, &record);
     }
     record.revision = revision_of(layout, item, queue);
@@ -305,11 +319,16 @@ enum belay_code ddb_record(struct ddb_store *store, const char *key, const struc
         int64_t since = ddb_seen_put(&store->seen, key, items, &record, ddb_clock_judge_ms(store));
 
         record.freed_ms = record.freed_ms > 0 || record.n_tickets == 0 ? record.freed_ms : since;
-    } else if (has_ids(item)) {
+    } else if (item != NULL) {
         (void)ddb_seen_put(&store->seen, key, items, &record, 0);
     }
     if (store->params.observe) {
         ddb_observe(store, queue, &record);
+    }
+    ddb_holders_repeat(&record, &ok);
+    if (!ok) {
+        belay_record_release(&record);
+        return error_no_memory(err);
     }
     *out_record = record;
     return BELAY_OK;

@@ -43,6 +43,11 @@ static bool says_other_keys(const char *message)
             strstr(message, "number of conditions on the keys") != NULL);
 }
 
+bool ddb_says_too_large(const char *message)
+{
+    return message != NULL && strstr(message, "Item size") != NULL && strstr(message, "maximum") != NULL;
+}
+
 /* Advice that aws_call() cannot give. */
 static enum belay_code explain(const struct ddb_store *store, enum belay_code code,
                                const struct aws_response *response, struct belay_error *err)
@@ -67,6 +72,9 @@ static enum belay_code explain(const struct ddb_store *store, enum belay_code co
                          "the table '%s' has other keys than the layout '%s' needs: choose its layout with "
                          "?layout=, or make a table with 'belay table create'",
                          store->params.table, store->layout->name);
+    }
+    if (strcmp(name, "ValidationException") == 0 && ddb_says_too_large(response->error_message)) {
+        return error_set(err, BELAY_INVALID, "dynamodb refused a lock: " DDB_TOO_LARGE);
     }
     if (code == BELAY_UNREACHABLE && response->http.status == 0 && err != NULL) {
         size_t len = strlen(err->text);

@@ -123,15 +123,31 @@ static void put_metadata(const struct ddb_store *store, const struct belay_recor
     put(store, FIELD_METADATA, av_map(map), expr);
 }
 
+/* When DynamoDB may remove the item. */
+static void put_ttl(const struct ddb_store *store, const struct belay_record *values, int64_t now_ms,
+                    struct expr *expr)
+{
+    put_time(store, FIELD_TTL, now_ms + values->ttl_ms + (layout_is_foreign(store->layout) ? 0 : DDB_KEEP_MS),
+             expr);
+}
+
 static void put_lease(const struct ddb_store *store, const struct belay_record *values, int64_t now_ms,
                       struct expr *expr)
 {
     put(store, FIELD_LEASE, av_int(values->ttl_ms), expr);
     put_time(store, FIELD_EXPIRES, now_ms + values->ttl_ms, expr);
-    put_time(store, FIELD_TTL, now_ms + values->ttl_ms + (layout_is_foreign(store->layout) ? 0 : DDB_KEEP_MS),
-             expr);
     put_time(store, FIELD_BEAT, now_ms, expr);
     clear(store, FIELD_STALE_NOTED, expr);
+}
+
+void ddb_write_outcome(const struct ddb_store *store, const struct belay_write *write, struct expr *expr)
+{
+    enum belay_outcome outcome = write->values->outcome;
+
+    put(store, FIELD_OUTCOME, av_text(belay_outcome_name(outcome)), expr);
+    if (outcome != BELAY_OUTCOME_FORCED && write->lock_id != NULL) {
+        put(store, FIELD_RELEASED_ID, av_text(write->lock_id), expr);
+    }
 }
 
 static void put_released(const struct ddb_store *store, const struct belay_write *write, struct expr *expr)
@@ -143,10 +159,7 @@ static void put_released(const struct ddb_store *store, const struct belay_write
                                                          : layout->completed_word;
 
     put(store, FIELD_STATUS, av_text(word), expr);
-    put(store, FIELD_OUTCOME, av_text(belay_outcome_name(outcome)), expr);
-    if (outcome != BELAY_OUTCOME_FORCED && write->lock_id != NULL) {
-        put(store, FIELD_RELEASED_ID, av_text(write->lock_id), expr);
-    }
+    ddb_write_outcome(store, write, expr);
 }
 
 /* Random: it never recurs, not even for a key whose item was deleted in between. */
@@ -174,15 +187,16 @@ static void put_owner_name(const struct ddb_store *store, const struct belay_rec
     put(store, FIELD_OWNER_NAME, av_text(name == NULL ? values->owner_name : name), expr);
 }
 
-static void put_holder(const struct ddb_store *store, const struct belay_write *write, int64_t now_ms,
-                       struct expr *expr)
+void ddb_write_holder(const struct ddb_store *store, const struct belay_write *write, int64_t now_ms,
+                      struct expr *expr)
 {
     const struct belay_record *values = write->values;
 
+    if ((write->set & BELAY_SET_ACQUIRED) != 0) {
+        put_time(store, FIELD_LOCKED_AT, now_ms, expr);
+    }
     if ((write->set & BELAY_SET_IDENTITY) != 0) {
-        put(store, FIELD_LOCK_ID, av_text(values->lock_id), expr);
         put(store, FIELD_ACQUIRED_BY, av_text(values->acquired_by == NULL ? "" : values->acquired_by), expr);
-        put_token(store, now_ms, expr);
     }
     if ((write->set & BELAY_SET_OWNER) != 0) {
         put(store, FIELD_OWNER, av_text(values->owner), expr);
@@ -196,23 +210,54 @@ static void put_holder(const struct ddb_store *store, const struct belay_write *
         put(store, FIELD_HEARTBEAT, av_int(values->heartbeat_ms), expr);
         put(store, FIELD_STALE_AFTER, av_int(values->stale_after_ms), expr);
     }
+    if ((write->set & BELAY_SET_LEASE) != 0) {
+        put_lease(store, values, now_ms, expr);
+    }
+    if ((write->set & BELAY_SET_STALE_REPORTED) != 0 && (write->set & BELAY_SET_LEASE) == 0) {
+        put(store, FIELD_STALE_NOTED, av_bool(true), expr);
+    }
 }
 
-void ddb_write_fields(const struct ddb_store *store, const struct belay_write *write, int64_t now_ms,
-                      struct expr *expr)
+/* What the record as a whole gets, whether it has one holder or several. */
+static void put_common(const struct ddb_store *store, const struct belay_write *write, int64_t now_ms,
+                       struct expr *expr)
+{
+    bool foreign = layout_is_foreign(store->layout);
+
+    if ((write->set & BELAY_SET_RELEASED) != 0 || ((write->set & BELAY_SET_FREED) != 0 && !foreign)) {
+        put_time(store, FIELD_FREED, now_ms, expr);
+    }
+    /* An intent may last longer than all other entries of the item, and there may be several. */
+    if (write->n_put_intents > 0 && (write->set & BELAY_SET_LEASE) == 0) {
+        clear(store, FIELD_TTL, expr);
+        if (!foreign) {
+            ddb_holders_keep_long(expr);
+        }
+    }
+    put(store, FIELD_REVISION, new_revision(expr), expr);
+}
+
+/* Of an exclusive lock. */
+static void put_own(const struct ddb_store *store, const struct belay_write *write, int64_t now_ms,
+                    struct expr *expr)
 {
     if ((write->set & BELAY_SET_ACQUIRED) != 0) {
         put(store, FIELD_STATUS, av_text(store->layout->held_word), expr);
-        put_time(store, FIELD_LOCKED_AT, now_ms, expr);
         clear(store, FIELD_OUTCOME, expr);
         if (layout_is_foreign(store->layout)) {
             clear(store, FIELD_FREED, expr); /* it says that the present hold has ended */
+        } else {
+            ddb_holders_clear(expr);
         }
     }
-    put_holder(store, write, now_ms, expr);
+    if ((write->set & BELAY_SET_IDENTITY) != 0) {
+        put(store, FIELD_LOCK_ID, av_text(write->values->lock_id), expr);
+        put_token(store, now_ms, expr);
+    }
+    ddb_write_holder(store, write, now_ms, expr);
     put_extras(store, write, expr);
     if ((write->set & BELAY_SET_LEASE) != 0) {
-        put_lease(store, write->values, now_ms, expr);
+        put_ttl(store, write->values, now_ms, expr);
     }
     if ((write->set & BELAY_SET_RELEASED) != 0) {
         put_released(store, write, expr);
@@ -225,16 +270,16 @@ void ddb_write_fields(const struct ddb_store *store, const struct belay_write *w
                 ddb_time_value(store->layout->fields[FIELD_EXPIRES].format, now_ms - 1000, false), expr);
         }
     }
-    if ((write->set & BELAY_SET_RELEASED) != 0 ||
-        ((write->set & BELAY_SET_FREED) != 0 && !layout_is_foreign(store->layout))) {
-        put_time(store, FIELD_FREED, now_ms, expr);
+}
+
+void ddb_write_fields(const struct ddb_store *store, const struct belay_write *write, const json_t *seen,
+                      int64_t now_ms, struct expr *expr)
+{
+    if (write->co_holder) {
+        ddb_write_co_holder(store, write, seen, now_ms, expr);
+    } else {
+        put_own(store, write, now_ms, expr);
+        ddb_write_drops(store, write, seen, expr);
     }
-    if ((write->set & BELAY_SET_STALE_REPORTED) != 0 && (write->set & BELAY_SET_LEASE) == 0) {
-        put(store, FIELD_STALE_NOTED, av_bool(true), expr);
-    }
-    /* An intent may last longer than all other entries of the item, and there may be several. */
-    if (write->put_intent != NULL && (write->set & BELAY_SET_LEASE) == 0) {
-        clear(store, FIELD_TTL, expr);
-    }
-    put(store, FIELD_REVISION, new_revision(expr), expr);
+    put_common(store, write, now_ms, expr);
 }

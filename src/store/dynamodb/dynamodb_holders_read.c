@@ -1,0 +1,231 @@
+/* The holders of a lock that is shared or has slots, as a part of its record. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "store/dynamodb/dynamodb_internal.h"
+
+bool ddb_is_several(const struct layout *layout, const json_t *item)
+{
+    const char *id = item_text(item, layout_name_of(layout, FIELD_LOCK_ID));
+
+    return !layout_is_foreign(layout) && id != NULL && strcmp(id, HOLDERS_SEVERAL) == 0;
+}
+
+const json_t *ddb_holder_entry(const json_t *item, const char *lock_id)
+{
+    return lock_id == NULL ? NULL : item_map(item_map(item, HOLDERS_MAP), lock_id);
+}
+
+enum belay_mode ddb_read_mode(const json_t *map, int *out_slots)
+{
+    const char *name = item_text(map, HOLDERS_MODE);
+    int64_t slots = 0;
+
+    (void)item_int(map, HOLDERS_SLOTS, &slots);
+    *out_slots = slots > 0 && slots <= INT_MAX ? (int)slots : 0;
+    if (name != NULL && strcmp(name, belay_mode_name(BELAY_SHARED)) == 0) {
+        return BELAY_SHARED;
+    }
+    return name != NULL && strcmp(name, belay_mode_name(BELAY_SLOTS)) == 0 ? BELAY_SLOTS : BELAY_EXCLUSIVE;
+}
+
+/* ---- one of them ---- */
+
+static void release_holder(struct belay_holder *holder)
+{
+    free(holder->lock_id);
+    free(holder->owner);
+    free(holder->owner_name);
+    free(holder->acquired_by);
+    meta_free(holder->metadata, holder->n_metadata);
+    memset(holder, 0, sizeof *holder);
+}
+
+/* `token` is of the entry that has none of its own. */
+static void read_entry(const struct layout *layout, const char *id, const json_t *entry, uint64_t token,
+                       struct belay_holder *holder, bool *ok)
+{
+    struct belay_record one = { .token = token };
+
+    ddb_read_holder(layout, entry, &one, ok);
+    *holder = (struct belay_holder){ .lock_id = strdup(id),
+                                     .owner = one.owner,
+                                     .owner_name = one.owner_name,
+                                     .acquired_by = one.acquired_by,
+                                     .token = one.token,
+                                     .durable = one.durable,
+                                     .stale_reported = one.stale_reported,
+                                     .ttl_ms = one.ttl_ms,
+                                     .heartbeat_ms = one.heartbeat_ms,
+                                     .stale_after_ms = one.stale_after_ms,
+                                     .expires_ms = one.expires_ms,
+                                     .last_heartbeat_ms = one.last_heartbeat_ms,
+                                     .locked_at_unix_ms = one.locked_at_unix_ms,
+                                     .expires_at_unix_ms = one.expires_at_unix_ms,
+                                     .last_heartbeat_unix_ms = one.last_heartbeat_unix_ms,
+                                     .metadata = one.metadata,
+                                     .n_metadata = one.n_metadata };
+    *ok = *ok && holder->lock_id != NULL;
+}
+
+static void repeat_text(char **to, const char *from, bool *ok)
+{
+    char *copy = strdup(from == NULL ? "" : from);
+
+    *ok = *ok && copy != NULL;
+    if (copy != NULL) {
+        free(*to);
+        *to = copy;
+    }
+}
+
+static void repeat(struct belay_record *record, const struct belay_holder *holder, bool *ok)
+{
+    struct belay_meta *metadata = meta_copy(holder->metadata, holder->n_metadata);
+
+    *ok = *ok && (metadata != NULL || holder->n_metadata == 0);
+    meta_free(record->metadata, record->n_metadata);
+    record->metadata = metadata;
+    record->n_metadata = metadata == NULL ? 0 : holder->n_metadata;
+    repeat_text(&record->lock_id, holder->lock_id, ok);
+    repeat_text(&record->owner, holder->owner, ok);
+    repeat_text(&record->owner_name, holder->owner_name, ok);
+    repeat_text(&record->acquired_by, holder->acquired_by, ok);
+    record->token = holder->token;
+    record->durable = holder->durable;
+    record->stale_reported = holder->stale_reported;
+    record->ttl_ms = holder->ttl_ms;
+    record->ttl_is_estimate = false;
+    record->heartbeat_ms = holder->heartbeat_ms;
+    record->stale_after_ms = holder->stale_after_ms;
+    record->expires_ms = holder->expires_ms;
+    record->last_heartbeat_ms = holder->last_heartbeat_ms;
+    record->locked_at_unix_ms = holder->locked_at_unix_ms;
+    record->expires_at_unix_ms = holder->expires_at_unix_ms;
+    record->last_heartbeat_unix_ms = holder->last_heartbeat_unix_ms;
+}
+
+/* ---- all of them ---- */
+
+static int by_token(const void *a, const void *b)
+{
+    uint64_t x = ((const struct belay_holder *)a)->token;
+    uint64_t y = ((const struct belay_holder *)b)->token;
+
+    return (x > y) - (x < y);
+}
+
+static void read_entries(const struct layout *layout, const json_t *item, uint64_t first_token,
+                         struct belay_record *record, bool *ok)
+{
+    const json_t *map = item_map(item, HOLDERS_MAP);
+    const char *id;
+    json_t *value;
+
+    record->holders = calloc(json_object_size(map) + 1, sizeof *record->holders);
+    *ok = *ok && record->holders != NULL;
+    if (!*ok) {
+        return;
+    }
+    json_object_foreach((json_t *)map, id, value)
+    {
+        read_entry(layout, id, json_object_get(value, "M"), first_token,
+                   &record->holders[record->n_holders++], ok);
+    }
+    if (record->n_holders > 1) {
+        qsort(record->holders, record->n_holders, sizeof *record->holders, by_token);
+    }
+}
+
+static void release_holders(struct belay_record *record)
+{
+    for (size_t i = 0; i < record->n_holders; i++) {
+        release_holder(&record->holders[i]);
+    }
+    free(record->holders);
+    record->holders = NULL;
+    record->n_holders = 0;
+}
+
+/*
+ * The holder that was released last. After an older belay, which does not know of several
+ * holders, released the lock by force, all of them are still there: then the one whose
+ * lease would have ended last.
+ */
+static void repeat_last(const struct layout *layout, const json_t *item, uint64_t first_token,
+                        struct belay_record *record, bool *ok)
+{
+    const char *id = item_text(item, HOLDERS_LAST_ID);
+    const json_t *entry = item_map(item, HOLDERS_LAST);
+    struct belay_holder last;
+
+    if (record->n_holders > 0) {
+        ddb_holders_repeat(record, ok);
+    } else if (id != NULL && entry != NULL) {
+        read_entry(layout, id, entry, first_token, &last, ok);
+        if (*ok) {
+            repeat(record, &last, ok);
+        }
+        release_holder(&last);
+    }
+    release_holders(record);
+}
+
+void ddb_read_holders(const struct ddb_store *store, const json_t *item, struct belay_record *record,
+                      bool *ok)
+{
+    uint64_t first_token = 0;
+
+    (void)item_uint(item, HOLDERS_FIRST, &first_token);
+    record->mode = ddb_read_mode(item, &record->slots);
+    read_entries(store->layout, item, first_token, record, ok);
+    if (*ok && !record->held) {
+        repeat_last(store->layout, item, first_token, record, ok);
+    }
+}
+
+struct belay_holder *ddb_holder_find(const struct belay_record *record, const char *lock_id)
+{
+    for (size_t i = 0; lock_id != NULL && i < record->n_holders; i++) {
+        if (strcmp(record->holders[i].lock_id, lock_id) == 0) {
+            return &record->holders[i];
+        }
+    }
+    return NULL;
+}
+
+void ddb_holders_repeat(struct belay_record *record, bool *ok)
+{
+    const struct belay_holder *last = record->holders;
+
+    if (record->n_holders == 0) {
+        return;
+    }
+    for (size_t i = 1; i < record->n_holders; i++) {
+        if (record->holders[i].expires_ms > last->expires_ms) {
+            last = &record->holders[i];
+        }
+    }
+    repeat(record, last, ok);
+}
+
+void ddb_holders_end(struct belay_record *record, const char *lock_id, bool *ok)
+{
+    struct belay_holder *holder = ddb_holder_find(record, lock_id);
+    size_t after;
+
+    if (holder == NULL) {
+        return;
+    }
+    if (record->n_holders == 1) {
+        repeat(record, holder, ok);
+        record->held = false;
+    }
+    after = (size_t)(record->holders + record->n_holders - holder) - 1;
+    release_holder(holder);
+    memmove(holder, holder + 1, after * sizeof *holder);
+    record->n_holders--;
+    ddb_holders_repeat(record, ok);
+}
