@@ -263,10 +263,10 @@ static void bend_puts(enum faulty_store_rule rule, struct bent *bent, size_t i)
         bent->ticket = *w->put_ticket;
         bent->ticket.mode = BELAY_EXCLUSIVE;
         w->put_ticket = &bent->ticket;
-    } else if (rule == FAULTY_INTENTS_FORGET_THAT_THEY_ARE_SHARED && w->put_intent != NULL) {
-        bent->intent = *w->put_intent;
+    } else if (rule == FAULTY_INTENTS_FORGET_THAT_THEY_ARE_SHARED && w->n_put_intents == 1) {
+        bent->intent = *w->put_intents;
         bent->intent.shared = false;
-        w->put_intent = &bent->intent;
+        w->put_intents = &bent->intent;
     } else if (rule == FAULTY_PUTS_CREATE_NOTHING && r->revision == 0 && w->condition == BELAY_IF_ANY) {
         w->put_ticket = NULL;
         w->n_put_intents = 0;

@@ -544,14 +544,44 @@ static bool an_intent_says_whether_its_lock_is_shared(struct suite *s)
     struct belay_put_intent shared = { .lock_id = "shared", .key = "k:x", .ttl_ms = LONG_MS, .shared = true };
 
     CHECK_DONE(intend(s, "k", "alone", LONG_MS));
-    CHECK_DONE(commit1(s, &(struct belay_write){ .key = "k", .put_intent = &shared }));
+    CHECK_DONE(commit1(s, &(struct belay_write){ .key = "k", .put_intents = &shared, .n_put_intents = 1 }));
     CHECK(suite_reopen(s));
     CHECK_INT(see(s, "k")->n_intents, 2);
     CHECK(see(s, "k")->intents[intent_at(see(s, "k"), "shared")].shared);
     CHECK(!see(s, "k")->intents[intent_at(see(s, "k"), "alone")].shared);
     shared.shared = false;
-    CHECK_DONE(commit1(s, &(struct belay_write){ .key = "k", .put_intent = &shared }));
+    CHECK_DONE(commit1(s, &(struct belay_write){ .key = "k", .put_intents = &shared, .n_put_intents = 1 }));
     CHECK(!see(s, "k")->intents[intent_at(see(s, "k"), "shared")].shared);
+    return true;
+}
+
+static bool one_write_puts_several_intents(struct suite *s)
+{
+    struct belay_put_intent puts[20] = { 0 };
+    const char *drop = "one";
+
+    for (size_t i = 0; i < 20; i++) {
+        puts[i] = (struct belay_put_intent){ .lock_id = suite_text(s, "id/%zu", i),
+                                             .key = suite_text(s, "k:%zu", i),
+                                             .ttl_ms = 1000 + (int64_t)i,
+                                             .shared = i % 3 == 0 };
+    }
+    CHECK_DONE(intend(s, "k", "one", LONG_MS));
+    CHECK_DONE(intend(s, "k", "id/7", LONG_MS)); /* replaced */
+    CHECK_DONE(commit1(s, &(struct belay_write){ .key = "k",
+                                                 .drop_intents = &drop,
+                                                 .n_drop_intents = 1,
+                                                 .put_intents = puts,
+                                                 .n_put_intents = 20 }));
+    CHECK(suite_reopen(s));
+    CHECK_INT(see(s, "k")->n_intents, 20);
+    for (size_t i = 0; i < 20; i++) {
+        size_t at = intent_at(see(s, "k"), puts[i].lock_id);
+
+        CHECK(at < 20);
+        CHECK_TEXT(see(s, "k")->intents[at].key, puts[i].key);
+        CHECK_INT(see(s, "k")->intents[at].shared, puts[i].shared);
+    }
     return true;
 }
 
@@ -818,6 +848,7 @@ const struct suite_case suite_modes[] = {
     CASE_IF("L1", other_writes_leave_the_holders_alone, SUITE_NEEDS_MODES),
     CASE_IF("port", a_ticket_keeps_the_mode_in_which_it_waits, SUITE_NEEDS_MODES),
     CASE_IF("port", an_intent_says_whether_its_lock_is_shared, SUITE_NEEDS_MODES),
+    CASE_IF("port", one_write_puts_several_intents, SUITE_NEEDS_MODES),
     CASE_IF("L7", holders_outlast_closing_and_opening, SUITE_NEEDS_MODES),
     CASE_IF("L1", many_holders_come_and_go, SUITE_NEEDS_MODES),
     CASE_IF("L9", an_event_takes_its_fields_from_the_holder_of_its_write,
