@@ -557,10 +557,10 @@ static bool an_intent_says_whether_its_lock_is_shared(struct suite *s)
 
 static bool one_write_puts_several_intents(struct suite *s)
 {
-    struct belay_put_intent puts[20] = { 0 };
+    struct belay_put_intent puts[BELAY_KEYS_MAX] = { 0 };
     const char *drop = "one";
 
-    for (size_t i = 0; i < 20; i++) {
+    for (size_t i = 0; i < BELAY_KEYS_MAX; i++) {
         puts[i] = (struct belay_put_intent){ .lock_id = suite_text(s, "id/%zu", i),
                                              .key = suite_text(s, "k:%zu", i),
                                              .ttl_ms = 1000 + (int64_t)i,
@@ -572,13 +572,13 @@ static bool one_write_puts_several_intents(struct suite *s)
                                                  .drop_intents = &drop,
                                                  .n_drop_intents = 1,
                                                  .put_intents = puts,
-                                                 .n_put_intents = 20 }));
+                                                 .n_put_intents = BELAY_KEYS_MAX }));
     CHECK(suite_reopen(s));
-    CHECK_INT(see(s, "k")->n_intents, 20);
-    for (size_t i = 0; i < 20; i++) {
+    CHECK_INT(see(s, "k")->n_intents, BELAY_KEYS_MAX);
+    for (size_t i = 0; i < BELAY_KEYS_MAX; i++) {
         size_t at = intent_at(see(s, "k"), puts[i].lock_id);
 
-        CHECK(at < 20);
+        CHECK(at < BELAY_KEYS_MAX);
         CHECK_TEXT(see(s, "k")->intents[at].key, puts[i].key);
         CHECK_INT(see(s, "k")->intents[at].shared, puts[i].shared);
     }
