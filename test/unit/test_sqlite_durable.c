@@ -254,6 +254,65 @@ static void a_renewal_is_synced_only_if_it_changes_the_ttl(void **state)
     assert_true(disk.syncs > 0);
 }
 
+/* A write about one of several holders: whether the log was synced. */
+static bool syncs(struct belay_store *store, const struct belay_write *write)
+{
+    struct belay_batch batch = { .writes = write, .n_writes = 1 };
+    struct belay_commit commit = { 0 };
+
+    disk.syncs = 0;
+    assert_int_equal(store->ops->commit(store, &batch, &commit, NULL), BELAY_OK);
+    belay_commit_release(&commit);
+    return disk.syncs > 0;
+}
+
+static bool joining_syncs(struct belay_store *store, const char *lock_id, bool durable, const char *drops)
+{
+    struct belay_record values = holder(lock_id, 60000, durable);
+
+    values.mode = BELAY_SHARED;
+    return syncs(store, &(struct belay_write){ .key = "k",
+                                               .set = BELAY_SET_HOLDER,
+                                               .values = &values,
+                                               .co_holder = true,
+                                               .drop_holders = &drops,
+                                               .n_drop_holders = drops != NULL });
+}
+
+static bool changing_syncs(struct belay_store *store, const char *lock_id, unsigned set, int64_t ttl_ms)
+{
+    struct belay_record values = holder("heir", ttl_ms, false);
+
+    return syncs(store, &(struct belay_write){ .key = "k",
+                                               .condition = BELAY_IF_HELD_BY,
+                                               .lock_id = lock_id,
+                                               .set = set,
+                                               .values = &values,
+                                               .co_holder = true });
+}
+
+static void of_several_holders_only_the_durable_ones_are_synced(void **state)
+{
+    struct place *place = *state;
+    struct belay_record alone = holder("alone", 60000, false);
+
+    assert_false(joining_syncs(place->store, "process", false, NULL));
+    assert_true(joining_syncs(place->store, "durable", true, NULL));
+    assert_false(joining_syncs(place->store, "another", false, NULL));
+    assert_false(changing_syncs(place->store, "process", BELAY_SET_LEASE, 90000));
+    assert_false(changing_syncs(place->store, "durable", BELAY_SET_LEASE, 60000));
+    assert_true(changing_syncs(place->store, "durable", BELAY_SET_LEASE, 90000));
+    assert_false(changing_syncs(place->store, "process", BELAY_SET_RELEASED, 0));
+    assert_true(changing_syncs(place->store, "durable", BELAY_SET_IDENTITY, 0));
+    assert_true(changing_syncs(place->store, "heir", BELAY_SET_RELEASED, 0));
+    assert_true(joining_syncs(place->store, "durable", true, NULL));
+    assert_true(joining_syncs(place->store, "one more", false, "durable")); /* its end */
+    assert_false(joining_syncs(place->store, "process", false, "one more"));
+    assert_true(joining_syncs(place->store, "durable", true, NULL));
+    assert_true(
+        syncs(place->store, &(struct belay_write){ .key = "k", .set = BELAY_SET_HOLDER, .values = &alone }));
+}
+
 static void with_full_durability_everything_is_synced(void **state)
 {
     struct place *place = *state;
@@ -330,6 +389,7 @@ int main(void)
         TEST(a_durable_lock_is_synced_before_it_is_reported),
         TEST(the_release_of_a_durable_lock_is_synced_too),
         TEST(a_renewal_is_synced_only_if_it_changes_the_ttl),
+        TEST(of_several_holders_only_the_durable_ones_are_synced),
         TEST(with_full_durability_everything_is_synced),
         TEST(a_sync_that_fails_leaves_it_unknown),
         TEST(a_ceiling_that_cannot_be_synced_grants_no_token),

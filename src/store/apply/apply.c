@@ -77,6 +77,11 @@ static bool may_happen(const struct belay_write *write, const struct belay_recor
 enum belay_code write_check(const struct belay_write *write, const struct belay_record *record,
                             int64_t now_ms, struct belay_error *err)
 {
+    if (write->co_holder && (write->set & BELAY_SET_ACQUIRED) != 0 &&
+        (write->values->mode == BELAY_EXCLUSIVE || (write->set & BELAY_SET_IDENTITY) == 0)) {
+        return error_set(err, BELAY_INVALID, "one of several holders of '%s' needs a mode and an id",
+                         write->key);
+    }
     return may_happen(write, record, now_ms)
                ? BELAY_OK
                : error_set(err, BELAY_REFUSED, "the condition on '%s' does not hold", write->key);

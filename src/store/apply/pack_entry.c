@@ -265,6 +265,7 @@ static void get_values(struct reader *r, struct lists *lists, unsigned set, stru
     memset(values, 0, sizeof *values);
     if ((set & SETS_CO_HOLDER) != 0 && (set & BELAY_SET_ACQUIRED) != 0) {
         values->mode = get_mode(r);
+        r->bad = r->bad || values->mode == BELAY_EXCLUSIVE;
         values->slots = (int)get_int(r);
     }
     if ((set & BELAY_SET_IDENTITY) != 0) {
