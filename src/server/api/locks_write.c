@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "server/api/lock_key.h"
 #include "server/api/pending_acquire.h"
 #include "server/core/job.h"
 #include "server/core/routes.h"
@@ -20,17 +21,14 @@ bool lock_read_body(struct exchange *x, struct body *body)
     const struct http_request *request = x->request;
     enum belay_code code = body_read(body, x->route->fields, request->body, request->body_len, &err);
 
-    if (code == BELAY_OK && body->key != NULL && strlen(body->key) > BELAY_KEY_MAX) {
-        code = error_set(&err, BELAY_INVALID, "key has more than %d bytes", BELAY_KEY_MAX);
+    if (code == BELAY_OK) {
+        code = lock_key_read(x, body, &err);
     }
     if (code != BELAY_OK) {
         body_release(body);
         reply_error(x, &err);
         belay_error_release(&err);
         return false;
-    }
-    if (body->key != NULL) {
-        memcpy(x->key, body->key, strlen(body->key) + 1);
     }
     if (!exchange_may_touch(x, x->key)) {
         body_release(body);
@@ -86,13 +84,13 @@ enum belay_code fill_options(const struct server *server, const char *key, const
     options->lock_id = body->lock_id;
     options->metadata = body->metadata;
     options->n_metadata = body->n_metadata;
-    options->durable = true; /* the holder is another process: on disk before the reply */
-    /* The names of the other profiles are not for every client. */
-    if (body->profile != NULL &&
-        belay_config_profile(server->config, body->profile, &profile, NULL) != BELAY_OK) {
-        return error_set(err, BELAY_INVALID, "there is no profile '%.60s'", body->profile);
+    options->durable = true;     /* the holder is another process: on disk before the reply */
+    if (body->profile != NULL) { /* a queued webhook may name one that is gone */
+        code = lock_key_profile(server, body->profile, &profile, err);
     }
-    code = belay_key_profile(server->config, body->profile, key, &profile, err);
+    if (code == BELAY_OK) {
+        code = belay_key_profile(server->config, body->profile, key, &profile, err);
+    }
     if (code == BELAY_OK && body->profile != NULL) {
         belay_profile_apply(&profile, options);
         options->attempts = 0; /* the client retries */
@@ -226,8 +224,14 @@ void handle_renew(struct exchange *x)
     if (!lock_read_body(x, &body)) {
         return;
     }
+    if (!lock_key_find_id(x, &body, handle_renew)) {
+        body_release(&body);
+        return;
+    }
     follow_holder(x, body.lock_id);
-    (void)snprintf(x->found_id, sizeof x->found_id, "%s", body.lock_id == NULL ? "" : body.lock_id);
+    if (body.lock_id != x->found_id) {
+        (void)snprintf(x->found_id, sizeof x->found_id, "%s", body.lock_id);
+    }
     if (belay_async_renew(x->server->client, x->key, body.lock_id, body.ttl_ms, on_renewed, x, &err) !=
         BELAY_OK) {
         reply_error(x, &err);
@@ -243,6 +247,10 @@ void handle_release(struct exchange *x)
     struct body body;
 
     if (!lock_read_body(x, &body)) {
+        return;
+    }
+    if (!lock_key_find_id(x, &body, handle_release)) {
+        body_release(&body);
         return;
     }
     if (body.outcome != NULL && strcmp(body.outcome, "failed") == 0) {
