@@ -244,13 +244,13 @@ static enum belay_code fill_times(struct client_request *request, const struct b
                                   struct belay_error *err)
 {
     struct op_request *op = &request->op;
-    enum belay_code code;
+    bool keeps_ttl = op->ttl_ms == 0; /* an adopted lock, whose ttl only the store knows */
+    enum belay_code code = keeps_ttl ? BELAY_OK : check_ttl(op->ttl_ms, &op->capabilities, err);
 
-    code = check_ttl(op->ttl_ms, &op->capabilities, err);
     if (code != BELAY_OK) {
         return code;
     }
-    if (options->heartbeat_ms < 0 || options->heartbeat_ms >= op->ttl_ms) {
+    if (options->heartbeat_ms < 0 || options->heartbeat_ms >= (keeps_ttl ? BELAY_TTL_MAX_MS : op->ttl_ms)) {
         return error_set(err, BELAY_INVALID,
                          "a heartbeat every %" PRId64 " ms: it must be shorter than the ttl, %" PRId64 " ms",
                          options->heartbeat_ms, op->ttl_ms);
@@ -300,7 +300,7 @@ static enum belay_code init_lock(struct client_request *request, struct belay_cl
                          "leave it out",
                          options->lock_id);
     }
-    if (code == BELAY_OK && options->reentrant && options->owner == NULL) {
+    if (code == BELAY_OK && options->reentrant && options->owner == NULL && !is_adopting) {
         code = error_set(err, BELAY_INVALID, "a re-entrant lock needs an owner: say who is the same");
     }
     if (code == BELAY_OK && !is_adopting) {
@@ -312,7 +312,9 @@ static enum belay_code init_lock(struct client_request *request, struct belay_cl
     if (code == BELAY_OK) {
         code = fill_metadata(request, options, err);
     }
-    if (code == BELAY_OK) {
+    if (code == BELAY_OK && is_adopting) {
+        request->op.ttl_ms = options->ttl_ms; /* 0 keeps the one it has */
+    } else if (code == BELAY_OK) {
         code = fill_by_profile(request, client, options, err);
     }
     if (code == BELAY_OK) {
@@ -331,7 +333,10 @@ enum belay_code request_init_acquire(struct client_request *request, struct bela
     return init_lock(request, client, key, options, false, err);
 }
 
-/* Of the profile that the key is of by its form; 0: of none. For stores that keep no ttl. */
+/*
+ * Of the profile that the key is of by its form; 0: of none. For stores that keep no ttl. Not belay_key_profile(),
+ * which refuses a key that the profile's lists no longer have: its lock can still be renewed and adopted.
+ */
 static int64_t profile_ttl_ms(const struct belay_client *client, const char *key)
 {
     struct belay_parsed_key form;
@@ -362,7 +367,6 @@ enum belay_code request_init_adopt(struct client_request *request, struct belay_
         return code;
     }
     request->op.old_id = lock_id;
-    request->op.ttl_ms = options->ttl_ms; /* 0 keeps the one it has */
     request->op.ttl_if_unknown_ms = options->ttl_ms == 0 ? profile_ttl_ms(client, key) : 0;
     if (options->owner == NULL) {
         request->op.owner = NULL;

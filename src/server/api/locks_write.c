@@ -187,6 +187,28 @@ static void follow_adopter(const struct exchange *x, const char *new_id)
     }
 }
 
+/*
+ * The lock keeps its ttl, and the heartbeat is a promise of the client: it makes it by a number, or by naming a profile
+ * that has one.
+ */
+static void fill_adopt_times(const struct server *server, const struct body *body,
+                             struct belay_lock_options *options)
+{
+    struct belay_profile profile;
+
+    options->ttl_ms = body->ttl_ms;
+    options->heartbeat_ms = body->heartbeat_ms;
+    options->stale_after_ms = body->stale_after_ms;
+    if (body->profile != NULL &&
+        belay_config_profile(server->config, body->profile, &profile, NULL) == BELAY_OK) {
+        struct belay_lock_options filled = *options;
+
+        belay_profile_apply(&profile, &filled);
+        options->heartbeat_ms = filled.heartbeat_ms;
+        options->stale_after_ms = filled.stale_after_ms;
+    }
+}
+
 void handle_adopt(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
@@ -197,9 +219,7 @@ void handle_adopt(struct exchange *x)
     if (!lock_read_body(x, &body)) {
         return;
     }
-    options.ttl_ms = body.ttl_ms;
-    options.heartbeat_ms = body.heartbeat_ms;
-    options.stale_after_ms = body.stale_after_ms;
+    fill_adopt_times(x->server, &body, &options);
     options.owner = body.locked_by;
     options.lock_id = body.new_lock_id;
     options.acquired_by = x->who;
