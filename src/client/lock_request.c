@@ -143,7 +143,21 @@ static enum belay_code fill_owner(struct client_request *request, struct belay_c
     return code;
 }
 
-/* A made-up name is no person's address. */
+/*
+ * A made-up name is no person's address: neither user@host, nor what a server says for a client that gave no name,
+ * which is its credential or its owner.
+ */
+static bool names_person(const struct belay_lock_options *options)
+{
+    const char *name = options->owner_name;
+
+    if (name == NULL || options->acquired_by == NULL) {
+        return name != NULL;
+    }
+    return strcmp(name, options->acquired_by) != 0 &&
+           (options->owner == NULL || strcmp(name, options->owner) != 0);
+}
+
 static enum belay_code check_person(const struct client_request *request,
                                     const struct belay_lock_options *options, struct belay_error *err)
 {
@@ -154,8 +168,13 @@ static enum belay_code check_person(const struct client_request *request,
             return BELAY_OK;
         }
     }
-    if (meta == NULL || options->owner_name != NULL) {
+    if (meta == NULL || names_person(options)) {
         return BELAY_OK;
+    }
+    if (options->acquired_by != NULL) {
+        return error_set(
+            err, BELAY_INVALID,
+            "no %s: this layout keeps one with every lock; give it in metadata, or locked_by_name", meta);
     }
     return error_set(err, BELAY_INVALID,
                      "no %s: this layout keeps one with every lock; give --meta %s=ADDRESS, or --owner-name",
