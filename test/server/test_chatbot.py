@@ -101,6 +101,78 @@ class Parts(ChatbotCase):
         self.post("/v1/release", **parts, lock_id=lock["lock_id"])
 
 
+class Flow(ChatbotCase):
+    """S0: /build in the chat, a job in a queue, and the answer in the chat."""
+
+    PARTS = {"profile": "build", "component": "router", "environment": "plt"}
+
+    def ask(self, user, name, correlation_id):
+        return self.post("/v1/acquire", **self.PARTS, locked_by=user, locked_by_name=name, correlation_id=correlation_id)
+
+    def work(self, job):
+        """A worker that was handed a message: it runs the build only if the lock is still that of the message."""
+        adopted = self.post("/v1/adopt", "secret-builder", key=job["key"], lock_id=job["lock_id"], locked_by="job-1")
+        if adopted.status != 200:
+            return adopted
+        lock_id = adopted.json()["lock_id"]
+        self.built.append(adopted.json())
+        self.assertEqual(self.post("/v1/renew", "secret-builder", key=job["key"], lock_id=lock_id).status, 200)
+        return self.post("/v1/release", "secret-builder", key=job["key"], lock_id=lock_id, outcome=job["ends"])
+
+    def test_from_the_chat_to_the_job_and_back(self):
+        """S0.1 to S0.4, S0.6, S0.10"""
+        self.built = []
+        lock = self.ask("U1", "Alice", "slack-7").json()
+        self.assertEqual((lock["key"], lock["ttl_ms"], lock["metadata"]),
+                         ("build-router-plt", 600000, {"correlation_id": "slack-7"}))
+        held = self.ask("U2", "Bob", "slack-8")
+        self.assertEqual(held.status, 409)
+        self.assertIn("held by U1", held.error["message"])
+        self.assertEqual((held.error["lock"]["locked_by_name"], held.error["lock"]["locked_at"]), ("Alice (bot)", lock["locked_at"]))
+        everything = {**self.PARTS, "component": "all"}
+        self.assertEqual(self.post("/v1/acquire", **everything, locked_by="U2").status, 409, "all excludes router")
+
+        message = {"key": lock["key"], "lock_id": lock["lock_id"], "ends": "failed"}  # in the bot's queue
+        released = self.work(message).json()
+        self.assertEqual((released["status"], released["outcome"], released["locked_by"]), ("released", "failed", "job-1"))
+        twice = self.work(message)
+        self.assertEqual(twice.status, 409, "delivered twice, it runs once")
+        self.assertEqual(len(self.built), 1)
+        self.assertEqual((self.built[0]["ttl_ms"], self.built[0]["metadata"]), (600000, {"correlation_id": "slack-7"}))
+        self.assertGreater(self.built[0]["token"], lock["token"])
+
+        self.assertEqual(self.ask("U2", "Bob", "slack-9").status, 200, "a failed build frees the lock")
+        events = self.server.get("/v1/locks/build-router-plt/history", token="secret-bot").json()["events"]
+        told = [(e["event"], e["locked_by"], e["metadata"].get("correlation_id")) for e in events]
+        for event in (("lock.acquired", "U1", "slack-7"), ("lock.adopted", "job-1", "slack-7"),
+                      ("lock.released", "job-1", "slack-7"), ("lock.acquired", "U2", "slack-9")):
+            self.assertIn(event, told)
+        self.assertEqual([e["reason"] for e in events if e["event"] == "lock.released"], ["failed"])
+
+    def test_a_job_that_names_its_profile_promises_its_heartbeat(self):
+        """S4.7: the ttl stays that of the lock."""
+        for more, beats in (({}, False), ({"profile": "job"}, True), ({"heartbeat_ms": 1000}, True)):
+            lock = self.post("/v1/acquire", key="job-a-b", locked_by="bot", ttl_ms=3600000).json()
+            adopted = self.post("/v1/adopt", key="job-a-b", lock_id=lock["lock_id"], **more).json()
+            self.assertEqual((adopted["ttl_ms"], adopted["last_heartbeat"] is not None), (3600000, beats))
+            self.post("/v1/release", key="job-a-b", lock_id=adopted["lock_id"])
+
+
+class Person(BelayCase):
+    def test_a_layout_that_keeps_a_persons_address_is_told_it_over_http(self):
+        """S2.2: as on the command line, before the table is asked; here there is none."""
+        store = "dynamodb:locks?layout=runvoy&region=eu-west-1&endpoint=http://127.0.0.1:1"
+        env = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_EC2_METADATA_DISABLED": "true"}
+        server = Server(self, "--store", store, env=env)
+        for body, status in (({}, 400), ({"metadata": {"a": "b"}}, 400), ({"metadata": {"user_email": "a@example.com"}}, 503),
+                             ({"locked_by_name": "a@example.com"}, 503)):
+            answer = server.post("/v1/acquire", {"key": "k", "locked_by": "execution-1", **body})
+            self.assertEqual(answer.status, status, answer)
+            if status == 400:
+                self.assertIn("user_email", answer.error["message"])
+                self.assertNotIn("--", answer.error["message"])
+
+
 class ByOwner(ChatbotCase):
     def take(self, key="terraform-prod", owner="execution-1", token="secret-bot"):
         return self.post("/v1/acquire", token, key=key, locked_by=owner, profile="execution").json()
