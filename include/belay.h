@@ -669,6 +669,17 @@ BELAY_API enum belay_code belay_force_release(struct belay_client *client, const
 BELAY_API enum belay_code belay_get(struct belay_client *client, const char *key,
                                     struct belay_info **out_info, struct belay_error *err);
 
+/*
+ * Get the lock that `owner` holds, or was the last to hold, if the same credential acquired
+ * it: the rule of re-entry. With its lock_id a caller that knows only the owner can renew
+ * or release it. `acquired_by` is as in struct belay_lock_options; NULL or "": this client's
+ * own credential. BELAY_NOT_HOLDER: another owner or another credential has the lock. The
+ * caller frees *out_info.
+ */
+BELAY_API enum belay_code belay_find_own(struct belay_client *client, const char *key, const char *owner,
+                                         const char *acquired_by, struct belay_info **out_info,
+                                         struct belay_error *err);
+
 struct belay_query {
     size_t struct_size;
     const char *prefix;       /* NULL: all */

@@ -85,6 +85,9 @@ struct backend_ops {
                               struct belay_error *err);
     enum belay_code (*identity)(struct backend *backend, char out_id[BELAY_STORE_ID_SIZE],
                                 struct belay_error *err);
+    /* The name under which this backend acquires, struct belay_info's acquired_by; "": none. */
+    enum belay_code (*credential)(struct backend *backend, char out_name[BELAY_OWNER_MAX + 1],
+                                  struct belay_error *err);
 };
 
 /* A backend's own struct begins with this. */

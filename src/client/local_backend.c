@@ -452,6 +452,15 @@ static enum belay_code local_identity(struct backend *backend, char out_id[BELAY
                : error_set(err, BELAY_CONFIG, "the store '%.200s' has no id", client->url);
 }
 
+static enum belay_code local_credential(struct backend *backend, char out_name[BELAY_OWNER_MAX + 1],
+                                        struct belay_error *err)
+{
+    (void)backend;
+    (void)err;
+    out_name[0] = '\0';
+    return BELAY_OK;
+}
+
 const struct backend_ops local_ops = {
     .close = local_close,
     .capabilities = local_capabilities,
@@ -468,4 +477,5 @@ const struct backend_ops local_ops = {
     .decide = local_decide,
     .backup = local_backup,
     .identity = local_identity,
+    .credential = local_credential,
 };

@@ -289,7 +289,21 @@ static enum belay_code fill_owner(struct client_request *request, struct belay_c
     return code;
 }
 
-/* A made-up name is no person's address. */
+/*
+ * A made-up name is no person's address: neither user@host, nor what a server says for a client that gave no name,
+ * which is its credential or its owner.
+ */
+static bool names_person(const struct belay_lock_options *options)
+{
+    const char *name = options->owner_name;
+
+    if (name == NULL || options->acquired_by == NULL) {
+        return name != NULL;
+    }
+    return strcmp(name, options->acquired_by) != 0 &&
+           (options->owner == NULL || strcmp(name, options->owner) != 0);
+}
+
 static enum belay_code check_person(const struct client_request *request,
                                     const struct belay_lock_options *options, struct belay_error *err)
 {
@@ -300,8 +314,13 @@ static enum belay_code check_person(const struct client_request *request,
             return BELAY_OK;
         }
     }
-    if (meta == NULL || options->owner_name != NULL) {
+    if (meta == NULL || names_person(options)) {
         return BELAY_OK;
+    }
+    if (options->acquired_by != NULL) {
+        return error_set(
+            err, BELAY_INVALID,
+            "no %s: this layout keeps one with every lock; give it in metadata, or locked_by_name", meta);
     }
     return error_set(err, BELAY_INVALID,
                      "no %s: this layout keeps one with every lock; give --meta %s=ADDRESS, or --owner-name",
@@ -418,13 +437,13 @@ static enum belay_code fill_times(struct client_request *request, const struct b
                                   struct belay_error *err)
 {
     struct op_request *op = &request->op;
-    enum belay_code code;
+    bool keeps_ttl = op->ttl_ms == 0; /* an adopted lock, whose ttl only the store knows */
+    enum belay_code code = keeps_ttl ? BELAY_OK : check_ttl(op->ttl_ms, &op->capabilities, err);
 
-    code = check_ttl(op->ttl_ms, &op->capabilities, err);
     if (code != BELAY_OK) {
         return code;
     }
-    if (options->heartbeat_ms < 0 || options->heartbeat_ms >= op->ttl_ms) {
+    if (options->heartbeat_ms < 0 || options->heartbeat_ms >= (keeps_ttl ? BELAY_TTL_MAX_MS : op->ttl_ms)) {
         return error_set(err, BELAY_INVALID,
                          "a heartbeat every %" PRId64 " ms: it must be shorter than the ttl, %" PRId64 " ms",
                          options->heartbeat_ms, op->ttl_ms);
@@ -474,7 +493,7 @@ static enum belay_code init_lock(struct client_request *request, struct belay_cl
                          "leave it out",
                          options->lock_id);
     }
-    if (code == BELAY_OK && options->reentrant && options->owner == NULL) {
+    if (code == BELAY_OK && options->reentrant && options->owner == NULL && !is_adopting) {
         code = error_set(err, BELAY_INVALID, "a re-entrant lock needs an owner: say who is the same");
     }
     if (code == BELAY_OK && !is_adopting) {
@@ -486,7 +505,9 @@ static enum belay_code init_lock(struct client_request *request, struct belay_cl
     if (code == BELAY_OK) {
         code = fill_metadata(request, options, err);
     }
-    if (code == BELAY_OK) {
+    if (code == BELAY_OK && is_adopting) {
+        request->op.ttl_ms = options->ttl_ms; /* 0 keeps the one it has */
+    } else if (code == BELAY_OK) {
         code = fill_by_profile(request, client, options, err);
     }
     if (code == BELAY_OK) {
@@ -511,7 +532,10 @@ enum belay_code request_init_acquire(struct client_request *request, struct bela
     return init_lock(request, client, key, options, false, err);
 }
 
-/* Of the profile that the key is of by its form; 0: of none. For stores that keep no ttl. */
+/*
+ * Of the profile that the key is of by its form; 0: of none. For stores that keep no ttl. Not belay_key_profile(),
+ * which refuses a key that the profile's lists no longer have: its lock can still be renewed and adopted.
+ */
 static int64_t profile_ttl_ms(const struct belay_client *client, const char *key)
 {
     struct belay_parsed_key form;
@@ -542,8 +566,7 @@ enum belay_code request_init_adopt(struct client_request *request, struct belay_
         return code;
     }
     request->op.old_id = lock_id;
-    request->op.slots = 0;                /* it keeps its mode, which the record shows */
-    request->op.ttl_ms = options->ttl_ms; /* 0 keeps the one it has */
+    request->op.slots = 0; /* it keeps its mode, which the record shows */
     request->op.ttl_if_unknown_ms = options->ttl_ms == 0 ? profile_ttl_ms(client, key) : 0;
     if (options->owner == NULL) {
         request->op.owner = NULL;

@@ -70,6 +70,7 @@ static const struct backend_ops ops = {
     .decide = remote_decide,
     .backup = remote_backup,
     .identity = remote_identity,
+    .credential = remote_credential,
 };
 
 static bool is_this_machine(const char *host)

@@ -127,5 +127,7 @@ enum belay_code remote_backup(struct backend *base, const char *path, struct bel
                               struct belay_error *err);
 enum belay_code remote_identity(struct backend *base, char out_id[BELAY_STORE_ID_SIZE],
                                 struct belay_error *err);
+enum belay_code remote_credential(struct backend *base, char out_name[BELAY_OWNER_MAX + 1],
+                                  struct belay_error *err);
 
 #endif

@@ -219,3 +219,28 @@ enum belay_code remote_identity(struct backend *base, char out_id[BELAY_STORE_ID
     json_decref(answer);
     return code;
 }
+
+/* The name of our token, as the server knows it. */
+enum belay_code remote_credential(struct backend *base, char out_name[BELAY_OWNER_MAX + 1],
+                                  struct belay_error *err)
+{
+    struct remote *remote = (struct remote *)base;
+    struct buf path = BUF_INIT(REMOTE_URL_MAX);
+    json_t *answer = NULL;
+    const json_t *name;
+    enum belay_code code;
+
+    buf_adds(&path, "/v1/me");
+    code = look(remote, &path, NULL, &answer, err);
+    name = json_object_get(answer, "name");
+    if (code == BELAY_OK && !json_is_null(name) &&
+        (!json_is_string(name) || json_string_length(name) > BELAY_OWNER_MAX)) {
+        code = remote_say_not_belay(remote, err);
+    }
+    if (code == BELAY_OK) {
+        (void)snprintf(out_name, BELAY_OWNER_MAX + 1, "%s",
+                       json_is_null(name) ? "" : json_string_value(name));
+    }
+    json_decref(answer);
+    return code;
+}

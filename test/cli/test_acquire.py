@@ -366,5 +366,36 @@ class Waiting(BelayCase):
         self.assertEqual(self.ok("status", "--json", "k").json()["status"], "released")
 
 
+class ByOwner(BelayCase):
+    """Renew and release without the lock id, where every process of the owner may have the lock (S2.4)."""
+
+    WHO = ("terraform-prod", "--owner", "execution-1", "--profile", "execution")
+
+    def test_the_owner_of_a_re_entrant_lock_needs_no_id(self):
+        lock = self.acquire(*self.WHO)
+        self.assertEqual(self.ok("renew", *self.WHO, "--ttl", "1h", "--json").json()["ttl_ms"], 3600000)
+        released = self.ok("release", *self.WHO, "--outcome", "failed", "--json").json()
+        self.assertEqual((released["lock_id"], released["outcome"]), (lock["lock_id"], "failed"))
+        self.ok("release", *self.WHO)  # twice is no error
+        self.fails(77, "renew", *self.WHO)
+        self.fails(66, "release", "none", *self.WHO[1:])
+
+    def test_another_owner_and_a_profile_that_is_not_re_entrant_are_refused(self):
+        lock = self.acquire(*self.WHO)
+        for command in ("renew", "release"):
+            result = self.fails(77, command, "terraform-prod", "--owner", "execution-2", "--profile", "execution", "--json")
+            self.assertIn("execution-1", result.err)
+            self.assertNotIn(lock["lock_id"], result.err)
+            for args in ((*self.WHO[:3],), (*self.WHO[:4], "database"), ("build-a-b", "--owner", "x")):
+                self.assertIn("--id", self.fails(64, command, *args).err)
+            self.assertIn("--id and --owner", self.fails(64, command, *self.WHO, "--id", "x").err)
+        self.assertEqual(self.ok("status", "terraform-prod", "--json").json()["expires_at"], lock["expires_at"])
+
+    def test_it_needs_no_store_while_locking_is_switched_off(self):
+        off = {"BELAY_DISABLED": "1", "BELAY_STORE": "sqlite:/proc/no/such.db"}
+        for command in ("renew", "release"):
+            self.assertEqual(self.belay(command, *self.WHO, env=off).code, 0)
+
+
 if __name__ == "__main__":
     main()

@@ -134,6 +134,8 @@ class Request:
         operation = self.operation
         if self.is_fresh():
             self.at(self.names["key"] + "-new", f"new-{self.names['lock_id']}")
+        if operation.path.endswith(("/renew", "/release")):
+            del self.body["locked_by"]  # instead of lock_id
         if operation.path.endswith("/queue") and operation.method == "DELETE":
             self.query = {"lock_id": f"waits-{self.names['lock_id']}"}
 

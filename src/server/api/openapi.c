@@ -260,9 +260,9 @@ static json_t *operation_of(const struct route *route)
     }
     if (route->fields != NULL) {
         (void)json_object_set_new(operation, "requestBody",
-                                  json_pack("{s:b, s:{s:{s:o}}}", "required", route->fields->is_required,
-                                            "content", "application/json", "schema",
-                                            body_schema(route->fields)));
+                                  json_pack("{s:b, s:{s:{s:o}}}", "required",
+                                            strcmp(route->method, "POST") == 0, "content", "application/json",
+                                            "schema", body_schema(route->fields)));
     }
     if (route->body != NULL) {
         char ref[64];

@@ -24,6 +24,10 @@ struct body {
     json_t *root; /* owned; the strings point into it, or into `text`; NULL: it was a plain object */
     char *text;   /* owned; or NULL */
     const char *key;
+    const char *stack;
+    const char *environment;
+    const char *service;
+    const char *component;
     const char *locked_by;
     const char *locked_by_name;
     const char *lock_id;
@@ -47,7 +51,11 @@ struct body {
     struct belay_meta metadata[BELAY_META_MAX + 1]; /* last: counted, not cleared */
 };
 
-/* The tables of fields. The first field is the key: a route with the key in its path uses the table from the second. */
+/*
+ * The tables of fields. All but force_fields begin with the fields that name the lock, and then the profile: a route
+ * with the key in its path uses the table after the former or, if it has no use for a profile, after both.
+ */
+enum { BODY_KEY_FIELDS = 5, BODY_KEY_AND_PROFILE = BODY_KEY_FIELDS + 1 };
 extern const struct body_field acquire_fields[], adopt_fields[], renew_fields[], release_fields[],
     force_fields[], lost_fields[], held_fields[];
 extern const struct body_field webhook_fields[]; /* inside "webhook" */

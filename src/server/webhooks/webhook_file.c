@@ -206,6 +206,7 @@ enum belay_code webhook_file_open(struct webhook_file *file, const char *path, w
     file->path = strdup(path);
     code = file->path == NULL || records == NULL ? error_no_memory(err) : open_locked(path, &file->fd, err);
     if (code == BELAY_OK) {
+        new_file_clean(path, "new"); /* of a server that was killed; this one has the lock */
         code = read_all(path, file->fd, records, err);
     }
     if (code == BELAY_OK) {

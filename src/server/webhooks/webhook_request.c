@@ -139,8 +139,8 @@ static enum belay_code ask(struct webhook *webhook, struct belay_error *err)
     struct server *server = webhook->server;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
     struct body body;
-    enum belay_code code =
-        body_read_json(&body, acquire_fields + 1, json_incref(json_object_get(webhook->record, "body")), err);
+    enum belay_code code = body_read_json(&body, acquire_fields + BODY_KEY_FIELDS,
+                                          json_incref(json_object_get(webhook->record, "body")), err);
 
     if (code == BELAY_OK) {
         code = fill_options(server, webhook->key, &body, &options, err);
@@ -225,7 +225,9 @@ static json_t *record_of(const struct exchange *x, const struct body *body, int6
 
     (void)json_object_del(rest, "webhook");
     (void)json_object_del(rest, "wait_ms");
-    (void)json_object_del(rest, "key");
+    for (size_t i = 0; i < BODY_KEY_FIELDS; i++) {
+        (void)json_object_del(rest, acquire_fields[i].name);
+    }
     if (body->lock_id == NULL && !uuid_make(id)) {
         json_decref(rest);
         return NULL;
