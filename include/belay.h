@@ -103,9 +103,10 @@ enum belay_code {
     BELAY_CANCELLED,     /* belay_cancel_request() ended the wait */
     BELAY_BUSY,          /* another operation with this lock id is in progress: try again later */
     BELAY_NO_MEMORY,
-    BELAY_BUG,       /* libbelay contradicts itself; please report it */
-    BELAY_REFUSED,   /* from stores and the registry: a condition of the write did not hold */
-    BELAY_REDIRECTED /* from stores only: a server has started or stopped owning the file */
+    BELAY_BUG,        /* libbelay contradicts itself; please report it */
+    BELAY_REFUSED,    /* from stores and the registry: a condition of the write did not hold */
+    BELAY_REDIRECTED, /* from stores only: a server has started or stopped owning the file */
+    BELAY_FROZEN      /* a freeze forbids new holders of the lock: wait, or give up */
 };
 
 /* The code as the HTTP API writes it, such as "lock_held". */
@@ -464,8 +465,9 @@ struct belay_wait_info {
     const struct belay_info *holder; /* borrowed; the holder that blocks the caller; NULL: not known */
     size_t position;                 /* waiters ahead in the queue */
     int64_t waited_ms;
-    int64_t retry_ms; /* time until the next attempt, unless the waiter is woken sooner */
-    int attempt;      /* attempts so far */
+    int64_t retry_ms;   /* time until the next attempt, unless the waiter is woken sooner */
+    int attempt;        /* attempts so far */
+    const char *frozen; /* borrowed; "frozen until TIME by NAME: REASON"; NULL: no freeze is known */
 };
 
 struct belay_lock_options {
@@ -522,11 +524,13 @@ struct belay_lock_options {
      */
     const char *const *more_keys;
     size_t n_more_keys;
+    bool ignore_freeze;        /* acquire the lock although its key is frozen (belay_freeze()) */
+    const char *ignore_reason; /* why; needed with ignore_freeze, and recorded */
 };
 #define BELAY_LOCK_OPTIONS_INIT                                                                              \
     {                                                                                                        \
         sizeof(struct belay_lock_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, NULL, false, false,     \
-            false, false, NULL, NULL, NULL, NULL, NULL, false, 0, NULL, 0                                    \
+            false, false, NULL, NULL, NULL, NULL, NULL, false, 0, NULL, 0, false, NULL                       \
     }
 
 /* Set each option that is 0 to the profile's value. */
@@ -539,6 +543,7 @@ BELAY_API void belay_profile_apply(const struct belay_profile *profile, struct b
  * belay_lock_free().
  *
  * BELAY_HELD: another client still holds the lock; belay_error_holder() says which.
+ * BELAY_FROZEN: the key is frozen, and still was when the wait ended.
  * BELAY_UNKNOWN: the store may have granted the lock; acquire again with the same
  * options->lock_id to find out.
  *

@@ -13,7 +13,8 @@
  *
  * The first try takes only a lock that was never taken or was released, and whose
  * queue is empty. Everything else is decided from the records
- * and written on the condition that they have not changed since.
+ * and written on the condition that they have not changed since. A try that a freeze
+ * refused goes on like a refused one: LOOKING, then QUEUEING and WAITING, or LEAVING.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -118,6 +119,7 @@ static void write_take(struct op *op)
     const struct op_request *request = &op->request;
 
     fill_values(op);
+    op->batch.check_freezes = !request->ignore_freeze;
     op->writes[0].set = BELAY_SET_HOLDER;
     op->intent = (struct belay_put_intent){ .lock_id = request->lock_id,
                                             .key = request->key,
@@ -167,6 +169,7 @@ static void add_acquired_events(struct op *op, int64_t now_ms)
     }
     event = step_event(op, BELAY_LEVEL_INFO, "lock.acquired");
     event->token = BELAY_TOKEN_OF_BATCH;
+    event->reason = op->request.reason;
 }
 
 static void try_free(struct op *op, int64_t now_ms)
@@ -340,7 +343,7 @@ static void give_up(struct op *op, enum belay_code code, const char *why, int64_
     } else {
         op->batch.n_writes = 0;
     }
-    if (code == BELAY_HELD) {
+    if (code == BELAY_HELD || code == BELAY_FROZEN) {
         event = step_event(op, BELAY_LEVEL_INFO, "lock.refused");
         event->reason = op->err.text;
     }
@@ -406,7 +409,6 @@ static bool describe(struct op *op, const struct decision *decision)
     (void)info_say_held(&op->err, BELAY_HELD, op->request.key, info, op->request.capabilities.margin_ms,
                         holder->expires_ms + op->request.capabilities.margin_ms - op->records_now_ms);
     op->waiting.holder = op->err.holder;
-    op->waiting.position = decision->ahead;
     return true;
 }
 
@@ -465,6 +467,9 @@ static void wait_in_queue(struct op *op, const struct decision *decision, int64_
     if (may_try_ms > now_ms && may_try_ms < until_ms) {
         until_ms = may_try_ms;
     }
+    if (op->is_frozen && op->frozen_until_ms < until_ms) {
+        until_ms = op->frozen_until_ms;
+    }
     if (op->next_attempt_ms < until_ms) {
         until_ms = op->next_attempt_ms;
     }
@@ -481,8 +486,10 @@ static void wait_in_queue(struct op *op, const struct decision *decision, int64_
 static void on_blocked(struct op *op, const struct decision *decision, int64_t now_ms)
 {
     bool tries_are_up = op->request.attempts > 0 && op->waiting.attempt >= op->request.attempts;
+    enum belay_code code = op->is_frozen ? BELAY_FROZEN : BELAY_HELD;
 
-    if (!describe(op, decision)) {
+    op->waiting.position = decision->ahead;
+    if (!op->is_frozen && !describe(op, decision)) {
         step_done_no_memory(op);
         return;
     }
@@ -490,7 +497,7 @@ static void on_blocked(struct op *op, const struct decision *decision, int64_t n
         if (tries_are_up && op->request.attempts > 1) {
             (void)error_wrap(&op->err, "failed to acquire lock after %d attempts", op->waiting.attempt);
         }
-        give_up(op, BELAY_HELD, tries_are_up ? "out of attempts" : "timed out", now_ms);
+        give_up(op, code, tries_are_up ? "out of attempts" : "timed out", now_ms);
         return;
     }
     if (op->next_attempt_ms == 0) {
@@ -498,7 +505,7 @@ static void on_blocked(struct op *op, const struct decision *decision, int64_t n
     }
     if (!decision->queued && op->records[0].n_tickets >= BELAY_QUEUE_MAX) {
         (void)error_wrap(&op->err, "%d already wait", BELAY_QUEUE_MAX);
-        give_up(op, BELAY_HELD, "the queue is full", now_ms);
+        give_up(op, code, "the queue is full", now_ms);
         return;
     }
     if (!decision->queued || now_ms >= op->ticket_until_ms) {
@@ -530,7 +537,12 @@ static void on_decision(struct op *op, int64_t now_ms)
         if (op->conflicts > CONFLICTS_AT_ONCE && now_ms >= op_give_up_ms(&op->request)) {
             break; /* time is up, and we would lose races for ever */
         }
+        if (op->is_frozen) {
+            break;
+        }
         take(op, now_ms);
+        /* Those ahead of us have known of the end of a freeze for no longer than we have. */
+        op->batch.freeze_grace_ms = (int64_t)decision.ahead * op->request.capabilities.claim_ms;
         return;
     case VERDICT_MINE:
         succeed_earlier(op);
@@ -545,7 +557,7 @@ static void on_decision(struct op *op, int64_t now_ms)
     case VERDICT_BLOCKED:
         break;
     }
-    if (decision.below_key != NULL &&
+    if (decision.below_key != NULL && !op->is_frozen &&
         (op->blocker.key == NULL || strcmp(op->blocker.key, decision.below_key) != 0)) {
         step_read_blocker(op, READING_BLOCKER, decision.below_key, now_ms);
         return;
@@ -589,11 +601,35 @@ static void on_done(struct op *op, struct belay_commit *result, int64_t sent_ms,
     }
 }
 
+/*
+ * A freeze forbids new holders only. Whether we hold the lock already (L5, re-entry) is in the
+ * records, so a refused first try looks at them before it waits or gives up.
+ */
+static void on_frozen(struct op *op, const struct belay_commit *result, int64_t now_ms)
+{
+    assert(op->state == TRYING || op->state == TAKING);
+    (void)error_set(&op->err, BELAY_FROZEN, "lock '%s': %s", op->request.key, result->frozen);
+    op->waiting.holder = NULL; /* it was err's */
+    op->is_frozen = true;
+    op->frozen_until_ms = result->frozen_for_ms == INT64_MAX
+                              ? INT64_MAX
+                              : now_ms + (result->frozen_for_ms > 0 ? result->frozen_for_ms : 1);
+    if (op->state == TAKING) {
+        on_decision(op, now_ms);
+    } else {
+        step_look(op, LOOKING, now_ms);
+    }
+}
+
 static void on_commit(struct op *op, enum belay_code code, struct belay_commit *result, int64_t sent_ms,
                       int64_t now_ms)
 {
     if (code == BELAY_OK) {
         on_done(op, result, sent_ms, now_ms);
+        return;
+    }
+    if (code == BELAY_FROZEN) {
+        on_frozen(op, result, now_ms);
         return;
     }
     if (op->state == LEAVING) {
@@ -630,6 +666,7 @@ static void on_wake(struct op *op, int64_t now_ms)
         plan_attempt(op, now_ms);
     }
     belay_record_release(&op->blocker);
+    op->is_frozen = false; /* until the next try says so again */
     step_look(op, LOOKING, now_ms);
 }
 
