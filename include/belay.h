@@ -467,7 +467,8 @@ struct belay_wait_info {
     int64_t waited_ms;
     int64_t retry_ms;   /* time until the next attempt, unless the waiter is woken sooner */
     int attempt;        /* attempts so far */
-    const char *frozen; /* borrowed; "frozen until TIME by NAME: REASON"; NULL: no freeze is known */
+    const char *frozen; /* borrowed; "lock 'KEY': frozen until TIME by NAME: REASON"; NULL: no
+                           freeze is known */
 };
 
 struct belay_lock_options {
@@ -718,6 +719,68 @@ BELAY_API enum belay_code belay_watch(struct belay_client *client, const char *p
 BELAY_API enum belay_code belay_wait_until_free(struct belay_client *client, const char *key,
                                                 const struct belay_lock_options *options,
                                                 struct belay_error *err);
+
+/* ---- freezes -------------------------------------------------------------- */
+
+/*
+ * While a freeze is in force, no client can newly acquire a lock whose key matches its
+ * pattern. Holders keep theirs: renewing, releasing, adopting and re-entering work as before.
+ * Clients that wait keep their places in the queue, and the first gets the lock when the
+ * freeze ends. An acquisition that begins after belay_freeze() has returned is refused with
+ * BELAY_FROZEN; one that began before may still succeed.
+ *
+ * Freezes begin and end on the wall clock of the machine that has the store: that of an
+ * SQLite file, of the server, or the clock of DynamoDB and that of the client. A freeze that
+ * is in force by either of those two is in force.
+ */
+struct belay_freeze {
+    const char *id;
+    const char *pattern; /* '*' matches any run of characters, every other character itself */
+    const char *reason;
+    const char *by;
+    int64_t created_unix_ms;
+    int64_t from_unix_ms;  /* 0: since it was created */
+    int64_t until_unix_ms; /* 0: until it is ended */
+    bool in_force;         /* now; else it begins later or is over */
+};
+/* Return false to stop. `freeze` is borrowed. */
+typedef bool (*belay_freeze_fn)(void *context, const struct belay_freeze *freeze);
+
+struct belay_freeze_options {
+    size_t struct_size;
+    const char *reason;    /* needed */
+    const char *by;        /* the name of the person who does it; NULL: user@host */
+    int64_t from_unix_ms;  /* 0: now */
+    int64_t until_unix_ms; /* 0: no end, unless for_ms says so */
+    int64_t for_ms;        /* how long it lasts from its beginning; 0: until until_unix_ms. Not both. */
+    const char *id;        /* to repeat a call whose answer was lost; NULL: a new one */
+};
+#define BELAY_FREEZE_OPTIONS_INIT                                                                            \
+    {                                                                                                        \
+        sizeof(struct belay_freeze_options), NULL, NULL, 0, 0, 0, NULL                                       \
+    }
+
+/*
+ * Freeze all keys that match `pattern`. The freeze is on disk when this returns. Calls `fn`
+ * (may be NULL) with it. BELAY_INVALID: an argument is wrong, or the store has no freezes; the
+ * text says what would be right. Through a server this needs an admin's token.
+ */
+BELAY_API enum belay_code belay_freeze(struct belay_client *client, const char *pattern,
+                                       const struct belay_freeze_options *options, belay_freeze_fn fn,
+                                       void *context, struct belay_error *err);
+
+/*
+ * End the freeze with this id, or all that have exactly this pattern, and wake the waiters.
+ * `by` (NULL: user@host) and `reason` (NULL: none) are recorded. Calls `fn` (may be NULL) with
+ * each. BELAY_NOT_FOUND: there is none.
+ */
+BELAY_API enum belay_code belay_unfreeze(struct belay_client *client, const char *id_or_pattern,
+                                         const char *by, const char *reason, belay_freeze_fn fn,
+                                         void *context, struct belay_error *err);
+
+/* List the freezes that are in force or begin later, in the order in which they were made. */
+BELAY_API enum belay_code belay_freezes(struct belay_client *client, belay_freeze_fn fn, void *context,
+                                        struct belay_error *err);
 
 /* ---- asynchronous operations, for event loops ---------------------------- */
 
