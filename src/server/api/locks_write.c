@@ -86,6 +86,8 @@ enum belay_code fill_options(const struct server *server, const char *key, const
     options->lock_id = body->lock_id;
     options->metadata = body->metadata;
     options->n_metadata = body->n_metadata;
+    options->ignore_freeze = body->ignore_freeze;
+    options->ignore_reason = body->reason;
     options->durable = true; /* the holder is another process: on disk before the reply */
     /* The names of the other profiles are not for every client. */
     if (body->profile != NULL &&
@@ -111,6 +113,24 @@ static int64_t slice_of(const struct belay_lock_options *options)
     return options->wait_ms < most_ms ? options->wait_ms : most_ms;
 }
 
+/* False, and answered. */
+static bool may_ignore_freeze(struct exchange *x, const struct body *body)
+{
+    if (body->ignore_freeze && x->role < ROLE_ADMIN) {
+        reply_problem(x, 403, "not_permitted", "only an admin may ignore a freeze, and '%s' is not one",
+                      x->who);
+        return false;
+    }
+    if (body->ignore_freeze && (body->reason == NULL || body->has_webhook)) {
+        reply_problem(x, 400, "invalid",
+                      body->has_webhook
+                          ? "ignore_freeze and webhook exclude each other: the admin must be there"
+                          : "ignore_freeze needs a reason: the history records it");
+        return false;
+    }
+    return true;
+}
+
 void handle_acquire(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
@@ -122,6 +142,10 @@ void handle_acquire(struct exchange *x)
         return;
     }
     options.acquired_by = x->who;
+    if (!may_ignore_freeze(x, &body)) {
+        body_release(&body);
+        return;
+    }
     if (make_name(x, &body, name, &options.owner_name, &err) != BELAY_OK ||
         fill_options(x->server, x->key, &body, &options, &err) != BELAY_OK) {
         reply_error(x, &err);

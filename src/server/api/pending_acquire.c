@@ -148,7 +148,9 @@ static json_t *seen_by_call(const struct pending_acquire *pending, const struct 
     bool all = pending->call != NULL && belay_async_is_waiting(pending->call, &waiting);
 
     (void)error_set(err, BELAY_HELD, "lock '%s' is not free yet", pending->key);
-    if (all && waiting.holder != NULL) {
+    if (all && waiting.frozen != NULL) {
+        (void)error_set(err, BELAY_FROZEN, "%s", waiting.frozen);
+    } else if (all && waiting.holder != NULL) {
         char until[CLOCK_TEXT_SIZE];
 
         (void)error_set(err, BELAY_HELD, "lock '%s' held by %s until %s", pending->key,
@@ -208,6 +210,7 @@ static void tell_held(struct pending_acquire *pending, int64_t kept_ms)
     struct belay_error err = BELAY_ERROR_INIT;
     const struct belay_info *info = NULL;
     struct exchange *x = pending->x;
+    struct belay_wait_info waiting = { 0 };
     enum belay_code code;
     char until[CLOCK_TEXT_SIZE];
     json_t *more;
@@ -226,7 +229,10 @@ static void tell_held(struct pending_acquire *pending, int64_t kept_ms)
                          "lock", info == NULL ? json_null() : lock_for(x, info));
         add_place(more, kept_ms);
         /* If a key above or below blocks, the lock itself is not held. */
-        if (info == NULL || info->status != BELAY_STATUS_ACTIVE) {
+        if (pending->call != NULL && belay_async_is_waiting(pending->call, &waiting) &&
+            waiting.frozen != NULL) {
+            (void)error_set(&err, BELAY_FROZEN, "%s", waiting.frozen);
+        } else if (info == NULL || info->status != BELAY_STATUS_ACTIVE) {
             (void)error_set(&err, BELAY_HELD, "lock '%s' is not free yet", pending->key);
         } else {
             (void)error_set(&err, BELAY_HELD, "lock '%s' held by %s until %s", pending->key, info->locked_by,
