@@ -204,18 +204,24 @@ static void tell_held_elsewhere(struct pending_acquire *pending, int64_t kept_ms
     belay_error_release(&err);
 }
 
+static bool is_frozen(const struct pending_acquire *pending)
+{
+    struct belay_wait_info waiting = { 0 };
+
+    return pending->call != NULL && belay_async_is_waiting(pending->call, &waiting) && waiting.frozen != NULL;
+}
+
 /* The slice is over: reply with the holder, the position and how long the place is kept. */
 static void tell_held(struct pending_acquire *pending, int64_t kept_ms)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     const struct belay_info *info = NULL;
     struct exchange *x = pending->x;
-    struct belay_wait_info waiting = { 0 };
     enum belay_code code;
     char until[CLOCK_TEXT_SIZE];
     json_t *more;
 
-    if (!pending->server->is_store_local) {
+    if (!pending->server->is_store_local || is_frozen(pending)) {
         tell_held_elsewhere(pending, kept_ms);
         return;
     }
@@ -229,10 +235,7 @@ static void tell_held(struct pending_acquire *pending, int64_t kept_ms)
                          "lock", info == NULL ? json_null() : lock_for(x, info));
         add_place(more, kept_ms);
         /* If a key above or below blocks, the lock itself is not held. */
-        if (pending->call != NULL && belay_async_is_waiting(pending->call, &waiting) &&
-            waiting.frozen != NULL) {
-            (void)error_set(&err, BELAY_FROZEN, "%s", waiting.frozen);
-        } else if (info == NULL || info->status != BELAY_STATUS_ACTIVE) {
+        if (info == NULL || info->status != BELAY_STATUS_ACTIVE) {
             (void)error_set(&err, BELAY_HELD, "lock '%s' is not free yet", pending->key);
         } else {
             (void)error_set(&err, BELAY_HELD, "lock '%s' held by %s until %s", pending->key, info->locked_by,
