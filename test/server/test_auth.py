@@ -124,7 +124,7 @@ class Roles(ServerCase):
     @staticmethod
     def template(path):
         for what, name in (("locks/(k|new)", "locks/{key}"), ("ui/.*", "ui/{file}"), ("apps/none", "apps/{name}"),
-                           ("databases/none", "databases/{id}"), ("state/none/prod", "state/{stack}/{environment}"),
+                           ("databases/none", "databases/{id}"), ("freezes/none", "freezes/{id}"), ("state/none/prod", "state/{stack}/{environment}"),
                            ("terraform/none", "terraform/{name}"), ("(history|versions)/1", r"\1/{version}")):
             path = re.sub(f"/{what}", f"/{name}", path.split("?")[0])
         return path

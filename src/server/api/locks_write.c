@@ -113,22 +113,27 @@ static int64_t slice_of(const struct belay_lock_options *options)
     return options->wait_ms < most_ms ? options->wait_ms : most_ms;
 }
 
-/* False, and answered. */
-static bool may_ignore_freeze(struct exchange *x, const struct body *body)
+/* False, and answered, if the request may not ignore freezes as it wants to. */
+static bool check_ignore_freeze(struct exchange *x, const struct body *body)
 {
+    const char *problem = NULL;
+
     if (body->ignore_freeze && x->role < ROLE_ADMIN) {
         reply_problem(x, 403, "not_permitted", "only an admin may ignore a freeze, and '%s' is not one",
                       x->who);
         return false;
     }
-    if (body->ignore_freeze && (body->reason == NULL || body->has_webhook)) {
-        reply_problem(x, 400, "invalid",
-                      body->has_webhook
-                          ? "ignore_freeze and webhook exclude each other: the admin must be there"
-                          : "ignore_freeze needs a reason: the history records it");
-        return false;
+    if (body->ignore_freeze && body->reason == NULL) {
+        problem = "ignore_freeze needs a reason: the history records it";
+    } else if (body->ignore_freeze && body->has_webhook) {
+        problem = "ignore_freeze and webhook exclude each other";
+    } else if (!body->ignore_freeze && body->reason != NULL) {
+        problem = "reason is for ignore_freeze: add that, or leave it out";
     }
-    return true;
+    if (problem != NULL) {
+        reply_problem(x, 400, "invalid", "%s", problem);
+    }
+    return problem == NULL;
 }
 
 void handle_acquire(struct exchange *x)
@@ -142,7 +147,7 @@ void handle_acquire(struct exchange *x)
         return;
     }
     options.acquired_by = x->who;
-    if (!may_ignore_freeze(x, &body)) {
+    if (!check_ignore_freeze(x, &body)) {
         body_release(&body);
         return;
     }
