@@ -84,6 +84,31 @@ char *number_text(char space[NUMBER_TEXT_SIZE], uint64_t value)
     return at;
 }
 
+bool text_matches(const char *text, const char *pattern)
+{
+    const char *star = NULL;
+    const char *again = NULL;
+
+    while (*text != '\0') {
+        if (*pattern == '*') {
+            star = pattern++;
+            again = text;
+        } else if (*pattern == *text) {
+            pattern++;
+            text++;
+        } else if (star != NULL) {
+            pattern = star + 1;
+            text = ++again;
+        } else {
+            return false;
+        }
+    }
+    while (*pattern == '*') {
+        pattern++;
+    }
+    return *pattern == '\0';
+}
+
 bool text_has_prefix(const char *text, const char *prefix)
 {
     return strncmp(text, prefix, strlen(prefix)) == 0;

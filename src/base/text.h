@@ -20,6 +20,9 @@ char *number_text(char space[NUMBER_TEXT_SIZE], uint64_t value);
 
 bool text_has_prefix(const char *text, const char *prefix);
 
+/* In a pattern '*' matches any run of characters; every other character matches itself. */
+bool text_matches(const char *text, const char *pattern);
+
 /* A version 4 UUID. False if the system has no random bytes. */
 enum { UUID_TEXT_SIZE = 37 };
 bool uuid_make(char out[UUID_TEXT_SIZE]);

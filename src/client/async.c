@@ -258,7 +258,8 @@ bool belay_async_is_waiting(const struct belay_async *async, struct belay_wait_i
                                              .position = op->waiting.position,
                                              .waited_ms = now_ms - op->request.began_ms,
                                              .retry_ms = op->waiting.retry_ms - now_ms,
-                                             .attempt = op->waiting.attempt };
+                                             .attempt = op->waiting.attempt,
+                                             .frozen = op->is_frozen ? op->err.text : NULL };
     return true;
 }
 
@@ -417,6 +418,14 @@ void async_wake(struct belay_client *client, const char *lock_id, bool at_once)
     }
 }
 
+/* A freeze was ended, perhaps by another thread: what waits for that looks again. */
+static void wake_thawed(struct belay_client *client)
+{
+    if (atomic_load(&client->thawed) && atomic_exchange(&client->thawed, false)) {
+        async_table_hasten_frozen(&client->asyncs, clock_boot_ms());
+    }
+}
+
 static struct belay_async *next_call(struct belay_client *client)
 {
     struct async_table *calls = &client->asyncs;
@@ -439,6 +448,7 @@ int64_t belay_client_poll(struct belay_client *client)
         atomic_store(&client->has_poll_thread, true);
     }
     wake_now(client);
+    wake_thawed(client);
     while ((call = async_table_soonest(calls)) != NULL && call->op.wait_until_ms <= now_ms) {
         async_table_set_ready(calls, call);
     }

@@ -98,6 +98,20 @@ void async_table_hasten(struct async_table *table, struct belay_async *call, int
     }
 }
 
+void async_table_hasten_frozen(struct async_table *table, int64_t at_ms)
+{
+    for (size_t i = 0; i < table->n_heap; i++) {
+        struct op *op = &table->heap[i]->op;
+
+        if (op->is_frozen && at_ms < op->wait_until_ms) {
+            op->wait_until_ms = at_ms;
+        }
+    }
+    for (size_t i = 0; i < table->n_heap; i++) {
+        heap_rise(table, i); /* what is before it is a heap again */
+    }
+}
+
 struct belay_async *async_table_soonest(const struct async_table *table)
 {
     return table->n_heap == 0 ? NULL : table->heap[0];

@@ -55,6 +55,8 @@ struct belay_async *async_table_next_ready(struct async_table *table);
 bool async_table_wait(struct async_table *table, struct belay_async *call);
 /* One that waits is to do so no longer than until then. */
 void async_table_hasten(struct async_table *table, struct belay_async *call, int64_t at_ms);
+/* The same of all that a freeze makes wait. */
+void async_table_hasten_frozen(struct async_table *table, int64_t at_ms);
 struct belay_async *async_table_soonest(const struct async_table *table); /* NULL: none waits */
 struct belay_async *async_table_any(const struct async_table *table);
 void async_table_release(struct async_table *table);

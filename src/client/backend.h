@@ -18,6 +18,22 @@ struct backend;
 struct client_decision;
 struct poller;
 
+/* What to do with freezes. Checked, except for the times: those are for the clock of the backend. */
+enum freeze_kind { FREEZE_LIST, FREEZE_BEGIN, FREEZE_END };
+struct freeze_request {
+    enum freeze_kind kind;
+    const char *id;      /* begin: of the new freeze. end: its id, or the pattern of several */
+    const char *pattern; /* begin */
+    const char *reason;  /* end: may be NULL */
+    const char *by;
+    int64_t from_unix_ms;
+    int64_t until_unix_ms;
+    int64_t for_ms;
+};
+
+/* How the reason of an acquisition begins that ignores freezes. */
+#define FREEZE_IGNORED "freeze ignored: "
+
 /* How the caller follows a wait. */
 struct wait_hooks {
     struct belay_cancel *cancel; /* NULL: none */
@@ -80,6 +96,9 @@ struct backend_ops {
                                  bool *out_is_partial, struct belay_error *err);
     enum belay_code (*decide)(struct backend *backend, const struct client_decision *decision,
                               struct belay_error *err);
+    /* Begin, end or list freezes, and record their events. Calls `fn` (may be NULL) with each freeze. */
+    enum belay_code (*freezes)(struct backend *backend, const struct freeze_request *request,
+                               belay_freeze_fn fn, void *context, struct belay_error *err);
     /* As the store port's functions of these names. */
     enum belay_code (*backup)(struct backend *backend, const char *path, struct belay_cancel *cancel,
                               struct belay_error *err);

@@ -74,6 +74,7 @@ struct belay_client {
     struct ticker renew_timer;   /* renews what is due */
     struct woken *woken;         /* owned; operations that other threads have woken, for the next poll */
     struct async_table asyncs;   /* of the thread that calls belay_client_poll(), and not under the mutex */
+    atomic_bool thawed;          /* a freeze was ended: the next poll wakes the operations that wait for it */
     atomic_bool has_poll_thread; /* there is such a thread, poll_thread */
     pthread_t poll_thread;
     struct threads *threads;           /* owned; NULL: the poll thread asks the store itself */
@@ -127,6 +128,12 @@ static inline struct belay_client *local_client(struct backend *backend)
 {
     return ((struct local_backend *)backend)->client;
 }
+
+/* freezes.c */
+enum belay_code local_freezes(struct backend *backend, const struct freeze_request *request,
+                              belay_freeze_fn fn, void *context, struct belay_error *err);
+/* local_backend.c: commit an event that comes with no write. */
+enum belay_code local_note(struct backend *backend, const struct belay_event *event, struct belay_error *err);
 
 enum belay_code local_run(struct backend *backend, struct op_request *request, const struct wait_hooks *hooks,
                           struct op_result *out_result, struct belay_error *err);
@@ -194,6 +201,7 @@ struct client_request {
     char ancestors[BELAY_ANCESTORS_MAX][BELAY_KEY_MAX + 1];
     char id[BELAY_ID_MAX + 1];
     char owner[BELAY_OWNER_MAX + 1];
+    char reason[sizeof FREEZE_IGNORED + BELAY_REASON_MAX];
     struct belay_meta metadata[BELAY_META_MAX + 1];
 };
 
@@ -228,6 +236,8 @@ struct op_joint *joint_copy(const struct op_joint *joint);
 /* How much memory the texts take; and copy them to *at, which moves on. */
 size_t joint_text_size(const struct op_joint *joint);
 void joint_keep_texts(struct op_joint *joint, char **at);
+/* BELAY_INVALID if it is not 1 to BELAY_ID_MAX of the characters of an id. */
+enum belay_code lock_id_check(const char *id, struct belay_error *err);
 /* BELAY_INVALID names the entry that is wrong. */
 enum belay_code metadata_check(const struct belay_meta *metadata, size_t n, struct belay_error *err);
 

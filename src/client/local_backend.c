@@ -352,8 +352,7 @@ static struct belay_store_capabilities local_capabilities(struct backend *backen
     return store->ops->capabilities(store);
 }
 
-static enum belay_code local_note(struct backend *backend, const struct belay_event *event,
-                                  struct belay_error *err)
+enum belay_code local_note(struct backend *backend, const struct belay_event *event, struct belay_error *err)
 {
     struct belay_batch batch = { .events = event, .n_events = 1 };
 
@@ -475,6 +474,7 @@ const struct backend_ops local_ops = {
     .item_put = local_item_put,
     .item_list = local_item_list,
     .decide = local_decide,
+    .freezes = local_freezes,
     .backup = local_backup,
     .identity = local_identity,
     .credential = local_credential,

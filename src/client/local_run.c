@@ -174,7 +174,8 @@ static void tell_waiting(const struct op *op, const struct wait_hooks *hooks, st
                                               .position = op->waiting.position,
                                               .waited_ms = now_ms - op->request.began_ms,
                                               .retry_ms = op->waiting.retry_ms - now_ms,
-                                              .attempt = op->waiting.attempt });
+                                              .attempt = op->waiting.attempt,
+                                              .frozen = op->is_frozen ? op->err.text : NULL });
 }
 
 static void wait_for_wake(struct belay_client *client, struct op *op, struct belay_cancel *cancel,

@@ -14,7 +14,7 @@
 
 enum { DEFAULT_TTL_MS = 600000, STALE_BEATS = 4 };
 
-static enum belay_code check_id(const char *id, struct belay_error *err)
+enum belay_code lock_id_check(const char *id, struct belay_error *err)
 {
     size_t len = strnlen(id, BELAY_ID_MAX + 1);
     bool is_right = len > 0 && len <= BELAY_ID_MAX;
@@ -40,7 +40,7 @@ enum belay_code request_init(struct client_request *request, struct belay_client
     if (key == NULL) {
         return error_set(err, BELAY_INVALID, "no key: say which lock");
     }
-    code = lock_id == NULL ? BELAY_OK : check_id(lock_id, err);
+    code = lock_id == NULL ? BELAY_OK : lock_id_check(lock_id, err);
     if (code == BELAY_OK) {
         code = config_check_key(client->config, key, ancestors, &request->op.n_ancestors, err);
     }
@@ -474,6 +474,22 @@ static enum belay_code make_id(struct client_request *request, const struct bela
     return BELAY_OK;
 }
 
+/* The event of the acquisition says that no freeze was considered, and why. */
+static enum belay_code fill_reason(struct client_request *request, const struct belay_lock_options *options,
+                                   struct belay_error *err)
+{
+    if (options->ignore_reason == NULL || !text_is_clean(options->ignore_reason, BELAY_REASON_MAX)) {
+        return error_set(err, BELAY_INVALID,
+                         "to ignore a freeze needs a reason of 1 to %d bytes of UTF-8 without control "
+                         "characters",
+                         BELAY_REASON_MAX);
+    }
+    (void)snprintf(request->reason, sizeof request->reason, FREEZE_IGNORED "%s", options->ignore_reason);
+    request->op.reason = request->reason;
+    request->op.ignore_freeze = true;
+    return BELAY_OK;
+}
+
 /* An acquire; with is_adopting an adopt, which keeps what the lock has. */
 static enum belay_code init_lock(struct client_request *request, struct belay_client *client, const char *key,
                                  const struct belay_lock_options *options, bool is_adopting,
@@ -519,6 +535,9 @@ static enum belay_code init_lock(struct client_request *request, struct belay_cl
     if (code == BELAY_OK) {
         code = fill_times(request, options, err);
     }
+    if (code == BELAY_OK && options->ignore_freeze && !is_adopting) {
+        code = fill_reason(request, options, err);
+    }
     request->op.reentrant = options->reentrant;
     request->op.durable = options->durable;
     request->op.stepped_backoff = options->stepped_backoff;
@@ -558,7 +577,7 @@ enum belay_code request_init_adopt(struct client_request *request, struct belay_
     if (lock_id == NULL) {
         return error_set(err, BELAY_INVALID, "no lock id: say which lock to adopt");
     }
-    code = check_id(lock_id, err);
+    code = lock_id_check(lock_id, err);
     if (code == BELAY_OK) {
         code = init_lock(request, client, key, options, true, err);
     }

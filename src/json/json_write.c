@@ -251,6 +251,15 @@ json_t *wire_event(const struct belay_event *event)
     return WIRE_OBJECT(fields);
 }
 
+json_t *wire_freeze(const struct belay_freeze *freeze)
+{
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "id", wire_text(freeze->id), "pattern",
+                     wire_text(freeze->pattern), "reason", wire_text(freeze->reason), "by",
+                     wire_text(freeze->by), "created_at", wire_time(freeze->created_unix_ms), "from",
+                     wire_time(freeze->from_unix_ms), "until", wire_time(freeze->until_unix_ms), "in_force",
+                     freeze->in_force ? 1 : 0);
+}
+
 json_t *wire_error(const struct belay_error *err)
 {
     const struct belay_info *holder = belay_error_holder(err);

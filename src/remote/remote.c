@@ -68,6 +68,7 @@ static const struct backend_ops ops = {
     .item_put = remote_item_put,
     .item_list = remote_item_list,
     .decide = remote_decide,
+    .freezes = remote_freezes,
     .backup = remote_backup,
     .identity = remote_identity,
     .credential = remote_credential,
@@ -209,6 +210,9 @@ static enum belay_code code_of(int status, const char *name)
         if (strcmp(belay_code_name((enum belay_code)code), name) == 0) {
             return (enum belay_code)code;
         }
+    }
+    if (strcmp(belay_code_name(BELAY_FROZEN), name) == 0) {
+        return BELAY_FROZEN;
     }
     return status >= 500                    ? BELAY_UNKNOWN
            : status == 409                  ? BELAY_HELD

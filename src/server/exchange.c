@@ -192,6 +192,7 @@ int status_of(enum belay_code code)
     case BELAY_NOT_FOUND:
         return 404;
     case BELAY_HELD:
+    case BELAY_FROZEN:
     case BELAY_LOST:
     case BELAY_NOT_HOLDER:
     case BELAY_ID_USED:

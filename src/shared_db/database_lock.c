@@ -85,12 +85,12 @@ static enum belay_code acquire(struct db_op *op, const char *key, struct belay_l
 static enum belay_code refused(struct db_op *op, const char *id, enum belay_code code,
                                const struct belay_error *err)
 {
-    if (code == BELAY_HELD) {
+    if (code == BELAY_HELD || code == BELAY_FROZEN) {
         if (!op->is_last_try) {
             db_op_say(op, BELAY_LEVEL_WARNING, "Lock not acquired for db=%s after %d attempts", id,
                       op->attempts > 0 ? op->attempts : 1); /* a dry run reads once */
         }
-        db_op_decide(op, BELAY_DB_SKIPPED_LOCK, code, "%s", err->text);
+        db_op_decide(op, BELAY_DB_SKIPPED_LOCK, BELAY_HELD, "%s", err->text);
     } else {
         db_op_say(op, BELAY_LEVEL_WARNING, "Lock not acquired for db=%s: %s", id, err->text);
         db_op_decide(op, BELAY_DB_ERROR, code, "cannot acquire the lock: %s", err->text);

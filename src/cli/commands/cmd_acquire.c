@@ -78,7 +78,8 @@ static int report_refusal(const struct cli_context *context, const struct lock_r
         cli_hint(context, "the lock may be yours; to find out, repeat the command with the same id:");
         cli_hint(context, "%s", command.failed ? "" : command.data);
         buf_release(&command);
-    } else if (err->code == BELAY_HELD && request->options.wait_ms == 0 && request->options.attempts == 0) {
+    } else if ((err->code == BELAY_HELD || err->code == BELAY_FROZEN) && request->options.wait_ms == 0 &&
+               request->options.attempts == 0) {
         cli_hint(context, "add --wait 5m to wait for it");
     }
     return code;

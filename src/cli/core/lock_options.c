@@ -68,6 +68,13 @@ static const struct option_def lock_defs[] = {
       .kind = OPTION_TEXT,
       .value = "LOCK_ID",
       .help = "the lock id to use; repeat an acquire with it if the answer was lost" },
+    { .name = "ignore-freeze",
+      .kind = OPTION_FLAG,
+      .help = "acquire the lock although it is frozen; needs --reason, and an admin's token" },
+    { .name = "reason",
+      .kind = OPTION_TEXT,
+      .value = "TEXT",
+      .help = "with --ignore-freeze: why, for the history" },
     { .name = NULL },
 };
 const struct option_group lock_group = { "Lock options", lock_defs };
@@ -187,6 +194,8 @@ static void read_lock_options(const struct options *options, struct belay_lock_o
     lock->owner_name = options_text(options, "owner-name");
     lock->correlation_id = options_text(options, "correlation-id");
     lock->lock_id = options_text(options, "id");
+    lock->ignore_freeze = options_has(options, "ignore-freeze");
+    lock->ignore_reason = options_text(options, "reason");
     lock->reentrant = lock->reentrant || options_has(options, "reentrant");
 }
 
@@ -229,6 +238,12 @@ static enum belay_code check_request(const struct options *options, const struct
     }
     if (options_has(options, "reentrant") && lock->owner == NULL) {
         return error_set(err, BELAY_INVALID, "--reentrant needs --owner");
+    }
+    if (lock->ignore_freeze && (lock->ignore_reason == NULL || lock->ignore_reason[0] == '\0')) {
+        return error_set(err, BELAY_INVALID, "--ignore-freeze needs --reason TEXT: the history records it");
+    }
+    if (!lock->ignore_freeze && lock->ignore_reason != NULL) {
+        return error_set(err, BELAY_INVALID, "--reason is for --ignore-freeze: add that, or leave it out");
     }
     return BELAY_OK;
 }

@@ -517,7 +517,8 @@ static void report_refusal(struct run_session *run, const struct belay_error *er
     run->result.result = err->code == BELAY_CANCELLED ? "cancelled" : "not_acquired";
     copy_string(run->result.reason, sizeof run->result.reason, err->text);
     run->result.exit_code = cli_error(run->context, err);
-    if (err->code == BELAY_HELD && options_count(run->options, "conflict-exit-code", &conflict)) {
+    if ((err->code == BELAY_HELD || err->code == BELAY_FROZEN) &&
+        options_count(run->options, "conflict-exit-code", &conflict)) {
         run->result.exit_code = (int)conflict;
     }
     if (run->lock != NULL) {

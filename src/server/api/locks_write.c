@@ -84,6 +84,8 @@ enum belay_code fill_options(const struct server *server, const char *key, const
     options->lock_id = body->lock_id;
     options->metadata = body->metadata;
     options->n_metadata = body->n_metadata;
+    options->ignore_freeze = body->ignore_freeze;
+    options->ignore_reason = body->reason;
     options->durable = true;     /* the holder is another process: on disk before the reply */
     if (body->profile != NULL) { /* a queued webhook may name one that is gone */
         code = lock_key_profile(server, body->profile, &profile, err);
@@ -109,6 +111,29 @@ static int64_t slice_of(const struct belay_lock_options *options)
     return options->wait_ms < most_ms ? options->wait_ms : most_ms;
 }
 
+/* False, and answered, if the request may not ignore freezes as it wants to. */
+static bool check_ignore_freeze(struct exchange *x, const struct body *body)
+{
+    const char *problem = NULL;
+
+    if (body->ignore_freeze && x->role < ROLE_ADMIN) {
+        reply_problem(x, 403, "not_permitted", "only an admin may ignore a freeze, and '%s' is not one",
+                      x->who);
+        return false;
+    }
+    if (body->ignore_freeze && body->reason == NULL) {
+        problem = "ignore_freeze needs a reason: the history records it";
+    } else if (body->ignore_freeze && body->has_webhook) {
+        problem = "ignore_freeze and webhook exclude each other";
+    } else if (!body->ignore_freeze && body->reason != NULL) {
+        problem = "reason is for ignore_freeze: add that, or leave it out";
+    }
+    if (problem != NULL) {
+        reply_problem(x, 400, "invalid", "%s", problem);
+    }
+    return problem == NULL;
+}
+
 void handle_acquire(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
@@ -120,6 +145,10 @@ void handle_acquire(struct exchange *x)
         return;
     }
     options.acquired_by = x->who;
+    if (!check_ignore_freeze(x, &body)) {
+        body_release(&body);
+        return;
+    }
     if (make_name(x, &body, name, &options.owner_name, &err) != BELAY_OK ||
         fill_options(x->server, x->key, &body, &options, &err) != BELAY_OK) {
         reply_error(x, &err);

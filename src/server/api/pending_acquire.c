@@ -148,7 +148,9 @@ static json_t *seen_by_call(const struct pending_acquire *pending, const struct 
     bool all = pending->call != NULL && belay_async_is_waiting(pending->call, &waiting);
 
     (void)error_set(err, BELAY_HELD, "lock '%s' is not free yet", pending->key);
-    if (all && waiting.holder != NULL) {
+    if (all && waiting.frozen != NULL) {
+        (void)error_set(err, BELAY_FROZEN, "%s", waiting.frozen);
+    } else if (all && waiting.holder != NULL) {
         char until[CLOCK_TEXT_SIZE];
 
         (void)error_set(err, BELAY_HELD, "lock '%s' held by %s until %s", pending->key,
@@ -202,6 +204,13 @@ static void tell_held_elsewhere(struct pending_acquire *pending, int64_t kept_ms
     belay_error_release(&err);
 }
 
+static bool is_frozen(const struct pending_acquire *pending)
+{
+    struct belay_wait_info waiting = { 0 };
+
+    return pending->call != NULL && belay_async_is_waiting(pending->call, &waiting) && waiting.frozen != NULL;
+}
+
 /* The slice is over: reply with the holder, the position and how long the place is kept. */
 static void tell_held(struct pending_acquire *pending, int64_t kept_ms)
 {
@@ -212,7 +221,7 @@ static void tell_held(struct pending_acquire *pending, int64_t kept_ms)
     char until[CLOCK_TEXT_SIZE];
     json_t *more;
 
-    if (!pending->server->is_store_local) {
+    if (!pending->server->is_store_local || is_frozen(pending)) {
         tell_held_elsewhere(pending, kept_ms);
         return;
     }

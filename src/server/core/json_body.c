@@ -54,6 +54,26 @@ const struct body_field acquire_fields[] = {
     { "metadata", BODY_METADATA, false, 0, 0, 0, NULL, "names and values to keep with the lock" },
     { "webhook", BODY_WEBHOOK, false, AT(has_webhook), 0, 0, NULL,
       "reply 202 at once, wait in the server for at most wait_ms, and call this webhook when the lock is granted" },
+    { "ignore_freeze", BODY_SWITCH, false, AT(ignore_freeze), 0, 0, NULL,
+      "acquire the lock although its key is frozen; for admins, with a reason" },
+    { "reason", BODY_TEXT, false, AT(reason), 0, 0, NULL, "why the freeze is ignored, for the audit trail" },
+    { .name = NULL },
+};
+
+const struct body_field freeze_fields[] = {
+    { "pattern", BODY_TEXT, true, AT(pattern), 0, 0, NULL, "the keys to freeze; '*' matches any run of characters" },
+    { "reason", BODY_TEXT, true, AT(reason), 0, 0, NULL, "why; shown to everyone whom the freeze stops" },
+    { "by", BODY_TEXT, false, AT(by), 0, 0, NULL, "your name, for people; the name of the token is added to it" },
+    { "from", BODY_TEXT, false, AT(from), 0, 0, NULL, "when it begins, RFC 3339; by default now" },
+    { "until", BODY_TEXT, false, AT(until), 0, 0, NULL, "when it ends, RFC 3339; by default when it is deleted" },
+    { "for_ms", BODY_NUMBER, false, AT(for_ms), 1, SPAN_MAX, NULL, "how long it lasts, instead of until" },
+    { "id", BODY_TEXT, false, AT(id), 0, 0, NULL, "an id of your own: repeat the request with it after a lost reply" },
+    { .name = NULL },
+};
+
+const struct body_field unfreeze_fields[] = {
+    { "reason", BODY_TEXT, false, AT(reason), 0, 0, NULL, "why, for the audit trail" },
+    { "by", BODY_TEXT, false, AT(by), 0, 0, NULL, "your name, for people; the name of the token is added to it" },
     { .name = NULL },
 };
 

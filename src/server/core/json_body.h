@@ -37,12 +37,18 @@ struct body {
     const char *outcome;
     const char *reason;
     const char *by;
+    const char *pattern;
+    const char *from;
+    const char *until;
+    const char *id;
     int64_t ttl_ms;
     int64_t wait_ms;
     int64_t heartbeat_ms;
     int64_t stale_after_ms;
     int64_t token;
+    int64_t for_ms;
     bool reentrant;
+    bool ignore_freeze;
     bool has_webhook;
     const char *webhook_url;
     const char *webhook_secret;
@@ -58,7 +64,8 @@ struct body {
 enum { BODY_KEY_FIELDS = 5, BODY_KEY_AND_PROFILE = BODY_KEY_FIELDS + 1 };
 extern const struct body_field acquire_fields[], adopt_fields[], renew_fields[], release_fields[],
     force_fields[], lost_fields[], held_fields[];
-extern const struct body_field webhook_fields[]; /* inside "webhook" */
+extern const struct body_field freeze_fields[], unfreeze_fields[]; /* without a key */
+extern const struct body_field webhook_fields[];                   /* inside "webhook" */
 
 /* BELAY_INVALID names the error. Release the body in any case. */
 enum belay_code body_read(struct body *body, const struct body_field *fields, const char *text, size_t len,

@@ -198,14 +198,15 @@ route_handler handle_get, handle_list, handle_history, handle_queue, handle_free
 /* `limit` of a query, 1 to `most`. BELAY_INVALID names the range. */
 enum belay_code read_limit(const char *query, size_t most, size_t usual, size_t *out,
                            struct belay_error *err);
-route_handler handle_leave;                                /* webhook_request.c */
-route_handler handle_metrics;                              /* metrics.c */
-route_handler handle_health, handle_ready, handle_openapi; /* health.c, openapi.c */
-route_handler handle_events;                               /* event_stream.c */
-route_handler handle_backup;                               /* backup_api.c */
-route_handler handle_dashboard_stream, handle_stats;       /* dashboard_stream.c */
-route_handler handle_me, handle_tree;                      /* dashboard_api.c */
-route_handler handle_page, handle_asset;                   /* assets.c */
+route_handler handle_leave;                                   /* webhook_request.c */
+route_handler handle_metrics;                                 /* metrics.c */
+route_handler handle_health, handle_ready, handle_openapi;    /* health.c, openapi.c */
+route_handler handle_events;                                  /* event_stream.c */
+route_handler handle_freezes, handle_freeze, handle_unfreeze; /* freezes_api.c */
+route_handler handle_backup;                                  /* backup_api.c */
+route_handler handle_dashboard_stream, handle_stats;          /* dashboard_stream.c */
+route_handler handle_me, handle_tree;                         /* dashboard_api.c */
+route_handler handle_page, handle_asset;                      /* assets.c */
 /* shared_db_api.c */
 route_handler handle_apps, handle_app_get, handle_app_put, handle_app_post, handle_app_delete,
     handle_app_mark, handle_quick, handle_databases, handle_database, handle_db_stop, handle_db_start,

@@ -142,6 +142,12 @@ void tf_answer_held(struct job *job)
     if (job->err.code == BELAY_HELD && holder != NULL) {
         job->answer = describe(job, holder);
         job->status = 423;
+    } else if (job->err.code == BELAY_FROZEN) {
+        /* Terraform shows this to its user, and no other text. */
+        job->answer = wire_line(json_pack("{s:s, s:s, s:o, s:s, s:s, s:o, s:s}", "ID", "frozen", "Operation",
+                                          "freeze", "Info", wire_text(job->err.text), "Who", "belay",
+                                          "Version", "", "Created", wire_time(clock_unix_ms()), "Path", ""));
+        job->status = 423;
     }
 }
 

@@ -31,6 +31,7 @@ struct journaled_batch {
     struct belay_event *events; /* owned */
     struct before *before;      /* owned; beside batch->writes */
     size_t refused;
+    struct belay_commit frozen; /* owned; empty unless the batch is refused by a freeze */
 
     struct row few_rows[FEW];
     struct step few_steps[FEW];
@@ -237,6 +238,40 @@ static enum belay_code raise_ceiling(struct journaled *store, uint64_t last, str
     return code;
 }
 
+static enum belay_code load_freezes(struct journaled *store, struct belay_error *err)
+{
+    struct belay_item item = { 0 };
+    struct freeze_list list = { 0 };
+    enum belay_code code =
+        sqlite_item_get(&store->read_db->base, BELAY_SPACE_FREEZES, FREEZE_ITEM, &item, err);
+
+    if (code == BELAY_OK) {
+        code = freeze_list_read(&item, &list, err);
+    }
+    if (code == BELAY_OK) {
+        freeze_list_release(&store->freezes);
+        store->freezes = list;
+        store->has_freezes = true;
+    }
+    belay_item_release(&item);
+    return code;
+}
+
+static enum belay_code check_freezes(struct journaled_batch *work, struct belay_error *err)
+{
+    struct journaled *store = work->store;
+    struct freeze_now now = { work->txn.unix_ms, work->txn.unix_ms };
+    enum belay_code code = BELAY_OK;
+
+    if (!work->batch->check_freezes) {
+        return BELAY_OK;
+    }
+    if (!store->has_freezes) {
+        code = load_freezes(store, err);
+    }
+    return code == BELAY_OK ? freeze_check(&store->freezes, work->batch, now, &work->frozen, err) : code;
+}
+
 static enum belay_code run(struct journaled_batch *work, struct belay_error *err)
 {
     struct journaled *store = work->store;
@@ -248,7 +283,10 @@ static enum belay_code run(struct journaled_batch *work, struct belay_error *err
     work->txn.now_ms = sqlite_now_ms(store->read_db);
     work->txn.unix_ms = sqlite_unix_ms(store->read_db);
     work->txn.next = store->next;
-    code = load_and_check(work, err);
+    code = check_freezes(work, err);
+    if (code == BELAY_OK) {
+        code = load_and_check(work, err);
+    }
     if (code == BELAY_OK) {
         code = check_unused(work, err);
     }
@@ -332,6 +370,8 @@ enum belay_code journaled_commit(struct belay_store *base, const struct belay_ba
     if (code == BELAY_OK || code == BELAY_REFUSED) {
         *out = commit_answer(code, batch, work.refused, &work.txn, work.rows, records);
         records = NULL;
+    } else if (code == BELAY_FROZEN) {
+        *out = work.frozen;
     }
 
 done:

@@ -31,6 +31,7 @@ struct sqlite_batch {
     bool full;
     bool again;
     size_t refused;
+    struct belay_commit frozen; /* owned; empty unless the batch is refused by a freeze */
 
     struct row few_rows[FEW];
     bool few_kept[FEW];
@@ -216,6 +217,21 @@ static enum belay_code write_all(struct sqlite_batch *work, struct belay_error *
     return code;
 }
 
+/* In the transaction of the commit: a freeze is either before it or after it. */
+static enum belay_code check_freezes(struct sqlite_batch *work, struct belay_error *err)
+{
+    struct freeze_now now = { work->txn.unix_ms, work->txn.unix_ms };
+    enum belay_code code = BELAY_OK;
+
+    if (work->batch->check_freezes) {
+        code = sqlite_load_freezes(work->store, err);
+    }
+    if (code == BELAY_OK && work->batch->check_freezes) {
+        code = freeze_check(&work->store->freezes.list, work->batch, now, &work->frozen, err);
+    }
+    return code;
+}
+
 /* From BEGIN to just before COMMIT. With work->again everything has to be repeated. */
 static enum belay_code prepare(struct sqlite_batch *work, struct belay_error *err)
 {
@@ -239,7 +255,10 @@ static enum belay_code prepare(struct sqlite_batch *work, struct belay_error *er
     if (db_has_moved(store)) {
         return sqlite_moved(store, err);
     }
-    code = load_and_check(work, err);
+    code = check_freezes(work, err);
+    if (code == BELAY_OK) {
+        code = load_and_check(work, err);
+    }
     if (code == BELAY_OK) {
         code = check_unused(work, err);
     }
@@ -346,6 +365,8 @@ enum belay_code sqlite_commit(struct belay_store *base, const struct belay_batch
     if (code == BELAY_OK || code == BELAY_REFUSED) {
         *out = commit_answer(code, batch, work.refused, &work.txn, work.rows, records);
         records = NULL;
+    } else if (code == BELAY_FROZEN) {
+        *out = work.frozen;
     }
 
 done:

@@ -135,17 +135,40 @@ static int write_row(struct sqlite_store *store, const struct belay_item_write *
     return rc;
 }
 
+/*
+ * A server that owns the file finds most items in it when it needs them. The freezes it has in
+ * memory, so it must write them itself.
+ */
+static int has_served(struct sqlite_store *store, const struct belay_item_write *write, bool *out_is_served)
+{
+    struct txn txn = { 0 };
+    bool other_boot;
+    int rc = SQLITE_OK;
+
+    if (strcmp(write->space, BELAY_SPACE_FREEZES) == 0) {
+        rc = db_read_txn(store, &txn, &other_boot);
+    }
+    *out_is_served = txn.served;
+    return rc;
+}
+
 static enum belay_code put_one(struct sqlite_store *store, const struct belay_item_write *write,
                                uint64_t version, struct belay_error *err)
 {
     struct belay_item before = { 0 };
     enum belay_code code;
+    bool is_served = false;
     int rc = db_has_moved(store) ? SQLITE_OK : db_begin(store, true);
 
     if (sqlite3_get_autocommit(store->db)) {
         return rc == SQLITE_OK ? sqlite_moved(store, err) : sqlite_failed(store, rc, err);
     }
-    rc = db_exec(store, MAKE_TABLE);
+    rc = has_served(store, write, &is_served);
+    if (rc == SQLITE_OK && is_served) {
+        db_rollback(store);
+        return sqlite_redirected(store, err);
+    }
+    rc = rc == SQLITE_OK ? db_exec(store, MAKE_TABLE) : rc;
     code = rc == SQLITE_OK ? read_one(store, write->space, write->name, &before, err)
                            : sqlite_failed(store, rc, err);
     if (code == BELAY_OK && !write->any_version && before.version != write->version) {
@@ -173,9 +196,13 @@ enum belay_code sqlite_item_put(struct belay_store *base, const struct belay_ite
 
     (void)pthread_mutex_lock(&store->mutex);
     code = put_one(store, write, version, err);
+    store->freezes.is_current = false;
     if (code == BELAY_OK) {
         store->commits++;
         db_checkpoint_if_due(store);
+    }
+    if (strcmp(write->space, BELAY_SPACE_FREEZES) == 0) {
+        wake_all(store); /* a freeze may be over for them */
     }
     (void)pthread_mutex_unlock(&store->mutex);
     if (code == BELAY_OK) {
