@@ -92,11 +92,14 @@ enum belay_code fill_options(const struct server *server, const char *key, const
         belay_config_profile(server->config, body->profile, &profile, NULL) != BELAY_OK) {
         return error_set(err, BELAY_INVALID, "there is no profile '%.60s'", body->profile);
     }
+    if (body->profile == NULL && options->ttl_ms != 0) {
+        return BELAY_OK; /* the library checks the key */
+    }
     code = belay_key_profile(server->config, body->profile, key, &profile, err);
     if (code == BELAY_OK && body->profile != NULL) {
         belay_profile_apply(&profile, options);
         options->attempts = 0; /* the client retries */
-    } else if (code == BELAY_OK && options->ttl_ms == 0) {
+    } else if (code == BELAY_OK) {
         options->ttl_ms = profile.ttl_ms; /* of the profile that the form of the key selects; 0: none */
     }
     return code;
