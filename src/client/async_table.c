@@ -5,14 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fnv.h"
+#include "base/text.h"
 #include "client/async_table.h"
 
 enum { BUCKETS = 4096 };
 
 static size_t bucket_of(const char *lock_id)
 {
-    return fnv_text(FNV_INIT, lock_id) % BUCKETS;
+    return text_hash(lock_id) % BUCKETS;
 }
 
 /* ---- the heap ---- */

@@ -9,8 +9,9 @@
 /* The store's answer to what an operation wanted. */
 struct store_step {
     enum belay_code code;
-    int64_t sent_ms; /* boot clock, before it was asked */
-    int64_t took_us; /* of a commit, if the client has on_event */
+    int64_t sent_ms;     /* boot clock, before it was asked */
+    int64_t answered_ms; /* of a commit: boot clock */
+    int64_t took_us;     /* of a commit */
     struct belay_commit result;
     bool is_shared;          /* `seen` is from a shared poll: its times are those of the poll */
     struct poll_result seen; /* of a commit only `err` */

@@ -21,16 +21,19 @@ void store_step_ask(struct belay_client *client, const struct op *op, struct pol
                     struct store_step *step)
 {
     const struct belay_store_ops *ops = client->store->ops;
+    int64_t sent_us = clock_boot_us();
 
     assert(op->want == OP_COMMIT || op->want == OP_GET);
     memset(step, 0, sizeof *step);
-    step->sent_ms = clock_boot_ms();
+    step->sent_ms = sent_us / 1000;
     if (op->want == OP_COMMIT) {
-        int64_t sent_us = client->on_event == NULL ? 0 : clock_boot_us();
+        int64_t answered_us;
 
         step->code = client_count_commit(
             client, ops->commit(client->store, &op->batch, &step->result, &step->seen.err));
-        step->took_us = client->on_event == NULL ? 0 : clock_boot_us() - sent_us;
+        answered_us = clock_boot_us();
+        step->answered_ms = answered_us / 1000;
+        step->took_us = answered_us - sent_us;
     } else if (shares_polls(client, op)) {
         shared_poll_read(&client->shared_poll, client->store, poller, op->keys, op->n_keys, &step->seen);
         step->code = client_count_read(client, step->seen.code);
@@ -68,13 +71,12 @@ static void wake_holder(struct belay_store *store, const struct op *op, enum bel
 static void report_step_commit(struct belay_client *client, struct op *op, struct store_step *step)
 {
     struct belay_store *store = client->store;
-    int64_t now_ms = clock_boot_ms();
 
     if (step->code == BELAY_OK) {
         report_commit(client->on_event, client->context, &op->batch, &step->result,
-                      now_ms - op->request.began_ms, step->took_us);
+                      step->answered_ms - op->request.began_ms, step->took_us);
     }
-    op_on_commit(op, step->code, &step->result, &step->seen.err, step->sent_ms, now_ms);
+    op_on_commit(op, step->code, &step->result, &step->seen.err, step->sent_ms, step->answered_ms);
     for (size_t i = 0; i < op->n_wakes; i++) {
         /* After a lock was taken, or a place given up, the next waiter has only to learn of it: that can wait. */
         async_wake(client, op->wakes[i], op->request.kind != OP_ACQUIRE);

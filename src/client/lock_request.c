@@ -1,4 +1,3 @@
-#include <ctype.h>
 #include <inttypes.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -14,19 +13,26 @@
 
 enum { DEFAULT_TTL_MS = 600000, STALE_BEATS = 4 };
 
+/* Not isalnum(): a locale may have letters of its own. */
+static bool is_id_char(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || c == '-' ||
+           c == '_' || c == '.';
+}
+
 enum belay_code lock_id_check(const char *id, struct belay_error *err)
 {
-    size_t len = strnlen(id, BELAY_ID_MAX + 1);
-    bool is_right = len > 0 && len <= BELAY_ID_MAX;
+    size_t len = 0;
 
-    for (size_t i = 0; i < len; i++) {
-        is_right =
-            is_right && (isalnum((unsigned char)id[i]) || id[i] == '-' || id[i] == '_' || id[i] == '.');
+    while (len <= BELAY_ID_MAX && is_id_char(id[len])) {
+        len++;
     }
-    return is_right ? BELAY_OK
-                    : error_set(err, BELAY_INVALID,
-                                "'%.80s' is not a lock id: 1 to %d letters, digits, '-', '_' or '.'", id,
-                                BELAY_ID_MAX);
+    if (len == 0 || len > BELAY_ID_MAX || id[len] != '\0') {
+        return error_set(err, BELAY_INVALID,
+                         "'%.80s' is not a lock id: 1 to %d letters, digits, '-', '_' or '.'", id,
+                         BELAY_ID_MAX);
+    }
+    return BELAY_OK;
 }
 
 enum belay_code request_init(struct client_request *request, struct belay_client *client, enum op_kind kind,

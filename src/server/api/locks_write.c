@@ -90,13 +90,16 @@ enum belay_code fill_options(const struct server *server, const char *key, const
     if (body->profile != NULL) { /* a queued webhook may name one that is gone */
         code = lock_key_profile(server, body->profile, &profile, err);
     }
+    if (body->profile == NULL && options->ttl_ms != 0) {
+        return code; /* the library checks the key */
+    }
     if (code == BELAY_OK) {
         code = belay_key_profile(server->config, body->profile, key, &profile, err);
     }
     if (code == BELAY_OK && body->profile != NULL) {
         belay_profile_apply(&profile, options);
         options->attempts = 0; /* the client retries */
-    } else if (code == BELAY_OK && options->ttl_ms == 0) {
+    } else if (code == BELAY_OK) {
         options->ttl_ms = profile.ttl_ms; /* of the profile that the form of the key selects; 0: none */
     }
     return code;

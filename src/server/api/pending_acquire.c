@@ -18,7 +18,7 @@ enum { SEEN_FRESH_MS = 50, LOOK_MS = 20, LOOK_MAX_MS = 1000 };
 
 static struct pending_acquire **bucket_of_id(struct pending_acquires *all, const char *lock_id)
 {
-    return &all->buckets[fnv_text(FNV_INIT, lock_id) % PENDING_BUCKETS];
+    return &all->buckets[text_hash(lock_id) % PENDING_BUCKETS];
 }
 
 static struct pending_acquire *find(struct pending_acquires *all, const char *lock_id)
@@ -419,10 +419,9 @@ static struct pending_acquire *pending_new(struct exchange *x, const struct bela
     pending->key = memcpy(texts, x->key, key_size);
     pending->owner = memcpy(texts + key_size, options->owner, owner_size);
     pending->who = memcpy(texts + key_size + owner_size, x->who, who_size);
-    pending->client = client_of(x, options->owner);
-    if (options->lock_id != NULL && strlen(options->lock_id) <= BELAY_ID_MAX) {
-        (void)strncpy(pending->lock_id, options->lock_id, BELAY_ID_MAX);
-        pending->has_id = true;
+    pending->has_id = options->lock_id != NULL && strlen(options->lock_id) <= BELAY_ID_MAX;
+    if (pending->has_id) {
+        memcpy(pending->lock_id, options->lock_id, strlen(options->lock_id) + 1);
     }
     return pending;
 }
@@ -460,8 +459,11 @@ void pending_acquire_begin(struct exchange *x, const struct belay_lock_options *
     }
     /* The timer ends the wait, and the next slice may prolong it. */
     pending->can_wait = wait_ms > 0;
-    pending->began_unix_ms = pending->can_wait ? clock_unix_ms() : 0;
     pending->began_turn = x->server->group_commit.n_turns;
+    if (pending->can_wait) {
+        pending->began_unix_ms = clock_unix_ms();
+        pending->client = client_of(x, options->owner);
+    }
     if (pending->can_wait && pending->has_id && x->server->pending_acquires->n_kept > 0) {
         leave_older_places(pending);
     }

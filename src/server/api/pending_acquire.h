@@ -37,7 +37,7 @@ struct pending_acquire {
     struct belay_async *call;          /* NULL: it has ended */
     struct exchange *x;                /* the request that waits; NULL: none */
     struct timer timer;                /* the end of the slice, of the grace, of the claim */
-    uint64_t client;                   /* a hash of the client's identity, address and key */
+    uint64_t client;                   /* if it can wait: a hash of the client's identity, address and key */
     struct pending_acquire *next_kept; /* while KEPT: in the same bucket of pending_acquires.kept */
     struct pending_acquire **kept_back;
     enum pending_state state;

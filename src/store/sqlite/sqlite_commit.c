@@ -339,7 +339,7 @@ enum belay_code sqlite_commit(struct belay_store *base, const struct belay_batch
     struct sqlite_store *store = (struct sqlite_store *)base;
     size_t n = batch->n_writes == 0 ? 1 : batch->n_writes;
     struct sqlite_batch work = { .store = store, .batch = batch };
-    struct belay_record *records = calloc(n, sizeof *records);
+    struct belay_record *records = malloc(n * sizeof *records); /* commit_answer() fills them */
     enum belay_code code = BELAY_NO_MEMORY;
 
     work.rows = n <= FEW ? work.few_rows : calloc(n, sizeof *work.rows);
