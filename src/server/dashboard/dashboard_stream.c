@@ -20,7 +20,7 @@
 #include "server/dashboard/changed_keys.h"
 #include "server/dashboard/lock_rows.h"
 #include "server/dashboard/stats.h"
-#include "server/events/sse.h"
+#include "server/core/sse.h"
 #include "json/json_write.h"
 
 enum {

@@ -2,7 +2,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "cli/help/help.h"
+#include "cli/core/help.h"
 
 /* Escape what mdoc interprets: '.' and '\'' at the start of a line, '\' anywhere. */
 static void put_escaped(FILE *file, const char *text)
