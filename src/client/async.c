@@ -363,13 +363,6 @@ void async_wake(struct belay_client *client, const char *lock_id, bool at_once)
     }
 }
 
-static struct belay_async *next_call(struct belay_client *client)
-{
-    struct async_table *calls = &client->asyncs;
-
-    return calls->buckets == NULL ? NULL : async_table_next_ready(calls);
-}
-
 /*
  * What is due is looked up once: if many wait and each look takes its time, the
  * first would be due again before the last had its turn, and this would never end.
@@ -391,7 +384,7 @@ int64_t belay_client_poll(struct belay_client *client)
     for (;;) {
         if (client->threads != NULL && (call = threads_next(client)) != NULL) {
             resume(client, call);
-        } else if ((call = next_call(client)) != NULL) {
+        } else if ((call = async_table_next_ready(calls)) != NULL) {
             carry_on(client, call);
         } else {
             break;

@@ -172,35 +172,6 @@ static enum belay_code read_meta(const struct options *options, struct lock_requ
     return BELAY_OK;
 }
 
-/* The command line overrides the profile, also with 0. */
-static void read_lock_options(const struct options *options, struct belay_lock_options *lock)
-{
-    long attempts;
-
-    (void)options_duration(options, "ttl", &lock->ttl_ms);
-    (void)options_duration(options, "wait", &lock->wait_ms);
-    (void)options_duration(options, "heartbeat", &lock->heartbeat_ms);
-    if (options_count(options, "attempts", &attempts)) {
-        lock->attempts = (int)attempts;
-    }
-    lock->owner = options_text(options, "owner");
-    lock->owner_name = options_text(options, "owner-name");
-    lock->correlation_id = options_text(options, "correlation-id");
-    lock->lock_id = options_text(options, "id");
-    lock->reentrant = lock->reentrant || options_has(options, "reentrant");
-}
-
-/* Under a ttl shorter than the profile's, its heartbeat keeps its share of the ttl (S2.5: 80 %). */
-static void fit_heartbeat(const struct options *options, int64_t profile_ttl_ms,
-                          struct belay_lock_options *lock)
-{
-    if (!options_has(options, "heartbeat") && lock->heartbeat_ms >= lock->ttl_ms && lock->ttl_ms > 0 &&
-        profile_ttl_ms > 0) {
-        lock->heartbeat_ms =
-            (int64_t)((double)lock->heartbeat_ms / (double)profile_ttl_ms * (double)lock->ttl_ms);
-    }
-}
-
 /* Without --profile, the form of the key selects the profile. */
 static enum belay_code read_profile(struct cli_context *context, const struct options *options,
                                     const char *key, struct belay_lock_options *lock, struct belay_error *err)
@@ -218,31 +189,44 @@ static enum belay_code read_profile(struct cli_context *context, const struct op
     return BELAY_OK;
 }
 
-static enum belay_code check_request(const struct options *options, const struct belay_lock_options *lock,
-                                     struct belay_error *err)
+/* The command line overrides the profile, also with 0. */
+static enum belay_code read_lock_options(const struct options *options, struct lock_request *request,
+                                         struct belay_error *err)
 {
-    int64_t ttl_ms;
+    struct belay_lock_options *lock = &request->options;
+    int64_t profile_ttl_ms = lock->ttl_ms;
+    long attempts;
 
-    if (options_duration(options, "ttl", &ttl_ms) && ttl_ms == 0) {
+    if (options_duration(options, "ttl", &lock->ttl_ms) && lock->ttl_ms == 0) {
         return error_set(err, BELAY_INVALID, "--ttl '%s' is too short: a lease lasts at least 100ms",
                          options_text(options, "ttl"));
     }
+    (void)options_duration(options, "wait", &lock->wait_ms);
+    if (!options_duration(options, "heartbeat", &lock->heartbeat_ms) && lock->heartbeat_ms >= lock->ttl_ms &&
+        lock->ttl_ms > 0 && profile_ttl_ms > 0) {
+        /* Under a ttl shorter than the profile's, its heartbeat keeps its share of the ttl (S2.5: 80 %). */
+        lock->heartbeat_ms =
+            (int64_t)((double)lock->heartbeat_ms / (double)profile_ttl_ms * (double)lock->ttl_ms);
+    }
+    if (options_count(options, "attempts", &attempts)) {
+        lock->attempts = (int)attempts;
+    }
+    lock->owner = options_text(options, "owner");
+    lock->owner_name = options_text(options, "owner-name");
+    lock->correlation_id = options_text(options, "correlation-id");
+    lock->lock_id = options_text(options, "id");
+    lock->reentrant = lock->reentrant || options_has(options, "reentrant");
     if (options_has(options, "reentrant") && lock->owner == NULL) {
         return error_set(err, BELAY_INVALID, "--reentrant needs --owner");
     }
-    return BELAY_OK;
-}
-
-/*
- * Under a CI system, its run is the owner (S4.4). All jobs of one run then have the same owner, so --reentrant
- * needs an explicit --owner. An adopted lock keeps its owner.
- */
-static void default_owner(const struct options *options, struct lock_request *request)
-{
-    if (request->options.owner == NULL && !request->options.reentrant && !options_has(options, "adopt")) {
-        request->ci_owner = deploy_info_ci_owner();
-        request->options.owner = request->ci_owner;
+    /*
+     * Under a CI system, its run is the owner (S4.4). All jobs of one run then have the same owner, so --reentrant
+     * needs an explicit --owner. An adopted lock keeps its owner.
+     */
+    if (lock->owner == NULL && !lock->reentrant && !options_has(options, "adopt")) {
+        lock->owner = request->ci_owner = deploy_info_ci_owner();
     }
+    return BELAY_OK;
 }
 
 enum belay_code lock_request_read(struct cli_context *context, const struct options *options, size_t i,
@@ -250,20 +234,15 @@ enum belay_code lock_request_read(struct cli_context *context, const struct opti
 {
     struct lock_request request = LOCK_REQUEST_INIT;
     enum belay_code code;
-    int64_t profile_ttl_ms;
 
     code = read_key_argument(context, options, i, &request.key, err);
     if (code == BELAY_OK) {
         code = read_profile(context, options, request.key, &request.options, err);
     }
     if (code == BELAY_OK) {
-        profile_ttl_ms = request.options.ttl_ms;
-        read_lock_options(options, &request.options);
-        fit_heartbeat(options, profile_ttl_ms, &request.options);
-        code = check_request(options, &request.options, err);
+        code = read_lock_options(options, &request, err);
     }
     if (code == BELAY_OK) {
-        default_owner(options, &request);
         code = read_meta(options, &request, err);
     }
     if (code != BELAY_OK) {
