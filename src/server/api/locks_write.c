@@ -92,7 +92,10 @@ enum belay_code fill_options(const struct server *server, const char *key, const
         belay_config_profile(server->config, body->profile, &profile, NULL) != BELAY_OK) {
         return error_set(err, BELAY_INVALID, "there is no profile '%.60s'", body->profile);
     }
-    code = belay_key_profile(server->config, body->profile, key, &profile, err);
+    /* Else the library looks the profile up, and nothing here needs it. */
+    if (body->profile != NULL || options->ttl_ms == 0 || body->has_webhook) {
+        code = belay_key_profile(server->config, body->profile, key, &profile, err);
+    }
     if (code == BELAY_OK && body->profile != NULL) {
         belay_profile_apply(&profile, options);
         options->attempts = 0; /* the client retries */
