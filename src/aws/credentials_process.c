@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "aws/argv_split.h"
+#include "aws/text/argv_split.h"
 #include "aws/credentials_source.h"
 #include "aws/process.h"
 #include "base/buf.h"

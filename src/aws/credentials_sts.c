@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "aws/credentials_source.h"
-#include "aws/xml.h"
+#include "aws/text/xml.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"

@@ -1,4 +1,4 @@
-#include "aws/ini.h"
+#include "aws/text/ini.h"
 
 #include <ctype.h>
 #include <stdlib.h>
