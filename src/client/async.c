@@ -233,7 +233,7 @@ bool belay_async_is_retrying(const struct belay_async *async)
 
 /* ---- carrying out ---- */
 
-static void finish(struct belay_client *client, struct belay_async *call)
+static void finish_call(struct belay_client *client, struct belay_async *call)
 {
     const struct op *op = &call->op;
     struct belay_info info;
@@ -268,7 +268,7 @@ static void settle(struct belay_client *client, struct belay_async *call)
     }
     if (call->op.want == OP_DONE) {
         client_wait_ends(client, &call->poller);
-        finish(client, call);
+        finish_call(client, call);
         return;
     }
     client_wait_begins(client, &call->op, &call->poller);
@@ -283,7 +283,7 @@ static void carry_on(struct belay_client *client, struct belay_async *call)
         client_wait_ends(client, &call->poller);
     } /* else the worker thread does: here it might have to wait for another poller */
     if (call->is_granted) {
-        finish(client, call);
+        finish_call(client, call);
         return;
     }
     if (call->op.want == OP_WAIT) {

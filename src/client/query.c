@@ -9,8 +9,8 @@
 /* ---- renew, release, force ---- */
 
 /* Run the request, unless the kill switch grants it. */
-static enum belay_code finish(struct belay_client *client, struct op_request *op,
-                              struct belay_info **out_info, struct belay_error *err)
+static enum belay_code run_request(struct belay_client *client, struct op_request *op,
+                                   struct belay_info **out_info, struct belay_error *err)
 {
     struct belay_error failure = BELAY_ERROR_INIT;
     struct op_result result = { 0 };
@@ -48,7 +48,7 @@ enum belay_code belay_renew(struct belay_client *client, const char *key, const 
     struct client_request request;
     enum belay_code code = request_init_renew(&request, client, key, lock_id, ttl_ms, err);
 
-    return code == BELAY_OK ? finish(client, &request.op, out_info, err) : code;
+    return code == BELAY_OK ? run_request(client, &request.op, out_info, err) : code;
 }
 
 enum belay_code belay_release(struct belay_client *client, const char *key, const char *lock_id,
@@ -58,7 +58,7 @@ enum belay_code belay_release(struct belay_client *client, const char *key, cons
     struct client_request request;
     enum belay_code code = request_init_release(&request, client, key, lock_id, outcome, err);
 
-    return code == BELAY_OK ? finish(client, &request.op, out_info, err) : code;
+    return code == BELAY_OK ? run_request(client, &request.op, out_info, err) : code;
 }
 
 enum belay_code belay_force_release(struct belay_client *client, const char *key, const char *lock_id,
@@ -68,7 +68,7 @@ enum belay_code belay_force_release(struct belay_client *client, const char *key
     struct client_request request;
     enum belay_code code = request_init_force(&request, client, key, lock_id, by, reason, err);
 
-    return code == BELAY_OK ? finish(client, &request.op, out_info, err) : code;
+    return code == BELAY_OK ? run_request(client, &request.op, out_info, err) : code;
 }
 
 /* ---- reading ---- */

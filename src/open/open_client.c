@@ -157,8 +157,8 @@ static enum belay_code open_sqlite(struct belay_client *client, const char *path
     return sqlite_store_open(path, NULL, &client->store, &client->url, err);
 }
 
-static enum belay_code open_url(struct belay_client *client, const char *url, bool owns_file,
-                                struct belay_error *err)
+static enum belay_code open_lock_url(struct belay_client *client, const char *url, bool owns_file,
+                                     struct belay_error *err)
 {
     if (text_has_prefix(url, "sqlite:")) {
         return open_sqlite(client, url + strlen("sqlite:"), owns_file, err);
@@ -200,7 +200,7 @@ static enum belay_code open_with_config(const struct belay_client_options *optio
     if (client == NULL) {
         return error_no_memory(err);
     }
-    code = open_url(client, url, options->owns_file, err);
+    code = open_lock_url(client, url, options->owns_file, err);
     if (code != BELAY_OK && !client->enabled) {
         code =
             use_disabled_store(client, url, err == NULL ? "the store could not be opened" : err->text, err);

@@ -236,7 +236,7 @@ static enum belay_code raise_ceiling(struct journaled *store, uint64_t last, str
     return code;
 }
 
-static enum belay_code run(struct journaled_batch *work, struct belay_error *err)
+static enum belay_code run_commit(struct journaled_batch *work, struct belay_error *err)
 {
     struct journaled *store = work->store;
     enum belay_code code;
@@ -315,7 +315,7 @@ enum belay_code journaled_commit(struct belay_store *base, const struct belay_ba
         goto done;
     }
     (void)pthread_mutex_lock(&store->mutex);
-    code = run(&work, err);
+    code = run_commit(&work, err);
     if (code == BELAY_OK && work.txn.next / SWEEP_EVERY != store->next / SWEEP_EVERY) {
         journaled_sweep(store);
     }
