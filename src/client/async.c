@@ -281,7 +281,7 @@ bool belay_async_is_retrying(const struct belay_async *async)
 
 /* ---- carrying out ---- */
 
-static void finish(struct belay_client *client, struct belay_async *call)
+static void finish_call(struct belay_client *client, struct belay_async *call)
 {
     const struct op *op = &call->op;
     struct belay_info *several = NULL;
@@ -323,7 +323,7 @@ static void settle(struct belay_client *client, struct belay_async *call)
     }
     if (call->op.want == OP_DONE) {
         client_wait_ends(client, &call->poller);
-        finish(client, call);
+        finish_call(client, call);
         return;
     }
     client_wait_begins(client, &call->op, &call->poller);
@@ -338,7 +338,7 @@ static void carry_on(struct belay_client *client, struct belay_async *call)
         client_wait_ends(client, &call->poller);
     } /* else the worker thread does: here it might have to wait for another poller */
     if (call->is_granted) {
-        finish(client, call);
+        finish_call(client, call);
         return;
     }
     if (call->op.want == OP_WAIT) {
@@ -426,13 +426,6 @@ static void wake_thawed(struct belay_client *client)
     }
 }
 
-static struct belay_async *next_call(struct belay_client *client)
-{
-    struct async_table *calls = &client->asyncs;
-
-    return calls->buckets == NULL ? NULL : async_table_next_ready(calls);
-}
-
 /*
  * What is due is looked up once: if many wait and each look takes its time, the
  * first would be due again before the last had its turn, and this would never end.
@@ -455,7 +448,7 @@ int64_t belay_client_poll(struct belay_client *client)
     for (;;) {
         if (client->threads != NULL && (call = threads_next(client)) != NULL) {
             resume(client, call);
-        } else if ((call = next_call(client)) != NULL) {
+        } else if ((call = async_table_next_ready(calls)) != NULL) {
             carry_on(client, call);
         } else {
             break;

@@ -168,7 +168,7 @@ struct belay_info granted_info(const struct op_request *request);
 /* Report that a lock protects nothing: an event and a warning. */
 void client_say_unprotected(struct belay_client *client, const struct op_request *request);
 
-/* ---- counters (counts.c) ---- */
+/* ---- counters (local_run.c) ---- */
 
 /* Count an answer of the store. Both return `code`. */
 enum belay_code client_count_commit(struct belay_client *client, enum belay_code code);

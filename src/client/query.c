@@ -11,8 +11,8 @@
 /* ---- renew, release, force ---- */
 
 /* Run the request, unless the kill switch grants it. */
-static enum belay_code finish(struct belay_client *client, struct op_request *op,
-                              struct belay_info **out_info, struct belay_error *err)
+static enum belay_code run_request(struct belay_client *client, struct op_request *op,
+                                   struct belay_info **out_info, struct belay_error *err)
 {
     struct belay_error failure = BELAY_ERROR_INIT;
     struct op_result result = { 0 };
@@ -52,7 +52,7 @@ static enum belay_code finish_keys(struct belay_client *client, struct client_re
     enum belay_code code = request_add_keys(request, client, more_keys, n, err);
 
     if (code == BELAY_OK) {
-        code = finish(client, &request->op, out_info, err);
+        code = run_request(client, &request->op, out_info, err);
     }
     request_release(request);
     return code;
@@ -100,7 +100,7 @@ enum belay_code belay_force_release(struct belay_client *client, const char *key
     struct client_request request;
     enum belay_code code = request_init_force(&request, client, key, lock_id, by, reason, err);
 
-    return code == BELAY_OK ? finish(client, &request.op, out_info, err) : code;
+    return code == BELAY_OK ? run_request(client, &request.op, out_info, err) : code;
 }
 
 /* ---- reading ---- */

@@ -65,7 +65,7 @@ enum belay_code remote_check_free(struct backend *base, const struct op_request 
 
 /* ---- lists ---- */
 
-static void add_query(struct buf *path, const char *name, const char *value)
+static void add_lock_query(struct buf *path, const char *name, const char *value)
 {
     buf_addf(path, "&%s=", name);
     uri_encode(path, value, strlen(value), false);
@@ -75,18 +75,18 @@ static void list_path(struct buf *path, const struct belay_query *query, const c
 {
     buf_addf(path, "/v1/locks?limit=%zu", page);
     if (query->prefix != NULL) {
-        add_query(path, "prefix", query->prefix);
+        add_lock_query(path, "prefix", query->prefix);
     }
     if (query->all) {
-        add_query(path, "status", "all");
+        add_lock_query(path, "status", "all");
     } else if (query->status != BELAY_STATUS_NONE) {
-        add_query(path, "status", belay_status_name(query->status));
+        add_lock_query(path, "status", belay_status_name(query->status));
     }
     if (query->stale_only) {
-        add_query(path, "stale", "true");
+        add_lock_query(path, "stale", "true");
     }
     if (cursor != NULL) {
-        add_query(path, "cursor", cursor);
+        add_lock_query(path, "cursor", cursor);
     }
 }
 
@@ -115,7 +115,7 @@ static bool count_waiters(struct belay_info *info, json_int_t n)
 }
 
 /* Returns whether to go on. */
-static bool hand_on(const json_t *page, belay_info_fn fn, void *context, size_t *n)
+static bool hand_on_locks(const json_t *page, belay_info_fn fn, void *context, size_t *n)
 {
     const json_t *locks = json_object_get(page, "locks");
     const json_t *waiting = json_object_get(page, "waiting");
@@ -159,7 +159,7 @@ enum belay_code remote_list(struct backend *base, const struct belay_query *quer
         if (code != BELAY_OK) {
             break;
         }
-        go_on = hand_on(page, fn, context, &n);
+        go_on = hand_on_locks(page, fn, context, &n);
         cursor = json_string_value(json_object_get(page, "next_cursor"));
         go_on = go_on && cursor != NULL && (query->limit == 0 || n < query->limit);
     }

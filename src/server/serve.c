@@ -591,7 +591,7 @@ static void say_hello(const struct run *run)
 
 /* ---- from start to end ---- */
 
-static void finish(struct run *run)
+static void close_server(struct run *run)
 {
     struct server *server = &run->server;
 
@@ -671,6 +671,6 @@ enum belay_code belay_serve_run(const struct serve_options *options, struct bela
             code = error_set(err, BELAY_UNREACHABLE, "the store failed; see the log");
         }
     }
-    finish(run);
+    close_server(run);
     return code;
 }

@@ -319,10 +319,7 @@ static enum belay_code before_command(struct run_session *run, struct belay_erro
 {
     enum belay_code code = BELAY_OK;
 
-    if (run->callbacks == NULL) {
-        return BELAY_OK;
-    }
-    if (run->lock != NULL && belay_lock_is_protected(run->lock)) {
+    if (is_protected(run)) {
         code = belay_lock_start_heartbeat(run->lock, err);
     }
     return code == BELAY_OK ? run->callbacks->before(run->callbacks->context, run->client, run->lock,
@@ -562,7 +559,7 @@ int run_exec(struct cli_context *context, const struct options *options,
     if (code == BELAY_OK) {
         code = acquire_lock(&run, &err);
     }
-    if (code == BELAY_OK) {
+    if (code == BELAY_OK && callbacks != NULL) {
         code = before_command(&run, &err);
     }
     supervise_block_signals();

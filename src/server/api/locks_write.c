@@ -90,8 +90,8 @@ enum belay_code fill_options(const struct server *server, const char *key, const
     if (body->profile != NULL) { /* a queued webhook may name one that is gone */
         code = lock_key_profile(server, body->profile, &profile, err);
     }
-    if (body->profile == NULL && options->ttl_ms != 0) {
-        return code; /* the library checks the key */
+    if (body->profile == NULL && options->ttl_ms != 0 && !body->has_webhook) {
+        return code; /* the library looks the profile up, and nothing here needs it */
     }
     if (code == BELAY_OK) {
         code = belay_key_profile(server->config, body->profile, key, &profile, err);

@@ -335,7 +335,7 @@ static bool look_longer(struct pending_acquire *pending)
     return loop_timer_set(loop, &pending->timer, loop_now_ms(loop) + LOOK_MS);
 }
 
-static void on_timer(struct timer *timer)
+static void on_slice_timer(struct timer *timer)
 {
     struct pending_acquire *pending =
         (struct pending_acquire *)(void *)((char *)timer - offsetof(struct pending_acquire, timer));
@@ -415,7 +415,7 @@ static struct pending_acquire *pending_new(struct exchange *x, const struct bela
     texts = (char *)(pending + 1);
     pending->server = x->server;
     pending->x = x;
-    pending->timer.fire = on_timer;
+    pending->timer.fire = on_slice_timer;
     pending->key = memcpy(texts, x->key, key_size);
     pending->owner = memcpy(texts + key_size, options->owner, owner_size);
     pending->who = memcpy(texts + key_size + owner_size, x->who, who_size);

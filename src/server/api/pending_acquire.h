@@ -75,9 +75,6 @@ bool pending_acquire_resume(struct exchange *x, const char *lock_id, int64_t wai
 /* Give up the acquire with this id, if `x` may change its place. */
 void pending_acquire_abandon(struct exchange *x, const char *lock_id);
 
-void pending_acquire_half_closed(struct pending_acquire *pending);
-void pending_acquire_client_gone(struct pending_acquire *pending);
-
 /* The tokens were reloaded: reply to requests whose token has lost its rights, and give up their places. */
 void pending_acquires_revoke(struct server *server);
 /* Reply to all that wait: the server stops. */

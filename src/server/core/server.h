@@ -149,6 +149,14 @@ bool exchange_sees_all(struct exchange *x);
 enum belay_code fill_options(const struct server *server, const char *key, const struct body *body,
                              struct belay_lock_options *options, struct belay_error *err);
 
+/* What an exchange tells the part of the server that it waits in, when its client goes away. */
+void pending_acquire_half_closed(struct pending_acquire *pending); /* pending_acquire.c */
+void pending_acquire_client_gone(struct pending_acquire *pending);
+void holder_answer(struct holder *holder); /* holders.c: read the lock and reply */
+void holder_forget(struct holder *holder);
+/* A request was answered; `route` NULL: none matched. In metrics.c. */
+void metrics_request(struct metrics *metrics, const struct route *route, int status, int64_t took_us);
+
 /* ---- exchange_work.c: requests that read the store ---- */
 
 /*

@@ -69,7 +69,7 @@ static void start_queued(struct class_queue *class)
     }
 }
 
-static void run(struct pool_job *job)
+static void run_work(struct pool_job *job)
 {
     struct work *work = (struct work *)(void *)((char *)job - offsetof(struct work, job));
 
@@ -114,7 +114,7 @@ bool work_queue(struct workers *workers, enum work_class class, struct work *wor
     }
     work->workers = workers;
     work->class = class;
-    work->job.work = run;
+    work->job.work = run_work;
     work->task.run = finish;
     work->state = WORK_QUEUED;
     link_last(queue, work);

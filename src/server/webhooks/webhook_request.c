@@ -57,7 +57,7 @@ static bool is_temporary(enum belay_code code)
     return code == BELAY_UNREACHABLE || code == BELAY_UNKNOWN || code == BELAY_NO_MEMORY;
 }
 
-static void fail(struct webhook *webhook, const struct belay_error *err)
+static void fail_webhook(struct webhook *webhook, const struct belay_error *err)
 {
     struct server *server = webhook->server;
     struct exchange *x = webhook->x;
@@ -105,7 +105,7 @@ static void on_acquired(void *context, enum belay_code code, const struct belay_
         log_note(&webhook->server->log, LOG_WARN, "webhook", "'%s' for %s: %s; asking again", webhook->key,
                  webhook->owner, err->text);
     } else {
-        fail(webhook, err);
+        fail_webhook(webhook, err);
     }
 }
 
@@ -165,7 +165,7 @@ void webhook_start(struct webhook *webhook)
 
     webhook_set_state(webhook, WEBHOOK_BEGUN);
     if (ask(webhook, &err) != BELAY_OK) {
-        fail(webhook, &err);
+        fail_webhook(webhook, &err);
     } else if (!loop_timer_set(loop, &webhook->timer, loop_now_ms(loop) + (left_ms < 0 ? 0 : left_ms))) {
         belay_async_cancel(webhook->call);
     }

@@ -278,7 +278,7 @@ static enum belay_code check_freezes(struct journaled_batch *work, struct belay_
     return code == BELAY_OK ? freeze_check(&store->freezes, work->batch, now, &work->frozen, err) : code;
 }
 
-static enum belay_code run(struct journaled_batch *work, struct belay_error *err)
+static enum belay_code run_commit(struct journaled_batch *work, struct belay_error *err)
 {
     struct journaled *store = work->store;
     enum belay_code code;
@@ -374,7 +374,7 @@ enum belay_code journaled_commit(struct belay_store *base, const struct belay_ba
         goto done;
     }
     (void)pthread_mutex_lock(&store->mutex);
-    code = run(&work, err);
+    code = run_commit(&work, err);
     if (code == BELAY_OK && work.txn.next / SWEEP_EVERY != store->next / SWEEP_EVERY) {
         journaled_sweep(store);
     }

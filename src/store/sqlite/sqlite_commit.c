@@ -233,7 +233,7 @@ static enum belay_code check_freezes(struct sqlite_batch *work, struct belay_err
 }
 
 /* From BEGIN to just before COMMIT. With work->again everything has to be repeated. */
-static enum belay_code prepare(struct sqlite_batch *work, struct belay_error *err)
+static enum belay_code prepare_commit(struct sqlite_batch *work, struct belay_error *err)
 {
     struct sqlite_store *store = work->store;
     bool other_boot = false;
@@ -277,14 +277,14 @@ static void forget_rows(struct sqlite_batch *work)
     }
 }
 
-static enum belay_code run(struct sqlite_batch *work, struct belay_error *err)
+static enum belay_code run_commit(struct sqlite_batch *work, struct belay_error *err)
 {
     enum belay_code code;
     int rc;
 
     for (;;) {
         work->again = false;
-        code = prepare(work, err);
+        code = prepare_commit(work, err);
         if (code != BELAY_OK || !work->again) {
             break;
         }
@@ -352,7 +352,7 @@ enum belay_code sqlite_commit(struct belay_store *base, const struct belay_batch
     work.full = store->always_full || asks_to_last(batch);
 
     (void)pthread_mutex_lock(&store->mutex);
-    code = run(&work, err);
+    code = run_commit(&work, err);
     settle_tickets(&work, code == BELAY_OK);
     if (code == BELAY_OK && batch->n_events > 0) {
         wake_watchers(store);

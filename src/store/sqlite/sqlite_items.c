@@ -31,8 +31,8 @@ static int has_table(struct sqlite_store *store, bool *out_there)
 }
 
 /* Prepared for one use: items are few; the store's own statements stay prepared. */
-static int prepare(struct sqlite_store *store, const char *sql, const char *space, const char *name,
-                   sqlite3_stmt **out_statement)
+static int prepare_item(struct sqlite_store *store, const char *sql, const char *space, const char *name,
+                        sqlite3_stmt **out_statement)
 {
     int rc = sqlite3_prepare_v2(store->db, sql, -1, out_statement, NULL);
 
@@ -63,8 +63,8 @@ static enum belay_code read_one(struct sqlite_store *store, const char *space, c
     int rc = has_table(store, &is_there);
 
     if (rc == SQLITE_OK && is_there) {
-        rc = prepare(store, "SELECT name, version, value FROM items WHERE space = ?1 AND name = ?2", space,
-                     name, &statement);
+        rc = prepare_item(store, "SELECT name, version, value FROM items WHERE space = ?1 AND name = ?2",
+                          space, name, &statement);
     }
     if (rc == SQLITE_OK && is_there) {
         rc = sqlite3_step(statement);
@@ -114,12 +114,12 @@ static uint64_t new_version(void)
 static int write_row(struct sqlite_store *store, const struct belay_item_write *write, uint64_t version)
 {
     sqlite3_stmt *statement = NULL;
-    int rc =
-        prepare(store,
-                write->value == NULL
-                    ? "DELETE FROM items WHERE space = ?1 AND name = ?2"
-                    : "INSERT OR REPLACE INTO items (space, name, version, value) VALUES (?1, ?2, ?3, ?4)",
-                write->space, write->name, &statement);
+    int rc = prepare_item(
+        store,
+        write->value == NULL
+            ? "DELETE FROM items WHERE space = ?1 AND name = ?2"
+            : "INSERT OR REPLACE INTO items (space, name, version, value) VALUES (?1, ?2, ?3, ?4)",
+        write->space, write->name, &statement);
 
     if (rc == SQLITE_OK && write->value != NULL) {
         rc = sqlite3_bind_int64(statement, 3, (int64_t)version);
@@ -243,9 +243,9 @@ static enum belay_code read_all(struct sqlite_store *store, const char *space, s
     int rc = has_table(store, &is_there);
 
     if (rc == SQLITE_OK && is_there) {
-        rc = prepare(store,
-                     "SELECT name, version, value FROM items WHERE space = ?1 AND name > ?2 ORDER BY name",
-                     space, "", &statement);
+        rc = prepare_item(
+            store, "SELECT name, version, value FROM items WHERE space = ?1 AND name > ?2 ORDER BY name",
+            space, "", &statement);
     }
     while (rc == SQLITE_OK && is_there && code == BELAY_OK) {
         rc = sqlite3_step(statement);

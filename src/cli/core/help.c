@@ -1,4 +1,4 @@
-#include "cli/help/help.h"
+#include "cli/core/help.h"
 
 #include <string.h>
 

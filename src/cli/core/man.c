@@ -2,7 +2,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "cli/help/help.h"
+#include "cli/core/help.h"
 
 /* Escape what mdoc interprets: '.' and '\'' at the start of a line, '\' anywhere. */
 static void put_escaped(FILE *file, const char *text)
@@ -46,7 +46,7 @@ static void put_paragraphs(FILE *file, const char *text)
     }
 }
 
-static void put_pairs(FILE *file, const char *macro, const struct help_pair *pairs)
+static void put_man_pairs(FILE *file, const char *macro, const struct help_pair *pairs)
 {
     (void)fputs(".Bl -tag -width Ds\n", file);
     for (; pairs->term != NULL; pairs++) {
@@ -59,7 +59,7 @@ static void put_pairs(FILE *file, const char *macro, const struct help_pair *pai
     (void)fputs(".El\n", file);
 }
 
-static void put_options(FILE *file, const char *title, const struct option_def *defs)
+static void put_man_options(FILE *file, const char *title, const struct option_def *defs)
 {
     (void)fprintf(file, ".Ss %s\n.Bl -tag -width Ds\n", title);
     for (; defs->name != NULL; defs++) {
@@ -132,11 +132,11 @@ static void man_command(FILE *file, const struct cli_command *command)
     (void)fputs("\n.Sh DESCRIPTION\n", file);
     put_paragraphs(file, command->about);
     for (size_t i = 0; command->groups[i] != NULL; i++) {
-        put_options(file, command->groups[i]->title, command->groups[i]->defs);
+        put_man_options(file, command->groups[i]->title, command->groups[i]->defs);
     }
-    put_options(file, "Options of every command", global_options);
+    put_man_options(file, "Options of every command", global_options);
     (void)fputs(".Sh ENVIRONMENT\n", file);
-    put_pairs(file, "Ev", help_environment);
+    put_man_pairs(file, "Ev", help_environment);
     (void)fputs(".Sh EXIT STATUS\n.Bl -tag -width Ds\n", file);
     for (size_t i = 0; command->exits[i].says != NULL; i++) {
         (void)fprintf(file, ".It %d\n", command->exits[i].code);
@@ -163,13 +163,13 @@ static void man_program(FILE *file)
         (void)fputs(".\n", file);
     }
     (void)fputs(".El\n", file);
-    put_options(file, "Options of every command", global_options);
+    put_man_options(file, "Options of every command", global_options);
     (void)fputs(".Sh ENVIRONMENT\n", file);
-    put_pairs(file, "Ev", help_environment);
+    put_man_pairs(file, "Ev", help_environment);
     (void)fputs(".Sh FILES\n", file);
-    put_pairs(file, "Pa", help_files);
+    put_man_pairs(file, "Pa", help_files);
     (void)fputs(".Sh EXIT STATUS\n", file);
-    put_pairs(file, "", help_exits);
+    put_man_pairs(file, "", help_exits);
 }
 
 void help_man(FILE *file, const struct cli_command *command)

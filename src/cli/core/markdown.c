@@ -1,7 +1,7 @@
 /* The command tables as docs/cli.md. */
 #include <string.h>
 
-#include "cli/help/help.h"
+#include "cli/core/help.h"
 
 /* A table cell, with its bars escaped. */
 static void put_cell(FILE *file, const char *text)

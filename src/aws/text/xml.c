@@ -1,4 +1,4 @@
-#include "aws/xml.h"
+#include "aws/text/xml.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

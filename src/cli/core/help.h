@@ -1,6 +1,6 @@
 /* The command tables as --help text, man pages, Markdown and completion scripts. */
-#ifndef CLI_HELP_HELP_H
-#define CLI_HELP_HELP_H
+#ifndef CLI_CORE_HELP_H
+#define CLI_CORE_HELP_H
 
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 /* Splits a command line into arguments as a shell does, with quotes but no other shell syntax. */
-#ifndef AWS_ARGV_SPLIT_H
-#define AWS_ARGV_SPLIT_H
+#ifndef AWS_TEXT_ARGV_SPLIT_H
+#define AWS_TEXT_ARGV_SPLIT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* A small XML document as a tree. Namespaces are removed; attributes are not kept. */
-#ifndef AWS_XML_H
-#define AWS_XML_H
+#ifndef AWS_TEXT_XML_H
+#define AWS_TEXT_XML_H
 
 #include <stddef.h>
 

@@ -11,13 +11,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "server/api/holders.h"
-#include "server/api/pending_acquire.h"
 #include "server/core/routes.h"
 #include "server/core/server.h"
 #include "server/core/site.h"
-#include "server/events/sse.h"
-#include "server/metrics/metrics.h"
+#include "server/core/sse.h"
 #include "json/json_write.h"
 
 enum { HEADERS_MAX = 12, HEADERS_ADDED = 2, SPARE_MAX = 256, LINE_MAX = 1 << 16, NO_BODY_MAX = 16 << 10 };

@@ -1,4 +1,4 @@
-#include "aws/ini.h"
+#include "aws/text/ini.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -15,17 +15,17 @@ struct parser {
     bool no_memory;
 };
 
-static bool is_space(char c)
+static bool is_blank(char c)
 {
     return c == ' ' || c == '\t';
 }
 
 static char *copy_trimmed(const char *start, const char *end)
 {
-    while (start < end && is_space(*start)) {
+    while (start < end && is_blank(*start)) {
         start++;
     }
-    while (end > start && (is_space(end[-1]) || end[-1] == '\r')) {
+    while (end > start && (is_blank(end[-1]) || end[-1] == '\r')) {
         end--;
     }
     return strndup(start, (size_t)(end - start));
@@ -40,7 +40,7 @@ static char *section_name(const char *start, const char *end)
         if (*start == '"' || *start == '\'') {
             continue;
         }
-        if (!is_space(*start)) {
+        if (!is_blank(*start)) {
             buf_add(&name, start, 1);
         } else if (name.len > 0 && name.data[name.len - 1] != ' ') {
             buf_adds(&name, " ");
@@ -122,7 +122,7 @@ static char *join(const char *parent, const char *name)
 static const char *value_end(const char *start, const char *end)
 {
     for (const char *c = start; c < end; c++) {
-        if ((*c == '#' || *c == ';') && c > start && is_space(c[-1])) {
+        if ((*c == '#' || *c == ';') && c > start && is_blank(c[-1])) {
             return c;
         }
     }
@@ -170,7 +170,7 @@ static const char *take_line(struct parser *parser, const char *line, const char
 {
     const char *start = line;
 
-    while (start < end && (is_space(*start) || *start == '\r')) {
+    while (start < end && (is_blank(*start) || *start == '\r')) {
         start++;
     }
     if (start == end || *start == '#' || *start == ';') {

@@ -2,8 +2,8 @@
  * Streams of Server-Sent Events: begin, send, end. Their owners decide what is sent (event_stream.h,
  * dashboard_stream.h).
  */
-#ifndef SERVER_EVENTS_SSE_H
-#define SERVER_EVENTS_SSE_H
+#ifndef SERVER_CORE_SSE_H
+#define SERVER_CORE_SSE_H
 
 #include "belay.h"
 

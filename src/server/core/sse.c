@@ -1,4 +1,4 @@
-#include "server/events/sse.h"
+#include "server/core/sse.h"
 
 #include <stdlib.h>
 

@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "http_client/uri.h"
-#include "store/dynamodb/dynamodb_table_internal.h"
+#include "store/dynamodb/table/dynamodb_table_internal.h"
 
 enum { PROBE_TTL_S = 3600 };
 

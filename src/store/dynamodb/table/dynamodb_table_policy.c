@@ -1,7 +1,7 @@
 /* The permissions that IAM must grant. docs/stores/dynamodb-iam.md lists them by command. */
 #include "base/buf.h"
 #include "base/text.h"
-#include "store/dynamodb/dynamodb_table_internal.h"
+#include "store/dynamodb/table/dynamodb_table_internal.h"
 
 const char *const table_actions_to_lock[] = {
     "GetItem", "BatchGetItem", "UpdateItem", "DeleteItem", "ConditionCheckItem", "Scan", "DescribeTable", NULL

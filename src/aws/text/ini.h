@@ -2,8 +2,8 @@
  * Files in the format of ~/.aws/config: sections, keys, and one level of keys below a key,
  * which are found under "key.subkey".
  */
-#ifndef AWS_INI_H
-#define AWS_INI_H
+#ifndef AWS_TEXT_INI_H
+#define AWS_TEXT_INI_H
 
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
 /* Shared by the creation, the description and the examination of a table. */
-#ifndef STORE_DYNAMODB_DYNAMODB_TABLE_INTERNAL_H
-#define STORE_DYNAMODB_DYNAMODB_TABLE_INTERNAL_H
+#ifndef STORE_DYNAMODB_TABLE_DYNAMODB_TABLE_INTERNAL_H
+#define STORE_DYNAMODB_TABLE_DYNAMODB_TABLE_INTERNAL_H
 
 #include "store/dynamodb/dynamodb_internal.h"
 #include "store/dynamodb/dynamodb_store.h"

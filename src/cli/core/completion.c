@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "cli/help/help.h"
+#include "cli/core/help.h"
 
 /* The length of the first word of a command's name. */
 static size_t first_word(const struct cli_command *command)

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/diagnostics.h"
 #include "base/error.h"
-#include "store/dynamodb/dynamodb_table_internal.h"
+#include "store/dynamodb/table/dynamodb_table_internal.h"
 
 enum { WAIT_MS = 5 * 60 * 1000, POLL_FIRST_MS = 250, POLL_MS = 2000, NAP_MS = 50 };
 

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "cli/core/cli.h"
-#include "cli/help/help.h"
+#include "cli/core/help.h"
 #include "cli/output/print.h"
 
 /* If the command line cannot be parsed, its error is JSON if --json is anywhere in it. */

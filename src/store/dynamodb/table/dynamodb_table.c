@@ -7,7 +7,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "store/dynamodb/dynamodb_table_internal.h"
+#include "store/dynamodb/table/dynamodb_table_internal.h"
 
 enum { ATTEMPTS = 2, TIMEOUT_MS = 5000 };
 

@@ -1,4 +1,4 @@
-#include "aws/argv_split.h"
+#include "aws/text/argv_split.h"
 
 #include <stdlib.h>
 #include <string.h>
