@@ -38,6 +38,7 @@ struct body {
     int64_t heartbeat_ms;
     int64_t stale_after_ms;
     int64_t token;
+    int64_t for_ms;
     bool reentrant;
     bool has_webhook;
     const char *webhook_url;
@@ -49,7 +50,7 @@ struct body {
 
 /* The tables of fields. The first field is the key: a route with the key in its path uses the table from the second. */
 extern const struct body_field acquire_fields[], adopt_fields[], renew_fields[], release_fields[],
-    force_fields[], lost_fields[], held_fields[];
+    force_fields[], lost_fields[], held_fields[], check_fields[];
 extern const struct body_field webhook_fields[]; /* inside "webhook" */
 
 /* BELAY_INVALID names the error. Release the body in any case. */
