@@ -119,7 +119,7 @@ class Request:
     def family(self):
         """The word after /v1/, where the routes of locks that have the key in the body are of the locks."""
         word = self.operation.path.split("/")[2] if self.operation.path.startswith("/v1/") else ""
-        return "locks" if word in ("acquire", "adopt", "renew", "release", "held", "lost") else word
+        return "locks" if word in ("acquire", "adopt", "renew", "release", "held", "lost", "check") else word
 
     def known(self):
         names = self.names
@@ -136,6 +136,8 @@ class Request:
             self.at(self.names["key"] + "-new", f"new-{self.names['lock_id']}")
         if operation.path.endswith("/queue") and operation.method == "DELETE":
             self.query = {"lock_id": f"waits-{self.names['lock_id']}"}
+        if operation.path.endswith("/check"):
+            self.at(self.names["key"], self.names["lock_id"])
 
     def of_states(self):
         if self.operation.takes("lock_id"):
@@ -157,6 +159,8 @@ class Request:
     def at(self, key, lock_id):
         """For another key, or another id of it."""
         self.names["key"] = key
+        if self.operation.path.endswith("/check") and self.operation.takes("lock_id"):
+            self.query["lock_id"] = lock_id
         if self.body is not None:
             self.body.update({name: value for name, value in (("key", key), ("lock_id", lock_id)) if name in self.operation.fields()})
 
