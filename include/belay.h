@@ -192,7 +192,7 @@ struct belay_info {
     int64_t valid_for_ms;  /* how long the holder may rely on the lock, counted from before the call or
                               the request that returned this: expires_in_ms less the difference that
                               clocks may have. -1: not known. Known only to the holder, after it
-                              acquires, adopts or renews. */
+                              acquires, adopts or renews, and after belay_check(). */
     bool is_stale;         /* the holder declared a heartbeat and has missed it for stale_after_ms */
     struct belay_meta *metadata;
     size_t n_metadata;
@@ -685,6 +685,26 @@ BELAY_API enum belay_code belay_get(struct belay_client *client, const char *key
 BELAY_API enum belay_code belay_find_own(struct belay_client *client, const char *key, const char *owner,
                                          const char *acquired_by, struct belay_info **out_info,
                                          struct belay_error *err);
+
+/*
+ * Is the lock held by `lock_id`, with `token`, and can it be relied on for min_valid_ms more (0:
+ * for any time)? For the step before a dangerous one, and for a receiver that verifies a
+ * token. Changes nothing. lock_id NULL: whether `token` is the current one. token 0: the id
+ * decides, as it does on a store without tokens.
+ *
+ * BELAY_OK: (*out_info)->valid_for_ms is for how long from now, and never longer than the
+ * holder itself may rely on the lock. The caller frees *out_info; out_info may be NULL.
+ * BELAY_NOT_HOLDER: another client has acquired the lock; belay_error_holder() says which.
+ * BELAY_LOST: the lease is over, the lock was released, or less than min_valid_ms is left.
+ * BELAY_NOT_FOUND: the store does not know the key. BELAY_INVALID: neither an id nor a token, or
+ * only a token on a store that has none. BELAY_UNREACHABLE: not known.
+ *
+ * With locking disabled this is BELAY_OK, with a warning and the status BELAY_STATUS_NONE if the
+ * lock is not held.
+ */
+BELAY_API enum belay_code belay_check(struct belay_client *client, const char *key, const char *lock_id,
+                                      uint64_t token, int64_t min_valid_ms, struct belay_info **out_info,
+                                      struct belay_error *err);
 
 struct belay_query {
     size_t struct_size;

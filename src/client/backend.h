@@ -41,6 +41,14 @@ struct wait_hooks {
     void *context;
 };
 
+/* The question of belay_check(). */
+struct lock_check {
+    const char *key;
+    const char *lock_id; /* NULL: any that has the token */
+    uint64_t token;      /* 0: any */
+    int64_t min_valid_ms;
+};
+
 /* The lock as an operation left it. */
 struct op_result {
     struct belay_info *info; /* owned */
@@ -64,6 +72,12 @@ struct backend_ops {
     /* As the public functions of the same names; keys are checked already. */
     enum belay_code (*get)(struct backend *backend, const char *key, struct belay_info **out_info,
                            struct belay_error *err);
+    /*
+     * As belay_check(), without the kill switch. valid_for_ms is counted from before the call; the
+     * caller takes off what has passed since, and compares it with min_valid_ms.
+     */
+    enum belay_code (*check)(struct backend *backend, const struct lock_check *check,
+                             struct belay_info **out_info, struct belay_error *err);
     enum belay_code (*list)(struct backend *backend, const struct belay_query *query, belay_info_fn fn,
                             void *context, bool *out_more, struct belay_error *err);
     enum belay_code (*events)(struct backend *backend, const struct belay_events_query *query,

@@ -138,6 +138,9 @@ enum belay_code local_note(struct backend *backend, const struct belay_event *ev
 enum belay_code local_run(struct backend *backend, struct op_request *request, const struct wait_hooks *hooks,
                           struct op_result *out_result, struct belay_error *err);
 
+enum belay_code local_check(struct backend *backend, const struct lock_check *check,
+                            struct belay_info **out_info, struct belay_error *err); /* check.c */
+
 /* Commit or read what the operation wants: ask, then report. */
 void client_step(struct belay_client *client, struct op *op, struct poller *poller);
 /* Ask the store, from any thread: it only reads what the operation wants. */

@@ -465,6 +465,7 @@ const struct backend_ops local_ops = {
     .capabilities = local_capabilities,
     .run = local_run,
     .get = local_get,
+    .check = local_check,
     .list = local_list,
     .events = local_events,
     .watch = local_watch,

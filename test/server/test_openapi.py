@@ -122,7 +122,7 @@ class Request:
     def family(self):
         """The word after /v1/, where the routes of locks that have the key in the body are of the locks."""
         word = self.operation.path.split("/")[2] if self.operation.path.startswith("/v1/") else ""
-        return "locks" if word in ("acquire", "adopt", "renew", "release", "held", "lost") else word
+        return "locks" if word in ("acquire", "adopt", "renew", "release", "held", "lost", "check") else word
 
     def known(self):
         names = self.names
@@ -141,6 +141,8 @@ class Request:
             del self.body["locked_by"]  # instead of lock_id
         if operation.path.endswith("/queue") and operation.method == "DELETE":
             self.query = {"lock_id": f"waits-{self.names['lock_id']}"}
+        if operation.path.endswith("/check"):
+            self.at(self.names["key"], self.names["lock_id"])
 
     def of_states(self):
         if self.operation.takes("lock_id"):
@@ -165,6 +167,8 @@ class Request:
     def at(self, key, lock_id):
         """For another key, or another id of it."""
         self.names["key"] = key
+        if self.operation.path.endswith("/check") and self.operation.takes("lock_id"):
+            self.query["lock_id"] = lock_id
         if self.body is not None:
             self.body.update({name: value for name, value in (("key", key), ("lock_id", lock_id)) if name in self.operation.fields()})
 

@@ -33,7 +33,7 @@ const struct help_pair help_exits[] = {
     { "74", "unknown: the change may have happened; repeat it with the same lock id. Also: standard output "
             "cannot be written" },
     { "75", "another client holds the lock, or the wait timed out" },
-    { "76", "the lease was lost while the command ran" },
+    { "76", "the lease was lost while the command ran, or 'belay check' found that the lock is not held" },
     { "77", "not the holder, or not permitted; nothing was changed" },
     { "78", "the configuration is wrong" },
     { "130, 143", "ended by SIGINT or SIGTERM: 128 plus the number of the signal" },

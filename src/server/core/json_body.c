@@ -120,6 +120,16 @@ const struct body_field held_fields[] = {
     { .name = NULL },
 };
 
+const struct body_field check_fields[] = {
+    KEY_FIELDS,
+    PROFILE_FIELD("the profile of the lock, with its parts"),
+    { "lock_id", BODY_TEXT, false, AT(lock_id), 0, 0, NULL, "it must be the holder's; without it the token decides" },
+    { "token", BODY_NUMBER, false, AT(token), 1, INT64_MAX, NULL, "it must be the current one; without it the lock_id decides" },
+    { "for_ms", BODY_NUMBER, false, AT(for_ms), 0, SPAN_MAX, NULL,
+      "the lock must be valid for at least so long; by default for any time" },
+    { .name = NULL },
+};
+
 const struct body_field release_fields[] = {
     KEY_FIELDS,
     PROFILE_FIELD("the profile of the lock"),

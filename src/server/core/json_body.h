@@ -63,7 +63,7 @@ struct body {
  */
 enum { BODY_KEY_FIELDS = 5, BODY_KEY_AND_PROFILE = BODY_KEY_FIELDS + 1 };
 extern const struct body_field acquire_fields[], adopt_fields[], renew_fields[], release_fields[],
-    force_fields[], lost_fields[], held_fields[];
+    force_fields[], lost_fields[], held_fields[], check_fields[];
 extern const struct body_field freeze_fields[], unfreeze_fields[]; /* without a key */
 extern const struct body_field webhook_fields[];                   /* inside "webhook" */
 

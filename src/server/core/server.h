@@ -81,6 +81,10 @@ struct exchange {
     struct stream *stream;           /* borrowed; NULL: not a stream */
     const char *query;               /* borrowed from the request, or from read.query */
     struct exchange_read read;
+    struct {
+        uint64_t token; /* 0: not given; the lock id is in found_id */
+        int64_t for_ms;
+    } check;           /* of locks_check.c */
     const char *allow; /* borrowed; with a 405: the methods of this path */
     enum role role;
     /* Only the first byte of these is cleared. */
@@ -88,7 +92,7 @@ struct exchange {
     char id[REQUEST_ID_SIZE];
     char key[BELAY_KEY_MAX + 1];     /* "" until it is known */
     char more[2][BELAY_KEY_MAX + 1]; /* further names in the path */
-    char found_id[BELAY_ID_MAX + 1]; /* DELETE of a lock: that of the present lock; renew: as given */
+    char found_id[BELAY_ID_MAX + 1]; /* DELETE of a lock: that of the present lock; renew, check: as given */
 };
 
 /* ---- exchange.c ---- */
@@ -200,7 +204,8 @@ typedef void route_handler(struct exchange *x);
 /* The body, and the key from it if it is not in the path. False, and answered, if it is wrong. */
 bool lock_read_body(struct exchange *x, struct body *body);
 route_handler handle_acquire, handle_adopt, handle_renew, handle_release, handle_force, handle_lost;
-route_handler handle_held; /* holders.c */
+route_handler handle_held;                    /* holders.c */
+route_handler handle_check, handle_check_get; /* locks_check.c */
 /* locks_read.c */
 route_handler handle_get, handle_list, handle_history, handle_queue, handle_free;
 /* `limit` of a query, 1 to `most`. BELAY_INVALID names the range. */
