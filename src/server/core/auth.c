@@ -178,8 +178,7 @@ void tokens_drop(struct tokens *tokens)
 
 /* ---- what a token may do ---- */
 
-/* '*' matches any run of characters; every other character matches itself. */
-static bool pattern_fits(const char *pattern, const char *text)
+bool key_pattern_fits(const char *pattern, const char *text)
 {
     const char *star = NULL;
     const char *again = NULL;
@@ -207,7 +206,7 @@ static bool pattern_fits(const char *pattern, const char *text)
 bool token_may_touch(const struct token *token, const char *key)
 {
     for (size_t i = 0; i < token->n_keys; i++) {
-        if (pattern_fits(token->keys[i], key)) {
+        if (key_pattern_fits(token->keys[i], key)) {
             return true;
         }
     }

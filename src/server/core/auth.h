@@ -35,6 +35,8 @@ struct tokens *tokens_keep(struct tokens *tokens); /* adds a reference; returns 
 void tokens_drop(struct tokens *tokens);           /* drops a reference; NULL does nothing */
 
 void token_hash(const char *secret, size_t len, unsigned char out[AUTH_HASH_BYTES]);
+/* '*' matches any run of characters; every other character matches itself. */
+bool key_pattern_fits(const char *pattern, const char *key);
 bool token_may_touch(const struct token *token, const char *key);
 /* Whether a token of this name may still take this lock. True without tokens, and for a request without a name. */
 bool tokens_let_lock(const struct tokens *tokens, const char *name, const char *key);
