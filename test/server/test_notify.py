@@ -1,12 +1,15 @@
 """People are told: events go to Slack, Teams or a program, at least once and never in the way of a lock."""
 
 import json
+import os
 import re
 import signal
+import subprocess
+import textwrap
 import threading
 import time
 
-from server_support import PATIENCE, ServerCase, main, quoted, sha256, wait_until
+from server_support import BELAY, PATIENCE, ROOT, ServerCase, main, sha256, wait_until
 from webhook_support import Receiver, is_signed
 
 HOSTILE = "<!channel> <@U123> <https://evil.example|click> & *bold* `code` :fire: \u202ex"
@@ -284,6 +287,57 @@ class Formats(NotifyCase):
                 self.assertNotIn("of the receiver", server.log())
 
 
+class Docs(NotifyCase):
+    PAGE = (ROOT / "docs" / "notifications.md").read_text(encoding="utf-8")
+
+    def test_the_receiver_on_the_page_accepts_only_genuine_calls(self):
+        code = textwrap.dedent(re.search(r"^    import hashlib.*?(?=^##)", self.PAGE, re.M | re.S).group(0))
+        scope = {}
+        exec(code, scope)  # pylint: disable=exec-used
+        receiver = Receiver(self)
+        server = self.serve_with(self.target(receiver, events=["lock.acquired"], secret_file=self.secret_file("s", "shh")))
+        server.acquire("k")
+        headers, _, body = receiver.next()
+        signature = headers["Belay-Signature"]
+        self.assertTrue(scope["is_genuine"](b"shh", signature, body))
+        stamp = int(re.search(r"t=(\d+)", signature).group(1))
+        for secret, sign, text in ((b"other", signature, body), (b"shh", signature, body + b" "),
+                                   (b"shh", signature.replace(str(stamp), str(stamp - 600)), body)):
+            self.assertFalse(scope["is_genuine"](secret, sign, text))
+
+    def test_the_configuration_on_the_page_is_accepted_and_shown_by_doctor(self):
+        text = textwrap.dedent(re.search(r"^    server:\n.*?(?=^\| in an entry)", self.PAGE, re.M | re.S).group(0))
+        for name in ("slack.url", "bot.secret"):
+            text = text.replace(f"/etc/belay/{name}", self.secret_file(name, "https://hooks.slack.example/T0/B0/x"))
+        config = str(self.write_config(text))
+        server = self.serve(config=config, env={"TEAMS_URL": "https://prod.logic.azure.example/workflows/1"})
+        server.acquire("k")
+        for line in ("slack-0: slack to hooks.slack.example: lock.forced, lock.stale, held.long of 'deploy-*'",
+                     "teams-1: teams to prod.logic.azure.example: ", "chat-bot: json to bot.example.com: lock.released of all keys; signed"):
+            self.assertIn(line, server.log())
+        server.stop()
+        found = self.belay("--config", config, "doctor").out
+        self.assertIn("json to bot.example.com", found)
+        self.assertIn("slack to the URL of url_file or url_env", found)
+
+    def test_the_command_on_the_page_sends_a_notification(self):
+        receiver = Receiver(self)
+        server = self.serve_with(self.target(receiver))
+        command = re.search(r"^    (belay acquire notify-test.*)$", self.PAGE, re.M).group(1)
+        env = {**self.env, "BELAY_STORE": server.url, "PATH": f"{os.path.dirname(BELAY)}:{os.environ['PATH']}"}
+        subprocess.run(["bash", "-c", command], env=env, cwd=self.dir, check=True, capture_output=True, timeout=PATIENCE)
+        self.assertEqual(self.told(receiver)["reason"], "test")
+
+    def test_every_event_and_placeholder_is_on_the_page(self):
+        words = (ROOT / "src" / "base" / "notify_words.c").read_text(encoding="utf-8")
+        lists = dict(re.findall(r"(\w+)_words\[\] = \{(.*?)\};", words, re.S))
+        for name, form in (("event", "`{}`"), ("format", "`{}`"), ("placeholder", "`{{{}}}`")):
+            found = re.findall(r'"([^"]+)"', lists[name])
+            self.assertGreater(len(found), 2)
+            for word in found:
+                self.assertIn(form.format(word), self.PAGE)
+
+
 class Delivery(NotifyCase):
     def test_a_failed_call_is_repeated_with_the_same_delivery_id(self):
         receiver = Receiver(self, [500, 429, 200])
@@ -429,6 +483,20 @@ class Restarting(NotifyCase):
         self.assertEqual(self.told(receiver)["lock_key"], "later")
         self.assertTrue(receiver.calls.empty())
 
+    def test_what_the_store_does_not_keep_survives_a_kill_in_the_file(self):
+        receiver = Receiver(self, [500])
+        self.serve_with(self.target(receiver, events=["lock.refused"]))
+        self.server.acquire("k", "alice")
+        self.assertEqual(self.server.acquire("k", "bob").status, 409)
+        first = receiver.next()
+        self.assertIsNone(first[1]["id"])
+        path = next(self.dir.glob("*-notify"))
+        wait_until(lambda: [t for t in json.loads(path.read_text())["targets"].values() if t["pending"]], "the file")
+        self.restart()
+        receiver.statuses = [200]
+        again = receiver.next()
+        self.assertEqual((again[1], again[0]["Belay-Delivery"]), (first[1], first[0]["Belay-Delivery"]))
+
     def test_a_lease_that_ends_while_no_server_runs_is_told(self):
         receiver = Receiver(self)
         self.serve_with(self.target(receiver, events=["lock.expired"]))
@@ -507,5 +575,4 @@ class Reloading(NotifyCase):
 
 
 if __name__ == "__main__":
-    assert PATIENCE and quoted
     main()
