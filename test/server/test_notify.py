@@ -447,11 +447,13 @@ class Restarting(NotifyCase):
                 self.server.stop()
 
     def test_an_event_that_is_committed_just_before_a_kill_is_sent(self):
-        receiver = Receiver(self)
+        receiver = Receiver(self, [500])
         self.serve_with(self.target(receiver, events=["lock.acquired"]))
+        self.assertTrue(list(self.dir.glob("*-notify")), "from where to continue is on disk before the first request")
         for i in range(5):
             self.server.acquire(f"k{i}")
             self.restart()
+        receiver.statuses = [200]
         self.assertEqual(set(self.locks(receiver, "k4")), {f"k{i}" for i in range(5)})
 
     def test_delivered_notifications_are_not_sent_again_after_a_stop(self):
@@ -485,9 +487,8 @@ class Restarting(NotifyCase):
 
     def test_what_the_store_does_not_keep_survives_a_kill_in_the_file(self):
         receiver = Receiver(self, [500])
-        self.serve_with(self.target(receiver, events=["lock.refused"]))
-        self.server.acquire("k", "alice")
-        self.assertEqual(self.server.acquire("k", "bob").status, 409)
+        self.serve_with(self.target(receiver, events=["held.long"], held_longer_than="1s"))
+        self.server.acquire("k", "alice", ttl_ms=600000)
         first = receiver.next()
         self.assertIsNone(first[1]["id"])
         path = next(self.dir.glob("*-notify"))
