@@ -164,7 +164,7 @@ static const char *label_fault(const char *value)
 {
     size_t n = strspn(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.@-");
 
-    return value[n] == '\0' && n <= 64
+    return n <= 64 && value[n] == '\0'
                ? NULL
                : "is not a name; use at most 64 letters, digits, '_', '.', '@' and '-'";
 }

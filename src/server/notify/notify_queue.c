@@ -1,4 +1,5 @@
 /* The queue of a target: bounded, ordered, and the oldest notice leaves it when it is full. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +21,7 @@ static void unlink_notice(struct notify_target *target, struct notice **at)
     struct notice *notice = *at;
     uint64_t *told = &target->notify->told;
 
+    assert(notice != NULL);
     *told = notice->event_id > *told ? notice->event_id : *told;
     *at = notice->next;
     if (*at == NULL) {
