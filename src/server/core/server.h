@@ -29,6 +29,7 @@ struct server {
         *pending_acquires;   /* borrowed from serve.c, as are the next two and `shared_db_counts` */
     struct holders *holders; /* that wait to learn of the loss of their locks */
     struct webhooks *webhooks;
+    struct notify *notify;                     /* owned */
     struct event_stream *events;               /* owned */
     struct state_pool *states;                 /* owned */
     struct shared_db_counts *shared_db_counts; /* of stops and starts, by outcome */

@@ -181,6 +181,7 @@ struct workers *workers_new(struct loop *loop, bool is_store_local)
         [WORK_JOB] = { 64, 64 },
         [WORK_LONG_JOB] = { 16, 16 },
         [WORK_WEBHOOK] = { 8, SIZE_MAX }, /* server.webhooks.max limits them */
+        [WORK_NOTIFY] = { 8, SIZE_MAX },  /* one for each target */
     };
     struct workers *workers = calloc(1, sizeof *workers);
     size_t n_threads = 0;

@@ -64,8 +64,7 @@ void webhook_free(struct webhook *webhook)
     assert(!work_is_pending(&webhook->work));
     json_decref(webhook->record);
     json_decref(webhook->lock);
-    belay_error_release(&webhook->err);
-    free(webhook->body);
+    outgoing_release(&webhook->out);
     free(webhook);
 }
 
