@@ -206,7 +206,7 @@ struct belay_write {
     const struct belay_put_ticket
         *put_ticket; /* NULL: none. Applied after the drops, at the end of the queue. */
     const struct belay_put_intent *put_intents; /* each replaces an intent of the same id */
-    size_t n_put_intents;
+    size_t n_put_intents;                       /* BELAY_KEYS_MAX at most */
     int64_t ttl_if_unknown_ms; /* with BELAY_SET_LEASE and ttl_ms 0, if the store does not keep the ttl: the
                                   new ttl, or what is left of the lease if that is more; 0: BELAY_INVALID */
     /*

@@ -167,6 +167,7 @@ static bool begin(struct suite_fixture *out_fixture)
                                 .keeps_items = !variant->harmed &&
                                                (strcmp(variant->params, "layout=belay") == 0 || is_registry),
                                 .items_are_apps = is_registry,
+                                .keeps_modes = strcmp(variant->params, "layout=belay") == 0,
                                 .lacks = variant->lacks };
     return made;
 }

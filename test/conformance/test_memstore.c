@@ -35,6 +35,7 @@ static bool begin(struct suite_fixture *out_fixture)
     *out_fixture = (struct suite_fixture){ .open = open_store,
                                            .advance = advance,
                                            .keeps_events = true,
+                                           .keeps_modes = true,
                                            .knows_used_ids = true,
                                            .clock_stands = true };
     return true;

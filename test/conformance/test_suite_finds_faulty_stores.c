@@ -54,6 +54,7 @@ static bool run_case(size_t i, enum faulty_store_rule rule, char *why, size_t wh
                                      .ctx = &world,
                                      .timeout_ms = rule == FAULTY_NOTHING ? 0 : 150,
                                      .keeps_events = true,
+                                     .keeps_modes = true,
                                      .knows_used_ids = true,
                                      .clock_stands = true };
     bool passed = true;

@@ -46,6 +46,16 @@ void faulty_store_bend_record(const struct faulty_store *b, struct belay_record 
         record->tickets[i] = *other;
         *other = swap;
     }
+    for (size_t i = 0; b->rule == FAULTY_HOLDERS_BACKWARDS && i < record->n_holders / 2; i++) {
+        struct belay_holder *other = &record->holders[record->n_holders - 1 - i];
+        struct belay_holder swap = record->holders[i];
+
+        record->holders[i] = *other;
+        *other = swap;
+    }
+    if (b->rule == FAULTY_REPEATS_THE_FIRST_HOLDER && record->n_holders > 0) {
+        record->expires_ms = record->holders[0].expires_ms;
+    }
     if (b->rule == FAULTY_EMPTY_TEXT_IS_NULL && record->owner_name != NULL && record->owner_name[0] == '\0') {
         free(record->owner_name);
         record->owner_name = NULL;

@@ -64,6 +64,19 @@
     X(REVISION_STAYS, revision_stays)                                                                        \
     X(CLOCK_GOES_BACK, clock_goes_back)                                                                      \
     X(CLOCK_STANDS_STILL, clock_stands_still)                                                                \
+    /* several holders, several keys */                                                                      \
+    X(ONE_OF_SEVERAL_ACCEPTS_ANY_ID, one_of_several_accepts_any_id)                                          \
+    X(HELD_BY_ACCEPTS_ONE_OF_SEVERAL, held_by_accepts_one_of_several)                                        \
+    X(ONE_HOLDER_LIVES_AS_LONG_AS_ANY, one_holder_lives_as_long_as_any)                                      \
+    X(A_RELEASE_ENDS_ALL_HOLDERS, a_release_ends_all_holders)                                                \
+    X(KEEPS_HOLDERS_THAT_ARE_DROPPED, keeps_holders_that_are_dropped)                                        \
+    X(REPEATS_THE_FIRST_HOLDER, repeats_the_first_holder)                                                    \
+    X(HOLDERS_BACKWARDS, holders_backwards)                                                                  \
+    X(FORGETS_THE_SLOTS, forgets_the_slots)                                                                  \
+    X(TICKETS_FORGET_THE_MODE, tickets_forget_the_mode)                                                      \
+    X(INTENTS_FORGET_THAT_THEY_ARE_SHARED, intents_forget_that_they_are_shared)                              \
+    X(EVENTS_ARE_ALL_OF_THE_FIRST_KEY, events_are_all_of_the_first_key)                                      \
+    X(ONLY_THE_FIRST_KEY_HAS_USED_IDS, only_the_first_key_has_used_ids)                                      \
     /* reading */                                                                                            \
     X(WHO_HOLDS_IT_GAVE_IT_BACK, who_holds_it_gave_it_back)                                                  \
     X(ABSENT_HAS_NO_KEY, absent_has_no_key)                                                                  \

@@ -17,6 +17,7 @@ struct bent {
     int64_t now_ms;
     const char *drops[DROPS_MAX];
     struct belay_put_ticket ticket;
+    struct belay_put_intent intent;
     char keys[WRITES_MAX][BELAY_KEY_MAX + 1];
     char cut[256];
 };
@@ -135,6 +136,31 @@ static void bend_held_by(enum faulty_store_rule rule, struct belay_write *w, con
     }
 }
 
+static const struct belay_holder *find_holder(const struct belay_record *r, const char *lock_id)
+{
+    for (size_t i = 0; i < r->n_holders; i++) {
+        if (faulty_store_same(r->holders[i].lock_id, lock_id)) {
+            return &r->holders[i];
+        }
+    }
+    return NULL;
+}
+
+/* The same for a lock that has several holders. */
+static void bend_held_by_one(enum faulty_store_rule rule, struct belay_write *w, const struct belay_record *r,
+                             int64_t now_ms)
+{
+    bool found = find_holder(r, w->lock_id) != NULL;
+
+    if (rule == FAULTY_ONE_OF_SEVERAL_ACCEPTS_ANY_ID && w->co_holder && r->n_holders > 0 && !found) {
+        w->condition = BELAY_IF_ANY;
+    } else if (rule == FAULTY_HELD_BY_ACCEPTS_ONE_OF_SEVERAL && found) {
+        w->co_holder = true;
+    } else if (rule == FAULTY_ONE_HOLDER_LIVES_AS_LONG_AS_ANY && found && now_ms < r->expires_ms) {
+        w->condition = BELAY_IF_HELD_BY;
+    }
+}
+
 static void bend_condition(struct faulty_store *b, struct bent *bent, size_t i)
 {
     struct belay_write *w = &bent->writes[i];
@@ -158,7 +184,29 @@ static void bend_condition(struct faulty_store *b, struct bent *bent, size_t i)
     case BELAY_IF_HELD_BY:
     case BELAY_IF_LIVE_BY:
         bend_held_by(b->rule, w, r, bent->now_ms);
+        bend_held_by_one(b->rule, w, r, bent->now_ms);
         break;
+    }
+}
+
+static void bend_holders(enum faulty_store_rule rule, struct bent *bent, size_t i)
+{
+    struct belay_write *w = &bent->writes[i];
+    const struct belay_record *r = &bent->seen[i];
+
+    if (rule == FAULTY_KEEPS_HOLDERS_THAT_ARE_DROPPED) {
+        w->n_drop_holders = 0;
+    } else if (rule == FAULTY_A_RELEASE_ENDS_ALL_HOLDERS && w->co_holder &&
+               (w->set & BELAY_SET_RELEASED) != 0) {
+        w->drop_holders = bent->drops;
+        w->n_drop_holders = 0;
+        for (size_t k = 0; k < r->n_holders && w->n_drop_holders < DROPS_MAX; k++) {
+            if (!faulty_store_same(r->holders[k].lock_id, w->lock_id)) {
+                bent->drops[w->n_drop_holders++] = r->holders[k].lock_id;
+            }
+        }
+    } else if (rule == FAULTY_FORGETS_THE_SLOTS) {
+        bent->values[i].slots = 0;
     }
 }
 
@@ -211,6 +259,14 @@ static void bend_puts(enum faulty_store_rule rule, struct bent *bent, size_t i)
         bent->ticket = *w->put_ticket;
         bent->ticket.owner = "";
         w->put_ticket = &bent->ticket;
+    } else if (rule == FAULTY_TICKETS_FORGET_THE_MODE && w->put_ticket != NULL) {
+        bent->ticket = *w->put_ticket;
+        bent->ticket.mode = BELAY_EXCLUSIVE;
+        w->put_ticket = &bent->ticket;
+    } else if (rule == FAULTY_INTENTS_FORGET_THAT_THEY_ARE_SHARED && w->n_put_intents == 1) {
+        bent->intent = *w->put_intents;
+        bent->intent.shared = false;
+        w->put_intents = &bent->intent;
     } else if (rule == FAULTY_PUTS_CREATE_NOTHING && r->revision == 0 && w->condition == BELAY_IF_ANY) {
         w->put_ticket = NULL;
         w->n_put_intents = 0;
@@ -251,6 +307,11 @@ static void bend_events(enum faulty_store_rule rule, struct bent *bent)
         }
         if (rule == FAULTY_EVENTS_WITHOUT_THE_DURATION && event->duration_ms == BELAY_DURATION_HELD) {
             event->duration_ms = -1;
+        }
+        if (rule == FAULTY_EVENTS_ARE_ALL_OF_THE_FIRST_KEY && event->locked_by == NULL &&
+            bent->batch.n_writes > 1) {
+            event->locked_by = bent->seen[0].owner;
+            event->locked_by_name = bent->seen[0].owner_name;
         }
         if (rule == FAULTY_EVENTS_WITHOUT_THE_METADATA && event->metadata == NULL) {
             static const struct belay_meta none[1];
@@ -298,13 +359,15 @@ static enum belay_code bend_batch(struct faulty_store *b, struct bent *bent)
     for (size_t i = 0; i < bent->batch.n_writes; i++) {
         bend_condition(b, bent, i);
         bend_values(b->rule, bent, i);
+        bend_holders(b->rule, bent, i);
         bend_puts(b->rule, bent, i);
         if (!bend_drops(b->rule, bent, i)) {
             return BELAY_INVALID;
         }
     }
     bend_events(b->rule, bent);
-    if (b->rule == FAULTY_ACCEPTS_USED_IDS) {
+    if (b->rule == FAULTY_ACCEPTS_USED_IDS ||
+        (b->rule == FAULTY_ONLY_THE_FIRST_KEY_HAS_USED_IDS && bent->batch.n_writes > 1)) {
         bent->batch.require_unused_id = NULL;
     }
     if (b->rule == FAULTY_REFUSES_AN_EMPTY_BATCH && bent->batch.n_writes == 0) {

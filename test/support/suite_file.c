@@ -72,6 +72,7 @@ bool suite_file_begin(struct belay_store *(*open)(void *ctx), struct suite_fixtu
                                            .advance = advance,
                                            .forget = forget,
                                            .keeps_events = true,
+                                           .keeps_modes = true,
                                            .keeps_items = true,
                                            .knows_used_ids = true,
                                            .clock_stands = true };

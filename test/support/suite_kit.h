@@ -23,7 +23,8 @@ enum suite_needs {
     SUITE_NEEDS_USED_IDS = 1 << 1,
     SUITE_NEEDS_STANDING_CLOCK = 1 << 2,
     SUITE_NEEDS_FORGETTING = 1 << 3,
-    SUITE_NEEDS_ITEMS = 1 << 4
+    SUITE_NEEDS_ITEMS = 1 << 4,
+    SUITE_NEEDS_MODES = 1 << 5 /* locks with several holders */
 };
 
 struct suite_case {
@@ -53,6 +54,7 @@ extern const struct suite_case suite_events[];
 extern const struct suite_case suite_waking[];
 extern const struct suite_case suite_threads[];
 extern const struct suite_case suite_items[];
+extern const struct suite_case suite_modes[];
 
 /* ---- saying what is wrong ---------------------------------------------- */
 

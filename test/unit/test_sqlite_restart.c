@@ -94,6 +94,73 @@ static void after_a_restart_intents_follow_their_locks_and_no_client_waits(void 
     belay_record_release(&record);
 }
 
+/* One more holder of a shared lock. */
+static void join(struct belay_store *store, const char *key, const char *lock_id, int64_t ttl_ms,
+                 bool durable)
+{
+    struct belay_record values = holder(lock_id, ttl_ms, durable);
+    struct belay_write write = { .key = key, .set = BELAY_SET_HOLDER, .values = &values, .co_holder = true };
+    struct belay_batch batch = { .writes = &write, .n_writes = 1 };
+    struct belay_commit commit = { 0 };
+
+    values.mode = BELAY_SHARED;
+    assert_int_equal(store->ops->commit(store, &batch, &commit, NULL), BELAY_OK);
+    belay_commit_release(&commit);
+}
+
+/* L7: each of several holders by itself. */
+static void of_several_holders_only_the_durable_ones_live_after_a_restart(void **state)
+{
+    struct place *place = *state;
+    struct belay_record record;
+
+    join(place->store, "k", "process", 90000, false);
+    join(place->store, "k", "durable", 60000, true);
+    join(place->store, "k", "over", 1000, true);
+    place->machine.boot_ms += 5000;
+    join(place->store, "k", "late", 30000, true);
+    start_again(place);
+    record = look(place->store, "k");
+    assert_int_equal(record.n_holders, 4);
+    assert_string_equal(record.holders[0].lock_id, "process");
+    assert_true(record.holders[0].expires_ms <= place->machine.boot_ms);
+    assert_true(record.holders[0].expires_at_unix_ms <= place->machine.unix_ms);
+    assert_int_equal(record.holders[1].expires_ms, place->machine.boot_ms + 60000);
+    assert_int_equal(record.holders[1].expires_at_unix_ms, place->machine.unix_ms + 60000);
+    assert_true(record.holders[2].expires_ms <= place->machine.boot_ms); /* L3 */
+    assert_int_equal(record.holders[3].expires_ms, place->machine.boot_ms + 30000);
+    assert_true(record.held);
+    assert_string_equal(record.lock_id, "durable");
+    assert_int_equal(record.expires_ms, place->machine.boot_ms + 60000);
+    for (size_t i = 0; i < record.n_holders; i++) {
+        assert_true(record.holders[i].last_heartbeat_ms <= place->machine.boot_ms);
+    }
+    belay_record_release(&record);
+}
+
+static void after_a_restart_an_intent_follows_its_holder_among_several(void **state)
+{
+    struct place *place = *state;
+    struct belay_record record;
+
+    join(place->store, "top/k", "stays", 60000, true);
+    join(place->store, "top/k", "goes", 90000, false);
+    take_outliving(place->store, "top/x", "a/b", 70000);
+    put_intent(place->store, "top", "top/k", "stays/0123456789abcdef");
+    put_intent(place->store, "top", "top/k", "goes/0123456789abcdef");
+    put_intent(place->store, "top", "top/k", "stay/0123456789abcdef");
+    put_intent(place->store, "top", "top/x", "a/b/0123456789abcdef");
+    put_intent(place->store, "top", "top/x", "a/0123456789abcdef");
+    start_again(place);
+    record = look(place->store, "top");
+    assert_int_equal(record.n_intents, 2);
+    assert_string_equal(record.intents[0].lock_id, "stays/0123456789abcdef");
+    assert_int_equal(record.intents[0].expires_ms, place->machine.boot_ms + 60000);
+    assert_string_equal(record.intents[1].lock_id, "a/b/0123456789abcdef");
+    assert_int_equal(record.intents[1].expires_ms, place->machine.boot_ms + 70000);
+    belay_record_release(&record);
+}
+
 static void the_time_of_a_release_is_never_in_the_future(void **state)
 {
     struct place *place = *state;
@@ -188,6 +255,8 @@ int main(void)
         TEST(a_durable_lock_gets_its_whole_ttl_after_a_restart),
         TEST(an_expired_lease_is_not_renewed_after_a_restart),
         TEST(after_a_restart_intents_follow_their_locks_and_no_client_waits),
+        TEST(of_several_holders_only_the_durable_ones_live_after_a_restart),
+        TEST(after_a_restart_an_intent_follows_its_holder_among_several),
         TEST(the_time_of_a_release_is_never_in_the_future),
         TEST(numbers_go_on_above_all_that_power_loss_may_have_taken),
         TEST(the_history_survives_many_restarts),

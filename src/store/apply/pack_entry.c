@@ -1,11 +1,7 @@
 /* A commit as an entry of the journal. */
 #include "store/apply/pack_internal.h"
 
-#include <assert.h>
 #include <stdlib.h>
-
-/* Intents beyond one for each write: a write about several keys puts one for each of them. */
-enum { INTENTS_MORE = BELAY_KEYS_MAX * BELAY_ANCESTORS_MAX };
 
 /* Flags of the binary form only. What they stand for is absent from most entries, and from those of older versions. */
 enum {
@@ -19,8 +15,8 @@ enum {
     PUTS_INTENT = 2,
     PUTS_CREDENTIAL = 4, /* the ticket has one */
     PUTS_MODE = 8,       /* the ticket is not for an exclusive lock, or is joint */
-    PUTS_SHARED = 16,    /* the intents are of a shared lock */
-    PUTS_INTENTS = 32    /* several, and how many */
+    PUTS_SHARED = 16,    /* the intent is of a shared lock */
+    PUTS_INTENTS = 32    /* there are several, and each says whether it is of a shared lock */
 };
 
 static void put_values(struct writer *w, unsigned set, const struct belay_record *values)
@@ -95,9 +91,10 @@ static unsigned flags_of_puts(const struct belay_write *write)
         puts |= PUTS_TICKET | (is_given(ticket->acquired_by) ? PUTS_CREDENTIAL : 0U) |
                 (ticket->mode != BELAY_EXCLUSIVE || ticket->joint ? PUTS_MODE : 0U);
     }
-    if (write->n_put_intents > 0) {
-        puts |= PUTS_INTENT | (write->put_intents[0].shared ? PUTS_SHARED : 0U) |
-                (write->n_put_intents > 1 ? PUTS_INTENTS : 0U);
+    if (write->n_put_intents == 1) {
+        puts |= PUTS_INTENT | (write->put_intents[0].shared ? PUTS_SHARED : 0U);
+    } else if (write->n_put_intents > 1) {
+        puts |= PUTS_INTENTS;
     }
     return puts;
 }
@@ -130,10 +127,12 @@ static void put_write(struct writer *w, const struct belay_write *write)
         put_unsigned(w, write->n_put_intents);
     }
     for (size_t i = 0; i < write->n_put_intents; i++) {
-        assert(write->put_intents[i].shared == write->put_intents[0].shared); /* all are of one lock id */
         put_text(w, write->put_intents[i].lock_id);
         put_text(w, write->put_intents[i].key);
         put_int(w, write->put_intents[i].ttl_ms);
+        if (write->n_put_intents > 1) {
+            put_unsigned(w, write->put_intents[i].shared);
+        }
     }
 }
 
@@ -204,15 +203,14 @@ void entry_room_release(struct entry_room *room)
 }
 
 /*
- * Lists of metadata and of ids go into arrays that may move while they grow, so
+ * Lists of metadata, ids and intents go into arrays that may move while they grow, so
  * a list is an index into its array until all is read.
  */
 struct lists {
     struct entry_room *room;
     size_t n_meta;
     size_t n_texts;
-    struct belay_put_intent *next_intent; /* in the room, which does not move any more */
-    size_t intents_left;
+    size_t n_intents;
 };
 
 static size_t get_meta(struct reader *r, struct lists *lists, size_t *out_n)
@@ -317,20 +315,23 @@ static struct belay_put_ticket get_ticket(struct reader *r, uint64_t puts)
 static void get_intents(struct reader *r, struct lists *lists, struct belay_write *write, uint64_t puts)
 {
     size_t n = (puts & PUTS_INTENTS) != 0 ? get_count(r) : 1;
+    size_t from = lists->n_intents;
+    struct entry_room *room = lists->room;
 
-    r->bad = r->bad || n > lists->intents_left;
-    if (r->bad) {
+    if (!grow((void *)&room->intents, sizeof *room->intents, &room->cap_intents, from + n)) {
+        r->bad = true;
         return;
     }
-    write->put_intents = lists->next_intent;
-    write->n_put_intents = n;
-    lists->intents_left -= n;
-    for (size_t i = 0; i < n; i++) {
-        *lists->next_intent++ = (struct belay_put_intent){ .lock_id = get_given(r),
-                                                           .key = get_given(r),
-                                                           .ttl_ms = get_int(r),
-                                                           .shared = (puts & PUTS_SHARED) != 0 };
+    for (size_t i = from; i < from + n; i++) {
+        room->intents[i].lock_id = get_given(r);
+        room->intents[i].key = get_given(r);
+        room->intents[i].ttl_ms = get_int(r);
+        room->intents[i].shared =
+            (puts & PUTS_INTENTS) != 0 ? get_unsigned(r) != 0 : (puts & PUTS_SHARED) != 0;
     }
+    lists->n_intents += n;
+    write->put_intents = as_index(from);
+    write->n_put_intents = n;
 }
 
 static void get_write(struct reader *r, struct lists *lists, size_t i)
@@ -362,7 +363,7 @@ static void get_write(struct reader *r, struct lists *lists, size_t i)
         room->tickets[i] = get_ticket(r, puts);
         write->put_ticket = &room->tickets[i];
     }
-    if ((puts & PUTS_INTENT) != 0) {
+    if ((puts & (PUTS_INTENT | PUTS_INTENTS)) != 0) {
         get_intents(r, lists, write, puts);
     }
 }
@@ -386,11 +387,9 @@ static void get_event(struct reader *r, struct lists *lists, struct belay_event 
 static bool make_room(struct entry_room *room, size_t n_writes, size_t n_events)
 {
     size_t cap[3] = { room->cap_writes, room->cap_writes, room->cap_writes };
-    bool ok =
-        grow((void *)&room->writes, sizeof *room->writes, &cap[0], n_writes) &&
-        grow((void *)&room->values, sizeof *room->values, &cap[1], n_writes) &&
-        grow((void *)&room->tickets, sizeof *room->tickets, &cap[2], n_writes) &&
-        grow((void *)&room->intents, sizeof *room->intents, &room->cap_intents, n_writes + INTENTS_MORE);
+    bool ok = grow((void *)&room->writes, sizeof *room->writes, &cap[0], n_writes) &&
+              grow((void *)&room->values, sizeof *room->values, &cap[1], n_writes) &&
+              grow((void *)&room->tickets, sizeof *room->tickets, &cap[2], n_writes);
 
     room->cap_writes = ok ? cap[0] : room->cap_writes;
     return ok && grow((void *)&room->events, sizeof *room->events, &room->cap_events, n_events);
@@ -416,6 +415,7 @@ static void settle_lists(struct entry_room *room, size_t n_writes, size_t n_even
         write->drop_holders = texts_at(room, (uintptr_t)write->drop_holders);
         write->drop_tickets = texts_at(room, (uintptr_t)write->drop_tickets);
         write->drop_intents = texts_at(room, (uintptr_t)write->drop_intents);
+        write->put_intents = room->intents == NULL ? NULL : room->intents + (uintptr_t)write->put_intents;
         room->values[i].metadata = meta_at(room, (uintptr_t)room->values[i].metadata);
     }
     for (size_t i = 0; i < n_events; i++) {
@@ -452,8 +452,6 @@ bool entry_unpack(const void *data, size_t len, struct entry_room *room, struct 
     if (r.bad || !make_room(room, entry.n_writes, entry.n_events)) {
         return false;
     }
-    lists.next_intent = room->intents;
-    lists.intents_left = entry.n_writes + INTENTS_MORE;
     for (size_t i = 0; i < entry.n_writes && !r.bad; i++) {
         get_write(&r, &lists, i);
     }

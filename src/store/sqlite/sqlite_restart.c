@@ -97,19 +97,25 @@ static enum belay_code settle_holders(struct sqlite_store *store, struct row *ro
     return holders_repeat(&row->record) ? row_save(store, row, err) : error_no_memory(err);
 }
 
-/* Whether that id holds the lock, or one of its places; *out_expires_ms is unchanged if not. */
-static bool holds_until(const struct belay_record *record, const char *lock_id, int64_t *out_expires_ms)
+/* An intent is named after its lock id, alone or followed by a slash and a hash. */
+static bool is_of(const struct belay_intent *intent, const char *lock_id)
 {
-    const struct belay_holder *holder = holder_find(record, lock_id);
+    size_t n = strlen(lock_id);
+    const char *rest = intent->lock_id + n;
 
-    if (holder != NULL) {
-        *out_expires_ms = holder->expires_ms;
-    } else if (record->mode == BELAY_EXCLUSIVE && record->held && strcmp(record->lock_id, lock_id) == 0) {
-        *out_expires_ms = record->expires_ms;
-    } else {
-        return false;
+    return strncmp(intent->lock_id, lock_id, n) == 0 &&
+           (*rest == '\0' || (*rest == '/' && strchr(rest + 1, '/') == NULL));
+}
+
+/* Until when the holder that put the intent holds the lock below, or one of its places; 0: it does not. */
+static int64_t held_until(const struct belay_record *below, const struct belay_intent *intent)
+{
+    for (size_t i = 0; i < below->n_holders; i++) {
+        if (is_of(intent, below->holders[i].lock_id)) {
+            return below->holders[i].expires_ms;
+        }
     }
-    return true;
+    return below->n_holders == 0 && below->held && is_of(intent, below->lock_id) ? below->expires_ms : 0;
 }
 
 /* Each intent gets the expiry of its lock; intents without a lock are dropped. */
@@ -128,8 +134,8 @@ static enum belay_code settle_intents(struct sqlite_store *store, struct row *ro
         if (code != BELAY_OK) {
             return code;
         }
-        if (holds_until(&below.record, intent.lock_id, &intent.expires_ms) &&
-            txn->now_ms < intent.expires_ms) {
+        if (txn->now_ms < held_until(&below.record, &intent)) {
+            intent.expires_ms = held_until(&below.record, &intent);
             record->intents[i] = record->intents[kept];
             record->intents[kept++] = intent;
         }
