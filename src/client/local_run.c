@@ -284,7 +284,11 @@ enum belay_code local_run(struct backend *backend, struct op_request *request, c
     run_to_end(client, &op, hooks);
     request->attempt = op.waiting.attempt;
     code = op.code;
-    if (code != BELAY_OK) {
+    if (code == BELAY_UNREACHABLE && hooks != NULL && belay_cancel_requested(hooks->cancel)) {
+        /* Nothing was changed, and the caller wants nothing more. */
+        code = error_set(err, BELAY_CANCELLED, "cancelled while the store did not answer for lock '%s'",
+                         request->key);
+    } else if (code != BELAY_OK) {
         (void)error_move(err, code, &op.err);
     } else if ((info = op_info(&op, info_from_record(&op.record, op.record_now_ms))) == NULL) {
         code = error_no_memory(err);

@@ -1,6 +1,7 @@
 """acquire, renew, release, wait: one lock from the shell (S0.1, S1.2, S1.3, S2.1, S4.9)."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -342,6 +343,21 @@ class Waiting(BelayCase):
         self.acquire("k")
         self.assertEqual(self.fails(75, "acquire", "k", "--wait", "200ms", "--json").error()["code"], "lock_held")
         self.assertEqual(len(self.fails(75, "acquire", "k", "--wait", "200ms", "--quiet").err.splitlines()), 1)
+
+    def test_a_wake_file_that_somebody_truncates_does_not_end_the_waiter(self):
+        lock = self.acquire("k")
+        waiter = self.start("acquire", "k", "--wait", "30s", "--owner", "w", stderr=subprocess.PIPE)
+        wait_until(lambda: "Waiting:" in self.ok("status", "k").out, "the waiter")
+        path = self.dir / "belay.db-wake"
+        size = path.stat().st_size
+        os.truncate(path, 0)
+        time.sleep(0.1)
+        self.assertIsNone(waiter.poll())
+        waiter.send_signal(signal.SIGINT)
+        waiter.communicate(timeout=20)
+        self.assertEqual(waiter.returncode, 130)
+        self.ok("release", "k", "--id", lock["lock_id"])
+        self.assertEqual(path.stat().st_size, size)
 
     def test_a_signal_ends_the_wait_and_leaves_nothing_behind(self):
         """S1.5"""

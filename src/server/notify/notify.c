@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/store_url.h"
-#include "server/events/sse.h"
+#include "server/core/sse.h"
 #include "server/notify/notify_internal.h"
 
 /* ---- targets ---- */
