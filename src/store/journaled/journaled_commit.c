@@ -330,7 +330,8 @@ static bool work_init(struct journaled_batch *work, struct journaled *store, con
     if (n_writes <= FEW) {
         memset(work->rows, 0, n_writes * sizeof *work->rows);
         memset(work->steps, 0, n_writes * sizeof *work->steps);
-        memset(work->before, 0, n_writes * sizeof *work->before);
+        /* A batch of events alone has one, too: of no record. */
+        memset(work->before, 0, (n_writes == 0 ? 1 : n_writes) * sizeof *work->before);
     }
     return work->rows != NULL && work->steps != NULL && work->changes != NULL && work->before != NULL &&
            work->events != NULL;
