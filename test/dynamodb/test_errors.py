@@ -33,13 +33,14 @@ class Errors(DynamoCase):
             self.one_line(result, "no-such-table", "belay table create")
 
     def test_ctrl_c_while_nothing_answers_is_no_error_of_the_store(self):
-        with socket.create_server(("127.0.0.1", 0)) as hole:
-            store = f"dynamodb:{self.table}?region={REGION}&endpoint=http://127.0.0.1:{hole.getsockname()[1]}"
-            for command in (["acquire", "k"], ["run", "k", "--", "true"]):
+        for command in (["acquire", "k"], ["run", "k", "--", "true"]):
+            with self.subTest(command[0]), socket.create_server(("127.0.0.1", 0)) as hole:
+                store = f"dynamodb:{self.table}?region={REGION}&endpoint=http://127.0.0.1:{hole.getsockname()[1]}"
                 process = self.start(*command, env={"BELAY_STORE": store}, stderr=subprocess.PIPE)
-                hole.accept()[0].settimeout(1)  # the request is under way
-                process.send_signal(signal.SIGINT)
-                _, err = process.communicate(timeout=30)
+                with hole.accept()[0] as connection:
+                    connection.recv(1)  # the request is under way
+                    process.send_signal(signal.SIGINT)
+                    _, err = process.communicate(timeout=30)
                 self.assertEqual(process.returncode, 130, err)
 
     def test_a_table_with_other_keys(self):
