@@ -267,6 +267,9 @@ static void check_record(const uint8_t *data, size_t len)
         row_release(&row);
     }
     (void)record_unpack_numbers(data, len, &numbers);
+    memset(&numbers, 0, sizeof numbers);
+    (void)holders_unpack(data, len, &numbers);
+    belay_record_release(&numbers);
     belay_error_release(&err);
 }
 

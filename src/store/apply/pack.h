@@ -58,6 +58,9 @@ bool entry_unpack(const void *data, size_t len, struct entry_room *room, struct 
 void record_pack(struct buf *to, const struct belay_record *record);
 enum belay_code record_unpack(const char *key, const void *data, size_t len, struct row *out_row,
                               struct belay_error *err);
+/* The holders alone. After unpacking each string is a copy. False: it cannot be read, or there is no memory. */
+void holders_pack(struct buf *to, const struct belay_record *record);
+bool holders_unpack(const void *data, size_t len, struct belay_record *record);
 /* Without unpacking all of it: whether it is held; its numbers, without strings and lists. */
 bool record_is_held_packed(const void *data);
 bool record_unpack_numbers(const void *data, size_t len, struct belay_record *out_record);

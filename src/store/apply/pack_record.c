@@ -39,12 +39,17 @@ static void pack_holder(struct writer *w, const struct belay_holder *holder)
 
 static void pack_holders(struct writer *w, const struct belay_record *record)
 {
-    put_unsigned(w, (uint64_t)record->mode);
-    put_int(w, record->slots);
     put_unsigned(w, record->n_holders);
     for (size_t i = 0; i < record->n_holders; i++) {
         pack_holder(w, &record->holders[i]);
     }
+}
+
+void holders_pack(struct buf *to, const struct belay_record *record)
+{
+    struct writer w = { .to = to };
+
+    pack_holders(&w, record);
 }
 
 /* The lowest bit of the seq: a mode follows. A queue of waiters for an exclusive lock is as short as it can be. */
@@ -94,6 +99,8 @@ void record_pack(struct buf *to, const struct belay_record *record)
     put_text(&w, record->acquired_by == NULL ? "" : record->acquired_by);
     put_meta(&w, record->metadata, record->n_metadata);
     if (has_holders) {
+        put_unsigned(&w, (uint64_t)record->mode);
+        put_int(&w, record->slots);
         pack_holders(&w, record);
     }
     put_unsigned(&w, record->n_intents);
@@ -155,8 +162,9 @@ static enum belay_mode get_mode(struct reader *r, uint64_t mode)
     return (enum belay_mode)mode;
 }
 
-static bool unpack_holder(struct reader *r, struct belay_holder *holder)
+static bool unpack_holder(struct reader *r, bool copies, struct belay_holder *holder)
 {
+    char **const texts[] = { &holder->lock_id, &holder->owner, &holder->owner_name, &holder->acquired_by };
     int64_t *const numbers[] = { &holder->ttl_ms,
                                  &holder->heartbeat_ms,
                                  &holder->stale_after_ms,
@@ -166,6 +174,7 @@ static bool unpack_holder(struct reader *r, struct belay_holder *holder)
                                  &holder->expires_at_unix_ms,
                                  &holder->last_heartbeat_unix_ms };
     uint64_t flags = get_unsigned(r);
+    bool ok = true;
 
     holder->durable = (flags & FLAG_OUTLIVES) != 0;
     holder->stale_reported = (flags & FLAG_STALE_NOTED) != 0;
@@ -173,34 +182,45 @@ static bool unpack_holder(struct reader *r, struct belay_holder *holder)
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         *numbers[i] = get_int(r);
     }
-    holder->lock_id = keep_text(r);
-    holder->owner = keep_text(r);
-    holder->owner_name = keep_text(r);
-    holder->acquired_by = keep_text(r);
-    return unpack_meta(r, &holder->metadata, &holder->n_metadata);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        *texts[i] = copies ? copy_text(r, &ok) : keep_text(r);
+    }
+    return ok && unpack_meta(r, &holder->metadata, &holder->n_metadata);
 }
 
-/* After the numbers, whose flags say whether there are any. */
-static bool unpack_holders(struct reader *r, struct belay_record *record)
+static bool unpack_holders(struct reader *r, bool copies, struct belay_record *record)
 {
+    size_t n = get_count(r);
     bool ok = true;
-    size_t n;
 
-    if (record->mode == BELAY_EXCLUSIVE) {
-        return true;
-    }
-    record->mode = get_mode(r, get_unsigned(r));
-    record->slots = (int)get_int(r);
-    n = get_count(r);
     record->holders = n == 0 ? NULL : calloc(n, sizeof *record->holders);
     if (n > 0 && record->holders == NULL) {
         return false;
     }
     for (size_t i = 0; ok && i < n; i++) {
         record->n_holders = i + 1;
-        ok = unpack_holder(r, &record->holders[i]);
+        ok = unpack_holder(r, copies, &record->holders[i]);
     }
     return ok;
+}
+
+bool holders_unpack(const void *data, size_t len, struct belay_record *record)
+{
+    struct reader r = { .at = data, .end = (const unsigned char *)data + len };
+
+    return unpack_holders(&r, true, record) && !r.bad && r.at == r.end;
+}
+
+/* After the numbers, whose flags say whether the record is exclusive. */
+static bool unpack_mode(struct reader *r, struct belay_record *record)
+{
+    if (record->mode == BELAY_EXCLUSIVE) {
+        return true;
+    }
+    record->mode = get_mode(r, get_unsigned(r));
+    r->bad = r->bad || record->mode == BELAY_EXCLUSIVE;
+    record->slots = (int)get_int(r);
+    return unpack_holders(r, false, record);
 }
 
 static bool unpack_intents(struct reader *r, struct belay_record *record)
@@ -324,7 +344,7 @@ enum belay_code record_unpack(const char *key, const void *data, size_t len, str
     row.record.owner = keep_text(&r);
     row.record.owner_name = keep_text(&r);
     row.record.acquired_by = keep_text(&r);
-    ok = unpack_meta(&r, &row.record.metadata, &row.record.n_metadata) && unpack_holders(&r, &row.record) &&
+    ok = unpack_meta(&r, &row.record.metadata, &row.record.n_metadata) && unpack_mode(&r, &row.record) &&
          unpack_intents(&r, &row.record) && unpack_tickets(&r, &row);
     if (!ok || r.bad) {
         row_release(&row);

@@ -256,14 +256,11 @@ enum belay_code event_save(struct sqlite_store *store, const struct belay_event 
 
 enum belay_code json_read_row(const struct sqlite_store *store, const char *metadata, const char *tickets,
                               const char *intents, struct row *row, struct belay_error *err);
-enum belay_code json_read_holders(const struct sqlite_store *store, const char *text,
-                                  struct belay_record *record, struct belay_error *err);
 /* NULL for an empty list, which is no failure; the caller frees the text. */
 enum belay_code json_write_meta(const struct belay_meta *meta, size_t n, char **out_text,
                                 struct belay_error *err);
 enum belay_code json_write_tickets(const struct row *row, char **out_text, struct belay_error *err);
 enum belay_code json_write_intents(const struct row *row, char **out_text, struct belay_error *err);
-enum belay_code json_write_holders(const struct row *row, char **out_text, struct belay_error *err);
 enum belay_code json_read_meta(const struct sqlite_store *store, const char *text,
                                struct belay_meta **out_meta, size_t *out_n, struct belay_error *err);
 

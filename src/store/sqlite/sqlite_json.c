@@ -4,8 +4,6 @@
  *     tickets   [[id, key, owner, owner's name, seq, since, expires, has liveness lock, credential,
  *                 mode, slots, joint], ...]  the last three only if one of them is not 0
  *     intents   [[id, key, expires, shared], ...]  the last only if it is true
- *     holders   [[id, owner, owner's name, credential, token, durable, stale reported, ttl, heartbeat,
- *                 stale after, expires, beat, locked at, expires at, beat at, metadata], ...]
  * By position and not by name: a queue is read and written at every hand-over, and names would
  * be most of its text.
  */
@@ -24,42 +22,35 @@ static enum belay_code bad_row(const struct sqlite_store *store, const char *wha
                      store->path, what, key);
 }
 
-/* BELAY_BAD_CONTENT: not a list of metadata. What was read is the caller's to free. */
-static enum belay_code read_meta(const json_t *list, struct belay_meta **out_meta, size_t *out_n)
-{
-    size_t n = json_array_size(list);
-    struct belay_meta *meta = n == 0 ? NULL : calloc(n, sizeof *meta);
-    bool good = json_is_array(list);
-    bool has_memory = n == 0 || meta != NULL;
-
-    *out_meta = meta;
-    *out_n = meta == NULL ? 0 : n;
-    for (size_t i = 0; good && has_memory && i < n; i++) {
-        const char *name = NULL;
-        const char *value = NULL;
-
-        good = json_unpack(json_array_get(list, i), "[s, s]", &name, &value) == 0;
-        if (good) {
-            meta[i].name = strdup(name);
-            meta[i].value = strdup(value);
-            has_memory = meta[i].name != NULL && meta[i].value != NULL;
-        }
-    }
-    return !good ? BELAY_BAD_CONTENT : has_memory ? BELAY_OK : BELAY_NO_MEMORY;
-}
-
 enum belay_code json_read_meta(const struct sqlite_store *store, const char *text,
                                struct belay_meta **out_meta, size_t *out_n, struct belay_error *err)
 {
     json_t *list = json_loads(text, 0, NULL);
-    struct belay_meta *meta = NULL;
-    size_t n = 0;
-    enum belay_code code = read_meta(list, &meta, &n);
+    size_t n = json_array_size(list);
+    struct belay_meta *meta = n == 0 ? NULL : calloc(n, sizeof *meta);
+    enum belay_code code = list == NULL ? bad_row(store, "metadata", "a lock", err) : BELAY_OK;
 
+    if (n > 0 && meta == NULL) {
+        code = error_no_memory(err);
+    }
+    for (size_t i = 0; code == BELAY_OK && i < n; i++) {
+        const char *name = NULL;
+        const char *value = NULL;
+
+        if (json_unpack(json_array_get(list, i), "[s, s]", &name, &value) != 0) {
+            code = bad_row(store, "metadata", "a lock", err);
+            break;
+        }
+        meta[i].name = strdup(name);
+        meta[i].value = strdup(value);
+        if (meta[i].name == NULL || meta[i].value == NULL) {
+            code = error_no_memory(err);
+        }
+    }
     json_decref(list);
     if (code != BELAY_OK) {
         meta_free(meta, n);
-        return code == BELAY_NO_MEMORY ? error_no_memory(err) : bad_row(store, "metadata", "a lock", err);
+        return code;
     }
     *out_meta = meta;
     *out_n = n;
@@ -147,62 +138,6 @@ static bool read_intents(const char *text, struct row *row)
     return good;
 }
 
-static char *copy_at(const json_t *item, size_t at)
-{
-    const char *text = json_string_value(json_array_get(item, at));
-
-    return text == NULL ? NULL : strdup(text);
-}
-
-static bool read_holder(const json_t *item, struct belay_holder *holder)
-{
-    int64_t *const numbers[] = { &holder->ttl_ms,
-                                 &holder->heartbeat_ms,
-                                 &holder->stale_after_ms,
-                                 &holder->expires_ms,
-                                 &holder->last_heartbeat_ms,
-                                 &holder->locked_at_unix_ms,
-                                 &holder->expires_at_unix_ms,
-                                 &holder->last_heartbeat_unix_ms };
-    bool good = json_array_size(item) == 16;
-
-    holder->lock_id = copy_at(item, 0);
-    holder->owner = copy_at(item, 1);
-    holder->owner_name = copy_at(item, 2);
-    holder->acquired_by = copy_at(item, 3);
-    holder->token = (uint64_t)json_integer_value(json_array_get(item, 4));
-    holder->durable = json_is_true(json_array_get(item, 5));
-    holder->stale_reported = json_is_true(json_array_get(item, 6));
-    for (size_t i = 0; good && i < sizeof numbers / sizeof numbers[0]; i++) {
-        const json_t *number = json_array_get(item, 7 + i);
-
-        good = json_is_integer(number);
-        *numbers[i] = json_integer_value(number);
-    }
-    return good && holder->lock_id != NULL && holder->owner != NULL && holder->owner_name != NULL &&
-           holder->acquired_by != NULL &&
-           read_meta(json_array_get(item, 15), &holder->metadata, &holder->n_metadata) == BELAY_OK;
-}
-
-enum belay_code json_read_holders(const struct sqlite_store *store, const char *text,
-                                  struct belay_record *record, struct belay_error *err)
-{
-    json_t *list = json_loads(text, 0, NULL);
-    size_t n = json_array_size(list);
-    bool good = n > 0;
-
-    record->holders = n == 0 ? NULL : calloc(n, sizeof *record->holders);
-    for (size_t i = 0; good && i < n && record->holders != NULL; i++) {
-        record->n_holders = i + 1;
-        good = read_holder(json_array_get(list, i), &record->holders[i]);
-    }
-    json_decref(list);
-    if (n > 0 && record->holders == NULL) {
-        return error_no_memory(err);
-    }
-    return good ? BELAY_OK : bad_row(store, "the list of holders", record->key, err);
-}
-
 enum belay_code json_read_row(const struct sqlite_store *store, const char *metadata, const char *tickets,
                               const char *intents, struct row *row, struct belay_error *err)
 {
@@ -248,17 +183,6 @@ static json_t *extended(json_t *item, json_t *more)
     return item;
 }
 
-/* Shorter than `n` if an entry could not be made. */
-static json_t *list_of_meta(const struct belay_meta *meta, size_t n)
-{
-    json_t *list = json_array();
-
-    for (size_t i = 0; i < n; i++) {
-        (void)json_array_append_new(list, json_pack("[s, s]", meta[i].name, meta[i].value));
-    }
-    return list;
-}
-
 enum belay_code json_write_meta(const struct belay_meta *meta, size_t n, char **out_text,
                                 struct belay_error *err)
 {
@@ -268,7 +192,10 @@ enum belay_code json_write_meta(const struct belay_meta *meta, size_t n, char **
         *out_text = NULL;
         return BELAY_OK;
     }
-    list = list_of_meta(meta, n);
+    list = json_array();
+    for (size_t i = 0; i < n; i++) {
+        (void)json_array_append_new(list, json_pack("[s, s]", meta[i].name, meta[i].value));
+    }
     return write_list(list, n, "metadata", out_text, err);
 }
 
@@ -311,33 +238,4 @@ enum belay_code json_write_intents(const struct row *row, char **out_text, struc
         (void)json_array_append_new(list, intent->shared ? extended(item, json_pack("[b]", 1)) : item);
     }
     return write_list(list, row->record.n_intents, "the key of a lock", out_text, err);
-}
-
-enum belay_code json_write_holders(const struct row *row, char **out_text, struct belay_error *err)
-{
-    json_t *list;
-
-    if (row->record.n_holders == 0) {
-        *out_text = NULL;
-        return BELAY_OK;
-    }
-    list = json_array();
-    for (size_t i = 0; i < row->record.n_holders; i++) {
-        const struct belay_holder *h = &row->record.holders[i];
-        json_t *metadata = list_of_meta(h->metadata, h->n_metadata);
-
-        if (json_array_size(metadata) != h->n_metadata) {
-            json_decref(metadata);
-            break;
-        }
-        (void)json_array_append_new(
-            list,
-            json_pack("[s, s, s, s, I, b, b, I, I, I, I, I, I, I, I, o]", h->lock_id, h->owner, h->owner_name,
-                      h->acquired_by == NULL ? "" : h->acquired_by, (json_int_t)h->token, (int)h->durable,
-                      (int)h->stale_reported, (json_int_t)h->ttl_ms, (json_int_t)h->heartbeat_ms,
-                      (json_int_t)h->stale_after_ms, (json_int_t)h->expires_ms,
-                      (json_int_t)h->last_heartbeat_ms, (json_int_t)h->locked_at_unix_ms,
-                      (json_int_t)h->expires_at_unix_ms, (json_int_t)h->last_heartbeat_unix_ms, metadata));
-    }
-    return write_list(list, row->record.n_holders, "the owner or metadata of a holder", out_text, err);
 }

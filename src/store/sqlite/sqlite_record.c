@@ -5,7 +5,10 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "store/apply/pack.h"
 #include "store/sqlite/sqlite_internal.h"
+
+enum { HOLDERS_MAX = 1 << 29 }; /* bytes; SQLite takes a blob of up to twice as many */
 
 /* In the order of RECORD_COLUMNS. */
 enum column {
@@ -87,6 +90,20 @@ static bool read_numbers(sqlite3_stmt *statement, struct belay_record *record)
     return record->revision != 0 && numbers[NUM_MODE] >= BELAY_EXCLUSIVE && numbers[NUM_MODE] <= BELAY_SLOTS;
 }
 
+static enum belay_code read_holders(const struct sqlite_store *store, sqlite3_stmt *statement,
+                                    struct belay_record *record, struct belay_error *err)
+{
+    const void *packed = sqlite3_column_blob(statement, COL_HOLDERS);
+
+    if (packed == NULL ||
+        holders_unpack(packed, (size_t)sqlite3_column_bytes(statement, COL_HOLDERS), record)) {
+        return BELAY_OK;
+    }
+    return error_set(err, BELAY_BAD_CONTENT,
+                     "the lock database '%s' is damaged: the list of holders of '%s' cannot be read",
+                     store->path, record->key);
+}
+
 enum belay_code row_read(struct sqlite_store *store, sqlite3_stmt *statement, struct row *out_row,
                          struct belay_error *err)
 {
@@ -106,9 +123,7 @@ enum belay_code row_read(struct sqlite_store *store, sqlite3_stmt *statement, st
         code = json_read_row(store, metadata, tickets, intents, &row, err);
     }
     if (code == BELAY_OK && row.record.mode != BELAY_EXCLUSIVE) {
-        const char *holders = (const char *)sqlite3_column_text(statement, COL_HOLDERS);
-
-        code = holders == NULL ? BELAY_OK : json_read_holders(store, holders, &row.record, err);
+        code = read_holders(store, statement, &row.record, err);
     }
     if (code != BELAY_OK) {
         row_release(&row);
@@ -235,7 +250,7 @@ enum belay_code row_save(struct sqlite_store *store, const struct row *row, stru
     char *metadata = NULL;
     char *tickets = NULL;
     char *intents = NULL;
-    char *holders = NULL;
+    struct buf holders = BUF_INIT(HOLDERS_MAX);
     enum belay_code code;
 
     assert(!sqlite3_get_autocommit(store->db) && row->record.key != NULL);
@@ -247,8 +262,9 @@ enum belay_code row_save(struct sqlite_store *store, const struct row *row, stru
     if (code == BELAY_OK) {
         code = json_write_intents(row, &intents, err);
     }
-    if (code == BELAY_OK) {
-        code = json_write_holders(row, &holders, err);
+    if (code == BELAY_OK && row->record.n_holders > 0) {
+        holders_pack(&holders, &row->record);
+        code = holders.failed ? error_no_memory(err) : BELAY_OK;
     }
     if (code != BELAY_OK) {
         goto done;
@@ -261,7 +277,10 @@ enum belay_code row_save(struct sqlite_store *store, const struct row *row, stru
     bind_text(&binder, COL_METADATA, metadata);
     bind_text(&binder, COL_TICKETS, tickets);
     bind_text(&binder, COL_INTENTS, intents);
-    bind_text(&binder, COL_HOLDERS, holders);
+    if (binder.rc == SQLITE_OK) {
+        binder.rc = sqlite3_bind_blob(binder.statement, COL_HOLDERS + 1, holders.data, (int)holders.len,
+                                      SQLITE_STATIC);
+    }
     if (binder.rc == SQLITE_OK) {
         binder.rc = db_finish(binder.statement);
     }
@@ -273,7 +292,7 @@ done:
     free(metadata);
     free(tickets);
     free(intents);
-    free(holders);
+    buf_release(&holders);
     return code;
 }
 

@@ -52,7 +52,7 @@ static const char schema[] =
     " tickets TEXT,"
     " intents TEXT,"
     " acquired_by TEXT NOT NULL,"
-    " holders TEXT) WITHOUT ROWID;" /* of a lock that is shared or has slots */
+    " holders BLOB) WITHOUT ROWID;" /* of a lock that is shared or has slots; store/apply/pack_record.c */
     "CREATE TABLE events ("
     " id INTEGER PRIMARY KEY,"
     " at_unix_ms INTEGER NOT NULL,"
