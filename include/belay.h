@@ -103,9 +103,10 @@ enum belay_code {
     BELAY_CANCELLED,     /* belay_cancel_request() ended the wait */
     BELAY_BUSY,          /* another operation with this lock id is in progress: try again later */
     BELAY_NO_MEMORY,
-    BELAY_BUG,       /* libbelay contradicts itself; please report it */
-    BELAY_REFUSED,   /* from stores and the registry: a condition of the write did not hold */
-    BELAY_REDIRECTED /* from stores only: a server has started or stopped owning the file */
+    BELAY_BUG,        /* libbelay contradicts itself; please report it */
+    BELAY_REFUSED,    /* from stores and the registry: a condition of the write did not hold */
+    BELAY_REDIRECTED, /* from stores only: a server has started or stopped owning the file */
+    BELAY_FROZEN      /* a freeze forbids new holders of the lock: wait, or give up */
 };
 
 /* The code as the HTTP API writes it, such as "lock_held". */
@@ -191,7 +192,7 @@ struct belay_info {
     int64_t valid_for_ms;  /* how long the holder may rely on the lock, counted from before the call or
                               the request that returned this: expires_in_ms less the difference that
                               clocks may have. -1: not known. Known only to the holder, after it
-                              acquires, adopts or renews. */
+                              acquires, adopts or renews, and after belay_check(). */
     bool is_stale;         /* the holder declared a heartbeat and has missed it for stale_after_ms */
     struct belay_meta *metadata;
     size_t n_metadata;
@@ -468,8 +469,10 @@ struct belay_wait_info {
     const struct belay_info *holder; /* borrowed; the holder that blocks the caller; NULL: not known */
     size_t position;                 /* waiters ahead in the queue */
     int64_t waited_ms;
-    int64_t retry_ms; /* time until the next attempt, unless the waiter is woken sooner */
-    int attempt;      /* attempts so far */
+    int64_t retry_ms;   /* time until the next attempt, unless the waiter is woken sooner */
+    int attempt;        /* attempts so far */
+    const char *frozen; /* borrowed; "lock 'KEY': frozen until TIME by NAME: REASON"; NULL: no
+                           freeze is known */
 };
 
 struct belay_lock_options {
@@ -526,11 +529,13 @@ struct belay_lock_options {
      */
     const char *const *more_keys;
     size_t n_more_keys;
+    bool ignore_freeze;        /* acquire the lock although its key is frozen (belay_freeze()) */
+    const char *ignore_reason; /* why; needed with ignore_freeze, and recorded */
 };
 #define BELAY_LOCK_OPTIONS_INIT                                                                              \
     {                                                                                                        \
         sizeof(struct belay_lock_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, NULL, false, false,     \
-            false, false, NULL, NULL, NULL, NULL, NULL, false, 0, NULL, 0                                    \
+            false, false, NULL, NULL, NULL, NULL, NULL, false, 0, NULL, 0, false, NULL                       \
     }
 
 /* Set each option that is 0 to the profile's value. */
@@ -543,6 +548,7 @@ BELAY_API void belay_profile_apply(const struct belay_profile *profile, struct b
  * belay_lock_free().
  *
  * BELAY_HELD: another client still holds the lock; belay_error_holder() says which.
+ * BELAY_FROZEN: the key is frozen, and still was when the wait ended.
  * BELAY_UNKNOWN: the store may have granted the lock; acquire again with the same
  * options->lock_id to find out.
  *
@@ -669,6 +675,37 @@ BELAY_API enum belay_code belay_force_release(struct belay_client *client, const
 BELAY_API enum belay_code belay_get(struct belay_client *client, const char *key,
                                     struct belay_info **out_info, struct belay_error *err);
 
+/*
+ * Get the lock that `owner` holds, or was the last to hold, if the same credential acquired
+ * it: the rule of re-entry. With its lock_id a caller that knows only the owner can renew
+ * or release it. `acquired_by` is as in struct belay_lock_options; NULL or "": this client's
+ * own credential. BELAY_NOT_HOLDER: another owner or another credential has the lock. The
+ * caller frees *out_info.
+ */
+BELAY_API enum belay_code belay_find_own(struct belay_client *client, const char *key, const char *owner,
+                                         const char *acquired_by, struct belay_info **out_info,
+                                         struct belay_error *err);
+
+/*
+ * Is the lock held by `lock_id`, with `token`, and can it be relied on for min_valid_ms more (0:
+ * for any time)? For the step before a dangerous one, and for a receiver that verifies a
+ * token. Changes nothing. lock_id NULL: whether `token` is the current one. token 0: the id
+ * decides, as it does on a store without tokens.
+ *
+ * BELAY_OK: (*out_info)->valid_for_ms is for how long from now, and never longer than the
+ * holder itself may rely on the lock. The caller frees *out_info; out_info may be NULL.
+ * BELAY_NOT_HOLDER: another client has acquired the lock; belay_error_holder() says which.
+ * BELAY_LOST: the lease is over, the lock was released, or less than min_valid_ms is left.
+ * BELAY_NOT_FOUND: the store does not know the key. BELAY_INVALID: neither an id nor a token, or
+ * only a token on a store that has none. BELAY_UNREACHABLE: not known.
+ *
+ * With locking disabled this is BELAY_OK, with a warning and the status BELAY_STATUS_NONE if the
+ * lock is not held.
+ */
+BELAY_API enum belay_code belay_check(struct belay_client *client, const char *key, const char *lock_id,
+                                      uint64_t token, int64_t min_valid_ms, struct belay_info **out_info,
+                                      struct belay_error *err);
+
 struct belay_query {
     size_t struct_size;
     const char *prefix;       /* NULL: all */
@@ -734,6 +771,68 @@ BELAY_API enum belay_code belay_watch(struct belay_client *client, const char *p
 BELAY_API enum belay_code belay_wait_until_free(struct belay_client *client, const char *key,
                                                 const struct belay_lock_options *options,
                                                 struct belay_error *err);
+
+/* ---- freezes -------------------------------------------------------------- */
+
+/*
+ * While a freeze is in force, no client can newly acquire a lock whose key matches its
+ * pattern. Holders keep theirs: renewing, releasing, adopting and re-entering work as before.
+ * Clients that wait keep their places in the queue, and the first gets the lock when the
+ * freeze ends. An acquisition that begins after belay_freeze() has returned is refused with
+ * BELAY_FROZEN; one that began before may still succeed.
+ *
+ * Freezes begin and end on the wall clock of the machine that has the store: that of an
+ * SQLite file, of the server, or the clock of DynamoDB and that of the client. A freeze that
+ * is in force by either of those two is in force.
+ */
+struct belay_freeze {
+    const char *id;
+    const char *pattern; /* '*' matches any run of characters, every other character itself */
+    const char *reason;
+    const char *by;
+    int64_t created_unix_ms;
+    int64_t from_unix_ms;  /* 0: since it was created */
+    int64_t until_unix_ms; /* 0: until it is ended */
+    bool in_force;         /* now; else it begins later or is over */
+};
+/* Return false to stop. `freeze` is borrowed. */
+typedef bool (*belay_freeze_fn)(void *context, const struct belay_freeze *freeze);
+
+struct belay_freeze_options {
+    size_t struct_size;
+    const char *reason;    /* needed */
+    const char *by;        /* the name of the person who does it; NULL: user@host */
+    int64_t from_unix_ms;  /* 0: now */
+    int64_t until_unix_ms; /* 0: no end, unless for_ms says so */
+    int64_t for_ms;        /* how long it lasts from its beginning; 0: until until_unix_ms. Not both. */
+    const char *id;        /* to repeat a call whose answer was lost; NULL: a new one */
+};
+#define BELAY_FREEZE_OPTIONS_INIT                                                                            \
+    {                                                                                                        \
+        sizeof(struct belay_freeze_options), NULL, NULL, 0, 0, 0, NULL                                       \
+    }
+
+/*
+ * Freeze all keys that match `pattern`. The freeze is on disk when this returns. Calls `fn`
+ * (may be NULL) with it. BELAY_INVALID: an argument is wrong, or the store has no freezes; the
+ * text says what would be right. Through a server this needs an admin's token.
+ */
+BELAY_API enum belay_code belay_freeze(struct belay_client *client, const char *pattern,
+                                       const struct belay_freeze_options *options, belay_freeze_fn fn,
+                                       void *context, struct belay_error *err);
+
+/*
+ * End the freeze with this id, or all that have exactly this pattern, and wake the waiters.
+ * `by` (NULL: user@host) and `reason` (NULL: none) are recorded. Calls `fn` (may be NULL) with
+ * each. BELAY_NOT_FOUND: there is none.
+ */
+BELAY_API enum belay_code belay_unfreeze(struct belay_client *client, const char *id_or_pattern,
+                                         const char *by, const char *reason, belay_freeze_fn fn,
+                                         void *context, struct belay_error *err);
+
+/* List the freezes that are in force or begin later, in the order in which they were made. */
+BELAY_API enum belay_code belay_freezes(struct belay_client *client, belay_freeze_fn fn, void *context,
+                                        struct belay_error *err);
 
 /* ---- asynchronous operations, for event loops ---------------------------- */
 

@@ -248,6 +248,14 @@ struct belay_batch {
     const char *require_unused_id; /* not NULL: BELAY_ID_USED if this id has ever acquired writes[0].key, or
                                       the key of another write that acquires. A store that does not remember
                                       ids ignores it (docs/safety.md). */
+    /*
+     * BELAY_FROZEN, and nothing is changed, if the key of a write that acquires matches a freeze
+     * that is in force, or ended less than freeze_grace_ms ago. A freeze whose item_put() has
+     * returned before commit() was called is seen. A store whose capabilities lack has_freezes
+     * ignores it.
+     */
+    bool check_freezes;
+    int64_t freeze_grace_ms;
 };
 
 /* The result of a batch. */
@@ -259,6 +267,8 @@ struct belay_commit {
     struct belay_record *records; /* owned. BELAY_OK: all records after the batch, in the order of the writes.
                                      BELAY_REFUSED: the record whose condition did not hold. */
     size_t n_records;
+    char *frozen;          /* owned; with BELAY_FROZEN: "frozen until TIME by NAME: REASON" */
+    int64_t frozen_for_ms; /* likewise: for how long from now on, at most; INT64_MAX: no end */
 };
 BELAY_API void belay_commit_release(struct belay_commit *commit);
 
@@ -289,8 +299,10 @@ struct belay_store_capabilities {
     int64_t ticket_ttl_ms; /* how long a ticket is valid without being put again; long if the store detects
                               by itself that a waiter is gone */
     bool release_deletes;  /* a release deletes the record */
-    int64_t read_clock_lag_ms; /* how far now_ms of get() may be behind the store's clock */
-    bool has_modes;            /* keeps shared locks, slots and joint tickets; false: exclusive locks only */
+    int64_t read_clock_lag_ms;  /* how far now_ms of get() may be behind the store's clock */
+    bool has_freezes;           /* commit() checks freezes. False: they are not supported, and */
+    const char *freezes_advice; /* says what to do instead; NULL: nothing can be done */
+    bool has_modes;             /* keeps shared locks, slots and joint tickets; false: exclusive locks only */
     const char *owner_name_meta; /* the store needs the name of a person for each lock: the owner's name or
                                     this entry of the metadata. NULL: it does not */
 };
@@ -302,6 +314,7 @@ struct belay_store_capabilities {
  */
 #define BELAY_SPACE_APPS "app"           /* the applications, by name */
 #define BELAY_SPACE_DATABASES "database" /* the last decision about each database, by identifier */
+#define BELAY_SPACE_FREEZES "freeze"     /* the freezes, in one item (src/freeze) */
 enum { BELAY_ITEM_NAME_MAX = 256, BELAY_ITEM_VALUE_MAX = 256 * 1024 };
 
 struct belay_item {

@@ -35,8 +35,8 @@ static char *join(const char *a, const char *b)
     return buf_take(&text);
 }
 
-static bool make_url(const struct aws_client *client, const struct aws_request *request,
-                     struct prepared *prepared)
+static bool make_request_url(const struct aws_client *client, const struct aws_request *request,
+                             struct prepared *prepared)
 {
     const struct uri *uri = &client->endpoints[request->service].uri;
     struct buf url = BUF_INIT(MAX_URL);
@@ -118,7 +118,7 @@ static enum belay_code prepare(struct aws_client *client, const struct credentia
     enum belay_code code = BELAY_OK;
 
     out->headers = calloc(request->n_headers + OWN_HEADERS, sizeof *out->headers);
-    if (out->headers == NULL || !make_url(client, request, out)) {
+    if (out->headers == NULL || !make_request_url(client, request, out)) {
         return error_no_memory(err);
     }
     add_header(out, "Host", out->host);

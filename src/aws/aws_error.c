@@ -7,7 +7,7 @@
 #include <jansson.h>
 #include <zlib.h>
 
-#include "aws/xml.h"
+#include "aws/text/xml.h"
 #include "base/buf.h"
 
 enum { MAX_MESSAGE = 400 };

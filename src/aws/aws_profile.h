@@ -2,7 +2,7 @@
 #ifndef AWS_AWS_PROFILE_H
 #define AWS_AWS_PROFILE_H
 
-#include "aws/ini.h"
+#include "aws/text/ini.h"
 #include "http_client/platform.h"
 
 struct profiles {

@@ -16,7 +16,7 @@
 /* Pauses after a failed fetch, while the old credentials are valid. */
 enum { PAUSE_ADVISORY_MS = 60000, PAUSE_MANDATORY_MS = 5000 };
 
-static void wipe(char *secret)
+static void wipe_text(char *secret)
 {
     if (secret != NULL) {
         explicit_bzero(secret, strlen(secret));
@@ -27,8 +27,8 @@ static void wipe(char *secret)
 void credentials_release(struct credentials *credentials)
 {
     free(credentials->access_key_id);
-    wipe(credentials->secret_access_key);
-    wipe(credentials->session_token);
+    wipe_text(credentials->secret_access_key);
+    wipe_text(credentials->session_token);
     free(credentials->source);
     memset(credentials, 0, sizeof *credentials);
 }

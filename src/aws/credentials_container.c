@@ -66,7 +66,8 @@ static void trim_end(char *text)
 }
 
 /* The Authorization header; *out_token stays NULL without one. Read each time, because it is rotated. */
-static enum belay_code read_token(const struct platform *platform, char **out_token, struct belay_error *err)
+static enum belay_code read_container_token(const struct platform *platform, char **out_token,
+                                            struct belay_error *err)
 {
     const char *path = platform_env(platform, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
     const char *plain = path == NULL ? platform_env(platform, "AWS_CONTAINER_AUTHORIZATION_TOKEN") : NULL;
@@ -95,9 +96,9 @@ static enum belay_code read_token(const struct platform *platform, char **out_to
 }
 
 /* Up to three attempts; none after a refusal. */
-static enum belay_code ask(const struct platform *platform, struct http *http,
-                           const struct http_client_request *request, struct http_response *out,
-                           struct belay_error *err)
+static enum belay_code ask_container(const struct platform *platform, struct http *http,
+                                     const struct http_client_request *request, struct http_response *out,
+                                     struct belay_error *err)
 {
     enum belay_code code = BELAY_UNREACHABLE;
 
@@ -142,12 +143,12 @@ enum belay_code credentials_from_container(const struct platform *platform, stru
     if (code != BELAY_OK) {
         return code;
     }
-    code = read_token(platform, &token, err);
+    code = read_container_token(platform, &token, err);
     if (code == BELAY_OK) {
         request.url = url;
         headers[1].value = token;
         request.n_headers = token == NULL ? 1 : 2;
-        code = ask(platform, http, &request, &response, err);
+        code = ask_container(platform, http, &request, &response, err);
     }
     if (code == BELAY_OK) {
         code = credentials_from_json(response.body, response.body_len, "Token", "it", &made, err);

@@ -71,9 +71,9 @@ static enum belay_code find_endpoint(struct imds *imds, const struct profiles *p
     return BELAY_OK;
 }
 
-static enum belay_code ask(struct imds *imds, const char *method, const char *path,
-                           const struct http_client_header *header, struct http_response *out,
-                           struct belay_error *err)
+static enum belay_code ask_imds(struct imds *imds, const char *method, const char *path,
+                                const struct http_client_header *header, struct http_response *out,
+                                struct belay_error *err)
 {
     struct buf url = BUF_INIT(4096);
     struct http_client_request request = { .method = method,
@@ -118,7 +118,7 @@ static enum belay_code get_token(struct imds *imds, struct belay_error *err)
 {
     const struct http_client_header header = { "x-aws-ec2-metadata-token-ttl-seconds", "21600" };
     struct http_response response = { 0 };
-    enum belay_code code = ask(imds, "PUT", "/latest/api/token", &header, &response, err);
+    enum belay_code code = ask_imds(imds, "PUT", "/latest/api/token", &header, &response, err);
 
     if (code == BELAY_UNREACHABLE) {
         return not_on_ec2(imds, err);
@@ -149,7 +149,7 @@ static enum belay_code get(struct imds *imds, const char *path, struct http_resp
                            struct belay_error *err)
 {
     const struct http_client_header header = { "x-aws-ec2-metadata-token", imds->token };
-    enum belay_code code = ask(imds, "GET", path, imds->token == NULL ? NULL : &header, out, err);
+    enum belay_code code = ask_imds(imds, "GET", path, imds->token == NULL ? NULL : &header, out, err);
 
     if (code == BELAY_UNREACHABLE || code == BELAY_UNKNOWN) {
         return not_on_ec2(imds, err);

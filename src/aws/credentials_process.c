@@ -4,9 +4,9 @@
 
 #include <jansson.h>
 
-#include "aws/argv_split.h"
 #include "aws/credentials_source.h"
 #include "aws/process.h"
+#include "aws/text/argv_split.h"
 #include "base/buf.h"
 #include "base/error.h"
 

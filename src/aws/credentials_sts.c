@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "aws/credentials_source.h"
-#include "aws/xml.h"
+#include "aws/text/xml.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -61,9 +61,9 @@ static enum belay_code read_answer(const struct aws_response *response, const ch
     return code;
 }
 
-static enum belay_code ask(struct aws_client *client, const char *operation, const char *result,
-                           const struct buf *body, const struct credentials *base, struct credentials *out,
-                           struct belay_error *err)
+static enum belay_code ask_sts(struct aws_client *client, const char *operation, const char *result,
+                               const struct buf *body, const struct credentials *base,
+                               struct credentials *out, struct belay_error *err)
 {
     const struct http_client_header headers[] = {
         { "Content-Type", "application/x-www-form-urlencoded; charset=utf-8" },
@@ -95,7 +95,7 @@ static enum belay_code ask(struct aws_client *client, const char *operation, con
     return code == BELAY_NOT_FOUND ? BELAY_CONFIG : code;
 }
 
-static void wipe(struct buf *buf)
+static void wipe_buf(struct buf *buf)
 {
     if (buf->data != NULL) {
         explicit_bzero(buf->data, buf->cap);
@@ -113,7 +113,7 @@ enum belay_code credentials_assume_role(struct aws_client *client, const struct 
 
     uri_add_query(&body, "Action", "AssumeRole");
     add_role(&body, client->platform, role);
-    code = ask(client, "AssumeRole", "AssumeRoleResult", &body, base, &made, err);
+    code = ask_sts(client, "AssumeRole", "AssumeRoleResult", &body, base, &made, err);
     if (code == BELAY_OK) {
         code = credentials_set_source(&made, err, "role %.200s, assumed with those from %.200s",
                                       role->role_arn, base->source);
@@ -125,12 +125,12 @@ enum belay_code credentials_assume_role(struct aws_client *client, const struct 
     } else {
         credentials_release(&made);
     }
-    wipe(&body);
+    wipe_buf(&body);
     return code;
 }
 
 /* The token, without a newline at its end. */
-static enum belay_code read_token(const char *path, char **out_token, struct belay_error *err)
+static enum belay_code read_web_token(const char *path, char **out_token, struct belay_error *err)
 {
     char *token = NULL;
     enum belay_code code = read_small_file(path, MAX_TOKEN, &token, err);
@@ -157,15 +157,15 @@ enum belay_code credentials_assume_role_with_token(struct aws_client *client, co
     struct credentials made = { 0 };
     struct buf body = BUF_INIT(MAX_BODY);
     char *token = NULL;
-    enum belay_code code = read_token(role->token_file, &token, err);
+    enum belay_code code = read_web_token(role->token_file, &token, err);
 
     if (token != NULL) {
         uri_add_query(&body, "Action", "AssumeRoleWithWebIdentity");
         add_role(&body, client->platform, role);
         uri_add_query(&body, "WebIdentityToken", token);
         explicit_bzero(token, strlen(token));
-        code = ask(client, "AssumeRoleWithWebIdentity", "AssumeRoleWithWebIdentityResult", &body, NULL, &made,
-                   err);
+        code = ask_sts(client, "AssumeRoleWithWebIdentity", "AssumeRoleWithWebIdentityResult", &body, NULL,
+                       &made, err);
     }
     if (code == BELAY_OK) {
         code = credentials_set_source(&made, err, "role %.200s, by the web identity in %.200s",
@@ -179,6 +179,6 @@ enum belay_code credentials_assume_role_with_token(struct aws_client *client, co
         credentials_release(&made);
     }
     free(token);
-    wipe(&body);
+    wipe_buf(&body);
     return code;
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "aws/aws.h"
-#include "aws/xml.h"
+#include "aws/text/xml.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"

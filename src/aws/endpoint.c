@@ -111,7 +111,7 @@ static const char *configured(const struct platform *platform, const struct prof
     return url != NULL ? url : profile_get(profiles, profile, "endpoint_url");
 }
 
-static char *make_url(const struct platform *platform, enum aws_service service, const char *region)
+static char *make_endpoint_url(const struct platform *platform, enum aws_service service, const char *region)
 {
     const char *fips = platform_env_is_true(platform, "AWS_USE_FIPS_ENDPOINT") ? "-fips" : "";
     struct buf url = BUF_INIT(512);
@@ -145,7 +145,7 @@ enum belay_code endpoint_find(const struct platform *platform, const struct prof
         set = "https://sts.amazonaws.com";
         origin = NULL;
     }
-    url = set != NULL ? strdup(set) : make_url(platform, service, region);
+    url = set != NULL ? strdup(set) : make_endpoint_url(platform, service, region);
     if (url == NULL) {
         return error_no_memory(err);
     }

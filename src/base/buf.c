@@ -46,6 +46,19 @@ void buf_add_slowly(struct buf *buf, const void *data, size_t len)
     buf->data[buf->len] = '\0';
 }
 
+void buf_add_quoted(struct buf *buf, const char *text, size_t len)
+{
+    char *at = buf_room(buf, len + 2);
+
+    if (at == NULL) {
+        return;
+    }
+    *at++ = '"';
+    memcpy(at, text, len);
+    at[len] = '"';
+    buf_took(buf, len + 2);
+}
+
 void buf_add_number(struct buf *buf, int64_t value)
 {
     char space[NUMBER_TEXT_SIZE];

@@ -61,6 +61,8 @@ static inline void buf_adds(struct buf *buf, const char *text)
     buf_add(buf, text, strlen(text));
 }
 
+/* The text between double quotes, unescaped. */
+void buf_add_quoted(struct buf *buf, const char *text, size_t len);
 /* In decimal; faster than printf(). */
 void buf_add_number(struct buf *buf, int64_t value);
 void buf_addf(struct buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -205,6 +205,24 @@ bool clock_parse_iso(const char *text, int64_t *out_unix_ms)
     return true;
 }
 
+bool clock_parse_rfc3339(const char *text, int64_t *out_unix_ms)
+{
+    static const char form[] = "0000-00-00T00:00:00";
+    size_t at = 0;
+
+    for (; form[at] != '\0'; at++) {
+        if (form[at] == '0' ? text[at] < '0' || text[at] > '9' : text[at] != form[at]) {
+            return false;
+        }
+    }
+    if (text[at] == '.') {
+        at += 1 + strspn(text + at + 1, "0123456789");
+    }
+    return (strcmp(text + at, "Z") == 0 ||
+            ((text[at] == '+' || text[at] == '-') && strlen(text + at) == 6 && text[at + 3] == ':')) &&
+           clock_parse_iso(text, out_unix_ms);
+}
+
 int64_t clock_parse_utc(const char *text)
 {
     int64_t unix_ms = 0;

@@ -20,6 +20,8 @@ char *clock_format_utc(char out[CLOCK_TEXT_SIZE], int64_t unix_ms, bool millis);
  * such as +02:00, +0200 or none, which is UTC. False for NULL and for anything else.
  */
 bool clock_parse_iso(const char *text, int64_t *out_unix_ms);
+/* RFC 3339 only, with 'T' and a zone: for what people type, so that no time is taken for another. */
+bool clock_parse_rfc3339(const char *text, int64_t *out_unix_ms);
 int64_t clock_parse_utc(const char *text); /* 0 instead of false */
 
 /* For display: "0s", "340ms", "4m 12s", "3h 45m", "2d 3h". Returns `out`. */

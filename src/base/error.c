@@ -124,6 +124,8 @@ const char *belay_code_name(enum belay_code code)
         return "redirected";
     case BELAY_REFUSED:
         return "refused";
+    case BELAY_FROZEN:
+        return "frozen";
     }
     return "bug";
 }

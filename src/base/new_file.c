@@ -1,5 +1,6 @@
 #include "base/new_file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -12,7 +13,7 @@
 #include "base/buf.h"
 #include "base/text.h"
 
-enum { TRIES = 16 };
+enum { TRIES = 16, RANDOM_DIGITS = 16 };
 
 int new_file_open(const char *path, const char *what, char **out_temp)
 {
@@ -57,6 +58,36 @@ static char *directory_of(const char *path)
     }
     free(copy);
     return strdup(".");
+}
+
+/* Whether it is START and the 16 digits of new_file_open(). */
+static bool is_left_over(const char *name, const char *start)
+{
+    size_t len = strlen(start);
+
+    return strncmp(name, start, len) == 0 && strlen(name + len) == RANDOM_DIGITS &&
+           strspn(name + len, "0123456789abcdef") == RANDOM_DIGITS;
+}
+
+void new_file_clean(const char *path, const char *what)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = directory_of(path);
+    DIR *directory = folder == NULL ? NULL : opendir(folder);
+    struct buf start = BUF_INIT(PATH_MAX);
+    const struct dirent *entry;
+
+    buf_addf(&start, "%s.%s-", slash == NULL ? path : slash + 1, what);
+    while (directory != NULL && !start.failed && (entry = readdir(directory)) != NULL) {
+        if (is_left_over(entry->d_name, start.data)) {
+            (void)unlinkat(dirfd(directory), entry->d_name, 0);
+        }
+    }
+    if (directory != NULL) {
+        (void)closedir(directory);
+    }
+    free(folder);
+    buf_release(&start);
 }
 
 mode_t new_file_mode(const char *path)

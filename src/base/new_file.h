@@ -13,6 +13,11 @@
  * name, which the caller frees. -1 with errno set.
  */
 int new_file_open(const char *path, const char *what, char **out_temp);
+/*
+ * Removes what earlier processes left of that name: PATH.WHAT-RANDOM. Only while no other process can be
+ * writing one.
+ */
+void new_file_clean(const char *path, const char *what);
 /* For a file with secrets: 0600, or 0660 in a directory of a group (setgid and group-writable). */
 mode_t new_file_mode(const char *path);
 /* Syncs a file's content. False with errno set. */

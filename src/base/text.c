@@ -14,20 +14,17 @@ static bool is_odd(unsigned char c)
 
 #define EACH_BYTE(value) (UINT64_C(0x0101010101010101) * (value))
 
-/* Sets the high bit of each byte that is 0, and perhaps of the byte after it. */
-static uint64_t zero_bytes(uint64_t bytes)
+/*
+ * Whether one of eight bytes is odd. Of a byte that is not, no term sets the high bit and none carries into the next
+ * byte; so the first odd byte is seen, and what it does to those after it does not matter.
+ */
+static inline bool has_odd(uint64_t bytes)
 {
-    return (bytes - EACH_BYTE(1)) & ~bytes;
-}
+    uint64_t below_space = bytes - EACH_BYTE(0x20);
+    uint64_t above_tilde = bytes | (bytes + EACH_BYTE(1));
+    uint64_t quotes = ((bytes ^ EACH_BYTE('"')) - EACH_BYTE(1)) | ((bytes ^ EACH_BYTE('\\')) - EACH_BYTE(1));
 
-/* Whether one of eight bytes is odd. */
-static bool has_odd(uint64_t bytes)
-{
-    uint64_t below_space = (bytes - EACH_BYTE(0x20)) & ~bytes;
-    uint64_t others = zero_bytes(bytes ^ EACH_BYTE('"')) | zero_bytes(bytes ^ EACH_BYTE('\\')) |
-                      zero_bytes(bytes ^ EACH_BYTE(0x7f));
-
-    return ((bytes | below_space | others) & EACH_BYTE(0x80)) != 0;
+    return ((below_space | above_tilde | quotes) & EACH_BYTE(0x80)) != 0;
 }
 
 size_t text_plain(const char *text, size_t len)
@@ -84,9 +81,57 @@ char *number_text(char space[NUMBER_TEXT_SIZE], uint64_t value)
     return at;
 }
 
+bool text_matches(const char *text, const char *pattern)
+{
+    const char *star = NULL;
+    const char *again = NULL;
+
+    while (*text != '\0') {
+        if (*pattern == '*') {
+            star = pattern++;
+            again = text;
+        } else if (*pattern == *text) {
+            pattern++;
+            text++;
+        } else if (star != NULL) {
+            pattern = star + 1;
+            text = ++again;
+        } else {
+            return false;
+        }
+    }
+    while (*pattern == '*') {
+        pattern++;
+    }
+    return *pattern == '\0';
+}
+
 bool text_has_prefix(const char *text, const char *prefix)
 {
     return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+static uint64_t hash_word(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ hash >> 32; /* a product's high bits are its best, and tables use the low ones */
+}
+
+uint64_t text_hash(const char *text)
+{
+    size_t len = text == NULL ? 0 : strlen(text);
+    uint64_t hash = len;
+    uint64_t word = 0;
+
+    for (; len > sizeof word; len -= sizeof word, text += sizeof word) {
+        memcpy(&word, text, sizeof word);
+        hash = hash_word(hash, word);
+    }
+    word = 0;
+    if (len > 0) {
+        memcpy(&word, text, len);
+    }
+    return hash_word(hash, word);
 }
 
 bool random_bytes(void *out, size_t n)

@@ -80,10 +80,14 @@ static size_t add_character(struct buf *out, const char *text, size_t left, enum
 
 void json_text_add(struct buf *out, const char *text, size_t len, enum json_text how)
 {
-    buf_add(out, "\"", 1);
-    for (size_t at = 0; at < len;) {
-        size_t n = text_plain(text + at, len - at);
+    size_t n = text_plain(text, len);
 
+    if (n == len) {
+        buf_add_quoted(out, text, len);
+        return;
+    }
+    buf_add(out, "\"", 1);
+    for (size_t at = 0; at < len; n = text_plain(text + at, len - at)) {
         buf_add(out, text + at, n);
         at += n;
         if (at < len) {

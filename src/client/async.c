@@ -258,7 +258,8 @@ bool belay_async_is_waiting(const struct belay_async *async, struct belay_wait_i
                                              .position = op->waiting.position,
                                              .waited_ms = now_ms - op->request.began_ms,
                                              .retry_ms = op->waiting.retry_ms - now_ms,
-                                             .attempt = op->waiting.attempt };
+                                             .attempt = op->waiting.attempt,
+                                             .frozen = op->is_frozen ? op->err.text : NULL };
     return true;
 }
 
@@ -280,7 +281,7 @@ bool belay_async_is_retrying(const struct belay_async *async)
 
 /* ---- carrying out ---- */
 
-static void finish(struct belay_client *client, struct belay_async *call)
+static void finish_call(struct belay_client *client, struct belay_async *call)
 {
     const struct op *op = &call->op;
     struct belay_info *several = NULL;
@@ -322,7 +323,7 @@ static void settle(struct belay_client *client, struct belay_async *call)
     }
     if (call->op.want == OP_DONE) {
         client_wait_ends(client, &call->poller);
-        finish(client, call);
+        finish_call(client, call);
         return;
     }
     client_wait_begins(client, &call->op, &call->poller);
@@ -337,7 +338,7 @@ static void carry_on(struct belay_client *client, struct belay_async *call)
         client_wait_ends(client, &call->poller);
     } /* else the worker thread does: here it might have to wait for another poller */
     if (call->is_granted) {
-        finish(client, call);
+        finish_call(client, call);
         return;
     }
     if (call->op.want == OP_WAIT) {
@@ -417,11 +418,12 @@ void async_wake(struct belay_client *client, const char *lock_id, bool at_once)
     }
 }
 
-static struct belay_async *next_call(struct belay_client *client)
+/* A freeze was ended, perhaps by another thread: what waits for that looks again. */
+static void wake_thawed(struct belay_client *client)
 {
-    struct async_table *calls = &client->asyncs;
-
-    return calls->buckets == NULL ? NULL : async_table_next_ready(calls);
+    if (atomic_load(&client->thawed) && atomic_exchange(&client->thawed, false)) {
+        async_table_hasten_frozen(&client->asyncs, clock_boot_ms());
+    }
 }
 
 /*
@@ -439,13 +441,14 @@ int64_t belay_client_poll(struct belay_client *client)
         atomic_store(&client->has_poll_thread, true);
     }
     wake_now(client);
+    wake_thawed(client);
     while ((call = async_table_soonest(calls)) != NULL && call->op.wait_until_ms <= now_ms) {
         async_table_set_ready(calls, call);
     }
     for (;;) {
         if (client->threads != NULL && (call = threads_next(client)) != NULL) {
             resume(client, call);
-        } else if ((call = next_call(client)) != NULL) {
+        } else if ((call = async_table_next_ready(calls)) != NULL) {
             carry_on(client, call);
         } else {
             break;

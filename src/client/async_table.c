@@ -5,14 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fnv.h"
+#include "base/text.h"
 #include "client/async_table.h"
 
 enum { BUCKETS = 4096 };
 
 static size_t bucket_of(const char *lock_id)
 {
-    return fnv_text(FNV_INIT, lock_id) % BUCKETS;
+    return text_hash(lock_id) % BUCKETS;
 }
 
 /* ---- the heap ---- */
@@ -95,6 +95,20 @@ void async_table_hasten(struct async_table *table, struct belay_async *call, int
     if (at_ms < call->op.wait_until_ms) {
         call->op.wait_until_ms = at_ms;
         heap_rise(table, call->heap_at - 1);
+    }
+}
+
+void async_table_hasten_frozen(struct async_table *table, int64_t at_ms)
+{
+    for (size_t i = 0; i < table->n_heap; i++) {
+        struct op *op = &table->heap[i]->op;
+
+        if (op->is_frozen && at_ms < op->wait_until_ms) {
+            op->wait_until_ms = at_ms;
+        }
+    }
+    for (size_t i = 0; i < table->n_heap; i++) {
+        heap_rise(table, i); /* what is before it is a heap again */
     }
 }
 

@@ -9,8 +9,9 @@
 /* The store's answer to what an operation wanted. */
 struct store_step {
     enum belay_code code;
-    int64_t sent_ms; /* boot clock, before it was asked */
-    int64_t took_us; /* of a commit, if the client has on_event */
+    int64_t sent_ms;     /* boot clock, before it was asked */
+    int64_t answered_ms; /* of a commit: boot clock */
+    int64_t took_us;     /* of a commit */
     struct belay_commit result;
     bool is_shared;          /* `seen` is from a shared poll: its times are those of the poll */
     struct poll_result seen; /* of a commit only `err` */
@@ -55,6 +56,8 @@ struct belay_async *async_table_next_ready(struct async_table *table);
 bool async_table_wait(struct async_table *table, struct belay_async *call);
 /* One that waits is to do so no longer than until then. */
 void async_table_hasten(struct async_table *table, struct belay_async *call, int64_t at_ms);
+/* The same of all that a freeze makes wait. */
+void async_table_hasten_frozen(struct async_table *table, int64_t at_ms);
 struct belay_async *async_table_soonest(const struct async_table *table); /* NULL: none waits */
 struct belay_async *async_table_any(const struct async_table *table);
 void async_table_release(struct async_table *table);

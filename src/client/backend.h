@@ -18,11 +18,35 @@ struct backend;
 struct client_decision;
 struct poller;
 
+/* What to do with freezes. Checked, except for the times: those are for the clock of the backend. */
+enum freeze_kind { FREEZE_LIST, FREEZE_BEGIN, FREEZE_END };
+struct freeze_request {
+    enum freeze_kind kind;
+    const char *id;      /* begin: of the new freeze. end: its id, or the pattern of several */
+    const char *pattern; /* begin */
+    const char *reason;  /* end: may be NULL */
+    const char *by;
+    int64_t from_unix_ms;
+    int64_t until_unix_ms;
+    int64_t for_ms;
+};
+
+/* How the reason of an acquisition begins that ignores freezes. */
+#define FREEZE_IGNORED "freeze ignored: "
+
 /* How the caller follows a wait. */
 struct wait_hooks {
     struct belay_cancel *cancel; /* NULL: none */
     void (*on_waiting)(void *context, const struct belay_wait_info *waiting);
     void *context;
+};
+
+/* The question of belay_check(). */
+struct lock_check {
+    const char *key;
+    const char *lock_id; /* NULL: any that has the token */
+    uint64_t token;      /* 0: any */
+    int64_t min_valid_ms;
 };
 
 /* The lock as an operation left it. */
@@ -48,6 +72,12 @@ struct backend_ops {
     /* As the public functions of the same names; keys are checked already. */
     enum belay_code (*get)(struct backend *backend, const char *key, struct belay_info **out_info,
                            struct belay_error *err);
+    /*
+     * As belay_check(), without the kill switch. valid_for_ms is counted from before the call; the
+     * caller takes off what has passed since, and compares it with min_valid_ms.
+     */
+    enum belay_code (*check)(struct backend *backend, const struct lock_check *check,
+                             struct belay_info **out_info, struct belay_error *err);
     enum belay_code (*list)(struct backend *backend, const struct belay_query *query, belay_info_fn fn,
                             void *context, bool *out_more, struct belay_error *err);
     enum belay_code (*events)(struct backend *backend, const struct belay_events_query *query,
@@ -80,11 +110,17 @@ struct backend_ops {
                                  bool *out_is_partial, struct belay_error *err);
     enum belay_code (*decide)(struct backend *backend, const struct client_decision *decision,
                               struct belay_error *err);
+    /* Begin, end or list freezes, and record their events. Calls `fn` (may be NULL) with each freeze. */
+    enum belay_code (*freezes)(struct backend *backend, const struct freeze_request *request,
+                               belay_freeze_fn fn, void *context, struct belay_error *err);
     /* As the store port's functions of these names. */
     enum belay_code (*backup)(struct backend *backend, const char *path, struct belay_cancel *cancel,
                               struct belay_error *err);
     enum belay_code (*identity)(struct backend *backend, char out_id[BELAY_STORE_ID_SIZE],
                                 struct belay_error *err);
+    /* The name under which this backend acquires, struct belay_info's acquired_by; "": none. */
+    enum belay_code (*credential)(struct backend *backend, char out_name[BELAY_OWNER_MAX + 1],
+                                  struct belay_error *err);
 };
 
 /* A backend's own struct begins with this. */

@@ -28,10 +28,14 @@ void belay_cancel_free(struct belay_cancel *cancel)
     free(cancel);
 }
 
+/*
+ * Add one and wake, both in the kernel: a word in a mapped file that somebody has truncated is then an error (EFAULT),
+ * where an access from here would end the process with SIGBUS. No thread sleeps on such a word.
+ */
 static void wake_word(uint32_t *word)
 {
-    __atomic_add_fetch(word, 1, __ATOMIC_SEQ_CST);
-    (void)syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    (void)syscall(SYS_futex, word, FUTEX_WAKE_OP, INT32_MAX, 0L, word,
+                  FUTEX_OP(FUTEX_OP_ADD, 1, FUTEX_OP_CMP_LT, 0));
 }
 
 void belay_cancel_request(struct belay_cancel *cancel)

@@ -74,6 +74,7 @@ struct belay_client {
     struct ticker renew_timer;   /* renews what is due */
     struct woken *woken;         /* owned; operations that other threads have woken, for the next poll */
     struct async_table asyncs;   /* of the thread that calls belay_client_poll(), and not under the mutex */
+    atomic_bool thawed;          /* a freeze was ended: the next poll wakes the operations that wait for it */
     atomic_bool has_poll_thread; /* there is such a thread, poll_thread */
     pthread_t poll_thread;
     struct threads *threads;           /* owned; NULL: the poll thread asks the store itself */
@@ -128,8 +129,17 @@ static inline struct belay_client *local_client(struct backend *backend)
     return ((struct local_backend *)backend)->client;
 }
 
+/* freezes.c */
+enum belay_code local_freezes(struct backend *backend, const struct freeze_request *request,
+                              belay_freeze_fn fn, void *context, struct belay_error *err);
+/* local_backend.c: commit an event that comes with no write. */
+enum belay_code local_note(struct backend *backend, const struct belay_event *event, struct belay_error *err);
+
 enum belay_code local_run(struct backend *backend, struct op_request *request, const struct wait_hooks *hooks,
                           struct op_result *out_result, struct belay_error *err);
+
+enum belay_code local_check(struct backend *backend, const struct lock_check *check,
+                            struct belay_info **out_info, struct belay_error *err); /* check.c */
 
 /* Commit or read what the operation wants: ask, then report. */
 void client_step(struct belay_client *client, struct op *op, struct poller *poller);
@@ -161,7 +171,7 @@ struct belay_info granted_info(const struct op_request *request);
 /* Report that a lock protects nothing: an event and a warning. */
 void client_say_unprotected(struct belay_client *client, const struct op_request *request);
 
-/* ---- counters (counts.c) ---- */
+/* ---- counters (local_run.c) ---- */
 
 /* Count an answer of the store. Both return `code`. */
 enum belay_code client_count_commit(struct belay_client *client, enum belay_code code);
@@ -194,6 +204,7 @@ struct client_request {
     char ancestors[BELAY_ANCESTORS_MAX][BELAY_KEY_MAX + 1];
     char id[BELAY_ID_MAX + 1];
     char owner[BELAY_OWNER_MAX + 1];
+    char reason[sizeof FREEZE_IGNORED + BELAY_REASON_MAX];
     struct belay_meta metadata[BELAY_META_MAX + 1];
 };
 
@@ -228,6 +239,8 @@ struct op_joint *joint_copy(const struct op_joint *joint);
 /* How much memory the texts take; and copy them to *at, which moves on. */
 size_t joint_text_size(const struct op_joint *joint);
 void joint_keep_texts(struct op_joint *joint, char **at);
+/* BELAY_INVALID if it is not 1 to BELAY_ID_MAX of the characters of an id. */
+enum belay_code lock_id_check(const char *id, struct belay_error *err);
 /* BELAY_INVALID names the entry that is wrong. */
 enum belay_code metadata_check(const struct belay_meta *metadata, size_t n, struct belay_error *err);
 

@@ -3,6 +3,8 @@
  * protects nothing. Renewals and releases are still sent to the backend, since the lock
  * may be older than the switch; that they fail does not matter to their caller.
  */
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -10,6 +12,20 @@
 #include "client/client.h"
 
 enum { UNKNOWN_TTL_MS = 600000 }; /* of a renewal that keeps the ttl, which only a store would know */
+
+void client_warn(struct belay_client *client, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+
+    if (client->on_warning == NULL) {
+        return;
+    }
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    client->on_warning(client->context, text);
+}
 
 bool id_is_unprotected(const char *lock_id)
 {

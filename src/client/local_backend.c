@@ -352,8 +352,7 @@ static struct belay_store_capabilities local_capabilities(struct backend *backen
     return store->ops->capabilities(store);
 }
 
-static enum belay_code local_note(struct backend *backend, const struct belay_event *event,
-                                  struct belay_error *err)
+enum belay_code local_note(struct backend *backend, const struct belay_event *event, struct belay_error *err)
 {
     struct belay_batch batch = { .events = event, .n_events = 1 };
 
@@ -452,11 +451,21 @@ static enum belay_code local_identity(struct backend *backend, char out_id[BELAY
                : error_set(err, BELAY_CONFIG, "the store '%.200s' has no id", client->url);
 }
 
+static enum belay_code local_credential(struct backend *backend, char out_name[BELAY_OWNER_MAX + 1],
+                                        struct belay_error *err)
+{
+    (void)backend;
+    (void)err;
+    out_name[0] = '\0';
+    return BELAY_OK;
+}
+
 const struct backend_ops local_ops = {
     .close = local_close,
     .capabilities = local_capabilities,
     .run = local_run,
     .get = local_get,
+    .check = local_check,
     .list = local_list,
     .events = local_events,
     .watch = local_watch,
@@ -466,6 +475,8 @@ const struct backend_ops local_ops = {
     .item_put = local_item_put,
     .item_list = local_item_list,
     .decide = local_decide,
+    .freezes = local_freezes,
     .backup = local_backup,
     .identity = local_identity,
+    .credential = local_credential,
 };

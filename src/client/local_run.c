@@ -9,6 +9,44 @@
 #include "client/report.h"
 #include "lock/info.h"
 
+/* ---- counters ---- */
+
+/* What the store could not help; that a condition did not hold is an answer. */
+static bool is_failure(enum belay_code code)
+{
+    return code == BELAY_UNREACHABLE || code == BELAY_UNKNOWN || code == BELAY_BAD_CONTENT;
+}
+
+enum belay_code client_count_read(struct belay_client *client, enum belay_code code)
+{
+    if (is_failure(code)) {
+        (void)atomic_fetch_add_explicit(&client->store_errors, 1, memory_order_relaxed);
+    }
+    return code;
+}
+
+enum belay_code client_count_commit(struct belay_client *client, enum belay_code code)
+{
+    if (code == BELAY_OK) {
+        (void)atomic_fetch_add_explicit(&client->commits, 1, memory_order_relaxed);
+    }
+    return client_count_read(client, code);
+}
+
+void belay_client_store_counts(struct belay_client *client, struct belay_store_counts *out)
+{
+    struct belay_store_counts counts = { .errors = atomic_load(&client->store_errors) };
+
+    if (client->store != NULL && client->store->ops->batches != NULL) {
+        client->store->ops->batches(client->store, &counts);
+    } else {
+        counts.commits = atomic_load(&client->commits);
+        counts.syncs = counts.commits;
+        counts.batches[0] = counts.commits;
+    }
+    *out = counts;
+}
+
 /* ---- one step ---- */
 
 /* A poll of a waiter, which others of this process may have done already. */
@@ -21,16 +59,19 @@ void store_step_ask(struct belay_client *client, const struct op *op, struct pol
                     struct store_step *step)
 {
     const struct belay_store_ops *ops = client->store->ops;
+    int64_t sent_us = clock_boot_us();
 
     assert(op->want == OP_COMMIT || op->want == OP_GET);
     memset(step, 0, sizeof *step);
-    step->sent_ms = clock_boot_ms();
+    step->sent_ms = sent_us / 1000;
     if (op->want == OP_COMMIT) {
-        int64_t sent_us = client->on_event == NULL ? 0 : clock_boot_us();
+        int64_t answered_us;
 
         step->code = client_count_commit(
             client, ops->commit(client->store, &op->batch, &step->result, &step->seen.err));
-        step->took_us = client->on_event == NULL ? 0 : clock_boot_us() - sent_us;
+        answered_us = clock_boot_us();
+        step->answered_ms = answered_us / 1000;
+        step->took_us = answered_us - sent_us;
     } else if (shares_polls(client, op)) {
         shared_poll_read(&client->shared_poll, client->store, poller, op->keys, op->n_keys, &step->seen);
         step->code = client_count_read(client, step->seen.code);
@@ -68,13 +109,12 @@ static void wake_holder(struct belay_store *store, const struct op *op, enum bel
 static void report_step_commit(struct belay_client *client, struct op *op, struct store_step *step)
 {
     struct belay_store *store = client->store;
-    int64_t now_ms = clock_boot_ms();
 
     if (step->code == BELAY_OK) {
         report_commit(client->on_event, client->context, &op->batch, &step->result,
-                      now_ms - op->request.began_ms, step->took_us);
+                      step->answered_ms - op->request.began_ms, step->took_us);
     }
-    op_on_commit(op, step->code, &step->result, &step->seen.err, step->sent_ms, now_ms);
+    op_on_commit(op, step->code, &step->result, &step->seen.err, step->sent_ms, step->answered_ms);
     for (size_t i = 0; i < op->n_wakes; i++) {
         /* After a lock was taken, or a place given up, the next waiter has only to learn of it: that can wait. */
         async_wake(client, op->wakes[i], op->request.kind != OP_ACQUIRE);
@@ -174,7 +214,8 @@ static void tell_waiting(const struct op *op, const struct wait_hooks *hooks, st
                                               .position = op->waiting.position,
                                               .waited_ms = now_ms - op->request.began_ms,
                                               .retry_ms = op->waiting.retry_ms - now_ms,
-                                              .attempt = op->waiting.attempt });
+                                              .attempt = op->waiting.attempt,
+                                              .frozen = op->is_frozen ? op->err.text : NULL });
 }
 
 static void wait_for_wake(struct belay_client *client, struct op *op, struct belay_cancel *cancel,
@@ -243,7 +284,11 @@ enum belay_code local_run(struct backend *backend, struct op_request *request, c
     run_to_end(client, &op, hooks);
     request->attempt = op.waiting.attempt;
     code = op.code;
-    if (code != BELAY_OK) {
+    if (code == BELAY_UNREACHABLE && hooks != NULL && belay_cancel_requested(hooks->cancel)) {
+        /* Nothing was changed, and the caller wants nothing more. */
+        code = error_set(err, BELAY_CANCELLED, "cancelled while the store did not answer for lock '%s'",
+                         request->key);
+    } else if (code != BELAY_OK) {
         (void)error_move(err, code, &op.err);
     } else if ((info = op_info(&op, info_from_record(&op.record, op.record_now_ms))) == NULL) {
         code = error_no_memory(err);

@@ -1,4 +1,3 @@
-#include <ctype.h>
 #include <inttypes.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -14,19 +13,26 @@
 
 enum { DEFAULT_TTL_MS = 600000, STALE_BEATS = 4 };
 
-static enum belay_code check_id(const char *id, struct belay_error *err)
+/* Not isalnum(): a locale may have letters of its own. */
+static bool is_id_char(char c)
 {
-    size_t len = strnlen(id, BELAY_ID_MAX + 1);
-    bool is_right = len > 0 && len <= BELAY_ID_MAX;
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || c == '-' ||
+           c == '_' || c == '.';
+}
 
-    for (size_t i = 0; i < len; i++) {
-        is_right =
-            is_right && (isalnum((unsigned char)id[i]) || id[i] == '-' || id[i] == '_' || id[i] == '.');
+enum belay_code lock_id_check(const char *id, struct belay_error *err)
+{
+    size_t len = 0;
+
+    while (len <= BELAY_ID_MAX && is_id_char(id[len])) {
+        len++;
     }
-    return is_right ? BELAY_OK
-                    : error_set(err, BELAY_INVALID,
-                                "'%.80s' is not a lock id: 1 to %d letters, digits, '-', '_' or '.'", id,
-                                BELAY_ID_MAX);
+    if (len == 0 || len > BELAY_ID_MAX || id[len] != '\0') {
+        return error_set(err, BELAY_INVALID,
+                         "'%.80s' is not a lock id: 1 to %d letters, digits, '-', '_' or '.'", id,
+                         BELAY_ID_MAX);
+    }
+    return BELAY_OK;
 }
 
 enum belay_code request_init(struct client_request *request, struct belay_client *client, enum op_kind kind,
@@ -40,7 +46,7 @@ enum belay_code request_init(struct client_request *request, struct belay_client
     if (key == NULL) {
         return error_set(err, BELAY_INVALID, "no key: say which lock");
     }
-    code = lock_id == NULL ? BELAY_OK : check_id(lock_id, err);
+    code = lock_id == NULL ? BELAY_OK : lock_id_check(lock_id, err);
     if (code == BELAY_OK) {
         code = config_check_key(client->config, key, ancestors, &request->op.n_ancestors, err);
     }
@@ -289,7 +295,21 @@ static enum belay_code fill_owner(struct client_request *request, struct belay_c
     return code;
 }
 
-/* A made-up name is no person's address. */
+/*
+ * A made-up name is no person's address: neither user@host, nor what a server says for a client that gave no name,
+ * which is its credential or its owner.
+ */
+static bool names_person(const struct belay_lock_options *options)
+{
+    const char *name = options->owner_name;
+
+    if (name == NULL || options->acquired_by == NULL) {
+        return name != NULL;
+    }
+    return strcmp(name, options->acquired_by) != 0 &&
+           (options->owner == NULL || strcmp(name, options->owner) != 0);
+}
+
 static enum belay_code check_person(const struct client_request *request,
                                     const struct belay_lock_options *options, struct belay_error *err)
 {
@@ -300,8 +320,13 @@ static enum belay_code check_person(const struct client_request *request,
             return BELAY_OK;
         }
     }
-    if (meta == NULL || options->owner_name != NULL) {
+    if (meta == NULL || names_person(options)) {
         return BELAY_OK;
+    }
+    if (options->acquired_by != NULL) {
+        return error_set(
+            err, BELAY_INVALID,
+            "no %s: this layout keeps one with every lock; give it in metadata, or locked_by_name", meta);
     }
     return error_set(err, BELAY_INVALID,
                      "no %s: this layout keeps one with every lock; give --meta %s=ADDRESS, or --owner-name",
@@ -418,13 +443,13 @@ static enum belay_code fill_times(struct client_request *request, const struct b
                                   struct belay_error *err)
 {
     struct op_request *op = &request->op;
-    enum belay_code code;
+    bool keeps_ttl = op->ttl_ms == 0; /* an adopted lock, whose ttl only the store knows */
+    enum belay_code code = keeps_ttl ? BELAY_OK : check_ttl(op->ttl_ms, &op->capabilities, err);
 
-    code = check_ttl(op->ttl_ms, &op->capabilities, err);
     if (code != BELAY_OK) {
         return code;
     }
-    if (options->heartbeat_ms < 0 || options->heartbeat_ms >= op->ttl_ms) {
+    if (options->heartbeat_ms < 0 || options->heartbeat_ms >= (keeps_ttl ? BELAY_TTL_MAX_MS : op->ttl_ms)) {
         return error_set(err, BELAY_INVALID,
                          "a heartbeat every %" PRId64 " ms: it must be shorter than the ttl, %" PRId64 " ms",
                          options->heartbeat_ms, op->ttl_ms);
@@ -455,6 +480,22 @@ static enum belay_code make_id(struct client_request *request, const struct bela
     return BELAY_OK;
 }
 
+/* The event of the acquisition says that no freeze was considered, and why. */
+static enum belay_code fill_reason(struct client_request *request, const struct belay_lock_options *options,
+                                   struct belay_error *err)
+{
+    if (options->ignore_reason == NULL || !text_is_clean(options->ignore_reason, BELAY_REASON_MAX)) {
+        return error_set(err, BELAY_INVALID,
+                         "to ignore a freeze needs a reason of 1 to %d bytes of UTF-8 without control "
+                         "characters",
+                         BELAY_REASON_MAX);
+    }
+    (void)snprintf(request->reason, sizeof request->reason, FREEZE_IGNORED "%s", options->ignore_reason);
+    request->op.reason = request->reason;
+    request->op.ignore_freeze = true;
+    return BELAY_OK;
+}
+
 /* An acquire; with is_adopting an adopt, which keeps what the lock has. */
 static enum belay_code init_lock(struct client_request *request, struct belay_client *client, const char *key,
                                  const struct belay_lock_options *options, bool is_adopting,
@@ -474,7 +515,7 @@ static enum belay_code init_lock(struct client_request *request, struct belay_cl
                          "leave it out",
                          options->lock_id);
     }
-    if (code == BELAY_OK && options->reentrant && options->owner == NULL) {
+    if (code == BELAY_OK && options->reentrant && options->owner == NULL && !is_adopting) {
         code = error_set(err, BELAY_INVALID, "a re-entrant lock needs an owner: say who is the same");
     }
     if (code == BELAY_OK && !is_adopting) {
@@ -486,7 +527,9 @@ static enum belay_code init_lock(struct client_request *request, struct belay_cl
     if (code == BELAY_OK) {
         code = fill_metadata(request, options, err);
     }
-    if (code == BELAY_OK) {
+    if (code == BELAY_OK && is_adopting) {
+        request->op.ttl_ms = options->ttl_ms; /* 0 keeps the one it has */
+    } else if (code == BELAY_OK) {
         code = fill_by_profile(request, client, options, err);
     }
     if (code == BELAY_OK) {
@@ -497,6 +540,9 @@ static enum belay_code init_lock(struct client_request *request, struct belay_cl
     }
     if (code == BELAY_OK) {
         code = fill_times(request, options, err);
+    }
+    if (code == BELAY_OK && options->ignore_freeze && !is_adopting) {
+        code = fill_reason(request, options, err);
     }
     request->op.reentrant = options->reentrant;
     request->op.durable = options->durable;
@@ -511,7 +557,10 @@ enum belay_code request_init_acquire(struct client_request *request, struct bela
     return init_lock(request, client, key, options, false, err);
 }
 
-/* Of the profile that the key is of by its form; 0: of none. For stores that keep no ttl. */
+/*
+ * Of the profile that the key is of by its form; 0: of none. For stores that keep no ttl. Not belay_key_profile(),
+ * which refuses a key that the profile's lists no longer have: its lock can still be renewed and adopted.
+ */
 static int64_t profile_ttl_ms(const struct belay_client *client, const char *key)
 {
     struct belay_parsed_key form;
@@ -534,7 +583,7 @@ enum belay_code request_init_adopt(struct client_request *request, struct belay_
     if (lock_id == NULL) {
         return error_set(err, BELAY_INVALID, "no lock id: say which lock to adopt");
     }
-    code = check_id(lock_id, err);
+    code = lock_id_check(lock_id, err);
     if (code == BELAY_OK) {
         code = init_lock(request, client, key, options, true, err);
     }
@@ -542,8 +591,7 @@ enum belay_code request_init_adopt(struct client_request *request, struct belay_
         return code;
     }
     request->op.old_id = lock_id;
-    request->op.slots = 0;                /* it keeps its mode, which the record shows */
-    request->op.ttl_ms = options->ttl_ms; /* 0 keeps the one it has */
+    request->op.slots = 0; /* it keeps its mode, which the record shows */
     request->op.ttl_if_unknown_ms = options->ttl_ms == 0 ? profile_ttl_ms(client, key) : 0;
     if (options->owner == NULL) {
         request->op.owner = NULL;

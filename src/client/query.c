@@ -1,5 +1,7 @@
 /* By key and lock id: what needs no struct belay_lock. */
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -9,8 +11,8 @@
 /* ---- renew, release, force ---- */
 
 /* Run the request, unless the kill switch grants it. */
-static enum belay_code finish(struct belay_client *client, struct op_request *op,
-                              struct belay_info **out_info, struct belay_error *err)
+static enum belay_code run_request(struct belay_client *client, struct op_request *op,
+                                   struct belay_info **out_info, struct belay_error *err)
 {
     struct belay_error failure = BELAY_ERROR_INIT;
     struct op_result result = { 0 };
@@ -50,7 +52,7 @@ static enum belay_code finish_keys(struct belay_client *client, struct client_re
     enum belay_code code = request_add_keys(request, client, more_keys, n, err);
 
     if (code == BELAY_OK) {
-        code = finish(client, &request->op, out_info, err);
+        code = run_request(client, &request->op, out_info, err);
     }
     request_release(request);
     return code;
@@ -98,7 +100,7 @@ enum belay_code belay_force_release(struct belay_client *client, const char *key
     struct client_request request;
     enum belay_code code = request_init_force(&request, client, key, lock_id, by, reason, err);
 
-    return code == BELAY_OK ? finish(client, &request.op, out_info, err) : code;
+    return code == BELAY_OK ? run_request(client, &request.op, out_info, err) : code;
 }
 
 /* ---- reading ---- */
@@ -112,6 +114,89 @@ enum belay_code belay_get(struct belay_client *client, const char *key, struct b
         ROUTE(&client->route, code, err, get, key, out_info);
     }
     return code;
+}
+
+static bool is_own(const struct belay_info *info, const char *owner, const char *credential)
+{
+    return info->lock_id != NULL && strcmp(info->locked_by, owner) == 0 &&
+           strcmp(info->acquired_by == NULL ? "" : info->acquired_by, credential) == 0;
+}
+
+/* Takes over `info`. The error names its holder, whose lock id is not for every caller. */
+static enum belay_code fail_not_own(struct belay_info *info, const char *owner, struct belay_error *err)
+{
+    bool is_same_owner = strcmp(info->locked_by, owner) == 0;
+
+    (void)error_set(err, BELAY_NOT_HOLDER,
+                    is_same_owner ? "not the holder: another credential acquired lock '%s' for %s"
+                                  : "not the holder: lock '%s' is %s's",
+                    info->key, info->locked_by);
+    free(info->lock_id);
+    info->lock_id = NULL;
+    if (err != NULL) {
+        error_set_holder(err, info);
+    } else {
+        belay_info_free(info);
+    }
+    return BELAY_NOT_HOLDER;
+}
+
+/* While locking is switched off, whatever is renewed or released need not exist. */
+static enum belay_code grant_own(const char *key, const char *owner, struct belay_info **out_info,
+                                 struct belay_error *err)
+{
+    const struct belay_info unowned = { .key = (char *)key,
+                                        .lock_id = (char *)UNPROTECTED_PREFIX "by-owner",
+                                        .locked_by = (char *)owner,
+                                        .locked_by_name = (char *)"",
+                                        .valid_for_ms = -1 };
+    struct belay_info *info = info_copy(&unowned);
+
+    if (info == NULL) {
+        return error_no_memory(err);
+    }
+    *out_info = info;
+    return BELAY_OK;
+}
+
+static enum belay_code find_own(struct belay_client *client, const char *key, const char *owner,
+                                const char *acquired_by, struct belay_info **out_info,
+                                struct belay_error *err)
+{
+    char credential[BELAY_OWNER_MAX + 1] = "";
+    struct belay_info *info = NULL;
+    enum belay_code code;
+
+    code = belay_get(client, key, &info, err);
+    if (code == BELAY_OK && (acquired_by == NULL || *acquired_by == '\0')) {
+        ROUTE(&client->route, code, err, credential, credential);
+        acquired_by = credential;
+    }
+    if (code != BELAY_OK) {
+        belay_info_free(info);
+        return code;
+    }
+    if (info->n_holders > 1) {
+        belay_info_free(info);
+        return error_set(err, BELAY_INVALID, "lock '%s' has several holders: say which by its lock id", key);
+    }
+    if (!is_own(info, owner, acquired_by)) {
+        return fail_not_own(info, owner, err);
+    }
+    *out_info = info;
+    return BELAY_OK;
+}
+
+enum belay_code belay_find_own(struct belay_client *client, const char *key, const char *owner,
+                               const char *acquired_by, struct belay_info **out_info, struct belay_error *err)
+{
+    enum belay_code code;
+
+    if (owner == NULL || out_info == NULL) {
+        return error_set(err, BELAY_INVALID, "no owner given");
+    }
+    code = find_own(client, key, owner, acquired_by, out_info, err);
+    return code == BELAY_OK || client->enabled ? code : grant_own(key, owner, out_info, err);
 }
 
 /* How far a list has come, in case another backend has to continue it. */

@@ -137,7 +137,7 @@ void report_outcome(report_event_fn on_event, void *context, const struct op_req
     }
     if (code == BELAY_OK) {
         event = event_done(request, result, now_unix_ms);
-    } else if (code == BELAY_HELD && request->kind == OP_ACQUIRE) {
+    } else if ((code == BELAY_HELD || code == BELAY_FROZEN) && request->kind == OP_ACQUIRE) {
         event = event_refused(request, err);
     } else {
         return;
@@ -153,16 +153,17 @@ void report_waiting(const struct wait_hooks *hooks, struct wait_told *told,
     const struct belay_info *holder = waiting->holder;
     const char *id = holder == NULL || holder->lock_id == NULL ? "" : holder->lock_id;
 
-    if (hooks == NULL || hooks->on_waiting == NULL || holder == NULL) {
+    if (hooks == NULL || hooks->on_waiting == NULL || (holder == NULL && waiting->frozen == NULL)) {
         return;
     }
     if (told->anything && told->position == waiting->position && told->attempt == waiting->attempt &&
-        strcmp(told->holder, id) == 0) {
+        strcmp(told->holder, id) == 0 && told->is_frozen == (waiting->frozen != NULL)) {
         return;
     }
     told->anything = true;
     told->position = waiting->position;
     told->attempt = waiting->attempt;
+    told->is_frozen = waiting->frozen != NULL;
     (void)snprintf(told->holder, sizeof told->holder, "%s", id);
     hooks->on_waiting(hooks->context, waiting);
 }

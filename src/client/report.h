@@ -22,9 +22,10 @@ struct wait_told {
     bool anything;
     size_t position;
     int attempt;
+    bool is_frozen;
     char holder[BELAY_ID_MAX + 1];
 };
-/* A wait with an unknown holder is not reported. */
+/* A wait with an unknown holder is not reported, unless the key is frozen. */
 void report_waiting(const struct wait_hooks *hooks, struct wait_told *told,
                     const struct belay_wait_info *waiting);
 

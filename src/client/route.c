@@ -2,6 +2,8 @@
 
 #include <assert.h>
 
+#include "client/client.h"
+
 void route_init(struct backend_route *route)
 {
     (void)pthread_mutex_init(&route->mutex, NULL);
@@ -54,4 +56,14 @@ enum belay_code route_run(struct backend_route *route, struct op_request *reques
         code = used->ops->run(used, request, hooks, out_result, err);
     }
     return code;
+}
+
+struct belay_store_capabilities client_capabilities(const struct belay_client *client)
+{
+    return client->route.first->ops->capabilities(client->route.first);
+}
+
+bool belay_client_is_local(const struct belay_client *client)
+{
+    return client_capabilities(client).is_local;
 }

@@ -203,7 +203,7 @@ static void leave_result(const struct shared_read *read, const struct poll_resul
     }
 }
 
-static void ask(struct belay_store *store, struct shared_read *read, struct poll_result *out)
+static void read_shared(struct belay_store *store, struct shared_read *read, struct poll_result *out)
 {
     read->records = calloc(read->n, sizeof *read->records);
     out->asked_ms = clock_boot_ms();
@@ -232,7 +232,7 @@ void shared_poll_read(struct shared_poll *poll, struct belay_store *store, struc
     (void)pthread_mutex_lock(&poll->mutex);
     gather(poll, &read, store->ops->capabilities(store).poll_ms);
     (void)pthread_mutex_unlock(&poll->mutex);
-    ask(store, &read, out);
+    read_shared(store, &read, out);
     (void)pthread_mutex_lock(&poll->mutex);
     for (struct poller *one = read.served; one != NULL; one = one->next_served) {
         leave_result(&read, out, one);

@@ -39,7 +39,7 @@ enum belay_code belay_client_use_threads(struct belay_client *client, size_t n, 
     return BELAY_OK;
 }
 
-static void ask(struct pool_job *job)
+static void ask_in_thread(struct pool_job *job)
 {
     struct belay_async *call =
         (struct belay_async *)(void *)((char *)job - offsetof(struct belay_async, job));
@@ -61,7 +61,7 @@ bool threads_ask(struct belay_client *client, struct belay_async *call)
     if (call->step == NULL && (call->step = calloc(1, sizeof *call->step)) == NULL) {
         return false;
     }
-    call->job.work = ask;
+    call->job.work = ask_in_thread;
     call->is_out = true;
     if (!pool_add(client->threads->pool, &call->job)) {
         call->is_out = false;

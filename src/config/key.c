@@ -99,18 +99,15 @@ enum belay_code belay_key_check(const struct belay_config *config, const char *p
     if (key == NULL) {
         return error_set(err, BELAY_INVALID, "no key given");
     }
-    code = key_check(key, err);
+    code = config_check_key(config, key, above, &n, err);
+    for (size_t i = 0; i < n; i++) {
+        free(above[i]);
+    }
     if (code == BELAY_OK && profile != NULL) {
         code = config_profile_find(config, profile, &found, err);
         if (code == BELAY_OK) {
             code = key_check_scheme(&found.scheme, key, err);
         }
-    }
-    if (code == BELAY_OK) {
-        code = config_check_key(config, key, above, &n, err);
-    }
-    for (size_t i = 0; i < n; i++) {
-        free(above[i]);
     }
     return code;
 }

@@ -52,6 +52,8 @@ struct schema_rule {
 static const struct schema_rule text = VALUE("", VALUE_TEXT);
 static const struct schema_rule argument = VALUE("", VALUE_ARGUMENT);
 static const struct schema_rule key_name = VALUE("", VALUE_NAME);
+static const struct schema_rule key_pattern = VALUE("", VALUE_PATTERN);
+static const struct schema_rule event_name = VALUE("", VALUE_EVENT);
 
 static const struct schema_rule profile_names[] = {
     RANGE("ttl", VALUE_DURATION, BELAY_TTL_MIN_MS, SPAN_MAX),
@@ -118,9 +120,28 @@ static const struct schema_rule connection_names[] = {
     LIST("unlimited", text),
 };
 static const struct schema_rule server_names[] = {
-    VALUE("listen", VALUE_TEXT), MAP("tls", tls_names), LIST("tokens", token), MAP("webhooks", webhook_names),
+    VALUE("listen", VALUE_TEXT), VALUE("url", VALUE_HTTP), MAP("tls", tls_names), LIST("tokens", token),
+    MAP("webhooks", webhook_names),
     MAP("terraform", terraform_names), MAP("connections", connection_names),
 };
+
+/* src/server/notify/notify_settings.c interprets them. */
+static const struct schema_rule notify_names[] = {
+    VALUE("name", VALUE_LABEL),
+    VALUE("format", VALUE_FORMAT),
+    VALUE("url", VALUE_URL),
+    VALUE("url_file", VALUE_TEXT),
+    VALUE("url_env", VALUE_TEXT),
+    VALUE("secret_file", VALUE_TEXT),
+    VALUE("secret_env", VALUE_TEXT),
+    LIST("events", event_name),
+    LIST("keys", key_pattern),
+    RANGE("held_longer_than", VALUE_DURATION, 1000, SPAN_MAX),
+    RANGE("waited_longer_than", VALUE_DURATION, 1000, SPAN_MAX),
+    VALUE("template", VALUE_MESSAGE),
+    RANGE("max", VALUE_NUMBER, 1, 100000),
+};
+static const struct schema_rule notify_target = MAP("", notify_names);
 
 /* src/store/dynamodb/dynamodb_custom_layout.c interprets them. */
 static const struct schema_rule layout_names[] = {
@@ -169,6 +190,7 @@ static const struct schema_rule top_names[] = {
     NAMED("databases", database),
     NAMED("layouts", layout),
     MAP("server", server_names),
+    LIST("notify", notify_target),
     MAP("audit", audit_names),
     MAP("metrics", metrics_names),
 };
@@ -246,7 +268,7 @@ static enum belay_code read_value(struct schema_walk *walk, const struct schema_
     }
     if (!value_is_valid(&rule->value, value, why)) {
         return error_set(walk->err, BELAY_CONFIG, "%s:%zu: %s: '%s' %s", walk->source->path, node->line, name,
-                         value_shown(value), why);
+                         value_shown_of(&rule->value, value), why);
     }
     if (rule->value.kind == VALUE_SWITCH && value_parse_switch(value, &is_on)) {
         value = is_on ? "true" : "false";

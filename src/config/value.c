@@ -7,9 +7,14 @@
 #include <strings.h>
 
 #include "base/clock.h"
+#include "base/notify_words.h"
+#include "base/suggest.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "belay.h"
 #include "lock/keys.h"
+
+enum { MESSAGE_MAX = 2000 };
 
 bool value_parse_switch(const char *text, bool *out)
 {
@@ -27,6 +32,11 @@ bool value_parse_switch(const char *text, bool *out)
 const char *value_shown(const char *value)
 {
     return *value == '\0' || text_is_clean(value, 200) ? value : "(unprintable or long)";
+}
+
+const char *value_shown_of(const struct value_rule *rule, const char *value)
+{
+    return rule->kind == VALUE_URL ? "(hidden)" : value_shown(value);
 }
 
 /* "SCHEME:REST", in lower case. Any scheme: users can implement their own stores. */
@@ -71,12 +81,124 @@ static const char *number_fault(const struct value_rule *rule, const char *value
     return NULL;
 }
 
+/* ---- of notifications ---- */
+
+static const char *word_fault(const struct word_list *list, const char *what, const char *word, size_t len,
+                              char *why)
+{
+    char typed[64];
+    const char *near;
+
+    if (word_find(list, word, len) < list->n) {
+        return NULL;
+    }
+    (void)snprintf(typed, sizeof typed, "%.*s", (int)(len < sizeof typed ? len : sizeof typed - 1), word);
+    near = suggest_name(typed, list->words, list->n);
+    if (near != NULL) {
+        (void)snprintf(why, VALUE_WHY_SIZE, "is not %s; did you mean '%s'?", what, near);
+    } else {
+        (void)snprintf(why, VALUE_WHY_SIZE, "is not %s; docs/notifications.md lists them", what);
+    }
+    return why;
+}
+
+static const char *placeholder_fault(const char *at, char *why)
+{
+    size_t len = strcspn(at + 1, "{}");
+    char inner[VALUE_WHY_SIZE];
+
+    if (at[1 + len] != '}') {
+        return "has a '{' without its '}'; a placeholder is written as {key}";
+    }
+    if (len > 40 || word_fault(&notify_placeholders, "a placeholder", at + 1, len, inner) == NULL) {
+        return "has a placeholder that does not exist";
+    }
+    (void)snprintf(why, VALUE_WHY_SIZE, "has '{%.*s}', which %.180s", (int)len, at + 1, inner);
+    return why;
+}
+
+/* Lines of text, with placeholders. */
+static const char *message_fault(const char *value, char *why)
+{
+    const char *at = NULL;
+    size_t index = 0;
+
+    if (*value == '\0' || strlen(value) > MESSAGE_MAX) {
+        return "is empty or has more than 2000 bytes";
+    }
+    for (const char *c = value; *c != '\0';) {
+        uint32_t point = 0;
+        size_t n = utf8_read(c, UTF8_MAX, &point);
+
+        if (n == 0 || (utf8_is_control(point) && *c != '\n')) {
+            return "is not UTF-8 without control characters";
+        }
+        c += n;
+    }
+    while ((value = notify_next_placeholder(value, &at, &index)) != NULL) {
+        if (index == notify_placeholders.n) {
+            return placeholder_fault(at, why);
+        }
+    }
+    return NULL;
+}
+
+/* '*' matches anything. Without one it must be a key, else it matches nothing. */
+static const char *pattern_fault(const char *value, char *why)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    const char *fault = NULL;
+
+    if (strlen(value) > BELAY_KEY_MAX) {
+        return "is longer than any key";
+    }
+    if (strchr(value, '*') == NULL && key_check(value, &err) != BELAY_OK) {
+        (void)snprintf(why, VALUE_WHY_SIZE, "matches no key: %.200s", err.text);
+        fault = why;
+    }
+    belay_error_release(&err);
+    return fault;
+}
+
+static const char *label_fault(const char *value)
+{
+    size_t n = strspn(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.@-");
+
+    return n <= 64 && value[n] == '\0'
+               ? NULL
+               : "is not a name; use at most 64 letters, digits, '_', '.', '@' and '-'";
+}
+
+static const char *notify_fault(const struct value_rule *rule, const char *value, char *why)
+{
+    switch (rule->kind) {
+    case VALUE_EVENT:
+        return word_fault(&notify_events, "an event", value, strlen(value), why);
+    case VALUE_FORMAT:
+        return word_fault(&notify_formats, "a format", value, strlen(value), why);
+    case VALUE_PATTERN:
+        return pattern_fault(value, why);
+    case VALUE_LABEL:
+        return label_fault(value);
+    default:
+        return NULL;
+    }
+}
+
+static bool is_http(const char *value)
+{
+    return text_has_prefix(value, "http://") || text_has_prefix(value, "https://");
+}
+
 static const char *find_fault(const struct value_rule *rule, const char *value, char *why)
 {
     bool is_on;
 
     if (rule->kind == VALUE_ARGUMENT) {
         return NULL;
+    }
+    if (rule->kind == VALUE_MESSAGE) {
+        return message_fault(value, why);
     }
     if (*value == '\0') {
         return "is empty; give it a value or remove it";
@@ -90,9 +212,8 @@ static const char *find_fault(const struct value_rule *rule, const char *value, 
                    ? NULL
                    : "is not a store; write it as KIND:WHERE, such as sqlite:/var/lib/belay/belay.db";
     case VALUE_HTTP:
-        return text_has_prefix(value, "http://") || text_has_prefix(value, "https://")
-                   ? NULL
-                   : "is not a URL; write it as https://HOST/PATH";
+    case VALUE_URL:
+        return is_http(value) ? NULL : "is not a URL; write it as https://HOST/PATH";
     case VALUE_DURATION:
         return duration_fault(rule, value, why);
     case VALUE_NUMBER:
@@ -119,7 +240,13 @@ static const char *find_fault(const struct value_rule *rule, const char *value, 
                    : "is not valid; write stop or start";
     case VALUE_TEXT:
     case VALUE_ARGUMENT:
+    case VALUE_MESSAGE:
         break;
+    case VALUE_EVENT:
+    case VALUE_FORMAT:
+    case VALUE_PATTERN:
+    case VALUE_LABEL:
+        return notify_fault(rule, value, why);
     }
     return NULL;
 }

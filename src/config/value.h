@@ -17,7 +17,13 @@ enum value_kind {
     VALUE_RULE,     /* document or cautious */
     VALUE_EC2,      /* stop or start */
     VALUE_ENDS,     /* host or database */
-    VALUE_NAME      /* of a component or an environment: part of a key */
+    VALUE_NAME,     /* of a component or an environment: part of a key */
+    VALUE_URL,      /* as VALUE_HTTP; a secret: never shown */
+    VALUE_EVENT,    /* base/notify_words.h has these three */
+    VALUE_FORMAT,
+    VALUE_MESSAGE, /* a template of a notification */
+    VALUE_PATTERN, /* of keys */
+    VALUE_LABEL    /* a name for logs and metrics */
 };
 
 struct value_rule {
@@ -35,5 +41,7 @@ bool value_parse_switch(const char *text, bool *out);
 
 /* The value for an error message, or a placeholder if it is long or unprintable. */
 const char *value_shown(const char *value);
+/* The same, unless a value of this kind is a secret. */
+const char *value_shown_of(const struct value_rule *rule, const char *value);
 
 #endif

@@ -10,6 +10,7 @@ import { ActivityPage } from "./activity.js";
 import { StatesPage } from "./states.js";
 import { StatePage, deploymentState, terraformState } from "./state.js";
 import { Answers, DatabasePage, DatabasesPage } from "./databases.js";
+import { FreezeStrip } from "./freezes.js";
 import { showKeys } from "./dialogs.js";
 
 // Name, label, icon, address, and the key after g.
@@ -60,11 +61,13 @@ function makeFrame() {
   frame = {
     link: h("div", { class: "link" }, h("i", { "aria-hidden": "true" }), h("span", {})),
     lost: h("div", { class: "lost", role: "status" }),
+    freezes: new FreezeStrip(model),
     main: h("main", { id: "main", tabindex: "-1" }),
     theme: h("button", { type: "button", class: "plainbutton", onclick: nextTheme }),
     nav: NAV.map(([name, label, picture, to]) => h("a", { href: to, "data-page": name }, icon(picture), h("span", {}, label))),
   };
   frame.lost.hidden = true;
+  const freeze = me.role === "admin" ? h("button", { type: "button", class: "plainbutton", title: "Freeze keys", "aria-label": "Freeze keys", onclick: () => frame.freezes.begin() }, icon("freeze")) : null;
   const out = me.needs_token ? h("button", { type: "button", class: "plainbutton", title: "Log out", "aria-label": "Log out", onclick: logOut }, icon("out")) : null;
   const who = me.needs_token ? [h("span", { class: "name" }, me.name), h("span", { class: "role" }, me.role)] : [h("span", { class: "name" }, "no tokens"), h("span", { class: "role" }, "every client is admin")];
   const off = me.locking_enabled === false ? h("div", { class: "lost", role: "alert" }, h("span", {}, "Locking is switched off: every lock is granted and protects nothing.")) : null;
@@ -74,9 +77,9 @@ function makeFrame() {
       h("nav", { "aria-label": "Pages" }, frame.nav),
       h("div", { class: "foot" }, frame.link,
         h("div", { class: "me" }, h("div", { class: "whoami" }, who), h("div", { class: "tools" },
-          h("button", { type: "button", class: "plainbutton keys", title: "Keys", "aria-label": "Keys", onclick: showKeys }, icon("keyboard")), frame.theme, out)),
+          h("button", { type: "button", class: "plainbutton keys", title: "Keys", "aria-label": "Keys", onclick: showKeys }, icon("keyboard")), freeze, frame.theme, out)),
         h("p", { class: "version" }, `belay ${me.version}, on ${me.store}`))),
-    h("div", { class: "content" }, off, frame.lost, frame.main));
+    h("div", { class: "content" }, off, frame.lost, frame.freezes.element, frame.main));
   setTheme(theme());
 }
 
@@ -146,6 +149,7 @@ function logOut() {
   session.token = null;
   model?.stop();
   page?.close();
+  frame?.freezes.close();
   page = frame = model = null;
   logIn("");
 }
@@ -203,6 +207,7 @@ async function start() {
     return;
   }
   model = fresh;
+  frame?.freezes.close();
   makeFrame();
   showLink();
   model.addEventListener("link", (event) => {

@@ -62,6 +62,63 @@ export async function forceUnlock(lock, model) {
   return (await closed) === "done";
 }
 
+/** A dialog with a form; `send` makes the request. True once it was done. */
+async function askToChange({ title, about, fields, label, isReady, send }) {
+  const problem = h("p", { class: "problem", role: "alert" });
+  const go = h("button", { type: "submit", class: "primary", disabled: true }, label);
+  const check = () => {
+    go.disabled = !isReady();
+  };
+  const submit = async (event) => {
+    event.preventDefault();
+    go.disabled = true;
+    problem.textContent = "";
+    try {
+      await send();
+      dialog.close("done");
+    } catch (error) {
+      problem.textContent = error.status === 504 || error.status === 0 ? `${error.message}. It may have happened: reload to find out.` : `${error.message}. Nothing was changed.`;
+      check();
+    }
+  };
+  const form = h("form", { class: "ask", oninput: check, onsubmit: submit }, h("h2", { id: "ask-title" }, title), h("p", {}, about), fields, problem,
+    h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close("") }, "Cancel"), go));
+  const dialog = h("dialog", { class: "modal", "aria-labelledby": "ask-title" }, form);
+  const closed = open(dialog);
+  check();
+  form.querySelector("input")?.focus();
+  return (await closed) === "done";
+}
+
+/** True once the keys are frozen. */
+export function beginFreeze() {
+  const pattern = h("input", { type: "text", id: "pattern", class: "mono", maxlength: "512", autocomplete: "off", spellcheck: "false", required: true });
+  const reason = h("input", { type: "text", id: "reason", maxlength: "300", autocomplete: "off", required: true });
+  const hours = h("input", { type: "number", id: "hours", min: "0.1", max: "8760", step: "any", autocomplete: "off" });
+  return askToChange({
+    title: "Freeze keys?", label: "Freeze",
+    about: "New acquisitions of matching keys are refused or wait. Clients that hold a lock keep it.",
+    fields: [h("label", { for: "pattern" }, "Pattern; * matches anything"), pattern,
+      h("label", { for: "reason" }, "Reason, shown to everyone whom it stops"), reason,
+      h("label", { for: "hours" }, "Hours; empty: until it is ended"), hours],
+    isReady: () => pattern.value.trim() !== "" && reason.value.trim() !== "" && hours.validity.valid,
+    send: () => ask("v1/freezes", { method: "POST", body: { pattern: pattern.value.trim(), reason: reason.value.trim(),
+      ...(hours.value ? { for_ms: Math.round(Number(hours.value) * 3600000) } : {}) } }),
+  });
+}
+
+/** True once the freeze was ended. */
+export function endFreeze(freeze) {
+  const reason = h("input", { type: "text", id: "reason", maxlength: "300", autocomplete: "off" });
+  return askToChange({
+    title: "End the freeze?", label: "End the freeze",
+    about: ["Clients that wait for a lock that matches ", h("code", {}, freeze.pattern), " acquire it, in the order of the queue."],
+    fields: [h("label", { for: "reason" }, "Reason, for the audit trail"), reason],
+    isReady: () => true,
+    send: () => ask(`v1/freezes/${encodeURIComponent(freeze.id)}`, { method: "DELETE", body: reason.value.trim() ? { reason: reason.value.trim() } : {} }),
+  });
+}
+
 /** The current version for the comparison; null if it cannot be read, which does not prevent a restore. */
 async function present(source) {
   try {

@@ -46,7 +46,7 @@ static long pick_ms(int64_t wanted, int64_t otherwise)
 }
 
 /* libcurl's own sockets would be inherited by programs that are started meanwhile. */
-static curl_socket_t open_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
+static curl_socket_t open_checked_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
 {
     struct curl_exchange *exchange = context;
     const struct http_client_request *request = exchange->request;
@@ -61,14 +61,14 @@ static curl_socket_t open_socket(void *context, curlsocktype purpose, struct cur
     return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
-static CURLcode set_up(struct http_curl *client, CURL *curl, struct curl_exchange *exchange,
-                       struct curl_slist *headers, char *message)
+static CURLcode set_up_request(struct http_curl *client, CURL *curl, struct curl_exchange *exchange,
+                               struct curl_slist *headers, char *message)
 {
     const struct http_client_request *request = exchange->request;
     CURLcode rc;
 
     curl_easy_reset(curl); /* keeps its connections */
-    (void)curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+    (void)curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, open_checked_socket);
     (void)curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, exchange);
     (void)curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, message);
     (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
@@ -306,7 +306,7 @@ static enum belay_code http_curl_send(struct http *http, const struct http_clien
         code = error_no_memory(err);
         goto done;
     }
-    rc = set_up(client, curl, &exchange, headers, message);
+    rc = set_up_request(client, curl, &exchange, headers, message);
     if (rc == CURLE_OK) {
         rc = perform(&handle, request->wake_fd);
     }

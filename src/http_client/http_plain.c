@@ -120,7 +120,7 @@ static int on_head(http_parser *parser)
     return strcmp(reading->request->method, "HEAD") == 0 ? 1 : 0; /* 1: no body will come */
 }
 
-static int on_body(http_parser *parser, const char *data, size_t len)
+static int on_plain_body(http_parser *parser, const char *data, size_t len)
 {
     struct plain_reading *reading = parser->data;
     const struct http_client_request *request = reading->request;
@@ -153,7 +153,7 @@ static int on_end(http_parser *parser)
 static const http_parser_settings settings = { .on_header_field = on_name,
                                                .on_header_value = on_value,
                                                .on_headers_complete = on_head,
-                                               .on_body = on_body,
+                                               .on_body = on_plain_body,
                                                .on_message_complete = on_end };
 
 /* ---- one exchange ---- */

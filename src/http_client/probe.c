@@ -43,7 +43,7 @@ static size_t take_body(char *data, size_t size, size_t n, void *context)
 }
 
 /* The address that the connection would go to, whatever the name or the redirect was. */
-static bool may_connect(struct asking *asking, const struct sockaddr *to)
+static bool may_probe(struct asking *asking, const struct sockaddr *to)
 {
     struct net_probe *probe = asking->probe;
     struct address address;
@@ -63,13 +63,13 @@ static bool may_connect(struct asking *asking, const struct sockaddr *to)
 }
 
 /* libcurl's own sockets would be inherited by programs that are started meanwhile. */
-static curl_socket_t open_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
+static curl_socket_t open_probe_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
 {
     struct asking *asking = context;
     curl_socket_t fd;
 
     (void)purpose;
-    if (!may_connect(asking, &address->addr)) {
+    if (!may_probe(asking, &address->addr)) {
         return CURL_SOCKET_BAD;
     }
     fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
@@ -77,12 +77,12 @@ static curl_socket_t open_socket(void *context, curlsocktype purpose, struct cur
     return fd;
 }
 
-static void set_up(struct asking *asking, int64_t left_ms, const char *ca_file)
+static void set_up_probe(struct asking *asking, int64_t left_ms, const char *ca_file)
 {
     CURL *curl = asking->curl;
 
     curl_easy_reset(curl);
-    (void)curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+    (void)curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, open_probe_socket);
     (void)curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, asking);
     /* A redirect must not use a connection that another probe was permitted to open. */
     (void)curl_easy_setopt(curl, CURLOPT_FORBID_REUSE, 1L);
@@ -129,7 +129,7 @@ static bool ask_again(CURLM *multi, struct asking *asking, long status, int64_t 
     asking->is_get = true;
     asking->is_again = true;
     asking->message[0] = '\0';
-    set_up(asking, left_ms, ca_file);
+    set_up_probe(asking, left_ms, ca_file);
     return curl_multi_add_handle(multi, asking->curl) == CURLM_OK;
 }
 
@@ -285,7 +285,7 @@ static enum belay_code probe_some(struct net_probe *probes, size_t n, int64_t ti
         probes[i].connected = true; /* until it is certain that none was established */
         ok = all[i].curl != NULL && add_authorization(&all[i]);
         if (ok) {
-            set_up(&all[i], timeout_ms, ca_file);
+            set_up_probe(&all[i], timeout_ms, ca_file);
             ok = curl_multi_add_handle(multi, all[i].curl) == CURLM_OK;
         }
     }

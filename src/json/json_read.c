@@ -220,6 +220,24 @@ bool json_read_waiters(const json_t *waiting, struct belay_info *info)
     return true;
 }
 
+bool json_read_freeze(const json_t *freeze, belay_freeze_fn fn, void *context, bool *out_go_on)
+{
+    struct belay_freeze read = { .id = json_string_value(json_object_get(freeze, "id")),
+                                 .pattern = json_string_value(json_object_get(freeze, "pattern")),
+                                 .reason = json_string_value(json_object_get(freeze, "reason")),
+                                 .by = json_string_value(json_object_get(freeze, "by")),
+                                 .created_unix_ms = json_read_time(freeze, "created_at"),
+                                 .from_unix_ms = json_read_time(freeze, "from"),
+                                 .until_unix_ms = json_read_time(freeze, "until"),
+                                 .in_force = json_is_true(json_object_get(freeze, "in_force")) };
+
+    if (read.id == NULL || read.pattern == NULL || read.reason == NULL || read.by == NULL) {
+        return false;
+    }
+    *out_go_on = fn == NULL || fn(context, &read);
+    return true;
+}
+
 bool json_read_event(const json_t *object, belay_event_fn fn, void *context, bool *out_go_on,
                      uint64_t *out_id)
 {

@@ -23,6 +23,9 @@ bool json_read_waiters(const json_t *waiting, struct belay_info *info);
 /* A time in ms since 1970; 0 for null. */
 int64_t json_read_time(const json_t *object, const char *name);
 
+/* Calls fn with the freeze; *out_go_on is its result. False if `freeze` is not a freeze. */
+bool json_read_freeze(const json_t *freeze, belay_freeze_fn fn, void *context, bool *out_go_on);
+
 /* Calls fn with the event; *out_go_on is its result. False if `event` is not an event. */
 bool json_read_event(const json_t *event, belay_event_fn fn, void *context, bool *out_go_on,
                      uint64_t *out_id);

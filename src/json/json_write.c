@@ -251,6 +251,15 @@ json_t *wire_event(const struct belay_event *event)
     return WIRE_OBJECT(fields);
 }
 
+json_t *wire_freeze(const struct belay_freeze *freeze)
+{
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "id", wire_text(freeze->id), "pattern",
+                     wire_text(freeze->pattern), "reason", wire_text(freeze->reason), "by",
+                     wire_text(freeze->by), "created_at", wire_time(freeze->created_unix_ms), "from",
+                     wire_time(freeze->from_unix_ms), "until", wire_time(freeze->until_unix_ms), "in_force",
+                     freeze->in_force ? 1 : 0);
+}
+
 json_t *wire_error(const struct belay_error *err)
 {
     const struct belay_info *holder = belay_error_holder(err);
@@ -321,26 +330,42 @@ static bool is_plain(struct text text)
     return text_plain(text.data, text.len) == text.len;
 }
 
-static void add_text(struct buf *out, struct text text)
+/* `before` is the part of the line in front of the value. */
+static void add_text(struct buf *out, struct text before, struct text value)
 {
-    if (text.data == NULL) {
-        buf_adds(out, "null");
+    char *at = buf_room(out, before.len + value.len + sizeof "null");
+
+    if (at == NULL) {
         return;
     }
-    buf_adds(out, "\"");
-    buf_add(out, text.data, text.len);
-    buf_adds(out, "\"");
+    memcpy(at, before.data, before.len);
+    at += before.len;
+    if (value.data == NULL) {
+        memcpy(at, "null", 4);
+        buf_took(out, before.len + 4);
+    } else {
+        at[0] = '"';
+        memcpy(at + 1, value.data, value.len);
+        at[value.len + 1] = '"';
+        buf_took(out, before.len + value.len + 2);
+    }
 }
 
-static void add_time(struct buf *out, int64_t unix_ms)
+static void add_time(struct buf *out, struct text before, int64_t unix_ms)
 {
     char text[CLOCK_TEXT_SIZE];
 
-    add_text(out, text_of(unix_ms == 0 ? NULL : clock_format_utc(text, unix_ms, true)));
+    add_text(out, before, text_of(unix_ms == 0 ? NULL : clock_format_utc(text, unix_ms, true)));
 }
 
-/* A macro, so that the compiler knows the length of `before`. */
-#define ADD(out, before, add, value) (buf_adds(out, before), add(out, value))
+static void add_number(struct buf *out, struct text before, int64_t value)
+{
+    buf_add(out, before.data, before.len);
+    buf_add_number(out, value);
+}
+
+/* `before` must be a literal: its length is known without counting. */
+#define ADD(out, before, add, value) add(out, (struct text){ "" before, sizeof(before) - 1 }, value)
 
 bool wire_lock_line(struct buf *out, const struct belay_info *info)
 {
@@ -362,7 +387,7 @@ bool wire_lock_line(struct buf *out, const struct belay_info *info)
     buf_adds(out, ",");
     from = out->len;
     ADD(out, "\"lock_id\":", add_text, id);
-    ADD(out, ",\"token\":", buf_add_number, (int64_t)info->token);
+    ADD(out, ",\"token\":", add_number, (int64_t)info->token);
     ADD(out, ",\"locked_by\":", add_text, owner);
     ADD(out, ",\"locked_by_name\":", add_text, name);
     ADD(out, ",\"acquired_by\":", add_text, credential);
@@ -371,12 +396,12 @@ bool wire_lock_line(struct buf *out, const struct belay_info *info)
     ADD(out, ",\"locked_at\":", add_time, info->locked_at_unix_ms);
     ADD(out, ",\"expires_at\":", add_time, info->expires_at_unix_ms);
     ADD(out, ",\"last_heartbeat\":", add_time, info->last_heartbeat_unix_ms);
-    ADD(out, ",\"ttl_ms\":", buf_add_number, info->ttl_ms);
-    ADD(out, ",\"expires_in_ms\":", buf_add_number, info->expires_in_ms);
+    ADD(out, ",\"ttl_ms\":", add_number, info->ttl_ms);
+    ADD(out, ",\"expires_in_ms\":", add_number, info->expires_in_ms);
     if (info->valid_for_ms < 0) {
         buf_adds(out, ",\"valid_for_ms\":null");
     } else {
-        ADD(out, ",\"valid_for_ms\":", buf_add_number, info->valid_for_ms);
+        ADD(out, ",\"valid_for_ms\":", add_number, info->valid_for_ms);
     }
     buf_adds(out, info->is_stale ? ",\"is_stale\":true" : ",\"is_stale\":false");
     buf_adds(out, ",\"metadata\":{}");

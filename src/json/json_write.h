@@ -22,6 +22,7 @@ json_t *wire_grants(const struct belay_info *info);
 json_t *wire_holder(const struct belay_info *info); /* an entry of "holders" */
 json_t *wire_waiter(const struct belay_waiter *waiter, size_t position);
 json_t *wire_event(const struct belay_event *event);
+json_t *wire_freeze(const struct belay_freeze *freeze);
 /* {"error": {"code", "message", "lock"}}; lock is null if no holder is known. */
 json_t *wire_error(const struct belay_error *err);
 /*

@@ -13,7 +13,8 @@
  *
  * The first try takes only a lock that was never taken or was released, and whose
  * queue is empty. Everything else is decided from the records
- * and written on the condition that they have not changed since.
+ * and written on the condition that they have not changed since. A try that a freeze
+ * refused goes on like a refused one: LOOKING, then QUEUEING and WAITING, or LEAVING.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -122,6 +123,7 @@ static void write_take(struct op *op)
     const struct op_request *request = &op->request;
 
     fill_values(op);
+    op->batch.check_freezes = !request->ignore_freeze;
     for (size_t i = 0; i < op_n_targets(request); i++) {
         op->writes[i].set = BELAY_SET_HOLDER;
         op->writes[i].co_holder = request->mode != BELAY_EXCLUSIVE;
@@ -205,7 +207,10 @@ static void add_acquired_events(struct op *op, int64_t now_ms)
         add_wait_ended(op, "acquired", now_ms);
     }
     for (size_t i = 0; i < n; i++) {
-        step_event(op, i, BELAY_LEVEL_INFO, "lock.acquired")->token = BELAY_TOKEN_OF_BATCH;
+        struct belay_event *event = step_event(op, i, BELAY_LEVEL_INFO, "lock.acquired");
+
+        event->token = BELAY_TOKEN_OF_BATCH;
+        event->reason = op->request.reason;
     }
 }
 
@@ -443,7 +448,7 @@ static void give_up(struct op *op, enum belay_code code, const char *why, int64_
     } else {
         op->batch.n_writes = 0;
     }
-    for (size_t i = 0; code == BELAY_HELD && i < op_n_targets(&op->request); i++) {
+    for (size_t i = 0; (code == BELAY_HELD || code == BELAY_FROZEN) && i < op_n_targets(&op->request); i++) {
         step_event(op, i, BELAY_LEVEL_INFO, "lock.refused")->reason = op->err.text;
     }
     step_commit(op, LEAVING, now_ms);
@@ -533,7 +538,6 @@ static bool describe(struct op *op, const struct decision *decision)
                         op->request.capabilities.margin_ms,
                         holder->expires_ms + op->request.capabilities.margin_ms - op->records_now_ms);
     op->waiting.holder = op->err.holder;
-    op->waiting.position = decision->ahead;
     return true;
 }
 
@@ -592,6 +596,9 @@ static void wait_in_queue(struct op *op, const struct decision *decision, int64_
     if (may_try_ms > now_ms && may_try_ms < until_ms) {
         until_ms = may_try_ms;
     }
+    if (op->is_frozen && op->frozen_until_ms < until_ms) {
+        until_ms = op->frozen_until_ms;
+    }
     if (op->next_attempt_ms < until_ms) {
         until_ms = op->next_attempt_ms;
     }
@@ -618,8 +625,10 @@ static bool is_queue_full(const struct op *op)
 static void on_blocked(struct op *op, const struct decision *decision, int64_t now_ms)
 {
     bool tries_are_up = op->request.attempts > 0 && op->waiting.attempt >= op->request.attempts;
+    enum belay_code code = op->is_frozen ? BELAY_FROZEN : BELAY_HELD;
 
-    if (!describe(op, decision)) {
+    op->waiting.position = decision->ahead;
+    if (!op->is_frozen && !describe(op, decision)) {
         step_done_no_memory(op);
         return;
     }
@@ -627,7 +636,7 @@ static void on_blocked(struct op *op, const struct decision *decision, int64_t n
         if (tries_are_up && op->request.attempts > 1) {
             (void)error_wrap(&op->err, "failed to acquire lock after %d attempts", op->waiting.attempt);
         }
-        give_up(op, BELAY_HELD, tries_are_up ? "out of attempts" : "timed out", now_ms);
+        give_up(op, code, tries_are_up ? "out of attempts" : "timed out", now_ms);
         return;
     }
     if (op->next_attempt_ms == 0) {
@@ -635,7 +644,7 @@ static void on_blocked(struct op *op, const struct decision *decision, int64_t n
     }
     if (!decision->queued && is_queue_full(op)) {
         (void)error_wrap(&op->err, "%d already wait", BELAY_QUEUE_MAX);
-        give_up(op, BELAY_HELD, "the queue is full", now_ms);
+        give_up(op, code, "the queue is full", now_ms);
         return;
     }
     if (!decision->queued || now_ms >= op->ticket_until_ms) {
@@ -684,7 +693,12 @@ static void on_decision(struct op *op, int64_t now_ms)
         if (op->conflicts > CONFLICTS_AT_ONCE && now_ms >= op_give_up_ms(&op->request)) {
             break; /* time is up, and we would lose races for ever */
         }
+        if (op->is_frozen) {
+            break;
+        }
         take(op, now_ms);
+        /* Those ahead of us have known of the end of a freeze for no longer than we have. */
+        op->batch.freeze_grace_ms = (int64_t)decision.ahead * op->request.capabilities.claim_ms;
         return;
     case VERDICT_MINE:
         succeed_earlier(op);
@@ -703,7 +717,7 @@ static void on_decision(struct op *op, int64_t now_ms)
     case VERDICT_BLOCKED:
         break;
     }
-    if (decision.below_key != NULL &&
+    if (decision.below_key != NULL && !op->is_frozen &&
         (op->blocker.key == NULL || strcmp(op->blocker.key, decision.below_key) != 0)) {
         step_read_blocker(op, READING_BLOCKER, decision.below_key, now_ms);
         return;
@@ -747,11 +761,35 @@ static void on_done(struct op *op, struct belay_commit *result, int64_t sent_ms,
     }
 }
 
+/*
+ * A freeze forbids new holders only. Whether we hold the lock already (L5, re-entry) is in the
+ * records, so a refused first try looks at them before it waits or gives up.
+ */
+static void on_frozen(struct op *op, const struct belay_commit *result, int64_t now_ms)
+{
+    assert(op->state == TRYING || op->state == TAKING);
+    (void)error_set(&op->err, BELAY_FROZEN, "lock '%s': %s", op->request.key, result->frozen);
+    op->waiting.holder = NULL; /* it was err's */
+    op->is_frozen = true;
+    op->frozen_until_ms = result->frozen_for_ms == INT64_MAX
+                              ? INT64_MAX
+                              : now_ms + (result->frozen_for_ms > 0 ? result->frozen_for_ms : 1);
+    if (op->state == TAKING) {
+        on_decision(op, now_ms);
+    } else {
+        step_look(op, LOOKING, now_ms);
+    }
+}
+
 static void on_commit(struct op *op, enum belay_code code, struct belay_commit *result, int64_t sent_ms,
                       int64_t now_ms)
 {
     if (code == BELAY_OK) {
         on_done(op, result, sent_ms, now_ms);
+        return;
+    }
+    if (code == BELAY_FROZEN) {
+        on_frozen(op, result, now_ms);
         return;
     }
     if (op->state == LEAVING) {
@@ -788,6 +826,7 @@ static void on_wake(struct op *op, int64_t now_ms)
         plan_attempt(op, now_ms);
     }
     belay_record_release(&op->blocker);
+    op->is_frozen = false; /* until the next try says so again */
     step_look(op, LOOKING, now_ms);
 }
 

@@ -476,7 +476,7 @@ void op_on_commit(struct op *op, enum belay_code code, struct belay_commit *resu
 {
     assert(op->want == OP_COMMIT);
     op->n_wakes = 0;
-    if (code == BELAY_OK || code == BELAY_REFUSED) {
+    if (code == BELAY_OK || code == BELAY_REFUSED || code == BELAY_FROZEN) {
         op->answered = true;
         op->faults = 0;
         op->commit_failed = false;

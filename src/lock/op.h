@@ -70,7 +70,8 @@ struct op_request {
     bool stepped_backoff;
     enum belay_outcome outcome; /* release */
     const char *by;             /* force; release, if not by the holder; or NULL */
-    const char *reason;
+    const char *reason;         /* force; acquire with ignore_freeze */
+    bool ignore_freeze;         /* acquire: a freeze does not hinder it */
     struct belay_store_capabilities capabilities;
     int64_t began_unix_ms; /* for people: when they began to wait */
     uint64_t seed;         /* of the jitter */
@@ -117,6 +118,7 @@ struct op {
         int64_t since_ms;
         int64_t retry_ms; /* boot clock: the next try by itself */
     } waiting;
+    bool is_frozen; /* the key was, at the last try; err.text says by which freeze */
 
     /* OP_DONE */
     enum belay_code code;
@@ -152,6 +154,7 @@ struct op {
     bool commit_failed;           /* the last commit did; a read that works does not end that */
     int conflicts;                /* lost races, one after the other */
     int64_t next_attempt_ms;      /* boot clock */
+    int64_t frozen_until_ms;      /* boot clock: when the freeze ends by itself */
     int64_t ticket_until_ms;      /* boot clock: put the ticket again before this */
     int early_looks;              /* made at less than poll_ms, since `seen_holder` is there */
     uint64_t seen_holder;         /* a hash of the holder at the last look, and of our place */

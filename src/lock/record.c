@@ -229,6 +229,7 @@ void belay_commit_release(struct belay_commit *commit)
         belay_record_release(&commit->records[i]);
     }
     free(commit->records);
+    free(commit->frozen);
     memset(commit, 0, sizeof *commit);
 }
 

@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <string.h>
 
 #include "base/diagnostics.h"
@@ -18,6 +19,30 @@ static const char *origin_of(const struct belay_config *config, const char *name
     return "default";
 }
 
+/* What is sent where: src/server/notify has more to say about it at the start of a server. */
+static void check_notify(const struct belay_config *config, struct diagnostics *diagnostics)
+{
+    for (size_t i = 0;; i++) {
+        char format_name[32], url_name[32];
+        const char *format, *url, *host;
+
+        (void)snprintf(format_name, sizeof format_name, "notify.%zu.format", i);
+        (void)snprintf(url_name, sizeof url_name, "notify.%zu.url", i);
+        format = belay_config_get(config, format_name);
+        if (format == NULL) {
+            return;
+        }
+        url = belay_config_get(config, url_name);
+        host = url == NULL ? NULL : strstr(url, "://");
+        if (host != NULL && memchr(host, '@', strcspn(host + 3, "/?#") + 3) == NULL) {
+            diagnostics_ok(diagnostics, "notify", "%s to %.*s", format, (int)strcspn(host + 3, "/?#"),
+                           host + 3);
+        } else {
+            diagnostics_ok(diagnostics, "notify", "%s to the URL of url_file or url_env", format);
+        }
+    }
+}
+
 static void check_config(const struct belay_doctor_options *options, struct diagnostics *diagnostics,
                          struct belay_config **out_config)
 {
@@ -36,6 +61,7 @@ static void check_config(const struct belay_doctor_options *options, struct diag
         diagnostics_ok(diagnostics, "configuration",
                        "there is no file; the defaults and the environment count");
     }
+    check_notify(*out_config, diagnostics);
     enabled = belay_config_get(*out_config, "locking_enabled");
     if (enabled != NULL && strcmp(enabled, "true") != 0) {
         diagnostics_warn(diagnostics, "locking", "take that away to have locks again",

@@ -108,16 +108,10 @@ const char *belay_client_socket(const struct belay_client *client, const char **
 
 static const struct belay_client_options default_options = BELAY_CLIENT_OPTIONS_INIT;
 
-static bool is_enabled(const struct belay_config *config)
-{
-    const char *enabled = config == NULL ? NULL : belay_config_get(config, "locking_enabled");
-
-    return enabled == NULL || strcmp(enabled, "true") == 0;
-}
-
 static struct belay_client *client_new(const struct belay_config *config,
                                        const struct belay_client_options *options)
 {
+    const char *enabled = config == NULL ? NULL : belay_config_get(config, "locking_enabled");
     struct belay_client *client = calloc(1, sizeof *client);
     uint64_t seed = (uint64_t)(uintptr_t)client;
 
@@ -130,7 +124,7 @@ static struct belay_client *client_new(const struct belay_config *config,
     client->on_warning = options->on_warning;
     client->traceparent = options->traceparent;
     client->context = options->context;
-    client->enabled = is_enabled(config);
+    client->enabled = enabled == NULL || strcmp(enabled, "true") == 0;
     (void)random_bytes(&seed, sizeof seed); /* jitter does without, if it must */
     atomic_init(&client->seed, seed);
     (void)pthread_mutex_init(&client->mutex, NULL);
@@ -163,8 +157,8 @@ static enum belay_code open_sqlite(struct belay_client *client, const char *path
     return sqlite_store_open(path, NULL, &client->store, &client->url, err);
 }
 
-static enum belay_code open_url(struct belay_client *client, const char *url, bool owns_file,
-                                struct belay_error *err)
+static enum belay_code open_lock_url(struct belay_client *client, const char *url, bool owns_file,
+                                     struct belay_error *err)
 {
     if (text_has_prefix(url, "sqlite:")) {
         return open_sqlite(client, url + strlen("sqlite:"), owns_file, err);
@@ -206,7 +200,7 @@ static enum belay_code open_with_config(const struct belay_client_options *optio
     if (client == NULL) {
         return error_no_memory(err);
     }
-    code = open_url(client, url, options->owns_file, err);
+    code = open_lock_url(client, url, options->owns_file, err);
     if (code != BELAY_OK && !client->enabled) {
         code =
             use_disabled_store(client, url, err == NULL ? "the store could not be opened" : err->text, err);

@@ -59,9 +59,9 @@ static bool is_server(const char *url)
 }
 
 /* *out_server stays NULL unless it is a server. */
-static enum belay_code open_url(const struct place *place, const struct belay_config *config,
-                                struct belay_blob_store **out_store, struct states_server **out_server,
-                                char **out_url, struct belay_error *err)
+static enum belay_code open_state_url(const struct place *place, const struct belay_config *config,
+                                      struct belay_blob_store **out_store, struct states_server **out_server,
+                                      char **out_url, struct belay_error *err)
 {
     const char *url = place->url;
 
@@ -135,7 +135,7 @@ enum belay_code belay_blob_open(const char *url, const struct belay_config *conf
         code = find_place(url, NULL, config, &place, err);
     }
     if (code == BELAY_OK) {
-        code = open_url(&place, config, out_store, &server, out_url, err);
+        code = open_state_url(&place, config, out_store, &server, out_url, err);
     }
     free(place.made);
     belay_config_free(own);
@@ -178,7 +178,7 @@ enum belay_code belay_states_open(const struct belay_states_options *options,
         code = find_place(filled.url, filled.lock_store_url, filled.config, &place, err);
     }
     if (code == BELAY_OK) {
-        code = open_url(&place, filled.config, &store, &server, &url, err);
+        code = open_state_url(&place, filled.config, &store, &server, &url, err);
     }
     if (code == BELAY_OK) {
         filled.config = NULL;

@@ -58,6 +58,7 @@ static const struct backend_ops ops = {
     .capabilities = remote_capabilities,
     .run = remote_run,
     .get = remote_get,
+    .check = remote_check,
     .list = remote_list,
     .events = remote_events,
     .watch = remote_watch,
@@ -68,8 +69,10 @@ static const struct backend_ops ops = {
     .item_put = remote_item_put,
     .item_list = remote_item_list,
     .decide = remote_decide,
+    .freezes = remote_freezes,
     .backup = remote_backup,
     .identity = remote_identity,
+    .credential = remote_credential,
 };
 
 static bool is_this_machine(const char *host)
@@ -209,6 +212,9 @@ static enum belay_code code_of(int status, const char *name)
             return (enum belay_code)code;
         }
     }
+    if (strcmp(belay_code_name(BELAY_FROZEN), name) == 0) {
+        return BELAY_FROZEN;
+    }
     return status >= 500                    ? BELAY_UNKNOWN
            : status == 409                  ? BELAY_HELD
            : status == 404 || status == 405 ? BELAY_CONFIG /* a path that every server has */
@@ -338,7 +344,7 @@ enum belay_code remote_send(struct remote *remote, const struct remote_call *cal
                                            .body = body,
                                            .body_len = body == NULL ? 0 : strlen(body),
                                            .timeout_ms = call->timeout_ms,
-                                           .may_repeat = strcmp(call->method, "GET") == 0,
+                                           .may_repeat = call->is_read || strcmp(call->method, "GET") == 0,
                                            .direct = remote->direct,
                                            .should_stop = call->cancel == NULL ? NULL : should_stop,
                                            .wake_fd = remote_watch_cancel(call->cancel),

@@ -81,7 +81,8 @@ static void tell_waiting(struct acquiring *a, size_t position, int64_t now_ms)
                                               .position = position,
                                               .waited_ms = now_ms - a->request->began_ms,
                                               .retry_ms = retries ? a->next_attempt_ms - now_ms : 0,
-                                              .attempt = a->request->attempt });
+                                              .attempt = a->request->attempt,
+                                              .frozen = a->err->code == BELAY_FROZEN ? a->err->text : NULL });
 }
 
 /* ---- the end ---- */
@@ -126,7 +127,9 @@ static void on_granted(struct acquiring *a, const json_t *answer, int64_t sent_m
     done(a, code);
 }
 
-static void on_held(struct acquiring *a, const json_t *answer, int64_t took_ms, int64_t slice)
+/* Held, or frozen. */
+static void on_refused(struct acquiring *a, enum belay_code code, const json_t *answer, int64_t took_ms,
+                       int64_t slice)
 {
     struct op_request *request = a->request;
     const json_t *error = json_object_get(answer, "error");
@@ -142,12 +145,12 @@ static void on_held(struct acquiring *a, const json_t *answer, int64_t took_ms, 
         a->next_attempt_ms = 0;
     }
     if (!op_may_wait(request) || now_ms >= op_give_up_ms(request)) {
-        leave(a, BELAY_HELD);
+        leave(a, code);
         return;
     }
     if (request->attempts > 0 && request->attempt >= request->attempts) {
         (void)error_wrap(a->err, "failed to acquire lock after %d attempts", request->attempt);
-        leave(a, BELAY_HELD);
+        leave(a, code);
         return;
     }
     if (a->next_attempt_ms == 0) {
@@ -205,7 +208,8 @@ static void ask(struct acquiring *a)
         on_granted(a, answer, sent_ms);
         break;
     case BELAY_HELD:
-        on_held(a, answer, clock_boot_ms() - sent_ms, slice);
+    case BELAY_FROZEN:
+        on_refused(a, code, answer, clock_boot_ms() - sent_ms, slice);
         break;
     case BELAY_UNREACHABLE:
     case BELAY_UNKNOWN:
@@ -244,6 +248,10 @@ static json_t *make_body(const struct op_request *request)
         (void)json_object_set_new(body, "slots", json_integer(request->slots));
     }
     remote_set_metadata(body, request->metadata, request->n_metadata);
+    if (request->ignore_freeze) {
+        (void)json_object_set_new(body, "ignore_freeze", json_true());
+        (void)json_object_set_new(body, "reason", json_string(request->reason + sizeof FREEZE_IGNORED - 1));
+    }
     return body;
 }
 

@@ -18,7 +18,7 @@ struct download {
     struct buf problem; /* the body of an answer that is none */
 };
 
-static bool on_data(void *context, int status, const char *data, size_t len)
+static bool on_chunk(void *context, int status, const char *data, size_t len)
 {
     struct download *download = context;
 
@@ -40,15 +40,15 @@ static bool on_data(void *context, int status, const char *data, size_t len)
     return true;
 }
 
-static bool should_stop(void *context)
+static bool should_stop_download(void *context)
 {
     const struct download *download = context;
 
     return belay_cancel_requested(download->cancel);
 }
 
-static enum belay_code judge(struct remote *remote, const struct download *download, const char *path,
-                             enum belay_code code, struct belay_error *err)
+static enum belay_code judge_download(struct remote *remote, const struct download *download,
+                                      const char *path, enum belay_code code, struct belay_error *err)
 {
     json_t *body;
 
@@ -81,8 +81,8 @@ enum belay_code remote_backup(struct backend *base, const char *path, struct bel
                                            .headers = headers,
                                            .n_headers = remote_headers(remote, headers),
                                            .direct = remote->direct,
-                                           .on_data = on_data,
-                                           .should_stop = should_stop,
+                                           .on_data = on_chunk,
+                                           .should_stop = should_stop_download,
                                            .wake_fd = remote_watch_cancel(cancel),
                                            .context = &download,
                                            .endless = true };
@@ -98,7 +98,7 @@ enum belay_code remote_backup(struct backend *base, const char *path, struct bel
     } else {
         code = http_send(remote->http, &request, &response, err);
         download.status = code == BELAY_OK ? response.status : download.status;
-        code = judge(remote, &download, path, code, err);
+        code = judge_download(remote, &download, path, code, err);
     }
     remote_unwatch_cancel(cancel, request.wake_fd);
     if (download.fd >= 0) {

@@ -47,6 +47,7 @@ struct remote_call {
     const char *lock_id;         /* the same, for traces; NULL: none */
     bool is_held;                /* it is about a lock that is ours already */
     bool is_release;             /* it ends that lock */
+    bool is_read;                /* it changes nothing, although it is a POST */
     bool is_restart;             /* it was begun, and perhaps done, at another backend */
     int64_t timeout_ms;          /* 0: the usual */
     int tries;                   /* 0: REMOTE_TRIES */
@@ -104,6 +105,8 @@ enum belay_code remote_run(struct backend *base, struct op_request *request, con
                            struct op_result *out_result, struct belay_error *err);
 enum belay_code remote_get(struct backend *base, const char *key, struct belay_info **out_info,
                            struct belay_error *err);
+enum belay_code remote_check(struct backend *base, const struct lock_check *check,
+                             struct belay_info **out_info, struct belay_error *err);
 enum belay_code remote_list(struct backend *base, const struct belay_query *query, belay_info_fn fn,
                             void *context, bool *out_more, struct belay_error *err);
 enum belay_code remote_events(struct backend *base, const struct belay_events_query *query, belay_event_fn fn,
@@ -121,11 +124,15 @@ enum belay_code remote_item_put(struct backend *base, const struct belay_item_wr
                                 uint64_t *out_version, struct belay_error *err);
 enum belay_code remote_item_list(struct backend *base, const char *space, belay_item_fn fn, void *context,
                                  bool *out_is_partial, struct belay_error *err);
+enum belay_code remote_freezes(struct backend *base, const struct freeze_request *request, belay_freeze_fn fn,
+                               void *context, struct belay_error *err);
 enum belay_code remote_decide(struct backend *base, const struct client_decision *decision,
                               struct belay_error *err);
 enum belay_code remote_backup(struct backend *base, const char *path, struct belay_cancel *cancel,
                               struct belay_error *err);
 enum belay_code remote_identity(struct backend *base, char out_id[BELAY_STORE_ID_SIZE],
                                 struct belay_error *err);
+enum belay_code remote_credential(struct backend *base, char out_name[BELAY_OWNER_MAX + 1],
+                                  struct belay_error *err);
 
 #endif

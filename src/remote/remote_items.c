@@ -16,7 +16,7 @@ static bool is_app(const char *space)
     return strcmp(space, BELAY_SPACE_APPS) == 0;
 }
 
-static void add_path(struct buf *path, const char *space, const char *name, const char *rest)
+static void add_item_path(struct buf *path, const char *space, const char *name, const char *rest)
 {
     buf_adds(path, is_app(space) ? "/v1/apps/" : "/v1/databases/");
     uri_encode(path, name, strlen(name), false);
@@ -47,7 +47,7 @@ enum belay_code remote_item_get(struct backend *base, const char *space, const c
     json_t *object;
     enum belay_code code;
 
-    add_path(&path, space, name, "");
+    add_item_path(&path, space, name, "");
     call.path = path.data;
     code = path.failed ? error_no_memory(err) : remote_send_again((struct remote *)base, &call, &answer, err);
     object = is_app(space) ? answer : json_object_get(answer, "last");
@@ -126,7 +126,7 @@ enum belay_code remote_item_put(struct backend *base, const struct belay_item_wr
     json_t *answer = NULL;
     enum belay_code code;
 
-    add_path(&path, write->space, write->name, is_app(write->space) ? "" : "/last");
+    add_item_path(&path, write->space, write->name, is_app(write->space) ? "" : "/last");
     if (write->value == NULL && !write->any_version) {
         buf_addf(&path, "?version=%" PRIu64, write->version);
     }
@@ -148,8 +148,8 @@ enum belay_code remote_item_put(struct backend *base, const struct belay_item_wr
 }
 
 /* Each that is there; a list without its array is an error and not an empty registry. */
-static enum belay_code hand_on(struct remote *remote, const char *space, const json_t *answer,
-                               belay_item_fn fn, void *context, struct belay_error *err)
+static enum belay_code hand_on_items(struct remote *remote, const char *space, const json_t *answer,
+                                     belay_item_fn fn, void *context, struct belay_error *err)
 {
     const json_t *list = json_object_get(answer, is_app(space) ? "apps" : "databases");
     bool go_on = true;
@@ -189,7 +189,7 @@ enum belay_code remote_item_list(struct backend *base, const char *space, belay_
     enum belay_code code = remote_send_again(remote, &call, &answer, err);
 
     if (code == BELAY_OK) {
-        code = hand_on(remote, space, answer, fn, context, err);
+        code = hand_on_items(remote, space, answer, fn, context, err);
     }
     if (code == BELAY_OK) {
         *out_is_partial = json_is_true(json_object_get(answer, "is_partial"));

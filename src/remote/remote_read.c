@@ -48,6 +48,59 @@ enum belay_code remote_get(struct backend *base, const char *key, struct belay_i
     return code;
 }
 
+/* The answer to a check: only the server knows whether it names the lock id to us, which we know. */
+static struct belay_info *read_checked(const json_t *answer, const struct lock_check *check)
+{
+    struct belay_info *info = json_read_lock(answer);
+    bool is_known = info != NULL && (info->status == BELAY_STATUS_NONE || info->valid_for_ms >= 0);
+
+    if (is_known && info->lock_id == NULL && check->lock_id != NULL) {
+        info->lock_id = strdup(check->lock_id);
+        is_known = info->lock_id != NULL;
+    }
+    if (!is_known) {
+        belay_info_free(info);
+        return NULL;
+    }
+    return info;
+}
+
+/* By POST, so that the lock id is in no log of URLs. */
+enum belay_code remote_check(struct backend *base, const struct lock_check *check,
+                             struct belay_info **out_info, struct belay_error *err)
+{
+    struct remote *remote = (struct remote *)base;
+    json_t *body = json_pack("{s:s, s:s*, s:I}", "key", check->key, "lock_id", check->lock_id, "for_ms",
+                             (json_int_t)check->min_valid_ms);
+    struct remote_call call = { .method = "POST",
+                                .path = "/v1/check",
+                                .body = body,
+                                .key = check->key,
+                                .lock_id = check->lock_id,
+                                .is_held = true,
+                                .is_read = true };
+    json_t *answer = NULL;
+    enum belay_code code;
+
+    if (check->token != 0) {
+        (void)json_object_set_new(body, "token", json_integer((json_int_t)check->token));
+    }
+    code = body == NULL ? error_no_memory(err) : remote_send_again(remote, &call, &answer, err);
+    if (code == BELAY_UNKNOWN) { /* an error of the server or of a proxy: it has changed nothing */
+        code = BELAY_UNREACHABLE;
+        if (err != NULL) {
+            err->code = code;
+        }
+    }
+    if (code == BELAY_OK) {
+        *out_info = read_checked(answer, check);
+        code = *out_info == NULL ? remote_say_not_belay(remote, err) : BELAY_OK;
+    }
+    json_decref(answer);
+    json_decref(body);
+    return code;
+}
+
 enum belay_code remote_check_free(struct backend *base, const struct op_request *request,
                                   struct poller *poller, int64_t *retry_ms, struct belay_error *err)
 {
@@ -65,7 +118,7 @@ enum belay_code remote_check_free(struct backend *base, const struct op_request 
 
 /* ---- lists ---- */
 
-static void add_query(struct buf *path, const char *name, const char *value)
+static void add_lock_query(struct buf *path, const char *name, const char *value)
 {
     buf_addf(path, "&%s=", name);
     uri_encode(path, value, strlen(value), false);
@@ -75,18 +128,18 @@ static void list_path(struct buf *path, const struct belay_query *query, const c
 {
     buf_addf(path, "/v1/locks?limit=%zu", page);
     if (query->prefix != NULL) {
-        add_query(path, "prefix", query->prefix);
+        add_lock_query(path, "prefix", query->prefix);
     }
     if (query->all) {
-        add_query(path, "status", "all");
+        add_lock_query(path, "status", "all");
     } else if (query->status != BELAY_STATUS_NONE) {
-        add_query(path, "status", belay_status_name(query->status));
+        add_lock_query(path, "status", belay_status_name(query->status));
     }
     if (query->stale_only) {
-        add_query(path, "stale", "true");
+        add_lock_query(path, "stale", "true");
     }
     if (cursor != NULL) {
-        add_query(path, "cursor", cursor);
+        add_lock_query(path, "cursor", cursor);
     }
 }
 
@@ -115,7 +168,7 @@ static bool count_waiters(struct belay_info *info, json_int_t n)
 }
 
 /* Returns whether to go on. */
-static bool hand_on(const json_t *page, belay_info_fn fn, void *context, size_t *n)
+static bool hand_on_locks(const json_t *page, belay_info_fn fn, void *context, size_t *n)
 {
     const json_t *locks = json_object_get(page, "locks");
     const json_t *waiting = json_object_get(page, "waiting");
@@ -159,7 +212,7 @@ enum belay_code remote_list(struct backend *base, const struct belay_query *quer
         if (code != BELAY_OK) {
             break;
         }
-        go_on = hand_on(page, fn, context, &n);
+        go_on = hand_on_locks(page, fn, context, &n);
         cursor = json_string_value(json_object_get(page, "next_cursor"));
         go_on = go_on && cursor != NULL && (query->limit == 0 || n < query->limit);
     }
@@ -215,6 +268,31 @@ enum belay_code remote_identity(struct backend *base, char out_id[BELAY_STORE_ID
     }
     if (code == BELAY_OK) {
         (void)snprintf(out_id, BELAY_STORE_ID_SIZE, "%s", id);
+    }
+    json_decref(answer);
+    return code;
+}
+
+/* The name of our token, as the server knows it. */
+enum belay_code remote_credential(struct backend *base, char out_name[BELAY_OWNER_MAX + 1],
+                                  struct belay_error *err)
+{
+    struct remote *remote = (struct remote *)base;
+    struct buf path = BUF_INIT(REMOTE_URL_MAX);
+    json_t *answer = NULL;
+    const json_t *name;
+    enum belay_code code;
+
+    buf_adds(&path, "/v1/me");
+    code = look(remote, &path, NULL, &answer, err);
+    name = json_object_get(answer, "name");
+    if (code == BELAY_OK && !json_is_null(name) &&
+        (!json_is_string(name) || json_string_length(name) > BELAY_OWNER_MAX)) {
+        code = remote_say_not_belay(remote, err);
+    }
+    if (code == BELAY_OK) {
+        (void)snprintf(out_name, BELAY_OWNER_MAX + 1, "%s",
+                       json_is_null(name) ? "" : json_string_value(name));
     }
     json_decref(answer);
     return code;

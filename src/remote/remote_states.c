@@ -46,7 +46,7 @@ struct ask {
         .method = (verb), .path = BUF_INIT(REMOTE_URL_MAX)                                                   \
     }
 
-static void add_path(struct ask *ask, const struct belay_state_name *name, const char *rest)
+static void add_state_path(struct ask *ask, const struct belay_state_name *name, const char *rest)
 {
     buf_adds(&ask->path, "/v1/state/");
     uri_encode(&ask->path, name->stack, strlen(name->stack), false);
@@ -55,7 +55,7 @@ static void add_path(struct ask *ask, const struct belay_state_name *name, const
     buf_adds(&ask->path, rest);
 }
 
-static void add_query(struct ask *ask, const char *name, const char *value)
+static void add_state_query(struct ask *ask, const char *name, const char *value)
 {
     if (value != NULL) {
         buf_addf(&ask->path, "%c%s=", strchr(ask->path.data, '?') == NULL ? '?' : '&', name);
@@ -64,8 +64,8 @@ static void add_query(struct ask *ask, const char *name, const char *value)
 }
 
 /* As remote_judge(), for statuses that mean something else of states than of locks. */
-static enum belay_code judge(const struct remote *remote, const struct http_response *response,
-                             struct belay_error *err)
+static enum belay_code judge_state_answer(const struct remote *remote, const struct http_response *response,
+                                          struct belay_error *err)
 {
     json_t *body = json_loadb(response->body, response->body_len, JSON_REJECT_DUPLICATES, NULL);
     const json_t *error = json_object_get(body, "error");
@@ -119,7 +119,7 @@ static enum belay_code send(struct remote_states *states, struct ask *ask, struc
         code = error_set(err, BELAY_UNREACHABLE, "%.200s does not answer", remote->url);
     }
     if (code == BELAY_OK && out->status != 200) {
-        code = judge(remote, out, err);
+        code = judge_state_answer(remote, out, err);
         code = code == BELAY_OK ? remote_say_not_belay(remote, err) : code;
     }
     buf_release(&url);
@@ -217,14 +217,14 @@ static enum belay_code get(struct belay_blob_store *base, const char *name, stru
     bool is_ours = take_apart(name, copy, &state, &rest);
 
     if (is_ours && text_has_prefix(rest, "history/")) {
-        add_path(&ask, &state, "/history/");
+        add_state_path(&ask, &state, "/history/");
         uri_encode(&ask.path, rest + strlen("history/"), strlen(rest + strlen("history/")), false);
     } else if (is_ours && strcmp(rest, "state.json") == 0) {
-        add_path(&ask, &state, "");
+        add_state_path(&ask, &state, "");
     } else {
         return error_set(err, BELAY_NOT_FOUND, "a server has no '%.200s'", name);
     }
-    add_query(&ask, "unverified", "true");
+    add_state_query(&ask, "unverified", "true");
     return ask_blob((struct remote_states *)base, &ask, out_blob, err);
 }
 
@@ -244,7 +244,7 @@ static enum belay_code list(struct belay_blob_store *base, const char *prefix, b
     if (!take_apart(prefix, copy, &state, &rest) || strcmp(rest, "history/") != 0) {
         return error_set(err, BELAY_CONFIG, "a server does not list '%.200s'", prefix);
     }
-    add_path(&ask, &state, "/history?limit=0");
+    add_state_path(&ask, &state, "/history?limit=0");
     code = ask_json((struct remote_states *)base, &ask, &answer, err);
     versions = json_object_get(answer, "versions");
     /* They come newest first; a list is in the order of names. */
@@ -330,8 +330,8 @@ static enum belay_code stamp(struct states_server *server, const struct belay_st
 {
     struct ask ask = ASK("POST");
 
-    add_path(&ask, name, "/stamp");
-    add_query(&ask, "lock_id", lock_id);
+    add_state_path(&ask, name, "/stamp");
+    add_state_query(&ask, "lock_id", lock_id);
     return ask_blob(of_server(server), &ask, out_blob, err);
 }
 
@@ -341,23 +341,26 @@ static void add_deployment(struct ask *ask, const struct belay_deployment *said,
     char ms[24];
 
     if (said != NULL) {
-        add_query(ask, "deployment_id", said->deployment_id);
-        add_query(ask, "triggered_by", said->triggered_by);
-        add_query(ask, "git_commit", said->git_commit);
-        add_query(ask, "git_branch", said->git_branch);
-        add_query(ask, "version", said->version);
-        add_query(ask, "status", said->status);
-        add_query(ask, "user", said->user != NULL ? said->user : detected == NULL ? NULL : detected->user);
+        add_state_query(ask, "deployment_id", said->deployment_id);
+        add_state_query(ask, "triggered_by", said->triggered_by);
+        add_state_query(ask, "git_commit", said->git_commit);
+        add_state_query(ask, "git_branch", said->git_branch);
+        add_state_query(ask, "version", said->version);
+        add_state_query(ask, "status", said->status);
+        add_state_query(ask, "user",
+                        said->user != NULL ? said->user
+                        : detected == NULL ? NULL
+                                           : detected->user);
         if (said->duration_ms >= 0) {
             (void)snprintf(ms, sizeof ms, "%" PRId64, said->duration_ms);
-            add_query(ask, "duration_ms", ms);
+            add_state_query(ask, "duration_ms", ms);
         }
     }
     if (said != NULL && detected != NULL) {
-        add_query(ask, "detected_deployment_id", detected->deployment_id);
-        add_query(ask, "detected_triggered_by", detected->triggered_by);
-        add_query(ask, "detected_git_commit", detected->git_commit);
-        add_query(ask, "detected_git_branch", detected->git_branch);
+        add_state_query(ask, "detected_deployment_id", detected->deployment_id);
+        add_state_query(ask, "detected_triggered_by", detected->triggered_by);
+        add_state_query(ask, "detected_git_commit", detected->git_commit);
+        add_state_query(ask, "detected_git_branch", detected->git_branch);
     }
 }
 
@@ -368,7 +371,7 @@ static void add_condition(struct ask *ask, const struct states_put *put)
 
     if (write->loaded != NULL) {
         ask->if_match = write->loaded->text;
-        add_query(ask, "own", write->exact ? NULL : "true");
+        add_state_query(ask, "own", write->exact ? NULL : "true");
     } else if (write->exact) {
         ask->if_none_match = "*";
     } else if (put->rest[0] == '\0') {
@@ -401,10 +404,10 @@ static enum belay_code put(struct states_server *server, const struct belay_stat
     json_t *answer = NULL;
     enum belay_code code;
 
-    add_path(&ask, name, put->rest);
-    add_query(&ask, "lock_id", put->write->lock == NULL ? NULL : put->write->lock->lock_id);
-    add_query(&ask, "keep_locked", put->write->keep_locked ? "true" : NULL);
-    add_query(&ask, "unchanged", is_save && put->text == NULL ? "true" : NULL);
+    add_state_path(&ask, name, put->rest);
+    add_state_query(&ask, "lock_id", put->write->lock == NULL ? NULL : put->write->lock->lock_id);
+    add_state_query(&ask, "keep_locked", put->write->keep_locked ? "true" : NULL);
+    add_state_query(&ask, "unchanged", is_save && put->text == NULL ? "true" : NULL);
     add_deployment(&ask, put->write->deployment, put->write->detected);
     add_condition(&ask, put);
     ask.body = is_save ? put->text : body;
@@ -428,7 +431,7 @@ static enum belay_code backup(struct states_server *server, const struct belay_s
     const char *snapshot;
     enum belay_code code;
 
-    add_path(&ask, name, "/backup");
+    add_state_path(&ask, name, "/backup");
     code = ask_json(states, &ask, &answer, err);
     snapshot = json_string_value(json_object_get(answer, "snapshot"));
     if (code == BELAY_OK && snapshot == NULL) {

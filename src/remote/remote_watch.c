@@ -43,7 +43,7 @@ static void on_line(struct remote_watching *watching, const char *line)
     json_decref(event);
 }
 
-static bool on_data(void *context, int status, const char *data, size_t len)
+static bool on_events(void *context, int status, const char *data, size_t len)
 {
     struct remote_watching *watching = context;
     const char *end = data + len;
@@ -69,7 +69,7 @@ static bool on_data(void *context, int status, const char *data, size_t len)
     return !watching->stopped;
 }
 
-static bool should_stop(void *context)
+static bool should_stop_watching(void *context)
 {
     const struct remote_watching *watching = context;
 
@@ -88,8 +88,8 @@ static enum belay_code listen_once(struct remote *remote, const char *prefix,
                                            .n_headers = remote_headers(remote, headers),
                                            .may_repeat = true,
                                            .direct = remote->direct,
-                                           .on_data = on_data,
-                                           .should_stop = should_stop,
+                                           .on_data = on_events,
+                                           .should_stop = should_stop_watching,
                                            .wake_fd = remote_watch_cancel(watching->cancel),
                                            .context = watching,
                                            .endless = true };

@@ -97,7 +97,7 @@ static bool may_gather(struct server *server)
 
 /* ---- one sync ---- */
 
-static void begin(struct server *server)
+static void begin_sync(struct server *server)
 {
     struct group_commit *commit = &server->group_commit;
 
@@ -140,7 +140,7 @@ static bool start_in_thread(struct server *server)
 }
 
 /* Send what is durable up to `lsn`, or stop. Events come after that: a stream with nothing to send can take more. */
-static void finish(struct server *server, struct sync_result *result, uint64_t lsn)
+static void send_durable(struct server *server, struct sync_result *result, uint64_t lsn)
 {
     if (result->code == BELAY_OK) {
         if (result->has_commits) {
@@ -174,15 +174,15 @@ static void on_synced(struct loop_task *task)
         return;
     }
     if (result.code == BELAY_OK && is_worth_a_thread(server)) {
-        begin(server);
+        begin_sync(server);
         (void)start_in_thread(server);
     }
-    finish(server, &result, lsn);
+    send_durable(server, &result, lsn);
 }
 
 static void sync(struct server *server)
 {
-    begin(server);
+    begin_sync(server);
     if (is_worth_a_thread(server) && start_in_thread(server)) {
         return;
     }
@@ -190,7 +190,7 @@ static void sync(struct server *server)
     if (server->group_commit.result.code == BELAY_OK) {
         webhooks_pump(server); /* which answers, too */
     }
-    finish(server, &server->group_commit.result, belay_client_durable_lsn(server->client));
+    send_durable(server, &server->group_commit.result, belay_client_durable_lsn(server->client));
 }
 
 void group_commit_end_turn(void *context)

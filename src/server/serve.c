@@ -26,6 +26,7 @@
 #include "server/events/event_stream.h"
 #include "server/metrics/metrics.h"
 #include "server/metrics/shared_db_counts.h"
+#include "server/notify/notify.h"
 #include "server/state/state_pool.h"
 #include "server/systemd.h"
 #include "server/webhooks/webhooks.h"
@@ -79,6 +80,7 @@ void server_on_event(void *context, const struct belay_event *event)
     event_stream_mark(server->events);
     dashboard_stream_event(server->dashboard, event);
     holders_event(server->holders, event);
+    notify_event(server->notify, event);
 }
 
 static void on_warning(void *context, const char *text)
@@ -132,6 +134,7 @@ static void reload(struct run *run)
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_config *config = NULL;
     struct tokens *tokens = NULL;
+    struct notify_targets *targets = NULL;
     enum belay_code code;
 
     if (server->is_draining) {
@@ -147,6 +150,9 @@ static void reload(struct run *run)
         code = check_exposure(run, tokens, &err);
     }
     if (code == BELAY_OK) {
+        code = notify_targets_load(server, config, &targets, &err);
+    }
+    if (code == BELAY_OK) {
         code = http_server_reload_tls(server->http, &err);
     }
     if (code == BELAY_OK) {
@@ -158,12 +164,15 @@ static void reload(struct run *run)
         pending_acquires_revoke(server);
         webhooks_revoke(server);
         jobs_revoke(server);
+        notify_reload(server->notify, targets);
+        targets = NULL;
         log_note(&server->log, LOG_INFO, "reloaded", "%zu tokens", server->tokens->n);
     } else {
         log_note(&server->log, LOG_ERROR, "reload", "nothing was changed: %s", err.text);
     }
     systemd_notify("READY=1");
     tokens_drop(tokens);
+    notify_targets_free(targets);
     belay_config_free(config);
     belay_error_release(&err);
 }
@@ -524,6 +533,9 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     if (code == BELAY_OK) {
         code = webhooks_open(server, err);
     }
+    if (code == BELAY_OK) {
+        code = notify_open(server, err);
+    }
     return code == BELAY_OK ? watch_signals(run, err) : code;
 }
 
@@ -591,7 +603,7 @@ static void say_hello(const struct run *run)
 
 /* ---- from start to end ---- */
 
-static void finish(struct run *run)
+static void close_server(struct run *run)
 {
     struct server *server = &run->server;
 
@@ -599,6 +611,7 @@ static void finish(struct run *run)
         work_close(server->workers, WORK_JOB);
         work_close(server->workers, WORK_LONG_JOB);
         webhooks_end(server);
+        notify_end(server->notify);
     }
     group_commit_close(server);
     if (server->client != NULL && server->loop != NULL) {
@@ -620,6 +633,7 @@ static void finish(struct run *run)
     belay_client_close(server->client);
     workers_free(server->workers);
     webhooks_close(server);
+    notify_free(server->notify);
     telemetry_close(server->telemetry);
     metrics_free(server->metrics);
     belay_config_free(server->config);
@@ -671,6 +685,6 @@ enum belay_code belay_serve_run(const struct serve_options *options, struct bela
             code = error_set(err, BELAY_UNREACHABLE, "the store failed; see the log");
         }
     }
-    finish(run);
+    close_server(run);
     return code;
 }

@@ -27,7 +27,8 @@ static const char *setting(const struct belay_config *config, const char *where,
     return belay_config_get(config, dotted);
 }
 
-static int64_t span(const struct belay_config *config, const char *where, const char *name, int64_t otherwise)
+static int64_t action_span(const struct belay_config *config, const char *where, const char *name,
+                           int64_t otherwise)
 {
     const char *text = setting(config, where, name);
     int64_t ms;
@@ -118,8 +119,8 @@ enum belay_code action_read(const struct belay_config *config, const char *kind,
         return code;
     }
     action.ends_host = action.step.kind == ACTION_EC2 || (ends != NULL && strcmp(ends, "host") == 0);
-    action.timeout_ms = span(config, where, "timeout", DEFAULT_TIMEOUT_MS);
-    action.every_ms = span(
+    action.timeout_ms = action_span(config, where, "timeout", DEFAULT_TIMEOUT_MS);
+    action.every_ms = action_span(
         config, until, "every",
         action.step.kind == ACTION_EC2 && action.until.kind == ACTION_NONE ? EC2_EVERY_MS : DEFAULT_EVERY_MS);
     *out_action = action;

@@ -64,8 +64,8 @@ static enum belay_code read_texts(struct app_yaml_reader *reader, struct belay_a
     return BELAY_OK;
 }
 
-static enum belay_code read_labels(struct app_yaml_reader *reader, struct belay_app *app,
-                                   const struct yaml_node *node)
+static enum belay_code read_yaml_labels(struct app_yaml_reader *reader, struct belay_app *app,
+                                        const struct yaml_node *node)
 {
     if (node->kind == YAML_NODE_EMPTY) {
         return BELAY_OK;
@@ -86,8 +86,8 @@ static enum belay_code read_labels(struct app_yaml_reader *reader, struct belay_
     return BELAY_OK;
 }
 
-static enum belay_code read_state(struct app_yaml_reader *reader, struct belay_app *app,
-                                  const struct yaml_node *node)
+static enum belay_code read_yaml_state(struct app_yaml_reader *reader, struct belay_app *app,
+                                       const struct yaml_node *node)
 {
     if (node->kind != YAML_NODE_TEXT || !app_state_parse(node->text, &app->state)) {
         return fail_at(reader, node->line, "state must be running, stopped or stop_requested");
@@ -112,8 +112,8 @@ static enum belay_code read_since(struct app_yaml_reader *reader, struct belay_a
     return BELAY_OK;
 }
 
-static enum belay_code read_member(struct app_yaml_reader *reader, struct belay_app *app,
-                                   const struct yaml_node *node)
+static enum belay_code read_yaml_member(struct app_yaml_reader *reader, struct belay_app *app,
+                                        const struct yaml_node *node)
 {
     char text[200];
 
@@ -132,10 +132,10 @@ static enum belay_code read_member(struct app_yaml_reader *reader, struct belay_
                                              : read_texts(reader, app, node, belay_app_add_database);
     }
     if (strcmp(node->name, "labels") == 0) {
-        return read_labels(reader, app, node);
+        return read_yaml_labels(reader, app, node);
     }
     if (strcmp(node->name, "state") == 0) {
-        return read_state(reader, app, node);
+        return read_yaml_state(reader, app, node);
     }
     if (strcmp(node->name, "since") == 0) {
         return read_since(reader, app, node);
@@ -177,7 +177,7 @@ static enum belay_code read_app(struct app_yaml_reader *reader, const struct yam
         return error_no_memory(reader->err);
     }
     for (size_t i = 0; code == BELAY_OK && i < node->n; i++) {
-        code = read_member(reader, app, &node->items[i]);
+        code = read_yaml_member(reader, app, &node->items[i]);
     }
     if (code == BELAY_OK && belay_app_check(reader->config, app, reader->err) != BELAY_OK) {
         code = fail_inside(reader, node->line);
@@ -261,7 +261,7 @@ static void add_quoted(struct buf *out, const char *text)
     free(quoted);
 }
 
-static void add_database(struct buf *out, const struct belay_app_database *database)
+static void add_yaml_database(struct buf *out, const struct belay_app_database *database)
 {
     char text[2 * BELAY_DATABASE_MAX + BELAY_KIND_MAX + 8];
 
@@ -287,7 +287,7 @@ char *belay_app_to_yaml(const struct belay_app *app)
     buf_adds(&out, app->n_databases == 0 ? "" : "    databases:\n");
     for (size_t i = 0; i < app->n_databases; i++) {
         buf_adds(&out, "      - ");
-        add_database(&out, &app->databases[i]);
+        add_yaml_database(&out, &app->databases[i]);
         buf_adds(&out, "\n");
     }
     buf_adds(&out, app->n_labels == 0 ? "" : "    labels:\n");

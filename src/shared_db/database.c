@@ -222,7 +222,7 @@ static int by_id(const void *a, const void *b)
 }
 
 /* Each identifier once. */
-static bool collect(const struct app_registry *registry, struct databases *all)
+static bool collect_databases(const struct app_registry *registry, struct databases *all)
 {
     size_t kept = 0;
 
@@ -314,7 +314,7 @@ enum belay_code belay_db_list(struct belay_client *client, belay_database_fn fn,
     if (code == BELAY_OK) {
         code = client_item_list(client, BELAY_SPACE_DATABASES, on_decision, &decisions, &is_partial, err);
     }
-    if (code == BELAY_OK && (decisions.failed || !collect(&registry, &all))) {
+    if (code == BELAY_OK && (decisions.failed || !collect_databases(&registry, &all))) {
         code = error_no_memory(err);
     }
     for (size_t i = 0; code == BELAY_OK && listing.go_on && i < all.n; i++) {

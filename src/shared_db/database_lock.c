@@ -85,12 +85,12 @@ static enum belay_code acquire(struct db_op *op, const char *key, struct belay_l
 static enum belay_code refused(struct db_op *op, const char *id, enum belay_code code,
                                const struct belay_error *err)
 {
-    if (code == BELAY_HELD) {
+    if (code == BELAY_HELD || code == BELAY_FROZEN) {
         if (!op->is_last_try) {
             db_op_say(op, BELAY_LEVEL_WARNING, "Lock not acquired for db=%s after %d attempts", id,
                       op->attempts > 0 ? op->attempts : 1); /* a dry run reads once */
         }
-        db_op_decide(op, BELAY_DB_SKIPPED_LOCK, code, "%s", err->text);
+        db_op_decide(op, BELAY_DB_SKIPPED_LOCK, BELAY_HELD, "%s", err->text);
     } else {
         db_op_say(op, BELAY_LEVEL_WARNING, "Lock not acquired for db=%s: %s", id, err->text);
         db_op_decide(op, BELAY_DB_ERROR, code, "cannot acquire the lock: %s", err->text);
@@ -144,7 +144,7 @@ static enum belay_code take_one(struct db_op *op, const char *id, struct belay_e
 }
 
 /* All names, in sorted order, so that two stops cannot deadlock. */
-static enum belay_code take_all(struct db_op *op)
+static enum belay_code take_all_locks(struct db_op *op)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     int64_t began_ms = clock_boot_ms();
@@ -181,7 +181,7 @@ enum belay_code db_op_lock(struct db_op *op)
         return BELAY_OK;
     }
     if (!op->options->dry_run) {
-        return take_all(op);
+        return take_all_locks(op);
     }
     for (size_t i = 0; code == BELAY_OK && i < op->names.n_ids; i++) {
         code = check_is_free(op, op->names.ids[i], &err);

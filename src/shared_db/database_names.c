@@ -90,7 +90,8 @@ enum belay_code db_op_find_instance(struct db_op *op)
 
 /* ---- the names ---- */
 
-static bool collect(const struct db_op *op, const struct app_registry *registry, struct db_names *out_names)
+static bool collect_for_op(const struct db_op *op, const struct app_registry *registry,
+                           struct db_names *out_names)
 {
     return db_names_collect(registry, op->target, !op->is_start && op->action->ends_host, op->ec2.names,
                             op->ec2.n_names, out_names);
@@ -122,7 +123,7 @@ enum belay_code db_op_find_names(struct db_op *op, const struct app_registry *re
 {
     struct db_names names = { 0 };
 
-    if (!collect(op, registry, &names)) {
+    if (!collect_for_op(op, registry, &names)) {
         db_op_decide(op, BELAY_DB_ERROR, BELAY_NO_MEMORY, "out of memory");
         return BELAY_NO_MEMORY;
     }
@@ -142,7 +143,7 @@ enum belay_code db_op_check_names(struct db_op *op, const struct app_registry *r
     struct belay_error err = BELAY_ERROR_INIT;
     struct db_names names = { 0 };
     enum belay_code code =
-        collect(op, registry, &names) ? BELAY_OK : error_set(&err, BELAY_NO_MEMORY, "out of memory");
+        collect_for_op(op, registry, &names) ? BELAY_OK : error_set(&err, BELAY_NO_MEMORY, "out of memory");
 
     if (code == BELAY_OK) {
         code = sharing_check(registry, &names, op->options->app, &err);

@@ -214,9 +214,10 @@ static bool take_urls(const struct shared_db_settings *settings, const struct be
     return true;
 }
 
-static enum belay_code take_all(const struct shared_db_settings *settings, struct belay_app *const *apps,
-                                size_t n, const struct health_probes *batch,
-                                struct belay_app_status **out_statuses, struct belay_error *err)
+static enum belay_code take_all_answers(const struct shared_db_settings *settings,
+                                        struct belay_app *const *apps, size_t n,
+                                        const struct health_probes *batch,
+                                        struct belay_app_status **out_statuses, struct belay_error *err)
 {
     size_t at = 0;
     size_t made = 0;
@@ -261,7 +262,7 @@ enum belay_code health_check_all(const struct shared_db_settings *settings, stru
         code = net->probe_all(batch.probes, batch.n, settings->quick_timeout_ms, settings->ca_file, err);
     }
     if (code == BELAY_OK) {
-        code = take_all(settings, apps, n, &batch, out_statuses, err);
+        code = take_all_answers(settings, apps, n, &batch, out_statuses, err);
     }
     health_probes_release(&batch);
     return code;

@@ -14,7 +14,7 @@ static int64_t number(const struct belay_config *config, const char *name, int64
     return text == NULL ? otherwise : strtoll(text, NULL, 10); /* checked when the file was read */
 }
 
-static int64_t span(const struct belay_config *config, const char *name, int64_t otherwise)
+static int64_t setting_span(const struct belay_config *config, const char *name, int64_t otherwise)
 {
     const char *text = belay_config_get(config, name);
     int64_t ms;
@@ -63,6 +63,6 @@ struct shared_db_settings shared_db_settings(const struct belay_config *config)
     settings.ca_file = belay_config_get(config, "ca_file");
     settings.config = config;
     settings.record_max_age_ms =
-        span(config, "controller.stopped_record_max_age", (int64_t)DEFAULT_RECORD_H * 3600 * 1000);
+        setting_span(config, "controller.stopped_record_max_age", (int64_t)DEFAULT_RECORD_H * 3600 * 1000);
     return settings;
 }

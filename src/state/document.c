@@ -73,9 +73,9 @@ static enum belay_code is_unchanged(struct belay_states *states, const char *fol
 }
 
 /* The current version gets a snapshot if the newest one differs: its writer died before the snapshot. */
-static enum belay_code ensure_snapshot(struct belay_states *states, const char *folder,
-                                       const struct belay_blob *before, struct snapshots *snapshots,
-                                       struct belay_error *err)
+static enum belay_code ensure_document_snapshot(struct belay_states *states, const char *folder,
+                                                const struct belay_blob *before, struct snapshots *snapshots,
+                                                struct belay_error *err)
 {
     struct belay_blob newest = { 0 };
     char path[STATE_PATH_SIZE];
@@ -103,8 +103,8 @@ static enum belay_code ensure_snapshot(struct belay_states *states, const char *
     return code;
 }
 
-static void add_snapshot(struct belay_states *states, const char *folder, struct snapshots *snapshots,
-                         const void *data, size_t len)
+static void add_document_snapshot(struct belay_states *states, const char *folder,
+                                  struct snapshots *snapshots, const void *data, size_t len)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     char name[SNAPSHOT_NAME_SIZE];
@@ -133,14 +133,14 @@ enum belay_code belay_document_save(struct belay_states *states, const char *fol
         code = snapshots_read(states, checked, &snapshots, err);
     }
     if (code == BELAY_OK && before != NULL) {
-        code = ensure_snapshot(states, checked, before, &snapshots, err);
+        code = ensure_document_snapshot(states, checked, before, &snapshots, err);
     }
     if (code == BELAY_OK) {
         code = states->store->ops->put_if(states->store, document_path(path, checked), data, len,
                                           before == NULL ? NULL : &before->tag, out_tag, err);
     }
     if (code == BELAY_OK) {
-        add_snapshot(states, checked, &snapshots, data, len);
+        add_document_snapshot(states, checked, &snapshots, data, len);
     }
     if (code == BELAY_REFUSED) {
         code = error_set(err, BELAY_NOT_HOLDER, "'%.300s' has changed since it was loaded; nothing was saved",

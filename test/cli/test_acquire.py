@@ -1,6 +1,7 @@
 """acquire, renew, release, wait: one lock from the shell (S0.1, S1.2, S1.3, S2.1, S4.9)."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -343,6 +344,21 @@ class Waiting(BelayCase):
         self.assertEqual(self.fails(75, "acquire", "k", "--wait", "200ms", "--json").error()["code"], "lock_held")
         self.assertEqual(len(self.fails(75, "acquire", "k", "--wait", "200ms", "--quiet").err.splitlines()), 1)
 
+    def test_a_wake_file_that_somebody_truncates_does_not_end_the_waiter(self):
+        lock = self.acquire("k")
+        waiter = self.start("acquire", "k", "--wait", "30s", "--owner", "w", stderr=subprocess.PIPE)
+        wait_until(lambda: "Waiting:" in self.ok("status", "k").out, "the waiter")
+        path = self.dir / "belay.db-wake"
+        size = path.stat().st_size
+        os.truncate(path, 0)
+        time.sleep(0.1)
+        self.assertIsNone(waiter.poll())
+        waiter.send_signal(signal.SIGINT)
+        waiter.communicate(timeout=20)
+        self.assertEqual(waiter.returncode, 130)
+        self.ok("release", "k", "--id", lock["lock_id"])
+        self.assertEqual(path.stat().st_size, size)
+
     def test_a_signal_ends_the_wait_and_leaves_nothing_behind(self):
         """S1.5"""
         lock = self.acquire("k")
@@ -364,6 +380,37 @@ class Waiting(BelayCase):
         self.ok("release", "k", "--id", lock["lock_id"])
         self.assertEqual(waiter.wait(timeout=10), 0)
         self.assertEqual(self.ok("status", "--json", "k").json()["status"], "released")
+
+
+class ByOwner(BelayCase):
+    """Renew and release without the lock id, where every process of the owner may have the lock (S2.4)."""
+
+    WHO = ("terraform-prod", "--owner", "execution-1", "--profile", "execution")
+
+    def test_the_owner_of_a_re_entrant_lock_needs_no_id(self):
+        lock = self.acquire(*self.WHO)
+        self.assertEqual(self.ok("renew", *self.WHO, "--ttl", "1h", "--json").json()["ttl_ms"], 3600000)
+        released = self.ok("release", *self.WHO, "--outcome", "failed", "--json").json()
+        self.assertEqual((released["lock_id"], released["outcome"]), (lock["lock_id"], "failed"))
+        self.ok("release", *self.WHO)  # twice is no error
+        self.fails(77, "renew", *self.WHO)
+        self.fails(66, "release", "none", *self.WHO[1:])
+
+    def test_another_owner_and_a_profile_that_is_not_re_entrant_are_refused(self):
+        lock = self.acquire(*self.WHO)
+        for command in ("renew", "release"):
+            result = self.fails(77, command, "terraform-prod", "--owner", "execution-2", "--profile", "execution", "--json")
+            self.assertIn("execution-1", result.err)
+            self.assertNotIn(lock["lock_id"], result.err)
+            for args in ((*self.WHO[:3],), (*self.WHO[:4], "database"), ("build-a-b", "--owner", "x")):
+                self.assertIn("--id", self.fails(64, command, *args).err)
+            self.assertIn("--id and --owner", self.fails(64, command, *self.WHO, "--id", "x").err)
+        self.assertEqual(self.ok("status", "terraform-prod", "--json").json()["expires_at"], lock["expires_at"])
+
+    def test_it_needs_no_store_while_locking_is_switched_off(self):
+        off = {"BELAY_DISABLED": "1", "BELAY_STORE": "sqlite:/proc/no/such.db"}
+        for command in ("renew", "release"):
+            self.assertEqual(self.belay(command, *self.WHO, env=off).code, 0)
 
 
 if __name__ == "__main__":

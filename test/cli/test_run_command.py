@@ -175,6 +175,43 @@ class Options(RunCase):
         self.assertGreater(int(token), lock["token"])
         self.assertEqual(self.status("build-router-plt")["outcome"], "completed")
 
+    def adopted(self, key, *acquire, run=()):
+        """The lock while an adopting job runs, as the store has it."""
+        lock = self.acquire(key, *acquire)
+        result = self.ok("run", *run, "--adopt", lock["lock_id"], key, "--", str(BELAY), "status", key, "--json")
+        return json.loads(result.out)
+
+    def test_an_adopted_lock_keeps_its_ttl_and_is_renewed_often_enough(self):  # S0.6
+        for key, acquire, ttl in (("build-router-plt", (), 600000), ("build-router-plt", ("--ttl", "1h"), 3600000),
+                                  ("stack:s:env:e", (), 3600000), ("k", (), 600000), ("k", ("--ttl", "2h"), 7200000),
+                                  ("terraform-prod", ("--profile", "execution", "--owner", "e"), 1800000)):
+            with self.subTest((key, acquire)):
+                lock = self.adopted(key, *acquire)
+                self.assertEqual(lock["ttl_ms"], ttl)
+                self.assertIsNotNone(lock["last_heartbeat"])
+        self.assertEqual(self.adopted("build-router-plt", run=("--ttl", "5m"))["ttl_ms"], 300000)
+        self.assertEqual(self.adopted("k", "--ttl", "1h", run=("--profile", "execution"))["ttl_ms"], 3600000)
+        lock = self.acquire("short", "--ttl", "1s")
+        self.ok("run", "--adopt", lock["lock_id"], "short", "--", "sleep", "2")  # renewed in time
+
+    def test_an_empty_key_runs_unlocked_only_if_that_is_allowed(self):  # S2.6
+        result = self.fails(64, "run", "", "--", "touch", "ran")
+        self.assertIn("--allow-empty-key", result.err)
+        self.assertFalse(self.has("ran"))
+        outer = {"BELAY_KEY": "outer", "BELAY_LOCK_ID": "stale", "BELAY_TOKEN": "7", "BELAY_STORE": "sqlite:/proc/no/such.db"}
+        script = ["--result", "r", "", "--", "sh", "-c", "echo ${BELAY_KEY-none} ${BELAY_LOCK_ID-none} ${BELAY_TOKEN-none}; exit 3"]
+        result = self.belay("run", "--allow-empty-key", *script, env=outer)
+        self.assertEqual((result.code, result.out), (3, "none none none\n"))
+        self.assertEqual(result.err, "belay: warning: the key is empty: the command runs without a lock\n")
+        value = json.loads(self.read("r"))
+        self.assertEqual((value["key"], value["locked"], value["result"], value["exit_code"]), (None, False, "failed", 3))
+        self.assertEqual(self.belay("run", "--allow-empty-key", "--quiet", *script, env=outer).err, "")
+        for more in (("--adopt", "x"), ("--stack", "s")):
+            self.assertIn(more[0], self.fails(64, "run", "--allow-empty-key", *more, "", "--", "true").err)
+        self.ok("run", "--allow-empty-key", "--result", "r", "k", "--", "true")
+        self.assertIs(json.loads(self.read("r"))["locked"], True)
+        self.fails(64, "run", "--allow-empty-key", "--", "true")
+
     def test_best_effort_runs_unlocked_and_loudly_if_the_store_cannot_be_reached(self):  # S1.10
         unreachable = {"BELAY_STORE": "sqlite:/proc/no/such.db", "BELAY_LOCK_ID": "stale", "BELAY_TOKEN": "7"}
         self.fails(69, "run", "k", "--", "touch", "ran", env=unreachable)
@@ -216,7 +253,7 @@ class Options(RunCase):
 
 
 class ResultFile(RunCase):
-    FIELDS = ["key", "lock_id", "token", "result", "exit_code", "signal", "reason", "lock"]
+    FIELDS = ["key", "locked", "lock_id", "token", "result", "exit_code", "signal", "reason", "lock"]
 
     def result(self, code, *args):
         self.fails(code, "run", "--result", "out.json", *args)

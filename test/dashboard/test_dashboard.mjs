@@ -54,6 +54,30 @@ page_test("a banner shows that the kill switch is on", { more: "locking_enabled:
   assert.deepEqual(await faults(page), []);
 });
 
+page_test("a strip shows the freezes, and an admin begins and ends one", {}, async (server, show) => {
+  const page = await show();
+  await page.waitForSelector("text=No locks are held");
+  assert.equal(await page.isVisible(".freezes"), false);
+  await page.click('[aria-label="Freeze keys"]');
+  await page.fill("#pattern", "deploy-*");
+  assert.equal(await page.isDisabled("dialog button[type=submit]"), true, "a reason is needed");
+  await page.fill("#reason", HOSTILE);
+  await page.fill("#hours", "1.5");
+  await page.click("dialog button[type=submit]");
+  await page.waitForSelector(".freezes >> text=deploy-*");
+  assert.ok((await page.textContent(".freezes")).includes(HOSTILE));
+  assert.equal((await server.acquire("deploy-api")).error.code, "frozen");
+  assert.deepEqual(await faults(page), []);
+  const reader = await show({ role: "reader" });
+  await reader.waitForSelector(".freezes >> text=deploy-*");
+  assert.equal(await reader.$(".freezes button, [aria-label='Freeze keys']"), null);
+  await page.click(".freezes button");
+  await page.click("dialog button[type=submit]");
+  await page.waitForSelector(".freezes", { state: "hidden" });
+  await reader.waitForSelector(".freezes", { state: "hidden" });
+  assert.equal((await server.acquire("deploy-api")).http, 200);
+});
+
 page_test("search, filters and sorting find a lock", {}, async (server, show) => {
   await server.acquire("deploy-api-prod", { locked_by_name: "Grace", ttl_ms: 900000 });
   await server.acquire("deploy-web-prod", { locked_by_name: "Ada", ttl_ms: 100000 });

@@ -62,7 +62,7 @@ class Holder(Quick, test_acquire.Holder):
 
 
 class Waiting(Quick, test_acquire.Waiting):
-    pass
+    test_a_wake_file_that_somebody_truncates_does_not_end_the_waiter = None  # SQLite's own file
 
 
 class List(Quick, test_list.List):
@@ -204,6 +204,30 @@ class RunResultFile(Signs, Quick, test_run_command.ResultFile):
 
 class RunOptions(Signs, Quick, test_run_command.Options):
     pass
+
+
+class ByOwner(Quick, test_acquire.ByOwner):
+    pass
+
+
+class Adopting(Quick, DynamoCase):
+    """In a layout that does not store the ttl an adopted lock has that of its profile, and is never cut short."""
+
+    def adopted_ttl(self, key, *acquire, run=()):
+        lock = self.ok("acquire", "--json", key, "--owner", "chat", *acquire).json()
+        self.ok("run", *run, "--result", str(self.dir / "result"), "--adopt", lock["lock_id"], key, "--", "true")
+        return json.loads((self.dir / "result").read_text(encoding="utf-8"))["lock"]["ttl_ms"] // 10000 * 10000
+
+    def test_the_profile_says_the_ttl_where_the_layout_does_not(self):
+        for layout in ("belay", "chatops", "resource", "runvoy", "deployer"):
+            with self.subTest(layout):
+                self.LAYOUT = layout
+                self.make_store()
+                self.assertEqual(self.adopted_ttl("build-router-plt"), 600000)
+                self.assertGreaterEqual(self.adopted_ttl("build-echo-plt", "--ttl", "1h"), 3580000)
+                if layout != "chatops":  # whose keys have parts
+                    self.assertIn(self.adopted_ttl("k"), (120000, 600000))
+                    self.assertEqual(self.adopted_ttl("t", "--profile", "execution", run=("--profile", "execution")), 1800000)
 
 
 class RunCommand(Signs, Quick, test_run_command.Command):

@@ -1,5 +1,7 @@
 """Error messages: one line that says what to do, without secrets (issue 3)."""
+import signal
 import socket
+import subprocess
 
 from dynamo_support import CREDENTIALS, DynamoCase, REGION
 from support import main
@@ -29,6 +31,17 @@ class Errors(DynamoCase):
         for command in self.commands():
             result = self.fails(78, *command, env=env)
             self.one_line(result, "no-such-table", "belay table create")
+
+    def test_ctrl_c_while_nothing_answers_is_no_error_of_the_store(self):
+        for command in (["acquire", "k"], ["run", "k", "--", "true"]):
+            with self.subTest(command[0]), socket.create_server(("127.0.0.1", 0)) as hole:
+                store = f"dynamodb:{self.table}?region={REGION}&endpoint=http://127.0.0.1:{hole.getsockname()[1]}"
+                process = self.start(*command, env={"BELAY_STORE": store}, stderr=subprocess.PIPE)
+                with hole.accept()[0] as connection:
+                    connection.recv(1)  # the request is under way
+                    process.send_signal(signal.SIGINT)
+                    _, err = process.communicate(timeout=30)
+                self.assertEqual(process.returncode, 130, err)
 
     def test_a_table_with_other_keys(self):
         self.db.create(f"{self.table}-other", keys=["id"])

@@ -15,7 +15,7 @@
 
 #include "aws/aws_client.h"
 #include "aws/credentials_source.h"
-#include "aws/xml.h"
+#include "aws/text/xml.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "fuzz_parsers.h"

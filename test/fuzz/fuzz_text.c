@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aws/ini.h"
+#include "aws/text/ini.h"
 #include "base/address.h"
 #include "base/buf.h"
 #include "base/clock.h"

@@ -33,6 +33,9 @@ MATRIX = [
     ("POST", "/v1/release", {"key": "k", "lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
     ("POST", "/v1/locks/k/held", {"lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
     ("POST", "/v1/held", {"key": "k", "lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
+    ("GET", "/v1/locks/k/check?lock_id=nobodys", None, (401, 401, 409, 409, 403, 409)),
+    ("POST", "/v1/locks/k/check", {"lock_id": "held"}, READ_K),
+    ("POST", "/v1/check", {"key": "k", "lock_id": "held"}, READ_K),
     ("POST", "/v1/locks/k/lost", {"lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
     ("POST", "/v1/lost", {"key": "k", "lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
     ("DELETE", "/v1/locks/k", None, (401, 401, 403, 403, 403, 200)),
@@ -50,6 +53,9 @@ MATRIX = [
     ("GET", "/v1/backup", None, (401, 401, 403, 403, 403, 200)),
     ("GET", "/v1/store", None, READ),
     ("GET", "/metrics", None, READ_K),
+    ("GET", "/v1/freezes", None, READ),
+    ("POST", "/v1/freezes", {"pattern": "none-*", "reason": "x"}, (401, 401, 403, 403, 403, 200)),
+    ("DELETE", "/v1/freezes/none", None, (401, 401, 403, 403, 403, 404)),
     # Unknown applications and databases: a permitted client gets 404.
     ("GET", "/v1/apps", None, READ),
     ("POST", "/v1/apps", {"name": "none"}, (401, 401, 403, 400, 403, 400)),
@@ -121,7 +127,7 @@ class Roles(ServerCase):
     @staticmethod
     def template(path):
         for what, name in (("locks/(k|new)", "locks/{key}"), ("ui/.*", "ui/{file}"), ("apps/none", "apps/{name}"),
-                           ("databases/none", "databases/{id}"), ("state/none/prod", "state/{stack}/{environment}"),
+                           ("databases/none", "databases/{id}"), ("freezes/none", "freezes/{id}"), ("state/none/prod", "state/{stack}/{environment}"),
                            ("terraform/none", "terraform/{name}"), ("(history|versions)/1", r"\1/{version}")):
             path = re.sub(f"/{what}", f"/{name}", path.split("?")[0])
         return path

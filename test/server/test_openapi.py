@@ -90,12 +90,14 @@ class World:
         self.n += 1
         n = self.n
         names = {"key": f"k-{n}", "name": f"app-{n}", "id": f"db-{n}.example:5432", "stack": f"stack{n}", "environment": "prod",
-                 "file": "app.js", "version": "latest", "lock_id": f"held-{n}", "ID": f"tf-{n}"}
+                 "file": "app.js", "version": "latest", "lock_id": f"held-{n}", "ID": f"tf-{n}", "freeze": f"freeze-{n}"}
         lock = {"locked_by": "holder", "ttl_ms": 600000}
         self.must("POST", f"/v1/locks/{names['key']}/acquire", {**lock, "lock_id": names["lock_id"]})
         self.must("PUT", f"/v1/apps/{names['name']}", {"urls": [URL], "databases": [f"postgres={names['id']}"]})
         self.must("POST", f"/v1/locks/stack:{names['stack']}:env:prod/acquire", {**lock, "lock_id": f"stack-{n}"})
         self.must("LOCK", f"/v1/terraform/{names['name']}", {"ID": names["ID"]})
+        self.server.call("DELETE", f"/v1/freezes/freeze-{n - 1}", token="secret-admin", check=False)  # there may be only so many
+        self.must("POST", "/v1/freezes", {"pattern": "frozen", "reason": "x", "id": names["freeze"]})
         for i in range(2):
             self.must("PUT", f"/v1/state/{names['stack']}/prod?lock_id=stack-{n}", {"outputs": {"n": i}, "metadata": {"serial": i}},
                       {"If-Match": "*"})
@@ -111,7 +113,8 @@ class Request:
         self.names = dict(names)
         self.query, self.headers = {}, {}
         self.body = operation.body(self.known())
-        fill = {"locks": self.of_locks, "state": self.of_states, "terraform": self.of_terraform, "apps": self.of_apps}
+        fill = {"locks": self.of_locks, "state": self.of_states, "terraform": self.of_terraform, "apps": self.of_apps,
+                "freezes": self.of_freezes}
         fill.get(self.family(), lambda: None)()
         if operation.takes("app") or "app" in operation.fields():
             (self.query if operation.takes("app") else self.body)["app"] = names["name"]
@@ -119,7 +122,7 @@ class Request:
     def family(self):
         """The word after /v1/, where the routes of locks that have the key in the body are of the locks."""
         word = self.operation.path.split("/")[2] if self.operation.path.startswith("/v1/") else ""
-        return "locks" if word in ("acquire", "adopt", "renew", "release", "held", "lost") else word
+        return "locks" if word in ("acquire", "adopt", "renew", "release", "held", "lost", "check") else word
 
     def known(self):
         names = self.names
@@ -134,8 +137,12 @@ class Request:
         operation = self.operation
         if self.is_fresh():
             self.at(self.names["key"] + "-new", f"new-{self.names['lock_id']}")
+        if operation.path.endswith(("/renew", "/release")):
+            del self.body["locked_by"]  # instead of lock_id
         if operation.path.endswith("/queue") and operation.method == "DELETE":
             self.query = {"lock_id": f"waits-{self.names['lock_id']}"}
+        if operation.path.endswith("/check"):
+            self.at(self.names["key"], self.names["lock_id"])
 
     def of_states(self):
         if self.operation.takes("lock_id"):
@@ -150,6 +157,9 @@ class Request:
         if self.operation.path.endswith("/{name}") and self.operation.method in ("POST", "PUT"):
             self.body["serial"] = 7
 
+    def of_freezes(self):
+        self.names["id"] = self.names["freeze"]
+
     def of_apps(self):
         if self.operation.method == "POST" and "{name}" not in self.operation.path:
             self.body["name"] = self.names["name"] + "-new"
@@ -157,6 +167,8 @@ class Request:
     def at(self, key, lock_id):
         """For another key, or another id of it."""
         self.names["key"] = key
+        if self.operation.path.endswith("/check") and self.operation.takes("lock_id"):
+            self.query["lock_id"] = lock_id
         if self.body is not None:
             self.body.update({name: value for name, value in (("key", key), ("lock_id", lock_id)) if name in self.operation.fields()})
 
@@ -194,7 +206,7 @@ class Truth(DynamoStore, ServerCase):
     """On SQLite, and for what a store on the network alone can bring about on DynamoDB Local, through a proxy."""
 
     PROXY = True
-    EXTRA = "max_clock_skew=10ms"
+    EXTRA = "max_clock_skew=10ms&freezes=on"
 
     def config(self, more=""):
         flag = self.dir / "running"

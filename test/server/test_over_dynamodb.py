@@ -16,6 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "dynamodb"))
 
 from dynamo_support import DynamoStore  # noqa: E402
+from inherited import inherited_cases  # noqa: E402
 from webhook_support import Receiver  # noqa: E402
 from proxy import Plan  # noqa: E402
 from server_support import PATIENCE, ServerCase, Stream, reload_under_load, wait_until  # noqa: E402
@@ -402,14 +403,6 @@ def through_a_server(case):
     case.setUp = set_up
 
 
-def cases_of(suite):
-    for item in suite:
-        if isinstance(item, unittest.TestSuite):
-            yield from cases_of(item)
-        else:
-            yield item
-
-
 # They are about the events that the client itself causes, and where its own configuration puts them; here the server has
 # them, and Audit shows the same of it.
 LEFT_OUT = {"test_an_expired_lock_is_taken_over_with_a_warning", "test_history_is_read_from_the_configured_audit_file",
@@ -420,10 +413,9 @@ MODULES = ["test_cli"]
 
 def load_tests(loader, standard, _pattern):
     suite = unittest.TestSuite([standard])
-    for case in cases_of(loader.loadTestsFromNames(MODULES)):
-        if case._testMethodName not in LEFT_OUT:
-            through_a_server(case)
-            suite.addTest(case)
+    for case in inherited_cases(loader, MODULES, LEFT_OUT):
+        through_a_server(case)
+        suite.addTest(case)
     assert suite.countTestCases() > 100
     return suite
 

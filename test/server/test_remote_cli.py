@@ -11,6 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cli"))
 
 import support  # noqa: E402
+from inherited import inherited_cases  # noqa: E402
 from remote_support import free_port  # noqa: E402
 
 MODULES = ["test_acquire", "test_list", "test_unlock", "test_usage", "test_run_command", "test_run_lease",
@@ -35,23 +36,13 @@ def through_a_server(case):
     case.setUp = set_up
 
 
-def cases_of(suite):
-    for item in suite:
-        if isinstance(item, unittest.TestSuite):
-            yield from cases_of(item)
-        else:
-            yield item
-
-
 # They write into the database file, which a server owns while it runs.
 BEHIND_ITS_BACK = {"test_more_rows_than_a_batch_are_all_printed", "test_is_the_commands_even_if_the_lock_cannot_be_released"}
 
 
 def load_tests(loader, _standard, _pattern):
     suite = unittest.TestSuite()
-    for case in cases_of(loader.loadTestsFromNames(MODULES)):
-        if case.id().rsplit(".", 1)[-1] in BEHIND_ITS_BACK:
-            continue
+    for case in inherited_cases(loader, MODULES, BEHIND_ITS_BACK):
         if isinstance(case, support.BelayCase):
             through_a_server(case)
         suite.addTest(case)

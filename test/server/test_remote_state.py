@@ -14,8 +14,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cli"))
 
 import support  # noqa: E402
+from inherited import inherited_cases  # noqa: E402
 from remote_support import RemoteCase  # noqa: E402
-from test_remote_cli import cases_of, through_a_server  # noqa: E402
+from test_remote_cli import through_a_server  # noqa: E402
 
 WHERE = ("--stack", "shop", "--environment", "prod")
 # They are about the default directory, about two lock stores, or leave out the server.
@@ -163,10 +164,9 @@ class RemoteState(RemoteCase):
 
 def load_tests(loader, standard, _pattern):
     suite = unittest.TestSuite([standard])
-    for case in cases_of(loader.loadTestsFromNames(["test_state"])):
-        if case.id().rsplit(".", 1)[-1] not in ABOUT_FILES:
-            through_a_server(case)
-            suite.addTest(case)
+    for case in inherited_cases(loader, ["test_state"], ABOUT_FILES):
+        through_a_server(case)
+        suite.addTest(case)
     assert suite.countTestCases() > 50
     return suite
 

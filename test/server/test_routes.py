@@ -226,7 +226,7 @@ class Locks(ServerCase):
         good = {"locked_by": "me"}
         for body, says in (("{", "not JSON"), ("[]", "must be a JSON object"), ('"x"', "not JSON"), ("", "locked_by is missing"),
                            ({}, "locked_by is missing"), ({**good, "ttl": 5}, "did you mean 'ttl_ms'"),
-                           ({**good, "banana": 1}, "there is no field 'banana'; there are locked_by"),
+                           ({**good, "banana": 1}, "there is no field 'banana'; there are profile, locked_by"),
                            ({**good, "key": "k"}, "no field 'key'"),
                            ({**good, "ttl_ms": "60"}, "ttl_ms must be a whole number"),
                            ({**good, "ttl_ms": 1.5}, "ttl_ms must be a whole number"),

@@ -430,6 +430,17 @@ class Restarting(HookCase):
         self.assertTrue(receiver.calls.empty())
         self.assertNotIn("still queued", self.server.log())
 
+    def test_a_file_that_a_killed_server_left_is_removed(self):
+        path = next(self.dir.rglob("*-webhooks"), None) or next(self.dir.rglob("belay.db")).with_name("belay.db-webhooks")
+        self.server.stop()
+        left = path.with_name(f"{path.name}.new-0123456789abcdef")
+        others = [path.with_name(f"{path.name}.new-{end}") for end in ("0123456789abcde", "0123456789abcdeg", "")]
+        for file in (left, *others):
+            file.write_text("x")
+        self.server = self.serve(config=self.write_config(ALLOW))
+        self.assertFalse(left.exists())
+        self.assertEqual([file.exists() for file in others], [True] * 3, "not belay's")
+
     def test_the_file_is_for_the_servers_user_only(self):
         self.server.acquire("k", "holder")
         self.queue_up("k", "http://127.0.0.1:1/", webhook={"secret": "s"})

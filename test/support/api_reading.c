@@ -272,7 +272,58 @@ static void a_watcher_from_an_event_on_sees_all_later_events(void **state) /* L9
     belay_cancel_free(watched.cancel);
 }
 
+static void a_check_never_promises_more_than_its_holder_may_rely_on(void **state) /* L6 */
+{
+    struct api *api = *state;
+    struct belay_lock *lock = api_take(api->client, api->key, "mine", API_LONG_MS);
+
+    for (int i = 0; i < 2; i++) {
+        struct belay_info *info = NULL;
+
+        assert_int_equal(belay_check(api->rival, api->key, "mine", belay_lock_token(lock), API_LONG_MS / 2,
+                                     &info, &api->err),
+                         BELAY_OK);
+        assert_true(info->valid_for_ms >= API_LONG_MS / 2);
+        assert_true(belay_now_boot_ms() + info->valid_for_ms <= belay_lock_deadline_boot_ms(lock));
+        assert_string_equal(info->lock_id, "mine");
+        belay_info_free(info);
+        assert_int_equal(belay_lock_renew(lock, &api->err), BELAY_OK);
+    }
+    assert_int_equal(belay_check(api->rival, api->key, "mine", 0, API_LONG_MS, NULL, &api->err), BELAY_LOST);
+    assert_int_equal(belay_check(api->rival, api->key, NULL, belay_lock_token(lock), 0, NULL, &api->err),
+                     BELAY_OK);
+    belay_lock_free(lock);
+}
+
+static void a_check_says_how_a_lock_was_lost_and_who_has_it(void **state) /* L3 */
+{
+    struct api *api = *state;
+    struct belay_lock *lock = api_take(api->client, api->key, "first", API_SHORT_MS);
+    uint64_t token = belay_lock_token(lock);
+
+    belay_lock_free(lock);
+    assert_int_equal(belay_check(api->rival, api_key(api, "never"), "first", 0, 0, NULL, &api->err),
+                     BELAY_NOT_FOUND);
+    assert_int_equal(belay_check(api->rival, api->key, NULL, 0, 0, NULL, &api->err), BELAY_INVALID);
+    assert_int_equal(belay_check(api->rival, api->key, "first", 0, -1, NULL, &api->err), BELAY_INVALID);
+    api_await_expiry(api->client, api->key);
+    assert_int_equal(belay_check(api->rival, api->key, "first", token, 0, NULL, &api->err), BELAY_LOST);
+    lock = api_take_over(api->rival, api->key, "second");
+    assert_int_equal(belay_check(api->client, api->key, "first", token, 0, NULL, &api->err),
+                     BELAY_NOT_HOLDER);
+    assert_non_null(belay_error_holder(&api->err));
+    assert_int_equal(belay_error_holder(&api->err)->token, belay_lock_token(lock));
+    assert_int_equal(belay_check(api->client, api->key, NULL, token, 0, NULL, &api->err), BELAY_NOT_HOLDER);
+    assert_int_equal(belay_force_release(api->client, api->key, "second", "boss", "why", NULL, &api->err),
+                     BELAY_OK);
+    assert_int_equal(belay_check(api->client, api->key, "second", 0, 0, NULL, &api->err), BELAY_LOST);
+    assert_non_null(strstr(api->err.text, "by force"));
+    belay_lock_free(lock);
+}
+
 const struct CMUnitTest api_reading[] = {
+    API_CASE(a_check_never_promises_more_than_its_holder_may_rely_on),
+    API_CASE(a_check_says_how_a_lock_was_lost_and_who_has_it),
     API_CASE(metadata_is_shown_as_it_was_given),
     API_CASE(the_outcome_is_kept_until_the_next_acquire),
     API_CASE(a_missed_declared_heartbeat_makes_the_lock_stale),

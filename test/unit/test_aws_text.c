@@ -1,12 +1,12 @@
 /* The small parsers of src/aws and src/http_client. */
 #include "test_aws_fake.h"
 
-#include "aws/argv_split.h"
 #include "aws/aws_error.h"
 #include "aws/endpoint.h"
-#include "aws/ini.h"
 #include "aws/sigv4.h"
-#include "aws/xml.h"
+#include "aws/text/argv_split.h"
+#include "aws/text/ini.h"
+#include "aws/text/xml.h"
 #include "base/clock.h"
 #include "http_client/uri.h"
 

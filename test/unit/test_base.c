@@ -337,6 +337,30 @@ static void a_plain_text_ends_at_the_first_byte_that_is_none(void **state)
     }
 }
 
+static void a_hash_depends_on_every_byte_of_a_text_and_on_nothing_else(void **state)
+{
+    char text[48];
+    char copy[sizeof text + 1];
+
+    (void)state;
+    assert_int_equal(text_hash(NULL), text_hash(""));
+    for (size_t len = 0; len < sizeof text; len++) {
+        uint64_t hash;
+
+        memset(text, 'x', sizeof text);
+        text[len] = '\0';
+        hash = text_hash(text);
+        memset(copy, 'y', sizeof copy); /* other bytes behind it, and another alignment */
+        memcpy(copy + 1, text, len + 1);
+        assert_int_equal(text_hash(copy + 1), hash);
+        for (size_t at = 0; at < len; at++) {
+            text[at] = 'X';
+            assert_int_not_equal(text_hash(text), hash);
+            text[at] = 'x';
+        }
+    }
+}
+
 static void a_clean_text_is_utf8_without_control_characters(void **state)
 {
     static const struct {
@@ -512,6 +536,7 @@ int main(void)
         cmocka_unit_test(a_string_may_hold_any_bytes),
         cmocka_unit_test(a_number_is_added_as_printf_writes_it),
         cmocka_unit_test(a_plain_text_ends_at_the_first_byte_that_is_none),
+        cmocka_unit_test(a_hash_depends_on_every_byte_of_a_text_and_on_nothing_else),
         cmocka_unit_test(a_clean_text_is_utf8_without_control_characters),
         cmocka_unit_test(a_clean_text_is_counted_in_bytes),
         cmocka_unit_test(a_prefix_is_found_at_the_beginning_only),

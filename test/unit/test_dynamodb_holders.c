@@ -681,6 +681,98 @@ static void a_force_by_an_older_belay_ends_all_holders(void **state)
     store->ops->close(store);
 }
 
+/* ---- at once ---- */
+
+enum { N_THREADS = 6, N_ROUNDS = 15 };
+
+struct crowd {
+    struct belay_store *store;
+    _Atomic int sharers; /* as the clients know it: counted after the grant, and until before the release */
+    _Atomic int owners;
+    _Atomic int grants[2];
+    _Atomic int overlaps;
+};
+
+struct crowd_member {
+    struct crowd *crowd;
+    int number;
+};
+
+static bool try_to_hold(struct crowd *crowd, const struct belay_record *values)
+{
+    struct belay_write write = taking("k", values);
+    struct belay_commit done = { 0 };
+    enum belay_code code = commit_one(crowd->store, &write, &done);
+
+    for (int i = 0; code == BELAY_REFUSED && values->mode == BELAY_SHARED && i < 20; i++) {
+        if (done.records[0].held && done.records[0].mode == BELAY_EXCLUSIVE) {
+            break;
+        }
+        write.condition = BELAY_IF_UNCHANGED;
+        write.revision = done.records[0].revision;
+        belay_commit_release(&done);
+        code = commit_one(crowd->store, &write, &done);
+    }
+    belay_commit_release(&done);
+    return code == BELAY_OK;
+}
+
+static void *hold_again_and_again(void *argument)
+{
+    const struct crowd_member *member = argument;
+    struct crowd *crowd = member->crowd;
+    bool shares = member->number % 3 != 0;
+    char id[32];
+
+    for (int round = 0; round < N_ROUNDS; round++) {
+        struct belay_record values = shared_values(id, TTL_MS);
+        struct belay_record ended = { .outcome = BELAY_OUTCOME_COMPLETED };
+        struct belay_write release = changing("k", id, BELAY_IF_HELD_BY, BELAY_SET_RELEASED, &ended);
+
+        (void)snprintf(id, sizeof id, "id-%d-%d", member->number, round);
+        values.mode = shares ? BELAY_SHARED : BELAY_EXCLUSIVE;
+        release.co_holder = shares;
+        if (!try_to_hold(crowd, &values)) {
+            continue;
+        }
+        crowd->grants[shares]++;
+        (*(shares ? &crowd->sharers : &crowd->owners))++;
+        crowd->overlaps += crowd->owners > 1 || (crowd->owners > 0 && crowd->sharers > 0);
+        if (shares) {
+            crowd->overlaps += renew(crowd->store, "k", id, TTL_MS) != BELAY_OK;
+        }
+        (*(shares ? &crowd->sharers : &crowd->owners))--;
+        crowd->overlaps += commit_one(crowd->store, &release, NULL) != BELAY_OK;
+    }
+    return NULL;
+}
+
+static void a_crowd_never_holds_shared_beside_exclusive_and_leaves_nothing(void **state)
+{
+    struct crowd crowd = { .store = fresh_table() };
+    struct crowd_member members[N_THREADS];
+    pthread_t threads[N_THREADS];
+    json_t *item;
+
+    (void)state;
+    for (int i = 0; i < N_THREADS; i++) {
+        members[i] = (struct crowd_member){ &crowd, i };
+        assert_int_equal(pthread_create(&threads[i], NULL, hold_again_and_again, &members[i]), 0);
+    }
+    for (int i = 0; i < N_THREADS; i++) {
+        (void)pthread_join(threads[i], NULL);
+    }
+    print_message("%d exclusive and %d shared grants\n", crowd.grants[0], crowd.grants[1]);
+    assert_true(crowd.grants[0] > 0 && crowd.grants[1] > 0);
+    assert_int_equal(crowd.overlaps, 0);
+    assert_false(is_held(crowd.store, "k"));
+    item = raw(crowd.store, "k");
+    assert_int_equal(json_array_size(json_object_get(json_object_get(item, HOLDERS_MARKS), "L")), 0);
+    assert_int_equal(json_object_size(item_map(item, HOLDERS_MAP)), 0);
+    json_decref(item);
+    crowd.store->ops->close(crowd.store);
+}
+
 /* ---- several keys ---- */
 
 enum { N_KEYS = 48 }; /* 16 keys, each with two ancestors */
@@ -800,6 +892,7 @@ int main(void)
         cmocka_unit_test_setup(an_older_belay_sees_a_shared_lock_as_held_until_the_last_release,
                                right_clocks),
         cmocka_unit_test_setup(a_force_by_an_older_belay_ends_all_holders, right_clocks),
+        cmocka_unit_test_setup(a_crowd_never_holds_shared_beside_exclusive_and_leaves_nothing, right_clocks),
         cmocka_unit_test_setup(many_keys_are_taken_and_released_in_one_transaction, right_clocks),
         cmocka_unit_test_setup(an_item_that_is_too_large_is_named_in_the_error, right_clocks),
         cmocka_unit_test_setup(only_the_native_layout_keeps_several_holders, right_clocks),

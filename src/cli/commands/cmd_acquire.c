@@ -67,8 +67,8 @@ static int print_unprotected(const struct cli_context *context, struct belay_loc
     return CLI_OK;
 }
 
-static int report_refusal(const struct cli_context *context, const struct lock_request *request,
-                          const struct belay_error *err)
+static int report_not_acquired(const struct cli_context *context, const struct lock_request *request,
+                               const struct belay_error *err)
 {
     struct buf command = BUF_INIT(4096);
     int code = cli_error(context, err);
@@ -78,7 +78,8 @@ static int report_refusal(const struct cli_context *context, const struct lock_r
         cli_hint(context, "the lock may be yours; to find out, repeat the command with the same id:");
         cli_hint(context, "%s", command.failed ? "" : command.data);
         buf_release(&command);
-    } else if (err->code == BELAY_HELD && request->options.wait_ms == 0 && request->options.attempts == 0) {
+    } else if ((err->code == BELAY_HELD || err->code == BELAY_FROZEN) && request->options.wait_ms == 0 &&
+               request->options.attempts == 0) {
         cli_hint(context, "add --wait 5m to wait for it");
     }
     return code;
@@ -108,7 +109,7 @@ static int acquire_lock(struct cli_context *context, struct lock_request *reques
     (void)belay_lock_acquire(client, request->key, &request->options, &lock, err);
     wait_display_free(waiting);
     if (lock == NULL) {
-        return report_refusal(context, request, err);
+        return report_not_acquired(context, request, err);
     }
     code = belay_lock_is_protected(lock) ? print_or_release(context, lock, belay_lock_heartbeat_ms(lock))
                                          : print_unprotected(context, lock);

@@ -1,5 +1,7 @@
+#include <fnmatch.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "cli/commands/commands.h"
 #include "cli/core/cli_list.h"
 #include "json/json_write.h"
@@ -34,17 +36,36 @@ static bool effective_setting(const struct cli_context *context, const struct be
     return true;
 }
 
+/* The URL of a chat's webhook is a secret: only its host is shown. */
+static const char *visible_value(const struct belay_setting *setting, struct buf *space)
+{
+    const char *host = setting->value == NULL ? NULL : strstr(setting->value, "://");
+    size_t len;
+
+    if (host == NULL || fnmatch("notify.*.url", setting->name, 0) != 0) {
+        return setting->value;
+    }
+    host += 3;
+    len = strcspn(host, "/?#");
+    len = memchr(host, '@', len) == NULL ? len : 0; /* a user and a password */
+    space->len = 0;
+    buf_addf(space, "%.*s%.*s/(hidden)", (int)(host - setting->value), setting->value, (int)len, host);
+    return space->failed ? "(hidden)" : space->data;
+}
+
 static int print_settings(const struct cli_context *context, const struct belay_config *config,
                           struct belay_error *err)
 {
     struct cli_list list;
     struct belay_setting setting = { 0 };
+    struct buf space = BUF_INIT(8192);
     int status = cli_list_begin(&list, &settings, context);
 
     if (status != CLI_OK) {
         return status;
     }
     for (size_t i = 0; effective_setting(context, config, i, &setting); i++) {
+        setting.value = visible_value(&setting, &space);
         if (list.form == CLI_LIST_JSON) {
             cli_list_add_json(
                 &list, wire_line(json_pack("{s:o,s:o,s:o}", "name", wire_text(setting.name), "value",
@@ -56,6 +77,7 @@ static int print_settings(const struct cli_context *context, const struct belay_
         }
         (void)cli_list_next(&list);
     }
+    buf_release(&space);
     status = cli_list_end(&list, BELAY_OK, err);
     if (status == CLI_OK) {
         cli_list_close(&list, "");

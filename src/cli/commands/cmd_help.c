@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "cli/commands/commands.h"
-#include "cli/help/help.h"
+#include "cli/core/help.h"
 
 /* "locks list" comes as two arguments. */
 static const struct cli_command *find_command(const struct options *options)

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cli/commands/commands.h"
+#include "cli/core/lock_id.h"
 #include "cli/core/lock_options.h"
 #include "cli/core/lock_print.h"
 #include "cli/output/print.h"
@@ -12,12 +13,14 @@ int release_exec(struct cli_context *context, const struct options *options)
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
     struct belay_info *info = NULL;
+    char id[BELAY_ID_MAX + 1];
     char *key = NULL;
     int code = CLI_OK;
 
     if (read_key_argument(context, options, 0, &key, &err) != BELAY_OK ||
+        read_lock_id(context, options, key, id, &err) != BELAY_OK ||
         cli_client(context, &client, &err) != BELAY_OK ||
-        belay_release(client, key, options_text(options, "id"),
+        belay_release(client, key, id,
                       outcome != NULL && strcmp(outcome, "failed") == 0 ? BELAY_OUTCOME_FAILED
                                                                         : BELAY_OUTCOME_COMPLETED,
                       &info, &err) != BELAY_OK) {
@@ -37,12 +40,9 @@ int release_exec(struct cli_context *context, const struct options *options)
 
 static int exec_release(struct cli_context *context, const struct options *options)
 {
-    if (!options_has(options, "id")) {
-        int code = cli_fail(context, BELAY_INVALID,
-                            "--id is missing: give the lock id that 'belay acquire' printed");
-
+    if (!has_lock_id(context, options)) {
         cli_hint(context, "to end the lock of another client: belay unlock KEY --force");
-        return code;
+        return CLI_USAGE;
     }
     return release_exec(context, options);
 }
@@ -52,6 +52,7 @@ static const struct option_def defs[] = {
       .kind = OPTION_TEXT,
       .value = "LOCK_ID",
       .help = "the lock id that 'belay acquire' printed" },
+    OWNER_INSTEAD_OF_ID,
     { .name = "outcome",
       .kind = OPTION_CHOICE,
       .choices = "completed|failed",
@@ -62,11 +63,14 @@ static const struct option_group group = { "Options", defs };
 
 const struct cli_command cmd_release = {
     .name = "release",
-    .synopsis = "KEY --id LOCK_ID [--outcome completed|failed]",
+    .synopsis = "KEY (--id LOCK_ID | --owner ID) [--outcome completed|failed]",
     .summary = "release a lock",
     .about = "Releases the lock, so that the next waiter gets it at once. This needs the lock id, which only "
              "the holder knows; 'belay unlock' ends the lock of another client. To release a lock twice is "
-             "not an error, unless another client acquired it in between.",
+             "not an error, unless another client acquired it in between.\n\n"
+             "With a re-entrant profile (execution, or the profile of the key) the owner is enough, for the "
+             "credential that acquired the lock: without a server, any local user; through a server, the "
+             "same token.",
     .groups = { &group, &key_group },
     .max_args = 1,
     .takes_key = true,
@@ -77,6 +81,8 @@ const struct cli_command cmd_release = {
                { 74, "unknown: the lock may have been released; repeat it" },
                { 77, "not the holder; nothing was changed" } },
     .examples = { { "belay release nightly-backup --id \"$id\"", "the work is done" },
-                  { "belay release nightly-backup --id \"$id\" --outcome failed", "the work failed" } },
+                  { "belay release nightly-backup --id \"$id\" --outcome failed", "the work failed" },
+                  { "belay release terraform-prod --owner execution-1 --profile execution",
+                    "the owner's lock, without its id" } },
     .exec = exec_release,
 };

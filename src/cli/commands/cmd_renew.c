@@ -1,6 +1,7 @@
 #include <stdlib.h>
 
 #include "cli/commands/commands.h"
+#include "cli/core/lock_id.h"
 #include "cli/core/lock_options.h"
 #include "cli/core/lock_print.h"
 #include "cli/output/print.h"
@@ -32,11 +33,14 @@ static int64_t profile_ttl_ms(struct cli_context *context, const struct options 
 static enum belay_code renew(struct cli_context *context, const struct options *options, const char *key,
                              struct belay_info **out_info, struct belay_error *err)
 {
-    const char *id = options_text(options, "id");
+    char id[BELAY_ID_MAX + 1];
     struct belay_client *client;
     int64_t ttl_ms = 0;
-    enum belay_code code = cli_client(context, &client, err);
+    enum belay_code code = read_lock_id(context, options, key, id, err);
 
+    if (code == BELAY_OK) {
+        code = cli_client(context, &client, err);
+    }
     if (code != BELAY_OK) {
         return code;
     }
@@ -55,9 +59,8 @@ static int exec_renew(struct cli_context *context, const struct options *options
     char *key = NULL;
     int code = CLI_OK;
 
-    if (!options_has(options, "id")) {
-        return cli_fail(context, BELAY_INVALID,
-                        "--id is missing: give the lock id that 'belay acquire' printed");
+    if (!has_lock_id(context, options)) {
+        return CLI_USAGE;
     }
     if (read_key_argument(context, options, 0, &key, &err) != BELAY_OK ||
         renew(context, options, key, &info, &err) != BELAY_OK) {
@@ -78,6 +81,7 @@ static const struct option_def defs[] = {
       .kind = OPTION_TEXT,
       .value = "LOCK_ID",
       .help = "the lock id that 'belay acquire' printed" },
+    OWNER_INSTEAD_OF_ID,
     { .name = "ttl",
       .kind = OPTION_DURATION,
       .value = "D",
@@ -88,11 +92,14 @@ static const struct option_group group = { "Options", defs };
 
 const struct cli_command cmd_renew = {
     .name = "renew",
-    .synopsis = "KEY --id LOCK_ID [--ttl D]",
+    .synopsis = "KEY (--id LOCK_ID | --owner ID) [--ttl D]",
     .summary = "restart the lease of a lock",
     .about = "Restarts the lease of the lock, with its whole ttl from now. This needs the lock id, which "
              "only the holder knows. A lease that has expired cannot be renewed, even if the lock is free: "
-             "another client may have held it in between.",
+             "another client may have held it in between.\n\n"
+             "With a re-entrant profile (execution, or the profile of the key) the owner is enough, for the "
+             "credential that acquired the lock: without a server, any local user; through a server, the "
+             "same token.",
     .groups = { &group, &key_group },
     .max_args = 1,
     .takes_key = true,
@@ -104,6 +111,8 @@ const struct cli_command cmd_renew = {
                { 77, "not the holder, or the lease has expired; nothing was changed" } },
     .examples = { { "belay renew nightly-backup --id \"$id\"", "restart the lease" },
                   { "belay renew nightly-backup --id \"$id\" --ttl 2h",
-                    "restart it with a ttl of two hours" } },
+                    "restart it with a ttl of two hours" },
+                  { "belay renew terraform-prod --owner execution-1 --profile execution",
+                    "the owner's lock, without its id" } },
     .exec = exec_renew,
 };

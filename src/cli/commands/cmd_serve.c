@@ -131,7 +131,8 @@ const struct cli_command cmd_serve = {
              "Without tokens in the configuration, the server accepts connections from this machine only, "
              "and every client is an admin. 'belay auth new' creates a token.\n\n"
              "SIGTERM and SIGINT stop the server: it answers the waiting clients and completes the requests "
-             "in progress. SIGHUP reloads the tokens and the TLS certificate. Under systemd the server "
+             "in progress. SIGHUP reloads the tokens, the notifications and the TLS certificate. Under "
+             "systemd the server "
              "supports socket activation and readiness notification.",
     .groups = { &serve_group },
     .exits = { { 0, "stopped by a signal" },

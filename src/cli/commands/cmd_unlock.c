@@ -109,8 +109,8 @@ static int report_done(const struct cli_context *context, const struct belay_inf
     return CLI_OK;
 }
 
-static int report_refusal(const struct cli_context *context, struct belay_info **info,
-                          struct belay_error *err)
+static int report_not_unlocked(const struct cli_context *context, struct belay_info **info,
+                               struct belay_error *err)
 {
     int code;
 
@@ -143,7 +143,7 @@ static int unlock_exec(struct cli_context *context, const struct options *option
         check_confirmed(context, options, info, &err) != BELAY_OK ||
         belay_force_release(client, key, info->lock_id, by, options_text(options, "reason"), &ended, &err) !=
             BELAY_OK) {
-        code = report_refusal(context, &info, &err);
+        code = report_not_unlocked(context, &info, &err);
     } else {
         code = report_done(context, info, ended);
     }

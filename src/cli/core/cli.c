@@ -162,6 +162,7 @@ int cli_exit_code(enum belay_code code)
     case BELAY_OK:
         return CLI_OK;
     case BELAY_HELD:
+    case BELAY_FROZEN:
         return CLI_HELD;
     case BELAY_LOST:
     case BELAY_NOT_HOLDER:

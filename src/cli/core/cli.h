@@ -46,7 +46,7 @@ struct cli_context {
     struct sigaction old_sigpipe;
 };
 
-enum { CLI_GROUPS_MAX = 5, CLI_EXITS_MAX = 10, CLI_EXAMPLES_MAX = 3 };
+enum { CLI_GROUPS_MAX = 5, CLI_EXITS_MAX = 10, CLI_EXAMPLES_MAX = 4 };
 
 struct cli_example {
     const char *line;

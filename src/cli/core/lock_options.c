@@ -61,6 +61,14 @@ static const struct option_def lock_defs[] = {
       .kind = OPTION_DURATION,
       .value = "D",
       .help = "renew the lease this often; a holder that does not is flagged as stale" },
+    { .name = "shared",
+      .kind = OPTION_FLAG,
+      .help = "hold the lock beside other shared holders; it excludes only exclusive ones" },
+    { .name = "slots",
+      .kind = OPTION_COUNT,
+      .value = "N",
+      .min = 1,
+      .help = "at most N clients hold the lock at a time; all of them give the same N" },
     { .name = "reentrant",
       .kind = OPTION_FLAG,
       .help = "with --owner: if the same owner holds the lock, succeed and share it" },
@@ -68,6 +76,13 @@ static const struct option_def lock_defs[] = {
       .kind = OPTION_TEXT,
       .value = "LOCK_ID",
       .help = "the lock id to use; repeat an acquire with it if the answer was lost" },
+    { .name = "ignore-freeze",
+      .kind = OPTION_FLAG,
+      .help = "acquire the lock although it is frozen; needs --reason, and an admin's token" },
+    { .name = "reason",
+      .kind = OPTION_TEXT,
+      .value = "TEXT",
+      .help = "with --ignore-freeze: why, for the history" },
     { .name = NULL },
 };
 const struct option_group lock_group = { "Lock options", lock_defs };
@@ -172,35 +187,6 @@ static enum belay_code read_meta(const struct options *options, struct lock_requ
     return BELAY_OK;
 }
 
-/* The command line overrides the profile, also with 0. */
-static void read_lock_options(const struct options *options, struct belay_lock_options *lock)
-{
-    long attempts;
-
-    (void)options_duration(options, "ttl", &lock->ttl_ms);
-    (void)options_duration(options, "wait", &lock->wait_ms);
-    (void)options_duration(options, "heartbeat", &lock->heartbeat_ms);
-    if (options_count(options, "attempts", &attempts)) {
-        lock->attempts = (int)attempts;
-    }
-    lock->owner = options_text(options, "owner");
-    lock->owner_name = options_text(options, "owner-name");
-    lock->correlation_id = options_text(options, "correlation-id");
-    lock->lock_id = options_text(options, "id");
-    lock->reentrant = lock->reentrant || options_has(options, "reentrant");
-}
-
-/* Under a ttl shorter than the profile's, its heartbeat keeps its share of the ttl (S2.5: 80 %). */
-static void fit_heartbeat(const struct options *options, int64_t profile_ttl_ms,
-                          struct belay_lock_options *lock)
-{
-    if (!options_has(options, "heartbeat") && lock->heartbeat_ms >= lock->ttl_ms && lock->ttl_ms > 0 &&
-        profile_ttl_ms > 0) {
-        lock->heartbeat_ms =
-            (int64_t)((double)lock->heartbeat_ms / (double)profile_ttl_ms * (double)lock->ttl_ms);
-    }
-}
-
 /* Without --profile, the form of the key selects the profile. */
 static enum belay_code read_profile(struct cli_context *context, const struct options *options,
                                     const char *key, struct belay_lock_options *lock, struct belay_error *err)
@@ -218,31 +204,73 @@ static enum belay_code read_profile(struct cli_context *context, const struct op
     return BELAY_OK;
 }
 
-static enum belay_code check_request(const struct options *options, const struct belay_lock_options *lock,
-                                     struct belay_error *err)
+/* How the lock is held: the profile may have slots. */
+static enum belay_code read_mode(const struct options *options, struct belay_lock_options *lock,
+                                 struct belay_error *err)
 {
-    int64_t ttl_ms;
+    long slots = 0;
 
-    if (options_duration(options, "ttl", &ttl_ms) && ttl_ms == 0) {
-        return error_set(err, BELAY_INVALID, "--ttl '%s' is too short: a lease lasts at least 100ms",
-                         options_text(options, "ttl"));
+    lock->shared = options_has(options, "shared");
+    if (options_count(options, "slots", &slots) && lock->shared) {
+        return error_set(err, BELAY_INVALID, "--shared and --slots exclude each other: leave out one");
     }
-    if (options_has(options, "reentrant") && lock->owner == NULL) {
-        return error_set(err, BELAY_INVALID, "--reentrant needs --owner");
+    if (slots > BELAY_HOLDERS_MAX) {
+        return error_set(err, BELAY_INVALID, "--slots '%ld' is too many: give 1 to %d", slots,
+                         BELAY_HOLDERS_MAX);
     }
+    lock->slots = slots > 0 ? (int)slots : lock->shared ? 0 : lock->slots;
     return BELAY_OK;
 }
 
-/*
- * Under a CI system, its run is the owner (S4.4). All jobs of one run then have the same owner, so --reentrant
- * needs an explicit --owner. An adopted lock keeps its owner.
- */
-static void default_owner(const struct options *options, struct lock_request *request)
+/* The command line overrides the profile, also with 0. */
+static enum belay_code read_lock_options(const struct options *options, struct lock_request *request,
+                                         struct belay_error *err)
 {
-    if (request->options.owner == NULL && !request->options.reentrant && !options_has(options, "adopt")) {
-        request->ci_owner = deploy_info_ci_owner();
-        request->options.owner = request->ci_owner;
+    struct belay_lock_options *lock = &request->options;
+    int64_t profile_ttl_ms = lock->ttl_ms;
+    long attempts;
+
+    if (options_duration(options, "ttl", &lock->ttl_ms) && lock->ttl_ms == 0) {
+        return error_set(err, BELAY_INVALID, "--ttl '%s' is too short: a lease lasts at least 100ms",
+                         options_text(options, "ttl"));
     }
+    (void)options_duration(options, "wait", &lock->wait_ms);
+    if (!options_duration(options, "heartbeat", &lock->heartbeat_ms) && lock->heartbeat_ms >= lock->ttl_ms &&
+        lock->ttl_ms > 0 && profile_ttl_ms > 0) {
+        /* Under a ttl shorter than the profile's, its heartbeat keeps its share of the ttl (S2.5: 80 %). */
+        lock->heartbeat_ms =
+            (int64_t)((double)lock->heartbeat_ms / (double)profile_ttl_ms * (double)lock->ttl_ms);
+    }
+    if (options_count(options, "attempts", &attempts)) {
+        lock->attempts = (int)attempts;
+    }
+    if (read_mode(options, lock, err) != BELAY_OK) {
+        return BELAY_INVALID;
+    }
+    lock->owner = options_text(options, "owner");
+    lock->owner_name = options_text(options, "owner-name");
+    lock->correlation_id = options_text(options, "correlation-id");
+    lock->lock_id = options_text(options, "id");
+    lock->reentrant = lock->reentrant || options_has(options, "reentrant");
+    if (options_has(options, "reentrant") && lock->owner == NULL) {
+        return error_set(err, BELAY_INVALID, "--reentrant needs --owner");
+    }
+    lock->ignore_freeze = options_has(options, "ignore-freeze");
+    lock->ignore_reason = options_text(options, "reason");
+    if (lock->ignore_freeze && (lock->ignore_reason == NULL || lock->ignore_reason[0] == '\0')) {
+        return error_set(err, BELAY_INVALID, "--ignore-freeze needs --reason TEXT: the history records it");
+    }
+    if (!lock->ignore_freeze && lock->ignore_reason != NULL) {
+        return error_set(err, BELAY_INVALID, "--reason is for --ignore-freeze: add that, or leave it out");
+    }
+    /*
+     * Under a CI system, its run is the owner (S4.4). All jobs of one run then have the same owner, so --reentrant
+     * needs an explicit --owner. An adopted lock keeps its owner.
+     */
+    if (lock->owner == NULL && !lock->reentrant && !options_has(options, "adopt")) {
+        lock->owner = request->ci_owner = deploy_info_ci_owner();
+    }
+    return BELAY_OK;
 }
 
 enum belay_code lock_request_read(struct cli_context *context, const struct options *options, size_t i,
@@ -250,20 +278,19 @@ enum belay_code lock_request_read(struct cli_context *context, const struct opti
 {
     struct lock_request request = LOCK_REQUEST_INIT;
     enum belay_code code;
-    int64_t profile_ttl_ms;
 
     code = read_key_argument(context, options, i, &request.key, err);
     if (code == BELAY_OK) {
         code = read_profile(context, options, request.key, &request.options, err);
     }
     if (code == BELAY_OK) {
-        profile_ttl_ms = request.options.ttl_ms;
-        read_lock_options(options, &request.options);
-        fit_heartbeat(options, profile_ttl_ms, &request.options);
-        code = check_request(options, &request.options, err);
+        code = read_lock_options(options, &request, err);
+    }
+    if (code == BELAY_OK && options->n_args > i + 1) {
+        request.options.more_keys = (const char *const *)options->args + i + 1;
+        request.options.n_more_keys = options->n_args - i - 1;
     }
     if (code == BELAY_OK) {
-        default_owner(options, &request);
         code = read_meta(options, &request, err);
     }
     if (code != BELAY_OK) {

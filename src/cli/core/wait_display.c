@@ -22,6 +22,7 @@ struct wait_display {
     bool shown; /* a line was printed */
     int attempt;
     struct buf holder;
+    struct buf frozen; /* why the key is frozen; empty: it is not */
     size_t position;
     int64_t ends_boot_ms; /* of the holder's lease */
     int64_t retry_boot_ms;
@@ -34,6 +35,7 @@ struct wait_display *wait_display_new(const struct cli_context *context, const c
     if (display != NULL) {
         display->key = key;
         display->holder = (struct buf)BUF_INIT(4096);
+        display->frozen = (struct buf)BUF_INIT(4096);
         (void)pthread_mutex_init(&display->mutex, NULL);
         (void)pthread_cond_init(&display->changed, NULL);
     }
@@ -58,7 +60,7 @@ static void rewrite_line(struct wait_display *display)
     int64_t now = clock_boot_ms();
     size_t columns = print_columns(STDERR_FILENO);
 
-    buf_adds(&text, "Lock held");
+    buf_adds(&text, display->frozen.len > 0 ? "Lock frozen" : "Lock held");
     if (display->ends_boot_ms > now) {
         buf_addf(&text, ", %s left", whole_seconds(span, display->ends_boot_ms - now));
     }
@@ -69,8 +71,13 @@ static void rewrite_line(struct wait_display *display)
         buf_addf(&text, ", retrying in %s", whole_seconds(span, display->retry_boot_ms - now));
     }
     buf_adds(&text, "… '");
-    escape_text(&text, display->key);
-    buf_addf(&text, "' by %s", display->holder.data == NULL ? "?" : display->holder.data);
+    if (display->frozen.len > 0) {
+        text.len--; /* the text has the key */
+        buf_adds(&text, display->frozen.data);
+    } else {
+        escape_text(&text, display->key);
+        buf_addf(&text, "' by %s", display->holder.data == NULL ? "?" : display->holder.data);
+    }
     /* Leave the last column free: some terminals wrap when it is written. */
     truncate_text(&line, text.failed ? "Lock held" : text.data, columns > 1 ? columns - 1 : 1);
     if (!line.failed) {
@@ -118,13 +125,16 @@ static void print_line_per_attempt(struct wait_display *display, const struct be
     if (display->shown && display->attempt == now->attempt) {
         return;
     }
-    if (!display->shown) {
+    if (!display->shown && display->frozen.len > 0) {
+        (void)fprintf(stderr, "belay: waiting for %s\n", display->frozen.data);
+    } else if (!display->shown) {
         (void)fputs("belay: waiting for '", stderr);
         print_escaped(stderr, display->key);
         (void)fprintf(stderr, "', held by %s\n", display->holder.data == NULL ? "?" : display->holder.data);
     }
     if (now->retry_ms > 0) {
-        (void)fprintf(stderr, "Lock held, retrying in %s…\n", whole_seconds(span, now->retry_ms));
+        (void)fprintf(stderr, "Lock %s, retrying in %s…\n", display->frozen.len > 0 ? "frozen" : "held",
+                      whole_seconds(span, now->retry_ms));
     }
     display->shown = true;
     display->attempt = now->attempt;
@@ -141,6 +151,11 @@ void wait_display_update(void *context, const struct belay_wait_info *now)
     display->on_terminal = print_columns(STDERR_FILENO) > 0;
     (void)pthread_mutex_lock(&display->mutex);
     buf_release(&display->holder);
+    buf_release(&display->frozen);
+    if (now->frozen != NULL) {
+        escape_text(&display->frozen, now->frozen);
+        display->ends_boot_ms = 0;
+    }
     if (now->holder != NULL) {
         print_holder_short(&display->holder, now->holder);
         display->ends_boot_ms = add_saturated(boot_ms, now->holder->expires_in_ms);
@@ -175,5 +190,6 @@ void wait_display_free(struct wait_display *display)
     (void)pthread_cond_destroy(&display->changed);
     (void)pthread_mutex_destroy(&display->mutex);
     buf_release(&display->holder);
+    buf_release(&display->frozen);
     free(display);
 }

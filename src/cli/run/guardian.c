@@ -356,7 +356,7 @@ static bool process_init(struct guardian_process *process, struct guardian *guar
 }
 
 /* Only now, when COMMAND is gone, may another client get the lock. */
-static void release_lock(const struct guardian_process *process)
+static void exec_release(const struct guardian_process *process)
 {
     const struct guardian_job *job = &process->guardian->shared->job;
     bool completed = process->status == 0 && !process->was_ended;
@@ -403,7 +403,7 @@ static _Noreturn void guardian_main(struct guardian *guardian, const struct guar
     if (process.belay_is_dead && atomic_load(&shared->has_job)) {
         terminal_hand_over(guardian->tty, process.last_group, guardian->belay_group);
         if (shared->job.release) {
-            release_lock(&process);
+            exec_release(&process);
         }
     }
     _exit(0);

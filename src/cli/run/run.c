@@ -39,6 +39,7 @@ struct run_session {
     struct wait_display *waiting;
     struct belay_client *client; /* borrowed */
     struct belay_lock *lock;     /* owned; NULL: COMMAND runs without one */
+    bool is_unlocked;            /* --allow-empty-key, and the key is empty */
     int64_t kill_after_ms;
     int64_t lost_boot_ms;
     struct supervise supervise;
@@ -133,6 +134,29 @@ static void fit_to_lease(struct run_session *run)
     }
 }
 
+static bool has_empty_key(const struct options *options)
+{
+    return options->n_args > 0 && options->args[0][0] == '\0';
+}
+
+/* For a job that may or may not have a lock (S2.6). An empty key is otherwise an error: a variable that was not set. */
+static enum belay_code read_empty_key(struct run_session *run, struct belay_error *err)
+{
+    static const char *const others[] = { "adopt", "stack", "environment", "service", "component" };
+
+    if (!options_has(run->options, "allow-empty-key")) {
+        return error_set(err, BELAY_INVALID,
+                         "the key is empty; to run the command without a lock then, add --allow-empty-key");
+    }
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        if (options_has(run->options, others[i])) {
+            return error_set(err, BELAY_INVALID, "the key is empty, and --%s needs a lock", others[i]);
+        }
+    }
+    run->is_unlocked = true;
+    return BELAY_OK;
+}
+
 static enum belay_code read_run_options(struct run_session *run, struct belay_error *err)
 {
     const char *path = options_text(run->options, "result");
@@ -145,6 +169,9 @@ static enum belay_code read_run_options(struct run_session *run, struct belay_er
     }
     if (path != NULL) {
         code = run_result_check(path, err);
+    }
+    if (code == BELAY_OK && run->callbacks == NULL && has_empty_key(run->options)) {
+        return read_empty_key(run, err);
     }
     if (code == BELAY_OK) {
         code = lock_request_read(run->context, run->options, 0, &run->request, err);
@@ -207,6 +234,46 @@ static bool is_locking_disabled(struct run_session *run)
     return enabled != NULL && strcmp(enabled, "false") == 0;
 }
 
+/* The heartbeat for a lock whose ttl is `ttl_ms`: as the profile has it, else a quarter of the ttl. */
+static int64_t heartbeat_for(const struct run_session *run, int64_t ttl_ms)
+{
+    struct belay_lock_options fitted = BELAY_LOCK_OPTIONS_INIT;
+    struct belay_profile profile;
+
+    if (belay_key_profile(run->context->config, options_text(run->options, "profile"), run->request.key,
+                          &profile, NULL) == BELAY_OK) {
+        fitted.ttl_ms = ttl_ms;
+        belay_profile_apply(&profile, &fitted);
+    }
+    return fitted.heartbeat_ms > 0 && fitted.heartbeat_ms < ttl_ms ? fitted.heartbeat_ms : ttl_ms / 4;
+}
+
+/*
+ * Without --ttl the lock keeps the ttl that it was acquired with. It is read first, to choose the heartbeat. A store
+ * that does not keep the ttl takes that of the profile that the key belongs to; if there is none, it refuses, and the
+ * ttl is that of --profile or of `belay run`.
+ */
+static enum belay_code adopt_lock(struct run_session *run, const char *id, struct belay_error *err)
+{
+    struct belay_lock_options *options = &run->request.options;
+    const char *key = run->request.key;
+    struct belay_lock_options kept = *options;
+    struct belay_info *info = NULL;
+    enum belay_code code;
+
+    if (options_has(run->options, "ttl")) {
+        return belay_lock_adopt(run->client, key, id, options, &run->lock, err);
+    }
+    kept.ttl_ms = 0;
+    if (!options_has(run->options, "heartbeat") && belay_get(run->client, key, &info, NULL) == BELAY_OK &&
+        info->ttl_ms > 0) {
+        kept.heartbeat_ms = heartbeat_for(run, info->ttl_ms);
+    }
+    belay_info_free(info);
+    code = belay_lock_adopt(run->client, key, id, &kept, &run->lock, err);
+    return code == BELAY_INVALID ? belay_lock_adopt(run->client, key, id, options, &run->lock, err) : code;
+}
+
 static enum belay_code acquire_lock(struct run_session *run, struct belay_error *err)
 {
     struct belay_lock_options *options = &run->request.options;
@@ -221,6 +288,10 @@ static enum belay_code acquire_lock(struct run_session *run, struct belay_error 
     if (options->cancel == NULL) {
         return error_no_memory(err);
     }
+    if (run->is_unlocked) {
+        cli_warn(run->context, "the key is empty: the command runs without a lock");
+        return BELAY_OK;
+    }
     if (is_locking_disabled(run)) {
         warn_loudly(run->context, "locking is switched off", "the command runs without a lock");
         return BELAY_OK;
@@ -230,7 +301,7 @@ static enum belay_code acquire_lock(struct run_session *run, struct belay_error 
         return code;
     }
     if (adopt != NULL) {
-        code = belay_lock_adopt(run->client, run->request.key, adopt, options, &run->lock, err);
+        code = adopt_lock(run, adopt, err);
     } else {
         run->waiting = wait_display_new(run->context, run->request.key);
         code = belay_lock_acquire(run->client, run->request.key, options, &run->lock, err);
@@ -248,10 +319,7 @@ static enum belay_code before_command(struct run_session *run, struct belay_erro
 {
     enum belay_code code = BELAY_OK;
 
-    if (run->callbacks == NULL) {
-        return BELAY_OK;
-    }
-    if (run->lock != NULL && belay_lock_is_protected(run->lock)) {
+    if (is_protected(run)) {
         code = belay_lock_start_heartbeat(run->lock, err);
     }
     return code == BELAY_OK ? run->callbacks->before(run->callbacks->context, run->client, run->lock,
@@ -446,7 +514,8 @@ static void report_refusal(struct run_session *run, const struct belay_error *er
     run->result.result = err->code == BELAY_CANCELLED ? "cancelled" : "not_acquired";
     copy_string(run->result.reason, sizeof run->result.reason, err->text);
     run->result.exit_code = cli_error(run->context, err);
-    if (err->code == BELAY_HELD && options_count(run->options, "conflict-exit-code", &conflict)) {
+    if ((err->code == BELAY_HELD || err->code == BELAY_FROZEN) &&
+        options_count(run->options, "conflict-exit-code", &conflict)) {
         run->result.exit_code = (int)conflict;
     }
     if (run->lock != NULL) {
@@ -490,7 +559,7 @@ int run_exec(struct cli_context *context, const struct options *options,
     if (code == BELAY_OK) {
         code = acquire_lock(&run, &err);
     }
-    if (code == BELAY_OK) {
+    if (code == BELAY_OK && callbacks != NULL) {
         code = before_command(&run, &err);
     }
     supervise_block_signals();
@@ -522,6 +591,9 @@ static const struct option_def run_defs[] = {
     { .name = "best-effort",
       .kind = OPTION_FLAG,
       .help = "if the store is unreachable, warn and run without a lock" },
+    { .name = "allow-empty-key",
+      .kind = OPTION_FLAG,
+      .help = "if KEY is the empty string, run COMMAND without a lock and say so" },
     { .name = NULL },
 };
 static const struct option_group run_group = { "Options of run", run_defs };
@@ -546,7 +618,13 @@ const struct cli_command cmd_run = {
         "goes to COMMAND; Ctrl-Z stops both, and COMMAND continues only if the lease is still valid.\n\n"
         "If the lease is lost, COMMAND is ended (TERM, then KILL) before another client can get the lock, "
         "and belay exits with 76. A second process, lease-guardian, does the same if belay is stopped or "
-        "killed: it ends COMMAND and all its descendants, then releases the lock.",
+        "killed: it ends COMMAND and all its descendants, then releases the lock.\n\n"
+        "With --adopt, COMMAND runs under a lock that another process acquired. The lock gets a new id and "
+        "keeps its ttl unless --ttl is given; the heartbeat is that of the lock's profile, or a quarter of "
+        "the "
+        "ttl.\n\n"
+        "With --allow-empty-key, an empty KEY means that COMMAND needs no lock. BELAY_KEY, BELAY_LOCK_ID and "
+        "BELAY_TOKEN are then not set, and --result has \"locked\": false.",
     .groups = { &key_group, &lock_group, &run_group, &run_end_group },
     .min_args = 0,
     .max_args = 1,
@@ -565,6 +643,7 @@ const struct cli_command cmd_run = {
                   { "belay run --wait 10m --ttl 30s nightly -- make backup",
                     "wait up to ten minutes for the lock" },
                   { "belay run --adopt \"$LOCK_ID\" build-router-plt -- make",
-                    "run under a lock that an earlier step acquired" } },
+                    "run under a lock that an earlier step acquired" },
+                  { "belay run --allow-empty-key \"$LOCK\" -- make", "without a lock if LOCK is empty" } },
     .exec = exec_run,
 };

@@ -44,8 +44,8 @@ static json_t *to_json(const struct run_result *result)
     const struct belay_info *lock = result->lock;
     bool has_token = lock != NULL && lock->token != 0;
 
-    return json_pack("{s:o, s:o, s:o, s:s, s:i, s:o, s:o, s:o}", "key", wire_text(result->key), "lock_id",
-                     wire_text(lock == NULL ? NULL : lock->lock_id), "token",
+    return json_pack("{s:o, s:b, s:o, s:o, s:s, s:i, s:o, s:o, s:o}", "key", wire_text(result->key), "locked",
+                     lock != NULL, "lock_id", wire_text(lock == NULL ? NULL : lock->lock_id), "token",
                      has_token ? json_integer((json_int_t)lock->token) : json_null(), "result",
                      result->result, "exit_code", result->exit_code, "signal",
                      result->signal == 0 ? json_null() : json_integer(result->signal), "reason",

@@ -102,7 +102,7 @@ void holder_forget(struct holder *holder)
     (void)take(holder);
 }
 
-static void on_timer(struct timer *timer)
+static void on_holder_timer(struct timer *timer)
 {
     holder_answer((struct holder *)(void *)((char *)timer - offsetof(struct holder, timer)));
 }
@@ -181,7 +181,7 @@ static void begin(struct exchange *x, int64_t wait_ms)
         return;
     }
     (void)snprintf(holder->lock_id, sizeof holder->lock_id, "%s", x->found_id);
-    holder->timer.fire = on_timer;
+    holder->timer.fire = on_holder_timer;
     holder->all = all;
     holder->x = x;
     holder->bucket = bucket_of(all, holder->lock_id);

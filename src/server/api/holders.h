@@ -32,11 +32,6 @@ struct holders {
 /* A lock may have ended: read it in the loop's next turn. */
 void holders_event(struct holders *all, const struct belay_event *event);
 
-/* Read the lock and reply. */
-void holder_answer(struct holder *holder);
-/* Its client is gone. */
-void holder_forget(struct holder *holder);
-
 /* Reply to all: the server stops. */
 void holders_stop(struct holders *all);
 void holders_release(struct holders *all);

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "server/api/lock_key.h"
 #include "server/api/pending_acquire.h"
 #include "server/core/job.h"
 #include "server/core/routes.h"
@@ -20,17 +21,14 @@ bool lock_read_body(struct exchange *x, struct body *body)
     const struct http_request *request = x->request;
     enum belay_code code = body_read(body, x->route->fields, request->body, request->body_len, &err);
 
-    if (code == BELAY_OK && body->key != NULL && strlen(body->key) > BELAY_KEY_MAX) {
-        code = error_set(&err, BELAY_INVALID, "key has more than %d bytes", BELAY_KEY_MAX);
+    if (code == BELAY_OK) {
+        code = lock_key_read(x, body, &err);
     }
     if (code != BELAY_OK) {
         body_release(body);
         reply_error(x, &err);
         belay_error_release(&err);
         return false;
-    }
-    if (body->key != NULL) {
-        memcpy(x->key, body->key, strlen(body->key) + 1);
     }
     if (!exchange_may_touch(x, x->key)) {
         body_release(body);
@@ -86,17 +84,22 @@ enum belay_code fill_options(const struct server *server, const char *key, const
     options->lock_id = body->lock_id;
     options->metadata = body->metadata;
     options->n_metadata = body->n_metadata;
-    options->durable = true; /* the holder is another process: on disk before the reply */
-    /* The names of the other profiles are not for every client. */
-    if (body->profile != NULL &&
-        belay_config_profile(server->config, body->profile, &profile, NULL) != BELAY_OK) {
-        return error_set(err, BELAY_INVALID, "there is no profile '%.60s'", body->profile);
+    options->ignore_freeze = body->ignore_freeze;
+    options->ignore_reason = body->reason;
+    options->durable = true;     /* the holder is another process: on disk before the reply */
+    if (body->profile != NULL) { /* a queued webhook may name one that is gone */
+        code = lock_key_profile(server, body->profile, &profile, err);
     }
-    code = belay_key_profile(server->config, body->profile, key, &profile, err);
+    if (body->profile == NULL && options->ttl_ms != 0 && !body->has_webhook) {
+        return code; /* the library looks the profile up, and nothing here needs it */
+    }
+    if (code == BELAY_OK) {
+        code = belay_key_profile(server->config, body->profile, key, &profile, err);
+    }
     if (code == BELAY_OK && body->profile != NULL) {
         belay_profile_apply(&profile, options);
         options->attempts = 0; /* the client retries */
-    } else if (code == BELAY_OK && options->ttl_ms == 0) {
+    } else if (code == BELAY_OK) {
         options->ttl_ms = profile.ttl_ms; /* of the profile that the form of the key selects; 0: none */
     }
     return code;
@@ -111,6 +114,29 @@ static int64_t slice_of(const struct belay_lock_options *options)
     return options->wait_ms < most_ms ? options->wait_ms : most_ms;
 }
 
+/* False, and answered, if the request may not ignore freezes as it wants to. */
+static bool check_ignore_freeze(struct exchange *x, const struct body *body)
+{
+    const char *problem = NULL;
+
+    if (body->ignore_freeze && x->role < ROLE_ADMIN) {
+        reply_problem(x, 403, "not_permitted", "only an admin may ignore a freeze, and '%s' is not one",
+                      x->who);
+        return false;
+    }
+    if (body->ignore_freeze && body->reason == NULL) {
+        problem = "ignore_freeze needs a reason: the history records it";
+    } else if (body->ignore_freeze && body->has_webhook) {
+        problem = "ignore_freeze and webhook exclude each other";
+    } else if (!body->ignore_freeze && body->reason != NULL) {
+        problem = "reason is for ignore_freeze: add that, or leave it out";
+    }
+    if (problem != NULL) {
+        reply_problem(x, 400, "invalid", "%s", problem);
+    }
+    return problem == NULL;
+}
+
 void handle_acquire(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
@@ -122,6 +148,10 @@ void handle_acquire(struct exchange *x)
         return;
     }
     options.acquired_by = x->who;
+    if (!check_ignore_freeze(x, &body)) {
+        body_release(&body);
+        return;
+    }
     if (make_name(x, &body, name, &options.owner_name, &err) != BELAY_OK ||
         fill_options(x->server, x->key, &body, &options, &err) != BELAY_OK) {
         reply_error(x, &err);
@@ -189,6 +219,28 @@ static void follow_adopter(const struct exchange *x, const char *new_id)
     }
 }
 
+/*
+ * The lock keeps its ttl, and the heartbeat is a promise of the client: it makes it by a number, or by naming a profile
+ * that has one.
+ */
+static void fill_adopt_times(const struct server *server, const struct body *body,
+                             struct belay_lock_options *options)
+{
+    struct belay_profile profile;
+
+    options->ttl_ms = body->ttl_ms;
+    options->heartbeat_ms = body->heartbeat_ms;
+    options->stale_after_ms = body->stale_after_ms;
+    if (body->profile != NULL &&
+        belay_config_profile(server->config, body->profile, &profile, NULL) == BELAY_OK) {
+        struct belay_lock_options filled = *options;
+
+        belay_profile_apply(&profile, &filled);
+        options->heartbeat_ms = filled.heartbeat_ms;
+        options->stale_after_ms = filled.stale_after_ms;
+    }
+}
+
 void handle_adopt(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
@@ -199,9 +251,7 @@ void handle_adopt(struct exchange *x)
     if (!lock_read_body(x, &body)) {
         return;
     }
-    options.ttl_ms = body.ttl_ms;
-    options.heartbeat_ms = body.heartbeat_ms;
-    options.stale_after_ms = body.stale_after_ms;
+    fill_adopt_times(x->server, &body, &options);
     options.owner = body.locked_by;
     options.lock_id = body.new_lock_id;
     options.acquired_by = x->who;
@@ -226,8 +276,14 @@ void handle_renew(struct exchange *x)
     if (!lock_read_body(x, &body)) {
         return;
     }
+    if (!lock_key_find_id(x, &body, handle_renew)) {
+        body_release(&body);
+        return;
+    }
     follow_holder(x, body.lock_id);
-    (void)snprintf(x->found_id, sizeof x->found_id, "%s", body.lock_id == NULL ? "" : body.lock_id);
+    if (body.lock_id != x->found_id) {
+        (void)snprintf(x->found_id, sizeof x->found_id, "%s", body.lock_id);
+    }
     if (belay_async_renew(x->server->client, x->key, body.lock_id, body.ttl_ms, on_renewed, x, &err) !=
         BELAY_OK) {
         reply_error(x, &err);
@@ -243,6 +299,10 @@ void handle_release(struct exchange *x)
     struct body body;
 
     if (!lock_read_body(x, &body)) {
+        return;
+    }
+    if (!lock_key_find_id(x, &body, handle_release)) {
+        body_release(&body);
         return;
     }
     if (body.outcome != NULL && strcmp(body.outcome, "failed") == 0) {

@@ -87,6 +87,18 @@ static const char view_schemas[] =
     "\"below\":{\"type\":\"array\",\"description\":\"those that are held\","
     "\"items\":{\"$ref\":\"#/components/schemas/Lock\"}},"
     "\"has_more\":{\"type\":\"boolean\",\"description\":\"there are more below\"}}},"
+    "\"Freeze\":{\"type\":\"object\",\"required\":[\"id\",\"pattern\",\"reason\",\"by\",\"created_at\","
+    "\"from\","
+    "\"until\",\"in_force\"],\"properties\":{\"id\":{\"type\":\"string\"},\"pattern\":{\"type\":\"string\"},"
+    "\"reason\":{\"type\":\"string\"},\"by\":{\"type\":\"string\"},"
+    "\"created_at\":{\"type\":\"string\",\"format\":\"date-time\"},"
+    "\"from\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time\",\"description\":\"null: since it was "
+    "created\"},"
+    "\"until\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time\",\"description\":\"null: until it is "
+    "ended\"},"
+    "\"in_force\":{\"type\":\"boolean\"}}},"
+    "\"FreezeList\":{\"type\":\"object\",\"required\":[\"freezes\"],\"properties\":{\"freezes\":{"
+    "\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/Freeze\"}}}},"
     "\"StatsStep\":{\"type\":\"object\",\"required\":[\"at\",\"acquired\"],\"additionalProperties\":{"
     "\"type\":[\"integer\",\"null\"]},\"properties\":{\"at\":{\"type\":\"string\",\"format\":\"date-time\"},"
     "\"held_p50_ms\":{\"type\":[\"integer\",\"null\"],\"description\":\"half were held no longer; to within "
@@ -121,7 +133,8 @@ static const struct meaning meanings[] = {
     { 401, "No token, or an unknown one. Code: unauthorized" },
     { 403, "Not permitted for this token, key or site. Codes: not_permitted, cross_origin, wrong_host" },
     { 404, "There is no such lock, or it is not held. Code: not_found" },
-    { 409, "Codes: refused (of another version), lock_held, not_holder, lease_lost, id_used, superseded" },
+    { 409,
+      "Codes: refused (of another version), lock_held, frozen, not_holder, lease_lost, id_used, superseded" },
     { 423, "Another client holds the lock; the body is what Terraform sent when it acquired it" },
     { 412, "It has changed since it was loaded; nothing was saved. Codes: not_holder, refused" },
     { 428, "Neither If-Match nor If-None-Match. Code: refused" },
@@ -260,9 +273,9 @@ static json_t *operation_of(const struct route *route)
     }
     if (route->fields != NULL) {
         (void)json_object_set_new(operation, "requestBody",
-                                  json_pack("{s:b, s:{s:{s:o}}}", "required", route->fields->is_required,
-                                            "content", "application/json", "schema",
-                                            body_schema(route->fields)));
+                                  json_pack("{s:b, s:{s:{s:o}}}", "required",
+                                            strcmp(route->method, "POST") == 0, "content", "application/json",
+                                            "schema", body_schema(route->fields)));
     }
     if (route->body != NULL) {
         char ref[64];

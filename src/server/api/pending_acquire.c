@@ -18,7 +18,7 @@ enum { SEEN_FRESH_MS = 50, LOOK_MS = 20, LOOK_MAX_MS = 1000 };
 
 static struct pending_acquire **bucket_of_id(struct pending_acquires *all, const char *lock_id)
 {
-    return &all->buckets[fnv_text(FNV_INIT, lock_id) % PENDING_BUCKETS];
+    return &all->buckets[text_hash(lock_id) % PENDING_BUCKETS];
 }
 
 static struct pending_acquire *find(struct pending_acquires *all, const char *lock_id)
@@ -148,7 +148,9 @@ static json_t *seen_by_call(const struct pending_acquire *pending, const struct 
     bool all = pending->call != NULL && belay_async_is_waiting(pending->call, &waiting);
 
     (void)error_set(err, BELAY_HELD, "lock '%s' is not free yet", pending->key);
-    if (all && waiting.holder != NULL) {
+    if (all && waiting.frozen != NULL) {
+        (void)error_set(err, BELAY_FROZEN, "%s", waiting.frozen);
+    } else if (all && waiting.holder != NULL) {
         char until[CLOCK_TEXT_SIZE];
 
         (void)error_set(err, BELAY_HELD, "lock '%s' held by %s until %s", pending->key,
@@ -202,6 +204,13 @@ static void tell_held_elsewhere(struct pending_acquire *pending, int64_t kept_ms
     belay_error_release(&err);
 }
 
+static bool is_frozen(const struct pending_acquire *pending)
+{
+    struct belay_wait_info waiting = { 0 };
+
+    return pending->call != NULL && belay_async_is_waiting(pending->call, &waiting) && waiting.frozen != NULL;
+}
+
 /* The slice is over: reply with the holder, the position and how long the place is kept. */
 static void tell_held(struct pending_acquire *pending, int64_t kept_ms)
 {
@@ -212,7 +221,7 @@ static void tell_held(struct pending_acquire *pending, int64_t kept_ms)
     char until[CLOCK_TEXT_SIZE];
     json_t *more;
 
-    if (!pending->server->is_store_local) {
+    if (!pending->server->is_store_local || is_frozen(pending)) {
         tell_held_elsewhere(pending, kept_ms);
         return;
     }
@@ -326,7 +335,7 @@ static bool look_longer(struct pending_acquire *pending)
     return loop_timer_set(loop, &pending->timer, loop_now_ms(loop) + LOOK_MS);
 }
 
-static void on_timer(struct timer *timer)
+static void on_slice_timer(struct timer *timer)
 {
     struct pending_acquire *pending =
         (struct pending_acquire *)(void *)((char *)timer - offsetof(struct pending_acquire, timer));
@@ -406,14 +415,13 @@ static struct pending_acquire *pending_new(struct exchange *x, const struct bela
     texts = (char *)(pending + 1);
     pending->server = x->server;
     pending->x = x;
-    pending->timer.fire = on_timer;
+    pending->timer.fire = on_slice_timer;
     pending->key = memcpy(texts, x->key, key_size);
     pending->owner = memcpy(texts + key_size, options->owner, owner_size);
     pending->who = memcpy(texts + key_size + owner_size, x->who, who_size);
-    pending->client = client_of(x, options->owner);
-    if (options->lock_id != NULL && strlen(options->lock_id) <= BELAY_ID_MAX) {
-        (void)strncpy(pending->lock_id, options->lock_id, BELAY_ID_MAX);
-        pending->has_id = true;
+    pending->has_id = options->lock_id != NULL && strlen(options->lock_id) <= BELAY_ID_MAX;
+    if (pending->has_id) {
+        memcpy(pending->lock_id, options->lock_id, strlen(options->lock_id) + 1);
     }
     return pending;
 }
@@ -451,8 +459,11 @@ void pending_acquire_begin(struct exchange *x, const struct belay_lock_options *
     }
     /* The timer ends the wait, and the next slice may prolong it. */
     pending->can_wait = wait_ms > 0;
-    pending->began_unix_ms = pending->can_wait ? clock_unix_ms() : 0;
     pending->began_turn = x->server->group_commit.n_turns;
+    if (pending->can_wait) {
+        pending->began_unix_ms = clock_unix_ms();
+        pending->client = client_of(x, options->owner);
+    }
     if (pending->can_wait && pending->has_id && x->server->pending_acquires->n_kept > 0) {
         leave_older_places(pending);
     }

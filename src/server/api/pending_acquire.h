@@ -37,7 +37,7 @@ struct pending_acquire {
     struct belay_async *call;          /* NULL: it has ended */
     struct exchange *x;                /* the request that waits; NULL: none */
     struct timer timer;                /* the end of the slice, of the grace, of the claim */
-    uint64_t client;                   /* a hash of the client's identity, address and key */
+    uint64_t client;                   /* if it can wait: a hash of the client's identity, address and key */
     struct pending_acquire *next_kept; /* while KEPT: in the same bucket of pending_acquires.kept */
     struct pending_acquire **kept_back;
     enum pending_state state;
@@ -74,9 +74,6 @@ bool pending_acquire_resume(struct exchange *x, const char *lock_id, int64_t wai
 
 /* Give up the acquire with this id, if `x` may change its place. */
 void pending_acquire_abandon(struct exchange *x, const char *lock_id);
-
-void pending_acquire_half_closed(struct pending_acquire *pending);
-void pending_acquire_client_gone(struct pending_acquire *pending);
 
 /* The tokens were reloaded: reply to requests whose token has lost its rights, and give up their places. */
 void pending_acquires_revoke(struct server *server);

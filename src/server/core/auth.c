@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/secret.h"
+#include "base/text.h"
 #include "server/core/serve.h"
 #include "server/core/server.h"
 
@@ -178,36 +179,10 @@ void tokens_drop(struct tokens *tokens)
 
 /* ---- what a token may do ---- */
 
-/* '*' matches any run of characters; every other character matches itself. */
-static bool pattern_fits(const char *pattern, const char *text)
-{
-    const char *star = NULL;
-    const char *again = NULL;
-
-    while (*text != '\0') {
-        if (*pattern == '*') {
-            star = pattern++;
-            again = text;
-        } else if (*pattern == *text) {
-            pattern++;
-            text++;
-        } else if (star != NULL) {
-            pattern = star + 1;
-            text = ++again;
-        } else {
-            return false;
-        }
-    }
-    while (*pattern == '*') {
-        pattern++;
-    }
-    return *pattern == '\0';
-}
-
 bool token_may_touch(const struct token *token, const char *key)
 {
     for (size_t i = 0; i < token->n_keys; i++) {
-        if (pattern_fits(token->keys[i], key)) {
+        if (text_matches(key, token->keys[i])) {
             return true;
         }
     }

@@ -17,25 +17,25 @@ static struct exchange *exchange_of(struct work *work)
     return (struct exchange *)(void *)((char *)work - offsetof(struct exchange, read.work));
 }
 
-static void run(struct work *work)
+static void run_read(struct work *work)
 {
     struct exchange *x = exchange_of(work);
 
     x->read.fn(x);
 }
 
-static void release(struct exchange *x)
+static void release_query(struct exchange *x)
 {
     free(x->read.query);
     x->read.query = NULL;
     x->query = x->request == NULL ? "" : x->request->query;
 }
 
-static void on_done(struct work *work)
+static void on_read(struct work *work)
 {
     struct exchange *x = exchange_of(work);
 
-    release(x);
+    release_query(x);
     if (x->read.status != 0) {
         reply_line(x, x->read.status, x->read.line);
     } else if (x->request == NULL) {
@@ -62,7 +62,7 @@ void exchange_read(struct exchange *x, enum work_class class, exchange_fn *fn, e
     if (class == WORK_SCAN) {
         http_read_no_more(x->request); /* a connection scans once at a time */
     }
-    x->read.work = (struct work){ .work = run, .done = on_done };
+    x->read.work = (struct work){ .work = run_read, .done = on_read };
     x->read.fn = fn;
     x->read.then = then;
     x->read.status = 0;
@@ -72,7 +72,7 @@ void exchange_read(struct exchange *x, enum work_class class, exchange_fn *fn, e
         x->query = x->read.query = strdup(x->query); /* the request may go away with its client */
     }
     if (x->query == NULL || !work_queue(x->server->workers, class, &x->read.work)) {
-        release(x);
+        release_query(x);
         reply_problem(x, 503, "busy", "too many requests wait for the store; retry later");
     }
 }

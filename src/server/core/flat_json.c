@@ -87,13 +87,6 @@ static bool take_value(struct flat_json *json, struct flat_member *out)
     return take_word(json, &out->kind);
 }
 
-/* Nothing may follow the last brace. */
-static enum flat_step end_with(struct flat_json *json)
-{
-    skip_space(json);
-    return json->at == json->end ? FLAT_END : FLAT_OTHER;
-}
-
 enum flat_step flat_json_next(struct flat_json *json, struct flat_member *out)
 {
     bool is_first = !json->has_begun;
@@ -103,7 +96,8 @@ enum flat_step flat_json_next(struct flat_json *json, struct flat_member *out)
         return FLAT_OTHER;
     }
     if (take(json, '}')) {
-        return end_with(json);
+        skip_space(json);
+        return json->at == json->end ? FLAT_END : FLAT_OTHER; /* nothing may follow the last brace */
     }
     if (!is_first && !take(json, ',')) {
         return FLAT_OTHER;

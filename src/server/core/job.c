@@ -60,7 +60,7 @@ static struct job *job_of(struct work *work)
     return (struct job *)(void *)((char *)work - offsetof(struct job, work));
 }
 
-static void on_done(struct work *work)
+static void on_job_done(struct work *work)
 {
     struct job *job = job_of(work);
 
@@ -78,7 +78,7 @@ static void on_done(struct work *work)
     job_free(job);
 }
 
-static void run(struct work *work)
+static void job_work(struct work *work)
 {
     struct job *job = job_of(work);
 
@@ -102,7 +102,7 @@ static bool keep_header(const struct exchange *x, const char *name, char **out)
 
 static bool fill(struct job *job, struct exchange *x)
 {
-    job->work = (struct work){ .work = run, .done = on_done, .cancel = on_cancel };
+    job->work = (struct work){ .work = job_work, .done = on_job_done, .cancel = on_cancel };
     job->server = x->server;
     job->x = x;
     exchange_by(x, job->by, sizeof job->by);

@@ -10,19 +10,30 @@
 #include "base/suggest.h"
 #include "server/core/flat_json.h"
 
-enum { FIELDS_MAX = 16 };
+enum { FIELDS_MAX = 24 };
 
 #define AT(member) offsetof(struct body, member)
 #define SPAN_MAX BELAY_TTL_MAX_MS
 
-#define KEY_FIELD                                                                                            \
-    {                                                                                                        \
-        "key", BODY_TEXT, true, AT(key), 0, 0, NULL, "the lock's key"                                        \
-    }
-
+/* The lock, in full or by its parts: BODY_KEY_FIELDS of them. */
 /* clang-format off */
+#define KEY_FIELDS                                                                                           \
+    { "key", BODY_TEXT, false, AT(key), 0, 0, NULL, "the lock's key; or its parts instead" },                \
+    { "stack", BODY_TEXT, false, AT(stack), 0, 0, NULL, "the stack; needs environment" },                    \
+    { "environment", BODY_TEXT, false, AT(environment), 0, 0, NULL, "the environment" },                     \
+    { "service", BODY_TEXT, false, AT(service), 0, 0, NULL, "a service of the stack" },                      \
+    { "component", BODY_TEXT, false, AT(component), 0, 0, NULL,                                              \
+      "a component of the stack, or for the key template of the profile" }
+#define PROFILE_FIELD(about)                                                                                 \
+    { "profile", BODY_TEXT, false, AT(profile), 0, 0, NULL, about }
+#define OWNER_FIELD                                                                                          \
+    { "locked_by", BODY_TEXT, false, AT(locked_by), 0, 0, NULL,                                              \
+      "instead of lock_id, if the profile is re-entrant: the owner, with the token that acquired the lock" }
+
+static const struct body_field key_fields[] = { KEY_FIELDS, { .name = NULL } };
 const struct body_field acquire_fields[] = {
-    KEY_FIELD,
+    KEY_FIELDS,
+    PROFILE_FIELD("a profile of the server's configuration, for what is not given here"),
     { "locked_by", BODY_TEXT, true, AT(locked_by), 0, 0, NULL, "the holder: an execution, a job, a person" },
     { "locked_by_name", BODY_TEXT, false, AT(locked_by_name), 0, 0, NULL,
       "its name for people; the name of the token is added to it" },
@@ -39,12 +50,30 @@ const struct body_field acquire_fields[] = {
       "shown as stale without a renewal for so long; by default four heartbeats" },
     { "reentrant", BODY_SWITCH, false, AT(reentrant), 0, 0, NULL,
       "the same locked_by gets its live lock again, with the same id and token" },
-    { "profile", BODY_TEXT, false, AT(profile), 0, 0, NULL,
-      "a profile of the server's configuration, for what is not given here" },
     { "correlation_id", BODY_TEXT, false, AT(correlation_id), 0, 0, NULL, "kept with the metadata" },
     { "metadata", BODY_METADATA, false, 0, 0, 0, NULL, "names and values to keep with the lock" },
     { "webhook", BODY_WEBHOOK, false, AT(has_webhook), 0, 0, NULL,
       "reply 202 at once, wait in the server for at most wait_ms, and call this webhook when the lock is granted" },
+    { "ignore_freeze", BODY_SWITCH, false, AT(ignore_freeze), 0, 0, NULL,
+      "acquire the lock although its key is frozen; for admins, with a reason" },
+    { "reason", BODY_TEXT, false, AT(reason), 0, 0, NULL, "why the freeze is ignored, for the audit trail" },
+    { .name = NULL },
+};
+
+const struct body_field freeze_fields[] = {
+    { "pattern", BODY_TEXT, true, AT(pattern), 0, 0, NULL, "the keys to freeze; '*' matches any run of characters" },
+    { "reason", BODY_TEXT, true, AT(reason), 0, 0, NULL, "why; shown to everyone whom the freeze stops" },
+    { "by", BODY_TEXT, false, AT(by), 0, 0, NULL, "your name, for people; the name of the token is added to it" },
+    { "from", BODY_TEXT, false, AT(from), 0, 0, NULL, "when it begins, RFC 3339; by default now" },
+    { "until", BODY_TEXT, false, AT(until), 0, 0, NULL, "when it ends, RFC 3339; by default when it is deleted" },
+    { "for_ms", BODY_NUMBER, false, AT(for_ms), 1, SPAN_MAX, NULL, "how long it lasts, instead of until" },
+    { "id", BODY_TEXT, false, AT(id), 0, 0, NULL, "an id of your own: repeat the request with it after a lost reply" },
+    { .name = NULL },
+};
+
+const struct body_field unfreeze_fields[] = {
+    { "reason", BODY_TEXT, false, AT(reason), 0, 0, NULL, "why, for the audit trail" },
+    { "by", BODY_TEXT, false, AT(by), 0, 0, NULL, "your name, for people; the name of the token is added to it" },
     { .name = NULL },
 };
 
@@ -58,7 +87,8 @@ const struct body_field webhook_fields[] = {
 };
 
 const struct body_field adopt_fields[] = {
-    KEY_FIELD,
+    KEY_FIELDS,
+    PROFILE_FIELD("a profile of the server's configuration: its heartbeat, and its ttl if the store does not keep the lock's"),
     { "lock_id", BODY_TEXT, true, AT(lock_id), 0, 0, NULL, "the lock_id you were given; it is invalid afterwards" },
     { "new_lock_id", BODY_TEXT, false, AT(new_lock_id), 0, 0, NULL,
       "an id of your own for the lock from now on: repeat the request with it after a lost reply" },
@@ -73,29 +103,43 @@ const struct body_field adopt_fields[] = {
 };
 
 const struct body_field renew_fields[] = {
-    KEY_FIELD,
-    { "lock_id", BODY_TEXT, true, AT(lock_id), 0, 0, NULL, "the lock_id that acquire answered" },
+    KEY_FIELDS,
+    PROFILE_FIELD("the profile of the lock"),
+    { "lock_id", BODY_TEXT, false, AT(lock_id), 0, 0, NULL, "the lock_id that acquire answered" },
+    OWNER_FIELD,
     { "ttl_ms", BODY_NUMBER, false, AT(ttl_ms), BELAY_TTL_MIN_MS, SPAN_MAX, NULL, "a new ttl; by default it is kept" },
     { .name = NULL },
 };
 
 const struct body_field held_fields[] = {
-    KEY_FIELD,
+    KEY_FIELDS,
+    PROFILE_FIELD("the profile of the lock, with its parts"),
     { "lock_id", BODY_TEXT, true, AT(lock_id), 0, 0, NULL, "the lock_id that acquire answered" },
     { "wait_ms", BODY_NUMBER, false, AT(wait_ms), 0, 60000, NULL,
       "reply after this time at the latest, if you still hold the lock; by default 0: at once" },
     { .name = NULL },
 };
 
+const struct body_field check_fields[] = {
+    KEY_FIELDS,
+    PROFILE_FIELD("the profile of the lock, with its parts"),
+    { "lock_id", BODY_TEXT, false, AT(lock_id), 0, 0, NULL, "it must be the holder's; without it the token decides" },
+    { "token", BODY_NUMBER, false, AT(token), 1, INT64_MAX, NULL, "it must be the current one; without it the lock_id decides" },
+    { "for_ms", BODY_NUMBER, false, AT(for_ms), 0, SPAN_MAX, NULL,
+      "the lock must be valid for at least so long; by default for any time" },
+    { .name = NULL },
+};
+
 const struct body_field release_fields[] = {
-    KEY_FIELD,
-    { "lock_id", BODY_TEXT, true, AT(lock_id), 0, 0, NULL, "the lock_id that acquire answered" },
+    KEY_FIELDS,
+    PROFILE_FIELD("the profile of the lock"),
+    { "lock_id", BODY_TEXT, false, AT(lock_id), 0, 0, NULL, "the lock_id that acquire answered" },
+    OWNER_FIELD,
     { "outcome", BODY_CHOICE, false, AT(outcome), 0, 0, "completed|failed", "how the work ended; by default completed" },
     { .name = NULL },
 };
 
 const struct body_field force_fields[] = {
-    KEY_FIELD,
     { "lock_id", BODY_TEXT, false, AT(lock_id), 0, 0, NULL, "release this lock and no later one; by default the present one" },
     { "reason", BODY_TEXT, false, AT(reason), 0, 0, NULL, "why, for the audit trail" },
     { "by", BODY_TEXT, false, AT(by), 0, 0, NULL, "your name, for people; the name of the token is added to it" },
@@ -103,7 +147,8 @@ const struct body_field force_fields[] = {
 };
 
 const struct body_field lost_fields[] = {
-    KEY_FIELD,
+    KEY_FIELDS,
+    PROFILE_FIELD("the profile of the lock, with its parts"),
     { "lock_id", BODY_TEXT, true, AT(lock_id), 0, 0, NULL, "the lock_id that acquire answered" },
     { "token", BODY_NUMBER, false, AT(token), 0, INT64_MAX, NULL, "its token" },
     { "locked_by", BODY_TEXT, false, AT(locked_by), 0, 0, NULL, "the holder that lost it" },
@@ -136,7 +181,11 @@ static enum belay_code say_unknown(const struct body_field *fields, const char *
         buf_addf(&known, "%s%s", n == 0 ? "" : ", ", names[n]);
     }
     nearest = suggest_name(name, names, n);
-    if (nearest != NULL) {
+    if (find(key_fields, name) != NULL) {
+        (void)error_set(err, BELAY_INVALID,
+                        "there is no field '%s' here, because the path names the lock; give only one of them",
+                        name);
+    } else if (nearest != NULL) {
         (void)error_set(err, BELAY_INVALID, "there is no field '%.60s'; did you mean '%s'?", name, nearest);
     } else {
         (void)error_set(err, BELAY_INVALID, "there is no field '%.60s'; there are %s", name,

@@ -24,6 +24,10 @@ struct body {
     json_t *root; /* owned; the strings point into it, or into `text`; NULL: it was a plain object */
     char *text;   /* owned; or NULL */
     const char *key;
+    const char *stack;
+    const char *environment;
+    const char *service;
+    const char *component;
     const char *locked_by;
     const char *locked_by_name;
     const char *lock_id;
@@ -33,12 +37,18 @@ struct body {
     const char *outcome;
     const char *reason;
     const char *by;
+    const char *pattern;
+    const char *from;
+    const char *until;
+    const char *id;
     int64_t ttl_ms;
     int64_t wait_ms;
     int64_t heartbeat_ms;
     int64_t stale_after_ms;
     int64_t token;
+    int64_t for_ms;
     bool reentrant;
+    bool ignore_freeze;
     bool has_webhook;
     const char *webhook_url;
     const char *webhook_secret;
@@ -47,10 +57,15 @@ struct body {
     struct belay_meta metadata[BELAY_META_MAX + 1]; /* last: counted, not cleared */
 };
 
-/* The tables of fields. The first field is the key: a route with the key in its path uses the table from the second. */
+/*
+ * The tables of fields. All but force_fields begin with the fields that name the lock, and then the profile: a route
+ * with the key in its path uses the table after the former or, if it has no use for a profile, after both.
+ */
+enum { BODY_KEY_FIELDS = 5, BODY_KEY_AND_PROFILE = BODY_KEY_FIELDS + 1 };
 extern const struct body_field acquire_fields[], adopt_fields[], renew_fields[], release_fields[],
-    force_fields[], lost_fields[], held_fields[];
-extern const struct body_field webhook_fields[]; /* inside "webhook" */
+    force_fields[], lost_fields[], held_fields[], check_fields[];
+extern const struct body_field freeze_fields[], unfreeze_fields[]; /* without a key */
+extern const struct body_field webhook_fields[];                   /* inside "webhook" */
 
 /* BELAY_INVALID names the error. Release the body in any case. */
 enum belay_code body_read(struct body *body, const struct body_field *fields, const char *text, size_t len,

@@ -29,6 +29,7 @@ struct server {
         *pending_acquires;   /* borrowed from serve.c, as are the next two and `shared_db_counts` */
     struct holders *holders; /* that wait to learn of the loss of their locks */
     struct webhooks *webhooks;
+    struct notify *notify;                     /* owned */
     struct event_stream *events;               /* owned */
     struct state_pool *states;                 /* owned */
     struct shared_db_counts *shared_db_counts; /* of stops and starts, by outcome */
@@ -81,6 +82,10 @@ struct exchange {
     struct stream *stream;           /* borrowed; NULL: not a stream */
     const char *query;               /* borrowed from the request, or from read.query */
     struct exchange_read read;
+    struct {
+        uint64_t token; /* 0: not given; the lock id is in found_id */
+        int64_t for_ms;
+    } check;           /* of locks_check.c */
     const char *allow; /* borrowed; with a 405: the methods of this path */
     enum role role;
     /* Only the first byte of these is cleared. */
@@ -88,7 +93,7 @@ struct exchange {
     char id[REQUEST_ID_SIZE];
     char key[BELAY_KEY_MAX + 1];     /* "" until it is known */
     char more[2][BELAY_KEY_MAX + 1]; /* further names in the path */
-    char found_id[BELAY_ID_MAX + 1]; /* DELETE of a lock: that of the present lock; renew: as given */
+    char found_id[BELAY_ID_MAX + 1]; /* DELETE of a lock: that of the present lock; renew, check: as given */
 };
 
 /* ---- exchange.c ---- */
@@ -149,6 +154,14 @@ bool exchange_sees_all(struct exchange *x);
 enum belay_code fill_options(const struct server *server, const char *key, const struct body *body,
                              struct belay_lock_options *options, struct belay_error *err);
 
+/* What an exchange tells the part of the server that it waits in, when its client goes away. */
+void pending_acquire_half_closed(struct pending_acquire *pending); /* pending_acquire.c */
+void pending_acquire_client_gone(struct pending_acquire *pending);
+void holder_answer(struct holder *holder); /* holders.c: read the lock and reply */
+void holder_forget(struct holder *holder);
+/* A request was answered; `route` NULL: none matched. In metrics.c. */
+void metrics_request(struct metrics *metrics, const struct route *route, int status, int64_t took_us);
+
 /* ---- exchange_work.c: requests that read the store ---- */
 
 /*
@@ -192,20 +205,22 @@ typedef void route_handler(struct exchange *x);
 /* The body, and the key from it if it is not in the path. False, and answered, if it is wrong. */
 bool lock_read_body(struct exchange *x, struct body *body);
 route_handler handle_acquire, handle_adopt, handle_renew, handle_release, handle_force, handle_lost;
-route_handler handle_held; /* holders.c */
+route_handler handle_held;                    /* holders.c */
+route_handler handle_check, handle_check_get; /* locks_check.c */
 /* locks_read.c */
 route_handler handle_get, handle_list, handle_history, handle_queue, handle_free;
 /* `limit` of a query, 1 to `most`. BELAY_INVALID names the range. */
 enum belay_code read_limit(const char *query, size_t most, size_t usual, size_t *out,
                            struct belay_error *err);
-route_handler handle_leave;                                /* webhook_request.c */
-route_handler handle_metrics;                              /* metrics.c */
-route_handler handle_health, handle_ready, handle_openapi; /* health.c, openapi.c */
-route_handler handle_events;                               /* event_stream.c */
-route_handler handle_backup;                               /* backup_api.c */
-route_handler handle_dashboard_stream, handle_stats;       /* dashboard_stream.c */
-route_handler handle_me, handle_tree;                      /* dashboard_api.c */
-route_handler handle_page, handle_asset;                   /* assets.c */
+route_handler handle_leave;                                   /* webhook_request.c */
+route_handler handle_metrics;                                 /* metrics.c */
+route_handler handle_health, handle_ready, handle_openapi;    /* health.c, openapi.c */
+route_handler handle_events;                                  /* event_stream.c */
+route_handler handle_freezes, handle_freeze, handle_unfreeze; /* freezes_api.c */
+route_handler handle_backup;                                  /* backup_api.c */
+route_handler handle_dashboard_stream, handle_stats;          /* dashboard_stream.c */
+route_handler handle_me, handle_tree;                         /* dashboard_api.c */
+route_handler handle_page, handle_asset;                      /* assets.c */
 /* shared_db_api.c */
 route_handler handle_apps, handle_app_get, handle_app_put, handle_app_post, handle_app_delete,
     handle_app_mark, handle_quick, handle_databases, handle_database, handle_db_stop, handle_db_start,

@@ -69,7 +69,7 @@ static void start_queued(struct class_queue *class)
     }
 }
 
-static void run(struct pool_job *job)
+static void run_work(struct pool_job *job)
 {
     struct work *work = (struct work *)(void *)((char *)job - offsetof(struct work, job));
 
@@ -114,7 +114,7 @@ bool work_queue(struct workers *workers, enum work_class class, struct work *wor
     }
     work->workers = workers;
     work->class = class;
-    work->job.work = run;
+    work->job.work = run_work;
     work->task.run = finish;
     work->state = WORK_QUEUED;
     link_last(queue, work);
@@ -181,6 +181,7 @@ struct workers *workers_new(struct loop *loop, bool is_store_local)
         [WORK_JOB] = { 64, 64 },
         [WORK_LONG_JOB] = { 16, 16 },
         [WORK_WEBHOOK] = { 8, SIZE_MAX }, /* server.webhooks.max limits them */
+        [WORK_NOTIFY] = { 8, SIZE_MAX },  /* one for each target */
     };
     struct workers *workers = calloc(1, sizeof *workers);
     size_t n_threads = 0;

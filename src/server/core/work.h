@@ -40,6 +40,7 @@ enum work_class {
     WORK_JOB,      /* a request about states or the registry of applications */
     WORK_LONG_JOB, /* stop or start a database, make a backup */
     WORK_WEBHOOK,  /* call a webhook */
+    WORK_NOTIFY,   /* send a notification */
     WORK_CLASSES
 };
 

@@ -17,10 +17,10 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "server/core/server.h"
+#include "server/core/sse.h"
 #include "server/dashboard/changed_keys.h"
 #include "server/dashboard/lock_rows.h"
 #include "server/dashboard/stats.h"
-#include "server/events/sse.h"
 #include "json/json_write.h"
 
 enum {

@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "server/core/server.h"
-#include "server/events/sse.h"
+#include "server/core/sse.h"
 #include "json/json_write.h"
 
 enum {

@@ -241,11 +241,9 @@ enum belay_code listeners_open(struct http_server *server, const struct http_opt
 void listeners_close(struct http_server *server);
 void listeners_resume(struct http_server *server);
 
-/* peer.c */
+/* peers.c */
 void peer_describe(struct http_peer *peer, int fd, const struct sockaddr_storage *address, socklen_t len);
 void address_format(char *out, size_t size, const struct sockaddr_storage *address);
-
-/* peers.c */
 bool peer_enter(struct conn *conn, const struct sockaddr_storage *address); /* false: no memory */
 void peer_leave(struct conn *conn);
 /* Make room for a new connection by closing idle ones. NULL, or the reason why there is none. */
@@ -294,9 +292,8 @@ void request_release_shared(struct request *request);
 void requests_release(struct http_server *server);
 bool request_refuse(struct request *request, int status, const char *text); /* returns false */
 
-/* parse.c, head.c, body.c: how many bytes were taken. Check refuse_status afterwards. */
+/* head.c, body.c: how many bytes were taken. Check refuse_status afterwards. */
 size_t head_input(struct conn *conn, const char *data, size_t len);
-bool head_finish(struct request *request, const http_parser *parser, size_t n_there);
 bool head_name_is_sound(const char *name);
 bool head_value_is_sound(const char *value, size_t len);
 size_t body_input(struct request *request, const char *data, size_t len, bool *out_is_complete);

@@ -16,7 +16,7 @@
     "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: application/json\r\n"                    \
     "\r\n{\"error\":{\"code\":\"bad_request\",\"message\":\"this port speaks TLS only\"}}\n"
 
-static enum belay_code refused(struct belay_error *err, const char *what, const char *file)
+static enum belay_code tls_refused(struct belay_error *err, const char *what, const char *file)
 {
     char text[256] = "";
     unsigned long problem = ERR_get_error();
@@ -139,11 +139,11 @@ enum belay_code tls_load(const char *certificate, const char *key, SSL_CTX **out
                               SSL_MODE_RELEASE_BUFFERS);
     SSL_CTX_set_alpn_select_cb(tls, choose_protocol, NULL);
     if (SSL_CTX_use_certificate_chain_file(tls, certificate) != 1) {
-        code = refused(err, "the TLS certificate", certificate);
+        code = tls_refused(err, "the TLS certificate", certificate);
     } else if (SSL_CTX_use_PrivateKey_file(tls, key, SSL_FILETYPE_PEM) != 1) {
-        code = refused(err, "the TLS key", key);
+        code = tls_refused(err, "the TLS key", key);
     } else if (SSL_CTX_check_private_key(tls) != 1) {
-        code = refused(err, "the TLS key does not belong to the certificate", certificate);
+        code = tls_refused(err, "the TLS key does not belong to the certificate", certificate);
     }
     if (code == BELAY_OK) {
         *out_tls = tls;

@@ -12,6 +12,7 @@
 #include "server/dashboard/dashboard_stream.h"
 #include "server/events/event_stream.h"
 #include "server/metrics/lock_gauges.h"
+#include "server/metrics/notify_counts.h"
 #include "server/metrics/shared_db_counts.h"
 #include "server/metrics/text_format.h"
 #include "telemetry/telemetry.h"
@@ -363,6 +364,7 @@ static void write_metrics(struct server *server, struct buf *out)
     lock_gauges_write(metrics->gauges, out);
     write_requests(metrics, out);
     shared_db_counts_write(server->shared_db_counts, out);
+    notify_counts_write(server->notify, out);
     write_store(server, out);
     text_gauge(out, "belay_locking_enabled", "0 while the kill switch grants every lock.",
                belay_client_locking_enabled(server->client) ? 1 : 0);

@@ -10,15 +10,12 @@
 #include "belay.h"
 
 struct metrics;
-struct route;
 struct server;
 
 struct metrics *metrics_new(const struct belay_config *config); /* NULL: no memory. Borrows `config`. */
 void metrics_free(struct metrics *metrics);
 
 void metrics_event(struct metrics *metrics, const struct belay_event *event);
-/* A request was answered; `route` NULL: none matched. */
-void metrics_request(struct metrics *metrics, const struct route *route, int status, int64_t took_us);
 
 /* A sync wrote commits to disk. */
 void metrics_synced(struct metrics *metrics, int64_t took_us);

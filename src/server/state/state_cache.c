@@ -114,7 +114,7 @@ struct kept *state_cache_find(struct state_cache *cache, const char *name)
 }
 
 /* Make room, and let it replace the one of that name. Entries without users are linked in *out_dead. */
-static void keep(struct state_cache *cache, struct kept *kept, struct kept **out_dead)
+static void keep_document(struct state_cache *cache, struct kept *kept, struct kept **out_dead)
 {
     struct kept *old = look(cache, kept->name);
 
@@ -147,7 +147,7 @@ struct kept *state_cache_add(struct state_cache *cache, const char *name, char *
     *kept = (struct kept){ .cache = cache, .text = text, .len = len, .tag = *tag, .n_users = 1 };
     (void)snprintf(kept->name, sizeof kept->name, "%s", name);
     (void)pthread_mutex_lock(&cache->mutex);
-    keep(cache, kept, &dead);
+    keep_document(cache, kept, &dead);
     (void)pthread_mutex_unlock(&cache->mutex);
     while (dead != NULL) {
         struct kept *next = dead->next;
@@ -173,12 +173,12 @@ void state_cache_drop(struct kept *kept)
     }
 }
 
-static void release(void *owner)
+static void release_document(void *owner)
 {
     state_cache_drop(owner);
 }
 
 struct http_shared state_cache_share(struct kept *kept)
 {
-    return (struct http_shared){ kept->text, kept->len, release, kept };
+    return (struct http_shared){ kept->text, kept->len, release_document, kept };
 }

@@ -49,7 +49,7 @@ static enum belay_code read_policy(const struct belay_config *config, struct ter
     return BELAY_OK;
 }
 
-static bool keep(const char *text, char **out)
+static bool keep_handle(const char *text, char **out)
 {
     *out = text == NULL ? NULL : strdup(text);
     return text == NULL || *out != NULL;
@@ -70,7 +70,8 @@ enum belay_code state_pool_open(struct server *server, const char *url, const ch
     }
     server->states = pool;
     pool->cache = state_cache_new(KEPT_MAX);
-    if (pool->cache == NULL || !keep(url, &pool->url) || !keep(lock_store_url, &pool->lock_store_url)) {
+    if (pool->cache == NULL || !keep_handle(url, &pool->url) ||
+        !keep_handle(lock_store_url, &pool->lock_store_url)) {
         return error_no_memory(err);
     }
     return read_policy(server->config, &pool->terraform, err);

@@ -34,7 +34,7 @@ void tf_start(struct exchange *x, job_fn *run)
 
 /* ---- reading ---- */
 
-static void get_state(struct job *job)
+static void get_tf_state(struct job *job)
 {
     struct belay_states *states = NULL;
     struct kept *kept = NULL;
@@ -392,7 +392,7 @@ void handle_tf_list(struct exchange *x)
 
 void handle_tf_get(struct exchange *x)
 {
-    tf_start(x, get_state);
+    tf_start(x, get_tf_state);
 }
 
 void handle_tf_put(struct exchange *x)

@@ -142,6 +142,12 @@ void tf_answer_held(struct job *job)
     if (job->err.code == BELAY_HELD && holder != NULL) {
         job->answer = describe(job, holder);
         job->status = 423;
+    } else if (job->err.code == BELAY_FROZEN) {
+        /* Terraform shows this to its user, and no other text. */
+        job->answer = wire_line(json_pack("{s:s, s:s, s:o, s:s, s:s, s:o, s:s}", "ID", "frozen", "Operation",
+                                          "freeze", "Info", wire_text(job->err.text), "Who", "belay",
+                                          "Version", "", "Created", wire_time(clock_unix_ms()), "Path", ""));
+        job->status = 423;
     }
 }
 
@@ -418,7 +424,7 @@ static enum belay_code force_lock(struct job *job, const char *key, const struct
                                NULL, &job->err);
 }
 
-static enum belay_code release(struct job *job, const char *id)
+static enum belay_code release_tf_lock(struct job *job, const char *id)
 {
     struct belay_client *client = job->server->client;
     struct belay_info *info = NULL;
@@ -471,7 +477,7 @@ static void unlock_state(struct job *job)
         return;
     }
     state_pool_enter(job->server->states, job->x->key);
-    code = root == NULL ? force(job) : release(job, id);
+    code = root == NULL ? force(job) : release_tf_lock(job, id);
     if (!belay_client_locking_enabled(job->server->client)) {
         belay_error_release(&job->err); /* it may be a lock that was granted while locking is off */
         code = BELAY_OK;

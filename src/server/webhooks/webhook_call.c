@@ -1,14 +1,10 @@
 /* Call a webhook with its lock, from a worker thread; retry after a pause; release the lock if no call succeeds. */
 #include <assert.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "server/core/server.h"
 #include "server/webhooks/webhooks.h"
@@ -21,29 +17,6 @@ static struct webhook *webhook_of(struct work *work)
 
 /* ---- what is sent ---- */
 
-/* "t=UNIX_SECONDS,v1=HMAC". The time is signed too, so that an old call cannot be replayed. */
-static bool sign(struct webhook *webhook)
-{
-    struct buf text = BUF_INIT(16 << 20);
-    unsigned char mac[EVP_MAX_MD_SIZE];
-    unsigned mac_len = 0;
-    long long now_s = (long long)(clock_unix_ms() / 1000);
-    int at;
-
-    buf_addf(&text, "%lld.%s", now_s, webhook->body);
-    if (text.failed || HMAC(EVP_sha256(), webhook->secret, (int)strlen(webhook->secret),
-                            (const unsigned char *)text.data, text.len, mac, &mac_len) == NULL) {
-        buf_release(&text);
-        return false;
-    }
-    buf_release(&text);
-    at = snprintf(webhook->signature, sizeof webhook->signature, "t=%lld,v1=", now_s);
-    for (unsigned i = 0; i < mac_len; i++) {
-        at += snprintf(webhook->signature + at, sizeof webhook->signature - (size_t)at, "%02x", mac[i]);
-    }
-    return true;
-}
-
 /* The lock, with the rest of its lease. */
 static bool make_body(struct webhook *webhook)
 {
@@ -54,9 +27,9 @@ static bool make_body(struct webhook *webhook)
         /* valid_for_ms counts from before a request was sent, and the receiver has sent none: its first renewal has it. */
         (void)json_object_set_new(webhook->lock, "valid_for_ms", json_null());
     }
-    free(webhook->body);
-    webhook->body = wire_line(json_incref(webhook->lock));
-    return webhook->body != NULL;
+    free(webhook->out.body);
+    webhook->out.body = wire_line(json_incref(webhook->lock));
+    return webhook->out.body != NULL;
 }
 
 /* The receiver must know by half of the lease: the other half is for its work, or for renewing. */
@@ -67,33 +40,18 @@ static int64_t left_to_tell_ms(const struct webhook *webhook)
 
 static bool prepare(struct webhook *webhook)
 {
-    const struct webhook_settings *settings = &webhook->server->webhooks->settings;
+    struct webhooks *webhooks = webhook->server->webhooks;
     int64_t left_ms = left_to_tell_ms(webhook);
-    size_t n = 0;
+    const struct outgoing_call call = {
+        .url = webhook->url,
+        .secret = webhook->secret,
+        .event = webhook->is_ended ? "wait.ended" : "lock.granted",
+        .attempt = webhook->attempt,
+        .timeout_ms = webhook->timeout_ms < left_ms ? webhook->timeout_ms : left_ms,
+    };
 
-    if (!make_body(webhook) || (*webhook->secret != '\0' && !sign(webhook))) {
-        return false;
-    }
-    (void)snprintf(webhook->attempt_text, sizeof webhook->attempt_text, "%d", webhook->attempt);
-    webhook->headers[n++] = (struct belay_meta){ "Content-Type", "application/json" };
-    webhook->headers[n++] =
-        (struct belay_meta){ "Belay-Event", webhook->is_ended ? "wait.ended" : "lock.granted" };
-    webhook->headers[n++] = (struct belay_meta){ "Belay-Attempt", webhook->attempt_text };
-    if (*webhook->secret != '\0') {
-        webhook->headers[n++] = (struct belay_meta){ "Belay-Signature", webhook->signature };
-    }
-    webhook->post = (struct belay_http_post)BELAY_HTTP_POST_INIT;
-    webhook->post.url = webhook->url;
-    webhook->post.headers = webhook->headers;
-    webhook->post.n_headers = n;
-    webhook->post.body = webhook->body;
-    webhook->post.body_len = strlen(webhook->body);
-    webhook->post.timeout_ms = webhook->timeout_ms < left_ms ? webhook->timeout_ms : left_ms;
-    webhook->post.allow = settings->allow_texts;
-    webhook->post.n_allow = settings->n_allow;
-    webhook->post.ca_file = settings->ca_file;
-    webhook->post.cancel = webhook->server->webhooks->cancel;
-    return true;
+    return make_body(webhook) &&
+           outgoing_prepare(&webhook->out, &call, &webhooks->settings, webhooks->cancel);
 }
 
 /* ---- failed calls ---- */
@@ -117,29 +75,14 @@ static void give_up(struct webhook *webhook, const char *why)
     webhook_forget(webhook);
 }
 
-/* A receiver that refuses, or an address that must not be called, stays so. */
-static bool is_worth_another(const struct webhook *webhook)
-{
-    if (webhook->code == BELAY_OK) {
-        return webhook->status >= 500 || webhook->status == 408 || webhook->status == 425 ||
-               webhook->status == 429;
-    }
-    return webhook->code != BELAY_NOT_PERMITTED && webhook->code != BELAY_CONFIG &&
-           webhook->code != BELAY_INVALID;
-}
-
 static void try_again_or_give_up(struct webhook *webhook)
 {
     struct loop *loop = webhook->server->loop;
     int64_t pause_ms = (int64_t)WEBHOOK_PAUSE_MS << (webhook->attempt - 1);
-    char why[128];
+    char why[OUTGOING_WHY_SIZE];
 
-    if (webhook->code == BELAY_OK) {
-        (void)snprintf(why, sizeof why, "answered %d", webhook->status);
-    } else {
-        (void)snprintf(why, sizeof why, "%.120s", webhook->err.text);
-    }
-    if (!is_worth_another(webhook) || webhook->attempt >= WEBHOOK_ATTEMPTS ||
+    (void)outgoing_why(&webhook->out, why);
+    if (!outgoing_is_worth_another(&webhook->out) || webhook->attempt >= WEBHOOK_ATTEMPTS ||
         pause_ms >= left_to_tell_ms(webhook) ||
         !loop_timer_set(loop, &webhook->timer, loop_now_ms(loop) + pause_ms)) {
         give_up(webhook, why);
@@ -158,7 +101,7 @@ static void delivered(struct webhook *webhook)
     struct webhooks *webhooks = server->webhooks;
 
     log_note(&server->log, LOG_INFO, "webhook", "'%s' for %s: %s answered %d", webhook->key, webhook->owner,
-             webhook->host, webhook->status);
+             webhook->host, webhook->out.status);
     if (webhook->is_ended) {
         webhook_forget(webhook); /* the id may be queued again */
         return;
@@ -180,8 +123,7 @@ static void on_called(struct work *work)
     assert(webhook->state == WEBHOOK_CALLING);
     if (webhook->is_abandoned) {
         webhook_forget(webhook); /* the client that left has ended the lock */
-    } else if (!work->is_cancelled && webhook->code == BELAY_OK && webhook->status >= 200 &&
-               webhook->status < 300) {
+    } else if (!work->is_cancelled && outgoing_is_accepted(&webhook->out)) {
         delivered(webhook);
     } else if (!webhook->server->is_draining && !webhook->server->webhooks->is_stopped) {
         try_again_or_give_up(webhook);
@@ -190,10 +132,7 @@ static void on_called(struct work *work)
 
 static void call(struct work *work)
 {
-    struct webhook *webhook = webhook_of(work);
-
-    webhook->status = 0;
-    webhook->code = belay_http_post(&webhook->post, &webhook->status, &webhook->err);
+    outgoing_send(&webhook_of(work)->out);
 }
 
 /* A grant that is not durable yet is not delivered: check again in a millisecond. */

@@ -18,7 +18,7 @@
 
 enum { FILE_MAX = 256 << 20, LINE_MAX_BYTES = 4 << 20 };
 
-static enum belay_code fail(const char *path, const char *what, struct belay_error *err)
+static enum belay_code fail_file(const char *path, const char *what, struct belay_error *err)
 {
     return error_set(err, BELAY_CONFIG, "the queued webhooks cannot be %s %.200s: %s", what, path,
                      strerror(errno));
@@ -51,7 +51,7 @@ static enum belay_code read_all(const char *path, int fd, json_t *records, struc
     bool failed;
 
     if (from == NULL) {
-        enum belay_code code = fail(path, "read from", err);
+        enum belay_code code = fail_file(path, "read from", err);
 
         if (copy >= 0) {
             (void)close(copy);
@@ -66,7 +66,7 @@ static enum belay_code read_all(const char *path, int fd, json_t *records, struc
     failed = ferror(from) != 0;
     free(line);
     (void)fclose(from);
-    return failed ? fail(path, "read from", err) : BELAY_OK;
+    return failed ? fail_file(path, "read from", err) : BELAY_OK;
 }
 
 /* ---- writing ---- */
@@ -149,7 +149,7 @@ static enum belay_code open_locked(const char *path, int *out_fd, struct belay_e
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_APPEND | O_NOFOLLOW, 0600);
 
     if (fd < 0) {
-        return fail(path, "kept in", err);
+        return fail_file(path, "kept in", err);
     }
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         (void)close(fd);
@@ -173,7 +173,7 @@ static enum belay_code rewrite(struct webhook_file *file, json_t *records, struc
     json_t *record;
 
     if (fd < 0) {
-        return fail(file->path, "written beside", err);
+        return fail_file(file->path, "written beside", err);
     }
     file->fd = fd;
     json_object_foreach(records, id, record)
@@ -182,7 +182,7 @@ static enum belay_code rewrite(struct webhook_file *file, json_t *records, struc
     }
     if (flock(fd, LOCK_EX | LOCK_NB) != 0 || fcntl(fd, F_SETFL, O_APPEND) != 0 || !webhook_file_flush(file) ||
         fsync(fd) != 0 || !new_file_replace(temp, file->path)) {
-        code = fail(file->path, "written to", err);
+        code = fail_file(file->path, "written to", err);
         (void)unlink(temp);
     }
     (void)close(old_fd);
@@ -206,6 +206,7 @@ enum belay_code webhook_file_open(struct webhook_file *file, const char *path, w
     file->path = strdup(path);
     code = file->path == NULL || records == NULL ? error_no_memory(err) : open_locked(path, &file->fd, err);
     if (code == BELAY_OK) {
+        new_file_clean(path, "new"); /* of a server that was killed; this one has the lock */
         code = read_all(path, file->fd, records, err);
     }
     if (code == BELAY_OK) {

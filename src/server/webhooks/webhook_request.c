@@ -57,7 +57,7 @@ static bool is_temporary(enum belay_code code)
     return code == BELAY_UNREACHABLE || code == BELAY_UNKNOWN || code == BELAY_NO_MEMORY;
 }
 
-static void fail(struct webhook *webhook, const struct belay_error *err)
+static void fail_webhook(struct webhook *webhook, const struct belay_error *err)
 {
     struct server *server = webhook->server;
     struct exchange *x = webhook->x;
@@ -105,7 +105,7 @@ static void on_acquired(void *context, enum belay_code code, const struct belay_
         log_note(&webhook->server->log, LOG_WARN, "webhook", "'%s' for %s: %s; asking again", webhook->key,
                  webhook->owner, err->text);
     } else {
-        fail(webhook, err);
+        fail_webhook(webhook, err);
     }
 }
 
@@ -139,8 +139,8 @@ static enum belay_code ask(struct webhook *webhook, struct belay_error *err)
     struct server *server = webhook->server;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
     struct body body;
-    enum belay_code code =
-        body_read_json(&body, acquire_fields + 1, json_incref(json_object_get(webhook->record, "body")), err);
+    enum belay_code code = body_read_json(&body, acquire_fields + BODY_KEY_FIELDS,
+                                          json_incref(json_object_get(webhook->record, "body")), err);
 
     if (code == BELAY_OK) {
         code = fill_options(server, webhook->key, &body, &options, err);
@@ -165,7 +165,7 @@ void webhook_start(struct webhook *webhook)
 
     webhook_set_state(webhook, WEBHOOK_BEGUN);
     if (ask(webhook, &err) != BELAY_OK) {
-        fail(webhook, &err);
+        fail_webhook(webhook, &err);
     } else if (!loop_timer_set(loop, &webhook->timer, loop_now_ms(loop) + (left_ms < 0 ? 0 : left_ms))) {
         belay_async_cancel(webhook->call);
     }
@@ -225,7 +225,9 @@ static json_t *record_of(const struct exchange *x, const struct body *body, int6
 
     (void)json_object_del(rest, "webhook");
     (void)json_object_del(rest, "wait_ms");
-    (void)json_object_del(rest, "key");
+    for (size_t i = 0; i < BODY_KEY_FIELDS; i++) {
+        (void)json_object_del(rest, acquire_fields[i].name);
+    }
     if (body->lock_id == NULL && !uuid_make(id)) {
         json_decref(rest);
         return NULL;

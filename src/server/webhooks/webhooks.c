@@ -8,7 +8,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/fnv.h"
 #include "base/store_url.h"
 #include "base/text.h"
 #include "server/core/server.h"
@@ -35,12 +34,13 @@ void webhook_set_state(struct webhook *webhook, enum webhook_state state)
 
 static struct webhook **bucket_of(struct webhooks *webhooks, const char *lock_id)
 {
-    return &webhooks->buckets[fnv_text(FNV_INIT, lock_id) % WEBHOOK_BUCKETS];
+    return &webhooks->buckets[text_hash(lock_id) % WEBHOOK_BUCKETS];
 }
 
 struct webhook *webhook_find(struct webhooks *webhooks, const char *lock_id)
 {
-    struct webhook *webhook = *bucket_of(webhooks, lock_id);
+    bool has_any = webhooks->n > 0 || webhooks->n_delivered > 0; /* most servers have none */
+    struct webhook *webhook = has_any ? *bucket_of(webhooks, lock_id) : NULL;
 
     while (webhook != NULL && strcmp(webhook->lock_id, lock_id) != 0) {
         webhook = webhook->next;
@@ -64,8 +64,7 @@ void webhook_free(struct webhook *webhook)
     assert(!work_is_pending(&webhook->work));
     json_decref(webhook->record);
     json_decref(webhook->lock);
-    belay_error_release(&webhook->err);
-    free(webhook->body);
+    outgoing_release(&webhook->out);
     free(webhook);
 }
 

@@ -28,6 +28,7 @@
 #include "server/core/json_body.h"
 #include "server/core/work.h"
 #include "server/http/loop.h"
+#include "server/webhooks/outgoing.h"
 #include "server/webhooks/webhook_file.h"
 
 enum {
@@ -43,8 +44,7 @@ enum {
     WEBHOOK_RETRY_MS = 1000,       /* before a retry after the store has failed */
     WEBHOOK_DELIVERED_MS = 600000, /* how long a repeated request gets "delivered" */
     WEBHOOK_END_MS = 60000,        /* how long calls with `wait.ended` are attempted */
-    WEBHOOK_RELEASE_MS = 5000,     /* how long a server that stops waits for releases to reach the store */
-    WEBHOOK_HEADERS = 4
+    WEBHOOK_RELEASE_MS = 5000      /* how long a server that stops waits for releases to reach the store */
 };
 #define WEBHOOK_CANCELLED_BY "webhook cancelled" /* in the history of a lock whose webhook is not called */
 #define WEBHOOK_WAIT_MAX_MS (7LL * 24 * 3600 * 1000)
@@ -102,16 +102,8 @@ struct webhook {
     int64_t expires_in_ms;
     int attempt;
 
-    /* One call: the worker's while the work is pending. */
     struct work work;
-    char *body; /* owned */
-    char attempt_text[16];
-    char signature[128];
-    struct belay_meta headers[WEBHOOK_HEADERS];
-    struct belay_http_post post;
-    int status;
-    enum belay_code code;
-    struct belay_error err;
+    struct outgoing out; /* one call: the worker's while the work is pending */
 };
 
 struct webhooks {

@@ -31,7 +31,7 @@ struct reader {
 
 /* ---- numbers and strings ---- */
 
-static inline void put_large(struct writer *w, uint64_t value)
+static inline void put_unsigned(struct writer *w, uint64_t value)
 {
     unsigned char *at = buf_room(w->to, NUMBER_MAX);
     size_t n = 0;
@@ -45,17 +45,6 @@ static inline void put_large(struct writer *w, uint64_t value)
     }
     at[n++] = (unsigned char)value;
     buf_took(w->to, n);
-}
-
-static inline void put_unsigned(struct writer *w, uint64_t value)
-{
-    unsigned char byte = (unsigned char)value;
-
-    if (value < 0x80) {
-        buf_add(w->to, &byte, 1);
-    } else {
-        put_large(w, value);
-    }
 }
 
 /* The sign is the lowest bit, so that small negative numbers are short, too. */

@@ -135,6 +135,23 @@ int64_t ddb_clock_write_ms(struct ddb_store *store)
     return now;
 }
 
+void ddb_clock_bounds(struct ddb_store *store, int64_t *out_low_ms, int64_t *out_high_ms)
+{
+    struct ddb_clock *clock = &store->clock;
+    int64_t boot_ms = ddb_boot_ms(store);
+    int64_t local;
+
+    (void)pthread_mutex_lock(&clock->mutex);
+    local = local_ms(clock, boot_ms);
+    *out_low_ms = *out_high_ms = local;
+    if (clock->heard) {
+        carry(clock, boot_ms);
+        *out_low_ms = clock->low_ms < local ? clock->low_ms : local;
+        *out_high_ms = clock->high_ms > local ? clock->high_ms : local;
+    }
+    (void)pthread_mutex_unlock(&clock->mutex);
+}
+
 int64_t ddb_clock_judge_ms(struct ddb_store *store)
 {
     struct ddb_clock *clock = &store->clock;

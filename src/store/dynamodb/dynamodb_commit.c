@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "freeze/freeze_list.h"
 #include "store/dynamodb/dynamodb_plan.h"
 
 enum { TRIES_MAX = 12, PAUSE_MS = 15 };
@@ -473,6 +474,35 @@ static enum belay_code check_allowed(const struct ddb_store *store, const struct
     return BELAY_OK;
 }
 
+/*
+ * A read that begins after a freeze was written finds it: it is consistent. The write of the
+ * batch comes later, so a freeze that is written between the two does not hinder it: it has
+ * not returned before the acquisition began.
+ */
+static enum belay_code check_freezes(struct ddb_store *store, const struct belay_batch *batch,
+                                     struct belay_commit *out, struct belay_error *err)
+{
+    struct belay_item item = { 0 };
+    struct freeze_list list = { 0 };
+    struct freeze_now now;
+    enum belay_code code;
+
+    if (!batch->check_freezes || !store->params.freezes) {
+        return BELAY_OK;
+    }
+    code = ddb_item_get(&store->base, BELAY_SPACE_FREEZES, FREEZE_ITEM, &item, err);
+    if (code == BELAY_OK) {
+        code = freeze_list_read(&item, &list, err);
+    }
+    if (code == BELAY_OK) {
+        ddb_clock_bounds(store, &now.low_unix_ms, &now.high_unix_ms);
+        code = freeze_check(&list, batch, now, out, err);
+    }
+    freeze_list_release(&list);
+    belay_item_release(&item);
+    return code;
+}
+
 enum belay_code ddb_commit(struct belay_store *base, const struct belay_batch *batch,
                            struct belay_commit *out, struct belay_error *err)
 {
@@ -488,6 +518,9 @@ enum belay_code ddb_commit(struct belay_store *base, const struct belay_batch *b
     }
     code = check_allowed(store, batch, err);
     if (code == BELAY_OK) {
+        code = check_freezes(store, batch, &result, err);
+    }
+    if (code == BELAY_OK) {
         code = commit_with_ttl(store, batch, &result, err);
     }
     skew_ms =
@@ -498,7 +531,7 @@ enum belay_code ddb_commit(struct belay_store *base, const struct belay_batch *b
         }
         code = ddb_clock_say_skew(store, skew_ms, err);
     }
-    if (code == BELAY_OK || code == BELAY_REFUSED) {
+    if (code == BELAY_OK || code == BELAY_REFUSED || code == BELAY_FROZEN) {
         *out = result;
     } else {
         belay_commit_release(&result);

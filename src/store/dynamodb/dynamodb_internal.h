@@ -50,6 +50,8 @@ bool ddb_clock_was_heard(struct ddb_store *store);
 int64_t ddb_clock_write_ms(struct ddb_store *store);
 /* The time to judge other clients' leases by: never later than the service's clock. */
 int64_t ddb_clock_judge_ms(struct ddb_store *store);
+/* What the time may be, by the service's clock and the local one. */
+void ddb_clock_bounds(struct ddb_store *store, int64_t *out_low_ms, int64_t *out_high_ms);
 /* How far the local clock is certainly wrong, positive if it is ahead; 0: not more than allowed. */
 int64_t ddb_clock_skew_ms(struct ddb_store *store);
 enum belay_code ddb_clock_say_skew(const struct ddb_store *store, int64_t skew_ms, struct belay_error *err);
@@ -101,6 +103,7 @@ struct ddb_params {
     char *fence_table;   /* owned; or NULL */
     int64_t max_skew_ms; /* default 2 s */
     bool observe;
+    bool freezes; /* a commit that acquires reads the freezes first */
 };
 
 /* "TABLE?layout=NAME&region=R...", with '&' or ','. */

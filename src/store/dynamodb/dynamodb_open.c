@@ -32,11 +32,21 @@ static int64_t margin_ms(const struct ddb_store *store)
     return layout_is_foreign(store->layout) ? 2 * store->params.max_skew_ms : store->params.max_skew_ms;
 }
 
+static const char *freezes_advice(const struct ddb_store *store)
+{
+    return layout_is_foreign(store->layout) ? "its programs would not obey a freeze: use layout belay"
+                                            : "add freezes=on to the store's URL, for all clients of the "
+                                              "table: each acquisition then reads "
+                                              "the freezes first, and a client without it would ignore them";
+}
+
 static struct belay_store_capabilities capabilities(struct belay_store *base)
 {
     const struct ddb_store *store = ddb_of(base);
     struct belay_store_capabilities capabilities = { .is_local = false,
                                                      .margin_ms = margin_ms(store),
+                                                     .has_freezes = store->params.freezes,
+                                                     .freezes_advice = freezes_advice(store),
                                                      .claim_ms = POLL_MS,
                                                      .poll_ms = POLL_MS,
                                                      .first_poll_ms = FIRST_POLL_MS,
@@ -87,6 +97,12 @@ static enum belay_code choose_layout(struct ddb_store *store, const struct dynam
     }
     if (code == BELAY_OK && store->params.fence_table != NULL && !layout_is_foreign(store->layout)) {
         return error_set(err, BELAY_INVALID, "layout 'belay' counts tokens itself: leave out fence_table");
+    }
+    if (code == BELAY_OK && store->params.freezes && layout_is_foreign(store->layout)) {
+        return error_set(
+            err, BELAY_INVALID,
+            "layout '%.64s' belongs to programs that would not obey a freeze: leave out freezes=on",
+            store->layout->name);
     }
     return code;
 }

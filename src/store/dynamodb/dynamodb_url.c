@@ -60,14 +60,20 @@ static enum belay_code set_param(void *context, const char *name, const char *va
                    ? BELAY_OK
                    : error_set(err, BELAY_INVALID, "store parameter observe='%.40s' must be 0 or 1", value);
     }
+    if (strcmp(name, "freezes") == 0) {
+        params->freezes = strcmp(value, "on") == 0;
+        return params->freezes || strcmp(value, "off") == 0
+                   ? BELAY_OK
+                   : error_set(err, BELAY_INVALID, "store parameter freezes='%.40s' must be on or off",
+                               value);
+    }
     return BELAY_NOT_FOUND;
 }
 
 static const struct store_url_kind kind = {
     .scheme = "dynamodb:",
-    .known =
-        "layout=NAME, region=R, endpoint=URL, profile=NAME, fence_table=NAME, max_clock_skew=DURATION and "
-        "observe=1",
+    .known = "layout=NAME, region=R, endpoint=URL, profile=NAME, fence_table=NAME, max_clock_skew=DURATION, "
+             "observe=1 and freezes=on",
     .texts = texts,
     .set = set_param,
 };
@@ -109,5 +115,6 @@ char *ddb_params_url(const struct ddb_params *params)
         store_url_add_param(&url, "max_clock_skew", clock_format_duration(skew, params->max_skew_ms));
     }
     store_url_add_param(&url, "observe", params->observe ? "1" : NULL);
+    store_url_add_param(&url, "freezes", params->freezes ? "on" : NULL);
     return buf_take(&url);
 }

@@ -4,6 +4,7 @@
  * fail (memory, a full disk) fails before that.
  */
 #include <assert.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 
 /* A write in progress. */
 struct step {
+    struct item *found;    /* the item that the table has; NULL: none */
     struct item *item;     /* the item to change; a new one if the table has none */
     unsigned char *packed; /* owned; the record as it will be; NULL: it stays as it is */
     size_t len;
@@ -31,21 +33,26 @@ struct journaled_batch {
     struct belay_event *events; /* owned */
     struct before *before;      /* owned; beside batch->writes */
     size_t refused;
+    struct belay_commit frozen; /* owned; empty unless the batch is refused by a freeze */
 
-    struct row few_rows[FEW];
+    struct row few_rows[FEW]; /* from here on not zeroed: as many as there are writes are, in work_init() */
     struct step few_steps[FEW];
     struct belay_write few_changes[FEW];
     struct belay_event few_events[FEW];
     struct before few_before[FEW];
 };
 
+static enum belay_code item_unpack(const struct item *item, const char *key, struct row *out_row,
+                                   struct belay_error *err)
+{
+    return item == NULL ? row_absent(key, out_row, err)
+                        : record_unpack(key, item->packed, item->len, out_row, err);
+}
+
 enum belay_code journaled_load(struct journaled *store, const char *key, struct row *out_row,
                                struct belay_error *err)
 {
-    const struct item *item = items_find(&store->table, key);
-
-    return item == NULL ? row_absent(key, out_row, err)
-                        : record_unpack(key, item->packed, item->len, out_row, err);
+    return item_unpack(items_find(&store->table, key), key, out_row, err);
 }
 
 static enum belay_code load_and_check(struct journaled_batch *work, struct belay_error *err)
@@ -53,8 +60,11 @@ static enum belay_code load_and_check(struct journaled_batch *work, struct belay
     const struct belay_batch *batch = work->batch;
 
     for (size_t i = 0; i < batch->n_writes; i++) {
-        enum belay_code code = journaled_load(work->store, batch->writes[i].key, &work->rows[i], err);
+        const char *key = batch->writes[i].key;
+        struct item *found = items_find(&work->store->table, key);
+        enum belay_code code = item_unpack(found, key, &work->rows[i], err);
 
+        work->steps[i].found = found;
         if (code == BELAY_OK) {
             work->refused = i;
             code = write_check(&batch->writes[i], &work->rows[i].record, work->txn.now_ms, err);
@@ -99,10 +109,7 @@ static enum belay_code change_one(struct journaled_batch *work, size_t i, struct
     scratch->failed = false;
     record_pack(scratch, &work->rows[i].record);
     step->packed = scratch->failed ? NULL : malloc(scratch->len);
-    step->item = items_find(&store->table, write->key);
-    if (step->item == NULL) {
-        step->item = item_new(write->key);
-    }
+    step->item = step->found != NULL ? step->found : item_new(write->key);
     if (step->packed == NULL || step->item == NULL) {
         return error_no_memory(err);
     }
@@ -237,7 +244,41 @@ static enum belay_code raise_ceiling(struct journaled *store, uint64_t last, str
     return code;
 }
 
-static enum belay_code run(struct journaled_batch *work, struct belay_error *err)
+static enum belay_code load_freezes(struct journaled *store, struct belay_error *err)
+{
+    struct belay_item item = { 0 };
+    struct freeze_list list = { 0 };
+    enum belay_code code =
+        sqlite_item_get(&store->read_db->base, BELAY_SPACE_FREEZES, FREEZE_ITEM, &item, err);
+
+    if (code == BELAY_OK) {
+        code = freeze_list_read(&item, &list, err);
+    }
+    if (code == BELAY_OK) {
+        freeze_list_release(&store->freezes);
+        store->freezes = list;
+        store->has_freezes = true;
+    }
+    belay_item_release(&item);
+    return code;
+}
+
+static enum belay_code check_freezes(struct journaled_batch *work, struct belay_error *err)
+{
+    struct journaled *store = work->store;
+    struct freeze_now now = { work->txn.unix_ms, work->txn.unix_ms };
+    enum belay_code code = BELAY_OK;
+
+    if (!work->batch->check_freezes) {
+        return BELAY_OK;
+    }
+    if (!store->has_freezes) {
+        code = load_freezes(store, err);
+    }
+    return code == BELAY_OK ? freeze_check(&store->freezes, work->batch, now, &work->frozen, err) : code;
+}
+
+static enum belay_code run_commit(struct journaled_batch *work, struct belay_error *err)
 {
     struct journaled *store = work->store;
     enum belay_code code;
@@ -248,7 +289,10 @@ static enum belay_code run(struct journaled_batch *work, struct belay_error *err
     work->txn.now_ms = sqlite_now_ms(store->read_db);
     work->txn.unix_ms = sqlite_unix_ms(store->read_db);
     work->txn.next = store->next;
-    code = load_and_check(work, err);
+    code = check_freezes(work, err);
+    if (code == BELAY_OK) {
+        code = load_and_check(work, err);
+    }
     if (code == BELAY_OK) {
         code = check_unused(work, err);
     }
@@ -270,16 +314,25 @@ static enum belay_code run(struct journaled_batch *work, struct belay_error *err
     return code;
 }
 
-static bool work_init(struct journaled_batch *work)
+static bool work_init(struct journaled_batch *work, struct journaled *store, const struct belay_batch *batch)
 {
-    size_t n_writes = work->batch->n_writes;
-    size_t n_events = work->batch->n_events;
+    size_t n_writes = batch->n_writes;
+    size_t n_events = batch->n_events;
 
+    memset(work, 0, offsetof(struct journaled_batch, few_rows));
+    work->store = store;
+    work->batch = batch;
     work->rows = n_writes <= FEW ? work->few_rows : calloc(n_writes, sizeof *work->rows);
     work->steps = n_writes <= FEW ? work->few_steps : calloc(n_writes, sizeof *work->steps);
     work->changes = n_writes <= FEW ? work->few_changes : calloc(n_writes, sizeof *work->changes);
     work->before = n_writes <= FEW ? work->few_before : calloc(n_writes, sizeof *work->before);
     work->events = n_events <= FEW ? work->few_events : calloc(n_events, sizeof *work->events);
+    if (n_writes <= FEW) {
+        memset(work->rows, 0, n_writes * sizeof *work->rows);
+        memset(work->steps, 0, n_writes * sizeof *work->steps);
+        /* A batch of events alone has one, too: of no record. */
+        memset(work->before, 0, (n_writes == 0 ? 1 : n_writes) * sizeof *work->before);
+    }
     return work->rows != NULL && work->steps != NULL && work->changes != NULL && work->before != NULL &&
            work->events != NULL;
 }
@@ -312,16 +365,17 @@ enum belay_code journaled_commit(struct belay_store *base, const struct belay_ba
                                  struct belay_commit *out, struct belay_error *err)
 {
     struct journaled *store = (struct journaled *)base;
-    struct journaled_batch work = { .store = store, .batch = batch };
-    struct belay_record *records = calloc(batch->n_writes + 1, sizeof *records);
+    struct journaled_batch work;
+    struct belay_record *records =
+        malloc((batch->n_writes + 1) * sizeof *records); /* commit_answer() fills them */
     enum belay_code code = BELAY_NO_MEMORY;
 
-    if (records == NULL || !work_init(&work)) {
+    if (!work_init(&work, store, batch) || records == NULL) {
         (void)error_no_memory(err);
         goto done;
     }
     (void)pthread_mutex_lock(&store->mutex);
-    code = run(&work, err);
+    code = run_commit(&work, err);
     if (code == BELAY_OK && work.txn.next / SWEEP_EVERY != store->next / SWEEP_EVERY) {
         journaled_sweep(store);
     }
@@ -332,6 +386,8 @@ enum belay_code journaled_commit(struct belay_store *base, const struct belay_ba
     if (code == BELAY_OK || code == BELAY_REFUSED) {
         *out = commit_answer(code, batch, work.refused, &work.txn, work.rows, records);
         records = NULL;
+    } else if (code == BELAY_FROZEN) {
+        *out = work.frozen;
     }
 
 done:

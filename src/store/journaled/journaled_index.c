@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "store/journaled/journaled_internal.h"
 
 enum { BUCKETS_FIRST = 1024 };
@@ -54,7 +55,7 @@ static struct item **bucket_of(const struct items *table, uint64_t hash)
 
 struct item *items_find(const struct items *table, const char *key)
 {
-    uint64_t hash = hash_text(key);
+    uint64_t hash = text_hash(key);
     struct item *item = *bucket_of(table, hash);
 
     while (item != NULL && (item->hash != hash || strcmp(item->key, key) != 0)) {
@@ -70,7 +71,7 @@ struct item *item_new(const char *key)
 
     if (item != NULL) {
         memcpy(item->key, key, size);
-        item->hash = hash_text(key);
+        item->hash = text_hash(key);
     }
     return item;
 }

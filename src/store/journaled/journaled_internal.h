@@ -84,6 +84,8 @@ struct journaled {
 
     pthread_mutex_t mutex; /* guards all below */
     struct items table;
+    struct freeze_list freezes; /* owned */
+    bool has_freezes;           /* `freezes` are as in the database; only this process writes them */
     struct id_set ids;
     uint64_t next;              /* number; the LSN of an entry is its last number */
     _Atomic uint64_t committed; /* LSN of the newest entry in memory; written with the mutex, read without */

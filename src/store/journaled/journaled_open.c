@@ -33,6 +33,7 @@ static void journaled_close(struct belay_store *base)
         free(store->journals[i].path);
     }
     items_release(&store->table);
+    freeze_list_release(&store->freezes);
     ids_release(&store->ids);
     buf_release(&store->frame);
     buf_release(&store->flushing);
@@ -58,6 +59,7 @@ static struct belay_store_capabilities journaled_capabilities(struct belay_store
 {
     (void)base;
     return (struct belay_store_capabilities){ .is_local = true,
+                                              .has_freezes = true,
                                               .margin_ms = 0,
                                               .claim_ms = 1000,
                                               .poll_ms = 1000,
@@ -92,7 +94,15 @@ static enum belay_code journaled_item_get(struct belay_store *base, const char *
 static enum belay_code journaled_item_put(struct belay_store *base, const struct belay_item_write *write,
                                           uint64_t *out_version, struct belay_error *err)
 {
-    return sqlite_item_put(&((struct journaled *)base)->read_db->base, write, out_version, err);
+    struct journaled *store = (struct journaled *)base;
+    enum belay_code code = sqlite_item_put(&store->read_db->base, write, out_version, err);
+
+    if (strcmp(write->space, BELAY_SPACE_FREEZES) == 0) {
+        (void)pthread_mutex_lock(&store->mutex);
+        store->has_freezes = false; /* before this returns: the next commit reads them */
+        (void)pthread_mutex_unlock(&store->mutex);
+    }
+    return code;
 }
 
 static enum belay_code journaled_item_list(struct belay_store *base, const char *space, belay_item_fn fn,

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aws/xml.h"
+#include "aws/text/xml.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"

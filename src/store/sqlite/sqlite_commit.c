@@ -31,6 +31,7 @@ struct sqlite_batch {
     bool full;
     bool again;
     size_t refused;
+    struct belay_commit frozen; /* owned; empty unless the batch is refused by a freeze */
 
     struct row few_rows[FEW];
     bool few_kept[FEW];
@@ -216,8 +217,23 @@ static enum belay_code write_all(struct sqlite_batch *work, struct belay_error *
     return code;
 }
 
+/* In the transaction of the commit: a freeze is either before it or after it. */
+static enum belay_code check_freezes(struct sqlite_batch *work, struct belay_error *err)
+{
+    struct freeze_now now = { work->txn.unix_ms, work->txn.unix_ms };
+    enum belay_code code = BELAY_OK;
+
+    if (work->batch->check_freezes) {
+        code = sqlite_load_freezes(work->store, err);
+    }
+    if (code == BELAY_OK && work->batch->check_freezes) {
+        code = freeze_check(&work->store->freezes.list, work->batch, now, &work->frozen, err);
+    }
+    return code;
+}
+
 /* From BEGIN to just before COMMIT. With work->again everything has to be repeated. */
-static enum belay_code prepare(struct sqlite_batch *work, struct belay_error *err)
+static enum belay_code prepare_commit(struct sqlite_batch *work, struct belay_error *err)
 {
     struct sqlite_store *store = work->store;
     bool other_boot = false;
@@ -239,7 +255,10 @@ static enum belay_code prepare(struct sqlite_batch *work, struct belay_error *er
     if (db_has_moved(store)) {
         return sqlite_moved(store, err);
     }
-    code = load_and_check(work, err);
+    code = check_freezes(work, err);
+    if (code == BELAY_OK) {
+        code = load_and_check(work, err);
+    }
     if (code == BELAY_OK) {
         code = check_unused(work, err);
     }
@@ -258,14 +277,14 @@ static void forget_rows(struct sqlite_batch *work)
     }
 }
 
-static enum belay_code run(struct sqlite_batch *work, struct belay_error *err)
+static enum belay_code run_commit(struct sqlite_batch *work, struct belay_error *err)
 {
     enum belay_code code;
     int rc;
 
     for (;;) {
         work->again = false;
-        code = prepare(work, err);
+        code = prepare_commit(work, err);
         if (code != BELAY_OK || !work->again) {
             break;
         }
@@ -320,7 +339,7 @@ enum belay_code sqlite_commit(struct belay_store *base, const struct belay_batch
     struct sqlite_store *store = (struct sqlite_store *)base;
     size_t n = batch->n_writes == 0 ? 1 : batch->n_writes;
     struct sqlite_batch work = { .store = store, .batch = batch };
-    struct belay_record *records = calloc(n, sizeof *records);
+    struct belay_record *records = malloc(n * sizeof *records); /* commit_answer() fills them */
     enum belay_code code = BELAY_NO_MEMORY;
 
     work.rows = n <= FEW ? work.few_rows : calloc(n, sizeof *work.rows);
@@ -333,7 +352,7 @@ enum belay_code sqlite_commit(struct belay_store *base, const struct belay_batch
     work.full = store->always_full || asks_to_last(batch);
 
     (void)pthread_mutex_lock(&store->mutex);
-    code = run(&work, err);
+    code = run_commit(&work, err);
     settle_tickets(&work, code == BELAY_OK);
     if (code == BELAY_OK && batch->n_events > 0) {
         wake_watchers(store);
@@ -346,6 +365,8 @@ enum belay_code sqlite_commit(struct belay_store *base, const struct belay_batch
     if (code == BELAY_OK || code == BELAY_REFUSED) {
         *out = commit_answer(code, batch, work.refused, &work.txn, work.rows, records);
         records = NULL;
+    } else if (code == BELAY_FROZEN) {
+        *out = work.frozen;
     }
 
 done:

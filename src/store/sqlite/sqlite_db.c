@@ -55,6 +55,8 @@ static const char *const sources[N_STATEMENTS] = {
                       "WHERE key > (SELECT sweep_key FROM meta WHERE id = 1) ORDER BY key LIMIT ?1",
     [ST_SWEEP_CURSOR] = "UPDATE meta SET sweep_key = ?1 WHERE id = 1",
     [ST_DELETE] = "DELETE FROM locks WHERE key = ?1",
+    [ST_FREEZES] = "SELECT version, value FROM items WHERE space = '" BELAY_SPACE_FREEZES
+                   "' AND name = '" FREEZE_ITEM "'",
 };
 
 int db_statement(struct sqlite_store *store, enum statement which, sqlite3_stmt **out_statement)
@@ -234,6 +236,7 @@ int db_read_txn(struct sqlite_store *store, struct txn *out_txn, bool *out_other
 
     if (!known) {
         store->left.version = 0;
+        store->freezes.is_current = false;
         rc = query_txn(store, &txn, &other_boot);
     }
     if (rc == SQLITE_OK) {

@@ -6,6 +6,7 @@
 #include <sqlite3.h>
 
 #include "belay/store.h"
+#include "freeze/freeze_list.h"
 #include "store/apply/apply.h"
 #include "store/sqlite/sqlite_store.h"
 
@@ -53,6 +54,7 @@ enum statement {
     ST_SWEEP_LOOK,
     ST_SWEEP_CURSOR,
     ST_DELETE,
+    ST_FREEZES,
     N_STATEMENTS
 };
 
@@ -97,7 +99,11 @@ struct sqlite_store {
         uint64_t number;  /* as in meta */
         uint64_t newest;  /* event */
         uint64_t ceiling;
-    } left;                     /* not read again while no other process writes */
+    } left; /* not read again while no other process writes */
+    struct {
+        struct freeze_list list; /* owned */
+        bool is_current;         /* no process has written since it was read */
+    } freezes;
     bool has_functions;         /* those of sqlite_numbers.c, in SQL */
     int wal_pages;              /* after the last commit; -1: no commit yet, or no WAL */
     pthread_mutex_t wake_mutex; /* guards opening the wake file; taken after `mutex` */
@@ -347,6 +353,10 @@ enum belay_code sqlite_item_put(struct belay_store *base, const struct belay_ite
                                 uint64_t *out_version, struct belay_error *err);
 enum belay_code sqlite_item_list(struct belay_store *base, const char *space, belay_item_fn fn, void *context,
                                  struct belay_error *err);
+
+/* ---- sqlite_freezes.c ---- */
+/* Read the freezes, unless those in store->freezes are current. With the mutex. */
+enum belay_code sqlite_load_freezes(struct sqlite_store *store, struct belay_error *err);
 
 /* ---- sqlite_schema.c ---- */
 enum belay_code sqlite_identity(struct belay_store *base, char out_id[BELAY_STORE_ID_SIZE],

@@ -31,8 +31,8 @@ static int has_table(struct sqlite_store *store, bool *out_there)
 }
 
 /* Prepared for one use: items are few; the store's own statements stay prepared. */
-static int prepare(struct sqlite_store *store, const char *sql, const char *space, const char *name,
-                   sqlite3_stmt **out_statement)
+static int prepare_item(struct sqlite_store *store, const char *sql, const char *space, const char *name,
+                        sqlite3_stmt **out_statement)
 {
     int rc = sqlite3_prepare_v2(store->db, sql, -1, out_statement, NULL);
 
@@ -63,8 +63,8 @@ static enum belay_code read_one(struct sqlite_store *store, const char *space, c
     int rc = has_table(store, &is_there);
 
     if (rc == SQLITE_OK && is_there) {
-        rc = prepare(store, "SELECT name, version, value FROM items WHERE space = ?1 AND name = ?2", space,
-                     name, &statement);
+        rc = prepare_item(store, "SELECT name, version, value FROM items WHERE space = ?1 AND name = ?2",
+                          space, name, &statement);
     }
     if (rc == SQLITE_OK && is_there) {
         rc = sqlite3_step(statement);
@@ -114,12 +114,12 @@ static uint64_t new_version(void)
 static int write_row(struct sqlite_store *store, const struct belay_item_write *write, uint64_t version)
 {
     sqlite3_stmt *statement = NULL;
-    int rc =
-        prepare(store,
-                write->value == NULL
-                    ? "DELETE FROM items WHERE space = ?1 AND name = ?2"
-                    : "INSERT OR REPLACE INTO items (space, name, version, value) VALUES (?1, ?2, ?3, ?4)",
-                write->space, write->name, &statement);
+    int rc = prepare_item(
+        store,
+        write->value == NULL
+            ? "DELETE FROM items WHERE space = ?1 AND name = ?2"
+            : "INSERT OR REPLACE INTO items (space, name, version, value) VALUES (?1, ?2, ?3, ?4)",
+        write->space, write->name, &statement);
 
     if (rc == SQLITE_OK && write->value != NULL) {
         rc = sqlite3_bind_int64(statement, 3, (int64_t)version);
@@ -135,17 +135,40 @@ static int write_row(struct sqlite_store *store, const struct belay_item_write *
     return rc;
 }
 
+/*
+ * A server that owns the file finds most items in it when it needs them. The freezes it has in
+ * memory, so it must write them itself.
+ */
+static int has_served(struct sqlite_store *store, const struct belay_item_write *write, bool *out_is_served)
+{
+    struct txn txn = { 0 };
+    bool other_boot;
+    int rc = SQLITE_OK;
+
+    if (strcmp(write->space, BELAY_SPACE_FREEZES) == 0) {
+        rc = db_read_txn(store, &txn, &other_boot);
+    }
+    *out_is_served = txn.served;
+    return rc;
+}
+
 static enum belay_code put_one(struct sqlite_store *store, const struct belay_item_write *write,
                                uint64_t version, struct belay_error *err)
 {
     struct belay_item before = { 0 };
     enum belay_code code;
+    bool is_served = false;
     int rc = db_has_moved(store) ? SQLITE_OK : db_begin(store, true);
 
     if (sqlite3_get_autocommit(store->db)) {
         return rc == SQLITE_OK ? sqlite_moved(store, err) : sqlite_failed(store, rc, err);
     }
-    rc = db_exec(store, MAKE_TABLE);
+    rc = has_served(store, write, &is_served);
+    if (rc == SQLITE_OK && is_served) {
+        db_rollback(store);
+        return sqlite_redirected(store, err);
+    }
+    rc = rc == SQLITE_OK ? db_exec(store, MAKE_TABLE) : rc;
     code = rc == SQLITE_OK ? read_one(store, write->space, write->name, &before, err)
                            : sqlite_failed(store, rc, err);
     if (code == BELAY_OK && !write->any_version && before.version != write->version) {
@@ -173,9 +196,13 @@ enum belay_code sqlite_item_put(struct belay_store *base, const struct belay_ite
 
     (void)pthread_mutex_lock(&store->mutex);
     code = put_one(store, write, version, err);
+    store->freezes.is_current = false;
     if (code == BELAY_OK) {
         store->commits++;
         db_checkpoint_if_due(store);
+    }
+    if (strcmp(write->space, BELAY_SPACE_FREEZES) == 0) {
+        wake_all(store); /* a freeze may be over for them */
     }
     (void)pthread_mutex_unlock(&store->mutex);
     if (code == BELAY_OK) {
@@ -216,9 +243,9 @@ static enum belay_code read_all(struct sqlite_store *store, const char *space, s
     int rc = has_table(store, &is_there);
 
     if (rc == SQLITE_OK && is_there) {
-        rc = prepare(store,
-                     "SELECT name, version, value FROM items WHERE space = ?1 AND name > ?2 ORDER BY name",
-                     space, "", &statement);
+        rc = prepare_item(
+            store, "SELECT name, version, value FROM items WHERE space = ?1 AND name > ?2 ORDER BY name",
+            space, "", &statement);
     }
     while (rc == SQLITE_OK && is_there && code == BELAY_OK) {
         rc = sqlite3_step(statement);

@@ -253,6 +253,7 @@ static void sqlite_close(struct belay_store *base)
     wake_close(store);
     (void)pthread_mutex_destroy(&store->mutex);
     (void)pthread_mutex_destroy(&store->wake_mutex);
+    freeze_list_release(&store->freezes.list);
     free(store->kept);
     free(store->path);
     free(store->wake_path);
@@ -269,6 +270,7 @@ static struct belay_store_capabilities sqlite_capabilities(struct belay_store *b
     return (struct belay_store_capabilities){ .is_local = true,
                                               .margin_ms = 0,
                                               .claim_ms = 1000,
+                                              .has_freezes = true,
                                               .poll_ms = 250,
                                               .ticket_ttl_ms = has_liveness || owns ? 60000 : 3000,
                                               .has_modes = true };

@@ -9,6 +9,11 @@
  *     word 3   how many sleep on word 2; after a crash perhaps too many
  *     word 4.. lock ids
  *
+ * Somebody may truncate the file while it is mapped; an access to a word would then
+ * end the process with SIGBUS. So the words are read through the file, and the kernel adds
+ * to them: both fail instead, and waiters poll until the next process that opens the file
+ * gives it its length again.
+ *
  * Who releases commits first and then adds to the word; who waits reads the
  * word first and then looks at the record. So one of them sees the other.
  */
@@ -106,12 +111,31 @@ bool wake_ready(struct sqlite_store *store)
     return __atomic_load_n(&store->wake.words, __ATOMIC_ACQUIRE) != NULL;
 }
 
+static uint32_t read_word(const struct sqlite_store *store, size_t i)
+{
+    uint32_t value = 0;
+
+    return pread(store->wake.fd, &value, sizeof value, (off_t)(i * sizeof value)) == sizeof value ? value : 0;
+}
+
+/* Futexes are not private here: other processes sleep on them. */
+static void futex_add(uint32_t *word, int delta, int n_wake)
+{
+    (void)syscall(SYS_futex, word, FUTEX_WAKE_OP, n_wake, 0L, word,
+                  FUTEX_OP(FUTEX_OP_ADD, (unsigned)delta & 0xfff, FUTEX_OP_CMP_LT, 0));
+}
+
+static void futex_wake(uint32_t *word)
+{
+    futex_add(word, 1, INT_MAX);
+}
+
 void wake_close(struct sqlite_store *store)
 {
     struct wake_file *wake = &store->wake;
 
     if (wake->watching) {
-        (void)__atomic_sub_fetch(&wake->words[WORD_WATCHERS], 1, __ATOMIC_SEQ_CST);
+        futex_add(&wake->words[WORD_WATCHERS], -1, 0);
     }
     if (wake->words != NULL) {
         (void)munmap(wake->words, WAKE_BYTES);
@@ -126,9 +150,11 @@ void wake_close(struct sqlite_store *store)
 
 void wake_reset(struct sqlite_store *store)
 {
-    if (wake_ready(store)) {
-        __atomic_store_n(&store->wake.words[WORD_WATCHERS], 0, __ATOMIC_SEQ_CST);
-        __atomic_store_n(&store->wake.words[WORD_WRITERS], 0, __ATOMIC_SEQ_CST);
+    static const size_t counters[] = { WORD_WATCHERS, WORD_WRITERS };
+    const uint32_t none = 0;
+
+    for (size_t i = 0; wake_ready(store) && i < sizeof counters / sizeof counters[0]; i++) {
+        (void)!pwrite(store->wake.fd, &none, sizeof none, (off_t)(counters[i] * sizeof none));
     }
 }
 
@@ -138,17 +164,11 @@ static uint32_t *word_of(struct sqlite_store *store, const char *lock_id)
                 .words[lock_id == NULL ? WORD_ANY : WORD_IDS + hash_text(lock_id) % (WORDS - WORD_IDS)];
 }
 
-/* Futexes are not private here: other processes sleep on them. */
-static void futex_wake(uint32_t *word)
-{
-    (void)__atomic_add_fetch(word, 1, __ATOMIC_SEQ_CST);
-    (void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
-
 void wake_watchers(struct sqlite_store *store)
 {
-    /* An atomic write, of nothing: it is ordered after the commit that others are to see. */
-    if (wake_ready(store) && __atomic_fetch_add(&store->wake.words[WORD_WATCHERS], 0, __ATOMIC_SEQ_CST) > 0) {
+    /* The commit that others are to see comes before this. */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (wake_ready(store) && read_word(store, WORD_WATCHERS) > 0) {
         futex_wake(word_of(store, NULL));
     }
 }
@@ -166,7 +186,7 @@ void wake_writers(struct sqlite_store *store)
 {
     uint32_t *words = __atomic_load_n(&store->wake.words, __ATOMIC_ACQUIRE);
 
-    if (words != NULL && __atomic_load_n(&words[WORD_WRITERS], __ATOMIC_SEQ_CST) > 0) {
+    if (words != NULL && read_word(store, WORD_WRITERS) > 0) {
         futex_wake(&words[WORD_WRITTEN]);
     }
 }
@@ -182,10 +202,13 @@ void wake_wait_for_writer(struct sqlite_store *store, int64_t most_us)
         return;
     }
     words = store->wake.words;
-    seen = __atomic_load_n(&words[WORD_WRITTEN], __ATOMIC_SEQ_CST);
-    (void)__atomic_add_fetch(&words[WORD_WRITERS], 1, __ATOMIC_SEQ_CST);
-    (void)syscall(SYS_futex, &words[WORD_WRITTEN], FUTEX_WAIT, seen, &timeout, NULL, 0);
-    (void)__atomic_sub_fetch(&words[WORD_WRITERS], 1, __ATOMIC_SEQ_CST);
+    seen = read_word(store, WORD_WRITTEN);
+    futex_add(&words[WORD_WRITERS], 1, 0);
+    if (syscall(SYS_futex, &words[WORD_WRITTEN], FUTEX_WAIT, seen, &timeout, NULL, 0) != 0 &&
+        errno == EFAULT) {
+        (void)nanosleep(&timeout, NULL);
+    }
+    futex_add(&words[WORD_WRITERS], -1, 0);
 }
 
 static void count_watcher(struct sqlite_store *store)
@@ -193,7 +216,7 @@ static void count_watcher(struct sqlite_store *store)
     (void)pthread_mutex_lock(&store->wake_mutex);
     if (!store->wake.watching) {
         store->wake.watching = true;
-        (void)__atomic_add_fetch(&store->wake.words[WORD_WATCHERS], 1, __ATOMIC_SEQ_CST);
+        futex_add(&store->wake.words[WORD_WATCHERS], 1, 0);
     }
     (void)pthread_mutex_unlock(&store->wake_mutex);
 }
@@ -208,7 +231,7 @@ uint32_t sqlite_listen(struct belay_store *base, const char *lock_id)
     if (lock_id == NULL) {
         count_watcher(store);
     }
-    return __atomic_load_n(word_of(store, lock_id), __ATOMIC_SEQ_CST);
+    return read_word(store, (size_t)(word_of(store, lock_id) - store->wake.words));
 }
 
 void sqlite_wake(struct belay_store *base, const char *lock_id)
@@ -239,8 +262,9 @@ void sqlite_wait(struct belay_store *base, const char *lock_id, uint32_t listene
     if (cancel != NULL) {
         belay_cancel_bind(cancel, word);
     }
-    if (cancel == NULL || !belay_cancel_requested(cancel)) {
-        (void)syscall(SYS_futex, word, FUTEX_WAIT, listened, &timeout, NULL, 0);
+    if ((cancel == NULL || !belay_cancel_requested(cancel)) &&
+        syscall(SYS_futex, word, FUTEX_WAIT, listened, &timeout, NULL, 0) != 0 && errno == EFAULT) {
+        (void)nanosleep(&(struct timespec){ 0, SHORT_SLEEP_MS * 1000000L }, NULL);
     }
     if (cancel != NULL) {
         belay_cancel_bind(cancel, NULL);

@@ -1,0 +1,268 @@
+/* freeze, unfreeze, freezes. */
+#include <string.h>
+
+#include "base/error.h"
+#include "cli/commands/commands.h"
+#include "cli/core/cli_list.h"
+#include "cli/output/print.h"
+#include "json/json_write.h"
+
+/* ---- what is printed ---- */
+
+struct freeze_print {
+    const struct cli_context *context;
+    const char *done; /* "frozen", "ended" */
+    bool failed;
+};
+
+static bool print_one(void *context, const struct belay_freeze *freeze)
+{
+    struct freeze_print *print = context;
+    char time[CLOCK_TEXT_SIZE];
+
+    if (print->context->json) {
+        print->failed = cli_print_line(print->context, wire_line(wire_freeze(freeze))) != CLI_OK;
+        return !print->failed;
+    }
+    if (print->context->quiet) {
+        (void)printf("%s\n", freeze->id);
+        return true;
+    }
+    (void)printf("%s '", print->done);
+    print_escaped(stdout, freeze->pattern);
+    (void)printf("'");
+    if (freeze->from_unix_ms != 0) {
+        (void)printf(" from %s", clock_format_utc(time, freeze->from_unix_ms, false));
+    }
+    if (freeze->until_unix_ms != 0) {
+        (void)printf(" until %s", clock_format_utc(time, freeze->until_unix_ms, false));
+    }
+    (void)printf(": ");
+    print_escaped(stdout, freeze->reason);
+    (void)printf(" (%s)\n", freeze->id);
+    return true;
+}
+
+/* ---- freeze ---- */
+
+static enum belay_code read_time(const struct options *options, const char *name, int64_t *out_unix_ms,
+                                 struct belay_error *err)
+{
+    const char *text = options_text(options, name);
+
+    return text == NULL || clock_parse_rfc3339(text, out_unix_ms)
+               ? BELAY_OK
+               : error_set(err, BELAY_INVALID,
+                           "--%s '%.60s' is not a time: write it as 2026-11-28T00:00:00Z, or with an offset, "
+                           "2026-11-28T00:00:00+01:00",
+                           name, text);
+}
+
+static enum belay_code read_freeze(const struct options *options, struct belay_freeze_options *freeze,
+                                   struct belay_error *err)
+{
+    enum belay_code code = read_time(options, "from", &freeze->from_unix_ms, err);
+
+    if (code == BELAY_OK) {
+        code = read_time(options, "until", &freeze->until_unix_ms, err);
+    }
+    if (code != BELAY_OK) {
+        return code;
+    }
+    freeze->reason = options_text(options, "reason");
+    if (freeze->reason == NULL) {
+        return error_set(err, BELAY_INVALID,
+                         "no reason given: add --reason TEXT, which all that it stops are shown");
+    }
+    if (options_has(options, "until") && options_has(options, "for")) {
+        return error_set(err, BELAY_INVALID, "--until and --for exclude each other: both say when it ends");
+    }
+    if (options_duration(options, "for", &freeze->for_ms) && freeze->for_ms == 0) {
+        return error_set(err, BELAY_INVALID, "--for '%s' is too short: a freeze lasts at least 1ms",
+                         options_text(options, "for"));
+    }
+    return BELAY_OK;
+}
+
+static int exec_freeze(struct cli_context *context, const struct options *options)
+{
+    struct belay_freeze_options freeze = BELAY_FREEZE_OPTIONS_INIT;
+    struct freeze_print print = { .context = context, .done = "frozen:" };
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_client *client;
+    char by[BELAY_OWNER_MAX + 1];
+    int code = CLI_OK;
+
+    unlock_actor(by, sizeof by);
+    freeze.by = by;
+    if (read_freeze(options, &freeze, &err) != BELAY_OK || cli_client(context, &client, &err) != BELAY_OK ||
+        belay_freeze(client, options->args[0], &freeze, print_one, &print, &err) != BELAY_OK) {
+        code = cli_error(context, &err);
+    }
+    belay_error_release(&err);
+    return print.failed ? CLI_UNKNOWN : code;
+}
+
+static const struct option_def freeze_defs[] = {
+    { .name = "reason",
+      .kind = OPTION_TEXT,
+      .value = "TEXT",
+      .help = "the reason; shown to everyone whom the freeze stops" },
+    { .name = "from",
+      .kind = OPTION_TEXT,
+      .value = "TIME",
+      .help = "when it begins, such as 2026-11-26T18:00:00Z; default: now" },
+    { .name = "until",
+      .kind = OPTION_TEXT,
+      .value = "TIME",
+      .help = "when it ends, such as 2026-11-28T00:00:00Z; default: with 'belay unfreeze'" },
+    { .name = "for", .kind = OPTION_DURATION, .value = "D", .help = "how long it lasts, instead of --until" },
+    { .name = NULL },
+};
+static const struct option_group freeze_group = { "Options", freeze_defs };
+
+/* clang-format off */
+#define EXIT_FREEZE_STORE { 64, "the command line is wrong, or the store has no freezes" }
+#define EXIT_FREEZE_DENIED { 77, "the server's token is not an admin's, or its keys do not match" }
+/* clang-format on */
+
+const struct cli_command cmd_freeze = {
+    .name = "freeze",
+    .synopsis = "PATTERN --reason TEXT [--from TIME] [--until TIME | --for D]",
+    .summary = "refuse new acquisitions of some locks",
+    .about =
+        "While the freeze is in force, no client can newly acquire a lock whose key matches PATTERN: it "
+        "is refused with exit code 75, or waits with --wait, and is shown the reason. In PATTERN '*' "
+        "matches any run of characters. Holders keep their locks: they can renew, release, adopt and "
+        "re-enter them. Waiters keep their places in the queue.\n\n"
+        "When the command returns, the freeze is on disk, and every acquisition that begins later is "
+        "refused. With --ignore-freeze and --reason an admin acquires a lock all the same.\n\n"
+        "TIME is RFC 3339. The clock that counts is that of the machine with the SQLite file, or of the "
+        "server. On DynamoDB the URL of the store must have freezes=on, for all clients, and a freeze is "
+        "in force if it is by DynamoDB's clock or by the client's.",
+    .groups = { &freeze_group },
+    .min_args = 1,
+    .max_args = 1,
+    .exits = { { 0, "frozen" },
+               EXIT_FREEZE_STORE,
+               CLI_EXIT_UNREACHABLE,
+               { 74, "unknown: it may be frozen" },
+               EXIT_FREEZE_DENIED },
+    .examples = { { "belay freeze 'deploy-*' --reason 'incident 42'", "until it is ended" },
+                  { "belay freeze '*-prod' --reason 'Black Friday' --for 48h", "for two days" } },
+    .exec = exec_freeze,
+};
+
+/* ---- unfreeze ---- */
+
+static int exec_unfreeze(struct cli_context *context, const struct options *options)
+{
+    struct freeze_print print = { .context = context, .done = "no longer frozen:" };
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_client *client;
+    char by[BELAY_OWNER_MAX + 1];
+    int code = CLI_OK;
+
+    unlock_actor(by, sizeof by);
+    if (cli_client(context, &client, &err) != BELAY_OK ||
+        belay_unfreeze(client, options->args[0], by, options_text(options, "reason"), print_one, &print,
+                       &err) != BELAY_OK) {
+        code = cli_error(context, &err);
+    }
+    belay_error_release(&err);
+    return print.failed ? CLI_UNKNOWN : code;
+}
+
+static const struct option_def unfreeze_defs[] = {
+    { .name = "reason", .kind = OPTION_TEXT, .value = "TEXT", .help = "the reason, for the history" },
+    { .name = NULL },
+};
+static const struct option_group unfreeze_group = { "Options", unfreeze_defs };
+
+const struct cli_command cmd_unfreeze = {
+    .name = "unfreeze",
+    .synopsis = "ID|PATTERN [--reason TEXT]",
+    .summary = "end a freeze",
+    .about = "Ends the freeze with this id, or every freeze with exactly this pattern. The first waiter of "
+             "each lock that was frozen acquires it.",
+    .groups = { &unfreeze_group },
+    .min_args = 1,
+    .max_args = 1,
+    .exits = { { 0, "ended" },
+               EXIT_FREEZE_STORE,
+               { 66, "there is no such freeze" },
+               CLI_EXIT_UNREACHABLE,
+               { 74, "unknown: it may have ended" },
+               EXIT_FREEZE_DENIED },
+    .examples = { { "belay unfreeze 'deploy-*'", "by its pattern" } },
+    .exec = exec_unfreeze,
+};
+
+/* ---- freezes ---- */
+
+static const struct text_column columns[] = {
+    { "ID", 0 }, { "PATTERN", 8 }, { "FROM", 0 }, { "UNTIL", 0 }, { "BY", 8 }, { "REASON", 8 },
+};
+static const struct cli_list_kind freezes = { "freezes", columns, sizeof columns / sizeof columns[0], true };
+
+static bool list_freeze(void *context, const struct belay_freeze *freeze)
+{
+    struct cli_list *list = context;
+    char text[CLOCK_TEXT_SIZE];
+
+    if (list->form == CLI_LIST_JSON) {
+        cli_list_add_json(list, wire_line(wire_freeze(freeze)));
+    } else if (list->form == CLI_LIST_NAMES) {
+        cli_list_add_name(list, freeze->id);
+    } else {
+        text_table_add(list->table, freeze->id);
+        text_table_add(list->table, freeze->pattern);
+        text_table_add(
+            list->table,
+            clock_format_utc(text, freeze->from_unix_ms == 0 ? freeze->created_unix_ms : freeze->from_unix_ms,
+                             false));
+        text_table_add(list->table, freeze->until_unix_ms == 0
+                                        ? "-"
+                                        : clock_format_utc(text, freeze->until_unix_ms, false));
+        text_table_add(list->table, freeze->by);
+        text_table_add(list->table, freeze->reason);
+    }
+    return cli_list_next(list);
+}
+
+static int exec_freezes(struct cli_context *context, const struct options *options)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_client *client;
+    struct cli_list list;
+    int code;
+
+    (void)options;
+    if (cli_client(context, &client, &err) != BELAY_OK) {
+        code = cli_error(context, &err);
+    } else {
+        code = cli_list_begin(&list, &freezes, context);
+        if (code == CLI_OK) {
+            code = cli_list_end(&list, belay_freezes(client, list_freeze, &list, &err), &err);
+        }
+        if (code == CLI_OK) {
+            cli_list_close(&list, "");
+        }
+    }
+    belay_error_release(&err);
+    return code;
+}
+
+const struct cli_command cmd_freezes = {
+    .name = "freezes",
+    .synopsis = "",
+    .summary = "list the freezes",
+    .about =
+        "Lists the freezes that are in force or begin later. Through a server, those that concern the "
+        "keys of the token.\n\n"
+        "With --json it prints {\"freezes\": [...]}, each with id, pattern, reason, by, created_at, from, "
+        "until and in_force.",
+    .exits = { { 0, "listed, even if there is none" }, EXIT_FREEZE_STORE, CLI_EXIT_UNREACHABLE },
+    .examples = { { "belay freezes", "what is frozen, until when and why" } },
+    .exec = exec_freezes,
+};

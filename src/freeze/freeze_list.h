@@ -1,0 +1,72 @@
+/*
+ * The freezes of a store. All of them are one item (belay/store.h): every store that has
+ * items can keep them, one read gets them all, and one conditional write changes them.
+ *
+ * A freeze is in force from `from` until `until`, on a wall clock. Where there are two
+ * clocks, it is in force if it is by either of them: `low` and `high` are the bounds of
+ * what the time may be.
+ *
+ *     made      from                     until, or `ended` if that is earlier
+ *      |---------|==========================|·········|
+ *       announced        in force             grace     removed by a later change
+ *
+ * A freeze that is over stays in the list for a while, because of the grace: waiters get the
+ * lock in their order, so the n-th in the queue sees the freeze for n claim times longer.
+ */
+#ifndef FREEZE_FREEZE_LIST_H
+#define FREEZE_FREEZE_LIST_H
+
+#include "belay/store.h"
+
+enum { FREEZES_MAX = 100, FREEZE_KEPT_MS = 3600 * 1000 };
+#define FREEZE_ITEM "list" /* its name in BELAY_SPACE_FREEZES */
+
+struct frozen_keys {
+    char id[BELAY_ID_MAX + 1];
+    char *pattern; /* owned, as are the next two */
+    char *reason;
+    char *by;
+    int64_t made_unix_ms;
+    int64_t from_unix_ms;  /* 0: from the moment it was made */
+    int64_t until_unix_ms; /* 0: no end */
+    int64_t ended_unix_ms; /* 0: no client has ended it */
+    bool reported;         /* its end is in the history */
+};
+
+struct freeze_list {
+    struct frozen_keys *items; /* owned */
+    size_t n;
+    uint64_t version; /* of the item; 0: there is none */
+};
+
+/* What the time may be. */
+struct freeze_now {
+    int64_t low_unix_ms;
+    int64_t high_unix_ms;
+};
+
+/*
+ * Read the item into an empty list. BELAY_BAD_CONTENT: it is no list of freezes, so
+ * it is not known which keys are frozen.
+ */
+enum belay_code freeze_list_read(const struct belay_item *item, struct freeze_list *out_list,
+                                 struct belay_error *err);
+char *freeze_list_write(const struct freeze_list *list); /* JSON; the caller frees it; NULL: no memory */
+void freeze_list_release(struct freeze_list *list);      /* leaves *list empty */
+/* Adds a copy. False: no memory. */
+bool freeze_list_add(struct freeze_list *list, const struct frozen_keys *freeze);
+void freeze_list_remove(struct freeze_list *list, size_t i);
+
+bool freeze_is_over(const struct frozen_keys *freeze, int64_t unix_ms);
+bool freeze_in_force(const struct frozen_keys *freeze, struct freeze_now now, int64_t grace_ms);
+/* "frozen until 2026-11-28T00:00:00Z by alice: Black Friday". The caller frees it; NULL: no memory. */
+char *freeze_text(const struct frozen_keys *freeze);
+
+/*
+ * BELAY_FROZEN if a key that the batch acquires is frozen; `out`, which is empty, then has
+ * the text and the time. Of several freezes it is the one that ends last.
+ */
+enum belay_code freeze_check(const struct freeze_list *list, const struct belay_batch *batch,
+                             struct freeze_now now, struct belay_commit *out, struct belay_error *err);
+
+#endif

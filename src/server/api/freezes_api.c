@@ -1,0 +1,182 @@
+/*
+ * Freezes over HTTP. Each request is a job: the change is on disk before the reply. The keys of a
+ * token bind it: it may freeze a pattern all of whose keys it may touch, which is so if one of its own
+ * patterns matches the pattern, and see those that concern its keys.
+ */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "server/core/job.h"
+#include "server/core/json_body.h"
+#include "json/json_write.h"
+
+/* ---- the reply ---- */
+
+struct freeze_answer {
+    const struct job *job;
+    json_t *list; /* owned; NULL: no memory */
+};
+
+static bool concerns(const struct job *job, const char *pattern)
+{
+    const struct token *token = job->x->token;
+    bool yes = exchange_may_see(job->x, pattern);
+
+    for (size_t i = 0; !yes && token != NULL && i < token->n_keys; i++) {
+        yes = text_matches(token->keys[i], pattern);
+    }
+    return yes;
+}
+
+static bool add_freeze(void *context, const struct belay_freeze *freeze)
+{
+    struct freeze_answer *answer = context;
+
+    return !concerns(answer->job, freeze->pattern) ||
+           json_array_append_new(answer->list, wire_freeze(freeze)) == 0;
+}
+
+static void finish(struct job *job, struct freeze_answer *answer, enum belay_code code)
+{
+    if (code == BELAY_OK) {
+        job->answer = wire_line(json_pack("{s:O}", "freezes", answer->list)); /* NULL: no memory */
+    }
+    json_decref(answer->list);
+}
+
+/* ---- list ---- */
+
+static void list_freezes(struct job *job)
+{
+    struct freeze_answer answer = { .job = job, .list = json_array() };
+
+    finish(job, &answer, belay_freezes(job->server->client, add_freeze, &answer, &job->err));
+}
+
+void handle_freezes(struct exchange *x)
+{
+    job_start(x, WORK_JOB, list_freezes);
+}
+
+/* ---- begin ---- */
+
+static enum belay_code read_time(const char *name, const char *text, int64_t *out_unix_ms,
+                                 struct belay_error *err)
+{
+    return text == NULL || clock_parse_rfc3339(text, out_unix_ms)
+               ? BELAY_OK
+               : error_set(err, BELAY_INVALID, "%s '%.60s' is not a time such as 2026-11-28T00:00:00Z", name,
+                           text);
+}
+
+static enum belay_code check_pattern(struct job *job, const char *pattern)
+{
+    return exchange_may_see(job->x, pattern)
+               ? BELAY_OK
+               : error_set(
+                     &job->err, BELAY_NOT_PERMITTED,
+                     "'%s' may not touch all keys that match '%.200s': its token is limited to some keys",
+                     job->x->who, pattern);
+}
+
+/* The client's name for people: as it says, marked with its credential. */
+static enum belay_code name_by(struct job *job, const char *said, char out[BELAY_OWNER_MAX + 1])
+{
+    if (said != NULL) {
+        return mark_name(said, job->x->who, "by", out, BELAY_OWNER_MAX + 1, &job->err);
+    }
+    (void)snprintf(out, BELAY_OWNER_MAX + 1, "%.*s", BELAY_OWNER_MAX, job->by);
+    return BELAY_OK;
+}
+
+static enum belay_code begin(struct job *job, const struct body *body, struct freeze_answer *answer)
+{
+    struct belay_freeze_options options = BELAY_FREEZE_OPTIONS_INIT;
+    char by[BELAY_OWNER_MAX + 1];
+    enum belay_code code = check_pattern(job, body->pattern);
+
+    if (code == BELAY_OK) {
+        code = name_by(job, body->by, by);
+    }
+    if (code == BELAY_OK) {
+        code = read_time("from", body->from, &options.from_unix_ms, &job->err);
+    }
+    if (code == BELAY_OK) {
+        code = read_time("until", body->until, &options.until_unix_ms, &job->err);
+    }
+    if (code != BELAY_OK) {
+        return code;
+    }
+    options.id = body->id;
+    options.reason = body->reason;
+    options.by = by;
+    options.for_ms = body->for_ms;
+    return belay_freeze(job->server->client, body->pattern, &options, add_freeze, answer, &job->err);
+}
+
+static void begin_freeze(struct job *job)
+{
+    struct freeze_answer answer = { .job = job, .list = json_array() };
+    struct body body;
+    enum belay_code code = body_read(&body, freeze_fields, job->body, job->body_len, &job->err);
+
+    finish(job, &answer, code == BELAY_OK ? begin(job, &body, &answer) : code);
+    body_release(&body);
+}
+
+void handle_freeze(struct exchange *x)
+{
+    job_start(x, WORK_JOB, begin_freeze);
+}
+
+/* ---- end ---- */
+
+struct freeze_search {
+    struct job *job;
+    enum belay_code code;
+};
+
+static bool check_one(void *context, const struct belay_freeze *freeze)
+{
+    struct freeze_search *search = context;
+    const char *wanted = search->job->x->key;
+
+    if (strcmp(freeze->id, wanted) == 0 || strcmp(freeze->pattern, wanted) == 0) {
+        search->code = check_pattern(search->job, freeze->pattern);
+    }
+    return search->code == BELAY_OK;
+}
+
+static enum belay_code end(struct job *job, const struct body *body, struct freeze_answer *answer)
+{
+    struct freeze_search search = { .job = job };
+    char by[BELAY_OWNER_MAX + 1];
+    enum belay_code code = name_by(job, body->by, by);
+
+    if (code == BELAY_OK) {
+        code = belay_freezes(job->server->client, check_one, &search, &job->err);
+    }
+    code = code == BELAY_OK ? search.code : code;
+    return code == BELAY_OK ? belay_unfreeze(job->server->client, job->x->key, by, body->reason, add_freeze,
+                                             answer, &job->err)
+                            : code;
+}
+
+static void end_freeze(struct job *job)
+{
+    struct freeze_answer answer = { .job = job, .list = json_array() };
+    struct body body;
+    bool has_body = job->body_len > 0;
+    enum belay_code code = body_read(&body, unfreeze_fields, has_body ? job->body : "{}",
+                                     has_body ? job->body_len : 2, &job->err);
+
+    finish(job, &answer, code == BELAY_OK ? end(job, &body, &answer) : code);
+    body_release(&body);
+}
+
+void handle_unfreeze(struct exchange *x)
+{
+    job_start(x, WORK_JOB, end_freeze);
+}

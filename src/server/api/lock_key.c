@@ -1,0 +1,170 @@
+#include "server/api/lock_key.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "server/core/json_body.h"
+
+/* ---- the key ---- */
+
+enum belay_code lock_key_profile(const struct server *server, const char *name,
+                                 struct belay_profile *out_profile, struct belay_error *err)
+{
+    if (belay_config_profile(server->config, name, out_profile, NULL) != BELAY_OK) {
+        return error_set(err, BELAY_INVALID, "there is no profile '%.60s'", name);
+    }
+    return BELAY_OK;
+}
+
+static const char *first_part(const struct body *body)
+{
+    return body->stack != NULL         ? "stack"
+           : body->environment != NULL ? "environment"
+           : body->service != NULL     ? "service"
+           : body->component != NULL   ? "component"
+                                       : NULL;
+}
+
+/* The library names the options of the command line: --stack is the field stack. */
+static void name_fields(char *text)
+{
+    static const char *const names[] = { "stack", "environment", "service", "component", "profile" };
+
+    for (char *at = strstr(text, "--"); at != NULL; at = strstr(at, "--")) {
+        const char *word = at + 2;
+        bool is_option = false;
+
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+            size_t len = strlen(names[i]);
+
+            is_option = is_option || (strncmp(word, names[i], len) == 0 && strchr(" ,", word[len]) != NULL);
+        }
+        if (is_option && (at == text || at[-1] == ' ')) {
+            memmove(at, word, strlen(word) + 1);
+        } else {
+            at += 2;
+        }
+    }
+}
+
+static enum belay_code make_key(struct exchange *x, const struct body *body, struct belay_error *err)
+{
+    const struct belay_key_parts parts = { .profile = body->profile,
+                                           .stack = body->stack,
+                                           .environment = body->environment,
+                                           .service = body->service,
+                                           .component = body->component };
+    char *key = NULL;
+    enum belay_code code = belay_key_make(x->server->config, &parts, &key, err);
+
+    if (code == BELAY_OK) {
+        (void)snprintf(x->key, sizeof x->key, "%s", key);
+    } else {
+        name_fields(err->text);
+    }
+    free(key);
+    return code;
+}
+
+enum belay_code lock_key_read(struct exchange *x, const struct body *body, struct belay_error *err)
+{
+    const char *part = first_part(body);
+    struct belay_profile profile;
+    enum belay_code code = BELAY_OK;
+
+    if (body->profile != NULL) {
+        code = lock_key_profile(x->server, body->profile, &profile, err);
+    }
+    if (code != BELAY_OK) {
+        return code;
+    }
+    if (body->key != NULL && part != NULL) {
+        return error_set(err, BELAY_INVALID, "key '%.200s' and %s both name a lock: give only one of them",
+                         body->key, part);
+    }
+    if (part != NULL) {
+        return make_key(x, body, err);
+    }
+    if (body->key == NULL && x->key[0] == '\0') {
+        return error_set(err, BELAY_INVALID,
+                         "key is missing: give it, or stack and environment, or profile, component and "
+                         "environment");
+    }
+    if (body->key != NULL && strlen(body->key) > BELAY_KEY_MAX) {
+        return error_set(err, BELAY_INVALID, "key has more than %d bytes", BELAY_KEY_MAX);
+    }
+    if (body->key != NULL) {
+        memcpy(x->key, body->key, strlen(body->key) + 1);
+    }
+    return BELAY_OK;
+}
+
+/* ---- the id ---- */
+
+/* Whether the owner may stand for the lock id. The owner is a name, not a secret, so the credential is compared, too. */
+static enum belay_code check_owner(const struct exchange *x, const struct body *body, struct belay_error *err)
+{
+    struct belay_profile profile;
+    enum belay_code code;
+
+    if (body->locked_by == NULL) {
+        return error_set(err, BELAY_INVALID, "lock_id is missing: the lock_id that acquire answered");
+    }
+    if (!text_is_clean(body->locked_by, BELAY_OWNER_MAX)) {
+        return error_set(err, BELAY_INVALID,
+                         "locked_by must be 1 to %d bytes of UTF-8 without control characters",
+                         BELAY_OWNER_MAX);
+    }
+    code = belay_key_profile(x->server->config, body->profile, x->key, &profile, err);
+    if (code == BELAY_OK && !profile.reentrant) {
+        code = error_set(err, BELAY_INVALID,
+                         "lock_id is missing: locked_by is enough only with a re-entrant profile, and %s%s%s",
+                         profile.name == NULL ? "the request names none" : "'",
+                         profile.name == NULL ? "" : profile.name,
+                         profile.name == NULL ? "" : "' is not re-entrant");
+    }
+    return code;
+}
+
+/* x->more[0] is the owner: the body is gone by now. */
+static void ask_own_id(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_info *info = NULL;
+
+    if (belay_find_own(x->server->client, x->key, x->more[0], x->who, &info, &err) == BELAY_OK) {
+        (void)snprintf(x->found_id, sizeof x->found_id, "%s", info->lock_id);
+    } else {
+        reply_error(x, &err);
+    }
+    belay_info_free(info);
+    belay_error_release(&err);
+}
+
+bool lock_key_find_id(struct exchange *x, struct body *body, exchange_fn *again)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    if (body->lock_id != NULL && body->locked_by != NULL) {
+        reply_problem(x, 400, "invalid",
+                      "lock_id and locked_by both say whose lock it is: give only one of them");
+        return false;
+    }
+    if (body->lock_id == NULL && x->found_id[0] != '\0') {
+        body->lock_id = x->found_id;
+    }
+    if (body->lock_id != NULL) {
+        return true;
+    }
+    if (check_owner(x, body, &err) != BELAY_OK) {
+        reply_error(x, &err);
+    } else {
+        (void)snprintf(x->more[0], sizeof x->more[0], "%s", body->locked_by);
+        exchange_read(x, WORK_READ, ask_own_id, again);
+    }
+    belay_error_release(&err);
+    return false;
+}
