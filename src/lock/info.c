@@ -254,9 +254,28 @@ static bool copy_texts(struct belay_info *info)
     return ok && info->n_metadata == n;
 }
 
+/* A list of infos that are borrowed, or have no lists of their own. NULL: no memory. */
+static struct belay_info *copy_list(const struct belay_info *from, size_t n, size_t *out_n)
+{
+    struct belay_info *list = n == 0 ? NULL : calloc(n, sizeof *list);
+
+    for (size_t i = 0; list != NULL && i < n; i++) {
+        list[i] = from[i];
+        list[i].waiters = NULL;
+        list[i].holders = list[i].joint = NULL;
+        list[i].n_waiters = list[i].n_holders = list[i].n_joint = 0;
+        (*out_n)++;
+        if (!copy_texts(&list[i])) {
+            break;
+        }
+    }
+    return list;
+}
+
 struct belay_info *info_copy(const struct belay_info *from)
 {
     struct belay_info *info = malloc(sizeof *info);
+    bool ok;
 
     if (info == NULL) {
         return NULL;
@@ -266,7 +285,14 @@ struct belay_info *info_copy(const struct belay_info *from)
     info->holders = info->joint = NULL;
     info->n_waiters = info->n_holders = info->n_joint = 0;
     info->has_queue = false;
-    if (!copy_texts(info)) {
+    ok = copy_texts(info);
+    if (ok && from->n_holders > 0) {
+        info->holders = copy_list(from->holders, from->n_holders, &info->n_holders);
+    }
+    if (ok && from->n_joint > 0) {
+        info->joint = copy_list(from->joint, from->n_joint, &info->n_joint);
+    }
+    if (!ok || info->n_holders != from->n_holders || info->n_joint != from->n_joint) {
         belay_info_free(info);
         return NULL;
     }

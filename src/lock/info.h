@@ -24,7 +24,7 @@ struct belay_info info_borrow(const struct belay_record *record, int64_t now_ms)
 struct belay_info *info_from_record(const struct belay_record *record, int64_t now_ms);
 /* The same with the holders, but without the waiters, which are most of it if the queue is long. */
 struct belay_info *info_without_queue(const struct belay_record *record, int64_t now_ms);
-/* Without waiters, holders and the locks on further keys. */
+/* Without the waiters; the locks on further keys without their holders. */
 struct belay_info *info_copy(const struct belay_info *from);
 
 /*
