@@ -166,8 +166,10 @@ static uint32_t *word_of(struct sqlite_store *store, const char *lock_id)
 
 void wake_watchers(struct sqlite_store *store)
 {
+#ifndef __SANITIZE_THREAD__ /* which does not support it */
     /* The commit that others are to see comes before this. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
     if (wake_ready(store) && read_word(store, WORD_WATCHERS) > 0) {
         futex_wake(word_of(store, NULL));
     }
