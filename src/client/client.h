@@ -156,6 +156,14 @@ void client_wait_ends(struct belay_client *client, struct poller *poller);
 struct belay_store_capabilities client_capabilities(const struct belay_client *client);
 void client_warn(struct belay_client *client, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/*
+ * Releases what `held` names by its keys and lock id (query.c). Its mode is known here, so that the
+ * first request is the right one: on DynamoDB each one costs.
+ */
+enum belay_code client_release(struct belay_client *client, const struct op_request *held,
+                               enum belay_outcome outcome, struct belay_info **out_info,
+                               struct belay_error *err);
+
 /* ---- the kill switch (granting.c) ---- */
 
 /* How the id of a lock begins that was granted while locking was switched off. No other id begins so. */

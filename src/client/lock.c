@@ -58,15 +58,6 @@ static enum belay_code grant_unprotected(struct belay_lock *lock, const struct o
     return BELAY_OK;
 }
 
-/* Release every key of a request. */
-static enum belay_code release_all(struct belay_client *client, const struct op_request *request,
-                                   enum belay_outcome outcome, struct belay_info **out_info,
-                                   struct belay_error *err)
-{
-    return belay_release_keys(client, request->joint == NULL ? &request->key : request->joint->keys,
-                              op_n_targets(request), request->lock_id, outcome, out_info, err);
-}
-
 static const struct belay_lock_options default_options = BELAY_LOCK_OPTIONS_INIT;
 
 /* Run an acquire or an adopt. */
@@ -89,7 +80,7 @@ static enum belay_code take(struct belay_client *client, struct op_request *requ
             code = lock_hold(lock, request, options, &result, err);
         }
         if (code == BELAY_NO_MEMORY) { /* it may have been taken */
-            (void)release_all(client, request, BELAY_OUTCOME_FAILED, NULL, NULL);
+            (void)client_release(client, request, BELAY_OUTCOME_FAILED, NULL, NULL);
         }
     } else {
         code = grant_unprotected(lock, request, err);
@@ -183,10 +174,13 @@ enum belay_code belay_lock_release(struct belay_lock *lock, enum belay_outcome o
         return lost ? error_set(err, BELAY_LOST, "lock '%s' was lost", lock->grant->key) : BELAY_OK;
     }
     /* Even a lost lock: if it has not been taken since, the next waiter need not wait for the expiry. */
-    code = release_all(client,
-                       &(struct op_request){
-                           .key = lock->grant->key, .joint = lock->joint, .lock_id = lock->grant->lock_id },
-                       outcome, &info, err);
+    code = client_release(client,
+                          &(struct op_request){ .key = lock->grant->key,
+                                                .joint = lock->joint,
+                                                .lock_id = lock->grant->lock_id,
+                                                .mode = lock->grant->mode,
+                                                .slots = lock->grant->slots },
+                          outcome, &info, err);
     /* Another client ended it before us; that it has not been taken since is luck. */
     lost = lost || (code == BELAY_OK && info != NULL && info->outcome == BELAY_OUTCOME_FORCED);
     belay_info_free(info);

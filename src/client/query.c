@@ -75,6 +75,20 @@ enum belay_code belay_renew(struct belay_client *client, const char *key, const 
     return belay_renew_keys(client, &key, 1, lock_id, ttl_ms, out_info, err);
 }
 
+enum belay_code client_release(struct belay_client *client, const struct op_request *held,
+                               enum belay_outcome outcome, struct belay_info **out_info,
+                               struct belay_error *err)
+{
+    const char *const *keys = held->joint == NULL ? &held->key : held->joint->keys;
+    struct client_request request;
+    enum belay_code code = request_init_release(&request, client, keys[0], held->lock_id, outcome, err);
+
+    request.op.mode = held->mode;
+    request.op.slots = held->slots;
+    return code == BELAY_OK ? finish_keys(client, &request, keys + 1, op_n_targets(held) - 1, out_info, err)
+                            : code;
+}
+
 enum belay_code belay_release_keys(struct belay_client *client, const char *const *keys, size_t n_keys,
                                    const char *lock_id, enum belay_outcome outcome,
                                    struct belay_info **out_info, struct belay_error *err)

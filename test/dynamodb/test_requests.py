@@ -42,6 +42,25 @@ class Requests(DynamoCase):
         self.ok("release", "k", "--id", lock["lock_id"])
         self.assertEqual(self.proxy.counts(), {"UpdateItem": 2})
 
+    MODES = (["--shared"], ["--slots", "3"])
+
+    def test_a_free_shared_lock_or_slot_costs_two_requests(self):
+        for mode in self.MODES:
+            with self.subTest(mode):
+                self.assertEqual(self.counted("run", *mode, "k" + mode[0], "--", "true"), {"UpdateItem": 2})
+
+    def test_a_shared_lock_or_slot_beside_others_costs_three_requests(self):
+        for mode in self.MODES:
+            with self.subTest(mode):
+                self.acquire("k" + mode[0], *mode)
+                self.assertEqual(self.counted("run", *mode, "k" + mode[0], "--", "true"), {"UpdateItem": 3})
+
+    def test_a_process_that_does_not_know_the_mode_needs_one_request_more(self):
+        for mode in self.MODES:
+            with self.subTest(mode):
+                lock = self.acquired("k" + mode[0], *mode)
+                self.assertEqual(self.counted("release", "k" + mode[0], "--id", lock["lock_id"]), {"UpdateItem": 2})
+
     def test_before_its_first_deadline_a_process_asks_what_time_it_is(self):
         """L7: by a request that is refused, and so costs nothing; releasing needs no clock."""
         lock = self.acquire("k")

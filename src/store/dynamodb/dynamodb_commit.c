@@ -8,6 +8,7 @@
  * absent and that is no error, the write is left out, on the condition that the record is
  * still absent.
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -432,6 +433,7 @@ static enum belay_code commit_with_ttl(struct ddb_store *store, const struct bel
                ? error_no_memory(err)
                : fill_ttls(store, batch, &room, err);
     if (code == BELAY_OK) {
+        assert(room.writes != NULL);
         known.writes = room.writes;
         code = commit_in_time(store, &known, out, err);
     }

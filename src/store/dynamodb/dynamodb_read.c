@@ -1,4 +1,5 @@
 /* Items from the table, and an item as a record. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -418,6 +419,7 @@ enum belay_code ddb_get(struct belay_store *base, const char *const *keys, size_
     enum belay_code code = items == NULL ? error_no_memory(err) : ddb_read_locks(store, keys, n, items, err);
 
     if (code == BELAY_OK) {
+        assert(items != NULL);
         code = make_records(store, keys, n, items, out_records, err);
     }
     if (code == BELAY_OK) {
