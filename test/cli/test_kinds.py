@@ -330,9 +330,15 @@ class SeveralKeys(Kinds):
         hidden = [holder["lock_id"] for holder in taken["locks"][1]["holders"]]
         self.assertEqual(hidden, [None, taken["lock_id"]])
 
-    def test_without_an_answer_the_hint_repeats_all_keys(self):
-        self.ok("acquire", *self.KEYS, env={"BELAY_DISABLED": "1"})
-        self.fails(69, "acquire", *self.KEYS, "--store", "http://127.0.0.1:9")
+    def test_while_locking_is_switched_off_scripts_see_the_same_form(self):
+        off = {"BELAY_DISABLED": "1"}
+        taken = self.ok("acquire", "--json", *self.KEYS, env=off).json()
+        self.assertEqual([(lock["key"], lock["status"], lock["lock_id"]) for lock in taken["locks"]],
+                         [(key, None, taken["lock_id"]) for key in self.KEYS])
+        self.ok("renew", *self.KEYS, "--id", taken["lock_id"], env=off)
+        self.ok("release", *self.KEYS, "--id", taken["lock_id"], env=off)
+        self.assertEqual(self.ok("run", *self.KEYS, "--", "sh", "-c", "echo $BELAY_KEY ${BELAY_TOKENS-none}", env=off).out,
+                         "api none\n")
 
 
 class RunSeveralKeys(Kinds):

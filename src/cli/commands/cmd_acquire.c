@@ -52,6 +52,15 @@ static void print_for_people(const struct cli_context *context, const struct loc
     buf_release(&command);
 }
 
+static int print_json(const struct cli_context *context, const struct lock_request *request,
+                      struct belay_lock *lock)
+{
+    const char *keys[BELAY_KEYS_MAX];
+    size_t n_keys = list_keys(request, keys);
+
+    return lock_print_grant_json(context, belay_lock_info(lock), keys, n_keys);
+}
+
 /* If the lock id cannot be printed, no client could release the lock: release it here. */
 static int print_or_release(struct cli_context *context, const struct lock_request *request,
                             struct belay_lock *lock)
@@ -59,7 +68,7 @@ static int print_or_release(struct cli_context *context, const struct lock_reque
     int code = CLI_OK;
 
     if (context->json) {
-        code = lock_print_grant_json(context, belay_lock_info(lock));
+        code = print_json(context, request, lock);
     } else {
         print_for_people(context, request, lock);
     }
@@ -72,12 +81,13 @@ static int print_or_release(struct cli_context *context, const struct lock_reque
 }
 
 /* Locking is switched off, and the library has warned. Scripts get an id that 'release' accepts. */
-static int print_unprotected(const struct cli_context *context, struct belay_lock *lock)
+static int print_unprotected(const struct cli_context *context, const struct lock_request *request,
+                             struct belay_lock *lock)
 {
     const struct belay_info *info = belay_lock_info(lock);
 
     if (context->json) {
-        return lock_print_grant_json(context, info);
+        return print_json(context, request, lock);
     }
     if (context->quiet) {
         (void)printf("%s\n", info->lock_id);
@@ -132,7 +142,7 @@ static int acquire_lock(struct cli_context *context, struct lock_request *reques
         return report_not_acquired(context, request, err);
     }
     code = belay_lock_is_protected(lock) ? print_or_release(context, request, lock)
-                                         : print_unprotected(context, lock);
+                                         : print_unprotected(context, request, lock);
     belay_lock_free(lock);
     return code;
 }

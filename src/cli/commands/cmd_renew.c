@@ -69,7 +69,7 @@ static int exec_renew(struct cli_context *context, const struct options *options
         renew(context, options, &keys, &info, &err) != BELAY_OK) {
         code = cli_error(context, &err);
     } else if (context->json && info != NULL) {
-        code = lock_print_grant_json(context, info);
+        code = lock_print_grant_json(context, info, keys.keys, keys.n);
     } else if (!context->quiet && info != NULL) {
         print_renewed(info);
         for (size_t i = 0; i < info->n_joint; i++) {

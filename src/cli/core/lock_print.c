@@ -11,9 +11,26 @@ int lock_print_json(const struct cli_context *context, const struct belay_info *
     return cli_print_line(context, wire_line(wire_lock(info)));
 }
 
-int lock_print_grant_json(const struct cli_context *context, const struct belay_info *info)
+int lock_print_grant_json(const struct cli_context *context, const struct belay_info *info,
+                          const char *const *keys, size_t n_keys)
 {
-    return cli_print_line(context, wire_line(info->n_joint > 0 ? wire_grants(info) : wire_grant(info)));
+    json_t *locks;
+
+    if (n_keys == 1) {
+        return cli_print_line(context, wire_line(wire_grant(info)));
+    }
+    if (info->n_joint > 0) {
+        return cli_print_line(context, wire_line(wire_grants(info)));
+    }
+    locks = json_array();
+    for (size_t i = 0; i < n_keys; i++) {
+        struct belay_info one = *info;
+
+        one.key = (char *)keys[i];
+        (void)json_array_append_new(locks, wire_grant(&one));
+    }
+    return cli_print_line(
+        context, wire_line(json_pack("{s:o, s:o}", "lock_id", wire_text(info->lock_id), "locks", locks)));
 }
 
 /* Those whose lease has not ended. */

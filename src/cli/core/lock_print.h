@@ -7,8 +7,9 @@
 
 /* The lock as one line of JSON on standard output. Returns the exit code. */
 int lock_print_json(const struct cli_context *context, const struct belay_info *info);
-/* The same for its holder; of several keys {"lock_id", "locks": [...]}. */
-int lock_print_grant_json(const struct cli_context *context, const struct belay_info *info);
+/* The same for its holder; of several keys {"lock_id", "locks": [...]}. `info` has them, or none if locking is off. */
+int lock_print_grant_json(const struct cli_context *context, const struct belay_info *info,
+                          const char *const *keys, size_t n_keys);
 
 /* All fields of the lock, one per line, with each of its holders. */
 void lock_print_card(const struct cli_context *context, const struct belay_info *info);
