@@ -299,7 +299,7 @@ static void finish_call(struct belay_client *client, struct belay_async *call)
             code = several == NULL ? error_no_memory(&call->op.err) : BELAY_OK;
             info = several == NULL ? info : *several;
         }
-        info.valid_for_ms = op_valid_for_ms(op, clock_boot_ms());
+        info_set_valid_for(&info, op_valid_for_ms(op, clock_boot_ms()));
     }
     if (code == BELAY_REDIRECTED) {
         code = call->op.err.code = BELAY_UNREACHABLE; /* a server has come, and calls go to a store only */

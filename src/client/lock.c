@@ -258,11 +258,11 @@ const struct belay_info *belay_lock_info(struct belay_lock *lock)
 {
     (void)pthread_mutex_lock(&lock->client->mutex);
     belay_info_free(lock->shown);
-    lock->shown = info_copy(lock->info != NULL ? lock->info : lock->grant);
+    lock->shown = info_copy_grant(lock->info != NULL ? lock->info : lock->grant);
     if (lock->shown != NULL && lock->is_protected) {
         int64_t left_ms = lock->lease.deadline_ms - clock_boot_ms();
 
-        lock->shown->valid_for_ms = lock->lease.over || left_ms < 0 ? 0 : left_ms;
+        info_set_valid_for(lock->shown, lock->lease.over || left_ms < 0 ? 0 : left_ms);
     }
     (void)pthread_mutex_unlock(&lock->client->mutex);
     return lock->shown;

@@ -31,7 +31,7 @@ static enum belay_code run_request(struct belay_client *client, struct op_reques
     } else if (code == BELAY_OK && op->kind == OP_RENEW) {
         int64_t left_ms = result.deadline_ms - clock_boot_ms();
 
-        result.info->valid_for_ms = left_ms > 0 ? left_ms : 0;
+        info_set_valid_for(result.info, left_ms > 0 ? left_ms : 0);
     }
     if (code == BELAY_OK && out_info != NULL) {
         *out_info = result.info;

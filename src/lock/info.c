@@ -299,6 +299,46 @@ struct belay_info *info_copy(const struct belay_info *from)
     return info;
 }
 
+/* Add copies of the `n` locks, with their holders. False without memory; *out_n of them are to be freed. */
+static bool copy_each(const struct belay_info *from, size_t n, struct belay_info **out, size_t *out_n)
+{
+    bool copied = n == 0 || (*out = calloc(n, sizeof **out)) != NULL;
+
+    for (size_t i = 0; copied && i < n; i++) {
+        struct belay_info *one = info_copy(&from[i]);
+        struct belay_info *to = &(*out)[i];
+
+        copied = one != NULL;
+        if (copied) {
+            *to = *one;
+            free(one);
+            (*out_n)++;
+            copied = copy_each(from[i].holders, from[i].n_holders, &to->holders, &to->n_holders);
+        }
+    }
+    return copied;
+}
+
+struct belay_info *info_copy_grant(const struct belay_info *from)
+{
+    struct belay_info *info = info_copy(from);
+
+    if (info != NULL && (!copy_each(from->holders, from->n_holders, &info->holders, &info->n_holders) ||
+                         !copy_each(from->joint, from->n_joint, &info->joint, &info->n_joint))) {
+        belay_info_free(info);
+        return NULL;
+    }
+    return info;
+}
+
+void info_set_valid_for(struct belay_info *info, int64_t ms)
+{
+    info->valid_for_ms = ms;
+    for (size_t i = 0; i < info->n_joint; i++) {
+        info->joint[i].valid_for_ms = ms;
+    }
+}
+
 /* Say how a lock with several holders is held. */
 static void say_several(struct belay_error *err, enum belay_code code, const char *key,
                         const struct belay_info *info)

@@ -26,6 +26,11 @@ struct belay_info *info_from_record(const struct belay_record *record, int64_t n
 struct belay_info *info_without_queue(const struct belay_record *record, int64_t now_ms);
 /* Without the waiters; the locks on further keys without their holders. */
 struct belay_info *info_copy(const struct belay_info *from);
+/* With the holders and the locks on further keys. */
+struct belay_info *info_copy_grant(const struct belay_info *from);
+
+/* How long the holder may rely on the lock: the same on all its keys. */
+void info_set_valid_for(struct belay_info *info, int64_t ms);
 
 /*
  * Say in `err` that `key` cannot be had because of `info`, which is taken over. Returns `code`.

@@ -10,6 +10,7 @@ from dynamo_support import DynamoCase, DynamoStore, TABLE_KEYS
 from support import wait_until
 
 import test_acquire
+import test_kinds
 import test_list
 import test_run_command
 import test_run_lease
@@ -261,6 +262,40 @@ class RunWaiting(Signs, Quick, test_run_lease.Waiting):
 class RunOnATerminal(Signs, Quick, test_run_terminal.OnATerminal):
     # It types ahead by the time that SQLite takes; nothing in it depends on the store.
     test_in_the_background_it_leaves_the_terminal_alone = None
+
+
+class Slots(Quick, test_kinds.Slots):
+    pass
+
+
+class Shared(Quick, test_kinds.Shared):
+    pass
+
+
+class ChooseWhichToUnlock(Quick, test_kinds.ChooseWhichToUnlock):
+    pass
+
+
+class SeveralKeys(Quick, test_kinds.SeveralKeys):
+    pass
+
+
+class RunSeveralKeys(Quick, test_kinds.RunSeveralKeys):
+    pass
+
+
+class ForeignLayouts(Quick, DynamoCase):
+    def test_kinds_and_several_keys_are_refused_and_change_nothing(self):
+        """L8"""
+        for layout in ("resource", "runvoy", "deployer", "terraform", "awslabs", "dynamolock"):
+            self.LAYOUT = layout
+            self.make_store()
+            for args in (["--shared", "k"], ["--slots", "2", "k"], ["k", "m"]):
+                for command in (["acquire", *args], ["run", *args, "--", "touch", "ran"]):
+                    with self.subTest(layout=layout, command=command):
+                        self.assertIn("this store keeps exclusive locks on one key at a time", self.fails(64, *command).err)
+            self.assertEqual(self.ok("list", "--all", "--json").json()["locks"], [])
+        self.assertFalse((self.dir / "ran").exists())
 
 
 if __name__ == "__main__":

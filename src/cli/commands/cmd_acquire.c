@@ -10,10 +10,27 @@
 #include "cli/core/wait_display.h"
 #include "cli/output/print.h"
 
-static void print_for_people(const struct cli_context *context, struct belay_lock *lock, int64_t heartbeat_ms)
+/* The keys as they were typed. Returns how many there are; beyond BELAY_KEYS_MAX they were refused. */
+static size_t list_keys(const struct lock_request *request, const char *out_keys[BELAY_KEYS_MAX])
+{
+    const struct belay_lock_options *options = &request->options;
+    size_t n = 1;
+
+    out_keys[0] = request->key;
+    for (size_t i = 0; i < options->n_more_keys && n < BELAY_KEYS_MAX; i++) {
+        out_keys[n++] = options->more_keys[i];
+    }
+    return n;
+}
+
+static void print_for_people(const struct cli_context *context, const struct lock_request *request,
+                             struct belay_lock *lock)
 {
     const struct belay_info *info = belay_lock_info(lock);
-    struct buf command = BUF_INIT(4096);
+    int64_t heartbeat_ms = belay_lock_heartbeat_ms(lock);
+    const char *keys[BELAY_KEYS_MAX];
+    size_t n_keys = list_keys(request, keys);
+    struct buf command = BUF_INIT(1 << 16);
     char span[CLOCK_TEXT_SIZE];
     char verb[CLOCK_TEXT_SIZE + 16];
 
@@ -21,29 +38,39 @@ static void print_for_people(const struct cli_context *context, struct belay_loc
         (void)printf("%s\n", info->lock_id);
         return;
     }
-    lock_print_card(context, info);
+    lock_print_grant(context, info);
     if (heartbeat_ms > 0) {
         /* Give the ttl: not every store keeps it. */
         (void)snprintf(verb, sizeof verb, "renew --ttl %s", clock_format_duration(span, info->ttl_ms));
-        lock_format_command(&command, context, verb, info->key, info->lock_id);
+        lock_format_command(&command, context, verb, keys, n_keys, info->lock_id);
         (void)printf("\nRenew it every %s:\n  %s\n", clock_format_span(span, heartbeat_ms),
                      command.failed ? "" : command.data);
         buf_release(&command);
     }
-    lock_format_command(&command, context, "release", info->key, info->lock_id);
+    lock_format_command(&command, context, "release", keys, n_keys, info->lock_id);
     (void)printf("\nRelease it when you are done:\n  %s\n", command.failed ? "" : command.data);
     buf_release(&command);
 }
 
+static int print_json(const struct cli_context *context, const struct lock_request *request,
+                      struct belay_lock *lock)
+{
+    const char *keys[BELAY_KEYS_MAX];
+    size_t n_keys = list_keys(request, keys);
+
+    return lock_print_grant_json(context, belay_lock_info(lock), keys, n_keys);
+}
+
 /* If the lock id cannot be printed, no client could release the lock: release it here. */
-static int print_or_release(struct cli_context *context, struct belay_lock *lock, int64_t heartbeat_ms)
+static int print_or_release(struct cli_context *context, const struct lock_request *request,
+                            struct belay_lock *lock)
 {
     int code = CLI_OK;
 
     if (context->json) {
-        code = lock_print_json(context, belay_lock_info(lock));
+        code = print_json(context, request, lock);
     } else {
-        print_for_people(context, lock, heartbeat_ms);
+        print_for_people(context, request, lock);
     }
     code = cli_finish(context, code);
     if (code != CLI_OK && !belay_lock_is_reentered(lock)) {
@@ -54,12 +81,13 @@ static int print_or_release(struct cli_context *context, struct belay_lock *lock
 }
 
 /* Locking is switched off, and the library has warned. Scripts get an id that 'release' accepts. */
-static int print_unprotected(const struct cli_context *context, struct belay_lock *lock)
+static int print_unprotected(const struct cli_context *context, const struct lock_request *request,
+                             struct belay_lock *lock)
 {
     const struct belay_info *info = belay_lock_info(lock);
 
     if (context->json) {
-        return lock_print_json(context, info);
+        return print_json(context, request, lock);
     }
     if (context->quiet) {
         (void)printf("%s\n", info->lock_id);
@@ -70,11 +98,13 @@ static int print_unprotected(const struct cli_context *context, struct belay_loc
 static int report_not_acquired(const struct cli_context *context, const struct lock_request *request,
                                const struct belay_error *err)
 {
-    struct buf command = BUF_INIT(4096);
+    const char *keys[BELAY_KEYS_MAX];
+    struct buf command = BUF_INIT(1 << 16);
     int code = cli_error(context, err);
 
     if (err->code == BELAY_UNKNOWN) {
-        lock_format_command(&command, context, "acquire", request->key, request->options.lock_id);
+        lock_format_command(&command, context, "acquire", keys, list_keys(request, keys),
+                            request->options.lock_id);
         cli_hint(context, "the lock may be yours; to find out, repeat the command with the same id:");
         cli_hint(context, "%s", command.failed ? "" : command.data);
         buf_release(&command);
@@ -111,8 +141,8 @@ static int acquire_lock(struct cli_context *context, struct lock_request *reques
     if (lock == NULL) {
         return report_not_acquired(context, request, err);
     }
-    code = belay_lock_is_protected(lock) ? print_or_release(context, lock, belay_lock_heartbeat_ms(lock))
-                                         : print_unprotected(context, lock);
+    code = belay_lock_is_protected(lock) ? print_or_release(context, request, lock)
+                                         : print_unprotected(context, request, lock);
     belay_lock_free(lock);
     return code;
 }
@@ -135,7 +165,7 @@ static int exec_acquire(struct cli_context *context, const struct options *optio
 
 const struct cli_command cmd_acquire = {
     .name = "acquire",
-    .synopsis = "[OPTIONS] KEY",
+    .synopsis = "[OPTIONS] KEY...",
     .summary = "acquire a lock and print it",
     .about = "Acquires the lock KEY and prints it. The lock is not tied to a process: it lasts until it is "
              "released with its lock id, or until its lease expires, by default after 10m. To keep it "
@@ -143,9 +173,13 @@ const struct cli_command cmd_acquire = {
              "safer.\n\n"
              "If another client holds the lock, belay prints the holder and exits with 75. With --wait it "
              "waits in the queue, first come, first served; Ctrl-C ends the wait and leaves the queue.\n\n"
+             "Several keys, up to 16, are acquired together: all of them or none, under one lock id and with "
+             "a token for each. The order of the keys does not matter: two commands cannot block each "
+             "other. With --shared or --slots several clients hold the lock; docs/locks.md describes all "
+             "kinds of locks.\n\n"
              "With --quiet only the lock id is printed. If the lock cannot be printed, it is released again.",
     .groups = { &lock_group, &key_group },
-    .max_args = 1,
+    .max_args = CLI_MANY_KEYS,
     .takes_key = true,
     .exits = { { 0, "the lock is acquired" },
                CLI_EXIT_USAGE,
@@ -157,6 +191,7 @@ const struct cli_command cmd_acquire = {
     .examples = { { "belay acquire nightly-backup --ttl 1h --wait 5m",
                     "acquire it for one hour, waiting up to five minutes" },
                   { "id=$(belay acquire --quiet db-migration) || exit",
-                    "in a script: keep the lock id for 'belay release'" } },
+                    "in a script: keep the lock id for 'belay release'" },
+                  { "belay acquire deploy-api deploy-web", "both or none" } },
     .exec = exec_acquire,
 };

@@ -7,12 +7,14 @@
 #include "cli/core/lock_options.h"
 #include "cli/core/lock_print.h"
 #include "cli/output/print.h"
+#include "json/json_write.h"
 
 /* One lock to check. */
 struct check_target {
-    char *key;      /* owned */
-    const char *id; /* borrowed; NULL: the token decides */
-    uint64_t token; /* 0: the id decides */
+    char *key;               /* owned */
+    const char *id;          /* borrowed; NULL: the token decides */
+    uint64_t token;          /* 0: the id decides */
+    struct belay_info *info; /* owned; NULL: not checked yet */
 };
 
 /* An acquisition of several keys has one target for each. */
@@ -25,6 +27,7 @@ static void check_list_release(struct check_list *list)
 {
     for (size_t i = 0; i < list->n; i++) {
         free(list->targets[i].key);
+        belay_info_free(list->targets[i].info);
     }
 }
 
@@ -52,26 +55,90 @@ static enum belay_code read_token(const char *origin, const char *text, uint64_t
     return BELAY_OK;
 }
 
-/* KEY, the options that name one, or BELAY_KEY. */
-static enum belay_code read_key(struct cli_context *context, const struct options *options, char **out_key,
-                                struct belay_error *err)
-{
-    const char *inherited = environment("BELAY_KEY");
-    bool is_named = options->n_args > 0 || options_has(options, "stack") ||
-                    options_has(options, "environment") || options_has(options, "service") ||
-                    options_has(options, "component");
+/* A line of BELAY_TOKENS: "TOKEN KEY". */
+struct token_line {
+    const char *token;
+    const char *key;
+    size_t token_len;
+    size_t key_len;
+};
 
-    if (is_named) {
-        return read_key_argument(context, options, 0, out_key, err);
+/* Read the line at *at and advance. False: there is none. */
+static bool next_token_line(const char **at, struct token_line *out)
+{
+    size_t len = *at == NULL ? 0 : strcspn(*at, "\n");
+    const char *space = len == 0 ? NULL : memchr(*at, ' ', len);
+
+    if (space == NULL) {
+        return false;
     }
+    out->token = *at;
+    out->token_len = (size_t)(space - *at);
+    out->key = space + 1;
+    out->key_len = len - out->token_len - 1;
+    *at += len + ((*at)[len] == '\n');
+    return true;
+}
+
+static enum belay_code add_key(struct check_list *list, const char *key, size_t len, struct belay_error *err)
+{
+    char *copy;
+
+    if (list->n == BELAY_KEYS_MAX) {
+        return error_set(err, BELAY_INVALID, "more than %d keys: give them in several commands",
+                         BELAY_KEYS_MAX);
+    }
+    copy = strndup(key, len);
+    if (copy == NULL) {
+        return error_no_memory(err);
+    }
+    list->targets[list->n++].key = copy;
+    return BELAY_OK;
+}
+
+/* All keys of the command that this one runs in; with --token, which belongs to one key, only the first. */
+static enum belay_code read_inherited_keys(const struct options *options, struct check_list *list,
+                                           struct belay_error *err)
+{
+    const char *tokens = options_has(options, "token") ? NULL : environment("BELAY_TOKENS");
+    const char *inherited = environment("BELAY_KEY");
+    struct token_line line;
+    enum belay_code code = BELAY_OK;
+
     if (inherited == NULL) {
         return error_set(
             err, BELAY_INVALID,
             "no lock given: run this inside 'belay run KEY -- COMMAND', which sets BELAY_KEY and "
             "BELAY_LOCK_ID, or give KEY --id LOCK_ID");
     }
-    *out_key = strdup(inherited);
-    return *out_key == NULL ? error_no_memory(err) : BELAY_OK;
+    while (code == BELAY_OK && next_token_line(&tokens, &line)) {
+        code = add_key(list, line.key, line.key_len, err);
+    }
+    return code == BELAY_OK && list->n == 0 ? add_key(list, inherited, strlen(inherited), err) : code;
+}
+
+/* KEY, the options that name one, or those of the environment. */
+static enum belay_code read_keys(struct cli_context *context, const struct options *options,
+                                 struct check_list *list, struct belay_error *err)
+{
+    bool is_named = options->n_args > 0 || options_has(options, "stack") ||
+                    options_has(options, "environment") || options_has(options, "service") ||
+                    options_has(options, "component");
+    struct key_arguments keys = { NULL, NULL, 0 };
+    enum belay_code code;
+
+    if (!is_named) {
+        return read_inherited_keys(options, list, err);
+    }
+    code = read_key_arguments(context, options, &keys, err);
+    if (code == BELAY_OK && keys.n > 1 && options_has(options, "token")) {
+        code = error_set(err, BELAY_INVALID, "--token is that of one key: give one KEY, or --id");
+    }
+    for (size_t i = 0; code == BELAY_OK && i < keys.n; i++) {
+        code = add_key(list, keys.keys[i], strlen(keys.keys[i]), err);
+    }
+    key_arguments_release(&keys);
+    return code;
 }
 
 static enum belay_code say_no_id(struct cli_context *context, const char *key, struct belay_error *err)
@@ -95,6 +162,25 @@ static enum belay_code say_no_id(struct cli_context *context, const char *key, s
                      key);
 }
 
+/* The token that the environment has for `key`; empty: none. False: the lock there is another one. */
+static bool find_inherited_token(const char *key, char out_token[32])
+{
+    const char *inherited = environment("BELAY_KEY");
+    const char *token = environment("BELAY_TOKEN");
+    const char *tokens = environment("BELAY_TOKENS");
+    struct token_line line;
+
+    while (next_token_line(&tokens, &line)) {
+        if (strlen(key) == line.key_len && memcmp(key, line.key, line.key_len) == 0) {
+            (void)snprintf(out_token, 32, "%.*s", (int)(line.token_len < 31 ? line.token_len : 31),
+                           line.token);
+            return true;
+        }
+    }
+    (void)snprintf(out_token, 32, "%s", token == NULL ? "" : token);
+    return inherited != NULL && strcmp(inherited, key) == 0;
+}
+
 /*
  * The id and the token are those of the command line or, if it has neither, those of the
  * environment, if the lock there is the same one. Never one of each: they may be of two locks.
@@ -102,14 +188,14 @@ static enum belay_code say_no_id(struct cli_context *context, const char *key, s
 static enum belay_code read_target(struct cli_context *context, const struct options *options,
                                    struct check_target *target, struct belay_error *err)
 {
-    const char *inherited = environment("BELAY_KEY");
     const char *origin = "--token";
     const char *token = options_text(options, "token");
+    char inherited[32];
 
     target->id = options_text(options, "id");
-    if (target->id == NULL && token == NULL && inherited != NULL && strcmp(inherited, target->key) == 0) {
-        origin = "BELAY_TOKEN";
-        token = environment("BELAY_TOKEN");
+    if (target->id == NULL && token == NULL && find_inherited_token(target->key, inherited)) {
+        origin = environment("BELAY_TOKENS") == NULL ? "BELAY_TOKEN" : "a token of BELAY_TOKENS";
+        token = inherited[0] == '\0' ? NULL : inherited;
         target->id = environment("BELAY_LOCK_ID");
     }
     if (token != NULL) {
@@ -121,30 +207,42 @@ static enum belay_code read_target(struct cli_context *context, const struct opt
 static enum belay_code read_list(struct cli_context *context, const struct options *options,
                                  struct check_list *list, struct belay_error *err)
 {
-    enum belay_code code = read_key(context, options, &list->targets[0].key, err);
+    enum belay_code code = read_keys(context, options, list, err);
 
-    if (code != BELAY_OK) {
-        return code;
+    for (size_t i = 0; code == BELAY_OK && i < list->n; i++) {
+        code = read_target(context, options, &list->targets[i], err);
     }
-    list->n = 1;
-    return read_target(context, options, &list->targets[0], err);
+    return code;
 }
 
 /* ---- the check ----------------------------------------------------------- */
 
-static int print_held(const struct cli_context *context, const struct belay_info *info)
+static void print_held(const struct belay_info *info)
 {
     char span[CLOCK_TEXT_SIZE];
 
-    if (context->json) {
-        return lock_print_json(context, info);
-    }
-    if (!context->quiet && info->status != BELAY_STATUS_NONE) {
+    if (info->status != BELAY_STATUS_NONE) {
         (void)fputs("Held '", stdout);
         print_escaped(stdout, info->key);
         (void)printf("': valid for %s\n", clock_format_span(span, info->valid_for_ms));
     }
-    return CLI_OK;
+}
+
+/* One lock, or {"lock_id", "locks"} as after acquiring several keys. */
+static int print_json(const struct cli_context *context, const struct check_list *list)
+{
+    const struct belay_info *first = list->targets[0].info;
+    json_t *locks;
+
+    if (list->n == 1) {
+        return lock_print_json(context, first);
+    }
+    locks = json_array();
+    for (size_t i = 0; i < list->n; i++) {
+        (void)json_array_append_new(locks, wire_grant(list->targets[i].info));
+    }
+    return cli_print_line(
+        context, wire_line(json_pack("{s:o, s:o}", "lock_id", wire_text(first->lock_id), "locks", locks)));
 }
 
 /* Not held, for whatever reason, is one exit code: the caller must stop. */
@@ -156,20 +254,17 @@ static int report(const struct cli_context *context, const struct belay_error *e
                                                                                                     : code;
 }
 
-static int check_one(struct cli_context *context, const struct check_target *target, int64_t min_valid_ms)
+static int check_one(struct cli_context *context, struct check_target *target, int64_t min_valid_ms)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
-    struct belay_info *info = NULL;
-    int code;
+    int code = CLI_OK;
 
     if (cli_client(context, &client, &err) != BELAY_OK ||
-        belay_check(client, target->key, target->id, target->token, min_valid_ms, &info, &err) != BELAY_OK) {
+        belay_check(client, target->key, target->id, target->token, min_valid_ms, &target->info, &err) !=
+            BELAY_OK) {
         code = report(context, &err);
-    } else {
-        code = print_held(context, info);
     }
-    belay_info_free(info);
     belay_error_release(&err);
     return code;
 }
@@ -187,6 +282,12 @@ static int exec_check(struct cli_context *context, const struct options *options
     }
     for (size_t i = 0; code == CLI_OK && i < list.n; i++) {
         code = check_one(context, &list.targets[i], min_valid_ms);
+    }
+    if (code == CLI_OK && context->json) {
+        code = print_json(context, &list);
+    }
+    for (size_t i = 0; code == CLI_OK && !context->json && !context->quiet && i < list.n; i++) {
+        print_held(list.targets[i].info);
     }
     check_list_release(&list);
     belay_error_release(&err);
@@ -212,12 +313,13 @@ static const struct option_group group = { "Options", defs };
 
 const struct cli_command cmd_check = {
     .name = "check",
-    .synopsis = "[KEY --id LOCK_ID] [--token N] [--for D]",
+    .synopsis = "[KEY... --id LOCK_ID] [--token N] [--for D]",
     .summary = "check that a lock is still held",
     .about =
         "Asks the store whether the lock is still held by this lock id, with this token. Inside 'belay run' "
         "and 'belay deploy' no arguments are needed: the lock is that of BELAY_KEY, BELAY_LOCK_ID and "
-        "BELAY_TOKEN. Use it before a step that cannot be undone. Nothing is changed.\n\n"
+        "BELAY_TOKEN; of several keys, each is checked with its token in BELAY_TOKENS. Use it before a step "
+        "that cannot be undone. Nothing is changed.\n\n"
         "With --token and without --id, it checks whether the token is the current one and its lock is "
         "held. That is for a receiver that was sent the token.\n\n"
         "A lock can be lost right after the check. For a write that must not come late, let the receiver "
@@ -226,7 +328,7 @@ const struct cli_command cmd_check = {
         "the lock.\n\n"
         "While locking is switched off, the check succeeds with a warning.",
     .groups = { &group, &key_group },
-    .max_args = 1,
+    .max_args = CLI_MANY_KEYS,
     .takes_key = true,
     .exits = { { 0, "held, and valid for long enough" },
                { 64, "the command line is wrong, or names no lock or no id" },

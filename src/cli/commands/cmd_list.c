@@ -17,8 +17,10 @@ struct lock_list {
 };
 
 static const struct text_column columns[] = {
-    { "KEY", 12 }, { "HOLDER", 8 }, { "AGE", 0 }, { "EXPIRES IN", 0 }, { "STATUS", 0 }, { "WAITING", 0 },
+    { "KEY", 12 },       { "HOLDER", 8 }, { "MODE", 0 },    { "AGE", 0 },
+    { "EXPIRES IN", 0 }, { "STATUS", 0 }, { "WAITING", 0 },
 };
+enum { MODE_COLUMN = 2 };
 static const struct cli_list_kind locks = { "locks", columns, sizeof columns / sizeof columns[0], true };
 
 static void add_lock_row(struct text_table *table, const struct belay_info *info, int64_t now_unix_ms)
@@ -26,21 +28,26 @@ static void add_lock_row(struct text_table *table, const struct belay_info *info
     bool active = info->status == BELAY_STATUS_ACTIVE;
     struct buf holder = BUF_INIT(1 << 16);
     struct buf state = BUF_INIT(256);
+    struct buf mode = BUF_INIT(256);
+    const struct belay_info *first = info->n_holders > 0 ? &info->holders[0] : info;
     char age[CLOCK_TEXT_SIZE];
     char left[CLOCK_TEXT_SIZE];
     char waiting[24];
 
-    print_holder_short(&holder, info);
+    print_holders_short(&holder, info);
+    lock_format_mode(&mode, info);
     lock_format_state(&state, info);
     (void)snprintf(waiting, sizeof waiting, "%zu", info->n_waiters);
     text_table_add(table, info->key);
     text_table_add(table, holder.failed ? "?" : holder.data);
-    text_table_add(table, clock_format_span(age, (now_unix_ms - info->locked_at_unix_ms) / 1000 * 1000));
+    text_table_add(table, mode.failed ? "?" : mode.data);
+    text_table_add(table, clock_format_span(age, (now_unix_ms - first->locked_at_unix_ms) / 1000 * 1000));
     text_table_add(table, active ? clock_format_span(left, info->expires_in_ms) : "-");
     text_table_add(table, state.failed ? "?" : state.data);
     text_table_add(table, info->n_waiters == 0 ? "-" : waiting);
     buf_release(&holder);
     buf_release(&state);
+    buf_release(&mode);
 }
 
 static bool list_lock(void *context, const struct belay_info *info)
@@ -130,6 +137,9 @@ int list_locks(struct cli_context *context, struct belay_client *client, const s
     bool more = false;
     int status = cli_list_begin(&list.output, &locks, context);
 
+    if (list.output.table != NULL) {
+        text_table_leave_out(list.output.table, MODE_COLUMN, belay_mode_name(BELAY_EXCLUSIVE));
+    }
     if (status == CLI_OK) {
         status = cli_list_end(&list.output, belay_list(client, query, list_lock, &list, &more, err), err);
     }
@@ -178,7 +188,9 @@ static const struct option_group group = { "Options", defs };
 
 #define LIST_ABOUT                                                                                           \
     "Lists locks, ordered by key: those that are held, and those whose lease expired without a release. A "  \
-    "lock is stale if its holder has missed its heartbeats.\n\n"                                             \
+    "lock is stale if its holder has missed its heartbeats. Of several holders, the oldest is named and "    \
+    "the "                                                                                                   \
+    "others are counted; the column MODE is there if some lock is shared or has slots.\n\n"                  \
     "On a terminal the columns shrink to fit; elsewhere nothing is truncated. With --quiet only the keys "   \
     "are printed. With --json it prints {\"locks\": [...], \"next_cursor\"}, streamed as it is read."
 #define LIST_EXITS                                                                                           \

@@ -6,6 +6,34 @@
 #include "cli/core/lock_options.h"
 #include "cli/core/lock_print.h"
 #include "cli/output/print.h"
+#include "json/json_write.h"
+
+static void print_released(const struct key_arguments *keys)
+{
+    for (size_t i = 0; i < keys->n; i++) {
+        (void)fputs("Released '", stdout);
+        print_escaped(stdout, keys->keys[i]);
+        (void)fputs("'\n", stdout);
+    }
+}
+
+/* {"lock_id", "locks"} of several keys: the locks as they are now. A store may forget one that is released. */
+static int print_released_json(const struct cli_context *context, struct belay_client *client,
+                               const struct key_arguments *keys, const char *id)
+{
+    json_t *locks = json_array();
+
+    for (size_t i = 0; i < keys->n; i++) {
+        struct belay_info *info = NULL;
+
+        if (belay_get(client, keys->keys[i], &info, NULL) == BELAY_OK) {
+            (void)json_array_append_new(locks, wire_grant(info));
+        }
+        belay_info_free(info);
+    }
+    return cli_print_line(context,
+                          wire_line(json_pack("{s:o, s:o}", "lock_id", wire_text(id), "locks", locks)));
+}
 
 int release_exec(struct cli_context *context, const struct options *options)
 {
@@ -14,27 +42,27 @@ int release_exec(struct cli_context *context, const struct options *options)
     struct belay_client *client;
     struct belay_info *info = NULL;
     char id[BELAY_ID_MAX + 1];
-    char *key = NULL;
+    struct key_arguments keys = { NULL, NULL, 0 };
     int code = CLI_OK;
 
-    if (read_key_argument(context, options, 0, &key, &err) != BELAY_OK ||
-        read_lock_id(context, options, key, id, &err) != BELAY_OK ||
+    if (read_key_arguments(context, options, &keys, &err) != BELAY_OK ||
+        read_lock_id(context, options, keys.first, id, &err) != BELAY_OK ||
         cli_client(context, &client, &err) != BELAY_OK ||
-        belay_release(client, key, id,
-                      outcome != NULL && strcmp(outcome, "failed") == 0 ? BELAY_OUTCOME_FAILED
-                                                                        : BELAY_OUTCOME_COMPLETED,
-                      &info, &err) != BELAY_OK) {
+        belay_release_keys(client, keys.keys, keys.n, id,
+                           outcome != NULL && strcmp(outcome, "failed") == 0 ? BELAY_OUTCOME_FAILED
+                                                                             : BELAY_OUTCOME_COMPLETED,
+                           &info, &err) != BELAY_OK) {
         code = cli_error(context, &err);
+    } else if (context->json && keys.n > 1) {
+        code = print_released_json(context, client, &keys, id);
     } else if (context->json && info != NULL) {
         code = lock_print_json(context, info);
     } else if (!context->quiet && !context->json) {
-        (void)fputs("Released '", stdout);
-        print_escaped(stdout, key);
-        (void)fputs("'\n", stdout);
+        print_released(&keys);
     }
     belay_info_free(info);
     belay_error_release(&err);
-    free(key);
+    key_arguments_release(&keys);
     return code;
 }
 
@@ -63,16 +91,17 @@ static const struct option_group group = { "Options", defs };
 
 const struct cli_command cmd_release = {
     .name = "release",
-    .synopsis = "KEY (--id LOCK_ID | --owner ID) [--outcome completed|failed]",
+    .synopsis = "KEY... (--id LOCK_ID | --owner ID) [--outcome completed|failed]",
     .summary = "release a lock",
     .about = "Releases the lock, so that the next waiter gets it at once. This needs the lock id, which only "
              "the holder knows; 'belay unlock' ends the lock of another client. To release a lock twice is "
              "not an error, unless another client acquired it in between.\n\n"
+             "Keys that were acquired together can be released together.\n\n"
              "With a re-entrant profile (execution, or the profile of the key) the owner is enough, for the "
              "credential that acquired the lock: without a server, any local user; through a server, the "
              "same token.",
     .groups = { &group, &key_group },
-    .max_args = 1,
+    .max_args = CLI_MANY_KEYS,
     .takes_key = true,
     .exits = { { 0, "released, now or before" },
                CLI_EXIT_USAGE,
@@ -82,6 +111,7 @@ const struct cli_command cmd_release = {
                { 77, "not the holder; nothing was changed" } },
     .examples = { { "belay release nightly-backup --id \"$id\"", "the work is done" },
                   { "belay release nightly-backup --id \"$id\" --outcome failed", "the work failed" },
+                  { "belay release deploy-api deploy-web --id \"$id\"", "locks that were acquired together" },
                   { "belay release terraform-prod --owner execution-1 --profile execution",
                     "the owner's lock, without its id" } },
     .exec = exec_release,

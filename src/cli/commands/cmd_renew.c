@@ -30,13 +30,14 @@ static int64_t profile_ttl_ms(struct cli_context *context, const struct options 
 }
 
 /* Without --ttl the lock keeps its ttl. A store that does not keep the ttl refuses; then the profile's is used. */
-static enum belay_code renew(struct cli_context *context, const struct options *options, const char *key,
-                             struct belay_info **out_info, struct belay_error *err)
+static enum belay_code renew(struct cli_context *context, const struct options *options,
+                             const struct key_arguments *keys, struct belay_info **out_info,
+                             struct belay_error *err)
 {
     char id[BELAY_ID_MAX + 1];
     struct belay_client *client;
     int64_t ttl_ms = 0;
-    enum belay_code code = read_lock_id(context, options, key, id, err);
+    enum belay_code code = read_lock_id(context, options, keys->first, id, err);
 
     if (code == BELAY_OK) {
         code = cli_client(context, &client, err);
@@ -45,34 +46,39 @@ static enum belay_code renew(struct cli_context *context, const struct options *
         return code;
     }
     if (options_duration(options, "ttl", &ttl_ms)) {
-        return belay_renew(client, key, id, ttl_ms, out_info, err);
+        return belay_renew_keys(client, keys->keys, keys->n, id, ttl_ms, out_info, err);
     }
-    code = belay_renew(client, key, id, 0, out_info, err);
+    code = belay_renew_keys(client, keys->keys, keys->n, id, 0, out_info, err);
     ttl_ms = profile_ttl_ms(context, options);
-    return code == BELAY_INVALID && ttl_ms > 0 ? belay_renew(client, key, id, ttl_ms, out_info, err) : code;
+    return code == BELAY_INVALID && ttl_ms > 0 && keys->n == 1
+               ? belay_renew(client, keys->first, id, ttl_ms, out_info, err)
+               : code;
 }
 
 static int exec_renew(struct cli_context *context, const struct options *options)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_info *info = NULL;
-    char *key = NULL;
+    struct key_arguments keys = { NULL, NULL, 0 };
     int code = CLI_OK;
 
     if (!has_lock_id(context, options)) {
         return CLI_USAGE;
     }
-    if (read_key_argument(context, options, 0, &key, &err) != BELAY_OK ||
-        renew(context, options, key, &info, &err) != BELAY_OK) {
+    if (read_key_arguments(context, options, &keys, &err) != BELAY_OK ||
+        renew(context, options, &keys, &info, &err) != BELAY_OK) {
         code = cli_error(context, &err);
     } else if (context->json && info != NULL) {
-        code = lock_print_json(context, info);
+        code = lock_print_grant_json(context, info, keys.keys, keys.n);
     } else if (!context->quiet && info != NULL) {
         print_renewed(info);
+        for (size_t i = 0; i < info->n_joint; i++) {
+            print_renewed(&info->joint[i]);
+        }
     }
     belay_info_free(info);
     belay_error_release(&err);
-    free(key);
+    key_arguments_release(&keys);
     return code;
 }
 
@@ -92,16 +98,17 @@ static const struct option_group group = { "Options", defs };
 
 const struct cli_command cmd_renew = {
     .name = "renew",
-    .synopsis = "KEY (--id LOCK_ID | --owner ID) [--ttl D]",
+    .synopsis = "KEY... (--id LOCK_ID | --owner ID) [--ttl D]",
     .summary = "restart the lease of a lock",
     .about = "Restarts the lease of the lock, with its whole ttl from now. This needs the lock id, which "
              "only the holder knows. A lease that has expired cannot be renewed, even if the lock is free: "
-             "another client may have held it in between.\n\n"
+             "another client may have held it in between. Keys that were acquired together are renewed "
+             "together: all of them or none.\n\n"
              "With a re-entrant profile (execution, or the profile of the key) the owner is enough, for the "
              "credential that acquired the lock: without a server, any local user; through a server, the "
              "same token.",
     .groups = { &group, &key_group },
-    .max_args = 1,
+    .max_args = CLI_MANY_KEYS,
     .takes_key = true,
     .exits = { { 0, "renewed" },
                CLI_EXIT_USAGE,

@@ -46,7 +46,7 @@ struct cli_context {
     struct sigaction old_sigpipe;
 };
 
-enum { CLI_GROUPS_MAX = 5, CLI_EXITS_MAX = 10, CLI_EXAMPLES_MAX = 4 };
+enum { CLI_GROUPS_MAX = 5, CLI_EXITS_MAX = 10, CLI_EXAMPLES_MAX = 5 };
 
 struct cli_example {
     const char *line;
@@ -63,6 +63,9 @@ struct cli_exit_note {
 #define CLI_EXIT_UNREACHABLE { 69, "the store is unreachable" }
 #define CLI_EXIT_CONFIG { 78, "the configuration is wrong" }
 /* clang-format on */
+
+/* For max_args of a command that takes several keys: the library says how many are too many. */
+#define CLI_MANY_KEYS SIZE_MAX
 
 struct cli_command {
     const char *name;     /* "acquire", or two words: "locks list" */

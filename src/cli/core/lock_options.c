@@ -153,6 +153,25 @@ enum belay_code read_key_argument(struct cli_context *context, const struct opti
     return BELAY_OK;
 }
 
+enum belay_code read_key_arguments(struct cli_context *context, const struct options *options,
+                                   struct key_arguments *out_keys, struct belay_error *err)
+{
+    enum belay_code code = read_key_argument(context, options, 0, &out_keys->first, err);
+
+    if (code == BELAY_OK) {
+        out_keys->keys =
+            options->n_args > 0 ? (const char *const *)options->args : (const char *const *)&out_keys->first;
+        out_keys->n = options->n_args > 0 ? options->n_args : 1;
+    }
+    return code;
+}
+
+void key_arguments_release(struct key_arguments *keys)
+{
+    free(keys->first);
+    *keys = (struct key_arguments){ NULL, NULL, 0 };
+}
+
 static enum belay_code read_meta(const struct options *options, struct lock_request *request,
                                  struct belay_error *err)
 {

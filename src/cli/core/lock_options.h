@@ -21,6 +21,18 @@ extern const struct option_group prefix_group; /* PREFIX_OPTION alone */
 enum belay_code read_key_argument(struct cli_context *context, const struct options *options, size_t i,
                                   char **out_key, struct belay_error *err);
 
+/* The keys that a command line names: args[0] and after, or the one of the key options. */
+struct key_arguments {
+    char *first;             /* owned */
+    const char *const *keys; /* borrowed, from argv or `first` */
+    size_t n;
+};
+
+/* BELAY_INVALID as read_key_argument(); how many keys there may be is for the library to say. */
+enum belay_code read_key_arguments(struct cli_context *context, const struct options *options,
+                                   struct key_arguments *out_keys, struct belay_error *err);
+void key_arguments_release(struct key_arguments *keys);
+
 struct lock_request {
     char *key; /* owned */
     /* From the profile, then from the options. Borrows from argv, the configuration and `meta`. */

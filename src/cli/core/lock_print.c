@@ -11,6 +11,74 @@ int lock_print_json(const struct cli_context *context, const struct belay_info *
     return cli_print_line(context, wire_line(wire_lock(info)));
 }
 
+int lock_print_grant_json(const struct cli_context *context, const struct belay_info *info,
+                          const char *const *keys, size_t n_keys)
+{
+    json_t *locks;
+
+    if (n_keys == 1) {
+        return cli_print_line(context, wire_line(wire_grant(info)));
+    }
+    if (info->n_joint > 0) {
+        return cli_print_line(context, wire_line(wire_grants(info)));
+    }
+    locks = json_array();
+    for (size_t i = 0; i < n_keys; i++) {
+        struct belay_info one = *info;
+
+        one.key = (char *)keys[i];
+        (void)json_array_append_new(locks, wire_grant(&one));
+    }
+    return cli_print_line(
+        context, wire_line(json_pack("{s:o, s:o}", "lock_id", wire_text(info->lock_id), "locks", locks)));
+}
+
+/* Those whose lease has not ended. */
+static size_t count_holders(const struct belay_info *info)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < info->n_holders; i++) {
+        n += info->holders[i].status == BELAY_STATUS_ACTIVE;
+    }
+    return n;
+}
+
+void lock_format_mode(struct buf *out, const struct belay_info *info)
+{
+    if (info->mode == BELAY_SLOTS) {
+        buf_addf(out, "%zu/%d slots", count_holders(info), info->slots);
+    } else if (info->mode == BELAY_SHARED && info->n_holders > 0) {
+        buf_addf(out, "%zu shared", count_holders(info));
+    } else {
+        buf_adds(out, belay_mode_name(info->mode));
+    }
+}
+
+void lock_format_holder(struct buf *out, const struct belay_info *info, size_t i, int64_t now_unix_ms)
+{
+    const struct belay_info *holder = &info->holders[i];
+    char span[CLOCK_TEXT_SIZE];
+
+    buf_addf(out, "%zu. ", i + 1);
+    print_holder(out, holder);
+    buf_addf(out, ", for %s",
+             clock_format_span(span, (now_unix_ms - holder->locked_at_unix_ms) / 1000 * 1000));
+    if (holder->status == BELAY_STATUS_ACTIVE) {
+        buf_addf(out, ", expires in %s", clock_format_span(span, holder->expires_in_ms));
+    } else {
+        buf_adds(out, ", expired");
+    }
+    buf_adds(out, holder->is_stale && holder->status == BELAY_STATUS_ACTIVE ? ", ⚠ STALE" : "");
+    if (holder->token != 0) {
+        buf_addf(out, ", token %llu", (unsigned long long)holder->token);
+    }
+    if (holder->lock_id != NULL) {
+        buf_adds(out, ", id ");
+        escape_text(out, holder->lock_id);
+    }
+}
+
 void lock_format_state(struct buf *out, const struct belay_info *info)
 {
     const char *outcome = belay_outcome_name(info->outcome);
@@ -68,6 +136,17 @@ static void print_status(const struct cli_context *context, const struct belay_i
     buf_release(&state);
 }
 
+/* True if a lock or a waiter is not exclusive: only then do people need to see which is which. */
+static bool has_modes(const struct belay_info *info)
+{
+    bool found = info->mode != BELAY_EXCLUSIVE;
+
+    for (size_t i = 0; i < info->n_waiters; i++) {
+        found = found || info->waiters[i].mode != BELAY_EXCLUSIVE;
+    }
+    return found;
+}
+
 static void print_waiters(const struct belay_info *info, int64_t now)
 {
     for (size_t i = 0; i < info->n_waiters; i++) {
@@ -78,6 +157,9 @@ static void print_waiters(const struct belay_info *info, int64_t now)
         (void)printf("  %-12s%zu. ", i == 0 ? "Waiting:" : "", i + 1);
         print_escaped(stdout, name);
         (void)printf(", for %s", clock_format_span(span, (now - waiter->since_unix_ms) / 1000 * 1000));
+        if (has_modes(info)) {
+            (void)printf(", %s", belay_mode_name(waiter->mode));
+        }
         if (strcmp(waiter->key, info->key) != 0) {
             (void)fputs(", for '", stdout);
             print_escaped(stdout, waiter->key);
@@ -87,33 +169,106 @@ static void print_waiters(const struct belay_info *info, int64_t now)
     }
 }
 
-void lock_print_card(const struct cli_context *context, const struct belay_info *info)
+static void print_title(const struct cli_context *context, const struct belay_info *info)
 {
-    struct buf holder = BUF_INIT(4096);
-    int64_t now = clock_unix_ms();
-
     (void)fputs(print_style(context->color_out, "bold"), stdout);
     print_escaped(stdout, info->key);
+    for (size_t i = 0; i < info->n_joint; i++) {
+        (void)fputs(", ", stdout);
+        print_escaped(stdout, info->joint[i].key);
+    }
     (void)printf("%s\n", print_style(context->color_out, PRINT_RESET));
     print_status(context, info);
+}
+
+/* "2 of 3 slots", "shared"; nothing for an exclusive lock. */
+static void print_mode(const struct belay_info *info)
+{
+    if (info->mode == BELAY_SLOTS) {
+        (void)printf("  %-12s%zu of %d slots\n", "Mode:", count_holders(info), info->slots);
+    } else if (info->mode != BELAY_EXCLUSIVE) {
+        print_lock_field("Mode:", belay_mode_name(info->mode));
+    }
+}
+
+static void print_metadata(const char *title, const struct belay_info *info)
+{
+    for (size_t i = 0; i < info->n_metadata; i++) {
+        (void)printf("  %-12s", i == 0 ? title : "");
+        print_escaped(stdout, info->metadata[i].name);
+        (void)putchar('=');
+        print_escaped(stdout, info->metadata[i].value);
+        (void)putchar('\n');
+    }
+}
+
+static void print_token(const char *title, const struct belay_info *info, bool with_key)
+{
+    if (info->token == 0) {
+        return;
+    }
+    (void)printf("  %-12s%llu", title, (unsigned long long)info->token);
+    if (with_key) {
+        (void)fputs(" for '", stdout);
+        print_escaped(stdout, info->key);
+        (void)putchar('\'');
+    }
+    (void)putchar('\n');
+}
+
+/* The fields of the only holder, or of the caller's own grant. */
+static void print_own(const struct belay_info *info, int64_t now)
+{
+    struct buf holder = BUF_INIT(4096);
+
     print_holder(&holder, info);
     print_lock_field("Holder:", holder.failed ? "?" : holder.data);
     print_lease(info, now);
     if (info->lock_id != NULL) {
         print_lock_field("Lock id:", info->lock_id);
     }
-    if (info->token != 0) {
-        (void)printf("  %-12s%llu\n", "Token:", (unsigned long long)info->token);
+    print_token(info->n_joint > 0 ? "Tokens:" : "Token:", info, info->n_joint > 0);
+    for (size_t i = 0; i < info->n_joint; i++) {
+        print_token("", &info->joint[i], true);
     }
-    for (size_t i = 0; i < info->n_metadata; i++) {
-        (void)printf("  %-12s", i == 0 ? "Metadata:" : "");
-        print_escaped(stdout, info->metadata[i].name);
-        (void)putchar('=');
-        print_escaped(stdout, info->metadata[i].value);
-        (void)putchar('\n');
+    print_metadata("Metadata:", info);
+    buf_release(&holder);
+}
+
+static void print_holders(const struct belay_info *info, int64_t now)
+{
+    for (size_t i = 0; i < info->n_holders; i++) {
+        struct buf line = BUF_INIT(1 << 16);
+
+        lock_format_holder(&line, info, i, now);
+        (void)printf("  %-12s%s\n", i == 0 ? "Holders:" : "", line.failed ? "?" : line.data);
+        print_metadata("", &info->holders[i]);
+        buf_release(&line);
+    }
+}
+
+void lock_print_card(const struct cli_context *context, const struct belay_info *info)
+{
+    int64_t now = clock_unix_ms();
+
+    print_title(context, info);
+    print_mode(info);
+    if (info->n_holders > 0) {
+        print_holders(info, now);
+    } else {
+        print_own(info, now);
     }
     print_waiters(info, now);
-    buf_release(&holder);
+}
+
+void lock_print_grant(const struct cli_context *context, const struct belay_info *info)
+{
+    int64_t now = clock_unix_ms();
+
+    print_title(context, info);
+    print_mode(info);
+    print_own(info, now);
+    print_waiters(info, now);
 }
 
 void shell_quote(struct buf *out, const char *text)
@@ -136,19 +291,27 @@ void shell_quote(struct buf *out, const char *text)
 }
 
 void lock_format_command(struct buf *out, const struct cli_context *context, const char *verb,
-                         const char *key, const char *lock_id)
+                         const char *const *keys, size_t n_keys, const char *lock_id)
 {
+    bool is_option = false;
+
     buf_addf(out, "belay %s ", verb);
     if (context->store_url != NULL) {
         buf_adds(out, "--store ");
         shell_quote(out, context->store_url);
         buf_adds(out, " ");
     }
-    if (key[0] == '-') {
-        buf_addf(out, "--id %s -- ", lock_id);
-        shell_quote(out, key);
-        return;
+    for (size_t i = 0; i < n_keys; i++) {
+        is_option = is_option || keys[i][0] == '-';
     }
-    shell_quote(out, key);
-    buf_addf(out, " --id %s", lock_id);
+    if (is_option) {
+        buf_addf(out, "--id %s --", lock_id);
+    }
+    for (size_t i = 0; i < n_keys; i++) {
+        buf_adds(out, i > 0 || is_option ? " " : "");
+        shell_quote(out, keys[i]);
+    }
+    if (!is_option) {
+        buf_addf(out, " --id %s", lock_id);
+    }
 }

@@ -7,9 +7,20 @@
 
 /* The lock as one line of JSON on standard output. Returns the exit code. */
 int lock_print_json(const struct cli_context *context, const struct belay_info *info);
+/* The same for its holder; of several keys {"lock_id", "locks": [...]}. `info` has them, or none if locking is off. */
+int lock_print_grant_json(const struct cli_context *context, const struct belay_info *info,
+                          const char *const *keys, size_t n_keys);
 
-/* All fields of the lock, one per line. */
+/* All fields of the lock, one per line, with each of its holders. */
 void lock_print_card(const struct cli_context *context, const struct belay_info *info);
+/* The same for its holder: of several holders only its own fields, of several keys each with its token. */
+void lock_print_grant(const struct cli_context *context, const struct belay_info *info);
+
+/* "exclusive", "3 shared", "2/3 slots": with the number of holders. */
+void lock_format_mode(struct buf *out, const struct belay_info *info);
+
+/* "1. alice (run-1), for 4m, expires in 5m, token 7, id 0190...": holder number `i`, which is escaped. */
+void lock_format_holder(struct buf *out, const struct belay_info *info, size_t i, int64_t now_unix_ms);
 
 /* "active", "stale", "expired", "released: failed". */
 void lock_format_state(struct buf *out, const struct belay_info *info);
@@ -17,8 +28,8 @@ void lock_format_state(struct buf *out, const struct belay_info *info);
 /* Add `text` quoted for a shell. */
 void shell_quote(struct buf *out, const char *text);
 
-/* Add "belay VERB [--store URL] KEY --id ID", quoted for a shell. */
+/* Add "belay VERB [--store URL] KEY... --id ID", quoted for a shell. */
 void lock_format_command(struct buf *out, const struct cli_context *context, const char *verb,
-                         const char *key, const char *lock_id);
+                         const char *const *keys, size_t n_keys, const char *lock_id);
 
 #endif

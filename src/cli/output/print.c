@@ -216,6 +216,14 @@ void print_holder_short(struct buf *out, const struct belay_info *info)
     }
 }
 
+void print_holders_short(struct buf *out, const struct belay_info *info)
+{
+    print_holder_short(out, info->n_holders > 0 ? &info->holders[0] : info);
+    if (info->n_holders > 1) {
+        buf_addf(out, " +%zu", info->n_holders - 1);
+    }
+}
+
 /* ---- events ---- */
 
 const char *event_holder(const struct belay_event *event)

@@ -43,6 +43,8 @@ char *print_long_span(char out[PRINT_TIME_SIZE], int64_t ms, size_t units);
 void print_holder(struct buf *out, const struct belay_info *info);
 /* The name alone if the owner begins with it: the default owner is user@host and numbers. */
 void print_holder_short(struct buf *out, const struct belay_info *info);
+/* The same; of a lock with several holders the oldest, and how many more there are: "alice +2". */
+void print_holders_short(struct buf *out, const struct belay_info *info);
 
 /* The name of the holder, or the owner if it has no name. */
 const char *event_holder(const struct belay_event *event);

@@ -19,6 +19,7 @@ struct text_table {
     char **cells; /* owned; BATCH_ROWS * n_columns, each owned */
     size_t n_cells;
     size_t *widths; /* owned; the maximum over all batches, so that columns never get narrower */
+    const char *left_out[COLUMNS_MAX]; /* borrowed; the cell that it has in every row; NULL: it is shown */
 };
 
 struct text_table *text_table_new(FILE *file, const struct text_column *columns, size_t n_columns,
@@ -44,6 +45,25 @@ struct text_table *text_table_new(FILE *file, const struct text_column *columns,
     return table;
 }
 
+void text_table_leave_out(struct text_table *table, size_t column, const char *usual)
+{
+    assert(column < table->n_columns && table->n_cells == 0 && !table->has_titles);
+    table->left_out[column] = usual;
+}
+
+/* A column that appears late gets its title then, so the titles are printed again. */
+static void choose_columns(struct text_table *table)
+{
+    for (size_t i = 0; i < table->n_cells; i++) {
+        size_t column = i % table->n_columns;
+
+        if (table->left_out[column] != NULL && strcmp(table->cells[i], table->left_out[column]) != 0) {
+            table->left_out[column] = NULL;
+            table->has_titles = false;
+        }
+    }
+}
+
 static void measure_widths(struct text_table *table)
 {
     for (size_t i = 0; i < table->n_cells; i++) {
@@ -57,16 +77,17 @@ static void measure_widths(struct text_table *table)
 /* Shrink the widest column that may shrink, step by step, until the row fits. */
 static void shrink(const struct text_table *table, size_t *widths)
 {
-    size_t total = GAP * (table->n_columns - 1);
+    size_t total = 0;
 
     for (size_t i = 0; i < table->n_columns; i++) {
-        total += widths[i];
+        total += table->left_out[i] != NULL ? 0 : widths[i] + (total > 0 ? GAP : 0);
     }
     while (total > table->width) {
         size_t widest = table->n_columns;
 
         for (size_t i = 0; i < table->n_columns; i++) {
-            if (table->columns[i].min_width > 0 && widths[i] > table->columns[i].min_width &&
+            if (table->left_out[i] == NULL && table->columns[i].min_width > 0 &&
+                widths[i] > table->columns[i].min_width &&
                 (widest == table->n_columns || widths[i] > widths[widest])) {
                 widest = i;
             }
@@ -87,6 +108,9 @@ static void print_row(const struct text_table *table, const size_t *widths, cons
         size_t before = line.len;
         size_t width;
 
+        if (table->left_out[i] != NULL) {
+            continue;
+        }
         truncate_text(&line, cells[i], table->width == 0 ? SIZE_MAX / 4 : widths[i]);
         width = line.failed || line.data == NULL ? 0 : text_width(line.data + before);
         if (i + 1 < table->n_columns) {
@@ -117,6 +141,7 @@ static void flush_rows(struct text_table *table)
 {
     size_t widths[COLUMNS_MAX];
 
+    choose_columns(table);
     measure_widths(table);
     for (size_t i = 0; i < table->n_columns; i++) {
         widths[i] = table->widths[i];

@@ -97,9 +97,34 @@ static void set_or_unset(const char *name, const char *value)
     }
 }
 
+enum { TOKEN_SIZE = 24, TOKENS_SIZE = BELAY_KEYS_MAX * (BELAY_KEY_MAX + TOKEN_SIZE) };
+
+static size_t add_token(char *to, size_t size, uint64_t token, const char *key)
+{
+    return (size_t)snprintf(to, size, "%llu %s\n", (unsigned long long)token, key);
+}
+
+/* "TOKEN KEY" for each of several keys, one per line; keys have no control characters. Empty for one key. */
+static void format_tokens(const struct guardian_job *job, char out[TOKENS_SIZE])
+{
+    size_t len;
+
+    out[0] = '\0';
+    if (job->n_more_keys == 0 || job->lock_id[0] == '\0') {
+        return;
+    }
+    len = add_token(out, TOKENS_SIZE, job->token, job->key);
+    for (size_t i = 0; i < job->n_more_keys; i++) {
+        len += add_token(out + len, TOKENS_SIZE - len, job->more_tokens[i], job->more_keys[i]);
+    }
+    assert(len < TOKENS_SIZE);
+    out[len - 1] = '\0'; /* without the last newline */
+}
+
 static void set_environment(const struct guardian_job *job)
 {
-    char token[24] = "";
+    char tokens[TOKENS_SIZE];
+    char token[TOKEN_SIZE] = "";
 
     if (job->token != 0) {
         (void)snprintf(token, sizeof token, "%llu", (unsigned long long)job->token);
@@ -107,6 +132,8 @@ static void set_environment(const struct guardian_job *job)
     set_or_unset("BELAY_KEY", job->key);
     set_or_unset("BELAY_LOCK_ID", job->lock_id);
     set_or_unset("BELAY_TOKEN", token);
+    format_tokens(job, tokens);
+    set_or_unset("BELAY_TOKENS", tokens);
     if (job->store_url[0] != '\0') {
         (void)setenv("BELAY_STORE", job->store_url, 1);
     }
@@ -360,19 +387,24 @@ static void exec_release(const struct guardian_process *process)
 {
     const struct guardian_job *job = &process->guardian->shared->job;
     bool completed = process->status == 0 && !process->was_ended;
-    char *argv[] = { "belay",
-                     "release",
-                     "--quiet",
-                     "--id",
-                     (char *)job->lock_id,
-                     "--outcome",
-                     completed ? "completed" : "failed",
-                     process->config_path != NULL ? "--config" : "--",
-                     process->config_path != NULL ? process->config_path : (char *)job->key,
-                     process->config_path != NULL ? "--" : NULL,
-                     (char *)job->key,
-                     NULL };
+    char *argv[11 + BELAY_KEYS_MAX] = { "belay",
+                                        "release",
+                                        "--quiet",
+                                        "--id",
+                                        (char *)job->lock_id,
+                                        "--outcome",
+                                        completed ? "completed" : "failed" };
+    size_t n = 7;
 
+    if (process->config_path != NULL) {
+        argv[n++] = "--config";
+        argv[n++] = process->config_path;
+    }
+    argv[n++] = "--";
+    argv[n++] = (char *)job->key;
+    for (size_t i = 0; i < job->n_more_keys; i++) {
+        argv[n++] = (char *)job->more_keys[i];
+    }
     set_environment(job);
     (void)sigprocmask(SIG_SETMASK, &process->spawn.mask, NULL);
     (void)execv("/proc/self/exe", argv);

@@ -48,6 +48,8 @@ enum { GUARDIAN_URL_SIZE = 5000, GUARDIAN_PATH_SIZE = 4200 };
 
 struct guardian_job {
     char key[BELAY_KEY_MAX + 1];
+    char more_keys[BELAY_KEYS_MAX - 1][BELAY_KEY_MAX + 1]; /* that were acquired with it */
+    size_t n_more_keys;
     char lock_id[BELAY_ID_MAX + 1]; /* empty: COMMAND runs without a lock */
     char store_url[GUARDIAN_URL_SIZE];
     char state_url[GUARDIAN_URL_SIZE];        /* `belay deploy` only, else empty; so the two paths */
@@ -55,6 +57,7 @@ struct guardian_job {
     char state_out[GUARDIAN_PATH_SIZE];       /* where COMMAND puts the new state */
     char traceparent[BELAY_TRACEPARENT_SIZE]; /* empty: none */
     uint64_t token;                           /* 0: none */
+    uint64_t more_tokens[BELAY_KEYS_MAX - 1]; /* of more_keys */
     int64_t kill_after_ms;
     bool release; /* the guardian releases the lock if belay dies; false for a re-entered lock */
 };

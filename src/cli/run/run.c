@@ -136,7 +136,7 @@ static void fit_to_lease(struct run_session *run)
 
 static bool has_empty_key(const struct options *options)
 {
-    return options->n_args > 0 && options->args[0][0] == '\0';
+    return options->n_args == 1 && options->args[0][0] == '\0';
 }
 
 /* For a job that may or may not have a lock (S2.6). An empty key is otherwise an error: a variable that was not set. */
@@ -248,6 +248,17 @@ static int64_t heartbeat_for(const struct run_session *run, int64_t ttl_ms)
     return fitted.heartbeat_ms > 0 && fitted.heartbeat_ms < ttl_ms ? fitted.heartbeat_ms : ttl_ms / 4;
 }
 
+/* The ttl of the holder with this id, if it is one of several. */
+static int64_t ttl_of(const struct belay_info *info, const char *id)
+{
+    for (size_t i = 0; i < info->n_holders; i++) {
+        if (info->holders[i].lock_id != NULL && strcmp(info->holders[i].lock_id, id) == 0) {
+            return info->holders[i].ttl_ms;
+        }
+    }
+    return info->ttl_ms;
+}
+
 /*
  * Without --ttl the lock keeps the ttl that it was acquired with. It is read first, to choose the heartbeat. A store
  * that does not keep the ttl takes that of the profile that the key belongs to; if there is none, it refuses, and the
@@ -265,9 +276,10 @@ static enum belay_code adopt_lock(struct run_session *run, const char *id, struc
         return belay_lock_adopt(run->client, key, id, options, &run->lock, err);
     }
     kept.ttl_ms = 0;
-    if (!options_has(run->options, "heartbeat") && belay_get(run->client, key, &info, NULL) == BELAY_OK &&
-        info->ttl_ms > 0) {
-        kept.heartbeat_ms = heartbeat_for(run, info->ttl_ms);
+    if (!options_has(run->options, "heartbeat") && belay_get(run->client, key, &info, NULL) == BELAY_OK) {
+        int64_t ttl_ms = ttl_of(info, id);
+
+        kept.heartbeat_ms = ttl_ms > 0 ? heartbeat_for(run, ttl_ms) : kept.heartbeat_ms;
     }
     belay_info_free(info);
     code = belay_lock_adopt(run->client, key, id, &kept, &run->lock, err);
@@ -361,13 +373,27 @@ static const char *store_url(const struct run_session *run)
     return cli_config(run->context, &config, NULL) == BELAY_OK ? belay_config_get(config, "store") : NULL;
 }
 
+/* Tell the guardian all keys: it releases them if belay dies, and COMMAND gets a token for each. */
+static void copy_keys(const struct run_session *run, struct guardian_job *job)
+{
+    size_t n = is_protected(run) ? belay_lock_n_keys(run->lock) : 1;
+
+    copy_string(job->key, sizeof job->key, run->request.key);
+    assert(n >= 1 && n <= BELAY_KEYS_MAX);
+    for (size_t i = 1; i < n; i++) {
+        copy_string(job->more_keys[i - 1], sizeof job->more_keys[0], belay_lock_key_at(run->lock, i));
+        job->more_tokens[i - 1] = belay_lock_token_at(run->lock, i);
+    }
+    job->n_more_keys = n - 1;
+}
+
 static void send_job(struct run_session *run)
 {
     struct guardian_shared *shared = run->guardian.shared;
     struct guardian_job *job = &shared->job;
 
     assert(!atomic_load(&shared->has_job));
-    copy_string(job->key, sizeof job->key, run->request.key);
+    copy_keys(run, job);
     copy_string(job->store_url, sizeof job->store_url, store_url(run));
     if (is_protected(run)) {
         copy_string(job->lock_id, sizeof job->lock_id, belay_lock_id(run->lock));
@@ -605,7 +631,7 @@ static int exec_run(struct cli_context *context, const struct options *options)
 
 const struct cli_command cmd_run = {
     .name = "run",
-    .synopsis = "[OPTIONS] KEY -- COMMAND [ARG...]",
+    .synopsis = "[OPTIONS] KEY... -- COMMAND [ARG...]",
     .summary = "hold the lock while COMMAND runs",
     .about =
         "Acquires the lock KEY, runs COMMAND, releases the lock when COMMAND ends, and exits with COMMAND's "
@@ -613,8 +639,14 @@ const struct cli_command cmd_run = {
         "--ttl or a profile says otherwise.\n\n"
         "If another client holds the lock, belay prints the holder and exits with 75. With --wait it waits "
         "in the queue.\n\n"
-        "COMMAND finds BELAY_KEY, BELAY_LOCK_ID, BELAY_TOKEN and BELAY_STORE in its environment. Standard "
-        "input is passed through. Signals sent to belay go to COMMAND's process group. On a terminal, Ctrl-C "
+        "Several keys, up to 16, are acquired together: all of them or none, under one lock id. The order of "
+        "the keys does not matter: two commands cannot block each other. With --shared or --slots several "
+        "clients hold the lock; docs/locks.md describes all kinds of locks.\n\n"
+        "COMMAND finds BELAY_KEY, BELAY_LOCK_ID, BELAY_TOKEN and BELAY_STORE in its environment. With "
+        "several "
+        "keys, BELAY_KEY and BELAY_TOKEN are those of the first, and BELAY_TOKENS has one line 'TOKEN KEY' "
+        "for each. Standard input is passed through. Signals sent to belay go to COMMAND's process group. On "
+        "a terminal, Ctrl-C "
         "goes to COMMAND; Ctrl-Z stops both, and COMMAND continues only if the lease is still valid.\n\n"
         "If the lease is lost, COMMAND is ended (TERM, then KILL) before another client can get the lock, "
         "and belay exits with 76. A second process, lease-guardian, does the same if belay is stopped or "
@@ -627,7 +659,7 @@ const struct cli_command cmd_run = {
         "BELAY_TOKEN are then not set, and --result has \"locked\": false.",
     .groups = { &key_group, &lock_group, &run_group, &run_end_group },
     .min_args = 0,
-    .max_args = 1,
+    .max_args = CLI_MANY_KEYS,
     .takes_key = true,
     .takes_command = true,
     .exits = { { 0, "COMMAND ended with 0; any other exit code of COMMAND is passed on" },
@@ -644,6 +676,7 @@ const struct cli_command cmd_run = {
                     "wait up to ten minutes for the lock" },
                   { "belay run --adopt \"$LOCK_ID\" build-router-plt -- make",
                     "run under a lock that an earlier step acquired" },
+                  { "belay run deploy-api deploy-web -- ./deploy.sh", "hold both locks, or none" },
                   { "belay run --allow-empty-key \"$LOCK\" -- make", "without a lock if LOCK is empty" } },
     .exec = exec_run,
 };

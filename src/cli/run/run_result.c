@@ -39,18 +39,28 @@ enum belay_code run_result_check(const char *path, struct belay_error *err)
     return BELAY_OK;
 }
 
+/* One for each key. */
+static json_t *locks_to_json(const struct belay_info *lock)
+{
+    json_t *grants = lock == NULL ? NULL : wire_grants(lock);
+    json_t *locks = lock == NULL ? json_array() : json_incref(json_object_get(grants, "locks"));
+
+    json_decref(grants);
+    return locks;
+}
+
 static json_t *to_json(const struct run_result *result)
 {
     const struct belay_info *lock = result->lock;
     bool has_token = lock != NULL && lock->token != 0;
 
-    return json_pack("{s:o, s:b, s:o, s:o, s:s, s:i, s:o, s:o, s:o}", "key", wire_text(result->key), "locked",
-                     lock != NULL, "lock_id", wire_text(lock == NULL ? NULL : lock->lock_id), "token",
-                     has_token ? json_integer((json_int_t)lock->token) : json_null(), "result",
+    return json_pack("{s:o, s:b, s:o, s:o, s:s, s:i, s:o, s:o, s:o, s:o}", "key", wire_text(result->key),
+                     "locked", lock != NULL, "lock_id", wire_text(lock == NULL ? NULL : lock->lock_id),
+                     "token", has_token ? json_integer((json_int_t)lock->token) : json_null(), "result",
                      result->result, "exit_code", result->exit_code, "signal",
                      result->signal == 0 ? json_null() : json_integer(result->signal), "reason",
                      wire_text(result->reason[0] == '\0' ? NULL : result->reason), "lock",
-                     lock == NULL ? json_null() : wire_lock(lock));
+                     lock == NULL ? json_null() : wire_grant(lock), "locks", locks_to_json(lock));
 }
 
 static bool write_text(int fd, const char *text)

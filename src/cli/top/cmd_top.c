@@ -90,6 +90,10 @@ static void begin_unlock(struct top *top)
     top->target = NULL;
     if (unlock_find_held(top->model.client, top->selected, &top->target, &err) != BELAY_OK) {
         (void)snprintf(top->note, sizeof top->note, "%s", err.text);
+    } else if (top->target->n_holders > 1) {
+        (void)snprintf(top->note, sizeof top->note,
+                       "it has %zu holders: 'belay unlock KEY --force' lets you choose",
+                       top->target->n_holders);
     } else {
         begin_prompt(top, TOP_PROMPT_REASON);
     }

@@ -237,6 +237,24 @@ static void detail_lease(struct top *top, const struct belay_info *info, int64_t
     add_detail(top, "Token:", info->token == 0 ? "none: this store issues no tokens" : number);
 }
 
+/* How the lock is held, and by whom, if it is not exclusive. */
+static void detail_holders(struct top *top, const struct belay_info *info, int64_t now)
+{
+    struct buf text = BUF_INIT(1 << 16);
+
+    if (info->mode == BELAY_EXCLUSIVE) {
+        return;
+    }
+    lock_format_mode(&text, info);
+    add_detail(top, "Mode:", text.failed ? "?" : text.data);
+    buf_release(&text);
+    for (size_t i = 0; i < info->n_holders; i++) {
+        lock_format_holder(&text, info, i, now);
+        add_detail(top, i == 0 ? "Holders:" : "", text.failed ? "?" : text.data);
+        buf_release(&text);
+    }
+}
+
 static void detail_lists(struct top *top, const struct belay_info *info, int64_t now)
 {
     for (size_t i = 0; i < info->n_metadata; i++) {
@@ -251,8 +269,10 @@ static void detail_lists(struct top *top, const struct belay_info *info, int64_t
         struct buf text = BUF_INIT(1 << 16);
         char span[CLOCK_TEXT_SIZE];
 
-        buf_addf(&text, "%zu. %s (%s), for %s", i + 1, waiter->locked_by_name, waiter->locked_by,
-                 clock_format_span(span, (now - waiter->since_unix_ms) / 1000 * 1000));
+        buf_addf(&text, "%zu. %s (%s), for %s%s%s", i + 1, waiter->locked_by_name, waiter->locked_by,
+                 clock_format_span(span, (now - waiter->since_unix_ms) / 1000 * 1000),
+                 waiter->mode == BELAY_EXCLUSIVE ? "" : ", ",
+                 waiter->mode == BELAY_EXCLUSIVE ? "" : belay_mode_name(waiter->mode));
         add_detail(top, i == 0 ? "Waiting:" : "", text.failed ? "?" : text.data);
         buf_release(&text);
     }
@@ -309,6 +329,7 @@ void top_read_detail(struct top *top)
         add_detail(top, "Status:", err.text);
     } else {
         detail_lease(top, info, now);
+        detail_holders(top, info, now);
         detail_lists(top, info, now);
     }
     add_detail(top, "", "");

@@ -49,7 +49,7 @@ static bool fill_row(struct top_row *row, const struct belay_info *info)
 {
     struct buf holder = BUF_INIT(1 << 16);
 
-    print_holder_short(&holder, info);
+    print_holders_short(&holder, info);
     *row = (struct top_row){
         .key = strdup(info->key),
         .shown = escaped(info->key),
