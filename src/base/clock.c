@@ -177,10 +177,20 @@ static bool parse_zone(const char **text, int *out_minutes)
     return hours < 24 && minutes < 60;
 }
 
+/* timegm() would make March of the 30th of February. */
+static int days_of_month(const struct tm *tm)
+{
+    static const int days[] = { 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31 };
+    int year = tm->tm_year + 1900;
+    bool is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+
+    return days[tm->tm_mon] + (tm->tm_mon == 1 && is_leap ? 1 : 0);
+}
+
 static bool in_range(const struct tm *tm)
 {
-    return tm->tm_mon >= 0 && tm->tm_mon < 12 && tm->tm_mday >= 1 && tm->tm_mday <= 31 && tm->tm_hour < 24 &&
-           tm->tm_min < 60 && tm->tm_sec <= 60;
+    return tm->tm_mon >= 0 && tm->tm_mon < 12 && tm->tm_mday >= 1 && tm->tm_mday <= days_of_month(tm) &&
+           tm->tm_hour < 24 && tm->tm_min < 60 && tm->tm_sec <= 60;
 }
 
 bool clock_parse_iso(const char *text, int64_t *out_unix_ms)
@@ -218,9 +228,15 @@ bool clock_parse_rfc3339(const char *text, int64_t *out_unix_ms)
     if (text[at] == '.') {
         at += 1 + strspn(text + at + 1, "0123456789");
     }
-    return (strcmp(text + at, "Z") == 0 ||
-            ((text[at] == '+' || text[at] == '-') && strlen(text + at) == 6 && text[at + 3] == ':')) &&
-           clock_parse_iso(text, out_unix_ms);
+    if (strcmp(text + at, "Z") != 0 &&
+        ((text[at] != '+' && text[at] != '-') || strlen(text + at) != 6 || text[at + 3] != ':')) {
+        return false;
+    }
+    if (!clock_parse_iso(text, out_unix_ms)) {
+        return false;
+    }
+    *out_unix_ms = *out_unix_ms == 0 ? 1 : *out_unix_ms;
+    return true;
 }
 
 int64_t clock_parse_utc(const char *text)

@@ -20,7 +20,10 @@ char *clock_format_utc(char out[CLOCK_TEXT_SIZE], int64_t unix_ms, bool millis);
  * such as +02:00, +0200 or none, which is UTC. False for NULL and for anything else.
  */
 bool clock_parse_iso(const char *text, int64_t *out_unix_ms);
-/* RFC 3339 only, with 'T' and a zone: for what people type, so that no time is taken for another. */
+/*
+ * RFC 3339 only, with 'T' and a zone: for what people type, so that no time is taken for another. Never 0, which
+ * means "no time" to its callers: the first millisecond of 1970 counts as the second.
+ */
 bool clock_parse_rfc3339(const char *text, int64_t *out_unix_ms);
 int64_t clock_parse_utc(const char *text); /* 0 instead of false */
 

@@ -60,7 +60,7 @@ static enum belay_code check_times(const struct freezing *work, int64_t from_ms,
     char from[CLOCK_TEXT_SIZE];
     char until[CLOCK_TEXT_SIZE];
 
-    if (until_ms < 0 || until_ms > UNIX_MS_MAX || from_ms < 0 || from_ms > UNIX_MS_MAX) {
+    if (until_ms > UNIX_MS_MAX || from_ms > UNIX_MS_MAX) {
         return error_set(err, BELAY_INVALID, "a freeze must begin and end before the year 10000");
     }
     (void)clock_format_utc(until, until_ms, false);

@@ -82,6 +82,8 @@ class Freezes(FreezeCase):
                              ({"pattern": "k"}, "reason"),
                              ({"pattern": "k", "reason": "x", "until": "2099-11-28 00:00"}, "2026-11-28T00:00:00Z"),
                              ({"pattern": "k", "reason": "x", "until": "2020-11-28T00:00:00Z"}, "in the past"),
+                             ({"pattern": "k", "reason": "x", "until": "1970-01-01T00:00:00Z"}, "in the past"),
+                             ({"pattern": "k", "reason": "x", "until": "2099-02-29T00:00:00Z"}, "2026-11-28T00:00:00Z"),
                              ({"pattern": "k", "reason": "x", "until": "2099-11-28T00:00:00Z", "for_ms": 5}, "both say when"),
                              ({"pattern": "k", "reason": "x", "from": "2099-11-28T00:00:00Z", "for_ms": 0}, "for_ms"),
                              ({"pattern": "k", "reason": "x", "id": "no id"}, "not a lock id"),

@@ -137,6 +137,9 @@ static void a_time_that_people_type_has_a_date_a_time_and_a_zone(void **state)
                                          "2026-11-28T00:00:00",
                                          "2026-11-28T00:00:00+0100",
                                          "2026-11-28t00:00:00Z",
+                                         "2026-11-31T00:00:00Z",
+                                         "2026-02-29T00:00:00Z",
+                                         "2100-02-29T00:00:00Z",
                                          "2026-11-28T00:00:00Zz" };
     int64_t ms = 0;
 
@@ -148,6 +151,10 @@ static void a_time_that_people_type_has_a_date_a_time_and_a_zone(void **state)
     assert_int_equal(ms, 1000);
     assert_true(clock_parse_rfc3339("1970-01-01T01:00:01.5+01:00", &ms));
     assert_int_equal(ms, 1500);
+    assert_true(clock_parse_rfc3339("2024-02-29T00:00:00Z", &ms));
+    assert_true(clock_parse_rfc3339("2000-02-29T00:00:00Z", &ms));
+    assert_true(clock_parse_rfc3339("1970-01-01T00:00:00Z", &ms));
+    assert_int_not_equal(ms, 0); /* which would be no time at all */
 }
 
 int main(void)
