@@ -106,6 +106,31 @@ bool text_matches(const char *text, const char *pattern)
     return *pattern == '\0';
 }
 
+/*
+ * If both have a star, only what is before the first and after the last one can keep them apart: a star of each takes
+ * in all that the other has in between.
+ */
+bool text_patterns_meet(const char *a, const char *b)
+{
+    const char *end_a = a + strlen(a);
+    const char *end_b = b + strlen(b);
+
+    if (strchr(a, '*') == NULL || strchr(b, '*') == NULL) {
+        return strchr(a, '*') == NULL ? text_matches(a, b) : text_matches(b, a);
+    }
+    for (; *a != '*' && *b != '*'; a++, b++) {
+        if (*a != *b) {
+            return false;
+        }
+    }
+    for (; end_a[-1] != '*' && end_b[-1] != '*'; end_a--, end_b--) {
+        if (end_a[-1] != end_b[-1]) {
+            return false;
+        }
+    }
+    return true;
+}
+
 bool text_has_prefix(const char *text, const char *prefix)
 {
     return strncmp(text, prefix, strlen(prefix)) == 0;

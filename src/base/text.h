@@ -22,6 +22,8 @@ bool text_has_prefix(const char *text, const char *prefix);
 
 /* In a pattern '*' matches any run of characters; every other character matches itself. */
 bool text_matches(const char *text, const char *pattern);
+/* Whether a text could match both patterns. */
+bool text_patterns_meet(const char *a, const char *b);
 
 /*
  * For hash tables in memory; NULL hashes as "". Faster than FNV, but not the same on every machine: never store it. Not

@@ -68,6 +68,17 @@ class Events(NotifyCase):
         event = self.told(receiver)
         self.assertEqual((event["event"], event["reason"], event["locked_by"]), ("lock.forced", "stuck", "alice"))
 
+    def test_a_freeze_is_told_to_the_targets_of_all_keys_that_it_stops(self):
+        receiver = Receiver(self)
+        server = self.serve_with(self.target(receiver, keys=["deploy-api-*"], events=["freeze.begun", "freeze.ended"]))
+        for pattern in ("build-*", "*", "deploy-*", "*-prod", "deploy-web-*", "deploy-api-1"):
+            server.post("/v1/freezes", {"pattern": pattern, "reason": "x"})
+        self.assertEqual([self.told(receiver)["lock_key"] for _ in range(4)], ["*", "deploy-*", "*-prod", "deploy-api-1"])
+        server.call("DELETE", "/v1/freezes/deploy-web-%2A")
+        server.call("DELETE", "/v1/freezes/%2A")
+        event = self.told(receiver)
+        self.assertEqual((event["event"], event["lock_key"]), ("freeze.ended", "*"))
+
     def test_a_lock_taken_over_is_told(self):
         receiver = Receiver(self)
         server = self.serve_with(self.target(receiver, events=["lock.taken_over"]))

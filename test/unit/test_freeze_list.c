@@ -45,6 +45,29 @@ static void a_star_matches_any_run_and_nothing_else_is_special(void **state)
     assert_false(text_matches("", "a"));
 }
 
+static void two_patterns_meet_if_a_text_can_match_both(void **state)
+{
+    static const char *const meet[][2] = {
+        { "team-*", "*-prod" }, { "*", "team-*" },    { "a*", "abc*" },      { "*b*", "team-*" },
+        { "a", "*" },           { "a*c*e", "ab*de" }, { "*", "*" },          { "a*b*c", "*bb*" },
+        { "ab", "a*b" },        { "**", "x" },        { "ab*bc", "abx*xbc" }
+    };
+    static const char *const apart[][2] = {
+        { "team-a-*", "team-b-*" }, { "*-prod", "*-dev" }, { "a", "b*" }, { "ab", "a*c" }, { "a*b", "a" },
+        { "a*x", "a*y" },           { "a", "ab" }
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof meet / sizeof meet[0]; i++) {
+        assert_true(text_patterns_meet(meet[i][0], meet[i][1]));
+        assert_true(text_patterns_meet(meet[i][1], meet[i][0]));
+    }
+    for (size_t i = 0; i < sizeof apart / sizeof apart[0]; i++) {
+        assert_false(text_patterns_meet(apart[i][0], apart[i][1]));
+        assert_false(text_patterns_meet(apart[i][1], apart[i][0]));
+    }
+}
+
 static void a_list_that_was_written_is_read_back(void **state)
 {
     struct freeze_list list = { 0 };
@@ -161,6 +184,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_star_matches_any_run_and_nothing_else_is_special),
+        cmocka_unit_test(two_patterns_meet_if_a_text_can_match_both),
         cmocka_unit_test(a_list_that_was_written_is_read_back),
         cmocka_unit_test(a_damaged_list_is_an_error_and_not_an_empty_one),
         cmocka_unit_test(a_freeze_that_is_in_force_by_either_clock_is_in_force),

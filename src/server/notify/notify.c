@@ -156,8 +156,7 @@ void notify_event(struct notify *notify, const struct belay_event *event)
     }
     notify->newest = event->id > notify->newest ? event->id : notify->newest;
     for (struct notify_target *target = notify->first; target != NULL; target = target->next) {
-        if (!target->is_removed && notify_wants_event(target->settings, event->type) &&
-            notify_wants_key(target->settings, event->key)) {
+        if (!target->is_removed && notify_wants(target->settings, event->type, event->key)) {
             notice_add(target, event->id, event->at_unix_ms == 0 ? clock_unix_ms() : event->at_unix_ms,
                        notice_text(event));
             notify_pump(target);

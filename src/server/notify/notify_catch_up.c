@@ -61,8 +61,7 @@ static void queue_one(struct notify_catch_up *all, size_t i)
 
     for (struct notify_target *target = all->notify->first; target != NULL; target = target->next) {
         if (all->found[i].id <= target->start || all->found[i].type == NULL || all->found[i].key == NULL ||
-            !notify_wants_event(target->settings, all->found[i].type) ||
-            !notify_wants_key(target->settings, all->found[i].key)) {
+            !notify_wants(target->settings, all->found[i].type, all->found[i].key)) {
             continue;
         }
         if (is_old) {

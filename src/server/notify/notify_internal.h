@@ -132,6 +132,8 @@ struct notify_settings *notify_settings_keep(struct notify_settings *settings);
 void notify_settings_drop(struct notify_settings *settings);
 bool notify_wants_event(const struct notify_settings *settings, const char *type);
 bool notify_wants_key(const struct notify_settings *settings, const char *key);
+/* Both of an event. The key of a freeze's event is a pattern, which has to meet one of the target's. */
+bool notify_wants(const struct notify_settings *settings, const char *type, const char *key);
 bool notify_wants_scan(const struct notify_settings *settings);
 /* "slack to hooks.slack.com: lock.forced, lock.stale of deploy-*" */
 void notify_settings_describe(const struct notify_settings *settings, struct buf *out);

@@ -355,6 +355,22 @@ bool notify_wants_key(const struct notify_settings *settings, const char *key)
     return settings->n_keys == 0;
 }
 
+static bool wants_freeze(const struct notify_settings *settings, const char *pattern)
+{
+    for (size_t i = 0; i < settings->n_keys; i++) {
+        if (text_patterns_meet(pattern, settings->keys[i])) {
+            return true;
+        }
+    }
+    return settings->n_keys == 0;
+}
+
+bool notify_wants(const struct notify_settings *settings, const char *type, const char *key)
+{
+    return notify_wants_event(settings, type) &&
+           (text_has_prefix(type, "freeze.") ? wants_freeze(settings, key) : notify_wants_key(settings, key));
+}
+
 /* A scan also finds stale locks: without one, they are found when a client reads them. */
 bool notify_wants_scan(const struct notify_settings *settings)
 {
