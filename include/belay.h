@@ -815,7 +815,8 @@ struct belay_freeze_options {
 /*
  * Freeze all keys that match `pattern`. The freeze is on disk when this returns. Calls `fn`
  * (may be NULL) with it. BELAY_INVALID: an argument is wrong, or the store has no freezes; the
- * text says what would be right. Through a server this needs an admin's token.
+ * text says what would be right. BELAY_ID_USED: the id in the options is that of another freeze,
+ * or of one that is over. Through a server this needs an admin's token.
  */
 BELAY_API enum belay_code belay_freeze(struct belay_client *client, const char *pattern,
                                        const struct belay_freeze_options *options, belay_freeze_fn fn,

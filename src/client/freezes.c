@@ -76,6 +76,25 @@ static enum belay_code check_times(const struct freezing *work, int64_t from_ms,
     return BELAY_OK;
 }
 
+/*
+ * An earlier request had this id. It is this one, repeated, if the pattern is the same. The id of a freeze that is over
+ * is refused: the answer would look like success, and nothing would be frozen. The other pattern is not for everyone.
+ */
+static enum belay_code find_earlier(struct freezing *work, const struct frozen_keys *earlier,
+                                    struct belay_error *err)
+{
+    if (strcmp(earlier->pattern, work->request->pattern) != 0) {
+        return error_set(err, BELAY_ID_USED, "the id '%s' is that of another freeze: choose a new one",
+                         earlier->id);
+    }
+    if (freeze_is_over(earlier, work->now_unix_ms)) {
+        return error_set(err, BELAY_ID_USED, "the id '%s' is that of a freeze that is over: choose a new one",
+                         earlier->id);
+    }
+    work->is_there = true;
+    return freeze_list_add(&work->changed, earlier) ? BELAY_OK : error_no_memory(err);
+}
+
 static enum belay_code begin(struct freezing *work, struct belay_error *err)
 {
     const struct freeze_request *request = work->request;
@@ -94,12 +113,7 @@ static enum belay_code begin(struct freezing *work, struct belay_error *err)
     }
     for (size_t i = 0; i < work->list.n; i++) {
         if (strcmp(work->list.items[i].id, request->id) == 0) {
-            work->is_there = true;
-            return strcmp(work->list.items[i].pattern, request->pattern) == 0
-                       ? (freeze_list_add(&work->changed, &work->list.items[i]) ? BELAY_OK
-                                                                                : error_no_memory(err))
-                       : error_set(err, BELAY_INVALID, "the id '%s' is that of a freeze of '%.200s'",
-                                   request->id, work->list.items[i].pattern);
+            return find_earlier(work, &work->list.items[i], err);
         }
     }
     code = check_times(work, freeze.from_unix_ms, freeze.until_unix_ms, err);

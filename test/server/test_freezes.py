@@ -5,7 +5,7 @@ import threading
 import time
 import signal
 
-from server_support import BELAY, ServerCase, main, quoted, wait_until
+from server_support import BELAY, ServerCase, Stream, main, quoted, wait_until
 
 
 class FreezeCase(ServerCase):
@@ -98,7 +98,23 @@ class Freezes(FreezeCase):
         for _ in range(2):
             self.assertEqual(self.freeze(self.server, "k", id="mine")["id"], "mine")
         self.assertEqual(self.freezes(self.server), ["k"])
-        self.assertEqual(self.server.post("/v1/freezes", {"pattern": "q", "reason": "x", "id": "mine"}).status, 400)
+
+    def refused_id(self, **fields):
+        answer = self.server.post("/v1/freezes", {"pattern": "k", "reason": "x", "id": "mine", **fields})
+        self.assertEqual((answer.status, answer.error["code"]), (409, "id_used"), answer)
+        return answer.error["message"]
+
+    def test_the_id_of_another_freeze_or_of_one_that_is_over_is_refused(self):
+        """An answer that looks like success would leave the keys as they are, not frozen."""
+        self.freeze(self.server, "k", id="mine")
+        self.assertNotIn("'k'", self.refused_id(pattern="q"))
+        self.unfreeze(self.server, "mine")
+        self.assertIn("over", self.refused_id())
+        self.assertEqual(self.server.acquire("k").status, 200)
+        self.freeze(self.server, "k-2", id="short", for_ms=1)
+        self.assertIn("over", self.refused_id(pattern="k-2", id="short", for_ms=60000))
+        self.freeze(self.server, "k", id="other")
+        self.is_frozen(self.server.acquire("k", "you"))
 
     def test_a_webhook_waits_for_the_end_of_the_freeze(self):
         self.freeze(self.server, "k")
@@ -244,6 +260,37 @@ class Tokens(FreezeCase):
         self.assertEqual(self.freezes(server, "ci"), ["team-*", "*"])
         self.assertEqual(self.freezes(server, "far"), ["*"])
         self.assertEqual(len(self.unfreeze(server, made["id"], token="team")), 1)
+
+    def serve_tenants(self):
+        return self.serve(config=self.config_with({
+            "boss": ("boss", "admin", None), "a": ("a", "admin", ["team-a-*"]), "b": ("b", "admin", ["team-b-*"]),
+            "b-reader": ("b-reader", "reader", ["team-b-*"])}))
+
+    def test_a_token_learns_nothing_of_the_freezes_of_other_keys(self):
+        server = self.serve_tenants()
+        self.freeze(server, "team-a-merger-*", token="a", id="mine")
+        made = server.post("/v1/freezes", {"pattern": "team-b-*", "reason": "x", "id": "mine"}, token="b")
+        self.assertEqual((made.status, made.error["code"]), (409, "id_used"), made)
+        self.assertNotIn("merger", made.error["message"])
+        for name in ("mine", "team-a-merger-*"):
+            ended = server.call("DELETE", f"/v1/freezes/{quoted(name)}", token="b")
+            self.assertEqual(ended.status, 404, ended)
+            nothing = server.call("DELETE", "/v1/freezes/nothing", token="b").error["message"]
+            self.assertEqual(ended.error["message"], nothing.replace("nothing", name))
+        self.assertEqual(self.freezes(server, "b"), [])
+        self.assertEqual(self.freezes(server, "a"), ["team-a-merger-*"])
+
+    def test_a_token_sees_every_freeze_that_can_stop_it(self):
+        server = self.serve_tenants()
+        stream = Stream(server, token="b-reader", last_id=0)
+        for pattern in ("*-prod", "team-*-x", "team-b-1", "team-a-*", "team-a-x-*-prod", "*b*", "*"):
+            self.freeze(server, pattern, token="boss")
+        seen = ["*-prod", "team-*-x", "team-b-1", "*b*", "*"]
+        self.assertEqual(self.freezes(server, "b-reader"), seen)
+        self.is_frozen(server.acquire("team-b-2-prod", token="b"))
+        events = stream.events()
+        self.assertEqual([next(events)["data"]["lock_key"] for _ in seen], seen)
+        stream.close()
 
 
 if __name__ == "__main__":

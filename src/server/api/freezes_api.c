@@ -19,22 +19,11 @@ struct freeze_answer {
     json_t *list; /* owned; NULL: no memory */
 };
 
-static bool concerns(const struct job *job, const char *pattern)
-{
-    const struct token *token = job->x->token;
-    bool yes = exchange_may_see(job->x, pattern);
-
-    for (size_t i = 0; !yes && token != NULL && i < token->n_keys; i++) {
-        yes = text_matches(token->keys[i], pattern);
-    }
-    return yes;
-}
-
 static bool add_freeze(void *context, const struct belay_freeze *freeze)
 {
     struct freeze_answer *answer = context;
 
-    return !concerns(answer->job, freeze->pattern) ||
+    return !exchange_may_see_freeze(answer->job->x, freeze->pattern) ||
            json_array_append_new(answer->list, wire_freeze(freeze)) == 0;
 }
 
@@ -143,8 +132,15 @@ static bool check_one(void *context, const struct belay_freeze *freeze)
     struct freeze_search *search = context;
     const char *wanted = search->job->x->key;
 
-    if (strcmp(freeze->id, wanted) == 0 || strcmp(freeze->pattern, wanted) == 0) {
+    if (strcmp(freeze->id, wanted) != 0 && strcmp(freeze->pattern, wanted) != 0) {
+        return true;
+    }
+    if (exchange_may_see_freeze(search->job->x, freeze->pattern)) {
         search->code = check_pattern(search->job, freeze->pattern);
+    } else { /* in the words of belay_unfreeze(): a freeze of other keys is as if it were not there */
+        search->code =
+            error_set(&search->job->err, BELAY_NOT_FOUND,
+                      "no freeze has the id or the pattern '%.200s': 'belay freezes' lists them", wanted);
     }
     return search->code == BELAY_OK;
 }

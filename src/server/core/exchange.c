@@ -404,6 +404,17 @@ bool exchange_may_see(const struct exchange *x, const char *key)
     return x->token == NULL || token_may_touch(x->token, key);
 }
 
+bool exchange_may_see_freeze(const struct exchange *x, const char *pattern)
+{
+    const struct token *token = x->token;
+    bool yes = token == NULL || token->n_keys == 0;
+
+    for (size_t i = 0; !yes && i < token->n_keys; i++) {
+        yes = text_patterns_meet(token->keys[i], pattern);
+    }
+    return yes;
+}
+
 bool exchange_sees_all(struct exchange *x)
 {
     if (x->token == NULL || x->token->n_keys == 0) {

@@ -104,7 +104,7 @@ const struct route routes[] = {
     { "GET", "/v1/freezes", ROLE_READER, handle_freezes, NULL, { { 0 } }, "FreezeList", { 200, 400, 401, 403, 503 },
       "The freezes that are in force or begin later, as far as they concern the keys of the token", NULL },
     { "POST", "/v1/freezes", ROLE_ADMIN, handle_freeze, freeze_fields, { { 0 } }, "FreezeList",
-      { 200, 400, 401, 403, 413, 503, 504 }, "Refuse new acquisitions of all keys that match a pattern", NULL },
+      { 200, 400, 401, 403, 409, 413, 503, 504 }, "Refuse new acquisitions of all keys that match a pattern", NULL },
     { "DELETE", "/v1/freezes/{id}", ROLE_ADMIN, handle_unfreeze, unfreeze_fields, { { 0 } }, "FreezeList",
       { 200, 400, 401, 403, 404, 413, 503, 504 }, "End a freeze by its id, or all with exactly this pattern", NULL },
     { "GET", "/v1/locks/{key}/tree", ROLE_READER, handle_tree, NULL, { { 0 } }, "Tree",

@@ -147,6 +147,8 @@ bool exchange_acts_for(const struct exchange *x, const char *who);
 bool exchange_may_touch(struct exchange *x, const char *key);
 /* The same without a reply, for lists. In any thread that has the exchange. */
 bool exchange_may_see(const struct exchange *x, const char *key);
+/* Whether a freeze of this pattern concerns a key that the token's keys match. */
+bool exchange_may_see_freeze(const struct exchange *x, const char *pattern);
 /* False, and answered, if the token is limited to some keys: for numbers over all keys. */
 bool exchange_sees_all(struct exchange *x);
 

@@ -61,13 +61,20 @@ static struct event_listener *next_of(const struct event_listener *listener)
     return (struct event_listener *)listener->stream.next;
 }
 
+/* The key of a freeze's event is its pattern. */
+static bool may_see(const struct exchange *x, const struct belay_event *event)
+{
+    return text_has_prefix(event->type, "freeze.") ? exchange_may_see_freeze(x, event->key)
+                                                   : exchange_may_see(x, event->key);
+}
+
 static void send_event(struct event_listener *listener, const struct belay_event *event)
 {
     struct buf out = BUF_INIT(EVENT_MAX);
     char *line;
 
     listener->after = event->id;
-    if (!text_has_prefix(event->key, listener->prefix) || !exchange_may_see(listener->stream.x, event->key)) {
+    if (!text_has_prefix(event->key, listener->prefix) || !may_see(listener->stream.x, event)) {
         return;
     }
     line = wire_line(event_for(listener->stream.x, event));
