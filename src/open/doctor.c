@@ -1,11 +1,15 @@
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/diagnostics.h"
 #include "base/error.h"
+#include "base/secret.h"
 #include "base/text.h"
 #include "network/loader.h"
 #include "store/sqlite/sqlite_store.h"
+
+enum { SECRET_SIZE = 2049 }; /* of a URL or a key, as in src/server/webhooks */
 
 static const char *origin_of(const struct belay_config *config, const char *name)
 {
@@ -19,29 +23,96 @@ static const char *origin_of(const struct belay_config *config, const char *name
     return "default";
 }
 
-/* What is sent where: src/server/notify has more to say about it at the start of a server. */
-static void check_notify(const struct belay_config *config, struct diagnostics *diagnostics)
-{
-    for (size_t i = 0;; i++) {
-        char format_name[32], url_name[32];
-        const char *format, *url, *host;
+/* ---- notifications: what is sent where; src/server/notify checks the rest at the start of a server ---- */
 
-        (void)snprintf(format_name, sizeof format_name, "notify.%zu.format", i);
-        (void)snprintf(url_name, sizeof url_name, "notify.%zu.url", i);
-        format = belay_config_get(config, format_name);
-        if (format == NULL) {
-            return;
-        }
-        url = belay_config_get(config, url_name);
-        host = url == NULL ? NULL : strstr(url, "://");
-        if (host != NULL && memchr(host, '@', strcspn(host + 3, "/?#") + 3) == NULL) {
-            diagnostics_ok(diagnostics, "notify", "%s to %.*s", format, (int)strcspn(host + 3, "/?#"),
-                           host + 3);
-        } else {
-            diagnostics_ok(diagnostics, "notify", "%s to the URL of url_file or url_env", format);
-        }
+static const char *notify_get(const struct belay_config *config, size_t i, const char *name)
+{
+    char dotted[48];
+
+    (void)snprintf(dotted, sizeof dotted, "notify.%zu.%s", i, name);
+    return belay_config_get(config, dotted);
+}
+
+static bool has_notify(const struct belay_config *config, size_t i)
+{
+    static const char *const names[] = {
+        "format", "url", "url_file", "url_env", "name", "events.0", "keys.0"
+    };
+    bool has = false;
+
+    for (size_t n = 0; !has && n < sizeof names / sizeof names[0]; n++) {
+        has = notify_get(config, i, names[n]) != NULL;
+    }
+    return has;
+}
+
+/* False, and said, if a file with a secret cannot be used here. The user may be another one than the server's. */
+static bool check_notify_files(const struct belay_config *config, size_t i, struct diagnostics *diagnostics)
+{
+    static const char *const names[] = { "url_file", "secret_file" };
+    struct belay_error err = BELAY_ERROR_INIT;
+    char text[SECRET_SIZE];
+    bool ok = true;
+
+    for (size_t n = 0; ok && n < sizeof names / sizeof names[0]; n++) {
+        const char *path = notify_get(config, i, names[n]);
+
+        ok = path == NULL || secret_read(path, text, sizeof text, &err) == BELAY_OK;
+    }
+    if (!ok) {
+        diagnostics_warn(diagnostics, "notify", "the server must be able to read it, or it does not start",
+                         "notify.%zu: %s", i, err.text);
+    }
+    belay_error_release(&err);
+    return ok;
+}
+
+static void check_notify_url(const char *format, const char *url, size_t i, struct diagnostics *diagnostics)
+{
+    const char *host = strstr(url, "://"); /* src/config has seen to it */
+    size_t len = host == NULL ? 0 : strcspn(host + 3, "/?#");
+
+    if (len == 0 || memchr(host + 3, '@', len) != NULL) {
+        diagnostics_fail(diagnostics, BELAY_CONFIG, "notify", "write it as https://HOST/PATH",
+                         "notify.%zu.url has no host, or a user in it", i);
+    } else {
+        diagnostics_ok(diagnostics, "notify", "%s to %.*s", format, (int)len, host + 3);
     }
 }
+
+static void check_notify_entry(const struct belay_config *config, size_t i, struct diagnostics *diagnostics)
+{
+    const char *format = notify_get(config, i, "format");
+    const char *url = notify_get(config, i, "url");
+    const char *file = notify_get(config, i, "url_file");
+    const char *env = notify_get(config, i, "url_env");
+
+    if (format == NULL) {
+        diagnostics_fail(diagnostics, BELAY_CONFIG, "notify", "write slack, teams or json",
+                         "notify.%zu has no format", i);
+    } else if ((url != NULL) + (file != NULL) + (env != NULL) != 1) {
+        diagnostics_fail(diagnostics, BELAY_CONFIG, "notify", "give one of url, url_file and url_env",
+                         "notify.%zu has no URL, or several", i);
+    } else if (!check_notify_files(config, i, diagnostics)) {
+        return;
+    } else if (url != NULL) {
+        check_notify_url(format, url, i, diagnostics);
+    } else if (env != NULL && getenv(env) == NULL) {
+        diagnostics_warn(diagnostics, "notify", "set it for the server, which does not start without it",
+                         "the variable '%.60s' with the URL of notify.%zu is not set here", env, i);
+    } else {
+        diagnostics_ok(diagnostics, "notify", "%s to the URL in %s", format, file != NULL ? file : env);
+    }
+}
+
+static void check_notify(const struct belay_config *config, struct diagnostics *diagnostics)
+{
+    for (size_t i = 0; has_notify(config, i); i++) {
+        check_notify_entry(config, i, diagnostics);
+    }
+}
+
+/* ---- configuration and stores ---- */
 
 static void check_config(const struct belay_doctor_options *options, struct diagnostics *diagnostics,
                          struct belay_config **out_config)

@@ -329,7 +329,7 @@ class Docs(NotifyCase):
         server.stop()
         found = self.belay("--config", config, "doctor").out
         self.assertIn("json to bot.example.com", found)
-        self.assertIn("slack to the URL of url_file or url_env", found)
+        self.assertRegex(found, r"slack to the URL in \S*/slack\.url\n")
 
     def test_the_command_on_the_page_sends_a_notification(self):
         receiver = Receiver(self)
@@ -401,6 +401,19 @@ class Delivery(NotifyCase):
         self.assertEqual(server.log().count("the oldest are dropped"), 1)
         gate.set()
         self.assertEqual([self.told(receiver)["lock_key"] for _ in range(4)], ["k16", "k17", "k18", "k19"])
+
+    def test_doctor_finds_a_target_without_a_format_or_a_url(self):
+        good = {"format": "slack", "url": "https://hooks.example/x"}
+        for entry, level, says in [({"format": "slack"}, "FAILED", "notify.1 has no URL"),
+                                   ({"url": "https://a.example/x"}, "FAILED", "notify.1 has no format"),
+                                   ({**good, "url_env": "A_URL"}, "FAILED", "notify.1 has no URL, or several"),
+                                   ({**good, "url": "https://me@a.example/x"}, "FAILED", "notify.1.url has no host, or a user"),
+                                   ({"format": "json", "url_file": "/nowhere"}, "warning", "/nowhere cannot be read"),
+                                   ({"format": "json", "url_env": "NO_URL"}, "warning", "variable 'NO_URL'")]:
+            config = self.write_config(json.dumps({"notify": [good, entry, good]}))
+            lines = [line for line in self.belay("--config", str(config), "doctor").out.splitlines() if " notify " in line]
+            self.assertEqual([line.split()[0] for line in lines], ["ok", level, "ok"], lines)
+            self.assertIn(says, lines[1])
 
     def test_an_address_that_is_not_allowed_is_not_called(self):
         receiver = Receiver(self)
