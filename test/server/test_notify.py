@@ -145,6 +145,15 @@ class Events(NotifyCase):
         self.assertGreaterEqual(event["duration_seconds"], 1)
         server.release("k", "a")
 
+    def test_a_wait_for_a_frozen_lock_whose_lease_is_over_names_no_present_holder(self):
+        receiver = Receiver(self)
+        server = self.serve_with(self.target(receiver, events=["wait.long"], waited_longer_than="2s"))
+        server.acquire("k", "alice", ttl_ms=1000)
+        server.post("/v1/freezes", {"pattern": "k", "reason": "x"})
+        server.acquire_later("k", "bob", wait_ms=60000)
+        self.assertEqual(self.told(receiver)["reason"], "'k' was last held by alice")
+        server.call("DELETE", "/v1/freezes/k")
+
     def test_a_database_that_was_stopped_is_told(self):
         receiver = Receiver(self)
         flag = str(self.dir / "running")

@@ -166,7 +166,11 @@ static void look_at_waiter(const struct notify_scan *scan, struct view *view, co
         !notify_wants_key(view->settings, waiter->key)) {
         return;
     }
-    (void)snprintf(reason, sizeof reason, "'%.120s' is held by %.200s", info->key, info->locked_by);
+    (void)snprintf(reason, sizeof reason,
+                   info->status == BELAY_STATUS_ACTIVE
+                       ? "'%.120s' is held by %.200s"
+                       : "'%.120s' was last held by %.200s", /* it is frozen */
+                   info->key, info->locked_by);
     add(view, mark_of(event.type, waiter->key, waiter->locked_by, waiter->since_unix_ms), due_ms, &event);
 }
 
