@@ -10,4 +10,4 @@ while [ "$i" -lt "${GIT_PUSH_OPTION_COUNT:-0}" ]; do
 done
 highest=$(cat "$GIT_DIR/fence" 2>/dev/null || echo 1)
 [ "$token" -ge "$highest" ] || { echo "token $token is too old: $highest has pushed" >&2; exit 1; }
-echo "$token" >"$GIT_DIR/fence"
+echo "$token" >"$GIT_DIR/fence.new" && mv "$GIT_DIR/fence.new" "$GIT_DIR/fence" # never half of it, or none

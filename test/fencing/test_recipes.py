@@ -300,6 +300,12 @@ class DynamoDB(Recipe, RunCase):
                              Key={"name": {"S": "release"}})["Item"]["content"]["S"]
 
 
+    def test_a_value_is_never_read_as_part_of_the_request(self):
+        for value in ('say "hi"', 'a\\', '"}, ":token": {"N": "999"}, ":content": {"S": "'):
+            self.ok("run", "release", "--", *shlex.split(self.write(value)))
+            self.assertEqual(self.value(), value)
+
+
 class Git(Recipe, RunCase):
     LINE = "git push"
 
@@ -341,6 +347,16 @@ class Git(Recipe, RunCase):
                 done = subprocess.run(f"git -C work push -q {options} ../origin.git HEAD:refs/heads/main", shell=True,
                                       cwd=self.dir, env=self.env, capture_output=True)
                 self.assertNotEqual(done.returncode, 0)
+
+
+    def test_a_full_disk_rejects_the_push_and_keeps_the_highest_token(self):
+        fence = self.dir / "origin.git" / "fence"
+        fence.write_text("5\n")
+        done = subprocess.run(["prlimit", "--fsize=0", "sh", EXAMPLES / "git-pre-receive.sh"], capture_output=True,
+                              env={**self.env, "GIT_DIR": str(self.dir / "origin.git"), "GIT_PUSH_OPTION_COUNT": "1",
+                                   "GIT_PUSH_OPTION_0": "fence=7"})
+        self.assertNotEqual(done.returncode, 0, done)
+        self.assertEqual(fence.read_text(), "5\n")
 
 
 class HttpService(Recipe, RunCase):
