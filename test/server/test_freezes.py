@@ -158,6 +158,13 @@ class Clients(FreezeCase):
         begun = [e["event"] for e in server.get("/v1/locks/k-*/history").json()["events"]]
         self.assertEqual(begun, ["freeze.begun", "freeze.ended"] * 2)
 
+    def test_a_freeze_may_be_as_long_through_a_server_as_on_the_file(self):
+        years = [self.ok("freeze", "k", "--reason", "x", "--for", "100000h", "--json", env={"BELAY_STORE": self.store}).json()]
+        server = self.serve()
+        years.append(self.ok("freeze", "k", "--reason", "x", "--for", "100000h", "--json", env={"BELAY_STORE": server.url}).json())
+        self.assertEqual(years[0]["until"][:7], years[1]["until"][:7])
+        self.fails(64, "freeze", "k", "--reason", "x", "--for", "99999999h", env={"BELAY_STORE": server.url})
+
     def owner(self, server):
         return wait_until(lambda: server.queue("k-3"), "a waiter")[0]
 

@@ -14,6 +14,7 @@ enum { FIELDS_MAX = 24 };
 
 #define AT(member) offsetof(struct body, member)
 #define SPAN_MAX BELAY_TTL_MAX_MS
+#define FREEZE_MAX_MS (4000LL * 365 * 24 * 3600 * 1000) /* belay_freeze() refuses to go beyond the year 9999 */
 
 /* The lock, in full or by its parts: BODY_KEY_FIELDS of them. */
 /* clang-format off */
@@ -66,7 +67,7 @@ const struct body_field freeze_fields[] = {
     { "by", BODY_TEXT, false, AT(by), 0, 0, NULL, "your name, for people; the name of the token is added to it" },
     { "from", BODY_TEXT, false, AT(from), 0, 0, NULL, "when it begins, RFC 3339; by default now" },
     { "until", BODY_TEXT, false, AT(until), 0, 0, NULL, "when it ends, RFC 3339; by default when it is deleted" },
-    { "for_ms", BODY_NUMBER, false, AT(for_ms), 1, SPAN_MAX, NULL, "how long it lasts, instead of until" },
+    { "for_ms", BODY_NUMBER, false, AT(for_ms), 1, FREEZE_MAX_MS, NULL, "how long it lasts, instead of until" },
     { "id", BODY_TEXT, false, AT(id), 0, 0, NULL, "an id of your own: repeat the request with it after a lost reply" },
     { .name = NULL },
 };
