@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 
-from support import BELAY, BelayCase, main, wait_until
+from support import BELAY, ROOT, BelayCase, main, wait_until
 
 
 class Kinds(BelayCase):
@@ -87,6 +89,14 @@ class Slots(Kinds):
         self.assertIn("1 of 1 slots", self.fails(75, "acquire", "n", "--profile", "nightly").err)
         self.assertEqual(self.acquire("m", "--profile", "nightly", "--slots", "4")["slots"], 4)
         self.assertEqual(self.acquire("s", "--profile", "nightly", "--shared")["mode"], "shared")
+
+    def test_a_state_is_not_written_under_a_lock_with_several_holders(self):
+        stack = ("--stack", "s", "--environment", "e")
+        self.assertIn("'belay deploy' has no option '--slots'", self.fails(64, "deploy", *stack, "--slots", "2", "--", "true").err)
+        (self.dir / "belay.yaml").write_text("profiles:\n  stack: {slots: 2}\n")
+        (self.dir / "belay.yaml").chmod(0o600)
+        self.assertIn("a state is for one client at a time", self.fails(64, "deploy", *stack, "--", "true").err)
+        self.assertEqual(self.acquire("stack:s:env:e")["slots"], 2)
 
     def test_list_counts_further_holders_and_has_the_mode(self):
         self.take("build", "carol")
@@ -419,6 +429,34 @@ class RunSeveralKeys(Kinds):
         self.assertIn("'b'", err)
         self.assertEqual([(self.status(key)["status"], self.status(key)["outcome"]) for key in "abc"],
                          [("released", "failed"), ("released", "forced"), ("released", "failed")])
+
+
+class Page(BelayCase):
+    """docs/locks.md"""
+
+    def sections(self):
+        text = (ROOT / "docs" / "locks.md").read_text(encoding="utf-8")
+        for section in text.split("\n## ")[1:]:
+            yield section.splitlines()[0], re.findall(r"^    (.+)$", section, re.M)
+
+    def test_each_kind_has_an_example_that_does_what_it_says(self):
+        names = []
+        for name, lines in self.sections():
+            with self.subTest(name):
+                script = [f"belay() {{ {BELAY} --store sqlite:{self.dir}/{name.replace(' ', '-')}.db \"$@\"; }}"]
+                script.append(f"PATH={self.dir}/bin:$PATH")
+                for line in lines:
+                    code = (re.search(r"# exit (\d+)$", line) or ["", "0"])[1]
+                    script.append(f"{line}\ncode=$?; [ $code = {code} ] || {{ echo \"exit $code:\" {shlex.quote(line)} >&2; exit 1; }}")
+                (self.dir / "bin").mkdir(exist_ok=True)
+                (self.dir / "bin" / "belay").unlink(missing_ok=True)
+                (self.dir / "bin" / "belay").symlink_to(os.path.abspath(BELAY))
+                done = subprocess.run(["bash", "-c", "\n".join(script)], env=self.env, cwd=self.dir, capture_output=True,
+                                      encoding="utf-8", timeout=120, check=False)
+                self.assertEqual(done.returncode, 0, (done.stdout, done.stderr))
+                self.assertGreaterEqual(len(lines), 4)
+                names.append(name)
+        self.assertEqual(names, ["Exclusive", "Slots", "Shared", "Several keys", "Re-entrant", "Hierarchy", "Freeze"])
 
 
 if __name__ == "__main__":
