@@ -380,7 +380,8 @@ class RunSeveralKeys(Kinds):
         self.assertIn("'b'", self.fails(76, "check", env=env).err)
         self.ok("check", "a", env=env)
         self.ok("check", "a", "--id", taken["lock_id"], env=env)
-        self.fails(64, "check", env={**env, "BELAY_TOKENS": "x b"})
+        for tokens in ("x b", "1 a\nbroken", "1 a\n\n1 b"):  # never fewer keys than the list has
+            self.assertIn("BELAY_TOKENS", self.fails(64, "check", env={**env, "BELAY_TOKENS": tokens}).err)
 
     def test_the_result_has_the_lock_of_each(self):
         self.ok("run", "--result", "r.json", "a", "b", "--", "true")
@@ -405,6 +406,16 @@ class RunSeveralKeys(Kinds):
         self.assertEqual((lock["lock_id"], lock["locked_by"], lock["ttl_ms"]), (new_id, "chat", 3600000))
         self.fails(77, "run", "--adopt", lock_id, "a", "b", "--", "true")
         self.assertEqual(self.status("b")["status"], "released")
+
+    def test_a_state_is_saved_under_a_lock_that_is_one_of_several(self):
+        stack = ("--stack", "s", "--environment", "e")
+        (self.dir / "state.json").write_text('{"resources": {}}')
+        save = f"$belay state save {' '.join(stack)} state.json"
+        env = {"belay": BELAY}
+        self.ok("run", "a", "stack:s:env:e", "--", "sh", "-c", save, env=env)
+        self.assertIn("a state is for one client at a time",
+                      self.fails(64, "run", "--shared", "stack:s:env:e", "--", "sh", "-c", save, env=env).err)
+        self.fails(75, "run", "stack:s:env:e", "--", BELAY, "run", "a", "--", "sh", "-c", save, env=env)
 
     def start_command(self, *args):
         process = self.start("run", *args, "a", "b", "c", "--", "sh", "-c", "touch started; exec sleep 1000")
