@@ -258,7 +258,7 @@ const struct belay_info *belay_lock_info(struct belay_lock *lock)
 {
     (void)pthread_mutex_lock(&lock->client->mutex);
     belay_info_free(lock->shown);
-    lock->shown = info_copy_grant(lock->info != NULL ? lock->info : lock->grant);
+    lock->shown = info_copy(lock->info != NULL ? lock->info : lock->grant);
     if (lock->shown != NULL && lock->is_protected) {
         int64_t left_ms = lock->lease.deadline_ms - clock_boot_ms();
 

@@ -254,77 +254,42 @@ static bool copy_texts(struct belay_info *info)
     return ok && info->n_metadata == n;
 }
 
-/* A list of infos that are borrowed, or have no lists of their own. NULL: no memory. */
-static struct belay_info *copy_list(const struct belay_info *from, size_t n, size_t *out_n)
+/* Its own fields, without the lists. False without memory; `to` is to be released then, too. */
+static bool copy_fields(struct belay_info *to, const struct belay_info *from)
 {
-    struct belay_info *list = n == 0 ? NULL : calloc(n, sizeof *list);
+    *to = *from;
+    to->waiters = NULL;
+    to->holders = to->joint = NULL;
+    to->n_waiters = to->n_holders = to->n_joint = 0;
+    to->has_queue = false;
+    return copy_texts(to);
+}
 
-    for (size_t i = 0; list != NULL && i < n; i++) {
-        list[i] = from[i];
-        list[i].waiters = NULL;
-        list[i].holders = list[i].joint = NULL;
-        list[i].n_waiters = list[i].n_holders = list[i].n_joint = 0;
+/* Each of `n` with its holders. False without memory; *out_n of them are to be released then, too. */
+static bool copy_list(const struct belay_info *from, size_t n, struct belay_info **out, size_t *out_n)
+{
+    bool ok = n == 0 || (*out = calloc(n, sizeof **out)) != NULL;
+
+    for (size_t i = 0; ok && i < n; i++) {
+        struct belay_info *to = &(*out)[i];
+
         (*out_n)++;
-        if (!copy_texts(&list[i])) {
-            break;
-        }
+        ok = copy_fields(to, &from[i]) &&
+             copy_list(from[i].holders, from[i].n_holders, &to->holders, &to->n_holders);
     }
-    return list;
+    return ok;
 }
 
 struct belay_info *info_copy(const struct belay_info *from)
 {
     struct belay_info *info = malloc(sizeof *info);
-    bool ok;
 
     if (info == NULL) {
         return NULL;
     }
-    *info = *from;
-    info->waiters = NULL;
-    info->holders = info->joint = NULL;
-    info->n_waiters = info->n_holders = info->n_joint = 0;
-    info->has_queue = false;
-    ok = copy_texts(info);
-    if (ok && from->n_holders > 0) {
-        info->holders = copy_list(from->holders, from->n_holders, &info->n_holders);
-    }
-    if (ok && from->n_joint > 0) {
-        info->joint = copy_list(from->joint, from->n_joint, &info->n_joint);
-    }
-    if (!ok || info->n_holders != from->n_holders || info->n_joint != from->n_joint) {
-        belay_info_free(info);
-        return NULL;
-    }
-    return info;
-}
-
-/* Add copies of the `n` locks, with their holders. False without memory; *out_n of them are to be freed. */
-static bool copy_each(const struct belay_info *from, size_t n, struct belay_info **out, size_t *out_n)
-{
-    bool copied = n == 0 || (*out = calloc(n, sizeof **out)) != NULL;
-
-    for (size_t i = 0; copied && i < n; i++) {
-        struct belay_info *one = info_copy(&from[i]);
-        struct belay_info *to = &(*out)[i];
-
-        copied = one != NULL;
-        if (copied) {
-            *to = *one;
-            free(one);
-            (*out_n)++;
-            copied = copy_each(from[i].holders, from[i].n_holders, &to->holders, &to->n_holders);
-        }
-    }
-    return copied;
-}
-
-struct belay_info *info_copy_grant(const struct belay_info *from)
-{
-    struct belay_info *info = info_copy(from);
-
-    if (info != NULL && (!copy_each(from->holders, from->n_holders, &info->holders, &info->n_holders) ||
-                         !copy_each(from->joint, from->n_joint, &info->joint, &info->n_joint))) {
+    if (!copy_fields(info, from) ||
+        !copy_list(from->holders, from->n_holders, &info->holders, &info->n_holders) ||
+        !copy_list(from->joint, from->n_joint, &info->joint, &info->n_joint)) {
         belay_info_free(info);
         return NULL;
     }

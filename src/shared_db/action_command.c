@@ -22,12 +22,13 @@
 #include "belay/store.h"
 #include "shared_db/shared_db_internal.h"
 
-enum { TICK_MS = 50, GRACE_MS = 5000, GRACE_LOST_MS = 1000, OWN_VARIABLES = 6, CANNOT_RUN = 127 };
+enum { TICK_MS = 50, GRACE_MS = 5000, GRACE_LOST_MS = 1000, OWN_VARIABLES = 7, CANNOT_RUN = 127 };
 
 /* ---- the environment ---- */
 
 static const char *const own_names[OWN_VARIABLES] = {
-    "BELAY_DATABASE=", "BELAY_DATABASE_KIND=", "BELAY_KEY=", "BELAY_LOCK_ID=", "BELAY_TOKEN=", "BELAY_STORE="
+    "BELAY_DATABASE=", "BELAY_DATABASE_KIND=", "BELAY_KEY=",   "BELAY_LOCK_ID=",
+    "BELAY_TOKEN=",    "BELAY_STORE=",         "BELAY_TOKENS=" /* an outer belay's is not this lock's */
 };
 
 static char *variable(const char *name, const char *value)
@@ -70,7 +71,8 @@ static char **environment_make(const struct action_context *context, size_t *out
                                           lock == NULL ? NULL : belay_lock_key(lock),
                                           lock == NULL ? NULL : belay_lock_id(lock),
                                           token == 0 ? NULL : token_text,
-                                          context->store_url };
+                                          context->store_url,
+                                          NULL };
     size_t n = 0, at = 0;
     char **made;
 

@@ -28,8 +28,11 @@ class Acquire(BelayCase):
         self.assertTrue(1750000 < lock["valid_for_ms"] < lock["expires_in_ms"])
         again = self.ok("status", "deploy-api-prod", "--json").json()
         self.assertIsNone(again["valid_for_ms"])
-        for name in ("expires_in_ms", "valid_for_ms"):
-            del lock[name], again[name]
+        self.assertEqual((lock["waiting"], again["waiting"]), (None, []))  # acquire does not read the queue
+        for part in (lock, again, lock["holders"][0], again["holders"][0]):
+            for name in ("expires_in_ms", "valid_for_ms"):
+                del part[name]
+        del lock["waiting"], again["waiting"]
         self.assertEqual(again, lock)
 
     def test_text_output_shows_the_release_command(self):

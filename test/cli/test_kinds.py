@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 
-from support import BELAY, BelayCase, main, wait_until
+from support import BELAY, ROOT, BelayCase, main, wait_until
 
 
 class Kinds(BelayCase):
@@ -87,6 +89,14 @@ class Slots(Kinds):
         self.assertIn("1 of 1 slots", self.fails(75, "acquire", "n", "--profile", "nightly").err)
         self.assertEqual(self.acquire("m", "--profile", "nightly", "--slots", "4")["slots"], 4)
         self.assertEqual(self.acquire("s", "--profile", "nightly", "--shared")["mode"], "shared")
+
+    def test_a_state_is_not_written_under_a_lock_with_several_holders(self):
+        stack = ("--stack", "s", "--environment", "e")
+        self.assertIn("'belay deploy' has no option '--slots'", self.fails(64, "deploy", *stack, "--slots", "2", "--", "true").err)
+        (self.dir / "belay.yaml").write_text("profiles:\n  stack: {slots: 2}\n")
+        (self.dir / "belay.yaml").chmod(0o600)
+        self.assertIn("a state is for one client at a time", self.fails(64, "deploy", *stack, "--", "true").err)
+        self.assertEqual(self.acquire("stack:s:env:e")["slots"], 2)
 
     def test_list_counts_further_holders_and_has_the_mode(self):
         self.take("build", "carol")
@@ -370,7 +380,8 @@ class RunSeveralKeys(Kinds):
         self.assertIn("'b'", self.fails(76, "check", env=env).err)
         self.ok("check", "a", env=env)
         self.ok("check", "a", "--id", taken["lock_id"], env=env)
-        self.fails(64, "check", env={**env, "BELAY_TOKENS": "x b"})
+        for tokens in ("x b", "1 a\nbroken", "1 a\n\n1 b"):  # never fewer keys than the list has
+            self.assertIn("BELAY_TOKENS", self.fails(64, "check", env={**env, "BELAY_TOKENS": tokens}).err)
 
     def test_the_result_has_the_lock_of_each(self):
         self.ok("run", "--result", "r.json", "a", "b", "--", "true")
@@ -396,6 +407,16 @@ class RunSeveralKeys(Kinds):
         self.fails(77, "run", "--adopt", lock_id, "a", "b", "--", "true")
         self.assertEqual(self.status("b")["status"], "released")
 
+    def test_a_state_is_saved_under_a_lock_that_is_one_of_several(self):
+        stack = ("--stack", "s", "--environment", "e")
+        (self.dir / "state.json").write_text('{"resources": {}}')
+        save = f"$belay state save {' '.join(stack)} state.json"
+        env = {"belay": BELAY}
+        self.ok("run", "a", "stack:s:env:e", "--", "sh", "-c", save, env=env)
+        self.assertIn("a state is for one client at a time",
+                      self.fails(64, "run", "--shared", "stack:s:env:e", "--", "sh", "-c", save, env=env).err)
+        self.fails(75, "run", "stack:s:env:e", "--", BELAY, "run", "a", "--", "sh", "-c", save, env=env)
+
     def start_command(self, *args):
         process = self.start("run", *args, "a", "b", "c", "--", "sh", "-c", "touch started; exec sleep 1000")
         wait_until((self.dir / "started").exists, "the command")
@@ -419,6 +440,34 @@ class RunSeveralKeys(Kinds):
         self.assertIn("'b'", err)
         self.assertEqual([(self.status(key)["status"], self.status(key)["outcome"]) for key in "abc"],
                          [("released", "failed"), ("released", "forced"), ("released", "failed")])
+
+
+class Page(BelayCase):
+    """docs/locks.md"""
+
+    def sections(self):
+        text = (ROOT / "docs" / "locks.md").read_text(encoding="utf-8")
+        for section in text.split("\n## ")[1:]:
+            yield section.splitlines()[0], re.findall(r"^    (.+)$", section, re.M)
+
+    def test_each_kind_has_an_example_that_does_what_it_says(self):
+        names = []
+        for name, lines in self.sections():
+            with self.subTest(name):
+                script = [f"belay() {{ {BELAY} --store sqlite:{self.dir}/{name.replace(' ', '-')}.db \"$@\"; }}"]
+                script.append(f"PATH={self.dir}/bin:$PATH")
+                for line in lines:
+                    code = (re.search(r"# exit (\d+)$", line) or ["", "0"])[1]
+                    script.append(f"{line}\ncode=$?; [ $code = {code} ] || {{ echo \"exit $code:\" {shlex.quote(line)} >&2; exit 1; }}")
+                (self.dir / "bin").mkdir(exist_ok=True)
+                (self.dir / "bin" / "belay").unlink(missing_ok=True)
+                (self.dir / "bin" / "belay").symlink_to(os.path.abspath(BELAY))
+                done = subprocess.run(["bash", "-c", "\n".join(script)], env=self.env, cwd=self.dir, capture_output=True,
+                                      encoding="utf-8", timeout=120, check=False)
+                self.assertEqual(done.returncode, 0, (done.stdout, done.stderr))
+                self.assertGreaterEqual(len(lines), 4)
+                names.append(name)
+        self.assertEqual(names, ["Exclusive", "Slots", "Shared", "Several keys", "Re-entrant", "Hierarchy", "Freeze"])
 
 
 if __name__ == "__main__":

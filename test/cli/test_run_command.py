@@ -253,7 +253,7 @@ class Options(RunCase):
 
 
 class ResultFile(RunCase):
-    FIELDS = ["key", "locked", "lock_id", "token", "result", "exit_code", "signal", "reason", "lock"]
+    FIELDS = ["key", "locked", "lock_id", "token", "result", "exit_code", "signal", "reason", "lock", "locks"]
 
     def result(self, code, *args):
         self.fails(code, "run", "--result", "out.json", *args)

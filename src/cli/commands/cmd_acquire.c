@@ -178,7 +178,7 @@ const struct cli_command cmd_acquire = {
              "other. With --shared or --slots several clients hold the lock; docs/locks.md describes all "
              "kinds of locks.\n\n"
              "With --quiet only the lock id is printed. If the lock cannot be printed, it is released again.",
-    .groups = { &lock_group, &key_group },
+    .groups = { &lock_group, &kind_group, &key_group },
     .max_args = CLI_MANY_KEYS,
     .takes_key = true,
     .exits = { { 0, "the lock is acquired" },

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "cli/commands/commands.h"
+#include "cli/core/inherited_lock.h"
 #include "cli/core/lock_options.h"
 #include "cli/core/lock_print.h"
 #include "cli/output/print.h"
@@ -33,14 +34,6 @@ static void check_list_release(struct check_list *list)
 
 /* ---- what to check ------------------------------------------------------- */
 
-/* A variable that is set to something; NULL: it is not. */
-static const char *environment(const char *name)
-{
-    const char *value = getenv(name);
-
-    return value == NULL || *value == '\0' ? NULL : value;
-}
-
 static enum belay_code read_token(const char *origin, const char *text, uint64_t *out_token,
                                   struct belay_error *err)
 {
@@ -53,31 +46,6 @@ static enum belay_code read_token(const char *origin, const char *text, uint64_t
     }
     *out_token = value;
     return BELAY_OK;
-}
-
-/* A line of BELAY_TOKENS: "TOKEN KEY". */
-struct token_line {
-    const char *token;
-    const char *key;
-    size_t token_len;
-    size_t key_len;
-};
-
-/* Read the line at *at and advance. False: there is none. */
-static bool next_token_line(const char **at, struct token_line *out)
-{
-    size_t len = *at == NULL ? 0 : strcspn(*at, "\n");
-    const char *space = len == 0 ? NULL : memchr(*at, ' ', len);
-
-    if (space == NULL) {
-        return false;
-    }
-    out->token = *at;
-    out->token_len = (size_t)(space - *at);
-    out->key = space + 1;
-    out->key_len = len - out->token_len - 1;
-    *at += len + ((*at)[len] == '\n');
-    return true;
 }
 
 static enum belay_code add_key(struct check_list *list, const char *key, size_t len, struct belay_error *err)
@@ -100,9 +68,9 @@ static enum belay_code add_key(struct check_list *list, const char *key, size_t 
 static enum belay_code read_inherited_keys(const struct options *options, struct check_list *list,
                                            struct belay_error *err)
 {
-    const char *tokens = options_has(options, "token") ? NULL : environment("BELAY_TOKENS");
-    const char *inherited = environment("BELAY_KEY");
-    struct token_line line;
+    const char *tokens = options_has(options, "token") ? NULL : inherited_variable("BELAY_TOKENS");
+    const char *inherited = inherited_variable("BELAY_KEY");
+    struct inherited_line line;
     enum belay_code code = BELAY_OK;
 
     if (inherited == NULL) {
@@ -111,8 +79,11 @@ static enum belay_code read_inherited_keys(const struct options *options, struct
             "no lock given: run this inside 'belay run KEY -- COMMAND', which sets BELAY_KEY and "
             "BELAY_LOCK_ID, or give KEY --id LOCK_ID");
     }
-    while (code == BELAY_OK && next_token_line(&tokens, &line)) {
+    while (code == BELAY_OK && inherited_next(&tokens, &line)) {
         code = add_key(list, line.key, line.key_len, err);
+    }
+    if (code == BELAY_OK && tokens != NULL && *tokens != '\0') {
+        return error_set(err, BELAY_INVALID, "BELAY_TOKENS has the line '%.60s': each is TOKEN KEY", tokens);
     }
     return code == BELAY_OK && list->n == 0 ? add_key(list, inherited, strlen(inherited), err) : code;
 }
@@ -144,7 +115,7 @@ static enum belay_code read_keys(struct cli_context *context, const struct optio
 static enum belay_code say_no_id(struct cli_context *context, const char *key, struct belay_error *err)
 {
     struct belay_client *client;
-    const char *inherited = environment("BELAY_KEY");
+    const char *inherited = inherited_variable("BELAY_KEY");
 
     /* 'belay run' sets no id then; the library says that the lock is not protected. */
     if (cli_client(context, &client, err) != BELAY_OK || !belay_client_locking_enabled(client)) {
@@ -162,25 +133,6 @@ static enum belay_code say_no_id(struct cli_context *context, const char *key, s
                      key);
 }
 
-/* The token that the environment has for `key`; empty: none. False: the lock there is another one. */
-static bool find_inherited_token(const char *key, char out_token[32])
-{
-    const char *inherited = environment("BELAY_KEY");
-    const char *token = environment("BELAY_TOKEN");
-    const char *tokens = environment("BELAY_TOKENS");
-    struct token_line line;
-
-    while (next_token_line(&tokens, &line)) {
-        if (strlen(key) == line.key_len && memcmp(key, line.key, line.key_len) == 0) {
-            (void)snprintf(out_token, 32, "%.*s", (int)(line.token_len < 31 ? line.token_len : 31),
-                           line.token);
-            return true;
-        }
-    }
-    (void)snprintf(out_token, 32, "%s", token == NULL ? "" : token);
-    return inherited != NULL && strcmp(inherited, key) == 0;
-}
-
 /*
  * The id and the token are those of the command line or, if it has neither, those of the
  * environment, if the lock there is the same one. Never one of each: they may be of two locks.
@@ -190,13 +142,13 @@ static enum belay_code read_target(struct cli_context *context, const struct opt
 {
     const char *origin = "--token";
     const char *token = options_text(options, "token");
-    char inherited[32];
+    char inherited[INHERITED_TOKEN_SIZE];
 
     target->id = options_text(options, "id");
-    if (target->id == NULL && token == NULL && find_inherited_token(target->key, inherited)) {
-        origin = environment("BELAY_TOKENS") == NULL ? "BELAY_TOKEN" : "a token of BELAY_TOKENS";
+    if (target->id == NULL && token == NULL && inherited_lock_find(target->key, inherited)) {
+        origin = inherited_variable("BELAY_TOKENS") == NULL ? "BELAY_TOKEN" : "a token of BELAY_TOKENS";
         token = inherited[0] == '\0' ? NULL : inherited;
-        target->id = environment("BELAY_LOCK_ID");
+        target->id = inherited_variable("BELAY_LOCK_ID");
     }
     if (token != NULL) {
         return read_token(origin, token, &target->token, err);

@@ -424,7 +424,8 @@ static void zsh_specs(FILE *file)
             zsh_options(file, command->groups[g]->defs);
         }
         if (command->takes_key) {
-            (void)fputs("        '1:key:_belay_keys'\n", file);
+            (void)fprintf(file, "        '%s:key:_belay_keys'\n",
+                          command->max_args == CLI_MANY_KEYS && !command->takes_command ? "*" : "1");
         } else if (strcmp(command->name, "completion") == 0) {
             (void)fputs("        '1:shell:(bash zsh fish)'\n", file);
         }

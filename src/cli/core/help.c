@@ -41,7 +41,8 @@ const struct help_pair help_exits[] = {
 };
 
 const char help_about[] =
-    "A lock has a key and at most one holder at a time. The holder has a lease, which expires "
+    "A lock has a key and at most one holder at a time, unless it is shared or has slots. A holder has a "
+    "lease, which expires "
     "unless it is renewed; a lock id, the secret that renews and releases the lock; and a fencing "
     "token, which is greater than the token of every earlier holder. Locks are kept in a store: by "
     "default an SQLite file in the home directory, shared by any number of processes.\n\n"

@@ -61,14 +61,6 @@ static const struct option_def lock_defs[] = {
       .kind = OPTION_DURATION,
       .value = "D",
       .help = "renew the lease this often; a holder that does not is flagged as stale" },
-    { .name = "shared",
-      .kind = OPTION_FLAG,
-      .help = "hold the lock beside other shared holders; it excludes only exclusive ones" },
-    { .name = "slots",
-      .kind = OPTION_COUNT,
-      .value = "N",
-      .min = 1,
-      .help = "at most N clients hold the lock at a time; all of them give the same N" },
     { .name = "reentrant",
       .kind = OPTION_FLAG,
       .help = "with --owner: if the same owner holds the lock, succeed and share it" },
@@ -86,6 +78,19 @@ static const struct option_def lock_defs[] = {
     { .name = NULL },
 };
 const struct option_group lock_group = { "Lock options", lock_defs };
+
+static const struct option_def kind_defs[] = {
+    { .name = "shared",
+      .kind = OPTION_FLAG,
+      .help = "hold the lock beside other shared holders; it excludes only exclusive ones" },
+    { .name = "slots",
+      .kind = OPTION_COUNT,
+      .value = "N",
+      .min = 1,
+      .help = "at most N clients hold the lock at a time; all of them give the same N" },
+    { .name = NULL },
+};
+const struct option_group kind_group = { "Several holders", kind_defs };
 
 static const struct option_def prefix_defs[] = { PREFIX_OPTION, { .name = NULL } };
 const struct option_group prefix_group = { "Options", prefix_defs };
@@ -223,12 +228,30 @@ static enum belay_code read_profile(struct cli_context *context, const struct op
     return BELAY_OK;
 }
 
+/* Commands that write a state under the lock do not: its holders would overwrite each other's. */
+static bool takes_kinds(const struct cli_command *command)
+{
+    bool found = false;
+
+    for (size_t i = 0; command->groups[i] != NULL; i++) {
+        found = found || command->groups[i] == &kind_group;
+    }
+    return found;
+}
+
 /* How the lock is held: the profile may have slots. */
 static enum belay_code read_mode(const struct options *options, struct belay_lock_options *lock,
                                  struct belay_error *err)
 {
     long slots = 0;
 
+    if (!takes_kinds(options->command)) {
+        return lock->slots == 0
+                   ? BELAY_OK
+                   : error_set(err, BELAY_INVALID,
+                               "the profile of this lock has slots, and a state is for one client "
+                               "at a time: use a profile without slots");
+    }
     lock->shared = options_has(options, "shared");
     if (options_count(options, "slots", &slots) && lock->shared) {
         return error_set(err, BELAY_INVALID, "--shared and --slots exclude each other: leave out one");

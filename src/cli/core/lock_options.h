@@ -6,6 +6,7 @@
 
 extern const struct option_group key_group;  /* --stack, --environment, ... instead of KEY */
 extern const struct option_group lock_group; /* --profile, --ttl, --wait, ... */
+extern const struct option_group kind_group; /* --shared, --slots */
 
 #define PREFIX_OPTION                                                                                        \
     {                                                                                                        \

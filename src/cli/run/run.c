@@ -657,7 +657,7 @@ const struct cli_command cmd_run = {
         "ttl.\n\n"
         "With --allow-empty-key, an empty KEY means that COMMAND needs no lock. BELAY_KEY, BELAY_LOCK_ID and "
         "BELAY_TOKEN are then not set, and --result has \"locked\": false.",
-    .groups = { &key_group, &lock_group, &run_group, &run_end_group },
+    .groups = { &key_group, &lock_group, &kind_group, &run_group, &run_end_group },
     .min_args = 0,
     .max_args = CLI_MANY_KEYS,
     .takes_key = true,

@@ -1,4 +1,5 @@
 #include "cli/state/state_cli.h"
+#include "cli/core/inherited_lock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -114,6 +115,12 @@ static enum belay_code join_outer_lock(struct belay_client *client, struct state
     if (code != BELAY_OK) {
         return error_wrap(err, "the lock of BELAY_LOCK_ID");
     }
+    if (out->info->mode != BELAY_EXCLUSIVE) {
+        return error_set(
+            err, BELAY_INVALID,
+            "the lock of BELAY_LOCK_ID may have several holders, and a state is for one client at a "
+            "time: run this under an exclusive lock");
+    }
     out->is_fenced = true;
     out->is_nested = true;
     return state_fence_fill(&out->fence, client, out->info, err);
@@ -121,10 +128,9 @@ static enum belay_code join_outer_lock(struct belay_client *client, struct state
 
 static bool has_outer_lock(const char *key)
 {
-    const char *outer = getenv("BELAY_KEY");
-    const char *id = getenv("BELAY_LOCK_ID");
+    char token[INHERITED_TOKEN_SIZE];
 
-    return outer != NULL && strcmp(outer, key) == 0 && id != NULL && *id != '\0';
+    return inherited_variable("BELAY_LOCK_ID") != NULL && inherited_lock_find(key, token);
 }
 
 static enum belay_code acquire_lock(struct cli_context *context, struct belay_client *client,

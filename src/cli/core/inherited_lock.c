@@ -1,0 +1,48 @@
+#include "cli/core/inherited_lock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *inherited_variable(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value == NULL || *value == '\0' ? NULL : value;
+}
+
+bool inherited_next(const char **at, struct inherited_line *out)
+{
+    size_t len = *at == NULL ? 0 : strcspn(*at, "\n");
+    const char *space = len == 0 ? NULL : memchr(*at, ' ', len);
+
+    if (space == NULL) {
+        return false;
+    }
+    out->token = *at;
+    out->token_len = (size_t)(space - *at);
+    out->key = space + 1;
+    out->key_len = len - out->token_len - 1;
+    *at += len + ((*at)[len] == '\n');
+    return true;
+}
+
+bool inherited_lock_find(const char *key, char out_token[INHERITED_TOKEN_SIZE])
+{
+    const char *inherited = inherited_variable("BELAY_KEY");
+    const char *token = inherited_variable("BELAY_TOKEN");
+    const char *tokens = inherited_variable("BELAY_TOKENS");
+    struct inherited_line line;
+
+    while (inherited_next(&tokens, &line)) {
+        if (strlen(key) == line.key_len && memcmp(key, line.key, line.key_len) == 0) {
+            (void)snprintf(
+                out_token, INHERITED_TOKEN_SIZE, "%.*s",
+                (int)(line.token_len < INHERITED_TOKEN_SIZE ? line.token_len : INHERITED_TOKEN_SIZE),
+                line.token);
+            return true;
+        }
+    }
+    (void)snprintf(out_token, INHERITED_TOKEN_SIZE, "%s", token == NULL ? "" : token);
+    return inherited != NULL && strcmp(inherited, key) == 0;
+}
