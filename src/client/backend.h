@@ -95,12 +95,12 @@ struct backend_ops {
     enum belay_code (*check_free)(struct backend *backend, const struct op_request *request,
                                   struct poller *poller, int64_t *retry_ms, struct belay_error *err);
     /*
-     * Wait until the lock is no longer that of lock_id: BELAY_LOST, BELAY_NOT_HOLDER or
+     * Wait until the lock on one of the keys is no longer that of lock_id: BELAY_LOST, BELAY_NOT_HOLDER or
      * BELAY_NOT_FOUND. BELAY_OK: it still is after wait_ms, or sooner if the backend cannot wait
      * so long. NULL: not supported; the client polls, or is woken by its store.
      */
-    enum belay_code (*await_loss)(struct backend *backend, const char *key, const char *lock_id,
-                                  int64_t wait_ms, struct belay_cancel *cancel, struct belay_error *err);
+    enum belay_code (*await_loss)(struct backend *backend, const struct op_request *request, int64_t wait_ms,
+                                  struct belay_cancel *cancel, struct belay_error *err);
     /* As the functions of client/items.h. */
     enum belay_code (*item_get)(struct backend *backend, const char *space, const char *name,
                                 struct belay_item *out_item, struct belay_error *err);

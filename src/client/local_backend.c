@@ -30,10 +30,39 @@ static enum belay_code commit(struct belay_client *client, const struct belay_ba
     return code;
 }
 
-/* Of a lock, its holder and its last heartbeat. */
-static uint64_t stale_mark(const struct belay_record *record)
+/* The grant that is stale: that of an exclusive holder, or of one of several. */
+static struct belay_holder grant_at(const struct belay_record *record, size_t i)
 {
-    return fnv_text(fnv_text(FNV_INIT ^ (uint64_t)record->last_heartbeat_ms, record->key), record->lock_id);
+    if (record->n_holders > 0) {
+        return record->holders[i];
+    }
+    return (struct belay_holder){ .lock_id = record->lock_id,
+                                  .owner = record->owner,
+                                  .owner_name = record->owner_name,
+                                  .token = record->token,
+                                  .last_heartbeat_ms = record->last_heartbeat_ms };
+}
+
+/* The first stale grant of a lock that was not reported yet. False: there is none. */
+static bool find_stale(const struct belay_record *record, const struct belay_info *info, size_t *out_i)
+{
+    if (record->n_holders == 0) {
+        *out_i = 0;
+        return info->is_stale && !record->stale_reported;
+    }
+    for (size_t i = 0; i < record->n_holders && i < info->n_holders; i++) {
+        if (info->holders[i].is_stale && !record->holders[i].stale_reported) {
+            *out_i = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of a lock, its holder and its last heartbeat. */
+static uint64_t stale_mark(const char *key, const struct belay_holder *grant)
+{
+    return fnv_text(fnv_text(FNV_INIT ^ (uint64_t)grant->last_heartbeat_ms, key), grant->lock_id);
 }
 
 static bool was_told(struct belay_client *client, uint64_t mark)
@@ -57,28 +86,30 @@ static void remember_told(struct belay_client *client, uint64_t mark)
 
 /*
  * Report a stale lock once: the client that marks it first does (S4.7). Other programs'
- * layouts have no place for the mark; there each process reports it once.
+ * layouts have no place for the mark; there each process reports it once. Of several
+ * stale holders, one at each read.
  */
-static void note_stale(struct belay_client *client, const struct belay_record *record)
+static void note_stale(struct belay_client *client, const struct belay_record *record, size_t i)
 {
+    struct belay_holder grant = grant_at(record, i);
     struct belay_write write = { .key = record->key,
                                  .condition = BELAY_IF_UNCHANGED,
                                  .revision = record->revision,
-                                 .lock_id = record->lock_id,
+                                 .lock_id = grant.lock_id,
                                  .co_holder = record->mode != BELAY_EXCLUSIVE,
                                  .set = BELAY_SET_STALE_REPORTED,
                                  .values = record };
     struct belay_event event = { .level = BELAY_LEVEL_WARNING,
                                  .type = "lock.stale",
                                  .key = record->key,
-                                 .lock_id = record->lock_id,
-                                 .token = record->token,
-                                 .locked_by = record->owner,
-                                 .locked_by_name = record->owner_name,
+                                 .lock_id = grant.lock_id,
+                                 .token = grant.token,
+                                 .locked_by = grant.owner,
+                                 .locked_by_name = grant.owner_name,
                                  .reason = "no heartbeat",
                                  .duration_ms = -1 };
     struct belay_batch batch = { .writes = &write, .n_writes = 1, .events = &event, .n_events = 1 };
-    uint64_t mark = stale_mark(record);
+    uint64_t mark = stale_mark(record->key, &grant);
 
     if (!was_told(client, mark) && commit(client, &batch, NULL) == BELAY_OK) {
         remember_told(client, mark);
@@ -106,6 +137,7 @@ static enum belay_code local_get(struct backend *backend, const char *key, struc
     struct belay_record record = { 0 };
     struct belay_info *info;
     int64_t now_ms = 0;
+    size_t stale;
     enum belay_code code =
         client_count_read(client, client->store->ops->get(client->store, &key, 1, &record, &now_ms, err));
 
@@ -121,8 +153,8 @@ static enum belay_code local_get(struct backend *backend, const char *key, struc
         code = error_no_memory(err);
         goto done;
     }
-    if (info->is_stale && !record.stale_reported) {
-        note_stale(client, &record);
+    if (find_stale(&record, info, &stale)) {
+        note_stale(client, &record, stale);
     }
     *out_info = info;
 
@@ -139,6 +171,7 @@ struct lock_listing {
     bool more;
     bool no_memory;
     struct belay_record stale[STALE_NOTED_MAX]; /* owned; to be noted when the scan is over */
+    size_t stale_at[STALE_NOTED_MAX];           /* which of the holders */
     size_t n_stale;
 };
 
@@ -168,7 +201,8 @@ static bool list_one(void *context, const struct belay_record *record, int64_t n
         listing->no_memory = true;
         return false;
     }
-    if (info->is_stale && !record->stale_reported && listing->n_stale < STALE_NOTED_MAX &&
+    if (listing->n_stale < STALE_NOTED_MAX &&
+        find_stale(record, info, &listing->stale_at[listing->n_stale]) &&
         belay_record_copy(record, &listing->stale[listing->n_stale])) {
         listing->n_stale++;
     }
@@ -210,7 +244,7 @@ static enum belay_code local_list(struct backend *backend, const struct belay_qu
         *out_more = listing->more;
     }
     for (size_t i = 0; i < listing->n_stale; i++) {
-        note_stale(client, &listing->stale[i]);
+        note_stale(client, &listing->stale[i], listing->stale_at[i]);
         belay_record_release(&listing->stale[i]);
     }
     free(listing);

@@ -79,8 +79,10 @@ static enum belay_code look(struct belay_lock *lock, struct belay_error *err)
 static enum belay_code await_server(struct belay_lock *lock, struct belay_error *err)
 {
     struct backend *backend = lock->client->route.first;
-    enum belay_code code = backend->ops->await_loss(backend, lock->grant->key, lock->grant->lock_id, HELD_MS,
-                                                    lock->watch_cancel, err);
+    const struct op_request request = { .key = lock->grant->key,
+                                        .joint = lock->joint,
+                                        .lock_id = lock->grant->lock_id };
+    enum belay_code code = backend->ops->await_loss(backend, &request, HELD_MS, lock->watch_cancel, err);
 
     switch (code) {
     case BELAY_OK:

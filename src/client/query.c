@@ -147,12 +147,50 @@ static enum belay_code fail_not_own(struct belay_info *info, const char *owner, 
                     info->key, info->locked_by);
     free(info->lock_id);
     info->lock_id = NULL;
+    for (size_t i = 0; i < info->n_holders; i++) {
+        free(info->holders[i].lock_id);
+        info->holders[i].lock_id = NULL;
+    }
     if (err != NULL) {
         error_set_holder(err, info);
     } else {
         belay_info_free(info);
     }
     return BELAY_NOT_HOLDER;
+}
+
+/* Takes over `info`. The owner's only live grant among the holders; without one, its only one that has expired. */
+static enum belay_code find_among_holders(struct belay_info *info, const char *owner, const char *credential,
+                                          struct belay_info **out_info, struct belay_error *err)
+{
+    const struct belay_info *own = NULL;
+    struct belay_info *copy = NULL;
+    enum belay_code code = BELAY_OK;
+    size_t n = 0;
+
+    for (int live = 1; live >= 0 && n == 0; live--) {
+        for (size_t i = 0; i < info->n_holders; i++) {
+            const struct belay_info *holder = &info->holders[i];
+
+            if (is_own(holder, owner, credential) && (holder->status == BELAY_STATUS_ACTIVE) == (live == 1)) {
+                own = holder;
+                n++;
+            }
+        }
+    }
+    if (n == 0) {
+        return fail_not_own(info, owner, err);
+    }
+    if (n > 1) {
+        code = error_set(err, BELAY_INVALID, "%s holds lock '%s' %zu times: say which by its lock id", owner,
+                         info->key, n);
+    } else if ((copy = info_copy(own)) == NULL) {
+        code = error_no_memory(err);
+    } else {
+        *out_info = copy;
+    }
+    belay_info_free(info);
+    return code;
 }
 
 /* While locking is switched off, whatever is renewed or released need not exist. */
@@ -190,9 +228,8 @@ static enum belay_code find_own(struct belay_client *client, const char *key, co
         belay_info_free(info);
         return code;
     }
-    if (info->n_holders > 1) {
-        belay_info_free(info);
-        return error_set(err, BELAY_INVALID, "lock '%s' has several holders: say which by its lock id", key);
+    if (info->n_holders > 0) {
+        return find_among_holders(info, owner, acquired_by, out_info, err);
     }
     if (!is_own(info, owner, acquired_by)) {
         return fail_not_own(info, owner, err);

@@ -81,6 +81,11 @@ export function holder(lock) {
   return { name, owner };
 }
 
+/** How several clients hold a lock, such as "shared by 3" or "2 of 3 slots"; "" for an exclusive one. */
+export function sharing({ mode, slots }, holders) {
+  return mode === "shared" ? `shared by ${count(holders)}` : mode === "slots" ? `${count(holders)} of ${count(slots)} slots` : "";
+}
+
 export function percentile(sorted, percent) {
   return sorted.length === 0 ? null : sorted[Math.min(sorted.length - 1, Math.ceil((sorted.length * percent) / 100) - 1)];
 }

@@ -2,7 +2,7 @@
 
 import { h, svg, icon, clear, say } from "./dom.js";
 import { ask, keyPath } from "./api.js";
-import { span, count, holder, moment, percentile, quote } from "./format.js";
+import { span, count, holder, moment, percentile, quote, sharing } from "./format.js";
 import { badges, href } from "./locks.js";
 import { forceUnlock } from "./dialogs.js";
 
@@ -130,7 +130,7 @@ export class LockPage {
     }
     this.#renderHead(queue?.lock);
     clear(this.cards).append(
-      h("div", { class: "col" }, this.#waiters(queue), this.#timeline(history)),
+      h("div", { class: "col" }, this.#holders(queue?.lock), this.#waiters(queue), this.#timeline(history)),
       h("div", { class: "col" }, this.#facts(queue?.lock), this.#holds(history.events), this.#hierarchy(tree)));
     if (open) {
       this.cards.querySelector("details").open = true;
@@ -151,8 +151,9 @@ export class LockPage {
     this.status = null;
     this.meter = h("i", {});
     this.state = h("span", { class: "states" });
-    const { name, owner } = holder(lock);
     const isActive = lock.status === "active";
+    const held = this.#held(lock);
+    const { name, owner } = held.length > 0 && lock.mode !== "exclusive" ? { name: sharing(lock, held.length), owner: "" } : holder(lock);
     this.head.append(
       h("div", { class: "who" },
         this.state,
@@ -160,15 +161,41 @@ export class LockPage {
       h("dl", { class: "times" },
         h("div", {}, h("dt", {}, isActive ? "Held for" : "Acquired"), h("dd", {}, this.age)),
         h("div", {}, h("dt", {}, "Expires in"), h("dd", {}, this.left, h("span", { class: "meter", "aria-hidden": "true" }, this.meter)))),
-      isActive ? this.#forceButton(lock) : null);
+      isActive ? this.#forceButton(held) : null);
   }
 
-  #forceButton(lock) {
+  /** The present holders, each with the key. */
+  #held(lock) {
+    return lock.holders.filter((one) => one.status === "active").map((one) => ({ ...one, key: lock.key }));
+  }
+
+  /** Of several holders each has a button of its own. */
+  #forceButton(held) {
     if (this.#model.me.role !== "admin") {
       return h("p", { class: "muted force-hint" }, "Ending it needs the role 'admin'.");
     }
-    this.force = h("button", { type: "button", class: "danger", onclick: () => this.#askForce(lock) }, "Force unlock…");
+    if (held.length !== 1) {
+      return null;
+    }
+    this.force = h("button", { type: "button", class: "danger", onclick: () => this.#askForce(held[0]) }, "Force unlock…");
     return this.force;
+  }
+
+  #holders(lock) {
+    const held = lock ? this.#held(lock) : [];
+    if (held.length === 0 || lock.mode === "exclusive") {
+      return null;
+    }
+    const item = (one) => {
+      const { name, owner } = holder(one);
+      return h("li", {}, h("span", { class: "name" }, name, owner ? h("span", { class: "owner" }, owner) : null,
+        one.token === null ? null : h("span", { class: "owner" }, `token ${one.token}`), one.is_stale ? h("span", { class: "badge warn" }, "stale") : null),
+      h("span", { class: "t" }, "held for ", h("span", { "data-since": Date.parse(one.locked_at) }, "")),
+      this.#model.me.role === "admin" && held.length > 1
+        ? h("button", { type: "button", class: "danger", "aria-label": `Force unlock ${name}`, onclick: () => this.#askForce(one) }, "Force unlock…") : null);
+    };
+    return this.#card("Holders", sharing(lock, held.length), h("ol", { class: "line holders" }, held.slice(0, 200).map(item)),
+      held.length > 200 ? h("p", { class: "muted" }, `and ${count(held.length - 200)} more`) : null);
   }
 
   async #askForce(lock) {
@@ -315,22 +342,24 @@ export class LockPage {
 
   /** The holders over time, as bars. */
   #strip(events) {
-    const now = this.#model.now(), bars = [];
-    let open = null;
+    const now = this.#model.now(), bars = [], open = new Map(); // by token; one of them unless the lock has several holders
     for (const event of events) {
       const at = Date.parse(event.timestamp);
       if (event.event === "lock.acquired") {
-        open = { from: at, to: now, who: holder(event).name, tone: "ok" };
-        bars.push(open);
-      } else if (["lock.released", "lock.forced", "lock.taken_over", "lock.lost"].includes(event.event) && open) {
-        open.to = at;
-        open.tone = event.event === "lock.released" ? "off" : "bad";
-        open = null;
+        const bar = { from: at, to: now, who: holder(event).name, tone: "ok" };
+        open.set(event.token, bar);
+        bars.push(bar);
+      } else if (["lock.released", "lock.forced", "lock.taken_over", "lock.lost"].includes(event.event) && open.size > 0) {
+        const token = open.has(event.token) ? event.token : open.keys().next().value;
+        const bar = open.get(token);
+        bar.to = at;
+        bar.tone = event.event === "lock.released" ? "off" : "bad";
+        open.delete(token);
       }
     }
-    if (open && this.lock?.status !== "active") {
-      open.to = Math.min(now, Date.parse(this.lock?.expires_at ?? "") || now);
-      open.tone = "bad";
+    for (const bar of this.lock?.status === "active" ? [] : open.values()) {
+      bar.to = Math.min(now, Date.parse(this.lock?.expires_at ?? "") || now);
+      bar.tone = "bad";
     }
     const recent = bars.slice(-40);
     if (recent.length < 2) {

@@ -2,7 +2,7 @@
 // and selection survive every update.
 
 import { h, icon, clear, say } from "./dom.js";
-import { span, count, holder, moment } from "./format.js";
+import { span, count, holder, moment, sharing } from "./format.js";
 
 const OVERSCAN = 6;
 
@@ -40,6 +40,12 @@ export function badges(lock, status) {
     found.push(h("span", { class: lock.outcome === "completed" ? "badge off" : "badge bad" }, lock.outcome ?? "released"));
   }
   return found;
+}
+
+/** The holder; of several their number, and the one whose lease ends last. */
+function shown(lock) {
+  const several = lock.status === "active" ? sharing(lock, lock.holders) : "";
+  return several ? { name: several, owner: holder(lock).name } : holder(lock);
 }
 
 function queueBadge(n) {
@@ -356,7 +362,7 @@ export class LocksPage {
       return;
     }
     if (row.lock !== lock) {
-      const { name, owner } = holder(lock);
+      const { name, owner } = shown(lock);
       row.lock = lock;
       row.name.textContent = name;
       row.name.title = `${name}${owner ? ` (${owner})` : ""}`;

@@ -45,6 +45,7 @@ export class Model extends EventTarget {
     this.locks.set(lock.key, {
       ...row,
       waiting,
+      holders: Array.isArray(lock.holders) ? lock.holders.filter((one) => one.status === "active").length : lock.holders,
       until: performance.now() + (lock.expires_in_ms ?? 0),
       since: Date.parse(lock.locked_at ?? "") || 0,
     });

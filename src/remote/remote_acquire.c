@@ -193,7 +193,8 @@ static void ask(struct acquiring *a)
     int64_t slice = slice_ms(a, sent_ms);
     struct remote_call call = { .method = "POST",
                                 .path = "/v1/acquire",
-                                .key = a->request->key,
+                                /* Of several keys, the lock that blocks is named. */
+                                .key = a->request->joint == NULL ? a->request->key : NULL,
                                 .lock_id = a->request->lock_id,
                                 .body = a->body,
                                 .timeout_ms = slice + ANSWER_MS,

@@ -213,19 +213,20 @@ enum belay_code remote_post(struct remote *remote, struct remote_call *call, jso
     return code;
 }
 
-enum belay_code remote_await_loss(struct backend *base, const char *key, const char *lock_id, int64_t wait_ms,
+enum belay_code remote_await_loss(struct backend *base, const struct op_request *request, int64_t wait_ms,
                                   struct belay_cancel *cancel, struct belay_error *err)
 {
+    json_t *body = remote_keys_body(request);
     struct remote_call call = { .path = "/v1/held",
-                                .key = key,
-                                .lock_id = lock_id,
+                                .key = request->key,
+                                .lock_id = request->lock_id,
                                 .is_held = true,
                                 .timeout_ms = wait_ms + TIMEOUT_MAX_MS,
                                 .cancel = cancel };
 
-    return remote_post(
-        (struct remote *)base, &call,
-        json_pack("{s:s, s:s, s:I}", "key", key, "lock_id", lock_id, "wait_ms", (json_int_t)wait_ms), err);
+    set_text(body, "lock_id", request->lock_id);
+    set_span(body, "wait_ms", wait_ms);
+    return remote_post((struct remote *)base, &call, body, err);
 }
 
 enum belay_code remote_note(struct backend *base, const struct belay_event *event, struct belay_error *err)

@@ -116,7 +116,7 @@ enum belay_code remote_watch(struct backend *base, const char *prefix, uint64_t 
 enum belay_code remote_note(struct backend *base, const struct belay_event *event, struct belay_error *err);
 enum belay_code remote_check_free(struct backend *base, const struct op_request *request,
                                   struct poller *poller, int64_t *retry_ms, struct belay_error *err);
-enum belay_code remote_await_loss(struct backend *base, const char *key, const char *lock_id, int64_t wait_ms,
+enum belay_code remote_await_loss(struct backend *base, const struct op_request *request, int64_t wait_ms,
                                   struct belay_cancel *cancel, struct belay_error *err);
 enum belay_code remote_item_get(struct backend *base, const char *space, const char *name,
                                 struct belay_item *out_item, struct belay_error *err);

@@ -143,17 +143,21 @@ static void list_path(struct buf *path, const struct belay_query *query, const c
     }
 }
 
-/* A list says only how many wait. */
+/* A list names only the first waiters, and says how many there are. */
 static bool count_waiters(struct belay_info *info, json_int_t n)
 {
-    if (n <= 0 || n > BELAY_QUEUE_MAX) {
+    struct belay_waiter *all;
+
+    if (n <= (json_int_t)info->n_waiters || n > BELAY_QUEUE_MAX) {
         return true;
     }
-    info->waiters = calloc((size_t)n, sizeof *info->waiters);
-    if (info->waiters == NULL) {
+    all = realloc(info->waiters, (size_t)n * sizeof *all);
+    if (all == NULL) {
         return false;
     }
-    for (info->n_waiters = 0; info->n_waiters < (size_t)n; info->n_waiters++) {
+    info->waiters = all;
+    memset(all + info->n_waiters, 0, ((size_t)n - info->n_waiters) * sizeof *all);
+    for (; info->n_waiters < (size_t)n; info->n_waiters++) {
         struct belay_waiter *waiter = &info->waiters[info->n_waiters];
 
         waiter->key = strdup(info->key);

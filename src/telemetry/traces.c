@@ -37,6 +37,9 @@ struct lock_trace {
     int64_t first_ns;    /* start of the earliest span inside lock.acquire */
     int64_t held_ns;     /* when the lock was granted; 0: not by this process */
     bool hold_is_remote; /* `hold` is a span that the client sends */
+    uint64_t
+        key; /* a hash of the first key that an event named: of several keys, only this one makes spans */
+    bool is_over; /* kept for the events of its other keys */
 };
 
 struct traces {
@@ -283,6 +286,31 @@ static void end_hold(struct traces *traces, struct lock_trace *trace, const stru
     }
 }
 
+/* The trace of an acquisition that is not over. */
+static struct lock_trace *begin_trace(struct traces *traces, const char *lock_id)
+{
+    struct lock_trace *trace = find_trace(traces, lock_id);
+
+    if (trace != NULL && trace->is_over) {
+        remove_trace(traces, lock_id);
+        trace = find_trace(traces, lock_id);
+    }
+    return trace;
+}
+
+/*
+ * Whether an event only repeats, for a further key, what the first key of an acquisition has told. After the end
+ * that is another end; anything else begins a new acquisition with an id that was used before.
+ */
+static bool is_repeated(const struct lock_trace *trace, const struct belay_event *event)
+{
+    const char *type = event->type;
+    bool is_end = strcmp(type, "lock.released") == 0 || strcmp(type, "lock.forced") == 0 ||
+                  strcmp(type, "lock.lost") == 0;
+
+    return trace->key != 0 && trace->key != fnv_text(FNV_INIT, event->key) && (!trace->is_over || is_end);
+}
+
 /* True if this was the last event of the lock id. */
 static bool trace_event(struct traces *traces, struct lock_trace *trace, const struct belay_event *event)
 {
@@ -321,8 +349,12 @@ void traces_event(struct traces *traces, const struct belay_event *event)
     }
     (void)pthread_mutex_lock(&traces->mutex);
     trace = find_trace(traces, event->lock_id);
-    if (trace != NULL && trace_event(traces, trace, event)) {
-        remove_trace(traces, event->lock_id);
+    if (trace != NULL && !is_repeated(trace, event)) {
+        trace = begin_trace(traces, event->lock_id);
+        if (trace != NULL) {
+            trace->key = fnv_text(FNV_INIT, event->key);
+            trace->is_over = trace_event(traces, trace, event);
+        }
     }
     (void)pthread_mutex_unlock(&traces->mutex);
 }
@@ -337,7 +369,7 @@ void traces_set_parent(struct traces *traces, const char *lock_id, const char *t
         return;
     }
     (void)pthread_mutex_lock(&traces->mutex);
-    trace = find_trace(traces, lock_id);
+    trace = begin_trace(traces, lock_id);
     if (trace != NULL) {
         memcpy(trace->trace_id, trace_id, sizeof trace_id);
         memcpy(trace->parent, parent, sizeof parent);
@@ -356,7 +388,7 @@ void traces_set_hold_span(struct traces *traces, const char *lock_id, const char
         return;
     }
     (void)pthread_mutex_lock(&traces->mutex);
-    trace = find_trace(traces, lock_id);
+    trace = begin_trace(traces, lock_id);
     if (trace != NULL) {
         memcpy(trace->trace_id, trace_id, sizeof trace_id);
         memcpy(trace->hold, hold, sizeof hold);
@@ -371,7 +403,7 @@ bool traces_parent_for(struct traces *traces, const char *lock_id, bool is_held,
     struct lock_trace *trace;
 
     (void)pthread_mutex_lock(&traces->mutex);
-    trace = find_trace(traces, lock_id);
+    trace = begin_trace(traces, lock_id);
     if (trace != NULL) {
         if (trace->first_ns == 0) {
             trace->first_ns = now_ns(); /* spans of the receiver begin after this */

@@ -140,6 +140,35 @@ page_test("an admin ends a lock: the dialog shows the holder, requires a reason 
   assert.deepEqual([last.event, last.by, last.reason], ["lock.forced", "ops", "runner was deleted"]);
 });
 
+page_test("a lock with several holders shows each of them, and an admin ends one", {}, async (server, show) => {
+  for (const name of ["Ada", "Grace", "Joan"]) {
+    await server.acquire("plans", { locked_by: `job-${name}`, locked_by_name: name, shared: true });
+  }
+  await server.acquire("deploys", { locked_by_name: "Ada", slots: 3 });
+  const page = await show();
+  await page.waitForSelector(`${row("plans")} >> text=shared by 3`);
+  await page.waitForSelector(`${row("deploys")} >> text=1 of 3 slots`);
+  await server.acquire("deploys", { locked_by: "job-2", locked_by_name: "Grace", slots: 3 });
+  await page.waitForSelector(`${row("deploys")} >> text=2 of 3 slots`);
+  await page.goto(`${server.url}/#/locks/plans`);
+  await page.waitForSelector(".holders >> text=Grace (ops)");
+  assert.equal(await page.textContent(".holder strong"), "shared by 3");
+  assert.equal(await page.$$eval(".holders li", (items) => items.length), 3);
+  assert.equal(await page.$(".top button.danger"), null);
+  assert.deepEqual(await faults(page), []);
+  await page.click('[aria-label="Force unlock Grace (ops)"]');
+  assert.match(await page.textContent("dialog"), /Grace \(ops\)\s*job-Grace/);
+  await page.fill("#reason", "stuck");
+  await page.fill("#typed", "plans");
+  await page.press("#typed", "Enter");
+  await page.waitForSelector(".holders >> text=Grace (ops)", { state: "detached" });
+  const { json } = await server.call("GET", "/v1/locks/plans");
+  assert.deepEqual(json.holders.map((one) => one.locked_by), ["job-Ada", "job-Joan"]);
+  const reader = await show({ role: "reader", hash: "#/locks/plans" });
+  await reader.waitForSelector(".holders >> text=Ada (ops)");
+  assert.equal(await reader.$(".holders button"), null);
+});
+
 page_test("a lock that changes hands while the dialog is open is not ended (L3)", {}, async (server, show) => {
   const lock = await server.acquire("k", { locked_by: "first" });
   const page = await show({ hash: "#/locks/k" });

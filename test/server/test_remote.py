@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import time
+import urllib.request
 
 from remote_support import RemoteCase, free_port, wait_until
 from support import LOCK_FIELDS, main
@@ -168,6 +169,70 @@ class TestRun(RemoteCase):
         self.ok("unlock", "k", "--force", "--yes")
         self.assertEqual(process.wait(10), 76)
         self.assert_gone(pid)
+
+
+class TestKinds(RemoteCase):
+    def hold(self, name, *options, key="k"):
+        """A command that holds the lock until it reads a line; returns it once it runs."""
+        process = self.start("run", "--owner", name, *options, key, "--", "sh", "-c", f"echo $BELAY_TOKEN >{name}; read line",
+                             stdin=subprocess.PIPE)
+        wait_until(lambda: self.has(name) and self.read(name), f"{name} to run")
+        return process
+
+    def finish(self, process):
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        self.assertEqual(process.wait(10), 0)
+
+    def owners(self, key="k"):
+        return [holder["locked_by"] for holder in self.status(key)["holders"]]
+
+    def test_commands_run_beside_each_other_in_slots_and_the_next_waits(self):
+        """L1"""
+        a, b = self.hold("a", "--slots", "2"), self.hold("b", "--slots", "2")
+        self.assertNotEqual(self.read("a"), self.read("b"))
+        self.fails(75, "run", "--slots", "2", "k", "--", "touch", "ran")
+        self.fails(64, "run", "--slots", "3", "k", "--", "touch", "ran")
+        waiting = self.start("run", "--owner", "c", "--wait", "60s", "--slots", "2", "k", "--", "touch", "c-ran")
+        wait_until(lambda: self.queue("k") == ["c"], "one in line")
+        self.assertFalse(self.has("ran") or self.has("c-ran"))
+        self.finish(a)
+        self.assertEqual(waiting.wait(10), 0)
+        self.assertTrue(self.has("c-ran"))
+        self.assertEqual(self.owners(), ["b"])
+        self.finish(b)
+        self.assertTrue(self.is_free("k"))
+
+    def test_shared_commands_exclude_an_exclusive_one(self):
+        """L1, L4"""
+        a, b = self.hold("a", "--shared"), self.hold("b", "--shared")
+        self.assertEqual((self.owners(), self.status("k")["mode"]), (["a", "b"], "shared"))
+        writer = self.start("run", "--owner", "w", "--wait", "60s", "k", "--", "touch", "w-ran")
+        wait_until(lambda: self.queue("k") == ["w"], "one in line")
+        self.fails(75, "run", "--shared", "k", "--", "true")
+        self.finish(a)
+        self.assertFalse(self.has("w-ran"))
+        self.finish(b)
+        self.assertEqual(writer.wait(10), 0)
+
+    def test_one_of_several_holders_learns_at_once_of_its_forced_end_and_the_others_go_on(self):
+        """L6: whatever the heartbeat is."""
+        lost, other = self.hold("lost", "--shared", "--ttl", "10m"), self.hold("other", "--shared", "--ttl", "10m")
+        ids = {holder["locked_by"]: holder["lock_id"] for holder in self.status("k")["holders"]}
+        request = urllib.request.Request(f"{self.url}/v1/locks/k?lock_id={ids['lost']}", method="DELETE")
+        urllib.request.urlopen(request, timeout=10).close()
+        self.assertEqual(lost.wait(10), 76)
+        self.assertEqual(self.owners(), ["other"])
+        self.finish(other)
+
+    def test_a_holder_of_a_slot_survives_a_restart_of_the_server(self):
+        held = self.hold("a", "--slots", "2", "--ttl", "6s", "--heartbeat", "500ms")
+        self.kill_server()
+        time.sleep(1)
+        self.serve()
+        time.sleep(6)  # longer than the lease that the killed server knew of
+        self.assertEqual(self.owners(), ["a"])
+        self.finish(held)
 
 
 class TestServerGone(RemoteCase):

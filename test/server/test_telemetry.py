@@ -540,6 +540,19 @@ class Traces(ServerCase):
         self.assertEqual(receiver.headers[0][0], "/custom")
         self.check_nested(receiver.spans)
 
+    def test_an_acquisition_of_several_keys_is_one_trace(self):
+        receiver = Receiver(self)
+        server = self.serve(env={"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url})
+        for lock_id in ("x", "y"):  # the second one shows that the spans of the first are complete
+            body = {"keys": ["a", "b", "c"], "lock_id": lock_id}
+            server.post("/v1/acquire", {**body, "locked_by": "me", "ttl_ms": 60000})
+            server.post("/v1/renew", body)
+            server.post("/v1/release", body)
+        wait_until(lambda: len(receiver.named("lock.hold")) >= 2, "the spans")
+        self.assertEqual((len(receiver.named("lock.acquire")), len(receiver.named("lock.hold"))), (2, 2))
+        self.assertEqual(len(receiver.named("store.commit")), 6)
+        self.check_nested(receiver.spans)
+
     def test_a_command_and_its_server_share_one_trace(self):
         receiver = Receiver(self)
         otel = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}

@@ -217,7 +217,7 @@ class Leaving(HookCase):
         self.queue_up("k", receiver.url, "job-1", lock_id="j1", wait_ms=300)
         headers, told, _ = receiver.next()
         self.assertEqual((headers["Belay-Event"], headers["Belay-Attempt"]), ("wait.ended", "1"))
-        self.assertEqual(told, {"event": "wait.ended", "key": "k", "lock_id": "j1", "locked_by": "job-1",
+        self.assertEqual(told, {"event": "wait.ended", "key": "k", "keys": None, "lock_id": "j1", "locked_by": "job-1",
                                 "locked_by_name": "job-1", "reason": "timed out"})
         self.assertEqual(self.server.queue("k"), [])
         self.assertIn("wait.ended", [e["event"] for e in self.events("k")])

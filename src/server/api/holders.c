@@ -34,20 +34,50 @@ static struct exchange *take(struct holder *holder)
 
 /* ---- the answer ---- */
 
+/* Of a lock with several holders only the grant with this id counts. */
 static enum belay_code judge(const struct exchange *x, const struct belay_info *info, struct belay_error *err)
 {
-    if (info->lock_id == NULL || strcmp(info->lock_id, x->found_id) != 0) {
-        return error_set(err, BELAY_NOT_HOLDER, "not the holder: lock '%s' is %s's, and %s", x->key,
+    const struct belay_info *grant = grant_of(info, x->found_id);
+
+    if (grant == NULL && info->n_holders > 1) {
+        return error_set(err, BELAY_NOT_HOLDER, "not a holder: lock '%s' has %zu others", info->key,
+                         info->n_holders);
+    }
+    if (grant == NULL) {
+        return error_set(err, BELAY_NOT_HOLDER, "not the holder: lock '%s' is %s's, and %s", info->key,
                          info->locked_by, belay_status_name(info->status));
     }
-    if (info->status == BELAY_STATUS_RELEASED) {
-        return error_set(err, BELAY_LOST, "lock '%s' was released%s", x->key,
-                         info->outcome == BELAY_OUTCOME_FORCED ? " by force" : "");
+    if (grant->status == BELAY_STATUS_RELEASED) {
+        return error_set(err, BELAY_LOST, "lock '%s' was released%s", info->key,
+                         grant->outcome == BELAY_OUTCOME_FORCED ? " by force" : "");
     }
-    if (info->status != BELAY_STATUS_ACTIVE) {
-        return error_set(err, BELAY_LOST, "lock '%s': the lease has ended", x->key);
+    if (grant->status != BELAY_STATUS_ACTIVE) {
+        return error_set(err, BELAY_LOST, "lock '%s': the lease has ended", info->key);
     }
     return BELAY_OK;
+}
+
+/* Reads every lock of the request and judges it. `out_locks` (NULL: not wanted) gets them as the client may see them. */
+static enum belay_code look(const struct exchange *x, json_t *out_locks, struct belay_error *err)
+{
+    const char *keys[BELAY_KEYS_MAX];
+    size_t n = exchange_keys(x, keys);
+    enum belay_code code = BELAY_OK;
+
+    for (size_t i = 0; code == BELAY_OK && i < n; i++) {
+        struct belay_info *info = NULL;
+
+        code = belay_get(x->server->client, keys[i], &info, err);
+        if (code == BELAY_OK) {
+            code = judge(x, info, err);
+        }
+        if (code == BELAY_OK && out_locks != NULL &&
+            json_array_append_new(out_locks, grant_for(x, info, x->found_id)) != 0) {
+            code = error_no_memory(err);
+        }
+        belay_info_free(info);
+    }
+    return code;
 }
 
 /* A lock that was granted while locking is off cannot be lost: the store knows nothing of it. */
@@ -59,36 +89,39 @@ static bool is_granted(struct exchange *x)
 static void reply_granted(struct exchange *x)
 {
     char nobody[] = "";
-    const struct belay_info info = { .key = x->key,
-                                     .lock_id = x->found_id,
-                                     .locked_by = nobody,
-                                     .locked_by_name = nobody,
-                                     .status = BELAY_STATUS_ACTIVE,
-                                     .valid_for_ms = -1 };
+    const char *keys[BELAY_KEYS_MAX];
+    size_t n = exchange_keys(x, keys);
+    json_t *locks = json_array();
 
-    reply(x, 200, lock_for(x, &info));
+    for (size_t i = 0; i < n; i++) {
+        const struct belay_info info = { .key = (char *)keys[i],
+                                         .lock_id = x->found_id,
+                                         .locked_by = nobody,
+                                         .locked_by_name = nobody,
+                                         .status = BELAY_STATUS_ACTIVE,
+                                         .valid_for_ms = -1 };
+
+        (void)json_array_append_new(locks, lock_for(x, &info));
+    }
+    reply_locks(x, locks);
 }
 
 static void ask_held(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
-    struct belay_info *info = NULL;
-    enum belay_code code;
+    json_t *locks;
 
     if (is_granted(x)) {
         reply_granted(x);
         return;
     }
-    code = belay_get(x->server->client, x->key, &info, &err);
-    if (code == BELAY_OK) {
-        code = judge(x, info, &err);
-    }
-    if (code == BELAY_OK) {
-        reply(x, 200, lock_for(x, info));
+    locks = json_array();
+    if (look(x, locks, &err) == BELAY_OK) {
+        reply_locks(x, locks);
     } else {
+        json_decref(locks);
         reply_error(x, &err);
     }
-    belay_info_free(info);
     belay_error_release(&err);
 }
 
@@ -120,7 +153,7 @@ static void wake_adopted(struct holders *all, const struct belay_event *event)
 {
     for (size_t i = 0; i < HOLDER_BUCKETS; i++) {
         for (struct holder *holder = all->buckets[i]; holder != NULL; holder = holder->next) {
-            if (strcmp(holder->x->key, event->key) == 0) {
+            if (strcmp(holder->x->key, event->key) == 0 || lock_keys_have(holder->x->keys, event->key)) {
                 wake(holder);
             }
         }
@@ -153,18 +186,15 @@ void holders_event(struct holders *all, const struct belay_event *event)
 static bool is_lost_already(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
-    struct belay_info *info = NULL;
     enum belay_code code;
 
     if (!x->server->is_store_local || is_granted(x)) {
         return false;
     }
-    code = belay_get(x->server->client, x->key, &info, &err);
-    code = code == BELAY_OK ? judge(x, info, &err) : code;
+    code = look(x, NULL, &err);
     if (code != BELAY_OK) {
         reply_error(x, &err);
     }
-    belay_info_free(info);
     belay_error_release(&err);
     return code != BELAY_OK;
 }

@@ -69,6 +69,23 @@ static enum belay_code make_key(struct exchange *x, const struct body *body, str
     return code;
 }
 
+/* The keys of a request for several locks. The library checks them, and that none of them is there twice. */
+static enum belay_code take_keys(struct exchange *x, const struct body *body, struct belay_error *err)
+{
+    const char *part = body->key != NULL ? "key" : first_part(body);
+
+    if (part != NULL) {
+        return error_set(err, BELAY_INVALID, "keys and %s both name locks: give only one of them", part);
+    }
+    free(x->keys); /* of the same request, which is handled once more */
+    x->keys = lock_keys_new(body->keys, body->n_keys);
+    if (x->keys == NULL) {
+        return error_no_memory(err);
+    }
+    memcpy(x->key, body->keys[0], strlen(body->keys[0]) + 1);
+    return BELAY_OK;
+}
+
 enum belay_code lock_key_read(struct exchange *x, const struct body *body, struct belay_error *err)
 {
     const char *part = first_part(body);
@@ -81,6 +98,9 @@ enum belay_code lock_key_read(struct exchange *x, const struct body *body, struc
     if (code != BELAY_OK) {
         return code;
     }
+    if (body->n_keys > 0) {
+        return take_keys(x, body, err);
+    }
     if (body->key != NULL && part != NULL) {
         return error_set(err, BELAY_INVALID, "key '%.200s' and %s both name a lock: give only one of them",
                          body->key, part);
@@ -90,8 +110,8 @@ enum belay_code lock_key_read(struct exchange *x, const struct body *body, struc
     }
     if (body->key == NULL && x->key[0] == '\0') {
         return error_set(err, BELAY_INVALID,
-                         "key is missing: give it, or stack and environment, or profile, component and "
-                         "environment");
+                         "key is missing: give it, or keys, or stack and environment, or profile, component "
+                         "and environment");
     }
     if (body->key != NULL && strlen(body->key) > BELAY_KEY_MAX) {
         return error_set(err, BELAY_INVALID, "key has more than %d bytes", BELAY_KEY_MAX);

@@ -5,8 +5,8 @@
 #include "server/core/server.h"
 
 /*
- * Write the key that the body names, in full or by its parts, to x->key; without either, the key of the path stays.
- * BELAY_INVALID: both, neither, or a wrong part.
+ * Write the key that the body names, in full or by its parts, to x->key; without either, the key of the path stays. Of
+ * several keys, all are in x->keys. BELAY_INVALID: more than one of these, none, or a wrong part.
  */
 enum belay_code lock_key_read(struct exchange *x, const struct body *body, struct belay_error *err);
 

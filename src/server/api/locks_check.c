@@ -12,22 +12,37 @@
 static void ask_check(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
-    struct belay_info *info = NULL;
     const char *id = x->found_id[0] == '\0' ? NULL : x->found_id;
+    const char *keys[BELAY_KEYS_MAX];
+    size_t n = exchange_keys(x, keys);
+    enum belay_code code = BELAY_OK;
+    json_t *locks = json_array();
 
-    if (belay_check(x->server->client, x->key, id, x->check.token, x->check.for_ms, &info, &err) !=
-        BELAY_OK) {
-        reply_error(x, &err);
-    } else {
-        reply(x, 200, lock_for(x, info));
+    for (size_t i = 0; code == BELAY_OK && i < n; i++) {
+        struct belay_info *info = NULL;
+
+        code = belay_check(x->server->client, keys[i], id, x->check.token, x->check.for_ms, &info, &err);
+        if (code == BELAY_OK && json_array_append_new(locks, lock_for(x, info)) != 0) {
+            code = error_no_memory(&err);
+        }
+        belay_info_free(info);
     }
-    belay_info_free(info);
+    if (code == BELAY_OK) {
+        reply_locks(x, locks);
+    } else {
+        json_decref(locks);
+        reply_error(x, &err);
+    }
     belay_error_release(&err);
 }
 
 /* `lock_id` may be NULL. */
 static void begin(struct exchange *x, const char *lock_id)
 {
+    if (x->keys != NULL && x->keys->n > 1 && x->check.token != 0) {
+        reply_problem(x, 400, "invalid", "token is of one key: give the lock_id with several keys");
+        return;
+    }
     if (lock_id != NULL && strlen(lock_id) > BELAY_ID_MAX) {
         reply_problem(x, 400, "invalid", "lock_id has more than %d bytes", BELAY_ID_MAX);
         return;

@@ -9,7 +9,10 @@
 
 enum { PASSED_MAX = 10000 }; /* locks of a page that the client may not see: then the page ends */
 enum { LIST_DEFAULT = 100, LIST_MAX = 1000, HISTORY_DEFAULT = 100, HISTORY_MAX = 10000 };
-enum { ANSWER_MAX = 8 << 20 }; /* bytes of metadata in one reply, about; a lock may have 256 KiB */
+enum {
+    ANSWER_MAX = 8 << 20
+};                          /* bytes of metadata and holders in one reply, about; a lock may have 256 KiB */
+enum { HOLDER_SIZE = 500 }; /* of one, about, without its metadata */
 
 static void ask_get(struct exchange *x)
 {
@@ -27,6 +30,15 @@ static void ask_get(struct exchange *x)
 
 /* ---- the queue ---- */
 
+/* The lock beside its whole queue, which it need not repeat. */
+static json_t *lock_without_queue(const struct exchange *x, const struct belay_info *info)
+{
+    struct belay_info shown = *info;
+
+    shown.has_queue = false;
+    return lock_for(x, &shown);
+}
+
 /* A key that was never held has no lock: its waiters are in the queue of the ancestor that blocks it. */
 static bool queue_above(struct exchange *x, struct belay_error *err)
 {
@@ -42,8 +54,8 @@ static bool queue_above(struct exchange *x, struct belay_error *err)
             is_found = json_array_size(waiting) > 0;
             if (is_found) {
                 reply(x, 200,
-                      json_pack("{s:o, s:o, s:o}", "key", wire_text(x->key), "lock", lock_for(x, info),
-                                "waiting", waiting));
+                      json_pack("{s:o, s:o, s:o}", "key", wire_text(x->key), "lock",
+                                lock_without_queue(x, info), "waiting", waiting));
             } else {
                 json_decref(waiting);
             }
@@ -63,8 +75,8 @@ static void ask_queue(struct exchange *x)
 
     if (code == BELAY_OK) {
         reply(x, 200,
-              json_pack("{s:o, s:o, s:o}", "key", wire_text(info->key), "lock", lock_for(x, info), "waiting",
-                        waiting_for(x, info, NULL)));
+              json_pack("{s:o, s:o, s:o}", "key", wire_text(info->key), "lock", lock_without_queue(x, info),
+                        "waiting", waiting_for(x, info, NULL)));
     } else if (code != BELAY_NOT_FOUND || !queue_above(x, &above)) {
         reply_error(x, &err);
     }
@@ -177,11 +189,30 @@ struct list_reply {
     char last[BELAY_KEY_MAX + 1];
 };
 
-static bool has_room(struct list_reply *listing, const struct belay_meta *metadata, size_t n)
+static size_t size_of(const struct belay_meta *metadata, size_t n)
 {
+    size_t size = 0;
+
     for (size_t i = 0; i < n; i++) {
-        listing->bytes += strlen(metadata[i].name) + strlen(metadata[i].value);
+        size += strlen(metadata[i].name) + strlen(metadata[i].value);
     }
+    return size;
+}
+
+/* Without holders and metadata a lock is small, and the limit on their number suffices. */
+static size_t size_of_lock(const struct belay_info *info)
+{
+    size_t size = size_of(info->metadata, info->n_metadata);
+
+    for (size_t i = 0; i < info->n_holders; i++) {
+        size += HOLDER_SIZE + size_of(info->holders[i].metadata, info->holders[i].n_metadata);
+    }
+    return size;
+}
+
+static bool has_room(struct list_reply *listing, size_t size)
+{
+    listing->bytes += size;
     listing->is_full = listing->bytes > ANSWER_MAX;
     return !listing->is_full;
 }
@@ -199,7 +230,7 @@ static bool list_lock(void *context, const struct belay_info *info)
         listing->is_full = true;
         return false;
     }
-    if (!has_room(listing, info->metadata, info->n_metadata)) {
+    if (!has_room(listing, size_of_lock(info))) {
         return false; /* it begins the next page */
     }
     listing->failed = json_array_append_new(listing->items, lock_for(listing->x, info)) != 0;
@@ -272,7 +303,7 @@ static bool list_event(void *context, const struct belay_event *event)
 {
     struct list_reply *listing = context;
 
-    if (!has_room(listing, event->metadata, event->n_metadata)) {
+    if (!has_room(listing, size_of(event->metadata, event->n_metadata))) {
         return false;
     }
     listing->failed = json_array_append_new(listing->items, event_for(listing->x, event)) != 0;

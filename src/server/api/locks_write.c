@@ -30,7 +30,7 @@ bool lock_read_body(struct exchange *x, struct body *body)
         belay_error_release(&err);
         return false;
     }
-    if (!exchange_may_touch(x, x->key)) {
+    if (!exchange_may_touch_keys(x)) {
         body_release(body);
         return false;
     }
@@ -62,8 +62,22 @@ static enum belay_code make_name(const struct exchange *x, const struct body *bo
     return mark_name(name, x->who, "locked_by_name", space, BELAY_OWNER_MAX + 1, err);
 }
 
-enum belay_code fill_options(const struct server *server, const char *key, const struct body *body,
-                             struct belay_lock_options *options, struct belay_error *err)
+/* A profile that is named must fit every key. */
+static enum belay_code check_profile(const struct server *server, const char *name,
+                                     const struct lock_keys *keys, struct belay_error *err)
+{
+    struct belay_profile profile;
+    enum belay_code code = BELAY_OK;
+
+    for (size_t i = 1; code == BELAY_OK && name != NULL && keys != NULL && i < keys->n; i++) {
+        code = belay_key_profile(server->config, name, keys->keys[i], &profile, err);
+    }
+    return code;
+}
+
+enum belay_code fill_options(const struct server *server, const char *key, const struct lock_keys *keys,
+                             const struct body *body, struct belay_lock_options *options,
+                             struct belay_error *err)
 {
     struct belay_profile profile;
     enum belay_code code = BELAY_OK;
@@ -84,6 +98,9 @@ enum belay_code fill_options(const struct server *server, const char *key, const
     options->lock_id = body->lock_id;
     options->metadata = body->metadata;
     options->n_metadata = body->n_metadata;
+    options->shared = body->shared;
+    options->slots = (int)body->slots;
+    lock_keys_fill(keys, options);
     options->ignore_freeze = body->ignore_freeze;
     options->ignore_reason = body->reason;
     options->durable = true;     /* the holder is another process: on disk before the reply */
@@ -95,6 +112,9 @@ enum belay_code fill_options(const struct server *server, const char *key, const
     }
     if (code == BELAY_OK) {
         code = belay_key_profile(server->config, body->profile, key, &profile, err);
+    }
+    if (code == BELAY_OK) {
+        code = check_profile(server, body->profile, keys, err);
     }
     if (code == BELAY_OK && body->profile != NULL) {
         belay_profile_apply(&profile, options);
@@ -153,7 +173,7 @@ void handle_acquire(struct exchange *x)
         return;
     }
     if (make_name(x, &body, name, &options.owner_name, &err) != BELAY_OK ||
-        fill_options(x->server, x->key, &body, &options, &err) != BELAY_OK) {
+        fill_options(x->server, x->key, x->keys, &body, &options, &err) != BELAY_OK) {
         reply_error(x, &err);
     } else if (x->server->is_draining) {
         reply_problem(x, 503, "shutting_down", "the server is stopping; retry with the same lock_id");
@@ -185,15 +205,17 @@ static void on_renewed(void *context, enum belay_code code, const struct belay_i
                        const struct belay_error *err)
 {
     struct exchange *x = context;
+    const char *keys[BELAY_KEYS_MAX];
+    size_t n = exchange_keys(x, keys);
     struct belay_event event = { .at_unix_ms = clock_unix_ms(),
                                  .level = BELAY_LEVEL_WARNING,
                                  .type = "heartbeat.failed",
-                                 .key = x->key,
                                  .lock_id = x->found_id,
                                  .reason = err == NULL ? NULL : err->text,
                                  .duration_ms = -1 };
 
-    if (code != BELAY_OK && code != BELAY_INVALID) {
+    for (size_t i = 0; i < n && code != BELAY_OK && code != BELAY_INVALID; i++) {
+        event.key = keys[i];
         server_on_event(x->server, &event);
     }
     on_changed(context, code, info, err);
@@ -258,6 +280,7 @@ void handle_adopt(struct exchange *x)
     options.metadata = body.metadata;
     options.n_metadata = body.n_metadata;
     options.durable = true;
+    lock_keys_fill(x->keys, &options);
     follow_adopter(x, options.lock_id);
     if ((body.locked_by != NULL && make_name(x, &body, name, &options.owner_name, &err) != BELAY_OK) ||
         belay_async_adopt(x->server->client, x->key, body.lock_id, &options, on_changed, x, &err) !=
@@ -271,6 +294,7 @@ void handle_adopt(struct exchange *x)
 void handle_renew(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
+    const char *keys[BELAY_KEYS_MAX];
     struct body body;
 
     if (!lock_read_body(x, &body)) {
@@ -284,8 +308,8 @@ void handle_renew(struct exchange *x)
     if (body.lock_id != x->found_id) {
         (void)snprintf(x->found_id, sizeof x->found_id, "%s", body.lock_id);
     }
-    if (belay_async_renew(x->server->client, x->key, body.lock_id, body.ttl_ms, on_renewed, x, &err) !=
-        BELAY_OK) {
+    if (belay_async_renew_keys(x->server->client, keys, exchange_keys(x, keys), body.lock_id, body.ttl_ms,
+                               on_renewed, x, &err) != BELAY_OK) {
         reply_error(x, &err);
     }
     belay_error_release(&err);
@@ -296,6 +320,7 @@ void handle_release(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     enum belay_outcome outcome = BELAY_OUTCOME_COMPLETED;
+    const char *keys[BELAY_KEYS_MAX];
     struct body body;
 
     if (!lock_read_body(x, &body)) {
@@ -312,15 +337,25 @@ void handle_release(struct exchange *x)
     pending_acquire_abandon(x, body.lock_id);
     (void)webhook_leave(x, body.lock_id);
     follow_holder(x, body.lock_id);
-    if (belay_async_release(x->server->client, x->key, body.lock_id, outcome, on_changed, x, &err) !=
-        BELAY_OK) {
+    if (belay_async_release_keys(x->server->client, keys, exchange_keys(x, keys), body.lock_id, outcome, NULL,
+                                 on_changed, x, &err) != BELAY_OK) {
         reply_error(x, &err);
     }
     belay_error_release(&err);
     body_release(&body);
 }
 
-/* Write the id of the present lock to x->found_id, or reply that there is none. */
+static size_t count_active(const struct belay_info *info)
+{
+    size_t n = info->n_holders == 0 && info->status == BELAY_STATUS_ACTIVE;
+
+    for (size_t i = 0; i < info->n_holders; i++) {
+        n += info->holders[i].status == BELAY_STATUS_ACTIVE;
+    }
+    return n;
+}
+
+/* Write the id of the present lock to x->found_id, or reply that there is none, or that there are several. */
 static void ask_present_id(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
@@ -329,6 +364,12 @@ static void ask_present_id(struct exchange *x)
 
     if (code == BELAY_OK && (info->status != BELAY_STATUS_ACTIVE || info->lock_id == NULL)) {
         code = error_set(&err, BELAY_NOT_FOUND, "lock '%s' is not held", x->key);
+    }
+    if (code == BELAY_OK && count_active(info) > 1) {
+        code = error_set(&err, BELAY_HELD, "lock '%s' has %zu holders: say which one to end, by its lock_id",
+                         x->key, count_active(info));
+        error_set_holder(&err, info);
+        info = NULL;
     }
     if (code == BELAY_OK) {
         (void)snprintf(x->found_id, sizeof x->found_id, "%s", info->lock_id);
@@ -435,6 +476,23 @@ static enum belay_code check_texts(const struct body *body, struct belay_error *
     return BELAY_OK;
 }
 
+static enum belay_code report_lost(const struct exchange *x, struct belay_event *event,
+                                   struct belay_error *err)
+{
+    const char *keys[BELAY_KEYS_MAX];
+    size_t n = exchange_keys(x, keys);
+    enum belay_code code = BELAY_OK;
+
+    if (n > 1 && event->token != 0) {
+        return error_set(err, BELAY_INVALID, "token is of one key: leave it out with several keys");
+    }
+    for (size_t i = 0; code == BELAY_OK && i < n; i++) {
+        event->key = keys[i];
+        code = belay_report_lost(x->server->client, event, err);
+    }
+    return code;
+}
+
 /* L9: the server records a loss that only the holder knows of. */
 void handle_lost(struct exchange *x)
 {
@@ -448,7 +506,6 @@ void handle_lost(struct exchange *x)
         return;
     }
     exchange_by(x, by, sizeof by);
-    event.key = x->key;
     event.lock_id = body.lock_id;
     event.token = (uint64_t)body.token;
     event.locked_by = body.locked_by == NULL ? "" : body.locked_by;
@@ -458,7 +515,7 @@ void handle_lost(struct exchange *x)
     event.metadata = body.metadata;
     event.n_metadata = body.n_metadata;
     if (check_texts(&body, &err) != BELAY_OK || name_loser(x, &body, name, &err) != BELAY_OK ||
-        belay_report_lost(x->server->client, &event, &err) != BELAY_OK) {
+        report_lost(x, &event, &err) != BELAY_OK) {
         reply_error(x, &err);
     } else {
         reply(x, 200, json_pack("{s:s, s:b}", "key", x->key, "is_noted", 1));

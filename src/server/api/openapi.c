@@ -6,32 +6,47 @@
 
 #include "server/core/routes.h"
 
+/* Locks. What a holder has, a lock has as well: components_make() adds it. */
+static const char lock_schemas[] =
+    "{\"Holder\":{\"type\":\"object\",\"additionalProperties\":false,\"required\":[\"lock_id\",\"token\",\"lo"
+    "cked_by\",\"locked_by_name\",\"acquired_by\",\"status\",\"outcome\",\"locked_at\",\"expires_at\",\"last_"
+    "heartbeat\",\"ttl_ms\",\"expires_in_ms\",\"valid_for_ms\",\"is_stale\",\"metadata\"],\"properties\":{\"l"
+    "ock_id\":{\"type\":[\"string\",\"null\"],\"description\":\"null unless the client acquired it or is an a"
+    "dmin\"},\"token\":{\"type\":[\"integer\",\"null\"],\"description\":\"the fencing token\"},\"locked_by\":"
+    "{\"type\":[\"string\",\"null\"]},\"locked_by_name\":{\"type\":[\"string\",\"null\"]},\"acquired_by\":{\""
+    "type\":[\"string\",\"null\"],\"description\":\"the name of the token that acquired it; null: without one"
+    "\"},\"status\":{\"type\":[\"string\",\"null\"],\"enum\":[\"active\",\"expired\",\"released\",null]},\"ou"
+    "tcome\":{\"type\":[\"string\",\"null\"],\"enum\":[\"completed\",\"failed\",\"forced\",null]},\"locked_at"
+    "\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time\"},\"expires_at\":{\"type\":[\"string\",\"null"
+    "\"],\"format\":\"date-time\"},\"last_heartbeat\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time"
+    "\"},\"ttl_ms\":{\"type\":[\"integer\",\"null\"]},\"expires_in_ms\":{\"type\":[\"integer\",\"null\"]},\"v"
+    "alid_for_ms\":{\"type\":[\"integer\",\"null\"],\"description\":\"how long the holder may rely on the loc"
+    "k, counted from before it sent this request; only in replies to acquire, adopt and renew\"},\"is_stale\""
+    ":{\"type\":\"boolean\"},\"metadata\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"}"
+    "}}},\"Lock\":{\"type\":\"object\",\"required\":[\"key\",\"mode\",\"slots\",\"holders\",\"waiting\"],\"pr"
+    "operties\":{\"key\":{\"type\":\"string\"},\"mode\":{\"type\":\"string\",\"enum\":[\"exclusive\",\"shared"
+    "\",\"slots\"]},\"slots\":{\"type\":[\"integer\",\"null\"],\"description\":\"how many may hold it at a ti"
+    "me; null: it has no slots\"},\"holders\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/"
+    "Holder\"},\"description\":\"those of a shared lock or one with slots, oldest first; one for an exclusive"
+    " lock, none if it is not held\"},\"waiting\":{\"type\":[\"array\",\"null\"],\"items\":{\"$ref\":\"#/comp"
+    "onents/schemas/Waiter\"},\"description\":\"the first ten waiters in their order; .../queue has all. null"
+    ": not read, after a change of the lock\"}}},\"Waiter\":{\"type\":\"object\",\"required\":[\"position\","
+    "\"key\",\"locked_by\",\"locked_by_name\",\"since\",\"mode\"],\"properties\":{\"position\":{\"type\":\"in"
+    "teger\",\"description\":\"how many wait before it\"},\"key\":{\"type\":\"string\",\"description\":\"the "
+    "key it waits for: the lock's own, or one below it\"},\"locked_by\":{\"type\":\"string\"},\"locked_by_nam"
+    "e\":{\"type\":\"string\"},\"since\":{\"type\":\"string\",\"format\":\"date-time\"},\"mode\":{\"type\":\""
+    "string\",\"enum\":[\"exclusive\",\"shared\",\"slots\"]}}},\"Grants\":{\"type\":\"object\",\"required\":["
+    "\"lock_id\",\"locks\"],\"properties\":{\"lock_id\":{\"type\":[\"string\",\"null\"],\"description\":\"the"
+    " same for all of them\"},\"locks\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/Lock\""
+    "},\"description\":\"one for each of the keys, in their order, each with its own token\"}}},\"LockOrGrant"
+    "s\":{\"description\":\"a lock, or for a request with keys the locks on all of them\",\"oneOf\":[{\"$ref"
+    "\":\"#/components/schemas/Lock\"},{\"$ref\":\"#/components/schemas/Grants\"}]}}";
+
 /* The parts that are in no table, as JSON; parsed at the first request. */
 static const char components[] =
     "{\"securitySchemes\":{\"bearer\":{\"type\":\"http\",\"scheme\":\"bearer\"},"
     "\"basic\":{\"type\":\"http\",\"scheme\":\"basic\",\"description\":\"the token is the password\"}},"
     "\"schemas\":{"
-    "\"Lock\":{\"type\":\"object\",\"required\":[\"key\",\"lock_id\",\"token\",\"locked_by\",\"locked_by_"
-    "name\",\"acquired_by\","
-    "\"status\",\"outcome\",\"locked_at\",\"expires_at\",\"last_heartbeat\",\"ttl_ms\",\"expires_in_ms\","
-    "\"valid_for_ms\",\"is_stale\",\"metadata\"],\"properties\":{"
-    "\"key\":{\"type\":\"string\"},"
-    "\"lock_id\":{\"type\":[\"string\",\"null\"],\"description\":\"null unless the client acquired it or "
-    "is an admin\"},"
-    "\"token\":{\"type\":[\"integer\",\"null\"],\"description\":\"the fencing token\"},"
-    "\"locked_by\":{\"type\":[\"string\",\"null\"]},\"locked_by_name\":{\"type\":[\"string\",\"null\"]},"
-    "\"acquired_by\":{\"type\":[\"string\",\"null\"],\"description\":\"the name of the token that acquired "
-    "it; null: without one\"},"
-    "\"status\":{\"type\":[\"string\",\"null\"],\"enum\":[\"active\",\"expired\",\"released\",null]},"
-    "\"outcome\":{\"type\":[\"string\",\"null\"],\"enum\":[\"completed\",\"failed\",\"forced\",null]},"
-    "\"locked_at\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time\"},"
-    "\"expires_at\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time\"},"
-    "\"last_heartbeat\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time\"},"
-    "\"ttl_ms\":{\"type\":[\"integer\",\"null\"]},\"expires_in_ms\":{\"type\":[\"integer\",\"null\"]},"
-    "\"valid_for_ms\":{\"type\":[\"integer\",\"null\"],\"description\":\"how long the holder may rely on "
-    "the lock, counted from before it sent this request; only in replies to acquire, adopt and renew\"},"
-    "\"is_stale\":{\"type\":\"boolean\"},"
-    "\"metadata\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"}}}},"
     "\"LockList\":{\"type\":\"object\",\"required\":[\"locks\",\"waiting\",\"next_cursor\"],\"properties\":{"
     "\"waiting\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"integer\"},"
     "\"description\":\"the number of waiters by key, without zeros\"},"
@@ -50,11 +65,13 @@ static const char components[] =
     "\"events\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/Event\"}}}},"
     "\"Queue\":{\"type\":\"object\",\"required\":[\"key\",\"lock\",\"waiting\"],\"properties\":{"
     "\"key\":{\"type\":\"string\"},\"lock\":{\"$ref\":\"#/components/schemas/Lock\"},"
-    "\"waiting\":{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{"
-    "\"position\":{\"type\":\"integer\"},\"key\":{\"type\":\"string\"},\"locked_by\":{\"type\":\"string\"},"
-    "\"locked_by_name\":{\"type\":\"string\"},\"since\":{\"type\":\"string\",\"format\":\"date-time\"}}}}}},"
-    "\"Queued\":{\"type\":\"object\",\"required\":[\"key\",\"lock_id\",\"locked_by\",\"status\",\"position\","
+    "\"waiting\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/Waiter\"}}}},"
+    "\"Queued\":{\"type\":\"object\",\"required\":[\"key\",\"keys\",\"lock_id\",\"locked_by\",\"status\","
+    "\"position\","
     "\"wait_until\"],\"properties\":{\"key\":{\"type\":\"string\"},\"lock_id\":{\"type\":\"string\"},"
+    "\"keys\":{\"type\":[\"array\",\"null\"],\"items\":{\"type\":\"string\"},\"description\":\"of a request "
+    "for "
+    "several\"},"
     "\"locked_by\":{\"type\":\"string\"},\"status\":{\"type\":\"string\",\"enum\":[\"queued\",\"calling\","
     "\"delivered\",\"cancelled\"]},\"position\":{\"type\":[\"integer\",\"null\"],\"description\":\"how many "
     "wait before it\"},\"wait_until\":{\"type\":\"string\",\"format\":\"date-time\"}}},"
@@ -169,6 +186,10 @@ static json_t *field_schema(const struct body_field *field)
     case BODY_METADATA:
         return json_pack("{s:s, s:{s:s}, s:i, s:s}", "type", "object", "additionalProperties", "type",
                          "string", "maxProperties", BELAY_META_MAX, "description", field->about);
+    case BODY_KEYS:
+        return json_pack("{s:s, s:{s:s, s:i}, s:i, s:i, s:s}", "type", "array", "items", "type", "string",
+                         "maxLength", BELAY_KEY_MAX, "minItems", (int)field->min, "maxItems", (int)field->max,
+                         "description", field->about);
     case BODY_WEBHOOK: {
         json_t *schema = body_schema(webhook_fields);
 
@@ -253,6 +274,24 @@ static json_t *answer_of(const struct route *route, int status)
                      "application/json", "schema", "$ref", ref);
 }
 
+/* A request for each kind of lock. */
+static const char acquire_examples[] =
+    "{\"exclusive\":{\"value\":{\"key\":\"deploy-api-prod\",\"locked_by\":\"build-17\",\"ttl_ms\":600000}},"
+    "\"shared\":{\"value\":{\"key\":\"terraform-prod\",\"locked_by\":\"plan-3\",\"shared\":true}},"
+    "\"slots\":{\"value\":{\"key\":\"prod-deploys\",\"locked_by\":\"build-17\",\"slots\":3}},"
+    "\"keys\":{\"value\":{\"keys\":[\"db-orders\",\"db-users\"],\"locked_by\":\"migration-8\"}}}";
+
+static json_t *request_of(const struct route *route)
+{
+    json_t *content = json_pack("{s:o}", "schema", body_schema(route->fields));
+
+    if (route->fields == acquire_fields) {
+        (void)json_object_set_new(content, "examples", json_loads(acquire_examples, 0, NULL));
+    }
+    return json_pack("{s:b, s:{s:o}}", "required", strcmp(route->method, "POST") == 0, "content",
+                     "application/json", content);
+}
+
 static json_t *operation_of(const struct route *route)
 {
     json_t *answers = json_object();
@@ -272,10 +311,7 @@ static json_t *operation_of(const struct route *route)
         (void)json_object_set_new(operation, "security", json_pack("[{s:[]}, {s:[]}]", "bearer", "basic"));
     }
     if (route->fields != NULL) {
-        (void)json_object_set_new(operation, "requestBody",
-                                  json_pack("{s:b, s:{s:{s:o}}}", "required",
-                                            strcmp(route->method, "POST") == 0, "content", "application/json",
-                                            "schema", body_schema(route->fields)));
+        (void)json_object_set_new(operation, "requestBody", request_of(route));
     }
     if (route->body != NULL) {
         char ref[64];
@@ -288,15 +324,27 @@ static json_t *operation_of(const struct route *route)
     return operation;
 }
 
+/* A lock has the fields of a holder: those of the client's own grant, or of the one whose lease ends last. */
+static void add_holder(json_t *schemas)
+{
+    const json_t *holder = json_object_get(schemas, "Holder");
+    const json_t *lock = json_object_get(schemas, "Lock");
+
+    (void)json_object_update(json_object_get(lock, "properties"), json_object_get(holder, "properties"));
+    (void)json_array_extend(json_object_get(lock, "required"), json_object_get(holder, "required"));
+}
+
 /* The schemas of locks, of what a dashboard shows, and of applications and databases. */
 static json_t *components_make(void)
 {
-    const char *const more[] = { view_schemas, shared_db_schemas[0], shared_db_schemas[1], state_schemas };
+    const char *const more[] = { lock_schemas, view_schemas, shared_db_schemas[0], shared_db_schemas[1],
+                                 state_schemas };
     json_t *all = json_loads(components, 0, NULL);
 
     for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
         (void)json_object_update_new(json_object_get(all, "schemas"), json_loads(more[i], 0, NULL));
     }
+    add_holder(json_object_get(all, "schemas"));
     return all;
 }
 

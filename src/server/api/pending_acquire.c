@@ -77,6 +77,12 @@ static void set_state(struct pending_acquire *pending, enum pending_state state)
     }
 }
 
+static void pending_free(struct pending_acquire *pending)
+{
+    free(pending->keys);
+    free(pending);
+}
+
 static void drop(struct pending_acquire *pending)
 {
     struct pending_acquires *all = pending->server->pending_acquires;
@@ -94,7 +100,7 @@ static void drop(struct pending_acquire *pending)
     if (pending->x != NULL) {
         pending->x->pending = NULL;
     }
-    free(pending);
+    pending_free(pending);
 }
 
 /* ---- replies to waiters ---- */
@@ -153,8 +159,8 @@ static json_t *seen_by_call(const struct pending_acquire *pending, const struct 
     } else if (all && waiting.holder != NULL) {
         char until[CLOCK_TEXT_SIZE];
 
-        (void)error_set(err, BELAY_HELD, "lock '%s' held by %s until %s", pending->key,
-                        waiting.holder->locked_by,
+        (void)error_set(err, BELAY_HELD, "lock '%s' held by %s until %s",
+                        pending->keys == NULL ? pending->key : waiting.holder->key, waiting.holder->locked_by,
                         clock_format_utc(until, waiting.holder->expires_at_unix_ms, false));
     }
     return json_pack("{s:o, s:o}", "position", all ? json_integer((json_int_t)waiting.position) : json_null(),
@@ -221,7 +227,7 @@ static void tell_held(struct pending_acquire *pending, int64_t kept_ms)
     char until[CLOCK_TEXT_SIZE];
     json_t *more;
 
-    if (!pending->server->is_store_local || is_frozen(pending)) {
+    if (!pending->server->is_store_local || pending->keys != NULL || is_frozen(pending)) {
         tell_held_elsewhere(pending, kept_ms);
         return;
     }
@@ -253,7 +259,7 @@ static void pass_on(struct pending_acquire *pending)
 {
     log_note(&pending->server->log, LOG_INFO, "unclaimed",
              "'%s' was granted to %s, which is gone; releasing it", pending->key, pending->owner);
-    server_release(pending->server, pending->key, pending->lock_id, NULL);
+    server_release(pending->server, pending->key, pending->keys, pending->lock_id, NULL);
     drop(pending);
 }
 
@@ -394,7 +400,7 @@ static void leave_older_places(const struct pending_acquire *pending)
          other != NULL; other = next) {
         next = other->next_kept;
         if (other->client == pending->client && strcmp(other->key, pending->key) == 0 &&
-            strcmp(other->owner, pending->owner) == 0) {
+            lock_keys_are_same(other->keys, pending->keys) && strcmp(other->owner, pending->owner) == 0) {
             leave(other);
         }
     }
@@ -412,6 +418,10 @@ static struct pending_acquire *pending_new(struct exchange *x, const struct bela
         return NULL;
     }
     memset(pending, 0, sizeof *pending);
+    if (x->keys != NULL && (pending->keys = lock_keys_new(x->keys->keys, x->keys->n)) == NULL) {
+        free(pending);
+        return NULL;
+    }
     texts = (char *)(pending + 1);
     pending->server = x->server;
     pending->x = x;
@@ -476,7 +486,7 @@ void pending_acquire_begin(struct exchange *x, const struct belay_lock_options *
         code = belay_async_acquire(client, x->key, &copy, on_acquired, pending, &pending->call, &err);
     }
     if (code != BELAY_OK) {
-        free(pending);
+        pending_free(pending);
         reply_error(x, &err);
     } else {
         x->pending = pending;
@@ -507,9 +517,10 @@ bool pending_acquire_resume(struct exchange *x, const char *lock_id, int64_t wai
     if (pending == NULL) {
         return false;
     }
-    if (strcmp(pending->key, x->key) != 0) {
-        reply_problem(x, 400, "invalid", "lock_id '%s' waits for another key, '%.200s'", lock_id,
-                      pending->key);
+    if (strcmp(pending->key, x->key) != 0 || !lock_keys_are_same(pending->keys, x->keys)) {
+        reply_problem(x, 400, "invalid", "lock_id '%s' waits for %s, '%.200s'%s", lock_id,
+                      pending->keys == NULL ? "another key" : "other keys", pending->key,
+                      pending->keys == NULL ? "" : " and more");
         return true;
     }
     if (pending->x != NULL) {
@@ -552,6 +563,18 @@ void pending_acquire_client_gone(struct pending_acquire *pending)
     }
 }
 
+static bool is_allowed(const struct pending_acquire *pending)
+{
+    const struct tokens *tokens = pending->server->tokens;
+
+    for (size_t i = 0; pending->keys != NULL && i < pending->keys->n; i++) {
+        if (!tokens_let_lock(tokens, pending->who, pending->keys->keys[i])) {
+            return false;
+        }
+    }
+    return tokens_let_lock(tokens, pending->who, pending->key);
+}
+
 static void revoke(struct pending_acquire *pending)
 {
     struct exchange *x = pending->x;
@@ -576,7 +599,7 @@ void pending_acquires_revoke(struct server *server)
         for (struct pending_acquire *pending = server->pending_acquires->buckets[i]; pending != NULL;
              pending = next) {
             next = pending->next;
-            if (!tokens_let_lock(server->tokens, pending->who, pending->key)) {
+            if (!is_allowed(pending)) {
                 revoke(pending);
             }
         }
@@ -626,7 +649,7 @@ void pending_acquires_release(struct pending_acquires *all)
             if (pending->x != NULL) {
                 exchange_end(pending->x, 499);
             }
-            free(pending);
+            pending_free(pending);
         }
     }
     belay_info_free(all->seen);

@@ -47,6 +47,7 @@ struct pending_acquire {
     uint64_t began_turn;            /* server.turn.number then */
     int64_t looked_ms;              /* how long the slice was prolonged to learn the holder */
     char lock_id[BELAY_ID_MAX + 1]; /* "": not known yet */
+    struct lock_keys *keys;         /* owned; of a request for several keys, the first of which is `key` */
     const char *key;                /* behind this struct, in the same allocation */
     const char *owner;              /* likewise */
     const char *who;                /* likewise: the credential that queued it; "": none */

@@ -47,6 +47,7 @@ static void exchange_free(struct exchange *x)
 
     assert(!work_is_pending(&x->read.work));
     tokens_drop(x->tokens);
+    free(x->keys);
     if (server->n_spare == SPARE_MAX) {
         free(x);
         return;
@@ -168,12 +169,25 @@ void reply_lock(struct exchange *x, const struct belay_info *info)
     line->len = 0;
     line->max = LINE_MAX;
     line->failed = false;
-    if (info->n_joint > 0) {
+    if (x->keys != NULL) {
         reply_line(x, 200, wire_line(wire_grants(info)));
     } else if (wire_lock_line(line, info)) {
         reply_text(x, 200, "application/json", line->data, line->len);
     } else {
         reply_line(x, 200, wire_line(wire_grant(info)));
+    }
+}
+
+void reply_locks(struct exchange *x, json_t *locks)
+{
+    json_t *first = json_array_get(locks, 0);
+
+    if (x->keys == NULL) {
+        first = json_incref(first);
+        json_decref(locks);
+        reply(x, 200, first);
+    } else {
+        reply(x, 200, json_pack("{s:O, s:o}", "lock_id", json_object_get(first, "lock_id"), "locks", locks));
     }
 }
 
@@ -434,6 +448,28 @@ bool exchange_may_touch(struct exchange *x, const char *key)
     }
     reply_problem(x, 403, "not_permitted", "'%s' may not touch the key '%.200s'", x->who, key);
     return false;
+}
+
+bool exchange_may_touch_keys(struct exchange *x)
+{
+    const char *keys[BELAY_KEYS_MAX];
+    size_t n = exchange_keys(x, keys);
+
+    for (size_t i = 0; i < n; i++) {
+        if (!exchange_may_touch(x, keys[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+size_t exchange_keys(const struct exchange *x, const char *out_keys[BELAY_KEYS_MAX])
+{
+    out_keys[0] = x->key;
+    for (size_t i = 0; x->keys != NULL && i < x->keys->n; i++) {
+        out_keys[i] = x->keys->keys[i];
+    }
+    return x->keys == NULL ? 1 : x->keys->n;
 }
 
 void exchange_by(const struct exchange *x, char *out, size_t size)

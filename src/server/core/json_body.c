@@ -10,7 +10,7 @@
 #include "base/suggest.h"
 #include "server/core/flat_json.h"
 
-enum { FIELDS_MAX = 24 };
+enum { FIELDS_MAX = 32 };
 
 #define AT(member) offsetof(struct body, member)
 #define SPAN_MAX BELAY_TTL_MAX_MS
@@ -20,6 +20,8 @@ enum { FIELDS_MAX = 24 };
 /* clang-format off */
 #define KEY_FIELDS                                                                                           \
     { "key", BODY_TEXT, false, AT(key), 0, 0, NULL, "the lock's key; or its parts instead" },                \
+    { "keys", BODY_KEYS, false, 0, 1, BELAY_KEYS_MAX, NULL,                                                  \
+      "several keys instead of one, all at once or none; the answer then has a lock for each" },             \
     { "stack", BODY_TEXT, false, AT(stack), 0, 0, NULL, "the stack; needs environment" },                    \
     { "environment", BODY_TEXT, false, AT(environment), 0, 0, NULL, "the environment" },                     \
     { "service", BODY_TEXT, false, AT(service), 0, 0, NULL, "a service of the stack" },                      \
@@ -51,6 +53,9 @@ const struct body_field acquire_fields[] = {
       "shown as stale without a renewal for so long; by default four heartbeats" },
     { "reentrant", BODY_SWITCH, false, AT(reentrant), 0, 0, NULL,
       "the same locked_by gets its live lock again, with the same id and token" },
+    { "shared", BODY_SWITCH, false, AT(shared), 0, 0, NULL, "beside other shared holders; not with slots" },
+    { "slots", BODY_NUMBER, false, AT(slots), 1, BELAY_HOLDERS_MAX, NULL,
+      "at most so many holders at a time; all of them must give the same number" },
     { "correlation_id", BODY_TEXT, false, AT(correlation_id), 0, 0, NULL, "kept with the metadata" },
     { "metadata", BODY_METADATA, false, 0, 0, 0, NULL, "names and values to keep with the lock" },
     { "webhook", BODY_WEBHOOK, false, AT(has_webhook), 0, 0, NULL,
@@ -262,6 +267,28 @@ static enum belay_code read_metadata(struct body *body, json_t *value, struct be
     return BELAY_OK;
 }
 
+static enum belay_code read_keys(struct body *body, const json_t *value, struct belay_error *err)
+{
+    size_t n = json_array_size(value);
+
+    if (!json_is_array(value) || n == 0) {
+        return error_set(err, BELAY_INVALID, "keys must be an array of 1 to %d strings", BELAY_KEYS_MAX);
+    }
+    if (n > BELAY_KEYS_MAX) {
+        return error_set(err, BELAY_INVALID, "%zu keys: %d at once are the most", n, BELAY_KEYS_MAX);
+    }
+    for (size_t i = 0; i < n; i++) {
+        const char *key = json_string_value(json_array_get(value, i));
+
+        if (key == NULL || *key == '\0' || strlen(key) > BELAY_KEY_MAX) {
+            return error_set(err, BELAY_INVALID, "keys[%zu] must be a string of 1 to %d bytes", i,
+                             BELAY_KEY_MAX);
+        }
+        body->keys[body->n_keys++] = key;
+    }
+    return BELAY_OK;
+}
+
 static enum belay_code read_fields(struct body *body, const struct body_field *fields, json_t *object,
                                    struct belay_error *err);
 
@@ -292,6 +319,8 @@ static enum belay_code read_field(struct body *body, const struct body_field *fi
         return read_metadata(body, value, err);
     case BODY_WEBHOOK:
         return read_webhook(body, value, err);
+    case BODY_KEYS:
+        return read_keys(body, value, err);
     case BODY_SWITCH:
         break;
     }
@@ -342,7 +371,7 @@ static enum belay_code read_fields(struct body *body, const struct body_field *f
 
 static void body_clear(struct body *body)
 {
-    memset(body, 0, offsetof(struct body, metadata));
+    memset(body, 0, offsetof(struct body, keys));
 }
 
 enum belay_code body_read_json(struct body *body, const struct body_field *fields, json_t *root,
@@ -376,6 +405,7 @@ static bool take_member(struct body *body, const struct body_field *field, const
         return member->kind == FLAT_TRUE || member->kind == FLAT_FALSE;
     case BODY_METADATA:
     case BODY_WEBHOOK:
+    case BODY_KEYS:
         break;
     }
     return false;

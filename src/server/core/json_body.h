@@ -7,7 +7,7 @@
 
 #include "belay.h"
 
-enum body_type { BODY_TEXT, BODY_NUMBER, BODY_SWITCH, BODY_CHOICE, BODY_METADATA, BODY_WEBHOOK };
+enum body_type { BODY_TEXT, BODY_NUMBER, BODY_SWITCH, BODY_CHOICE, BODY_METADATA, BODY_WEBHOOK, BODY_KEYS };
 
 struct body_field {
     const char *name; /* NULL ends a table */
@@ -47,21 +47,25 @@ struct body {
     int64_t stale_after_ms;
     int64_t token;
     int64_t for_ms;
+    int64_t slots;
+    bool shared;
     bool reentrant;
     bool ignore_freeze;
     bool has_webhook;
     const char *webhook_url;
     const char *webhook_secret;
     int64_t webhook_timeout_ms;
+    size_t n_keys;
     size_t n_metadata;
-    struct belay_meta metadata[BELAY_META_MAX + 1]; /* last: counted, not cleared */
+    const char *keys[BELAY_KEYS_MAX]; /* this and the next are last: counted, not cleared */
+    struct belay_meta metadata[BELAY_META_MAX + 1];
 };
 
 /*
  * The tables of fields. All but force_fields begin with the fields that name the lock, and then the profile: a route
  * with the key in its path uses the table after the former or, if it has no use for a profile, after both.
  */
-enum { BODY_KEY_FIELDS = 5, BODY_KEY_AND_PROFILE = BODY_KEY_FIELDS + 1 };
+enum { BODY_KEY_FIELDS = 6, BODY_KEY_AND_PROFILE = BODY_KEY_FIELDS + 1 };
 extern const struct body_field acquire_fields[], adopt_fields[], renew_fields[], release_fields[],
     force_fields[], lost_fields[], held_fields[], check_fields[];
 extern const struct body_field freeze_fields[], unfreeze_fields[]; /* without a key */

@@ -24,13 +24,15 @@ static void on_released(void *context, enum belay_code code, const struct belay_
     }
 }
 
-void server_release(struct server *server, const char *key, const char *lock_id, const char *by)
+void server_release(struct server *server, const char *key, const struct lock_keys *keys, const char *lock_id,
+                    const char *by)
 {
     struct belay_error err = BELAY_ERROR_INIT;
+    const char *const *all = keys == NULL ? &key : keys->keys;
 
     server->n_releasing++;
-    if (belay_async_release_by(server->client, key, lock_id, BELAY_OUTCOME_FAILED, by, on_released, server,
-                               &err) != BELAY_OK) {
+    if (belay_async_release_keys(server->client, all, keys == NULL ? 1 : keys->n, lock_id,
+                                 BELAY_OUTCOME_FAILED, by, on_released, server, &err) != BELAY_OK) {
         on_released(server, err.code, NULL, &err);
     }
     belay_error_release(&err);

@@ -11,6 +11,7 @@
 #include "belay.h"
 #include "server/core/auth.h"
 #include "server/core/group_commit.h"
+#include "server/core/lock_keys.h"
 #include "server/core/log.h"
 #include "server/core/site.h"
 #include "server/core/work.h"
@@ -80,7 +81,8 @@ struct exchange {
     struct pending_acquire *pending; /* borrowed; NULL: not acquiring */
     struct holder *holder;           /* borrowed; NULL: not waiting to learn of a loss */
     struct stream *stream;           /* borrowed; NULL: not a stream */
-    const char *query;               /* borrowed from the request, or from read.query */
+    struct lock_keys *keys; /* owned; of a request with "keys", the first of which is `key`; NULL: one */
+    const char *query;      /* borrowed from the request, or from read.query */
     struct exchange_read read;
     struct {
         uint64_t token; /* 0: not given; the lock id is in found_id */
@@ -104,8 +106,10 @@ bool exchange_admit(void *context, const struct http_request *request, size_t *m
 
 /* Each replies, writes the log line and frees the exchange. */
 void reply(struct exchange *x, int status, json_t *body); /* takes the body */
-/* 200 and the lock with its id: for a client that named the id or was just given it. */
+/* 200 and the lock with its id, or those of x->keys: for a client that named the id or was just given it. */
 void reply_lock(struct exchange *x, const struct belay_info *info);
+/* 200 and the locks, one for each key of the request. Takes the array; NULL: no memory. */
+void reply_locks(struct exchange *x, json_t *locks);
 /* Takes `line`, which is JSON; NULL: no memory. */
 void reply_line(struct exchange *x, int status, char *line);
 void reply_text(struct exchange *x, int status, const char *type, const char *body, size_t len);
@@ -145,6 +149,10 @@ bool exchange_acts_for(const struct exchange *x, const char *who);
 
 /* False, and answered, if the token's keys do not match this one. They limit reads as well as changes. */
 bool exchange_may_touch(struct exchange *x, const char *key);
+/* The same for x->key and all of x->keys. */
+bool exchange_may_touch_keys(struct exchange *x);
+/* The keys of the request: x->keys, or x->key alone. Returns how many. */
+size_t exchange_keys(const struct exchange *x, const char *out_keys[BELAY_KEYS_MAX]);
 /* The same without a reply, for lists. In any thread that has the exchange. */
 bool exchange_may_see(const struct exchange *x, const char *key);
 /* Whether a freeze of this pattern concerns a key that the token's keys match. */
@@ -152,9 +160,10 @@ bool exchange_may_see_freeze(const struct exchange *x, const char *pattern);
 /* False, and answered, if the token is limited to some keys: for numbers over all keys. */
 bool exchange_sees_all(struct exchange *x);
 
-/* The options that a body asks for, except owner_name. In locks_write.c. */
-enum belay_code fill_options(const struct server *server, const char *key, const struct body *body,
-                             struct belay_lock_options *options, struct belay_error *err);
+/* The options that a body asks for, except owner_name. `keys` NULL: of one key. In locks_write.c. */
+enum belay_code fill_options(const struct server *server, const char *key, const struct lock_keys *keys,
+                             const struct body *body, struct belay_lock_options *options,
+                             struct belay_error *err);
 
 /* What an exchange tells the part of the server that it waits in, when its client goes away. */
 void pending_acquire_half_closed(struct pending_acquire *pending); /* pending_acquire.c */
@@ -180,8 +189,12 @@ bool exchange_keeps_reply(struct exchange *x, int status, json_t *body);
 void server_log(struct server *server, enum log_level level, const char *event, const char *text);
 /* Call server_on_event() with a copy of the event on the loop. From any thread. */
 void server_post_event(struct server *server, const struct belay_event *event);
-/* Release a lock as failed, because no client wants it. `by` is for its history; NULL: the holder. */
-void server_release(struct server *server, const char *key, const char *lock_id, const char *by);
+/*
+ * Release a lock, or those on all of `keys` (NULL: one), as failed, because no client wants it. `by` is for its history;
+ * NULL: the holder.
+ */
+void server_release(struct server *server, const char *key, const struct lock_keys *keys, const char *lock_id,
+                    const char *by);
 /* The client's callback for events, in any thread (serve.c). */
 void server_on_event(void *context, const struct belay_event *event);
 
@@ -196,6 +209,10 @@ bool may_see_id(enum role role, const char *who, const struct belay_info *info);
 json_t *waiting_for(const struct exchange *x, const struct belay_info *info, const char *key);
 /* With lock ids only if this client may see them. */
 json_t *lock_for(const struct exchange *x, const struct belay_info *info);
+/* The same, with the grant of this id, one of the lock's holders, in front. NULL: it is none of them. */
+json_t *grant_for(const struct exchange *x, const struct belay_info *info, const char *lock_id);
+/* The grant of this id, in the lock or among its holders; NULL: none. */
+const struct belay_info *grant_of(const struct belay_info *info, const char *lock_id);
 json_t *event_for(const struct exchange *x, const struct belay_event *event);
 /* A copy of the error with its holder as this client may see it. */
 json_t *error_for(const struct exchange *x, const struct belay_error *err);

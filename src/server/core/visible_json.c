@@ -10,6 +10,9 @@ bool may_see_id(enum role role, const char *who, const struct belay_info *info)
            (*who != '\0' && info->acquired_by != NULL && strcmp(info->acquired_by, who) == 0);
 }
 
+/* A queue may have BELAY_QUEUE_MAX waiters, and each of them is answered with the lock: all are in .../queue only. */
+enum { WAITING_SHOWN = 10 };
+
 static json_t *without_id(json_t *lock)
 {
     if (lock != NULL && json_object_set_new(lock, "lock_id", json_null()) != 0) {
@@ -19,17 +22,23 @@ static json_t *without_id(json_t *lock)
     return lock;
 }
 
-json_t *waiting_for(const struct exchange *x, const struct belay_info *info, const char *key)
+static json_t *waiting_up_to(const struct exchange *x, const struct belay_info *info, const char *key,
+                             size_t most)
 {
     json_t *waiting = json_array();
 
-    for (size_t i = 0; i < info->n_waiters; i++) {
+    for (size_t i = 0; i < info->n_waiters && json_array_size(waiting) < most; i++) {
         if (key == NULL ? exchange_may_see(x, info->waiters[i].key)
                         : strcmp(info->waiters[i].key, key) == 0) {
             (void)json_array_append_new(waiting, wire_waiter(&info->waiters[i], json_array_size(waiting)));
         }
     }
     return waiting;
+}
+
+json_t *waiting_for(const struct exchange *x, const struct belay_info *info, const char *key)
+{
+    return waiting_up_to(x, info, key, info->n_waiters);
 }
 
 /* What the client may see of a lock or of one of its holders, as `object`. False: nothing may be sent. */
@@ -49,22 +58,56 @@ static bool hide(const struct exchange *x, const struct belay_info *info, bool m
 
 json_t *lock_for(const struct exchange *x, const struct belay_info *info)
 {
-    json_t *lock = wire_lock(info);
-    json_t *holders = json_object_get(lock, "holders");
+    struct belay_info shown = *info;
+    json_t *lock;
+    json_t *holders;
     bool may_see = exchange_may_see(x, info->key);
-    bool ok = hide(x, info, may_see, lock);
+    bool ok;
 
+    shown.n_waiters = 0; /* they follow */
+    lock = wire_lock(&shown);
+    holders = json_object_get(lock, "holders");
+    ok = hide(x, info, may_see, lock);
     for (size_t i = 0; ok && i < json_array_size(holders); i++) {
         ok = hide(x, info->n_holders == 0 ? info : &info->holders[i], may_see, json_array_get(holders, i));
     }
     if (ok && info->has_queue) {
-        ok = json_object_set_new(lock, "waiting", waiting_for(x, info, NULL)) == 0;
+        ok = json_object_set_new(lock, "waiting", waiting_up_to(x, info, NULL, WAITING_SHOWN)) == 0;
     }
     if (!ok) { /* rather no reply than one with the id in it */
         json_decref(lock);
         return NULL;
     }
     return lock;
+}
+
+const struct belay_info *grant_of(const struct belay_info *info, const char *lock_id)
+{
+    for (size_t i = 0; i < info->n_holders; i++) {
+        if (info->holders[i].lock_id != NULL && strcmp(info->holders[i].lock_id, lock_id) == 0) {
+            return &info->holders[i];
+        }
+    }
+    return info->lock_id != NULL && strcmp(info->lock_id, lock_id) == 0 ? info : NULL;
+}
+
+json_t *grant_for(const struct exchange *x, const struct belay_info *info, const char *lock_id)
+{
+    const struct belay_info *grant = grant_of(info, lock_id);
+    struct belay_info own;
+
+    if (grant == NULL) {
+        return NULL;
+    }
+    own = *grant; /* borrows from the lock */
+    own.mode = info->mode;
+    own.slots = info->slots;
+    own.holders = info->holders;
+    own.n_holders = info->n_holders;
+    own.waiters = info->waiters;
+    own.n_waiters = info->n_waiters;
+    own.has_queue = info->has_queue;
+    return lock_for(x, &own);
 }
 
 json_t *event_for(const struct exchange *x, const struct belay_event *event)

@@ -6,16 +6,30 @@
 
 #include "json/json_write.h"
 
+static size_t count_active(const struct belay_info *info)
+{
+    size_t n = info->n_holders == 0 && info->status == BELAY_STATUS_ACTIVE;
+
+    for (size_t i = 0; i < info->n_holders; i++) {
+        n += info->holders[i].status == BELAY_STATUS_ACTIVE;
+    }
+    return n;
+}
+
 /* A lock as in a list, without metadata and lock ids; of holders and waiters their number. */
 static json_t *row_json(const struct belay_info *info)
 {
-    json_t *row = wire_lock(info);
+    struct belay_info shown = *info;
+    json_t *row;
+
+    shown.n_waiters = 0; /* only their number is sent */
+    row = wire_lock(&shown);
 
     if (row != NULL) {
         (void)json_object_del(row, "metadata");
         (void)json_object_del(row, "lock_id");
         (void)json_object_set_new(row, "waiting", json_integer((json_int_t)info->n_waiters));
-        (void)json_object_set_new(row, "holders", json_integer((json_int_t)info->n_holders));
+        (void)json_object_set_new(row, "holders", json_integer((json_int_t)count_active(info)));
     }
     return row;
 }

@@ -2,8 +2,8 @@
 
 #include <stddef.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "server/core/server.h"
 #include "server/core/work.h"
 #include "server/metrics/text_format.h"
@@ -13,6 +13,7 @@ enum { COUNTED_MAX = 10000, EVERY_MS = 15000, EVERY_MS_NETWORK = 60000, HOUR_MS 
 
 struct counts {
     size_t active;
+    size_t holders; /* of the active ones */
     size_t expired;
     size_t stale;
     size_t over_an_hour;
@@ -32,14 +33,41 @@ struct lock_gauges {
     bool has_counts;
 };
 
+/* Since when a lock is held: by the first of its present holders. */
+static int64_t held_since_ms(const struct belay_info *info)
+{
+    int64_t since_ms = info->locked_at_unix_ms;
+
+    for (size_t i = 0; i < info->n_holders; i++) {
+        const struct belay_info *holder = &info->holders[i];
+
+        if (holder->status == BELAY_STATUS_ACTIVE && holder->locked_at_unix_ms < since_ms) {
+            since_ms = holder->locked_at_unix_ms;
+        }
+    }
+    return since_ms;
+}
+
+static size_t count_holders(const struct belay_info *info)
+{
+    size_t n = info->n_holders == 0;
+
+    for (size_t i = 0; i < info->n_holders; i++) {
+        n += info->holders[i].status == BELAY_STATUS_ACTIVE;
+    }
+    return n;
+}
+
+/* A lock with several holders is one lock: stale if one of them is, and as old as the oldest. */
 static bool count_lock(void *context, const struct belay_info *info)
 {
     struct counts *counts = context;
 
     if (info->status == BELAY_STATUS_ACTIVE) {
-        int64_t held_ms = counts->now_unix_ms - info->locked_at_unix_ms;
+        int64_t held_ms = counts->now_unix_ms - held_since_ms(info);
 
         counts->active++;
+        counts->holders += count_holders(info);
         counts->stale += info->is_stale;
         counts->over_an_hour += held_ms > HOUR_MS;
         counts->oldest_ms = held_ms > counts->oldest_ms ? held_ms : counts->oldest_ms;
@@ -60,7 +88,7 @@ static void count(struct work *work)
     struct belay_query query = BELAY_QUERY_INIT;
     bool more = false;
 
-    gauges->fresh = (struct counts){ .now_unix_ms = (int64_t)time(NULL) * 1000 };
+    gauges->fresh = (struct counts){ .now_unix_ms = clock_unix_ms() };
     query.limit = COUNTED_MAX;
     gauges->is_fresh =
         belay_list(gauges->server->client, &query, count_lock, &gauges->fresh, &more, NULL) == BELAY_OK;
@@ -99,11 +127,14 @@ static void write_counts(const struct counts *counts, struct buf *out)
     text_head(out, "belay_locks", "gauge", "Locks by status, of the first ten thousand.");
     buf_addf(out, "belay_locks{status=\"active\"} %zu\nbelay_locks{status=\"expired\"} %zu\n", counts->active,
              counts->expired);
-    text_gauge(out, "belay_locks_stale", "Active locks whose holder missed its heartbeats.",
+    text_gauge(out, "belay_lock_holders",
+               "Holders of active locks: a shared lock or one with slots may have several.",
+               (double)counts->holders);
+    text_gauge(out, "belay_locks_stale", "Active locks of which a holder missed its heartbeats.",
                (double)counts->stale);
     text_gauge(out, "belay_locks_held_over_hour", "Active locks held for more than an hour.",
                (double)counts->over_an_hour);
-    text_gauge(out, "belay_lock_oldest_held_seconds", "Age of the oldest active lock.",
+    text_gauge(out, "belay_lock_oldest_held_seconds", "How long the oldest present holder has held its lock.",
                (double)counts->oldest_ms / 1000.0);
     text_gauge(out, "belay_locks_counted_all", "0 if there are more locks than were counted.",
                counts->is_whole ? 1 : 0);

@@ -17,18 +17,35 @@ static struct webhook *webhook_of(struct work *work)
 
 /* ---- what is sent ---- */
 
-/* The lock, with the rest of its lease. */
+/* A lock or a holder as it was granted, some time later. */
+static void grow_older(json_t *lock, int64_t by_ms)
+{
+    json_int_t left_ms = json_integer_value(json_object_get(lock, "expires_in_ms")) - (json_int_t)by_ms;
+    const json_t *holders = json_object_get(lock, "holders");
+
+    (void)json_object_set_new(lock, "expires_in_ms", json_integer(left_ms < 0 ? 0 : left_ms));
+    /* valid_for_ms counts from before a request was sent, and the receiver has sent none: its first renewal has it. */
+    (void)json_object_set_new(lock, "valid_for_ms", json_null());
+    for (size_t i = 0; i < json_array_size(holders); i++) {
+        grow_older(json_array_get(holders, i), by_ms);
+    }
+}
+
+/* The lock, or the locks of several keys, with the rest of the lease. */
 static bool make_body(struct webhook *webhook)
 {
-    int64_t left_ms = webhook->expires_in_ms - (loop_now_ms(webhook->server->loop) - webhook->granted_ms);
+    int64_t by_ms = loop_now_ms(webhook->server->loop) - webhook->granted_ms;
+    json_t *body = json_deep_copy(webhook->lock);
+    const json_t *locks = json_object_get(body, "locks");
 
-    if (!webhook->is_ended) {
-        (void)json_object_set_new(webhook->lock, "expires_in_ms", json_integer(left_ms < 0 ? 0 : left_ms));
-        /* valid_for_ms counts from before a request was sent, and the receiver has sent none: its first renewal has it. */
-        (void)json_object_set_new(webhook->lock, "valid_for_ms", json_null());
+    for (size_t i = 0; i < json_array_size(locks); i++) {
+        grow_older(json_array_get(locks, i), by_ms);
+    }
+    if (body != NULL && !webhook->is_ended && locks == NULL) {
+        grow_older(body, by_ms);
     }
     free(webhook->out.body);
-    webhook->out.body = wire_line(json_incref(webhook->lock));
+    webhook->out.body = wire_line(body);
     return webhook->out.body != NULL;
 }
 
@@ -71,7 +88,7 @@ static void give_up(struct webhook *webhook, const char *why)
     (void)snprintf(by, sizeof by, "webhook %.120s: %.100s", webhook->host, why);
     log_note(&server->log, LOG_WARN, "webhook", "'%s' for %s: %s: %s, after %d tries; the lock is released",
              webhook->key, webhook->owner, webhook->host, why, webhook->attempt);
-    server_release(server, webhook->key, webhook->lock_id, by);
+    server_release(server, webhook->key, webhook->keys, webhook->lock_id, by);
     webhook_forget(webhook);
 }
 
@@ -176,18 +193,17 @@ static void call_soon(struct webhook *webhook)
 
 void webhook_call(struct webhook *webhook, const struct belay_info *info)
 {
-    webhook->lock = info->n_joint > 0 ? wire_grants(info) : wire_grant(info);
+    webhook->lock = webhook->keys != NULL ? wire_grants(info) : wire_grant(info);
     webhook->ttl_ms = info->ttl_ms;
-    webhook->expires_in_ms = info->expires_in_ms;
     call_soon(webhook);
 }
 
 void webhook_call_ended(struct webhook *webhook, const char *reason)
 {
-    webhook->lock =
-        json_pack("{s:s, s:o, s:s, s:o, s:o, s:o}", "event", "wait.ended", "key", wire_text(webhook->key),
-                  "lock_id", webhook->lock_id, "locked_by", wire_text(webhook->owner), "locked_by_name",
-                  wire_text(webhook->name), "reason", wire_text(reason));
+    webhook->lock = json_pack("{s:s, s:o, s:o, s:s, s:o, s:o, s:o}", "event", "wait.ended", "key",
+                              wire_text(webhook->key), "keys", webhook_keys(webhook), "lock_id",
+                              webhook->lock_id, "locked_by", wire_text(webhook->owner), "locked_by_name",
+                              wire_text(webhook->name), "reason", wire_text(reason));
     webhook->is_ended = true;
     webhook->ttl_ms = 2LL * WEBHOOK_END_MS; /* half of it is for calls */
     call_soon(webhook);

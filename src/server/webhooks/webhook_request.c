@@ -12,14 +12,29 @@
 
 /* ---- replies ---- */
 
-/* {"key","lock_id","locked_by","status","position","wait_until"} */
+json_t *webhook_keys(const struct webhook *webhook)
+{
+    json_t *keys = json_array();
+
+    if (webhook->keys == NULL) {
+        json_decref(keys);
+        return json_null();
+    }
+    for (size_t i = 0; i < webhook->keys->n; i++) {
+        (void)json_array_append_new(keys, wire_text(webhook->keys->keys[i]));
+    }
+    return keys;
+}
+
+/* {"key","keys","lock_id","locked_by","status","position","wait_until"} */
 static json_t *webhook_status(const struct webhook *webhook, const char *status)
 {
     struct belay_wait_info waiting;
     bool is_waiting = webhook->call != NULL && belay_async_is_waiting(webhook->call, &waiting);
 
-    return json_pack("{s:o, s:s, s:o, s:s, s:o, s:o}", "key", wire_text(webhook->key), "lock_id",
-                     webhook->lock_id, "locked_by", wire_text(webhook->owner), "status", status, "position",
+    return json_pack("{s:o, s:o, s:s, s:o, s:s, s:o, s:o}", "key", wire_text(webhook->key), "keys",
+                     webhook_keys(webhook), "lock_id", webhook->lock_id, "locked_by",
+                     wire_text(webhook->owner), "status", status, "position",
                      is_waiting ? json_integer((json_int_t)waiting.position) : json_null(), "wait_until",
                      wire_time(webhook->until_unix_ms));
 }
@@ -92,7 +107,7 @@ static void on_acquired(void *context, enum belay_code code, const struct belay_
     webhook->call = NULL;
     loop_timer_cancel(loop, &webhook->timer);
     if (code == BELAY_OK && webhook->is_abandoned) {
-        server_release(webhook->server, webhook->key, webhook->lock_id, WEBHOOK_CANCELLED_BY);
+        server_release(webhook->server, webhook->key, webhook->keys, webhook->lock_id, WEBHOOK_CANCELLED_BY);
         webhook_answer(webhook);
         webhook_forget(webhook);
     } else if (code == BELAY_OK && webhook->server->webhooks->is_stopped) {
@@ -143,7 +158,7 @@ static enum belay_code ask(struct webhook *webhook, struct belay_error *err)
                                           json_incref(json_object_get(webhook->record, "body")), err);
 
     if (code == BELAY_OK) {
-        code = fill_options(server, webhook->key, &body, &options, err);
+        code = fill_options(server, webhook->key, webhook->keys, &body, &options, err);
     }
     if (code == BELAY_OK) {
         options.owner_name = webhook->name;
@@ -181,6 +196,25 @@ static const char *text_in(const json_t *record, const char *name)
     return text == NULL ? "" : text;
 }
 
+/* The keys of a record for several. False: they are not keys, or there is no memory. */
+static bool read_keys(const json_t *array, struct lock_keys **out_keys)
+{
+    const char *keys[BELAY_KEYS_MAX];
+    size_t n = json_array_size(array);
+
+    if (array == NULL) {
+        return true;
+    }
+    for (size_t i = 0; i < n && n <= BELAY_KEYS_MAX; i++) {
+        keys[i] = json_string_value(json_array_get(array, i));
+        if (keys[i] == NULL) {
+            return false;
+        }
+    }
+    *out_keys = n == 0 || n > BELAY_KEYS_MAX ? NULL : lock_keys_new(keys, n);
+    return *out_keys != NULL;
+}
+
 struct webhook *webhook_new(struct server *server, json_t *record)
 {
     struct webhook *webhook = calloc(1, sizeof *webhook);
@@ -203,6 +237,7 @@ struct webhook *webhook_new(struct server *server, json_t *record)
     webhook->until_unix_ms = json_integer_value(json_object_get(record, "until_unix_ms"));
     webhook->owner = text_in(json_object_get(record, "body"), "locked_by");
     if (*webhook->lock_id == '\0' || *webhook->key == '\0' ||
+        !read_keys(json_object_get(record, "keys"), &webhook->keys) ||
         webhook_check_url(&server->webhooks->settings, webhook->url, webhook->host, &err) != BELAY_OK) {
         log_note(&server->log, LOG_WARN, "webhook", "a queued webhook is dropped: '%.100s' for '%.100s'%s%s",
                  webhook->key, webhook->owner, err.code == BELAY_OK ? "" : ": ", err.text);
@@ -220,6 +255,7 @@ static json_t *record_of(const struct exchange *x, const struct body *body, int6
     const char *secret = body->webhook_secret != NULL                            ? body->webhook_secret
                          : x->token != NULL && *x->token->webhook_secret != '\0' ? x->token->webhook_secret
                                                                                  : settings->secret;
+    json_t *keys = json_incref(json_object_get(body->root, "keys")); /* NULL: one */
     json_t *rest = json_copy(body->root);
     char id[UUID_TEXT_SIZE];
 
@@ -230,12 +266,13 @@ static json_t *record_of(const struct exchange *x, const struct body *body, int6
     }
     if (body->lock_id == NULL && !uuid_make(id)) {
         json_decref(rest);
+        json_decref(keys);
         return NULL;
     }
     return json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:o}", "lock_id",
-        body->lock_id == NULL ? id : body->lock_id, "key", x->key, "name", name, "acquired_by", x->who, "url",
-        body->webhook_url, "secret", secret, "timeout_ms",
+        "{s:s, s:s, s:o*, s:s, s:s, s:s, s:s, s:I, s:I, s:o}", "lock_id",
+        body->lock_id == NULL ? id : body->lock_id, "key", x->key, "keys", keys, "name", name, "acquired_by",
+        x->who, "url", body->webhook_url, "secret", secret, "timeout_ms",
         (json_int_t)(body->webhook_timeout_ms == 0 ? WEBHOOK_TIMEOUT_MS : body->webhook_timeout_ms),
         "until_unix_ms", (json_int_t)clock_unix_ms() + (json_int_t)wait_ms, "body", rest);
 }
@@ -272,9 +309,10 @@ static bool is_repeated(struct exchange *x, const char *lock_id)
         reply_problem(x, 503, "busy",
                       "the wait of lock_id '%s' is over, and its webhook is being called: retry later",
                       lock_id);
-    } else if (strcmp(webhook->key, x->key) != 0) {
-        reply_problem(x, 400, "invalid", "lock_id '%s' waits for another key, '%.200s'", lock_id,
-                      webhook->key);
+    } else if (strcmp(webhook->key, x->key) != 0 || !lock_keys_are_same(webhook->keys, x->keys)) {
+        reply_problem(x, 400, "invalid", "lock_id '%s' waits for %s, '%.200s'%s", lock_id,
+                      webhook->keys == NULL ? "another key" : "other keys", webhook->key,
+                      webhook->keys == NULL ? "" : " and more");
     } else {
         reply(x, 202, webhook_status(webhook, status_name(webhook)));
     }
@@ -347,7 +385,7 @@ bool webhook_leave(struct exchange *x, const char *lock_id)
 {
     struct webhook *webhook = webhook_find(x->server->webhooks, lock_id);
 
-    return webhook != NULL && strcmp(webhook->key, x->key) == 0 &&
+    return webhook != NULL && (strcmp(webhook->key, x->key) == 0 || lock_keys_have(webhook->keys, x->key)) &&
            (!webhook_is_queued(webhook) || exchange_acts_for(x, webhook->who)) && webhook_abandon(webhook);
 }
 

@@ -62,6 +62,7 @@ void webhook_add(struct webhooks *webhooks, struct webhook *webhook)
 void webhook_free(struct webhook *webhook)
 {
     assert(!work_is_pending(&webhook->work));
+    free(webhook->keys);
     json_decref(webhook->record);
     json_decref(webhook->lock);
     outgoing_release(&webhook->out);
@@ -160,8 +161,12 @@ void webhooks_pump(struct server *server)
 /* Whether its token may still take the lock. Logs if not. */
 static bool is_allowed(const struct webhook *webhook)
 {
-    bool is_so = tokens_let_lock(webhook->server->tokens, webhook->who, webhook->key);
+    const struct tokens *tokens = webhook->server->tokens;
+    bool is_so = tokens_let_lock(tokens, webhook->who, webhook->key);
 
+    for (size_t i = 0; is_so && webhook->keys != NULL && i < webhook->keys->n; i++) {
+        is_so = tokens_let_lock(tokens, webhook->who, webhook->keys->keys[i]);
+    }
     if (!is_so) {
         log_note(&webhook->server->log, LOG_WARN, "webhook",
                  "'%s' for %s leaves the queue: the token '%s' may no longer take it", webhook->key,
@@ -285,7 +290,7 @@ void webhooks_end(struct server *server)
     for (size_t i = 0; i < WEBHOOK_BUCKETS && !webhook_file_is_open(&webhooks->file); i++) {
         for (struct webhook *webhook = webhooks->buckets[i]; webhook != NULL; webhook = webhook->next) {
             if (webhook->lock != NULL && !webhook->is_ended && webhook->state != WEBHOOK_DELIVERED) {
-                server_release(server, webhook->key, webhook->lock_id, WEBHOOK_CANCELLED_BY);
+                server_release(server, webhook->key, webhook->keys, webhook->lock_id, WEBHOOK_CANCELLED_BY);
             }
         }
     }

@@ -26,6 +26,7 @@
 #include "base/address.h"
 #include "belay.h"
 #include "server/core/json_body.h"
+#include "server/core/lock_keys.h"
 #include "server/core/work.h"
 #include "server/http/loop.h"
 #include "server/webhooks/outgoing.h"
@@ -82,7 +83,8 @@ struct webhook {
     bool is_abandoned;
     bool is_ended; /* the wait is over without the lock: the call says so */
 
-    json_t *record; /* owned; as kept in the file. The strings below point into it. */
+    struct lock_keys *keys; /* owned; of a request for several keys, the first of which is `key`; NULL: one */
+    json_t *record;         /* owned; as kept in the file. The strings below point into it. */
     const char *lock_id;
     const char *key;
     const char *owner;
@@ -99,7 +101,6 @@ struct webhook {
     int64_t granted_ms;
     uint64_t lsn; /* once this is durable, the webhook may be called */
     int64_t ttl_ms;
-    int64_t expires_in_ms;
     int attempt;
 
     struct work work;
@@ -154,6 +155,8 @@ void webhook_begin(struct exchange *x, const struct body *body, const struct bel
  */
 bool webhook_leave(struct exchange *x, const char *lock_id);
 
+/* The keys of a request for several; null for one. */
+json_t *webhook_keys(const struct webhook *webhook);
 /* Takes the record. NULL, and logged, if it is not one. */
 struct webhook *webhook_new(struct server *server, json_t *record);
 /* Queue for the lock: the first time, after a restart, and after the store has failed. */
