@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/text.h"
 #include "belay.h"
 
 static int64_t read_ms(clockid_t id)
@@ -75,8 +76,7 @@ static struct date date_of(unsigned days_since_year_0)
 
 static void put_two(char *out, unsigned value, char end)
 {
-    out[0] = (char)('0' + value / 10);
-    out[1] = (char)('0' + value % 10);
+    text_two_digits(out, value);
     out[2] = end;
 }
 

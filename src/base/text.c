@@ -69,15 +69,27 @@ bool text_is_clean(const char *text, size_t max)
     return true;
 }
 
+const char text_digit_pairs[201] = "0001020304050607080910111213141516171819"
+                                   "2021222324252627282930313233343536373839"
+                                   "4041424344454647484950515253545556575859"
+                                   "6061626364656667686970717273747576777879"
+                                   "8081828384858687888990919293949596979899";
+
 char *number_text(char space[NUMBER_TEXT_SIZE], uint64_t value)
 {
     char *at = space + NUMBER_TEXT_SIZE - 1;
 
     *at = '\0';
-    do {
-        *--at = (char)('0' + value % 10);
-        value /= 10;
-    } while (value > 0);
+    for (; value >= 100; value /= 100) {
+        at -= 2;
+        text_two_digits(at, (unsigned)(value % 100));
+    }
+    if (value < 10) {
+        *--at = (char)('0' + value);
+    } else {
+        at -= 2;
+        text_two_digits(at, (unsigned)value);
+    }
     return at;
 }
 
@@ -147,16 +159,21 @@ uint64_t text_hash(const char *text)
     size_t len = text == NULL ? 0 : strlen(text);
     uint64_t hash = len;
     uint64_t word = 0;
+    const char *last;
 
-    for (; len > sizeof word; len -= sizeof word, text += sizeof word) {
-        memcpy(&word, text, sizeof word);
-        hash = hash_word(hash, word);
+    if (len < sizeof word) {
+        if (len > 0) {
+            memcpy(&word, text, len);
+        }
+    } else {
+        for (last = text + len - sizeof word; text < last; text += sizeof word) {
+            memcpy(&word, text, sizeof word);
+            hash = hash_word(hash, word);
+        }
+        memcpy(&word, last, sizeof word); /* the rest, with bytes of the word before */
     }
-    word = 0;
-    if (len > 0) {
-        memcpy(&word, text, len);
-    }
-    return hash_word(hash, word);
+    /* Once more for the high bytes of the last word, in which keys differ most: one product moves them up only. */
+    return hash_word(hash_word(hash, word), 0);
 }
 
 bool random_bytes(void *out, size_t n)

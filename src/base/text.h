@@ -2,9 +2,11 @@
 #ifndef BASE_TEXT_H
 #define BASE_TEXT_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "belay.h"
 
@@ -13,6 +15,14 @@ bool text_is_clean(const char *text, size_t max);
 
 /* How many of the first `len` bytes need no escape in JSON: visible ASCII and spaces, no '"' and no '\\'. */
 size_t text_plain(const char *text, size_t len);
+
+/* "00" to "99", one after the other: times and numbers are in every answer. */
+extern const char text_digit_pairs[201];
+static inline void text_two_digits(char out[2], unsigned value)
+{
+    assert(value < 100);
+    memcpy(out, text_digit_pairs + 2 * (size_t)value, 2);
+}
 
 /* In decimal; faster than printf(). The result points into `space`, at whose end it is. */
 enum { NUMBER_TEXT_SIZE = 21 };

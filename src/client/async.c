@@ -21,7 +21,7 @@ static void async_free(struct belay_async *call)
     }
     op_destroy(&call->op);
     poller_release(&call->poller);
-    free(call);
+    async_table_free(&call->client->asyncs, call);
 }
 
 /* ---- what the caller's texts become ---- */
@@ -97,13 +97,13 @@ static void keep_texts(struct belay_async *call, struct op_request *request)
 static struct belay_async *async_new(struct belay_client *client, struct op_request request,
                                      belay_async_fn fn, void *context)
 {
-    struct belay_async *call =
-        malloc(sizeof *call + request.n_metadata * sizeof *call->metadata + texts_size(&request));
+    struct belay_async *call = async_table_alloc(
+        &client->asyncs, sizeof *call + request.n_metadata * sizeof *call->metadata + texts_size(&request));
 
     if (call == NULL) {
         return NULL;
     }
-    memset(call, 0, offsetof(struct belay_async, op));
+    memset(call, 0, offsetof(struct belay_async, size));
     call->client = client;
     call->fn = fn;
     call->context = context;

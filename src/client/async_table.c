@@ -8,11 +8,49 @@
 #include "base/text.h"
 #include "client/async_table.h"
 
-enum { BUCKETS = 4096 };
+/* SPARE_TEXTS: enough for the texts of most calls, which then fit into the memory of one before. */
+enum { BUCKETS = 4096, SPARE_TEXTS = 256 };
+#ifdef __SANITIZE_ADDRESS__
+enum { SPARE_MAX = 0 }; /* so that it sees the use of a call that has ended */
+#else
+enum { SPARE_MAX = 64 };
+#endif
 
 static size_t bucket_of(const char *lock_id)
 {
     return text_hash(lock_id) % BUCKETS;
+}
+
+/* ---- memory ---- */
+
+/* A call is too large for malloc's own cache, and there is one for every request to a server. */
+struct belay_async *async_table_alloc(struct async_table *table, size_t size)
+{
+    const size_t usual = sizeof(struct belay_async) + SPARE_TEXTS;
+    struct belay_async *call = table->spare;
+
+    if (size <= usual && call != NULL) {
+        table->spare = call->next_ready;
+        table->n_spare--;
+        return call;
+    }
+    size = size < usual ? usual : size;
+    call = malloc(size);
+    if (call != NULL) {
+        call->size = size;
+    }
+    return call;
+}
+
+void async_table_free(struct async_table *table, struct belay_async *call)
+{
+    if (call->size > sizeof *call + SPARE_TEXTS || table->n_spare == SPARE_MAX) {
+        free(call);
+        return;
+    }
+    call->next_ready = table->spare;
+    table->spare = call;
+    table->n_spare++;
 }
 
 /* ---- the heap ---- */
@@ -217,6 +255,12 @@ struct belay_async *async_table_next_ready(struct async_table *table)
 
 void async_table_release(struct async_table *table)
 {
+    while (table->spare != NULL) {
+        struct belay_async *call = table->spare;
+
+        table->spare = call->next_ready;
+        free(call);
+    }
     free(table->buckets);
     free(table->heap);
     memset(table, 0, sizeof *table);

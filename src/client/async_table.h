@@ -24,6 +24,8 @@ struct async_table {
     size_t cap_heap;
     struct belay_async *ready; /* in the order in which they became so */
     struct belay_async **ready_end;
+    struct belay_async *spare; /* owned; memory for the next calls, linked by next_ready */
+    size_t n_spare;
 };
 
 struct belay_async {
@@ -43,9 +45,14 @@ struct belay_async {
     struct belay_client *client; /* borrowed */
     belay_async_fn fn;
     void *context;
+    size_t size; /* of this memory; set once, what is before it for each call */
     struct op op;
     struct belay_meta metadata[]; /* what op.request borrows: this, and behind it all its texts */
 };
+
+/* Memory for a call of `size` bytes: only `size` is set. NULL without memory. */
+struct belay_async *async_table_alloc(struct async_table *table, size_t size);
+void async_table_free(struct async_table *table, struct belay_async *call);
 
 bool async_table_add(struct async_table *table, struct belay_async *call);
 void async_table_remove(struct async_table *table, struct belay_async *call);

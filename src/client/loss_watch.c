@@ -17,6 +17,7 @@
 enum {
     HELD_MS = 60000, /* of one request; a server whose store wakes no waiters ends it sooner */
     WOKEN_MS = 10000,
+    FIRST_MS = 100,     /* before the first look: most of what a lock protects is over by then */
     SPURIOUS_MS = 1000, /* a wait that ends by itself sooner than this was none */
     LOOK_MS = 8000,
     NEAR_MS = 9500, /* a heartbeat that is due within so long shows it as well */
@@ -27,6 +28,9 @@ static bool is_over(struct belay_lock *lock)
 {
     bool over;
 
+    if (belay_cancel_requested(lock->watch_cancel)) {
+        return true; /* its release has begun */
+    }
     (void)pthread_mutex_lock(&lock->client->mutex);
     over = lock->ending || lock->lost || lock->lease.over;
     (void)pthread_mutex_unlock(&lock->client->mutex);
@@ -102,14 +106,24 @@ static enum belay_code await_server(struct belay_lock *lock, struct belay_error 
     return BELAY_OK;
 }
 
-/* Listen before looking, or the wake-up between the two would be missed. */
+/*
+ * Listen before looking, or the wake-up between the two would be missed. The first look comes
+ * a little later, or with the first wake-up: it finds a lock that was ended before this thread
+ * listened.
+ */
 static enum belay_code await_wake(struct belay_lock *lock, struct belay_error *err)
 {
     struct belay_store *store = lock->client->store;
     uint32_t heard = store->ops->listen(store, lock->grant->lock_id);
     int64_t began_ms = clock_boot_ms();
-    enum belay_code code = look(lock, err);
+    enum belay_code code;
 
+    if (lock->looked_ms == 0) {
+        lock->looked_ms = began_ms;
+        store->ops->wait(store, lock->grant->lock_id, heard, FIRST_MS, lock->watch_cancel);
+        return BELAY_OK;
+    }
+    code = look(lock, err);
     if (code == BELAY_LOST) {
         return code;
     }

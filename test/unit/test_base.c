@@ -295,7 +295,8 @@ static void a_string_may_hold_any_bytes(void **state)
 
 static void a_number_is_added_as_printf_writes_it(void **state)
 {
-    static const int64_t numbers[] = { 0, 9, 10, -1, -10, 30000, INT64_MAX, INT64_MIN };
+    static const int64_t numbers[] = { 0,    9,  10,  99,    100,       101,       999,      1000,
+                                       1001, -1, -10, 30000, 123456789, INT64_MAX, INT64_MIN };
 
     (void)state;
     for (size_t i = 0; i < COUNT(numbers); i++) {
@@ -357,6 +358,29 @@ static void a_hash_depends_on_every_byte_of_a_text_and_on_nothing_else(void **st
             text[at] = 'X';
             assert_int_not_equal(text_hash(text), hash);
             text[at] = 'x';
+        }
+    }
+}
+
+/* Tables use the low bits. 4096 hashes of a good function have 2,589 different values of 12 bits. */
+static void keys_that_differ_in_their_last_digits_spread_over_a_table(void **state)
+{
+    (void)state;
+    for (int len = 4; len <= 40; len++) {
+        bool seen[4096] = { false };
+        int n = 0;
+
+        for (int i = 0; i < 4096; i++) {
+            char key[64];
+            size_t at;
+
+            (void)snprintf(key, sizeof key, "%0*d", len, i);
+            at = text_hash(key) % COUNT(seen);
+            n += seen[at] ? 0 : 1;
+            seen[at] = true;
+        }
+        if (n < 2300) {
+            fail_msg("keys of %d characters have %d places", len, n);
         }
     }
 }
@@ -537,6 +561,7 @@ int main(void)
         cmocka_unit_test(a_number_is_added_as_printf_writes_it),
         cmocka_unit_test(a_plain_text_ends_at_the_first_byte_that_is_none),
         cmocka_unit_test(a_hash_depends_on_every_byte_of_a_text_and_on_nothing_else),
+        cmocka_unit_test(keys_that_differ_in_their_last_digits_spread_over_a_table),
         cmocka_unit_test(a_clean_text_is_utf8_without_control_characters),
         cmocka_unit_test(a_clean_text_is_counted_in_bytes),
         cmocka_unit_test(a_prefix_is_found_at_the_beginning_only),

@@ -27,6 +27,7 @@ struct cut_store {
     atomic_bool cut;
     atomic_bool read_only; /* a full disk: reads work, commits fail */
     atomic_long slow_ms;   /* how long a commit takes */
+    atomic_int gets;
 };
 
 struct fixture {
@@ -58,6 +59,7 @@ static enum belay_code cut_get(struct belay_store *store, const char *const *key
 {
     struct cut_store *cut = (struct cut_store *)store;
 
+    cut->gets++;
     return cut->cut ? BELAY_UNREACHABLE : cut->inner->ops->get(cut->inner, keys, n, out, now_ms, err);
 }
 
@@ -345,6 +347,65 @@ static void a_holder_learns_of_a_forced_release(void **state)
     assert_int_equal(loss.calls, 1);
     assert_false(belay_lock_is_mine(lock));
     belay_lock_free(lock);
+}
+
+/* S4.7: also if it was forced before the holder listened, and no heartbeat is near. */
+static void a_holder_without_heartbeats_learns_of_a_forced_release(void **state)
+{
+    struct fixture *f = *state;
+    struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
+    struct loss loss = { 0, 0 };
+    struct belay_lock *lock;
+
+    options.ttl_ms = 3600000;
+    options.heartbeat_ms = 1800000;
+    options.on_lost = on_lost;
+    options.context = &loss;
+    assert_int_equal(belay_lock_acquire(f->client, "k", &options, &lock, NULL), BELAY_OK);
+    assert_int_equal(belay_force_release(f->rival, "k", belay_lock_id(lock), "admin", "stuck", NULL, NULL),
+                     BELAY_OK);
+    for (int i = 0; i < 500 && loss.calls == 0; i++) {
+        pause_ms(10);
+    }
+    assert_int_equal(loss.calls, 1);
+    belay_lock_free(lock);
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static void a_lock_that_is_held_shortly_is_not_read_again(void **state)
+{
+    struct fixture *f = *state;
+    struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
+    struct loss loss = { 0, 0 };
+    int64_t took_ms;
+    int n_shortly = 0;
+
+    options.ttl_ms = 60000;
+    options.on_lost = on_lost;
+    options.context = &loss;
+    for (int i = 0; i < 100 && n_shortly < 3; i++) {
+        int64_t began_ms = now_ms();
+        struct belay_lock *lock;
+
+        f->cut->gets = 0;
+        assert_int_equal(belay_lock_acquire(f->client, "k", &options, &lock, NULL), BELAY_OK);
+        pause_ms(10); /* time for its thread to begin */
+        assert_int_equal(belay_lock_release(lock, BELAY_OUTCOME_COMPLETED, NULL), BELAY_OK);
+        belay_lock_free(lock);
+        took_ms = now_ms() - began_ms;
+        if (took_ms < 90) { /* else the machine was busy, and it was not short */
+            assert_int_equal(f->cut->gets, 0);
+            n_shortly++;
+        }
+    }
+    assert_int_equal(n_shortly, 3);
 }
 
 struct cancelling {
@@ -706,6 +767,8 @@ int main(void)
         TEST(a_holder_learns_of_the_loss_before_another_client_can_acquire),
         TEST(a_lock_can_be_released_while_its_loss_is_being_reported),
         TEST(a_holder_learns_of_a_forced_release),
+        TEST(a_holder_without_heartbeats_learns_of_a_forced_release),
+        TEST(a_lock_that_is_held_shortly_is_not_read_again),
         TEST(a_wait_is_cancelled_from_another_thread),
         TEST(the_same_owner_reenters_and_only_the_outermost_release_ends_it),
         TEST(of_two_clients_that_adopt_the_same_id_one_succeeds),

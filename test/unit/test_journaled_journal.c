@@ -652,6 +652,32 @@ static void pack_one(struct belay_store *store, struct buf *to)
     belay_record_release(&record);
 }
 
+static void a_record_in_memory_keeps_times_of_any_size(void **state)
+{
+    static const int64_t times[] = { 0, 1, -1, 1700000000000, INT64_MAX, INT64_MIN };
+    const size_t n = sizeof times / sizeof times[0];
+
+    (void)state;
+    for (size_t i = 0; i < n * n; i++) {
+        struct belay_record record = { .lock_id = "id", .owner = "o", .owner_name = "O", .acquired_by = "" };
+        struct buf packed = BUF_INIT(1 << 16);
+        struct row row;
+
+        record.expires_ms = record.freed_at_unix_ms = times[i / n];
+        record.last_heartbeat_ms = record.locked_at_unix_ms = times[i % n];
+        record.freed_ms = record.expires_at_unix_ms = record.last_heartbeat_unix_ms = times[i / n];
+        record_pack(&packed, &record);
+        assert_int_equal(record_unpack("k", packed.data, packed.len, &row, NULL), BELAY_OK);
+        assert_true(
+            row.record.expires_ms == times[i / n] && row.record.freed_ms == times[i / n] &&
+            row.record.last_heartbeat_ms == times[i % n] && row.record.locked_at_unix_ms == times[i % n] &&
+            row.record.expires_at_unix_ms == times[i / n] &&
+            row.record.last_heartbeat_unix_ms == times[i / n] && row.record.freed_at_unix_ms == times[i / n]);
+        row_release(&row);
+        buf_release(&packed);
+    }
+}
+
 /* Every kind of write about one of several holders gives the same record again. */
 static void a_killed_server_leaves_every_holder_in_its_journal(void **state)
 {
@@ -938,6 +964,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(tokens_of_a_server_stay_below_the_ceiling_L2, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_clean_stop_leaves_nothing_to_repair, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_removed_log_lowers_no_token_L2, set_up, tear_down),
+        cmocka_unit_test(a_record_in_memory_keeps_times_of_any_size),
         cmocka_unit_test_setup_teardown(a_killed_server_leaves_every_holder_in_its_journal, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_restarted_server_continues_after_a_killed_one, set_up, tear_down),

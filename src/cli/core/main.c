@@ -1,3 +1,4 @@
+#include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -82,6 +83,11 @@ int main(int argc, char **argv)
     struct sigaction ignore = { 0 };
     int code;
 
+    /*
+     * Without statistics of its memory SQLite takes no mutex for an allocation. Here, not in the
+     * library: the setting is the whole process's.
+     */
+    (void)sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
     ignore.sa_handler = SIG_IGN;
     (void)sigaction(SIGPIPE, &ignore, &context.old_sigpipe);
     if (options_parse(&options, argc, argv, &err) == BELAY_OK) {

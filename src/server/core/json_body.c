@@ -168,7 +168,7 @@ const struct body_field lost_fields[] = {
 static const struct body_field *find(const struct body_field *fields, const char *name)
 {
     for (; fields->name != NULL; fields++) {
-        if (strcmp(fields->name, name) == 0) {
+        if (fields->name[0] == name[0] && strcmp(fields->name, name) == 0) {
             return fields;
         }
     }

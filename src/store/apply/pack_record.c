@@ -71,28 +71,59 @@ static void pack_ticket(struct writer *w, const struct belay_ticket *ticket)
     }
 }
 
+/*
+ * Most times are shortly before or after another one, and a small number is short and quick to
+ * read. Differences wrap around: whatever the numbers are, the same come back.
+ */
+static void put_after(struct writer *w, int64_t time_ms, int64_t earlier_ms)
+{
+    put_int(w, (int64_t)((uint64_t)time_ms - (uint64_t)earlier_ms));
+}
+
+static int64_t get_after(struct reader *r, int64_t earlier_ms)
+{
+    return (int64_t)((uint64_t)get_int(r) + (uint64_t)earlier_ms);
+}
+
+static void pack_times(struct writer *w, const struct belay_record *record)
+{
+    put_int(w, record->ttl_ms);
+    put_int(w, record->heartbeat_ms);
+    put_int(w, record->stale_after_ms);
+    put_int(w, record->last_heartbeat_ms);
+    put_after(w, record->expires_ms, record->last_heartbeat_ms);
+    put_after(w, record->freed_ms, record->last_heartbeat_ms);
+    put_int(w, record->locked_at_unix_ms);
+    put_after(w, record->expires_at_unix_ms, record->locked_at_unix_ms);
+    put_after(w, record->last_heartbeat_unix_ms, record->locked_at_unix_ms);
+    put_after(w, record->freed_at_unix_ms, record->locked_at_unix_ms);
+}
+
+static void unpack_times(struct reader *r, struct belay_record *record)
+{
+    record->ttl_ms = get_int(r);
+    record->heartbeat_ms = get_int(r);
+    record->stale_after_ms = get_int(r);
+    record->last_heartbeat_ms = get_int(r);
+    record->expires_ms = get_after(r, record->last_heartbeat_ms);
+    record->freed_ms = get_after(r, record->last_heartbeat_ms);
+    record->locked_at_unix_ms = get_int(r);
+    record->expires_at_unix_ms = get_after(r, record->locked_at_unix_ms);
+    record->last_heartbeat_unix_ms = get_after(r, record->locked_at_unix_ms);
+    record->freed_at_unix_ms = get_after(r, record->locked_at_unix_ms);
+}
+
 void record_pack(struct buf *to, const struct belay_record *record)
 {
     struct writer w = { .to = to };
     bool has_holders = record->mode != BELAY_EXCLUSIVE;
     unsigned flags = (record->held ? FLAG_HELD : 0U) | (record->durable ? FLAG_OUTLIVES : 0U) |
                      (record->stale_reported ? FLAG_STALE_NOTED : 0U) | (has_holders ? FLAG_HOLDERS : 0U);
-    const int64_t numbers[] = { record->ttl_ms,
-                                record->heartbeat_ms,
-                                record->stale_after_ms,
-                                record->expires_ms,
-                                record->last_heartbeat_ms,
-                                record->freed_ms,
-                                record->locked_at_unix_ms,
-                                record->expires_at_unix_ms,
-                                record->last_heartbeat_unix_ms,
-                                record->freed_at_unix_ms };
-
     put_unsigned(&w, flags);
     put_unsigned(&w, (uint64_t)record->outcome);
     put_unsigned(&w, record->revision);
     put_unsigned(&w, record->token);
-    put_numbers(&w, numbers, sizeof numbers / sizeof numbers[0]);
+    pack_times(&w, record);
     put_text(&w, record->lock_id);
     put_text(&w, record->owner);
     put_text(&w, record->owner_name);
@@ -284,16 +315,6 @@ static bool unpack_tickets(struct reader *r, struct row *row)
 
 static void unpack_numbers(struct reader *r, struct belay_record *record)
 {
-    int64_t *const numbers[] = { &record->ttl_ms,
-                                 &record->heartbeat_ms,
-                                 &record->stale_after_ms,
-                                 &record->expires_ms,
-                                 &record->last_heartbeat_ms,
-                                 &record->freed_ms,
-                                 &record->locked_at_unix_ms,
-                                 &record->expires_at_unix_ms,
-                                 &record->last_heartbeat_unix_ms,
-                                 &record->freed_at_unix_ms };
     uint64_t flags = get_unsigned(r);
 
     record->held = (flags & FLAG_HELD) != 0;
@@ -303,9 +324,7 @@ static void unpack_numbers(struct reader *r, struct belay_record *record)
     record->outcome = (enum belay_outcome)get_unsigned(r);
     record->revision = get_unsigned(r);
     record->token = get_unsigned(r);
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        *numbers[i] = get_int(r);
-    }
+    unpack_times(r, record);
 }
 
 bool record_unpack_numbers(const void *data, size_t len, struct belay_record *out_record)
