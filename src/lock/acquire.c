@@ -294,6 +294,22 @@ static const char **drop_expired(struct op *op, size_t i, const char **at)
     return at;
 }
 
+/*
+ * The turn of others that get along with us began when those leases ended, which we leave no
+ * trace of, while what we put in their place does not hold these others up. So it begins anew (L4).
+ */
+static void restart_turns(struct op *op, size_t i)
+{
+    const struct belay_record *record = &op->records[i];
+    struct belay_write *write = &op->writes[i];
+    bool replaces = i < op_n_targets(&op->request) && record->held && record->n_holders == 0;
+
+    if (op->request.mode != BELAY_EXCLUSIVE &&
+        (replaces || write->n_drop_intents > 0 || write->n_drop_holders > 0)) {
+        write->set |= BELAY_SET_FREED;
+    }
+}
+
 static void take(struct op *op, int64_t now_ms)
 {
     size_t n = op_n_records(&op->request);
@@ -314,6 +330,7 @@ static void take(struct op *op, int64_t now_ms)
     write_take(op);
     for (size_t i = 0; i < n; i++) {
         at = drop_expired(op, i, drop_tickets(op, i, at));
+        restart_turns(op, i);
     }
     assert(at < op->drops + room);
     op->state = TAKING;
@@ -393,7 +410,8 @@ static size_t first_below(const struct op_request *request, size_t i)
     return target;
 }
 
-static void queue(struct op *op, bool again, int64_t now_ms)
+/* `again`: we had a ticket before. `is_broken`: not on every key any more. */
+static void queue(struct op *op, bool again, bool is_broken, int64_t now_ms)
 {
     const struct op_request *request = &op->request;
 
@@ -413,6 +431,14 @@ static void queue(struct op *op, bool again, int64_t now_ms)
                                                          .slots = request->slots,
                                                          .joint = request->joint != NULL };
         op->writes[i].put_ticket = &op->tickets[target];
+    }
+    /*
+     * A ticket that is missing on one key was dropped there while we were stopped. Two joint
+     * waiters ahead of each other, each on one key, would wait for ever: so the places on all
+     * keys are taken anew, in one commit.
+     */
+    if (request->joint != NULL && is_broken) {
+        drop_own_ticket(op);
     }
     /* Better refused now than when its turn comes. */
     op->batch.require_unused_id = unused_id(op);
@@ -445,6 +471,9 @@ static void give_up(struct op *op, enum belay_code code, const char *why, int64_
     if (op->queued) {
         drop_own_ticket(op);
         add_wait_ended(op, why, now_ms);
+        for (size_t i = 0; op->request.joint != NULL && i < op->batch.n_writes; i++) {
+            op->writes[i].set = BELAY_SET_FREED; /* the turns of those we kept waiting begin now (L4) */
+        }
     } else {
         op->batch.n_writes = 0;
     }
@@ -648,7 +677,7 @@ static void on_blocked(struct op *op, const struct decision *decision, int64_t n
         return;
     }
     if (!decision->queued || now_ms >= op->ticket_until_ms) {
-        queue(op, op->queued, now_ms);
+        queue(op, op->queued, op->queued && !decision->queued, now_ms);
         return;
     }
     wait_in_queue(op, decision, now_ms);

@@ -126,18 +126,41 @@ enum clash decide_clash(const struct op_request *request, const struct belay_rec
     return is_target && is_of_record && want_same_slots(want, theirs) ? CLASH_SLOT : CLASH_TURN;
 }
 
+/* Record j is of a key above that of record i. Of two ancestors of the same keys each passes for the other's. */
+static bool is_above(const struct op_request *request, size_t j, size_t i)
+{
+    size_t n_targets = op_n_targets(request);
+    unsigned below;
+
+    if (j < n_targets || j == i) {
+        return false;
+    }
+    if (request->joint == NULL) {
+        return j > i; /* nearest first */
+    }
+    below = i < n_targets ? 1U << i : op_below(request, i);
+    return (op_below(request, j) & below) == below;
+}
+
 /*
- * A waiter ahead of us waits for holders that we may get along with, or for what is held
- * below. Its turn begins when the last of those is over; until then we would overtake
+ * A waiter ahead of us waits for holders that we may get along with, on the same key, above
+ * or below it. Its turn begins when the last of those is over; until then we would overtake
  * it, and with enough of us it would never have its turn (L4).
  */
-static void await_turn(const struct op_request *request, const struct belay_record *record, bool is_target,
+static void await_turn(const struct op_request *request, const struct belay_record *records, size_t at,
                        const struct belay_ticket *ticket, int64_t now_ms, int64_t *free_since_ms)
 {
+    const struct belay_record *record = &records[at];
+    bool is_of_record = strcmp(ticket->key, record->key) == 0;
     struct want theirs = { ticket->mode, ticket->slots };
     int64_t margin_ms = request->capabilities.margin_ms;
 
-    later(free_since_ms, holders_over_ms(record, theirs, is_target, margin_ms, now_ms));
+    later(free_since_ms, holders_over_ms(record, theirs, is_of_record, margin_ms, now_ms));
+    for (size_t i = op_n_targets(request); i < op_n_records(request); i++) {
+        if (is_above(request, i, at)) {
+            later(free_since_ms, holders_over_ms(&records[i], theirs, false, margin_ms, now_ms));
+        }
+    }
     for (size_t i = 0; i < record->n_intents; i++) {
         if (intent_excludes(&record->intents[i], theirs)) {
             later(free_since_ms, record->intents[i].expires_ms + margin_ms);
@@ -155,11 +178,41 @@ struct queue_ahead {
     bool queued;    /* the request has a ticket here */
 };
 
-static struct queue_ahead look_ahead(const struct op_request *request, const struct belay_record *record,
-                                     bool is_target, int64_t now_ms, int64_t *free_since_ms)
+/*
+ * The turns of all that stand in the queue of a record, whether they get along with the
+ * request or not: one ahead of us that does not has its turn after those that it does not
+ * get along with. Shared waiters that follow each other have their turn together.
+ */
+struct turns_ahead {
+    size_t turns;             /* of all so far */
+    size_t turns_to_unshared; /* up to the last that is not shared */
+    int64_t joint_ms;         /* when the last ticket for several keys expires */
+    int64_t joint_to_unshared_ms;
+    bool after_shared;
+};
+
+static void add_to_line(struct turns_ahead *line, const struct belay_ticket *ticket)
 {
+    bool is_shared = ticket->mode == BELAY_SHARED;
+
+    line->turns += !(line->after_shared && is_shared);
+    line->after_shared = is_shared;
+    if (ticket->joint) {
+        later(&line->joint_ms, ticket->expires_ms);
+    }
+    if (!is_shared) {
+        line->turns_to_unshared = line->turns;
+        line->joint_to_unshared_ms = line->joint_ms;
+    }
+}
+
+static struct queue_ahead look_ahead(const struct op_request *request, const struct belay_record *records,
+                                     size_t at, int64_t now_ms, int64_t *free_since_ms)
+{
+    const struct belay_record *record = &records[at];
+    bool is_target = at < op_n_targets(request);
     struct queue_ahead ahead = { 0 };
-    bool after_shared = false;
+    struct turns_ahead line = { 0 };
     int slot_waiters = 0;
     int slots;
 
@@ -172,19 +225,25 @@ static struct queue_ahead look_ahead(const struct op_request *request, const str
             break;
         }
         if (ticket->dead || now_ms >= ticket->expires_ms) {
+            if (ticket->joint && !ticket->dead) {
+                later(&line.joint_ms, ticket->expires_ms); /* the turns of those behind it began then */
+                later(&line.joint_to_unshared_ms, ticket->expires_ms);
+            }
             continue;
         }
         ahead.waiters += is_target || strcmp(ticket->key, record->key) == 0;
         clash = decide_clash(request, record, is_target, ticket);
         slot_waiters += clash == CLASH_SLOT;
         if (clash == CLASH_TURN) {
-            /* Shared waiters that follow each other have their turn together. */
-            ahead.turns += !(after_shared && ticket->mode == BELAY_SHARED);
-            after_shared = ticket->mode == BELAY_SHARED;
+            bool is_shared = ticket->mode == BELAY_SHARED;
+
+            ahead.turns = 1 + (is_shared ? line.turns_to_unshared : line.turns);
+            later(free_since_ms, is_shared ? line.joint_to_unshared_ms : line.joint_ms);
         }
         if (clash == CLASH_TURN || (clash == CLASH_SLOT && ticket->joint)) {
-            await_turn(request, record, is_target, ticket, now_ms, free_since_ms);
+            await_turn(request, records, at, ticket, now_ms, free_since_ms);
         }
+        add_to_line(&line, ticket);
     }
     slots = slot_waiters == 0
                 ? 0
@@ -337,7 +396,7 @@ struct decision decide(const struct op_request *request, const struct belay_reco
     }
     for (size_t i = 0; i < n; i++) {
         bool is_target = i < n_targets;
-        struct queue_ahead ahead = look_ahead(request, &records[i], is_target, now_ms, &free_since_ms);
+        struct queue_ahead ahead = look_ahead(request, records, i, now_ms, &free_since_ms);
         int64_t over_ms = holders_over_ms(&records[i], want_of_request(request), is_target,
                                           request->capabilities.margin_ms, now_ms);
 

@@ -179,7 +179,8 @@ bool step_drop_intents(struct op *op, const char *lock_id)
     for (size_t i = n_targets; at != NULL && i < op->batch.n_writes; i++) {
         op->writes[i].drop_intents = at;
         for (size_t t = 0; t < n_targets; t++) {
-            if ((op_below(&op->request, i) >> t & 1) != 0) {
+            /* A lock that is left alone keeps its intents: the id may have taken it again since. */
+            if ((op_below(&op->request, i) & ~(unsigned)op->skipped) >> t & 1) {
                 *at++ = ids[t];
                 op->writes[i].n_drop_intents++;
             }

@@ -6,47 +6,86 @@
 
 static bool is_live_holder(const struct sim *sim, int key, int id)
 {
-    struct glance glances[SIM_KEYS];
+    static struct glance glances[SIM_KEYS];
+    const struct glance_holder *holder;
 
     check_begin(sim, glances);
-    return id >= 0 && glances[key].held && glances[key].id == id &&
-           SIM_STORE_EPOCH_MS + sim->t < glances[key].expires_ms;
+    holder = id < 0 ? NULL : check_find_holder(&glances[key], id);
+    return holder != NULL && SIM_STORE_EPOCH_MS + sim->t < holder->expires_ms;
+}
+
+/* The lock that it was given on one of its keys. */
+static void check_grant(struct sim *sim, int number, const struct op *op, int key,
+                        const struct belay_record *record)
+{
+    int id = sim_id_number(record->lock_id);
+    const struct holding *holding = id < 0 ? NULL : &sim->ids[id].on[key];
+
+    if (!op->reentered && id != number) {
+        sim_fail(sim, "L5", "i%d acquired and was given the lock of i%d", number, id);
+    } else if (holding == NULL || !holding->taken) {
+        sim_fail(sim, "L5", "i%d was told that it has a lock that it never had", number);
+    } else if (record->token != holding->token) {
+        sim_fail(sim, "L5", "i%d was told token %" PRIu64 " of '%s', but it is %" PRIu64, number,
+                 record->token, sim_keys[key], holding->token);
+    } else if (op->reentered && strcmp(holding->owner, sim->tasks[number].owner) != 0) {
+        sim_fail(sim, "L3", "i%d re-entered the lock of another owner", number);
+    } else if (record->mode != sim->tasks[number].mode) {
+        sim_fail(sim, "L1", "i%d was given '%s' in another mode than it asked for", number, sim_keys[key]);
+    }
 }
 
 static void check_acquired(struct sim *sim, int number, const struct op *op)
 {
-    int id = sim_id_number(op->record.lock_id);
+    const struct task *task = &sim->tasks[number];
 
-    if (!op->reentered && id != number) {
-        sim_fail(sim, "L5", "i%d acquired and was given the lock of i%d", number, id);
-    } else if (id < 0 || !sim->ids[id].taken) {
-        sim_fail(sim, "L5", "i%d was told that it has a lock that it never had", number);
-    } else if (op->record.token != sim->ids[id].token) {
-        sim_fail(sim, "L5", "i%d was told token %" PRIu64 ", but it is %" PRIu64, number, op->record.token,
-                 sim->ids[id].token);
-    } else if (op->reentered && strcmp(sim->ids[id].owner, sim->tasks[number].owner) != 0) {
-        sim_fail(sim, "L3", "i%d re-entered the lock of another owner", number);
+    if (op->n_more != (size_t)task->n_keys - 1) {
+        sim_fail(sim, "L5", "i%d asked for %d keys, and was given %zu", number, task->n_keys, op->n_more + 1);
+        return;
     }
+    check_grant(sim, number, op, task->key, &op->record);
+    for (int i = 1; i < task->n_keys; i++) {
+        check_grant(sim, number, op, task->keys[i], &op->records[i]);
+    }
+}
+
+/* The keys of the task that `id` has taken. */
+static int count_taken(const struct sim *sim, const struct task *task, int id)
+{
+    int taken = 0;
+
+    for (int i = 0; i < task->n_keys && id >= 0; i++) {
+        taken += sim->ids[id].on[task->keys[i]].taken;
+    }
+    return taken;
 }
 
 /* An acquire or an adopt has ended without the lock. */
 static void check_not_acquired(struct sim *sim, int number, const struct op *op)
 {
+    const struct task *task = &sim->tasks[number];
     int old_id = op->request.old_id != NULL ? sim_id_number(op->request.old_id) : -1;
+    int held = 0;
 
     /* An id that is adopted before it has the lock may get it yet, and a late request with it. */
-    if (op->code == BELAY_UNKNOWN || (old_id >= 0 && !sim->ids[old_id].taken)) {
+    if (op->code == BELAY_UNKNOWN || (old_id >= 0 && count_taken(sim, task, old_id) < task->n_keys)) {
         sim->ids[number].left_unknown = true;
         return;
     }
-    /* Unreachable means that this op did nothing; it says nothing about an earlier one with the same id. */
-    if (op->code == BELAY_UNREACHABLE && sim->ids[number].taken &&
-        sim->ids[number].taken_t < sim->tasks[number].op_began_t[SLOT_MAIN]) {
-        return;
+    for (int i = 0; i < task->n_keys; i++) {
+        const struct holding *holding = &sim->ids[number].on[task->keys[i]];
+
+        /* Unreachable means that this op did nothing; it says nothing about an earlier one with the same id. */
+        if (op->code == BELAY_UNREACHABLE && holding->taken &&
+            holding->taken_t < task->op_began_t[SLOT_MAIN]) {
+            return;
+        }
+        held += is_live_holder(sim, task->keys[i], number) && !holding->orphan;
     }
-    if (is_live_holder(sim, sim->tasks[number].key, number) && !sim->ids[number].left_unknown &&
-        !sim->ids[number].orphan) {
-        sim_fail(sim, "L5", "i%d was told %s, but it holds the lock", number, belay_code_name(op->code));
+    /* An acquisition of which a part has ended is over. That it was not granted in parts is checked before. */
+    if (held == task->n_keys && !sim->ids[number].left_unknown) {
+        sim_fail(sim, "L5", "i%d was told %s, but it holds '%s'", number, belay_code_name(op->code),
+                 sim_keys[task->key]);
     }
     if (!sim->ids[number].left_unknown) {
         sim->ids[number].said_no = true;
@@ -56,20 +95,27 @@ static void check_not_acquired(struct sim *sim, int number, const struct op *op)
 /* L5: a release whose answer was lost is not reported as a loss, nor one that did not happen as done. */
 static void check_given_back(struct sim *sim, int number, const struct op *op)
 {
-    const struct identity *identity = &sim->ids[number];
+    const struct task *task = &sim->tasks[number];
+    int given_back = 0;
+    int kept = 0;
 
     if (op->request.kind != OP_RELEASE || sim_id_number(op->request.lock_id) != number || !op->was_unknown) {
         return;
     }
+    for (int i = 0; i < task->n_keys; i++) {
+        const struct holding *holding = &sim->ids[number].on[task->keys[i]];
+
+        given_back += holding->gave_back && holding->gave_back_t >= task->op_began_t[SLOT_MAIN];
+        kept += holding->taken && !holding->gave_back && !holding->ended_by_other;
+    }
     if (op->code == BELAY_OK && op->found_done) {
         sim_saw(sim, SEEN_GIVEN_BACK);
     }
-    if (identity->gave_back && (op->code == BELAY_LOST || op->code == BELAY_NOT_HOLDER)) {
+    if (given_back == task->n_keys && (op->code == BELAY_LOST || op->code == BELAY_NOT_HOLDER)) {
         sim_fail(sim, "L5", "i%d gave its lock back, and was told %s", number, belay_code_name(op->code));
     }
     /* Without a record a client that never held the lock has none to release. */
-    if (op->code == BELAY_OK && op->found_done && identity->taken && !identity->gave_back &&
-        !identity->ended_by_other) {
+    if (op->code == BELAY_OK && op->found_done && kept > 0) {
         sim_fail(sim, "L5", "i%d was told that it gave its lock back, and had not", number);
     }
 }
@@ -79,17 +125,22 @@ static void check_changed(struct sim *sim, int number, int slot, const struct op
 {
     const struct task *task = &sim->tasks[number];
     int id = sim_id_number(op->request.lock_id);
-    bool holds = is_live_holder(sim, task->key, id);
     bool ends = task->act[slot] == ACT_RELEASE || task->act[slot] == ACT_FORCE;
+    bool is_no = op->code == BELAY_LOST || op->code == BELAY_NOT_HOLDER || op->code == BELAY_NOT_FOUND;
+    int held = 0;
 
-    /* A lock acquired during this operation could not be ended by it. */
-    if (!holds || sim->ids[id].taken_t >= task->op_began_t[slot] || sim->swarm.dynamo) {
+    for (int i = 0; i < task->n_keys; i++) {
+        /* A lock acquired during this operation could not be ended by it. */
+        held += is_live_holder(sim, task->keys[i], id) &&
+                sim->ids[id].on[task->keys[i]].taken_t < task->op_began_t[slot];
+    }
+    if (held == 0 || sim->swarm.dynamo) {
         return;
     }
-    if (ends && op->code == BELAY_OK) {
-        sim_fail(sim, "L3", "i%d was released, and still holds '%s'", id, sim_keys[task->key]);
+    if (ends && (op->code == BELAY_OK || (is_no && held < task->n_keys))) {
+        sim_fail(sim, "L3", "i%d was released, and still holds %d of %d keys", id, held, task->n_keys);
     }
-    if (op->code == BELAY_LOST || op->code == BELAY_NOT_HOLDER || op->code == BELAY_NOT_FOUND) {
+    if (is_no && held == task->n_keys) {
         sim_fail(sim, "L3", "i%d was told %s, but it holds '%s'", id, belay_code_name(op->code),
                  sim_keys[task->key]);
     }
@@ -144,6 +195,12 @@ static void note_end(struct sim *sim, const struct task *task, int slot)
             sim_saw(sim, SEEN_REENTERED);
         } else if (task->act[slot] == ACT_ACQUIRE && op->was_unknown) {
             sim_saw(sim, SEEN_FOUND_AGAIN);
+            if (task->n_keys > 1) {
+                sim_saw(sim, SEEN_JOINT_FOUND_AGAIN);
+            }
+            if (op->record.n_holders > 1) {
+                sim_saw(sim, SEEN_CO_FOUND_AGAIN);
+            }
         }
         return;
     case BELAY_HELD:
@@ -166,13 +223,38 @@ static void note_end(struct sim *sim, const struct task *task, int slot)
     }
 }
 
+/* Another number of slots is refused while the lock is held with one, and only then. */
+static void check_refused_mode(struct sim *sim, int number, int slot)
+{
+    const struct task *task = &sim->tasks[number];
+    static struct glance glances[SIM_KEYS];
+    bool had_other = false;
+
+    check_begin(sim, glances);
+    check_note_slots(sim, glances);
+    for (int i = 0; i < task->n_keys; i++) {
+        for (int slots = 1; slots <= SIM_SLOTS_MAX; slots++) {
+            had_other = had_other || (slots != task->slots &&
+                                      sim->keys[task->keys[i]].slots_t[slots] >= task->op_began_t[slot]);
+        }
+    }
+    if (task->act[slot] != ACT_ACQUIRE || task->mode != BELAY_SLOTS || !had_other) {
+        sim_fail(sim, "L8", "task %d ended with '%s': %s", number, belay_code_name(task->op[slot].code),
+                 task->op[slot].err.text);
+    }
+    sim_saw(sim, SEEN_OTHER_SLOTS);
+}
+
 void check_op_end(struct sim *sim, int number, int slot)
 {
     struct task *task = &sim->tasks[number];
     const struct op *op = &task->op[slot];
 
     note_end(sim, task, slot);
-    if (op->code == BELAY_BUG || op->code == BELAY_REFUSED || op->code == BELAY_INVALID) {
+    if (op->code == BELAY_INVALID) {
+        check_refused_mode(sim, number, slot);
+    }
+    if (op->code == BELAY_BUG || op->code == BELAY_REFUSED) {
         sim_fail(sim, "L9", "task %d ended with '%s': %s", number, belay_code_name(op->code), op->err.text);
     }
     if ((op->code == BELAY_UNKNOWN || op->code == BELAY_UNREACHABLE) && task->op_faults[slot] == 0) {
@@ -203,11 +285,16 @@ void check_lease(struct sim *sim, int number)
 {
     const struct task *task = &sim->tasks[number];
     int64_t deadline_ms = SIM_STORE_EPOCH_MS + sim_true_at(sim, task->client, task->lease.deadline_ms);
-    int64_t take_over_ms = sim->ids[number].expires_ms + sim->capabilities.margin_ms;
 
-    if (task->believes && !sim->ids[number].ended_by_other && deadline_ms >= take_over_ms) {
-        sim_fail(sim, "L6", "task %d relies on its lease for %" PRId64 " ms after it can be taken over",
-                 number, deadline_ms - take_over_ms);
+    for (int i = 0; i < task->n_keys && task->believes; i++) {
+        const struct holding *holding = &sim->ids[number].on[task->keys[i]];
+        int64_t take_over_ms = holding->expires_ms + sim->capabilities.margin_ms;
+
+        if (!holding->ended_by_other && deadline_ms >= take_over_ms) {
+            sim_fail(sim, "L6",
+                     "task %d relies on its lease of '%s' for %" PRId64 " ms after it can be taken over",
+                     number, sim_keys[task->keys[i]], deadline_ms - take_over_ms);
+        }
     }
 }
 

@@ -37,14 +37,49 @@ static void plan_lease(struct sim *sim, int number)
 
 /* ---- operations ----------------------------------------------------------- */
 
+/* Its keys and all that is above them, each once. */
+static const struct op_joint *make_joint(struct task *task)
+{
+    struct op_joint *joint = &task->joint;
+
+    memset(joint, 0, sizeof *joint);
+    for (int t = 0; t < task->n_keys; t++) {
+        const char *above[BELAY_ANCESTORS_MAX];
+        size_t n_above = sim_ancestors(task->keys[t], above);
+
+        joint->keys[joint->n_keys++] = sim_keys[task->keys[t]];
+        for (size_t a = 0; a < n_above; a++) {
+            size_t i = 0;
+
+            while (i < joint->n_ancestors && joint->ancestors[i] != above[a]) {
+                i++;
+            }
+            joint->n_ancestors += i == joint->n_ancestors;
+            joint->ancestors[i] = above[a];
+            joint->below[i] = (uint16_t)(joint->below[i] | 1U << t);
+        }
+    }
+    return joint;
+}
+
+static void set_kind(struct task *task, struct op_request *request, enum act act)
+{
+    bool says_mode = act == ACT_ACQUIRE || task->says_mode;
+
+    request->key = sim_keys[task->key];
+    request->n_ancestors = task->n_keys > 1 ? 0 : sim_ancestors(task->key, request->ancestors);
+    request->joint = task->n_keys > 1 ? make_joint(task) : NULL;
+    request->mode = says_mode ? task->mode : BELAY_EXCLUSIVE;
+    request->slots = says_mode ? task->slots : 0;
+}
+
 static void start_op(struct sim *sim, int number, int slot, enum act act, const char *lock_id)
 {
     struct task *task = &sim->tasks[number];
     struct op_request *request = &task->request[slot];
 
     request->kind = (enum op_kind)act;
-    request->key = sim_keys[task->key];
-    request->n_ancestors = sim_ancestors(task->key, request->ancestors);
+    set_kind(task, request, act);
     request->lock_id = lock_id;
     request->old_id = act == ACT_ADOPT ? task->target : NULL;
     request->owner = act == ACT_ADOPT && rng_percent(&sim->rng, 50) ? NULL : task->owner;
@@ -161,7 +196,9 @@ static void hand_over(struct sim *sim, int number)
 
     sim->tasks[number].believes = false;
     sim->tasks[number].phase = PHASE_DONE;
-    sim->ids[number].ended_by_other = true;
+    for (int i = 0; i < SIM_KEYS; i++) {
+        sim->ids[number].on[i].ended_by_other = true;
+    }
     for (int i = 0; i < copies; i++) {
         int client = (int)rng_range(&sim->rng, 0, sim->swarm.n_clients - 1);
         int job = plan_adopt(sim, client, number);

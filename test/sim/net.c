@@ -72,6 +72,8 @@ static struct request *make_request(struct sim *sim, int number, int slot)
     request->serial = task->op_serial[slot];
     request->act = task->act[slot];
     request->key = task->key;
+    request->n_targets = task->n_keys;
+    memcpy(request->targets, task->keys, sizeof request->targets);
     request->id = sim_id_number(op->request.lock_id);
     request->old_id = op->request.old_id != NULL ? sim_id_number(op->request.old_id) : -1;
     request->is_get = op->want == OP_GET;

@@ -26,6 +26,23 @@ static const char *const names[SEEN_KINDS] = {
     [SEEN_WAKE_LOST] = "wake-up lost",
     [SEEN_PAUSED] = "paused",
     [SEEN_CRASHED] = "crashed",
+    [SEEN_SHARED_TOGETHER] = "shared beside another",
+    [SEEN_SHARED_BELOW] = "shared above or below another",
+    [SEEN_SLOT_BESIDE] = "a slot beside another",
+    [SEEN_LAST_SLOT] = "the last slot",
+    [SEEN_OTHER_SLOTS] = "another number of slots",
+    [SEEN_CO_HANDED_OVER] = "handed over beside others",
+    [SEEN_CO_EXPIRED] = "one of several expired",
+    [SEEN_CO_RELEASED] = "one of several released",
+    [SEEN_CO_FORCED] = "one of several forced",
+    [SEEN_CO_ADOPTED] = "one of several adopted",
+    [SEEN_CO_RENEWED] = "one of several renewed",
+    [SEEN_CO_FOUND_AGAIN] = "one of several found again",
+    [SEEN_JOINT_TAKEN] = "several keys taken",
+    [SEEN_JOINT_HANDED_OVER] = "several keys handed over",
+    [SEEN_JOINT_ADOPTED] = "several keys adopted",
+    [SEEN_JOINT_FOUND_AGAIN] = "several keys found again",
+    [SEEN_JOINT_PART_ENDED] = "the rest of several keys released",
 };
 
 void sim_saw(struct sim *sim, enum seen seen)

@@ -27,6 +27,8 @@ enum {
     SIM_CLIENTS_MAX = 6,
     SIM_TASKS_MAX = 96,
     SIM_KEYS = 5,
+    SIM_JOINT_MAX = 3, /* keys that one task takes at once */
+    SIM_SLOTS_MAX = 4,
     SIM_TRACE_KEPT = 60,
     SIM_ID_SIZE = 16,
     SIM_STEPS_PER_OP = 4000,
@@ -108,7 +110,9 @@ struct swarm {
     bool crash;
     bool lose_wakes;
     bool drift;
-    int percent; /* of requests that meet a fault */
+    bool plain;        /* exclusive locks of one key only */
+    int joint_percent; /* of tasks that want several keys */
+    int percent;       /* of requests that meet a fault */
     int64_t latency_ms;
     int64_t timeout_ms;
     int64_t busy_until; /* no new tasks and no new faults from here on */
@@ -116,6 +120,7 @@ struct swarm {
     int n_clients;
     int n_tasks;
     int n_keys;
+    int slots[SIM_KEYS]; /* of a counting lock on that key; a few tasks ask for another number */
 };
 
 struct client {
@@ -143,7 +148,12 @@ enum { SLOT_MAIN, SLOT_BEAT, SLOTS };
 struct task {
     int client;
     int gen;
-    int key;
+    int key; /* the first of `keys` */
+    int keys[SIM_JOINT_MAX];
+    int n_keys;
+    enum belay_mode mode;
+    int slots;
+    struct op_joint joint; /* if n_keys > 1 */
     enum phase phase;
     enum plan_kind plan;
     enum plan_end end;
@@ -158,6 +168,7 @@ struct task {
     int repeats;       /* acquires left with the same id */
     bool release_after_loss;
     bool renew_by_hand;
+    bool says_mode; /* its renewals and releases name the mode; else they have to find out */
 
     struct op_request request[SLOTS];
     struct op op[SLOTS];
@@ -171,13 +182,15 @@ struct task {
     unsigned lease_serial;
     uint32_t wakes;    /* that have come for it */
     uint32_t listened; /* that had come before it last looked */
+    int64_t due_since; /* L4: it waits, and could have its locks; -1: not so */
+    int due_ghosts;    /* how many tickets of others have been before it since then */
 
     struct lease lease;
     bool believes; /* it thinks that it holds the lock, and was not told otherwise */
 };
 
-/* An outside view of a lock id. Its number is that of its task. */
-struct identity {
+/* A lock id on one key, seen from outside. */
+struct holding {
     bool taken;
     char owner[SIM_ID_SIZE]; /* as the store has it: an adopter may keep the former one */
     uint64_t token;
@@ -185,28 +198,39 @@ struct identity {
     int64_t expires_ms;  /* of its lease, by the store's clock */
     bool ended_by_other; /* forced, adopted, or released by a client that knew the id */
     bool gave_back;      /* a release of its own was applied */
-    bool orphan;         /* taken by a duplicate, where ids are not remembered (L5's exception) */
-    bool left_unknown;   /* an op of it ended as unknown, or with its client */
-    bool said_no;        /* an acquire of it ended with a clear no */
+    int64_t gave_back_t;
+    bool orphan; /* taken by a duplicate, where ids are not remembered (L5's exception) */
+};
+
+/* An outside view of a lock id. Its number is that of its task. */
+struct identity {
+    struct holding on[SIM_KEYS];
+    bool left_unknown; /* an op of it ended as unknown, or with its client */
+    bool said_no;      /* an acquire of it ended with a clear no */
+};
+
+struct glance_holder {
+    int id; /* -1: none of ours */
+    uint64_t token;
+    int64_t expires_ms;
 };
 
 /* A record in short, to compare before and after. */
 struct glance {
     bool exists;
-    bool held;
-    int id; /* -1: none of ours */
-    uint64_t token;
-    uint64_t revision;
+    enum belay_mode mode;
+    int slots;
+    int last_id; /* the record's own: of the holder that it shows, or of the last one */
     enum belay_outcome outcome;
-    int64_t expires_ms;
     uint64_t others; /* hash of tickets and intents */
+    int n_holders;   /* 0: not held. Those whose leases have ended are among them. */
+    struct glance_holder holders[SIM_TASKS_MAX];
 };
 
 struct key_info {
     uint64_t max_token;
-    int64_t freed_t;        /* when it was last released */
-    int64_t takeable_since; /* L4: free, with a live first waiter; -1: not so */
-    int takeable_ghosts;    /* how many tickets of others have been before it since then */
+    int64_t freed_t;                    /* when it was last released, by one of its holders */
+    int64_t slots_t[SIM_SLOTS_MAX + 1]; /* when it last had that many slots; -1: never */
 };
 
 struct trace_entry {
@@ -242,6 +266,23 @@ enum seen {
     SEEN_WAKE_LOST,
     SEEN_PAUSED,
     SEEN_CRASHED,
+    SEEN_SHARED_TOGETHER, /* a shared lock beside another */
+    SEEN_SHARED_BELOW,    /* a shared lock below or above another */
+    SEEN_SLOT_BESIDE,     /* a slot beside another */
+    SEEN_LAST_SLOT,
+    SEEN_OTHER_SLOTS,
+    SEEN_CO_HANDED_OVER, /* to a waiter, beside others */
+    SEEN_CO_EXPIRED,     /* one of several holders was dropped, the others stay */
+    SEEN_CO_RELEASED,
+    SEEN_CO_FORCED,
+    SEEN_CO_ADOPTED,
+    SEEN_CO_RENEWED,
+    SEEN_CO_FOUND_AGAIN,
+    SEEN_JOINT_TAKEN,
+    SEEN_JOINT_HANDED_OVER,
+    SEEN_JOINT_ADOPTED,
+    SEEN_JOINT_FOUND_AGAIN,
+    SEEN_JOINT_PART_ENDED, /* the rest of a joint lock was released after one of its keys was lost */
     SEEN_KINDS
 };
 
@@ -281,6 +322,7 @@ extern const char *const sim_keys[SIM_KEYS];
 size_t sim_ancestors(int key, const char *out[BELAY_ANCESTORS_MAX]);
 int sim_key_index(const char *key);
 bool sim_keys_conflict(int a, int b); /* the same, or one above the other */
+bool sim_has_key(const struct task *task, int key);
 
 struct sim *sim_new(void);
 void sim_free(struct sim *sim);
@@ -313,10 +355,12 @@ struct request {
     unsigned serial;
     enum act act;
     int key;
+    int targets[SIM_JOINT_MAX];
+    int n_targets;
     int id;     /* of the request's lock_id; -1: none of ours */
     int old_id; /* adopt */
     bool is_get;
-    const char *keys[OP_KEYS_MAX];
+    const char *keys[SIM_KEYS];
     size_t n_keys;
     struct belay_batch batch;
     int64_t sent_ms;
@@ -327,7 +371,7 @@ struct request {
     enum belay_code code;
     struct belay_error err;
     struct belay_commit commit;
-    struct belay_record records[OP_KEYS_MAX];
+    struct belay_record records[SIM_KEYS];
     int64_t now_ms;
 };
 
@@ -346,9 +390,12 @@ void client_crash(struct sim *sim, int client);
 int plan_new(struct sim *sim, int client); /* the task's number, or -1: enough of them */
 int plan_adopt(struct sim *sim, int client, int from);
 
-/* ---- the promises (check.c, check_queue.c) -------------------------------- */
+/* ---- the promises (check.c, check_state.c, check_queue.c, check_end.c) ------ */
 
 void check_begin(const struct sim *sim, struct glance glances[SIM_KEYS]);
+/* Remember the numbers of slots in force. */
+void check_note_slots(struct sim *sim, const struct glance glances[SIM_KEYS]);
+const struct glance_holder *check_find_holder(const struct glance *glance, int id);
 /* After a delivery to the store. */
 void check_delivery(struct sim *sim, const struct request *request, const struct glance before[SIM_KEYS],
                     const struct belay_record *copies, size_t n_copies);
@@ -361,5 +408,11 @@ void check_turn(struct sim *sim, int key, int id, const struct belay_record *rec
 void check_changed_hands(struct sim *sim, int key);
 void check_hand_over(struct sim *sim);
 void check_liveness(struct sim *sim);
+
+/* Holders of a record, exclusive or several: the i-th; false: there are no more. */
+bool check_holder_at(const struct belay_record *record, size_t i, struct belay_holder *out_holder);
+/* Two clients that want locks on keys of which one is the other's, or above it: both may have theirs at once. */
+bool check_get_along(int key, enum belay_mode mode, int slots, int other_key, enum belay_mode other_mode,
+                     int other_slots);
 
 #endif

@@ -48,6 +48,16 @@ bool sim_keys_conflict(int a, int b)
     return is_above(a, b) || is_above(b, a);
 }
 
+bool sim_has_key(const struct task *task, int key)
+{
+    for (int i = 0; i < task->n_keys; i++) {
+        if (task->keys[i] == key) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* ---- clocks ---------------------------------------------------------------- */
 
 int64_t sim_boot_ms(const struct sim *sim, int client)
@@ -149,6 +159,50 @@ void sim_print_trace(const struct sim *sim)
     }
 }
 
+static void print_record(const struct belay_record *record)
+{
+    struct belay_holder holder;
+
+    printf("record '%s', mode %d, slots %d, freed %" PRId64 "\n", record->key, (int)record->mode,
+           record->slots, record->freed_ms - SIM_STORE_EPOCH_MS);
+    for (size_t i = 0; check_holder_at(record, i, &holder); i++) {
+        printf("    %s holds it until %" PRId64 "\n", holder.lock_id, holder.expires_ms - SIM_STORE_EPOCH_MS);
+    }
+    for (size_t i = 0; i < record->n_tickets; i++) {
+        const struct belay_ticket *ticket = &record->tickets[i];
+
+        printf("    %s waits for '%s' until %" PRId64 ", mode %d, slots %d%s\n", ticket->lock_id, ticket->key,
+               ticket->expires_ms - SIM_STORE_EPOCH_MS, (int)ticket->mode, ticket->slots,
+               ticket->joint ? ", with other keys" : "");
+    }
+    for (size_t i = 0; i < record->n_intents; i++) {
+        printf("    %s has '%s' below it until %" PRId64 "%s\n", record->intents[i].lock_id,
+               record->intents[i].key, record->intents[i].expires_ms - SIM_STORE_EPOCH_MS,
+               record->intents[i].shared ? ", shared" : "");
+    }
+}
+
+/* What the store keeps, and what the tasks want. */
+static void print_state(const struct sim *sim)
+{
+    size_t n;
+    const struct belay_record *records = memstore_records(sim->data, &n);
+
+    for (size_t i = 0; i < n; i++) {
+        print_record(&records[i]);
+    }
+    for (int i = 0; i < sim->n_tasks; i++) {
+        const struct task *task = &sim->tasks[i];
+
+        printf("task %d: plan %d, phase %d, mode %d, slots %d, target '%s', keys", i, (int)task->plan,
+               (int)task->phase, (int)task->mode, task->slots, task->target);
+        for (int k = 0; k < task->n_keys; k++) {
+            printf(" %s", sim_keys[task->keys[k]]);
+        }
+        printf("\n");
+    }
+}
+
 /* The first is the one that counts. */
 void sim_fail(struct sim *sim, const char *promise, const char *format, ...)
 {
@@ -194,10 +248,21 @@ static void choose_swarm(struct sim *sim)
     swarm->n_clients = (int)rng_range(&sim->rng, 3, SIM_CLIENTS_MAX);
     swarm->n_tasks = (int)rng_range(&sim->rng, 6, 28);
     swarm->n_keys = coin(sim) ? SIM_KEYS : (int)rng_range(&sim->rng, 1, 3);
+    swarm->plain = rng_percent(&sim->rng, 35);
+    swarm->joint_percent = rng_percent(&sim->rng, 20) ? 75 : 20;
+    if (swarm->joint_percent > 50) {
+        swarm->n_keys = SIM_KEYS;
+    }
+    for (int i = 0; i < SIM_KEYS; i++) {
+        bool as_before = i > 0 && rng_percent(&sim->rng, 80);
+
+        swarm->slots[i] = as_before ? swarm->slots[i - 1] : (int)rng_range(&sim->rng, 1, SIM_SLOTS_MAX - 1);
+    }
 }
 
 static void choose_capabilities(struct sim *sim)
 {
+    sim->capabilities.has_modes = true;
     if (sim->swarm.dynamo) {
         sim->capabilities.margin_ms = rng_range(&sim->rng, 100, 800);
         sim->capabilities.claim_ms = rng_range(&sim->rng, 3000, 6000);
@@ -337,6 +402,9 @@ static void loop(struct sim *sim)
     if (sim->violated == NULL) {
         check_liveness(sim);
     }
+    if (sim->violated != NULL && sim->verbose) {
+        print_state(sim);
+    }
 }
 
 struct sim *sim_new(void)
@@ -369,8 +437,10 @@ static void begin_world(struct sim *sim, uint64_t seed, bool wall_steps, bool ve
     sim->wall_steps = wall_steps;
     sim->verbose = verbose;
     for (int i = 0; i < SIM_KEYS; i++) {
-        sim->keys[i].takeable_since = -1;
         sim->keys[i].freed_t = -SIM_STORE_EPOCH_MS;
+        for (int slots = 0; slots <= SIM_SLOTS_MAX; slots++) {
+            sim->keys[i].slots_t[slots] = -1;
+        }
     }
     choose_swarm(sim);
     choose_capabilities(sim);

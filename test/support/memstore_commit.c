@@ -349,6 +349,10 @@ static void set_holder(struct memstore_data *data, struct belay_record *record,
     if ((write->set & BELAY_SET_FREED) != 0) {
         set_freed(record, moment);
     }
+    /* A store without memory of ids may have the adopter among the holders: an id is there once. */
+    if ((write->set & BELAY_SET_IDENTITY) != 0 && !same(lock_id, write->values->lock_id)) {
+        remove_holder(record, write->values->lock_id);
+    }
     holder = find_holder(record, lock_id);
     if (holder == NULL) {
         return;
