@@ -38,7 +38,7 @@ bool kind_is_slots(enum kind kind)
     return kind == KIND_SLOTS || kind == KIND_JOINT_SLOTS;
 }
 
-struct board *board_new(void)
+struct board *board_new(int64_t ttl_ms)
 {
     struct board *board =
         mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -47,6 +47,7 @@ struct board *board_new(void)
         perror("kinds_hammer: mmap");
         exit(1);
     }
+    board->ttl_ms = ttl_ms;
     return board;
 }
 

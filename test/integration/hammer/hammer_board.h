@@ -28,7 +28,6 @@ enum {
     N_SLOTS = 3,
     N_FAULTS = 16,
     N_GRANTS = 1 << 18,
-    TTL_MS = 600,
     WAIT_MS = 45000
 };
 
@@ -74,6 +73,7 @@ struct grant {
 };
 
 struct board {
+    int64_t ttl_ms;
     atomic_bool is_over; /* no new acquisitions */
     struct claim claims[N_CLAIMS];
     _Atomic uint64_t highest[N_KEYS]; /* token that a holder has published */
@@ -87,7 +87,8 @@ struct board {
     char faults[N_FAULTS][400];
 };
 
-struct board *board_new(void); /* shared with processes that are forked later; ends the program on failure */
+struct board *
+board_new(int64_t ttl_ms); /* shared with processes that are forked later; ends the program on failure */
 void board_count(struct board *board, enum count count);
 __attribute__((format(printf, 2, 3))) void board_fault(struct board *board, const char *format, ...);
 

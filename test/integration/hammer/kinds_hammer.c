@@ -3,7 +3,7 @@
  * several, while some of the processes are killed with -9 and others are stopped for longer
  * than their lease (L1, L2, L4).
  *
- *     kinds_hammer STORE_URL SECONDS SEED
+ *     kinds_hammer STORE_URL SECONDS SEED TTL_MS
  *
  * At the end prints what was done, and each fault. Exit 1: a fault was found, or too little
  * was done. hammer_board.h says how faults are found.
@@ -147,6 +147,7 @@ static struct child *choose_victim(bool holder)
 /* False: there is no such process now. */
 static bool harm(enum deed deed)
 {
+    int64_t ttl_ms = hammer.board->ttl_ms;
     struct child *child = choose_victim(deed == DEED_KILL_HOLDER || deed == DEED_STOP_HOLDER);
 
     if (child == NULL) {
@@ -158,21 +159,21 @@ static bool harm(enum deed deed)
         return true;
     }
     (void)kill(child->pid, SIGSTOP);
-    child->continue_at_ms = belay_now_boot_ms() + between(TTL_MS * 5 / 4, TTL_MS * 9 / 4);
+    child->continue_at_ms = belay_now_boot_ms() + between(ttl_ms * 5 / 4, ttl_ms * 9 / 4);
     return true;
 }
 
 static void run(double seconds)
 {
     int64_t ends_at_ms = belay_now_boot_ms() + (int64_t)(seconds * 1000);
-    int64_t harm_at_ms = belay_now_boot_ms() + 500;
+    int64_t harm_at_ms = belay_now_boot_ms() + hammer.board->ttl_ms;
     unsigned deed = 0;
 
     while (belay_now_boot_ms() < ends_at_ms) {
         tend(true);
         if (belay_now_boot_ms() >= harm_at_ms && harm((enum deed)(deed % N_DEEDS))) {
             deed++;
-            harm_at_ms = belay_now_boot_ms() + between(150, 700);
+            harm_at_ms = belay_now_boot_ms() + between(hammer.board->ttl_ms / 4, hammer.board->ttl_ms);
         }
         board_check(hammer.board);
         sleep_ms(TICK_MS);
@@ -226,13 +227,13 @@ static void check_free(void)
     struct belay_client *client = NULL;
     enum belay_code code;
 
-    sleep_ms(TTL_MS + SETTLE_MS / 10);
+    sleep_ms(hammer.board->ttl_ms + SETTLE_MS / 10);
     options.store_url = hammer.store_url;
     code = belay_client_open(&options, &client, &err);
     if (code == BELAY_OK) {
         code = belay_list(client, &query, tell_held, NULL, NULL, &err);
     }
-    alone.ttl_ms = TTL_MS;
+    alone.ttl_ms = hammer.board->ttl_ms;
     alone.wait_ms = SETTLE_MS;
     for (int key = 0; key < N_KEYS && code == BELAY_OK; key++) {
         struct belay_lock *lock = NULL;
@@ -284,12 +285,12 @@ int main(int argc, char **argv)
 {
     size_t n_faults;
 
-    if (argc != 4) {
-        (void)fprintf(stderr, "usage: kinds_hammer STORE_URL SECONDS SEED\n");
+    if (argc != 5) {
+        (void)fprintf(stderr, "usage: kinds_hammer STORE_URL SECONDS SEED TTL_MS\n");
         return 64;
     }
     hammer.store_url = argv[1];
-    hammer.board = board_new();
+    hammer.board = board_new(strtoll(argv[4], NULL, 10));
     srandom((unsigned)strtoul(argv[3], NULL, 10));
     run(strtod(argv[2], NULL));
     finish();
