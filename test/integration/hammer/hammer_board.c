@@ -11,7 +11,7 @@ const char *const kind_names[N_KINDS] = { "exclusive",       "shared",       "sl
                                           "joint exclusive", "joint shared", "joint slots" };
 const char *const count_names[N_COUNTS] = {
     "lost",   "lost while stopped", "trouble",         "repeated",
-    "checks", "asked the store",    "all slots taken", "shared by several"
+    "checks", "asked the store",    "all slots taken", "held by several"
 };
 const char *const key_names[N_KEYS] = {
     "slots-a", "slots-b", "a", "b", "c", "stack:s:env:e", "stack:s:env:e:service:v"
@@ -128,7 +128,7 @@ static void check_key(struct board *board, int key, const struct holders *at)
     if (slots == N_SLOTS) {
         board_count(board, COUNT_CROWDED);
     }
-    if (shared > 1) {
+    if (shared > 1 || slots > 1) {
         board_count(board, COUNT_TOGETHER);
     }
 }

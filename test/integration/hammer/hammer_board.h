@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 enum {
-    N_WORKERS = 12,
+    N_WORKERS_MAX = 32,
     N_CLAIMS = 64, /* more than workers: the claim of a killed worker stands until its deadline */
     N_KEYS = 7,
     N_SLOTS = 3,
@@ -50,7 +50,7 @@ enum count {
     COUNT_CHECKS,   /* of the whole board */
     COUNT_ASKED,    /* checks of a key in the store */
     COUNT_CROWDED,  /* moments at which all slots of a key were taken */
-    COUNT_TOGETHER, /* moments at which several shared one key */
+    COUNT_TOGETHER, /* moments at which several held one key */
     N_COUNTS
 };
 extern const char *const count_names[N_COUNTS];
@@ -75,12 +75,13 @@ struct grant {
 struct board {
     int64_t ttl_ms;
     atomic_bool is_over; /* no new acquisitions */
+    atomic_uint n_turns; /* of all processes: the kinds take turns */
     struct claim claims[N_CLAIMS];
     _Atomic uint64_t highest[N_KEYS]; /* token that a holder has published */
     atomic_size_t n_grants;
     struct grant grants[N_GRANTS];
     atomic_ullong done[N_KINDS];
-    atomic_ullong done_by[N_WORKERS];
+    atomic_ullong done_by[N_WORKERS_MAX];
     atomic_ullong counts[N_COUNTS];
     _Atomic int64_t longest_wait_ms;
     atomic_size_t n_faults;

@@ -71,10 +71,10 @@ class KindsHammer(unittest.TestCase):
         self.seed = int(os.environ.get("BELAY_HAMMER_SEED") or random.SystemRandom().randrange(1 << 30))
         self.random = random.Random(self.seed)
 
-    def hammer(self, store, server=None, ttl_ms=600):
+    def hammer(self, store, server=None, ttl_ms=600, processes=12):
         """Run the program; kill the server, if there is one, every one or two seconds but the last three."""
-        process = subprocess.Popen([PROGRAM, store, str(SECONDS), str(self.seed), str(ttl_ms)], env=self.env,
-                                   cwd=self.dir, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        process = subprocess.Popen([PROGRAM, store, str(SECONDS), str(self.seed), str(ttl_ms), str(processes)],
+                                   env=self.env, cwd=self.dir, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.kill)
         until = time.monotonic() + SECONDS - 3
@@ -116,8 +116,10 @@ class KindsHammer(unittest.TestCase):
         database.create(table)
         self.addCleanup(database.ask, "DeleteTable", {"TableName": table})
         self.env.update(CREDENTIALS)
-        # One machine, one clock: a margin of 100 ms lets the leases be short.
-        self.hammer(f"dynamodb:{table}?region={REGION}&endpoint=http://127.0.0.1:{port}&max_clock_skew=100ms", ttl_ms=1200)
+        # One machine, one clock: a margin of 100 ms lets the leases be short. Waiters poll every 2 s, so a long
+        # queue would make few locks in all.
+        store = f"dynamodb:{table}?region={REGION}&endpoint=http://127.0.0.1:{port}&max_clock_skew=100ms"
+        self.hammer(store, ttl_ms=1200, processes=6)
 
 
 if __name__ == "__main__":
