@@ -6,6 +6,7 @@
  *     lock_load PEER HOST PORT handover CLIENTS SECONDS
  *     lock_load PEER HOST PORT hold CLIENTS 0 KEYS
  *     lock_load PEER HOST PORT wait CLIENTS 0 KEYS
+ *     lock_load PEER HOST PORT slots CLIENTS SECONDS KEYS SLOTS
  *
  * PEER is belay, redis, etcd, postgres or zookeeper; peer_PEER.c says what is asked of it.
  *
@@ -18,7 +19,11 @@
  *
  * `hold`: takes every one of KEYS and ends; the locks stay. Prints locks per second.
  * `wait`: waits for those locks, each client for another of the first KEYS, until its
- * own standard input ends. Prints "waiting" when all have asked. (both belay only)
+ * own standard input ends. Prints "waiting" when all have asked.
+ *
+ * `slots`: the clients wait for KEYS locks, as many for each, that have SLOTS slots (0: exclusive
+ * locks); each releases the lock at once and waits again. Prints locks per second, and p50
+ * and p99 of a request in ms. (all three belay only)
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -44,6 +49,7 @@ static struct {
     enum mode mode;
     int epoll_fd;
     unsigned long n_clients, n_keys;
+    unsigned n_slots;      /* of each key; 0: exclusive */
     bool is_over;          /* no new locks, only the end of those that are held */
     unsigned long n_ended; /* clients that want nothing more */
     unsigned long done;
@@ -152,7 +158,7 @@ static unsigned long key_number(const struct client *client)
 {
     unsigned long n_mine = load.n_keys / load.n_clients;
 
-    if (load.mode == MODE_WAIT) {
+    if (load.mode == MODE_WAIT || load.mode == MODE_SLOTS) {
         return client->number % load.n_keys;
     }
     return client->number + client->turn % (n_mine == 0 ? 1 : n_mine) * load.n_clients;
@@ -165,6 +171,7 @@ static void ask(struct client *client)
     } else {
         name_key(client->key, key_number(client));
     }
+    client->slots = load.n_slots;
     (void)snprintf(client->id, sizeof client->id, "%08x-0000-4000-8000-%012lx",
                    client->number + (unsigned)getpid() * 65536U, client->turn);
     client->sent_at = now_s();
@@ -259,7 +266,7 @@ static void measure(double seconds)
     seconds = now_s() - began;
     done = load.done;
     load.is_over = true;
-    while (load.mode == MODE_PAIRS && load.n_ended < load.n_clients) {
+    while ((load.mode == MODE_PAIRS || load.mode == MODE_SLOTS) && load.n_ended < load.n_clients) {
         turn(); /* leaving nothing behind for the next who measures */
     }
     qsort(load.samples, load.n_samples, sizeof *load.samples, by_value);
@@ -280,7 +287,7 @@ static void wait_for_input(void)
 
 static bool choose(int argc, char **argv)
 {
-    static const char *const modes[] = { "pairs", "handover", "hold", "wait" };
+    static const char *const modes[] = { "pairs", "handover", "hold", "wait", "slots" };
     bool has_mode = false;
 
     for (size_t i = 0; argc > 6 && i < sizeof peers / sizeof peers[0]; i++) {
@@ -296,11 +303,12 @@ static bool choose(int argc, char **argv)
         (load.mode > MODE_HANDOVER && load.peer != &peer_belay)) {
         (void)fprintf(stderr, "usage: lock_load belay|redis|etcd|postgres|zookeeper HOST PORT pairs|handover "
                               "CLIENTS SECONDS [KEYS]\n       lock_load belay HOST PORT hold|wait CLIENTS 0 "
-                              "KEYS\n");
+                              "KEYS\n       lock_load belay HOST PORT slots CLIENTS SECONDS KEYS SLOTS\n");
         return false;
     }
     load.n_clients = strtoul(argv[5], NULL, 10);
     load.n_keys = argc > 7 ? strtoul(argv[7], NULL, 10) : 1024;
+    load.n_slots = argc > 8 ? (unsigned)strtoul(argv[8], NULL, 10) : 0;
     if (load.n_clients == 0 || load.n_clients > CLIENTS_MAX || load.n_keys == 0 ||
         (load.mode < MODE_WAIT && load.mode != MODE_HANDOVER && load.n_keys < load.n_clients)) {
         (void)fprintf(stderr, "lock_load: 1 to %d clients, and a key for each\n", CLIENTS_MAX);

@@ -11,15 +11,21 @@ static void ask(struct client *client, enum mode mode)
 {
     char body[256];
     char text[1024];
+    char slots[32] = "";
     int n;
 
     if (client->step == STEP_RELEASE) {
         (void)snprintf(body, sizeof body, "{\"lock_id\":\"%s\"}", client->id);
     } else {
+        bool waits = mode == MODE_HANDOVER || mode == MODE_WAIT || mode == MODE_SLOTS;
+
+        if (client->slots > 0) {
+            (void)snprintf(slots, sizeof slots, ",\"slots\":%u", client->slots);
+        }
         (void)snprintf(body, sizeof body,
-                       "{\"locked_by\":\"client-%u\",\"ttl_ms\":%d,\"wait_ms\":%d,\"lock_id\":\"%s\"}",
-                       client->number, mode == MODE_PAIRS ? MOMENT_MS : HOUR_MS,
-                       mode == MODE_HANDOVER || mode == MODE_WAIT ? HOUR_MS : 0, client->id);
+                       "{\"locked_by\":\"client-%u\",\"ttl_ms\":%d,\"wait_ms\":%d,\"lock_id\":\"%s\"%s}",
+                       client->number, mode == MODE_PAIRS || mode == MODE_SLOTS ? MOMENT_MS : HOUR_MS,
+                       waits ? HOUR_MS : 0, client->id, slots);
     }
     n = snprintf(text, sizeof text,
                  "POST /v1/locks/%s/%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s",

@@ -17,6 +17,7 @@ enum mode {
     MODE_HANDOVER, /* all want the same */
     MODE_HOLD,     /* every key once, and kept */
     MODE_WAIT,     /* for keys that somebody else holds */
+    MODE_SLOTS,    /* several clients for each key, in its slots */
 };
 
 /* The request under way. */
@@ -32,6 +33,7 @@ struct client {
     int fd;
     unsigned number;
     enum step step;
+    unsigned slots; /* of the lock; 0: exclusive */
     unsigned long turn;
     double sent_at;
     char key[32];
