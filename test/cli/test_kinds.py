@@ -109,6 +109,17 @@ class Slots(Kinds):
         self.assertTrue(all(len(line) <= 80 for line in terminal.text.splitlines()), terminal.text)
         self.assertIn("alice +1", terminal.text)
 
+    def test_list_repeats_its_titles_where_the_mode_first_appears(self):
+        """Rows are printed in batches of 256."""
+        for n in range(17):
+            self.ok("acquire", "--quiet", *[f"b{n:02}-{k:02}" for k in range(16)])
+        lines = self.ok("list").out.splitlines()
+        titles = [n for n, line in enumerate(lines) if line.startswith("KEY ")]
+        self.assertEqual([" MODE " in lines[n] for n in titles], [False, True])
+        self.assertEqual(titles, [0, 257])
+        self.assertEqual(len(lines), 2 + 17 * 16 + 1)
+        self.assertRegex(lines[-1], r"^deploys +alice \+1 +2/2 slots ")
+
     def test_list_of_exclusive_locks_has_no_mode(self):
         for lock in (self.first, self.second):
             self.ok("release", "deploys", "--id", lock["lock_id"])
@@ -148,6 +159,7 @@ class Shared(Kinds):
         """L1"""
         locks = [self.take("plan", owner, "--shared") for owner in ("alice", "bob", "carol")]
         self.assertIn("lock 'plan' shared by 3, the last of them", self.fails(75, "acquire", "plan").err)
+        self.assertEqual(self.status("plan")["mode"], "shared")
         for lock in locks:
             self.ok("release", "plan", "--id", lock["lock_id"])
         apply = self.take("plan", "dave")
@@ -183,6 +195,9 @@ class Shared(Kinds):
         self.fails(75, "acquire", below)
         self.take(below, "bob", "--shared")
         self.fails(75, "acquire", "stack:shop:env:prod")
+        self.take("stack:shop:env:prod", "carol", "--shared")
+        self.assertIn("  Shared with: 1 more; 'belay status' shows them\n",
+                      self.ok("state", "locks", "--stack", "shop", "--environment", "prod").out)
 
 
 class ChooseWhichToUnlock(Kinds):

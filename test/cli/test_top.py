@@ -97,6 +97,17 @@ class Top(BelayCase):
         top.send("?")
         top.until("scroll by pages")
 
+    def test_several_holders_are_counted_and_shown_and_unlock_does_not_guess(self):
+        for owner in ("Grace", "Ada"):
+            self.hold("deploys", "--slots", "3", "--owner", owner, "--owner-name", owner)
+        top = self.top()
+        top.until("deploys", "Grace +1")
+        top.send("u")
+        top.until("it has 2 holders: 'belay unlock KEY --force' lets you choose")
+        top.send("\r")
+        top.until("Mode:", "2/3 slots", "1. Grace, for", "2. Ada, for")
+        self.assertEqual(len(self.ok("status", "deploys", "--json").json()["holders"]), 2)
+
     def test_unlock_asks_for_a_reason_and_a_confirmation(self):
         self.hold("k", "--owner-name", "Grace")
         top = self.top()

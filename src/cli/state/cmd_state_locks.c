@@ -41,6 +41,9 @@ static void print_held(const struct cli_context *context, const struct belay_inf
 
     print_name("Locked", "Yes");
     print_name("Locked by", info->locked_by);
+    if (info->n_holders > 1) {
+        (void)printf("  Shared with: %zu more; 'belay status' shows them\n", info->n_holders - 1);
+    }
     print_when("Locked at", info->locked_at_unix_ms, now);
     if (info->last_heartbeat_unix_ms != 0) {
         print_when("Last heartbeat", info->last_heartbeat_unix_ms, now);
