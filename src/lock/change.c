@@ -338,13 +338,14 @@ static void on_refused(struct op *op, const struct belay_commit *result, int64_t
                        strcmp(record->lock_id, op->request.lock_id) == 0);
     bool is_holder = record_find_holder(record, needed_id(op)) != NULL;
 
+    /* Show the one in question: a renewal without a ttl keeps its own, not that of another holder. */
+    if (!record_show_holder(record, is_adopted ? op->request.lock_id : needed_id(op))) {
+        step_done_no_memory(op);
+        return;
+    }
     if (op->request.mode == BELAY_EXCLUSIVE && record->mode != BELAY_EXCLUSIVE && is_holder) {
         op->request.mode = record->mode; /* one of several holders, as we know now */
         change(op, now_ms);
-        return;
-    }
-    if (!record_show_holder(record, is_adopted ? op->request.lock_id : needed_id(op))) {
-        step_done_no_memory(op);
         return;
     }
     if (is_adopted && record_is_live(record, op->records_now_ms)) {

@@ -42,6 +42,8 @@ class Slots(Kinds):
 
     def test_each_holder_renews_and_releases_its_own_lock_only(self):
         """L3"""
+        renewed = self.ok("renew", "deploys", "--id", self.second["lock_id"], "--json").json()
+        self.assertEqual((renewed["locked_by"], renewed["ttl_ms"]), ("bob", 300000))
         renewed = self.ok("renew", "deploys", "--id", self.second["lock_id"], "--ttl", "2h", "--json").json()
         self.assertEqual((renewed["locked_by"], renewed["ttl_ms"]), ("bob", 7200000))
         self.assertEqual([holder["ttl_ms"] for holder in self.status("deploys")["holders"]], [3600000, 7200000])
@@ -138,10 +140,11 @@ class Slots(Kinds):
 
     def test_an_adopted_lock_keeps_its_own_ttl_and_the_others_keep_theirs(self):
         result = self.dir / "result.json"
-        self.ok("run", "--result", str(result), "--adopt", self.first["lock_id"], "deploys", "--", "true")
-        lock = json.loads(result.read_text(encoding="utf-8"))["lock"]
-        self.assertEqual((lock["locked_by"], lock["ttl_ms"], lock["mode"]), ("alice", 3600000, "slots"))
-        self.assertEqual(self.owners("deploys"), ["bob"])
+        for held, ttl_ms, left in ((self.second, 300000, ["alice"]), (self.first, 3600000, [])):
+            self.ok("run", "--result", str(result), "--adopt", held["lock_id"], "deploys", "--", "true")
+            lock = json.loads(result.read_text(encoding="utf-8"))["lock"]
+            self.assertEqual((lock["locked_by"], lock["ttl_ms"], lock["mode"]), (held["locked_by"], ttl_ms, "slots"))
+            self.assertEqual(self.owners("deploys"), left)
 
     def test_run_gives_each_its_own_id_and_token(self):
         for lock in (self.first, self.second):
