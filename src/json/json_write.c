@@ -183,19 +183,31 @@ json_t *wire_lock(const struct belay_info *info)
     return lock;
 }
 
+static bool is_own(const struct belay_info *info, const struct belay_info *holder)
+{
+    return holder->lock_id != NULL && info->lock_id != NULL && strcmp(holder->lock_id, info->lock_id) == 0;
+}
+
 json_t *wire_grant(const struct belay_info *info)
 {
-    json_t *lock = wire_lock(info);
-    json_t *holders = json_object_get(lock, "holders");
+    struct belay_info shown = *info;
+    json_t *lock;
+    json_t *holders;
+    int failed = 0;
 
-    for (size_t i = 0; i < info->n_holders; i++) {
-        const char *id = info->holders[i].lock_id;
-
-        if ((id == NULL || info->lock_id == NULL || strcmp(id, info->lock_id) != 0) &&
-            json_object_set_new(json_array_get(holders, i), "lock_id", json_null()) != 0) {
-            json_decref(lock);
-            return NULL;
+    shown.n_holders = info->n_holders < WIRE_HOLDERS_SHOWN ? info->n_holders : WIRE_HOLDERS_SHOWN;
+    lock = wire_lock(&shown);
+    holders = json_object_get(lock, "holders");
+    for (size_t i = 0; failed == 0 && i < info->n_holders; i++) {
+        if (i < shown.n_holders && !is_own(info, &info->holders[i])) {
+            failed = json_object_set_new(json_array_get(holders, i), "lock_id", json_null());
+        } else if (i >= shown.n_holders && is_own(info, &info->holders[i])) {
+            failed = json_array_set_new(holders, shown.n_holders - 1, wire_holder(&info->holders[i]));
         }
+    }
+    if (failed != 0) {
+        json_decref(lock);
+        return NULL;
     }
     return lock;
 }

@@ -15,7 +15,8 @@
 
 /* Each returns a new reference, or NULL without memory. */
 json_t *wire_lock(const struct belay_info *info);
-/* For its holder: the same without the lock ids of the other holders. */
+/* For its holder: the same without the lock ids of the other holders, of whom it has at most WIRE_HOLDERS_SHOWN. */
+enum { WIRE_HOLDERS_SHOWN = 100 };
 json_t *wire_grant(const struct belay_info *info);
 /* {"lock_id", "locks": [...]}: the locks of several keys that were granted together. */
 json_t *wire_grants(const struct belay_info *info);

@@ -325,6 +325,15 @@ class Input(KindsCase):
             self.assertIn("token is of one key", answer.error["message"])
         self.assertEqual(self.acquire_keys([f"n{i}" for i in range(16)]).status, 200)
 
+    def test_an_answer_to_a_change_or_an_error_names_at_most_100_holders(self):
+        for i in range(102):
+            self.server.acquire("k", f"o{i:03}", slots=102, lock_id=f"id-{i}", ttl_ms=600000)
+        last = self.server.renew("k", "id-101").json()
+        self.assertEqual((len(last["holders"]), owners(last)[:2], owners(last)[-1]), (100, ["o000", "o001"], "o101"))
+        self.assertEqual((last["locked_by"], last["holders"][-1]["lock_id"], last["holders"][0]["lock_id"]), ("o101", "id-101", None))
+        self.assertEqual(len(self.server.acquire("k", "x", slots=102).error["lock"]["holders"]), 100)
+        self.assertEqual((len(self.lock("k")["holders"]), len(self.server.get("/v1/locks").json()["locks"][0]["holders"])), (102, 102))
+
     def test_the_examples_of_the_document_are_requests_that_succeed(self):
         document = self.server.get("/openapi.json").json()
         body = document["paths"]["/v1/acquire"]["post"]["requestBody"]["content"]["application/json"]

@@ -164,7 +164,7 @@ static json_t *seen_by_call(const struct pending_acquire *pending, const struct 
                         clock_format_utc(until, waiting.holder->expires_at_unix_ms, false));
     }
     return json_pack("{s:o, s:o}", "position", all ? json_integer((json_int_t)waiting.position) : json_null(),
-                     "lock", all && waiting.holder != NULL ? lock_for(x, waiting.holder) : json_null());
+                     "lock", all && waiting.holder != NULL ? blocker_for(x, waiting.holder) : json_null());
 }
 
 /* True, and answered, if the store fails: it is not known whether the lock is held. */
@@ -238,7 +238,7 @@ static void tell_held(struct pending_acquire *pending, int64_t kept_ms)
         reply_error(x, &err);
     } else if (!say_trouble(pending, x)) {
         more = json_pack("{s:o, s:o}", "position", info == NULL ? json_null() : position_of(pending, info),
-                         "lock", info == NULL ? json_null() : lock_for(x, info));
+                         "lock", info == NULL ? json_null() : blocker_for(x, info));
         add_place(more, kept_ms);
         /* If a key above or below blocks, the lock itself is not held. */
         if (info == NULL || info->status != BELAY_STATUS_ACTIVE) {

@@ -209,6 +209,8 @@ bool may_see_id(enum role role, const char *who, const struct belay_info *info);
 json_t *waiting_for(const struct exchange *x, const struct belay_info *info, const char *key);
 /* With lock ids only if this client may see them. */
 json_t *lock_for(const struct exchange *x, const struct belay_info *info);
+/* The same for an error, which every client that is refused gets: of many holders only the first. */
+json_t *blocker_for(const struct exchange *x, const struct belay_info *info);
 /* The same, with the grant of this id, one of the lock's holders, in front. NULL: it is none of them. */
 json_t *grant_for(const struct exchange *x, const struct belay_info *info, const char *lock_id);
 /* The grant of this id, in the lock or among its holders; NULL: none. */

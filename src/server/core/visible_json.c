@@ -117,14 +117,24 @@ json_t *event_for(const struct exchange *x, const struct belay_event *event)
     return x->role == ROLE_ADMIN ? object : without_id(object);
 }
 
+json_t *blocker_for(const struct exchange *x, const struct belay_info *info)
+{
+    struct belay_info shown = *info;
+
+    shown.n_holders = info->n_holders < WIRE_HOLDERS_SHOWN ? info->n_holders : WIRE_HOLDERS_SHOWN;
+    return lock_for(x, &shown);
+}
+
 json_t *error_for(const struct exchange *x, const struct belay_error *err)
 {
     const struct belay_info *holder = belay_error_holder(err);
-    json_t *body = wire_error(err);
+    struct belay_error bare = *err;
+    json_t *body;
 
-    /* Rather no reply than one with the id in it. */
+    bare.holder = NULL; /* what may be seen of it follows */
+    body = wire_error(&bare);
     if (holder != NULL && body != NULL &&
-        json_object_set_new(json_object_get(body, "error"), "lock", lock_for(x, holder)) != 0) {
+        json_object_set_new(json_object_get(body, "error"), "lock", blocker_for(x, holder)) != 0) {
         json_decref(body);
         return NULL;
     }
