@@ -592,6 +592,12 @@ enum belay_code request_init_adopt(struct client_request *request, struct belay_
         return error_set(err, BELAY_INVALID, "no lock id: say which lock to adopt");
     }
     code = lock_id_check(lock_id, err);
+    if (code == BELAY_OK && options->lock_id != NULL && strcmp(options->lock_id, lock_id) == 0) {
+        /* Of two clients that were given the id, both would succeed. */
+        code =
+            error_set(err, BELAY_INVALID,
+                      "the new lock id is the one to adopt, '%s': choose another, or leave it out", lock_id);
+    }
     if (code == BELAY_OK) {
         code = init_lock(request, client, key, options, true, err);
     }

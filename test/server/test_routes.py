@@ -37,6 +37,13 @@ class Locks(ServerCase):
                     answer = self.server.post(f"/v1/locks/k/{path}", body)
                     self.assertEqual((answer.status, answer.error["code"]), (400, "invalid"), answer)
 
+    def test_a_lock_id_cannot_be_exchanged_for_itself(self):
+        """Of two clients that were given the id, one may succeed."""
+        token = self.server.acquire("k", lock_id="a").json()["token"]
+        answer = self.server.post("/v1/locks/k/adopt", {"lock_id": "a", "new_lock_id": "a"})
+        self.assertEqual((answer.status, answer.error["code"]), (400, "invalid"), answer)
+        self.assertEqual(self.server.get("/v1/locks/k").json()["token"], token)
+
     def test_adopting_replaces_the_lock_id_and_invalidates_the_old_one(self):
         lock = self.server.acquire("k", "dispatcher", ttl_ms=60000, metadata={"a": "b"}).json()
         body = {"lock_id": lock["lock_id"], "new_lock_id": "mine"}
