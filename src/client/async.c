@@ -142,15 +142,14 @@ enum belay_code belay_async_acquire(struct belay_client *client, const char *key
     struct client_request request;
     enum belay_code code = request_init_acquire(&request, client, key, options, err);
 
-    if (code != BELAY_OK) {
-        return code;
-    }
-    if (async_table_find(&client->asyncs, request.op.lock_id) != NULL) {
-        return error_set(err, BELAY_BUSY,
+    if (code == BELAY_OK && async_table_find(&client->asyncs, request.op.lock_id) != NULL) {
+        code = error_set(err, BELAY_BUSY,
                          "another operation with lock id '%s' is in progress; try again later",
                          request.op.lock_id);
     }
-    code = begin(client, &request.op, fn, context, out_async, err);
+    if (code == BELAY_OK) {
+        code = begin(client, &request.op, fn, context, out_async, err);
+    }
     request_release(&request);
     return code;
 }

@@ -35,14 +35,20 @@ enum belay_code lock_id_check(const char *id, struct belay_error *err)
     return BELAY_OK;
 }
 
+/* First of all: request_release() is for requests that were refused, too. The rest is room for what it may borrow. */
+static void clear(struct client_request *request)
+{
+    memset(&request->op, 0, sizeof request->op);
+    request->joint = NULL;
+}
+
 enum belay_code request_init(struct client_request *request, struct belay_client *client, enum op_kind kind,
                              const char *key, const char *lock_id, struct belay_error *err)
 {
     char *ancestors[BELAY_ANCESTORS_MAX];
     enum belay_code code;
 
-    memset(&request->op, 0, sizeof request->op); /* the rest is room for what it may borrow */
-    request->joint = NULL;
+    clear(request);
     if (key == NULL) {
         return error_set(err, BELAY_INVALID, "no key: say which lock");
     }
@@ -72,6 +78,7 @@ enum belay_code request_init_id(struct client_request *request, struct belay_cli
                                 enum op_kind kind, const char *key, const char *lock_id,
                                 struct belay_error *err)
 {
+    clear(request);
     if (lock_id == NULL) {
         return error_set(err, BELAY_INVALID, "no lock id: say whose lock it is");
     }
@@ -580,10 +587,17 @@ enum belay_code request_init_adopt(struct client_request *request, struct belay_
 {
     enum belay_code code;
 
+    clear(request);
     if (lock_id == NULL) {
         return error_set(err, BELAY_INVALID, "no lock id: say which lock to adopt");
     }
     code = lock_id_check(lock_id, err);
+    if (code == BELAY_OK && options->lock_id != NULL && strcmp(options->lock_id, lock_id) == 0) {
+        /* Of two clients that were given the id, both would succeed. */
+        code =
+            error_set(err, BELAY_INVALID,
+                      "the new lock id is the one to adopt, '%s': choose another, or leave it out", lock_id);
+    }
     if (code == BELAY_OK) {
         code = init_lock(request, client, key, options, true, err);
     }

@@ -10,8 +10,9 @@ server:
   tokens:
     - {name: bot, role: locker, sha256: "%s"}
     - {name: builder, role: locker, keys: ["build-*"], sha256: "%s"}
+    - {name: jobs, role: locker, keys: ["job-*"], sha256: "%s"}
     - {name: root, role: admin, sha256: "%s"}
-""" % tuple(sha256(f"secret-{name}") for name in ("bot", "builder", "root"))
+""" % tuple(sha256(f"secret-{name}") for name in ("bot", "builder", "jobs", "root"))
 
 
 class ChatbotCase(BelayCase):
@@ -69,6 +70,7 @@ class Parts(ChatbotCase):
                 ({**build, "component": "echo", "environment": "qa"}, "Invalid environment: qa. Valid options: plt, prod"),
                 ({**build, "component": "echo"}, "environment"), ({**build, "component": "", "environment": "plt"}, "component"),
                 ({**build, "component": "a:b", "environment": "plt"}, "component"),
+                ({"locked_by": "U1", "stack": "a:b", "environment": "plt"}, "stack: 'a:b' has a ':'"),
                 ({**build, "stack": "s", "environment": "plt"}, "stack and profile 'build' exclude each other"),
                 ({"locked_by": "U1", "component": "echo"}, "component alone does not name a lock: add stack, or profile"),
                 ({"locked_by": "U1", "service": "x"}, "service needs stack"),
@@ -86,6 +88,13 @@ class Parts(ChatbotCase):
         answer = self.post("/v1/acquire", token="secret-builder", profile="deploy", **parts)
         self.assertEqual(answer.status, 403)
         self.assertIn("deploy-router-plt", answer.error["message"])
+
+    def test_the_parts_that_a_profile_allows_are_shown_to_those_who_may_use_it(self):
+        parts = {"profile": "build", "component": "x", "environment": "plt"}
+        self.assertIn("router", self.post("/v1/acquire", "secret-builder", **parts, locked_by="U1").error["message"])
+        for path, more in (("/v1/acquire", {"locked_by": "U1"}), ("/v1/release", {"lock_id": "x"}), ("/v1/check", {"lock_id": "x"})):
+            answer = self.post(path, "secret-jobs", **parts, **more)
+            self.assertEqual((answer.status, answer.error["message"]), (403, "'jobs' may not touch the keys of profile 'build'"))
 
     def test_a_webhook_request_may_name_parts(self):
         """S0.10: the record in the file names the key alone."""

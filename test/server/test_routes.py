@@ -29,6 +29,21 @@ class Locks(ServerCase):
             answer = self.server.post(path, {"key": key, "lock_id": lock["lock_id"]})
             self.assertEqual((answer.status, answer.json()["key"]), (200, key))
 
+    def test_a_text_that_is_no_lock_id_is_refused_by_every_route_that_takes_one(self):
+        for path in ("acquire", "adopt", "renew", "release", "lost", "check"):
+            for name in ("lock_id", "new_lock_id") if path == "adopt" else ("lock_id",):
+                body = {"lock_id": "a", **({"locked_by": "me"} if path == "acquire" else {}), name: "no id!"}
+                with self.subTest(path, name=name):
+                    answer = self.server.post(f"/v1/locks/k/{path}", body)
+                    self.assertEqual((answer.status, answer.error["code"]), (400, "invalid"), answer)
+
+    def test_a_lock_id_cannot_be_exchanged_for_itself(self):
+        """Of two clients that were given the id, one may succeed."""
+        token = self.server.acquire("k", lock_id="a").json()["token"]
+        answer = self.server.post("/v1/locks/k/adopt", {"lock_id": "a", "new_lock_id": "a"})
+        self.assertEqual((answer.status, answer.error["code"]), (400, "invalid"), answer)
+        self.assertEqual(self.server.get("/v1/locks/k").json()["token"], token)
+
     def test_adopting_replaces_the_lock_id_and_invalidates_the_old_one(self):
         lock = self.server.acquire("k", "dispatcher", ttl_ms=60000, metadata={"a": "b"}).json()
         body = {"lock_id": lock["lock_id"], "new_lock_id": "mine"}

@@ -23,7 +23,7 @@ static bool add_freeze(void *context, const struct belay_freeze *freeze)
 {
     struct freeze_answer *answer = context;
 
-    return !exchange_may_see_freeze(answer->job->x, freeze->pattern) ||
+    return !exchange_may_see_pattern(answer->job->x, freeze->pattern) ||
            json_array_append_new(answer->list, wire_freeze(freeze)) == 0;
 }
 
@@ -135,7 +135,7 @@ static bool check_one(void *context, const struct belay_freeze *freeze)
     if (strcmp(freeze->id, wanted) != 0 && strcmp(freeze->pattern, wanted) != 0) {
         return true;
     }
-    if (exchange_may_see_freeze(search->job->x, freeze->pattern)) {
+    if (exchange_may_see_pattern(search->job->x, freeze->pattern)) {
         search->code = check_pattern(search->job, freeze->pattern);
     } else { /* in the words of belay_unfreeze(): a freeze of other keys is as if it were not there */
         search->code =

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "server/core/json_body.h"
@@ -40,7 +41,7 @@ static void name_fields(char *text)
         for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
             size_t len = strlen(names[i]);
 
-            is_option = is_option || (strncmp(word, names[i], len) == 0 && strchr(" ,", word[len]) != NULL);
+            is_option = is_option || (strncmp(word, names[i], len) == 0 && strchr(" ,:", word[len]) != NULL);
         }
         if (is_option && (at == text || at[-1] == ' ')) {
             memmove(at, word, strlen(word) + 1);
@@ -48,6 +49,39 @@ static void name_fields(char *text)
             at += 2;
         }
     }
+}
+
+/* Whether the token's keys match any key that the template makes. True if there is none. */
+static bool may_use_template(const struct exchange *x, const char *template)
+{
+    struct buf pattern = BUF_INIT(4096);
+    bool may = true;
+
+    while (template != NULL && *template != '\0') {
+        size_t len = strcspn(template, "{");
+
+        buf_add(&pattern, template, len);
+        template += len;
+        if (*template == '{') {
+            buf_adds(&pattern, "*");
+            template += strcspn(template, "}");
+            template += *template == '}' ? 1 : 0;
+        }
+    }
+    if (pattern.data != NULL && !pattern.failed) {
+        may = exchange_may_see_pattern(x, pattern.data);
+    }
+    buf_release(&pattern);
+    return may;
+}
+
+/* Instead of an error that lists the parts which the profile allows: those are of other clients' keys. */
+static enum belay_code say_not_of_profile(const struct exchange *x, const char *profile,
+                                          struct belay_error *err)
+{
+    belay_error_release(err);
+    return error_set(err, BELAY_NOT_PERMITTED, "'%s' may not touch the keys of profile '%.60s'", x->who,
+                     profile);
 }
 
 static enum belay_code make_key(struct exchange *x, const struct body *body, struct belay_error *err)
@@ -106,7 +140,10 @@ enum belay_code lock_key_read(struct exchange *x, const struct body *body, struc
                          body->key, part);
     }
     if (part != NULL) {
-        return make_key(x, body, err);
+        code = make_key(x, body, err);
+        return code == BELAY_OK || body->profile == NULL || may_use_template(x, profile.key_template)
+                   ? code
+                   : say_not_of_profile(x, body->profile, err);
     }
     if (body->key == NULL && x->key[0] == '\0') {
         return error_set(err, BELAY_INVALID,

@@ -418,7 +418,7 @@ bool exchange_may_see(const struct exchange *x, const char *key)
     return x->token == NULL || token_may_touch(x->token, key);
 }
 
-bool exchange_may_see_freeze(const struct exchange *x, const char *pattern)
+bool exchange_may_see_pattern(const struct exchange *x, const char *pattern)
 {
     const struct token *token = x->token;
     bool yes = token == NULL || token->n_keys == 0;

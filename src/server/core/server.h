@@ -155,8 +155,8 @@ bool exchange_may_touch_keys(struct exchange *x);
 size_t exchange_keys(const struct exchange *x, const char *out_keys[BELAY_KEYS_MAX]);
 /* The same without a reply, for lists. In any thread that has the exchange. */
 bool exchange_may_see(const struct exchange *x, const char *key);
-/* Whether a freeze of this pattern concerns a key that the token's keys match. */
-bool exchange_may_see_freeze(const struct exchange *x, const char *pattern);
+/* Whether the token's keys match any key that this pattern does: that of a freeze, or of a profile's keys. */
+bool exchange_may_see_pattern(const struct exchange *x, const char *pattern);
 /* False, and answered, if the token is limited to some keys: for numbers over all keys. */
 bool exchange_sees_all(struct exchange *x);
 

@@ -64,7 +64,7 @@ static struct event_listener *next_of(const struct event_listener *listener)
 /* The key of a freeze's event is its pattern. */
 static bool may_see(const struct exchange *x, const struct belay_event *event)
 {
-    return text_has_prefix(event->type, "freeze.") ? exchange_may_see_freeze(x, event->key)
+    return text_has_prefix(event->type, "freeze.") ? exchange_may_see_pattern(x, event->key)
                                                    : exchange_may_see(x, event->key);
 }
 
