@@ -429,3 +429,86 @@ bool wire_lock_line(struct buf *out, const struct belay_info *info)
     buf_adds(out, "],\"waiting\":null}");
     return !out->failed;
 }
+
+/* ---- one of several holders, in a hurry ---- */
+
+enum { QUICK_HOLDERS = 100 };
+
+static void add_count(struct buf *out, struct text before, int64_t value, bool is_known)
+{
+    if (is_known) {
+        add_number(out, before, value);
+    } else {
+        add_text(out, before, text_of(NULL));
+    }
+}
+#define ADD_COUNT(out, before, value, is_known)                                                              \
+    add_count(out, (struct text){ "" before, sizeof(before) - 1 }, value, is_known)
+
+static bool is_plain_holder(const struct belay_info *info)
+{
+    return info->status != BELAY_STATUS_NONE && info->n_metadata == 0 && info->token <= INT64_MAX &&
+           is_plain(text_of(info->lock_id)) && is_plain(text_of(info->locked_by)) &&
+           is_plain(text_of(info->locked_by_name)) && is_plain(text_of(info->acquired_by));
+}
+
+/* The members of wire_holder(), without the braces. */
+static void add_holder(struct buf *out, const struct belay_info *info, const char *lock_id)
+{
+    ADD(out, "\"lock_id\":", add_text, text_of(lock_id));
+    ADD_COUNT(out, ",\"token\":", (int64_t)info->token, info->token > 0);
+    ADD(out, ",\"locked_by\":", add_text, text_of(known_name(info->locked_by)));
+    ADD(out, ",\"locked_by_name\":", add_text, text_of(known_name(info->locked_by_name)));
+    ADD(out, ",\"acquired_by\":", add_text, text_of(info->acquired_by));
+    ADD(out, ",\"status\":", add_text, text_of(belay_status_name(info->status)));
+    ADD(out, ",\"outcome\":", add_text, text_of(belay_outcome_name(info->outcome)));
+    ADD(out, ",\"locked_at\":", add_time, info->locked_at_unix_ms);
+    ADD(out, ",\"expires_at\":", add_time, info->expires_at_unix_ms);
+    ADD(out, ",\"last_heartbeat\":", add_time, info->last_heartbeat_unix_ms);
+    ADD_COUNT(out, ",\"ttl_ms\":", info->ttl_ms, info->ttl_ms != 0);
+    ADD_COUNT(out, ",\"expires_in_ms\":", info->expires_in_ms, true);
+    ADD_COUNT(out, ",\"valid_for_ms\":", info->valid_for_ms, info->valid_for_ms >= 0);
+    buf_adds(out, info->is_stale ? ",\"is_stale\":true" : ",\"is_stale\":false");
+    buf_adds(out, ",\"metadata\":{}");
+}
+
+static void add_holders(struct buf *out, const struct belay_info *info)
+{
+    bool is_held = info->status == BELAY_STATUS_ACTIVE || info->status == BELAY_STATUS_EXPIRED;
+
+    if (is_held && info->n_holders == 0) {
+        buf_adds(out, "{");
+        add_holder(out, info, info->lock_id);
+        buf_adds(out, "}");
+    }
+    for (size_t i = 0; i < info->n_holders; i++) {
+        const char *id = info->holders[i].lock_id;
+        bool is_shown = id != NULL && info->lock_id != NULL && strcmp(id, info->lock_id) == 0;
+
+        buf_adds(out, i == 0 ? "{" : ",{");
+        add_holder(out, &info->holders[i], is_shown ? id : NULL);
+        buf_adds(out, "}");
+    }
+}
+
+bool wire_grant_line(struct buf *out, const struct belay_info *info)
+{
+    bool is_simple = info->mode != BELAY_EXCLUSIVE && !info->has_queue && info->n_holders <= QUICK_HOLDERS &&
+                     is_plain(text_of(info->key)) && is_plain_holder(info);
+
+    for (size_t i = 0; i < info->n_holders && is_simple; i++) {
+        is_simple = is_plain_holder(&info->holders[i]);
+    }
+    if (!is_simple) {
+        return false;
+    }
+    ADD(out, "{\"key\":", add_text, text_of(info->key));
+    buf_adds(out, ",");
+    add_holder(out, info, info->lock_id);
+    ADD(out, ",\"mode\":", add_text, text_of(belay_mode_name(info->mode)));
+    ADD_COUNT(out, ",\"slots\":", info->slots, info->slots != 0);
+    buf_adds(out, ",\"holders\":[");
+    add_holders(out, info);
+    buf_adds(out, "],\"waiting\":null}");
+    return !out->failed;
+}

@@ -31,6 +31,8 @@ json_t *wire_error(const struct belay_error *err);
  * because of metadata, special characters, or without memory.
  */
 bool wire_lock_line(struct buf *out, const struct belay_info *info);
+/* The same for wire_grant(), of a lock that is not exclusive. False also with very many holders. */
+bool wire_grant_line(struct buf *out, const struct belay_info *info);
 json_t *wire_text(const char *text); /* null for NULL */
 json_t *wire_time(int64_t unix_ms);  /* null for 0 */
 

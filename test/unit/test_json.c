@@ -64,6 +64,57 @@ static void a_lock_is_written_the_same_either_way(void **state)
     check_as(&info, true);
 }
 
+static void check_grant_as(const struct belay_info *info, bool is_quick)
+{
+    struct buf quick = BUF_INIT(1 << 16);
+    char *slow = wire_line(wire_grant(info));
+
+    assert_non_null(slow);
+    assert_int_equal(wire_grant_line(&quick, info), is_quick);
+    if (is_quick) {
+        assert_string_equal(quick.data, slow);
+    } else {
+        assert_int_equal(quick.len, 0);
+    }
+    buf_release(&quick);
+    free(slow);
+}
+
+static void a_grant_beside_others_is_written_the_same_either_way(void **state)
+{
+    struct belay_info holders[2] = { plain, plain };
+    struct belay_info info = plain;
+
+    (void)state;
+    check_grant_as(&info, false); /* exclusive */
+    info.mode = BELAY_SHARED;
+    check_grant_as(&info, true);
+    info.mode = BELAY_SLOTS;
+    info.slots = 3;
+    info.holders = holders;
+    info.n_holders = 2;
+    holders[1].lock_id = (char *)"the other's";
+    holders[1].acquired_by = (char *)"ci";
+    holders[1].valid_for_ms = -1;
+    holders[1].is_stale = true;
+    check_grant_as(&info, true);
+    holders[1].locked_by_name = (char *)"a\"b";
+    check_grant_as(&info, false);
+    holders[1].locked_by_name = NULL;
+    holders[1].n_metadata = 1;
+    holders[1].metadata = &(struct belay_meta){ "name", "value" };
+    check_grant_as(&info, false);
+    info = (struct belay_info){ .key = (char *)"k",
+                                .lock_id = (char *)"one",
+                                .locked_by = (char *)"",
+                                .locked_by_name = (char *)"",
+                                .status = BELAY_STATUS_RELEASED,
+                                .outcome = BELAY_OUTCOME_COMPLETED,
+                                .mode = BELAY_SLOTS,
+                                .slots = 3 };
+    check_grant_as(&info, true);
+}
+
 static void a_lock_without_a_token_is_left_to_the_slow_way(void **state)
 {
     struct belay_info info = plain;
@@ -155,6 +206,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lock_is_written_the_same_either_way),
+        cmocka_unit_test(a_grant_beside_others_is_written_the_same_either_way),
         cmocka_unit_test(a_lock_without_a_token_is_left_to_the_slow_way),
         cmocka_unit_test(unknown_fields_of_a_lock_are_null),
         cmocka_unit_test(strings_that_need_escapes_are_left_to_jansson),
