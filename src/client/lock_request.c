@@ -14,17 +14,20 @@
 enum { DEFAULT_TTL_MS = 600000, STALE_BEATS = 4 };
 
 /* Not isalnum(): a locale may have letters of its own. */
-static bool is_id_char(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || c == '-' ||
-           c == '_' || c == '.';
-}
+/* clang-format off */
+static const bool is_id_char[256] = {
+    ['-'] = 1, ['.'] = 1, ['_'] = 1,
+    ['0'] = 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+    ['A'] = 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+    ['a'] = 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+};
+/* clang-format on */
 
 enum belay_code lock_id_check(const char *id, struct belay_error *err)
 {
     size_t len = 0;
 
-    while (len <= BELAY_ID_MAX && is_id_char(id[len])) {
+    while (len <= BELAY_ID_MAX && is_id_char[(unsigned char)id[len]]) {
         len++;
     }
     if (len == 0 || len > BELAY_ID_MAX || id[len] != '\0') {

@@ -363,11 +363,9 @@ static void add_text(struct buf *out, struct text before, struct text value)
     }
 }
 
-static void add_time(struct buf *out, struct text before, int64_t unix_ms)
+static struct text time_text(char space[CLOCK_TEXT_SIZE], int64_t unix_ms)
 {
-    char text[CLOCK_TEXT_SIZE];
-
-    add_text(out, before, text_of(unix_ms == 0 ? NULL : clock_format_utc(text, unix_ms, true)));
+    return text_of(unix_ms == 0 ? NULL : clock_format_utc(space, unix_ms, true));
 }
 
 static void add_number(struct buf *out, struct text before, int64_t value)
@@ -379,6 +377,8 @@ static void add_number(struct buf *out, struct text before, int64_t value)
 /* `before` must be a literal: its length is known without counting. */
 #define ADD(out, before, add, value) add(out, (struct text){ "" before, sizeof(before) - 1 }, value)
 
+#define ADD_LITERAL(out, literal) buf_add(out, "" literal, sizeof(literal) - 1)
+
 bool wire_lock_line(struct buf *out, const struct belay_info *info)
 {
     struct text key = text_of(info->key);
@@ -386,6 +386,8 @@ bool wire_lock_line(struct buf *out, const struct belay_info *info)
     struct text owner = text_of(known_name(info->locked_by));
     struct text name = text_of(known_name(info->locked_by_name));
     struct text credential = text_of(info->acquired_by);
+    char space[2][CLOCK_TEXT_SIZE];
+    struct text locked_at = time_text(space[0], info->locked_at_unix_ms);
     size_t from;
     size_t len;
 
@@ -396,7 +398,7 @@ bool wire_lock_line(struct buf *out, const struct belay_info *info)
     }
     (void)buf_reserve(out, LINE_AROUND + key.len + 2 * (id.len + owner.len + name.len + credential.len));
     ADD(out, "{\"key\":", add_text, key);
-    buf_adds(out, ",");
+    ADD_LITERAL(out, ",");
     from = out->len;
     ADD(out, "\"lock_id\":", add_text, id);
     ADD(out, ",\"token\":", add_number, (int64_t)info->token);
@@ -405,28 +407,35 @@ bool wire_lock_line(struct buf *out, const struct belay_info *info)
     ADD(out, ",\"acquired_by\":", add_text, credential);
     ADD(out, ",\"status\":", add_text, text_of(belay_status_name(info->status)));
     ADD(out, ",\"outcome\":", add_text, text_of(belay_outcome_name(info->outcome)));
-    ADD(out, ",\"locked_at\":", add_time, info->locked_at_unix_ms);
-    ADD(out, ",\"expires_at\":", add_time, info->expires_at_unix_ms);
-    ADD(out, ",\"last_heartbeat\":", add_time, info->last_heartbeat_unix_ms);
+    ADD(out, ",\"locked_at\":", add_text, locked_at);
+    ADD(out, ",\"expires_at\":", add_text, time_text(space[1], info->expires_at_unix_ms));
+    ADD(out, ",\"last_heartbeat\":", add_text,
+        info->last_heartbeat_unix_ms == info->locked_at_unix_ms
+            ? locked_at
+            : time_text(space[1], info->last_heartbeat_unix_ms));
     ADD(out, ",\"ttl_ms\":", add_number, info->ttl_ms);
     ADD(out, ",\"expires_in_ms\":", add_number, info->expires_in_ms);
     if (info->valid_for_ms < 0) {
-        buf_adds(out, ",\"valid_for_ms\":null");
+        ADD_LITERAL(out, ",\"valid_for_ms\":null");
     } else {
         ADD(out, ",\"valid_for_ms\":", add_number, info->valid_for_ms);
     }
-    buf_adds(out, info->is_stale ? ",\"is_stale\":true" : ",\"is_stale\":false");
-    buf_adds(out, ",\"metadata\":{}");
+    if (info->is_stale) {
+        ADD_LITERAL(out, ",\"is_stale\":true");
+    } else {
+        ADD_LITERAL(out, ",\"is_stale\":false");
+    }
+    ADD_LITERAL(out, ",\"metadata\":{}");
     len = out->len - from;
-    buf_adds(out, ",\"mode\":\"exclusive\",\"slots\":null,\"holders\":[");
+    ADD_LITERAL(out, ",\"mode\":\"exclusive\",\"slots\":null,\"holders\":[");
     if (info->status != BELAY_STATUS_RELEASED && buf_reserve(out, len + 2)) {
         /* The only holder has just been written. */
-        buf_adds(out, "{");
+        ADD_LITERAL(out, "{");
         memcpy(out->data + out->len, out->data + from, len);
         out->len += len;
-        buf_adds(out, "}");
+        ADD_LITERAL(out, "}");
     }
-    buf_adds(out, "],\"waiting\":null}");
+    ADD_LITERAL(out, "],\"waiting\":null}");
     return !out->failed;
 }
 

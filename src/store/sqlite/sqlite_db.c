@@ -18,7 +18,8 @@ static const char *const sources[N_STATEMENTS] = {
     [ST_ROLLBACK] = "ROLLBACK",
     [ST_META] =
         "SELECT boot_id, number, ceiling, (SELECT max(id) FROM events), served_by FROM meta WHERE id = 1",
-    [ST_GET] = "SELECT " RECORD_COLUMNS " FROM locks WHERE key = ?1",
+    /* Not its key, which is ?1: SQLite allocates memory for each text that it reads. */
+    [ST_GET] = "SELECT ?1, " RECORD_VALUES " FROM locks WHERE key = ?1",
     [ST_LOOK] =
         "SELECT " RECORD_COLUMNS ", served_by FROM meta LEFT JOIN locks ON key = ?1 WHERE meta.id = 1",
     [ST_INSERT] = "INSERT INTO locks (" RECORD_COLUMNS ") "

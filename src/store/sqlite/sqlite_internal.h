@@ -232,8 +232,9 @@ int64_t id_born(const char *lock_id); /* Unix ms; 0: unknown */
 int db_add_functions(struct sqlite_store *store);
 
 /* ---- sqlite_record.c, sqlite_json.c ---- */
-#define RECORD_COLUMNS                                                                                       \
-    "key, held, outlives, expires_ms, lock_id, owner, owner_name, numbers, metadata, tickets, intents, "     \
+#define RECORD_COLUMNS "key, " RECORD_VALUES
+#define RECORD_VALUES                                                                                        \
+    "held, outlives, expires_ms, lock_id, owner, owner_name, numbers, metadata, tickets, intents, "          \
     "acquired_by, holders"
 
 enum belay_code row_read(struct sqlite_store *store, sqlite3_stmt *statement, struct row *out_row,
