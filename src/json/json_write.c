@@ -464,6 +464,8 @@ static bool is_plain_holder(const struct belay_info *info)
 /* The members of wire_holder(), without the braces. */
 static void add_holder(struct buf *out, const struct belay_info *info, const char *lock_id)
 {
+    char space[CLOCK_TEXT_SIZE];
+
     ADD(out, "\"lock_id\":", add_text, text_of(lock_id));
     ADD_COUNT(out, ",\"token\":", (int64_t)info->token, info->token > 0);
     ADD(out, ",\"locked_by\":", add_text, text_of(known_name(info->locked_by)));
@@ -471,9 +473,9 @@ static void add_holder(struct buf *out, const struct belay_info *info, const cha
     ADD(out, ",\"acquired_by\":", add_text, text_of(info->acquired_by));
     ADD(out, ",\"status\":", add_text, text_of(belay_status_name(info->status)));
     ADD(out, ",\"outcome\":", add_text, text_of(belay_outcome_name(info->outcome)));
-    ADD(out, ",\"locked_at\":", add_time, info->locked_at_unix_ms);
-    ADD(out, ",\"expires_at\":", add_time, info->expires_at_unix_ms);
-    ADD(out, ",\"last_heartbeat\":", add_time, info->last_heartbeat_unix_ms);
+    ADD(out, ",\"locked_at\":", add_text, time_text(space, info->locked_at_unix_ms));
+    ADD(out, ",\"expires_at\":", add_text, time_text(space, info->expires_at_unix_ms));
+    ADD(out, ",\"last_heartbeat\":", add_text, time_text(space, info->last_heartbeat_unix_ms));
     ADD_COUNT(out, ",\"ttl_ms\":", info->ttl_ms, info->ttl_ms != 0);
     ADD_COUNT(out, ",\"expires_in_ms\":", info->expires_in_ms, true);
     ADD_COUNT(out, ",\"valid_for_ms\":", info->valid_for_ms, info->valid_for_ms >= 0);
