@@ -198,7 +198,7 @@ struct belay_info {
     size_t n_metadata;
     struct belay_waiter *waiters;
     size_t n_waiters;
-    bool has_queue; /* `waiters` is the queue. False, after a change of the lock: it was not read. */
+    bool has_queue;    /* `waiters` is the queue. False, after a change of the lock: it was not read. */
     char *acquired_by; /* the credential that acquired the lock: the name of a server's token. The client
                           cannot choose it, unlike locked_by and locked_by_name. NULL: a local command
                           acquired it, or the store does not record it. */

@@ -143,9 +143,9 @@ enum belay_code belay_async_acquire(struct belay_client *client, const char *key
     enum belay_code code = request_init_acquire(&request, client, key, options, err);
 
     if (code == BELAY_OK && async_table_find(&client->asyncs, request.op.lock_id) != NULL) {
-        code = error_set(err, BELAY_BUSY,
-                         "another operation with lock id '%s' is in progress; try again later",
-                         request.op.lock_id);
+        code =
+            error_set(err, BELAY_BUSY, "another operation with lock id '%s' is in progress; try again later",
+                      request.op.lock_id);
     }
     if (code == BELAY_OK) {
         code = begin(client, &request.op, fn, context, out_async, err);

@@ -14,7 +14,8 @@ enum { FIELDS_MAX = 32 };
 
 #define AT(member) offsetof(struct body, member)
 #define SPAN_MAX BELAY_TTL_MAX_MS
-#define FREEZE_MAX_MS (4000LL * 365 * 24 * 3600 * 1000) /* belay_freeze() refuses to go beyond the year 9999 */
+#define FREEZE_MAX_MS                                                                                        \
+    (4000LL * 365 * 24 * 3600 * 1000) /* belay_freeze() refuses to go beyond the year 9999 */
 
 /* The lock, in full or by its parts: BODY_KEY_FIELDS of them. */
 /* clang-format off */
