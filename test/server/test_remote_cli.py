@@ -15,7 +15,7 @@ from inherited import inherited_cases  # noqa: E402
 from remote_support import free_port  # noqa: E402
 
 MODULES = ["test_acquire", "test_list", "test_unlock", "test_usage", "test_run_command", "test_run_lease",
-           "test_run_terminal"]
+           "test_run_terminal", "test_kinds"]
 
 
 def through_a_server(case):
