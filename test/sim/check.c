@@ -40,6 +40,7 @@ bool check_holder_at(const struct belay_record *record, size_t i, struct belay_h
     *out_holder = (struct belay_holder){ .lock_id = record->lock_id,
                                          .owner = record->owner,
                                          .token = record->token,
+                                         .ttl_ms = record->ttl_ms,
                                          .expires_ms = record->expires_ms };
     return record->held && i == 0;
 }
@@ -82,9 +83,11 @@ void check_begin(const struct sim *sim, struct glance glances[SIM_KEYS])
         glance->outcome = records[i].outcome;
         glance->others = hash_others(&records[i]);
         for (size_t h = 0; h < SIM_TASKS_MAX && check_holder_at(&records[i], h, &holder); h++) {
-            glance->holders[glance->n_holders++] = (struct glance_holder){
-                .id = sim_id_number(holder.lock_id), .token = holder.token, .expires_ms = holder.expires_ms
-            };
+            glance->holders[glance->n_holders++] =
+                (struct glance_holder){ .id = sim_id_number(holder.lock_id),
+                                        .token = holder.token,
+                                        .expires_ms = holder.expires_ms,
+                                        .ttl_ms = holder.ttl_ms };
         }
     }
 }
@@ -433,6 +436,11 @@ static void on_prolonged(struct sim *sim, const struct change *change, const str
     }
     if (working_now(sim, request) >= before->expires_ms) {
         sim_fail(sim, "L3", "the lease of i%d on '%s' was over and was renewed", before->id,
+                 sim_keys[change->key]);
+    }
+    if (request->keeps_ttl && request->n_targets == 1 && !holding->ended_by_other &&
+        before->ttl_ms != after->ttl_ms) {
+        sim_fail(sim, "L6", "the lease of i%d on '%s' was renewed for another time than its own", before->id,
                  sim_keys[change->key]);
     }
     sim_saw(sim, change->after->n_holders > 1 ? SEEN_CO_RENEWED : SEEN_RENEWED);

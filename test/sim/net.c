@@ -71,6 +71,7 @@ static struct request *make_request(struct sim *sim, int number, int slot)
     request->slot = slot;
     request->serial = task->op_serial[slot];
     request->act = task->act[slot];
+    request->keeps_ttl = task->act[slot] == ACT_RENEW && task->request[slot].ttl_ms == 0;
     request->key = task->key;
     request->n_targets = task->n_keys;
     memcpy(request->targets, task->keys, sizeof request->targets);

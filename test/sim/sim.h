@@ -213,6 +213,7 @@ struct glance_holder {
     int id; /* -1: none of ours */
     uint64_t token;
     int64_t expires_ms;
+    int64_t ttl_ms;
 };
 
 /* A record in short, to compare before and after. */
@@ -354,6 +355,7 @@ struct request {
     int slot;
     unsigned serial;
     enum act act;
+    bool keeps_ttl; /* a renewal that names none */
     int key;
     int targets[SIM_JOINT_MAX];
     int n_targets;
