@@ -137,8 +137,8 @@ class Twice:
         server = Server(self)
         for key in self.KEYS:
             with self.subTest(key):
-                body = {"key": key, "locked_by": "me", "ttl_ms": 60000, "lock_id": "one"}
-                server.call("POST", "/v1/acquire", body, check=False)
+                body = {"key": key, "locked_by": "me", "locked_by_name": "me@example.com", "ttl_ms": 60000, "lock_id": "one"}
+                self.assertEqual(server.call("POST", "/v1/acquire", body, check=False).status, 200)
                 for _ in range(2):
                     answer = server.call("POST", "/v1/release", {"key": key, "lock_id": "one"}, check=False)
                     self.assertEqual((answer.status, answer.json()["status"], answer.json()["lock_id"]), (200, "released", "one"))
