@@ -31,17 +31,6 @@ static enum belay_code one_get(struct backend *backend, const char *key, struct 
     (void)key;
     (void)err;
     assert_non_null(info);
-    if (lock->n_holders > 0) {
-        info->holders = calloc(lock->n_holders, sizeof *info->holders);
-        assert_non_null(info->holders);
-        for (size_t i = 0; i < lock->n_holders; i++) {
-            struct belay_info *copy = info_copy(&lock->holders[i]);
-
-            assert_non_null(copy);
-            info->holders[info->n_holders++] = *copy;
-            free(copy);
-        }
-    }
     *out_info = info;
     return BELAY_OK;
 }

@@ -48,19 +48,28 @@ static struct ddb_seen_entry *entry_for(struct ddb_seen *seen, const char *key)
     return entry;
 }
 
+/* Copies: jansson reads the count of a value that two threads share without a lock. */
+static struct ddb_items copy_items(const struct ddb_items *items)
+{
+    struct ddb_items copy = *items;
+
+    copy.item = json_deep_copy(items->item);
+    copy.queue = items->queue == items->item ? json_incref(copy.item) : json_deep_copy(items->queue);
+    copy.fence = json_deep_copy(items->fence);
+    return copy;
+}
+
 int64_t ddb_seen_put(struct ddb_seen *seen, const char *key, const struct ddb_items *items,
                      const struct belay_record *record, int64_t now_ms)
 {
+    struct ddb_items kept = copy_items(items);
     struct ddb_seen_entry *entry;
     int64_t since;
 
     (void)pthread_mutex_lock(&seen->mutex);
     entry = entry_for(seen, key);
     ddb_items_release(&entry->items);
-    entry->items.item = json_incref(items->item);
-    entry->items.queue = json_incref(items->queue);
-    entry->items.fence = json_incref(items->fence);
-    entry->items.queue_known = items->queue_known;
+    entry->items = kept;
     entry->revision = record->revision;
     if (record->held) {
         entry->free_since_ms = 0;
@@ -81,10 +90,7 @@ bool ddb_seen_find(struct ddb_seen *seen, const char *key, uint64_t revision, st
         struct ddb_seen_entry *entry = &seen->entries[i];
 
         if (entry->key != NULL && entry->revision == revision && strcmp(entry->key, key) == 0) {
-            *out_items = entry->items;
-            (void)json_incref(out_items->item);
-            (void)json_incref(out_items->queue);
-            (void)json_incref(out_items->fence);
+            *out_items = copy_items(&entry->items);
             found = true;
         }
     }
