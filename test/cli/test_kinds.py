@@ -429,7 +429,7 @@ class RunSeveralKeys(Kinds):
         stack = ("--stack", "s", "--environment", "e")
         (self.dir / "state.json").write_text('{"resources": {}}')
         save = f"$belay state save {' '.join(stack)} state.json"
-        env = {"belay": BELAY}
+        env = {"belay": BELAY, "BELAY_STATE_STORE": f"file:{self.dir}/state"}
         self.ok("run", "a", "stack:s:env:e", "--", "sh", "-c", save, env=env)
         self.assertIn("a state is for one client at a time",
                       self.fails(64, "run", "--shared", "stack:s:env:e", "--", "sh", "-c", save, env=env).err)
