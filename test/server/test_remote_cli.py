@@ -37,7 +37,8 @@ def through_a_server(case):
 
 
 # They write into the database file, which a server owns while it runs.
-BEHIND_ITS_BACK = {"test_more_rows_than_a_batch_are_all_printed", "test_is_the_commands_even_if_the_lock_cannot_be_released"}
+BEHIND_ITS_BACK = {"test_more_rows_than_a_batch_are_all_printed", "test_is_the_commands_even_if_the_lock_cannot_be_released",
+                   "test_a_wake_file_that_somebody_truncates_does_not_end_the_waiter"}
 
 
 def load_tests(loader, _standard, _pattern):
