@@ -1,5 +1,6 @@
 """Helpers for the tests of `belay run`: its processes, and shells to run it from."""
 
+import contextlib
 import os
 import signal
 
@@ -37,8 +38,10 @@ class RunCase(BelayCase):
     def kill_leftovers(self):
         """End processes that a failed test left behind; only those that it noted itself."""
         for pid in self.pids:
-            if is_running(pid):
-                os.kill(pid, signal.SIGKILL)
+            # The end of one ends others: a guardian's command may be gone between the look and the signal.
+            with contextlib.suppress(ProcessLookupError):
+                if is_running(pid):
+                    os.kill(pid, signal.SIGKILL)
 
     def path(self, name):
         return str(self.dir / name)
