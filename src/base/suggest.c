@@ -48,8 +48,9 @@ void suggest_begin(struct suggestion *suggestion, const char *typed)
 void suggest_add(struct suggestion *suggestion, const char *candidate)
 {
     size_t d = distance(suggestion->typed, candidate);
+    size_t n = strlen(candidate);
 
-    if (d < suggestion->distance && d <= strlen(candidate) / 3 + 1) {
+    if (d < suggestion->distance && d <= n / 3 + 1 && d <= n / 2) {
         suggestion->found = candidate;
         suggestion->distance = d;
     }

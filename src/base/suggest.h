@@ -12,7 +12,7 @@ struct suggestion {
 
 /*
  * Choose the candidate with the smallest edit distance: letters added, dropped, replaced, or swapped with the next one.
- * A candidate that differs in more than a third of its letters is not suggested.
+ * A candidate that differs in more than a third of its letters and one more, or in more than half, is not suggested.
  */
 void suggest_begin(struct suggestion *suggestion, const char *typed);
 void suggest_add(struct suggestion *suggestion, const char *candidate);

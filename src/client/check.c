@@ -161,8 +161,10 @@ static enum belay_code validate(struct belay_client *client, const struct lock_c
         return error_set(err, BELAY_INVALID, "no lock id and no token: say whose lock it should be");
     }
     if (code == BELAY_OK && (check->min_valid_ms < 0 || check->min_valid_ms > BELAY_TTL_MAX_MS)) {
-        return error_set(err, BELAY_INVALID, "no lock is valid for %" PRId64 " ms: it must be 0 to %lld",
-                         check->min_valid_ms, BELAY_TTL_MAX_MS);
+        char wanted[CLOCK_TEXT_SIZE];
+
+        return error_set(err, BELAY_INVALID, "no lock is valid for %s: it must be from 0s to 366 days",
+                         clock_format_duration(wanted, check->min_valid_ms));
     }
     return code;
 }

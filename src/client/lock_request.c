@@ -394,14 +394,16 @@ static enum belay_code fill_metadata(struct client_request *request, const struc
 static enum belay_code check_ttl(int64_t ttl_ms, const struct belay_store_capabilities *capabilities,
                                  struct belay_error *err)
 {
+    char ttl[CLOCK_TEXT_SIZE], least[CLOCK_TEXT_SIZE];
+
+    (void)clock_format_duration(ttl, ttl_ms);
     if (ttl_ms < BELAY_TTL_MIN_MS || ttl_ms > BELAY_TTL_MAX_MS) {
-        return error_set(err, BELAY_INVALID, "a ttl of %" PRId64 " ms: it must be from %d ms to 366 days",
-                         ttl_ms, BELAY_TTL_MIN_MS);
+        return error_set(err, BELAY_INVALID, "a ttl of %s: it must be from %s to 366 days", ttl,
+                         clock_format_duration(least, BELAY_TTL_MIN_MS));
     }
     if (ttl_ms <= capabilities->margin_ms * 2) {
-        return error_set(err, BELAY_INVALID,
-                         "a ttl of %" PRId64 " ms: on this store it must be over %" PRId64 " ms", ttl_ms,
-                         capabilities->margin_ms * 2);
+        return error_set(err, BELAY_INVALID, "a ttl of %s: on this store it must be over %s", ttl,
+                         clock_format_duration(least, capabilities->margin_ms * 2));
     }
     return BELAY_OK;
 }
@@ -460,9 +462,11 @@ static enum belay_code fill_times(struct client_request *request, const struct b
         return code;
     }
     if (options->heartbeat_ms < 0 || options->heartbeat_ms >= (keeps_ttl ? BELAY_TTL_MAX_MS : op->ttl_ms)) {
-        return error_set(err, BELAY_INVALID,
-                         "a heartbeat every %" PRId64 " ms: it must be shorter than the ttl, %" PRId64 " ms",
-                         options->heartbeat_ms, op->ttl_ms);
+        char heartbeat[CLOCK_TEXT_SIZE], ttl[CLOCK_TEXT_SIZE];
+
+        return error_set(err, BELAY_INVALID, "a heartbeat every %s: it must be shorter than the ttl, %s",
+                         clock_format_duration(heartbeat, options->heartbeat_ms),
+                         clock_format_duration(ttl, keeps_ttl ? BELAY_TTL_MAX_MS : op->ttl_ms));
     }
     if (options->attempts < 0 || options->stale_after_ms < 0) {
         return error_set(err, BELAY_INVALID, "attempts and stale_after must not be negative");

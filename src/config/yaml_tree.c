@@ -42,6 +42,19 @@ static size_t line_at(const char *data, size_t offset)
     return line;
 }
 
+static bool is_tab_indented(const char *data, size_t size, size_t line)
+{
+    size_t at = 0;
+
+    for (; line > 1 && at < size; at++) {
+        line -= data[at] == '\n';
+    }
+    while (at < size && data[at] == ' ') {
+        at++;
+    }
+    return at < size && data[at] == '\t';
+}
+
 static enum belay_code fail_parse(struct yaml_reader *reader)
 {
     const yaml_parser_t *parser = &reader->parser;
@@ -54,6 +67,10 @@ static enum belay_code fail_parse(struct yaml_reader *reader)
     if (parser->error == YAML_READER_ERROR) {
         return error_set(reader->err, BELAY_CONFIG, "%s:%zu: not UTF-8 text: %s", reader->path,
                          line_at(reader->data, parser->problem_offset), parser->problem);
+    }
+    if (is_tab_indented(reader->data, reader->size, line)) {
+        return error_set(reader->err, BELAY_CONFIG, "%s:%zu: a tab: YAML is indented with spaces",
+                         reader->path, line);
     }
     /* libyaml counts an early end of file as one more line. */
     return error_set(reader->err, BELAY_CONFIG, "%s:%zu: not YAML: %s%s%s", reader->path,

@@ -56,6 +56,15 @@ class List(BelayCase):
         self.assertEqual(([lock["key"] for lock in page["locks"]], page["next_cursor"]), (["k2", "k3", "k4"], None))
         self.assertIn("--cursor k1", self.ok("list", "--limit", "2").err)
 
+    def test_a_list_of_a_file_that_did_not_exist_says_so(self):
+        store = f"sqlite:{self.dir}/mistyped.db"
+        self.assertIn(f"belay: no locks in {store}, which did not exist and is created now", self.ok("list", "--store", store).err)
+        self.assertNotIn("did not exist", self.ok("list", "--store", store).err)
+
+    def test_history_names_the_owner_that_was_given(self):
+        self.acquire("k", "--owner", "bob")
+        self.assertRegex(self.ok("history", "k").out, r"lock\.acquired +\S+ \(bob\) ")
+
     def test_an_empty_list_prints_a_hint(self):
         result = self.ok("list")
         self.assertEqual(result.out, "")

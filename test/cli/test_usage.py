@@ -41,6 +41,25 @@ class CommandLine(BelayCase):
         self.assertIn("belay: unknown command 'acqire': did you mean 'acquire'?", self.fails(64, "acqire").err)
         self.assertIn("did you mean 'locks list'?", self.fails(64, "locks", "lst").err)
         self.assertIn("belay: unknown command 'xyzzy'\n", self.fails(64, "xyzzy").err)
+        self.assertIn("belay: unknown command 'rnu': did you mean 'run'?", self.fails(66, "help", "rnu").err)
+        self.assertIn("did you mean 'state load'?", self.fails(66, "help", "state", "laod").err)
+
+    def test_a_command_without_its_two_dashes_is_told_where_they_go(self):
+        self.assertIn("belay: no '--' before the command: belay run k -- ./x\n", self.fails(64, "run", "k", "./x").err)
+        self.assertIn("unknown option '-la'; the command follows '--'", self.fails(64, "run", "k", "ls", "-la").err)
+        self.assertIn("the command follows '--'", self.fails(64, "run", "k", "ls", "--almost-all").err)
+
+    def test_the_usual_short_options_exist(self):
+        self.assertEqual(self.ok("-V").out, self.ok("--version").out)
+        self.assertEqual(self.ok("list", "-h").out, self.ok("list", "--help").out)
+        self.acquire("k")
+        self.assertEqual(self.ok("-q", "list").out, "k\n")
+        self.assertIn("lock.forced", self.ok("-v", "unlock", "k", "--force", "--yes", "--reason", "test").err)
+
+    def test_durations_in_messages_are_written_as_they_are_typed(self):
+        self.assertIn("a heartbeat every 2h: it must be shorter than the ttl, 1h",
+                      self.fails(64, "run", "--heartbeat", "2h", "--ttl", "1h", "k", "--", "true").err)
+        self.assertIn("a ttl of 1ms: it must be from 100ms to 366 days", self.fails(64, "acquire", "k", "--ttl", "1ms").err)
 
     def test_an_unknown_option_gets_a_suggestion(self):
         self.assertIn("belay: unknown option '--tll': did you mean '--ttl'?",

@@ -62,7 +62,7 @@ class Lease(DynamoCase):
         for url, least in [*((url, 4000 if layout == "belay" else 8000) for layout, url in stores.items()),
                            (server.url, 8000)]:
             env = {"BELAY_STORE": url}
-            message = f"on this store it must be over {least} ms"
+            message = f"on this store it must be over {least // 1000}s"
             ttl = f"{least}ms"
             self.assertIn(message, self.fails(64, "run", KEY, "--ttl", ttl, "--", "true", env=env).err)
             self.assertIn(message, self.fails(64, "acquire", KEY, "--ttl", ttl, env=env).err)

@@ -156,7 +156,7 @@ class Locks(ServerCase):
         self.assertEqual((forced["status"], forced["outcome"]), ("released", "forced"))
         event = self.server.get("/v1/locks/k/history?limit=1").json()["events"][0]
         self.assertEqual((event["reason"], event["lock_id"]), ("gone away", lock["lock_id"]))
-        self.assertTrue(event["by"].startswith("127.0.0.1:"))
+        self.assertEqual(event["by"], "anonymous@127.0.0.1")
         self.assertEqual(self.server.call("DELETE", "/v1/locks/k").status, 404)
         self.assertEqual(self.server.call("DELETE", "/v1/locks/never").status, 404)
         self.assertEqual(self.server.renew("k", lock["lock_id"]).status, 409)

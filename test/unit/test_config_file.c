@@ -268,8 +268,7 @@ static void yaml_features_that_a_configuration_does_not_need_are_refused(void **
         { "store: [", "c.yaml:1: not YAML: did not find expected node content while parsing a flow node" },
         { "\n\nstore: 'x",
           "c.yaml:3: not YAML: found unexpected end of stream while scanning a quoted scalar" },
-        { "profiles:\n\tbuild: x", "c.yaml:2: not YAML: found character that cannot start any token while "
-                                   "scanning for the next token" },
+        { "profiles:\n\tbuild: x", "c.yaml:2: a tab: YAML is indented with spaces" },
         { "x: [[[[[[[[[[[[[[[[[[[[[[[[", "c.yaml:1: nested too deeply" },
     };
 

@@ -5,14 +5,20 @@
 #include "cli/commands/commands.h"
 #include "cli/core/help.h"
 
-/* "locks list" comes as two arguments. */
+/* "locks list" comes as two arguments. Returns `out`, or the first one if they are too long to name a command. */
+static const char *command_name(const struct options *options, char out[64])
+{
+    int n = snprintf(out, 64, "%s%s%s", options->args[0], options->n_args > 1 ? " " : "",
+                     options->n_args > 1 ? options->args[1] : "");
+
+    return n < 64 ? out : options->args[0];
+}
+
 static const struct cli_command *find_command(const struct options *options)
 {
     char name[64];
-    int n = snprintf(name, sizeof name, "%s%s%s", options->args[0], options->n_args > 1 ? " " : "",
-                     options->n_args > 1 ? options->args[1] : "");
 
-    return n < (int)sizeof name ? cli_find_command(name) : NULL;
+    return cli_find_command(command_name(options, name));
 }
 
 static void print_names(void)
@@ -20,6 +26,19 @@ static void print_names(void)
     for (size_t i = 0; cli_commands[i] != NULL; i++) {
         (void)puts(cli_commands[i]->name);
     }
+}
+
+static int fail_unknown(struct cli_context *context, const struct options *options)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    char name[64];
+    int code;
+
+    (void)options_unknown_command(command_name(options, name), &err);
+    err.code = BELAY_NOT_FOUND; /* 64 is for mistakes in the command line of 'help' itself */
+    code = cli_error(context, &err);
+    belay_error_release(&err);
+    return code;
 }
 
 static int exec_help(struct cli_context *context, const struct options *options)
@@ -35,7 +54,7 @@ static int exec_help(struct cli_context *context, const struct options *options)
             help_overview(stdout, options->args[0]);
             return CLI_OK;
         }
-        return cli_fail(context, BELAY_NOT_FOUND, "unknown command '%s'", options->args[0]);
+        return fail_unknown(context, options);
     } else if (options_has(options, "man")) {
         help_man(stdout, command);
     } else if (command == NULL) {

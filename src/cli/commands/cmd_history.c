@@ -15,12 +15,14 @@ static const struct cli_list_kind events = { "events", columns, sizeof columns /
 
 static void add_event_row(struct text_table *table, const struct belay_event *event)
 {
+    struct buf holder = BUF_INIT(1 << 16);
     struct buf note = BUF_INIT(1 << 16);
     char text[CLOCK_TEXT_SIZE];
 
     text_table_add(table, clock_format_utc(text, event->at_unix_ms, false));
     text_table_add(table, event->type);
-    text_table_add(table, event_holder(event));
+    print_event_holder(&holder, event);
+    text_table_add(table, holder.failed || holder.data == NULL ? "" : holder.data);
     (void)snprintf(text, sizeof text, "%llu", (unsigned long long)event->token);
     text_table_add(table, event->token == 0 ? "-" : text);
     text_table_add(table, event->duration_ms < 0 ? "-" : clock_format_span(text, event->duration_ms));
@@ -30,6 +32,7 @@ static void add_event_row(struct text_table *table, const struct belay_event *ev
     buf_adds(&note, event->reason == NULL ? "" : event->reason);
     text_table_add(table, note.failed || note.data == NULL ? "" : note.data);
     buf_release(&note);
+    buf_release(&holder);
 }
 
 static bool list_event(void *context, const struct belay_event *event)

@@ -118,7 +118,8 @@ static void end_text(const struct lock_list *list, const struct belay_query *que
         cli_note(context, "no matching locks");
         cli_hint(context, "'belay list --all' shows all locks, including released ones");
     } else if (list->output.n == 0) {
-        cli_note(context, "no locks in %s", belay_client_store_url(context->client));
+        cli_note(context, "no locks in %s%s", belay_client_store_url(context->client),
+                 context->is_new_store ? ", which did not exist and is created now" : "");
         cli_hint(context, "to acquire one: belay acquire KEY");
     }
     if (more) {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/store_url.h"
 #include "cli/output/print.h"
 #include "telemetry/telemetry.h"
 #include "json/json_write.h"
@@ -64,6 +65,15 @@ static enum belay_code open_telemetry(struct cli_context *context, const struct 
     return telemetry_open(&options, &context->telemetry, err);
 }
 
+static bool is_missing_file(const char *store_url)
+{
+    char *path = store_url == NULL ? NULL : store_url_place(store_url, "sqlite:");
+    bool is_missing = path != NULL && access(path, F_OK) != 0 && errno == ENOENT;
+
+    free(path);
+    return is_missing;
+}
+
 enum belay_code cli_client(struct cli_context *context, struct belay_client **out_client,
                            struct belay_error *err)
 {
@@ -80,6 +90,8 @@ enum belay_code cli_client(struct cli_context *context, struct belay_client **ou
             return code;
         }
         options.store_url = context->store_url;
+        context->is_new_store = is_missing_file(
+            options.store_url == NULL ? belay_config_get(options.config, "store") : options.store_url);
         options.on_warning = on_client_warning;
         options.on_event = context->verbose || context->telemetry != NULL ? on_client_event : NULL;
         options.traceparent = context->telemetry == NULL ? NULL : traceparent;

@@ -39,6 +39,7 @@ struct cli_context {
     bool verbose;
     bool color_out;
     bool color_err;
+    bool is_new_store;           /* its file did not exist when the client was opened */
     struct belay_config *config; /* owned; use cli_config() */
     struct belay_client *client; /* owned; use cli_client() */
     struct telemetry *telemetry; /* owned; NULL: none is configured */

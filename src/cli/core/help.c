@@ -109,8 +109,10 @@ char *help_term(char out[HELP_TERM_SIZE], const struct option_def *def)
 {
     const char *value = def->kind == OPTION_CHOICE ? def->choices : def->value;
 
-    (void)snprintf(out, HELP_TERM_SIZE, "--%s%s%s", def->name, value == NULL ? "" : " ",
-                   value == NULL ? "" : value);
+    char letter[] = { '-', def->letter, ',', ' ', '\0' };
+
+    (void)snprintf(out, HELP_TERM_SIZE, "%s--%s%s%s", def->letter == 0 ? "" : letter, def->name,
+                   value == NULL ? "" : " ", value == NULL ? "" : value);
     return out;
 }
 

@@ -30,11 +30,11 @@ const struct option_def global_options[] = {
       .value = "WHERE",
       .help = "send metrics to emf, emf:FILE or statsd:HOST:PORT; default: as configured" },
     { .name = "json", .kind = OPTION_FLAG, .help = "print JSON, errors included" },
-    { .name = "quiet", .kind = OPTION_FLAG, .help = "do not print notes and warnings" },
-    { .name = "verbose", .kind = OPTION_FLAG, .help = "print every event to standard error" },
+    { .name = "quiet", .letter = 'q', .kind = OPTION_FLAG, .help = "do not print notes and warnings" },
+    { .name = "verbose", .letter = 'v', .kind = OPTION_FLAG, .help = "print every event to standard error" },
     { .name = "no-color", .kind = OPTION_FLAG, .help = "do not use colors; NO_COLOR does the same" },
-    { .name = "help", .kind = OPTION_FLAG, .help = "show the help of the command" },
-    { .name = "version", .kind = OPTION_FLAG, .help = "show the version" },
+    { .name = "help", .letter = 'h', .kind = OPTION_FLAG, .help = "show the help of the command" },
+    { .name = "version", .letter = 'V', .kind = OPTION_FLAG, .help = "show the version" },
     { .name = NULL },
 };
 
@@ -46,6 +46,17 @@ static const struct option_def *find_in(const struct option_def *defs, const cha
         }
     }
     return NULL;
+}
+
+/* NULL: no option has this short form. */
+static const struct option_def *find_letter(const char *word)
+{
+    const struct option_def *def = global_options;
+
+    while (def->name != NULL && (def->letter != word[1] || word[2] != '\0')) {
+        def++;
+    }
+    return def->name == NULL ? NULL : def;
 }
 
 static const struct option_def *find_def(const struct cli_command *command, const char *name, size_t len)
@@ -72,7 +83,8 @@ static enum belay_code unknown_option(const struct cli_command *command, const c
     struct suggestion suggestion;
 
     if (word[1] != '-' || name_len >= sizeof name) {
-        return error_set(err, BELAY_INVALID, "unknown option '%s'", word);
+        return error_set(err, BELAY_INVALID, "unknown option '%s'%s", word,
+                         command != NULL && command->takes_command ? "; the command follows '--'" : "");
     }
     memcpy(name, word + 2, name_len);
     name[name_len] = '\0';
@@ -89,10 +101,11 @@ static enum belay_code unknown_option(const struct cli_command *command, const c
         return error_set(err, BELAY_INVALID, "unknown option '--%s'; options of a command follow its name",
                          name);
     }
-    return error_set(err, BELAY_INVALID, "'belay %s' has no option '--%s'", command->name, name);
+    return error_set(err, BELAY_INVALID, "'belay %s' has no option '--%s'%s", command->name, name,
+                     command->takes_command ? "; the command follows '--'" : "");
 }
 
-static enum belay_code unknown_command(const char *word, struct belay_error *err)
+enum belay_code options_unknown_command(const char *word, struct belay_error *err)
 {
     struct suggestion suggestion;
 
@@ -199,10 +212,9 @@ static enum belay_code parse_option(struct options *options, char **argv, int *a
 {
     const char *word = argv[*at];
     bool is_long = word[1] == '-';
-    const char *name = is_long ? word + 2 : strcmp(word, "-h") == 0 ? "help" : "";
-    const char *equals = is_long ? strchr(name, '=') : NULL;
-    size_t len = equals == NULL ? strlen(name) : (size_t)(equals - name);
-    const struct option_def *def = find_def(options->command, name, len);
+    const char *equals = is_long ? strchr(word, '=') : NULL;
+    size_t len = !is_long ? 0 : equals == NULL ? strlen(word + 2) : (size_t)(equals - word) - 2;
+    const struct option_def *def = is_long ? find_def(options->command, word + 2, len) : find_letter(word);
 
     if (def == NULL) {
         return unknown_option(options->command, word, len, err);
@@ -240,7 +252,8 @@ static enum belay_code parse_word(struct options *options, const char *word, str
     }
     n = snprintf(name, sizeof name, "%s%s%s", group == NULL ? "" : group, group == NULL ? "" : " ", word);
     options->command = n < (int)sizeof name ? cli_find_command(name) : NULL;
-    return options->command == NULL ? unknown_command(n < (int)sizeof name ? name : word, err) : BELAY_OK;
+    return options->command == NULL ? options_unknown_command(n < (int)sizeof name ? name : word, err)
+                                    : BELAY_OK;
 }
 
 static enum belay_code check_arguments(const struct options *options, struct belay_error *err)

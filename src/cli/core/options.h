@@ -24,6 +24,7 @@ enum option_complete { COMPLETE_NOTHING, COMPLETE_FILE, COMPLETE_PROFILE, COMPLE
 
 struct option_def {
     const char *name; /* without the dashes; NULL ends a table */
+    char letter;      /* of its short form, such as the q of -q; 0: none */
     enum option_kind kind;
     const char *value;   /* placeholder of the value: "D", "NAME" */
     const char *help;    /* a phrase: no capital, no full stop */
@@ -72,6 +73,9 @@ const char *options_nth(const struct options *options, const char *name, size_t 
 /* These return false and leave *out unchanged if the option was not given. */
 bool options_duration(const struct options *options, const char *name, int64_t *out_ms);
 bool options_count(const struct options *options, const char *name, long *out);
+
+/* Fails with the command that was perhaps meant. */
+enum belay_code options_unknown_command(const char *word, struct belay_error *err);
 
 extern const struct option_def global_options[];
 

@@ -186,34 +186,32 @@ char *print_long_span(char out[PRINT_TIME_SIZE], int64_t ms, size_t units)
 }
 
 /* True if there is no name, or if the owner begins with it. */
-static bool owner_has_name(const struct belay_info *info)
+static bool owner_has_name(const char *owner, const char *name)
 {
-    const char *name = info->locked_by_name;
+    return name == NULL || *name == '\0' || strncmp(owner, name, strlen(name)) == 0;
+}
 
-    return name == NULL || *name == '\0' || strncmp(info->locked_by, name, strlen(name)) == 0;
+/* "NAME (OWNER)". If the owner begins with the name, only one of them is needed. */
+static void print_owner(struct buf *out, const char *owner, const char *name, bool is_short)
+{
+    if (!owner_has_name(owner, name)) {
+        escape_text(out, name);
+        buf_adds(out, " (");
+        escape_text(out, owner);
+        buf_adds(out, ")");
+    } else {
+        escape_text(out, is_short && name != NULL && *name != '\0' ? name : owner);
+    }
 }
 
 void print_holder(struct buf *out, const struct belay_info *info)
 {
-    if (owner_has_name(info)) {
-        escape_text(out, info->locked_by);
-        return;
-    }
-    escape_text(out, info->locked_by_name);
-    buf_adds(out, " (");
-    escape_text(out, info->locked_by);
-    buf_adds(out, ")");
+    print_owner(out, info->locked_by, info->locked_by_name, false);
 }
 
 void print_holder_short(struct buf *out, const struct belay_info *info)
 {
-    bool named = info->locked_by_name != NULL && *info->locked_by_name != '\0';
-
-    if (named && owner_has_name(info)) {
-        escape_text(out, info->locked_by_name);
-    } else {
-        print_holder(out, info);
-    }
+    print_owner(out, info->locked_by, info->locked_by_name, true);
 }
 
 void print_holders_short(struct buf *out, const struct belay_info *info)
@@ -226,11 +224,9 @@ void print_holders_short(struct buf *out, const struct belay_info *info)
 
 /* ---- events ---- */
 
-const char *event_holder(const struct belay_event *event)
+void print_event_holder(struct buf *out, const struct belay_event *event)
 {
-    const char *name = event->locked_by_name;
-
-    return name != NULL && *name != '\0' ? name : event->locked_by == NULL ? "" : event->locked_by;
+    print_owner(out, event->locked_by == NULL ? "" : event->locked_by, event->locked_by_name, true);
 }
 
 void add_event_details(struct buf *line, const struct belay_event *event)
@@ -272,7 +268,7 @@ void print_event(FILE *file, const struct belay_event *event, bool json, bool co
              "", print_style(color && event->level == BELAY_LEVEL_WARNING, PRINT_RESET));
     escape_text(&line, event->key);
     buf_adds(&line, " ");
-    escape_text(&line, event_holder(event));
+    print_event_holder(&line, event);
     add_event_details(&line, event);
     (void)fprintf(file, "%s\n", line.failed ? "?" : line.data);
     buf_release(&line);

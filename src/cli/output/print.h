@@ -46,8 +46,8 @@ void print_holder_short(struct buf *out, const struct belay_info *info);
 /* The same; of a lock with several holders the oldest, and how many more there are: "alice +2". */
 void print_holders_short(struct buf *out, const struct belay_info *info);
 
-/* The name of the holder, or the owner if it has no name. */
-const char *event_holder(const struct belay_event *event);
+/* The same as print_holder_short(). */
+void print_event_holder(struct buf *out, const struct belay_event *event);
 /* Add " after 4s, by admin: reason", as far as the event has them; escaped. */
 void add_event_details(struct buf *line, const struct belay_event *event);
 /* One event on one line, as text or JSON. */

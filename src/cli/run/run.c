@@ -574,6 +574,11 @@ int run_exec(struct cli_context *context, const struct options *options,
     struct belay_error err = BELAY_ERROR_INIT;
     enum belay_code code;
 
+    if (options->rest == NULL && options->n_args > 1) {
+        return cli_fail(context, BELAY_INVALID, "no '--' before the command: belay %s %s -- %s%s",
+                        options->command->name, options->args[0], options->args[1],
+                        options->n_args > 2 ? " ..." : "");
+    }
     if (options->rest == NULL || options->rest[0] == NULL) {
         return cli_fail(context, BELAY_INVALID, "no command given: usage: belay %s %s",
                         options->command->name, options->command->synopsis);

@@ -284,8 +284,8 @@ static bool on_history(void *context, const struct belay_event *event)
     struct buf text = BUF_INIT(1 << 16);
     char time[CLOCK_TEXT_SIZE];
 
-    buf_addf(&text, "%s %-14s %s", clock_format_utc(time, event->at_unix_ms, false), event->type,
-             event_holder(event));
+    buf_addf(&text, "%s %-14s ", clock_format_utc(time, event->at_unix_ms, false), event->type);
+    print_event_holder(&text, event);
     add_event_details(&text, event);
     add_detail(top, "", text.failed ? "?" : text.data);
     buf_release(&text);

@@ -474,10 +474,18 @@ size_t exchange_keys(const struct exchange *x, const char *out_keys[BELAY_KEYS_M
 
 void exchange_by(const struct exchange *x, char *out, size_t size)
 {
-    (void)snprintf(out, size, "%s",
-                   x->who[0] != '\0'    ? x->who
-                   : x->request == NULL ? "server"
-                                        : x->request->peer->text);
+    const struct http_peer *peer = x->request == NULL ? NULL : x->request->peer;
+
+    if (x->who[0] != '\0' || peer == NULL) {
+        (void)snprintf(out, size, "%s", x->who[0] == '\0' ? "server" : x->who);
+    } else if (peer->is_unix) {
+        (void)snprintf(out, size, "%s", peer->text);
+    } else {
+        const char *port = strrchr(peer->text, ':');
+
+        (void)snprintf(out, size, "anonymous@%.*s",
+                       (int)(port == NULL ? strlen(peer->text) : (size_t)(port - peer->text)), peer->text);
+    }
 }
 
 /* ---- dispatch ---- */
