@@ -32,23 +32,23 @@ HOSTILE = [
 BASH = """
 PS1='READY> '; bind 'set enable-bracketed-paste off'; bind 'set bell-style none'
 source <(command belay completion bash)
-belay() { if [ "$1" = status ]; then printf 'GOT<%s>\\n' "$@"; echo END; else command belay "$@"; fi; }
+belay() { if [ "$1" = status ] || [ "$1" = run ]; then printf 'GOT<%s>\\n' "$@"; echo END; else command belay "$@"; fi; }
 """
 ZSH = """
 PS1='READY> '; unset zle_bracketed_paste; unsetopt beep; setopt interactivecomments
 autoload -Uz compinit; compinit -D -u; source <(command belay completion zsh)
-function belay() { if [ "$1" = status ]; then printf 'GOT<%s>\\n' "$@"; echo END; else command belay "$@"; fi; }
+function belay() { if [ "$1" = status ] || [ "$1" = run ]; then printf 'GOT<%s>\\n' "$@"; echo END; else command belay "$@"; fi; }
 """
 FISH = """
 set -g fish_greeting ''; set -g fish_autosuggestion_enabled 0
 function fish_prompt; echo -n 'READY> '; end
 command belay completion fish | source
-function belay; if test "$argv[1]" = status; printf 'GOT<%s>\\n' $argv; echo END; else; command belay $argv; end; end
+function belay; if contains -- "$argv[1]" status run; printf 'GOT<%s>\\n' $argv; echo END; else; command belay $argv; end; end
 """
 
 
 class OnATerminal(Shell):
-    """A shell that shows its arguments instead of running `belay status`."""
+    """A shell that shows its arguments instead of running `belay status` or `run`."""
 
     shell = None
 
@@ -114,6 +114,14 @@ class OnATerminal(Shell):
             with self.subTest(before):
                 self.assertEqual(self.arguments(terminal, f"belay status {before} th")[-1], "there-1")
 
+    def check_command(self):
+        """After '--' the command's own words are completed."""
+        (self.dir / "only-file-here").write_text("", encoding="utf-8")
+        self.fill("only-key-here")
+        terminal = self.begin()
+        self.assertEqual(self.arguments(terminal, "belay run only-k")[-1], "only-key-here")
+        self.assertEqual(self.arguments(terminal, "belay run k -- cat only-f")[-1], "only-file-here")
+
     def check_options(self):
         """A key that looks like an option is not offered where it would be one."""
         self.fill("--force", "-x")
@@ -130,6 +138,9 @@ class Bash(OnATerminal):
 
     def test_keys_are_those_of_the_store_on_the_line(self):
         self.check_store()
+
+    def test_the_command_after_two_dashes_completes_its_own_words(self):
+        self.check_command()
 
     def test_a_key_is_no_option(self):
         self.check_options()
@@ -172,6 +183,9 @@ class Zsh(OnATerminal):
     def test_keys_are_those_of_the_store_on_the_line(self):
         self.check_store()
 
+    def test_the_command_after_two_dashes_completes_its_own_words(self):
+        self.check_command()
+
     def test_a_key_is_no_option(self):
         self.check_options()
 
@@ -186,6 +200,9 @@ class Fish(OnATerminal):
 
     def test_keys_are_those_of_the_store_on_the_line(self):
         self.check_store()
+
+    def test_the_command_after_two_dashes_completes_its_own_words(self):
+        self.check_command()
 
     def test_a_key_is_no_option(self):
         self.check_options()

@@ -50,7 +50,7 @@ static int exec_help(struct cli_context *context, const struct options *options)
     } else if (options_has(options, "list")) {
         print_names();
     } else if (options->n_args > 0 && command == NULL) {
-        if (options->n_args == 1 && cli_is_group(options->args[0])) {
+        if (options->n_args == 1 && cli_group_summary(options->args[0]) != NULL) {
             help_overview(stdout, options->args[0]);
             return CLI_OK;
         }

@@ -1,7 +1,6 @@
 /* Find commands by name; commands.h lists them. */
 #include <string.h>
 
-#include "base/text.h"
 #include "cli/commands/commands.h"
 #include "cli/core/cli.h"
 
@@ -18,14 +17,26 @@ const struct cli_command *cli_find_command(const char *name)
     return NULL;
 }
 
-bool cli_is_group(const char *word)
-{
-    size_t n = strlen(word);
+/* The first words of commands with two. */
+static const struct {
+    const char *name;
+    const char *summary;
+} groups[] = {
+    { "locks", "list, show and release locks, by other names" },
+    { "state", "read and write deployment state" },
+    { "app", "register applications that share databases" },
+    { "db", "stop and start shared databases" },
+    { "auth", "make tokens for a server" },
+    { "table", "create and examine a table of locks" },
+    { "config", "show the configuration" },
+};
 
-    for (size_t i = 0; cli_commands[i] != NULL; i++) {
-        if (text_has_prefix(cli_commands[i]->name, word) && cli_commands[i]->name[n] == ' ') {
-            return true;
+const char *cli_group_summary(const char *word)
+{
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+        if (strcmp(groups[i].name, word) == 0) {
+            return groups[i].summary;
         }
     }
-    return false;
+    return NULL;
 }

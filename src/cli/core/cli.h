@@ -88,8 +88,8 @@ extern const struct cli_command *const cli_commands[];
 
 /* NULL if there is no such command. */
 const struct cli_command *cli_find_command(const char *name);
-/* True for the first word of a two-word command. */
-bool cli_is_group(const char *word);
+/* What the commands are for whose first word this is; NULL: there are none with two words. */
+const char *cli_group_summary(const char *word);
 
 /* ---- configuration, store, signals -------------------------------------- */
 

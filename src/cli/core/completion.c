@@ -2,6 +2,7 @@
  * Completion scripts. Commands and options are part of the script; keys and profile names are read at completion
  * time by running the belay on the command line.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "cli/core/help.h"
@@ -365,6 +366,18 @@ void completion_bash(FILE *file)
     (void)fputs(bash_body, file);
 }
 
+/* What the first word of a command does, or the commands that begin with it. */
+static const char *summary_of_first_word(const struct cli_command *command)
+{
+    char group[32];
+    const char *summary;
+
+    (void)snprintf(group, sizeof group, "%.*s", (int)first_word(command), command->name);
+    summary = cli_group_summary(group);
+    assert((summary != NULL) == (second_word(command) != NULL));
+    return summary == NULL ? command->summary : summary;
+}
+
 /* ---- zsh ---------------------------------------------------------------- */
 
 static void zsh_options(FILE *file, const struct option_def *defs)
@@ -409,7 +422,7 @@ static void zsh_describe(FILE *file, const char *group)
             (void)fprintf(file, "%.*s", (int)first_word(command), command->name);
         }
         (void)fputc(':', file);
-        put_quoted(file, command->summary, ":");
+        put_quoted(file, n > 0 ? command->summary : summary_of_first_word(command), ":");
         (void)fputs("'\n", file);
     }
 }
@@ -587,7 +600,7 @@ static void fish_command(FILE *file, size_t i)
 
     if (is_first_of_group(i)) {
         (void)fprintf(file, "complete -c belay -n __fish_use_subcommand -a %.*s -d \"%s\"\n",
-                      (int)first_word(command), command->name, command->summary);
+                      (int)first_word(command), command->name, summary_of_first_word(command));
     }
     if (second != NULL) {
         (void)fprintf(file, "complete -c belay -n '__fish_seen_subcommand_from %.*s' -a %s -d \"%s\"\n",
@@ -596,7 +609,8 @@ static void fish_command(FILE *file, size_t i)
     if (command->takes_key) {
         (void)fputs("complete -c belay ", file);
         fish_condition(file, command);
-        (void)fputs("-a '(__belay_keys)'\n", file);
+        (void)fputs(command->takes_command ? "-a '(__belay_keys_or_command)'\n" : "-a '(__belay_keys)'\n",
+                    file);
     }
     for (size_t g = 0; command->groups[g] != NULL; g++) {
         fish_options(file, command, command->groups[g]->defs);
@@ -636,6 +650,17 @@ static const char fish_head[] =
     "# fish escapes what it inserts. A key that begins with '-' looks like an option.\n"
     "function __belay_keys\n"
     "    __belay_ask list --quiet | string match -v -- '-*'\n"
+    "end\n"
+    "\n"
+    "# After '--' comes a command with its own arguments.\n"
+    "function __belay_keys_or_command\n"
+    "    set -l words (commandline -opc)\n"
+    "    if set -l at (contains -i -- -- $words)\n"
+    "        set -l command (string escape -- $words[(math $at + 1)..])\n"
+    "        complete -C \"$(string join ' ' -- $command (commandline -ct))\"\n"
+    "    else\n"
+    "        __belay_keys\n"
+    "    end\n"
     "end\n"
     "\n"
     "function __belay_profiles\n"

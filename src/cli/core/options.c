@@ -246,7 +246,7 @@ static enum belay_code parse_word(struct options *options, const char *word, str
         options->args[options->n_args++] = word;
         return BELAY_OK;
     }
-    if (group == NULL && cli_is_group(word)) {
+    if (group == NULL && cli_group_summary(word) != NULL) {
         options->group = word;
         return BELAY_OK;
     }
