@@ -3,10 +3,16 @@
 import { h, svg, clear } from "./dom.js";
 import { ask } from "./api.js";
 import { count, short, span, tick, minutes } from "./format.js";
+import { writeSettings } from "./address.js";
 
 const RANGES = [1, 6, 24];
 const AGAIN_MS = 10000;
 const WIDTH = 640, HEIGHT = 150, LEFT = 44, BOTTOM = 20, TOP = 8;
+
+export function readActivitySettings(state, settings) {
+  const hours = Number(settings.get("hours"));
+  state.hours = RANGES.includes(hours) ? hours : state.hours;
+}
 
 /** 1, 2 or 5 times a power of ten; for times the units of a clock. */
 function ceiling(max, isTime) {
@@ -33,10 +39,12 @@ function chart({ title, note, steps, series, isTime }) {
   const every = Math.ceil(steps.length / 6);
   const labels = steps.map((step, i) => (i % every === 0 ? svg("text", { class: "x", x: x(i), y: HEIGHT - 4 }, minutes(Date.parse(step.at))) : null));
   const marks = isTime ? series.map((s) => lines(steps, s, (i) => x(i) + wide / 2, y)) : bars(steps, series, x, y, wide);
+  const hasData = steps.some((step) => series.some((s) => s.of(step)));
+  const none = hasData ? null : svg("text", { class: "none", x: (LEFT + WIDTH) / 2, y: (HEIGHT - BOTTOM) / 2 + TOP, "text-anchor": "middle" }, "no data yet");
   const focus = svg("rect", { class: "focus", width: wide, y: TOP, height: HEIGHT - TOP - BOTTOM, visibility: "hidden" });
   const read = h("span", { class: "read", "aria-hidden": "true" });
   const summary = series.map((s) => `${s.name}: ${s.total}`).join(", ");
-  const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${title}. ${summary}` }, grid, labels, focus, marks);
+  const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${title}. ${summary}` }, grid, labels, focus, marks, none);
   const at = (event) => {
     const box = picture.getBoundingClientRect();
     const i = Math.floor((((event.clientX - box.left) / box.width) * WIDTH - LEFT) / wide);
@@ -103,6 +111,7 @@ export class ActivityPage {
       h("div", { class: "scroller", tabindex: "-1" }, this.charts));
     model.addEventListener("numbers", () => this.#later(), { signal: this.#off.signal });
     model.addEventListener("link", () => model.link === "live" && this.#ask(), { signal: this.#off.signal });
+    this.#writeAddress();
     this.minute = setInterval(() => this.#later(), 60000);
     this.#ask();
   }
@@ -119,8 +128,13 @@ export class ActivityPage {
 
   #range(hours) {
     this.#state.hours = hours;
+    this.#writeAddress();
     this.buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(RANGES[i] === hours)));
     this.#ask();
+  }
+
+  #writeAddress() {
+    writeSettings({ hours: this.#state.hours === 6 ? null : this.#state.hours });
   }
 
   /** Fetch when the server announces new data, at a limited rate. */
@@ -153,18 +167,18 @@ export class ActivityPage {
     const mean = (sum, n) => (n > 0 ? sum / n : null);
     const is = (name) => (s) => s[name];
     clear(this.charts).append(
-      chart({ title: "Acquisitions", note: per, steps, series: [
+      chart({ title: "Locks acquired", note: `locks acquired, ${per}`, steps, series: [
         { name: "acquired", tone: "ok", of: is("acquired"), total: short(total.acquired) }] }),
-      chart({ title: "Refusals and force", note: per, steps, series: [
+      chart({ title: "Refused, taken over, forced", note: `requests refused, and locks that changed hands without a release, ${per}`, steps, series: [
         { name: "refused", tone: "warn", of: is("refused"), total: short(total.refused) },
         { name: "taken over", tone: "wait", of: is("taken_over"), total: short(total.taken_over) },
         { name: "forced", tone: "bad", of: is("forced"), total: short(total.forced) }] }),
-      chart({ title: "Waits", note: `time spent waiting in the queue, ${per}`, steps, isTime: true, series: [
+      chart({ title: "Time in the queue", note: `how long clients waited for a lock, ${per}`, steps, isTime: true, series: [
         { name: "mean", tone: "wait", of: (s) => mean(s.wait_ms, s.waits), total: tick(mean(total.wait_ms, total.waits) ?? 0) },
         { name: "longest", tone: "warn", of: (s) => (s.waits > 0 ? s.wait_max_ms : null), total: tick(total.wait_max_ms) }] }),
-      chart({ title: "Hold time", note: `of locks that were released, ${per}`, steps, isTime: true, series: [
+      chart({ title: "Hold time", note: `how long locks were held before their release, ${per}`, steps, isTime: true, series: [
         { name: "median", tone: "ok", of: is("held_p50_ms"), total: tick(total.held_p50_ms ?? 0) },
-        { name: "95 %", tone: "accent", of: is("held_p95_ms"), total: tick(total.held_p95_ms ?? 0) }] }),
+        { name: "95 % within", tone: "accent", of: is("held_p95_ms"), total: tick(total.held_p95_ms ?? 0) }] }),
       this.#table(steps, open));
   }
 

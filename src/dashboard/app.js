@@ -3,10 +3,12 @@
 import { h, icon, clear, say } from "./dom.js";
 import { ask, session } from "./api.js";
 import { clock } from "./format.js";
+import { readAddress } from "./address.js";
+import { showAlarms } from "./attention.js";
 import { Model } from "./model.js";
-import { LocksPage } from "./locks.js";
+import { LocksPage, locksState, readLocksSettings } from "./locks.js";
 import { LockPage } from "./lock.js";
-import { ActivityPage } from "./activity.js";
+import { ActivityPage, readActivitySettings } from "./activity.js";
 import { StatesPage } from "./states.js";
 import { StatePage, deploymentState, terraformState } from "./state.js";
 import { Answers, DatabasePage, DatabasesPage } from "./databases.js";
@@ -24,7 +26,7 @@ const THEMES = ["auto", "light", "dark"];
 
 const app = document.getElementById("app");
 const kept = {
-  locks: { text: "", filter: null, sort: { by: "key", down: false }, selected: null, scrollTop: 0 },
+  locks: locksState(),
   activity: { hours: 6 },
   state: { text: "", known: new Map(), scrollTop: 0 },
   databases: { text: "", answers: new Answers(), scrollTop: 0 },
@@ -69,7 +71,7 @@ function makeFrame() {
   frame.lost.hidden = true;
   const freeze = me.role === "admin" ? h("button", { type: "button", class: "plainbutton", title: "Freeze keys", "aria-label": "Freeze keys", onclick: () => frame.freezes.begin() }, icon("freeze")) : null;
   const out = me.needs_token ? h("button", { type: "button", class: "plainbutton", title: "Log out", "aria-label": "Log out", onclick: logOut }, icon("out")) : null;
-  const who = me.needs_token ? [h("span", { class: "name" }, me.name), h("span", { class: "role" }, me.role)] : [h("span", { class: "name" }, "no tokens"), h("span", { class: "role" }, "every client is admin")];
+  const who = me.needs_token ? [h("span", { class: "name" }, me.name), h("span", { class: "role" }, me.role)] : [h("span", { class: "name all" }, "no authentication"), h("span", { class: "role all" }, "every client is an admin")];
   const off = me.locking_enabled === false ? h("div", { class: "lost", role: "alert" }, h("span", {}, "Locking is switched off: every lock is granted and protects nothing.")) : null;
   clear(app).append(
     h("aside", { class: "side" },
@@ -109,9 +111,10 @@ function decode(text) {
 }
 
 /** The page of an address, its entry in the navigation, and its title. */
-function pageOf(name, rest) {
+function pageOf(name, rest, settings) {
   const parts = rest.map(decode), key = decode(rest.join("/"));
   if (name === "activity") {
+    readActivitySettings(kept.activity, settings);
     return [new ActivityPage(model, kept.activity), "activity", "Activity"];
   }
   if (name === "state" && parts.length >= 2) {
@@ -126,20 +129,24 @@ function pageOf(name, rest) {
   if (name === "databases") {
     return key ? [new DatabasePage(model, key, kept.databases), "databases", key] : [new DatabasesPage(model, kept.databases), "databases", "Databases"];
   }
-  return name === "locks" && key ? [new LockPage(model, key), "locks", key] : [new LocksPage(model, kept.locks), "locks", "Locks"];
+  if (name === "locks" && key) {
+    return [new LockPage(model, key), "locks", key];
+  }
+  readLocksSettings(kept.locks, settings);
+  return [new LocksPage(model, kept.locks), "locks", "Locks"];
 }
 
 function route() {
   if (!frame) {
     return;
   }
-  const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
+  const { path: [name, ...rest], settings } = readAddress();
   page?.close();
-  const [made, current, title] = pageOf(name, rest);
+  const [made, current, title] = pageOf(name, rest, settings);
   page = made;
   frame.nav.forEach((link) => (link.dataset.page === current ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current")));
   clear(frame.main).append(page.element);
-  document.title = `${title} – belay`;
+  showAlarms(0, title);
   frame.main.focus({ preventScroll: true });
 }
 
@@ -254,4 +261,5 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 addEventListener("hashchange", route);
 document.documentElement.dataset.theme = theme();
+document.documentElement.classList.toggle("tv", new URLSearchParams(location.search).has("tv")); // a display on a wall
 start();

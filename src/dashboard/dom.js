@@ -38,6 +38,7 @@ const ICONS = {
   out: "M6.500 3h-3v10h3M7 8h6.500M11 5.500 13.500 8 11 10.500",
   warn: "M8 2.500 14 13H2zM8 6.500v3M8 11.300v.01",
   freeze: "M8 2v12M2.800 5l10.400 6M13.200 5 2.800 11M6 3l2 1.500L10 3M6 13l2-1.500 2 1.500",
+  copy: "M5.500 5.500h7v7h-7zM3.500 10.500v-7h7",
   queue: "M3 4.500h10M3 8h7M3 11.500h4",
   layers: "M8 2.500 14 5.500 8 8.500 2 5.500zM2.500 8.500 8 11.200l5.500-2.700M2.500 11 8 13.700l5.500-2.700",
   database: "M3 4.300c0-1 2.200-1.800 5-1.800s5 .8 5 1.800-2.200 1.800-5 1.800-5-.8-5-1.800zM3 4.300v7.400c0 1 2.200 1.800 5 1.800s5-.8 5-1.800V4.300M3 8c0 1 2.200 1.800 5 1.800S13 9 13 8",
@@ -45,6 +46,23 @@ const ICONS = {
 
 export function icon(name) {
   return svg("svg", { class: "icon", viewBox: "0 0 16 16", "aria-hidden": "true" }, svg("path", { d: ICONS[name] }));
+}
+
+/** Copies a text; on a page that is not served over TLS the browser has only the old way. */
+export function copyButton(text, name) {
+  const copy = async () => {
+    if (navigator.clipboard) {
+      await navigator.clipboard.writeText(text);
+    } else {
+      const field = h("textarea", { class: "unseen", "aria-hidden": "true" }, text);
+      document.body.append(field);
+      field.select();
+      document.execCommand("copy");
+      field.remove();
+    }
+    say(`${name} copied`);
+  };
+  return h("button", { type: "button", class: "plainbutton copy", title: `Copy: ${name}`, "aria-label": `Copy: ${name}`, onclick: copy }, icon("copy"));
 }
 
 export function clear(element) {

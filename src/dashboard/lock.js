@@ -1,6 +1,6 @@
 // One lock: its holder, queue, history and place in the hierarchy.
 
-import { h, svg, icon, clear, say } from "./dom.js";
+import { h, svg, icon, clear, copyButton, say } from "./dom.js";
 import { ask, keyPath } from "./api.js";
 import { span, count, holder, moment, percentile, quote, sharing } from "./format.js";
 import { badges, href } from "./locks.js";
@@ -19,6 +19,11 @@ const WORDS = {
   "db.start.skipped": ["Start: nothing to do", "dim"], "db.start.error": ["Start failed", "bad"],
   "wait.began": ["Began to wait", "wait"], "wait.ended": ["Stopped waiting", "wait"],
 };
+
+/** The address of a CI run or a pull request is a link; anything else is text. */
+function linked(value) {
+  return /^https?:\/\/[^\s]+$/.test(value) ? h("a", { class: "quiet", href: value, target: "_blank", rel: "noopener noreferrer" }, value) : value || " ";
+}
 
 export class LockPage {
   #model;
@@ -110,7 +115,7 @@ export class LockPage {
     return h("section", { class: "page lock" },
       h("header", { class: "bar" },
         h("a", { class: "back", href: "#/locks" }, icon("back"), "Locks"),
-        h("h1", { class: "mono" }, this.#key)),
+        h("h1", { class: "mono" }, this.#key), copyButton(this.#key, "Key")),
       h("div", { class: "scroller", tabindex: "-1" }, this.head, this.cards));
   }
 
@@ -213,7 +218,8 @@ export class LockPage {
     const left = lock.status === "active" ? Math.max(0, this.until - performance.now()) : 0;
     const status = lock.status === "active" && left === 0 ? "expired" : lock.status;
     const since = Date.parse(lock.locked_at);
-    this.age.textContent = span(Math.max(0, model.now() - since)) + (lock.status === "active" ? "" : " ago");
+    const end = status === "expired" ? Math.min(model.now(), Date.parse(lock.expires_at)) : model.now();
+    this.age.textContent = span(Math.max(0, end - since)) + (lock.status === "active" ? "" : " ago");
     this.left.textContent = status === "active" ? span(left) : "–";
     this.meter.style.width = `${lock.ttl_ms > 0 ? Math.min(100, (left / lock.ttl_ms) * 100).toFixed(1) : 0}%`;
     if (status !== this.status) {
@@ -251,14 +257,14 @@ export class LockPage {
     }
     const now = this.#model.now();
     const when = (text) => (text ? moment(Date.parse(text), now) : null);
-    const row = (name, value, isMono) => (value ? [h("dt", {}, name), h("dd", { class: isMono ? "mono" : "" }, value)] : null);
+    const row = (name, value, isMono) => (value ? [h("dt", {}, name), h("dd", { class: isMono ? "mono" : "" }, value, name === "Lock id" || name === "Owner" ? copyButton(value, name) : null)] : null);
     const metadata = Object.entries(lock.metadata);
     return this.#card("Details", "", h("dl", { class: "facts" },
       row("Taken", when(lock.locked_at)), row("Expires", when(lock.expires_at)), row("Heartbeat", when(lock.last_heartbeat)),
       row("Lease", lock.ttl_ms === null ? "unknown on this store" : span(lock.ttl_ms)), row("Token", lock.token === null ? "none on this store" : String(lock.token), true),
       row("Lock id", lock.lock_id, true), row("Owner", lock.locked_by, true)),
     metadata.length === 0 ? null : h("h3", {}, "Metadata"),
-    metadata.length === 0 ? null : h("dl", { class: "facts meta" }, metadata.map(([name, value]) => row(name, value || " ", true))));
+    metadata.length === 0 ? null : h("dl", { class: "facts meta" }, metadata.map(([name, value]) => row(name, linked(value), true))));
   }
 
   #holds(events) {

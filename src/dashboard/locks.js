@@ -2,7 +2,9 @@
 // and selection survive every update.
 
 import { h, icon, clear, say } from "./dom.js";
-import { span, count, holder, moment, sharing } from "./format.js";
+import { span, count, holder, moment, plural, sharing } from "./format.js";
+import { writeSettings } from "./address.js";
+import { Attention, drawAttention, isSoon, showAlarms } from "./attention.js";
 
 const OVERSCAN = 6;
 
@@ -22,6 +24,29 @@ const COLUMNS = [
   ["state", "Status", (lock, model) => `${model.status(lock)}${lock.is_stale ? 0 : 1}`],
   ["queue", "Queue", (lock) => -lock.waiting],
 ];
+
+const SORT = "belay.sort"; // in localStorage
+
+/** "left" or "-left"; anything else is by key. */
+function parseSort(text) {
+  const by = text?.replace(/^-/, "");
+  return COLUMNS.some(([name]) => name === by) ? { by, down: text.startsWith("-") } : { by: "key", down: false };
+}
+
+/** What the page shows at first: as the address says, else as it was left. */
+export function locksState() {
+  return { text: "", filter: null, sort: parseSort(localStorage.getItem(SORT)), selected: null, scrollTop: 0 };
+}
+
+/** The address of the page, when it has settings, comes before what was shown last. */
+export function readLocksSettings(state, settings) {
+  if (settings.size > 0) {
+    state.text = settings.get("q") ?? "";
+    state.filter = FILTERS.some(([name]) => name === settings.get("filter")) ? settings.get("filter") : null;
+    state.sort = settings.has("sort") ? parseSort(settings.get("sort")) : state.sort;
+    state.scrollTop = 0;
+  }
+}
 
 export function href(key) {
   return `#/locks/${encodeURIComponent(key)}`;
@@ -69,6 +94,7 @@ export class LocksPage {
     on("locks", () => this.#changed());
     on("link", () => this.#changed());
     this.ticker = setInterval(() => this.#tick(), 1000);
+    this.#writeAddress();
     if (state.filter === "released") {
       model.withReleased();
     }
@@ -110,18 +136,27 @@ export class LocksPage {
     this.empty.hidden = true;
     this.scroller = h("div", { class: "scroller", tabindex: "-1", onscroll: () => this.#schedule() }, this.table, this.empty);
     this.total = h("span", { class: "total" });
+    this.attention = h("ul", { class: "attention", "aria-label": "Needs attention" });
+    this.attention.hidden = true;
     return h("section", { class: "page locks" },
       h("header", { class: "bar" },
         h("h1", {}, "Locks"), this.total,
         h("div", { class: "searchbox" }, icon("search"), this.search, h("kbd", { "aria-hidden": "true" }, "/"))),
+      this.attention,
       h("div", { class: "chips", role: "group", "aria-label": "Show only" }, this.chips),
       this.scroller);
+  }
+
+  #writeAddress() {
+    const { text, filter, sort } = this.#state, isUsual = sort.by === "key" && !sort.down;
+    writeSettings({ q: text, filter, sort: isUsual ? null : `${sort.down ? "-" : ""}${sort.by}` });
   }
 
   // ---- actions
 
   #searched() {
     this.#state.text = this.search.value;
+    this.#writeAddress();
     this.scroller.scrollTop = 0;
     this.#changed();
     this.isNews = true;
@@ -144,6 +179,7 @@ export class LocksPage {
 
   #filter(name) {
     this.#state.filter = this.#state.filter === name ? null : name;
+    this.#writeAddress();
     if (this.#state.filter === "released") {
       this.#model.withReleased();
     }
@@ -155,6 +191,8 @@ export class LocksPage {
   #sort(name) {
     const sort = this.#state.sort;
     this.#state.sort = { by: name, down: sort.by === name && !sort.down };
+    localStorage.setItem(SORT, `${this.#state.sort.down ? "-" : ""}${name}`);
+    this.#writeAddress();
     this.#changed();
   }
 
@@ -212,7 +250,7 @@ export class LocksPage {
   }
 
   #rowHeight() {
-    return matchMedia("(max-width: 720px)").matches ? 66 : 44;
+    return matchMedia("(max-width: 720px)").matches ? 66 : document.documentElement.classList.contains("tv") ? 60 : 44;
   }
 
   #choose() {
@@ -220,10 +258,12 @@ export class LocksPage {
     const words = text.toLowerCase().split(/\s+/).filter(Boolean);
     const fits = FILTERS.find(([name]) => name === filter)?.[2];
     const counts = Object.fromEntries(FILTERS.map(([name]) => [name, 0]));
+    const attention = new Attention();
     const found = [];
     let total = 0;
     for (const lock of model.locks.values()) {
       const status = model.status(lock);
+      attention.add(lock, status, model.left(lock));
       const hay = `${lock.key}\n${lock.locked_by ?? ""}\n${lock.locked_by_name ?? ""}`.toLowerCase();
       if (!words.every((word) => hay.includes(word))) {
         continue;
@@ -241,11 +281,13 @@ export class LocksPage {
     const sign = sort.down ? -1 : 1;
     keyed.sort((a, b) => (a[0] < b[0] ? -sign : a[0] > b[0] ? sign : a[1] < b[1] ? -1 : 1));
     this.#shown = keyed.map(([, key]) => key);
-    return { counts, total };
+    return { counts, total, attention };
   }
 
-  #renderHead({ counts, total }) {
+  #renderHead({ counts, total, attention }) {
     const { filter, sort } = this.#state;
+    drawAttention(this.attention, attention.entries(href));
+    showAlarms(attention.alarms, "Locks");
     this.chips.forEach((chip) => {
       const name = chip.dataset.filter, n = counts[name];
       chip.setAttribute("aria-pressed", String(filter === name));
@@ -257,7 +299,8 @@ export class LocksPage {
       const name = head.firstChild.dataset.sort;
       head.setAttribute("aria-sort", sort.by !== name ? "none" : sort.down ? "descending" : "ascending");
     });
-    this.total.textContent = this.#model.isLoaded ? `${count(total)} ${total === 1 ? "lock" : "locks"}` : "";
+    const shown = this.#shown.length;
+    this.total.textContent = !this.#model.isLoaded ? "" : filter ? `${count(shown)} of ${plural(total + (filter === "released" ? shown : 0), "lock")}` : plural(total, "lock");
     this.table.setAttribute("aria-rowcount", String(this.#shown.length + 1));
     if (this.isNews) {
       this.isNews = false;
@@ -321,6 +364,7 @@ export class LocksPage {
       row.key = key;
       row.link.href = href(key);
       row.link.textContent = key;
+      row.link.title = key; // a long one is cut
       row.element.dataset.key = key;
       if (row.element.contains(document.activeElement)) {
         document.activeElement.blur(); // it was on a lock that is gone
@@ -371,7 +415,7 @@ export class LocksPage {
         row.waiting = lock.waiting;
         clear(row.queue).append(...queueBadge(lock.waiting));
       }
-      row.age.title = lock.since ? moment(lock.since, this.#model.now()) : "";
+      row.age.title = lock.since ? `since ${moment(lock.since, this.#model.now())}` : "";
     }
     this.#fillTimes(row, lock);
   }
@@ -379,11 +423,11 @@ export class LocksPage {
   #fillTimes(row, lock) {
     const model = this.#model, status = model.status(lock), left = model.left(lock);
     const text = (element, value) => element.textContent !== value && (element.textContent = value);
-    text(row.age, status === "released" || !lock.since ? "–" : span(Math.max(0, model.now() - lock.since)));
+    text(row.age, status === "released" || !lock.since ? "–" : span(Math.max(0, model.heldUntil(lock) - lock.since)));
     text(row.left, status === "active" ? span(left) : "–");
     const share = status === "active" && lock.ttl_ms > 0 ? Math.min(1, left / lock.ttl_ms) : 0;
     row.meter.style.width = `${(share * 100).toFixed(1)}%`;
-    row.element.classList.toggle("soon", status === "active" && (left < 10000 || share < 0.1));
+    row.element.classList.toggle("soon", status === "active" && isSoon(lock, left));
     row.status = status;
     const look = `${status} ${lock.is_stale} ${lock.outcome}`;
     if (row.look !== look) {
@@ -404,6 +448,7 @@ export class LocksPage {
         this.#isDirty ||= before !== row.status;
       }
     }
+    this.#isDirty ||= !this.attention.hidden; // it counts seconds
     if (this.#isDirty) {
       this.#schedule();
     }
@@ -435,7 +480,7 @@ export class LocksPage {
   }
 
   #showAll() {
-    this.#state.filter = null;
+    this.#state.filter = null; // #searched() writes the address
     this.search.value = "";
     this.#searched();
   }

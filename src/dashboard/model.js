@@ -36,6 +36,11 @@ export class Model extends EventTarget {
     return lock.status === "active" && lock.until <= performance.now() ? "expired" : lock.status;
   }
 
+  /** Now, or when its lease ended. */
+  heldUntil(lock) {
+    return this.now() + (lock.status === "active" ? Math.min(0, lock.until - performance.now()) : Math.min(0, (Date.parse(lock.expires_at ?? "") || Infinity) - this.now()));
+  }
+
   #tell(name, detail) {
     this.dispatchEvent(new CustomEvent(name, { detail }));
   }

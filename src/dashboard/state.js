@@ -179,7 +179,7 @@ export class StatePage {
         h("section", { class: "card pick" }, h("h2", {}, "Versions", this.listCount), this.list),
         verify ? h("section", { class: "card" }, h("h2", {}, "Soundness", this.verifyButton), this.findings) : null,
         h("section", { class: "card" }, h("h2", {}, "Details"), this.facts)));
-    this.place = h("div", {}, h("p", { class: "muted wait" }, "Loading…"));
+    this.place = h("div", {}, h("p", { class: "muted loading" }, "Loading…"));
     this.scroller = h("div", { class: "scroller", tabindex: "-1" }, this.head, this.place);
     return h("section", { class: "page lock state" },
       h("header", { class: "bar" }, h("a", { class: "back", href: "#/state" }, icon("back"), "State"), h("h1", { class: "mono" }, title),

@@ -204,7 +204,7 @@ export class StatesPage {
       oninput: () => this.#searched(), onkeydown: (event) => searchKey(event, () => this.#searched(), () => this.#links()) });
     this.search.value = this.#state.text;
     this.total = h("span", { class: "total" });
-    this.place = h("div", {}, h("p", { class: "muted wait" }, "Loading the states…"));
+    this.place = h("div", {}, h("p", { class: "muted loading" }, "Loading the states…"));
     this.scroller = h("div", { class: "scroller", tabindex: "-1" }, this.place);
     const head = (names) => h("div", { class: "thead", role: "rowgroup" }, h("div", { class: "tr head", role: "row" }, names.map(([name, label]) => h("div", { role: "columnheader", class: `c-${name}` }, label))));
     this.rows = h("div", { role: "rowgroup" });

@@ -99,6 +99,65 @@ page_test("search, filters and sorting find a lock", {}, async (server, show) =>
   await page.waitForSelector(`${row("old-one")} >> text=completed`);
 });
 
+page_test("what needs attention comes first, with a link, and in the title", {}, async (server, show) => {
+  await server.acquire("calm", { ttl_ms: 600000 });
+  const page = await show();
+  await page.waitForSelector(row("calm"));
+  assert.equal(await page.isVisible(".attention"), false);
+  assert.equal(await page.title(), "Locks – belay");
+  await server.acquire("a-stale-one", { heartbeat_ms: 100, stale_after_ms: 300 });
+  await server.acquire("an-expired-one", { ttl_ms: 500 });
+  server.waiter("calm", "patient");
+  await page.waitForSelector(".need.bad >> text=1 stale lock");
+  await page.waitForSelector(".need.warn >> text=1 expired lock");
+  await page.waitForSelector(".need.wait >> text=1 waiting for calm");
+  await until(page, () => document.title === "(2) Locks – belay" && document.querySelector("link[rel=icon]").href.endsWith("icon-alarm.svg"));
+  const held = await page.textContent(`${row("an-expired-one")} .c-age`);
+  assert.match(held, /ms$/, `held for ${held}, and no longer after its lease`);
+  assert.deepEqual(await faults(page), []);
+  await page.click(".need.bad");
+  await until(page, () => document.querySelectorAll(".rows .tr").length === 1);
+  assert.deepEqual(await keys(page), ["a-stale-one"]);
+  assert.match(page.url(), /#\/locks\?filter=stale$/);
+});
+
+page_test("an address shows the same search, filter, order and range to everybody", {}, async (server, show) => {
+  await server.acquire("deploy-a", { ttl_ms: 900000 });
+  await server.acquire("deploy-b", { ttl_ms: 100000 });
+  await server.acquire("build-c");
+  const page = await show();
+  await page.waitForSelector(row("build-c"));
+  await page.fill(".search", "deploy");
+  await page.click('[data-filter="held"]');
+  await page.click('[data-sort="left"]');
+  await until(page, () => document.querySelector(".total").textContent === "2 of 2 locks");
+  const other = await show({ hash: new URL(page.url()).hash });
+  await until(other, () => document.querySelectorAll(".rows .tr").length === 2);
+  assert.deepEqual(await keys(other), ["deploy-b", "deploy-a"]);
+  assert.equal(await other.inputValue(".search"), "deploy");
+  await page.goto(`${server.url}/#/activity?hours=24`);
+  await page.waitForSelector('[aria-pressed="true"] >> text=24 hours');
+  await page.goto(`${server.url}/#/locks`);
+  await page.reload();
+  await until(page, () => document.querySelector('[aria-sort="ascending"] button')?.dataset.sort === "left");
+});
+
+page_test("addresses in metadata are links, ids can be copied, and a wall display has no controls", {}, async (server, show) => {
+  await server.acquire("k", { metadata: { run: "https://ci.example/run/812", script: "javascript:alert(1)", commit: "9f3c2ab" } });
+  const page = await show({ hash: "#/locks/k", permissions: ["clipboard-read", "clipboard-write"] });
+  await page.waitForSelector(".facts.meta a");
+  assert.deepEqual(await page.$$eval(".facts.meta a", (links) => links.map((link) => [link.textContent, link.rel])), [["https://ci.example/run/812", "noopener noreferrer"]]);
+  await page.click('[aria-label="Copy: Lock id"]');
+  const id = await page.textContent("dt >> text=Lock id >> xpath=following-sibling::dd");
+  assert.equal(await page.evaluate(() => navigator.clipboard.readText()), id);
+  await page.goto(`${server.url}/?tv#/locks`);
+  await page.waitForSelector(row("k"));
+  assert.equal(await page.isVisible(".side"), false);
+  assert.equal(await page.isVisible(".search"), false);
+  assert.ok((await page.$eval(`${row("k")} .key`, (one) => parseFloat(getComputedStyle(one).fontSize))) >= 20);
+  assert.ok((await overflow(page)) <= 0);
+});
+
 page_test("a lock's page shows metadata, queue, history, hold times and hierarchy, and updates itself", {}, async (server, show) => {
   const key = "stack:shop:env:prod:service:cart";
   for (let i = 0; i < 3; i++) {

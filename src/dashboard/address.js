@@ -1,0 +1,17 @@
+// What a page shows is in its address, so that a link in a chat shows the same: #/locks?filter=stale&sort=-left.
+
+/** The words of the path, still encoded, and the settings of the page. */
+export function readAddress() {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  return { path: path.split("/"), settings: new URLSearchParams(query ?? "") };
+}
+
+/** Write the settings of this page; no value for the default. No new entry in the browser's history. */
+export function writeSettings(values) {
+  const settings = new URLSearchParams(Object.entries(values).filter(([, value]) => value));
+  const query = settings.size > 0 ? `?${settings}` : "";
+  const hash = `${location.hash.split("?")[0] || "#/locks"}${query}`;
+  if (location.hash !== hash) {
+    history.replaceState(null, "", `${location.pathname}${location.search}${hash}`);
+  }
+}

@@ -1,0 +1,69 @@
+// What needs attention, above the table of locks: each entry is a link to it. And the same number in the tab's
+// title and icon, for a page that stays open in the background.
+
+import { h, icon, keyed } from "./dom.js";
+import { count, plural, span } from "./format.js";
+
+const SOON_MS = 10000, SOON_SHARE = 0.1;
+
+/** The rest of the lease is short: its holder renews it now, or loses it. */
+export function isSoon(lock, left) {
+  return left < SOON_MS || (lock.ttl_ms > 0 && left / lock.ttl_ms < SOON_SHARE);
+}
+
+/** Counts over all locks, whatever the page shows of them. */
+export class Attention {
+  #stale = 0;
+  #expired = 0;
+  #soon = null;
+  #queue = null;
+
+  add(lock, status, left) {
+    this.#stale += status === "active" && lock.is_stale ? 1 : 0;
+    this.#expired += status === "expired" ? 1 : 0;
+    if (lock.waiting > (this.#queue?.waiting ?? 0)) {
+      this.#queue = lock;
+    }
+    if (status === "active" && isSoon(lock, left) && !(this.#soon?.left <= left)) {
+      this.#soon = { lock, left };
+    }
+  }
+
+  /** How many locks are held by nobody that is alive. */
+  get alarms() {
+    return this.#stale + this.#expired;
+  }
+
+  /** The entries of the strip, the worst first. */
+  entries(hrefOf) {
+    const found = [];
+    const add = (key, tone, text, href) => found.push({ key, data: { tone, text, href } });
+    if (this.#stale > 0) {
+      add("stale", "bad", plural(this.#stale, "stale lock"), "#/locks?filter=stale");
+    }
+    if (this.#expired > 0) {
+      add("expired", "warn", plural(this.#expired, "expired lock"), "#/locks?filter=expired");
+    }
+    if (this.#queue) {
+      add("queue", "wait", `${count(this.#queue.waiting)} waiting for ${this.#queue.key}`, hrefOf(this.#queue.key));
+    }
+    if (this.#soon) {
+      add("soon", "soft", `${this.#soon.lock.key} expires in ${span(this.#soon.left)}`, hrefOf(this.#soon.lock.key));
+    }
+    return found;
+  }
+}
+
+export function drawAttention(strip, entries) {
+  strip.hidden = entries.length === 0;
+  keyed(strip, entries, ({ tone, text, href }) => h("li", {}, h("a", { class: `need ${tone}`, href, title: text, "data-part": "need" }, tone === "bad" ? icon("warn") : null, h("span", {}, text))));
+}
+
+/** "(3) Locks – belay", and a red mark in the icon. */
+export function showAlarms(n, title) {
+  const text = `${n > 0 ? `(${n > 99 ? "99+" : n}) ` : ""}${title} – belay`;
+  if (document.title !== text) {
+    document.title = text;
+    document.querySelector('link[rel="icon"]').setAttribute("href", n > 0 ? "ui/icon-alarm.svg" : "ui/icon.svg");
+  }
+}
