@@ -267,10 +267,15 @@ enum belay_code json_read_row(const struct sqlite_store *store, const char *meta
 /* NULL for an empty list, which is no failure; the caller frees the text. */
 enum belay_code json_write_meta(const struct belay_meta *meta, size_t n, char **out_text,
                                 struct belay_error *err);
-enum belay_code json_write_tickets(const struct row *row, char **out_text, struct belay_error *err);
 enum belay_code json_write_intents(const struct row *row, char **out_text, struct belay_error *err);
 enum belay_code json_read_meta(const struct sqlite_store *store, const char *text,
                                struct belay_meta **out_meta, size_t *out_n, struct belay_error *err);
+
+/* ---- sqlite_tickets.c ---- */
+/* Into a record whose block of text ends with room for all of `text`. False: it is damaged. */
+bool tickets_read(const char *text, struct row *row);
+/* NULL for an empty list, which is no failure; the caller frees the text. */
+enum belay_code tickets_write(const struct row *row, char **out_text, struct belay_error *err);
 
 /* ---- sqlite_last.c ---- */
 /* After a commit and db_leave_txn(): copies the row, or forgets the last one. */
