@@ -17,13 +17,13 @@ enum { QUEUE_MAX = 1 << 29, DIGITS_MAX = 18 }; /* bytes; decimal digits that fit
 
 /* ---- without a library ---- */
 
-struct scan {
+struct queue_scan {
     const char *at;
     const char *end; /* a '\0' */
     char *room;      /* for strings; not less than there is to read */
 };
 
-static bool skip(struct scan *scan, const char *text)
+static bool skip(struct queue_scan *scan, const char *text)
 {
     size_t n = strlen(text);
     bool is_there = strncmp(scan->at, text, n) == 0;
@@ -33,7 +33,7 @@ static bool skip(struct scan *scan, const char *text)
 }
 
 /* Plain ASCII without escapes. */
-static bool scan_text(struct scan *scan, char **out_text)
+static bool scan_text(struct queue_scan *scan, char **out_text)
 {
     size_t n;
 
@@ -48,7 +48,7 @@ static bool scan_text(struct scan *scan, char **out_text)
     return skip(scan, "\"");
 }
 
-static bool scan_number(struct scan *scan, int64_t *out_number)
+static bool scan_number(struct queue_scan *scan, int64_t *out_number)
 {
     int64_t value = 0;
     size_t n = 0;
@@ -61,13 +61,13 @@ static bool scan_number(struct scan *scan, int64_t *out_number)
     return n > 0;
 }
 
-static bool scan_bool(struct scan *scan, bool *out_value)
+static bool scan_bool(struct queue_scan *scan, bool *out_value)
 {
     *out_value = skip(scan, "true");
     return *out_value || skip(scan, "false");
 }
 
-static bool scan_kind(struct scan *scan, struct belay_ticket *ticket)
+static bool scan_kind(struct queue_scan *scan, struct belay_ticket *ticket)
 {
     int64_t mode = BELAY_EXCLUSIVE;
     int64_t slots = 0;
@@ -82,7 +82,7 @@ static bool scan_kind(struct scan *scan, struct belay_ticket *ticket)
     return good && mode >= BELAY_EXCLUSIVE && mode <= BELAY_SLOTS;
 }
 
-static bool scan_ticket(struct scan *scan, struct belay_ticket *ticket, bool *has_liveness)
+static bool scan_ticket(struct queue_scan *scan, struct belay_ticket *ticket, bool *has_liveness)
 {
     int64_t seq = 0;
     bool good = skip(scan, "[") && scan_text(scan, &ticket->lock_id) && skip(scan, ",") &&
@@ -119,7 +119,7 @@ static bool make_lists(struct row *row, size_t n)
 static bool scan_tickets(const char *text, size_t len, struct row *row)
 {
     struct belay_record *record = &row->record;
-    struct scan scan = { text, text + len, record->text + record->text_size - (len + 1) };
+    struct queue_scan scan = { text, text + len, record->text + record->text_size - (len + 1) };
     size_t n = 0;
     bool good = make_lists(row, count_most(text)) && skip(&scan, "[");
 

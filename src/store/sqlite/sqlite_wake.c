@@ -117,13 +117,13 @@ bool wake_ready(struct sqlite_store *store)
 }
 
 /* The words up to WORD_IDS; 0 where the file has none. */
-struct counts {
+struct wake_counts {
     uint32_t words[WORD_IDS];
 };
 
-static struct counts read_counts(const struct sqlite_store *store)
+static struct wake_counts read_counts(const struct sqlite_store *store)
 {
-    struct counts counts = { { 0 } };
+    struct wake_counts counts = { { 0 } };
 
     (void)!pread(store->wake.fd, counts.words, sizeof counts.words, 0);
     return counts;
@@ -186,7 +186,7 @@ static uint32_t *word_of(struct sqlite_store *store, const char *lock_id)
 }
 
 /* The commit that other processes are to see comes before the counts are read. */
-static struct counts read_counts_after_commit(const struct sqlite_store *store)
+static struct wake_counts read_counts_after_commit(const struct sqlite_store *store)
 {
 #ifndef __SANITIZE_THREAD__ /* which does not support it */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -208,7 +208,7 @@ void wake_before_commit(struct sqlite_store *store)
 
 void wake_after_commit(struct sqlite_store *store, bool has_events)
 {
-    struct counts counts;
+    struct wake_counts counts;
 
     if (!wake_ready(store)) {
         return;
