@@ -187,6 +187,75 @@ static void a_wake_reaches_another_process(void **state)
     finish(&child, 0);
 }
 
+/* After a commit a store knows whether anybody listens for an id. */
+static void a_wake_after_a_commit_reaches_another_process(void **state)
+{
+    struct place *place = *state;
+    struct child child;
+    int64_t before = clock_boot_ms();
+
+    place->store = open_here(place);
+    assert_true(take(place->store, "k", "id-1") > 0);
+    child = start(place, sleep_on_id);
+    hear(&child);
+    assert_int_equal(give_back(place->store, "k", "id-1"), BELAY_OK);
+    place->store->ops->wake(place->store, "sleeper");
+    hear(&child);
+    assert_true(clock_boot_ms() - before < LONG_MS / 2);
+    finish(&child, 0);
+}
+
+static void read_wake_file(const struct place *place, char words[16384])
+{
+    char path[128];
+    FILE *file;
+
+    (void)snprintf(path, sizeof path, "%s-wake", place->path);
+    file = fopen(path, "rb");
+    assert_non_null(file);
+    assert_int_equal(fread(words, 1, 16384, file), 16384);
+    (void)fclose(file);
+}
+
+static void a_commit_that_nobody_waits_for_wakes_nobody(void **state)
+{
+    struct place *place = *state;
+    char before[16384];
+    char after[16384];
+
+    place->store = open_here(place);
+    assert_true(take(place->store, "k", "id-1") > 0);
+    read_wake_file(place, before);
+    assert_int_equal(give_back(place->store, "k", "id-1"), BELAY_OK);
+    place->store->ops->wake(place->store, "id-1");
+    read_wake_file(place, after);
+    assert_memory_equal(before, after, sizeof before);
+}
+
+/* As a shell's `> FILE-wake`, and a process that opens it then. */
+static void who_listens_again_is_counted_again_after_a_truncation(void **state)
+{
+    struct place *place = *state;
+    struct belay_store *other;
+    int64_t began;
+    uint32_t heard;
+    char path[128];
+
+    place->store = open_here(place);
+    (void)place->store->ops->listen(place->store, "w");
+    (void)snprintf(path, sizeof path, "%s-wake", place->path);
+    assert_int_equal(truncate(path, 0), 0);
+    other = open_here(place);
+    assert_true(take(other, "k", "id-1") > 0); /* opens the wake file */
+    heard = place->store->ops->listen(place->store, "w");
+    assert_int_equal(give_back(other, "k", "id-1"), BELAY_OK);
+    other->ops->wake(other, "w");
+    began = clock_boot_ms();
+    place->store->ops->wait(place->store, "w", heard, LONG_MS, NULL);
+    assert_true(clock_boot_ms() - began < LONG_MS / 2);
+    other->ops->close(other);
+}
+
 static void every_batch_with_events_wakes_watchers(void **state)
 {
     struct place *place = *state;
@@ -282,6 +351,9 @@ int main(void)
         TEST(a_ticket_that_is_dropped_loses_its_liveness_lock),
         TEST(a_ticket_rewritten_by_another_store_counts_as_alive),
         TEST(a_wake_reaches_another_process),
+        TEST(a_wake_after_a_commit_reaches_another_process),
+        TEST(a_commit_that_nobody_waits_for_wakes_nobody),
+        TEST(who_listens_again_is_counted_again_after_a_truncation),
         TEST(every_batch_with_events_wakes_watchers),
         TEST(a_wake_between_listening_and_waiting_is_not_missed),
         TEST(a_wait_ends_when_it_is_cancelled),

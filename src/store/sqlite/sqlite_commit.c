@@ -92,7 +92,9 @@ static enum belay_code load_and_check(struct sqlite_batch *work, struct belay_er
     const struct belay_batch *batch = work->batch;
 
     for (size_t i = 0; i < batch->n_writes; i++) {
-        enum belay_code code = row_load(work->store, batch->writes[i].key, &work->rows[i], err);
+        enum belay_code code = last_take(work->store, batch->writes[i].key, &work->rows[i])
+                                   ? BELAY_OK
+                                   : row_load(work->store, batch->writes[i].key, &work->rows[i], err);
 
         if (code == BELAY_OK) {
             work->refused = i;
@@ -293,13 +295,19 @@ static enum belay_code run_commit(struct sqlite_batch *work, struct belay_error 
     }
     if (code == BELAY_OK) {
         work->store->left.version = 0;
+        wake_before_commit(work->store);
         rc = db_run(work->store, ST_COMMIT);
         code = rc == SQLITE_OK ? BELAY_OK : sqlite_commit_failed(work->store, rc, err);
     }
     if (code == BELAY_OK) {
         db_leave_txn(work->store, &work->txn, last_number(work), work->batch->n_events > 0);
+        if (work->batch->n_writes > 0) {
+            last_keep(work->store, &work->rows[0]);
+        }
+        wake_after_commit(work->store, work->batch->n_events > 0);
+    } else {
+        db_rollback(work->store);
     }
-    db_rollback(work->store);
     return code;
 }
 
@@ -354,9 +362,6 @@ enum belay_code sqlite_commit(struct belay_store *base, const struct belay_batch
     (void)pthread_mutex_lock(&store->mutex);
     code = run_commit(&work, err);
     settle_tickets(&work, code == BELAY_OK);
-    if (code == BELAY_OK && batch->n_events > 0) {
-        wake_watchers(store);
-    }
     if (code == BELAY_OK) {
         maintain_if_due(store, work.txn.next - 1, last_number(&work));
     }

@@ -64,7 +64,9 @@ struct wake_file {
     int fd;          /* has the liveness locks of this process's waiters; -1: none */
     int probe_fd;    /* a second open file, with which to probe locks, the own ones too; -1: none */
     uint32_t *words; /* mapped; NULL: there is no such file, and waiters sleep for a short time */
-    bool watching;   /* this store is counted as a watcher */
+    bool is_watcher; /* this store is counted as one */
+    bool is_listener;
+    uint32_t listeners; /* after the last commit of this store; unknown: some */
 };
 
 /* A ticket that this store put: its process holds the waiter's liveness lock. */
@@ -99,7 +101,8 @@ struct sqlite_store {
         uint64_t number;  /* as in meta */
         uint64_t newest;  /* event */
         uint64_t ceiling;
-    } left; /* not read again while no other process writes */
+    } left;          /* not read again while no other process writes */
+    struct row last; /* owned; a record as this store left it (sqlite_last.c); empty: none */
     struct {
         struct freeze_list list; /* owned */
         bool is_current;         /* no process has written since it was read */
@@ -179,6 +182,10 @@ enum belay_code sqlite_moved(const struct sqlite_store *store, struct belay_erro
 /* BELAY_REDIRECTED. */
 enum belay_code sqlite_redirected(const struct sqlite_store *store, struct belay_error *err);
 enum belay_code sqlite_other_boot(const struct sqlite_store *store, struct belay_error *err);
+
+/* ---- sqlite_wal_vfs.c ---- */
+/* The name of a VFS that writes the log of the one below with fewer system calls. NULL is the default VFS. */
+const char *sqlite_wal_vfs(const char *below_name);
 
 /* ---- sqlite_open.c ---- */
 /* "NFS" and so on, for a type of statfs(); NULL: not a network file system. */
@@ -260,10 +267,21 @@ enum belay_code json_read_row(const struct sqlite_store *store, const char *meta
 /* NULL for an empty list, which is no failure; the caller frees the text. */
 enum belay_code json_write_meta(const struct belay_meta *meta, size_t n, char **out_text,
                                 struct belay_error *err);
-enum belay_code json_write_tickets(const struct row *row, char **out_text, struct belay_error *err);
 enum belay_code json_write_intents(const struct row *row, char **out_text, struct belay_error *err);
 enum belay_code json_read_meta(const struct sqlite_store *store, const char *text,
                                struct belay_meta **out_meta, size_t *out_n, struct belay_error *err);
+
+/* ---- sqlite_tickets.c ---- */
+/* Into a record whose block of text ends with room for all of `text`. False: it is damaged. */
+bool tickets_read(const char *text, struct row *row);
+/* NULL for an empty list, which is no failure; the caller frees the text. */
+enum belay_code tickets_write(const struct row *row, char **out_text, struct belay_error *err);
+
+/* ---- sqlite_last.c ---- */
+/* After a commit and db_leave_txn(): copies the row, or forgets the last one. */
+void last_keep(struct sqlite_store *store, const struct row *row);
+/* In a transaction, after db_read_txn(). False: not this record, or another process may have changed it. */
+bool last_take(struct sqlite_store *store, const char *key, struct row *out_row);
 
 /* ---- sqlite_replay.c ---- */
 
@@ -370,6 +388,9 @@ void sqlite_wait(struct belay_store *base, const char *lock_id, uint32_t listene
 void sqlite_wake(struct belay_store *base, const char *lock_id);
 void wake_watchers(struct sqlite_store *store); /* the NULL id, after a batch with events */
 void wake_writers(struct sqlite_store *store);  /* after a write transaction of this process */
+/* Both after a commit; in between, and if it fails, sqlite_wake() wakes whether anybody listens or not. */
+void wake_before_commit(struct sqlite_store *store);
+void wake_after_commit(struct sqlite_store *store, bool has_events);
 /* Sleep until a write transaction of another process has ended, or so long. */
 void wake_wait_for_writer(struct sqlite_store *store, int64_t most_us);
 void wake_reset(struct sqlite_store *store); /* no process of this boot can be watching yet */

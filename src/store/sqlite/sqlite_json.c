@@ -4,8 +4,8 @@
  *     tickets   [[id, key, owner, owner's name, seq, since, expires, has liveness lock, credential,
  *                 mode, slots, joint], ...]  the last three only if one of them is not 0
  *     intents   [[id, key, expires, shared], ...]  the last only if it is true
- * By position and not by name: a queue is read and written at every hand-over, and names would
- * be most of its text.
+ * By position and not by name: a queue is read and written at every hand-over (sqlite_tickets.c),
+ * and names would be most of its text.
  */
 #include <jansson.h>
 #include <stdlib.h>
@@ -57,54 +57,6 @@ enum belay_code json_read_meta(const struct sqlite_store *store, const char *tex
     return BELAY_OK;
 }
 
-static bool read_ticket(json_t *item, struct belay_ticket *ticket, bool *has_liveness)
-{
-    const char *id, *key, *owner, *name;
-    const char *credential = json_string_value(json_array_get(item, 8));
-    json_int_t seq, since, expires;
-    json_int_t mode = json_integer_value(json_array_get(item, 9));
-    int has_lock;
-
-    if (mode < BELAY_EXCLUSIVE || mode > BELAY_SLOTS ||
-        json_unpack(item, "[s, s, s, s, I, I, I, b]", &id, &key, &owner, &name, &seq, &since, &expires,
-                    &has_lock) != 0) {
-        return false;
-    }
-    ticket->lock_id = strdup(id);
-    ticket->key = strdup(key);
-    ticket->owner = strdup(owner);
-    ticket->owner_name = strdup(name);
-    ticket->acquired_by = credential == NULL ? NULL : strdup(credential);
-    ticket->seq = (uint64_t)seq;
-    ticket->since_unix_ms = since;
-    ticket->expires_ms = expires;
-    ticket->mode = (enum belay_mode)mode;
-    ticket->slots = (int)json_integer_value(json_array_get(item, 10));
-    ticket->joint = json_is_true(json_array_get(item, 11));
-    *has_liveness = has_lock != 0;
-    return ticket->lock_id != NULL && ticket->key != NULL && ticket->owner != NULL &&
-           ticket->owner_name != NULL && (credential == NULL || ticket->acquired_by != NULL);
-}
-
-static bool read_tickets(const char *text, struct row *row)
-{
-    json_t *list = json_loads(text, 0, NULL);
-    size_t n = json_array_size(list);
-    bool good = list != NULL;
-
-    if (n > 0) {
-        row->record.tickets = calloc(n, sizeof *row->record.tickets);
-        row->has_liveness = calloc(n, sizeof *row->has_liveness);
-        good = row->record.tickets != NULL && row->has_liveness != NULL;
-    }
-    for (size_t i = 0; good && i < n; i++) {
-        row->record.n_tickets = i + 1;
-        good = read_ticket(json_array_get(list, i), &row->record.tickets[i], &row->has_liveness[i]);
-    }
-    json_decref(list);
-    return good;
-}
-
 static bool read_intent(json_t *item, struct belay_intent *intent)
 {
     const char *id, *key;
@@ -149,7 +101,7 @@ enum belay_code json_read_row(const struct sqlite_store *store, const char *meta
             return code;
         }
     }
-    if (tickets != NULL && !read_tickets(tickets, row)) {
+    if (tickets != NULL && !tickets_read(tickets, row)) {
         return bad_row(store, "the waiting line", record->key, err);
     }
     if (intents != NULL && !read_intents(intents, row)) {
@@ -197,29 +149,6 @@ enum belay_code json_write_meta(const struct belay_meta *meta, size_t n, char **
         (void)json_array_append_new(list, json_pack("[s, s]", meta[i].name, meta[i].value));
     }
     return write_list(list, n, "metadata", out_text, err);
-}
-
-enum belay_code json_write_tickets(const struct row *row, char **out_text, struct belay_error *err)
-{
-    json_t *list;
-
-    if (row->record.n_tickets == 0) {
-        *out_text = NULL;
-        return BELAY_OK;
-    }
-    list = json_array();
-    for (size_t i = 0; i < row->record.n_tickets; i++) {
-        const struct belay_ticket *t = &row->record.tickets[i];
-        json_t *item = json_pack("[s, s, s, s, I, I, I, b, s?]", t->lock_id, t->key, t->owner, t->owner_name,
-                                 (json_int_t)t->seq, (json_int_t)t->since_unix_ms, (json_int_t)t->expires_ms,
-                                 (int)row->has_liveness[i], t->acquired_by);
-
-        if (t->mode != BELAY_EXCLUSIVE || t->joint) {
-            item = extended(item, json_pack("[i, i, b]", (int)t->mode, t->slots, (int)t->joint));
-        }
-        (void)json_array_append_new(list, item);
-    }
-    return write_list(list, row->record.n_tickets, "the owner of a waiter", out_text, err);
 }
 
 enum belay_code json_write_intents(const struct row *row, char **out_text, struct belay_error *err)

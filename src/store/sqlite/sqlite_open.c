@@ -193,7 +193,7 @@ static enum belay_code connect_db(struct sqlite_store *store, struct belay_error
     int rc = sqlite3_open_v2(store->path, &store->db,
                              SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX |
                                  SQLITE_OPEN_EXRESCODE,
-                             store->hooks.vfs);
+                             sqlite_wal_vfs(store->hooks.vfs));
 
     if (store->db == NULL) {
         return error_no_memory(err);
@@ -254,6 +254,7 @@ static void sqlite_close(struct belay_store *base)
     (void)pthread_mutex_destroy(&store->mutex);
     (void)pthread_mutex_destroy(&store->wake_mutex);
     freeze_list_release(&store->freezes.list);
+    row_release(&store->last);
     free(store->kept);
     free(store->path);
     free(store->wake_path);
@@ -306,6 +307,7 @@ static struct sqlite_store *store_new(struct sqlite_params *params, const struct
     (void)pthread_mutex_init(&store->mutex, NULL);
     (void)pthread_mutex_init(&store->wake_mutex, NULL);
     store->wake.fd = store->wake.probe_fd = -1;
+    store->wake.listeners = 1;
     store->own_fd = -1;
     if (hooks != NULL) {
         store->hooks = *hooks;

@@ -28,8 +28,11 @@ enum column {
     N_COLUMNS
 };
 
-/* All texts are copies in one block. Each call of a sqlite3_column function takes the connection's mutex. */
-static bool read_texts(sqlite3_stmt *statement, struct belay_record *record)
+/*
+ * All texts are copies in one block, which ends with room for those of the queue. Each call of a
+ * sqlite3_column function takes the connection's mutex.
+ */
+static bool read_texts(sqlite3_stmt *statement, size_t room, struct belay_record *record)
 {
     static const enum column columns[] = { COL_KEY, COL_LOCK_ID, COL_OWNER, COL_OWNER_NAME, COL_ACQUIRED_BY };
     enum { N_TEXTS = sizeof columns / sizeof columns[0] };
@@ -37,7 +40,7 @@ static bool read_texts(sqlite3_stmt *statement, struct belay_record *record)
                                      &record->acquired_by };
     const char *texts[N_TEXTS];
     size_t sizes[N_TEXTS];
-    size_t total = 0;
+    size_t total = room;
     char *at;
 
     for (size_t i = 0; i < N_TEXTS; i++) {
@@ -113,7 +116,7 @@ enum belay_code row_read(struct sqlite_store *store, sqlite3_stmt *statement, st
     const char *intents = (const char *)sqlite3_column_text(statement, COL_INTENTS);
     enum belay_code code = BELAY_OK;
 
-    if (!read_texts(statement, &row.record)) {
+    if (!read_texts(statement, tickets == NULL ? 0 : strlen(tickets) + 1, &row.record)) {
         code = error_no_memory(err);
     } else if (!read_numbers(statement, &row.record)) {
         code = error_set(err, BELAY_BAD_CONTENT,
@@ -257,7 +260,7 @@ enum belay_code row_save(struct sqlite_store *store, const struct row *row, stru
     binder.rc = db_statement(store, row->stored ? ST_UPDATE : ST_INSERT, &binder.statement);
     code = json_write_meta(row->record.metadata, row->record.n_metadata, &metadata, err);
     if (code == BELAY_OK) {
-        code = json_write_tickets(row, &tickets, err);
+        code = tickets_write(row, &tickets, err);
     }
     if (code == BELAY_OK) {
         code = json_write_intents(row, &intents, err);

@@ -7,7 +7,11 @@
  *     word 1   how many watch word 0; after a crash perhaps too many
  *     word 2   goes up when a write transaction has ended
  *     word 3   how many sleep on word 2; after a crash perhaps too many
- *     word 4.. lock ids
+ *     word 4   how many stores listen for a lock id; after a crash perhaps too many
+ *     word 5.. lock ids
+ *
+ * Words 1 to 4 are read together, once for each commit, so that a commit that nobody waits
+ * for wakes nobody.
  *
  * Somebody may truncate the file while it is mapped; an access to a word would then
  * end the process with SIGBUS. So the words are read through the file, and the kernel adds
@@ -36,7 +40,8 @@ enum {
     WORD_WATCHERS = 1,
     WORD_WRITTEN = 2,
     WORD_WRITERS = 3,
-    WORD_IDS = 4,
+    WORD_LISTENERS = 4,
+    WORD_IDS = 5,
     SHORT_SLEEP_MS = 10
 };
 #define WAKE_BYTES (WORDS * sizeof(uint32_t))
@@ -111,6 +116,19 @@ bool wake_ready(struct sqlite_store *store)
     return __atomic_load_n(&store->wake.words, __ATOMIC_ACQUIRE) != NULL;
 }
 
+/* The words up to WORD_IDS; 0 where the file has none. */
+struct wake_counts {
+    uint32_t words[WORD_IDS];
+};
+
+static struct wake_counts read_counts(const struct sqlite_store *store)
+{
+    struct wake_counts counts = { { 0 } };
+
+    (void)!pread(store->wake.fd, counts.words, sizeof counts.words, 0);
+    return counts;
+}
+
 static uint32_t read_word(const struct sqlite_store *store, size_t i)
 {
     uint32_t value = 0;
@@ -134,8 +152,11 @@ void wake_close(struct sqlite_store *store)
 {
     struct wake_file *wake = &store->wake;
 
-    if (wake->watching) {
+    if (wake->is_watcher) {
         futex_add(&wake->words[WORD_WATCHERS], -1, 0);
+    }
+    if (wake->is_listener) {
+        futex_add(&wake->words[WORD_LISTENERS], -1, 0);
     }
     if (wake->words != NULL) {
         (void)munmap(wake->words, WAKE_BYTES);
@@ -150,7 +171,7 @@ void wake_close(struct sqlite_store *store)
 
 void wake_reset(struct sqlite_store *store)
 {
-    static const size_t counters[] = { WORD_WATCHERS, WORD_WRITERS };
+    static const size_t counters[] = { WORD_WATCHERS, WORD_LISTENERS };
     const uint32_t none = 0;
 
     for (size_t i = 0; wake_ready(store) && i < sizeof counters / sizeof counters[0]; i++) {
@@ -164,13 +185,40 @@ static uint32_t *word_of(struct sqlite_store *store, const char *lock_id)
                 .words[lock_id == NULL ? WORD_ANY : WORD_IDS + hash_text(lock_id) % (WORDS - WORD_IDS)];
 }
 
-void wake_watchers(struct sqlite_store *store)
+/* The commit that other processes are to see comes before the counts are read. */
+static struct wake_counts read_counts_after_commit(const struct sqlite_store *store)
 {
 #ifndef __SANITIZE_THREAD__ /* which does not support it */
-    /* The commit that others are to see comes before this. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 #endif
-    if (wake_ready(store) && read_word(store, WORD_WATCHERS) > 0) {
+    return read_counts(store);
+}
+
+void wake_watchers(struct sqlite_store *store)
+{
+    if (wake_ready(store) && read_counts_after_commit(store).words[WORD_WATCHERS] > 0) {
+        futex_wake(word_of(store, NULL));
+    }
+}
+
+void wake_before_commit(struct sqlite_store *store)
+{
+    __atomic_store_n(&store->wake.listeners, 1, __ATOMIC_RELAXED);
+}
+
+void wake_after_commit(struct sqlite_store *store, bool has_events)
+{
+    struct wake_counts counts;
+
+    if (!wake_ready(store)) {
+        return;
+    }
+    counts = read_counts_after_commit(store);
+    __atomic_store_n(&store->wake.listeners, counts.words[WORD_LISTENERS], __ATOMIC_RELAXED);
+    if (counts.words[WORD_WRITERS] > 0) {
+        futex_wake(&store->wake.words[WORD_WRITTEN]);
+    }
+    if (has_events && counts.words[WORD_WATCHERS] > 0) {
         futex_wake(word_of(store, NULL));
     }
 }
@@ -213,12 +261,13 @@ void wake_wait_for_writer(struct sqlite_store *store, int64_t most_us)
     futex_add(&words[WORD_WRITERS], -1, 0);
 }
 
-static void count_watcher(struct sqlite_store *store)
+/* Once for a store, and again if the file was truncated since. */
+static void count_in(struct sqlite_store *store, bool *counted, size_t word)
 {
     (void)pthread_mutex_lock(&store->wake_mutex);
-    if (!store->wake.watching) {
-        store->wake.watching = true;
-        futex_add(&store->wake.words[WORD_WATCHERS], 1, 0);
+    if (!*counted || read_word(store, word) == 0) {
+        *counted = true;
+        futex_add(&store->wake.words[word], 1, 0);
     }
     (void)pthread_mutex_unlock(&store->wake_mutex);
 }
@@ -231,7 +280,9 @@ uint32_t sqlite_listen(struct belay_store *base, const char *lock_id)
         return 0;
     }
     if (lock_id == NULL) {
-        count_watcher(store);
+        count_in(store, &store->wake.is_watcher, WORD_WATCHERS);
+    } else {
+        count_in(store, &store->wake.is_listener, WORD_LISTENERS);
     }
     return read_word(store, (size_t)(word_of(store, lock_id) - store->wake.words));
 }
@@ -240,7 +291,7 @@ void sqlite_wake(struct belay_store *base, const char *lock_id)
 {
     struct sqlite_store *store = (struct sqlite_store *)base;
 
-    if (wake_ready(store)) {
+    if (wake_ready(store) && __atomic_load_n(&store->wake.listeners, __ATOMIC_RELAXED) > 0) {
         futex_wake(word_of(store, lock_id));
     }
 }
