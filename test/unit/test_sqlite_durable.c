@@ -15,11 +15,7 @@ static struct {
     int fail_syncs;  /* so many of the next fail */
     int fail_writes; /* of the log, with fail_code */
     int fail_code;
-    int headers; /* of frames, written without their page */
-    int frames;
 } disk;
-
-enum { FRAME_HEADER = 24, PAGE = 2048 }; /* bytes */
 
 static sqlite3_vfs counting_vfs;
 
@@ -43,10 +39,6 @@ static int file_write(sqlite3_file *file, const void *data, int n, sqlite3_int64
     if (((struct counting_file *)file)->is_log && disk.fail_writes > 0) {
         disk.fail_writes--;
         return disk.fail_code;
-    }
-    if (((struct counting_file *)file)->is_log) {
-        disk.headers += n == FRAME_HEADER;
-        disk.frames += n == FRAME_HEADER + PAGE;
     }
     return real_of(file)->pMethods->xWrite(real_of(file), data, n, at);
 }
@@ -388,17 +380,6 @@ static void a_write_that_fails_while_committing_leaves_it_unknown(void **state)
     assert_int_equal(take_outliving(place->store, "k", "id-1", NULL), BELAY_OK);
 }
 
-static void a_frame_of_the_log_is_one_write(void **state)
-{
-    struct place *place = *state;
-
-    disk.headers = disk.frames = 0;
-    assert_true(take(place->store, "k", "id-1") > 0);
-    assert_int_equal(give_back(place->store, "k", "id-1"), BELAY_OK);
-    assert_int_equal(disk.headers, 0);
-    assert_int_equal(disk.frames, 4); /* two commits, of the lock and the event */
-}
-
 /* A log that only its frames' checksums vouch for: that of a machine that was restarted. */
 static void the_log_can_be_read_without_its_index(void **state)
 {
@@ -429,7 +410,6 @@ int main(void)
         TEST(a_ceiling_that_cannot_be_synced_grants_no_token),
         TEST(a_full_disk_changes_nothing_and_is_reported),
         TEST(a_write_that_fails_while_committing_leaves_it_unknown),
-        TEST(a_frame_of_the_log_is_one_write),
         TEST(the_log_can_be_read_without_its_index),
     };
 

@@ -183,10 +183,6 @@ enum belay_code sqlite_moved(const struct sqlite_store *store, struct belay_erro
 enum belay_code sqlite_redirected(const struct sqlite_store *store, struct belay_error *err);
 enum belay_code sqlite_other_boot(const struct sqlite_store *store, struct belay_error *err);
 
-/* ---- sqlite_wal_vfs.c ---- */
-/* The name of a VFS that writes the log of the one below with fewer system calls. NULL is the default VFS. */
-const char *sqlite_wal_vfs(const char *below_name);
-
 /* ---- sqlite_open.c ---- */
 /* "NFS" and so on, for a type of statfs(); NULL: not a network file system. */
 const char *sqlite_network_name(long fs_type);

@@ -193,7 +193,7 @@ static enum belay_code connect_db(struct sqlite_store *store, struct belay_error
     int rc = sqlite3_open_v2(store->path, &store->db,
                              SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX |
                                  SQLITE_OPEN_EXRESCODE,
-                             sqlite_wal_vfs(store->hooks.vfs));
+                             store->hooks.vfs);
 
     if (store->db == NULL) {
         return error_no_memory(err);
