@@ -1,0 +1,189 @@
+package belay
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"math"
+	"time"
+)
+
+// Forever, as Options.Wait, waits until the lock is granted or the context ends.
+const Forever = time.Duration(math.MaxInt64)
+
+const leaveTimeout = 2 * time.Second
+
+// Options of an acquisition. The zero value makes one attempt, with the server's default ttl.
+type Options struct {
+	TTL  time.Duration // the lease; 0: the server's default for this key
+	Wait time.Duration // how long to wait in the queue; 0: one attempt
+
+	// Owner is who holds the lock, and OwnerName the name for people. Clients that wait for the same key must have
+	// different owners. The default is USER@HOST:PID/N, with another N for each acquisition.
+	Owner, OwnerName string
+
+	LockID string // of this acquisition, to repeat one whose outcome is unknown; default: a random one
+
+	// The lock is renewed in the background after a third of its validity. Heartbeat promises the server to do it at
+	// least this often; after StaleAfter without it the lock is shown as stale.
+	Heartbeat, StaleAfter time.Duration
+	NoHeartbeat           bool // do not renew in the background
+
+	Shared        bool   // beside other shared holders
+	Slots         int    // beside at most so many holders, 1 to 1000
+	Reentrant     bool   // if the same Owner holds the lock, share it
+	Profile       string // of the server's configuration, for what is not set here
+	Metadata      map[string]string
+	CorrelationID string
+	IgnoreFreeze  string // for admins: why the lock is acquired although it is frozen
+}
+
+// Acquire acquires the lock on a key, or waits for it. Lock.Context is derived from ctx. The caller releases the lock.
+func (c *Client) Acquire(ctx context.Context, key string, o Options) (*Lock, error) {
+	return c.AcquireAll(ctx, []string{key}, o)
+}
+
+// AcquireAll acquires the locks on 1 to 16 keys, all of them or none, as one Lock.
+func (c *Client) AcquireAll(ctx context.Context, keys []string, o Options) (*Lock, error) {
+	if o.LockID == "" {
+		o.LockID = newID()
+	}
+	body := fields{"lock_id": o.LockID, "shared": o.Shared, "slots": o.Slots, "reentrant": o.Reentrant,
+		"correlation_id": o.CorrelationID, "ignore_freeze": o.IgnoreFreeze != "", "reason": o.IgnoreFreeze}
+	return c.acquire(ctx, keys, o, post("/v1/acquire", c.describe(o, body, keys)))
+}
+
+// Adopt takes over a lock by the id that another client handed over. The lock then has a new id, which is that of the
+// options, a new owner and a new token. TTL and Metadata replace those of the lock if they are set.
+func (c *Client) Adopt(ctx context.Context, key, lockID string, o Options) (*Lock, error) {
+	return c.AdoptAll(ctx, []string{key}, lockID, o)
+}
+
+// AdoptAll is Adopt for keys that were acquired together.
+func (c *Client) AdoptAll(ctx context.Context, keys []string, lockID string, o Options) (*Lock, error) {
+	if o.LockID == "" {
+		o.LockID = newID()
+	}
+	r := post("/v1/adopt", c.describe(o, fields{"lock_id": lockID, "new_lock_id": o.LockID}, keys))
+	got, err := c.ask(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return c.hold(ctx, keys, got, r.sent, o)
+}
+
+// describe adds what acquire and adopt have in common.
+func (c *Client) describe(o Options, body fields, keys []string) fields {
+	body["locked_by"], body["locked_by_name"] = firstOf(o.Owner, c.owner, newOwner()), firstOf(o.OwnerName, c.ownerName)
+	body["profile"], body["metadata"] = o.Profile, o.Metadata
+	body["ttl_ms"], body["heartbeat_ms"], body["stale_after_ms"] = o.TTL, o.Heartbeat, o.StaleAfter
+	return body.about(keys)
+}
+
+// about adds one key, or several.
+func (f fields) about(keys []string) fields {
+	if len(keys) == 1 {
+		f["key"] = keys[0]
+	} else {
+		f["keys"] = keys
+	}
+	return f
+}
+
+func newID() string {
+	var bytes [16]byte
+	if _, err := rand.Read(bytes[:]); err != nil {
+		panic("belay: the system has no random numbers: " + err.Error())
+	}
+	return hex.EncodeToString(bytes[:])
+}
+
+// acquire asks in slices under one lock id, and the server keeps the place in the queue from one to the next. After a
+// lost answer the same id finds the lock that it may have acquired.
+//
+//	ask --granted--------------------------> done
+//	 ^  \--held--> the time is up ---------> leave the queue, done
+//	 |        \--> ask again ----------+
+//	 |  \--no answer--> too often -----|---> unavailable, or unknown
+//	 |             \--> back off ------+
+//	 +---------------------------------+
+func (c *Client) acquire(ctx context.Context, keys []string, o Options, r *call) (*Lock, error) {
+	giveUp := now() + o.Wait
+	if giveUp < o.Wait { // Forever
+		giveUp = math.MaxInt64
+	}
+	isAnswered := false
+	for faults := 0; ; {
+		r.wait = sliceOf(o, giveUp-now())
+		r.body["wait_ms"] = r.wait
+		got, err := c.askOnce(ctx, r)
+		switch {
+		case err == nil:
+			return c.hold(ctx, keys, got, r.sent, o)
+		case ctx.Err() != nil:
+		case errors.Is(err, ErrHeld), errors.Is(err, ErrFrozen):
+			faults, isAnswered, r.mayBeDone = 0, true, false
+			if now() >= giveUp {
+				if o.Wait > 0 {
+					_ = c.leave(keys, o.LockID)
+				}
+				return nil, err
+			}
+			// A server whose queue is full answers at once. It reserves a lock for one second between two requests.
+			sleep(ctx, minDuration(r.wait/2-(now()-r.sent), 500*time.Millisecond))
+		case !isFault(err):
+			return nil, err
+		default:
+			if faults++; faults >= defaultTries*len(c.servers) && !(isAnswered && now() < giveUp) {
+				return nil, r.conclude(err)
+			}
+			c.backoff(ctx, faults)
+		}
+		if ctx.Err() != nil {
+			return nil, c.cancelled(ctx, keys, o.LockID)
+		}
+	}
+}
+
+// sliceOf says how long the next request may wait: a lock that is granted late in a long one would not be valid long.
+func sliceOf(o Options, left time.Duration) time.Duration {
+	if o.Wait <= 0 {
+		return 0
+	}
+	slice := minDuration(left, 10*time.Second)
+	if o.TTL > 0 {
+		slice = minDuration(slice, o.TTL/3)
+	}
+	if slice < time.Millisecond {
+		slice = time.Millisecond
+	}
+	return slice
+}
+
+func (c *Client) cancelled(ctx context.Context, keys []string, lockID string) error {
+	e := &Error{Message: "the acquisition of " + quoted(keys) + " was cancelled", LockID: lockID, cause: ctx.Err()}
+	if c.leave(keys, lockID) != nil {
+		e.Message += ", and no server could be told: it may be granted, until its lease ends"
+		e.kind = ErrUnknown
+	}
+	return e
+}
+
+// leave gives up a place in the queue, or a lock that was granted this very moment. The caller's context may be over.
+func (c *Client) leave(keys []string, lockID string) error {
+	ctx, cancel := context.WithTimeout(c.background, leaveTimeout)
+	defer cancel()
+	_, err := c.ask(ctx, post("/v1/release", fields{"lock_id": lockID, "outcome": Failed}.about(keys)))
+	if isLoss(err) {
+		return nil
+	}
+	return err
+}
+
+func minDuration(a, b time.Duration) time.Duration {
+	if a < b {
+		return a
+	}
+	return b
+}
