@@ -5,14 +5,19 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 )
 
-// Forever, as Options.Wait, waits until the lock is granted or the context ends.
-const Forever = time.Duration(math.MaxInt64)
+const (
+	// Forever, as Options.Wait, waits until the lock is granted or the context ends.
+	Forever = time.Duration(math.MaxInt64)
 
-const leaveTimeout = 2 * time.Second
+	never        = Forever
+	leaveTimeout = 2 * time.Second
+)
 
 // Options of an acquisition. The zero value makes one attempt, with the server's default ttl.
 type Options struct {
@@ -46,12 +51,10 @@ func (c *Client) Acquire(ctx context.Context, key string, o Options) (*Lock, err
 
 // AcquireAll acquires the locks on 1 to 16 keys, all of them or none, as one Lock.
 func (c *Client) AcquireAll(ctx context.Context, keys []string, o Options) (*Lock, error) {
-	if o.LockID == "" {
-		o.LockID = newID()
-	}
+	o.LockID = firstOf(o.LockID, newID())
 	body := fields{"lock_id": o.LockID, "shared": o.Shared, "slots": o.Slots, "reentrant": o.Reentrant,
 		"correlation_id": o.CorrelationID, "ignore_freeze": o.IgnoreFreeze != "", "reason": o.IgnoreFreeze}
-	return c.acquire(ctx, keys, o, post("/v1/acquire", c.describe(o, body, keys)))
+	return c.acquire(ctx, keys, o, c.callFor(o, "/v1/acquire", body, keys))
 }
 
 // Adopt takes over a lock by the id that another client handed over. The lock then has a new id, which is that of the
@@ -62,33 +65,36 @@ func (c *Client) Adopt(ctx context.Context, key, lockID string, o Options) (*Loc
 
 // AdoptAll is Adopt for keys that were acquired together.
 func (c *Client) AdoptAll(ctx context.Context, keys []string, lockID string, o Options) (*Lock, error) {
-	if o.LockID == "" {
-		o.LockID = newID()
-	}
-	r := post("/v1/adopt", c.describe(o, fields{"lock_id": lockID, "new_lock_id": o.LockID}, keys))
-	got, err := c.ask(ctx, r)
+	o.LockID = firstOf(o.LockID, newID())
+	r := c.callFor(o, "/v1/adopt", fields{"lock_id": lockID, "new_lock_id": o.LockID}, keys)
+	got, err := ask[grants](ctx, c, r)
 	if err != nil {
 		return nil, err
 	}
 	return c.hold(ctx, keys, got, r.sent, o)
 }
 
-// describe adds what acquire and adopt have in common.
-func (c *Client) describe(o Options, body fields, keys []string) fields {
-	body["locked_by"], body["locked_by_name"] = firstOf(o.Owner, c.owner, newOwner()), firstOf(o.OwnerName, c.ownerName)
+// callFor adds what acquire and adopt have in common. Each acquisition without an owner gets one of its own: the server
+// gives up the place in the queue of an owner that asks for the same key again.
+func (c *Client) callFor(o Options, path string, body fields, keys []string) *call {
+	body["locked_by"], body["locked_by_name"] = firstOf(o.Owner, c.owner), firstOf(o.OwnerName, c.ownerName)
+	if body["locked_by"] == "" {
+		body["locked_by"] = fmt.Sprintf("%s/%d", c.process, nOwners.Add(1))
+	}
 	body["profile"], body["metadata"] = o.Profile, o.Metadata
 	body["ttl_ms"], body["heartbeat_ms"], body["stale_after_ms"] = o.TTL, o.Heartbeat, o.StaleAfter
-	return body.about(keys)
+	r := post(path, body.about(keys))
+	r.lockID = o.LockID
+	return r
 }
 
-// about adds one key, or several.
-func (f fields) about(keys []string) fields {
-	if len(keys) == 1 {
-		f["key"] = keys[0]
-	} else {
-		f["keys"] = keys
+var nOwners atomic.Int64
+
+func firstOf(a, b string) string {
+	if a != "" {
+		return a
 	}
-	return f
+	return b
 }
 
 func newID() string {
@@ -113,11 +119,12 @@ func (c *Client) acquire(ctx context.Context, keys []string, o Options, r *call)
 	if giveUp < o.Wait { // Forever
 		giveUp = math.MaxInt64
 	}
-	isAnswered := false
-	for faults := 0; ; {
-		r.wait = sliceOf(o, giveUp-now())
-		r.body["wait_ms"] = r.wait
-		got, err := c.askOnce(ctx, r)
+	for faults, isAnswered := 0, false; ; {
+		if o.Wait > 0 {
+			r.wait = sliceOf(o, giveUp-now())
+			r.body["wait_ms"] = r.wait
+		}
+		got, err := askOnce[grants](ctx, c, r)
 		switch {
 		case err == nil:
 			return c.hold(ctx, keys, got, r.sent, o)
@@ -128,56 +135,44 @@ func (c *Client) acquire(ctx context.Context, keys []string, o Options, r *call)
 				if o.Wait > 0 {
 					_ = c.leave(keys, o.LockID)
 				}
-				return nil, err
+				return nil, r.conclude(ctx, err)
 			}
 			// A server whose queue is full answers at once. It reserves a lock for one second between two requests.
 			sleep(ctx, minDuration(r.wait/2-(now()-r.sent), 500*time.Millisecond))
 		case !isFault(err):
-			return nil, err
+			return nil, r.conclude(ctx, err)
 		default:
-			if faults++; faults >= defaultTries*len(c.servers) && !(isAnswered && now() < giveUp) {
-				return nil, r.conclude(err)
+			if faults++; c.isEnough(r, faults) && !(isAnswered && now() < giveUp) {
+				return nil, r.conclude(ctx, err)
 			}
 			c.backoff(ctx, faults)
 		}
 		if ctx.Err() != nil {
-			return nil, c.cancelled(ctx, keys, o.LockID)
+			e := &Error{Message: "the acquisition of " + quoted(keys) + " was cancelled", LockID: o.LockID, cause: ctx.Err()}
+			if isFault(c.leave(keys, o.LockID)) {
+				e.Message, e.kind = e.Message+", and no server could be told: it may be granted, until its lease ends", ErrUnknown
+			}
+			return nil, e
 		}
 	}
 }
 
 // sliceOf says how long the next request may wait: a lock that is granted late in a long one would not be valid long.
 func sliceOf(o Options, left time.Duration) time.Duration {
-	if o.Wait <= 0 {
-		return 0
-	}
-	slice := minDuration(left, 10*time.Second)
 	if o.TTL > 0 {
-		slice = minDuration(slice, o.TTL/3)
+		left = minDuration(left, o.TTL/3)
 	}
-	if slice < time.Millisecond {
-		slice = time.Millisecond
+	if left < time.Millisecond {
+		return time.Millisecond
 	}
-	return slice
-}
-
-func (c *Client) cancelled(ctx context.Context, keys []string, lockID string) error {
-	e := &Error{Message: "the acquisition of " + quoted(keys) + " was cancelled", LockID: lockID, cause: ctx.Err()}
-	if c.leave(keys, lockID) != nil {
-		e.Message += ", and no server could be told: it may be granted, until its lease ends"
-		e.kind = ErrUnknown
-	}
-	return e
+	return minDuration(left, 10*time.Second)
 }
 
 // leave gives up a place in the queue, or a lock that was granted this very moment. The caller's context may be over.
 func (c *Client) leave(keys []string, lockID string) error {
 	ctx, cancel := context.WithTimeout(c.background, leaveTimeout)
 	defer cancel()
-	_, err := c.ask(ctx, post("/v1/release", fields{"lock_id": lockID, "outcome": Failed}.about(keys)))
-	if isLoss(err) {
-		return nil
-	}
+	_, err := ask[Info](ctx, c, post("/v1/release", fields{"lock_id": lockID, "outcome": Failed}.about(keys)))
 	return err
 }
 

@@ -24,7 +24,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/user"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -37,6 +37,7 @@ type Client struct {
 	token, tokenFile, caFile string
 	timeout                  time.Duration
 	owner, ownerName         string
+	process                  string // USER@HOST:PID
 	warn                     func(text string)
 	isOff                    atomic.Bool // the server has said that its locking is switched off
 	background               context.Context
@@ -81,6 +82,8 @@ func Connect(urls string, options ...Option) (*Client, error) {
 		option(c)
 	}
 	c.background, c.stop = context.WithCancel(context.Background())
+	host, _ := os.Hostname()
+	c.process = fmt.Sprintf("%s@%s:%d", firstOf(os.Getenv("USER"), strconv.Itoa(os.Getuid())), host, os.Getpid())
 	if err := c.readToken(); err != nil {
 		return nil, err
 	}
@@ -160,28 +163,4 @@ func newServer(text string, trust *tls.Config) (*server, error) {
 			" and give a token with WithToken", text)
 	}
 	return s, nil
-}
-
-var nOwners atomic.Int64
-
-// newOwner makes up an owner for one acquisition. The server gives up the place in the queue of an owner that asks for
-// the same key again: two goroutines need two owners.
-func newOwner() string {
-	who, host := "unknown", "unknown"
-	if u, err := user.Current(); err == nil {
-		who = u.Username
-	}
-	if name, err := os.Hostname(); err == nil {
-		host = name
-	}
-	return fmt.Sprintf("%s@%s:%d/%d", who, host, os.Getpid(), nOwners.Add(1))
-}
-
-func firstOf(texts ...string) string {
-	for _, text := range texts {
-		if text != "" {
-			return text
-		}
-	}
-	return ""
 }

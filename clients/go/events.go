@@ -4,9 +4,8 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -19,108 +18,81 @@ type EventsOptions struct {
 	After  int64  // begin after the event with this id; 0: with the next one
 }
 
-// Events is a stream of events. After a break it goes on behind the last event that it received. If it has received
-// none and After is 0, it goes on with the next one, and those during the break are not seen.
+// Events is a stream of events, which come on C. C is closed when the stream ends; then Err says why. After a break the
+// stream goes on behind the last event that it received. If it has received none and After is 0, it goes on with the
+// next event, and those during the break are not seen.
 type Events struct {
-	client *Client
+	C <-chan Event
 	EventsOptions
+	client *Client
 	ctx    context.Context
 	cancel context.CancelFunc
-	events chan Event
-	err    error // why the stream ended; to be read once events is closed
+	err    error
 }
 
-// Events opens a stream: no event after it has returned is missed. The stream ends with ctx.
+// Events opens a stream: no event after it has returned is missed. The stream ends with ctx, or with Close.
 func (c *Client) Events(ctx context.Context, o EventsOptions) (*Events, error) {
-	s := &Events{client: c, EventsOptions: o, events: make(chan Event)}
+	s := &Events{client: c, EventsOptions: o}
 	s.ctx, s.cancel = context.WithCancel(ctx)
-	lines, err := s.connect(defaultTries * len(c.servers))
+	body, silence, err := s.connect(false)
 	if err != nil {
 		s.cancel()
 		return nil, err
 	}
-	go s.run(lines)
+	events := make(chan Event)
+	s.C = events
+	go s.run(body, silence, events)
 	return s, nil
-}
-
-// Next returns the next event. If ctx ends first, the stream stays usable.
-func (s *Events) Next(ctx context.Context) (Event, error) {
-	select {
-	case event, ok := <-s.events:
-		if !ok {
-			return event, s.err
-		}
-		return event, nil
-	case <-ctx.Done():
-		return Event{}, ctx.Err()
-	}
 }
 
 // Close ends the stream.
 func (s *Events) Close() { s.cancel() }
 
-// stream is one connection. It is cancelled if nothing comes for too long.
-type stream struct {
-	*bufio.Scanner
-	silence *time.Timer
-	close   func()
-}
+// Err returns why the stream ended, once C is closed.
+func (s *Events) Err() error { return s.err }
 
-func (s *Events) connect(tries int) (*stream, error) {
+// connect returns the body of an answer, and what ends it if nothing comes for too long.
+func (s *Events) connect(isAgain bool) (body io.ReadCloser, silence *time.Timer, err error) {
+	r := get("/v1/events" + fields{"prefix": s.Prefix, "last_event_id": s.After}.query())
 	for faults := 1; ; faults++ {
-		lines, err := s.connectOnce()
-		if !isFault(err) || faults == tries || !s.client.backoff(s.ctx, faults) {
-			return lines, err
+		ctx, cancel := context.WithCancel(s.ctx)
+		silence = time.AfterFunc(s.client.timeout, cancel)
+		response, err := s.client.open(ctx, r)
+		if err == nil && response.StatusCode == http.StatusOK {
+			return response.Body, silence, nil
+		}
+		if err == nil {
+			err = s.client.read(response, r, nil)
+		}
+		cancel()
+		if !isFault(err) || (!isAgain && s.client.isEnough(r, faults)) || !s.client.backoff(s.ctx, faults) {
+			return nil, nil, err
 		}
 	}
 }
 
-func (s *Events) connectOnce() (*stream, error) {
-	query := url.Values{"prefix": {s.Prefix}}
-	if s.After != 0 {
-		query.Set("last_event_id", strconv.FormatInt(s.After, 10))
-	}
-	ctx, cancel := context.WithCancel(s.ctx)
-	silence := time.AfterFunc(s.client.timeout, cancel)
-	r := get("/v1/events?" + query.Encode())
-	response, server, err := s.client.open(ctx, r)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = s.client.read(response, server, r, nil)
-	}
-	if err != nil {
-		cancel()
-		silence.Stop()
-		return nil, err
-	}
-	silence.Reset(eventsSilence)
-	scanner := bufio.NewScanner(response.Body)
-	scanner.Buffer(nil, 2<<20)
-	return &stream{scanner, silence, func() { cancel(); silence.Stop(); response.Body.Close() }}, nil
-}
-
-func (s *Events) run(lines *stream) {
-	defer close(s.events)
+// run passes on the events of one connection after the other. The data of each event is one line that says all.
+func (s *Events) run(body io.ReadCloser, silence *time.Timer, events chan<- Event) {
+	defer close(events)
+	defer s.cancel()
 	for s.err == nil {
-		s.deliver(lines)
-		lines, s.err = s.connect(0) // a server that was there is waited for
-	}
-}
-
-// deliver passes on the events of one connection until it breaks. The data of each is one line that says all.
-func (s *Events) deliver(lines *stream) {
-	defer lines.close()
-	for lines.Scan() {
-		var event Event
-		data := strings.TrimPrefix(lines.Text(), "data:")
-		if data != lines.Text() && json.Unmarshal([]byte(data), &event) == nil {
-			lines.silence.Stop() // the reader may take its time
+		lines := bufio.NewScanner(body)
+		lines.Buffer(nil, 2<<20)
+		for silence.Reset(eventsSilence); lines.Scan(); silence.Reset(eventsSilence) {
+			var event Event
+			data := strings.TrimPrefix(lines.Text(), "data:")
+			if data == lines.Text() || json.Unmarshal([]byte(data), &event) != nil {
+				continue
+			}
+			silence.Stop() // the reader may take its time
 			select {
-			case s.events <- event:
+			case events <- event:
 				s.After = event.ID
 			case <-s.ctx.Done():
-				return
 			}
 		}
-		lines.silence.Reset(eventsSilence)
+		silence.Reset(0)
+		body.Close()
+		body, silence, s.err = s.connect(true) // a server that was there is waited for
 	}
 }

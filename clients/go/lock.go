@@ -3,7 +3,6 @@ package belay
 import (
 	"context"
 	"errors"
-	"math"
 	"strings"
 	"sync"
 	"time"
@@ -18,10 +17,7 @@ const (
 	Failed    Outcome = "failed"
 )
 
-const (
-	never   = time.Duration(math.MaxInt64)
-	tickMax = time.Second // Go's timers stand still while the machine is suspended
-)
+const tickMax = time.Second // Go's timers stand still while the machine is suspended
 
 // Lock is a lock that this client holds, on one key or several. It may be used by several goroutines.
 //
@@ -37,8 +33,8 @@ type Lock struct {
 	id      string
 	options Options
 	ctx     context.Context // the user's; cancelled when the lock is lost or released
-	cancel  context.CancelFunc
 	work    context.Context // of requests in the background
+	cancel  context.CancelFunc
 	stop    context.CancelFunc
 	turn    chan struct{} // held by a renewal: their answers must not overtake each other
 
@@ -52,21 +48,9 @@ type Lock struct {
 	err       error       // why the lock is over; nil: it is held
 }
 
-// locksOn returns the lock on each of the keys.
-func (a *answer) locksOn(keys []string) ([]Info, error) {
-	infos := a.Locks
-	if len(infos) == 0 {
-		infos = []Info{a.Info}
-	}
-	if len(infos) != len(keys) || infos[0].LockID == "" {
-		return nil, invalid(nil, "the server's answer has no lock id, or not all keys")
-	}
-	return infos, nil
-}
-
 // hold makes the Lock of a grant that was asked for at `sent`.
-func (c *Client) hold(ctx context.Context, keys []string, got answer, sent time.Duration, o Options) (*Lock, error) {
-	infos, err := got.locksOn(keys)
+func (c *Client) hold(ctx context.Context, keys []string, got grants, sent time.Duration, o Options) (*Lock, error) {
+	infos, err := got.on(keys)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +65,9 @@ func (c *Client) hold(ctx context.Context, keys []string, got answer, sent time.
 		_ = c.leave(keys, l.id)
 		return nil, l.err
 	}
-	go l.watch()
+	if l.deadline != never {
+		go l.watch()
+	}
 	return l, nil
 }
 
@@ -144,17 +130,10 @@ func (l *Lock) beat(timeout time.Duration) {
 
 // watch keeps a request open that is answered as soon as another client has ended the lock.
 func (l *Lock) watch() {
-	pause := 100 * time.Millisecond // most of what a lock protects is over by then
-	for sleep(l.work, pause) {
-		l.mu.Lock()
-		wait := minDuration(l.nextBeat-now(), time.Minute)
-		l.mu.Unlock()
-		if wait < tickMax {
-			wait = tickMax
-		}
-		r := post("/v1/held", fields{"lock_id": l.id, "wait_ms": wait}.about(l.keys))
-		r.isRead, r.wait, pause = true, wait, 0
-		_, err := l.client.askOnce(l.work, r)
+	for pause := 100 * time.Millisecond; sleep(l.work, pause); { // most of what a lock protects is over by then
+		r := post("/v1/held", fields{"lock_id": l.id, "wait_ms": time.Minute}.about(l.keys))
+		r.isRead, r.wait, pause = true, time.Minute, 100*time.Millisecond
+		_, err := askOnce[Info](l.work, l.client, r)
 		if isLoss(err) {
 			_ = l.lose(err)
 		} else if isFault(err) {
@@ -175,13 +154,14 @@ func (l *Lock) renew(ctx context.Context, ttl, timeout time.Duration, tries int)
 	}
 	r := post("/v1/renew", fields{"lock_id": l.id, "ttl_ms": ttl}.about(l.keys))
 	r.timeout, r.tries = timeout, tries
-	got, err := l.client.ask(ctx, r)
+	began := now()
+	got, err := ask[grants](ctx, l.client, r)
 	if isLoss(err) {
 		return l.lose(err)
 	}
 	var infos []Info
 	if err == nil {
-		infos, err = got.locksOn(l.keys)
+		infos, err = got.on(l.keys)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -191,7 +171,7 @@ func (l *Lock) renew(ctx context.Context, ttl, timeout time.Duration, tries int)
 	if err == nil {
 		l.extend(infos, r.sent)
 	} else if ttl > 0 && r.mayBeDone { // the lease may be shorter now
-		l.deadline = minDuration(l.deadline, r.sent+ttl/2)
+		l.deadline = minDuration(l.deadline, began+ttl/2)
 	}
 	l.timer.Reset(0)
 	return err
@@ -209,11 +189,9 @@ func (l *Lock) isOver() bool {
 func (l *Lock) lose(why error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var e *Error
-	if l.err == nil && errors.As(why, &e) {
-		lost := *e
-		lost.kind = ErrLost
-		l.end(&lost)
+	if e, ok := why.(*Error); ok && l.err == nil {
+		e.kind = ErrLost
+		l.end(e)
 	}
 	return l.err
 }
@@ -293,7 +271,7 @@ func (l *Lock) CheckFor(ctx context.Context, d time.Duration) error {
 	}
 	r := post("/v1/check", fields{"lock_id": l.id, "for_ms": d}.about(l.keys))
 	r.isRead = true
-	_, err := l.client.ask(ctx, r)
+	_, err := ask[Info](ctx, l.client, r)
 	if isLoss(err) && d <= 0 {
 		return l.lose(err)
 	}
@@ -308,7 +286,7 @@ func (l *Lock) Renew(ctx context.Context, ttl time.Duration) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
-	return l.renew(ctx, ttl, 0, defaultTries)
+	return l.renew(ctx, ttl, never, 3)
 }
 
 // Release releases the lock as completed. It also does so if ctx has ended, so that `defer lock.Release(ctx)` always
@@ -318,28 +296,26 @@ func (l *Lock) Release(ctx context.Context) error { return l.ReleaseAs(ctx, Comp
 // ReleaseAs is Release with an outcome.
 func (l *Lock) ReleaseAs(ctx context.Context, outcome Outcome) error {
 	l.mu.Lock()
-	wasOver := l.isOver()
-	if !wasOver {
-		l.end(ErrReleased)
-	}
-	l.mu.Unlock()
-	if wasOver && l.err == ErrReleased {
-		return nil
-	} else if wasOver {
+	if l.isOver() {
+		defer l.mu.Unlock()
+		if l.err == ErrReleased {
+			return nil
+		}
 		return l.err
 	}
+	l.end(ErrReleased)
+	l.mu.Unlock()
 	if ctx.Err() != nil {
 		limited, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 		defer cancel()
 		ctx = limited
 	}
 	r := post("/v1/release", fields{"lock_id": l.id, "outcome": outcome}.about(l.keys))
-	r.tries = releaseTries
-	_, err := l.client.ask(ctx, r)
-	var e *Error
+	r.tries = 6 // some three seconds, the time of a restart: the next client waits for it
+	_, err := ask[Info](ctx, l.client, r)
+	e, _ := err.(*Error)
 	switch { // after a lost answer, it may be our own request that ended the lock
-	case !isLoss(err) || !errors.As(err, &e):
-		return err
+	case !isLoss(err):
 	case !r.mayBeDone:
 		e.kind = ErrLost
 	case e.Code == "not_holder":
@@ -347,7 +323,7 @@ func (l *Lock) ReleaseAs(ctx context.Context, outcome Outcome) error {
 	default:
 		return nil
 	}
-	return e
+	return err
 }
 
 // Run calls f with Lock.Context and then releases the lock: as failed if f returns an error or panics. It returns the

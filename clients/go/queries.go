@@ -3,7 +3,6 @@ package belay
 import (
 	"context"
 	"net/url"
-	"strconv"
 	"time"
 )
 
@@ -11,8 +10,7 @@ func lockPath(key, rest string) string { return "/v1/locks/" + url.PathEscape(ke
 
 // Status returns a lock, held or not. The error is ErrNotFound if there is no record of it.
 func (c *Client) Status(ctx context.Context, key string) (Info, error) {
-	got, err := c.ask(ctx, get(lockPath(key, "")))
-	return got.Info, err
+	return ask[Info](ctx, c, get(lockPath(key, "")))
 }
 
 // ListOptions selects locks.
@@ -25,36 +23,24 @@ type ListOptions struct {
 
 // List returns all locks that match.
 func (c *Client) List(ctx context.Context, o ListOptions) ([]Info, error) {
-	query := url.Values{"prefix": {o.Prefix}, "stale": {strconv.FormatBool(o.Stale)}}
-	if o.Status != "" {
-		query.Set("status", o.Status)
-	}
-	if o.PageSize != 0 {
-		query.Set("limit", strconv.Itoa(o.PageSize))
+	query := fields{"prefix": o.Prefix, "status": o.Status, "stale": o.Stale, "limit": o.PageSize}
+	type page struct {
+		Locks      []Info
+		NextCursor string `json:"next_cursor"`
 	}
 	for locks := []Info{}; ; {
-		page, err := c.ask(ctx, get("/v1/locks?"+query.Encode()))
+		page, err := ask[page](ctx, c, get("/v1/locks"+query.query()))
 		locks = append(locks, page.Locks...)
 		if err != nil || page.NextCursor == "" {
 			return locks, err
 		}
-		query.Set("cursor", page.NextCursor)
+		query["cursor"] = page.NextCursor
 	}
-}
-
-// Queue returns the clients that wait for a lock, in their order.
-func (c *Client) Queue(ctx context.Context, key string) ([]Waiter, error) {
-	got, err := c.ask(ctx, get(lockPath(key, "/queue")))
-	return got.Waiting, err
 }
 
 // History returns the last events of a lock, oldest first; limit 0 is the server's default.
 func (c *Client) History(ctx context.Context, key string, limit int) ([]Event, error) {
-	path := lockPath(key, "/history")
-	if limit != 0 {
-		path += "?limit=" + strconv.Itoa(limit)
-	}
-	got, err := c.ask(ctx, get(path))
+	got, err := ask[struct{ Events []Event }](ctx, c, get(lockPath(key, "/history")+fields{"limit": limit}.query()))
 	return got.Events, err
 }
 
@@ -70,8 +56,7 @@ type CheckOptions struct {
 func (c *Client) Check(ctx context.Context, key string, o CheckOptions) (Info, error) {
 	r := post("/v1/check", fields{"key": key, "token": o.Token, "lock_id": o.LockID, "for_ms": o.For})
 	r.isRead = true
-	got, err := c.ask(ctx, r)
-	return got.Info, err
+	return ask[Info](ctx, c, r)
 }
 
 // ForceOptions describes a forced unlock.
@@ -83,7 +68,7 @@ type ForceOptions struct {
 
 // Force ends the lock of another client. It is for admins.
 func (c *Client) Force(ctx context.Context, key string, o ForceOptions) (Info, error) {
-	r := &call{method: "DELETE", path: lockPath(key, "")}
+	r := newCall("DELETE", lockPath(key, ""), nil)
 	if o.LockID == "" { // with an id, a repeated request never ends the lock of a later holder
 		if info, err := c.Status(ctx, key); err == nil && len(info.Holders) == 1 {
 			o.LockID = info.Holders[0].LockID
@@ -93,8 +78,7 @@ func (c *Client) Force(ctx context.Context, key string, o ForceOptions) (Info, e
 		r.tries = 1
 	}
 	r.body = fields{"lock_id": o.LockID, "reason": o.Reason, "by": o.By}
-	got, err := c.ask(ctx, r)
-	return got.Info, err
+	return ask[Info](ctx, c, r)
 }
 
 // FreezeOptions describes a freeze.
@@ -106,10 +90,12 @@ type FreezeOptions struct {
 	ID              string        // default: a random one
 }
 
+type freezes struct{ Freezes []Freeze }
+
 // Freeze forbids new holders of the keys that match a pattern. It is for admins.
 func (c *Client) Freeze(ctx context.Context, o FreezeOptions) (Freeze, error) {
-	got, err := c.ask(ctx, post("/v1/freezes", fields{"id": firstOf(o.ID, newID()), "pattern": o.Pattern,
-		"reason": o.Reason, "by": o.By, "from": o.From, "until": o.Until, "for_ms": o.For}))
+	got, err := ask[freezes](ctx, c, post("/v1/freezes", fields{"id": firstOf(o.ID, newID()), "pattern": o.Pattern,
+		"reason": o.Reason, "by": o.By, "from": o.From.UTC(), "until": o.Until.UTC(), "for_ms": o.For}))
 	if err != nil || len(got.Freezes) != 1 {
 		return Freeze{}, err
 	}
@@ -118,13 +104,13 @@ func (c *Client) Freeze(ctx context.Context, o FreezeOptions) (Freeze, error) {
 
 // Unfreeze ends the freeze with an id, or those with exactly this pattern, and returns them.
 func (c *Client) Unfreeze(ctx context.Context, idOrPattern, reason string) ([]Freeze, error) {
-	r := &call{method: "DELETE", path: "/v1/freezes/" + url.PathEscape(idOrPattern), body: fields{"reason": reason}}
-	got, err := c.ask(ctx, r)
+	r := newCall("DELETE", "/v1/freezes/"+url.PathEscape(idOrPattern), fields{"reason": reason})
+	got, err := ask[freezes](ctx, c, r)
 	return got.Freezes, err
 }
 
 // Freezes returns the freezes that concern the keys of this client's token.
 func (c *Client) Freezes(ctx context.Context) ([]Freeze, error) {
-	got, err := c.ask(ctx, get("/v1/freezes"))
+	got, err := ask[freezes](ctx, c, get("/v1/freezes"))
 	return got.Freezes, err
 }

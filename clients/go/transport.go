@@ -9,70 +9,76 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"net/url"
 	"reflect"
 	"sync/atomic"
 	"time"
 )
 
-const (
-	defaultTries = 3 // of each server
-	releaseTries = 6 // some three seconds, the time of a restart: the next client waits for it
-)
-
-// fields is the body of a request; those that are zero are not sent.
+// fields are those of a request. What is zero is not sent.
 type fields map[string]any
 
-func (f fields) reader() io.Reader {
-	set := map[string]any{}
+func (f fields) sent() map[string]any {
+	sent := map[string]any{}
 	for name, value := range f {
 		if d, ok := value.(time.Duration); ok { // rounded up: a positive one is never sent as none
 			value = int64((d + time.Millisecond - 1) / time.Millisecond)
 		}
 		if !reflect.ValueOf(value).IsZero() {
-			set[name] = value
+			sent[name] = value
 		}
 	}
-	text, err := json.Marshal(set)
-	if err != nil || f == nil {
-		return nil // texts, numbers and times can always be written
+	return sent
+}
+
+// query makes the query of a path.
+func (f fields) query() string {
+	values := url.Values{}
+	for name, value := range f.sent() {
+		values.Set(name, fmt.Sprint(value))
 	}
-	return bytes.NewReader(text)
+	return "?" + values.Encode()
+}
+
+// about adds one key, or several.
+func (f fields) about(keys []string) fields {
+	if len(keys) == 1 {
+		f["key"] = keys[0]
+	} else {
+		f["keys"] = keys
+	}
+	return f
 }
 
 // call is one request, which may be sent several times.
 type call struct {
 	method, path string        // the path with its query, encoded
 	body         fields        // nil: none
+	lockID       string        // for errors: to repeat it with
 	isRead       bool          // it changes nothing
 	wait         time.Duration // that it asks for
-	timeout      time.Duration // beyond wait; 0: that of the client
-	tries        int           // 0: the usual number
+	timeout      time.Duration // beyond wait, if less than that of the client
+	tries        int           // at least one of each server
 
-	sent      time.Duration // now() before it was last sent
+	at        int64         // the index of the server that it was last sent to
+	server    *server       // that server
+	sent      time.Duration // now() before that
 	mayBeDone bool          // an answer was lost
 }
 
-func post(path string, body fields) *call { return &call{method: "POST", path: path, body: body} }
-func get(path string) *call               { return &call{method: "GET", path: path, isRead: true} }
-
-func (r *call) lockID() string {
-	if id, ok := r.body["new_lock_id"].(string); ok {
-		return id
-	}
-	id, _ := r.body["lock_id"].(string)
-	return id
+func newCall(method, path string, body fields) *call {
+	return &call{method: method, path: path, body: body, isRead: method == "GET", timeout: never, tries: 3}
 }
+
+func post(path string, body fields) *call { return newCall("POST", path, body) }
+func get(path string) *call               { return newCall("GET", path, nil) }
 
 // sleep returns false if the context ended first.
 func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	timer, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	<-timer.Done()
+	return ctx.Err() == nil
 }
 
 // backoff pauses after so many faults in a row, once all servers have been tried.
@@ -88,105 +94,106 @@ func (c *Client) backoff(ctx context.Context, faults int) bool {
 }
 
 // ask sends a request until it is answered, or often enough.
-func (c *Client) ask(ctx context.Context, r *call) (answer, error) {
-	if r.tries == 0 {
-		r.tries = defaultTries
-	}
+func ask[T any](ctx context.Context, c *Client, r *call) (T, error) {
 	for faults := 1; ; faults++ {
-		got, err := c.askOnce(ctx, r)
-		if !isFault(err) || faults >= r.tries*len(c.servers) || !c.backoff(ctx, faults) {
-			return got, r.conclude(err)
+		got, err := askOnce[T](ctx, c, r)
+		if !isFault(err) || c.isEnough(r, faults) || !c.backoff(ctx, faults) {
+			return got, r.conclude(ctx, err)
 		}
 	}
 }
 
+func (c *Client) isEnough(r *call, faults int) bool {
+	return faults >= r.tries && faults >= len(c.servers)
+}
+
 // conclude makes the error of a request that is not sent again: a later fault does not undo what may have happened.
-func (r *call) conclude(err error) error {
-	if e, ok := err.(*Error); ok && r.mayBeDone && e.kind == ErrUnavailable {
-		e.kind, e.Message = ErrUnknown, "an answer was lost, and it may have happened; then: "+e.Message
+func (r *call) conclude(ctx context.Context, err error) error {
+	if e, ok := err.(*Error); ok {
+		e.LockID = r.lockID
+		if ctx.Err() != nil {
+			e.cause = ctx.Err()
+		}
+		if r.mayBeDone && e.kind == ErrUnavailable {
+			e.kind, e.Message = ErrUnknown, "an answer was lost, and it may have happened; then: "+e.Message
+		}
 	}
 	return err
 }
 
-// askOnce sends a request to the server in use. After a fault, the next one goes to the next server.
-func (c *Client) askOnce(ctx context.Context, r *call) (got answer, err error) {
-	timeout := r.timeout
-	if timeout == 0 {
-		timeout = c.timeout
-	}
-	limited, cancel := context.WithTimeout(ctx, r.wait+timeout)
+// askOnce sends a request to the server in use.
+func askOnce[T any](ctx context.Context, c *Client, r *call) (got T, err error) {
+	limited, cancel := context.WithTimeout(ctx, r.wait+minDuration(r.timeout, c.timeout))
 	defer cancel()
-	response, s, err := c.open(limited, r)
+	response, err := c.open(limited, r)
 	if err == nil {
-		err = c.read(response, s, r, &got)
+		err = c.read(response, r, &got)
 	}
 	r.mayBeDone = r.mayBeDone || errors.Is(err, ErrUnknown)
-	if e, ok := err.(*Error); ok && ctx.Err() != nil {
-		e.cause = ctx.Err() // rather than the error of the timeout
-	}
 	return got, err
 }
 
 // open sends a request and returns the answer, of which only the headers were read.
-func (c *Client) open(ctx context.Context, r *call) (*http.Response, *server, error) {
-	at := c.current.Load()
-	s := c.servers[at]
+func (c *Client) open(ctx context.Context, r *call) (*http.Response, error) {
+	r.at = c.current.Load()
+	r.server = c.servers[r.at]
 	var isConnected atomic.Bool // without a connection nothing was sent
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { isConnected.Store(true) }}
-	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), r.method, s.base+r.path, r.body.reader())
+	var body io.Reader
+	if text, err := json.Marshal(r.body.sent()); err == nil && r.body != nil {
+		body = bytes.NewReader(text)
+	}
+	ctx = httptrace.WithClientTrace(ctx, trace)
+	request, err := http.NewRequestWithContext(ctx, r.method, r.server.base+r.path, body)
 	if err != nil {
-		return nil, s, invalid(err, "the request cannot be made")
+		return nil, invalid(err, "the request cannot be made")
 	}
 	request.Header.Set("Content-Type", "application/json")
 	if c.token != "" {
 		request.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	r.sent = now()
-	response, err := s.http.Do(request)
+	response, err := r.server.http.Do(request)
 	if err != nil {
-		return nil, s, c.fault(s, r, isConnected.Load(), err)
+		return nil, c.fault(r, isConnected.Load(), err)
 	}
 	if response.Header.Get("Belay-Locking") == "off" && !c.isOff.Swap(true) {
-		c.warn("locking is switched off at the server " + s.name + ": its locks protect nothing")
+		c.warn("locking is switched off at the server " + r.server.name + ": its locks protect nothing")
 	}
-	return response, s, nil
+	return response, nil
 }
 
-func (c *Client) fault(s *server, r *call, mayBeDone bool, cause error) error {
-	c.leaveServer(s)
+// fault makes the error of a request without a whole answer. The next request goes to the next server.
+func (c *Client) fault(r *call, mayBeDone bool, cause error) error {
+	c.leaveServer(r)
+	e := &Error{Message: r.server.name + " gave no answer", kind: ErrUnavailable, cause: cause}
 	if mayBeDone && !r.isRead {
-		return &Error{Message: s.name + " gave no answer, and it may have happened", LockID: r.lockID(), kind: ErrUnknown, cause: cause}
+		e.Message, e.kind = e.Message+", and it may have happened", ErrUnknown
 	}
-	return &Error{Message: s.name + " gives no answer", LockID: r.lockID(), kind: ErrUnavailable, cause: cause}
+	return e
 }
 
-// leaveServer makes the server after s the one in use, unless another goroutine has.
-func (c *Client) leaveServer(s *server) {
-	at := c.current.Load()
-	if c.servers[at] == s {
-		c.current.CompareAndSwap(at, (at+1)%int64(len(c.servers)))
-	}
-}
+func (c *Client) leaveServer(r *call) { c.current.CompareAndSwap(r.at, (r.at+1)%int64(len(c.servers))) }
 
 // read reads the whole answer: into out, or as an error.
-func (c *Client) read(response *http.Response, s *server, r *call, out *answer) error {
+func (c *Client) read(response *http.Response, r *call, out any) error {
 	defer response.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(response.Body, 64<<20))
 	if err != nil {
-		return c.fault(s, r, true, err)
+		return c.fault(r, true, err)
 	}
 	if response.StatusCode == http.StatusOK {
 		if err := json.Unmarshal(text, out); err != nil {
-			return invalid(err, "%s does not answer as a belay server does", s.name)
+			return invalid(err, "%s does not answer as a belay server does", r.server.name)
 		}
 		return nil
 	}
-	refusal := struct{ Error Error }{Error{Message: fmt.Sprintf("%s answers with status %d", s.name, response.StatusCode)}}
+	refusal := struct{ Error Error }{Error{Message: fmt.Sprintf("%s answers with %s", r.server.name, response.Status)}}
 	_ = json.Unmarshal(text, &refusal) // what is not JSON keeps this message
 	e := &refusal.Error
-	e.Status, e.LockID, e.kind = response.StatusCode, r.lockID(), kindOf(response.StatusCode, e.Code, r.isRead)
+	e.Status, e.kind = response.StatusCode, kindOf(response.StatusCode, e.Code, r.isRead)
 	if isFault(e) {
-		c.leaveServer(s)
+		c.leaveServer(r)
 	}
 	return e
 }

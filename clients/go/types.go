@@ -76,11 +76,20 @@ type Freeze struct {
 	InForce   bool      `json:"in_force"`
 }
 
-// answer is any answer of the server: a lock, or one of the lists.
-type answer struct {
+// grants is the answer to a request about one key, or several.
+type grants struct {
 	Info
-	Locks      []Info
-	NextCursor string `json:"next_cursor"`
-	Events     []Event
-	Freezes    []Freeze
+	Locks []Info
+}
+
+// on returns the lock on each of the keys.
+func (g grants) on(keys []string) ([]Info, error) {
+	infos := g.Locks
+	if len(infos) == 0 {
+		infos = []Info{g.Info}
+	}
+	if len(infos) != len(keys) || infos[0].LockID == "" {
+		return nil, invalid(nil, "the server's answer has no lock id, or not all keys")
+	}
+	return infos, nil
 }

@@ -249,18 +249,20 @@ func (d *driver) check(ctx context.Context, in line) (any, error) {
 	return object{"valid_for_ms": info.ValidFor}, nil
 }
 
-func (d *driver) next(ctx context.Context, in line) (any, error) {
+func (d *driver) next(in line) (any, error) {
 	stream := d.streams[in.Stream]
 	if stream == nil {
 		return nil, fmt.Errorf("there is no stream '%s'", in.Stream)
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(in.Within))
-	defer cancel()
-	event, err := stream.Next(ctx)
-	if errors.Is(err, context.DeadlineExceeded) {
+	select {
+	case event, ok := <-stream.C:
+		if !ok {
+			return nil, stream.Err()
+		}
+		return event, nil
+	case <-time.After(time.Duration(in.Within)):
 		return nil, errTimeout
 	}
-	return event, err
 }
 
 func (d *driver) lock(in line) (*belay.Lock, error) {
@@ -315,7 +317,7 @@ func (d *driver) do(in line) (any, error) {
 		d.streams[in.Stream] = stream
 		return object{}, err
 	case "next":
-		return d.next(ctx, in)
+		return d.next(in)
 	case "close":
 		d.streams[in.Stream].Close()
 		return object{}, nil
@@ -336,12 +338,11 @@ func main() {
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		var in line
-		err := json.Unmarshal(lines.Bytes(), &in)
-		var answer any
-		if err == nil {
-			answer, err = d.do(in)
+		if err := json.Unmarshal(lines.Bytes(), &in); err != nil { // such as a ttl that is no duration
+			d.write(object{"error": object{"code": "invalid", "message": err.Error()}})
+			continue
 		}
-		if err != nil {
+		if answer, err := d.do(in); err != nil {
 			d.write(object{"error": describe(err)})
 		} else {
 			d.write(object{"ok": answer})
