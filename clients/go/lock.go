@@ -65,9 +65,7 @@ func (c *Client) hold(ctx context.Context, keys []string, got grants, sent time.
 		_ = c.leave(keys, l.id)
 		return nil, l.err
 	}
-	if l.deadline != never {
-		go l.watch()
-	}
+	go l.watch()
 	return l, nil
 }
 
@@ -75,17 +73,9 @@ func (c *Client) hold(ctx context.Context, keys []string, got grants, sent time.
 func (l *Lock) extend(infos []Info, sent time.Duration) {
 	valid := never
 	for _, info := range infos {
-		if info.ValidFor != nil {
-			valid = minDuration(valid, info.ValidFor.Duration())
-		} else if info.Status != "" { // no server grants a ttl of less than twice its margin
-			valid = minDuration(valid, info.ExpiresIn.Duration()-info.TTL.Duration()/2)
-		}
+		valid = minDuration(valid, info.ValidFor.Duration())
 	}
-	l.infos, l.deadline, l.nextBeat = infos, never, never
-	if valid == never {
-		return // locking is switched off: there is no status and no lease
-	}
-	l.deadline, l.beatEvery = sent+valid, valid/3
+	l.infos, l.deadline, l.nextBeat, l.beatEvery = infos, sent+valid, never, valid/3
 	if l.options.Heartbeat > 0 {
 		l.beatEvery = minDuration(l.beatEvery, l.options.Heartbeat)
 	}

@@ -88,8 +88,10 @@ func (g grants) on(keys []string) ([]Info, error) {
 	if len(infos) == 0 {
 		infos = []Info{g.Info}
 	}
-	if len(infos) != len(keys) || infos[0].LockID == "" {
-		return nil, invalid(nil, "the server's answer has no lock id, or not all keys")
+	for _, info := range infos {
+		if len(infos) != len(keys) || info.LockID == "" || info.ValidFor == nil {
+			return nil, invalid(nil, "the server's answer lacks a key, a lock_id or a valid_for_ms")
+		}
 	}
 	return infos, nil
 }
