@@ -6,14 +6,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math"
 	"sync/atomic"
 	"time"
 )
 
 const (
 	// Forever, as Options.Wait, waits until the lock is granted or the context ends.
-	Forever = time.Duration(math.MaxInt64)
+	Forever = time.Duration(1 << 62)
 
 	never        = Forever
 	leaveTimeout = 2 * time.Second
@@ -50,63 +49,9 @@ func (c *Client) Acquire(ctx context.Context, key string, o Options) (*Lock, err
 }
 
 // AcquireAll acquires the locks on 1 to 16 keys, all of them or none, as one Lock.
-func (c *Client) AcquireAll(ctx context.Context, keys []string, o Options) (*Lock, error) {
-	o.LockID = firstOf(o.LockID, newID())
-	body := fields{"lock_id": o.LockID, "shared": o.Shared, "slots": o.Slots, "reentrant": o.Reentrant,
-		"correlation_id": o.CorrelationID, "ignore_freeze": o.IgnoreFreeze != "", "reason": o.IgnoreFreeze}
-	return c.acquire(ctx, keys, o, c.callFor(o, "/v1/acquire", body, keys))
-}
-
-// Adopt takes over a lock by the id that another client handed over. The lock then has a new id, which is that of the
-// options, a new owner and a new token. TTL and Metadata replace those of the lock if they are set.
-func (c *Client) Adopt(ctx context.Context, key, lockID string, o Options) (*Lock, error) {
-	return c.AdoptAll(ctx, []string{key}, lockID, o)
-}
-
-// AdoptAll is Adopt for keys that were acquired together.
-func (c *Client) AdoptAll(ctx context.Context, keys []string, lockID string, o Options) (*Lock, error) {
-	o.LockID = firstOf(o.LockID, newID())
-	r := c.callFor(o, "/v1/adopt", fields{"lock_id": lockID, "new_lock_id": o.LockID}, keys)
-	got, err := ask[grants](ctx, c, r)
-	if err != nil {
-		return nil, err
-	}
-	return c.hold(ctx, keys, got, r.sent, o)
-}
-
-// callFor adds what acquire and adopt have in common. Each acquisition without an owner gets one of its own: the server
-// gives up the place in the queue of an owner that asks for the same key again.
-func (c *Client) callFor(o Options, path string, body fields, keys []string) *call {
-	body["locked_by"], body["locked_by_name"] = firstOf(o.Owner, c.owner), firstOf(o.OwnerName, c.ownerName)
-	if body["locked_by"] == "" {
-		body["locked_by"] = fmt.Sprintf("%s/%d", c.process, nOwners.Add(1))
-	}
-	body["profile"], body["metadata"] = o.Profile, o.Metadata
-	body["ttl_ms"], body["heartbeat_ms"], body["stale_after_ms"] = o.TTL, o.Heartbeat, o.StaleAfter
-	r := post(path, body.about(keys))
-	r.lockID = o.LockID
-	return r
-}
-
-var nOwners atomic.Int64
-
-func firstOf(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
-}
-
-func newID() string {
-	var bytes [16]byte
-	if _, err := rand.Read(bytes[:]); err != nil {
-		panic("belay: the system has no random numbers: " + err.Error())
-	}
-	return hex.EncodeToString(bytes[:])
-}
-
-// acquire asks in slices under one lock id, and the server keeps the place in the queue from one to the next. After a
-// lost answer the same id finds the lock that it may have acquired.
+//
+// It asks in slices under one lock id, and the server keeps the place in the queue from one to the next. After a lost
+// answer the same id finds the lock that it may have acquired.
 //
 //	ask --granted--------------------------> done
 //	 ^  \--held--> the time is up ---------> leave the queue, done
@@ -114,11 +59,11 @@ func newID() string {
 //	 |  \--no answer--> too often -----|---> unavailable, or unknown
 //	 |             \--> back off ------+
 //	 +---------------------------------+
-func (c *Client) acquire(ctx context.Context, keys []string, o Options, r *call) (*Lock, error) {
-	giveUp := now() + o.Wait
-	if giveUp < o.Wait { // Forever
-		giveUp = math.MaxInt64
-	}
+func (c *Client) AcquireAll(ctx context.Context, keys []string, o Options) (*Lock, error) {
+	o.LockID = firstOf(o.LockID, newID())
+	r := c.callFor(o, "/v1/acquire", keys, fields{"lock_id": o.LockID, "shared": o.Shared, "slots": o.Slots, "reentrant": o.Reentrant,
+		"correlation_id": o.CorrelationID, "ignore_freeze": o.IgnoreFreeze != "", "reason": o.IgnoreFreeze})
+	giveUp := now() + minDuration(o.Wait, Forever)
 	for faults, isAnswered := 0, false; ; {
 		if o.Wait > 0 {
 			r.wait = sliceOf(o, giveUp-now())
@@ -155,6 +100,54 @@ func (c *Client) acquire(ctx context.Context, keys []string, o Options, r *call)
 			return nil, e
 		}
 	}
+}
+
+// Adopt takes over a lock by the id that another client handed over. The lock then has a new id, which is that of the
+// options, a new owner and a new token. TTL and Metadata replace those of the lock if they are set.
+func (c *Client) Adopt(ctx context.Context, key, lockID string, o Options) (*Lock, error) {
+	return c.AdoptAll(ctx, []string{key}, lockID, o)
+}
+
+// AdoptAll is Adopt for keys that were acquired together.
+func (c *Client) AdoptAll(ctx context.Context, keys []string, lockID string, o Options) (*Lock, error) {
+	o.LockID = firstOf(o.LockID, newID())
+	r := c.callFor(o, "/v1/adopt", keys, fields{"lock_id": lockID, "new_lock_id": o.LockID})
+	got, err := ask[grants](ctx, c, r)
+	if err != nil {
+		return nil, err
+	}
+	return c.hold(ctx, keys, got, r.sent, o)
+}
+
+// callFor adds what acquire and adopt have in common. Each acquisition without an owner gets one of its own: the server
+// gives up the place in the queue of an owner that asks for the same key again.
+func (c *Client) callFor(o Options, path string, keys []string, body fields) *call {
+	body["locked_by"], body["locked_by_name"] = firstOf(o.Owner, c.owner), firstOf(o.OwnerName, c.ownerName)
+	if body["locked_by"] == "" {
+		body["locked_by"] = fmt.Sprintf("%s/%d", c.process, nOwners.Add(1))
+	}
+	body["profile"], body["metadata"] = o.Profile, o.Metadata
+	body["ttl_ms"], body["heartbeat_ms"], body["stale_after_ms"] = o.TTL, o.Heartbeat, o.StaleAfter
+	r := post(path, body.about(keys))
+	r.lockID = o.LockID
+	return r
+}
+
+var nOwners atomic.Int64
+
+func firstOf(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+func newID() string {
+	var bytes [16]byte
+	if _, err := rand.Read(bytes[:]); err != nil {
+		panic("belay: the system has no random numbers: " + err.Error())
+	}
+	return hex.EncodeToString(bytes[:])
 }
 
 // sliceOf says how long the next request may wait: a lock that is granted late in a long one would not be valid long.

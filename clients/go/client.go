@@ -45,9 +45,8 @@ type Client struct {
 }
 
 type server struct {
-	name string // as the caller wrote it
-	base string // what a path is appended to
-	http *http.Client
+	name, base string // as the caller wrote it; what a path is appended to
+	http       *http.Client
 }
 
 // Option is an option of Connect.
@@ -77,17 +76,14 @@ func WithWarning(f func(text string)) Option { return func(c *Client) { c.warn =
 // Connect makes a client of a server or, separated by commas, of several servers of the same store: http://HOST:PORT,
 // https://HOST:PORT or unix:/PATH. It uses one until that gives no answer, then the next. Connect sends nothing.
 func Connect(urls string, options ...Option) (*Client, error) {
-	c := &Client{caFile: os.Getenv("BELAY_CA_FILE"), timeout: 10 * time.Second, warn: func(string) {}}
+	c := &Client{timeout: 10 * time.Second, warn: func(string) {}}
 	for _, option := range options {
 		option(c)
 	}
 	c.background, c.stop = context.WithCancel(context.Background())
 	host, _ := os.Hostname()
 	c.process = fmt.Sprintf("%s@%s:%d", firstOf(os.Getenv("USER"), strconv.Itoa(os.Getuid())), host, os.Getpid())
-	if err := c.readToken(); err != nil {
-		return nil, err
-	}
-	trust, err := readCA(c.caFile)
+	trust, err := c.readFiles()
 	if err != nil {
 		return nil, err
 	}
@@ -113,29 +109,25 @@ func invalid(cause error, format string, args ...any) error {
 	return &Error{Message: fmt.Sprintf(format, args...), kind: ErrInvalid, cause: cause}
 }
 
-func (c *Client) readToken() error {
+// readFiles reads the token, and returns which certificates to trust; nil: the system's.
+func (c *Client) readFiles() (*tls.Config, error) {
 	if c.token == "" && c.tokenFile == "" {
 		c.token, c.tokenFile = os.Getenv("BELAY_AUTH_TOKEN"), os.Getenv("BELAY_AUTH_FILE")
 	}
-	if c.token != "" || c.tokenFile == "" {
-		return nil
+	if c.token == "" && c.tokenFile != "" {
+		text, err := os.ReadFile(c.tokenFile)
+		c.token = strings.TrimSpace(string(text))
+		if err != nil || c.token == "" || strings.ContainsAny(c.token, " \t\r\n") {
+			return nil, invalid(err, "'%s' must be a file with one token and nothing else", c.tokenFile)
+		}
 	}
-	text, err := os.ReadFile(c.tokenFile)
-	c.token = strings.TrimSpace(string(text))
-	if err != nil || c.token == "" || strings.ContainsAny(c.token, " \t\r\n") {
-		return invalid(err, "'%s' must be a file with one token and nothing else", c.tokenFile)
-	}
-	return nil
-}
-
-func readCA(path string) (*tls.Config, error) {
-	if path == "" {
+	if c.caFile = firstOf(c.caFile, os.Getenv("BELAY_CA_FILE")); c.caFile == "" {
 		return nil, nil
 	}
 	pool := x509.NewCertPool()
-	text, err := os.ReadFile(path)
+	text, err := os.ReadFile(c.caFile)
 	if err != nil || !pool.AppendCertsFromPEM(text) {
-		return nil, invalid(err, "'%s' must be a file with CA certificates in PEM form", path)
+		return nil, invalid(err, "'%s' must be a file with CA certificates in PEM form", c.caFile)
 	}
 	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
 }

@@ -62,10 +62,10 @@ func (s *Events) connect(isAgain bool) (body io.ReadCloser, silence *time.Timer,
 			return response.Body, silence, nil
 		}
 		if err == nil {
-			err = s.client.read(response, r, nil)
+			err = r.read(response, nil)
 		}
 		cancel()
-		if !isFault(err) || (!isAgain && s.client.isEnough(r, faults)) || !s.client.backoff(s.ctx, faults) {
+		if !isFault(err) || (s.client.isEnough(r, faults) && !isAgain) || !s.client.backoff(s.ctx, faults) {
 			return nil, nil, err
 		}
 	}

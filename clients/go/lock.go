@@ -17,8 +17,6 @@ const (
 	Failed    Outcome = "failed"
 )
 
-const tickMax = time.Second // Go's timers stand still while the machine is suspended
-
 // Lock is a lock that this client holds, on one key or several. It may be used by several goroutines.
 //
 // The lease is counted on a clock that is never set and runs on during suspend, from before the request was sent, and
@@ -28,15 +26,14 @@ const tickMax = time.Second // Go's timers stand still while the machine is susp
 //	 +-------------+------ beat ---- beat ------+----------+------->
 //	 |<---------------- valid_for_ms ---------->|
 type Lock struct {
-	client  *Client
-	keys    []string
-	id      string
-	options Options
-	ctx     context.Context // the user's; cancelled when the lock is lost or released
-	work    context.Context // of requests in the background
-	cancel  context.CancelFunc
-	stop    context.CancelFunc
-	turn    chan struct{} // held by a renewal: their answers must not overtake each other
+	client       *Client
+	keys         []string
+	id           string
+	options      Options
+	ctx          context.Context    // the user's; cancelled when the lock is lost or released
+	work         context.Context    // of requests in the background
+	cancel, stop context.CancelFunc // of ctx, of work
+	turn         sync.Mutex         // of renewals: their answers must not overtake each other
 
 	mu        sync.Mutex
 	infos     []Info
@@ -54,7 +51,7 @@ func (c *Client) hold(ctx context.Context, keys []string, got grants, sent time.
 	if err != nil {
 		return nil, err
 	}
-	l := &Lock{client: c, keys: append([]string(nil), keys...), id: infos[0].LockID, options: o, turn: make(chan struct{}, 1)}
+	l := &Lock{client: c, keys: append([]string(nil), keys...), id: infos[0].LockID, options: o}
 	l.ctx, l.cancel = context.WithCancel(ctx)
 	l.work, l.stop = context.WithCancel(c.background)
 	l.mu.Lock()
@@ -96,7 +93,7 @@ func (l *Lock) tick() {
 		l.isBeating = true
 		go l.beat(minDuration((l.deadline-at)/4+200*time.Millisecond, l.client.timeout))
 	}
-	next := minDuration(l.deadline-at, tickMax)
+	next := minDuration(l.deadline-at, time.Second) // Go's timers stand still while the machine is suspended
 	if !l.isBeating {
 		next = minDuration(next, l.nextBeat-at)
 	}
@@ -108,10 +105,7 @@ func (l *Lock) beat(timeout time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.isBeating = false
-	if l.err != nil {
-		return
-	}
-	if err != nil {
+	if err != nil && l.err == nil {
 		l.nextBeat = now() + minDuration(l.beatEvery/8+20*time.Millisecond, 5*time.Second)
 		l.client.warn(quoted(l.keys) + " was not renewed, trying again: " + err.Error())
 	}
@@ -136,15 +130,17 @@ func (l *Lock) watch() {
 
 // renew sends a renewal. A refusal that proves a loss ends the lock.
 func (l *Lock) renew(ctx context.Context, ttl, timeout time.Duration, tries int) error {
-	select {
-	case l.turn <- struct{}{}:
-		defer func() { <-l.turn }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	l.turn.Lock()
+	defer l.turn.Unlock()
 	r := post("/v1/renew", fields{"lock_id": l.id, "ttl_ms": ttl}.about(l.keys))
 	r.timeout, r.tries = timeout, tries
-	began := now()
+	l.mu.Lock()
+	before := l.deadline
+	if ttl > 0 { // the server may shorten the lease, and the answer be lost; no margin is more than half of a ttl
+		l.deadline = minDuration(before, now()+ttl/2)
+		l.timer.Reset(0)
+	}
+	l.mu.Unlock()
 	got, err := ask[grants](ctx, l.client, r)
 	if isLoss(err) {
 		return l.lose(err)
@@ -160,8 +156,8 @@ func (l *Lock) renew(ctx context.Context, ttl, timeout time.Duration, tries int)
 	}
 	if err == nil {
 		l.extend(infos, r.sent)
-	} else if ttl > 0 && r.mayBeDone { // the lease may be shorter now
-		l.deadline = minDuration(l.deadline, began+ttl/2)
+	} else if !r.mayBeDone {
+		l.deadline = before
 	}
 	l.timer.Reset(0)
 	return err
@@ -203,15 +199,8 @@ type lockContext struct {
 	lock *Lock
 }
 
-func (c lockContext) Err() error {
-	_ = c.lock.Err()
-	return c.Context.Err()
-}
-
-func (c lockContext) Done() <-chan struct{} {
-	_ = c.lock.Err()
-	return c.Context.Done()
-}
+func (c lockContext) Err() error            { _ = c.lock.Err(); return c.Context.Err() }
+func (c lockContext) Done() <-chan struct{} { _ = c.lock.Err(); return c.Context.Done() }
 
 // Err asks no server. It returns nil while the lock is held, ErrReleased once it was released, and otherwise how it was
 // lost: an *Error for which errors.Is(err, ErrLost) is true.
@@ -264,9 +253,8 @@ func (l *Lock) CheckFor(ctx context.Context, d time.Duration) error {
 	_, err := ask[Info](ctx, l.client, r)
 	if isLoss(err) && d <= 0 {
 		return l.lose(err)
-	}
-	if over := l.Err(); over != nil {
-		return over
+	} else if err == nil {
+		return l.Err()
 	}
 	return err
 }

@@ -52,13 +52,12 @@ func (f fields) about(keys []string) fields {
 
 // call is one request, which may be sent several times.
 type call struct {
-	method, path string        // the path with its query, encoded
-	body         fields        // nil: none
-	lockID       string        // for errors: to repeat it with
-	isRead       bool          // it changes nothing
-	wait         time.Duration // that it asks for
-	timeout      time.Duration // beyond wait, if less than that of the client
-	tries        int           // at least one of each server
+	method, path, lockID string        // the path with its query, encoded; the id for errors: to repeat the request with
+	body                 fields        // nil: none
+	isRead               bool          // it changes nothing
+	wait                 time.Duration // that it asks for
+	timeout              time.Duration // beyond wait, if less than that of the client
+	tries                int           // at least one of each server
 
 	at        int64         // the index of the server that it was last sent to
 	server    *server       // that server
@@ -83,14 +82,13 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // backoff pauses after so many faults in a row, once all servers have been tried.
 func (c *Client) backoff(ctx context.Context, faults int) bool {
-	rounds := faults / len(c.servers)
-	if faults%len(c.servers) != 0 {
-		return ctx.Err() == nil
+	pause := time.Second
+	if rounds := faults / len(c.servers); faults%len(c.servers) != 0 {
+		pause = 0
+	} else if rounds < 5 {
+		pause = 50 * time.Millisecond << rounds
 	}
-	if rounds > 4 {
-		return sleep(ctx, time.Second)
-	}
-	return sleep(ctx, 50*time.Millisecond<<rounds)
+	return sleep(ctx, pause)
 }
 
 // ask sends a request until it is answered, or often enough.
@@ -103,7 +101,9 @@ func ask[T any](ctx context.Context, c *Client, r *call) (T, error) {
 	}
 }
 
+// isEnough reports, after so many faults in a row, whether to give up. The next request goes to the next server.
 func (c *Client) isEnough(r *call, faults int) bool {
+	c.current.CompareAndSwap(r.at, (r.at+1)%int64(len(c.servers)))
 	return faults >= r.tries && faults >= len(c.servers)
 }
 
@@ -127,7 +127,7 @@ func askOnce[T any](ctx context.Context, c *Client, r *call) (got T, err error) 
 	defer cancel()
 	response, err := c.open(limited, r)
 	if err == nil {
-		err = c.read(response, r, &got)
+		err = r.read(response, &got)
 	}
 	r.mayBeDone = r.mayBeDone || errors.Is(err, ErrUnknown)
 	return got, err
@@ -155,7 +155,7 @@ func (c *Client) open(ctx context.Context, r *call) (*http.Response, error) {
 	r.sent = now()
 	response, err := r.server.http.Do(request)
 	if err != nil {
-		return nil, c.fault(r, isConnected.Load(), err)
+		return nil, r.fault(isConnected.Load(), err)
 	}
 	if response.Header.Get("Belay-Locking") == "off" && !c.isOff.Swap(true) {
 		c.warn("locking is switched off at the server " + r.server.name + ": its locks protect nothing")
@@ -163,9 +163,8 @@ func (c *Client) open(ctx context.Context, r *call) (*http.Response, error) {
 	return response, nil
 }
 
-// fault makes the error of a request without a whole answer. The next request goes to the next server.
-func (c *Client) fault(r *call, mayBeDone bool, cause error) error {
-	c.leaveServer(r)
+// fault makes the error of a request without a whole answer.
+func (r *call) fault(mayBeDone bool, cause error) error {
 	e := &Error{Message: r.server.name + " gave no answer", kind: ErrUnavailable, cause: cause}
 	if mayBeDone && !r.isRead {
 		e.Message, e.kind = e.Message+", and it may have happened", ErrUnknown
@@ -173,14 +172,12 @@ func (c *Client) fault(r *call, mayBeDone bool, cause error) error {
 	return e
 }
 
-func (c *Client) leaveServer(r *call) { c.current.CompareAndSwap(r.at, (r.at+1)%int64(len(c.servers))) }
-
 // read reads the whole answer: into out, or as an error.
-func (c *Client) read(response *http.Response, r *call, out any) error {
+func (r *call) read(response *http.Response, out any) error {
 	defer response.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(response.Body, 64<<20))
 	if err != nil {
-		return c.fault(r, true, err)
+		return r.fault(true, err)
 	}
 	if response.StatusCode == http.StatusOK {
 		if err := json.Unmarshal(text, out); err != nil {
@@ -192,8 +189,5 @@ func (c *Client) read(response *http.Response, r *call, out any) error {
 	_ = json.Unmarshal(text, &refusal) // what is not JSON keeps this message
 	e := &refusal.Error
 	e.Status, e.kind = response.StatusCode, kindOf(response.StatusCode, e.Code, r.isRead)
-	if isFault(e) {
-		c.leaveServer(r)
-	}
 	return e
 }
