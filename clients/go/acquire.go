@@ -120,7 +120,7 @@ func (c *Client) AdoptAll(ctx context.Context, keys []string, lockID string, o O
 }
 
 // callFor adds what acquire and adopt have in common. Each acquisition without an owner gets one of its own: the server
-// gives up the place in the queue of an owner that asks for the same key again.
+// gives up the place that it keeps between two requests of a wait if the same owner begins another one.
 func (c *Client) callFor(o Options, path string, keys []string, body fields) *call {
 	body["locked_by"], body["locked_by_name"] = firstOf(o.Owner, c.owner), firstOf(o.OwnerName, c.ownerName)
 	if body["locked_by"] == "" {

@@ -61,15 +61,21 @@ func proxy(t *testing.T, server string, drops func(r *http.Request) bool) string
 	return p.URL
 }
 
+// expire ends the lease without a timer, as a suspend does, in which no timer of Go runs.
+func expire(t *testing.T, lock *Lock) {
+	t.Helper()
+	lock.mu.Lock()
+	for lock.err == nil && !lock.timer.Stop() { // it runs: let it end
+		lock.mu.Unlock()
+		time.Sleep(time.Millisecond)
+		lock.mu.Lock()
+	}
+	defer lock.mu.Unlock()
+	lock.deadline, lock.err = now(), nil
+}
+
 func TestEverythingOfALockLooksAtTheClock(t *testing.T) {
 	lock := mustAcquire(t, connect(t, servertest.Start(t)), "k", Options{TTL: time.Minute})
-	ctx := lock.Context()
-	expire := func() { // as after a suspend, in which no timer of Go runs
-		lock.mu.Lock()
-		defer lock.mu.Unlock()
-		lock.timer.Stop()
-		lock.deadline, lock.err = now(), nil
-	}
 	looks := map[string]func() bool{
 		"Token":    func() bool { _, err := lock.Token(); return errors.Is(err, ErrLost) },
 		"Err":      func() bool { return errors.Is(lock.Err(), ErrLost) },
@@ -77,10 +83,9 @@ func TestEverythingOfALockLooksAtTheClock(t *testing.T) {
 		"Check":    func() bool { return errors.Is(lock.Check(background), ErrLost) },
 		"Renew":    func() bool { return errors.Is(lock.Renew(background, 0), ErrLost) },
 		"Release":  func() bool { return errors.Is(lock.Release(background), ErrLost) },
-		"Context":  func() bool { return ctx.Err() != nil },
 	}
 	for name, looks := range looks {
-		if expire(); !looks() {
+		if expire(t, lock); !looks() {
 			t.Errorf("%s relies on a lease that is over", name)
 		}
 	}
@@ -88,19 +93,40 @@ func TestEverythingOfALockLooksAtTheClock(t *testing.T) {
 
 func TestContextIsDoneOnceTheLeaseIsOver(t *testing.T) {
 	lock := mustAcquire(t, connect(t, servertest.Start(t)), "k", Options{TTL: time.Minute})
-	lock.mu.Lock()
-	lock.timer.Stop()
-	lock.deadline = now()
-	lock.mu.Unlock()
-	select {
-	case <-lock.Context().Done():
-	default:
-		t.Error("Done does not look at the clock")
+	expire(t, lock)
+	if ctx := lock.Context(); ctx.Err() == nil {
+		t.Error("Err does not look at the clock")
 	}
 	derived, cancel := context.WithCancel(lock.Context())
 	defer cancel()
 	if derived.Err() == nil {
 		t.Error("a context that is derived from it is not cancelled")
+	}
+}
+
+func TestDoneOfTheContextLooksAtTheClock(t *testing.T) {
+	lock := mustAcquire(t, connect(t, servertest.Start(t)), "k", Options{TTL: time.Minute})
+	expire(t, lock)
+	select {
+	case <-lock.Context().Done():
+	default:
+		t.Error("it is not done")
+	}
+}
+
+func TestWhatMayHaveHappenedStaysUnknownWhenTheServerIsGone(t *testing.T) {
+	requests := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if requests++; requests == 1 {
+			panic(http.ErrAbortHandler)
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer server.Close()
+	_, err := connect(t, server.URL).Acquire(background, "k", Options{LockID: "mine"})
+	var e *Error
+	if !errors.Is(err, ErrUnknown) || !errors.As(err, &e) || e.LockID != "mine" || requests != 3 {
+		t.Errorf("after %d requests: %v", requests, err)
 	}
 }
 
@@ -156,19 +182,40 @@ func TestGoroutinesOfOneClientWaitForEachOther(t *testing.T) {
 	if most.Load() != 1 {
 		t.Errorf("%d held the lock at the same time", most.Load())
 	}
-	events, err := client.History(background, "k", 0)
-	if err != nil {
-		t.Fatal(err)
+}
+
+func TestGoroutinesThatNameNoOwnerHaveAPlaceInTheQueueEach(t *testing.T) {
+	client := connect(t, servertest.Start(t))
+	holder := mustAcquire(t, client, "k", Options{TTL: time.Minute}).Infos()[0].LockedBy
+	ctx, cancel := context.WithCancel(background)
+	var all sync.WaitGroup
+	for i := 0; i < 3; i++ {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			if _, err := client.Acquire(ctx, "k", Options{TTL: time.Minute, Wait: Forever}); !errors.Is(err, context.Canceled) {
+				t.Errorf("a cancelled wait ended with %v", err)
+			}
+		}()
 	}
-	waits := 0
-	for _, event := range events {
-		if event.Type == "wait.began" {
-			waits++
+	waiting := func(n int) func() bool {
+		return func() bool {
+			info, err := client.Status(background, "k")
+			return err == nil && len(info.Waiting) == n
 		}
 	}
-	if waits > 7 {
-		t.Errorf("7 waits were begun %d times: a goroutine has lost its place", waits)
+	servertest.Until(t, "a queue of three", waiting(3))
+	info, _ := client.Status(background, "k")
+	owners := map[string]bool{holder: true}
+	for _, waiter := range info.Waiting {
+		owners[waiter.LockedBy] = true
 	}
+	if len(owners) != 4 { // between two requests, a wait of the same owner would take their places away
+		t.Errorf("the owners are %v", owners)
+	}
+	cancel()
+	all.Wait()
+	servertest.Until(t, "an empty queue", waiting(0))
 }
 
 func TestAShorterLeaseIsCountedEvenIfTheAnswerWasLost(t *testing.T) {
