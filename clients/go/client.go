@@ -69,8 +69,8 @@ func WithOwner(owner, name string) Option {
 	return func(c *Client) { c.owner, c.ownerName = owner, name }
 }
 
-// WithWarning sets a function, which must not block, for what a person should know although nothing failed: a renewal
-// that is tried again, or that the server's locking is switched off.
+// WithWarning sets a function for what a person should know although nothing failed: a renewal that is tried again, or
+// that the server's locking is switched off. It may be called by several goroutines.
 func WithWarning(f func(text string)) Option { return func(c *Client) { c.warn = f } }
 
 // Connect makes a client of a server or, separated by commas, of several servers of the same store: http://HOST:PORT,

@@ -274,6 +274,34 @@ func TestWhereLockingIsSwitchedOffEveryLockIsGrantedWithAWarning(t *testing.T) {
 	}
 }
 
+func TestARenewalThatFailsIsRepeatedWithAWarning(t *testing.T) {
+	var lost atomic.Int64
+	server := servertest.Start(t)
+	url := proxy(t, server, func(r *http.Request) bool { return r.URL.Path == "/v1/renew" && lost.Add(1) <= 2 })
+	warnings := make(chan string, 10)
+	lock := mustAcquire(t, connect(t, url, WithWarning(func(text string) { warnings <- text })), "k", Options{TTL: 3 * time.Second})
+	for i := 0; i < 2; i++ {
+		if text := <-warnings; !strings.Contains(text, "lock 'k' was not renewed, trying again") {
+			t.Errorf("the warning is %q", text)
+		}
+	}
+	servertest.Until(t, "the third renewal", func() bool { return lost.Load() >= 3 })
+	if err := lock.Check(background); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCloseStopsTheRenewals(t *testing.T) {
+	var warnings atomic.Int64
+	client := connect(t, servertest.Start(t), WithWarning(func(string) { warnings.Add(1) }))
+	lock := mustAcquire(t, client, "k", Options{TTL: 1500 * time.Millisecond})
+	client.Close()
+	servertest.Until(t, "the end of the lease", func() bool { return lock.Err() != nil })
+	if !errors.Is(lock.Err(), ErrLost) || warnings.Load() != 0 {
+		t.Errorf("%v, %d warnings", lock.Err(), warnings.Load())
+	}
+}
+
 func TestEventsEndWithClose(t *testing.T) {
 	client := connect(t, servertest.Start(t))
 	events, err := client.Events(background, EventsOptions{})

@@ -104,10 +104,10 @@ func (l *Lock) beat(timeout time.Duration) {
 	err := l.renew(l.work, 0, timeout, 1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.isBeating = false
-	if err != nil && l.err == nil {
+	l.isBeating = l.work.Err() != nil // then there are no more renewals
+	if err != nil && !l.isBeating {
 		l.nextBeat = now() + minDuration(l.beatEvery/8+20*time.Millisecond, 5*time.Second)
-		l.client.warn(quoted(l.keys) + " was not renewed, trying again: " + err.Error())
+		go l.client.warn(quoted(l.keys) + " was not renewed, trying again: " + err.Error())
 	}
 	l.timer.Reset(0)
 }
