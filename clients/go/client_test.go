@@ -274,6 +274,16 @@ func TestWhereLockingIsSwitchedOffEveryLockIsGrantedWithAWarning(t *testing.T) {
 	}
 }
 
+func TestAWaitOutlastsARestartOfTheServerEvenBeforeItsFirstAnswer(t *testing.T) {
+	var lost atomic.Int64
+	server := servertest.Start(t)
+	url := proxy(t, server, func(r *http.Request) bool { return lost.Add(1) <= 5 })
+	lock, err := connect(t, url).Acquire(background, "k", Options{TTL: time.Minute, Wait: 30 * time.Second})
+	if err != nil || lock.Check(background) != nil {
+		t.Error(err)
+	}
+}
+
 func TestARenewalThatFailsIsRepeatedWithAWarning(t *testing.T) {
 	var lost atomic.Int64
 	server := servertest.Start(t)
