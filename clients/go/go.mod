@@ -1,0 +1,3 @@
+module belay.example/belay
+
+go 1.19
