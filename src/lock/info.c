@@ -133,25 +133,9 @@ static struct belay_record record_of_holder(const struct belay_record *record,
     return (struct belay_record){ .key = record->key,
                                   .revision = record->revision,
                                   .held = true,
-                                  .lock_id = holder->lock_id,
-                                  .token = holder->token,
-                                  .owner = holder->owner,
-                                  .owner_name = holder->owner_name,
-                                  .durable = holder->durable,
-                                  .stale_reported = holder->stale_reported,
-                                  .ttl_ms = holder->ttl_ms,
-                                  .heartbeat_ms = holder->heartbeat_ms,
-                                  .stale_after_ms = holder->stale_after_ms,
-                                  .expires_ms = holder->expires_ms,
-                                  .last_heartbeat_ms = holder->last_heartbeat_ms,
-                                  .locked_at_unix_ms = holder->locked_at_unix_ms,
-                                  .expires_at_unix_ms = holder->expires_at_unix_ms,
-                                  .last_heartbeat_unix_ms = holder->last_heartbeat_unix_ms,
-                                  .metadata = holder->metadata,
-                                  .n_metadata = holder->n_metadata,
+                                  .holder = *holder,
                                   .mode = record->mode,
-                                  .slots = record->slots,
-                                  .acquired_by = holder->acquired_by };
+                                  .slots = record->slots };
 }
 
 static bool copy_texts(struct belay_info *info);

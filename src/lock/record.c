@@ -186,41 +186,72 @@ const struct belay_holder *record_find_holder(const struct belay_record *record,
     return NULL;
 }
 
-static void set_text(struct belay_record *record, char **text, char *with)
+/* The two may share a string in the record's one piece of memory. */
+static bool show_text(const struct belay_record *record, char **to, char *from)
 {
-    free_text(record, *text);
-    *text = with;
+    char *shown = from;
+
+    if (*to != NULL && from != NULL && strcmp(*to, from) == 0) {
+        return true;
+    }
+    if (from == NULL || !belay_record_has_text(record, from)) {
+        shown = strdup(from == NULL ? "" : from);
+    }
+    if (shown == NULL) {
+        return false;
+    }
+    free_text(record, *to);
+    *to = shown;
+    return true;
+}
+
+static bool show_metadata(struct belay_record *record, const struct belay_holder *holder)
+{
+    bool same = record->n_metadata == holder->n_metadata;
+    struct belay_meta *copy;
+
+    for (size_t i = 0; same && i < holder->n_metadata; i++) {
+        same = strcmp(record->metadata[i].name, holder->metadata[i].name) == 0 &&
+               strcmp(record->metadata[i].value, holder->metadata[i].value) == 0;
+    }
+    if (same) {
+        return true;
+    }
+    copy = meta_copy(holder->metadata, holder->n_metadata);
+    if (copy == NULL && holder->n_metadata > 0) {
+        return false;
+    }
+    meta_free(record->metadata, record->n_metadata);
+    record->metadata = copy;
+    record->n_metadata = holder->n_metadata;
+    return true;
+}
+
+bool belay_record_show(struct belay_record *record, const struct belay_holder *holder)
+{
+    struct belay_holder shown = *holder;
+
+    if (!show_text(record, &record->lock_id, holder->lock_id) ||
+        !show_text(record, &record->owner, holder->owner) ||
+        !show_text(record, &record->owner_name, holder->owner_name) ||
+        !show_text(record, &record->acquired_by, holder->acquired_by) || !show_metadata(record, holder)) {
+        return false;
+    }
+    /* The numbers are the holder's; the texts stay the record's own. */
+    shown.lock_id = record->lock_id;
+    shown.owner = record->owner;
+    shown.owner_name = record->owner_name;
+    shown.acquired_by = record->acquired_by;
+    shown.metadata = record->metadata;
+    record->holder = shown;
+    return true;
 }
 
 bool record_show_holder(struct belay_record *record, const char *lock_id)
 {
     const struct belay_holder *holder = record_find_holder(record, lock_id);
-    bool ok = true;
-    struct belay_meta *metadata;
 
-    if (holder == NULL || strcmp(record->lock_id, lock_id) == 0) {
-        return true;
-    }
-    metadata = meta_copy(holder->metadata, holder->n_metadata);
-    set_text(record, &record->lock_id, copy_text(holder->lock_id, &ok));
-    set_text(record, &record->owner, copy_text(holder->owner, &ok));
-    set_text(record, &record->owner_name, copy_text(holder->owner_name, &ok));
-    set_text(record, &record->acquired_by, copy_text(holder->acquired_by, &ok));
-    meta_free(record->metadata, record->n_metadata);
-    record->metadata = metadata;
-    record->n_metadata = metadata == NULL ? 0 : holder->n_metadata;
-    record->token = holder->token;
-    record->durable = holder->durable;
-    record->stale_reported = holder->stale_reported;
-    record->ttl_ms = holder->ttl_ms;
-    record->heartbeat_ms = holder->heartbeat_ms;
-    record->stale_after_ms = holder->stale_after_ms;
-    record->expires_ms = holder->expires_ms;
-    record->last_heartbeat_ms = holder->last_heartbeat_ms;
-    record->locked_at_unix_ms = holder->locked_at_unix_ms;
-    record->expires_at_unix_ms = holder->expires_at_unix_ms;
-    record->last_heartbeat_unix_ms = holder->last_heartbeat_unix_ms;
-    return ok && record->n_metadata == holder->n_metadata;
+    return holder == NULL || strcmp(record->lock_id, lock_id) == 0 || belay_record_show(record, holder);
 }
 
 void belay_commit_release(struct belay_commit *commit)

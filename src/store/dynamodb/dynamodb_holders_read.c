@@ -50,61 +50,15 @@ static void read_entry(const struct layout *layout, const char *id, const json_t
     struct belay_record one = { .token = token };
 
     ddb_read_holder(layout, entry, &one, ok);
-    *holder = (struct belay_holder){ .lock_id = strdup(id),
-                                     .owner = one.owner,
-                                     .owner_name = one.owner_name,
-                                     .acquired_by = one.acquired_by,
-                                     .token = one.token,
-                                     .durable = one.durable,
-                                     .stale_reported = one.stale_reported,
-                                     .ttl_ms = one.ttl_ms,
-                                     .heartbeat_ms = one.heartbeat_ms,
-                                     .stale_after_ms = one.stale_after_ms,
-                                     .expires_ms = one.expires_ms,
-                                     .last_heartbeat_ms = one.last_heartbeat_ms,
-                                     .locked_at_unix_ms = one.locked_at_unix_ms,
-                                     .expires_at_unix_ms = one.expires_at_unix_ms,
-                                     .last_heartbeat_unix_ms = one.last_heartbeat_unix_ms,
-                                     .metadata = one.metadata,
-                                     .n_metadata = one.n_metadata };
+    *holder = one.holder;
+    holder->lock_id = strdup(id);
     *ok = *ok && holder->lock_id != NULL;
-}
-
-static void repeat_text(char **to, const char *from, bool *ok)
-{
-    char *copy = strdup(from == NULL ? "" : from);
-
-    *ok = *ok && copy != NULL;
-    if (copy != NULL) {
-        free(*to);
-        *to = copy;
-    }
 }
 
 static void repeat(struct belay_record *record, const struct belay_holder *holder, bool *ok)
 {
-    struct belay_meta *metadata = meta_copy(holder->metadata, holder->n_metadata);
-
-    *ok = *ok && (metadata != NULL || holder->n_metadata == 0);
-    meta_free(record->metadata, record->n_metadata);
-    record->metadata = metadata;
-    record->n_metadata = metadata == NULL ? 0 : holder->n_metadata;
-    repeat_text(&record->lock_id, holder->lock_id, ok);
-    repeat_text(&record->owner, holder->owner, ok);
-    repeat_text(&record->owner_name, holder->owner_name, ok);
-    repeat_text(&record->acquired_by, holder->acquired_by, ok);
-    record->token = holder->token;
-    record->durable = holder->durable;
-    record->stale_reported = holder->stale_reported;
-    record->ttl_ms = holder->ttl_ms;
     record->ttl_is_estimate = false;
-    record->heartbeat_ms = holder->heartbeat_ms;
-    record->stale_after_ms = holder->stale_after_ms;
-    record->expires_ms = holder->expires_ms;
-    record->last_heartbeat_ms = holder->last_heartbeat_ms;
-    record->locked_at_unix_ms = holder->locked_at_unix_ms;
-    record->expires_at_unix_ms = holder->expires_at_unix_ms;
-    record->last_heartbeat_unix_ms = holder->last_heartbeat_unix_ms;
+    *ok = belay_record_show(record, holder) && *ok;
 }
 
 /* ---- all of them ---- */
