@@ -52,23 +52,103 @@ void holders_pack(struct buf *to, const struct belay_record *record)
     pack_holders(&w, record);
 }
 
-/* The lowest bit of the seq: a mode follows. A queue of waiters for an exclusive lock is as short as it can be. */
-static void pack_ticket(struct writer *w, const struct belay_ticket *ticket)
-{
-    bool has_mode = ticket->mode != BELAY_EXCLUSIVE || ticket->joint;
+/*
+ * A ticket begins with this, as it is in memory; its strings follow, each with its '\0'. A lock
+ * with a long queue is read and written at every commit: so a ticket is read without looking
+ * at its strings, and goes from one version of the record to the next as one piece.
+ */
+enum { TICKET_TEXTS = 5 };
+struct ticket_head {
+    uint64_t seq;
+    int64_t since_unix_ms;
+    int64_t expires_ms;
+    int32_t slots;
+    uint32_t sizes[TICKET_TEXTS]; /* with the '\0'; 0: NULL */
+    uint8_t mode;
+    uint8_t joint;
+};
 
-    put_text(w, ticket->lock_id);
-    put_text(w, ticket->key);
-    put_text(w, ticket->owner);
-    put_text(w, ticket->owner_name);
-    put_text(w, ticket->acquired_by);
-    put_unsigned(w, ticket->seq << 1 | has_mode);
-    put_int(w, ticket->since_unix_ms);
-    put_int(w, ticket->expires_ms);
-    if (has_mode) {
-        put_unsigned(w, (uint64_t)ticket->mode << 1 | ticket->joint);
-        put_int(w, ticket->slots);
+static size_t ticket_size(const struct ticket_head *head)
+{
+    size_t size = sizeof *head;
+
+    for (size_t i = 0; i < TICKET_TEXTS; i++) {
+        size += head->sizes[i];
     }
+    return size;
+}
+
+static void pack_new_ticket(struct buf *to, const struct belay_ticket *ticket)
+{
+    const char *const texts[TICKET_TEXTS] = { ticket->lock_id, ticket->key, ticket->owner, ticket->owner_name,
+                                              ticket->acquired_by };
+    struct ticket_head head;
+
+    memset(&head, 0, sizeof head); /* with what lies between the fields */
+    head.seq = ticket->seq;
+    head.since_unix_ms = ticket->since_unix_ms;
+    head.expires_ms = ticket->expires_ms;
+    head.slots = ticket->slots;
+    head.mode = (uint8_t)ticket->mode;
+    head.joint = ticket->joint;
+    for (size_t i = 0; i < TICKET_TEXTS; i++) {
+        head.sizes[i] = texts[i] == NULL ? 0 : (uint32_t)strlen(texts[i]) + 1;
+    }
+    buf_add(to, &head, sizeof head);
+    for (size_t i = 0; i < TICKET_TEXTS; i++) {
+        if (texts[i] != NULL) {
+            buf_add(to, texts[i], head.sizes[i]);
+        }
+    }
+}
+
+static void pack_ticket(struct buf *to, const struct belay_ticket *ticket)
+{
+    struct ticket_head head;
+
+    if (!ticket->packed) {
+        pack_new_ticket(to, ticket);
+        return;
+    }
+    memcpy(&head, ticket->lock_id - sizeof head, sizeof head);
+    buf_add(to, ticket->lock_id - sizeof head, ticket_size(&head));
+}
+
+/* Its strings stay where they are, as they are. */
+static void unpack_ticket(struct reader *r, struct belay_ticket *ticket)
+{
+    char *at = (char *)r->at + sizeof(struct ticket_head);
+    char *texts[TICKET_TEXTS];
+    struct ticket_head head;
+    size_t left = (size_t)(r->end - r->at);
+
+    if (left < sizeof head) {
+        r->bad = true;
+        return;
+    }
+    memcpy(&head, r->at, sizeof head);
+    if (left < ticket_size(&head) || head.mode > BELAY_SLOTS || head.joint > 1) {
+        r->bad = true;
+        return;
+    }
+    for (size_t i = 0; i < TICKET_TEXTS; i++) {
+        texts[i] = head.sizes[i] == 0 ? NULL : at;
+        at += head.sizes[i];
+        r->bad = r->bad || (texts[i] == NULL ? i < TICKET_TEXTS - 1 : at[-1] != '\0');
+    }
+    *ticket = (struct belay_ticket){ .lock_id = texts[0],
+                                     .key = texts[1],
+                                     .owner = texts[2],
+                                     .owner_name = texts[3],
+                                     .acquired_by = texts[4],
+                                     .seq = head.seq,
+                                     .since_unix_ms = head.since_unix_ms,
+                                     .expires_ms = head.expires_ms,
+                                     .packed = true,
+                                     .mode = (enum belay_mode)head.mode,
+                                     .slots = head.slots,
+                                     .joint = head.joint != 0 };
+    r->at = (unsigned char *)at;
 }
 
 /*
@@ -142,9 +222,8 @@ void record_pack(struct buf *to, const struct belay_record *record)
         put_unsigned(&w, record->intents[i].shared);
     }
     put_unsigned(&w, record->n_tickets);
-    w.is_plain = true; /* tickets are copied as they are, and a long queue would take long to compare */
     for (size_t i = 0; i < record->n_tickets; i++) {
-        pack_ticket(&w, &record->tickets[i]);
+        pack_ticket(to, &record->tickets[i]);
     }
 }
 
@@ -281,35 +360,16 @@ static bool unpack_tickets(struct reader *r, struct row *row)
     if (n == 0) {
         return true;
     }
-    record->tickets = calloc(n, sizeof *record->tickets);
+    record->tickets = malloc(n * sizeof *record->tickets);
     row->has_liveness = malloc(n * sizeof *row->has_liveness);
     if (record->tickets == NULL || row->has_liveness == NULL) {
         return false;
     }
-    for (size_t i = 0; i < n; i++) {
-        struct belay_ticket *ticket = &record->tickets[i];
-        uint64_t seq;
-
-        ticket->lock_id = (char *)get_given(r);
-        ticket->key = (char *)get_given(r);
-        ticket->owner = (char *)get_given(r);
-        ticket->owner_name = (char *)get_given(r);
-        ticket->acquired_by = (char *)get_text(r);
-        seq = get_unsigned(r);
-        ticket->seq = seq >> 1;
-        ticket->since_unix_ms = get_int(r);
-        ticket->expires_ms = get_int(r);
-        if ((seq & 1) != 0) {
-            uint64_t mode = get_unsigned(r);
-
-            ticket->mode = get_mode(r, mode >> 1);
-            ticket->joint = (mode & 1) != 0;
-            ticket->slots = (int)get_int(r);
-        }
-        ticket->packed = true;
+    for (size_t i = 0; i < n && !r->bad; i++) {
+        unpack_ticket(r, &record->tickets[i]);
         row->has_liveness[i] = true;
+        record->n_tickets += !r->bad;
     }
-    record->n_tickets = n;
     return true;
 }
 
