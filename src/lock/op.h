@@ -118,7 +118,8 @@ struct op {
         int64_t since_ms;
         int64_t retry_ms; /* boot clock: the next try by itself */
     } waiting;
-    bool is_frozen; /* the key was, at the last try; err.text says by which freeze */
+    bool is_frozen;    /* the key was, at the last try; err.text says by which freeze */
+    bool is_described; /* err says what blocks us in `records` */
 
     /* OP_DONE */
     enum belay_code code;

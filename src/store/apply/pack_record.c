@@ -37,118 +37,176 @@ static void pack_holder(struct writer *w, const struct belay_holder *holder)
     put_meta(w, holder->metadata, holder->n_metadata);
 }
 
-static void pack_holders(struct writer *w, const struct belay_record *record)
-{
-    put_unsigned(w, record->n_holders);
-    for (size_t i = 0; i < record->n_holders; i++) {
-        pack_holder(w, &record->holders[i]);
-    }
-}
-
 void holders_pack(struct buf *to, const struct belay_record *record)
 {
     struct writer w = { .to = to };
 
-    pack_holders(&w, record);
+    put_unsigned(&w, record->n_holders);
+    for (size_t i = 0; i < record->n_holders; i++) {
+        pack_holder(&w, &record->holders[i]);
+    }
 }
 
 /*
- * A ticket begins with this, as it is in memory; its strings follow, each with its '\0'. A lock
- * with a long queue is read and written at every commit: so a ticket is read without looking
- * at its strings, and goes from one version of the record to the next as one piece.
+ * In memory a holder and a ticket begin with a struct as it is; its strings follow, each with
+ * its '\0'. A lock with a long queue or many holders is read and written at every commit: so
+ * they are read without looking at the strings, and a ticket goes from one version of the
+ * record to the next as one piece.
  */
-enum { TICKET_TEXTS = 5 };
+enum { TEXTS_MAX = 5 };
+
+/* Where the strings behind a head are; the first is at 0. */
+struct texts {
+    uint32_t size;
+    uint32_t at[TEXTS_MAX - 1]; /* `size`: NULL, or no such string */
+};
+
+struct holder_head {
+    struct belay_holder holder; /* its pointers have no meaning */
+    struct texts texts;
+};
+
 struct ticket_head {
     uint64_t seq;
     int64_t since_unix_ms;
     int64_t expires_ms;
     int32_t slots;
-    uint32_t sizes[TICKET_TEXTS]; /* with the '\0'; 0: NULL */
     uint8_t mode;
     uint8_t joint;
+    struct texts texts;
 };
 
-static size_t ticket_size(const struct ticket_head *head)
+static void measure(const char *const texts[TEXTS_MAX], struct texts *out)
 {
-    size_t size = sizeof *head;
+    uint32_t at = 0;
 
-    for (size_t i = 0; i < TICKET_TEXTS; i++) {
-        size += head->sizes[i];
+    for (size_t i = 0; i < TEXTS_MAX; i++) {
+        if (i > 0) {
+            out->at[i - 1] = at;
+        }
+        at += texts[i] == NULL ? 0 : (uint32_t)strlen(texts[i]) + 1;
     }
-    return size;
+    out->size = at;
 }
 
-static void pack_new_ticket(struct buf *to, const struct belay_ticket *ticket)
+static void put_texts(struct buf *to, const char *const texts[TEXTS_MAX])
 {
-    const char *const texts[TICKET_TEXTS] = { ticket->lock_id, ticket->key, ticket->owner, ticket->owner_name,
-                                              ticket->acquired_by };
-    struct ticket_head head;
+    for (size_t i = 0; i < TEXTS_MAX; i++) {
+        if (texts[i] != NULL) {
+            buf_add(to, texts[i], strlen(texts[i]) + 1);
+        }
+    }
+}
+
+/* Each string but perhaps the last is there, and none goes on behind `end`. */
+static inline bool texts_fit(const struct texts *texts, const unsigned char *from, const unsigned char *end)
+{
+    uint32_t size = texts->size;
+
+    return size > 0 && size <= (size_t)(end - from) && from[size - 1] == '\0' && texts->at[0] < size &&
+           texts->at[1] < size && texts->at[2] < size && texts->at[3] <= size;
+}
+
+static void keep_holder(struct writer *w, const struct belay_holder *holder)
+{
+    const char *const texts[TEXTS_MAX] = { holder->lock_id, holder->owner, holder->owner_name,
+                                           holder->acquired_by == NULL ? "" : holder->acquired_by };
+    struct holder_head head;
 
     memset(&head, 0, sizeof head); /* with what lies between the fields */
+    head.holder = *holder;
+    measure(texts, &head.texts);
+    buf_add(w->to, &head, sizeof head);
+    put_texts(w->to, texts);
+    put_meta(w, holder->metadata, holder->n_metadata);
+}
+
+static bool unpack_meta(struct reader *r, struct belay_meta **out_meta, size_t *out_n);
+
+static bool is_bool(const bool *byte)
+{
+    return *(const unsigned char *)byte <= 1;
+}
+
+/* Its strings stay where they are. */
+static bool find_holder(struct reader *r, struct belay_holder *holder)
+{
+    char *texts = (char *)r->at + sizeof(struct holder_head);
+    struct holder_head head;
+
+    if ((size_t)(r->end - r->at) < sizeof head) {
+        r->bad = true;
+        return true;
+    }
+    memcpy(&head, r->at, sizeof head);
+    if (!texts_fit(&head.texts, (unsigned char *)texts, r->end) || !is_bool(&head.holder.durable) ||
+        !is_bool(&head.holder.stale_reported)) {
+        r->bad = true;
+        return true;
+    }
+    *holder = head.holder;
+    holder->lock_id = texts;
+    holder->owner = texts + head.texts.at[0];
+    holder->owner_name = texts + head.texts.at[1];
+    holder->acquired_by = texts + head.texts.at[2];
+    holder->metadata = NULL;
+    holder->n_metadata = 0;
+    r->at = (unsigned char *)texts + head.texts.size;
+    return unpack_meta(r, &holder->metadata, &holder->n_metadata);
+}
+
+static void pack_ticket(struct buf *to, const struct belay_ticket *ticket)
+{
+    const char *const texts[TEXTS_MAX] = { ticket->lock_id, ticket->key, ticket->owner, ticket->owner_name,
+                                           ticket->acquired_by };
+    struct ticket_head head;
+
+    if (ticket->packed) {
+        memcpy(&head, ticket->lock_id - sizeof head, sizeof head);
+        buf_add(to, ticket->lock_id - sizeof head, sizeof head + head.texts.size);
+        return;
+    }
+    memset(&head, 0, sizeof head);
     head.seq = ticket->seq;
     head.since_unix_ms = ticket->since_unix_ms;
     head.expires_ms = ticket->expires_ms;
     head.slots = ticket->slots;
     head.mode = (uint8_t)ticket->mode;
     head.joint = ticket->joint;
-    for (size_t i = 0; i < TICKET_TEXTS; i++) {
-        head.sizes[i] = texts[i] == NULL ? 0 : (uint32_t)strlen(texts[i]) + 1;
-    }
+    measure(texts, &head.texts);
     buf_add(to, &head, sizeof head);
-    for (size_t i = 0; i < TICKET_TEXTS; i++) {
-        if (texts[i] != NULL) {
-            buf_add(to, texts[i], head.sizes[i]);
-        }
-    }
+    put_texts(to, texts);
 }
 
-static void pack_ticket(struct buf *to, const struct belay_ticket *ticket)
+static inline void unpack_ticket(struct reader *r, struct belay_ticket *ticket)
 {
+    char *texts = (char *)r->at + sizeof(struct ticket_head);
     struct ticket_head head;
 
-    if (!ticket->packed) {
-        pack_new_ticket(to, ticket);
-        return;
-    }
-    memcpy(&head, ticket->lock_id - sizeof head, sizeof head);
-    buf_add(to, ticket->lock_id - sizeof head, ticket_size(&head));
-}
-
-/* Its strings stay where they are, as they are. */
-static void unpack_ticket(struct reader *r, struct belay_ticket *ticket)
-{
-    char *at = (char *)r->at + sizeof(struct ticket_head);
-    char *texts[TICKET_TEXTS];
-    struct ticket_head head;
-    size_t left = (size_t)(r->end - r->at);
-
-    if (left < sizeof head) {
+    if ((size_t)(r->end - r->at) < sizeof head) {
         r->bad = true;
         return;
     }
     memcpy(&head, r->at, sizeof head);
-    if (left < ticket_size(&head) || head.mode > BELAY_SLOTS || head.joint > 1) {
+    if (!texts_fit(&head.texts, (unsigned char *)texts, r->end) || head.mode > BELAY_SLOTS ||
+        head.joint > 1) {
         r->bad = true;
         return;
     }
-    for (size_t i = 0; i < TICKET_TEXTS; i++) {
-        texts[i] = head.sizes[i] == 0 ? NULL : at;
-        at += head.sizes[i];
-        r->bad = r->bad || (texts[i] == NULL ? i < TICKET_TEXTS - 1 : at[-1] != '\0');
-    }
-    *ticket = (struct belay_ticket){ .lock_id = texts[0],
-                                     .key = texts[1],
-                                     .owner = texts[2],
-                                     .owner_name = texts[3],
-                                     .acquired_by = texts[4],
-                                     .seq = head.seq,
-                                     .since_unix_ms = head.since_unix_ms,
-                                     .expires_ms = head.expires_ms,
-                                     .packed = true,
-                                     .mode = (enum belay_mode)head.mode,
-                                     .slots = head.slots,
-                                     .joint = head.joint != 0 };
-    r->at = (unsigned char *)at;
+    ticket->lock_id = texts;
+    ticket->key = texts + head.texts.at[0];
+    ticket->owner = texts + head.texts.at[1];
+    ticket->owner_name = texts + head.texts.at[2];
+    ticket->acquired_by = head.texts.at[3] == head.texts.size ? NULL : texts + head.texts.at[3];
+    ticket->seq = head.seq;
+    ticket->since_unix_ms = head.since_unix_ms;
+    ticket->expires_ms = head.expires_ms;
+    ticket->dead = false;
+    ticket->packed = true;
+    ticket->mode = (enum belay_mode)head.mode;
+    ticket->slots = head.slots;
+    ticket->joint = head.joint != 0;
+    r->at = (unsigned char *)texts + head.texts.size;
 }
 
 /*
@@ -212,7 +270,10 @@ void record_pack(struct buf *to, const struct belay_record *record)
     if (has_holders) {
         put_unsigned(&w, (uint64_t)record->mode);
         put_int(&w, record->slots);
-        pack_holders(&w, record);
+        put_unsigned(&w, record->n_holders);
+        for (size_t i = 0; i < record->n_holders; i++) {
+            keep_holder(&w, &record->holders[i]);
+        }
     }
     put_unsigned(&w, record->n_intents);
     for (size_t i = 0; i < record->n_intents; i++) {
@@ -272,7 +333,8 @@ static enum belay_mode get_mode(struct reader *r, uint64_t mode)
     return (enum belay_mode)mode;
 }
 
-static bool unpack_holder(struct reader *r, bool copies, struct belay_holder *holder)
+/* Its strings are copies. */
+static bool unpack_holder(struct reader *r, struct belay_holder *holder)
 {
     char **const texts[] = { &holder->lock_id, &holder->owner, &holder->owner_name, &holder->acquired_by };
     int64_t *const numbers[] = { &holder->ttl_ms,
@@ -293,12 +355,13 @@ static bool unpack_holder(struct reader *r, bool copies, struct belay_holder *ho
         *numbers[i] = get_int(r);
     }
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        *texts[i] = copies ? copy_text(r, &ok) : keep_text(r);
+        *texts[i] = copy_text(r, &ok);
     }
     return ok && unpack_meta(r, &holder->metadata, &holder->n_metadata);
 }
 
-static bool unpack_holders(struct reader *r, bool copies, struct belay_record *record)
+static bool unpack_holders(struct reader *r, struct belay_record *record,
+                           bool (*unpack)(struct reader *r, struct belay_holder *holder))
 {
     size_t n = get_count(r);
     bool ok = true;
@@ -307,9 +370,9 @@ static bool unpack_holders(struct reader *r, bool copies, struct belay_record *r
     if (n > 0 && record->holders == NULL) {
         return false;
     }
-    for (size_t i = 0; ok && i < n; i++) {
+    for (size_t i = 0; ok && !r->bad && i < n; i++) {
         record->n_holders = i + 1;
-        ok = unpack_holder(r, copies, &record->holders[i]);
+        ok = unpack(r, &record->holders[i]);
     }
     return ok;
 }
@@ -318,7 +381,7 @@ bool holders_unpack(const void *data, size_t len, struct belay_record *record)
 {
     struct reader r = { .at = data, .end = (const unsigned char *)data + len };
 
-    return unpack_holders(&r, true, record) && !r.bad && r.at == r.end;
+    return unpack_holders(&r, record, unpack_holder) && !r.bad && r.at == r.end;
 }
 
 /* After the numbers, whose flags say whether the record is exclusive. */
@@ -330,7 +393,7 @@ static bool unpack_mode(struct reader *r, struct belay_record *record)
     record->mode = get_mode(r, get_unsigned(r));
     r->bad = r->bad || record->mode == BELAY_EXCLUSIVE;
     record->slots = (int)get_int(r);
-    return unpack_holders(r, false, record);
+    return unpack_holders(r, record, find_holder);
 }
 
 static bool unpack_intents(struct reader *r, struct belay_record *record)
