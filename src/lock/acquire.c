@@ -690,9 +690,7 @@ static void refuse_mode(struct op *op, const struct decision *decision, int64_t 
     const char *key = blocked_key(op, decision);
 
     if (decision->verdict == VERDICT_OTHER_SLOTS) {
-        (void)error_set(
-            &op->err, BELAY_INVALID, "lock '%s' has %d slots as long as it is held, not %d: ask for %d", key,
-            op->records[decision->blocker].slots, op->request.slots, op->records[decision->blocker].slots);
+        (void)decide_say_other_slots(&op->err, key, op->request.slots, &op->records[decision->blocker]);
         give_up(op, BELAY_INVALID, "the lock has another number of slots", now_ms);
     } else {
         (void)error_set(&op->err, BELAY_HELD, "lock '%s' is shared by %d holders, which are the most", key,

@@ -12,6 +12,8 @@ static inline bool record_is_live(const struct belay_record *record, int64_t now
 
 /* The holder `lock_id` of a shared lock or one with slots; NULL: there is none. */
 const struct belay_holder *record_find_holder(const struct belay_record *record, const char *lock_id);
+/* Whether `lock_id` is among those that were released last, as far as the store keeps them. */
+bool record_was_released(const struct belay_record *record, const char *lock_id);
 /*
  * If `lock_id` is one of several holders, show it in the record's own fields, instead of the
  * one whose lease ends last. False: no memory.

@@ -7,7 +7,7 @@
 /* It was never filled, or has moved on: so are most that are released. */
 static bool owns_nothing(const struct belay_record *record)
 {
-    return record->key == NULL && record->lock_id == NULL && record->released_id == NULL &&
+    return record->key == NULL && record->lock_id == NULL && record->released_ids == NULL &&
            record->owner == NULL && record->owner_name == NULL && record->acquired_by == NULL &&
            record->metadata == NULL && record->tickets == NULL && record->intents == NULL &&
            record->holders == NULL && record->text == NULL;
@@ -36,7 +36,10 @@ static void free_all(struct belay_record *record)
 {
     free_text(record, record->key);
     free_text(record, record->lock_id);
-    free(record->released_id);
+    for (size_t i = 0; i < record->n_released_ids; i++) {
+        free_text(record, record->released_ids[i]);
+    }
+    free(record->released_ids);
     free_text(record, record->owner);
     free_text(record, record->owner_name);
     free_text(record, record->acquired_by);
@@ -136,6 +139,19 @@ static void copy_holders(const struct belay_record *from, struct belay_record *t
     }
 }
 
+static void copy_released(const struct belay_record *from, struct belay_record *to, bool *ok)
+{
+    to->released_ids = calloc(from->n_released_ids, sizeof *to->released_ids);
+    if (to->released_ids == NULL) {
+        *ok = false;
+        return;
+    }
+    to->n_released_ids = from->n_released_ids;
+    for (size_t i = 0; i < from->n_released_ids; i++) {
+        to->released_ids[i] = copy_text(from->released_ids[i], ok);
+    }
+}
+
 bool belay_record_copy(const struct belay_record *from, struct belay_record *out_record)
 {
     struct belay_record copy = *from;
@@ -147,10 +163,10 @@ bool belay_record_copy(const struct belay_record *from, struct belay_record *out
     copy.text_size = 0;
     copy.intents = NULL;
     copy.holders = NULL;
-    copy.n_metadata = copy.n_tickets = copy.n_intents = copy.n_holders = 0;
+    copy.released_ids = NULL;
+    copy.n_metadata = copy.n_tickets = copy.n_intents = copy.n_holders = copy.n_released_ids = 0;
     copy.key = copy_text(from->key, &ok);
     copy.lock_id = copy_text(from->lock_id, &ok);
-    copy.released_id = copy_text(from->released_id, &ok);
     copy.owner = copy_text(from->owner, &ok);
     copy.owner_name = copy_text(from->owner_name, &ok);
     copy.acquired_by = copy_text(from->acquired_by, &ok);
@@ -168,6 +184,9 @@ bool belay_record_copy(const struct belay_record *from, struct belay_record *out
     if (from->n_holders > 0) {
         copy_holders(from, &copy, &ok);
     }
+    if (from->n_released_ids > 0) {
+        copy_released(from, &copy, &ok);
+    }
     if (!ok) {
         belay_record_release(&copy);
         return false;
@@ -184,6 +203,49 @@ const struct belay_holder *record_find_holder(const struct belay_record *record,
         }
     }
     return NULL;
+}
+
+bool record_was_released(const struct belay_record *record, const char *lock_id)
+{
+    for (size_t i = 0; i < record->n_released_ids; i++) {
+        if (strcmp(record->released_ids[i], lock_id) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool belay_record_note_released(struct belay_record *record, const char *lock_id)
+{
+    size_t n = record->n_released_ids;
+    char *copy = strdup(lock_id);
+    char **ids;
+
+    if (n > 0 && copy != NULL && strcmp(record->released_ids[0], lock_id) == 0) {
+        free(copy);
+        return true;
+    }
+    ids = n == BELAY_RELEASED_MAX ? record->released_ids
+                                  : realloc(record->released_ids, (n + 1) * sizeof *record->released_ids);
+    record->released_ids = ids != NULL ? ids : record->released_ids;
+    if (copy == NULL || ids == NULL) {
+        free(copy);
+        return false;
+    }
+    if (n == BELAY_RELEASED_MAX) {
+        free_text(record, ids[--n]);
+    }
+    memmove(ids + 1, ids, n * sizeof *ids);
+    ids[0] = copy;
+    record->n_released_ids = n + 1;
+    return true;
+}
+
+void belay_record_forget_released(struct belay_record *record)
+{
+    while (record->n_released_ids > 0) {
+        free_text(record, record->released_ids[--record->n_released_ids]);
+    }
 }
 
 /* The two may share a string in the record's one piece of memory. */

@@ -199,7 +199,8 @@ struct holding {
     bool ended_by_other; /* forced, adopted, or released by a client that knew the id */
     bool gave_back;      /* a release of its own was applied */
     int64_t gave_back_t;
-    bool orphan; /* taken by a duplicate, where ids are not remembered (L5's exception) */
+    unsigned gave_back_n; /* how many releases of the key there were until then */
+    bool orphan;          /* taken by a duplicate, where ids are not remembered (L5's exception) */
 };
 
 /* An outside view of a lock id. Its number is that of its task. */
@@ -231,6 +232,8 @@ struct glance {
 struct key_info {
     uint64_t max_token;
     int64_t freed_t;                    /* when it was last released, by one of its holders */
+    unsigned n_released;                /* not by force */
+    int64_t exclusive_t;                /* when it was last acquired exclusively; -1: never */
     int64_t slots_t[SIM_SLOTS_MAX + 1]; /* when it last had that many slots; -1: never */
 };
 
@@ -279,6 +282,7 @@ enum seen {
     SEEN_CO_ADOPTED,
     SEEN_CO_RENEWED,
     SEEN_CO_FOUND_AGAIN,
+    SEEN_CO_RELEASED_TWICE, /* while others hold the lock */
     SEEN_JOINT_TAKEN,
     SEEN_JOINT_HANDED_OVER,
     SEEN_JOINT_ADOPTED,

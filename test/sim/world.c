@@ -438,6 +438,7 @@ static void begin_world(struct sim *sim, uint64_t seed, bool wall_steps, bool ve
     sim->verbose = verbose;
     for (int i = 0; i < SIM_KEYS; i++) {
         sim->keys[i].freed_t = -SIM_STORE_EPOCH_MS;
+        sim->keys[i].exclusive_t = -1;
         for (int slots = 0; slots <= SIM_SLOTS_MAX; slots++) {
             sim->keys[i].slots_t[slots] = -1;
         }

@@ -77,6 +77,10 @@ static bool holds(const struct memstore_data *data, const struct belay_write *wr
     const struct belay_record *record = mem_find(data, write->key);
     int64_t ends_ms;
 
+    if (write->co_holder && (write->set & BELAY_SET_ACQUIRED) == 0 &&
+        find_holder(record, write->lock_id) == NULL) {
+        return false;
+    }
     switch (write->condition) {
     case BELAY_IF_ANY:
         return true;
@@ -198,7 +202,7 @@ static void set_fields(struct memstore_data *data, struct belay_record *record,
         record->outcome = values->outcome;
         set_freed(record, moment);
         if (values->outcome != BELAY_OUTCOME_FORCED && write->lock_id != NULL) {
-            replace(&record->released_id, write->lock_id);
+            (void)mem_must(belay_record_note_released(record, write->lock_id) ? record : NULL);
         }
     }
     if ((write->set & BELAY_SET_FREED) != 0) {
@@ -301,10 +305,11 @@ static void set_holder(struct memstore_data *data, struct belay_record *record,
         remove_holder(record, holder->lock_id);
         record->outcome = record->held ? BELAY_OUTCOME_NONE : write->values->outcome;
         set_freed(record, moment);
-        if (fields.released_id != NULL) {
-            free(record->released_id);
-            record->released_id = fields.released_id;
+        if (fields.n_released_ids > 0) {
+            (void)mem_must(belay_record_note_released(record, fields.released_ids[0]) ? record : NULL);
         }
+        belay_record_forget_released(&fields);
+        free(fields.released_ids);
     }
 }
 

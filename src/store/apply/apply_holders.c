@@ -152,6 +152,10 @@ static bool release_holder(const struct belay_write *write, const struct txn *tx
     if (is_last && !repeat_holder(record, holder)) {
         return false;
     }
+    if (write->values->outcome != BELAY_OUTCOME_FORCED &&
+        !belay_record_note_released(record, holder->lock_id)) {
+        return false;
+    }
     remove_holder(record, holder);
     record->held = !is_last;
     record->outcome = is_last ? write->values->outcome : BELAY_OUTCOME_NONE;

@@ -37,6 +37,14 @@ static void pack_holder(struct writer *w, const struct belay_holder *holder)
     put_meta(w, holder->metadata, holder->n_metadata);
 }
 
+static void put_released(struct writer *w, const struct belay_record *record)
+{
+    put_unsigned(w, record->n_released_ids);
+    for (size_t i = 0; i < record->n_released_ids; i++) {
+        put_text(w, record->released_ids[i]);
+    }
+}
+
 void holders_pack(struct buf *to, const struct belay_record *record)
 {
     struct writer w = { .to = to };
@@ -45,13 +53,14 @@ void holders_pack(struct buf *to, const struct belay_record *record)
     for (size_t i = 0; i < record->n_holders; i++) {
         pack_holder(&w, &record->holders[i]);
     }
+    put_released(&w, record);
 }
 
 /*
  * In memory a holder and a ticket begin with a struct as it is; its strings follow, each with
  * its '\0'. A lock with a long queue or many holders is read and written at every commit: so
- * they are read without looking at the strings, and a ticket goes from one version of the
- * record to the next as one piece.
+ * they are read without looking at the strings, and those of a ticket go from one version
+ * of the record to the next as one piece.
  */
 enum { TEXTS_MAX = 5 };
 
@@ -62,7 +71,7 @@ struct texts {
 };
 
 struct holder_head {
-    struct belay_holder holder; /* its pointers have no meaning */
+    struct belay_holder holder; /* its pointers are NULL */
     struct texts texts;
 };
 
@@ -115,6 +124,8 @@ static void keep_holder(struct writer *w, const struct belay_holder *holder)
 
     memset(&head, 0, sizeof head); /* with what lies between the fields */
     head.holder = *holder;
+    head.holder.lock_id = head.holder.owner = head.holder.owner_name = head.holder.acquired_by = NULL;
+    head.holder.metadata = NULL;
     measure(texts, &head.texts);
     buf_add(w->to, &head, sizeof head);
     put_texts(w->to, texts);
@@ -163,19 +174,22 @@ static void pack_ticket(struct buf *to, const struct belay_ticket *ticket)
 
     if (ticket->packed) {
         memcpy(&head, ticket->lock_id - sizeof head, sizeof head);
-        buf_add(to, ticket->lock_id - sizeof head, sizeof head + head.texts.size);
-        return;
+    } else {
+        memset(&head, 0, sizeof head);
+        measure(texts, &head.texts);
     }
-    memset(&head, 0, sizeof head);
     head.seq = ticket->seq;
     head.since_unix_ms = ticket->since_unix_ms;
     head.expires_ms = ticket->expires_ms;
     head.slots = ticket->slots;
     head.mode = (uint8_t)ticket->mode;
     head.joint = ticket->joint;
-    measure(texts, &head.texts);
     buf_add(to, &head, sizeof head);
-    put_texts(to, texts);
+    if (ticket->packed) {
+        buf_add(to, ticket->lock_id, head.texts.size);
+    } else {
+        put_texts(to, texts);
+    }
 }
 
 static inline void unpack_ticket(struct reader *r, struct belay_ticket *ticket)
@@ -274,6 +288,7 @@ void record_pack(struct buf *to, const struct belay_record *record)
         for (size_t i = 0; i < record->n_holders; i++) {
             keep_holder(&w, &record->holders[i]);
         }
+        put_released(&w, record);
     }
     put_unsigned(&w, record->n_intents);
     for (size_t i = 0; i < record->n_intents; i++) {
@@ -377,11 +392,33 @@ static bool unpack_holders(struct reader *r, struct belay_record *record,
     return ok;
 }
 
+/* Rows of an earlier belay end before them. */
+static bool unpack_released(struct reader *r, bool copies, struct belay_record *record)
+{
+    size_t n = r->at == r->end ? 0 : get_count(r);
+    bool ok = true;
+
+    r->bad = r->bad || n > BELAY_RELEASED_MAX;
+    if (n == 0 || r->bad) {
+        return true;
+    }
+    record->released_ids = calloc(n, sizeof *record->released_ids);
+    if (record->released_ids == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        record->released_ids[i] = copies ? copy_text(r, &ok) : keep_text(r);
+    }
+    record->n_released_ids = n;
+    return ok;
+}
+
 bool holders_unpack(const void *data, size_t len, struct belay_record *record)
 {
     struct reader r = { .at = data, .end = (const unsigned char *)data + len };
 
-    return unpack_holders(&r, record, unpack_holder) && !r.bad && r.at == r.end;
+    return unpack_holders(&r, record, unpack_holder) && unpack_released(&r, true, record) && !r.bad &&
+           r.at == r.end;
 }
 
 /* After the numbers, whose flags say whether the record is exclusive. */
@@ -393,7 +430,7 @@ static bool unpack_mode(struct reader *r, struct belay_record *record)
     record->mode = get_mode(r, get_unsigned(r));
     r->bad = r->bad || record->mode == BELAY_EXCLUSIVE;
     record->slots = (int)get_int(r);
-    return unpack_holders(r, record, find_holder);
+    return unpack_holders(r, record, find_holder) && unpack_released(r, false, record);
 }
 
 static bool unpack_intents(struct reader *r, struct belay_record *record)

@@ -1,5 +1,6 @@
 /* The holders of a lock that is shared or has slots, as a part of its record. */
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +30,40 @@ enum belay_mode ddb_read_mode(const json_t *map, int *out_slots)
         return BELAY_SHARED;
     }
     return name != NULL && strcmp(name, belay_mode_name(BELAY_SLOTS)) == 0 ? BELAY_SLOTS : BELAY_EXCLUSIVE;
+}
+
+static void add_released(struct belay_record *record, const char *id, bool *ok)
+{
+    char *copy = strdup(id);
+
+    *ok = *ok && copy != NULL;
+    record->released_ids[record->n_released_ids] = copy;
+    record->n_released_ids += copy != NULL;
+}
+
+void ddb_read_released(const struct layout *layout, const json_t *item, struct belay_record *record, bool *ok)
+{
+    const char *last = layout_name_of(layout, FIELD_RELEASED_ID);
+    const char *id = last == NULL ? NULL : item_text(item, last);
+
+    if (id == NULL) {
+        return;
+    }
+    record->released_ids = calloc(BELAY_RELEASED_MAX, sizeof *record->released_ids);
+    if (record->released_ids == NULL) {
+        *ok = false;
+        return;
+    }
+    add_released(record, id, ok);
+    for (size_t i = 2; ddb_is_several(layout, item) && i <= BELAY_RELEASED_MAX; i++) {
+        char name[sizeof HOLDERS_RELEASED + 8];
+
+        (void)snprintf(name, sizeof name, HOLDERS_RELEASED, i);
+        id = item_text(item, name);
+        if (id != NULL && id[0] != '\0') {
+            add_released(record, id, ok);
+        }
+    }
 }
 
 /* ---- one of them ---- */
