@@ -328,6 +328,13 @@ static void on_taken(struct sim *sim, const struct change *change, const struct 
     } else if (request->act != ACT_ACQUIRE) {
         sim_fail(sim, "L3", "'%s' was taken by something else than an acquire", sim_keys[key]);
     }
+    if (request->act == ACT_ACQUIRE && sim_is_frozen(sim, key, 0) &&
+        request->sent_t >= sim->swarm.freezes[key].from_t) {
+        sim_fail(sim, "freeze", "i%d took '%s', which was frozen before it asked", id, sim_keys[key]);
+    }
+    if (request->act == ACT_ACQUIRE && sim->tasks[id].was_frozen) {
+        sim_saw(sim, SEEN_THAWED);
+    }
     if (!is_target(request, key)) {
         sim_fail(sim, "L3", "i%d took '%s', for which it did not ask", id, sim_keys[key]);
     }

@@ -291,6 +291,13 @@ void check_op_end(struct sim *sim, int number, int slot)
     const struct op *op = &task->op[slot];
 
     note_end(sim, task, slot);
+    if (op->code == BELAY_FROZEN && task->act[slot] != ACT_ACQUIRE) {
+        sim_fail(sim, "freeze", "task %d ended with '%s', but a freeze concerns new holders only", number,
+                 op->err.text);
+    }
+    if (op->code == BELAY_OK && task->act[slot] == ACT_RENEW && sim_is_frozen(sim, task->key, 0)) {
+        sim_saw(sim, SEEN_KEPT_FROZEN);
+    }
     if (op->code == BELAY_INVALID) {
         check_refused_mode(sim, number, slot);
     }

@@ -360,12 +360,23 @@ static bool has_tickets(const struct belay_record *records, size_t n, const stru
     return found == task->n_keys;
 }
 
+/* Some key is frozen, or its waiters are still having their turns after that: nobody is due. */
+static bool is_freeze_felt(const struct sim *sim)
+{
+    bool is_felt = false;
+
+    for (int key = 0; key < SIM_KEYS; key++) {
+        is_felt = is_felt || sim_is_frozen(sim, key, SIM_TASKS_MAX * sim->capabilities.claim_ms);
+    }
+    return is_felt;
+}
+
 static void check_due(struct sim *sim, const struct belay_record *records, size_t n, struct task *task)
 {
     bool lapsed = false;
     int ghosts = 0;
 
-    if (!task->op[SLOT_MAIN].queued || !has_tickets(records, n, task) ||
+    if (is_freeze_felt(sim) || !task->op[SLOT_MAIN].queued || !has_tickets(records, n, task) ||
         store_now(sim) < all_free_since(sim, records, n, task)) {
         task->due_since = -1;
         return;

@@ -43,6 +43,9 @@ static const char *const names[SEEN_KINDS] = {
     [SEEN_JOINT_HANDED_OVER] = "several keys handed over",
     [SEEN_JOINT_ADOPTED] = "several keys adopted",
     [SEEN_JOINT_FOUND_AGAIN] = "several keys found again",
+    [SEEN_FROZEN] = "frozen",
+    [SEEN_THAWED] = "acquired after a freeze",
+    [SEEN_KEPT_FROZEN] = "renewed while frozen",
     [SEEN_JOINT_PART_ENDED] = "the rest of several keys released",
 };
 
