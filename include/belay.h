@@ -654,7 +654,7 @@ BELAY_API enum belay_code belay_release(struct belay_client *client, const char 
  * The same for several keys that were acquired together: BELAY_KEYS_MAX of them at most.
  * A renewal changes all of them or none. A release ends each of them that `lock_id` still
  * holds, and returns an error if another client has ended one before. *out_info is the lock
- * on the first key; after a renewal its `joint` are the others.
+ * on the first key, and its `joint` are the others.
  */
 BELAY_API enum belay_code belay_renew_keys(struct belay_client *client, const char *const *keys,
                                            size_t n_keys, const char *lock_id, int64_t ttl_ms,
@@ -765,8 +765,9 @@ BELAY_API enum belay_code belay_watch(struct belay_client *client, const char *p
                                       struct belay_error *err);
 
 /*
- * Wait until the lock is free, without acquiring it. BELAY_HELD: it was not free within
- * options->wait_ms. Of the other options only on_waiting, context and cancel are used.
+ * Wait until the lock is free, without acquiring it; with options->shared or options->slots,
+ * until it could be acquired in that way. BELAY_HELD: it was not free within options->wait_ms.
+ * Of the other options only on_waiting, context and cancel are used.
  */
 BELAY_API enum belay_code belay_wait_until_free(struct belay_client *client, const char *key,
                                                 const struct belay_lock_options *options,

@@ -60,53 +60,55 @@ struct belay_intent {
     bool shared; /* the lock below is shared: it excludes exclusive holders of this key, not shared ones */
 };
 
-/* One of the holders of a lock that is shared or has slots. The fields are as in a record. */
-struct belay_holder {
-    char *lock_id;
-    char *owner;
-    char *owner_name;
-    char *acquired_by;
-    uint64_t token;
-    bool durable;
-    bool stale_reported;
-    int64_t ttl_ms;
-    int64_t heartbeat_ms;
-    int64_t stale_after_ms;
-    int64_t expires_ms;
-    int64_t last_heartbeat_ms;
-    int64_t locked_at_unix_ms;
-    int64_t expires_at_unix_ms;
-    int64_t last_heartbeat_unix_ms;
-    struct belay_meta *metadata; /* owned, as are the strings in it */
+enum { BELAY_RELEASED_MAX = 8 };
+
+/* What a store keeps about a holder; in a record these fields are those of its present or last holder. */
+#define BELAY_HOLDER_FIELDS                                                                                  \
+    char *lock_id; /* "": never acquired */                                                                  \
+    char *owner;                                                                                             \
+    char *owner_name;                                                                                        \
+    char *acquired_by; /* the credential: the name of a server's token; "": none; NULL: it is not kept */    \
+    uint64_t token;                                                                                          \
+    bool durable;        /* not tied to a process: the lock survives a restart of the machine */             \
+    bool stale_reported; /* reported as stale since its last heartbeat */                                    \
+    int64_t ttl_ms;                                                                                          \
+    int64_t heartbeat_ms;                                                                                    \
+    int64_t stale_after_ms;                                                                                  \
+    int64_t expires_ms;        /* store's clock */                                                           \
+    int64_t last_heartbeat_ms; /* store's clock: acquisition or last renewal */                              \
+    int64_t locked_at_unix_ms;                                                                               \
+    int64_t expires_at_unix_ms;                                                                              \
+    int64_t last_heartbeat_unix_ms;                                                                          \
+    struct belay_meta *metadata; /* owned, as are the strings in it */                                       \
     size_t n_metadata;
+
+/* One of the holders of a lock that is shared or has slots. */
+struct belay_holder {
+    BELAY_HOLDER_FIELDS
 };
 
 struct belay_record {
     char *key;
     uint64_t revision; /* changes with each write; 0: the record does not exist */
     bool held;
-    char *lock_id;     /* of the present or last holder; "": never acquired */
-    char *released_id; /* the lock id of the last release that was not forced, even if the lock was acquired
-                          since; NULL: none, or the store does not keep it */
-    uint64_t token;
-    char *owner;
-    char *owner_name;
-    enum belay_outcome outcome; /* while not held: how the last holding ended */
-    bool durable;               /* not tied to a process: the lock survives a restart of the machine */
-    bool stale_reported;        /* reported as stale since its last heartbeat */
-    int64_t ttl_ms;
     bool ttl_is_estimate; /* the store does not keep the ttl; ttl_ms is the time from acquisition to expiry */
-    int64_t heartbeat_ms;
-    int64_t stale_after_ms;
-    int64_t expires_ms;        /* store's clock */
-    int64_t last_heartbeat_ms; /* store's clock: acquisition or last renewal */
-    int64_t freed_ms;          /* store's clock: the last release, here or of an intent */
-    int64_t locked_at_unix_ms;
-    int64_t expires_at_unix_ms;
-    int64_t last_heartbeat_unix_ms;
+    enum belay_outcome outcome; /* while not held: how the last holding ended */
+    union {
+        __extension__ struct { /* anonymous; in C++ an extension */
+            BELAY_HOLDER_FIELDS
+        };
+        struct belay_holder holder; /* the same fields, together */
+    };
+    /*
+     * The lock ids of the last releases that were not forced, the newest first, even if the lock
+     * was acquired since. Of a lock that is shared or has slots, the last BELAY_RELEASED_MAX (or
+     * all, if fewer), until the record is exclusive again. Of an exclusive lock a store may
+     * keep the last one, or none.
+     */
+    char **released_ids; /* owned, as are the strings in it that are not part of `text` */
+    size_t n_released_ids;
+    int64_t freed_ms; /* store's clock: the last release, here or of an intent */
     int64_t freed_at_unix_ms;
-    struct belay_meta *metadata; /* owned, as are the strings in it */
-    size_t n_metadata;
     struct belay_ticket *tickets; /* by seq */
     size_t n_tickets;
     struct belay_intent *intents;
@@ -122,10 +124,9 @@ struct belay_record {
     int slots; /* with BELAY_SLOTS: how many holders there may be */
     struct belay_holder *holders;
     size_t n_holders;
-    char *acquired_by; /* the credential that acquired the lock: the name of a server's token; "": none;
-                          NULL: the store does not keep it */
-    char *text;        /* owned; one block that may contain key, lock_id, owner, owner_name, acquired_by, the
-                          same strings of holders, and those of packed tickets; NULL: each string is freed by itself */
+    char *text; /* owned; one block that may contain key, lock_id, owner, owner_name, acquired_by, the same
+                   strings of holders, released_ids, and the strings of packed tickets; NULL: each string is
+                   freed by itself */
     size_t text_size;
 };
 
@@ -138,6 +139,14 @@ static inline bool belay_record_has_text(const struct belay_record *record, cons
 BELAY_API void belay_record_release(struct belay_record *record); /* leaves *record empty */
 BELAY_API bool belay_record_copy(const struct belay_record *from,
                                  struct belay_record *out_record); /* false: no memory */
+/*
+ * Show a holder in the record's own fields. The holder's strings may be part of record->text; else
+ * they are copied. False: no memory.
+ */
+BELAY_API bool belay_record_show(struct belay_record *record, const struct belay_holder *holder);
+/* Put a lock id first among released_ids, and drop the oldest if there are too many. False: no memory. */
+BELAY_API bool belay_record_note_released(struct belay_record *record, const char *lock_id);
+BELAY_API void belay_record_forget_released(struct belay_record *record); /* all */
 
 enum belay_condition {
     BELAY_IF_ANY,             /* always */
@@ -163,8 +172,8 @@ enum {
     BELAY_SET_LIVENESS = 1 << 4, /* durable, heartbeat_ms, stale_after_ms */
     BELAY_SET_LEASE = 1 << 5,    /* expires = now + ttl_ms, last_heartbeat = now, not stale_reported; ttl_ms 0
                                     keeps the present ttl */
-    BELAY_SET_RELEASED = 1 << 6, /* not held, outcome, freed = now; unless forced, released_id =
-                                    write.lock_id */
+    BELAY_SET_RELEASED = 1 << 6, /* not held, outcome, freed = now; unless forced, released_ids
+                                    begin with write.lock_id */
     BELAY_SET_FREED = 1 << 7,    /* freed = now */
     BELAY_SET_STALE_REPORTED = 1 << 8
 };
@@ -213,7 +222,8 @@ struct belay_write {
      * The write is about one of several holders. BELAY_SET_ACQUIRED adds one, with
      * values->lock_id, and sets the record's mode and slots to those of `values`. All other
      * sets, BELAY_IF_HELD_BY and BELAY_IF_LIVE_BY are about the holder `lock_id`;
-     * BELAY_SET_RELEASED removes it, and the record is held while others are left.
+     * BELAY_SET_RELEASED removes it, and the record is held while others are left. A write that
+     * does not acquire is refused, whatever its condition, if the record has no such holder.
      *
      * Without co_holder, BELAY_IF_HELD_BY and BELAY_IF_LIVE_BY never hold for a record that
      * is not exclusive, and BELAY_SET_ACQUIRED makes the record exclusive: the caller drops

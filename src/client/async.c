@@ -280,10 +280,23 @@ bool belay_async_is_retrying(const struct belay_async *async)
 
 /* ---- carrying out ---- */
 
+/* The locks on further keys are copied, all else is borrowed. False: no memory. */
+static bool borrow_several(const struct op *op, struct belay_info *info, struct belay_info **out_joint)
+{
+    if (op->n_more == 0) {
+        return info_borrow_holders(info, &op->record, op->record_now_ms);
+    }
+    *out_joint = op_info(op, info_without_queue(&op->record, op->record_now_ms));
+    if (*out_joint != NULL) {
+        *info = **out_joint;
+    }
+    return *out_joint != NULL;
+}
+
 static void finish_call(struct belay_client *client, struct belay_async *call)
 {
     const struct op *op = &call->op;
-    struct belay_info *several = NULL;
+    struct belay_info *joint = NULL;
     struct belay_info info;
     enum belay_code code = op->code;
 
@@ -293,10 +306,8 @@ static void finish_call(struct belay_client *client, struct belay_async *call)
         info = granted_info(&op->request);
     } else {
         info = info_borrow(&op->record, op->record_now_ms);
-        if (code == BELAY_OK && (op->n_more > 0 || op->record.n_holders > 0)) {
-            several = op_info(op, info_without_queue(&op->record, op->record_now_ms));
-            code = several == NULL ? error_no_memory(&call->op.err) : BELAY_OK;
-            info = several == NULL ? info : *several;
+        if (code == BELAY_OK && !borrow_several(op, &info, &joint)) {
+            code = error_no_memory(&call->op.err);
         }
         info_set_valid_for(&info, op_valid_for_ms(op, clock_boot_ms()));
     }
@@ -305,7 +316,10 @@ static void finish_call(struct belay_client *client, struct belay_async *call)
     }
     async_table_remove(&client->asyncs, call);
     call->fn(call->context, code, code == BELAY_OK ? &info : NULL, &call->op.err);
-    belay_info_free(several);
+    if (joint == NULL) {
+        free(info.holders);
+    }
+    belay_info_free(joint);
     async_free(call);
 }
 

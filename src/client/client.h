@@ -223,6 +223,10 @@ enum belay_code request_init(struct client_request *request, struct belay_client
 enum belay_code request_init_id(struct client_request *request, struct belay_client *client,
                                 enum op_kind kind, const char *key, const char *lock_id,
                                 struct belay_error *err);
+/* Of a client that does not acquire the lock: how it would hold it. */
+enum belay_code request_init_wait(struct client_request *request, struct belay_client *client,
+                                  const char *key, const struct belay_lock_options *options,
+                                  struct belay_error *err);
 enum belay_code request_init_acquire(struct client_request *request, struct belay_client *client,
                                      const char *key, const struct belay_lock_options *options,
                                      struct belay_error *err);

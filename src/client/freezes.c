@@ -25,7 +25,7 @@ struct freezing {
     struct freeze_list list;    /* owned; as it is, then as it will be */
     struct freeze_list changed; /* owned; what the request has begun or ended */
     struct freeze_list expired; /* owned; what has ended by itself and was not recorded yet */
-    bool is_there;              /* begin: an earlier call with this id has done it */
+    bool is_there;              /* an earlier call has done it */
 };
 
 static void release(struct freezing *work)
@@ -128,6 +128,23 @@ static enum belay_code begin(struct freezing *work, struct belay_error *err)
     return code;
 }
 
+/* Those that an earlier request has ended, if this is the same, repeated. False: no memory. */
+static bool find_ended(struct freezing *work)
+{
+    bool ok = true;
+
+    for (size_t i = 0; ok && i < work->list.n; i++) {
+        const struct frozen_keys *freeze = &work->list.items[i];
+
+        if (freeze->ended_unix_ms != 0 &&
+            (strcmp(freeze->id, work->request->id) == 0 || strcmp(freeze->pattern, work->request->id) == 0)) {
+            work->is_there = true;
+            ok = freeze_list_add(&work->changed, freeze);
+        }
+    }
+    return ok;
+}
+
 static enum belay_code end(struct freezing *work, struct belay_error *err)
 {
     const struct freeze_request *request = work->request;
@@ -144,6 +161,9 @@ static enum belay_code end(struct freezing *work, struct belay_error *err)
         if (!freeze_list_add(&work->changed, freeze)) {
             return error_no_memory(err);
         }
+    }
+    if (work->changed.n == 0 && !find_ended(work)) {
+        return error_no_memory(err);
     }
     return work->changed.n > 0 ? BELAY_OK
                                : error_set(err, BELAY_NOT_FOUND,

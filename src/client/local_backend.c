@@ -352,7 +352,9 @@ static enum belay_code local_check_free(struct backend *backend, const struct op
         return error_move(err, code, &seen.err);
     }
     decision = decide(request, seen.records, seen.store_now_ms);
-    if (decision.verdict == VERDICT_BLOCKED) {
+    if (decision.verdict == VERDICT_OTHER_SLOTS) {
+        code = decide_say_other_slots(err, request->key, request->slots, &seen.records[decision.blocker]);
+    } else if (decision.verdict == VERDICT_BLOCKED || decision.verdict == VERDICT_FULL) {
         const struct belay_record *holder = &seen.records[decision.blocker];
         int64_t margin_ms = request->capabilities.margin_ms;
         int64_t now_ms = seen.store_now_ms;

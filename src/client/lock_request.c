@@ -424,6 +424,43 @@ static enum belay_code fill_by_profile(struct client_request *request, const str
     return code;
 }
 
+static const char *slots_text(int slots, char out[32])
+{
+    if (slots == 0) {
+        return "is exclusive";
+    }
+    (void)snprintf(out, 32, "has %d slots", slots);
+    return out;
+}
+
+/* The locks of one request are held alike: keys whose profiles differ are not acquired together. */
+static enum belay_code check_profiles(const struct client_request *request, const struct belay_client *client,
+                                      const struct belay_lock_options *options, struct belay_error *err)
+{
+    bool is_said = options->slots != 0 || options->shared;
+    int slots = request->op.slots;
+
+    for (size_t i = 0; !is_said && i < options->n_more_keys; i++) {
+        const char *key = options->more_keys[i];
+        struct belay_profile profile;
+        char one[32];
+        char other[32];
+        enum belay_code code = belay_key_profile(client->config, NULL, key, &profile, err);
+
+        if (code != BELAY_OK) {
+            return code;
+        }
+        if (profile.slots != slots) {
+            return error_set(
+                err, BELAY_INVALID,
+                "by their profiles '%s' %s and '%s' %s: acquire them one by one, or say how many "
+                "slots (--slots)",
+                request->op.key, slots_text(slots, one), key, slots_text(profile.slots, other));
+        }
+    }
+    return BELAY_OK;
+}
+
 /* How the lock is to be held, and whether the store can keep it so. */
 static enum belay_code fill_mode(struct client_request *request, const struct belay_lock_options *options,
                                  struct belay_error *err)
@@ -550,6 +587,9 @@ static enum belay_code init_lock(struct client_request *request, struct belay_cl
         code = request_add_keys(request, client, options->more_keys, options->n_more_keys, err);
     }
     if (code == BELAY_OK && !is_adopting) {
+        code = check_profiles(request, client, options, err);
+    }
+    if (code == BELAY_OK && !is_adopting) {
         code = fill_mode(request, options, err);
     }
     if (code == BELAY_OK) {
@@ -569,6 +609,19 @@ enum belay_code request_init_acquire(struct client_request *request, struct bela
                                      struct belay_error *err)
 {
     return init_lock(request, client, key, options, false, err);
+}
+
+enum belay_code request_init_wait(struct client_request *request, struct belay_client *client,
+                                  const char *key, const struct belay_lock_options *options,
+                                  struct belay_error *err)
+{
+    enum belay_code code = request_init(request, client, OP_ACQUIRE, key, "-", err);
+
+    if (code == BELAY_OK) {
+        request->op.slots = options->slots;
+        code = fill_mode(request, options, err);
+    }
+    return code;
 }
 
 /*

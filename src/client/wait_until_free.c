@@ -140,7 +140,7 @@ enum belay_code belay_wait_until_free(struct belay_client *client, const char *k
 {
     struct free_wait wait = { .client = client, .options = options };
     struct belay_error unheard = BELAY_ERROR_INIT; /* for a caller that wants no text */
-    enum belay_code code = request_init(&wait.request, client, OP_ACQUIRE, key, "-", err);
+    enum belay_code code = request_init_wait(&wait.request, client, key, options, err);
 
     if (code != BELAY_OK) {
         return code;

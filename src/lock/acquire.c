@@ -567,6 +567,7 @@ static bool describe(struct op *op, const struct decision *decision)
                         op->request.capabilities.margin_ms,
                         holder->expires_ms + op->request.capabilities.margin_ms - op->records_now_ms);
     op->waiting.holder = op->err.holder;
+    op->is_described = true;
     return true;
 }
 
@@ -657,7 +658,7 @@ static void on_blocked(struct op *op, const struct decision *decision, int64_t n
     enum belay_code code = op->is_frozen ? BELAY_FROZEN : BELAY_HELD;
 
     op->waiting.position = decision->ahead;
-    if (!op->is_frozen && !describe(op, decision)) {
+    if (!op->is_frozen && !op->is_described && !describe(op, decision)) {
         step_done_no_memory(op);
         return;
     }
@@ -689,9 +690,7 @@ static void refuse_mode(struct op *op, const struct decision *decision, int64_t 
     const char *key = blocked_key(op, decision);
 
     if (decision->verdict == VERDICT_OTHER_SLOTS) {
-        (void)error_set(
-            &op->err, BELAY_INVALID, "lock '%s' has %d slots as long as it is held, not %d: ask for %d", key,
-            op->records[decision->blocker].slots, op->request.slots, op->records[decision->blocker].slots);
+        (void)decide_say_other_slots(&op->err, key, op->request.slots, &op->records[decision->blocker]);
         give_up(op, BELAY_INVALID, "the lock has another number of slots", now_ms);
     } else {
         (void)error_set(&op->err, BELAY_HELD, "lock '%s' is shared by %d holders, which are the most", key,
@@ -776,7 +775,7 @@ static void on_done(struct op *op, struct belay_commit *result, int64_t sent_ms,
             op->waiting.since_ms = now_ms;
         }
         op->ticket_until_ms = renew_ticket_ms(op, now_ms);
-        on_decision(op, now_ms);
+        on_decision(op, now_ms); /* but for our ticket the records are as they were before: so is err */
         return;
     case LEAVING:
         step_find_wakes(op);
@@ -817,6 +816,7 @@ static void on_commit(struct op *op, enum belay_code code, struct belay_commit *
         on_done(op, result, sent_ms, now_ms);
         return;
     }
+    op->is_described = false;
     if (code == BELAY_FROZEN) {
         on_frozen(op, result, now_ms);
         return;
@@ -841,6 +841,7 @@ static void on_commit(struct op *op, enum belay_code code, struct belay_commit *
 static void on_records(struct op *op, int64_t now_ms)
 {
     assert(op->state == LOOKING || op->state == READING_BLOCKER);
+    op->is_described = false;
     if (op->state == READING_BLOCKER) {
         op->blocker_key = NULL;
     }

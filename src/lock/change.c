@@ -213,21 +213,27 @@ static bool may_have_ended_it(const struct op *op, const struct belay_record *re
            (!is_none(record) || op->request.capabilities.release_deletes);
 }
 
-/* Ended before, and nothing in the store says more of it than that: what is not known stays empty. */
-static void succeed_gone(struct op *op, enum belay_outcome outcome, bool found_done, int64_t sent_ms)
+/* A lock that ended, of which `now`, the record as it is now, says no more: what is not known stays empty. */
+static bool make_ended(const struct op *op, const char *key, const struct belay_record *now,
+                       enum belay_outcome outcome, struct belay_record *out_record)
 {
     const struct op_request *request = &op->request;
-    struct belay_record ended = { .key = (char *)request->key,
+    struct belay_record ended = { .key = (char *)key,
                                   .lock_id = (char *)request->lock_id,
                                   .owner = (char *)request->owner,
                                   .owner_name = (char *)request->owner_name,
                                   .outcome = outcome,
                                   .mode = request->mode,
-                                  .slots = op->records[0].slots,
-                                  .freed_at_unix_ms = op->records[0].freed_at_unix_ms };
+                                  .slots = now->slots,
+                                  .freed_at_unix_ms = now->freed_at_unix_ms };
 
+    return belay_record_copy(&ended, out_record);
+}
+
+static void succeed_gone(struct op *op, enum belay_outcome outcome, bool found_done, int64_t sent_ms)
+{
     belay_record_release(&op->record);
-    if (!belay_record_copy(&ended, &op->record)) {
+    if (!make_ended(op, key_of(op, &op->records[0]), &op->records[0], outcome, &op->record)) {
         step_done_no_memory(op);
         return;
     }
@@ -240,7 +246,7 @@ static void succeed_gone(struct op *op, enum belay_outcome outcome, bool found_d
 static void on_perhaps_ended(struct op *op, const struct belay_record *record, int64_t sent_ms)
 {
     const struct op_request *request = &op->request;
-    bool is_remembered = record->released_id != NULL && strcmp(record->released_id, request->lock_id) == 0;
+    bool is_remembered = record_was_released(record, request->lock_id);
 
     if (is_remembered && op->request.kind == OP_FORCE && !is_none(record)) {
         say_not_holder(op, record);
@@ -273,8 +279,7 @@ static void judge_refusal(struct op *op, int64_t sent_ms)
 {
     const struct belay_record *record = &op->records[0];
     bool is_released_before = op->request.kind == OP_RELEASE && record->mode != BELAY_EXCLUSIVE &&
-                              record->released_id != NULL &&
-                              strcmp(record->released_id, op->request.lock_id) == 0;
+                              record_was_released(record, op->request.lock_id);
 
     if (may_have_ended_it(op, record)) {
         on_perhaps_ended(op, record, sent_ms);
@@ -303,18 +308,64 @@ static void judge_refusal(struct op *op, int64_t sent_ms)
     step_done(op, op->err.code);
 }
 
+/* The record after the commit of the lock on that key; NULL: the commit was not about it. */
+static const struct belay_record *record_after(const struct op *op, const char *key)
+{
+    for (size_t i = 0; i < op->batch.n_writes; i++) {
+        if (op->records[i].key != NULL && strcmp(op->records[i].key, key) == 0) {
+            return &op->records[i];
+        }
+    }
+    return NULL;
+}
+
+/* Several locks have ended, now or before: the answer says so of each. */
+static void succeed_all(struct op *op, int64_t sent_ms)
+{
+    struct belay_record *ended = step_ended(op);
+    size_t n = op_n_targets(&op->request);
+
+    for (size_t i = 0; i < n; i++) {
+        const char *key = op_record_key(&op->request, i);
+        const struct belay_record *now = is_skipped(op, i) ? NULL : record_after(op, key);
+        bool is_shown = now != NULL && now->lock_id != NULL && !now->held &&
+                        strcmp(now->lock_id, op->request.lock_id) == 0;
+
+        if (now != NULL && !(is_shown ? belay_record_copy(now, &ended[i])
+                                      : make_ended(op, key, now, op->values.outcome, &ended[i]))) {
+            step_done_no_memory(op);
+            return;
+        }
+    }
+    belay_record_release(&op->record);
+    op->record = ended[0];
+    memset(&ended[0], 0, sizeof ended[0]);
+    op->more = ended + 1;
+    op->n_more = n - 1;
+    op->record_now_ms = op->records_now_ms;
+    op->sent_ms = sent_ms;
+    step_done(op, BELAY_OK);
+}
+
 /* Of several locks one is over already: the others are still to be released. */
-static void skip(struct op *op, size_t target, int64_t now_ms)
+static void skip(struct op *op, size_t target, int64_t sent_ms, int64_t now_ms)
 {
     op->skipped = (uint16_t)(op->skipped | 1U << target);
     if (op->code != BELAY_OK) {
         op->skipped_code = op->code;
+    } else {
+        belay_record_release(&step_ended(op)[target]);
+        step_ended(op)[target] = op->record;
+        memset(&op->record, 0, sizeof op->record);
     }
     if (op->skipped != (1U << op_n_targets(&op->request)) - 1) {
         op->want = OP_COMMIT; /* the operation goes on */
         change(op, now_ms);
     } else if (op->skipped_code != BELAY_OK) {
         op->code = op->skipped_code;
+    } else {
+        op->want = OP_COMMIT;
+        succeed_all(op, sent_ms);
     }
 }
 
@@ -359,7 +410,7 @@ static void on_refused(struct op *op, const struct belay_commit *result, int64_t
     }
     judge_refusal(op, sent_ms);
     if (op->request.joint != NULL && is_ending(op)) {
-        skip(op, target, now_ms);
+        skip(op, target, sent_ms, now_ms);
     }
 }
 
@@ -388,7 +439,9 @@ static void on_commit(struct op *op, enum belay_code code, struct belay_commit *
     step_find_wakes(op);
     if (op->skipped_code != BELAY_OK) {
         step_done(op, op->skipped_code);
-    } else if (op->skipped != 0 || shows_another(op)) {
+    } else if (op->request.joint != NULL && (op->skipped != 0 || op->request.mode != BELAY_EXCLUSIVE)) {
+        succeed_all(op, sent_ms);
+    } else if (shows_another(op)) {
         succeed_gone(op, op->values.outcome, false, sent_ms);
     } else {
         step_succeed(op, sent_ms);

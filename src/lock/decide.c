@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/error.h"
 #include "lock/info.h"
 
 static void later(int64_t *time, int64_t than)
@@ -381,6 +382,13 @@ static bool refuses_mode(const struct op_request *request, const struct belay_re
         return true;
     }
     return false;
+}
+
+enum belay_code decide_say_other_slots(struct belay_error *err, const char *key, int slots,
+                                       const struct belay_record *held)
+{
+    return error_set(err, BELAY_INVALID, "lock '%s' has %d slots as long as it is held, not %d: ask for %d",
+                     key, held->slots, slots, held->slots);
 }
 
 struct decision decide(const struct op_request *request, const struct belay_record *records, int64_t now_ms)

@@ -57,6 +57,10 @@ struct decision decide(const struct op_request *request, const struct belay_reco
 /* How many of `slots` slots are free on a record that nobody holds in another way. */
 int decide_free_slots(const struct belay_record *record, int slots, int64_t margin_ms, int64_t now_ms);
 
+/* Say in `err` that the lock is held with other slots than `slots`. Returns BELAY_INVALID. */
+enum belay_code decide_say_other_slots(struct belay_error *err, const char *key, int slots,
+                                       const struct belay_record *held);
+
 /* How a ticket ahead of the request on its record gets along with it. */
 enum clash {
     CLASH_NONE, /* both may hold at once; or it waits for another key below an ancestor */

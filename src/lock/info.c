@@ -133,47 +133,38 @@ static struct belay_record record_of_holder(const struct belay_record *record,
     return (struct belay_record){ .key = record->key,
                                   .revision = record->revision,
                                   .held = true,
-                                  .lock_id = holder->lock_id,
-                                  .token = holder->token,
-                                  .owner = holder->owner,
-                                  .owner_name = holder->owner_name,
-                                  .durable = holder->durable,
-                                  .stale_reported = holder->stale_reported,
-                                  .ttl_ms = holder->ttl_ms,
-                                  .heartbeat_ms = holder->heartbeat_ms,
-                                  .stale_after_ms = holder->stale_after_ms,
-                                  .expires_ms = holder->expires_ms,
-                                  .last_heartbeat_ms = holder->last_heartbeat_ms,
-                                  .locked_at_unix_ms = holder->locked_at_unix_ms,
-                                  .expires_at_unix_ms = holder->expires_at_unix_ms,
-                                  .last_heartbeat_unix_ms = holder->last_heartbeat_unix_ms,
-                                  .metadata = holder->metadata,
-                                  .n_metadata = holder->n_metadata,
+                                  .holder = *holder,
                                   .mode = record->mode,
-                                  .slots = record->slots,
-                                  .acquired_by = holder->acquired_by };
+                                  .slots = record->slots };
 }
 
 static bool copy_texts(struct belay_info *info);
 
-/* Adds the holders of a shared lock or one with slots. One that is stale makes the lock so. */
-static bool copy_holders(struct belay_info *info, const struct belay_record *record, int64_t now_ms)
+/* One that is stale makes the lock so. */
+bool info_borrow_holders(struct belay_info *info, const struct belay_record *record, int64_t now_ms)
 {
-    info->holders = calloc(record->n_holders, sizeof *info->holders);
+    info->holders = record->n_holders == 0 ? NULL : malloc(record->n_holders * sizeof *info->holders);
     if (info->holders == NULL) {
-        return false;
+        return record->n_holders == 0;
     }
     for (size_t i = 0; i < record->n_holders; i++) {
         struct belay_record holder = record_of_holder(record, &record->holders[i]);
 
         info->holders[i] = info_borrow(&holder, now_ms);
-        info->n_holders++;
         info->is_stale = info->is_stale || info->holders[i].is_stale;
-        if (!copy_texts(&info->holders[i])) {
-            return false;
-        }
     }
+    info->n_holders = record->n_holders;
     return true;
+}
+
+static bool copy_holders(struct belay_info *info, const struct belay_record *record, int64_t now_ms)
+{
+    bool ok = info_borrow_holders(info, record, now_ms);
+
+    for (size_t i = 0; i < info->n_holders; i++) {
+        ok = copy_texts(&info->holders[i]) && ok;
+    }
+    return ok;
 }
 
 /* Those that wait and are known to be alive, in their order. */

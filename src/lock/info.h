@@ -12,6 +12,8 @@ static inline bool record_is_live(const struct belay_record *record, int64_t now
 
 /* The holder `lock_id` of a shared lock or one with slots; NULL: there is none. */
 const struct belay_holder *record_find_holder(const struct belay_record *record, const char *lock_id);
+/* Whether `lock_id` is among those that were released last, as far as the store keeps them. */
+bool record_was_released(const struct belay_record *record, const char *lock_id);
 /*
  * If `lock_id` is one of several holders, show it in the record's own fields, instead of the
  * one whose lease ends last. False: no memory.
@@ -20,17 +22,14 @@ bool record_show_holder(struct belay_record *record, const char *lock_id);
 
 /* Without the waiters; its texts are the record's, and not to be freed. */
 struct belay_info info_borrow(const struct belay_record *record, int64_t now_ms);
+/* Adds the holders of a lock that may have several. `info->holders` is to be freed, their texts are the record's. */
+bool info_borrow_holders(struct belay_info *info, const struct belay_record *record, int64_t now_ms);
 /* NULL without memory, as below. */
 struct belay_info *info_from_record(const struct belay_record *record, int64_t now_ms);
 /* The same with the holders, but without the waiters, which are most of it if the queue is long. */
 struct belay_info *info_without_queue(const struct belay_record *record, int64_t now_ms);
 /* Without the waiters. */
 struct belay_info *info_copy(const struct belay_info *from);
-/* With the holders and the locks on further keys. */
-struct belay_info *info_copy_grant(const struct belay_info *from);
-
-/* How long the holder may rely on the lock: the same on all its keys. */
-void info_set_valid_for(struct belay_info *info, int64_t ms);
 
 /* How long the holder may rely on the lock: the same on all its keys. */
 void info_set_valid_for(struct belay_info *info, int64_t ms);

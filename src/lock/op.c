@@ -28,6 +28,7 @@ struct op_room {
     char intent_ids[BELAY_KEYS_MAX][OP_INTENT_ID_SIZE];
     struct belay_put_intent intents[OP_ANCESTORS_MAX]; /* a key has at most BELAY_ANCESTORS_MAX of them */
     struct belay_put_ticket tickets[BELAY_KEYS_MAX];
+    struct belay_record ended[BELAY_KEYS_MAX];
 };
 
 size_t op_request_keys(const struct op_request *request, const char *out_keys[OP_KEYS_MAX])
@@ -449,11 +450,17 @@ void step_succeed(struct op *op, int64_t sent_ms)
     belay_record_release(&op->record);
     op->record = op->records[0];
     memset(&op->records[0], 0, sizeof op->records[0]);
+    op->more = op->records + 1;
     op->n_more = op_n_targets(&op->request) - 1;
     op->record_now_ms = op->records_now_ms;
     op->sent_ms = sent_ms;
     op->deadline_ms = lease_deadline_ms(sent_ms, op->record.ttl_ms, op->request.capabilities.margin_ms);
     step_done(op, BELAY_OK);
+}
+
+struct belay_record *step_ended(struct op *op)
+{
+    return op->room->ended;
 }
 
 int64_t step_found_sent_ms(const struct op *op)
@@ -545,7 +552,7 @@ struct belay_info *op_info(const struct op *op, struct belay_info *info)
     }
     info->joint = calloc(op->n_more, sizeof *info->joint);
     for (size_t i = 0; info->joint != NULL && i < op->n_more; i++) {
-        struct belay_info *one = info_without_queue(&op->records[1 + i], op->record_now_ms);
+        struct belay_info *one = info_without_queue(&op->more[i], op->record_now_ms);
 
         if (one == NULL) {
             break;
@@ -581,6 +588,9 @@ void op_destroy(struct op *op)
     free(op->drops);
     if (op->events != op->few_events) {
         free(op->events);
+    }
+    for (size_t i = 0; op->room != NULL && i < BELAY_KEYS_MAX; i++) {
+        belay_record_release(&op->room->ended[i]);
     }
     free(op->room);
     op->wakes = NULL;

@@ -118,17 +118,19 @@ struct op {
         int64_t since_ms;
         int64_t retry_ms; /* boot clock: the next try by itself */
     } waiting;
-    bool is_frozen; /* the key was, at the last try; err.text says by which freeze */
+    bool is_frozen;    /* the key was, at the last try; err.text says by which freeze */
+    bool is_described; /* err says what blocks us in `records` */
 
     /* OP_DONE */
     enum belay_code code;
     struct belay_error err;     /* owned; says why, and which holder blocks us */
     struct belay_record record; /* owned; the lock as it is now, if it is known; its own fields are those of
                                    the request's lock id */
-    size_t n_more;              /* of several keys: the locks on the others are records[1] and following */
-    int64_t record_now_ms;      /* the store's clock when it was so */
-    int64_t sent_ms;            /* boot clock: the lease counts from here */
-    int64_t deadline_ms; /* boot clock: its holder may rely on it until then. Of acquire, adopt, renew. */
+    const struct belay_record *more; /* of several keys: the locks on the others */
+    size_t n_more;
+    int64_t record_now_ms; /* the store's clock when it was so */
+    int64_t sent_ms;       /* boot clock: the lease counts from here */
+    int64_t deadline_ms;   /* boot clock: its holder may rely on it until then. Of acquire, adopt, renew. */
     bool reentered;
     bool found_done;   /* by an earlier write of this operation whose answer was lost: if the store keeps
                           no events, it was not reported */

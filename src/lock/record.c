@@ -7,7 +7,7 @@
 /* It was never filled, or has moved on: so are most that are released. */
 static bool owns_nothing(const struct belay_record *record)
 {
-    return record->key == NULL && record->lock_id == NULL && record->released_id == NULL &&
+    return record->key == NULL && record->lock_id == NULL && record->released_ids == NULL &&
            record->owner == NULL && record->owner_name == NULL && record->acquired_by == NULL &&
            record->metadata == NULL && record->tickets == NULL && record->intents == NULL &&
            record->holders == NULL && record->text == NULL;
@@ -36,7 +36,10 @@ static void free_all(struct belay_record *record)
 {
     free_text(record, record->key);
     free_text(record, record->lock_id);
-    free(record->released_id);
+    for (size_t i = 0; i < record->n_released_ids; i++) {
+        free_text(record, record->released_ids[i]);
+    }
+    free(record->released_ids);
     free_text(record, record->owner);
     free_text(record, record->owner_name);
     free_text(record, record->acquired_by);
@@ -136,6 +139,19 @@ static void copy_holders(const struct belay_record *from, struct belay_record *t
     }
 }
 
+static void copy_released(const struct belay_record *from, struct belay_record *to, bool *ok)
+{
+    to->released_ids = calloc(from->n_released_ids, sizeof *to->released_ids);
+    if (to->released_ids == NULL) {
+        *ok = false;
+        return;
+    }
+    to->n_released_ids = from->n_released_ids;
+    for (size_t i = 0; i < from->n_released_ids; i++) {
+        to->released_ids[i] = copy_text(from->released_ids[i], ok);
+    }
+}
+
 bool belay_record_copy(const struct belay_record *from, struct belay_record *out_record)
 {
     struct belay_record copy = *from;
@@ -147,10 +163,10 @@ bool belay_record_copy(const struct belay_record *from, struct belay_record *out
     copy.text_size = 0;
     copy.intents = NULL;
     copy.holders = NULL;
-    copy.n_metadata = copy.n_tickets = copy.n_intents = copy.n_holders = 0;
+    copy.released_ids = NULL;
+    copy.n_metadata = copy.n_tickets = copy.n_intents = copy.n_holders = copy.n_released_ids = 0;
     copy.key = copy_text(from->key, &ok);
     copy.lock_id = copy_text(from->lock_id, &ok);
-    copy.released_id = copy_text(from->released_id, &ok);
     copy.owner = copy_text(from->owner, &ok);
     copy.owner_name = copy_text(from->owner_name, &ok);
     copy.acquired_by = copy_text(from->acquired_by, &ok);
@@ -167,6 +183,9 @@ bool belay_record_copy(const struct belay_record *from, struct belay_record *out
     }
     if (from->n_holders > 0) {
         copy_holders(from, &copy, &ok);
+    }
+    if (from->n_released_ids > 0) {
+        copy_released(from, &copy, &ok);
     }
     if (!ok) {
         belay_record_release(&copy);
@@ -186,41 +205,115 @@ const struct belay_holder *record_find_holder(const struct belay_record *record,
     return NULL;
 }
 
-static void set_text(struct belay_record *record, char **text, char *with)
+bool record_was_released(const struct belay_record *record, const char *lock_id)
 {
-    free_text(record, *text);
-    *text = with;
+    for (size_t i = 0; i < record->n_released_ids; i++) {
+        if (strcmp(record->released_ids[i], lock_id) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool belay_record_note_released(struct belay_record *record, const char *lock_id)
+{
+    size_t n = record->n_released_ids;
+    char *copy = strdup(lock_id);
+    char **ids;
+
+    if (n > 0 && copy != NULL && strcmp(record->released_ids[0], lock_id) == 0) {
+        free(copy);
+        return true;
+    }
+    ids = n == BELAY_RELEASED_MAX ? record->released_ids
+                                  : realloc(record->released_ids, (n + 1) * sizeof *record->released_ids);
+    record->released_ids = ids != NULL ? ids : record->released_ids;
+    if (copy == NULL || ids == NULL) {
+        free(copy);
+        return false;
+    }
+    if (n == BELAY_RELEASED_MAX) {
+        free_text(record, ids[--n]);
+    }
+    memmove(ids + 1, ids, n * sizeof *ids);
+    ids[0] = copy;
+    record->n_released_ids = n + 1;
+    return true;
+}
+
+void belay_record_forget_released(struct belay_record *record)
+{
+    while (record->n_released_ids > 0) {
+        free_text(record, record->released_ids[--record->n_released_ids]);
+    }
+}
+
+/* The two may share a string in the record's one piece of memory. */
+static bool show_text(const struct belay_record *record, char **to, char *from)
+{
+    char *shown = from;
+
+    if (*to != NULL && from != NULL && strcmp(*to, from) == 0) {
+        return true;
+    }
+    if (from == NULL || !belay_record_has_text(record, from)) {
+        shown = strdup(from == NULL ? "" : from);
+    }
+    if (shown == NULL) {
+        return false;
+    }
+    free_text(record, *to);
+    *to = shown;
+    return true;
+}
+
+static bool show_metadata(struct belay_record *record, const struct belay_holder *holder)
+{
+    bool same = record->n_metadata == holder->n_metadata;
+    struct belay_meta *copy;
+
+    for (size_t i = 0; same && i < holder->n_metadata; i++) {
+        same = strcmp(record->metadata[i].name, holder->metadata[i].name) == 0 &&
+               strcmp(record->metadata[i].value, holder->metadata[i].value) == 0;
+    }
+    if (same) {
+        return true;
+    }
+    copy = meta_copy(holder->metadata, holder->n_metadata);
+    if (copy == NULL && holder->n_metadata > 0) {
+        return false;
+    }
+    meta_free(record->metadata, record->n_metadata);
+    record->metadata = copy;
+    record->n_metadata = holder->n_metadata;
+    return true;
+}
+
+bool belay_record_show(struct belay_record *record, const struct belay_holder *holder)
+{
+    struct belay_holder shown = *holder;
+
+    if (!show_text(record, &record->lock_id, holder->lock_id) ||
+        !show_text(record, &record->owner, holder->owner) ||
+        !show_text(record, &record->owner_name, holder->owner_name) ||
+        !show_text(record, &record->acquired_by, holder->acquired_by) || !show_metadata(record, holder)) {
+        return false;
+    }
+    /* The numbers are the holder's; the texts stay the record's own. */
+    shown.lock_id = record->lock_id;
+    shown.owner = record->owner;
+    shown.owner_name = record->owner_name;
+    shown.acquired_by = record->acquired_by;
+    shown.metadata = record->metadata;
+    record->holder = shown;
+    return true;
 }
 
 bool record_show_holder(struct belay_record *record, const char *lock_id)
 {
     const struct belay_holder *holder = record_find_holder(record, lock_id);
-    bool ok = true;
-    struct belay_meta *metadata;
 
-    if (holder == NULL || strcmp(record->lock_id, lock_id) == 0) {
-        return true;
-    }
-    metadata = meta_copy(holder->metadata, holder->n_metadata);
-    set_text(record, &record->lock_id, copy_text(holder->lock_id, &ok));
-    set_text(record, &record->owner, copy_text(holder->owner, &ok));
-    set_text(record, &record->owner_name, copy_text(holder->owner_name, &ok));
-    set_text(record, &record->acquired_by, copy_text(holder->acquired_by, &ok));
-    meta_free(record->metadata, record->n_metadata);
-    record->metadata = metadata;
-    record->n_metadata = metadata == NULL ? 0 : holder->n_metadata;
-    record->token = holder->token;
-    record->durable = holder->durable;
-    record->stale_reported = holder->stale_reported;
-    record->ttl_ms = holder->ttl_ms;
-    record->heartbeat_ms = holder->heartbeat_ms;
-    record->stale_after_ms = holder->stale_after_ms;
-    record->expires_ms = holder->expires_ms;
-    record->last_heartbeat_ms = holder->last_heartbeat_ms;
-    record->locked_at_unix_ms = holder->locked_at_unix_ms;
-    record->expires_at_unix_ms = holder->expires_at_unix_ms;
-    record->last_heartbeat_unix_ms = holder->last_heartbeat_unix_ms;
-    return ok && record->n_metadata == holder->n_metadata;
+    return holder == NULL || strcmp(record->lock_id, lock_id) == 0 || belay_record_show(record, holder);
 }
 
 void belay_commit_release(struct belay_commit *commit)

@@ -50,6 +50,8 @@ void step_wait(struct op *op, int state, int64_t until_ms);
  * what is left of it now, and from before the first write that may have taken it (L5).
  */
 int64_t step_found_sent_ms(const struct op *op);
+/* Of a request for several keys: room for the answer about each lock that has ended. */
+struct belay_record *step_ended(struct op *op);
 /* Take over the records that a commit brought. */
 void step_adopt_records(struct op *op, struct belay_commit *result);
 /* Fill op->wakes with the waiters in `records` whose turn it may be. */

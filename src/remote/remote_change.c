@@ -43,11 +43,9 @@ enum belay_code remote_read_result(struct remote *remote, const struct op_reques
 {
     const json_t *locks = json_object_get(lock, "locks"); /* of a request for several keys */
     struct belay_info *info = locks != NULL ? json_read_locks(locks) : json_read_lock(lock);
-    /* The lock of one of several holders is gone once it is released: then only the first key is shown. */
-    bool is_gone = request->kind == OP_RELEASE && info != NULL && info->n_joint == 0;
     bool is_held;
 
-    if (info == NULL || info->lock_id == NULL || (!is_gone && info->n_joint + 1 != op_n_targets(request)) ||
+    if (info == NULL || info->lock_id == NULL || info->n_joint + 1 != op_n_targets(request) ||
         !is_span(info->ttl_ms) || !is_span(info->expires_in_ms)) {
         belay_info_free(info);
         return remote_say_not_belay(remote, err);

@@ -111,6 +111,11 @@ enum belay_code remote_check_free(struct backend *base, const struct op_request 
     (void)poller;
     (void)retry_ms;
     remote_add_path(&path, request->key, "/free");
+    if (request->mode == BELAY_SHARED) {
+        buf_adds(&path, "?shared=true");
+    } else if (request->mode == BELAY_SLOTS) {
+        buf_addf(&path, "?slots=%d", request->slots);
+    }
     code = look((struct remote *)base, &path, request->key, &answer, err);
     json_decref(answer);
     return code;

@@ -162,6 +162,18 @@ class Freeze(FreezeCase):
         self.assertEqual(self.ok("freezes", "--json").json(), {"freezes": []})
         self.assertEqual(self.freeze("k", "--until", "2099-11-28T01:00:00+01:00")["until"], "2099-11-28T00:00:00.000Z")
 
+    def test_an_unfreeze_can_be_repeated(self):
+        """The answer of the first may be lost. It is one event."""
+        made = self.ok("freeze", "k", "--reason", "x", "--json").json()
+        for what in (made["id"], made["id"], "k"):
+            ended = self.ok("unfreeze", what, "--json").json()
+            self.assertEqual((ended["id"], ended["in_force"]), (made["id"], False))
+        self.assertEqual(self.ok("history", "k", "--json").out.count("freeze.ended"), 1)
+        self.ok("freeze", "k", "--reason", "y", "--for", "1h")
+        self.ok("unfreeze", made["id"])
+        self.fails(75, "acquire", "k")
+        self.fails(66, "unfreeze", "k-*")
+
     def test_the_hundred_and_first_freeze_is_refused(self):
         for i in range(100):
             self.freeze(f"k{i}")

@@ -52,6 +52,17 @@ class Slots(Kinds):
         self.ok("check", "deploys", "--id", self.second["lock_id"])
         self.fails(76, "check", "deploys", "--id", self.first["lock_id"])
 
+    def test_a_second_release_succeeds_while_others_hold_the_lock(self):
+        """L3"""
+        third = self.take("others", "carol", "--slots", "2")
+        self.ok("release", "deploys", "--id", self.first["lock_id"])
+        self.take("deploys", "carol", "--slots", "2")
+        for _ in range(2):
+            again = self.ok("release", "deploys", "--id", self.first["lock_id"], "--json").json()
+            self.assertEqual((again["key"], again["lock_id"], again["status"]), ("deploys", self.first["lock_id"], "released"))
+        self.assertEqual(self.owners("deploys"), ["bob", "carol"])
+        self.fails(77, "release", "deploys", "--id", third["lock_id"])
+
     def test_another_number_is_refused_with_the_one_in_force(self):
         for slots in ("3", "1"):
             self.assertIn("lock 'deploys' has 2 slots as long as it is held", self.fails(64, "acquire", "deploys", "--slots", slots).err)
@@ -137,6 +148,20 @@ class Slots(Kinds):
         self.assertIsNone(waiter.poll())
         self.ok("release", "deploys", "--id", self.second["lock_id"])
         self.assertEqual(waiter.wait(timeout=30), 0)
+
+    def test_wait_returns_when_a_slot_is_free(self):
+        self.assertIn("2 of 2 slots are held", self.fails(75, "wait", "deploys", "--slots", "2", "--wait", "0").err)
+        self.assertIn("has 2 slots as long as it is held, not 3", self.fails(64, "wait", "deploys", "--slots", "3").err)
+        waiting = self.start("wait", "deploys", "--slots", "2", "--wait", "30s")
+        self.ok("release", "deploys", "--id", self.first["lock_id"])
+        self.assertEqual(waiting.wait(timeout=60), 0)
+        self.fails(75, "wait", "deploys", "--wait", "0")
+        self.fails(75, "wait", "deploys", "--shared", "--wait", "0")
+        self.assertEqual(self.owners("deploys"), ["bob"])
+        self.assertIn("--shared and --slots exclude each other", self.fails(64, "wait", "k", "--shared", "--slots", "2").err)
+        self.take("plans", "alice", "--shared")
+        self.ok("wait", "plans", "--shared", "--wait", "0")
+        self.fails(75, "wait", "plans", "--wait", "0")
 
     def test_an_adopted_lock_keeps_its_own_ttl_and_the_others_keep_theirs(self):
         result = self.dir / "result.json"
@@ -357,6 +382,24 @@ class SeveralKeys(Kinds):
         self.assertEqual(self.owners("web"), ["alice", "bob"])
         hidden = [holder["lock_id"] for holder in taken["locks"][1]["holders"]]
         self.assertEqual(hidden, [None, taken["lock_id"]])
+        for _ in range(2):  # the second time as the first (L3)
+            released = self.ok("release", *self.KEYS, "--id", taken["lock_id"], "--json").json()
+            self.assertEqual([(lock["key"], lock["lock_id"], lock["status"]) for lock in released["locks"]],
+                             [(key, taken["lock_id"], "released") for key in self.KEYS])
+        self.assertEqual([self.owners(key) for key in self.KEYS], [["alice"]] * 3)
+
+    def test_profiles_with_other_slots_are_not_acquired_together(self):
+        """L8"""
+        (self.dir / "belay.yaml").write_text("profiles:\n  nightly: {ttl: 1h, slots: 2, key: 'nightly-{component}'}\n"
+                                             "  weekly: {ttl: 1h, slots: 3, key: 'weekly-{component}'}\n")
+        (self.dir / "belay.yaml").chmod(0o600)
+        for keys, text in ((("nightly-a", "weekly-b"), "'nightly-a' has 2 slots and 'weekly-b' has 3 slots"),
+                           (("api", "weekly-b"), "'api' is exclusive and 'weekly-b' has 3 slots")):
+            self.assertIn(f"by their profiles {text}: acquire them one by one", self.fails(64, "acquire", *keys).err)
+        taken = self.ok("acquire", "nightly-a", "nightly-b", "--json").json()
+        self.assertEqual([lock["slots"] for lock in taken["locks"]], [2, 2])
+        taken = self.ok("acquire", "nightly-c", "weekly-b", "--slots", "4", "--json").json()
+        self.assertEqual([lock["slots"] for lock in taken["locks"]], [4, 4])
 
     def test_while_locking_is_switched_off_scripts_see_the_same_form(self):
         off = {"BELAY_DISABLED": "1"}

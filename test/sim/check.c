@@ -328,6 +328,13 @@ static void on_taken(struct sim *sim, const struct change *change, const struct 
     } else if (request->act != ACT_ACQUIRE) {
         sim_fail(sim, "L3", "'%s' was taken by something else than an acquire", sim_keys[key]);
     }
+    if (request->act == ACT_ACQUIRE && sim_is_frozen(sim, key, 0) &&
+        request->sent_t >= sim->swarm.freezes[key].from_t) {
+        sim_fail(sim, "freeze", "i%d took '%s', which was frozen before it asked", id, sim_keys[key]);
+    }
+    if (request->act == ACT_ACQUIRE && sim->tasks[id].was_frozen) {
+        sim_saw(sim, SEEN_THAWED);
+    }
     if (!is_target(request, key)) {
         sim_fail(sim, "L3", "i%d took '%s', for which it did not ask", id, sim_keys[key]);
     }
@@ -348,6 +355,9 @@ static void on_taken(struct sim *sim, const struct change *change, const struct 
     holding->taken_t = sim->t;
     holding->expires_ms = holder->expires_ms;
     sim->keys[key].max_token = holder->token;
+    if (change->after->mode == BELAY_EXCLUSIVE) {
+        sim->keys[key].exclusive_t = sim->t;
+    }
     sim_note(sim, "HOLDS", sim->tasks[id].client, id, key, (int64_t)holder->token, 0);
     check_changed_hands(sim, key);
 }
@@ -356,13 +366,16 @@ static void on_taken(struct sim *sim, const struct change *change, const struct 
 static void on_given_back(struct sim *sim, const struct change *change, const struct glance_holder *holder)
 {
     const struct request *request = change->request;
+    struct holding *holding = &sim->ids[holder->id].on[change->key];
     bool is_co = change->after->n_holders > 0;
 
+    sim->keys[change->key].n_released += request->act == ACT_RELEASE;
     if (request->task != holder->id) {
-        sim->ids[holder->id].on[change->key].ended_by_other = true;
+        holding->ended_by_other = true;
     } else if (request->act == ACT_RELEASE) {
-        sim->ids[holder->id].on[change->key].gave_back = true;
-        sim->ids[holder->id].on[change->key].gave_back_t = sim->t;
+        holding->gave_back = true;
+        holding->gave_back_t = sim->t;
+        holding->gave_back_n = sim->keys[change->key].n_released;
     }
     if (request->act == ACT_FORCE) {
         sim_saw(sim, is_co ? SEEN_CO_FORCED : SEEN_FORCED);

@@ -45,7 +45,7 @@ static void check_acquired(struct sim *sim, int number, const struct op *op)
     }
     check_grant(sim, number, op, task->key, &op->record);
     for (int i = 1; i < task->n_keys; i++) {
-        check_grant(sim, number, op, task->keys[i], &op->records[i]);
+        check_grant(sim, number, op, task->keys[i], &op->more[i - 1]);
     }
 }
 
@@ -120,6 +120,45 @@ static void check_given_back(struct sim *sim, int number, const struct op *op)
     }
 }
 
+/* The store still knows that the task has released its lock on that key, although others may hold it. */
+static bool is_release_known(const struct sim *sim, int number, int key)
+{
+    const struct holding *holding = &sim->ids[number].on[key];
+    const struct key_info *info = &sim->keys[key];
+
+    return holding->gave_back && info->n_released - holding->gave_back_n < BELAY_RELEASED_MAX &&
+           info->exclusive_t < holding->gave_back_t;
+}
+
+/* L3: a second release succeeds like the first, and both speak of every key. */
+static void check_release_answer(struct sim *sim, int number, const struct op *op, bool is_no)
+{
+    const struct task *task = &sim->tasks[number];
+    static struct glance glances[SIM_KEYS];
+    int known = 0;
+
+    if (op->request.kind != OP_RELEASE || sim_id_number(op->request.lock_id) != number) {
+        return;
+    }
+    for (int i = 0; i < task->n_keys && task->mode != BELAY_EXCLUSIVE; i++) {
+        known += is_release_known(sim, number, task->keys[i]);
+    }
+    if (known == task->n_keys && is_no) {
+        sim_fail(sim, "L3", "i%d has released its lock, and was told %s", number, belay_code_name(op->code));
+    }
+    check_begin(sim, glances);
+    if (known == task->n_keys && op->code == BELAY_OK && glances[task->key].n_holders > 0) {
+        sim_saw(sim, SEEN_CO_RELEASED_TWICE);
+    }
+    for (int i = 1; i < task->n_keys && op->code == BELAY_OK; i++) {
+        if (op->n_more != (size_t)task->n_keys - 1 ||
+            strcmp(op->more[i - 1].key, sim_keys[task->keys[i]]) != 0 ||
+            strcmp(op->record.key, sim_keys[task->key]) != 0) {
+            sim_fail(sim, "L3", "i%d released %d keys, and was not told so of each", number, task->n_keys);
+        }
+    }
+}
+
 /* A renew, release or force has ended: does the answer fit what is in the store? */
 static void check_changed(struct sim *sim, int number, int slot, const struct op *op)
 {
@@ -129,6 +168,7 @@ static void check_changed(struct sim *sim, int number, int slot, const struct op
     bool is_no = op->code == BELAY_LOST || op->code == BELAY_NOT_HOLDER || op->code == BELAY_NOT_FOUND;
     int held = 0;
 
+    check_release_answer(sim, number, op, is_no);
     for (int i = 0; i < task->n_keys; i++) {
         /* A lock acquired during this operation could not be ended by it. */
         held += is_live_holder(sim, task->keys[i], id) &&
@@ -251,6 +291,13 @@ void check_op_end(struct sim *sim, int number, int slot)
     const struct op *op = &task->op[slot];
 
     note_end(sim, task, slot);
+    if (op->code == BELAY_FROZEN && task->act[slot] != ACT_ACQUIRE) {
+        sim_fail(sim, "freeze", "task %d ended with '%s', but a freeze concerns new holders only", number,
+                 op->err.text);
+    }
+    if (op->code == BELAY_OK && task->act[slot] == ACT_RENEW && sim_is_frozen(sim, task->key, 0)) {
+        sim_saw(sim, SEEN_KEPT_FROZEN);
+    }
     if (op->code == BELAY_INVALID) {
         check_refused_mode(sim, number, slot);
     }

@@ -276,6 +276,17 @@ static void check_slot_order(struct sim *sim, int key, int id, const struct ahea
     }
 }
 
+/* Some key is frozen, or its waiters are still having their turns after that: nobody is due. */
+static bool is_freeze_felt(const struct sim *sim)
+{
+    bool is_felt = false;
+
+    for (int key = 0; key < SIM_KEYS; key++) {
+        is_felt = is_felt || sim_is_frozen(sim, key, SIM_TASKS_MAX * sim->capabilities.claim_ms);
+    }
+    return is_felt;
+}
+
 void check_turn(struct sim *sim, int key, int id, const struct belay_record *records, size_t n)
 {
     const struct task *task = &sim->tasks[id];
@@ -293,7 +304,7 @@ void check_turn(struct sim *sim, int key, int id, const struct belay_record *rec
         sim_fail(sim, "L4", "i%d took '%s' before %s, which waits for '%s', had its turn", id, sim_keys[key],
                  ahead.one->lock_id, ahead.one->key);
     } else if (is_orderly(sim) && ahead.waiting > 0 && is_alone_in_line(task) &&
-               !has_lapsed(sim, records, n, key)) {
+               !has_lapsed(sim, records, n, key) && !is_freeze_felt(sim)) {
         sim_fail(sim, "L4", "i%d took '%s' out of turn: %s has waited longer", id, sim_keys[key],
                  ahead.one->lock_id);
     }
@@ -365,7 +376,7 @@ static void check_due(struct sim *sim, const struct belay_record *records, size_
     bool lapsed = false;
     int ghosts = 0;
 
-    if (!task->op[SLOT_MAIN].queued || !has_tickets(records, n, task) ||
+    if (is_freeze_felt(sim) || !task->op[SLOT_MAIN].queued || !has_tickets(records, n, task) ||
         store_now(sim) < all_free_since(sim, records, n, task)) {
         task->due_since = -1;
         return;

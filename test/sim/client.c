@@ -94,6 +94,7 @@ static void start_op(struct sim *sim, int number, int slot, enum act act, const 
     request->seed = rng_next(&sim->rng);
     task->act[slot] = act;
     task->op_runs[slot] = true;
+    task->was_frozen = task->was_frozen && slot != SLOT_MAIN;
     task->op_serial[slot]++;
     task->op_steps[slot] = 0;
     task->op_faults[slot] = 0;

@@ -169,14 +169,40 @@ static size_t copy_records(struct sim *sim, struct belay_record copies[SIM_KEYS]
     return n;
 }
 
+/* What a store does with batch.check_freezes; BELAY_OK: no freeze stands in the way. */
+static enum belay_code check_freezes(struct sim *sim, const struct request *request,
+                                     struct belay_commit *result, struct belay_error *err)
+{
+    const struct belay_batch *batch = &request->batch;
+
+    for (size_t i = 0; batch->check_freezes && i < batch->n_writes; i++) {
+        int key = sim_key_index(batch->writes[i].key);
+
+        if ((batch->writes[i].set & BELAY_SET_ACQUIRED) != 0 &&
+            sim_is_frozen(sim, key, batch->freeze_grace_ms)) {
+            result->frozen = strdup("frozen by the simulator");
+            result->frozen_for_ms = sim->swarm.freezes[key].until_t + batch->freeze_grace_ms - sim->t;
+            result->now_ms = date_ms(sim);
+            sim->tasks[request->task].was_frozen = true;
+            sim_saw(sim, SEEN_FROZEN);
+            sim_note(sim, "is frozen", request->client, request->task, key, result->frozen_for_ms, 0);
+            return error_set(err, BELAY_FROZEN, "frozen");
+        }
+    }
+    return BELAY_OK;
+}
+
 static enum belay_code deliver(struct sim *sim, const struct request *request, struct belay_commit *result,
                                struct belay_error *err)
 {
     struct glance before[SIM_KEYS];
     struct belay_record copies[SIM_KEYS];
     size_t n_copies = 0;
-    enum belay_code code;
+    enum belay_code code = check_freezes(sim, request, result, err);
 
+    if (code != BELAY_OK) {
+        return code;
+    }
     check_begin(sim, before);
     if (takes(&request->batch)) {
         n_copies = copy_records(sim, copies);

@@ -38,10 +38,14 @@ static const char *const names[SEEN_KINDS] = {
     [SEEN_CO_ADOPTED] = "one of several adopted",
     [SEEN_CO_RENEWED] = "one of several renewed",
     [SEEN_CO_FOUND_AGAIN] = "one of several found again",
+    [SEEN_CO_RELEASED_TWICE] = "one of several released twice",
     [SEEN_JOINT_TAKEN] = "several keys taken",
     [SEEN_JOINT_HANDED_OVER] = "several keys handed over",
     [SEEN_JOINT_ADOPTED] = "several keys adopted",
     [SEEN_JOINT_FOUND_AGAIN] = "several keys found again",
+    [SEEN_FROZEN] = "frozen",
+    [SEEN_THAWED] = "acquired after a freeze",
+    [SEEN_KEPT_FROZEN] = "renewed while frozen",
     [SEEN_JOINT_PART_ENDED] = "the rest of several keys released",
 };
 

@@ -100,6 +100,12 @@ void batch_copy(struct arena *arena, const struct belay_batch *from, struct bela
 
 /* ---- what a seed decides ------------------------------------------------- */
 
+/* While it lasts, no lock on the key is acquired anew. */
+struct freeze {
+    int64_t from_t;
+    int64_t until_t; /* not after from_t: there is none */
+};
+
 struct swarm {
     bool dynamo; /* clocks within a margin, no memory of ids, no wake-ups, no dead marks */
     bool fail;   /* the faults, each on or off */
@@ -121,6 +127,7 @@ struct swarm {
     int n_tasks;
     int n_keys;
     int slots[SIM_KEYS]; /* of a counting lock on that key; a few tasks ask for another number */
+    struct freeze freezes[SIM_KEYS];
 };
 
 struct client {
@@ -183,6 +190,7 @@ struct task {
     uint32_t wakes;    /* that have come for it */
     uint32_t listened; /* that had come before it last looked */
     int64_t due_since; /* L4: it waits, and could have its locks; -1: not so */
+    bool was_frozen;   /* its present operation was refused by a freeze */
     int due_ghosts;    /* how many tickets of others have been before it since then */
 
     struct lease lease;
@@ -199,7 +207,8 @@ struct holding {
     bool ended_by_other; /* forced, adopted, or released by a client that knew the id */
     bool gave_back;      /* a release of its own was applied */
     int64_t gave_back_t;
-    bool orphan; /* taken by a duplicate, where ids are not remembered (L5's exception) */
+    unsigned gave_back_n; /* how many releases of the key there were until then */
+    bool orphan;          /* taken by a duplicate, where ids are not remembered (L5's exception) */
 };
 
 /* An outside view of a lock id. Its number is that of its task. */
@@ -231,6 +240,8 @@ struct glance {
 struct key_info {
     uint64_t max_token;
     int64_t freed_t;                    /* when it was last released, by one of its holders */
+    unsigned n_released;                /* not by force */
+    int64_t exclusive_t;                /* when it was last acquired exclusively; -1: never */
     int64_t slots_t[SIM_SLOTS_MAX + 1]; /* when it last had that many slots; -1: never */
 };
 
@@ -279,10 +290,14 @@ enum seen {
     SEEN_CO_ADOPTED,
     SEEN_CO_RENEWED,
     SEEN_CO_FOUND_AGAIN,
+    SEEN_CO_RELEASED_TWICE, /* while others hold the lock */
     SEEN_JOINT_TAKEN,
     SEEN_JOINT_HANDED_OVER,
     SEEN_JOINT_ADOPTED,
     SEEN_JOINT_FOUND_AGAIN,
+    SEEN_FROZEN,           /* an acquisition was refused by a freeze */
+    SEEN_THAWED,           /* one that waited for its end has the lock */
+    SEEN_KEPT_FROZEN,      /* a renewal while the key was frozen */
     SEEN_JOINT_PART_ENDED, /* the rest of a joint lock was released after one of its keys was lost */
     SEEN_KINDS
 };
@@ -324,6 +339,8 @@ size_t sim_ancestors(int key, const char *out[BELAY_ANCESTORS_MAX]);
 int sim_key_index(const char *key);
 bool sim_keys_conflict(int a, int b); /* the same, or one above the other */
 bool sim_has_key(const struct task *task, int key);
+/* The key is frozen, or was until less than `after_ms` ago. */
+bool sim_is_frozen(const struct sim *sim, int key, int64_t after_ms);
 
 struct sim *sim_new(void);
 void sim_free(struct sim *sim);

@@ -224,6 +224,29 @@ static bool coin(struct sim *sim)
     return rng_percent(&sim->rng, 50);
 }
 
+/* Chosen apart from all else, so that the other seeds stay as they are. */
+static void choose_freezes(struct sim *sim)
+{
+    struct rng rng = { sim->seed ^ 0x66726565 };
+
+    for (int i = 0; i < SIM_KEYS && sim->seed % 4 == 1; i++) {
+        struct freeze *freeze = &sim->swarm.freezes[i];
+
+        if (rng_percent(&rng, 60)) {
+            freeze->from_t = rng_range(&rng, 0, sim->swarm.busy_until / 2);
+            freeze->until_t = rng_range(&rng, freeze->from_t, sim->swarm.busy_until);
+        }
+    }
+}
+
+bool sim_is_frozen(const struct sim *sim, int key, int64_t after_ms)
+{
+    const struct freeze *freeze = &sim->swarm.freezes[key];
+
+    return freeze->until_t > freeze->from_t && sim->t >= freeze->from_t &&
+           sim->t < freeze->until_t + after_ms;
+}
+
 static void choose_swarm(struct sim *sim)
 {
     static const int64_t latencies[] = { 0, 2, 20, 300 };
@@ -438,11 +461,13 @@ static void begin_world(struct sim *sim, uint64_t seed, bool wall_steps, bool ve
     sim->verbose = verbose;
     for (int i = 0; i < SIM_KEYS; i++) {
         sim->keys[i].freed_t = -SIM_STORE_EPOCH_MS;
+        sim->keys[i].exclusive_t = -1;
         for (int slots = 0; slots <= SIM_SLOTS_MAX; slots++) {
             sim->keys[i].slots_t[slots] = -1;
         }
     }
     choose_swarm(sim);
+    choose_freezes(sim);
     choose_capabilities(sim);
     sim->data = memstore_data_new(store_now_ms, store_unix_ms, sim);
     memstore_set_capabilities(sim->data, sim->capabilities);

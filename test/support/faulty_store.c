@@ -56,13 +56,15 @@ void faulty_store_bend_record(const struct faulty_store *b, struct belay_record 
     if (b->rule == FAULTY_REPEATS_THE_FIRST_HOLDER && record->n_holders > 0) {
         record->expires_ms = record->holders[0].expires_ms;
     }
+    if (b->rule == FAULTY_FORGETS_THE_LAST_RELEASES) {
+        belay_record_forget_released(record);
+    }
     if (b->rule == FAULTY_EMPTY_TEXT_IS_NULL && record->owner_name != NULL && record->owner_name[0] == '\0') {
         free(record->owner_name);
         record->owner_name = NULL;
     }
     if (b->rule == FAULTY_WHO_HOLDS_IT_GAVE_IT_BACK && record->lock_id != NULL) {
-        free(record->released_id);
-        record->released_id = strdup(record->lock_id);
+        (void)belay_record_note_released(record, record->lock_id);
     }
     if (b->rule == FAULTY_ABSENT_HAS_NO_KEY && record->revision == 0) {
         record->key[0] = '\0';

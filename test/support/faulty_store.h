@@ -73,6 +73,9 @@
     X(REPEATS_THE_FIRST_HOLDER, repeats_the_first_holder)                                                    \
     X(HOLDERS_BACKWARDS, holders_backwards)                                                                  \
     X(FORGETS_THE_SLOTS, forgets_the_slots)                                                                  \
+    X(FORGETS_THE_LAST_RELEASES, forgets_the_last_releases)                                                  \
+    X(ACCEPTS_A_CHANGE_OF_NO_HOLDER, accepts_a_change_of_no_holder)                                          \
+    X(A_NEW_HOLDER_FREES_NOTHING, a_new_holder_frees_nothing)                                                \
     X(TICKETS_FORGET_THE_MODE, tickets_forget_the_mode)                                                      \
     X(INTENTS_FORGET_THAT_THEY_ARE_SHARED, intents_forget_that_they_are_shared)                              \
     X(EVENTS_ARE_ALL_OF_THE_FIRST_KEY, events_are_all_of_the_first_key)                                      \

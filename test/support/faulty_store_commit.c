@@ -153,7 +153,7 @@ static void bend_held_by_one(enum faulty_store_rule rule, struct belay_write *w,
     bool found = find_holder(r, w->lock_id) != NULL;
 
     if (rule == FAULTY_ONE_OF_SEVERAL_ACCEPTS_ANY_ID && w->co_holder && r->n_holders > 0 && !found) {
-        w->condition = BELAY_IF_ANY;
+        w->lock_id = r->holders[0].lock_id;
     } else if (rule == FAULTY_HELD_BY_ACCEPTS_ONE_OF_SEVERAL && found) {
         w->co_holder = true;
     } else if (rule == FAULTY_ONE_HOLDER_LIVES_AS_LONG_AS_ANY && found && now_ms < r->expires_ms) {
@@ -207,6 +207,13 @@ static void bend_holders(enum faulty_store_rule rule, struct bent *bent, size_t 
         }
     } else if (rule == FAULTY_FORGETS_THE_SLOTS) {
         bent->values[i].slots = 0;
+    } else if (rule == FAULTY_A_NEW_HOLDER_FREES_NOTHING && (w->set & BELAY_SET_ACQUIRED) != 0) {
+        w->set &= ~(unsigned)BELAY_SET_FREED;
+    } else if (rule == FAULTY_ACCEPTS_A_CHANGE_OF_NO_HOLDER && w->co_holder &&
+               (w->set & BELAY_SET_ACQUIRED) == 0 && find_holder(r, w->lock_id) == NULL &&
+               (w->condition == BELAY_IF_ANY || w->condition == BELAY_IF_UNCHANGED)) {
+        w->co_holder = false;
+        w->set = 0;
     }
 }
 

@@ -77,6 +77,10 @@ static bool holds(const struct memstore_data *data, const struct belay_write *wr
     const struct belay_record *record = mem_find(data, write->key);
     int64_t ends_ms;
 
+    if (write->co_holder && (write->set & BELAY_SET_ACQUIRED) == 0 &&
+        find_holder(record, write->lock_id) == NULL) {
+        return false;
+    }
     switch (write->condition) {
     case BELAY_IF_ANY:
         return true;
@@ -198,7 +202,7 @@ static void set_fields(struct memstore_data *data, struct belay_record *record,
         record->outcome = values->outcome;
         set_freed(record, moment);
         if (values->outcome != BELAY_OUTCOME_FORCED && write->lock_id != NULL) {
-            replace(&record->released_id, write->lock_id);
+            (void)mem_must(belay_record_note_released(record, write->lock_id) ? record : NULL);
         }
     }
     if ((write->set & BELAY_SET_FREED) != 0) {
@@ -210,50 +214,6 @@ static void set_fields(struct memstore_data *data, struct belay_record *record,
 }
 
 /* ---- several holders ---------------------------------------------------- */
-
-/* The two structs say the same in different places: both ways, the strings move. */
-static struct belay_record as_record(const struct belay_holder *h)
-{
-    return (struct belay_record){ .held = true,
-                                  .lock_id = h->lock_id,
-                                  .owner = h->owner,
-                                  .owner_name = h->owner_name,
-                                  .acquired_by = h->acquired_by,
-                                  .token = h->token,
-                                  .durable = h->durable,
-                                  .stale_reported = h->stale_reported,
-                                  .ttl_ms = h->ttl_ms,
-                                  .heartbeat_ms = h->heartbeat_ms,
-                                  .stale_after_ms = h->stale_after_ms,
-                                  .expires_ms = h->expires_ms,
-                                  .last_heartbeat_ms = h->last_heartbeat_ms,
-                                  .locked_at_unix_ms = h->locked_at_unix_ms,
-                                  .expires_at_unix_ms = h->expires_at_unix_ms,
-                                  .last_heartbeat_unix_ms = h->last_heartbeat_unix_ms,
-                                  .metadata = h->metadata,
-                                  .n_metadata = h->n_metadata };
-}
-
-static struct belay_holder as_holder(const struct belay_record *r)
-{
-    return (struct belay_holder){ .lock_id = r->lock_id,
-                                  .owner = r->owner,
-                                  .owner_name = r->owner_name,
-                                  .acquired_by = r->acquired_by,
-                                  .token = r->token,
-                                  .durable = r->durable,
-                                  .stale_reported = r->stale_reported,
-                                  .ttl_ms = r->ttl_ms,
-                                  .heartbeat_ms = r->heartbeat_ms,
-                                  .stale_after_ms = r->stale_after_ms,
-                                  .expires_ms = r->expires_ms,
-                                  .last_heartbeat_ms = r->last_heartbeat_ms,
-                                  .locked_at_unix_ms = r->locked_at_unix_ms,
-                                  .expires_at_unix_ms = r->expires_at_unix_ms,
-                                  .last_heartbeat_unix_ms = r->last_heartbeat_unix_ms,
-                                  .metadata = r->metadata,
-                                  .n_metadata = r->n_metadata };
-}
 
 static void remove_holder(struct belay_record *record, const char *lock_id)
 {
@@ -271,31 +231,11 @@ static void remove_holder(struct belay_record *record, const char *lock_id)
     }
 }
 
-/* The record's own fields are a copy of the holder's; the others stay. */
 static void show_holder(struct belay_record *record, const struct belay_holder *holder)
 {
-    struct belay_record was = *record;
-    struct belay_record fields = as_record(holder);
-
-    (void)mem_must(belay_record_copy(&fields, record) ? record : NULL);
-    record->key = was.key;
-    record->released_id = was.released_id;
-    record->revision = was.revision;
-    record->mode = was.mode;
-    record->slots = was.slots;
-    record->freed_ms = was.freed_ms;
-    record->freed_at_unix_ms = was.freed_at_unix_ms;
-    record->tickets = was.tickets;
-    record->n_tickets = was.n_tickets;
-    record->intents = was.intents;
-    record->n_intents = was.n_intents;
-    record->holders = was.holders;
-    record->n_holders = was.n_holders;
-    free(was.lock_id);
-    free(was.owner);
-    free(was.owner_name);
-    free(was.acquired_by);
-    meta_free(was.metadata, was.n_metadata);
+    record->held = true;
+    record->outcome = BELAY_OUTCOME_NONE;
+    (void)mem_must(belay_record_show(record, holder) ? record : NULL);
 }
 
 static int by_token(const void *a, const void *b)
@@ -357,18 +297,19 @@ static void set_holder(struct memstore_data *data, struct belay_record *record,
     if (holder == NULL) {
         return;
     }
-    fields = as_record(holder);
+    fields = (struct belay_record){ .held = true, .holder = *holder };
     set_fields(data, &fields, write, moment);
-    *holder = as_holder(&fields);
+    *holder = fields.holder;
     if ((write->set & BELAY_SET_RELEASED) != 0) {
         show_holder(record, holder);
         remove_holder(record, holder->lock_id);
         record->outcome = record->held ? BELAY_OUTCOME_NONE : write->values->outcome;
         set_freed(record, moment);
-        if (fields.released_id != NULL) {
-            free(record->released_id);
-            record->released_id = fields.released_id;
+        if (fields.n_released_ids > 0) {
+            (void)mem_must(belay_record_note_released(record, fields.released_ids[0]) ? record : NULL);
         }
+        belay_record_forget_released(&fields);
+        free(fields.released_ids);
     }
 }
 
@@ -513,7 +454,7 @@ static void look_back(const struct memstore_data *data, const struct belay_write
     struct belay_record fields;
 
     if (write->co_holder && holder != NULL) {
-        fields = as_record(holder);
+        fields = (struct belay_record){ .held = true, .holder = *holder };
         record = &fields;
     } else if (write->co_holder) {
         record = NULL;

@@ -281,12 +281,92 @@ static bool after_the_last_release_the_lock_is_free_and_knows_its_last_holder(st
     CHECK_TEXT(r->owner, holder(s, "two", LONG_MS)->owner);
     CHECK_INT(r->token, second->done.token);
     CHECK_INT(r->freed_ms, s->now_ms);
-    CHECK(r->released_id == NULL || same_text(r->released_id, "two"));
+    CHECK_INT(r->n_released_ids, 2);
+    CHECK_TEXT(r->released_ids[0], "two");
+    CHECK_TEXT(r->released_ids[1], "one");
     CHECK_REFUSED(leave(s, "two"));
     CHECK_REFUSED(take(s, "k", "two")); /* L5 */
     CHECK_DONE(take(s, "k", "three"));
     CHECK_INT(see(s, "k")->mode, BELAY_EXCLUSIVE);
     CHECK_DONE(release(s, "k", "three"));
+    return true;
+}
+
+/* All ids that were released last, the newest first, each followed by a space. */
+static const char *released_of(struct suite *s, const struct belay_record *record)
+{
+    const char *ids = "";
+
+    for (size_t i = 0; i < record->n_released_ids; i++) {
+        ids = suite_text(s, "%s%s ", ids, record->released_ids[i]);
+    }
+    return ids;
+}
+
+/* A holder whose answer was lost asks again, while others hold the lock. */
+static bool the_last_releases_of_several_holders_stay_known(struct suite *s)
+{
+    struct belay_record forced = *holder(s, "id-9", LONG_MS);
+    struct belay_write force = about(s, "k", "id-9", BELAY_IF_HELD_BY, BELAY_SET_RELEASED);
+
+    forced.outcome = BELAY_OUTCOME_FORCED;
+    force.values = &forced;
+    for (int i = 0; i < BELAY_RELEASED_MAX + 4; i++) {
+        CHECK_DONE(join(s, suite_text(s, "id-%d", i)));
+    }
+    CHECK_INT(see(s, "k")->n_released_ids, 0);
+    CHECK_DONE(leave(s, "id-1"));
+    CHECK_TEXT(released_of(s, image(leave(s, "id-2"), 0)), "id-2 id-1 ");
+    CHECK_DONE(commit1(s, &force));
+    CHECK_DONE(change(s, "id-0", BELAY_IF_LIVE_BY, BELAY_SET_LEASE));
+    CHECK_TEXT(released_of(s, see(s, "k")), "id-2 id-1 ");
+    for (int i = 3; i <= BELAY_RELEASED_MAX; i++) {
+        CHECK_DONE(leave(s, suite_text(s, "id-%d", i)));
+    }
+    CHECK_TEXT(released_of(s, see(s, "k")), "id-8 id-7 id-6 id-5 id-4 id-3 id-2 id-1 ");
+    CHECK_DONE(leave(s, "id-10"));
+    CHECK_DONE(join(s, "new"));
+    CHECK(suite_reopen(s));
+    CHECK_TEXT(released_of(s, see(s, "k")), "id-10 id-8 id-7 id-6 id-5 id-4 id-3 id-2 ");
+    return true;
+}
+
+static bool a_change_of_a_holder_that_is_not_there_is_refused(struct suite *s)
+{
+    struct belay_write write = about(s, "k", "nobody", BELAY_IF_ANY, BELAY_SET_LEASE);
+
+    CHECK_REFUSED(commit1(s, &write)); /* no record at all */
+    CHECK_DONE(join(s, "one"));
+    write.put_ticket = &(struct belay_put_ticket){
+        .lock_id = "w", .key = "k", .owner = "o", .owner_name = "n", .since_unix_ms = 1, .ttl_ms = LONG_MS
+    };
+    CHECK_REFUSED(commit1(s, &write));
+    write.condition = BELAY_IF_UNCHANGED;
+    write.revision = see(s, "k")->revision;
+    CHECK_REFUSED(commit1(s, &write));
+    write.set = BELAY_SET_RELEASED;
+    CHECK_REFUSED(commit1(s, &write));
+    CHECK_INT(see(s, "k")->revision, write.revision);
+    CHECK_INT(see(s, "k")->n_tickets, 0);
+    write.lock_id = "one";
+    CHECK_DONE(commit1(s, &write));
+    return true;
+}
+
+static bool a_holder_that_is_added_can_say_that_the_lock_was_freed(struct suite *s)
+{
+    struct belay_write write;
+    const struct answer *done;
+
+    CHECK_DONE(join(s, "one"));
+    CHECK_INT(see(s, "k")->freed_ms, 0);
+    pass_time(s, 10);
+    write = joining(s, "k", "two", LONG_MS);
+    write.set |= BELAY_SET_FREED;
+    done = commit1(s, &write);
+    CHECK_DONE(done);
+    CHECK_TEXT(ids_of(s, see(s, "k")), "one two ");
+    CHECK_INT(see(s, "k")->freed_ms, done->done.now_ms);
     return true;
 }
 
@@ -344,7 +424,7 @@ static bool one_holder_is_forced_out(struct suite *s)
     CHECK_DONE(commit1(s, &write));
     CHECK_TEXT(ids_of(s, see(s, "k")), "two ");
     CHECK_INT(see(s, "k")->outcome, BELAY_OUTCOME_NONE);
-    CHECK(!same_text(see(s, "k")->released_id, "one"));
+    CHECK_INT(see(s, "k")->n_released_ids, 0);
     CHECK_REFUSED(commit1(s, &write)); /* the revision changed */
     write.lock_id = "two";
     write.revision = see(s, "k")->revision;
@@ -835,6 +915,9 @@ const struct suite_case suite_modes[] = {
     CASE_IF("L3", a_renewal_reaches_one_holder_only, SUITE_NEEDS_MODES),
     CASE_IF("L1", a_release_removes_one_holder_only, SUITE_NEEDS_MODES),
     CASE_IF("L5", after_the_last_release_the_lock_is_free_and_knows_its_last_holder, SUITE_NEEDS_MODES),
+    CASE_IF("L3", the_last_releases_of_several_holders_stay_known, SUITE_NEEDS_MODES),
+    CASE_IF("port", a_change_of_a_holder_that_is_not_there_is_refused, SUITE_NEEDS_MODES),
+    CASE_IF("L4", a_holder_that_is_added_can_say_that_the_lock_was_freed, SUITE_NEEDS_MODES),
     CASE_IF("L2", an_adopted_place_keeps_all_but_its_id, SUITE_NEEDS_MODES),
     CASE_IF("port", one_holder_is_reported_as_stale, SUITE_NEEDS_MODES),
     CASE_IF("port", one_holder_is_forced_out, SUITE_NEEDS_MODES),

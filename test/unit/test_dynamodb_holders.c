@@ -216,7 +216,7 @@ static void the_last_to_leave_frees_the_lock_and_stays_in_its_record(void **stat
     assert_false(record.held);
     assert_int_equal(record.n_holders, 0);
     assert_string_equal(record.lock_id, "two");
-    assert_string_equal(record.released_id, "two");
+    assert_string_equal(record.released_ids[0], "two");
     assert_int_equal(record.outcome, BELAY_OUTCOME_COMPLETED);
     belay_record_release(&record);
     assert_int_equal(commit_one(store, &again, NULL), BELAY_REFUSED); /* L5 */

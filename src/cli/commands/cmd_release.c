@@ -6,7 +6,6 @@
 #include "cli/core/lock_options.h"
 #include "cli/core/lock_print.h"
 #include "cli/output/print.h"
-#include "json/json_write.h"
 
 static void print_released(const struct key_arguments *keys)
 {
@@ -15,24 +14,6 @@ static void print_released(const struct key_arguments *keys)
         print_escaped(stdout, keys->keys[i]);
         (void)fputs("'\n", stdout);
     }
-}
-
-/* {"lock_id", "locks"} of several keys: the locks as they are now. A store may forget one that is released. */
-static int print_released_json(const struct cli_context *context, struct belay_client *client,
-                               const struct key_arguments *keys, const char *id)
-{
-    json_t *locks = json_array();
-
-    for (size_t i = 0; i < keys->n; i++) {
-        struct belay_info *info = NULL;
-
-        if (belay_get(client, keys->keys[i], &info, NULL) == BELAY_OK) {
-            (void)json_array_append_new(locks, wire_grant(info));
-        }
-        belay_info_free(info);
-    }
-    return cli_print_line(context,
-                          wire_line(json_pack("{s:o, s:o}", "lock_id", wire_text(id), "locks", locks)));
 }
 
 int release_exec(struct cli_context *context, const struct options *options)
@@ -53,8 +34,8 @@ int release_exec(struct cli_context *context, const struct options *options)
                                                                              : BELAY_OUTCOME_COMPLETED,
                            &info, &err) != BELAY_OK) {
         code = cli_error(context, &err);
-    } else if (context->json && keys.n > 1) {
-        code = print_released_json(context, client, &keys, id);
+    } else if (context->json && info != NULL && keys.n > 1) {
+        code = lock_print_grant_json(context, info, keys.keys, keys.n);
     } else if (context->json && info != NULL) {
         code = lock_print_json(context, info);
     } else if (!context->quiet && !context->json) {

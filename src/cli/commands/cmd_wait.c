@@ -17,6 +17,9 @@ static int exec_wait(struct cli_context *context, const struct options *options)
     (void)options_duration(options, "wait", &wait.wait_ms);
     code = read_key_argument(context, options, 0, &key, &err);
     if (code == BELAY_OK) {
+        code = read_kind(options, &wait, &err);
+    }
+    if (code == BELAY_OK) {
         code = cli_client(context, &client, &err);
     }
     if (code == BELAY_OK) {
@@ -48,12 +51,14 @@ static const struct option_group group = { "Options", defs };
 
 const struct cli_command cmd_wait = {
     .name = "wait",
-    .synopsis = "KEY [--wait D]",
+    .synopsis = "KEY [--wait D] [--shared | --slots N]",
     .summary = "wait until a lock is free, without acquiring it",
-    .about = "Returns when the lock is free: released, expired, or never acquired. It does not acquire the "
-             "lock, so another client may hold it a moment later. 'belay run --wait' and 'belay acquire "
-             "--wait' wait in the queue and acquire it.",
-    .groups = { &group, &key_group },
+    .about =
+        "Returns when the lock is free: released, expired, or never acquired. It does not acquire the "
+        "lock, so another client may hold it a moment later. With --shared or --slots it returns when the "
+        "lock could be acquired in that way, beside its holders. 'belay run --wait' and 'belay acquire "
+        "--wait' wait in the queue and acquire it.",
+    .groups = { &group, &kind_group, &key_group },
     .max_args = 1,
     .takes_key = true,
     .exits = { { 0, "the lock is free" },

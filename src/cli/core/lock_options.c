@@ -239,19 +239,11 @@ static bool takes_kinds(const struct cli_command *command)
     return found;
 }
 
-/* How the lock is held: the profile may have slots. */
-static enum belay_code read_mode(const struct options *options, struct belay_lock_options *lock,
-                                 struct belay_error *err)
+enum belay_code read_kind(const struct options *options, struct belay_lock_options *lock,
+                          struct belay_error *err)
 {
     long slots = 0;
 
-    if (!takes_kinds(options->command)) {
-        return lock->slots == 0
-                   ? BELAY_OK
-                   : error_set(err, BELAY_INVALID,
-                               "the profile of this lock has slots, and a state is for one client "
-                               "at a time: use a profile without slots");
-    }
     lock->shared = options_has(options, "shared");
     if (options_count(options, "slots", &slots) && lock->shared) {
         return error_set(err, BELAY_INVALID, "--shared and --slots exclude each other: leave out one");
@@ -260,8 +252,26 @@ static enum belay_code read_mode(const struct options *options, struct belay_loc
         return error_set(err, BELAY_INVALID, "--slots '%ld' is too many: give 1 to %d", slots,
                          BELAY_HOLDERS_MAX);
     }
-    lock->slots = slots > 0 ? (int)slots : lock->shared ? 0 : lock->slots;
+    if (slots > 0) {
+        lock->slots = (int)slots;
+    } else if (lock->shared || options_text(options, "profile") == NULL) {
+        lock->slots = 0; /* of several keys, each has its own profile: the library looks them up */
+    }
     return BELAY_OK;
+}
+
+/* How the lock is held: the profile may have slots. */
+static enum belay_code read_mode(const struct options *options, struct belay_lock_options *lock,
+                                 struct belay_error *err)
+{
+    if (!takes_kinds(options->command)) {
+        return lock->slots == 0
+                   ? BELAY_OK
+                   : error_set(err, BELAY_INVALID,
+                               "the profile of this lock has slots, and a state is for one client "
+                               "at a time: use a profile without slots");
+    }
+    return read_kind(options, lock, err);
 }
 
 /* The command line overrides the profile, also with 0. */

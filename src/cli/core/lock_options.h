@@ -7,6 +7,9 @@
 extern const struct option_group key_group;  /* --stack, --environment, ... instead of KEY */
 extern const struct option_group lock_group; /* --profile, --ttl, --wait, ... */
 extern const struct option_group kind_group; /* --shared, --slots */
+/* Reads those. Without either, slots of a profile stay only if --profile names it. */
+enum belay_code read_kind(const struct options *options, struct belay_lock_options *lock,
+                          struct belay_error *err);
 
 #define PREFIX_OPTION                                                                                        \
     {                                                                                                        \

@@ -87,12 +87,38 @@ static void ask_queue(struct exchange *x)
 
 /* ---- whether it is free ---- */
 
+static enum belay_code read_mode(const char *query, struct belay_lock_options *options,
+                                 struct belay_error *err)
+{
+    char text[16];
+    enum http_found shared = http_query_get(query, "shared", text, sizeof text);
+    bool is_true = shared == HTTP_FOUND && strcmp(text, "true") == 0;
+    enum http_found slots;
+
+    if (shared != HTTP_ABSENT && !is_true && (shared != HTTP_FOUND || strcmp(text, "false") != 0)) {
+        return error_set(err, BELAY_INVALID, "shared must be true or false");
+    }
+    options->shared = is_true;
+    slots = http_query_get(query, "slots", text, sizeof text);
+    if (slots == HTTP_ABSENT) {
+        return BELAY_OK;
+    }
+    options->slots = slots == HTTP_FOUND && strlen(text) <= 6 && strspn(text, "0123456789") == strlen(text)
+                         ? (int)strtol(text, NULL, 10)
+                         : 0;
+    return options->slots >= 1 && options->slots <= BELAY_HOLDERS_MAX
+               ? BELAY_OK
+               : error_set(err, BELAY_INVALID, "slots must be a whole number from 1 to %d",
+                           BELAY_HOLDERS_MAX);
+}
+
 static void ask_free(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT; /* wait_ms 0: only check */
 
-    if (belay_wait_until_free(x->server->client, x->key, &options, &err) != BELAY_OK) {
+    if (read_mode(x->query, &options, &err) != BELAY_OK ||
+        belay_wait_until_free(x->server->client, x->key, &options, &err) != BELAY_OK) {
         reply_error(x, &err);
     } else {
         reply(x, 200, json_pack("{s:o, s:b}", "key", wire_text(x->key), "is_free", 1));

@@ -74,6 +74,13 @@ static bool may_happen(const struct belay_write *write, const struct belay_recor
     return false;
 }
 
+/* One of several holders is changed only if it is there. */
+static bool has_its_holder(const struct belay_write *write, const struct belay_record *record)
+{
+    return !write->co_holder || (write->set & BELAY_SET_ACQUIRED) != 0 ||
+           holder_find(record, write->lock_id) != NULL;
+}
+
 enum belay_code write_check(const struct belay_write *write, const struct belay_record *record,
                             int64_t now_ms, struct belay_error *err)
 {
@@ -82,7 +89,7 @@ enum belay_code write_check(const struct belay_write *write, const struct belay_
         return error_set(err, BELAY_INVALID, "one of several holders of '%s' needs a mode and an id",
                          write->key);
     }
-    return may_happen(write, record, now_ms)
+    return may_happen(write, record, now_ms) && has_its_holder(write, record)
                ? BELAY_OK
                : error_set(err, BELAY_REFUSED, "the condition on '%s' does not hold", write->key);
 }
@@ -174,6 +181,9 @@ bool set_fields(struct belay_record *record, unsigned set, const struct belay_re
                 const struct txn *txn)
 {
     if ((set & BELAY_SET_ACQUIRED) != 0) {
+        if (record->n_released_ids > 0) {
+            belay_record_forget_released(record); /* they are kept of several holders only */
+        }
         record->mode = BELAY_EXCLUSIVE;
         record->slots = 0;
         record->held = true;

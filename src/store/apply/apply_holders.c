@@ -22,52 +22,11 @@ struct belay_holder *holder_find(const struct belay_record *record, const char *
 
 struct belay_record holder_as_record(const struct belay_holder *holder, const struct belay_record *record)
 {
-    return (struct belay_record){
-        .revision = record->revision,
-        .held = true,
-        .lock_id = holder->lock_id,
-        .owner = holder->owner,
-        .owner_name = holder->owner_name,
-        .acquired_by = holder->acquired_by,
-        .token = holder->token,
-        .durable = holder->durable,
-        .stale_reported = holder->stale_reported,
-        .ttl_ms = holder->ttl_ms,
-        .heartbeat_ms = holder->heartbeat_ms,
-        .stale_after_ms = holder->stale_after_ms,
-        .expires_ms = holder->expires_ms,
-        .last_heartbeat_ms = holder->last_heartbeat_ms,
-        .locked_at_unix_ms = holder->locked_at_unix_ms,
-        .expires_at_unix_ms = holder->expires_at_unix_ms,
-        .last_heartbeat_unix_ms = holder->last_heartbeat_unix_ms,
-        .metadata = holder->metadata,
-        .n_metadata = holder->n_metadata,
-        .text = record->text,
-        .text_size = record->text_size,
-    };
-}
-
-static struct belay_holder record_as_holder(const struct belay_record *record)
-{
-    return (struct belay_holder){
-        .lock_id = record->lock_id,
-        .owner = record->owner,
-        .owner_name = record->owner_name,
-        .acquired_by = record->acquired_by,
-        .token = record->token,
-        .durable = record->durable,
-        .stale_reported = record->stale_reported,
-        .ttl_ms = record->ttl_ms,
-        .heartbeat_ms = record->heartbeat_ms,
-        .stale_after_ms = record->stale_after_ms,
-        .expires_ms = record->expires_ms,
-        .last_heartbeat_ms = record->last_heartbeat_ms,
-        .locked_at_unix_ms = record->locked_at_unix_ms,
-        .expires_at_unix_ms = record->expires_at_unix_ms,
-        .last_heartbeat_unix_ms = record->last_heartbeat_unix_ms,
-        .metadata = record->metadata,
-        .n_metadata = record->n_metadata,
-    };
+    return (struct belay_record){ .revision = record->revision,
+                                  .held = true,
+                                  .holder = *holder,
+                                  .text = record->text,
+                                  .text_size = record->text_size };
 }
 
 bool holders_must_last(const struct belay_write *write, const struct belay_record *record)
@@ -159,61 +118,12 @@ static const struct belay_holder *ends_last(const struct belay_record *record)
     return last;
 }
 
-/* The two may share a string in the record's one piece of memory. */
-static bool repeat_text(const struct belay_record *record, char **to, char *from)
-{
-    if (*to != NULL && strcmp(*to, from) == 0) {
-        return true;
-    }
-    if (!belay_record_has_text(record, from)) {
-        return replace_own_text(record, to, from);
-    }
-    free_text(record, *to);
-    *to = from;
-    return true;
-}
-
-static bool repeat_metadata(struct belay_record *record, const struct belay_holder *holder)
-{
-    bool same = record->n_metadata == holder->n_metadata;
-
-    for (size_t i = 0; same && i < holder->n_metadata; i++) {
-        same = strcmp(record->metadata[i].name, holder->metadata[i].name) == 0 &&
-               strcmp(record->metadata[i].value, holder->metadata[i].value) == 0;
-    }
-    if (!same) {
-        struct belay_meta *copy = meta_copy(holder->metadata, holder->n_metadata);
-
-        if (copy == NULL && holder->n_metadata > 0) {
-            return false;
-        }
-        meta_free(record->metadata, record->n_metadata);
-        record->metadata = copy;
-        record->n_metadata = holder->n_metadata;
-    }
-    return true;
-}
-
 /* False: no memory. */
 static bool repeat_holder(struct belay_record *record, const struct belay_holder *holder)
 {
     record->held = true;
     record->outcome = BELAY_OUTCOME_NONE;
-    record->token = holder->token;
-    record->durable = holder->durable;
-    record->stale_reported = holder->stale_reported;
-    record->ttl_ms = holder->ttl_ms;
-    record->heartbeat_ms = holder->heartbeat_ms;
-    record->stale_after_ms = holder->stale_after_ms;
-    record->expires_ms = holder->expires_ms;
-    record->last_heartbeat_ms = holder->last_heartbeat_ms;
-    record->locked_at_unix_ms = holder->locked_at_unix_ms;
-    record->expires_at_unix_ms = holder->expires_at_unix_ms;
-    record->last_heartbeat_unix_ms = holder->last_heartbeat_unix_ms;
-    return repeat_text(record, &record->lock_id, holder->lock_id) &&
-           repeat_text(record, &record->owner, holder->owner) &&
-           repeat_text(record, &record->owner_name, holder->owner_name) &&
-           repeat_text(record, &record->acquired_by, holder->acquired_by) && repeat_metadata(record, holder);
+    return belay_record_show(record, holder);
 }
 
 bool holders_repeat(struct belay_record *record)
@@ -229,7 +139,7 @@ static bool set_holder(const struct belay_write *write, const struct txn *txn, s
     struct belay_record one = holder_as_record(holder, record);
     bool done = set_fields(&one, write->set, write->values, txn);
 
-    *holder = record_as_holder(&one); /* done or not: what it owns may have moved */
+    *holder = one.holder; /* done or not: what it owns may have moved */
     return done;
 }
 
@@ -240,6 +150,10 @@ static bool release_holder(const struct belay_write *write, const struct txn *tx
     bool is_last = record->n_holders == 1;
 
     if (is_last && !repeat_holder(record, holder)) {
+        return false;
+    }
+    if (write->values->outcome != BELAY_OUTCOME_FORCED &&
+        !belay_record_note_released(record, holder->lock_id)) {
         return false;
     }
     remove_holder(record, holder);

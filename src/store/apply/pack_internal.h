@@ -18,7 +18,6 @@ struct writer {
     struct buf *to;
     struct seen seen[SEEN_MAX];
     size_t n_seen;
-    bool is_plain; /* write no references */
 };
 
 struct reader {
@@ -63,7 +62,7 @@ static inline void put_text(struct writer *w, const char *text)
         return;
     }
     len = strlen(text);
-    for (size_t i = 0; !w->is_plain && i < w->n_seen; i++) {
+    for (size_t i = 0; i < w->n_seen; i++) {
         if (w->seen[i].text == text || (w->seen[i].len == len && memcmp(w->seen[i].text, text, len) == 0)) {
             put_unsigned(w, i << 1 | 1);
             return;
@@ -71,7 +70,7 @@ static inline void put_text(struct writer *w, const char *text)
     }
     put_unsigned(w, (uint64_t)(len + 1) << 1);
     buf_add(w->to, text, len + 1);
-    if (!w->is_plain && w->n_seen < SEEN_MAX) {
+    if (w->n_seen < SEEN_MAX) {
         w->seen[w->n_seen++] = (struct seen){ text, len };
     }
 }

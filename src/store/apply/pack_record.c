@@ -37,11 +37,11 @@ static void pack_holder(struct writer *w, const struct belay_holder *holder)
     put_meta(w, holder->metadata, holder->n_metadata);
 }
 
-static void pack_holders(struct writer *w, const struct belay_record *record)
+static void put_released(struct writer *w, const struct belay_record *record)
 {
-    put_unsigned(w, record->n_holders);
-    for (size_t i = 0; i < record->n_holders; i++) {
-        pack_holder(w, &record->holders[i]);
+    put_unsigned(w, record->n_released_ids);
+    for (size_t i = 0; i < record->n_released_ids; i++) {
+        put_text(w, record->released_ids[i]);
     }
 }
 
@@ -49,26 +49,178 @@ void holders_pack(struct buf *to, const struct belay_record *record)
 {
     struct writer w = { .to = to };
 
-    pack_holders(&w, record);
+    put_unsigned(&w, record->n_holders);
+    for (size_t i = 0; i < record->n_holders; i++) {
+        pack_holder(&w, &record->holders[i]);
+    }
+    put_released(&w, record);
 }
 
-/* The lowest bit of the seq: a mode follows. A queue of waiters for an exclusive lock is as short as it can be. */
-static void pack_ticket(struct writer *w, const struct belay_ticket *ticket)
-{
-    bool has_mode = ticket->mode != BELAY_EXCLUSIVE || ticket->joint;
+/*
+ * In memory a holder and a ticket begin with a struct as it is; its strings follow, each with
+ * its '\0'. A lock with a long queue or many holders is read and written at every commit: so
+ * they are read without looking at the strings, and those of a ticket go from one version
+ * of the record to the next as one piece.
+ */
+enum { TEXTS_MAX = 5 };
 
-    put_text(w, ticket->lock_id);
-    put_text(w, ticket->key);
-    put_text(w, ticket->owner);
-    put_text(w, ticket->owner_name);
-    put_text(w, ticket->acquired_by);
-    put_unsigned(w, ticket->seq << 1 | has_mode);
-    put_int(w, ticket->since_unix_ms);
-    put_int(w, ticket->expires_ms);
-    if (has_mode) {
-        put_unsigned(w, (uint64_t)ticket->mode << 1 | ticket->joint);
-        put_int(w, ticket->slots);
+/* Where the strings behind a head are; the first is at 0. */
+struct texts {
+    uint32_t size;
+    uint32_t at[TEXTS_MAX - 1]; /* `size`: NULL, or no such string */
+};
+
+struct holder_head {
+    struct belay_holder holder; /* its pointers are NULL */
+    struct texts texts;
+};
+
+struct ticket_head {
+    uint64_t seq;
+    int64_t since_unix_ms;
+    int64_t expires_ms;
+    int32_t slots;
+    uint8_t mode;
+    uint8_t joint;
+    struct texts texts;
+};
+
+static void measure(const char *const texts[TEXTS_MAX], struct texts *out)
+{
+    uint32_t at = 0;
+
+    for (size_t i = 0; i < TEXTS_MAX; i++) {
+        if (i > 0) {
+            out->at[i - 1] = at;
+        }
+        at += texts[i] == NULL ? 0 : (uint32_t)strlen(texts[i]) + 1;
     }
+    out->size = at;
+}
+
+static void put_texts(struct buf *to, const char *const texts[TEXTS_MAX])
+{
+    for (size_t i = 0; i < TEXTS_MAX; i++) {
+        if (texts[i] != NULL) {
+            buf_add(to, texts[i], strlen(texts[i]) + 1);
+        }
+    }
+}
+
+/* Each string but perhaps the last is there, and none goes on behind `end`. */
+static inline bool texts_fit(const struct texts *texts, const unsigned char *from, const unsigned char *end)
+{
+    uint32_t size = texts->size;
+
+    return size > 0 && size <= (size_t)(end - from) && from[size - 1] == '\0' && texts->at[0] < size &&
+           texts->at[1] < size && texts->at[2] < size && texts->at[3] <= size;
+}
+
+static void keep_holder(struct writer *w, const struct belay_holder *holder)
+{
+    const char *const texts[TEXTS_MAX] = { holder->lock_id, holder->owner, holder->owner_name,
+                                           holder->acquired_by == NULL ? "" : holder->acquired_by };
+    struct holder_head head;
+
+    memset(&head, 0, sizeof head); /* with what lies between the fields */
+    head.holder = *holder;
+    head.holder.lock_id = head.holder.owner = head.holder.owner_name = head.holder.acquired_by = NULL;
+    head.holder.metadata = NULL;
+    measure(texts, &head.texts);
+    buf_add(w->to, &head, sizeof head);
+    put_texts(w->to, texts);
+    put_meta(w, holder->metadata, holder->n_metadata);
+}
+
+static bool unpack_meta(struct reader *r, struct belay_meta **out_meta, size_t *out_n);
+
+static bool is_bool(const bool *byte)
+{
+    return *(const unsigned char *)byte <= 1;
+}
+
+/* Its strings stay where they are. */
+static bool find_holder(struct reader *r, struct belay_holder *holder)
+{
+    char *texts = (char *)r->at + sizeof(struct holder_head);
+    struct holder_head head;
+
+    if ((size_t)(r->end - r->at) < sizeof head) {
+        r->bad = true;
+        return true;
+    }
+    memcpy(&head, r->at, sizeof head);
+    if (!texts_fit(&head.texts, (unsigned char *)texts, r->end) || !is_bool(&head.holder.durable) ||
+        !is_bool(&head.holder.stale_reported)) {
+        r->bad = true;
+        return true;
+    }
+    *holder = head.holder;
+    holder->lock_id = texts;
+    holder->owner = texts + head.texts.at[0];
+    holder->owner_name = texts + head.texts.at[1];
+    holder->acquired_by = texts + head.texts.at[2];
+    holder->metadata = NULL;
+    holder->n_metadata = 0;
+    r->at = (unsigned char *)texts + head.texts.size;
+    return unpack_meta(r, &holder->metadata, &holder->n_metadata);
+}
+
+static void pack_ticket(struct buf *to, const struct belay_ticket *ticket)
+{
+    const char *const texts[TEXTS_MAX] = { ticket->lock_id, ticket->key, ticket->owner, ticket->owner_name,
+                                           ticket->acquired_by };
+    struct ticket_head head;
+
+    if (ticket->packed) {
+        memcpy(&head, ticket->lock_id - sizeof head, sizeof head);
+    } else {
+        memset(&head, 0, sizeof head);
+        measure(texts, &head.texts);
+    }
+    head.seq = ticket->seq;
+    head.since_unix_ms = ticket->since_unix_ms;
+    head.expires_ms = ticket->expires_ms;
+    head.slots = ticket->slots;
+    head.mode = (uint8_t)ticket->mode;
+    head.joint = ticket->joint;
+    buf_add(to, &head, sizeof head);
+    if (ticket->packed) {
+        buf_add(to, ticket->lock_id, head.texts.size);
+    } else {
+        put_texts(to, texts);
+    }
+}
+
+static inline void unpack_ticket(struct reader *r, struct belay_ticket *ticket)
+{
+    char *texts = (char *)r->at + sizeof(struct ticket_head);
+    struct ticket_head head;
+
+    if ((size_t)(r->end - r->at) < sizeof head) {
+        r->bad = true;
+        return;
+    }
+    memcpy(&head, r->at, sizeof head);
+    if (!texts_fit(&head.texts, (unsigned char *)texts, r->end) || head.mode > BELAY_SLOTS ||
+        head.joint > 1) {
+        r->bad = true;
+        return;
+    }
+    ticket->lock_id = texts;
+    ticket->key = texts + head.texts.at[0];
+    ticket->owner = texts + head.texts.at[1];
+    ticket->owner_name = texts + head.texts.at[2];
+    ticket->acquired_by = head.texts.at[3] == head.texts.size ? NULL : texts + head.texts.at[3];
+    ticket->seq = head.seq;
+    ticket->since_unix_ms = head.since_unix_ms;
+    ticket->expires_ms = head.expires_ms;
+    ticket->dead = false;
+    ticket->packed = true;
+    ticket->mode = (enum belay_mode)head.mode;
+    ticket->slots = head.slots;
+    ticket->joint = head.joint != 0;
+    r->at = (unsigned char *)texts + head.texts.size;
 }
 
 /*
@@ -132,7 +284,11 @@ void record_pack(struct buf *to, const struct belay_record *record)
     if (has_holders) {
         put_unsigned(&w, (uint64_t)record->mode);
         put_int(&w, record->slots);
-        pack_holders(&w, record);
+        put_unsigned(&w, record->n_holders);
+        for (size_t i = 0; i < record->n_holders; i++) {
+            keep_holder(&w, &record->holders[i]);
+        }
+        put_released(&w, record);
     }
     put_unsigned(&w, record->n_intents);
     for (size_t i = 0; i < record->n_intents; i++) {
@@ -142,9 +298,8 @@ void record_pack(struct buf *to, const struct belay_record *record)
         put_unsigned(&w, record->intents[i].shared);
     }
     put_unsigned(&w, record->n_tickets);
-    w.is_plain = true; /* tickets are copied as they are, and a long queue would take long to compare */
     for (size_t i = 0; i < record->n_tickets; i++) {
-        pack_ticket(&w, &record->tickets[i]);
+        pack_ticket(to, &record->tickets[i]);
     }
 }
 
@@ -193,7 +348,8 @@ static enum belay_mode get_mode(struct reader *r, uint64_t mode)
     return (enum belay_mode)mode;
 }
 
-static bool unpack_holder(struct reader *r, bool copies, struct belay_holder *holder)
+/* Its strings are copies. */
+static bool unpack_holder(struct reader *r, struct belay_holder *holder)
 {
     char **const texts[] = { &holder->lock_id, &holder->owner, &holder->owner_name, &holder->acquired_by };
     int64_t *const numbers[] = { &holder->ttl_ms,
@@ -214,12 +370,13 @@ static bool unpack_holder(struct reader *r, bool copies, struct belay_holder *ho
         *numbers[i] = get_int(r);
     }
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        *texts[i] = copies ? copy_text(r, &ok) : keep_text(r);
+        *texts[i] = copy_text(r, &ok);
     }
     return ok && unpack_meta(r, &holder->metadata, &holder->n_metadata);
 }
 
-static bool unpack_holders(struct reader *r, bool copies, struct belay_record *record)
+static bool unpack_holders(struct reader *r, struct belay_record *record,
+                           bool (*unpack)(struct reader *r, struct belay_holder *holder))
 {
     size_t n = get_count(r);
     bool ok = true;
@@ -228,10 +385,31 @@ static bool unpack_holders(struct reader *r, bool copies, struct belay_record *r
     if (n > 0 && record->holders == NULL) {
         return false;
     }
-    for (size_t i = 0; ok && i < n; i++) {
+    for (size_t i = 0; ok && !r->bad && i < n; i++) {
         record->n_holders = i + 1;
-        ok = unpack_holder(r, copies, &record->holders[i]);
+        ok = unpack(r, &record->holders[i]);
     }
+    return ok;
+}
+
+/* Rows of an earlier belay end before them. */
+static bool unpack_released(struct reader *r, bool copies, struct belay_record *record)
+{
+    size_t n = r->at == r->end ? 0 : get_count(r);
+    bool ok = true;
+
+    r->bad = r->bad || n > BELAY_RELEASED_MAX;
+    if (n == 0 || r->bad) {
+        return true;
+    }
+    record->released_ids = calloc(n, sizeof *record->released_ids);
+    if (record->released_ids == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        record->released_ids[i] = copies ? copy_text(r, &ok) : keep_text(r);
+    }
+    record->n_released_ids = n;
     return ok;
 }
 
@@ -239,7 +417,8 @@ bool holders_unpack(const void *data, size_t len, struct belay_record *record)
 {
     struct reader r = { .at = data, .end = (const unsigned char *)data + len };
 
-    return unpack_holders(&r, true, record) && !r.bad && r.at == r.end;
+    return unpack_holders(&r, record, unpack_holder) && unpack_released(&r, true, record) && !r.bad &&
+           r.at == r.end;
 }
 
 /* After the numbers, whose flags say whether the record is exclusive. */
@@ -251,7 +430,7 @@ static bool unpack_mode(struct reader *r, struct belay_record *record)
     record->mode = get_mode(r, get_unsigned(r));
     r->bad = r->bad || record->mode == BELAY_EXCLUSIVE;
     record->slots = (int)get_int(r);
-    return unpack_holders(r, false, record);
+    return unpack_holders(r, record, find_holder) && unpack_released(r, false, record);
 }
 
 static bool unpack_intents(struct reader *r, struct belay_record *record)
@@ -281,35 +460,16 @@ static bool unpack_tickets(struct reader *r, struct row *row)
     if (n == 0) {
         return true;
     }
-    record->tickets = calloc(n, sizeof *record->tickets);
+    record->tickets = malloc(n * sizeof *record->tickets);
     row->has_liveness = malloc(n * sizeof *row->has_liveness);
     if (record->tickets == NULL || row->has_liveness == NULL) {
         return false;
     }
-    for (size_t i = 0; i < n; i++) {
-        struct belay_ticket *ticket = &record->tickets[i];
-        uint64_t seq;
-
-        ticket->lock_id = (char *)get_given(r);
-        ticket->key = (char *)get_given(r);
-        ticket->owner = (char *)get_given(r);
-        ticket->owner_name = (char *)get_given(r);
-        ticket->acquired_by = (char *)get_text(r);
-        seq = get_unsigned(r);
-        ticket->seq = seq >> 1;
-        ticket->since_unix_ms = get_int(r);
-        ticket->expires_ms = get_int(r);
-        if ((seq & 1) != 0) {
-            uint64_t mode = get_unsigned(r);
-
-            ticket->mode = get_mode(r, mode >> 1);
-            ticket->joint = (mode & 1) != 0;
-            ticket->slots = (int)get_int(r);
-        }
-        ticket->packed = true;
+    for (size_t i = 0; i < n && !r->bad; i++) {
+        unpack_ticket(r, &record->tickets[i]);
         row->has_liveness[i] = true;
+        record->n_tickets += !r->bad;
     }
-    record->n_tickets = n;
     return true;
 }
 

@@ -125,7 +125,7 @@ static bool was_only_absent(const struct ddb_store *store, const struct plan *pl
                        plan->seen[refusal->write].item == NULL;
 
     return refusal->by_item && !refusal->known && refusal->items.item == NULL && !creates &&
-           (seen_absent || ddb_holds_if_absent(write));
+           !write->co_holder && (seen_absent || ddb_holds_if_absent(write));
 }
 
 static enum belay_code answer_absent(const struct ddb_store *store, const struct plan *plan,

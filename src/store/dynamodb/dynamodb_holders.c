@@ -371,6 +371,21 @@ static void acquire(const struct ddb_store *store, const struct belay_write *wri
 
 /* ---- changing one of them ---- */
 
+/* Each id moves to the next attribute, as it was before the write. */
+void ddb_holders_shift_released(const struct layout *layout, struct expr *expr)
+{
+    struct expr_ref none = expr_value(expr, av_text(""));
+    struct expr_ref before = expr_name(expr, layout_name_of(layout, FIELD_RELEASED_ID));
+
+    for (size_t i = 2; i <= BELAY_RELEASED_MAX; i++) {
+        char name[sizeof HOLDERS_RELEASED + 8];
+
+        (void)snprintf(name, sizeof name, HOLDERS_RELEASED, i);
+        expr_set_to(expr, name, "if_not_exists(%s, %s)", before.text, none.text);
+        before = expr_name(expr, name);
+    }
+}
+
 /* The second mark, if there is one, says that the lock stays held. */
 static void release_one(const struct ddb_store *store, const struct belay_write *write, struct expr *expr)
 {

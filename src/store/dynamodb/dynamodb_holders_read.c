@@ -1,5 +1,6 @@
 /* The holders of a lock that is shared or has slots, as a part of its record. */
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +32,40 @@ enum belay_mode ddb_read_mode(const json_t *map, int *out_slots)
     return name != NULL && strcmp(name, belay_mode_name(BELAY_SLOTS)) == 0 ? BELAY_SLOTS : BELAY_EXCLUSIVE;
 }
 
+static void add_released(struct belay_record *record, const char *id, bool *ok)
+{
+    char *copy = strdup(id);
+
+    *ok = *ok && copy != NULL;
+    record->released_ids[record->n_released_ids] = copy;
+    record->n_released_ids += copy != NULL;
+}
+
+void ddb_read_released(const struct layout *layout, const json_t *item, struct belay_record *record, bool *ok)
+{
+    const char *last = layout_name_of(layout, FIELD_RELEASED_ID);
+    const char *id = last == NULL ? NULL : item_text(item, last);
+
+    if (id == NULL) {
+        return;
+    }
+    record->released_ids = calloc(BELAY_RELEASED_MAX, sizeof *record->released_ids);
+    if (record->released_ids == NULL) {
+        *ok = false;
+        return;
+    }
+    add_released(record, id, ok);
+    for (size_t i = 2; ddb_is_several(layout, item) && i <= BELAY_RELEASED_MAX; i++) {
+        char name[sizeof HOLDERS_RELEASED + 8];
+
+        (void)snprintf(name, sizeof name, HOLDERS_RELEASED, i);
+        id = item_text(item, name);
+        if (id != NULL && id[0] != '\0') {
+            add_released(record, id, ok);
+        }
+    }
+}
+
 /* ---- one of them ---- */
 
 static void release_holder(struct belay_holder *holder)
@@ -50,61 +85,15 @@ static void read_entry(const struct layout *layout, const char *id, const json_t
     struct belay_record one = { .token = token };
 
     ddb_read_holder(layout, entry, &one, ok);
-    *holder = (struct belay_holder){ .lock_id = strdup(id),
-                                     .owner = one.owner,
-                                     .owner_name = one.owner_name,
-                                     .acquired_by = one.acquired_by,
-                                     .token = one.token,
-                                     .durable = one.durable,
-                                     .stale_reported = one.stale_reported,
-                                     .ttl_ms = one.ttl_ms,
-                                     .heartbeat_ms = one.heartbeat_ms,
-                                     .stale_after_ms = one.stale_after_ms,
-                                     .expires_ms = one.expires_ms,
-                                     .last_heartbeat_ms = one.last_heartbeat_ms,
-                                     .locked_at_unix_ms = one.locked_at_unix_ms,
-                                     .expires_at_unix_ms = one.expires_at_unix_ms,
-                                     .last_heartbeat_unix_ms = one.last_heartbeat_unix_ms,
-                                     .metadata = one.metadata,
-                                     .n_metadata = one.n_metadata };
+    *holder = one.holder;
+    holder->lock_id = strdup(id);
     *ok = *ok && holder->lock_id != NULL;
-}
-
-static void repeat_text(char **to, const char *from, bool *ok)
-{
-    char *copy = strdup(from == NULL ? "" : from);
-
-    *ok = *ok && copy != NULL;
-    if (copy != NULL) {
-        free(*to);
-        *to = copy;
-    }
 }
 
 static void repeat(struct belay_record *record, const struct belay_holder *holder, bool *ok)
 {
-    struct belay_meta *metadata = meta_copy(holder->metadata, holder->n_metadata);
-
-    *ok = *ok && (metadata != NULL || holder->n_metadata == 0);
-    meta_free(record->metadata, record->n_metadata);
-    record->metadata = metadata;
-    record->n_metadata = metadata == NULL ? 0 : holder->n_metadata;
-    repeat_text(&record->lock_id, holder->lock_id, ok);
-    repeat_text(&record->owner, holder->owner, ok);
-    repeat_text(&record->owner_name, holder->owner_name, ok);
-    repeat_text(&record->acquired_by, holder->acquired_by, ok);
-    record->token = holder->token;
-    record->durable = holder->durable;
-    record->stale_reported = holder->stale_reported;
-    record->ttl_ms = holder->ttl_ms;
     record->ttl_is_estimate = false;
-    record->heartbeat_ms = holder->heartbeat_ms;
-    record->stale_after_ms = holder->stale_after_ms;
-    record->expires_ms = holder->expires_ms;
-    record->last_heartbeat_ms = holder->last_heartbeat_ms;
-    record->locked_at_unix_ms = holder->locked_at_unix_ms;
-    record->expires_at_unix_ms = holder->expires_at_unix_ms;
-    record->last_heartbeat_unix_ms = holder->last_heartbeat_unix_ms;
+    *ok = belay_record_show(record, holder) && *ok;
 }
 
 /* ---- all of them ---- */

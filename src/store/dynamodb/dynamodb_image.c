@@ -102,6 +102,8 @@ static enum belay_code mark_ended(const struct plan *plan, const struct belay_wr
 
     if (write->co_holder) {
         ddb_holders_end(record, write->lock_id, &ok);
+        ok = ok && (write->values->outcome == BELAY_OUTCOME_FORCED ||
+                    belay_record_note_released(record, write->lock_id));
     } else {
         record->held = false;
     }

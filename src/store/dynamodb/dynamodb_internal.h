@@ -270,6 +270,8 @@ void ddb_write_queue_revision(struct expr *expr);
 #define HOLDERS_KEEP "keep_s"       /* N: how long the item is kept after each renewal */
 #define HOLDERS_LAST "last_holder"  /* M: the entry of the last release */
 #define HOLDERS_LAST_ID "last_holder_id"
+#define HOLDERS_RELEASED                                                                                     \
+    "released_id_%zu" /* S, from 2 to BELAY_RELEASED_MAX: released before FIELD_RELEASED_ID */
 
 /* Whether the write is about holders that only the item shows: it must be read first. */
 bool ddb_holders_need_item(const struct belay_write *write);
@@ -288,11 +290,15 @@ void ddb_write_drops(const struct ddb_store *store, const struct belay_write *wr
                      struct expr *expr);
 /* The lock is exclusive from now on. */
 void ddb_holders_clear(struct expr *expr);
+/* For a release of one of several: the ids that were released before it. */
+void ddb_holders_shift_released(const struct layout *layout, struct expr *expr);
 /* Renewals keep the item for as long as an intent may last. */
 void ddb_holders_keep_long(struct expr *expr);
 
 /* The mode that `mode` and `slots` say, in an item or a ticket; exclusive if there is none. */
 enum belay_mode ddb_read_mode(const json_t *map, int *out_slots);
+void ddb_read_released(const struct layout *layout, const json_t *item, struct belay_record *record,
+                       bool *ok);
 void ddb_read_holders(const struct ddb_store *store, const json_t *item, struct belay_record *record,
                       bool *ok);
 struct belay_holder *ddb_holder_find(const struct belay_record *record, const char *lock_id);

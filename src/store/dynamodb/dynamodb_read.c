@@ -301,9 +301,7 @@ enum belay_code ddb_record(struct ddb_store *store, const char *key, const struc
 
     record.key = copy(key, &ok);
     record.lock_id = copy(text_of(layout, item, FIELD_LOCK_ID), &ok);
-    if (text_of(layout, item, FIELD_RELEASED_ID) != NULL) {
-        record.released_id = copy(text_of(layout, item, FIELD_RELEASED_ID), &ok);
-    }
+    ddb_read_released(layout, item, &record, &ok);
     ddb_read_holder(layout, item, &record, &ok);
     if (ok && item != NULL) {
         read_state(store, item, &record, &ok);

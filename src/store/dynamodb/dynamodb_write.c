@@ -147,6 +147,9 @@ void ddb_write_outcome(const struct ddb_store *store, const struct belay_write *
     put(store, FIELD_OUTCOME, av_text(belay_outcome_name(outcome)), expr);
     if (outcome != BELAY_OUTCOME_FORCED && write->lock_id != NULL) {
         put(store, FIELD_RELEASED_ID, av_text(write->lock_id), expr);
+        if (write->co_holder) {
+            ddb_holders_shift_released(store->layout, expr);
+        }
     }
 }
 

@@ -265,7 +265,7 @@ enum belay_code row_save(struct sqlite_store *store, const struct row *row, stru
     if (code == BELAY_OK) {
         code = json_write_intents(row, &intents, err);
     }
-    if (code == BELAY_OK && row->record.n_holders > 0) {
+    if (code == BELAY_OK && (row->record.n_holders > 0 || row->record.n_released_ids > 0)) {
         holders_pack(&holders, &row->record);
         code = holders.failed ? error_no_memory(err) : BELAY_OK;
     }
