@@ -1,0 +1,292 @@
+// A lock that is held: its lease, its heartbeat, and how the holder learns that it is over.
+//
+//     #beatTimer   renews when a third of the validity has passed, and after a fault until the deadline
+//     #endTimer    the deadline; waits for no request, so that no slow server keeps the holder from learning of a loss
+//     #watch()     a request that the server answers as soon as the lock is ended by somebody else
+//
+// A process that was paused may run other code before its timers: isHeld, signal.aborted and every method compare the clock
+// with the deadline first.
+
+import { duration, now, sleep } from "./clock.js";
+import { LockLostError, NotFoundError, UnknownOutcomeError } from "./errors.js";
+
+const TIMER_MAX_MS = 24 * 3600 * 1000; // setTimeout() takes no more than 2^31
+const RENEW_MS = 10000;
+const RENEW_MIN_MS = 200;
+const WATCH_AFTER_MS = 100; // most of what a lock protects is over by then
+const WATCH_MS = 60000;
+const WATCH_AGAIN_MS = 1000;
+const RELEASE_TRIES = 6; // some three seconds, the time of a restart
+
+export const asyncDispose = Symbol.asyncDispose ?? Symbol.for("nodejs.asyncDispose");
+
+/** A lock of which there is no record is not ours either. */
+export function asLost(error) {
+  return error instanceof NotFoundError ? new LockLostError(error.message, { ...error, cause: error }) : error;
+}
+
+/** The locks of an answer, and how long they may be relied on from before the request was sent. */
+export function readGrant(answer) {
+  const locks = answer.locks ?? [answer];
+  // A server that does not say it grants no ttl of less than twice its store's margin.
+  const valid = locks.map((lock) => lock.valid_for_ms ?? Math.max(0, (lock.expires_in_ms ?? 0) - (lock.ttl_ms ?? 0) / 2));
+  return { locks, lockId: answer.lock_id, validFor: Math.min(...valid) };
+}
+
+export class Lock {
+  #transport;
+  #target;
+  #locks;
+  #lockId;
+  #heartbeat;
+  #sent = -Infinity;
+  #deadline = -Infinity;
+  #beatAt = Infinity;
+  #faults = 0;
+  #beatTimer;
+  #endTimer;
+  #isEnding = false;
+  #releasing = null;
+  #lost = null;
+  #loss = new AbortController();
+  #background = new AbortController();
+
+  /** Use Client.acquire() or adopt(). `heartbeat` is in milliseconds, Infinity for the client's choice, or 0 for none. */
+  constructor(transport, answer, sent, heartbeat) {
+    const { locks, lockId } = readGrant(answer);
+    this.#transport = transport;
+    this.#lockId = lockId;
+    this.#heartbeat = heartbeat;
+    this.#target = answer.locks ? { keys: locks.map((lock) => lock.key) } : { key: locks[0].key };
+    this.#makeSignal();
+    this.#extend(answer, sent);
+    this.#watch();
+  }
+
+  get key() {
+    return this.#locks[0].key;
+  }
+
+  get keys() {
+    return this.#locks.map((lock) => lock.key);
+  }
+
+  get lockId() {
+    return this.#lockId;
+  }
+
+  /** The fencing token: send it with each write that the lock protects. */
+  get token() {
+    return this.#locks[0].token;
+  }
+
+  /** The fencing token of each key. */
+  get tokens() {
+    return Object.fromEntries(this.#locks.map((lock) => [lock.key, lock.token]));
+  }
+
+  /** The lock as the server last described it; of several keys, the first. */
+  get info() {
+    return this.#locks[0];
+  }
+
+  /** How many milliseconds the lock may still be relied on, unless it is renewed. */
+  get validFor() {
+    return this.isHeld ? Math.max(0, Math.floor(this.#deadline - now())) : 0;
+  }
+
+  /** What the client knows by itself, by the clock and without a request. */
+  get isHeld() {
+    if (this.#lost === null && !this.#isEnding && now() >= this.#deadline) {
+      this.#lose("the lease could not be renewed in time");
+    }
+    return this.#lost === null && !this.#isEnding;
+  }
+
+  /** Aborts when the lock is lost; its reason is the LockLostError. */
+  get signal() {
+    return this.#loss.signal;
+  }
+
+  /** Throws a LockLostError if the lock is not held, by the clock and without a request. */
+  throwIfLost() {
+    if (!this.isHeld) {
+      throw this.#lost ?? new LockLostError(`lock '${this.key}' was released or handed over`, { lockId: this.#lockId });
+    }
+  }
+
+  /** Asks the server whether the lock is held, with `for` whether it stays so for that long. Resolves to validFor. */
+  async check({ for: least } = {}) {
+    this.throwIfLost();
+    const body = { ...this.#target, lock_id: this.#lockId, ...(least === undefined ? {} : { for_ms: duration(least, "for") }) };
+    try {
+      await this.#transport.call("POST", "/v1/check", { body, isRead: true });
+    } catch (error) {
+      throw least === undefined ? this.#heed(error) : asLost(error);
+    }
+    this.throwIfLost();
+    return this.validFor;
+  }
+
+  /** Renews the lease, with `ttl` for another time. The heartbeat does so by itself. Resolves to validFor. */
+  async renew({ ttl } = {}) {
+    this.throwIfLost();
+    const body = { ...this.#target, lock_id: this.#lockId, ...(ttl === undefined ? {} : { ttl_ms: duration(ttl, "ttl") }) };
+    let sent;
+    try {
+      this.#extend(await this.#transport.call("POST", "/v1/renew", { body, onSend: () => { sent = now(); } }), sent);
+    } catch (error) {
+      throw this.#heed(error);
+    }
+    this.throwIfLost();
+    return this.validFor;
+  }
+
+  /** Releases the lock. Rejects with LockLostError if it was lost before. */
+  release({ outcome = "completed" } = {}) {
+    this.#releasing ??= this.#release(outcome).catch((error) => {
+      this.#releasing = null; // it may be tried again
+      throw error;
+    });
+    return this.#releasing;
+  }
+
+  /** Looks after the lock no longer, and leaves it held until its lease ends: to hand its id to a process that adopts it. */
+  detach() {
+    this.throwIfLost();
+    this.#end();
+    return this.#lockId;
+  }
+
+  [asyncDispose]() {
+    return this.release();
+  }
+
+  async #release(outcome) {
+    if (!this.isHeld && this.#lost !== null) {
+      throw this.#lost;
+    }
+    this.#end();
+    try {
+      await this.#transport.call("POST", "/v1/release", { body: { ...this.#target, lock_id: this.#lockId, outcome }, tries: RELEASE_TRIES });
+    } catch (error) {
+      if (!error.wasUnknown || !(error instanceof LockLostError || error instanceof NotFoundError)) {
+        throw asLost(error);
+      }
+      if (error.serverCode === "not_holder") { // perhaps released, and the next client has it already
+        throw new UnknownOutcomeError(`lock '${this.key}': whether it was released is not known`, { lockId: this.#lockId, cause: error });
+      }
+    }
+  }
+
+  #end() {
+    this.#isEnding = true;
+    this.#background.abort();
+    clearTimeout(this.#beatTimer);
+    clearTimeout(this.#endTimer);
+  }
+
+  #lose(why, cause) {
+    if (this.#lost !== null || this.#isEnding) {
+      return;
+    }
+    this.#end();
+    this.#lost = new LockLostError(`lock '${this.key}' was lost: ${why}`, { lockId: this.#lockId, lock: cause?.lock, serverCode: cause?.serverCode, cause });
+    this.#loss.abort(this.#lost);
+    const body = { ...this.#target, lock_id: this.#lockId, reason: why };
+    this.#transport.call("POST", "/v1/lost", { body, unref: true }).catch(() => {}); // for the history only
+  }
+
+  /** What an error means for the lock; returns the error to throw. */
+  #heed(error) {
+    const meant = asLost(error);
+    if (meant instanceof LockLostError) {
+      this.#lose(meant.message, meant);
+    }
+    return this.#lost ?? meant;
+  }
+
+  /** The signal reads the clock too: after a pause it must not wait for the timer. */
+  #makeSignal() {
+    const { signal } = this.#loss;
+    Object.defineProperties(signal, {
+      aborted: { get: () => !this.isHeld && this.#lost !== null },
+      throwIfAborted: {
+        value: () => {
+          if (signal.aborted) {
+            throw this.#lost;
+          }
+        },
+      },
+    });
+  }
+
+  /** Answers count in the order in which their requests were sent. */
+  #extend(answer, sent) {
+    if (!this.#isEnding && sent >= this.#sent) {
+      const { locks, validFor } = readGrant(answer);
+      this.#locks = locks;
+      this.#sent = sent;
+      this.#deadline = sent + validFor;
+      this.#beatAt = this.#heartbeat === 0 ? Infinity : sent + Math.min(this.#heartbeat, validFor / 3);
+      this.#arm();
+    }
+  }
+
+  #arm() {
+    const wait = (until) => Math.min(Math.max(Math.ceil(until - now()), 0), TIMER_MAX_MS);
+    clearTimeout(this.#beatTimer);
+    clearTimeout(this.#endTimer);
+    this.#endTimer = setTimeout(() => this.isHeld && this.#arm(), wait(this.#deadline)).unref();
+    if (this.#beatAt !== Infinity) {
+      this.#beatTimer = setTimeout(() => this.#beat(), wait(this.#beatAt)).unref();
+    }
+  }
+
+  async #beat() {
+    if (!this.isHeld) {
+      return;
+    }
+    const sent = now();
+    const timeout = Math.min(Math.max((this.info.ttl_ms ?? Infinity) / 3, RENEW_MIN_MS), RENEW_MS, this.#transport.timeout);
+    this.#beatAt = Infinity; // no other one meanwhile
+    try {
+      const body = { ...this.#target, lock_id: this.#lockId };
+      this.#extend(await this.#transport.attempt("POST", "/v1/renew", { body, timeout, signal: this.#background.signal, unref: true }), sent);
+      this.#faults = 0;
+    } catch (error) {
+      this.#heed(error);
+      if (this.isHeld) {
+        this.#faults++;
+        await this.#transport.pause(this.#faults, this.#background.signal, true);
+        this.#beatAt = Math.min(this.#beatAt, now());
+        if (this.isHeld) {
+          this.#arm();
+        }
+      }
+    }
+  }
+
+  async #watch() {
+    const { signal } = this.#background;
+    await sleep(WATCH_AFTER_MS, signal, true);
+    while (this.isHeld) {
+      const until = this.#beatAt === Infinity ? this.#deadline : this.#beatAt;
+      const wait = Math.ceil(Math.min(Math.max(until - now(), 1), WATCH_MS));
+      const body = { ...this.#target, lock_id: this.#lockId, wait_ms: wait };
+      const began = now();
+      try {
+        await this.#transport.attempt("POST", "/v1/held", { body, timeout: wait + this.#transport.timeout, signal, unref: true });
+      } catch (error) {
+        if (signal.aborted) {
+          return;
+        }
+        this.#heed(error);
+        await sleep(WATCH_AGAIN_MS, signal, true);
+      }
+      if (now() - began < wait / 2) {
+        await sleep(Math.min(wait, WATCH_AGAIN_MS), signal, true); // the server does not wait
+      }
+    }
+  }
+}
