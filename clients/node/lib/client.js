@@ -1,4 +1,4 @@
-// A client of one or more `belay serve` processes that share a store.
+// A client of one or more `belay serve` processes that share a store. index.d.ts describes the public members.
 
 import { randomUUID } from "node:crypto";
 import { hostname, userInfo } from "node:os";
@@ -15,12 +15,13 @@ const LEAVE_MS = 2000;
 const TIMEOUT_MS = 10000;
 
 const text = (value) => value;
+const beats = (value) => (typeof value === "boolean" ? undefined : duration(value, "heartbeat"));
 const time = (value) => (value instanceof Date ? value.toISOString() : value);
 
 /** The options of each call: the field of the body, and how its value is written. */
 const ADOPT = {
   owner: ["locked_by", text], ownerName: ["locked_by_name", text], ttl: ["ttl_ms", duration], staleAfter: ["stale_after_ms", duration],
-  profile: ["profile", text], metadata: ["metadata", text],
+  heartbeat: ["heartbeat_ms", beats], profile: ["profile", text], metadata: ["metadata", text],
 };
 const ACQUIRE = {
   ...ADOPT, shared: ["shared", text], slots: ["slots", text], reentrant: ["reentrant", text], correlationId: ["correlation_id", text],
@@ -97,19 +98,16 @@ export class Client {
     this.#ownerName = ownerName;
   }
 
-  /** The server that is in use. */
   get url() {
     return this.#transport.url;
   }
 
-  /** Closes idle connections. Locks that are held keep their heartbeat. */
   close() {
     this.#transport.close();
   }
 
-  /** Acquires a lock, waits for it as long as `wait` says, and keeps it alive until it is released. */
   async acquire(key, { lockId = randomUUID(), wait = 0, heartbeat = true, signal, ...options } = {}) {
-    const body = { ...target(key), ...this.#owned(options), lock_id: lockId, ...fields(options, ACQUIRE), ...this.#beats(heartbeat) };
+    const body = { ...target(key), ...this.#owned(options), lock_id: lockId, ...fields({ heartbeat, ...options }, ACQUIRE) };
     if (options.ignoreFreeze !== undefined) {
       body.ignore_freeze = true;
     }
@@ -117,7 +115,6 @@ export class Client {
     return this.#hold(answer, sent, heartbeat);
   }
 
-  /** Holds a lock while `work` runs: await client.withLock(key, options, async (lock, signal) => …). */
   async withLock(key, options, work) {
     if (work === undefined) {
       return this.withLock(key, {}, options);
@@ -140,32 +137,26 @@ export class Client {
     return result;
   }
 
-  /** Exchanges a lock id that was handed over for one of this client's own. */
   async adopt(key, lockId, { newLockId = randomUUID(), heartbeat = true, signal, ...options } = {}) {
     const owned = options.owner === undefined && this.#owner === undefined ? {} : this.#owned(options);
-    const body = { ...target(key), ...owned, lock_id: lockId, new_lock_id: newLockId, ...fields(options, ADOPT), ...this.#beats(heartbeat) };
+    const body = { ...target(key), ...owned, lock_id: lockId, new_lock_id: newLockId, ...fields({ heartbeat, ...options }, ADOPT) };
     let sent;
-    const answer = await this.#change("/v1/adopt", body, { signal, onSend: () => { sent = now(); } }).catch((error) => { throw asLost(error); });
+    const answer = await this.#change("/v1/adopt", body, { signal, onSend: () => { sent = now(); } });
     return this.#hold(answer, sent, heartbeat);
   }
 
-  /** Renews a lock by its id, without a Lock object. */
   renew(key, options) {
-    return this.#change("/v1/renew", { ...target(key), ...fields(options, RENEW) }).catch((error) => { throw asLost(error); });
+    return this.#change("/v1/renew", { ...target(key), ...fields(options, RENEW) });
   }
 
-  /** Releases a lock by its id, without a Lock object. */
   release(key, options) {
-    return this.#change("/v1/release", { ...target(key), ...fields(options, RELEASE) }).catch((error) => { throw asLost(error); });
+    return this.#change("/v1/release", { ...target(key), ...fields(options, RELEASE) });
   }
 
-  /** Whether a token or a lock id still holds the lock; rejects with LockLostError if not. */
   check(key, options) {
-    const body = { ...target(key), ...fields(options, CHECK) };
-    return this.#transport.call("POST", "/v1/check", { body, isRead: true }).catch((error) => { throw asLost(error); });
+    return this.#change("/v1/check", { ...target(key), ...fields(options, CHECK) }, { isRead: true });
   }
 
-  /** Ends the lock of another client; for admins. */
   forceUnlock(key, options = {}) {
     return this.#change(pathOf(key), fields(options, FORCE), { method: "DELETE" });
   }
@@ -174,7 +165,6 @@ export class Client {
     return this.#transport.call("GET", pathOf(key));
   }
 
-  /** The locks in the order of their keys, read in pages. */
   async *list({ prefix, status, stale, pageSize } = {}) {
     for (let cursor; cursor !== null;) {
       const page = await this.#transport.call("GET", `/v1/locks${queryOf({ prefix, status, stale, limit: pageSize, cursor })}`);
@@ -187,22 +177,18 @@ export class Client {
     return (await this.#transport.call("GET", pathOf(key, "/queue"))).waiting;
   }
 
-  /** The last events of a lock, oldest first. */
   async history(key, { limit } = {}) {
     return (await this.#transport.call("GET", pathOf(key, "/history", { limit }))).events;
   }
 
-  /** Events as they happen: for await (const event of client.events()). */
   events({ prefix, after, signal } = {}) {
     return new EventStream(this.#transport, { prefix, after, signal });
   }
 
-  /** Refuses new acquisitions of the keys that match a pattern; for admins. */
   async freeze(pattern, { id = randomUUID(), ...options } = {}) {
     return (await this.#change("/v1/freezes", { pattern, id, ...fields(options, FREEZE) })).freezes[0];
   }
 
-  /** Ends a freeze by its id, or all with exactly this pattern. */
   async unfreeze(what, options = {}) {
     return (await this.#change(`/v1/freezes/${encodeURIComponent(what)}`, fields(options, UNFREEZE), { method: "DELETE" })).freezes;
   }
@@ -211,12 +197,13 @@ export class Client {
     return (await this.#transport.call("GET", "/v1/freezes")).freezes;
   }
 
+  /** A request that names a lock, unless `method` is DELETE. */
   #change(path, body, { method = "POST", ...options } = {}) {
     return this.#transport.call(method, path, { body, ...options }).catch((error) => {
       if (error instanceof UnknownOutcomeError) {
         error.lockId = body.new_lock_id ?? body.lock_id;
       }
-      throw error;
+      throw method === "POST" ? asLost(error) : error;
     });
   }
 
@@ -224,10 +211,6 @@ export class Client {
   #owned({ owner = this.#owner, ownerName = this.#ownerName, reentrant = false }) {
     this.#count++;
     return { locked_by: owner ?? (reentrant ? processName() : `${processName()}/${this.#count}`), locked_by_name: ownerName };
-  }
-
-  #beats(heartbeat) {
-    return typeof heartbeat === "boolean" ? {} : { heartbeat_ms: duration(heartbeat, "heartbeat") };
   }
 
   /** A lease that was over before its answer could be read protects nothing. */

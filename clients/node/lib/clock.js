@@ -1,6 +1,7 @@
 // The clock that leases are counted on, and durations.
 
 import { uptime } from "node:os";
+import { setTimeout } from "node:timers/promises";
 import { InvalidError } from "./errors.js";
 
 // On Linux, performance.now() stops while the machine is suspended, and os.uptime() does not, but has a resolution of
@@ -37,20 +38,5 @@ export function duration(value, name) {
 
 /** Resolves after `ms`, or at once when `signal` aborts. Does not keep the process alive if `unref` is set. */
 export function sleep(ms, signal, unref = false) {
-  return new Promise((resolve) => {
-    if (signal?.aborted) {
-      resolve();
-      return;
-    }
-    const done = () => {
-      clearTimeout(timer);
-      signal?.removeEventListener("abort", done);
-      resolve();
-    };
-    const timer = setTimeout(done, ms);
-    if (unref) {
-      timer.unref();
-    }
-    signal?.addEventListener("abort", done, { once: true });
-  });
+  return setTimeout(ms, undefined, { signal, ref: !unref }).catch(() => {});
 }

@@ -5,7 +5,7 @@
 //     #watch()     a request that the server answers as soon as the lock is ended by somebody else
 //
 // A process that was paused may run other code before its timers: isHeld, signal.aborted and every method compare the clock
-// with the deadline first.
+// with the deadline first. index.d.ts describes the public members.
 
 import { duration, now, sleep } from "./clock.js";
 import { LockLostError, NotFoundError, UnknownOutcomeError } from "./errors.js";
@@ -35,9 +35,7 @@ export function readGrant(answer) {
 
 export class Lock {
   #transport;
-  #target;
-  #locks;
-  #lockId;
+  #target; // names the lock in a request
   #heartbeat;
   #sent = -Infinity;
   #deadline = -Infinity;
@@ -54,48 +52,23 @@ export class Lock {
   /** Use Client.acquire() or adopt(). `heartbeat` is in milliseconds, Infinity for the client's choice, or 0 for none. */
   constructor(transport, answer, sent, heartbeat) {
     const { locks, lockId } = readGrant(answer);
+    this.keys = locks.map((lock) => lock.key);
+    this.key = this.keys[0];
+    this.lockId = lockId;
+    this.token = locks[0].token;
+    this.tokens = Object.fromEntries(locks.map((lock) => [lock.key, lock.token]));
     this.#transport = transport;
-    this.#lockId = lockId;
     this.#heartbeat = heartbeat;
-    this.#target = answer.locks ? { keys: locks.map((lock) => lock.key) } : { key: locks[0].key };
+    this.#target = { ...(answer.locks ? { keys: this.keys } : { key: this.key }), lock_id: lockId };
     this.#makeSignal();
     this.#extend(answer, sent);
     this.#watch();
   }
 
-  get key() {
-    return this.#locks[0].key;
-  }
-
-  get keys() {
-    return this.#locks.map((lock) => lock.key);
-  }
-
-  get lockId() {
-    return this.#lockId;
-  }
-
-  /** The fencing token: send it with each write that the lock protects. */
-  get token() {
-    return this.#locks[0].token;
-  }
-
-  /** The fencing token of each key. */
-  get tokens() {
-    return Object.fromEntries(this.#locks.map((lock) => [lock.key, lock.token]));
-  }
-
-  /** The lock as the server last described it; of several keys, the first. */
-  get info() {
-    return this.#locks[0];
-  }
-
-  /** How many milliseconds the lock may still be relied on, unless it is renewed. */
   get validFor() {
     return this.isHeld ? Math.max(0, Math.floor(this.#deadline - now())) : 0;
   }
 
-  /** What the client knows by itself, by the clock and without a request. */
   get isHeld() {
     if (this.#lost === null && !this.#isEnding && now() >= this.#deadline) {
       this.#lose("the lease could not be renewed in time");
@@ -103,22 +76,19 @@ export class Lock {
     return this.#lost === null && !this.#isEnding;
   }
 
-  /** Aborts when the lock is lost; its reason is the LockLostError. */
   get signal() {
     return this.#loss.signal;
   }
 
-  /** Throws a LockLostError if the lock is not held, by the clock and without a request. */
   throwIfLost() {
     if (!this.isHeld) {
-      throw this.#lost ?? new LockLostError(`lock '${this.key}' was released or handed over`, { lockId: this.#lockId });
+      throw this.#lost ?? new LockLostError(`lock '${this.key}' was released or handed over`, { lockId: this.lockId });
     }
   }
 
-  /** Asks the server whether the lock is held, with `for` whether it stays so for that long. Resolves to validFor. */
   async check({ for: least } = {}) {
     this.throwIfLost();
-    const body = { ...this.#target, lock_id: this.#lockId, ...(least === undefined ? {} : { for_ms: duration(least, "for") }) };
+    const body = { ...this.#target, ...(least === undefined ? {} : { for_ms: duration(least, "for") }) };
     try {
       await this.#transport.call("POST", "/v1/check", { body, isRead: true });
     } catch (error) {
@@ -128,10 +98,9 @@ export class Lock {
     return this.validFor;
   }
 
-  /** Renews the lease, with `ttl` for another time. The heartbeat does so by itself. Resolves to validFor. */
   async renew({ ttl } = {}) {
     this.throwIfLost();
-    const body = { ...this.#target, lock_id: this.#lockId, ...(ttl === undefined ? {} : { ttl_ms: duration(ttl, "ttl") }) };
+    const body = { ...this.#target, ...(ttl === undefined ? {} : { ttl_ms: duration(ttl, "ttl") }) };
     let sent;
     try {
       this.#extend(await this.#transport.call("POST", "/v1/renew", { body, onSend: () => { sent = now(); } }), sent);
@@ -142,7 +111,6 @@ export class Lock {
     return this.validFor;
   }
 
-  /** Releases the lock. Rejects with LockLostError if it was lost before. */
   release({ outcome = "completed" } = {}) {
     this.#releasing ??= this.#release(outcome).catch((error) => {
       this.#releasing = null; // it may be tried again
@@ -151,11 +119,10 @@ export class Lock {
     return this.#releasing;
   }
 
-  /** Looks after the lock no longer, and leaves it held until its lease ends: to hand its id to a process that adopts it. */
   detach() {
     this.throwIfLost();
     this.#end();
-    return this.#lockId;
+    return this.lockId;
   }
 
   [asyncDispose]() {
@@ -168,13 +135,13 @@ export class Lock {
     }
     this.#end();
     try {
-      await this.#transport.call("POST", "/v1/release", { body: { ...this.#target, lock_id: this.#lockId, outcome }, tries: RELEASE_TRIES });
+      await this.#transport.call("POST", "/v1/release", { body: { ...this.#target, outcome }, tries: RELEASE_TRIES });
     } catch (error) {
       if (!error.wasUnknown || !(error instanceof LockLostError || error instanceof NotFoundError)) {
         throw asLost(error);
       }
       if (error.serverCode === "not_holder") { // perhaps released, and the next client has it already
-        throw new UnknownOutcomeError(`lock '${this.key}': whether it was released is not known`, { lockId: this.#lockId, cause: error });
+        throw new UnknownOutcomeError(`lock '${this.key}': whether it was released is not known`, { lockId: this.lockId, cause: error });
       }
     }
   }
@@ -191,9 +158,9 @@ export class Lock {
       return;
     }
     this.#end();
-    this.#lost = new LockLostError(`lock '${this.key}' was lost: ${why}`, { lockId: this.#lockId, lock: cause?.lock, serverCode: cause?.serverCode, cause });
+    this.#lost = new LockLostError(`lock '${this.key}' was lost: ${why}`, { lockId: this.lockId, lock: cause?.lock, serverCode: cause?.serverCode, cause });
     this.#loss.abort(this.#lost);
-    const body = { ...this.#target, lock_id: this.#lockId, reason: why };
+    const body = { ...this.#target, reason: why };
     this.#transport.call("POST", "/v1/lost", { body, unref: true }).catch(() => {}); // for the history only
   }
 
@@ -225,7 +192,7 @@ export class Lock {
   #extend(answer, sent) {
     if (!this.#isEnding && sent >= this.#sent) {
       const { locks, validFor } = readGrant(answer);
-      this.#locks = locks;
+      this.info = locks[0];
       this.#sent = sent;
       this.#deadline = sent + validFor;
       this.#beatAt = this.#heartbeat === 0 ? Infinity : sent + Math.min(this.#heartbeat, validFor / 3);
@@ -251,8 +218,7 @@ export class Lock {
     const timeout = Math.min(Math.max((this.info.ttl_ms ?? Infinity) / 3, RENEW_MIN_MS), RENEW_MS, this.#transport.timeout);
     this.#beatAt = Infinity; // no other one meanwhile
     try {
-      const body = { ...this.#target, lock_id: this.#lockId };
-      this.#extend(await this.#transport.attempt("POST", "/v1/renew", { body, timeout, signal: this.#background.signal, unref: true }), sent);
+      this.#extend(await this.#transport.attempt("POST", "/v1/renew", { body: this.#target, timeout, signal: this.#background.signal, unref: true }), sent);
       this.#faults = 0;
     } catch (error) {
       this.#heed(error);
@@ -273,7 +239,7 @@ export class Lock {
     while (this.isHeld) {
       const until = this.#beatAt === Infinity ? this.#deadline : this.#beatAt;
       const wait = Math.ceil(Math.min(Math.max(until - now(), 1), WATCH_MS));
-      const body = { ...this.#target, lock_id: this.#lockId, wait_ms: wait };
+      const body = { ...this.#target, wait_ms: wait };
       const began = now();
       try {
         await this.#transport.attempt("POST", "/v1/held", { body, timeout: wait + this.#transport.timeout, signal, unref: true });

@@ -12,8 +12,6 @@ const BACKOFF_MS = 100;
 const BACKOFF_MAX_MS = 1000;
 const BODY_MAX = 64 * 1024 * 1024;
 
-export const backoff = (faults) => Math.min(BACKOFF_MS * 2 ** (faults - 1), BACKOFF_MAX_MS);
-
 function readFile(file, name) {
   try {
     return readFileSync(file);
@@ -55,6 +53,10 @@ function parseServer(text, ca) {
   };
 }
 
+function lostAnswer(server, cause) {
+  return new UnknownOutcomeError(`no answer from ${server.url}: ${cause.message}`, { cause });
+}
+
 export class Transport {
   #servers;
   #current = 0;
@@ -76,12 +78,18 @@ export class Transport {
     this.#servers.forEach((server) => server.agent.destroy());
   }
 
-  /** The server that answered last. */
   get url() {
     return this.#servers[this.#current].url;
   }
 
-  headers(body) {
+  /** This server, or its store, is in trouble: another may do better. */
+  #leave(server) {
+    if (this.#servers[this.#current] === server) {
+      this.#current = (this.#current + 1) % this.#servers.length;
+    }
+  }
+
+  #headers(body) {
     return {
       Accept: "application/json",
       ...(body === undefined ? {} : { "Content-Type": "application/json", "Content-Length": Buffer.byteLength(body) }),
@@ -91,59 +99,46 @@ export class Transport {
 
   /**
    * Sends one request; resolves to the response once its head is there. Rejects with UnavailableError if nothing was
-   * sent, else with UnknownOutcomeError. The next request goes to the next server then.
+   * sent, else with UnknownOutcomeError. `unref` does not keep the process alive for it.
    */
   open(method, path, { body, headers, timeout = this.timeout, signal, unref = false } = {}) {
-    const index = this.#current;
-    const server = this.#servers[index];
+    const server = this.#servers[this.#current];
     const data = body === undefined ? undefined : JSON.stringify(body);
     return new Promise((resolve, reject) => {
       let sent = false;
       const request = server.module.request({
-        ...server.options, agent: server.agent, method, path: server.base + path, signal,
-        headers: { ...this.headers(data), ...headers },
+        ...server.options, agent: server.agent, method, path: server.base + path, signal, headers: { ...this.#headers(data), ...headers },
       });
-      const end = (why) => request.destroy(new Error(why));
-      const timer = timeout === Infinity ? undefined : setTimeout(end, timeout, `no answer within ${timeout} ms`);
-      const connect = setTimeout(end, CONNECT_MS, `no connection within ${CONNECT_MS} ms`);
-      if (unref) {
-        timer?.unref();
-        connect.unref();
-      }
+      const limit = (ms, what) => setTimeout(() => request.destroy(new Error(`no ${what} within ${ms} ms`)), ms);
+      const timers = [limit(CONNECT_MS, "connection"), ...(timeout === Infinity ? [] : [limit(timeout, "answer")])];
       request.once("socket", (socket) => {
         const connected = () => {
-          clearTimeout(connect);
+          clearTimeout(timers[0]);
           sent = true;
         };
-        if (unref) {
-          socket.unref();
-        }
         if (socket.connecting) {
           socket.once(server.module === https ? "secureConnect" : "connect", connected);
         } else {
           connected();
         }
+        if (unref) {
+          [socket, ...timers].forEach((handle) => handle.unref());
+        }
       });
       request.once("response", (response) => {
-        response.once("close", () => clearTimeout(timer));
+        response.once("close", () => timers.forEach(clearTimeout));
         this.#warnIfOff(response);
-        resolve({ response, url: server.url });
+        resolve({ response, server });
       });
       request.on("error", (cause) => {
-        clearTimeout(timer);
-        clearTimeout(connect);
-        if (this.#current === index && !signal?.aborted) {
-          this.#current = (index + 1) % this.#servers.length;
+        timers.forEach(clearTimeout);
+        if (!signal?.aborted) {
+          this.#leave(server);
         }
-        reject(this.#faultOf(sent, server.url, cause));
+        reject(sent ? lostAnswer(server, cause) : new UnavailableError(`cannot connect to ${server.url}: ${cause.message}`, { cause }));
       });
       request.end(data);
     });
-  }
-
-  #faultOf(sent, url, cause) {
-    return sent ? new UnknownOutcomeError(`no answer from ${url}: ${cause.message}`, { cause })
-      : new UnavailableError(`cannot connect to ${url}: ${cause.message}`, { cause });
   }
 
   #warnIfOff(response) {
@@ -158,9 +153,11 @@ export class Transport {
     return this.read(await this.open(method, path, options));
   }
 
-  async read({ response, url }) {
+  async read({ response, server }) {
+    const { statusCode: status } = response;
     const chunks = [];
     let size = 0;
+    let body = null;
     try {
       for await (const chunk of response) {
         size += chunk.length;
@@ -170,37 +167,27 @@ export class Transport {
         chunks.push(chunk);
       }
     } catch (cause) {
-      throw this.#faultOf(true, url, cause);
+      this.#leave(server);
+      throw lostAnswer(server, cause);
     }
-    let body = null;
     try {
       body = JSON.parse(Buffer.concat(chunks).toString());
     } catch {
-      // errorOf() says so
+      // not from a belay server, as the error says
     }
-    if (response.statusCode === 503) {
-      this.#leave(url);
+    if (status === 200 && body !== null) {
+      return body;
     }
-    if (response.statusCode !== 200) {
-      throw errorOf(url, response.statusCode, body);
+    if (status >= 500) {
+      this.#leave(server);
     }
-    if (body === null) {
-      throw new InvalidError(`${url} does not answer as a belay server does`);
-    }
-    return body;
-  }
-
-  /** The server, or its store, is in trouble: another may do better. */
-  #leave(url) {
-    if (this.url === url) {
-      this.#current = (this.#current + 1) % this.#servers.length;
-    }
+    throw status === 200 ? new InvalidError(`${server.url} does not answer as a belay server does`) : errorOf(server.url, status, body);
   }
 
   /** Waits before the attempt after `faults` in a row; not at all while there are servers that were not asked yet. */
   async pause(faults, signal, unref) {
     if (faults >= this.#servers.length) {
-      await sleep(backoff(faults - this.#servers.length + 1), signal, unref);
+      await sleep(Math.min(BACKOFF_MS * 2 ** (faults - this.#servers.length), BACKOFF_MAX_MS), signal, unref);
     }
   }
 
