@@ -107,13 +107,11 @@ test("a loss is recorded in the history", async (t) => {
 
 test("neither heartbeat nor watch keeps a process alive", async (t) => {
   const url = await serve(t);
-  const began = Date.now();
   const code = `import { connect } from "belay-client";
     const lock = await connect("${url}").acquire("k", { ttl: "60s" });
     setTimeout(() => {}, 500);`;
-  const result = await run(process.execPath, ["--input-type=module", "-e", code], { cwd: PACKAGE });
+  const result = await run(process.execPath, ["--input-type=module", "-e", code], { cwd: PACKAGE, timeout: 30000 });
   assert.deepEqual([result.code, result.err], [0, ""]);
-  assert.ok(Date.now() - began < 20000);
   assert.equal((await connect(url).status("k")).status, "active");
 });
 
