@@ -288,7 +288,7 @@ class OpenApi(ServerCase):
         server = self.serve()
         document = server.get("/openapi.json").json()
         self.assertTrue(document["openapi"].startswith("3.1"))
-        self.assertEqual(set(document["info"]), {"title", "version", "description"})
+        self.assertEqual(set(document["info"]), {"title", "version", "description", "contact", "license"})
         refs = set()
 
         def walk(value):
