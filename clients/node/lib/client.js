@@ -10,7 +10,7 @@ import { Transport } from "./transport.js";
 
 const SLICE_MS = 10000;
 const SLICES_PER_TTL = 3; // a longer wait would leave little of the lease, which counts from before the request
-const FULL_MS = 2000; // the server keeps a place for three seconds
+const FULL_MS = 500; // the server keeps a place for three seconds
 const LEAVE_MS = 2000;
 const TIMEOUT_MS = 10000;
 
@@ -207,7 +207,7 @@ export class Client {
     });
   }
 
-  /** The server takes two waits of one owner for one that was repeated: by default, each acquisition has an owner of its own. */
+  /** A new wait of an owner ends an earlier one that has no request open: by default, each acquisition has its own owner. */
   #owned({ owner = this.#owner, ownerName = this.#ownerName, reentrant = false }) {
     this.#count++;
     return { locked_by: owner ?? (reentrant ? processName() : `${processName()}/${this.#count}`), locked_by_name: ownerName };
@@ -256,7 +256,7 @@ export class Client {
   async #afterRefusal(error, { body, sent, slice, wait, until, signal }, state) {
     if (isFault(error)) {
       state.faults++;
-      state.isAnswered ||= error.status !== undefined;
+      state.isAnswered ||= error.status !== undefined || error instanceof UnknownOutcomeError;
       state.unknown = error instanceof UnknownOutcomeError ? error : state.unknown;
       if (this.#transport.isHopeless(state.faults) && !(state.isAnswered && now() < until)) {
         const last = state.unknown ?? error; // not #leave(): a caller that repeats with the same id must find what there is

@@ -13,6 +13,7 @@ import { LockLostError, NotFoundError, UnknownOutcomeError } from "./errors.js";
 const TIMER_MAX_MS = 24 * 3600 * 1000; // setTimeout() takes no more than 2^31
 const RENEW_MS = 10000;
 const RENEW_MIN_MS = 200;
+const SHORTENED = 0.9; // of a ttl that the server may or may not have taken
 const WATCH_AFTER_MS = 100; // most of what a lock protects is over by then
 const WATCH_MS = 60000;
 const WATCH_AGAIN_MS = 1000;
@@ -101,7 +102,10 @@ export class Lock {
   async renew({ ttl } = {}) {
     this.throwIfLost();
     const body = { ...this.#target, ...(ttl === undefined ? {} : { ttl_ms: duration(ttl, "ttl") }) };
-    let sent;
+    let sent = now();
+    if (ttl !== undefined && sent + SHORTENED * body.ttl_ms < this.#deadline) { // the answer may be lost, and the lease shorter all the same
+      this.#count(sent, SHORTENED * body.ttl_ms);
+    }
     try {
       this.#extend(await this.#transport.call("POST", "/v1/renew", { body, onSend: () => { sent = now(); } }), sent);
     } catch (error) {
@@ -178,13 +182,7 @@ export class Lock {
     const { signal } = this.#loss;
     Object.defineProperties(signal, {
       aborted: { get: () => !this.isHeld && this.#lost !== null },
-      throwIfAborted: {
-        value: () => {
-          if (signal.aborted) {
-            throw this.#lost;
-          }
-        },
-      },
+      throwIfAborted: { value: () => { if (signal.aborted) { throw this.#lost; } } },
     });
   }
 
@@ -193,11 +191,15 @@ export class Lock {
     if (!this.#isEnding && sent >= this.#sent) {
       const { locks, validFor } = readGrant(answer);
       this.info = locks[0];
-      this.#sent = sent;
-      this.#deadline = sent + validFor;
-      this.#beatAt = this.#heartbeat === 0 ? Infinity : sent + Math.min(this.#heartbeat, validFor / 3);
-      this.#arm();
+      this.#count(sent, validFor);
     }
+  }
+
+  #count(sent, validFor) {
+    this.#sent = sent;
+    this.#deadline = sent + validFor;
+    this.#beatAt = this.#heartbeat === 0 ? Infinity : sent + Math.min(this.#heartbeat, validFor / 3);
+    this.#arm();
   }
 
   #arm() {
@@ -220,11 +222,14 @@ export class Lock {
     try {
       this.#extend(await this.#transport.attempt("POST", "/v1/renew", { body: this.#target, timeout, signal: this.#background.signal, unref: true }), sent);
       this.#faults = 0;
+      if (this.#beatAt === Infinity && this.isHeld) { // a later renewal counts, which was under way meanwhile
+        this.#count(this.#sent, this.#deadline - this.#sent);
+      }
     } catch (error) {
       this.#heed(error);
       if (this.isHeld) {
         this.#faults++;
-        await this.#transport.pause(this.#faults, this.#background.signal, true);
+        await this.#transport.pause(this.#faults, this.#background.signal, true, (this.info.ttl_ms ?? Infinity) / 10);
         this.#beatAt = Math.min(this.#beatAt, now());
         if (this.isHeld) {
           this.#arm();

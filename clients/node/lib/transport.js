@@ -185,9 +185,9 @@ export class Transport {
   }
 
   /** Waits before the attempt after `faults` in a row; not at all while there are servers that were not asked yet. */
-  async pause(faults, signal, unref) {
+  async pause(faults, signal, unref, most = BACKOFF_MAX_MS) {
     if (faults >= this.#servers.length) {
-      await sleep(Math.min(BACKOFF_MS * 2 ** (faults - this.#servers.length), BACKOFF_MAX_MS), signal, unref);
+      await sleep(Math.min(BACKOFF_MS * 2 ** (faults - this.#servers.length), BACKOFF_MAX_MS, most), signal, unref);
     }
   }
 
