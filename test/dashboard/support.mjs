@@ -10,7 +10,7 @@ import { fileURLToPath } from "node:url";
 
 export const ROOT = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../..");
 const BELAY = process.env.BELAY_BIN ?? path.join(ROOT, "build/belay");
-const tools = execFileSync(path.join(ROOT, "tools/browser"), { encoding: "utf8" }).trim();
+const tools = execFileSync(path.join(ROOT, "tools/npm-tools"), ["browser"], { encoding: "utf8" }).trim();
 const require = createRequire(path.join(tools, "package.json"));
 const { chromium } = require("playwright-core");
 export const axePath = require.resolve("axe-core/axe.min.js");

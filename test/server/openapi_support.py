@@ -20,7 +20,7 @@ class Operation:
 
     @property
     def role(self):
-        return self.said["x-belay-role"] if "security" in self.said else None
+        return self.said["x-belay-role"] if self.said["security"] else None
 
     def has(self, status):
         return str(status) in self.said["responses"]

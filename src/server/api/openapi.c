@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "server/api/openapi_texts.h"
 #include "server/core/routes.h"
 
 /* Locks. What a holder has, a lock has as well: components_make() adds it. */
@@ -116,11 +117,17 @@ static const char view_schemas[] =
     "\"in_force\":{\"type\":\"boolean\"}}},"
     "\"FreezeList\":{\"type\":\"object\",\"required\":[\"freezes\"],\"properties\":{\"freezes\":{"
     "\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/Freeze\"}}}},"
-    "\"StatsStep\":{\"type\":\"object\",\"required\":[\"at\",\"acquired\"],\"additionalProperties\":{"
-    "\"type\":[\"integer\",\"null\"]},\"properties\":{\"at\":{\"type\":\"string\",\"format\":\"date-time\"},"
-    "\"held_p50_ms\":{\"type\":[\"integer\",\"null\"],\"description\":\"half were held no longer; to within "
-    "a "
-    "quarter\"}}},"
+    "\"StatsStep\":{\"type\":\"object\",\"required\":[\"at\",\"acquired\",\"released\",\"refused\",\"re"
+    "newed\",\"forced\",\"taken_over\",\"waits\",\"wait_ms\",\"wait_max_ms\",\"held_ms\",\"held_max_ms"
+    "\",\"held_p50_ms\",\"held_p95_ms\"],\"properties\":{\"at\":{\"type\":\"string\",\"format\":\"date-"
+    "time\"},\"acquired\":{\"type\":[\"integer\",\"null\"]},\"released\":{\"type\":[\"integer\",\"null"
+    "\"]},\"refused\":{\"type\":[\"integer\",\"null\"]},\"renewed\":{\"type\":[\"integer\",\"null\"]},"
+    "\"forced\":{\"type\":[\"integer\",\"null\"]},\"taken_over\":{\"type\":[\"integer\",\"null\"]},\"wa"
+    "its\":{\"type\":[\"integer\",\"null\"]},\"wait_ms\":{\"type\":[\"integer\",\"null\"]},\"wait_max_m"
+    "s\":{\"type\":[\"integer\",\"null\"]},\"held_ms\":{\"type\":[\"integer\",\"null\"]},\"held_max_ms"
+    "\":{\"type\":[\"integer\",\"null\"]},\"held_p50_ms\":{\"type\":[\"integer\",\"null\"],\"descriptio"
+    "n\":\"half were held no longer; to within a quarter\"},\"held_p95_ms\":{\"type\":[\"integer\",\"nu"
+    "ll\"]}}},"
     "\"Stats\":{\"type\":\"object\",\"required\":[\"step_ms\",\"total\",\"steps\",\"is_complete\"],"
     "\"properties\":{"
     "\"step_ms\":{\"type\":\"integer\"},\"total\":{\"$ref\":\"#/components/schemas/StatsStep\"},"
@@ -281,47 +288,70 @@ static const char acquire_examples[] =
     "\"slots\":{\"value\":{\"key\":\"prod-deploys\",\"locked_by\":\"build-17\",\"slots\":3}},"
     "\"keys\":{\"value\":{\"keys\":[\"db-orders\",\"db-users\"],\"locked_by\":\"migration-8\"}}}";
 
-static json_t *request_of(const struct route *route)
+/* NULL: the route takes no body. */
+static json_t *request_of(const struct route *route, const struct operation_text *text)
 {
-    json_t *content = json_pack("{s:o}", "schema", body_schema(route->fields));
+    json_t *content;
+    char ref[64];
 
+    if (route->fields != NULL) {
+        content = json_pack("{s:o}", "schema", body_schema(route->fields));
+    } else if (route->body != NULL) {
+        (void)snprintf(ref, sizeof ref, "#/components/schemas/%s", route->body);
+        content = json_pack("{s:{s:s}}", "schema", "$ref", ref);
+    } else {
+        return NULL;
+    }
     if (route->fields == acquire_fields) {
         (void)json_object_set_new(content, "examples", json_loads(acquire_examples, 0, NULL));
+    } else if (text != NULL && text->example != NULL) {
+        (void)json_object_set_new(content, "example", json_loads(text->example, 0, NULL));
     }
-    return json_pack("{s:b, s:{s:o}}", "required", strcmp(route->method, "POST") == 0, "content",
+    return json_pack("{s:b, s:{s:o}}", "required",
+                     route->fields != NULL && strcmp(route->method, "POST") == 0, "content",
                      "application/json", content);
 }
 
 static json_t *operation_of(const struct route *route)
 {
+    const struct operation_text *text = openapi_text(route->method, route->path);
     json_t *answers = json_object();
     json_t *operation;
+    json_t *request = request_of(route, text);
     char status[8];
 
     for (size_t i = 0; route->statuses[i] != 0; i++) {
         (void)snprintf(status, sizeof status, "%d", route->statuses[i]);
         (void)json_object_set_new(answers, status, answer_of(route, route->statuses[i]));
     }
-    operation = json_pack("{s:s, s:o, s:o, s:s}", "summary", route->summary, "parameters",
-                          parameters_of(route), "responses", answers, "x-belay-role", role_name(route->role));
-    if (operation == NULL) {
-        return NULL;
+    operation =
+        json_pack("{s:[s], s:s, s:o, s:o, s:s, s:o}", "tags", openapi_tag(route->path), "summary",
+                  route->summary, "parameters", parameters_of(route), "responses", answers, "x-belay-role",
+                  role_name(route->role), "security",
+                  route->role == ROLE_NONE ? json_array() : json_pack("[{s:[]}, {s:[]}]", "bearer", "basic"));
+    if (text != NULL) {
+        (void)json_object_set_new(operation, "operationId", json_string(text->id));
+        (void)json_object_set_new(operation, "description", json_string(text->description));
     }
-    if (route->role != ROLE_NONE) {
-        (void)json_object_set_new(operation, "security", json_pack("[{s:[]}, {s:[]}]", "bearer", "basic"));
-    }
-    if (route->fields != NULL) {
-        (void)json_object_set_new(operation, "requestBody", request_of(route));
-    }
-    if (route->body != NULL) {
-        char ref[64];
-
-        (void)snprintf(ref, sizeof ref, "#/components/schemas/%s", route->body);
-        (void)json_object_set_new(operation, "requestBody",
-                                  json_pack("{s:b, s:{s:{s:{s:s}}}}", "required", 0, "content",
-                                            "application/json", "schema", "$ref", ref));
+    if (request != NULL) {
+        (void)json_object_set_new(operation, "requestBody", request);
     }
     return operation;
+}
+
+static json_t *tags_make(void)
+{
+    json_t *all = json_array();
+    size_t n;
+    const struct operation_tag *tags = openapi_tags(&n);
+
+    for (size_t i = 0; i < n; i++) {
+        if (tags[i].description != NULL) {
+            (void)json_array_append_new(
+                all, json_pack("{s:s, s:s}", "name", tags[i].name, "description", tags[i].description));
+        }
+    }
+    return all;
 }
 
 /* A lock has the fields of a holder: those of the client's own grant, or of the one whose lease ends last. */
@@ -376,10 +406,12 @@ char *openapi_make(void)
         name_method(routes[i].method, method, sizeof method);
         (void)json_object_set_new(path, method, operation_of(&routes[i]));
     }
-    document = json_pack("{s:s, s:{s:s, s:s, s:s}, s:o, s:o}", "openapi", "3.1.0", "info", "title", "belay",
-                         "version", belay_version(), "description",
-                         "One deploy, build, migration or database stop at a time.", "paths", paths,
-                         "components", components_make());
+    document =
+        json_pack("{s:s, s:{s:s, s:s, s:s, s:{s:s}, s:{s:s, s:s}}, s:[{s:s, s:s}], s:o, s:o, s:o}", "openapi",
+                  "3.1.0", "info", "title", "belay", "version", belay_version(), "description",
+                  "One deploy, build, migration or database stop at a time.", "contact", "name", "belay",
+                  "license", "name", "MIT", "identifier", "MIT", "servers", "url", "/", "description",
+                  "this server", "tags", tags_make(), "paths", paths, "components", components_make());
     text = document == NULL ? NULL : json_dumps(document, JSON_INDENT(1));
     json_decref(document);
     return text;

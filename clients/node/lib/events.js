@@ -1,0 +1,96 @@
+// The stream of events, which reconnects by itself.
+
+import { isFault } from "./errors.js";
+
+const SILENT_MS = 45000; // the server sends a comment every 15 seconds
+
+/** The JSON of each Server-Sent Event. */
+async function* parse(response) {
+  let rest = "";
+  let data = "";
+  for await (const chunk of response.setEncoding("utf8")) {
+    const lines = (rest + chunk).split("\n");
+    rest = lines.pop();
+    for (const line of lines) {
+      if (line.startsWith("data: ")) {
+        data += line.slice(6);
+      } else if (line === "" && data !== "") {
+        yield JSON.parse(data);
+        data = "";
+      }
+    }
+  }
+}
+
+export class EventStream {
+  #transport;
+  #query;
+  #last;
+  #response = null;
+  #stop = new AbortController();
+
+  /** Use Client.events(). */
+  constructor(transport, { prefix, after, signal }) {
+    this.#transport = transport;
+    this.#query = prefix === undefined ? "" : `?${new URLSearchParams({ prefix })}`;
+    this.#last = after;
+    if (signal?.aborted) {
+      this.close();
+    }
+    signal?.addEventListener("abort", () => this.close(), { once: true });
+  }
+
+  /** Resolves once the stream is open: from then on no event is missed. */
+  async open() {
+    for (let faults = 1; this.#response === null && !this.#stop.signal.aborted; faults++) {
+      try {
+        await this.#connect();
+      } catch (error) {
+        if (this.#stop.signal.aborted) {
+          return;
+        }
+        if (!isFault(error) || (this.#last === undefined && this.#transport.isHopeless(faults))) {
+          throw error;
+        }
+        await this.#transport.pause(faults, this.#stop.signal);
+      }
+    }
+  }
+
+  async #connect() {
+    const opened = await this.#transport.open("GET", `/v1/events${this.#query}`, {
+      timeout: Infinity, signal: this.#stop.signal,
+      headers: { Accept: "text/event-stream, application/json", ...(this.#last === undefined ? {} : { "Last-Event-ID": String(this.#last) }) },
+    });
+    const { response } = opened;
+    if (response.statusCode !== 200) {
+      await this.#transport.read(opened);
+    }
+    response.socket.setTimeout(SILENT_MS, () => response.destroy(new Error("the stream is silent")));
+    this.#response = response;
+  }
+
+  close() {
+    this.#stop.abort();
+    this.#response?.destroy();
+  }
+
+  async *[Symbol.asyncIterator]() {
+    try {
+      while (!this.#stop.signal.aborted) {
+        await this.open();
+        try {
+          for await (const event of this.#response === null ? [] : parse(this.#response)) {
+            this.#last = event.id ?? this.#last;
+            yield event;
+          }
+        } catch {
+          // cut: open() goes on after the last event
+        }
+        this.#response = null;
+      }
+    } finally {
+      this.close();
+    }
+  }
+}
