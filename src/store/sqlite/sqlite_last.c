@@ -7,33 +7,38 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/text.h"
 #include "store/sqlite/sqlite_internal.h"
 
 enum { N_TEXTS = 5 };
 
+/* The texts of `from` in one block of `to`, and the array of released ids. */
 static bool copy_texts(const struct belay_record *from, struct belay_record *to)
 {
     const char *const texts[N_TEXTS] = { from->key, from->lock_id, from->owner, from->owner_name,
                                          from->acquired_by };
     char **const fields[N_TEXTS] = { &to->key, &to->lock_id, &to->owner, &to->owner_name, &to->acquired_by };
-    size_t sizes[N_TEXTS];
-    size_t total = 0;
+    struct buf block = BUF_INIT(1 << 20);
     char *at;
 
+    to->released_ids = calloc(from->n_released_ids + 1, sizeof *to->released_ids);
     for (size_t i = 0; i < N_TEXTS; i++) {
-        sizes[i] = strlen(texts[i]) + 1;
-        total += sizes[i];
+        buf_add(&block, texts[i], strlen(texts[i]) + 1);
     }
-    at = malloc(total);
-    if (at == NULL) {
+    for (size_t i = 0; i < from->n_released_ids; i++) {
+        buf_add(&block, from->released_ids[i], strlen(from->released_ids[i]) + 1);
+    }
+    if (block.failed || to->released_ids == NULL) {
+        buf_release(&block);
+        free(to->released_ids);
         return false;
     }
-    to->text = at;
-    to->text_size = total;
-    for (size_t i = 0; i < N_TEXTS; i++) {
-        *fields[i] = memcpy(at, texts[i], sizes[i]);
-        at += sizes[i];
+    at = to->text = block.data;
+    to->text_size = block.len;
+    for (size_t i = 0; i < N_TEXTS + from->n_released_ids; i++) {
+        *(i < N_TEXTS ? fields[i] : &to->released_ids[i - N_TEXTS]) = at;
+        at += strlen(at) + 1;
     }
     return true;
 }
