@@ -46,6 +46,7 @@ struct belay_ticket {
     bool dead;            /* the store knows that the waiter is gone. The store checks from the front of the
                            queue, and may stop at the first waiter that is alive. */
     bool packed;          /* its strings are in the record's `text` and are not freed one by one */
+    bool has_head;        /* packed by record_pack(): its numbers and lengths are in front of its strings */
     char *acquired_by;    /* the credential of the waiter; "": none; NULL: the store does not keep it */
     enum belay_mode mode; /* in which it waits */
     int slots;            /* with BELAY_SLOTS */

@@ -172,7 +172,7 @@ static void pack_ticket(struct buf *to, const struct belay_ticket *ticket)
                                            ticket->acquired_by };
     struct ticket_head head;
 
-    if (ticket->packed) {
+    if (ticket->has_head) {
         memcpy(&head, ticket->lock_id - sizeof head, sizeof head);
     } else {
         memset(&head, 0, sizeof head);
@@ -185,7 +185,7 @@ static void pack_ticket(struct buf *to, const struct belay_ticket *ticket)
     head.mode = (uint8_t)ticket->mode;
     head.joint = ticket->joint;
     buf_add(to, &head, sizeof head);
-    if (ticket->packed) {
+    if (ticket->has_head) {
         buf_add(to, ticket->lock_id, head.texts.size);
     } else {
         put_texts(to, texts);
@@ -216,7 +216,7 @@ static inline void unpack_ticket(struct reader *r, struct belay_ticket *ticket)
     ticket->since_unix_ms = head.since_unix_ms;
     ticket->expires_ms = head.expires_ms;
     ticket->dead = false;
-    ticket->packed = true;
+    ticket->packed = ticket->has_head = true;
     ticket->mode = (enum belay_mode)head.mode;
     ticket->slots = head.slots;
     ticket->joint = head.joint != 0;
