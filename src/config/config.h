@@ -8,7 +8,7 @@
 #define CONFIG_CONFIG_H
 
 #include "belay.h"
-#include "lock/keys.h"
+#include "config/key_forms.h"
 
 /* A profile, built from the settings. Borrows their texts; owns the lists and the name. */
 struct config_profile {
