@@ -74,8 +74,8 @@ char *config_home_path(const char *xdg_name, const char *fallback, const char *r
 
 enum belay_code config_read_environment(struct belay_config *config, struct belay_error *err);
 
-/* The default store. BELAY_CONFIG if there is no home directory. The caller frees *out_url. */
-enum belay_code config_default_store(char **out_url, struct belay_error *err);
+/* The URL of the default store, which the caller frees. NULL: there is no home directory, or no memory. */
+char *config_default_store(void);
 
 /* ---- schema.c ---------------------------------------------------------- */
 

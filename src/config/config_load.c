@@ -226,7 +226,7 @@ static enum belay_code set_defaults(struct belay_config *config, struct belay_er
                           err);
     }
     /* Without a home directory there is no default store, which is an error only if --store is missing too. */
-    if (code == BELAY_OK && config_default_store(&store, NULL) == BELAY_OK) {
+    if (code == BELAY_OK && (store = config_default_store()) != NULL) {
         code = config_set(config, "store", store, "default", err);
     }
     free(store);

@@ -312,14 +312,22 @@ void options_release(struct options *options)
     memset(options, 0, sizeof *options);
 }
 
-const char *options_nth(const struct options *options, const char *name, size_t i)
+/* The value number `i` of an option; NULL: it is not given so often. */
+static const struct option_value *find_value(const struct options *options, const char *name, size_t i)
 {
     for (size_t k = 0; k < options->n_values; k++) {
         if (strcmp(options->values[k].def->name, name) == 0 && i-- == 0) {
-            return options->values[k].text;
+            return &options->values[k];
         }
     }
     return NULL;
+}
+
+const char *options_nth(const struct options *options, const char *name, size_t i)
+{
+    const struct option_value *value = find_value(options, name, i);
+
+    return value == NULL ? NULL : value->text;
 }
 
 const char *options_text(const struct options *options, const char *name)
@@ -329,12 +337,7 @@ const char *options_text(const struct options *options, const char *name)
 
 bool options_has(const struct options *options, const char *name)
 {
-    for (size_t k = 0; k < options->n_values; k++) {
-        if (strcmp(options->values[k].def->name, name) == 0) {
-            return true;
-        }
-    }
-    return false;
+    return find_value(options, name, 0) != NULL;
 }
 
 bool options_duration(const struct options *options, const char *name, int64_t *out_ms)
