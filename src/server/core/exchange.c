@@ -33,8 +33,8 @@ static void write_log(const struct exchange *x, int status)
     line.path = request->path;
     line.peer = request->peer->text;
     line.duration_ms = loop_now_ms(x->server->loop) - request->received_ms;
-    metrics_request(x->server->metrics, x->route, status, clock_boot_us() - x->began_us);
     log_request(&x->server->log, &line);
+    metrics_request(x->server->metrics, x->route, status, clock_boot_us() - x->began_us);
 }
 
 /*

@@ -4,26 +4,20 @@
 #include <assert.h>
 #include <string.h>
 
-/* Answers that the client has not been sent, whatever they wait for. */
-static size_t pending_bytes(const struct conn *conn)
-{
-    size_t n = conn_unsent(conn);
-
-    for (const struct request *request = conn->first; request != NULL; request = request->next) {
-        n += request->ready.len;
-    }
-    return n;
-}
-
 bool conn_can_take(const struct conn *conn)
 {
+    size_t unsent = conn_unsent(conn);
+
     /* HTTP/1.0 ends a stream by closing: no request may be queued behind one. */
     if (conn->last != NULL && conn->last->minor == 0) {
         return false;
     }
-    return conn->state == CONN_OPEN && !conn->is_broken && !conn->is_last &&
-           conn->n_queued < conn->server->limits.max_pipelined && pending_bytes(conn) < MAX_UNSENT &&
-           conn->stops_at == NULL;
+    /* Whatever the answers wait for. */
+    for (const struct request *request = conn->first; request != NULL; request = request->next) {
+        unsent += request->ready.len;
+    }
+    return conn->state == CONN_OPEN && !conn->is_broken && !conn->is_last && unsent < MAX_UNSENT &&
+           conn->n_queued < conn->server->limits.max_pipelined && conn->stops_at == NULL;
 }
 
 static void queue_add(struct conn *conn, struct request *request)
