@@ -148,6 +148,13 @@ bool text_has_prefix(const char *text, const char *prefix)
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
+const char *env_text(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value == NULL || *value == '\0' ? NULL : value;
+}
+
 int text_hex_digit(char c)
 {
     return c >= '0' && c <= '9'   ? c - '0'

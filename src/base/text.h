@@ -30,6 +30,9 @@ char *number_text(char space[NUMBER_TEXT_SIZE], uint64_t value);
 
 bool text_has_prefix(const char *text, const char *prefix);
 
+/* The value of an environment variable; NULL if it is unset or empty. */
+const char *env_text(const char *name);
+
 /* The value of a hexadecimal digit; -1: it is none. */
 int text_hex_digit(char c);
 /*

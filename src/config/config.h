@@ -66,9 +66,6 @@ enum belay_code config_profile_find(const struct belay_config *config, const cha
 
 /* ---- environment.c ----------------------------------------------------- */
 
-/* The value of an environment variable; NULL if unset or empty. */
-const char *config_env(const char *name);
-
 /* A path below $XDG_NAME if that is absolute, else below HOME/FALLBACK. NULL: there is no home directory. */
 char *config_home_path(const char *xdg_name, const char *fallback, const char *rest);
 

@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "config/config.h"
 #include "config/yaml_tree.h"
 
@@ -188,9 +189,9 @@ static enum belay_code read_and_close(struct belay_config *config, struct config
 static enum belay_code read_named(struct belay_config *config, const char *path, struct belay_error *err)
 {
     struct config_file file = { .fd = -1 };
-    enum belay_code code =
-        path != NULL ? open_named(&file, path, "", err)
-                     : open_named(&file, config_env("BELAY_CONFIG"), " (named by BELAY_CONFIG)", err);
+    enum belay_code code = path != NULL
+                               ? open_named(&file, path, "", err)
+                               : open_named(&file, env_text("BELAY_CONFIG"), " (named by BELAY_CONFIG)", err);
 
     return code == BELAY_OK ? read_and_close(config, &file, err) : code;
 }
@@ -239,8 +240,8 @@ enum belay_code belay_config_load(const char *path, struct belay_config **out_co
     enum belay_code code = config == NULL ? error_no_memory(err) : set_defaults(config, err);
 
     if (code == BELAY_OK) {
-        code = path != NULL || config_env("BELAY_CONFIG") != NULL ? read_named(config, path, err)
-                                                                  : search_files(config, err);
+        code = path != NULL || env_text("BELAY_CONFIG") != NULL ? read_named(config, path, err)
+                                                                : search_files(config, err);
     }
     if (code == BELAY_OK) {
         code = config_read_environment(config, err);

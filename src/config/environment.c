@@ -7,6 +7,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/store_url.h"
+#include "base/text.h"
 #include "config/config.h"
 #include "config/value.h"
 
@@ -29,13 +30,6 @@ static const struct env_variable {
     { "API_GATEWAY_URL", "controller.api_gateway_url", VALUE_HTTP, false, false },
 };
 enum { N_VARIABLES = sizeof variables / sizeof variables[0] };
-
-const char *config_env(const char *name)
-{
-    const char *value = getenv(name);
-
-    return value == NULL || *value == '\0' ? NULL : value;
-}
 
 /* ---- paths ------------------------------------------------------------- */
 
@@ -67,8 +61,8 @@ static void add_folder(struct buf *path, const char *folder)
 char *config_home_path(const char *xdg_name, const char *fallback, const char *rest)
 {
     struct buf path = BUF_INIT(PATH_LIMIT);
-    const char *xdg = config_env(xdg_name);
-    const char *home = config_env("HOME");
+    const char *xdg = env_text(xdg_name);
+    const char *home = env_text("HOME");
     char *by_uid = NULL;
     char *text = NULL;
 
@@ -157,7 +151,7 @@ enum belay_code config_read_environment(struct belay_config *config, struct bela
     enum belay_code code = BELAY_OK;
 
     for (size_t i = 0; code == BELAY_OK && i < N_VARIABLES; i++) {
-        const char *value = config_env(variables[i].name);
+        const char *value = env_text(variables[i].name);
 
         if (value != NULL) {
             code = read_variable(config, &variables[i], value, err);

@@ -187,7 +187,7 @@ static void sync(struct server *server)
         return;
     }
     sync_now(server);
-    if (server->group_commit.result.code == BELAY_OK) {
+    if (server->group_commit.result.code == BELAY_OK && !webhooks_are_idle(server->webhooks)) {
         webhooks_pump(server); /* which answers, too */
     }
     send_durable(server, &server->group_commit.result, belay_client_durable_lsn(server->client));

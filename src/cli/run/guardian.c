@@ -451,25 +451,10 @@ static bool has_no_children(void)
     return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD;
 }
 
-static bool fork_guardian(struct guardian *guardian, const struct guardian_setup *setup, const int ends[2])
+bool guardian_start(struct guardian *guardian, const struct guardian_setup *setup)
 {
     sigset_t all;
     sigset_t mask;
-
-    (void)sigfillset(&all);
-    (void)sigprocmask(SIG_BLOCK, &all, &mask);
-    guardian->pid = fork();
-    if (guardian->pid == 0) {
-        (void)close(ends[0]);
-        guardian->socket = ends[1];
-        guardian_main(guardian, setup, &mask);
-    }
-    (void)sigprocmask(SIG_SETMASK, &mask, NULL);
-    return guardian->pid > 0;
-}
-
-bool guardian_start(struct guardian *guardian, const struct guardian_setup *setup)
-{
     int ends[2];
     int failure;
 
@@ -492,8 +477,17 @@ bool guardian_start(struct guardian *guardian, const struct guardian_setup *setu
     }
     ends[0] = fd_above_standard(ends[0]);
     ends[1] = fd_above_standard(ends[1]);
-    if (!fork_guardian(guardian, setup, ends)) {
-        failure = errno;
+    (void)sigfillset(&all);
+    (void)sigprocmask(SIG_BLOCK, &all, &mask);
+    guardian->pid = fork();
+    if (guardian->pid == 0) {
+        (void)close(ends[0]);
+        guardian->socket = ends[1];
+        guardian_main(guardian, setup, &mask);
+    }
+    failure = errno;
+    (void)sigprocmask(SIG_SETMASK, &mask, NULL);
+    if (guardian->pid < 0) {
         (void)close(ends[0]);
         (void)close(ends[1]);
         errno = failure;

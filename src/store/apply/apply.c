@@ -8,12 +8,15 @@
 #include "base/error.h"
 #include "base/saturate.h"
 #include "base/text.h"
+#include "store/apply/pack.h"
 
 void row_release(struct row *row)
 {
     belay_record_release(&row->record);
     free(row->has_liveness);
+    free(row->packed);
     row->has_liveness = NULL;
+    row->packed = NULL;
 }
 
 enum belay_code row_absent(const char *key, struct row *out_row, struct belay_error *err)
@@ -426,23 +429,6 @@ static bool remember_one(struct before *before, const struct belay_write *write,
     return ok;
 }
 
-static bool remember(struct before *before, const struct belay_write *write, unsigned asked_for,
-                     const struct belay_record *record, int64_t unix_ms)
-{
-    const struct belay_holder *holder;
-    struct belay_record one;
-
-    if (!write->co_holder) {
-        return record->revision == 0 || remember_one(before, write, asked_for, record, unix_ms);
-    }
-    holder = holder_find(record, write->lock_id);
-    if (holder == NULL) {
-        return true;
-    }
-    one = holder_as_record(holder, record);
-    return remember_one(before, write, asked_for, &one, unix_ms);
-}
-
 /* Before the rows are changed. False: no memory. */
 static bool remember_all(struct batch_work *work)
 {
@@ -453,12 +439,23 @@ static bool remember_all(struct batch_work *work)
     work->before[0].held_ms = -1;
     for (size_t i = 0; ok && batch->n_writes > 0 && i < batch->n_events; i++) {
         size_t at = write_of(batch, &batch->events[i]);
+        const struct belay_write *write = &batch->writes[at];
+        const struct belay_record *record = &work->rows[at].record;
         struct before *before = &work->before[at];
+        const struct belay_holder *holder = NULL;
+        struct belay_record one;
 
-        if (!before->is_known) {
-            before->is_known = true;
-            before->held_ms = -1;
-            ok = remember(before, &batch->writes[at], asked_for, &work->rows[at].record, work->txn.unix_ms);
+        if (before->is_known) {
+            continue;
+        }
+        before->is_known = true;
+        before->held_ms = -1;
+        if (write->co_holder && (holder = holder_find(record, write->lock_id)) != NULL) {
+            one = holder_as_record(holder, record);
+            record = &one;
+        }
+        if (write->co_holder ? holder != NULL : record->revision != 0) {
+            ok = remember_one(before, write, asked_for, record, work->txn.unix_ms);
         }
     }
     return ok;
@@ -597,6 +594,27 @@ enum belay_code batch_apply(struct batch_work *work, const bool *has_liveness, s
         work->events[i] = event_complete(work, i);
     }
     return code;
+}
+
+enum belay_code batch_pack(struct batch_work *work, struct buf *scratch, struct belay_error *err)
+{
+    for (size_t i = 0; i < work->batch->n_writes; i++) {
+        struct row *row = &work->rows[i];
+
+        if (!row->is_changed) {
+            continue;
+        }
+        scratch->len = 0;
+        scratch->failed = false;
+        record_pack(scratch, &row->record);
+        row->packed = scratch->failed ? NULL : malloc(scratch->len);
+        if (row->packed == NULL) {
+            return error_no_memory(err);
+        }
+        memcpy(row->packed, scratch->data, scratch->len);
+        row->packed_len = scratch->len;
+    }
+    return BELAY_OK;
 }
 
 void batch_answer(struct batch_work *work, enum belay_code code, struct belay_commit *out)

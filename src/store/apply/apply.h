@@ -5,13 +5,16 @@
 #ifndef STORE_APPLY_APPLY_H
 #define STORE_APPLY_APPLY_H
 
+#include "base/buf.h"
 #include "belay/store.h"
 
 /* A record, and what only these stores keep with it. */
 struct row {
     struct belay_record record;
-    bool stored;        /* the database has it */
-    bool is_changed;    /* by the batch; set by batch_apply() */
+    bool stored;           /* the database has it */
+    bool is_changed;       /* by the batch; set by batch_apply() */
+    unsigned char *packed; /* owned; the changed record as batch_pack() packed it */
+    size_t packed_len;
     bool *has_liveness; /* owned; beside record.tickets: the waiter holds a liveness lock in the wake file */
 };
 
@@ -92,6 +95,8 @@ enum belay_code batch_check(struct batch_work *work, struct belay_error *err);
 bool batch_must_last(const struct batch_work *work);
 /* Change the rows and complete the events. `has_liveness` is for the tickets that are put; NULL: all have it. */
 enum belay_code batch_apply(struct batch_work *work, const bool *has_liveness, struct belay_error *err);
+/* Pack the rows that were changed, by way of `scratch`. */
+enum belay_code batch_pack(struct batch_work *work, struct buf *scratch, struct belay_error *err);
 /*
  * The result of commit(): after BELAY_OK all records as they are now, after
  * BELAY_REFUSED the one that was. They move from the rows. After another code *out stays as it is.

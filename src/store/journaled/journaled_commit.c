@@ -11,19 +11,16 @@
 #include "base/error.h"
 #include "store/journaled/journaled_internal.h"
 
-/* A write in progress. */
+/* The item of a write. */
 struct step {
-    struct item *found;    /* the item that the table has; NULL: none */
-    struct item *item;     /* the item to change; a new one if the table has none */
-    unsigned char *packed; /* owned; the record as it will be; NULL: it stays as it is */
-    size_t len;
+    struct item *found; /* the one that the table has; NULL: none */
+    struct item *item;  /* the one to change; a new one if the table has none; NULL: nothing changes */
 };
 
 struct journaled_batch {
     struct journaled *store;
     struct step *steps;          /* beside base.batch->writes; owned, as the next are, unless they are few */
     struct belay_write *changes; /* the writes that change something */
-    size_t n_changes;
     struct step few_steps[BATCH_FEW];
 
     struct belay_write few_changes[BATCH_FEW]; /* from here on not zeroed */
@@ -107,29 +104,7 @@ enum belay_code journaled_append(struct journaled *store, const struct journal_e
     return BELAY_OK;
 }
 
-/* Pack the record as it is after the write, and find or make its item. */
-static enum belay_code pack_change(struct journaled_batch *work, size_t i, struct belay_error *err)
-{
-    const struct belay_write *write = &work->base.batch->writes[i];
-    struct step *step = &work->steps[i];
-    struct buf *scratch = &work->store->scratch;
-
-    scratch->len = 0;
-    scratch->failed = false;
-    record_pack(scratch, &work->base.rows[i].record);
-    step->packed = scratch->failed ? NULL : malloc(scratch->len);
-    step->item = step->found != NULL ? step->found : item_new(write->key);
-    if (step->packed == NULL || step->item == NULL ||
-        (step->found == NULL && !items_add(&work->store->table, step->item))) {
-        return error_no_memory(err);
-    }
-    memcpy(step->packed, scratch->data, scratch->len);
-    step->len = scratch->len;
-    work->changes[work->n_changes++] = *write;
-    return BELAY_OK;
-}
-
-/* Packing, which may fail for lack of memory, comes first; after the entry is appended nothing can fail. */
+/* New items, for which there may be no memory, come first; after the entry is appended nothing can fail. */
 static enum belay_code append(struct journaled_batch *work, struct belay_error *err)
 {
     struct journal_entry entry = { .number = work->base.txn.next,
@@ -138,28 +113,35 @@ static enum belay_code append(struct journaled_batch *work, struct belay_error *
                                    .writes = work->changes,
                                    .events = work->base.events,
                                    .n_events = work->base.batch->n_events };
-    enum belay_code code = BELAY_OK;
 
-    for (size_t i = 0; code == BELAY_OK && i < work->base.batch->n_writes; i++) {
-        if (work->base.rows[i].is_changed) {
-            code = pack_change(work, i, err);
+    for (size_t i = 0; i < work->base.batch->n_writes; i++) {
+        const struct belay_write *write = &work->base.batch->writes[i];
+        struct step *step = &work->steps[i];
+
+        if (!work->base.rows[i].is_changed) {
+            continue;
         }
+        step->item = step->found != NULL ? step->found : item_new(write->key);
+        if (step->item == NULL || (step->found == NULL && !items_add(&work->store->table, step->item))) {
+            return error_no_memory(err);
+        }
+        work->changes[entry.n_writes++] = *write;
     }
-    entry.n_writes = work->n_changes;
-    return code == BELAY_OK ? journaled_append(work->store, &entry, err) : code;
+    return journaled_append(work->store, &entry, err);
 }
 
 static void publish(struct journaled_batch *work)
 {
     for (size_t i = 0; i < work->base.batch->n_writes; i++) {
-        struct step *step = &work->steps[i];
+        struct item *item = work->steps[i].item;
+        struct row *row = &work->base.rows[i];
 
-        if (step->item != NULL) {
-            assert(step->packed != NULL);
-            free(step->item->packed);
-            step->item->packed = step->packed;
-            step->item->len = step->len;
-            step->packed = NULL;
+        if (item != NULL) {
+            assert(row->packed != NULL);
+            free(item->packed);
+            item->packed = row->packed;
+            item->len = row->packed_len;
+            row->packed = NULL;
         }
     }
     for (size_t i = 0; i < work->base.batch->n_events; i++) {
@@ -267,6 +249,9 @@ static enum belay_code run_commit(struct journaled_batch *work, struct belay_err
     }
     code = batch_apply(&work->base, NULL, err);
     if (code == BELAY_OK) {
+        code = batch_pack(&work->base, &store->scratch, err);
+    }
+    if (code == BELAY_OK) {
         code = append(work, err);
     }
     if (code == BELAY_OK) {
@@ -309,9 +294,6 @@ enum belay_code journaled_commit(struct belay_store *base, const struct belay_ba
     batch_answer(&work.base, code, out);
 
 done:
-    for (size_t i = 0; work.steps != NULL && i < n; i++) {
-        free(work.steps[i].packed);
-    }
     if (n > BATCH_FEW) {
         free(work.steps);
         free(work.changes);
