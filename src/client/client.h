@@ -258,7 +258,6 @@ void keepalive_remove(struct belay_lock *lock);
 enum belay_code keepalive_renew(struct belay_lock *lock, struct belay_error *err);
 /* The store has said that the lock is not ours: stop relying on it. */
 void keepalive_lose(struct belay_lock *lock);
-void keepalive_stop(struct belay_client *client);
 /* The lock is not ours any more: call on_lost, unless it is being released. Without the mutex. */
 void keepalive_tell_lost(struct belay_lock *lock, const char *why);
 

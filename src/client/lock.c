@@ -56,23 +56,30 @@ static enum belay_code grant_unprotected(struct belay_lock *lock, const struct o
 
 static const struct belay_lock_options default_options = BELAY_LOCK_OPTIONS_INIT;
 
-/* Run an acquire or an adopt. */
-static enum belay_code take(struct belay_client *client, struct op_request *request,
+/* Acquire the lock or, with an adopt_id, adopt the one that has that id. */
+static enum belay_code take(struct belay_client *client, const char *key, const char *adopt_id,
                             const struct belay_lock_options *options, struct belay_lock **out_lock,
                             struct belay_error *err)
 {
     struct wait_hooks hooks = { options->cancel, options->on_waiting, options->context };
-    struct belay_lock *lock = lock_new(client, request, options);
+    struct client_request request;
+    struct belay_lock *lock = NULL;
     struct op_result result;
-    enum belay_code code;
+    enum belay_code code = adopt_id == NULL
+                               ? request_init_acquire(&request, client, key, options, err)
+                               : request_init_adopt(&request, client, key, adopt_id, options, err);
 
-    if (lock == NULL) {
-        return error_no_memory(err);
+    if (code == BELAY_OK && (lock = lock_new(client, &request.op, options)) == NULL) {
+        code = error_no_memory(err);
+    }
+    if (code != BELAY_OK) {
+        request_release(&request);
+        return code;
     }
     if (!client->enabled) {
-        code = grant_unprotected(lock, request, err);
+        code = grant_unprotected(lock, &request.op, err);
     } else {
-        code = route_run(&client->route, request, &hooks, &result, err);
+        code = route_run(&client->route, &request.op, &hooks, &result, err);
     }
     if (code == BELAY_OK && client->enabled) {
         int64_t ttl_ms = result.info->ttl_ms;
@@ -88,8 +95,9 @@ static enum belay_code take(struct belay_client *client, struct op_request *requ
         code = options->defer_heartbeat ? BELAY_OK : keepalive_start(lock, err);
     }
     if (code == BELAY_NO_MEMORY && client->enabled) { /* it may have been taken */
-        (void)client_release(client, request, BELAY_OUTCOME_FAILED, NULL, NULL);
+        (void)client_release(client, &request.op, BELAY_OUTCOME_FAILED, NULL, NULL);
     }
+    request_release(&request);
     if (code == BELAY_OK) {
         *out_lock = lock;
     } else {
@@ -102,30 +110,17 @@ enum belay_code belay_lock_acquire(struct belay_client *client, const char *key,
                                    const struct belay_lock_options *options, struct belay_lock **out_lock,
                                    struct belay_error *err)
 {
-    const struct belay_lock_options *settings = options == NULL ? &default_options : options;
-    struct client_request request;
-    enum belay_code code = request_init_acquire(&request, client, key, settings, err);
-
-    if (code == BELAY_OK) {
-        code = take(client, &request.op, settings, out_lock, err);
-    }
-    request_release(&request);
-    return code;
+    return take(client, key, NULL, options == NULL ? &default_options : options, out_lock, err);
 }
 
 enum belay_code belay_lock_adopt(struct belay_client *client, const char *key, const char *lock_id,
                                  const struct belay_lock_options *options, struct belay_lock **out_lock,
                                  struct belay_error *err)
 {
-    const struct belay_lock_options *settings = options == NULL ? &default_options : options;
-    struct client_request request;
-    enum belay_code code = request_init_adopt(&request, client, key, lock_id, settings, err);
-
-    if (code == BELAY_OK) {
-        code = take(client, &request.op, settings, out_lock, err);
+    if (lock_id == NULL) {
+        return error_set(err, BELAY_INVALID, "no lock id: say which lock to adopt");
     }
-    request_release(&request);
-    return code;
+    return take(client, key, lock_id, options == NULL ? &default_options : options, out_lock, err);
 }
 
 enum belay_code belay_lock_start_heartbeat(struct belay_lock *lock, struct belay_error *err)

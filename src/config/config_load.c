@@ -65,21 +65,6 @@ static enum belay_code open_if_there(struct config_file *file, const char *path,
     return error_set(err, BELAY_CONFIG, "cannot open '%.300s': %s", path, strerror(why));
 }
 
-/* The user's file, else the machine's. */
-static enum belay_code open_installed(struct config_file *file, struct belay_error *err)
-{
-    enum belay_code code = BELAY_OK;
-
-    file->path = config_home_path("XDG_CONFIG_HOME", ".config", "belay/config.yaml");
-    if (file->path != NULL) {
-        code = open_if_there(file, file->path, err);
-    }
-    if (code == BELAY_OK && file->fd < 0) {
-        code = open_if_there(file, "/etc/belay/config.yaml", err);
-    }
-    return code;
-}
-
 /* ---- trusting ---------------------------------------------------------- */
 
 static bool is_dev_null(const struct stat *st)
@@ -202,10 +187,18 @@ static enum belay_code read_named(struct belay_config *config, const char *path,
  */
 static enum belay_code search_files(struct belay_config *config, struct belay_error *err)
 {
-    struct config_file installed = { .fd = -1 };
+    struct config_file installed = {
+        .fd = -1, .path = config_home_path("XDG_CONFIG_HOME", ".config", "belay/config.yaml")
+    };
     struct config_file here = { .fd = -1, .source = { .is_found = true } };
-    enum belay_code code = open_installed(&installed, err);
+    enum belay_code code = BELAY_OK;
 
+    if (installed.path != NULL) {
+        code = open_if_there(&installed, installed.path, err);
+    }
+    if (code == BELAY_OK && installed.fd < 0) {
+        code = open_if_there(&installed, "/etc/belay/config.yaml", err);
+    }
     if (code == BELAY_OK) {
         code = read_and_close(config, &installed, err);
     } else {

@@ -249,7 +249,8 @@ void belay_client_close(struct belay_client *client)
     if (client == NULL) {
         return;
     }
-    keepalive_stop(client);
+    ticker_stop(&client->renew_timer);
+    ticker_stop(&client->deadline_timer);
     async_drop_all(client);
     route_release(&client->route);
     (void)pthread_mutex_destroy(&client->mutex);

@@ -219,28 +219,24 @@ static void has_ended(struct guardian_process *process)
     }
 }
 
-static void on_command_changed(struct guardian_process *process, int status)
-{
-    if (WIFSTOPPED(status)) {
-        guardian_send(process->guardian, GUARDIAN_STOPPED, WSTOPSIG(status));
-        return;
-    }
-    atomic_store(&process->guardian->shared->ended_boot_ms, belay_now_boot_ms());
-    process->command = 0;
-    process->status = status;
-    if (process->state == RUNNING) {
-        has_ended(process); /* background processes of COMMAND are left running */
-    }
-}
-
 static void reap(struct guardian_process *process)
 {
     int status;
     pid_t pid;
 
     while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0) {
-        if (pid == process->command) {
-            on_command_changed(process, status);
+        if (pid != process->command) {
+            continue;
+        }
+        if (WIFSTOPPED(status)) {
+            guardian_send(process->guardian, GUARDIAN_STOPPED, WSTOPSIG(status));
+            continue;
+        }
+        atomic_store(&process->guardian->shared->ended_boot_ms, belay_now_boot_ms());
+        process->command = 0;
+        process->status = status;
+        if (process->state == RUNNING) {
+            has_ended(process); /* background processes of COMMAND are left running */
         }
     }
     if (pid < 0 && errno == ECHILD && (process->state == ENDING || process->state == KILLING)) {
@@ -331,18 +327,6 @@ static void set_timer(struct guardian_process *process, int64_t due_ms)
     (void)timerfd_settime(process->timer, TFD_TIMER_ABSTIME, &when, NULL);
 }
 
-static void on_time(struct guardian_process *process)
-{
-    if (belay_now_boot_ms() < next_due_ms(process)) {
-        return; /* the lease was renewed meanwhile */
-    }
-    if (process->state == RUNNING) {
-        begin_ending(process);
-    } else if (process->state == ENDING || process->state == KILLING) {
-        kill_all(process);
-    }
-}
-
 static void wait_for_something(struct guardian_process *process)
 {
     struct pollfd fds[] = { { process->guardian->socket, POLLIN, 0 },
@@ -364,7 +348,14 @@ static void wait_for_something(struct guardian_process *process)
             on_belay_dead(process);
         }
     }
-    on_time(process);
+    if (belay_now_boot_ms() < next_due_ms(process)) {
+        return; /* nothing is due: the lease was perhaps renewed */
+    }
+    if (process->state == RUNNING) {
+        begin_ending(process);
+    } else if (process->state == ENDING || process->state == KILLING) {
+        kill_all(process);
+    }
 }
 
 static bool process_init(struct guardian_process *process, struct guardian *guardian)
