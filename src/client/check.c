@@ -110,7 +110,7 @@ static enum belay_code say_over(const struct belay_info *grant, struct belay_err
 enum belay_code local_check(struct backend *backend, const struct lock_check *check,
                             struct belay_info **out_info, struct belay_error *err)
 {
-    struct belay_store_capabilities capabilities = backend->ops->capabilities(backend);
+    struct belay_store_capabilities capabilities = client_capabilities(local_client(backend));
     const struct belay_info *grant;
     struct belay_info *info = NULL;
     enum belay_code code;

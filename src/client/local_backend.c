@@ -380,13 +380,6 @@ static void local_close(struct backend *backend)
     store->ops->close(store);
 }
 
-static struct belay_store_capabilities local_capabilities(struct backend *backend)
-{
-    struct belay_store *store = local_client(backend)->store;
-
-    return store->ops->capabilities(store);
-}
-
 enum belay_code local_note(struct backend *backend, const struct belay_event *event, struct belay_error *err)
 {
     struct belay_batch batch = { .events = event, .n_events = 1 };
@@ -497,7 +490,6 @@ static enum belay_code local_credential(struct backend *backend, char out_name[B
 
 const struct backend_ops local_ops = {
     .close = local_close,
-    .capabilities = local_capabilities,
     .run = local_run,
     .get = local_get,
     .check = local_check,

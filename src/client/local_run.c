@@ -77,36 +77,6 @@ void store_step_ask(struct belay_client *client, const struct op *op, struct pol
     }
 }
 
-static void report_step_commit(struct belay_client *client, struct op *op, struct store_step *step)
-{
-    struct belay_store *store = client->store;
-    const struct op_request *request = &op->request;
-    bool is_ended;
-
-    if (step->code == BELAY_OK) {
-        report_commit(client->on_event, client->context, &op->batch, &step->result,
-                      step->answered_ms - op->request.began_ms, step->took_us);
-    }
-    op_on_commit(op, step->code, &step->result, &step->seen.err, step->sent_ms, step->answered_ms);
-    for (size_t i = 0; i < op->n_wakes; i++) {
-        /* After a lock was taken, or a place given up, the next waiter has only to learn of it: that can wait. */
-        async_wake(client, op->wakes[i], op->request.kind != OP_ACQUIRE);
-        if (store->ops->wake != NULL) {
-            store->ops->wake(store, op->wakes[i]);
-        }
-    }
-    /*
-     * The holder of a lock that another client ended may listen for its id. A holder that
-     * releases its own lock does not, so a store that syncs many commits at once is spared
-     * the wake-up for every release.
-     */
-    is_ended = request->kind == OP_FORCE || request->kind == OP_ADOPT ||
-               (request->kind == OP_RELEASE && (request->by != NULL || store->ops->sync == NULL));
-    if (is_ended && step->code == BELAY_OK && store->ops->wake != NULL) {
-        store->ops->wake(store, request->kind == OP_ADOPT ? request->old_id : request->lock_id);
-    }
-}
-
 /*
  * An answer was lost, and the record shows what it would have said. Its events came
  * with that answer; a store that keeps events has them.
@@ -141,16 +111,41 @@ static void report_found(struct belay_client *client, const struct op *op)
 void store_step_report(struct belay_client *client, struct op *op, struct store_step *step)
 {
     struct poll_result *seen = &step->seen;
+    struct belay_store *store = client->store;
+    const struct op_request *request = &op->request;
+    bool is_commit = step->code != BELAY_REDIRECTED && op->want == OP_COMMIT;
+    bool is_ended; /* a lock, by another client */
 
     if (step->code == BELAY_REDIRECTED) {
         op_stop(op, BELAY_REDIRECTED, &seen->err);
-    } else if (op->want == OP_COMMIT) {
-        report_step_commit(client, op, step);
+    } else if (is_commit) {
+        if (step->code == BELAY_OK) {
+            report_commit(client->on_event, client->context, &op->batch, &step->result,
+                          step->answered_ms - request->began_ms, step->took_us);
+        }
+        op_on_commit(op, step->code, &step->result, &seen->err, step->sent_ms, step->answered_ms);
     } else if (step->is_shared) {
         op_on_look(op, step->code, seen->records, seen->store_now_ms, &seen->err, seen->asked_ms,
                    seen->seen_ms);
     } else {
         op_on_get(op, step->code, seen->records, seen->store_now_ms, &seen->err, clock_boot_ms());
+    }
+    for (size_t i = 0; is_commit && i < op->n_wakes; i++) {
+        /* After a lock was taken, or a place given up, the next waiter has only to learn of it: that can wait. */
+        async_wake(client, op->wakes[i], request->kind != OP_ACQUIRE);
+        if (store->ops->wake != NULL) {
+            store->ops->wake(store, op->wakes[i]);
+        }
+    }
+    /*
+     * The holder of a lock that another client ended may listen for its id. A holder that
+     * releases its own lock does not, so a store that syncs many commits at once is spared
+     * the wake-up for every release.
+     */
+    is_ended = request->kind == OP_FORCE || request->kind == OP_ADOPT ||
+               (request->kind == OP_RELEASE && (request->by != NULL || store->ops->sync == NULL));
+    if (is_commit && is_ended && step->code == BELAY_OK && store->ops->wake != NULL) {
+        store->ops->wake(store, request->kind == OP_ADOPT ? request->old_id : request->lock_id);
     }
     if (op->want == OP_DONE) {
         report_found(client, op);

@@ -210,9 +210,10 @@ static enum belay_code search_files(struct belay_config *config, struct belay_er
     return code == BELAY_OK ? read_and_close(config, &here, err) : code;
 }
 
-static enum belay_code set_defaults(struct belay_config *config, struct belay_error *err)
+enum belay_code belay_config_load(const char *path, struct belay_config **out_config, struct belay_error *err)
 {
-    enum belay_code code = BELAY_OK;
+    struct belay_config *config = calloc(1, sizeof *config);
+    enum belay_code code = config == NULL ? error_no_memory(err) : BELAY_OK;
     char *store = NULL;
 
     for (size_t i = 0; code == BELAY_OK && i < config_n_builtin; i++) {
@@ -222,16 +223,8 @@ static enum belay_code set_defaults(struct belay_config *config, struct belay_er
     /* Without a home directory there is no default store, which is an error only if --store is missing too. */
     if (code == BELAY_OK && (store = config_default_store()) != NULL) {
         code = config_set(config, "store", store, "default", err);
+        free(store);
     }
-    free(store);
-    return code;
-}
-
-enum belay_code belay_config_load(const char *path, struct belay_config **out_config, struct belay_error *err)
-{
-    struct belay_config *config = calloc(1, sizeof *config);
-    enum belay_code code = config == NULL ? error_no_memory(err) : set_defaults(config, err);
-
     if (code == BELAY_OK) {
         code = path != NULL || env_text("BELAY_CONFIG") != NULL ? read_named(config, path, err)
                                                                 : search_files(config, err);
