@@ -211,16 +211,9 @@ static void kill_all(struct guardian_process *process)
     process_tree_signal(process->command, SIGKILL);
 }
 
-static void has_ended(struct guardian_process *process)
-{
-    enter(process, process->belay_is_dead ? OVER : ENDED);
-    if (!process->belay_is_dead) {
-        guardian_send(process->guardian, GUARDIAN_ENDED, process->status);
-    }
-}
-
 static void reap(struct guardian_process *process)
 {
+    bool has_ended = false;
     int status;
     pid_t pid;
 
@@ -235,12 +228,16 @@ static void reap(struct guardian_process *process)
         atomic_store(&process->guardian->shared->ended_boot_ms, belay_now_boot_ms());
         process->command = 0;
         process->status = status;
-        if (process->state == RUNNING) {
-            has_ended(process); /* background processes of COMMAND are left running */
-        }
+        has_ended = process->state == RUNNING; /* background processes of COMMAND are left running */
     }
     if (pid < 0 && errno == ECHILD && (process->state == ENDING || process->state == KILLING)) {
-        has_ended(process);
+        has_ended = true;
+    }
+    if (has_ended) {
+        enter(process, process->belay_is_dead ? OVER : ENDED);
+    }
+    if (has_ended && !process->belay_is_dead) {
+        guardian_send(process->guardian, GUARDIAN_ENDED, process->status);
     }
 }
 
