@@ -10,32 +10,9 @@ enum { URL_MAX = 8192, PARAMS_MAX = 32 };
 
 /* ---- percent-encoding ---- */
 
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
-/* In place. False: a '%' without two digits, or a zero byte. */
 static bool decode(char *text)
 {
-    char *to = text;
-
-    for (const char *from = text; *from != '\0'; from++) {
-        if (*from != '%') {
-            *to++ = *from;
-            continue;
-        }
-        if (hex_digit(from[1]) < 0 || hex_digit(from[2]) < 0 || (from[1] == '0' && from[2] == '0')) {
-            return false;
-        }
-        *to++ = (char)(hex_digit(from[1]) * 16 + hex_digit(from[2]));
-        from += 2;
-    }
-    *to = '\0';
-    return true;
+    return text_decode_percent(text, strlen(text), false, text, strlen(text) + 1);
 }
 
 static void encode(struct buf *out, const char *text, const char *special)

@@ -148,6 +148,47 @@ bool text_has_prefix(const char *text, const char *prefix)
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
+const char *env_text(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value == NULL || *value == '\0' ? NULL : value;
+}
+
+int text_hex_digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+bool text_decode_percent(const char *text, size_t len, bool plus_is_space, char *out, size_t size)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < len; i++) {
+        char byte = plus_is_space && text[i] == '+' ? ' ' : text[i];
+
+        if (byte == '%') {
+            int high = len - i > 2 ? text_hex_digit(text[i + 1]) : -1;
+            int low = high >= 0 ? text_hex_digit(text[i + 2]) : -1;
+
+            byte = low >= 0 ? (char)(high * 16 + low) : '\0';
+            i += 2;
+        }
+        if (byte == '\0' || n + 1 >= size) {
+            return false;
+        }
+        out[n++] = byte;
+    }
+    if (n >= size) {
+        return false;
+    }
+    out[n] = '\0';
+    return true;
+}
+
 static uint64_t hash_word(uint64_t hash, uint64_t word)
 {
     hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);

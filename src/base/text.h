@@ -30,6 +30,17 @@ char *number_text(char space[NUMBER_TEXT_SIZE], uint64_t value);
 
 bool text_has_prefix(const char *text, const char *prefix);
 
+/* The value of an environment variable; NULL if it is unset or empty. */
+const char *env_text(const char *name);
+
+/* The value of a hexadecimal digit; -1: it is none. */
+int text_hex_digit(char c);
+/*
+ * Decode percent-encoding, perhaps in place. False: a '%' without two digits, a zero byte, or longer than `size`
+ * with its end.
+ */
+bool text_decode_percent(const char *text, size_t len, bool plus_is_space, char *out, size_t size);
+
 /* In a pattern '*' matches any run of characters; every other character matches itself. */
 bool text_matches(const char *text, const char *pattern);
 /* Whether a text could match both patterns. */

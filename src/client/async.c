@@ -93,15 +93,22 @@ static void keep_texts(struct belay_async *call, struct op_request *request)
     request->metadata = call->metadata;
 }
 
-/* A call in one piece, with copies of all that the request borrows. NULL without memory. */
-static struct belay_async *async_new(struct belay_client *client, struct op_request request,
-                                     belay_async_fn fn, void *context)
+/* A call is one piece of memory, with copies of all that the request borrows. */
+static enum belay_code begin(struct belay_client *client, const struct op_request *checked, belay_async_fn fn,
+                             void *context, struct belay_async **out_call, struct belay_error *err)
 {
-    struct belay_async *call = async_table_alloc(
-        &client->asyncs, sizeof *call + request.n_metadata * sizeof *call->metadata + texts_size(&request));
+    struct op_request request = *checked;
+    struct belay_async *call;
 
+    if (client->store == NULL) {
+        return error_set(err, BELAY_INVALID,
+                         "calls that do not block need a store: this client's is a server, %.200s",
+                         client->url);
+    }
+    call = async_table_alloc(&client->asyncs, sizeof *call + request.n_metadata * sizeof *call->metadata +
+                                                  texts_size(&request));
     if (call == NULL) {
-        return NULL;
+        return error_no_memory(err);
     }
     memset(call, 0, offsetof(struct belay_async, size));
     call->client = client;
@@ -110,21 +117,7 @@ static struct belay_async *async_new(struct belay_client *client, struct op_requ
     keep_texts(call, &request);
     op_start(&call->op, &request, clock_boot_ms());
     call->is_granted = client_grants(client, &request);
-    return call;
-}
-
-static enum belay_code begin(struct belay_client *client, const struct op_request *request, belay_async_fn fn,
-                             void *context, struct belay_async **out_call, struct belay_error *err)
-{
-    struct belay_async *call;
-
-    if (client->store == NULL) {
-        return error_set(err, BELAY_INVALID,
-                         "calls that do not block need a store: this client's is a server, %.200s",
-                         client->url);
-    }
-    call = async_new(client, *request, fn, context);
-    if (call == NULL || !async_table_add(&client->asyncs, call)) {
+    if (!async_table_add(&client->asyncs, call)) {
         async_free(call);
         return error_no_memory(err);
     }
@@ -323,18 +316,34 @@ static void finish_call(struct belay_client *client, struct belay_async *call)
     async_free(call);
 }
 
-static void settle(struct belay_client *client, struct belay_async *call)
+/* Go on with a call: to which the store has answered in a thread, or which is new, woken or due. */
+static void carry_on(struct belay_client *client, struct belay_async *call, bool is_answered)
 {
-    assert(!call->is_out && !call->is_granted);
-    while (call->op.want == OP_COMMIT || call->op.want == OP_GET) {
+    struct store_step step;
+
+    assert(!call->is_out && !(call->is_granted && is_answered));
+    if (is_answered && call->is_forgotten) {
+        belay_async_abandon(call);
+        return;
+    }
+    if (is_answered) {
+        store_step_report(client, &call->op, call->step);
+    } else if (client->threads == NULL) {
+        client_wait_ends(client, &call->poller);
+    } /* else the worker thread does: here it might have to wait for another poller */
+    if (!is_answered && !call->is_granted && call->op.want == OP_WAIT) {
+        op_on_wake(&call->op, clock_boot_ms());
+    }
+    while (!call->is_granted && (call->op.want == OP_COMMIT || call->op.want == OP_GET)) {
         call->was_woken = false;
         if (client->threads != NULL && threads_ask(client, call)) {
             return;
         }
         client_wait_ends(client, &call->poller);
-        client_step(client, &call->op, &call->poller);
+        store_step_ask(client, &call->op, &call->poller, &step);
+        store_step_report(client, &call->op, &step);
     }
-    if (call->op.want == OP_DONE) {
+    if (call->is_granted || call->op.want == OP_DONE) {
         client_wait_ends(client, &call->poller);
         finish_call(client, call);
         return;
@@ -343,32 +352,6 @@ static void settle(struct belay_client *client, struct belay_async *call)
     if (call->was_woken || !async_table_wait(&client->asyncs, call)) {
         async_table_set_ready(&client->asyncs, call); /* without memory, too, it looks again at once */
     }
-}
-
-static void carry_on(struct belay_client *client, struct belay_async *call)
-{
-    if (client->threads == NULL) {
-        client_wait_ends(client, &call->poller);
-    } /* else the worker thread does: here it might have to wait for another poller */
-    if (call->is_granted) {
-        finish_call(client, call);
-        return;
-    }
-    if (call->op.want == OP_WAIT) {
-        op_on_wake(&call->op, clock_boot_ms());
-    }
-    settle(client, call);
-}
-
-/* Go on with a call to which the store has answered. */
-static void resume(struct belay_client *client, struct belay_async *call)
-{
-    if (call->is_forgotten) {
-        belay_async_abandon(call);
-        return;
-    }
-    store_step_report(client, &call->op, call->step);
-    settle(client, call);
 }
 
 /* A call that another thread, in a blocking operation, has woken. */
@@ -460,9 +443,9 @@ int64_t belay_client_poll(struct belay_client *client)
     }
     for (;;) {
         if (client->threads != NULL && (call = threads_next(client)) != NULL) {
-            resume(client, call);
+            carry_on(client, call, true);
         } else if ((call = async_table_next_ready(calls)) != NULL) {
-            carry_on(client, call);
+            carry_on(client, call, false);
         } else {
             break;
         }

@@ -2,6 +2,7 @@
  * The asynchronous operations of a client: a hash table by lock id, to wake one; a heap by
  * time, for those that look again unwoken; and a list of those that can go on.
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,9 +100,7 @@ static void heap_remove(struct async_table *table, struct belay_async *call)
 {
     size_t at = call->heap_at - 1;
 
-    if (call->heap_at == 0) {
-        return;
-    }
+    assert(call->heap_at > 0);
     call->heap_at = 0;
     table->n_heap--;
     if (at < table->n_heap) {
@@ -204,7 +203,9 @@ void async_table_remove(struct async_table *table, struct belay_async *call)
 {
     struct belay_async **at = &table->buckets[call->bucket];
 
-    heap_remove(table, call);
+    if (call->heap_at > 0) {
+        heap_remove(table, call);
+    }
     ready_remove(table, call);
     while (*at != NULL && *at != call) {
         at = &(*at)->next_in_bucket;
@@ -231,7 +232,9 @@ void async_table_set_ready(struct async_table *table, struct belay_async *call)
     if (call->is_ready) {
         return;
     }
-    heap_remove(table, call);
+    if (call->heap_at > 0) {
+        heap_remove(table, call);
+    }
     call->is_ready = true;
     call->next_ready = NULL;
     *table->ready_end = call;

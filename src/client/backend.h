@@ -60,7 +60,6 @@ struct op_result {
 
 struct backend_ops {
     void (*close)(struct backend *backend);
-    struct belay_store_capabilities (*capabilities)(struct backend *backend);
     /*
      * Run an operation to its end and emit its events. request->attempt becomes the last
      * attempt. `hooks` may be NULL. BELAY_REDIRECTED: the operation has to be started

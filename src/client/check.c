@@ -110,7 +110,7 @@ static enum belay_code say_over(const struct belay_info *grant, struct belay_err
 enum belay_code local_check(struct backend *backend, const struct lock_check *check,
                             struct belay_info **out_info, struct belay_error *err)
 {
-    struct belay_store_capabilities capabilities = backend->ops->capabilities(backend);
+    struct belay_store_capabilities capabilities = client_capabilities(local_client(backend));
     const struct belay_info *grant;
     struct belay_info *info = NULL;
     enum belay_code code;
@@ -155,7 +155,7 @@ static enum belay_code validate(struct belay_client *client, const struct lock_c
                                 struct belay_error *err)
 {
     struct client_request request; /* for its checks */
-    enum belay_code code = request_init(&request, client, OP_RENEW, check->key, check->lock_id, err);
+    enum belay_code code = request_init(&request, client, OP_ACQUIRE, check->key, check->lock_id, err);
 
     if (code == BELAY_OK && check->lock_id == NULL && check->token == 0 && client->enabled) {
         return error_set(err, BELAY_INVALID, "no lock id and no token: say whose lock it should be");

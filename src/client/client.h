@@ -141,9 +141,7 @@ enum belay_code local_run(struct backend *backend, struct op_request *request, c
 enum belay_code local_check(struct backend *backend, const struct lock_check *check,
                             struct belay_info **out_info, struct belay_error *err); /* check.c */
 
-/* Commit or read what the operation wants: ask, then report. */
-void client_step(struct belay_client *client, struct op *op, struct poller *poller);
-/* Ask the store, from any thread: it only reads what the operation wants. */
+/* Commit or read what the operation wants: ask the store, from any thread, which changes nothing in the operation. */
 void store_step_ask(struct belay_client *client, const struct op *op, struct poller *poller,
                     struct store_step *step);
 /* Report the answer to the operation, and pass on events and wake-ups. Leaves the step empty. */
@@ -181,9 +179,8 @@ void client_say_unprotected(struct belay_client *client, const struct op_request
 
 /* ---- counters (local_run.c) ---- */
 
-/* Count an answer of the store. Both return `code`. */
-enum belay_code client_count_commit(struct belay_client *client, enum belay_code code);
-enum belay_code client_count_read(struct belay_client *client, enum belay_code code);
+/* Count an answer of the store. Returns `code`. */
+enum belay_code client_count(struct belay_client *client, bool is_commit, enum belay_code code);
 
 /* ---- asynchronous operations (async.c) ---- */
 
@@ -216,13 +213,9 @@ struct client_request {
     struct belay_meta metadata[BELAY_META_MAX + 1];
 };
 
-/* A request with a key and perhaps an id. */
+/* A request with a key and an id, which an acquire or an adopt need not have. */
 enum belay_code request_init(struct client_request *request, struct belay_client *client, enum op_kind kind,
                              const char *key, const char *lock_id, struct belay_error *err);
-/* A request that needs an id. */
-enum belay_code request_init_id(struct client_request *request, struct belay_client *client,
-                                enum op_kind kind, const char *key, const char *lock_id,
-                                struct belay_error *err);
 /* Of a client that does not acquire the lock: how it would hold it. */
 enum belay_code request_init_wait(struct client_request *request, struct belay_client *client,
                                   const char *key, const struct belay_lock_options *options,
@@ -269,7 +262,6 @@ void keepalive_remove(struct belay_lock *lock);
 enum belay_code keepalive_renew(struct belay_lock *lock, struct belay_error *err);
 /* The store has said that the lock is not ours: stop relying on it. */
 void keepalive_lose(struct belay_lock *lock);
-void keepalive_stop(struct belay_client *client);
 /* The lock is not ours any more: call on_lost, unless it is being released. Without the mutex. */
 void keepalive_tell_lost(struct belay_lock *lock, const char *why);
 

@@ -285,9 +285,3 @@ void keepalive_remove(struct belay_lock *lock)
         note_loss(lock, "the lease could no longer be proved");
     }
 }
-
-void keepalive_stop(struct belay_client *client)
-{
-    ticker_stop(&client->renew_timer);
-    ticker_stop(&client->deadline_timer);
-}

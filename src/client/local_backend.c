@@ -21,7 +21,7 @@ static enum belay_code commit(struct belay_client *client, const struct belay_ba
 {
     struct belay_commit result = { 0 };
     enum belay_code code =
-        client_count_commit(client, client->store->ops->commit(client->store, batch, &result, err));
+        client_count(client, true, client->store->ops->commit(client->store, batch, &result, err));
 
     if (code == BELAY_OK) {
         report_commit(client->on_event, client->context, batch, &result, -1, 0);
@@ -139,7 +139,7 @@ static enum belay_code local_get(struct backend *backend, const char *key, struc
     int64_t now_ms = 0;
     size_t stale;
     enum belay_code code =
-        client_count_read(client, client->store->ops->get(client->store, &key, 1, &record, &now_ms, err));
+        client_count(client, false, client->store->ops->get(client->store, &key, 1, &record, &now_ms, err));
 
     if (code != BELAY_OK) {
         return code;
@@ -236,7 +236,8 @@ static enum belay_code local_list(struct backend *backend, const struct belay_qu
     scan.prefix = listing->query->prefix;
     scan.after = listing->query->cursor;
     scan.held_only = !listing->query->all && listing->query->status != BELAY_STATUS_RELEASED;
-    code = client_count_read(client, client->store->ops->scan(client->store, &scan, list_one, listing, err));
+    code =
+        client_count(client, false, client->store->ops->scan(client->store, &scan, list_one, listing, err));
     if (code == BELAY_OK && listing->no_memory) {
         code = error_no_memory(err);
     }
@@ -282,7 +283,7 @@ static enum belay_code local_events(struct backend *backend, const struct belay_
     if (client->store->ops->events == NULL) {
         return say_no_history(client, err);
     }
-    return client_count_read(client, client->store->ops->events(client->store, query, fn, context, err));
+    return client_count(client, false, client->store->ops->events(client->store, query, fn, context, err));
 }
 
 struct local_watching {
@@ -379,13 +380,6 @@ static void local_close(struct backend *backend)
     struct belay_store *store = local_client(backend)->store;
 
     store->ops->close(store);
-}
-
-static struct belay_store_capabilities local_capabilities(struct backend *backend)
-{
-    struct belay_store *store = local_client(backend)->store;
-
-    return store->ops->capabilities(store);
 }
 
 enum belay_code local_note(struct backend *backend, const struct belay_event *event, struct belay_error *err)
@@ -498,7 +492,6 @@ static enum belay_code local_credential(struct backend *backend, char out_name[B
 
 const struct backend_ops local_ops = {
     .close = local_close,
-    .capabilities = local_capabilities,
     .run = local_run,
     .get = local_get,
     .check = local_check,

@@ -11,26 +11,16 @@
 
 /* ---- counters ---- */
 
-/* What the store could not help; that a condition did not hold is an answer. */
-static bool is_failure(enum belay_code code)
+enum belay_code client_count(struct belay_client *client, bool is_commit, enum belay_code code)
 {
-    return code == BELAY_UNREACHABLE || code == BELAY_UNKNOWN || code == BELAY_BAD_CONTENT;
-}
-
-enum belay_code client_count_read(struct belay_client *client, enum belay_code code)
-{
-    if (is_failure(code)) {
+    if (code == BELAY_OK && is_commit) {
+        (void)atomic_fetch_add_explicit(&client->commits, 1, memory_order_relaxed);
+    }
+    /* That a condition did not hold is an answer, and no error of the store. */
+    if (code == BELAY_UNREACHABLE || code == BELAY_UNKNOWN || code == BELAY_BAD_CONTENT) {
         (void)atomic_fetch_add_explicit(&client->store_errors, 1, memory_order_relaxed);
     }
     return code;
-}
-
-enum belay_code client_count_commit(struct belay_client *client, enum belay_code code)
-{
-    if (code == BELAY_OK) {
-        (void)atomic_fetch_add_explicit(&client->commits, 1, memory_order_relaxed);
-    }
-    return client_count_read(client, code);
 }
 
 void belay_client_store_counts(struct belay_client *client, struct belay_store_counts *out)
@@ -67,62 +57,24 @@ void store_step_ask(struct belay_client *client, const struct op *op, struct pol
     if (op->want == OP_COMMIT) {
         int64_t answered_us;
 
-        step->code = client_count_commit(
-            client, ops->commit(client->store, &op->batch, &step->result, &step->seen.err));
+        step->code = client_count(client, true,
+                                  ops->commit(client->store, &op->batch, &step->result, &step->seen.err));
         answered_us = clock_boot_us();
         step->answered_ms = answered_us / 1000;
         step->took_us = answered_us - sent_us;
     } else if (shares_polls(client, op)) {
         shared_poll_read(&client->shared_poll, client->store, poller, op->keys, op->n_keys, &step->seen);
-        step->code = client_count_read(client, step->seen.code);
+        step->code = client_count(client, false, step->seen.code);
         step->is_shared = true;
     } else {
         step->seen.records = calloc(op->n_keys, sizeof *step->seen.records);
-        step->code =
-            step->seen.records == NULL
-                ? error_no_memory(&step->seen.err)
-                : client_count_read(client, ops->get(client->store, op->keys, op->n_keys, step->seen.records,
-                                                     &step->seen.store_now_ms, &step->seen.err));
+        step->code = step->seen.records == NULL
+                         ? error_no_memory(&step->seen.err)
+                         : client_count(client, false,
+                                        ops->get(client->store, op->keys, op->n_keys, step->seen.records,
+                                                 &step->seen.store_now_ms, &step->seen.err));
         step->seen.n = step->code == BELAY_OK ? op->n_keys : 0;
     }
-}
-
-/*
- * The holder of a lock that another client ended may listen for its id. A holder that
- * releases its own lock does not, so a store that syncs many commits at once is spared
- * the wake-up for every release.
- */
-static void wake_holder(struct belay_store *store, const struct op *op, enum belay_code code)
-{
-    const struct op_request *request = &op->request;
-    bool ended = request->kind == OP_FORCE ||
-                 (request->kind == OP_RELEASE && (request->by != NULL || store->ops->sync == NULL));
-
-    if (code != BELAY_OK || store->ops->wake == NULL) {
-        return;
-    }
-    if (ended || request->kind == OP_ADOPT) {
-        store->ops->wake(store, request->kind == OP_ADOPT ? request->old_id : request->lock_id);
-    }
-}
-
-static void report_step_commit(struct belay_client *client, struct op *op, struct store_step *step)
-{
-    struct belay_store *store = client->store;
-
-    if (step->code == BELAY_OK) {
-        report_commit(client->on_event, client->context, &op->batch, &step->result,
-                      step->answered_ms - op->request.began_ms, step->took_us);
-    }
-    op_on_commit(op, step->code, &step->result, &step->seen.err, step->sent_ms, step->answered_ms);
-    for (size_t i = 0; i < op->n_wakes; i++) {
-        /* After a lock was taken, or a place given up, the next waiter has only to learn of it: that can wait. */
-        async_wake(client, op->wakes[i], op->request.kind != OP_ACQUIRE);
-        if (store->ops->wake != NULL) {
-            store->ops->wake(store, op->wakes[i]);
-        }
-    }
-    wake_holder(store, op, step->code);
 }
 
 /*
@@ -159,16 +111,41 @@ static void report_found(struct belay_client *client, const struct op *op)
 void store_step_report(struct belay_client *client, struct op *op, struct store_step *step)
 {
     struct poll_result *seen = &step->seen;
+    struct belay_store *store = client->store;
+    const struct op_request *request = &op->request;
+    bool is_commit = step->code != BELAY_REDIRECTED && op->want == OP_COMMIT;
+    bool is_ended; /* a lock, by another client */
 
     if (step->code == BELAY_REDIRECTED) {
         op_stop(op, BELAY_REDIRECTED, &seen->err);
-    } else if (op->want == OP_COMMIT) {
-        report_step_commit(client, op, step);
+    } else if (is_commit) {
+        if (step->code == BELAY_OK) {
+            report_commit(client->on_event, client->context, &op->batch, &step->result,
+                          step->answered_ms - request->began_ms, step->took_us);
+        }
+        op_on_commit(op, step->code, &step->result, &seen->err, step->sent_ms, step->answered_ms);
     } else if (step->is_shared) {
         op_on_look(op, step->code, seen->records, seen->store_now_ms, &seen->err, seen->asked_ms,
                    seen->seen_ms);
     } else {
         op_on_get(op, step->code, seen->records, seen->store_now_ms, &seen->err, clock_boot_ms());
+    }
+    for (size_t i = 0; is_commit && i < op->n_wakes; i++) {
+        /* After a lock was taken, or a place given up, the next waiter has only to learn of it: that can wait. */
+        async_wake(client, op->wakes[i], request->kind != OP_ACQUIRE);
+        if (store->ops->wake != NULL) {
+            store->ops->wake(store, op->wakes[i]);
+        }
+    }
+    /*
+     * The holder of a lock that another client ended may listen for its id. A holder that
+     * releases its own lock does not, so a store that syncs many commits at once is spared
+     * the wake-up for every release.
+     */
+    is_ended = request->kind == OP_FORCE || request->kind == OP_ADOPT ||
+               (request->kind == OP_RELEASE && (request->by != NULL || store->ops->sync == NULL));
+    if (is_commit && is_ended && step->code == BELAY_OK && store->ops->wake != NULL) {
+        store->ops->wake(store, request->kind == OP_ADOPT ? request->old_id : request->lock_id);
     }
     if (op->want == OP_DONE) {
         report_found(client, op);
@@ -180,14 +157,6 @@ void store_step_release(struct store_step *step)
 {
     poll_result_release(&step->seen);
     belay_commit_release(&step->result);
-}
-
-void client_step(struct belay_client *client, struct op *op, struct poller *poller)
-{
-    struct store_step step;
-
-    store_step_ask(client, op, poller, &step);
-    store_step_report(client, op, &step);
 }
 
 void client_wait_begins(struct belay_client *client, struct op *op, struct poller *poller)
@@ -247,44 +216,40 @@ static bool must_listen(const struct belay_client *client, const struct op *op)
             (op->want == OP_COMMIT && op->batch.n_writes > 0 && op->batch.writes[0].put_ticket != NULL));
 }
 
-static void run_to_end(struct belay_client *client, struct op *op, const struct wait_hooks *hooks)
-{
-    const struct belay_store_ops *ops = client->store->ops;
-    struct wait_told told = { 0 };
-    struct poller poller = { 0 };
-    uint32_t heard = 0;
-
-    while (op->want != OP_DONE) {
-        if (must_listen(client, op)) {
-            heard = ops->listen(client->store, op->request.lock_id);
-        }
-        if (op->want != OP_WAIT) {
-            client_step(client, op, &poller);
-        } else {
-            tell_waiting(op, hooks, &told);
-            wait_for_wake(client, op, hooks == NULL ? NULL : hooks->cancel, heard, &poller);
-        }
-    }
-    poller_release(&poller);
-    /* An event loop syncs many commits at once; a blocking caller has no loop that would. */
-    if (op->code == BELAY_OK && belay_client_sync(client, &op->err) != BELAY_OK) {
-        op->code = BELAY_UNKNOWN;
-    }
-}
-
 enum belay_code local_run(struct backend *backend, struct op_request *request, const struct wait_hooks *hooks,
                           struct op_result *out_result, struct belay_error *err)
 {
     struct belay_client *client = local_client(backend);
+    struct belay_cancel *cancel = hooks == NULL ? NULL : hooks->cancel;
+    struct wait_told told = { 0 };
+    struct poller poller = { 0 };
+    struct store_step step;
     struct belay_info *info = NULL;
+    uint32_t heard = 0;
     struct op op;
     enum belay_code code;
 
     op_start(&op, request, clock_boot_ms());
-    run_to_end(client, &op, hooks);
+    while (op.want != OP_DONE) {
+        if (must_listen(client, &op)) {
+            heard = client->store->ops->listen(client->store, request->lock_id);
+        }
+        if (op.want != OP_WAIT) {
+            store_step_ask(client, &op, &poller, &step);
+            store_step_report(client, &op, &step);
+        } else {
+            tell_waiting(&op, hooks, &told);
+            wait_for_wake(client, &op, cancel, heard, &poller);
+        }
+    }
+    poller_release(&poller);
+    /* An event loop syncs many commits at once; a blocking caller has no loop that would. */
+    if (op.code == BELAY_OK && belay_client_sync(client, &op.err) != BELAY_OK) {
+        op.code = BELAY_UNKNOWN;
+    }
     request->attempt = op.waiting.attempt;
     code = op.code;
-    if (code == BELAY_UNREACHABLE && hooks != NULL && belay_cancel_requested(hooks->cancel)) {
+    if (code == BELAY_UNREACHABLE && belay_cancel_requested(cancel)) {
         /* Nothing was changed, and the caller wants nothing more. */
         code = error_set(err, BELAY_CANCELLED, "cancelled while the store did not answer for lock '%s'",
                          request->key);

@@ -7,37 +7,33 @@
 #include "client/client.h"
 #include "lock/info.h"
 
-/* Start to keep the lock alive that a request was granted. Takes over result->info. */
-static enum belay_code lock_hold(struct belay_lock *lock, const struct op_request *request,
-                                 const struct belay_lock_options *options, const struct op_result *result,
-                                 struct belay_error *err)
+/* A lock for what the request asks for. Before the store is asked: nothing may fail after it has granted it. */
+static struct belay_lock *lock_new(struct belay_client *client, const struct op_request *request,
+                                   const struct belay_lock_options *options)
 {
-    int64_t ttl_ms = result->info->ttl_ms;
+    struct belay_lock *lock = calloc(1, sizeof *lock);
+    bool ok = lock != NULL;
 
-    lock->grant = result->info;
-    lock->is_protected = true;
-    lock->reentered = result->reentered;
+    if (!ok) {
+        return NULL;
+    }
+    lock->client = client;
     lock->on_lost = options->on_lost;
     lock->context = options->context;
-    for (size_t i = 0; i < request->n_ancestors; i++) {
+    for (size_t i = 0; ok && i < request->n_ancestors; i++) {
         lock->ancestors[i] = strdup(request->ancestors[i]);
-        if (lock->ancestors[i] == NULL) {
-            return error_no_memory(err);
-        }
-        lock->n_ancestors++;
+        ok = lock->ancestors[i] != NULL;
+        lock->n_ancestors += ok;
     }
-    if (request->joint != NULL) {
+    if (ok && request->joint != NULL) {
         lock->joint = joint_copy(request->joint);
-        if (lock->joint == NULL) {
-            return error_no_memory(err);
-        }
+        ok = lock->joint != NULL;
     }
-    /* A lock that was there before has its own ttl, for which our heartbeat may be too slow. */
-    lease_begin(&lock->lease, result->sent_ms, result->deadline_ms, ttl_ms,
-                options->heartbeat_ms < ttl_ms ? options->heartbeat_ms : ttl_ms / 4);
-    lock->proved_ms = result->sent_ms;
-    keepalive_add(lock);
-    return options->defer_heartbeat ? BELAY_OK : keepalive_start(lock, err);
+    if (!ok) {
+        belay_lock_free(lock);
+        return NULL;
+    }
+    return lock;
 }
 
 /* A lock that protects nothing, while locking is switched off. Its id is for people and for release. */
@@ -60,31 +56,48 @@ static enum belay_code grant_unprotected(struct belay_lock *lock, const struct o
 
 static const struct belay_lock_options default_options = BELAY_LOCK_OPTIONS_INIT;
 
-/* Run an acquire or an adopt. */
-static enum belay_code take(struct belay_client *client, struct op_request *request,
+/* Acquire the lock or, with an adopt_id, adopt the one that has that id. */
+static enum belay_code take(struct belay_client *client, const char *key, const char *adopt_id,
                             const struct belay_lock_options *options, struct belay_lock **out_lock,
                             struct belay_error *err)
 {
     struct wait_hooks hooks = { options->cancel, options->on_waiting, options->context };
-    struct belay_lock *lock = calloc(1, sizeof *lock); /* before the store is asked for the lock */
+    struct client_request request;
+    struct belay_lock *lock = NULL;
     struct op_result result;
-    enum belay_code code;
+    enum belay_code code = adopt_id == NULL
+                               ? request_init_acquire(&request, client, key, options, err)
+                               : request_init_adopt(&request, client, key, adopt_id, options, err);
 
-    if (lock == NULL) {
-        return error_no_memory(err);
+    if (code == BELAY_OK && (lock = lock_new(client, &request.op, options)) == NULL) {
+        code = error_no_memory(err);
     }
-    lock->client = client;
-    if (client->enabled) {
-        code = route_run(&client->route, request, &hooks, &result, err);
-        if (code == BELAY_OK) {
-            code = lock_hold(lock, request, options, &result, err);
-        }
-        if (code == BELAY_NO_MEMORY) { /* it may have been taken */
-            (void)client_release(client, request, BELAY_OUTCOME_FAILED, NULL, NULL);
-        }
+    if (code != BELAY_OK) {
+        request_release(&request);
+        return code;
+    }
+    if (!client->enabled) {
+        code = grant_unprotected(lock, &request.op, err);
     } else {
-        code = grant_unprotected(lock, request, err);
+        code = route_run(&client->route, &request.op, &hooks, &result, err);
     }
+    if (code == BELAY_OK && client->enabled) {
+        int64_t ttl_ms = result.info->ttl_ms;
+
+        lock->grant = result.info;
+        lock->is_protected = true;
+        lock->reentered = result.reentered;
+        /* A lock that was there before has its own ttl, for which our heartbeat may be too slow. */
+        lease_begin(&lock->lease, result.sent_ms, result.deadline_ms, ttl_ms,
+                    options->heartbeat_ms < ttl_ms ? options->heartbeat_ms : ttl_ms / 4);
+        lock->proved_ms = result.sent_ms;
+        keepalive_add(lock);
+        code = options->defer_heartbeat ? BELAY_OK : keepalive_start(lock, err);
+    }
+    if (code == BELAY_NO_MEMORY && client->enabled) { /* it may have been taken */
+        (void)client_release(client, &request.op, BELAY_OUTCOME_FAILED, NULL, NULL);
+    }
+    request_release(&request);
     if (code == BELAY_OK) {
         *out_lock = lock;
     } else {
@@ -97,30 +110,17 @@ enum belay_code belay_lock_acquire(struct belay_client *client, const char *key,
                                    const struct belay_lock_options *options, struct belay_lock **out_lock,
                                    struct belay_error *err)
 {
-    const struct belay_lock_options *settings = options == NULL ? &default_options : options;
-    struct client_request request;
-    enum belay_code code = request_init_acquire(&request, client, key, settings, err);
-
-    if (code == BELAY_OK) {
-        code = take(client, &request.op, settings, out_lock, err);
-    }
-    request_release(&request);
-    return code;
+    return take(client, key, NULL, options == NULL ? &default_options : options, out_lock, err);
 }
 
 enum belay_code belay_lock_adopt(struct belay_client *client, const char *key, const char *lock_id,
                                  const struct belay_lock_options *options, struct belay_lock **out_lock,
                                  struct belay_error *err)
 {
-    const struct belay_lock_options *settings = options == NULL ? &default_options : options;
-    struct client_request request;
-    enum belay_code code = request_init_adopt(&request, client, key, lock_id, settings, err);
-
-    if (code == BELAY_OK) {
-        code = take(client, &request.op, settings, out_lock, err);
+    if (lock_id == NULL) {
+        return error_set(err, BELAY_INVALID, "no lock id: say which lock to adopt");
     }
-    request_release(&request);
-    return code;
+    return take(client, key, lock_id, options == NULL ? &default_options : options, out_lock, err);
 }
 
 enum belay_code belay_lock_start_heartbeat(struct belay_lock *lock, struct belay_error *err)

@@ -52,6 +52,9 @@ enum belay_code request_init(struct client_request *request, struct belay_client
     enum belay_code code;
 
     clear(request);
+    if (lock_id == NULL && (kind == OP_RENEW || kind == OP_RELEASE || kind == OP_FORCE)) {
+        return error_set(err, BELAY_INVALID, "no lock id: say whose lock it is");
+    }
     if (key == NULL) {
         return error_set(err, BELAY_INVALID, "no key: say which lock");
     }
@@ -75,17 +78,6 @@ enum belay_code request_init(struct client_request *request, struct belay_client
     }
     request->op.seed = atomic_fetch_add(&client->seed, 0x9e3779b97f4a7c15U);
     return BELAY_OK;
-}
-
-enum belay_code request_init_id(struct client_request *request, struct belay_client *client,
-                                enum op_kind kind, const char *key, const char *lock_id,
-                                struct belay_error *err)
-{
-    clear(request);
-    if (lock_id == NULL) {
-        return error_set(err, BELAY_INVALID, "no lock id: say whose lock it is");
-    }
-    return request_init(request, client, kind, key, lock_id, err);
 }
 
 /* ---- several keys ---- */
@@ -408,22 +400,6 @@ static enum belay_code check_ttl(int64_t ttl_ms, const struct belay_store_capabi
     return BELAY_OK;
 }
 
-/* A key that fits a template is that profile's lock: its lists bind, and its ttl is the default. */
-static enum belay_code fill_by_profile(struct client_request *request, const struct belay_client *client,
-                                       const struct belay_lock_options *options, struct belay_error *err)
-{
-    struct belay_profile profile;
-    enum belay_code code = belay_key_profile(client->config, NULL, request->op.key, &profile, err);
-
-    if (code == BELAY_OK) {
-        request->op.ttl_ms = options->ttl_ms != 0  ? options->ttl_ms
-                             : profile.ttl_ms != 0 ? profile.ttl_ms
-                                                   : DEFAULT_TTL_MS;
-        request->op.slots = options->slots != 0 || options->shared ? options->slots : profile.slots;
-    }
-    return code;
-}
-
 static const char *slots_text(int slots, char out[32])
 {
     if (slots == 0) {
@@ -552,12 +528,20 @@ static enum belay_code init_lock(struct client_request *request, struct belay_cl
                                  const struct belay_lock_options *options, bool is_adopting,
                                  struct belay_error *err)
 {
+    struct belay_profile profile = { .ttl_ms = 0 };
     enum belay_code code =
         request_init(request, client, is_adopting ? OP_ADOPT : OP_ACQUIRE, key, options->lock_id, err);
 
+    if (code == BELAY_OK && !is_adopting) {
+        /* A key that fits a template is that profile's lock: its lists bind, and its ttl is the default. */
+        code = belay_key_profile(client->config, NULL, key, &profile, err);
+        profile.ttl_ms = profile.ttl_ms == 0 ? DEFAULT_TTL_MS : profile.ttl_ms;
+    }
     if (code != BELAY_OK) {
         return code;
     }
+    request->op.ttl_ms = options->ttl_ms == 0 ? profile.ttl_ms : options->ttl_ms; /* 0: as adopted */
+    request->op.slots = options->slots != 0 || options->shared ? options->slots : profile.slots;
     if (options->lock_id == NULL) {
         code = make_id(request, client, err);
     } else if (client->enabled && id_is_unprotected(options->lock_id)) {
@@ -577,11 +561,6 @@ static enum belay_code init_lock(struct client_request *request, struct belay_cl
     }
     if (code == BELAY_OK) {
         code = fill_metadata(request, options, err);
-    }
-    if (code == BELAY_OK && is_adopting) {
-        request->op.ttl_ms = options->ttl_ms; /* 0 keeps the one it has */
-    } else if (code == BELAY_OK) {
-        code = fill_by_profile(request, client, options, err);
     }
     if (code == BELAY_OK) {
         code = request_add_keys(request, client, options->more_keys, options->n_more_keys, err);
@@ -677,7 +656,7 @@ enum belay_code request_init_renew(struct client_request *request, struct belay_
                                    const char *key, const char *lock_id, int64_t ttl_ms,
                                    struct belay_error *err)
 {
-    enum belay_code code = request_init_id(request, client, OP_RENEW, key, lock_id, err);
+    enum belay_code code = request_init(request, client, OP_RENEW, key, lock_id, err);
 
     if (code == BELAY_OK && ttl_ms != 0) {
         code = check_ttl(ttl_ms, &request->op.capabilities, err);
@@ -693,7 +672,7 @@ enum belay_code request_init_release(struct client_request *request, struct bela
                                      const char *key, const char *lock_id, enum belay_outcome outcome,
                                      struct belay_error *err)
 {
-    enum belay_code code = request_init_id(request, client, OP_RELEASE, key, lock_id, err);
+    enum belay_code code = request_init(request, client, OP_RELEASE, key, lock_id, err);
 
     request->op.outcome = outcome == BELAY_OUTCOME_NONE ? BELAY_OUTCOME_COMPLETED : outcome;
     return code;
@@ -703,7 +682,7 @@ enum belay_code request_init_force(struct client_request *request, struct belay_
                                    const char *key, const char *lock_id, const char *by, const char *reason,
                                    struct belay_error *err)
 {
-    enum belay_code code = request_init_id(request, client, OP_FORCE, key, lock_id, err);
+    enum belay_code code = request_init(request, client, OP_FORCE, key, lock_id, err);
 
     if (code == BELAY_OK && reason != NULL && !text_is_clean(reason, BELAY_REASON_MAX)) {
         code = error_set(err, BELAY_INVALID,

@@ -10,15 +10,20 @@
 
 /* ---- renew, release, force ---- */
 
-/* Run the request, unless the kill switch grants it. */
-static enum belay_code run_request(struct belay_client *client, struct op_request *op,
-                                   struct belay_info **out_info, struct belay_error *err)
+/* Add further keys and run the request, unless the kill switch grants it. */
+static enum belay_code run_request(struct belay_client *client, struct client_request *request,
+                                   const char *const *more_keys, size_t n_more, struct belay_info **out_info,
+                                   struct belay_error *err)
 {
+    struct op_request *op = &request->op;
     struct belay_error failure = BELAY_ERROR_INIT;
     struct op_result result = { 0 };
-    enum belay_code code = BELAY_OK;
-    bool is_granted = client_grants(client, op);
+    enum belay_code code = request_add_keys(request, client, more_keys, n_more, err);
+    bool is_granted = code == BELAY_OK && client_grants(client, op);
 
+    if (code != BELAY_OK) {
+        goto done;
+    }
     if (!is_granted) {
         code = route_run(&client->route, op, NULL, &result, &failure);
         is_granted = client_forgives(client, op, code, failure.text);
@@ -39,21 +44,10 @@ static enum belay_code run_request(struct belay_client *client, struct op_reques
     } else if (code != BELAY_OK) {
         (void)error_move(err, code, &failure);
     }
+
+done:
     belay_info_free(result.info);
     belay_error_release(&failure);
-    return code;
-}
-
-/* The same of a request for several keys, of which it is to name the further ones first. */
-static enum belay_code finish_keys(struct belay_client *client, struct client_request *request,
-                                   const char *const *more_keys, size_t n, struct belay_info **out_info,
-                                   struct belay_error *err)
-{
-    enum belay_code code = request_add_keys(request, client, more_keys, n, err);
-
-    if (code == BELAY_OK) {
-        code = run_request(client, &request->op, out_info, err);
-    }
     request_release(request);
     return code;
 }
@@ -66,7 +60,7 @@ enum belay_code belay_renew_keys(struct belay_client *client, const char *const 
     enum belay_code code =
         request_init_renew(&request, client, n_keys == 0 ? NULL : keys[0], lock_id, ttl_ms, err);
 
-    return code == BELAY_OK ? finish_keys(client, &request, keys + 1, n_keys - 1, out_info, err) : code;
+    return code == BELAY_OK ? run_request(client, &request, keys + 1, n_keys - 1, out_info, err) : code;
 }
 
 enum belay_code belay_renew(struct belay_client *client, const char *key, const char *lock_id, int64_t ttl_ms,
@@ -85,7 +79,7 @@ enum belay_code client_release(struct belay_client *client, const struct op_requ
 
     request.op.mode = held->mode;
     request.op.slots = held->slots;
-    return code == BELAY_OK ? finish_keys(client, &request, keys + 1, op_n_targets(held) - 1, out_info, err)
+    return code == BELAY_OK ? run_request(client, &request, keys + 1, op_n_targets(held) - 1, out_info, err)
                             : code;
 }
 
@@ -97,7 +91,7 @@ enum belay_code belay_release_keys(struct belay_client *client, const char *cons
     enum belay_code code =
         request_init_release(&request, client, n_keys == 0 ? NULL : keys[0], lock_id, outcome, err);
 
-    return code == BELAY_OK ? finish_keys(client, &request, keys + 1, n_keys - 1, out_info, err) : code;
+    return code == BELAY_OK ? run_request(client, &request, keys + 1, n_keys - 1, out_info, err) : code;
 }
 
 enum belay_code belay_release(struct belay_client *client, const char *key, const char *lock_id,
@@ -114,7 +108,7 @@ enum belay_code belay_force_release(struct belay_client *client, const char *key
     struct client_request request;
     enum belay_code code = request_init_force(&request, client, key, lock_id, by, reason, err);
 
-    return code == BELAY_OK ? run_request(client, &request.op, out_info, err) : code;
+    return code == BELAY_OK ? run_request(client, &request, NULL, 0, out_info, err) : code;
 }
 
 /* ---- reading ---- */
@@ -325,7 +319,7 @@ enum belay_code belay_report_lost(struct belay_client *client, const struct bela
 {
     struct belay_event copy = *event;
     struct client_request request;
-    enum belay_code code = request_init_id(&request, client, OP_RELEASE, event->key, event->lock_id, err);
+    enum belay_code code = request_init(&request, client, OP_RELEASE, event->key, event->lock_id, err);
 
     if (code == BELAY_OK) { /* the request was for the checks */
         code = metadata_check(event->metadata, event->n_metadata, err);

@@ -8,7 +8,7 @@
 #define CONFIG_CONFIG_H
 
 #include "belay.h"
-#include "lock/keys.h"
+#include "config/key_forms.h"
 
 /* A profile, built from the settings. Borrows their texts; owns the lists and the name. */
 struct config_profile {
@@ -66,16 +66,13 @@ enum belay_code config_profile_find(const struct belay_config *config, const cha
 
 /* ---- environment.c ----------------------------------------------------- */
 
-/* The value of an environment variable; NULL if unset or empty. */
-const char *config_env(const char *name);
-
 /* A path below $XDG_NAME if that is absolute, else below HOME/FALLBACK. NULL: there is no home directory. */
 char *config_home_path(const char *xdg_name, const char *fallback, const char *rest);
 
 enum belay_code config_read_environment(struct belay_config *config, struct belay_error *err);
 
-/* The default store. BELAY_CONFIG if there is no home directory. The caller frees *out_url. */
-enum belay_code config_default_store(char **out_url, struct belay_error *err);
+/* The URL of the default store, which the caller frees. NULL: there is no home directory, or no memory. */
+char *config_default_store(void);
 
 /* ---- schema.c ---------------------------------------------------------- */
 

@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "config/config.h"
 #include "config/yaml_tree.h"
 
@@ -62,21 +63,6 @@ static enum belay_code open_if_there(struct config_file *file, const char *path,
         return BELAY_OK;
     }
     return error_set(err, BELAY_CONFIG, "cannot open '%.300s': %s", path, strerror(why));
-}
-
-/* The user's file, else the machine's. */
-static enum belay_code open_installed(struct config_file *file, struct belay_error *err)
-{
-    enum belay_code code = BELAY_OK;
-
-    file->path = config_home_path("XDG_CONFIG_HOME", ".config", "belay/config.yaml");
-    if (file->path != NULL) {
-        code = open_if_there(file, file->path, err);
-    }
-    if (code == BELAY_OK && file->fd < 0) {
-        code = open_if_there(file, "/etc/belay/config.yaml", err);
-    }
-    return code;
 }
 
 /* ---- trusting ---------------------------------------------------------- */
@@ -188,9 +174,9 @@ static enum belay_code read_and_close(struct belay_config *config, struct config
 static enum belay_code read_named(struct belay_config *config, const char *path, struct belay_error *err)
 {
     struct config_file file = { .fd = -1 };
-    enum belay_code code =
-        path != NULL ? open_named(&file, path, "", err)
-                     : open_named(&file, config_env("BELAY_CONFIG"), " (named by BELAY_CONFIG)", err);
+    enum belay_code code = path != NULL
+                               ? open_named(&file, path, "", err)
+                               : open_named(&file, env_text("BELAY_CONFIG"), " (named by BELAY_CONFIG)", err);
 
     return code == BELAY_OK ? read_and_close(config, &file, err) : code;
 }
@@ -201,10 +187,18 @@ static enum belay_code read_named(struct belay_config *config, const char *path,
  */
 static enum belay_code search_files(struct belay_config *config, struct belay_error *err)
 {
-    struct config_file installed = { .fd = -1 };
+    struct config_file installed = {
+        .fd = -1, .path = config_home_path("XDG_CONFIG_HOME", ".config", "belay/config.yaml")
+    };
     struct config_file here = { .fd = -1, .source = { .is_found = true } };
-    enum belay_code code = open_installed(&installed, err);
+    enum belay_code code = BELAY_OK;
 
+    if (installed.path != NULL) {
+        code = open_if_there(&installed, installed.path, err);
+    }
+    if (code == BELAY_OK && installed.fd < 0) {
+        code = open_if_there(&installed, "/etc/belay/config.yaml", err);
+    }
     if (code == BELAY_OK) {
         code = read_and_close(config, &installed, err);
     } else {
@@ -216,9 +210,10 @@ static enum belay_code search_files(struct belay_config *config, struct belay_er
     return code == BELAY_OK ? read_and_close(config, &here, err) : code;
 }
 
-static enum belay_code set_defaults(struct belay_config *config, struct belay_error *err)
+enum belay_code belay_config_load(const char *path, struct belay_config **out_config, struct belay_error *err)
 {
-    enum belay_code code = BELAY_OK;
+    struct belay_config *config = calloc(1, sizeof *config);
+    enum belay_code code = config == NULL ? error_no_memory(err) : BELAY_OK;
     char *store = NULL;
 
     for (size_t i = 0; code == BELAY_OK && i < config_n_builtin; i++) {
@@ -226,21 +221,13 @@ static enum belay_code set_defaults(struct belay_config *config, struct belay_er
                           err);
     }
     /* Without a home directory there is no default store, which is an error only if --store is missing too. */
-    if (code == BELAY_OK && config_default_store(&store, NULL) == BELAY_OK) {
+    if (code == BELAY_OK && (store = config_default_store()) != NULL) {
         code = config_set(config, "store", store, "default", err);
+        free(store);
     }
-    free(store);
-    return code;
-}
-
-enum belay_code belay_config_load(const char *path, struct belay_config **out_config, struct belay_error *err)
-{
-    struct belay_config *config = calloc(1, sizeof *config);
-    enum belay_code code = config == NULL ? error_no_memory(err) : set_defaults(config, err);
-
     if (code == BELAY_OK) {
-        code = path != NULL || config_env("BELAY_CONFIG") != NULL ? read_named(config, path, err)
-                                                                  : search_files(config, err);
+        code = path != NULL || env_text("BELAY_CONFIG") != NULL ? read_named(config, path, err)
+                                                                : search_files(config, err);
     }
     if (code == BELAY_OK) {
         code = config_read_environment(config, err);

@@ -7,6 +7,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/store_url.h"
+#include "base/text.h"
 #include "config/config.h"
 #include "config/value.h"
 
@@ -17,23 +18,18 @@ static const struct env_variable {
     const char *setting;
     enum value_kind kind;
     bool is_opposite;
+    bool is_table; /* of DynamoDB: for a store */
 } variables[] = {
-    { "BELAY_STORE", "store", VALUE_STORE, false },
-    { "BELAY_STATE_STORE", "state_store", VALUE_STORE, false },
-    { "BELAY_AUTH_FILE", "auth_file", VALUE_TEXT, false },
-    { "BELAY_CA_FILE", "ca_file", VALUE_TEXT, false },
-    { "BELAY_DISABLED", "locking_enabled", VALUE_SWITCH, true },
-    { "SHARED_DB_LOCK_ENABLED", "controller.shared_db_lock_enabled", VALUE_SWITCH, false },
-    { "API_GATEWAY_URL", "controller.api_gateway_url", VALUE_HTTP, false },
+    { "RUNVOY_LOCKS_TABLE", "store", VALUE_TEXT, false, true }, /* first: BELAY_STORE overrides it */
+    { "BELAY_STORE", "store", VALUE_STORE, false, false },
+    { "BELAY_STATE_STORE", "state_store", VALUE_STORE, false, false },
+    { "BELAY_AUTH_FILE", "auth_file", VALUE_TEXT, false, false },
+    { "BELAY_CA_FILE", "ca_file", VALUE_TEXT, false, false },
+    { "BELAY_DISABLED", "locking_enabled", VALUE_SWITCH, true, false },
+    { "SHARED_DB_LOCK_ENABLED", "controller.shared_db_lock_enabled", VALUE_SWITCH, false, false },
+    { "API_GATEWAY_URL", "controller.api_gateway_url", VALUE_HTTP, false, false },
 };
 enum { N_VARIABLES = sizeof variables / sizeof variables[0] };
-
-const char *config_env(const char *name)
-{
-    const char *value = getenv(name);
-
-    return value == NULL || *value == '\0' ? NULL : value;
-}
 
 /* ---- paths ------------------------------------------------------------- */
 
@@ -65,8 +61,8 @@ static void add_folder(struct buf *path, const char *folder)
 char *config_home_path(const char *xdg_name, const char *fallback, const char *rest)
 {
     struct buf path = BUF_INIT(PATH_LIMIT);
-    const char *xdg = config_env(xdg_name);
-    const char *home = config_env("HOME");
+    const char *xdg = env_text(xdg_name);
+    const char *home = env_text("HOME");
     char *by_uid = NULL;
     char *text = NULL;
 
@@ -89,75 +85,30 @@ char *config_home_path(const char *xdg_name, const char *fallback, const char *r
     return text;
 }
 
-enum belay_code config_default_store(char **out_url, struct belay_error *err)
+char *config_default_store(void)
 {
     char *path = config_home_path("XDG_STATE_HOME", ".local/state", "belay/belay.db");
     struct buf url = BUF_INIT(3 * PATH_LIMIT + 16);
-    char *text;
+    char *text = NULL;
 
-    if (path == NULL) {
-        return error_set(
-            err, BELAY_CONFIG,
-            "no store is configured and there is no home directory: set --store or BELAY_STORE, such "
-            "as sqlite:/var/lib/belay/belay.db");
+    if (path != NULL) {
+        buf_adds(&url, "sqlite:");
+        store_url_add_place(&url, path);
+        text = buf_take(&url);
     }
-    buf_adds(&url, "sqlite:");
-    store_url_add_place(&url, path);
     free(path);
-    text = buf_take(&url);
     buf_release(&url);
-    if (text == NULL) {
-        return error_no_memory(err);
-    }
-    *out_url = text;
-    return BELAY_OK;
+    return text;
 }
 
 /* ---- variables --------------------------------------------------------- */
 
-static enum belay_code set_from(struct belay_config *config, const char *name, const char *value,
-                                const char *variable, struct belay_error *err)
+/* The name of a table of execution locks (S2.10), as the URL of a store. */
+static enum belay_code read_table(const char *variable, const char *table, char *out_url, size_t size,
+                                  struct belay_error *err)
 {
-    char origin[64];
-
-    (void)snprintf(origin, sizeof origin, "environment %s", variable);
-    return config_set(config, name, value, origin, err);
-}
-
-/* Set the setting of a variable. A switch may be the opposite of its setting. */
-static enum belay_code read_variable(struct belay_config *config, const struct env_variable *variable,
-                                     struct belay_error *err)
-{
-    const struct value_rule rule = { variable->kind, 0, 0 };
-    const char *value = config_env(variable->name);
-    char why[VALUE_WHY_SIZE];
-    bool is_on;
-
-    if (value == NULL) {
-        return BELAY_OK;
-    }
-    /* Never guess the value of a kill switch: neither guess is safe for every user. */
-    if (!value_is_valid(&rule, value, why)) {
-        return error_set(err, BELAY_CONFIG, "environment %s: '%s' %s", variable->name, value_shown(value),
-                         why);
-    }
-    if (variable->kind == VALUE_SWITCH && value_parse_switch(value, &is_on)) {
-        value = is_on != variable->is_opposite ? "true" : "false";
-    }
-    return set_from(config, variable->setting, value, variable->name, err);
-}
-
-/* The table of execution locks (S2.10). */
-static enum belay_code read_runvoy_table(struct belay_config *config, struct belay_error *err)
-{
-    static const char *const variable = "RUNVOY_LOCKS_TABLE";
     static const char *const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
-    const char *table = config_env(variable);
-    char url[TABLE_MAX + 64];
 
-    if (table == NULL) {
-        return BELAY_OK;
-    }
     if (strlen(table) < TABLE_MIN || strlen(table) > TABLE_MAX || table[strspn(table, allowed)] != '\0') {
         return error_set(
             err, BELAY_CONFIG,
@@ -165,16 +116,46 @@ static enum belay_code read_runvoy_table(struct belay_config *config, struct bel
             "'_', '.' and '-'",
             variable, value_shown(table), TABLE_MIN, TABLE_MAX);
     }
-    (void)snprintf(url, sizeof url, "dynamodb:%s?layout=runvoy", table);
-    return set_from(config, "store", url, variable, err);
+    (void)snprintf(out_url, size, "dynamodb:%s?layout=runvoy", table);
+    return BELAY_OK;
+}
+
+/* Set the setting of a variable. A switch may be the opposite of its setting. */
+static enum belay_code read_variable(struct belay_config *config, const struct env_variable *variable,
+                                     const char *value, struct belay_error *err)
+{
+    const struct value_rule rule = { variable->kind, 0, 0 };
+    char url[TABLE_MAX + 64], origin[64], why[VALUE_WHY_SIZE];
+    enum belay_code code = BELAY_OK;
+    bool is_on;
+
+    if (variable->is_table) {
+        code = read_table(variable->name, value, url, sizeof url, err);
+        value = url;
+    } else if (!value_is_valid(&rule, value, why)) {
+        /* Never guess the value of a kill switch: neither guess is safe for every user. */
+        code =
+            error_set(err, BELAY_CONFIG, "environment %s: '%s' %s", variable->name, value_shown(value), why);
+    } else if (variable->kind == VALUE_SWITCH && value_parse_switch(value, &is_on)) {
+        value = is_on != variable->is_opposite ? "true" : "false";
+    }
+    if (code != BELAY_OK) {
+        return code;
+    }
+    (void)snprintf(origin, sizeof origin, "environment %s", variable->name);
+    return config_set(config, variable->setting, value, origin, err);
 }
 
 enum belay_code config_read_environment(struct belay_config *config, struct belay_error *err)
 {
-    enum belay_code code = read_runvoy_table(config, err); /* first, so that BELAY_STORE overrides it */
+    enum belay_code code = BELAY_OK;
 
     for (size_t i = 0; code == BELAY_OK && i < N_VARIABLES; i++) {
-        code = read_variable(config, &variables[i], err);
+        const char *value = env_text(variables[i].name);
+
+        if (value != NULL) {
+            code = read_variable(config, &variables[i], value, err);
+        }
     }
     return code;
 }

@@ -26,7 +26,7 @@ static bool match_profile(const struct belay_config *config, const char *key,
         size_t weight;
         bool is_allowed;
 
-        if (profile->scheme.template == NULL || !key_read_form(&profile->scheme, key, &names, &is_allowed)) {
+        if (!key_read_form(&profile->scheme, key, &names, &is_allowed)) {
             continue;
         }
         weight = key_template_weight(profile->scheme.template);
@@ -112,36 +112,22 @@ enum belay_code belay_key_check(const struct belay_config *config, const char *p
     return code;
 }
 
-/* The profile that a key belongs to by its form; its lists must allow the key. A NULL name: no profile. */
-static enum belay_code find_profile_of_key(const struct belay_config *config, const char *key,
-                                           struct config_profile *out_profile, struct belay_error *err)
-{
-    struct config_profile profile = { .values = { .name = NULL } };
-    struct key_names names;
-    enum belay_code code = BELAY_OK;
-
-    if (key_begins_as_stack(key)) {
-        (void)config_profile_find(config, "stack", &profile, NULL);
-    } else if (match_profile(config, key, &profile, &names)) {
-        code = key_check_scheme(&profile.scheme, key, err);
-    }
-    if (code == BELAY_OK) {
-        *out_profile = profile;
-    }
-    return code;
-}
-
 enum belay_code belay_key_profile(const struct belay_config *config, const char *profile, const char *key,
                                   struct belay_profile *out_profile, struct belay_error *err)
 {
-    struct config_profile owner;
+    struct config_profile owner = { .values = { .name = NULL } }; /* the key's by its form */
     struct config_profile named;
-    enum belay_code code;
+    struct key_names names;
+    enum belay_code code = BELAY_OK;
 
     if (key == NULL || out_profile == NULL) {
         return error_set(err, BELAY_INVALID, "no key given");
     }
-    code = find_profile_of_key(config, key, &owner, err);
+    if (key_begins_as_stack(key)) {
+        (void)config_profile_find(config, "stack", &owner, NULL);
+    } else if (match_profile(config, key, &owner, &names)) {
+        code = key_check_scheme(&owner.scheme, key, err);
+    }
     if (code != BELAY_OK || profile == NULL) {
         if (code == BELAY_OK) {
             *out_profile = owner.values;

@@ -196,17 +196,6 @@ static enum belay_code add_profile(struct belay_config *config, char *name, size
     return check_profile(config, &profile->values, err);
 }
 
-/* The number of settings from `first` on that belong to the profile `name`; they are adjacent. */
-static size_t count_fields(const struct belay_config *config, const char *name, size_t first)
-{
-    size_t n = 0;
-
-    while (first + n < config->n_settings && field_of(config->settings[first + n].name, name) != NULL) {
-        n++;
-    }
-    return n;
-}
-
 enum belay_code config_make_profiles(struct belay_config *config, struct belay_error *err)
 {
     static const char heading[] = "profiles.";
@@ -230,7 +219,9 @@ enum belay_code config_make_profiles(struct belay_config *config, struct belay_e
         if (name == NULL) {
             return error_no_memory(err);
         }
-        n = count_fields(config, name, i);
+        while (i + n < config->n_settings && field_of(config->settings[i + n].name, name) != NULL) {
+            n++; /* the settings of a profile are adjacent */
+        }
         code = add_profile(config, name, i, n, err);
     }
     return code;

@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "belay.h"
-#include "lock/keys.h"
+#include "config/key_forms.h"
 
 enum { MESSAGE_MAX = 2000 };
 

@@ -6,6 +6,8 @@
 
 #include <http_parser.h>
 
+#include "base/text.h"
+
 static bool is_unreserved(char c)
 {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' ||
@@ -28,20 +30,11 @@ void uri_encode(struct buf *out, const char *text, size_t len, bool keep_slash)
     }
 }
 
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9') {
-        return c - '0';
-    }
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 void uri_decode(struct buf *out, const char *text, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
-        int high = text[i] == '%' && i + 2 < len ? hex_value(text[i + 1]) : -1;
-        int low = high >= 0 ? hex_value(text[i + 2]) : -1;
+        int high = text[i] == '%' && i + 2 < len ? text_hex_digit(text[i + 1]) : -1;
+        int low = high >= 0 ? text_hex_digit(text[i + 2]) : -1;
 
         if (low >= 0) {
             char byte = (char)(high * 16 + low);

@@ -145,23 +145,17 @@ static enum belay_code open_server(struct belay_client *client, const char *url,
     return remote_open(url, &options, &client->route.first, &client->url, err);
 }
 
-static enum belay_code open_sqlite(struct belay_client *client, const char *path, bool owns_file,
-                                   struct belay_error *err)
-{
-    if (owns_file && client->enabled) {
-        return journaled_store_open(path, NULL, client->on_warning, client->context, &client->store,
-                                    &client->url, &client->socket, err);
-    }
-    client->route.find = find_server;
-    client->route.context = client;
-    return sqlite_store_open(path, NULL, &client->store, &client->url, err);
-}
-
 static enum belay_code open_lock_url(struct belay_client *client, const char *url, bool owns_file,
                                      struct belay_error *err)
 {
+    if (text_has_prefix(url, "sqlite:") && owns_file && client->enabled) {
+        return journaled_store_open(url + strlen("sqlite:"), NULL, client->on_warning, client->context,
+                                    &client->store, &client->url, &client->socket, err);
+    }
     if (text_has_prefix(url, "sqlite:")) {
-        return open_sqlite(client, url + strlen("sqlite:"), owns_file, err);
+        client->route.find = find_server;
+        client->route.context = client;
+        return sqlite_store_open(url + strlen("sqlite:"), NULL, &client->store, &client->url, err);
     }
     if (text_has_prefix(url, "dynamodb:")) {
         return open_dynamodb(client, url + strlen("dynamodb:"), err);
@@ -184,22 +178,32 @@ static enum belay_code use_disabled_store(struct belay_client *client, const cha
     return client->store == NULL || client->url == NULL ? error_no_memory(err) : BELAY_OK;
 }
 
-static enum belay_code open_with_config(const struct belay_client_options *options,
-                                        const struct belay_config *config, struct belay_client **out_client,
-                                        struct belay_error *err)
+enum belay_code belay_client_open(const struct belay_client_options *given, struct belay_client **out_client,
+                                  struct belay_error *err)
 {
-    const char *url = options->store_url != NULL ? options->store_url : belay_config_get(config, "store");
-    struct belay_client *client;
-    enum belay_code code;
+    const struct belay_client_options *options = given == NULL ? &default_options : given;
+    const struct belay_config *config = options->config;
+    struct belay_config *own_config = NULL;
+    struct belay_client *client = NULL;
+    const char *url = options->store_url;
+    enum belay_code code = BELAY_OK;
 
-    if (url == NULL) {
-        return error_set(err, BELAY_CONFIG,
+    if (config == NULL) {
+        code = belay_config_load(NULL, &own_config, err);
+        config = own_config;
+    }
+    if (code == BELAY_OK && url == NULL && (url = belay_config_get(config, "store")) == NULL) {
+        code = error_set(err, BELAY_CONFIG,
                          "no home directory to keep locks in: set --store or BELAY_STORE to sqlite:PATH");
     }
-    client = client_new(config, options);
-    if (client == NULL) {
-        return error_no_memory(err);
+    if (code == BELAY_OK && (client = client_new(config, options)) == NULL) {
+        code = error_no_memory(err);
     }
+    if (code != BELAY_OK) {
+        belay_config_free(own_config);
+        return code;
+    }
+    client->own_config = own_config;
     code = open_lock_url(client, url, options->owns_file, err);
     if (code != BELAY_OK && !client->enabled) {
         code =
@@ -213,30 +217,6 @@ static enum belay_code open_with_config(const struct belay_client_options *optio
     } else {
         belay_client_close(client);
     }
-    return code;
-}
-
-enum belay_code belay_client_open(const struct belay_client_options *options,
-                                  struct belay_client **out_client, struct belay_error *err)
-{
-    struct belay_config *config = NULL;
-    enum belay_code code;
-
-    if (options == NULL) {
-        options = &default_options;
-    }
-    if (options->config != NULL) {
-        return open_with_config(options, options->config, out_client, err);
-    }
-    code = belay_config_load(NULL, &config, err);
-    if (code == BELAY_OK) {
-        code = open_with_config(options, config, out_client, err);
-    }
-    if (code == BELAY_OK) {
-        (*out_client)->own_config = config;
-        config = NULL;
-    }
-    belay_config_free(config);
     return code;
 }
 
@@ -269,7 +249,8 @@ void belay_client_close(struct belay_client *client)
     if (client == NULL) {
         return;
     }
-    keepalive_stop(client);
+    ticker_stop(&client->renew_timer);
+    ticker_stop(&client->deadline_timer);
     async_drop_all(client);
     route_release(&client->route);
     (void)pthread_mutex_destroy(&client->mutex);

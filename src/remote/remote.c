@@ -45,17 +45,8 @@ static void remote_close(struct backend *base)
     free(remote);
 }
 
-/* The server knows its store's; here nothing depends on them. */
-static struct belay_store_capabilities remote_capabilities(struct backend *base)
-{
-    (void)base;
-    return (struct belay_store_capabilities){ .has_modes =
-                                                  true }; /* the server says whether its store has them */
-}
-
 static const struct backend_ops ops = {
     .close = remote_close,
-    .capabilities = remote_capabilities,
     .run = remote_run,
     .get = remote_get,
     .check = remote_check,

@@ -180,19 +180,6 @@ static void on_synced(struct loop_task *task)
     send_durable(server, &result, lsn);
 }
 
-static void sync(struct server *server)
-{
-    begin_sync(server);
-    if (is_worth_a_thread(server) && start_in_thread(server)) {
-        return;
-    }
-    sync_now(server);
-    if (server->group_commit.result.code == BELAY_OK) {
-        webhooks_pump(server); /* which answers, too */
-    }
-    send_durable(server, &server->group_commit.result, belay_client_durable_lsn(server->client));
-}
-
 void group_commit_end_turn(void *context)
 {
     struct server *server = context;
@@ -211,7 +198,14 @@ void group_commit_end_turn(void *context)
     if (may_delay(server)) {
         wake_at(server, next_ms < commit->delay_until_ms ? next_ms : commit->delay_until_ms);
     } else {
-        sync(server);
+        begin_sync(server);
+        if (!is_worth_a_thread(server) || !start_in_thread(server)) {
+            sync_now(server);
+            if (commit->result.code == BELAY_OK && !webhooks_are_idle(server->webhooks)) {
+                webhooks_pump(server); /* which answers, too */
+            }
+            send_durable(server, &commit->result, belay_client_durable_lsn(server->client));
+        }
         if (http_server_is_waiting(server->http) && !commit->is_syncing && !server->has_failed) {
             wake_at(server, 0); /* another thread has committed meanwhile */
         }

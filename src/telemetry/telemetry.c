@@ -36,14 +36,21 @@ static enum belay_code open_metrics(struct telemetry *telemetry, const char *set
                      what);
 }
 
-static enum belay_code open_all(struct telemetry *telemetry, struct belay_error *err)
+enum belay_code telemetry_open(const struct telemetry_options *options, struct telemetry **out,
+                               struct belay_error *err)
 {
-    const struct telemetry_options *options = &telemetry->options;
     const char *audit = belay_config_get(options->config, "audit.file");
     const char *emf = belay_config_get(options->config, "metrics.emf");
     const char *statsd = belay_config_get(options->config, "metrics.statsd");
+    struct telemetry *telemetry = calloc(1, sizeof *telemetry);
     enum belay_code code = BELAY_OK;
 
+    if (telemetry == NULL) {
+        return error_no_memory(err);
+    }
+    telemetry->options = *options;
+    telemetry->audit.fd = telemetry->emf.fd = telemetry->statsd.fd = -1;
+    (void)pthread_mutex_init(&telemetry->mutex, NULL);
     if (audit != NULL && *audit != '\0') {
         code = log_sink_open(&telemetry->audit, "audit.file", audit, err);
     }
@@ -56,22 +63,9 @@ static enum belay_code open_all(struct telemetry *telemetry, struct belay_error 
     if (code == BELAY_OK && statsd != NULL && *statsd != '\0' && !statsd_is_open(&telemetry->statsd)) {
         code = statsd_open(&telemetry->statsd, "metrics.statsd", statsd, err);
     }
-    return code == BELAY_OK ? traces_open(options, &telemetry->traces, err) : code;
-}
-
-enum belay_code telemetry_open(const struct telemetry_options *options, struct telemetry **out,
-                               struct belay_error *err)
-{
-    struct telemetry *telemetry = calloc(1, sizeof *telemetry);
-    enum belay_code code;
-
-    if (telemetry == NULL) {
-        return error_no_memory(err);
+    if (code == BELAY_OK) {
+        code = traces_open(options, &telemetry->traces, err);
     }
-    telemetry->options = *options;
-    telemetry->audit.fd = telemetry->emf.fd = telemetry->statsd.fd = -1;
-    (void)pthread_mutex_init(&telemetry->mutex, NULL);
-    code = open_all(telemetry, err);
     if (code != BELAY_OK || (telemetry->audit.kind == LOG_SINK_NONE && telemetry->emf.kind == LOG_SINK_NONE &&
                              !statsd_is_open(&telemetry->statsd) && telemetry->traces == NULL)) {
         telemetry_close(telemetry);

@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "base/fnv.h"
+#include "base/text.h"
 #include "telemetry/sinks.h"
 #include "telemetry/span_queue.h"
 #include "json/json_write.h"
@@ -422,37 +423,28 @@ uint64_t traces_dropped_spans(const struct traces *traces)
 
 /* ---- open and close ---- */
 
-static bool env_is(const char *name, const char *value)
-{
-    const char *now = getenv(name);
-
-    return now != NULL && strcmp(now, value) == 0;
-}
-
 /* The receiver's URL from the environment; false: none. */
 static bool receiver_url(char *out, size_t size)
 {
-    const char *base = getenv("OTEL_EXPORTER_OTLP_ENDPOINT");
-    const char *whole = getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
+    const char *disabled = env_text("OTEL_SDK_DISABLED");
+    const char *exporter = env_text("OTEL_TRACES_EXPORTER");
+    const char *base = env_text("OTEL_EXPORTER_OTLP_ENDPOINT");
+    const char *whole = env_text("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
     int n;
 
-    if (env_is("OTEL_SDK_DISABLED", "true") || env_is("OTEL_TRACES_EXPORTER", "none")) {
+    if ((disabled != NULL && strcmp(disabled, "true") == 0) ||
+        (exporter != NULL && strcmp(exporter, "none") == 0) || (whole == NULL && base == NULL)) {
         return false;
     }
-    if (whole != NULL && *whole != '\0') {
-        n = snprintf(out, size, "%s", whole);
-    } else if (base != NULL && *base != '\0') {
-        n = snprintf(out, size, "%s%sv1/traces", base, base[strlen(base) - 1] == '/' ? "" : "/");
-    } else {
-        return false;
-    }
+    n = whole != NULL ? snprintf(out, size, "%s", whole)
+                      : snprintf(out, size, "%s%sv1/traces", base, base[strlen(base) - 1] == '/' ? "" : "/");
     return n > 0 && (size_t)n < size;
 }
 
 enum belay_code traces_open(const struct telemetry_options *options, struct traces **out,
                             struct belay_error *err)
 {
-    const char *name = getenv("OTEL_SERVICE_NAME");
+    const char *name = env_text("OTEL_SERVICE_NAME");
     struct span_target target = { .headers = getenv("OTEL_EXPORTER_OTLP_HEADERS"),
                                   .ca_file = getenv("OTEL_EXPORTER_OTLP_CERTIFICATE") };
     struct traces *traces;
@@ -475,7 +467,7 @@ enum belay_code traces_open(const struct telemetry_options *options, struct trac
         return error_no_memory(err);
     }
     target.url = url;
-    target.service = name != NULL && *name != '\0' ? name : options->service;
+    target.service = name != NULL ? name : options->service;
     code = span_queue_open(&target, &traces->queue, err);
     if (code != BELAY_OK) {
         free(traces);

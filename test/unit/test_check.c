@@ -10,16 +10,18 @@
 #include "client/client.h"
 #include "lock/info.h"
 
-/* A backend that has one lock. */
+/* A backend that has one lock, and the client and the store that it belongs to. */
 struct one_lock {
-    struct backend base;
+    struct local_backend base;
+    struct belay_client client;
+    struct belay_store store;
     struct belay_info lock;
     struct belay_store_capabilities capabilities;
 };
 
-static struct belay_store_capabilities one_capabilities(struct backend *backend)
+static struct belay_store_capabilities one_capabilities(struct belay_store *store)
 {
-    return ((struct one_lock *)backend)->capabilities;
+    return ((struct one_lock *)(void *)((char *)store - offsetof(struct one_lock, store)))->capabilities;
 }
 
 static enum belay_code one_get(struct backend *backend, const char *key, struct belay_info **out_info,
@@ -35,7 +37,8 @@ static enum belay_code one_get(struct backend *backend, const char *key, struct 
     return BELAY_OK;
 }
 
-static const struct backend_ops one_ops = { .capabilities = one_capabilities, .get = one_get };
+static const struct backend_ops one_ops = { .get = one_get };
+static const struct belay_store_ops store_ops = { .capabilities = one_capabilities };
 
 /* Held by "mine" with token 7, for a minute of ten. */
 static struct belay_info held(void)
@@ -53,7 +56,7 @@ static struct belay_info held(void)
 
 static struct one_lock with(struct belay_info lock)
 {
-    return (struct one_lock){ .base = { &one_ops }, .lock = lock };
+    return (struct one_lock){ .base = { .base = { &one_ops } }, .store = { &store_ops }, .lock = lock };
 }
 
 /* Returns the code; *out_valid_ms is what the check promises. */
@@ -61,7 +64,11 @@ static enum belay_code check(struct one_lock *one, const char *lock_id, uint64_t
 {
     const struct lock_check asked = { "k", lock_id, token, 0 };
     struct belay_info *info = NULL;
-    enum belay_code code = local_check(&one->base, &asked, &info, NULL);
+    enum belay_code code;
+
+    one->base.client = &one->client;
+    one->client.store = &one->store;
+    code = local_check(&one->base.base, &asked, &info, NULL);
 
     if (code == BELAY_OK && out_valid_ms != NULL) {
         *out_valid_ms = info->valid_for_ms;

@@ -10,7 +10,7 @@
 
 #include <jansson.h>
 
-#include "server/core/flat_json.h"
+#include "json/flat_json.h"
 
 /* The result, read from a block of exactly that size; NULL: left to jansson. */
 static json_t *flat_json_load(const char *text, size_t len)

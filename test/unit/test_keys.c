@@ -1,7 +1,7 @@
 /* The keys of locks: their parts, invalid keys, and the hierarchy. */
 #include "test_config_support.h"
 
-#include "lock/keys.h"
+#include "config/key_forms.h"
 
 static const char *const lists = "profiles:\n"
                                  "  build:\n"

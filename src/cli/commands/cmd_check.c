@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "cli/commands/commands.h"
 #include "cli/core/inherited_lock.h"
 #include "cli/core/lock_options.h"
@@ -68,8 +69,8 @@ static enum belay_code add_key(struct check_list *list, const char *key, size_t 
 static enum belay_code read_inherited_keys(const struct options *options, struct check_list *list,
                                            struct belay_error *err)
 {
-    const char *tokens = options_has(options, "token") ? NULL : inherited_variable("BELAY_TOKENS");
-    const char *inherited = inherited_variable("BELAY_KEY");
+    const char *tokens = options_has(options, "token") ? NULL : env_text("BELAY_TOKENS");
+    const char *inherited = env_text("BELAY_KEY");
     struct inherited_line line;
     enum belay_code code = BELAY_OK;
 
@@ -115,7 +116,7 @@ static enum belay_code read_keys(struct cli_context *context, const struct optio
 static enum belay_code say_no_id(struct cli_context *context, const char *key, struct belay_error *err)
 {
     struct belay_client *client;
-    const char *inherited = inherited_variable("BELAY_KEY");
+    const char *inherited = env_text("BELAY_KEY");
 
     /* 'belay run' sets no id then; the library says that the lock is not protected. */
     if (cli_client(context, &client, err) != BELAY_OK || !belay_client_locking_enabled(client)) {
@@ -146,9 +147,9 @@ static enum belay_code read_target(struct cli_context *context, const struct opt
 
     target->id = options_text(options, "id");
     if (target->id == NULL && token == NULL && inherited_lock_find(target->key, inherited)) {
-        origin = inherited_variable("BELAY_TOKENS") == NULL ? "BELAY_TOKEN" : "a token of BELAY_TOKENS";
+        origin = env_text("BELAY_TOKENS") == NULL ? "BELAY_TOKEN" : "a token of BELAY_TOKENS";
         token = inherited[0] == '\0' ? NULL : inherited;
-        target->id = inherited_variable("BELAY_LOCK_ID");
+        target->id = env_text("BELAY_LOCK_ID");
     }
     if (token != NULL) {
         return read_token(origin, token, &target->token, err);

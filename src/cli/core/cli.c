@@ -25,6 +25,8 @@ enum belay_code cli_config(struct cli_context *context, const struct belay_confi
         if (code != BELAY_OK) {
             return code;
         }
+        context->is_locking_disabled =
+            strcmp(belay_config_get(context->config, "locking_enabled"), "false") == 0;
     }
     *out_config = context->config;
     return BELAY_OK;
@@ -52,19 +54,6 @@ static bool traceparent(void *context, const char *lock_id, bool is_held, char o
     return telemetry_traceparent(cli->telemetry, lock_id, is_held, out);
 }
 
-static enum belay_code open_telemetry(struct cli_context *context, const struct belay_config *config,
-                                      struct belay_error *err)
-{
-    struct telemetry_options options = { .config = config,
-                                         .metrics = context->metrics,
-                                         .service = "belay",
-                                         .traceparent = getenv("TRACEPARENT"),
-                                         .on_warning = on_client_warning,
-                                         .context = context };
-
-    return telemetry_open(&options, &context->telemetry, err);
-}
-
 static bool is_missing_file(const char *store_url)
 {
     char *path = store_url == NULL ? NULL : store_url_place(store_url, "sqlite:");
@@ -78,6 +67,11 @@ enum belay_code cli_client(struct cli_context *context, struct belay_client **ou
                            struct belay_error *err)
 {
     struct belay_client_options options = BELAY_CLIENT_OPTIONS_INIT;
+    struct telemetry_options telemetry = { .metrics = context->metrics,
+                                           .service = "belay",
+                                           .traceparent = getenv("TRACEPARENT"),
+                                           .on_warning = on_client_warning,
+                                           .context = context };
 
     if (context->client == NULL) {
         enum belay_code code = cli_config(context, &options.config, err);
@@ -85,7 +79,8 @@ enum belay_code cli_client(struct cli_context *context, struct belay_client **ou
         if (code != BELAY_OK) {
             return code;
         }
-        code = open_telemetry(context, options.config, err);
+        telemetry.config = options.config;
+        code = telemetry_open(&telemetry, &context->telemetry, err);
         if (code != BELAY_OK) {
             return code;
         }

@@ -41,6 +41,7 @@ struct cli_context {
     bool color_err;
     bool is_new_store;           /* its file did not exist when the client was opened */
     struct belay_config *config; /* owned; use cli_config() */
+    bool is_locking_disabled;    /* as the configuration says */
     struct belay_client *client; /* owned; use cli_client() */
     struct telemetry *telemetry; /* owned; NULL: none is configured */
     struct belay_cancel *cancel; /* owned; use cli_cancel() */

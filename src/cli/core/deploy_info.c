@@ -40,9 +40,9 @@ const struct option_group deploy_info_group = { "Description of the deployment",
 
 static const char *env(const char *name)
 {
-    const char *value = getenv(name);
+    const char *value = env_text(name);
 
-    return value == NULL || *value == '\0' || !text_is_clean(value, DEPLOY_TEXT_SIZE - 1) ? NULL : value;
+    return value == NULL || !text_is_clean(value, DEPLOY_TEXT_SIZE - 1) ? NULL : value;
 }
 
 static const char *first_given(const char *a, const char *b)

@@ -1,15 +1,9 @@
 #include "cli/core/inherited_lock.h"
+#include "base/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-const char *inherited_variable(const char *name)
-{
-    const char *value = getenv(name);
-
-    return value == NULL || *value == '\0' ? NULL : value;
-}
 
 bool inherited_next(const char **at, struct inherited_line *out)
 {
@@ -29,9 +23,9 @@ bool inherited_next(const char **at, struct inherited_line *out)
 
 bool inherited_lock_find(const char *key, char out_token[INHERITED_TOKEN_SIZE])
 {
-    const char *inherited = inherited_variable("BELAY_KEY");
-    const char *token = inherited_variable("BELAY_TOKEN");
-    const char *tokens = inherited_variable("BELAY_TOKENS");
+    const char *inherited = env_text("BELAY_KEY");
+    const char *token = env_text("BELAY_TOKEN");
+    const char *tokens = env_text("BELAY_TOKENS");
     struct inherited_line line;
 
     while (inherited_next(&tokens, &line)) {

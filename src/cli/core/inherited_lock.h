@@ -8,9 +8,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A variable that is set to something; NULL: it is not. */
-const char *inherited_variable(const char *name);
-
 /* A line of BELAY_TOKENS; borrowed, without ends. */
 struct inherited_line {
     const char *token;

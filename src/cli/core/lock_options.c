@@ -211,23 +211,6 @@ static enum belay_code read_meta(const struct options *options, struct lock_requ
     return BELAY_OK;
 }
 
-/* Without --profile, the form of the key selects the profile. */
-static enum belay_code read_profile(struct cli_context *context, const struct options *options,
-                                    const char *key, struct belay_lock_options *lock, struct belay_error *err)
-{
-    struct belay_profile profile = { 0 };
-    enum belay_code code =
-        belay_key_profile(context->config, options_text(options, "profile"), key, &profile, err);
-
-    if (code != BELAY_OK) {
-        return code;
-    }
-    /* Retries follow S4.9; the profile "database" has its own rule (S3.2). */
-    lock->stepped_backoff = profile.name == NULL || strcmp(profile.name, "database") != 0;
-    belay_profile_apply(&profile, lock);
-    return BELAY_OK;
-}
-
 /* Commands that write a state under the lock do not: its holders would overwrite each other's. */
 static bool takes_kinds(const struct cli_command *command)
 {
@@ -329,13 +312,18 @@ enum belay_code lock_request_read(struct cli_context *context, const struct opti
                                   struct lock_request *out_request, struct belay_error *err)
 {
     struct lock_request request = LOCK_REQUEST_INIT;
-    enum belay_code code;
+    struct belay_profile profile = { 0 };
+    enum belay_code code = read_key_argument(context, options, i, &request.key, err);
 
-    code = read_key_argument(context, options, i, &request.key, err);
     if (code == BELAY_OK) {
-        code = read_profile(context, options, request.key, &request.options, err);
+        /* Without --profile, the form of the key selects the profile. */
+        code =
+            belay_key_profile(context->config, options_text(options, "profile"), request.key, &profile, err);
     }
     if (code == BELAY_OK) {
+        /* Retries follow S4.9; the profile "database" has its own rule (S3.2). */
+        request.options.stepped_backoff = profile.name == NULL || strcmp(profile.name, "database") != 0;
+        belay_profile_apply(&profile, &request.options);
         code = read_lock_options(options, &request, err);
     }
     if (code == BELAY_OK && options->n_args > i + 1) {

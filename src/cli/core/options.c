@@ -192,10 +192,10 @@ static enum belay_code add_value(struct options *options, const struct option_de
     struct option_value *values;
 
     /* To let the last one win would hide which of two lock ids or ttls was meant. */
-    if (!def->repeatable && before != NULL && text != NULL && strcmp(before, text) != 0) {
+    if (!def->repeatable && before != NULL && strcmp(before, text) != 0) {
         return error_set(err, BELAY_INVALID, "--%s is given twice: '%s' and '%s'", def->name, before, text);
     }
-    if (check_value(def, text == NULL ? "" : text, err) != BELAY_OK) {
+    if (check_value(def, text, err) != BELAY_OK) {
         return err->code;
     }
     values = realloc(options->values, (options->n_values + 1) * sizeof *values);
@@ -223,7 +223,7 @@ static enum belay_code parse_option(struct options *options, char **argv, int *a
         if (equals != NULL) {
             return error_set(err, BELAY_INVALID, "--%s takes no value", def->name);
         }
-        return add_value(options, def, NULL, err);
+        return add_value(options, def, "", err);
     }
     if (equals != NULL) {
         return add_value(options, def, equals + 1, err);
@@ -329,12 +329,7 @@ const char *options_text(const struct options *options, const char *name)
 
 bool options_has(const struct options *options, const char *name)
 {
-    for (size_t k = 0; k < options->n_values; k++) {
-        if (strcmp(options->values[k].def->name, name) == 0) {
-            return true;
-        }
-    }
-    return false;
+    return options_text(options, name) != NULL;
 }
 
 bool options_duration(const struct options *options, const char *name, int64_t *out_ms)

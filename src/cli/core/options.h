@@ -41,7 +41,7 @@ struct option_group {
 
 struct option_value {
     const struct option_def *def;
-    const char *text; /* borrowed from argv; NULL for a flag */
+    const char *text; /* borrowed from argv; "" for a flag */
 };
 
 struct cli_command;

@@ -211,40 +211,33 @@ static void kill_all(struct guardian_process *process)
     process_tree_signal(process->command, SIGKILL);
 }
 
-static void has_ended(struct guardian_process *process)
-{
-    enter(process, process->belay_is_dead ? OVER : ENDED);
-    if (!process->belay_is_dead) {
-        guardian_send(process->guardian, GUARDIAN_ENDED, process->status);
-    }
-}
-
-static void on_command_changed(struct guardian_process *process, int status)
-{
-    if (WIFSTOPPED(status)) {
-        guardian_send(process->guardian, GUARDIAN_STOPPED, WSTOPSIG(status));
-        return;
-    }
-    atomic_store(&process->guardian->shared->ended_boot_ms, belay_now_boot_ms());
-    process->command = 0;
-    process->status = status;
-    if (process->state == RUNNING) {
-        has_ended(process); /* background processes of COMMAND are left running */
-    }
-}
-
 static void reap(struct guardian_process *process)
 {
+    bool has_ended = false;
     int status;
     pid_t pid;
 
     while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0) {
-        if (pid == process->command) {
-            on_command_changed(process, status);
+        if (pid != process->command) {
+            continue;
         }
+        if (WIFSTOPPED(status)) {
+            guardian_send(process->guardian, GUARDIAN_STOPPED, WSTOPSIG(status));
+            continue;
+        }
+        atomic_store(&process->guardian->shared->ended_boot_ms, belay_now_boot_ms());
+        process->command = 0;
+        process->status = status;
+        has_ended = process->state == RUNNING; /* background processes of COMMAND are left running */
     }
     if (pid < 0 && errno == ECHILD && (process->state == ENDING || process->state == KILLING)) {
-        has_ended(process);
+        has_ended = true;
+    }
+    if (has_ended) {
+        enter(process, process->belay_is_dead ? OVER : ENDED);
+    }
+    if (has_ended && !process->belay_is_dead) {
+        guardian_send(process->guardian, GUARDIAN_ENDED, process->status);
     }
 }
 
@@ -331,18 +324,6 @@ static void set_timer(struct guardian_process *process, int64_t due_ms)
     (void)timerfd_settime(process->timer, TFD_TIMER_ABSTIME, &when, NULL);
 }
 
-static void on_time(struct guardian_process *process)
-{
-    if (belay_now_boot_ms() < next_due_ms(process)) {
-        return; /* the lease was renewed meanwhile */
-    }
-    if (process->state == RUNNING) {
-        begin_ending(process);
-    } else if (process->state == ENDING || process->state == KILLING) {
-        kill_all(process);
-    }
-}
-
 static void wait_for_something(struct guardian_process *process)
 {
     struct pollfd fds[] = { { process->guardian->socket, POLLIN, 0 },
@@ -364,7 +345,14 @@ static void wait_for_something(struct guardian_process *process)
             on_belay_dead(process);
         }
     }
-    on_time(process);
+    if (belay_now_boot_ms() < next_due_ms(process)) {
+        return; /* nothing is due: the lease was perhaps renewed */
+    }
+    if (process->state == RUNNING) {
+        begin_ending(process);
+    } else if (process->state == ENDING || process->state == KILLING) {
+        kill_all(process);
+    }
 }
 
 static bool process_init(struct guardian_process *process, struct guardian *guardian)
@@ -451,25 +439,10 @@ static bool has_no_children(void)
     return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD;
 }
 
-static bool fork_guardian(struct guardian *guardian, const struct guardian_setup *setup, const int ends[2])
+bool guardian_start(struct guardian *guardian, const struct guardian_setup *setup)
 {
     sigset_t all;
     sigset_t mask;
-
-    (void)sigfillset(&all);
-    (void)sigprocmask(SIG_BLOCK, &all, &mask);
-    guardian->pid = fork();
-    if (guardian->pid == 0) {
-        (void)close(ends[0]);
-        guardian->socket = ends[1];
-        guardian_main(guardian, setup, &mask);
-    }
-    (void)sigprocmask(SIG_SETMASK, &mask, NULL);
-    return guardian->pid > 0;
-}
-
-bool guardian_start(struct guardian *guardian, const struct guardian_setup *setup)
-{
     int ends[2];
     int failure;
 
@@ -492,8 +465,17 @@ bool guardian_start(struct guardian *guardian, const struct guardian_setup *setu
     }
     ends[0] = fd_above_standard(ends[0]);
     ends[1] = fd_above_standard(ends[1]);
-    if (!fork_guardian(guardian, setup, ends)) {
-        failure = errno;
+    (void)sigfillset(&all);
+    (void)sigprocmask(SIG_BLOCK, &all, &mask);
+    guardian->pid = fork();
+    if (guardian->pid == 0) {
+        (void)close(ends[0]);
+        guardian->socket = ends[1];
+        guardian_main(guardian, setup, &mask);
+    }
+    failure = errno;
+    (void)sigprocmask(SIG_SETMASK, &mask, NULL);
+    if (guardian->pid < 0) {
         (void)close(ends[0]);
         (void)close(ends[1]);
         errno = failure;

@@ -222,18 +222,6 @@ static void warn_loudly(const struct cli_context *context, const char *why, cons
     cli_warn(&loud, "%s: %s", why, what);
 }
 
-/* Checked before the store is opened: the switch must work when the store does not. */
-static bool is_locking_disabled(struct run_session *run)
-{
-    const struct belay_config *config;
-    const char *enabled = NULL;
-
-    if (cli_config(run->context, &config, NULL) == BELAY_OK) {
-        enabled = belay_config_get(config, "locking_enabled");
-    }
-    return enabled != NULL && strcmp(enabled, "false") == 0;
-}
-
 /* The heartbeat for a lock whose ttl is `ttl_ms`: as the profile has it, else a quarter of the ttl. */
 static int64_t heartbeat_for(const struct run_session *run, int64_t ttl_ms)
 {
@@ -304,7 +292,8 @@ static enum belay_code acquire_lock(struct run_session *run, struct belay_error 
         cli_warn(run->context, "the key is empty: the command runs without a lock");
         return BELAY_OK;
     }
-    if (is_locking_disabled(run)) {
+    /* Before the store is opened: the switch must work when the store does not. */
+    if (run->context->is_locking_disabled) {
         warn_loudly(run->context, "locking is switched off", "the command runs without a lock");
         return BELAY_OK;
     }

@@ -130,7 +130,7 @@ static bool has_outer_lock(const char *key)
 {
     char token[INHERITED_TOKEN_SIZE];
 
-    return inherited_variable("BELAY_LOCK_ID") != NULL && inherited_lock_find(key, token);
+    return env_text("BELAY_LOCK_ID") != NULL && inherited_lock_find(key, token);
 }
 
 static enum belay_code acquire_lock(struct cli_context *context, struct belay_client *client,

@@ -33,8 +33,8 @@ static void write_log(const struct exchange *x, int status)
     line.path = request->path;
     line.peer = request->peer->text;
     line.duration_ms = loop_now_ms(x->server->loop) - request->received_ms;
-    metrics_request(x->server->metrics, x->route, status, clock_boot_us() - x->began_us);
     log_request(&x->server->log, &line);
+    metrics_request(x->server->metrics, x->route, status, clock_boot_us() - x->began_us);
 }
 
 /*
@@ -336,28 +336,23 @@ static struct exchange *exchange_new(struct server *server, struct http_request 
     return x;
 }
 
-static bool check_site(struct exchange *x)
+/* False, and answered, if the page or the client may not use the route. */
+static bool authorize(struct exchange *x)
 {
-    switch (site_check(x->server, x->request)) {
+    struct server *server = x->server;
+
+    switch (site_check(server, x->request)) {
     case SITE_FINE:
-        return true;
+        break;
     case SITE_OTHER_ORIGIN:
         reply_problem(x, 403, "cross_origin", "requests from pages of other sites are refused");
         return false;
     case SITE_OTHER_HOST:
-        break;
+        reply_problem(x, 403, "wrong_host",
+                      "without tokens this server answers only to localhost; configure tokens to serve "
+                      "others ('belay auth new')");
+        return false;
     }
-    reply_problem(x, 403, "wrong_host",
-                  "without tokens this server answers only to localhost; configure tokens to serve "
-                  "others ('belay auth new')");
-    return false;
-}
-
-/* False, and answered, if the client may not use the route. */
-static bool authorize(struct exchange *x)
-{
-    const struct server *server = x->server;
-
     if (server->tokens->n == 0 || x->request->peer->is_trusted) {
         http_mark_known(x->request);
         x->role = ROLE_ADMIN;
@@ -561,7 +556,7 @@ void exchange_handle(void *context, struct http_request *request)
         return;
     }
     /* Public routes are open to pages of other sites too, and probes may add anything to the query. */
-    if (x->route->role != ROLE_NONE && (!check_site(x) || !authorize(x) || !route_check_query(x))) {
+    if (x->route->role != ROLE_NONE && (!authorize(x) || !route_check_query(x))) {
         return;
     }
     if (request->is_unwanted) {

@@ -8,7 +8,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/suggest.h"
-#include "server/core/flat_json.h"
+#include "json/flat_json.h"
 
 enum { FIELDS_MAX = 32 };
 
@@ -440,29 +440,20 @@ static bool take_members(struct body *body, const struct body_field *fields, siz
     return step == FLAT_END;
 }
 
-static bool read_plain(struct body *body, const struct body_field *fields, const char *text, size_t len)
-{
-    body_clear(body);
-    body->text = malloc(len);
-    if (body->text == NULL) {
-        return false;
-    }
-    memcpy(body->text, text, len);
-    if (!take_members(body, fields, len)) {
-        body_release(body);
-        return false;
-    }
-    return true;
-}
-
 enum belay_code body_read(struct body *body, const struct body_field *fields, const char *text, size_t len,
                           struct belay_error *err)
 {
     json_error_t why;
     json_t *root;
 
-    if (len > 0 && read_plain(body, fields, text, len)) {
-        return BELAY_OK;
+    body_clear(body);
+    body->text = len == 0 ? NULL : malloc(len);
+    if (body->text != NULL) {
+        memcpy(body->text, text, len);
+        if (take_members(body, fields, len)) {
+            return BELAY_OK;
+        }
+        body_release(body);
     }
     root = len == 0 ? json_object() : json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
     if (root == NULL) {

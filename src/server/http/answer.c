@@ -151,6 +151,9 @@ void answer_finished(struct request *request)
 {
     struct conn *conn = request->conn;
 
+    if (request->ready.failed) {
+        conn->is_broken = true;
+    }
     request->is_answered = true;
     if (conn->stops_at == request) {
         conn->stops_at = NULL;
@@ -217,14 +220,6 @@ static struct buf *begin_answer(struct request *request, int status, const struc
     return to;
 }
 
-static void end_answer(struct request *request, const struct buf *to)
-{
-    if (to->failed) {
-        request->conn->is_broken = true;
-    }
-    answer_finished(request);
-}
-
 void http_answer(struct http_request *request, int status, const struct http_header *headers,
                  size_t n_headers, const void *body, size_t body_len)
 {
@@ -237,27 +232,25 @@ void http_answer(struct http_request *request, int status, const struct http_hea
     if (status_has_body(status) && !request->is_head) {
         buf_add(to, body, body_len);
     }
-    end_answer(own, to);
+    answer_finished(own);
 }
 
 void http_answer_shared(struct http_request *request, int status, const struct http_header *headers,
                         size_t n_headers, const struct http_shared *body)
 {
     struct request *own = (struct request *)request;
-    struct buf *to;
 
     if (!status_has_body(status) || request->is_head || body->len <= SPARE_OUT) {
         http_answer(request, status, headers, n_headers, body->data, body->len);
         body->release(body->owner);
         return;
     }
-    to = begin_answer(own, status, headers, n_headers, body->len);
-    if (to == NULL) {
+    if (begin_answer(own, status, headers, n_headers, body->len) == NULL) {
         body->release(body->owner);
         return;
     }
     own->shared = *body;
-    end_answer(own, to);
+    answer_finished(own);
 }
 
 void http_answer_error(struct http_request *request, int status, const char *code, const char *message)

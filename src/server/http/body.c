@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/text.h"
+
 /* Large bodies must not keep out small ones, least of all renewals. */
 static bool has_room(const struct request *request, size_t len)
 {
@@ -19,44 +21,32 @@ static bool has_room(const struct request *request, size_t len)
     return server->bodies_bytes <= most && len <= most - server->bodies_bytes;
 }
 
-static bool add(struct request *request, const char *data, size_t len)
-{
-    struct http_server *server = request->conn->server;
-
-    if (len > request->max_body - request->body.len) {
-        return request_refuse(request, 413, "the body is too large");
-    }
-    if (request->body_kind == BODY_CHUNKED) {
-        request->body_len = request->body.len + len;
-    }
-    if (!has_room(request, len)) {
-        return request_refuse(request, 503, "too many bodies are being received");
-    }
-    buf_add(&request->body, data, len);
-    if (request->body.failed) {
-        return request_refuse(request, 503, "there is no memory for the body");
-    }
-    server->bodies_bytes += len;
-    request->counted += len;
-    return true;
-}
-
+/* Data of the body. Returns the bytes taken. */
 static size_t take_data(struct request *request, const char *data, size_t len)
 {
+    struct http_server *server = request->conn->server;
     size_t part = len < request->body_left ? len : (size_t)request->body_left;
 
-    if (add(request, data, part)) {
-        request->body_left -= part;
+    if (part > request->max_body - request->body.len) {
+        request_refuse(request, 413, "the body is too large");
+        return part;
     }
+    if (request->body_kind == BODY_CHUNKED) {
+        request->body_len = request->body.len + part;
+    }
+    if (!has_room(request, part)) {
+        request_refuse(request, 503, "too many bodies are being received");
+        return part;
+    }
+    buf_add(&request->body, data, part);
+    if (request->body.failed) {
+        request_refuse(request, 503, "there is no memory for the body");
+        return part;
+    }
+    server->bodies_bytes += part;
+    request->counted += part;
+    request->body_left -= part;
     return part;
-}
-
-static int hex_digit(char c)
-{
-    const char *digits = "0123456789abcdef0123456789ABCDEF";
-    const char *at = c == '\0' ? NULL : strchr(digits, c);
-
-    return at == NULL ? -1 : (int)((at - digits) % 16);
 }
 
 static void malformed(struct request *request)
@@ -66,7 +56,7 @@ static void malformed(struct request *request)
 
 static void size_byte(struct request *request, char c)
 {
-    int digit = hex_digit(c);
+    int digit = text_hex_digit(c);
 
     if (digit >= 0) {
         if (request->chunk == CHUNK_SIZE_FIRST) {

@@ -182,6 +182,8 @@ void conn_read(struct conn *conn)
     for (int i = 0; i < READS_PER_EVENT && conn->stash.len == 0 && !conn->is_eof && conn_can_take(conn);
          i++) {
         ssize_t n = io_recv(conn, server->scratch, sizeof server->scratch);
+        size_t taken;
+
         if (n == IO_AGAIN) {
             return;
         }
@@ -194,7 +196,12 @@ void conn_read(struct conn *conn)
             conn->is_half_closed = true;
             return;
         }
-        conn_input(conn, server->scratch, (size_t)n);
+        taken = conn_input(conn, server->scratch, (size_t)n);
+        assert(conn->stash.len == 0 || taken == (size_t)n);
+        if (taken < (size_t)n) {
+            buf_add(&conn->stash, server->scratch + taken, (size_t)n - taken);
+            conn->is_broken = conn->is_broken || conn->stash.failed;
+        }
         /* A short read has emptied the socket: another recv() would return EAGAIN. */
         if (conn->ssl == NULL && (size_t)n < sizeof server->scratch && !conn->is_half_closed) {
             return;

@@ -258,7 +258,8 @@ void conn_deadline(struct conn *conn, int64_t at_ms);
 
 /* input.c */
 bool conn_can_take(const struct conn *conn);
-void conn_input(struct conn *conn, const char *data, size_t len);
+/* Returns how many bytes it took; the caller stashes the rest. */
+size_t conn_input(struct conn *conn, const char *data, size_t len);
 void conn_input_stash(struct conn *conn);
 void conn_tell_half_closed(struct conn *conn);
 /* Answer with an error, and read no further request. */

@@ -4,26 +4,20 @@
 #include <assert.h>
 #include <string.h>
 
-/* Answers that the client has not been sent, whatever they wait for. */
-static size_t pending_bytes(const struct conn *conn)
-{
-    size_t n = conn_unsent(conn);
-
-    for (const struct request *request = conn->first; request != NULL; request = request->next) {
-        n += request->ready.len;
-    }
-    return n;
-}
-
 bool conn_can_take(const struct conn *conn)
 {
+    size_t unsent = conn_unsent(conn);
+
     /* HTTP/1.0 ends a stream by closing: no request may be queued behind one. */
     if (conn->last != NULL && conn->last->minor == 0) {
         return false;
     }
-    return conn->state == CONN_OPEN && !conn->is_broken && !conn->is_last &&
-           conn->n_queued < conn->server->limits.max_pipelined && pending_bytes(conn) < MAX_UNSENT &&
-           conn->stops_at == NULL;
+    /* Whatever the answers wait for. */
+    for (const struct request *request = conn->first; request != NULL; request = request->next) {
+        unsent += request->ready.len;
+    }
+    return conn->state == CONN_OPEN && !conn->is_broken && !conn->is_last && unsent < MAX_UNSENT &&
+           conn->n_queued < conn->server->limits.max_pipelined && conn->stops_at == NULL;
 }
 
 static void queue_add(struct conn *conn, struct request *request)
@@ -156,21 +150,6 @@ static bool skip_blank(struct conn *conn, char c)
     return true;
 }
 
-static bool begin(struct conn *conn)
-{
-    if (conn->blank_bytes % 2 != 0 || conn->blank_bytes > MAX_BLANK_BYTES) {
-        conn_refuse(conn, 400, "the request is malformed");
-        return false;
-    }
-    conn->blank_bytes = 0;
-    conn->current = request_new(conn);
-    if (conn->current == NULL) {
-        conn->is_broken = true;
-        return false;
-    }
-    return true;
-}
-
 /* Input to the current request, until it is complete, refused, or needs more. Returns the bytes taken. */
 static size_t input_current(struct conn *conn, const char *data, size_t len)
 {
@@ -206,7 +185,7 @@ static size_t input_current(struct conn *conn, const char *data, size_t len)
     return taken;
 }
 
-static size_t input(struct conn *conn, const char *data, size_t len)
+size_t conn_input(struct conn *conn, const char *data, size_t len)
 {
     size_t at = 0;
     bool was_busy = conn->is_busy;
@@ -226,7 +205,14 @@ static size_t input(struct conn *conn, const char *data, size_t len)
                 at++;
                 continue;
             }
-            if (!begin(conn)) {
+            if (conn->blank_bytes % 2 != 0 || conn->blank_bytes > MAX_BLANK_BYTES) {
+                conn_refuse(conn, 400, "the request is malformed");
+                break;
+            }
+            conn->blank_bytes = 0;
+            conn->current = request_new(conn);
+            if (conn->current == NULL) {
+                conn->is_broken = true;
                 break;
             }
         }
@@ -241,17 +227,6 @@ static size_t input(struct conn *conn, const char *data, size_t len)
     return at;
 }
 
-void conn_input(struct conn *conn, const char *data, size_t len)
-{
-    size_t taken = input(conn, data, len);
-
-    assert(conn->stash.len == 0 || taken == len);
-    if (taken < len) {
-        buf_add(&conn->stash, data + taken, len - taken);
-        conn->is_broken = conn->is_broken || conn->stash.failed;
-    }
-}
-
 void conn_input_stash(struct conn *conn)
 {
     size_t len = conn->stash.len;
@@ -260,7 +235,7 @@ void conn_input_stash(struct conn *conn)
     if (len == 0 || !conn_can_take(conn)) {
         return;
     }
-    taken = input(conn, conn->stash.data, len);
+    taken = conn_input(conn, conn->stash.data, len);
     if (conn->is_last || taken >= len) {
         buf_release(&conn->stash);
         conn->stash = (struct buf)BUF_INIT(READ_SIZE);

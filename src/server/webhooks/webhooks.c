@@ -130,7 +130,7 @@ static void refuse_unkept(struct webhooks *webhooks, const char *why)
 
 bool webhooks_are_idle(const struct webhooks *webhooks)
 {
-    return webhooks->n == 0 && webhooks->file.out.len == 0;
+    return webhooks->n == 0 && webhooks->file.out.len == 0 && !webhooks->file.out.failed;
 }
 
 void webhooks_pump(struct server *server)

@@ -1,18 +1,22 @@
 /* Conditional writes: whether the condition holds, and the record after the write. */
 #include "store/apply/apply_internal.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/saturate.h"
 #include "base/text.h"
+#include "store/apply/pack.h"
 
 void row_release(struct row *row)
 {
     belay_record_release(&row->record);
     free(row->has_liveness);
+    free(row->packed);
     row->has_liveness = NULL;
+    row->packed = NULL;
 }
 
 enum belay_code row_absent(const char *key, struct row *out_row, struct belay_error *err)
@@ -81,17 +85,23 @@ static bool has_its_holder(const struct belay_write *write, const struct belay_r
            holder_find(record, write->lock_id) != NULL;
 }
 
-enum belay_code write_check(const struct belay_write *write, const struct belay_record *record,
-                            int64_t now_ms, struct belay_error *err)
+enum belay_code batch_check(struct batch_work *work, struct belay_error *err)
 {
-    if (write->co_holder && (write->set & BELAY_SET_ACQUIRED) != 0 &&
-        (write->values->mode == BELAY_EXCLUSIVE || (write->set & BELAY_SET_IDENTITY) == 0)) {
-        return error_set(err, BELAY_INVALID, "one of several holders of '%s' needs a mode and an id",
-                         write->key);
+    for (size_t i = 0; i < work->batch->n_writes; i++) {
+        const struct belay_write *write = &work->batch->writes[i];
+
+        if (write->co_holder && (write->set & BELAY_SET_ACQUIRED) != 0 &&
+            (write->values->mode == BELAY_EXCLUSIVE || (write->set & BELAY_SET_IDENTITY) == 0)) {
+            return error_set(err, BELAY_INVALID, "one of several holders of '%s' needs a mode and an id",
+                             write->key);
+        }
+        if (!may_happen(write, &work->rows[i].record, work->txn.now_ms) ||
+            !has_its_holder(write, &work->rows[i].record)) {
+            work->refused = i;
+            return error_set(err, BELAY_REFUSED, "the condition on '%s' does not hold", write->key);
+        }
     }
-    return may_happen(write, record, now_ms) && has_its_holder(write, record)
-               ? BELAY_OK
-               : error_set(err, BELAY_REFUSED, "the condition on '%s' does not hold", write->key);
+    return BELAY_OK;
 }
 
 bool write_leaves_alone(const struct belay_write *write, const struct belay_record *record)
@@ -105,7 +115,7 @@ bool write_leaves_alone(const struct belay_write *write, const struct belay_reco
     return !puts && !drops && write->set == 0;
 }
 
-bool write_must_last(const struct belay_write *write, const struct belay_record *record)
+static bool write_must_last(const struct belay_write *write, const struct belay_record *record)
 {
     const unsigned passing = BELAY_SET_LEASE | BELAY_SET_STALE_REPORTED | BELAY_SET_FREED;
     bool before = record->revision != 0 && record->held && record->durable;
@@ -430,53 +440,36 @@ static bool remember_one(struct before *before, const struct belay_write *write,
     return ok;
 }
 
-static bool remember(struct before *before, const struct belay_write *write, unsigned asked_for,
-                     const struct belay_record *record, int64_t unix_ms)
+/* Before the rows are changed. False: no memory. */
+static bool remember_all(struct batch_work *work)
 {
-    const struct belay_holder *holder;
-    struct belay_record one;
-
-    if (!write->co_holder) {
-        return record->revision == 0 || remember_one(before, write, asked_for, record, unix_ms);
-    }
-    holder = holder_find(record, write->lock_id);
-    if (holder == NULL) {
-        return true;
-    }
-    one = holder_as_record(holder, record);
-    return remember_one(before, write, asked_for, &one, unix_ms);
-}
-
-enum belay_code before_remember(struct before *befores, const struct belay_batch *batch,
-                                const struct row *rows, int64_t unix_ms, struct belay_error *err)
-{
+    const struct belay_batch *batch = work->batch;
     unsigned asked_for = fields_asked_for(batch);
     bool ok = true;
 
-    befores[0].held_ms = -1;
+    work->before[0].held_ms = -1;
     for (size_t i = 0; ok && batch->n_writes > 0 && i < batch->n_events; i++) {
         size_t at = write_of(batch, &batch->events[i]);
+        const struct belay_write *write = &batch->writes[at];
+        const struct belay_record *record = &work->rows[at].record;
+        struct before *before = &work->before[at];
+        const struct belay_holder *holder = NULL;
+        struct belay_record one;
 
-        if (!befores[at].is_known) {
-            befores[at].is_known = true;
-            befores[at].held_ms = -1;
-            ok = remember(&befores[at], &batch->writes[at], asked_for, &rows[at].record, unix_ms);
-        }
-    }
-    return ok ? BELAY_OK : error_no_memory(err);
-}
-
-void before_release(struct before *befores, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (!befores[i].is_known) {
+        if (before->is_known) {
             continue;
         }
-        for (size_t k = 0; k < sizeof befores[i].kept / sizeof befores[i].kept[0]; k++) {
-            free(befores[i].kept[k]);
+        before->is_known = true;
+        before->held_ms = -1;
+        if (write->co_holder && (holder = holder_find(record, write->lock_id)) != NULL) {
+            one = holder_as_record(holder, record);
+            record = &one;
         }
-        meta_free(befores[i].kept_metadata, befores[i].n_metadata);
+        if (write->co_holder ? holder != NULL : record->revision != 0) {
+            ok = remember_one(before, write, asked_for, record, work->txn.unix_ms);
+        }
     }
+    return ok;
 }
 
 static bool is_of_before(const struct belay_event *event, const struct before *before)
@@ -490,11 +483,12 @@ static bool keeps_metadata_of_before(const struct belay_event *event, const stru
            (event->lock_id != NULL && before->new_id != NULL && strcmp(event->lock_id, before->new_id) == 0);
 }
 
-struct belay_event event_complete(const struct belay_batch *batch, size_t index, const struct txn *txn,
-                                  const struct before *befores)
+/* The event as it is stored, completed from the transaction and the record before. */
+static struct belay_event event_complete(const struct batch_work *work, size_t index)
 {
-    struct belay_event event = batch->events[index];
-    const struct before *before = &befores[write_of(batch, &event)];
+    const struct txn *txn = &work->txn;
+    struct belay_event event = work->batch->events[index];
+    const struct before *before = &work->before[write_of(work->batch, &event)];
 
     event.id = txn->next + index;
     event.at_unix_ms = txn->unix_ms;
@@ -534,27 +528,134 @@ bool event_takes(const struct belay_event *event)
     return strcmp(event->type, "lock.acquired") == 0 || strcmp(event->type, "lock.adopted") == 0;
 }
 
-struct belay_commit commit_answer(enum belay_code code, const struct belay_batch *batch, size_t refused,
-                                  const struct txn *txn, struct row *rows, struct belay_record *records)
+/* ---- a batch ---- */
+
+enum belay_code batch_begin(struct batch_work *work, const struct belay_batch *batch, struct belay_error *err)
 {
+    size_t n = batch->n_writes == 0 ? 1 : batch->n_writes;
+    size_t n_events = batch->n_events;
+
+    memset(work, 0, offsetof(struct batch_work, few_rows));
+    work->batch = batch;
+    work->rows = n <= BATCH_FEW ? work->few_rows : calloc(n, sizeof *work->rows);
+    work->before = n <= BATCH_FEW ? work->few_before : calloc(n, sizeof *work->before);
+    work->events = n_events <= BATCH_FEW ? work->few_events : calloc(n_events, sizeof *work->events);
+    work->records = malloc(n * sizeof *work->records); /* batch_answer() fills them */
+    if (n <= BATCH_FEW) {
+        memset(work->rows, 0, n * sizeof *work->rows);
+        memset(work->before, 0, n * sizeof *work->before);
+    }
+    if (work->rows == NULL || work->before == NULL || work->events == NULL || work->records == NULL) {
+        batch_release(work);
+        return error_no_memory(err);
+    }
+    return BELAY_OK;
+}
+
+void batch_release(struct batch_work *work)
+{
+    for (size_t i = 0; work->rows != NULL && i < work->batch->n_writes; i++) {
+        row_release(&work->rows[i]);
+    }
+    for (size_t i = 0; work->before != NULL && i < work->batch->n_writes; i++) {
+        struct before *before = &work->before[i];
+
+        for (size_t k = 0; before->is_known && k < sizeof before->kept / sizeof before->kept[0]; k++) {
+            free(before->kept[k]);
+        }
+        meta_free(before->kept_metadata, before->n_metadata);
+    }
+    if (work->rows != work->few_rows) {
+        free(work->rows);
+    }
+    if (work->before != work->few_before) {
+        free(work->before);
+    }
+    if (work->events != work->few_events) {
+        free(work->events);
+    }
+    free(work->records);
+}
+
+bool batch_must_last(const struct batch_work *work)
+{
+    bool must = false;
+
+    for (size_t i = 0; !must && i < work->batch->n_writes; i++) {
+        must = write_must_last(&work->batch->writes[i], &work->rows[i].record);
+    }
+    return must;
+}
+
+enum belay_code batch_apply(struct batch_work *work, const bool *has_liveness, struct belay_error *err)
+{
+    const struct belay_batch *batch = work->batch;
+    enum belay_code code = remember_all(work) ? BELAY_OK : error_no_memory(err);
+
+    for (size_t i = 0; code == BELAY_OK && i < batch->n_writes; i++) {
+        struct row *row = &work->rows[i];
+
+        row->is_changed = !write_leaves_alone(&batch->writes[i], &row->record);
+        if (row->is_changed) {
+            code =
+                write_apply(&batch->writes[i], &work->txn, has_liveness == NULL || has_liveness[i], row, err);
+        }
+    }
+    for (size_t i = 0; code == BELAY_OK && i < batch->n_events; i++) {
+        work->events[i] = event_complete(work, i);
+    }
+    return code;
+}
+
+enum belay_code batch_pack(struct batch_work *work, struct buf *scratch, struct belay_error *err)
+{
+    for (size_t i = 0; i < work->batch->n_writes; i++) {
+        struct row *row = &work->rows[i];
+
+        if (!row->is_changed) {
+            continue;
+        }
+        scratch->len = 0;
+        scratch->failed = false;
+        record_pack(scratch, &row->record);
+        row->packed = scratch->failed ? NULL : malloc(scratch->len);
+        if (row->packed == NULL) {
+            return error_no_memory(err);
+        }
+        memcpy(row->packed, scratch->data, scratch->len);
+        row->packed_len = scratch->len;
+    }
+    return BELAY_OK;
+}
+
+void batch_answer(struct batch_work *work, enum belay_code code, struct belay_commit *out)
+{
+    const struct belay_batch *batch = work->batch;
     bool done = code == BELAY_OK;
-    size_t first = done ? 0 : refused;
+    size_t first = done ? 0 : work->refused;
     struct belay_commit answer = {
-        .now_ms = txn->now_ms,
+        .now_ms = work->txn.now_ms,
         .refused = first,
-        .records = records,
+        .records = work->records,
         .n_records = done ? batch->n_writes : 1,
-        .event_id = done && batch->n_events > 0 ? txn->next : 0,
+        .event_id = done && batch->n_events > 0 ? work->txn.next : 0,
     };
 
+    if (code == BELAY_FROZEN) {
+        *out = work->frozen;
+    }
+    if (!done && code != BELAY_REFUSED) {
+        return;
+    }
+    work->records = NULL; /* the answer's now */
     for (size_t i = 0; i < answer.n_records; i++) {
-        records[i] = rows[first + i].record;
-        memset(&rows[first + i].record, 0, sizeof records[i]);
+        answer.records[i] = work->rows[first + i].record;
+        memset(&work->rows[first + i].record, 0, sizeof answer.records[i]);
     }
     for (size_t i = 0; done && i < batch->n_writes; i++) {
         if ((batch->writes[i].set & BELAY_SET_IDENTITY) != 0) {
-            answer.token = txn->next;
+            answer.token = work->txn.next;
         }
     }
-    return answer;
+    *out = answer;
 }

@@ -5,12 +5,16 @@
 #ifndef STORE_APPLY_APPLY_H
 #define STORE_APPLY_APPLY_H
 
+#include "base/buf.h"
 #include "belay/store.h"
 
 /* A record, and what only these stores keep with it. */
 struct row {
     struct belay_record record;
-    bool stored;        /* the database has it */
+    bool stored;           /* the database has it */
+    bool is_changed;       /* by the batch; set by batch_apply() */
+    unsigned char *packed; /* owned; the changed record as batch_pack() packed it */
+    size_t packed_len;
     bool *has_liveness; /* owned; beside record.tickets: the waiter holds a liveness lock in the wake file */
 };
 
@@ -29,13 +33,8 @@ void row_release(struct row *row);
 /* The row of a key that has no record. */
 enum belay_code row_absent(const char *key, struct row *out_row, struct belay_error *err);
 
-/* BELAY_REFUSED: the record does not meet its condition. */
-enum belay_code write_check(const struct belay_write *write, const struct belay_record *record,
-                            int64_t now_ms, struct belay_error *err);
 /* True: the write changes nothing. It is only a condition, or would make an empty record. */
 bool write_leaves_alone(const struct belay_write *write, const struct belay_record *record);
-/* Whether it must be on disk before it is reported (sqlite_commit.c). */
-bool write_must_last(const struct belay_write *write, const struct belay_record *record);
 /* `has_liveness` is for the ticket that it puts. */
 enum belay_code write_apply(const struct belay_write *write, const struct txn *txn, bool has_liveness,
                             struct row *row, struct belay_error *err);
@@ -62,24 +61,52 @@ struct before {
     int64_t held_ms;
     bool is_known;
 };
-/* One for each write; one if there is none. `rows` are those before the batch. */
-enum belay_code before_remember(struct before *befores, const struct belay_batch *batch,
-                                const struct row *rows, int64_t unix_ms, struct belay_error *err);
-void before_release(struct before *befores, size_t n);
-/* The event as it is stored, completed from the transaction and the record before. Borrows from all. */
-struct belay_event event_complete(const struct belay_batch *batch, size_t index, const struct txn *txn,
-                                  const struct before *befores);
+
+/* So many writes and events need no malloc(): a lock and its ancestors are few. */
+enum { BATCH_FEW = 4 };
+
+/*
+ * A batch while it is committed. The store sets `txn` and loads the rows, then
+ *
+ *     batch_check() -> the store's own checks -> batch_apply() -> the store saves rows and events
+ */
+struct batch_work {
+    const struct belay_batch *batch; /* borrowed */
+    struct txn txn;
+    struct row *rows;             /* beside batch->writes; owned, as the next two are, unless they are few */
+    struct before *before;        /* the same; one if there is no write */
+    struct belay_event *events;   /* beside batch->events: as they are stored; borrow from all of this */
+    struct belay_record *records; /* owned; for batch_answer() */
+    size_t refused;               /* the write whose condition does not hold */
+    struct belay_commit frozen;   /* owned; what freeze_check() says if a freeze refuses the batch */
+
+    struct row
+        few_rows[BATCH_FEW]; /* from here on not zeroed: batch_begin() does as many as there are writes */
+    struct before few_before[BATCH_FEW];
+    struct belay_event few_events[BATCH_FEW];
+};
+
+enum belay_code batch_begin(struct batch_work *work, const struct belay_batch *batch,
+                            struct belay_error *err);
+void batch_release(struct batch_work *work);
+/* BELAY_REFUSED: a row does not meet its condition. */
+enum belay_code batch_check(struct batch_work *work, struct belay_error *err);
+/* Whether it must be on disk before it is reported (sqlite_commit.c). */
+bool batch_must_last(const struct batch_work *work);
+/* Change the rows and complete the events. `has_liveness` is for the tickets that are put; NULL: all have it. */
+enum belay_code batch_apply(struct batch_work *work, const bool *has_liveness, struct belay_error *err);
+/* Pack the rows that were changed, by way of `scratch`. */
+enum belay_code batch_pack(struct batch_work *work, struct buf *scratch, struct belay_error *err);
+/*
+ * The result of commit(): after BELAY_OK all records as they are now, after
+ * BELAY_REFUSED the one that was. They move from the rows. After another code *out stays as it is.
+ */
+void batch_answer(struct batch_work *work, enum belay_code code, struct belay_commit *out);
 
 /* Whether batch->require_unused_id is about this write's key. */
 bool write_needs_unused(const struct belay_batch *batch, size_t index);
 /* The record's present or last holder, or one of several, has that id. */
 bool record_names(const struct belay_record *record, const char *lock_id);
-/*
- * The result of commit(): after BELAY_OK all records as they are now, after
- * BELAY_REFUSED the one of writes[refused]. They move from the rows to `records`.
- */
-struct belay_commit commit_answer(enum belay_code code, const struct belay_batch *batch, size_t refused,
-                                  const struct txn *txn, struct row *rows, struct belay_record *records);
 /* Whether the event says that a lock id acquired its key. */
 bool event_takes(const struct belay_event *event);
 

@@ -11,35 +11,20 @@
 #include "base/error.h"
 #include "store/journaled/journaled_internal.h"
 
-/* A write in progress. */
+/* The item of a write. */
 struct step {
-    struct item *found;    /* the item that the table has; NULL: none */
-    struct item *item;     /* the item to change; a new one if the table has none */
-    unsigned char *packed; /* owned; the record as it will be; NULL: it stays as it is */
-    size_t len;
+    struct item *found; /* the one that the table has; NULL: none */
+    struct item *item;  /* the one to change; a new one if the table has none; NULL: nothing changes */
 };
-
-/* A batch of so few writes and events, which is the usual one, needs no malloc(). */
-enum { FEW = 4 };
 
 struct journaled_batch {
     struct journaled *store;
-    const struct belay_batch *batch;
-    struct txn txn;
-    struct row *rows;            /* owned; beside batch->writes */
-    struct step *steps;          /* owned; the same */
-    struct belay_write *changes; /* owned; the writes that change something */
-    size_t n_changes;
-    struct belay_event *events; /* owned */
-    struct before *before;      /* owned; beside batch->writes */
-    size_t refused;
-    struct belay_commit frozen; /* owned; empty unless the batch is refused by a freeze */
+    struct step *steps;          /* beside base.batch->writes; owned, as the next are, unless they are few */
+    struct belay_write *changes; /* the writes that change something */
+    struct step few_steps[BATCH_FEW];
 
-    struct row few_rows[FEW]; /* from here on not zeroed: as many as there are writes are, in work_init() */
-    struct step few_steps[FEW];
-    struct belay_write few_changes[FEW];
-    struct belay_event few_events[FEW];
-    struct before few_before[FEW];
+    struct belay_write few_changes[BATCH_FEW]; /* from here on not zeroed */
+    struct batch_work base;
 };
 
 static enum belay_code item_unpack(const struct item *item, const char *key, struct row *out_row,
@@ -55,83 +40,34 @@ enum belay_code journaled_load(struct journaled *store, const char *key, struct 
     return item_unpack(items_find(&store->table, key), key, out_row, err);
 }
 
-static enum belay_code load_and_check(struct journaled_batch *work, struct belay_error *err)
+static enum belay_code load_rows(struct journaled_batch *work, struct belay_error *err)
 {
-    const struct belay_batch *batch = work->batch;
+    enum belay_code code = BELAY_OK;
 
-    for (size_t i = 0; i < batch->n_writes; i++) {
-        const char *key = batch->writes[i].key;
-        struct item *found = items_find(&work->store->table, key);
-        enum belay_code code = item_unpack(found, key, &work->rows[i], err);
+    for (size_t i = 0; code == BELAY_OK && i < work->base.batch->n_writes; i++) {
+        const char *key = work->base.batch->writes[i].key;
 
-        work->steps[i].found = found;
-        if (code == BELAY_OK) {
-            work->refused = i;
-            code = write_check(&batch->writes[i], &work->rows[i].record, work->txn.now_ms, err);
-        }
-        if (code != BELAY_OK) {
-            return code;
-        }
+        work->steps[i].found = items_find(&work->store->table, key);
+        code = item_unpack(work->steps[i].found, key, &work->base.rows[i], err);
     }
-    return BELAY_OK;
+    return code;
 }
 
 static enum belay_code check_unused(const struct journaled_batch *work, struct belay_error *err)
 {
-    const char *id = work->batch->require_unused_id;
+    const char *id = work->base.batch->require_unused_id;
 
-    for (size_t i = 0; id != NULL && i < work->batch->n_writes; i++) {
-        const char *key = work->batch->writes[i].key;
+    for (size_t i = 0; id != NULL && i < work->base.batch->n_writes; i++) {
+        const char *key = work->base.batch->writes[i].key;
 
-        if (write_needs_unused(work->batch, i) &&
-            (record_names(&work->rows[i].record, id) ||
+        if (write_needs_unused(work->base.batch, i) &&
+            (record_names(&work->base.rows[i].record, id) ||
              ids_has(&work->store->ids, (uint64_t)hash_acquisition(key, id)))) {
             return error_set(err, BELAY_ID_USED, "lock id '%s' has already had '%s'; take a new one", id,
                              key);
         }
     }
     return BELAY_OK;
-}
-
-/* Pack the record as it is after the write, and find or make its item. */
-static enum belay_code change_one(struct journaled_batch *work, size_t i, struct belay_error *err)
-{
-    struct journaled *store = work->store;
-    const struct belay_write *write = &work->batch->writes[i];
-    struct step *step = &work->steps[i];
-    struct buf *scratch = &store->scratch;
-    enum belay_code code = write_apply(write, &work->txn, true, &work->rows[i], err);
-
-    if (code != BELAY_OK) {
-        return code;
-    }
-    scratch->len = 0;
-    scratch->failed = false;
-    record_pack(scratch, &work->rows[i].record);
-    step->packed = scratch->failed ? NULL : malloc(scratch->len);
-    step->item = step->found != NULL ? step->found : item_new(write->key);
-    if (step->packed == NULL || step->item == NULL) {
-        return error_no_memory(err);
-    }
-    memcpy(step->packed, scratch->data, scratch->len);
-    step->len = scratch->len;
-    work->changes[work->n_changes++] = *write;
-    return BELAY_OK;
-}
-
-static enum belay_code change_all(struct journaled_batch *work, struct belay_error *err)
-{
-    enum belay_code code = before_remember(work->before, work->batch, work->rows, work->txn.unix_ms, err);
-
-    for (size_t i = 0; code == BELAY_OK && i < work->batch->n_writes; i++) {
-        if (!write_leaves_alone(&work->batch->writes[i], &work->rows[i].record)) {
-            code = change_one(work, i, err);
-        }
-    }
-    for (size_t i = 0; code == BELAY_OK && i < work->batch->n_events; i++) {
-        work->events[i] = event_complete(work->batch, i, &work->txn, work->before);
-    }
-    return code;
 }
 
 enum belay_code journaled_append(struct journaled *store, const struct journal_entry *entry,
@@ -168,43 +104,48 @@ enum belay_code journaled_append(struct journaled *store, const struct journal_e
     return BELAY_OK;
 }
 
-/* New items first, which may fail for lack of memory; after the entry is appended nothing can fail. */
+/* New items, for which there may be no memory, come first; after the entry is appended nothing can fail. */
 static enum belay_code append(struct journaled_batch *work, struct belay_error *err)
 {
-    struct journaled *store = work->store;
-    struct journal_entry entry = { .number = work->txn.next,
-                                   .now_ms = work->txn.now_ms,
-                                   .unix_ms = work->txn.unix_ms,
+    struct journal_entry entry = { .number = work->base.txn.next,
+                                   .now_ms = work->base.txn.now_ms,
+                                   .unix_ms = work->base.txn.unix_ms,
                                    .writes = work->changes,
-                                   .n_writes = work->n_changes,
-                                   .events = work->events,
-                                   .n_events = work->batch->n_events };
+                                   .events = work->base.events,
+                                   .n_events = work->base.batch->n_events };
 
-    for (size_t i = 0; i < work->batch->n_writes; i++) {
-        struct item *item = work->steps[i].item;
+    for (size_t i = 0; i < work->base.batch->n_writes; i++) {
+        const struct belay_write *write = &work->base.batch->writes[i];
+        struct step *step = &work->steps[i];
 
-        if (item != NULL && item->packed == NULL && !items_add(&store->table, item)) {
+        if (!work->base.rows[i].is_changed) {
+            continue;
+        }
+        step->item = step->found != NULL ? step->found : item_new(write->key);
+        if (step->item == NULL || (step->found == NULL && !items_add(&work->store->table, step->item))) {
             return error_no_memory(err);
         }
+        work->changes[entry.n_writes++] = *write;
     }
-    return journaled_append(store, &entry, err);
+    return journaled_append(work->store, &entry, err);
 }
 
 static void publish(struct journaled_batch *work)
 {
-    for (size_t i = 0; i < work->batch->n_writes; i++) {
-        struct step *step = &work->steps[i];
+    for (size_t i = 0; i < work->base.batch->n_writes; i++) {
+        struct item *item = work->steps[i].item;
+        struct row *row = &work->base.rows[i];
 
-        if (step->item != NULL) {
-            assert(step->packed != NULL);
-            free(step->item->packed);
-            step->item->packed = step->packed;
-            step->item->len = step->len;
-            step->packed = NULL;
+        if (item != NULL) {
+            assert(row->packed != NULL);
+            free(item->packed);
+            item->packed = row->packed;
+            item->len = row->packed_len;
+            row->packed = NULL;
         }
     }
-    for (size_t i = 0; i < work->batch->n_events; i++) {
-        const struct belay_event *event = &work->events[i];
+    for (size_t i = 0; i < work->base.batch->n_events; i++) {
+        const struct belay_event *event = &work->base.events[i];
 
         if (event->lock_id != NULL && event_takes(event)) {
             ids_add(&work->store->ids, (uint64_t)hash_acquisition(event->key, event->lock_id));
@@ -215,7 +156,7 @@ static void publish(struct journaled_batch *work)
 /* Remove the items that were made for a commit that failed. */
 static void discard(struct journaled_batch *work)
 {
-    for (size_t i = 0; i < work->batch->n_writes; i++) {
+    for (size_t i = 0; i < work->base.batch->n_writes; i++) {
         struct item *item = work->steps[i].item;
 
         if (item == NULL || item->packed != NULL) {
@@ -266,16 +207,17 @@ static enum belay_code load_freezes(struct journaled *store, struct belay_error 
 static enum belay_code check_freezes(struct journaled_batch *work, struct belay_error *err)
 {
     struct journaled *store = work->store;
-    struct freeze_now now = { work->txn.unix_ms, work->txn.unix_ms };
+    struct freeze_now now = { work->base.txn.unix_ms, work->base.txn.unix_ms };
     enum belay_code code = BELAY_OK;
 
-    if (!work->batch->check_freezes) {
+    if (!work->base.batch->check_freezes) {
         return BELAY_OK;
     }
     if (!store->has_freezes) {
         code = load_freezes(store, err);
     }
-    return code == BELAY_OK ? freeze_check(&store->freezes, work->batch, now, &work->frozen, err) : code;
+    return code == BELAY_OK ? freeze_check(&store->freezes, work->base.batch, now, &work->base.frozen, err)
+                            : code;
 }
 
 static enum belay_code run_commit(struct journaled_batch *work, struct belay_error *err)
@@ -286,23 +228,29 @@ static enum belay_code run_commit(struct journaled_batch *work, struct belay_err
     if (store->is_broken) {
         return error_set(err, BELAY_UNREACHABLE, "the server's journal has failed; nothing more is done");
     }
-    work->txn.now_ms = sqlite_now_ms(store->read_db);
-    work->txn.unix_ms = sqlite_unix_ms(store->read_db);
-    work->txn.next = store->next;
+    work->base.txn.now_ms = sqlite_now_ms(store->read_db);
+    work->base.txn.unix_ms = sqlite_unix_ms(store->read_db);
+    work->base.txn.next = store->next;
     code = check_freezes(work, err);
     if (code == BELAY_OK) {
-        code = load_and_check(work, err);
+        code = load_rows(work, err);
+    }
+    if (code == BELAY_OK) {
+        code = batch_check(&work->base, err);
     }
     if (code == BELAY_OK) {
         code = check_unused(work, err);
     }
-    if (code == BELAY_OK && store->next + work->batch->n_events >= store->ceiling) {
-        code = raise_ceiling(store, store->next + work->batch->n_events, err);
+    if (code == BELAY_OK && store->next + work->base.batch->n_events >= store->ceiling) {
+        code = raise_ceiling(store, store->next + work->base.batch->n_events, err);
     }
     if (code != BELAY_OK) {
         return code;
     }
-    code = change_all(work, err);
+    code = batch_apply(&work->base, NULL, err);
+    if (code == BELAY_OK) {
+        code = batch_pack(&work->base, &store->scratch, err);
+    }
     if (code == BELAY_OK) {
         code = append(work, err);
     }
@@ -314,84 +262,42 @@ static enum belay_code run_commit(struct journaled_batch *work, struct belay_err
     return code;
 }
 
-static bool work_init(struct journaled_batch *work, struct journaled *store, const struct belay_batch *batch)
-{
-    size_t n_writes = batch->n_writes;
-    size_t n_events = batch->n_events;
-
-    memset(work, 0, offsetof(struct journaled_batch, few_rows));
-    work->store = store;
-    work->batch = batch;
-    work->rows = n_writes <= FEW ? work->few_rows : calloc(n_writes, sizeof *work->rows);
-    work->steps = n_writes <= FEW ? work->few_steps : calloc(n_writes, sizeof *work->steps);
-    work->changes = n_writes <= FEW ? work->few_changes : calloc(n_writes, sizeof *work->changes);
-    work->before = n_writes <= FEW ? work->few_before : calloc(n_writes, sizeof *work->before);
-    work->events = n_events <= FEW ? work->few_events : calloc(n_events, sizeof *work->events);
-    if (n_writes <= FEW) {
-        memset(work->rows, 0, n_writes * sizeof *work->rows);
-        memset(work->steps, 0, n_writes * sizeof *work->steps);
-        /* A batch of events alone has one, too: of no record. */
-        memset(work->before, 0, (n_writes == 0 ? 1 : n_writes) * sizeof *work->before);
-    }
-    return work->rows != NULL && work->steps != NULL && work->changes != NULL && work->before != NULL &&
-           work->events != NULL;
-}
-
-static void work_release(struct journaled_batch *work)
-{
-    for (size_t i = 0; i < work->batch->n_writes; i++) {
-        if (work->rows != NULL) {
-            row_release(&work->rows[i]);
-        }
-        if (work->steps != NULL) {
-            free(work->steps[i].packed);
-        }
-    }
-    if (work->before != NULL) {
-        before_release(work->before, work->batch->n_writes);
-    }
-    if (work->batch->n_writes > FEW) {
-        free(work->before);
-        free(work->rows);
-        free(work->steps);
-        free(work->changes);
-    }
-    if (work->batch->n_events > FEW) {
-        free(work->events);
-    }
-}
-
 enum belay_code journaled_commit(struct belay_store *base, const struct belay_batch *batch,
                                  struct belay_commit *out, struct belay_error *err)
 {
     struct journaled *store = (struct journaled *)base;
     struct journaled_batch work;
-    struct belay_record *records =
-        malloc((batch->n_writes + 1) * sizeof *records); /* commit_answer() fills them */
-    enum belay_code code = BELAY_NO_MEMORY;
+    size_t n = batch->n_writes;
+    enum belay_code code;
 
-    if (!work_init(&work, store, batch) || records == NULL) {
-        (void)error_no_memory(err);
+    memset(&work, 0, offsetof(struct journaled_batch, few_changes));
+    work.store = store;
+    code = batch_begin(&work.base, batch, err);
+    if (code != BELAY_OK) {
+        return code;
+    }
+    work.steps = n <= BATCH_FEW ? work.few_steps : calloc(n, sizeof *work.steps);
+    work.changes = n <= BATCH_FEW ? work.few_changes : calloc(n, sizeof *work.changes);
+    if (work.steps == NULL || work.changes == NULL) {
+        code = error_no_memory(err);
         goto done;
     }
     (void)pthread_mutex_lock(&store->mutex);
     code = run_commit(&work, err);
-    if (code == BELAY_OK && work.txn.next / SWEEP_EVERY != store->next / SWEEP_EVERY) {
+    if (code == BELAY_OK && work.base.txn.next / SWEEP_EVERY != store->next / SWEEP_EVERY) {
         journaled_sweep(store);
     }
     (void)pthread_mutex_unlock(&store->mutex);
     if (code == BELAY_OK && batch->n_events > 0) {
         wake_watchers(store->read_db);
     }
-    if (code == BELAY_OK || code == BELAY_REFUSED) {
-        *out = commit_answer(code, batch, work.refused, &work.txn, work.rows, records);
-        records = NULL;
-    } else if (code == BELAY_FROZEN) {
-        *out = work.frozen;
-    }
+    batch_answer(&work.base, code, out);
 
 done:
-    work_release(&work);
-    free(records);
+    if (n > BATCH_FEW) {
+        free(work.steps);
+        free(work.changes);
+    }
+    batch_release(&work.base);
     return code;
 }

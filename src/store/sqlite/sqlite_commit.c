@@ -18,31 +18,24 @@
 #include "base/error.h"
 #include "store/sqlite/sqlite_internal.h"
 
-/* Room for the writes of a batch: a lock and its ancestors are few, and need no allocation. */
-enum { FEW = 4 };
-
 struct sqlite_batch {
     struct sqlite_store *store;
-    const struct belay_batch *batch;
-    struct txn txn;
-    struct row *rows;      /* beside batch->writes; owned unless they are few */
-    bool *kept;            /* the same; this commit took the liveness lock of the write's ticket */
-    struct before *before; /* the same */
+    struct batch_work base;
+    bool *
+        has_liveness; /* beside base.batch->writes, of the ticket that the write puts; owned unless they are few */
+    bool *kept;       /* the same; this commit took the liveness lock of that ticket */
     bool full;
     bool again;
-    size_t refused;
-    struct belay_commit frozen; /* owned; empty unless the batch is refused by a freeze */
 
-    struct row few_rows[FEW];
-    bool few_kept[FEW];
-    struct before few_before[FEW];
+    bool few_has_liveness[BATCH_FEW];
+    bool few_kept[BATCH_FEW];
 };
 
 static uint64_t last_number(const struct sqlite_batch *work)
 {
-    size_t n = work->batch->n_events == 0 ? 1 : work->batch->n_events;
+    size_t n = work->base.batch->n_events == 0 ? 1 : work->base.batch->n_events;
 
-    return work->txn.next + n - 1;
+    return work->base.txn.next + n - 1;
 }
 
 static bool asks_to_last(const struct belay_batch *batch)
@@ -87,28 +80,18 @@ enum belay_code sqlite_raise_ceiling(struct sqlite_store *store, uint64_t to, st
     return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
 }
 
-static enum belay_code load_and_check(struct sqlite_batch *work, struct belay_error *err)
+static enum belay_code load_rows(struct sqlite_batch *work, struct belay_error *err)
 {
-    const struct belay_batch *batch = work->batch;
+    enum belay_code code = BELAY_OK;
 
-    for (size_t i = 0; i < batch->n_writes; i++) {
-        enum belay_code code = last_take(work->store, batch->writes[i].key, &work->rows[i])
-                                   ? BELAY_OK
-                                   : row_load(work->store, batch->writes[i].key, &work->rows[i], err);
+    for (size_t i = 0; code == BELAY_OK && i < work->base.batch->n_writes; i++) {
+        const char *key = work->base.batch->writes[i].key;
 
-        if (code == BELAY_OK) {
-            work->refused = i;
-            code = write_check(&batch->writes[i], &work->rows[i].record, work->txn.now_ms, err);
-        }
-        if (code != BELAY_OK) {
-            return code;
-        }
-        if (!work->full && write_must_last(&batch->writes[i], &work->rows[i].record)) {
-            work->full = true;
-            work->again = true;
+        if (!last_take(work->store, key, &work->base.rows[i])) {
+            code = row_load(work->store, key, &work->base.rows[i], err);
         }
     }
-    return BELAY_OK;
+    return code;
 }
 
 /* An id that ever acquired this key: it is in the record, or its acquisition is among the events (L5). */
@@ -139,12 +122,12 @@ static int look_up_id(struct sqlite_store *store, const char *key, const char *i
 
 static enum belay_code check_unused(struct sqlite_batch *work, struct belay_error *err)
 {
-    const char *id = work->batch->require_unused_id;
+    const char *id = work->base.batch->require_unused_id;
 
-    for (size_t i = 0; id != NULL && i < work->batch->n_writes; i++) {
-        const char *key = work->batch->writes[i].key;
-        bool needed = write_needs_unused(work->batch, i);
-        bool used = needed && record_names(&work->rows[i].record, id);
+    for (size_t i = 0; id != NULL && i < work->base.batch->n_writes; i++) {
+        const char *key = work->base.batch->writes[i].key;
+        bool needed = write_needs_unused(work->base.batch, i);
+        bool used = needed && record_names(&work->base.rows[i].record, id);
         int rc = needed && !used ? look_up_id(work->store, key, id, &used) : SQLITE_OK;
 
         if (rc != SQLITE_OK) {
@@ -158,33 +141,20 @@ static enum belay_code check_unused(struct sqlite_batch *work, struct belay_erro
     return BELAY_OK;
 }
 
-static enum belay_code write_rows(struct sqlite_batch *work, struct belay_error *err)
+/*
+ * Take the liveness locks of new tickets before other processes can see these, or they would
+ * consider the waiters dead. Not in a server: its waiters are other processes, which outlive it.
+ */
+static void keep_tickets(struct sqlite_batch *work)
 {
-    for (size_t i = 0; i < work->batch->n_writes; i++) {
-        const struct belay_write *write = &work->batch->writes[i];
-        bool has_liveness = false;
-        enum belay_code code;
+    for (size_t i = 0; work->store->own_fd < 0 && i < work->base.batch->n_writes; i++) {
+        const struct belay_write *write = &work->base.batch->writes[i];
 
-        if (write_leaves_alone(write, &work->rows[i].record)) {
-            continue;
-        }
         if (write->put_ticket != NULL) {
-            /*
-             * Before other processes can see the ticket, or they would consider its waiter
-             * dead. Not in a server: its waiters are other processes, which outlive it.
-             */
-            has_liveness = work->store->own_fd < 0 &&
-                           alive_keep(work->store, write->put_ticket->lock_id, write->key, &work->kept[i]);
-        }
-        code = write_apply(write, &work->txn, has_liveness, &work->rows[i], err);
-        if (code == BELAY_OK) {
-            code = row_save(work->store, &work->rows[i], err);
-        }
-        if (code != BELAY_OK) {
-            return code;
+            work->has_liveness[i] =
+                alive_keep(work->store, write->put_ticket->lock_id, write->key, &work->kept[i]);
         }
     }
-    return BELAY_OK;
 }
 
 static enum belay_code write_number(struct sqlite_batch *work, struct belay_error *err)
@@ -193,7 +163,7 @@ static enum belay_code write_number(struct sqlite_batch *work, struct belay_erro
     int rc = db_statement(work->store, ST_SET_NUMBER, &statement);
 
     if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_int64(statement, 1, (int64_t)work->txn.next);
+        rc = sqlite3_bind_int64(statement, 1, (int64_t)work->base.txn.next);
     }
     if (rc == SQLITE_OK) {
         rc = db_finish(statement);
@@ -201,35 +171,33 @@ static enum belay_code write_number(struct sqlite_batch *work, struct belay_erro
     return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(work->store, rc, err);
 }
 
-static enum belay_code write_all(struct sqlite_batch *work, struct belay_error *err)
+static enum belay_code save(struct sqlite_batch *work, struct belay_error *err)
 {
-    enum belay_code code = before_remember(work->before, work->batch, work->rows, work->txn.unix_ms, err);
+    const struct belay_batch *batch = work->base.batch;
+    enum belay_code code = BELAY_OK;
 
-    if (code == BELAY_OK) {
-        code = write_rows(work, err);
+    for (size_t i = 0; code == BELAY_OK && i < batch->n_writes; i++) {
+        if (work->base.rows[i].is_changed) {
+            code = row_save(work->store, &work->base.rows[i], err);
+        }
     }
-    for (size_t i = 0; code == BELAY_OK && i < work->batch->n_events; i++) {
-        struct belay_event event = event_complete(work->batch, i, &work->txn, work->before);
-
-        code = event_save(work->store, &event, err);
+    for (size_t i = 0; code == BELAY_OK && i < batch->n_events; i++) {
+        code = event_save(work->store, &work->base.events[i], err);
     }
-    if (code == BELAY_OK && work->batch->n_events == 0) {
-        code = write_number(work, err);
-    }
-    return code;
+    return code == BELAY_OK && batch->n_events == 0 ? write_number(work, err) : code;
 }
 
 /* In the transaction of the commit: a freeze is either before it or after it. */
 static enum belay_code check_freezes(struct sqlite_batch *work, struct belay_error *err)
 {
-    struct freeze_now now = { work->txn.unix_ms, work->txn.unix_ms };
+    struct freeze_now now = { work->base.txn.unix_ms, work->base.txn.unix_ms };
     enum belay_code code = BELAY_OK;
 
-    if (work->batch->check_freezes) {
+    if (work->base.batch->check_freezes) {
         code = sqlite_load_freezes(work->store, err);
     }
-    if (code == BELAY_OK && work->batch->check_freezes) {
-        code = freeze_check(&work->store->freezes.list, work->batch, now, &work->frozen, err);
+    if (code == BELAY_OK && work->base.batch->check_freezes) {
+        code = freeze_check(&work->store->freezes.list, work->base.batch, now, &work->base.frozen, err);
     }
     return code;
 }
@@ -243,12 +211,12 @@ static enum belay_code prepare_commit(struct sqlite_batch *work, struct belay_er
     int rc = db_begin(store, work->full);
 
     if (rc == SQLITE_OK) {
-        rc = db_read_txn(store, &work->txn, &other_boot);
+        rc = db_read_txn(store, &work->base.txn, &other_boot);
     }
     if (rc != SQLITE_OK) {
         return sqlite_failed(store, rc, err);
     }
-    if (work->txn.served) {
+    if (work->base.txn.served) {
         return sqlite_redirected(store, err);
     }
     if (other_boot) {
@@ -259,24 +227,27 @@ static enum belay_code prepare_commit(struct sqlite_batch *work, struct belay_er
     }
     code = check_freezes(work, err);
     if (code == BELAY_OK) {
-        code = load_and_check(work, err);
+        code = load_rows(work, err);
+    }
+    if (code == BELAY_OK) {
+        code = batch_check(&work->base, err);
     }
     if (code == BELAY_OK) {
         code = check_unused(work, err);
     }
-    if (code == BELAY_OK && !work->again && last_number(work) >= work->txn.ceiling) {
+    if (code == BELAY_OK && !work->full && batch_must_last(&work->base)) {
+        work->full = work->again = true;
+    }
+    if (code == BELAY_OK && !work->again && last_number(work) >= work->base.txn.ceiling) {
         work->again = true;
         db_rollback(store);
         return sqlite_raise_ceiling(store, last_number(work) + (uint64_t)sqlite_numbers_ahead(store), err);
     }
-    return code == BELAY_OK && !work->again ? write_all(work, err) : code;
-}
-
-static void forget_rows(struct sqlite_batch *work)
-{
-    for (size_t i = 0; i < work->batch->n_writes; i++) {
-        row_release(&work->rows[i]);
+    if (code == BELAY_OK && !work->again) {
+        keep_tickets(work);
+        code = batch_apply(&work->base, work->has_liveness, err);
     }
+    return code == BELAY_OK && !work->again ? save(work, err) : code;
 }
 
 static enum belay_code run_commit(struct sqlite_batch *work, struct belay_error *err)
@@ -291,7 +262,9 @@ static enum belay_code run_commit(struct sqlite_batch *work, struct belay_error 
             break;
         }
         db_rollback(work->store);
-        forget_rows(work);
+        for (size_t i = 0; i < work->base.batch->n_writes; i++) {
+            row_release(&work->base.rows[i]);
+        }
     }
     if (code == BELAY_OK) {
         work->store->left.version = 0;
@@ -300,11 +273,11 @@ static enum belay_code run_commit(struct sqlite_batch *work, struct belay_error 
         code = rc == SQLITE_OK ? BELAY_OK : sqlite_commit_failed(work->store, rc, err);
     }
     if (code == BELAY_OK) {
-        db_leave_txn(work->store, &work->txn, last_number(work), work->batch->n_events > 0);
-        if (work->batch->n_writes > 0) {
-            last_keep(work->store, &work->rows[0]);
+        db_leave_txn(work->store, &work->base.txn, last_number(work), work->base.batch->n_events > 0);
+        if (work->base.batch->n_writes > 0) {
+            last_keep(work->store, &work->base.rows[0]);
         }
-        wake_after_commit(work->store, work->batch->n_events > 0);
+        wake_after_commit(work->store, work->base.batch->n_events > 0);
     } else {
         db_rollback(work->store);
     }
@@ -314,8 +287,8 @@ static enum belay_code run_commit(struct sqlite_batch *work, struct belay_error 
 /* Liveness locks follow the database: kept on success, released otherwise. */
 static void settle_tickets(struct sqlite_batch *work, bool done)
 {
-    for (size_t i = 0; i < work->batch->n_writes; i++) {
-        const struct belay_write *write = &work->batch->writes[i];
+    for (size_t i = 0; i < work->base.batch->n_writes; i++) {
+        const struct belay_write *write = &work->base.batch->writes[i];
 
         if (!done && work->kept[i]) {
             alive_drop(work->store, write->put_ticket->lock_id, write->key);
@@ -345,47 +318,35 @@ enum belay_code sqlite_commit(struct belay_store *base, const struct belay_batch
                               struct belay_commit *out, struct belay_error *err)
 {
     struct sqlite_store *store = (struct sqlite_store *)base;
-    size_t n = batch->n_writes == 0 ? 1 : batch->n_writes;
-    struct sqlite_batch work = { .store = store, .batch = batch };
-    struct belay_record *records = malloc(n * sizeof *records); /* commit_answer() fills them */
-    enum belay_code code = BELAY_NO_MEMORY;
+    struct sqlite_batch work = { .store = store, .full = store->always_full || asks_to_last(batch) };
+    size_t n = batch->n_writes;
+    enum belay_code code = batch_begin(&work.base, batch, err);
 
-    work.rows = n <= FEW ? work.few_rows : calloc(n, sizeof *work.rows);
-    work.kept = n <= FEW ? work.few_kept : calloc(n, sizeof *work.kept);
-    work.before = n <= FEW ? work.few_before : calloc(n, sizeof *work.before);
-    if (records == NULL || work.rows == NULL || work.kept == NULL || work.before == NULL) {
-        (void)error_no_memory(err);
+    if (code != BELAY_OK) {
+        return code;
+    }
+    work.has_liveness = n <= BATCH_FEW ? work.few_has_liveness : calloc(n, sizeof *work.has_liveness);
+    work.kept = n <= BATCH_FEW ? work.few_kept : calloc(n, sizeof *work.kept);
+    if (work.has_liveness == NULL || work.kept == NULL) {
+        code = error_no_memory(err);
         goto done;
     }
-    work.full = store->always_full || asks_to_last(batch);
 
     (void)pthread_mutex_lock(&store->mutex);
     code = run_commit(&work, err);
     settle_tickets(&work, code == BELAY_OK);
     if (code == BELAY_OK) {
-        maintain_if_due(store, work.txn.next - 1, last_number(&work));
+        maintain_if_due(store, work.base.txn.next - 1, last_number(&work));
     }
     (void)pthread_mutex_unlock(&store->mutex);
 
-    if (code == BELAY_OK || code == BELAY_REFUSED) {
-        *out = commit_answer(code, batch, work.refused, &work.txn, work.rows, records);
-        records = NULL;
-    } else if (code == BELAY_FROZEN) {
-        *out = work.frozen;
-    }
+    batch_answer(&work.base, code, out);
 
 done:
-    if (work.rows != NULL) {
-        forget_rows(&work);
-    }
-    if (work.before != NULL) {
-        before_release(work.before, n);
-    }
-    if (n > FEW) {
-        free(work.before);
-        free(work.rows);
+    if (n > BATCH_FEW) {
+        free(work.has_liveness);
         free(work.kept);
     }
-    free(records);
+    batch_release(&work.base);
     return code;
 }

@@ -3,8 +3,8 @@
  * the rest. It is worth its lines: with jansson alone the server spends 20 instead of
  * 15 microseconds of user time on an acquire and its release (64 clients, lock_load).
  */
-#ifndef SERVER_CORE_FLAT_JSON_H
-#define SERVER_CORE_FLAT_JSON_H
+#ifndef JSON_FLAT_JSON_H
+#define JSON_FLAT_JSON_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "server/core/flat_json.h"
+#include "json/flat_json.h"
 
 #include <string.h>
 

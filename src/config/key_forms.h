@@ -12,8 +12,8 @@
  * where component `all` stands above every other, and any other text, which has
  * nothing above it. No I/O and no clock: everything follows from the arguments.
  */
-#ifndef LOCK_KEYS_H
-#define LOCK_KEYS_H
+#ifndef CONFIG_KEY_FORMS_H
+#define CONFIG_KEY_FORMS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,7 +5,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "lock/keys.h"
+#include "config/key_forms.h"
 
 /* In any case: "Stack:a:env:b" is a slip, and must not become an unrelated lock. */
 bool key_begins_as_stack(const char *key)

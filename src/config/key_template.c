@@ -1,4 +1,4 @@
-#include "lock/keys.h"
+#include "config/key_forms.h"
 
 #include <stdlib.h>
 #include <string.h>
