@@ -16,6 +16,8 @@ import belay  # noqa: E402
 
 LOCK_OPTIONS = ("ttl", "wait", "lock_id", "shared", "slots", "metadata", "reentrant", "ignore_freeze")
 CONNECT_OPTIONS = ("token", "token_file", "ca_file", "timeout", "owner", "owner_name")
+CODES = {"LockHeld": "held", "Frozen": "frozen", "LockLost": "lost", "IdUsed": "id_used", "UnknownOutcome": "unknown",
+         "Unavailable": "unavailable", "NotFound": "not_found", "Forbidden": "forbidden", "Invalid": "invalid"}
 writing = threading.Lock()
 
 
@@ -232,7 +234,7 @@ def failed(error):
         return {"error": {"code": "body", "message": str(error)}}
     if not isinstance(error, belay.BelayError):
         return {"error": {"code": "bug", "message": repr(error)}}
-    return {"error": {"code": error.code, "message": str(error), "holder": getattr(error, "holder", None),
+    return {"error": {"code": CODES[type(error).__name__], "message": str(error), "holder": getattr(error, "holder", None),
                       "lock_id": getattr(error, "lock_id", None)}}
 
 

@@ -2,13 +2,15 @@
 
 import contextlib
 import http.client
+import itertools
 import json
 import os
 import select
 import socket
 import ssl
 import threading
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+import time
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union, cast
 import urllib.parse
 
 from .errors import BelayError, Invalid, UnknownOutcome, Unavailable, error_of
@@ -47,12 +49,9 @@ class Cancel:
 
     def interrupt(self) -> None:
         """Break off the present request, as if its connection was lost."""
-        with self._lock:
+        with self._lock, contextlib.suppress(OSError):  # it may be closed already
             if self._socket is not None:
-                try:
-                    self._socket.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass  # it is closed already
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     def sleep(self, seconds: float) -> None:
         if self._event.wait(seconds):
@@ -89,10 +88,11 @@ class _UnixConnection(http.client.HTTPConnection):
 class Faults:
     """Counts the faults of one request in a row, and says how long to pause before the next try."""
 
-    def __init__(self, servers: int) -> None:
-        self._servers = servers
-        self.count = 0
-        self.was_sent = False
+    count = 0
+    was_sent = False
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self._servers = len(urls)
 
     def add(self, fault: Fault) -> None:
         self.count += 1
@@ -110,28 +110,23 @@ class Faults:
 
     def error(self, fault: Fault, is_read: bool = False, lock_id: Optional[str] = None) -> BelayError:
         if self.was_sent and not is_read:
-            return UnknownOutcome(f"{fault}; an answer was lost, and it may have happened", lock_id)
+            return UnknownOutcome(f"{fault}; an answer was lost, and it may have happened", lock_id=lock_id)
         return Unavailable(str(fault))
 
 
 class Http:
     def __init__(self, urls: Union[str, Sequence[str]], token: Optional[str], ca_file: Optional[str], timeout: float) -> None:
         self.urls = [urls] if isinstance(urls, str) else list(urls)
-        for url in self.urls:
+        for url in self.urls or [""]:
             if not url.startswith(("http://", "https://", "unix:")):
                 raise Invalid(f"'{url}' is not the URL of a server: http://HOST:PORT, https://… or unix:/path")
-        if not self.urls:
-            raise Invalid("no URL of a server is given")
         self.timeout = timeout
-        self._headers = {"Content-Type": "application/json"}
-        if token:
-            self._headers["Authorization"] = f"Bearer {token}"
-        self._tls: Optional[ssl.SSLContext] = None
-        if any(url.startswith("https:") for url in self.urls):
-            try:
-                self._tls = ssl.create_default_context(cafile=ca_file)
-            except OSError as error:
-                raise Invalid(f"CA file '{ca_file}': {error}") from None
+        self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+        try:
+            is_tls = any(url.startswith("https:") for url in self.urls)
+            self._tls = ssl.create_default_context(cafile=ca_file) if is_tls else None
+        except OSError as error:
+            raise Invalid(f"CA file '{ca_file}': {error}") from None
         self._lock = threading.Lock()
         self._current = 0
         self._idle: List[List[http.client.HTTPConnection]] = [[] for _ in self.urls]
@@ -139,25 +134,13 @@ class Http:
     def send(self, method: str, path: str, body: Optional[Dict[str, Any]] = None, *, wait: float = 0.0,
              timeout: Optional[float] = None, cancel: Optional[Cancel] = None) -> Dict[str, Any]:
         """One request, one try: the answer, a BelayError, or a Fault. `wait` is how long the server may take by request."""
-        connection, server = self._connection(wait + (timeout or self.timeout))
-        try:
-            with (cancel or Cancel()).watching(connection.sock):
-                connection.request(method, self._prefix(server) + path, None if body is None else json.dumps(body).encode(),
-                                   self._headers)
-                answer = connection.getresponse()
-                data = answer.read()
-        except BaseException as error:
-            connection.close()
-            raise self._lost_answer(server, error) from None
-        with self._lock:
-            self._idle[server].append(connection)
+        server, _, answer, data = self._exchange(method, path, body, wait + (timeout or self.timeout), cancel)
         return self._judge(server, answer.status, data)
 
     def call(self, method: str, path: str, body: Optional[Dict[str, Any]] = None, *, tries: int = TRIES,
-             is_read: bool = False, lock_id: Optional[str] = None) -> Dict[str, Any]:
+             is_read: bool = False, lock_id: Optional[str] = None, faults: Optional[Faults] = None) -> Dict[str, Any]:
         """A request that may be repeated, until it is answered or has been tried often enough."""
-        faults = Faults(len(self.urls))
-        cancel = Cancel()
+        faults = faults or Faults(self.urls)
         while True:
             try:
                 return self.send(method, path, body)
@@ -165,32 +148,20 @@ class Http:
                 faults.add(fault)
                 if faults.are_too_many(tries):
                     raise faults.error(fault, is_read, lock_id) from None
-            cancel.sleep(faults.pause())
+            time.sleep(faults.pause())
 
-    def stream(self, path: str, timeout: float) -> Tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        """The answer to a GET, to be read line by line; or a BelayError, or a Fault."""
-        connection, server = self._connection(timeout)
-        try:
-            connection.request("GET", self._prefix(server) + path, headers=self._headers)
-            answer = connection.getresponse()
-            if answer.status == 200:
-                return connection, answer
-            data = answer.read()
-        except BaseException as error:
-            connection.close()
-            raise self._lost_answer(server, error) from None
-        connection.close()
-        self._judge(server, answer.status, data)
-        raise Fault(f"{self.urls[server]} answers with status {answer.status}", was_sent=True, is_answer=True)
+    def stream(self, path: str, timeout: float, cancel: Cancel) -> Tuple[socket.socket, http.client.HTTPResponse]:
+        """The answer to a GET, to be read line by line, and its socket; or a BelayError, or a Fault."""
+        server, sock, answer, data = self._exchange("GET", path, None, timeout, cancel, is_stream=True)
+        if answer.status != 200:
+            self._judge(server, answer.status, data)
+        return sock, answer
 
     def close(self) -> None:
         with self._lock:
-            idle = [connection for connections in self._idle for connection in connections]
+            for connection in itertools.chain(*self._idle):
+                connection.close()
             self._idle = [[] for _ in self.urls]
-        for connection in idle:
-            connection.close()
-
-    # ---- connections ----
 
     def _connection(self, timeout: float) -> Tuple[http.client.HTTPConnection, int]:
         with self._lock:
@@ -216,40 +187,49 @@ class Http:
             return _UnixConnection(url[len("unix:"):], timeout)
         parts = urllib.parse.urlsplit(url)
         if parts.scheme == "https":
-            return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=timeout, context=self._tls)
-        return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout)
+            return http.client.HTTPSConnection(str(parts.hostname), parts.port, timeout=timeout, context=self._tls)
+        return http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=timeout)
 
     def _next(self, failed: int) -> None:
         with self._lock:
             if self._current == failed:
                 self._current = (failed + 1) % len(self.urls)
 
-    def _prefix(self, server: int) -> str:
-        url = self.urls[server]
-        return "" if url.startswith("unix:") else urllib.parse.urlsplit(url).path.rstrip("/")
-
-    # ---- answers ----
-
-    def _lost_answer(self, server: int, error: BaseException) -> BaseException:
-        if not isinstance(error, (OSError, http.client.HTTPException)):
-            return error
-        self._next(server)
-        return Fault(f"{self.urls[server]}: {error or type(error).__name__}", was_sent=True)
+    def _exchange(self, method: str, path: str, body: Optional[Dict[str, Any]], timeout: float, cancel: Optional[Cancel],
+                  is_stream: bool = False) -> Tuple[int, socket.socket, http.client.HTTPResponse, bytes]:
+        connection, server = self._connection(timeout)
+        sock, is_whole = connection.sock, False
+        try:
+            with (cancel or Cancel()).watching(sock):
+                content = None if body is None else json.dumps(body).encode()
+                prefix = "" if sock.family == socket.AF_UNIX else urllib.parse.urlsplit(self.urls[server]).path.rstrip("/")
+                connection.request(method, prefix + path, content, self._headers)
+                answer = connection.getresponse()
+                data = b"" if is_stream and answer.status == 200 else answer.read()
+                is_whole = True
+        except (OSError, http.client.HTTPException) as error:
+            self._next(server)
+            raise Fault(f"{self.urls[server]}: {error or type(error).__name__}", was_sent=True) from None
+        finally:
+            if not is_whole:
+                connection.close()
+        if not is_stream:
+            with self._lock:
+                self._idle[server].append(connection)
+        return server, sock, answer, data
 
     def _judge(self, server: int, status: int, data: bytes) -> Dict[str, Any]:
         try:
-            answer = json.loads(data) if data else {}
-        except ValueError:
-            answer = None
-        if not isinstance(answer, dict):
-            raise Fault(f"{self.urls[server]} does not answer as a belay server does (status {status})", was_sent=True)
+            answer = json.loads(data)
+            error = answer.get("error") or {}
+        except (ValueError, AttributeError):
+            raise Fault(f"{self.urls[server]} does not answer as a belay server does (status {status})", was_sent=True) from None
         if status == 200:
-            return answer
-        if status in (500, 502, 503, 504) and (answer.get("error") or {}).get("code") not in ("bad_config", "bad_content"):
+            return cast(Dict[str, Any], answer)
+        if status in (500, 502, 503, 504) and error.get("code") not in ("bad_config", "bad_content"):
             self._next(server)
-            text = (answer.get("error") or {}).get("message", f"{self.urls[server]} answers with status {status}")
-            raise Fault(text, was_sent=status != 503, is_answer=True)
-        raise error_of(status, answer)
+            raise Fault(error.get("message", f"{self.urls[server]} answers with status {status}"), status != 503, is_answer=True)
+        raise error_of(status, error)
 
 
 def read_token(token: Optional[str], token_file: Optional[str]) -> Optional[str]:

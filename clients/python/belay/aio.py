@@ -1,43 +1,38 @@
 """The same for asyncio. Each call runs the synchronous one in a thread of its own: one protocol, written once."""
 
 import asyncio
+import contextlib
+import functools
 import threading
-from types import TracebackType
-from typing import Any, Callable, List, Mapping, Optional, Type, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Coroutine, Dict, List, Optional, TypeVar, cast
 
 from ._http import Cancel, Cancelled
-from ._types import Duration, Event, Freeze, LockInfo
+from ._types import Duration, Event
 from .client import Client, EventStream
 from .lock import Lock, State
 
+if TYPE_CHECKING:
+    from typing_extensions import Concatenate, ParamSpec
+    P = ParamSpec("P")
 T = TypeVar("T")
 
 
 async def _in_thread(call: Callable[[], T], on_cancel: Optional[Callable[[], None]] = None) -> T:
     """
     Not asyncio.to_thread(): waits would fill its pool, and a release behind them would never run. If the task is
-    cancelled, on_cancel() makes the call end, and its end is waited for.
+    cancelled, on_cancel() ends the call, and that is waited for; without it, the call goes on by itself.
     """
     loop = asyncio.get_running_loop()
     future: "asyncio.Future[T]" = loop.create_future()
-
-    def settle(result: Optional[T], error: Optional[BaseException]) -> None:
-        if not future.done():
-            if error is None:
-                future.set_result(result)  # type: ignore[arg-type]
-            else:
-                future.set_exception(error)
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may wait for it any more
 
     def work() -> None:
-        result, error = None, None
         try:
-            result = call()
-        except BaseException as raised:  # whatever it is, it belongs to the caller
-            error = raised
-        try:
-            loop.call_soon_threadsafe(settle, result, error)
-        except RuntimeError:
-            pass  # the loop is closed, and nobody waits
+            settle, result = future.set_result, call()
+        except BaseException as error:  # whatever it is, it belongs to the caller
+            settle, result = cast(Any, future.set_exception), cast(Any, error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, result)
 
     threading.Thread(target=work, name="belay call", daemon=True).start()
     try:
@@ -46,64 +41,53 @@ async def _in_thread(call: Callable[[], T], on_cancel: Optional[Callable[[], Non
         if on_cancel is not None:
             on_cancel()
             await asyncio.wait([future])
-            future.exception()  # it is looked at
         raise
 
 
-class AsyncLock:
-    """Made by AsyncClient.lock(); acquired by `async with` or acquire(). `lost` is an asyncio.Event."""
+def _awaitable(method: "Callable[Concatenate[Any, P], T]") -> "Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]":
+    """The same method of the synchronous twin, to await."""
+    @functools.wraps(method)
+    async def call(self: Any, /, *arguments: "P.args", **options: "P.kwargs") -> T:
+        return await _in_thread(lambda: method(self._sync, *arguments, **options))
+    return call
 
-    def __init__(self, lock: Lock, on_loss: Optional[Callable[["AsyncLock"], object]] = None) -> None:
-        self._lock = lock
-        self._user_on_loss = on_loss
+
+class AsyncLock:
+    """As Lock: acquired by `async with` or acquire(). `lost` is an asyncio.Event; on_loss is called in the event loop."""
+
+    key: str
+    keys: List[str]
+    lock_id: Optional[str]
+    token: int
+    tokens: Dict[str, int]
+    valid_for: float
+    is_held: bool
+    loss_reason: Optional[str]
+
+    check = _awaitable(Lock.check)
+    renew = _awaitable(Lock.renew)
+    release = _awaitable(Lock.release)
+
+    def __init__(self, lock: Lock) -> None:
+        self._sync = lock
+        self._on_loss, lock.on_loss = lock.on_loss, self._hear
         self._loop: Optional[asyncio.AbstractEventLoop] = None
         self.lost = asyncio.Event()
-        lock._on_loss = self._on_loss
 
-    def _on_loss(self, _: Lock) -> None:
+    def __getattr__(self, name: str) -> Any:
+        if name not in AsyncLock.__annotations__:
+            raise AttributeError(f"'AsyncLock' has no attribute '{name}'")
+        return getattr(self._sync, name)
+
+    def _hear(self, _: Lock) -> None:
         """In another thread."""
-        if self._loop is not None:
-            try:
-                self._loop.call_soon_threadsafe(self._tell)
-            except RuntimeError:
-                pass  # the loop is closed
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            cast(asyncio.AbstractEventLoop, self._loop).call_soon_threadsafe(self._tell)
 
     def _tell(self) -> None:
         self.lost.set()
-        if self._user_on_loss is not None:
-            self._user_on_loss(self)
-
-    @property
-    def key(self) -> str:
-        return self._lock.key
-
-    @property
-    def keys(self) -> List[str]:
-        return self._lock.keys
-
-    @property
-    def lock_id(self) -> Optional[str]:
-        return self._lock.lock_id
-
-    @property
-    def token(self) -> int:
-        return self._lock.token
-
-    @property
-    def tokens(self) -> Mapping[str, int]:
-        return self._lock.tokens
-
-    @property
-    def valid_for(self) -> float:
-        return self._lock.valid_for
-
-    @property
-    def is_held(self) -> bool:
-        return self._lock.is_held
-
-    @property
-    def loss_reason(self) -> Optional[str]:
-        return self._lock.loss_reason
+        if self._on_loss is not None:
+            self._on_loss(self)
 
     async def acquire(self) -> "AsyncLock":
         """A task that is cancelled leaves the queue."""
@@ -112,101 +96,69 @@ class AsyncLock:
 
         def acquire() -> None:
             try:
-                self._lock.acquire(cancel)
+                self._sync.acquire(cancel)
+                if cancel.is_set():  # it was granted this very moment
+                    self._sync.release("failed")
             except Cancelled:
                 pass
-            else:
-                if cancel.is_set():  # it was granted this very moment
-                    self._lock.release("failed")
         await _in_thread(acquire, cancel.set)
         return self
 
     async def adopt(self, lock_id: str) -> "AsyncLock":
         self._loop = asyncio.get_running_loop()
-        await _in_thread(lambda: self._lock.adopt(lock_id))
+        await _in_thread(lambda: self._sync.adopt(lock_id))
         return self
-
-    async def check(self, for_: Optional[Duration] = None) -> float:
-        return await _in_thread(lambda: self._lock.check(for_))
-
-    async def renew(self, ttl: Optional[Duration] = None) -> float:
-        return await _in_thread(lambda: self._lock.renew(ttl))
-
-    async def release(self, outcome: str = "completed") -> None:
-        await _in_thread(lambda: self._lock.release(outcome), lambda: None)
 
     async def __aenter__(self) -> "AsyncLock":
-        return self if self._lock._state is State.HELD else await self.acquire()
+        return self if self._sync.state is State.HELD else await self.acquire()
 
-    async def __aexit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
-                        trace: Optional[TracebackType]) -> None:
-        await _in_thread(lambda: self._lock.__exit__(kind, error, trace), lambda: None)
+    async def __aexit__(self, *error: Any) -> None:
+        await _in_thread(lambda: self._sync.__exit__(*error))
 
 
-class AsyncClient:
-    """The same as Client, with methods to await."""
+def _wrapped(method: "Callable[Concatenate[Any, P], Lock]") -> "Callable[Concatenate[Any, P], AsyncLock]":
+    """The same method, which returns the lock for asyncio."""
+    @functools.wraps(method)
+    def call(self: Any, /, *arguments: "P.args", **options: "P.kwargs") -> AsyncLock:
+        return AsyncLock(method(self._sync, *arguments, **options))
+    return call
+
+
+class AsyncClient(contextlib.AbstractAsyncContextManager["AsyncClient"]):
+    """As Client, with methods to await."""
+
+    lock = _wrapped(Client.lock)
+    check = _awaitable(Client.check)
+    force = _awaitable(Client.force)
+    status = _awaitable(Client.status)
+    list_locks = _awaitable(Client.list_locks)
+    history = _awaitable(Client.history)
+    freeze = _awaitable(Client.freeze)
+    unfreeze = _awaitable(Client.unfreeze)
+    freezes = _awaitable(Client.freezes)
+    close = _awaitable(Client.close)
 
     def __init__(self, client: Client) -> None:
-        self._client = client
-
-    def lock(self, *keys: str, ttl: Optional[Duration] = None, wait: Duration = 0, lock_id: Optional[str] = None,
-             shared: bool = False, slots: Optional[int] = None, reentrant: bool = False,
-             metadata: Optional[Mapping[str, str]] = None, ignore_freeze: Optional[str] = None, heartbeat: bool = True,
-             on_loss: Optional[Callable[[AsyncLock], object]] = None) -> AsyncLock:
-        """As Client.lock(); on_loss is called in the event loop."""
-        return AsyncLock(self._client.lock(*keys, ttl=ttl, wait=wait, lock_id=lock_id, shared=shared, slots=slots,
-                                           reentrant=reentrant, metadata=metadata, ignore_freeze=ignore_freeze,
-                                           heartbeat=heartbeat), on_loss)
+        self._sync = client
 
     async def adopt(self, *keys: str, lock_id: str, ttl: Optional[Duration] = None, heartbeat: bool = True,
-                    on_loss: Optional[Callable[[AsyncLock], object]] = None) -> AsyncLock:
-        return await AsyncLock(self._client.lock(*keys, ttl=ttl, heartbeat=heartbeat), on_loss).adopt(lock_id)
-
-    async def check(self, key: str, *, token: Optional[int] = None, lock_id: Optional[str] = None,
-                    for_: Optional[Duration] = None) -> float:
-        return await _in_thread(lambda: self._client.check(key, token=token, lock_id=lock_id, for_=for_))
-
-    async def force(self, key: str, reason: str, lock_id: Optional[str] = None) -> LockInfo:
-        return await _in_thread(lambda: self._client.force(key, reason, lock_id))
-
-    async def status(self, key: str) -> LockInfo:
-        return await _in_thread(lambda: self._client.status(key))
-
-    async def list_locks(self, prefix: str = "", status: Optional[str] = None, page_size: int = 1000) -> List[LockInfo]:
-        return await _in_thread(lambda: self._client.list_locks(prefix, status, page_size))
-
-    async def history(self, key: str, limit: Optional[int] = None) -> List[Event]:
-        return await _in_thread(lambda: self._client.history(key, limit))
+                    on_loss: Optional[Callable[[Any], object]] = None) -> AsyncLock:
+        return await AsyncLock(self._sync.lock(*keys, ttl=ttl, heartbeat=heartbeat, on_loss=on_loss)).adopt(lock_id)
 
     async def events(self, prefix: str = "", after: Optional[int] = None) -> "AsyncEventStream":
-        return AsyncEventStream(await _in_thread(lambda: self._client.events(prefix, after)))
+        return AsyncEventStream(await _in_thread(lambda: self._sync.events(prefix, after)))
 
-    async def freeze(self, pattern: str, reason: str, *, for_: Optional[Duration] = None,
-                     until: Optional[str] = None) -> Freeze:
-        return await _in_thread(lambda: self._client.freeze(pattern, reason, for_=for_, until=until))
-
-    async def unfreeze(self, what: str) -> List[Freeze]:
-        return await _in_thread(lambda: self._client.unfreeze(what))
-
-    async def freezes(self) -> List[Freeze]:
-        return await _in_thread(self._client.freezes)
-
-    async def close(self) -> None:
-        self._client.close()
-
-    async def __aenter__(self) -> "AsyncClient":
-        return self
-
-    async def __aexit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
-                        trace: Optional[TracebackType]) -> None:
-        self._client.close()
+    async def __aexit__(self, *error: object) -> None:
+        self._sync.close()
 
 
-class AsyncEventStream:
+class AsyncEventStream(contextlib.AbstractAsyncContextManager["AsyncEventStream"]):
     """`async for event in stream`. An event whose wait was cancelled is returned by the next wait."""
 
+    close = _awaitable(EventStream.close)
+
     def __init__(self, stream: EventStream) -> None:
-        self._stream = stream
+        self._sync = stream
         self._pending: "Optional[asyncio.Task[Optional[Event]]]" = None
 
     def __aiter__(self) -> "AsyncEventStream":
@@ -214,24 +166,17 @@ class AsyncEventStream:
 
     async def __anext__(self) -> Event:
         if self._pending is None:
-            self._pending = asyncio.create_task(_in_thread(lambda: next(self._stream, None)))
+            self._pending = asyncio.create_task(_in_thread(lambda: next(self._sync, None), self._sync.close))
         event = await asyncio.shield(self._pending)
         self._pending = None
         if event is None:
             raise StopAsyncIteration
         return event
 
-    async def close(self) -> None:
-        self._stream.close()
-
-    async def __aenter__(self) -> "AsyncEventStream":
-        return self
-
-    async def __aexit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
-                        trace: Optional[TracebackType]) -> None:
-        self._stream.close()
+    async def __aexit__(self, *error: object) -> None:
+        self._sync.close()
 
 
+@functools.wraps(Client)
 def connect_async(*arguments: Any, **options: Any) -> AsyncClient:
-    """As connect(), for asyncio."""
     return AsyncClient(Client(*arguments, **options))

@@ -1,40 +1,31 @@
 """The client: locks, and everything that can be asked about them."""
 
-import getpass
+from contextlib import AbstractContextManager, suppress
 import http.client
 import json
 import os
 import socket
-from types import TracebackType
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Type, Union, cast
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Union, cast
 import urllib.parse
 import uuid
 
-from ._http import Cancel, Fault, Faults, Http, read_token
-from ._types import Duration, Event, Freeze, LockInfo, clock, milliseconds
+from ._http import Cancel, Cancelled, Fault, Faults, Http, read_token
+from ._types import Duration, Event, Freeze, LockInfo, clock, milliseconds, optional_ms
 from .lock import Lock
 
 STREAM_SILENCE = 40.0  # the server sends something at least every 15 s
-
-
-def default_owner() -> str:
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}:{os.getpid()}"
+RECONNECT_PAUSE = 0.1
 
 
 def _path(key: str, rest: str = "", **query: Any) -> str:
-    given = {name: value for name, value in query.items() if value is not None}
-    return f"/v1/locks/{urllib.parse.quote(key, safe='')}{rest}" + (f"?{urllib.parse.urlencode(given)}" if given else "")
+    return f"/v1/locks/{urllib.parse.quote(key, safe='')}{rest}?{urllib.parse.urlencode(_given(**query))}".rstrip("?")
 
 
 def _given(**fields: Any) -> Dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-class Client:
+class Client(AbstractContextManager["Client"]):
     """Use it from any number of threads. connect() makes one."""
 
     def __init__(self, urls: Union[str, Sequence[str]], *, token: Optional[str] = None, token_file: Optional[str] = None,
@@ -42,15 +33,13 @@ class Client:
                  owner_name: Optional[str] = None) -> None:
         self._http = Http(urls, read_token(token, token_file), ca_file or os.environ.get("BELAY_CA_FILE") or None,
                           milliseconds("timeout", timeout) / 1000)
-        self.owner = owner or default_owner()
+        self.owner = owner or f"{os.environ.get('USER', 'unknown')}@{socket.gethostname()}:{os.getpid()}"
         self.owner_name = owner_name
-
-    # ---- locks ----
 
     def lock(self, *keys: str, ttl: Optional[Duration] = None, wait: Duration = 0, lock_id: Optional[str] = None,
              shared: bool = False, slots: Optional[int] = None, reentrant: bool = False,
              metadata: Optional[Mapping[str, str]] = None, ignore_freeze: Optional[str] = None, heartbeat: bool = True,
-             on_loss: Optional[Callable[[Lock], object]] = None) -> Lock:
+             on_loss: Optional[Callable[[Any], object]] = None) -> Lock:
         """
         A lock on one key, or on several keys at once, for `with` or acquire().
 
@@ -60,22 +49,20 @@ class Client:
         with the lock, in another thread, when it is lost.
         """
         fields = _given(locked_by=self.owner, locked_by_name=self.owner_name, lock_id=lock_id, slots=slots,
-                        ttl_ms=None if ttl is None else milliseconds("ttl", ttl), shared=shared or None,
+                        ttl_ms=optional_ms("ttl", ttl), shared=shared or None,
                         reentrant=reentrant or None, metadata=None if metadata is None else dict(metadata),
                         ignore_freeze=None if ignore_freeze is None else True, reason=ignore_freeze)
         return Lock(self._http, keys, fields, wait, heartbeat, on_loss)
 
     def adopt(self, *keys: str, lock_id: str, ttl: Optional[Duration] = None, heartbeat: bool = True,
-              on_loss: Optional[Callable[[Lock], object]] = None) -> Lock:
+              on_loss: Optional[Callable[[Any], object]] = None) -> Lock:
         """Take over a lock whose id was handed to you, with a new id and a new token; nobody else can use the old id."""
-        fields = _given(locked_by=self.owner, locked_by_name=self.owner_name,
-                        ttl_ms=None if ttl is None else milliseconds("ttl", ttl))
-        return Lock(self._http, keys, fields, 0, heartbeat, on_loss).adopt(lock_id)
+        return self.lock(*keys, ttl=ttl, heartbeat=heartbeat, on_loss=on_loss).adopt(lock_id)
 
     def check(self, key: str, *, token: Optional[int] = None, lock_id: Optional[str] = None,
               for_: Optional[Duration] = None) -> float:
         """For receivers: whether this token or id holds the lock; the seconds that it is valid, or LockLost."""
-        body = _given(key=key, token=token, lock_id=lock_id, for_ms=None if for_ is None else milliseconds("for_", for_))
+        body = _given(key=key, token=token, lock_id=lock_id, for_ms=optional_ms("for_", for_))
         sent = clock()
         answer = self._http.call("POST", "/v1/check", body, is_read=True)
         return cast(int, answer["valid_for_ms"]) / 1000 - (clock() - sent)
@@ -84,8 +71,6 @@ class Client:
         """End another client's lock (for admins), and record why."""
         body = _given(reason=reason, lock_id=lock_id, by=self.owner_name or self.owner)
         return cast(LockInfo, self._http.call("DELETE", _path(key), body))
-
-    # ---- reading ----
 
     def status(self, key: str) -> LockInfo:
         return cast(LockInfo, self._http.call("GET", _path(key), is_read=True))
@@ -109,12 +94,10 @@ class Client:
         """The events from now on, or after the event with this id, as they happen. Close it, or use it with `with`."""
         return EventStream(self._http, prefix, after)
 
-    # ---- freezes ----
-
     def freeze(self, pattern: str, reason: str, *, for_: Optional[Duration] = None, until: Optional[str] = None) -> Freeze:
         """Refuse new acquisitions of matching keys (for admins); `until` is an RFC 3339 time."""
         body = _given(pattern=pattern, reason=reason, until=until, by=self.owner_name or self.owner, id=uuid.uuid4().hex,
-                      for_ms=None if for_ is None else milliseconds("for_", for_))
+                      for_ms=optional_ms("for_", for_))
         return cast(Freeze, self._http.call("POST", "/v1/freezes", body)["freezes"][0])
 
     def unfreeze(self, what: str) -> List[Freeze]:
@@ -129,15 +112,11 @@ class Client:
         """Close idle connections. Locks are not released."""
         self._http.close()
 
-    def __enter__(self) -> "Client":
-        return self
-
-    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
-class EventStream(Iterator[Event]):
+class EventStream(Iterator[Event], AbstractContextManager["EventStream"]):
     """Reconnects by itself, after the last event that it returned."""
 
     def __init__(self, http_: Http, prefix: str, after: Optional[int]) -> None:
@@ -145,16 +124,14 @@ class EventStream(Iterator[Event]):
         self._prefix = prefix
         self._last = after
         self._cancel = Cancel()
-        self._connection: Optional[http.client.HTTPConnection] = None
-        self._answer: Optional[http.client.HTTPResponse] = None
         self._open(is_first=True)
 
     def _open(self, is_first: bool = False) -> None:
-        query = urllib.parse.urlencode(_given(prefix=self._prefix or None, last_event_id=self._last))
-        faults = Faults(len(self._http.urls))
+        path = "/v1/events?" + urllib.parse.urlencode(_given(prefix=self._prefix or None, last_event_id=self._last))
+        faults = Faults(self._http.urls)
         while True:
             try:
-                self._connection, self._answer = self._http.stream(f"/v1/events?{query}", STREAM_SILENCE)
+                self._socket, self._answer = self._http.stream(path, STREAM_SILENCE, self._cancel)
                 return
             except Fault as fault:
                 faults.add(fault)
@@ -163,49 +140,31 @@ class EventStream(Iterator[Event]):
             self._cancel.sleep(faults.pause())
 
     def __next__(self) -> Event:
-        while True:
-            if self._answer is None:
-                raise StopIteration
-            try:
-                event = self._read()
-            except (OSError, ValueError, http.client.HTTPException, AttributeError):
-                event = None
-            if event is not None:
-                self._last = event["id"]
-                return event
-            if self._answer is not None:  # not closed by us
-                self._disconnect()
-                self._open()
+        with suppress(Cancelled):
+            while True:
+                try:
+                    with self._cancel.watching(self._socket):
+                        event = self._read()
+                    self._last = event["id"]
+                    return event
+                except (OSError, ValueError, http.client.HTTPException):
+                    self._answer.close()
+                    self._socket.close()
+                    self._cancel.sleep(RECONNECT_PAUSE)
+                    self._open()
+        raise StopIteration
 
-    def _read(self) -> Optional[Event]:
-        """The next event; None if the connection has ended."""
-        assert self._answer is not None
-        data = None
-        while True:
-            line = self._answer.readline()
-            if not line.endswith(b"\n"):
-                return None
+    def _read(self) -> Event:
+        data = b""
+        for line in self._answer:
             if line.startswith(b"data: "):
-                data = json.loads(line[len(b"data: "):])
-            elif line == b"\n" and data is not None:
-                return cast(Event, data)
-
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+                data = line[len(b"data: "):]
+            elif line == b"\n" and data:
+                return cast(Event, json.loads(data))
+        raise ConnectionError("the stream has ended")
 
     def close(self) -> None:
-        self._answer = None
         self._cancel.set()
-        connection = self._connection
-        if connection is not None and connection.sock is not None:
-            connection.sock.shutdown(socket.SHUT_RDWR)
-        self._disconnect()
 
-    def __enter__(self) -> "EventStream":
-        return self
-
-    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

@@ -6,20 +6,18 @@ from ._types import LockInfo
 
 
 class BelayError(Exception):
-    """What went wrong; `lock` is the lock in the way, if the server named one."""
+    """`code` is the server's error code, `lock` the lock in the way, and `lock_id` yours; None where there is none."""
 
-    code = "error"
-    server_code: Optional[str] = None  # error.code of the server's answer
-
-    def __init__(self, message: str, lock: Optional[LockInfo] = None) -> None:
+    def __init__(self, message: str, lock: Optional[LockInfo] = None, code: Optional[str] = None,
+                 lock_id: Optional[str] = None) -> None:
         super().__init__(message)
         self.lock = lock
+        self.code = code
+        self.lock_id = lock_id
 
 
 class LockHeld(BelayError):
     """Another client holds the lock, at once or when the wait was over."""
-
-    code = "held"
 
     @property
     def holder(self) -> Optional[str]:
@@ -30,64 +28,42 @@ class LockHeld(BelayError):
 class Frozen(BelayError):
     """A freeze forbids new holders of the lock; the message says until when and why."""
 
-    code = "frozen"
-
 
 class LockLost(BelayError):
     """The lock is no longer, or was never, yours: stop what it protects."""
-
-    code = "lost"
 
 
 class IdUsed(BelayError):
     """The lock id was used for an acquisition that has ended: choose a new one."""
 
-    code = "id_used"
-
 
 class UnknownOutcome(BelayError):
     """The answer was lost: the change may have been made. Repeat it with the same `lock_id` to find out."""
-
-    code = "unknown"
-
-    def __init__(self, message: str, lock_id: Optional[str] = None) -> None:
-        super().__init__(message)
-        self.lock_id = lock_id
 
 
 class Unavailable(BelayError):
     """No server answered, and nothing was changed."""
 
-    code = "unavailable"
-
 
 class NotFound(BelayError):
     """There is no such lock or freeze."""
-
-    code = "not_found"
 
 
 class Forbidden(BelayError):
     """The token is missing, unknown, or not permitted to do this."""
 
-    code = "forbidden"
-
 
 class Invalid(BelayError, ValueError):
     """Bad input; nothing was changed."""
 
-    code = "invalid"
 
-
-_BY_CODE: Dict[str, Type[BelayError]] = {"lock_held": LockHeld, "superseded": LockHeld, "frozen": Frozen, "not_holder": LockLost,
-            "lease_lost": LockLost, "id_used": IdUsed}
+_BY_CODE: Dict[str, Type[BelayError]] = {
+    "lock_held": LockHeld, "superseded": LockHeld, "frozen": Frozen, "not_holder": LockLost, "lease_lost": LockLost,
+    "id_used": IdUsed}
 _BY_STATUS: Dict[int, Type[BelayError]] = {401: Forbidden, 403: Forbidden, 404: NotFound}
 
 
-def error_of(status: int, answer: Mapping[str, Any]) -> BelayError:
+def error_of(status: int, error: Mapping[str, Any]) -> BelayError:
     """The exception for an answer that is neither a success nor a fault of the server."""
-    error = answer.get("error") or {}
-    kind: Type[BelayError] = _BY_STATUS.get(status) or _BY_CODE.get(error.get("code", ""), Invalid)
-    result = kind(error.get("message", f"the server answers with status {status}"), error.get("lock"))
-    result.server_code = error.get("code")
-    return result
+    kind = _BY_STATUS.get(status, _BY_CODE.get(error.get("code", ""), Invalid))
+    return kind(error.get("message", f"the server answers with status {status}"), error.get("lock"), error.get("code"))

@@ -1,14 +1,14 @@
 """A lock: acquire it in the queue, keep it with heartbeats, and be told of its loss before another client can have it."""
 
+import contextlib
 import enum
 import logging
 import threading
-from types import TracebackType
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, cast
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, cast
 import uuid
 
 from ._http import Cancel, Fault, Faults, Http
-from ._types import Duration, LockInfo, clock, milliseconds
+from ._types import Duration, LockInfo, clock, milliseconds, optional_ms
 from .errors import BelayError, Frozen, Invalid, LockHeld, LockLost, NotFound, UnknownOutcome
 
 log = logging.getLogger("belay")
@@ -32,6 +32,10 @@ def _locks_of(answer: Dict[str, Any]) -> List[LockInfo]:
     return cast(List[LockInfo], answer.get("locks") or [answer])
 
 
+def _valid_for(answer: Dict[str, Any]) -> float:
+    return min(lock["valid_for_ms"] or 0 for lock in _locks_of(answer)) / 1000
+
+
 class Lock:
     """
     Made by Client.lock(); acquired by `with` or acquire(), once.
@@ -39,12 +43,12 @@ class Lock:
         NEW --acquire, adopt--> HELD --release--> RELEASED
                                   \\--deadline, or the server says so--> LOST
 
-    The state and the deadline change under `_changed` only. Two threads run while it is HELD: one renews it,
+    `state` and the deadline change under `_changed` only. Two threads run while it is HELD: one renews it,
     the other waits for the deadline and depends on nothing else.
     """
 
     def __init__(self, http: Http, keys: Sequence[str], fields: Dict[str, Any], wait: Duration = 0,
-                 heartbeat: bool = True, on_loss: Optional[Callable[["Lock"], object]] = None) -> None:
+                 heartbeat: bool = True, on_loss: Optional[Callable[[Any], object]] = None) -> None:
         if not keys:
             raise Invalid("no key is given")
         self.keys = list(keys)
@@ -56,15 +60,14 @@ class Lock:
         self._fields = fields
         self._wait_ms = milliseconds("wait", wait)
         self._heartbeat = heartbeat
-        self._on_loss = on_loss
-        self._state = State.NEW
+        self.on_loss = on_loss
+        self.state = State.NEW
         self._changed = threading.Condition()
         self._deadline = 0.0
         self._renew_at = 0.0
         self._ttl = 0.0
         self._beat = Cancel()
-
-    # ---- what is known without asking ----
+        self._renewing = threading.Lock()
 
     @property
     def key(self) -> str:
@@ -79,37 +82,30 @@ class Lock:
     def valid_for(self) -> float:
         """For how many seconds the lock can be relied on if no renewal succeeds; 0 if it is not held."""
         with self._changed:
-            return max(self._deadline - clock(), 0.0) if self._state is State.HELD else 0.0
+            return max(self._deadline - clock(), 0.0) if self.state is State.HELD else 0.0
 
     @property
     def is_held(self) -> bool:
         return self.valid_for > 0.0
 
-    # ---- acquire ----
-
     def acquire(self, cancel: Optional[Cancel] = None) -> "Lock":
         """Acquire it, waiting in its queue if `wait` was given. LockHeld: the wait is over."""
-        if self._state is not State.NEW:
-            raise Invalid(f"lock '{self.key}' was {self._state.value} before: make a new one with lock()")
+        if self.state is not State.NEW:
+            raise Invalid(f"lock '{self.key}' was {self.state.value} before: make a new one with lock()")
         self.lock_id = self.lock_id or uuid.uuid4().hex
-        cancel = cancel or Cancel()
         try:
-            answer, sent = self._ask_for_it(cancel)
-        except (LockHeld, Frozen):
-            if self._wait_ms > 0:
+            answer, sent = self._ask_for_it(cancel or Cancel())
+        except BaseException as error:
+            # After UnknownOutcome, a caller that repeats it with the same id finds it. Others are cancelled, or Ctrl-C.
+            if isinstance(error, (LockHeld, Frozen)) and self._wait_ms > 0 or not isinstance(error, BelayError):
                 self._leave()
-            raise
-        except BelayError:
-            raise  # if it may have happened, a caller that repeats it with the same id finds it
-        except BaseException:  # cancelled, Ctrl-C
-            self._leave()
             raise
         self._begin(answer, sent)
         return self
 
     def _ask_for_it(self, cancel: Cancel) -> Tuple[Dict[str, Any], float]:
         """A series of requests under one lock id, for which the server keeps the place in the queue."""
-        faults = Faults(len(self._http.urls))
+        faults = Faults(self._http.urls)
         end = clock() + self._wait_ms / 1000
         was_answered = False
         while True:
@@ -139,10 +135,8 @@ class Lock:
 
     def _leave(self) -> None:
         """The place in the queue, and a lock that was granted this very moment, are for the next waiter."""
-        try:
+        with contextlib.suppress(BelayError, Fault):
             self._http.send("POST", "/v1/release", self._body(outcome="failed"), timeout=2.0)
-        except (BelayError, Fault):
-            pass
 
     def adopt(self, lock_id: str) -> "Lock":
         """Exchange the id of a lock that another client has acquired for one of your own."""
@@ -165,48 +159,46 @@ class Lock:
         self.lock_id = locks[0]["lock_id"] or self.lock_id
         self.tokens = {lock["key"]: lock["token"] or 0 for lock in locks}
         with self._changed:
-            self._state = State.HELD
+            self.state = State.HELD
             self._extend(answer, sent)
         if not self.is_held:
             self._leave()
-            raise self._lose("the answer came when the lease was over")
-        threads = [self._watch_deadline] + ([self._keep] if self._heartbeat else [])
-        for target in threads:
+            self.state, self.loss_reason = State.LOST, "the answer came when the lease was over"
+            self._require_held()
+        for target in [self._watch_deadline, self._keep] if self._heartbeat else [self._watch_deadline]:
             threading.Thread(target=target, name=f"belay {self.key}", daemon=True).start()
 
     def _extend(self, answer: Dict[str, Any], sent: float) -> None:
         """Counted from before the request was sent, by the server's word."""
-        locks = _locks_of(answer)
-        valid = min(lock["valid_for_ms"] or 0 for lock in locks) / 1000
-        self._ttl = min(lock["ttl_ms"] for lock in locks) / 1000
-        self._deadline = sent + valid
-        self._renew_at = sent + valid / 3
+        self._ttl = min(lock["ttl_ms"] for lock in _locks_of(answer)) / 1000
+        self._deadline = sent + _valid_for(answer)
+        self._renew_at = sent + _valid_for(answer) / 3
         self._changed.notify_all()
 
     def _lose(self, reason: str) -> LockLost:
         """Tell it, once; the exception is for the caller to raise."""
         with self._changed:
-            is_news = self._state is State.HELD
+            is_news = self.state is State.HELD
             if is_news:
-                self._state = State.LOST
+                self.state = State.LOST
                 self.loss_reason = reason
                 self.lost.set()
                 self._changed.notify_all()
         if is_news:
             log.warning("lock '%s' was lost: %s", self.key, reason)
-            if self._on_loss is not None:
-                self._on_loss(self)
+            if self.on_loss is not None:
+                self.on_loss(self)
         return LockLost(f"lock '{self.key}' was lost: {self.loss_reason or reason}")
 
     def _watch_deadline(self) -> None:
         with self._changed:
-            while self._state is State.HELD and clock() < self._deadline:
+            while self.state is State.HELD and clock() < self._deadline:
                 self._changed.wait(min(self._deadline - clock(), LOOK))
         self._lose("it could not be renewed in time" if self._heartbeat else "its lease is over")
 
     def _keep(self) -> None:
         """Renew it, and in between wait at the server for a loss, such as a forced unlock."""
-        faults = {action: Faults(len(self._http.urls)) for action in (self._await_loss, self._beat_once)}
+        faults = {action: Faults(self._http.urls) for action in (self._await_loss, self._beat_once)}
         while self.is_held:
             action = self._await_loss if self._renew_at > clock() else self._beat_once
             try:
@@ -227,47 +219,51 @@ class Lock:
             self._sleep(min(wait / 2, 0.5))  # a server that does not wait is not asked in a loop
 
     def _beat_once(self) -> None:
-        sent = clock()
         timeout = max(min(self._http.timeout, self._ttl / 3), TIMEOUT_MIN)
-        self._apply(self._http.send("POST", "/v1/renew", self._body(), timeout=timeout), sent)
+        self._renew(lambda: self._http.send("POST", "/v1/renew", self._body(), timeout=timeout))
+
+    def _renew(self, send: Callable[[], Dict[str, Any]]) -> None:
+        """One at a time: of two answers, the last to come must be that of the last to be done."""
+        with self._renewing:
+            sent = clock()
+            answer = send()
+            with self._changed:
+                if self.state is State.HELD and clock() < self._deadline:
+                    self._extend(answer, sent)
 
     def _sleep(self, seconds: float) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._state is not State.HELD, seconds)
-
-    def _apply(self, answer: Dict[str, Any], sent: float) -> None:
-        with self._changed:
-            if self._state is State.HELD and clock() < self._deadline:
-                self._extend(answer, sent)
+            self._changed.wait_for(lambda: self.state is not State.HELD, seconds)
 
     # ---- for the holder ----
 
     def check(self, for_: Optional[Duration] = None) -> float:
         """Ask the server whether it is still held (for at least this long): the seconds that it is valid, or LockLost."""
         self._require_held()
-        for_ms = {} if for_ is None else {"for_ms": milliseconds("for_", for_)}
         sent = clock()
         try:
-            answer = self._http.call("POST", "/v1/check", self._body(**for_ms), is_read=True)
+            answer = self._http.call("POST", "/v1/check", self._body(for_ms=optional_ms("for_", for_)), is_read=True)
         except (LockLost, NotFound) as error:
             if for_ is None:
                 raise self._lose(str(error)) from None
             raise LockLost(str(error)) from None
         self._require_held()
-        locks = _locks_of(answer)
-        return min(lock["valid_for_ms"] or 0 for lock in locks) / 1000 - (clock() - sent)
+        return _valid_for(answer) - (clock() - sent)
 
     def renew(self, ttl: Optional[Duration] = None) -> float:
         """Restart the lease, with another ttl if one is given; the seconds that it is valid now."""
         self._require_held()
-        fields = {} if ttl is None else {"ttl_ms": milliseconds("ttl", ttl)}
-        sent = clock()
+        body = self._body(ttl_ms=optional_ms("ttl", ttl))
+        if ttl is not None:  # it may shorten the lease even if its answer is lost
+            with self._changed:
+                self._deadline = min(self._deadline, clock() + body["ttl_ms"] / 1000 * 0.9)
+                self._changed.notify_all()
         try:
-            answer = self._http.call("POST", "/v1/renew", self._body(**fields), lock_id=self.lock_id)
+            self._renew(lambda: self._http.call("POST", "/v1/renew", body, lock_id=self.lock_id))
         except (LockLost, NotFound) as error:
             raise self._lose(str(error)) from None
-        self._apply(answer, sent)
-        self._beat.interrupt()  # the next renewal may be due earlier now
+        finally:
+            self._beat.interrupt()  # the next renewal may be due earlier now
         self._require_held()
         return self.valid_for
 
@@ -275,40 +271,33 @@ class Lock:
         """Release it; `outcome` ("completed" or "failed") is kept in the history."""
         self._require_held()
         with self._changed:
-            self._state = State.RELEASED
+            self.state = State.RELEASED
             self._changed.notify_all()
-        faults = Faults(len(self._http.urls))
-        while True:
-            try:
-                self._http.send("POST", "/v1/release", self._body(outcome=outcome))
-                return
-            except (LockLost, NotFound) as error:
-                if not faults.was_sent:
-                    raise LockLost(str(error)) from None
-                if error.server_code == "not_holder":
-                    raise UnknownOutcome(f"{error}; whether it was released by this client is not known", self.lock_id) from None
-                return  # by the request whose answer was lost
-            except Fault as fault:
-                faults.add(fault)
-                if faults.are_too_many(RELEASE_TRIES):
-                    raise faults.error(fault, lock_id=self.lock_id) from None
-            self._beat.sleep(faults.pause())
+        faults = Faults(self._http.urls)
+        try:
+            self._http.call("POST", "/v1/release", self._body(outcome=outcome), tries=RELEASE_TRIES, faults=faults,
+                            lock_id=self.lock_id)
+        except (LockLost, NotFound) as error:
+            if not faults.was_sent:
+                raise LockLost(str(error)) from None
+            if error.code == "not_holder":
+                raise UnknownOutcome(f"{error}; it may have been released before", lock_id=self.lock_id) from None
+            # Otherwise it was released by the request whose answer was lost.
 
     def _require_held(self) -> None:
-        if self._state is State.HELD and not self.is_held:
+        if self.state is State.HELD and not self.is_held:
             raise self._lose("its lease is over")
-        if self._state is State.LOST:
+        if self.state is State.LOST:
             raise LockLost(f"lock '{self.key}' was lost: {self.loss_reason}")
-        if self._state is not State.HELD:
-            raise LockLost(f"lock '{self.key}' is not held: it was {self._state.value}")
+        if self.state is not State.HELD:
+            raise LockLost(f"lock '{self.key}' is not held: it was {self.state.value}")
 
     def __enter__(self) -> "Lock":
-        return self if self._state is State.HELD else self.acquire()
+        return self if self.state is State.HELD else self.acquire()
 
-    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None:
+    def __exit__(self, kind: object, error: Optional[BaseException], trace: object) -> None:
         try:
-            if self._state is not State.RELEASED:
+            if self.state is not State.RELEASED:
                 self.release("completed" if error is None else "failed")
         except BelayError as release_error:
             if error is None:
