@@ -1,10 +1,11 @@
 """HTTP to one of several servers of the same store. It knows nothing about locks."""
 
+from concurrent.futures import CancelledError
 import contextlib
 import http.client
-import itertools
 import json
 import os
+from pathlib import Path
 import select
 import socket
 import ssl
@@ -16,7 +17,6 @@ import urllib.parse
 from .errors import BelayError, Invalid, UnknownOutcome, Unavailable, error_of
 
 TRIES = 3
-BACKOFF_MAX = 1.0
 
 
 class Fault(Exception):
@@ -28,24 +28,17 @@ class Fault(Exception):
         self.is_answer = is_answer
 
 
-class Cancelled(Exception):
-    """Cancel.set() was called."""
-
-
-class Cancel:
+class Cancel(threading.Event):
     """Ends a request that another thread waits for."""
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        super().__init__()
         self._lock = threading.Lock()
         self._socket: Optional[socket.socket] = None
 
     def set(self) -> None:
-        self._event.set()
+        super().set()
         self.interrupt()
-
-    def is_set(self) -> bool:
-        return self._event.is_set()
 
     def interrupt(self) -> None:
         """Break off the present request, as if its connection was lost."""
@@ -54,20 +47,20 @@ class Cancel:
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def sleep(self, seconds: float) -> None:
-        if self._event.wait(seconds):
-            raise Cancelled
+        if self.wait(seconds):
+            raise CancelledError
 
     @contextlib.contextmanager
     def watching(self, sock: Optional[socket.socket]) -> Iterator[None]:
         with self._lock:
             self._socket = sock
         try:
-            if self._event.is_set():
-                raise Cancelled
+            if self.is_set():
+                raise CancelledError
             yield
         except (OSError, http.client.HTTPException):
-            if self._event.is_set():
-                raise Cancelled from None
+            if self.is_set():
+                raise CancelledError from None
             raise
         finally:
             with self._lock:
@@ -106,7 +99,7 @@ class Faults:
 
     def pause(self) -> float:
         rounds, rest = divmod(self.count, self._servers)
-        return 0.0 if rest else min(0.1 * 2.0 ** (rounds - 1), BACKOFF_MAX)
+        return 0.0 if rest else min(0.1 * 2.0 ** (rounds - 1), 1.0)
 
     def error(self, fault: Fault, is_read: bool = False, lock_id: Optional[str] = None) -> BelayError:
         if self.was_sent and not is_read:
@@ -159,9 +152,8 @@ class Http:
 
     def close(self) -> None:
         with self._lock:
-            for connection in itertools.chain(*self._idle):
-                connection.close()
-            self._idle = [[] for _ in self.urls]
+            while any(self._idle):
+                next(filter(None, self._idle)).pop().close()
 
     def _connection(self, timeout: float) -> Tuple[http.client.HTTPConnection, int]:
         with self._lock:
@@ -172,7 +164,14 @@ class Http:
                     connection.sock.settimeout(timeout)
                     return connection, server
                 connection.close()  # the server has closed it
-        connection = self._new_connection(self.urls[server], min(timeout, self.timeout))
+        parts = urllib.parse.urlsplit(self.urls[server])
+        limit = min(timeout, self.timeout)
+        if parts.scheme == "unix":
+            connection = _UnixConnection(parts.path, limit)
+        elif parts.scheme == "https":
+            connection = http.client.HTTPSConnection(str(parts.hostname), parts.port, timeout=limit, context=self._tls)
+        else:
+            connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=limit)
         try:
             connection.connect()
         except OSError as error:
@@ -181,14 +180,6 @@ class Http:
             raise Fault(f"cannot connect to {self.urls[server]}: {error}", was_sent=False) from None
         connection.sock.settimeout(timeout)
         return connection, server
-
-    def _new_connection(self, url: str, timeout: float) -> http.client.HTTPConnection:
-        if url.startswith("unix:"):
-            return _UnixConnection(url[len("unix:"):], timeout)
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme == "https":
-            return http.client.HTTPSConnection(str(parts.hostname), parts.port, timeout=timeout, context=self._tls)
-        return http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=timeout)
 
     def _next(self, failed: int) -> None:
         with self._lock:
@@ -235,12 +226,8 @@ class Http:
 def read_token(token: Optional[str], token_file: Optional[str]) -> Optional[str]:
     """The token as given, or from a file, or from the environment."""
     if token is None and token_file is None:
-        token = os.environ.get("BELAY_AUTH_TOKEN") or None
-        token_file = os.environ.get("BELAY_AUTH_FILE") or None
-    if token is not None or token_file is None:
-        return token
+        token, token_file = os.environ.get("BELAY_AUTH_TOKEN"), os.environ.get("BELAY_AUTH_FILE")
     try:
-        with open(token_file, encoding="utf-8") as file:
-            return file.read().strip()
+        return token or (Path(token_file).read_text("utf-8").strip() if token_file else None)
     except OSError as error:
         raise Invalid(f"token file '{token_file}': {error.strerror}") from None

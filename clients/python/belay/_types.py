@@ -25,15 +25,11 @@ Freeze = TypedDict("Freeze", {
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-def optional_ms(what: str, duration: Optional[Duration]) -> Optional[int]:
-    return None if duration is None else milliseconds(what, duration)
-
-
-def milliseconds(what: str, duration: Duration) -> int:
-    if isinstance(duration, timedelta):
-        return int(duration.total_seconds() * 1000)
-    if isinstance(duration, (int, float)):
-        return int(duration * 1000)
+def milliseconds(what: str, duration: Optional[Duration]) -> Optional[int]:
+    if duration is None:
+        return None
+    if not isinstance(duration, str):
+        return int(1000 * (duration.total_seconds() if isinstance(duration, timedelta) else duration))
     if not re.fullmatch(r"(\d+(\.\d+)?(ms|s|m|h|d))+", duration):
         from .errors import Invalid  # which needs the types above
         raise Invalid(f"{what} '{duration}' is not a duration: write 90s, 10m or 1h30m")

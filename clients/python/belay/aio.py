@@ -1,14 +1,15 @@
 """The same for asyncio. Each call runs the synchronous one in a thread of its own: one protocol, written once."""
 
 import asyncio
+import concurrent.futures
 import contextlib
 import functools
 import threading
 from typing import TYPE_CHECKING, Any, Callable, Coroutine, Dict, List, Optional, TypeVar, cast
 
-from ._http import Cancel, Cancelled
+from ._http import Cancel
 from ._types import Duration, Event
-from .client import Client, EventStream
+from .client import Client
 from .lock import Lock, State
 
 if TYPE_CHECKING:
@@ -18,10 +19,8 @@ T = TypeVar("T")
 
 
 async def _in_thread(call: Callable[[], T], on_cancel: Optional[Callable[[], None]] = None) -> T:
-    """
-    Not asyncio.to_thread(): waits would fill its pool, and a release behind them would never run. If the task is
-    cancelled, on_cancel() ends the call, and that is waited for; without it, the call goes on by itself.
-    """
+    """If the task is cancelled, on_cancel() ends the call, and that is waited for; without it, the call goes on by itself."""
+    # Not asyncio.to_thread(): waits would fill its pool, and a release behind them would never run.
     loop = asyncio.get_running_loop()
     future: "asyncio.Future[T]" = loop.create_future()
     future.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may wait for it any more
@@ -63,6 +62,7 @@ class AsyncLock:
     valid_for: float
     is_held: bool
     loss_reason: Optional[str]
+    _loop: asyncio.AbstractEventLoop  # of the task that has acquired it
 
     check = _awaitable(Lock.check)
     renew = _awaitable(Lock.renew)
@@ -71,23 +71,19 @@ class AsyncLock:
     def __init__(self, lock: Lock) -> None:
         self._sync = lock
         self._on_loss, lock.on_loss = lock.on_loss, self._hear
-        self._loop: Optional[asyncio.AbstractEventLoop] = None
         self.lost = asyncio.Event()
 
     def __getattr__(self, name: str) -> Any:
-        if name not in AsyncLock.__annotations__:
-            raise AttributeError(f"'AsyncLock' has no attribute '{name}'")
         return getattr(self._sync, name)
 
     def _hear(self, _: Lock) -> None:
         """In another thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            cast(asyncio.AbstractEventLoop, self._loop).call_soon_threadsafe(self._tell)
+            self._loop.call_soon_threadsafe(self._tell)
 
     def _tell(self) -> None:
         self.lost.set()
-        if self._on_loss is not None:
-            self._on_loss(self)
+        self._on_loss(self)
 
     async def acquire(self) -> "AsyncLock":
         """A task that is cancelled leaves the queue."""
@@ -99,14 +95,9 @@ class AsyncLock:
                 self._sync.acquire(cancel)
                 if cancel.is_set():  # it was granted this very moment
                     self._sync.release("failed")
-            except Cancelled:
+            except concurrent.futures.CancelledError:
                 pass
         await _in_thread(acquire, cancel.set)
-        return self
-
-    async def adopt(self, lock_id: str) -> "AsyncLock":
-        self._loop = asyncio.get_running_loop()
-        await _in_thread(lambda: self._sync.adopt(lock_id))
         return self
 
     async def __aenter__(self) -> "AsyncLock":
@@ -124,7 +115,18 @@ def _wrapped(method: "Callable[Concatenate[Any, P], Lock]") -> "Callable[Concate
     return call
 
 
-class AsyncClient(contextlib.AbstractAsyncContextManager["AsyncClient"]):
+class _Twin(contextlib.AbstractAsyncContextManager[T]):
+    def __init__(self, sync: Any) -> None:
+        self._sync = sync
+
+    async def close(self) -> None:
+        self._sync.close()
+
+    async def __aexit__(self, *error: object) -> None:
+        self._sync.close()
+
+
+class AsyncClient(_Twin["AsyncClient"]):
     """As Client, with methods to await."""
 
     lock = _wrapped(Client.lock)
@@ -136,30 +138,22 @@ class AsyncClient(contextlib.AbstractAsyncContextManager["AsyncClient"]):
     freeze = _awaitable(Client.freeze)
     unfreeze = _awaitable(Client.unfreeze)
     freezes = _awaitable(Client.freezes)
-    close = _awaitable(Client.close)
-
-    def __init__(self, client: Client) -> None:
-        self._sync = client
 
     async def adopt(self, *keys: str, lock_id: str, ttl: Optional[Duration] = None, heartbeat: bool = True,
                     on_loss: Optional[Callable[[Any], object]] = None) -> AsyncLock:
-        return await AsyncLock(self._sync.lock(*keys, ttl=ttl, heartbeat=heartbeat, on_loss=on_loss)).adopt(lock_id)
+        lock = self.lock(*keys, ttl=ttl, heartbeat=heartbeat, on_loss=on_loss)
+        lock._loop = asyncio.get_running_loop()
+        await _in_thread(lambda: lock._sync.adopt(lock_id))
+        return lock
 
     async def events(self, prefix: str = "", after: Optional[int] = None) -> "AsyncEventStream":
         return AsyncEventStream(await _in_thread(lambda: self._sync.events(prefix, after)))
 
-    async def __aexit__(self, *error: object) -> None:
-        self._sync.close()
 
-
-class AsyncEventStream(contextlib.AbstractAsyncContextManager["AsyncEventStream"]):
+class AsyncEventStream(_Twin["AsyncEventStream"]):
     """`async for event in stream`. An event whose wait was cancelled is returned by the next wait."""
 
-    close = _awaitable(EventStream.close)
-
-    def __init__(self, stream: EventStream) -> None:
-        self._sync = stream
-        self._pending: "Optional[asyncio.Task[Optional[Event]]]" = None
+    _pending: "Optional[asyncio.Task[Optional[Event]]]" = None
 
     def __aiter__(self) -> "AsyncEventStream":
         return self
@@ -173,10 +167,9 @@ class AsyncEventStream(contextlib.AbstractAsyncContextManager["AsyncEventStream"
             raise StopAsyncIteration
         return event
 
-    async def __aexit__(self, *error: object) -> None:
-        self._sync.close()
+
+def _connector(make: "Callable[P, Client]") -> "Callable[P, AsyncClient]":
+    return lambda *arguments, **options: AsyncClient(make(*arguments, **options))
 
 
-@functools.wraps(Client)
-def connect_async(*arguments: Any, **options: Any) -> AsyncClient:
-    return AsyncClient(Client(*arguments, **options))
+connect_async = _connector(Client)

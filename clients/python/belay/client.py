@@ -1,5 +1,6 @@
 """The client: locks, and everything that can be asked about them."""
 
+from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, suppress
 import http.client
 import json
@@ -9,12 +10,11 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 import urllib.parse
 import uuid
 
-from ._http import Cancel, Cancelled, Fault, Faults, Http, read_token
-from ._types import Duration, Event, Freeze, LockInfo, clock, milliseconds, optional_ms
+from ._http import Cancel, Fault, Faults, Http, read_token
+from ._types import Duration, Event, Freeze, LockInfo, clock, milliseconds
 from .lock import Lock
 
 STREAM_SILENCE = 40.0  # the server sends something at least every 15 s
-RECONNECT_PAUSE = 0.1
 
 
 def _path(key: str, rest: str = "", **query: Any) -> str:
@@ -32,7 +32,7 @@ class Client(AbstractContextManager["Client"]):
                  ca_file: Optional[str] = None, timeout: Duration = 10, owner: Optional[str] = None,
                  owner_name: Optional[str] = None) -> None:
         self._http = Http(urls, read_token(token, token_file), ca_file or os.environ.get("BELAY_CA_FILE") or None,
-                          milliseconds("timeout", timeout) / 1000)
+                          (milliseconds("timeout", timeout) or 10_000) / 1000)
         self.owner = owner or f"{os.environ.get('USER', 'unknown')}@{socket.gethostname()}:{os.getpid()}"
         self.owner_name = owner_name
 
@@ -49,7 +49,7 @@ class Client(AbstractContextManager["Client"]):
         with the lock, in another thread, when it is lost.
         """
         fields = _given(locked_by=self.owner, locked_by_name=self.owner_name, lock_id=lock_id, slots=slots,
-                        ttl_ms=optional_ms("ttl", ttl), shared=shared or None,
+                        ttl_ms=milliseconds("ttl", ttl), shared=shared or None,
                         reentrant=reentrant or None, metadata=None if metadata is None else dict(metadata),
                         ignore_freeze=None if ignore_freeze is None else True, reason=ignore_freeze)
         return Lock(self._http, keys, fields, wait, heartbeat, on_loss)
@@ -62,7 +62,7 @@ class Client(AbstractContextManager["Client"]):
     def check(self, key: str, *, token: Optional[int] = None, lock_id: Optional[str] = None,
               for_: Optional[Duration] = None) -> float:
         """For receivers: whether this token or id holds the lock; the seconds that it is valid, or LockLost."""
-        body = _given(key=key, token=token, lock_id=lock_id, for_ms=optional_ms("for_", for_))
+        body = _given(key=key, token=token, lock_id=lock_id, for_ms=milliseconds("for_", for_))
         sent = clock()
         answer = self._http.call("POST", "/v1/check", body, is_read=True)
         return cast(int, answer["valid_for_ms"]) / 1000 - (clock() - sent)
@@ -97,13 +97,12 @@ class Client(AbstractContextManager["Client"]):
     def freeze(self, pattern: str, reason: str, *, for_: Optional[Duration] = None, until: Optional[str] = None) -> Freeze:
         """Refuse new acquisitions of matching keys (for admins); `until` is an RFC 3339 time."""
         body = _given(pattern=pattern, reason=reason, until=until, by=self.owner_name or self.owner, id=uuid.uuid4().hex,
-                      for_ms=optional_ms("for_", for_))
+                      for_ms=milliseconds("for_", for_))
         return cast(Freeze, self._http.call("POST", "/v1/freezes", body)["freezes"][0])
 
     def unfreeze(self, what: str) -> List[Freeze]:
         """End the freeze with this id, or all freezes with exactly this pattern."""
-        path = f"/v1/freezes/{urllib.parse.quote(what, safe='')}"
-        return cast(List[Freeze], self._http.call("DELETE", path)["freezes"])
+        return cast(List[Freeze], self._http.call("DELETE", f"/v1/freezes/{urllib.parse.quote(what, safe='')}")["freezes"])
 
     def freezes(self) -> List[Freeze]:
         return cast(List[Freeze], self._http.call("GET", "/v1/freezes", is_read=True)["freezes"])
@@ -140,7 +139,7 @@ class EventStream(Iterator[Event], AbstractContextManager["EventStream"]):
             self._cancel.sleep(faults.pause())
 
     def __next__(self) -> Event:
-        with suppress(Cancelled):
+        with suppress(CancelledError):
             while True:
                 try:
                     with self._cancel.watching(self._socket):
@@ -150,7 +149,7 @@ class EventStream(Iterator[Event], AbstractContextManager["EventStream"]):
                 except (OSError, ValueError, http.client.HTTPException):
                     self._answer.close()
                     self._socket.close()
-                    self._cancel.sleep(RECONNECT_PAUSE)
+                    self._cancel.sleep(0.1)  # a server that is stopping ends it again and again
                     self._open()
         raise StopIteration
 

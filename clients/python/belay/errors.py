@@ -21,7 +21,6 @@ class LockHeld(BelayError):
 
     @property
     def holder(self) -> Optional[str]:
-        """The owner (`locked_by`) of the lock in the way."""
         return self.lock["locked_by"] if self.lock else None
 
 

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, cast
 import uuid
 
 from ._http import Cancel, Fault, Faults, Http
-from ._types import Duration, LockInfo, clock, milliseconds, optional_ms
+from ._types import Duration, LockInfo, clock, milliseconds
 from .errors import BelayError, Frozen, Invalid, LockHeld, LockLost, NotFound, UnknownOutcome
 
 log = logging.getLogger("belay")
@@ -28,7 +28,6 @@ class State(enum.Enum):
 
 
 def _locks_of(answer: Dict[str, Any]) -> List[LockInfo]:
-    """One for each key."""
     return cast(List[LockInfo], answer.get("locks") or [answer])
 
 
@@ -37,8 +36,7 @@ def _valid_for(answer: Dict[str, Any]) -> float:
 
 
 class Lock:
-    """
-    Made by Client.lock(); acquired by `with` or acquire(), once.
+    """Made by Client.lock(); acquired by `with` or acquire(), once.
 
         NEW --acquire, adopt--> HELD --release--> RELEASED
                                   \\--deadline, or the server says so--> LOST
@@ -51,32 +49,22 @@ class Lock:
                  heartbeat: bool = True, on_loss: Optional[Callable[[Any], object]] = None) -> None:
         if not keys:
             raise Invalid("no key is given")
-        self.keys = list(keys)
+        self.keys, self.key = list(keys), keys[0]
         self.lock_id: Optional[str] = fields.get("lock_id")
         self.tokens: Dict[str, int] = {}
+        self.token = 0  # the fencing token (of the first key): send it with every write that the lock protects
         self.lost = threading.Event()
         self.loss_reason: Optional[str] = None
         self._http = http
         self._fields = fields
-        self._wait_ms = milliseconds("wait", wait)
+        self._wait_ms = milliseconds("wait", wait) or 0
         self._heartbeat = heartbeat
-        self.on_loss = on_loss
+        self.on_loss = on_loss or (lambda _: None)
         self.state = State.NEW
         self._changed = threading.Condition()
-        self._deadline = 0.0
-        self._renew_at = 0.0
-        self._ttl = 0.0
+        self._deadline = self._renew_at = self._ttl = 0.0
         self._beat = Cancel()
         self._renewing = threading.Lock()
-
-    @property
-    def key(self) -> str:
-        return self.keys[0]
-
-    @property
-    def token(self) -> int:
-        """The fencing token (of the first key): send it with every write that the lock protects."""
-        return self.tokens[self.key]
 
     @property
     def valid_for(self) -> float:
@@ -91,7 +79,7 @@ class Lock:
     def acquire(self, cancel: Optional[Cancel] = None) -> "Lock":
         """Acquire it, waiting in its queue if `wait` was given. LockHeld: the wait is over."""
         if self.state is not State.NEW:
-            raise Invalid(f"lock '{self.key}' was {self.state.value} before: make a new one with lock()")
+            raise Invalid(f"lock '{self.key}' is {self.state.value}: make a new one with lock()")
         self.lock_id = self.lock_id or uuid.uuid4().hex
         try:
             answer, sent = self._ask_for_it(cancel or Cancel())
@@ -152,12 +140,11 @@ class Lock:
         named: Dict[str, Any] = {"key": self.key} if len(self.keys) == 1 else {"keys": self.keys}
         return {**named, **fields, "lock_id": self.lock_id}
 
-    # ---- the lease ----
-
     def _begin(self, answer: Dict[str, Any], sent: float) -> None:
         locks = _locks_of(answer)
         self.lock_id = locks[0]["lock_id"] or self.lock_id
         self.tokens = {lock["key"]: lock["token"] or 0 for lock in locks}
+        self.token = self.tokens[self.key]
         with self._changed:
             self.state = State.HELD
             self._extend(answer, sent)
@@ -185,10 +172,9 @@ class Lock:
                 self.lost.set()
                 self._changed.notify_all()
         if is_news:
-            log.warning("lock '%s' was lost: %s", self.key, reason)
-            if self.on_loss is not None:
-                self.on_loss(self)
-        return LockLost(f"lock '{self.key}' was lost: {self.loss_reason or reason}")
+            log.warning("lock '%s' is lost: %s", self.key, reason)
+            self.on_loss(self)
+        return LockLost(f"lock '{self.key}' is lost: {self.loss_reason or reason}")
 
     def _watch_deadline(self) -> None:
         with self._changed:
@@ -235,14 +221,12 @@ class Lock:
         with self._changed:
             self._changed.wait_for(lambda: self.state is not State.HELD, seconds)
 
-    # ---- for the holder ----
-
     def check(self, for_: Optional[Duration] = None) -> float:
         """Ask the server whether it is still held (for at least this long): the seconds that it is valid, or LockLost."""
         self._require_held()
         sent = clock()
         try:
-            answer = self._http.call("POST", "/v1/check", self._body(for_ms=optional_ms("for_", for_)), is_read=True)
+            answer = self._http.call("POST", "/v1/check", self._body(for_ms=milliseconds("for_", for_)), is_read=True)
         except (LockLost, NotFound) as error:
             if for_ is None:
                 raise self._lose(str(error)) from None
@@ -253,7 +237,7 @@ class Lock:
     def renew(self, ttl: Optional[Duration] = None) -> float:
         """Restart the lease, with another ttl if one is given; the seconds that it is valid now."""
         self._require_held()
-        body = self._body(ttl_ms=optional_ms("ttl", ttl))
+        body = self._body(ttl_ms=milliseconds("ttl", ttl))
         if ttl is not None:  # it may shorten the lease even if its answer is lost
             with self._changed:
                 self._deadline = min(self._deadline, clock() + body["ttl_ms"] / 1000 * 0.9)
@@ -287,10 +271,8 @@ class Lock:
     def _require_held(self) -> None:
         if self.state is State.HELD and not self.is_held:
             raise self._lose("its lease is over")
-        if self.state is State.LOST:
-            raise LockLost(f"lock '{self.key}' was lost: {self.loss_reason}")
         if self.state is not State.HELD:
-            raise LockLost(f"lock '{self.key}' is not held: it was {self.state.value}")
+            raise LockLost(f"lock '{self.key}' is {self.state.value}" + (f": {self.loss_reason}" if self.loss_reason else ""))
 
     def __enter__(self) -> "Lock":
         return self if self.state is State.HELD else self.acquire()
