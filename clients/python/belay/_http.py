@@ -110,6 +110,8 @@ class Faults:
 class Http:
     def __init__(self, urls: Union[str, Sequence[str]], token: Optional[str], ca_file: Optional[str], timeout: float) -> None:
         self.urls = [urls] if isinstance(urls, str) else list(urls)
+        self._lock, self._current = threading.Lock(), 0
+        self._idle: List[List[http.client.HTTPConnection]] = [[] for _ in self.urls]
         for url in self.urls or [""]:
             if not url.startswith(("http://", "https://", "unix:")):
                 raise Invalid(f"'{url}' is not the URL of a server: http://HOST:PORT, https://… or unix:/path")
@@ -120,9 +122,6 @@ class Http:
             self._tls = ssl.create_default_context(cafile=ca_file) if is_tls else None
         except OSError as error:
             raise Invalid(f"CA file '{ca_file}': {error}") from None
-        self._lock = threading.Lock()
-        self._current = 0
-        self._idle: List[List[http.client.HTTPConnection]] = [[] for _ in self.urls]
 
     def send(self, method: str, path: str, body: Optional[Dict[str, Any]] = None, *, wait: float = 0.0,
              timeout: Optional[float] = None, cancel: Optional[Cancel] = None) -> Dict[str, Any]:
@@ -154,6 +153,8 @@ class Http:
         with self._lock:
             while any(self._idle):
                 next(filter(None, self._idle)).pop().close()
+
+    __del__ = close
 
     def _connection(self, timeout: float) -> Tuple[http.client.HTTPConnection, int]:
         with self._lock:
