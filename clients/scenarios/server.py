@@ -32,11 +32,13 @@ def make_certificates(directory):
         subprocess.run(["openssl", *arguments], cwd=directory, check=True, stdin=subprocess.DEVNULL,
                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    openssl("req", "-x509", *new_key, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=scenario CA")
+    openssl("req", "-x509", *new_key, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=scenario CA",
+            "-addext", "keyUsage=critical,keyCertSign")
     openssl("req", *new_key, "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=127.0.0.1")
-    (directory / "san").write_text("subjectAltName=IP:127.0.0.1\n")
+    (directory / "extensions").write_text("subjectAltName=IP:127.0.0.1\nsubjectKeyIdentifier=hash\n"
+                                          "authorityKeyIdentifier=keyid\n")
     openssl("x509", "-req", "-in", "server.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2",
-            "-extfile", "san", "-out", "server.pem")
+            "-extfile", "extensions", "-out", "server.pem")
 
 
 class UnixConnection(http.client.HTTPConnection):

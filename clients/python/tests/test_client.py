@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import http.server
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -60,6 +62,19 @@ class Readme(Case):
         output = self.run_program("-c", code.replace("http://127.0.0.1:7420", self.url))
         self.assertRegex(output, r"^deploying with token \d+\nstill the only one\n$")
         self.assertEqual(self.events("deploy-api-prod")[-2:], ["lock.acquired", "lock.released"])
+
+    def test_the_package_can_be_installed(self):
+        """With Debian's pip and setuptools, which fetch nothing."""
+        source, target = Path(self.directory.name, "source"), Path(self.directory.name, "installed")
+        shutil.copytree(PYTHON, source, ignore=shutil.ignore_patterns("__pycache__", "tests"))
+        pip = subprocess.run(["/usr/bin/python3", "-m", "pip", "install", "--quiet", "--no-index", "--no-build-isolation",
+                              "--target", target, source], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, text=True, check=False)
+        self.assertEqual(pip.returncode, 0, pip.stdout)
+        self.assertTrue((target / "belay/py.typed").exists())
+        self.assertIn("belay_client-0.1.0.dist-info", os.listdir(target))
+        output = self.run_program(PYTHON / "examples/deploy.py", self.url, PYTHONPATH=str(target))
+        self.assertIn("deploying api", output)
 
     def test_every_name_in_it_exists(self):
         text = (PYTHON / "README.md").read_text(encoding="utf-8")
