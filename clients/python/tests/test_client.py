@@ -86,6 +86,17 @@ class Readme(Case):
         for name in re.findall(r"`(\w+)`", re.search(r"\| exception.*?\n\n", text, re.S).group()):
             self.assertTrue(hasattr(belay, name), name)
 
+    def test_the_examples_in_the_documentation_are_those_of_the_readmes(self):
+        """Which are run."""
+        clients = PYTHON.parent
+        found = re.findall(r"^```(\w+)\n.*?^```", (clients.parent / "docs/clients.md").read_text(encoding="utf-8"), re.S | re.M)
+        self.assertEqual(found, ["python", "js", "go"])
+        for language, folder in (("python", "python"), ("js", "node"), ("go", "go")):
+            readme = clients / folder / "README.md"
+            if readme.exists():
+                example = re.search(rf"^```{language}\n.*?^```", readme.read_text(encoding="utf-8"), re.S | re.M).group()
+                self.assertIn(example, (clients.parent / "docs/clients.md").read_text(encoding="utf-8"))
+
     def test_the_library_is_under_a_thousand_lines(self):
         lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in (PYTHON / "belay").glob("*.py"))
         self.assertTrue(500 < lines < 1000, lines)
