@@ -20,7 +20,7 @@ PYTHON = HERE.parent
 sys.path[:0] = [str(PYTHON), str(PYTHON.parent / "scenarios")]
 
 import belay  # noqa: E402
-from belay._types import milliseconds  # noqa: E402
+from belay._types import clock, milliseconds  # noqa: E402
 from server import Server, clean_environment  # noqa: E402
 
 PATIENCE = 30
@@ -209,6 +209,18 @@ class Details(Case):
     def test_a_url_may_have_a_path(self):
         with self.assertRaises(belay.NotFound):
             belay.connect(self.url + "/elsewhere").status("k")
+
+    def test_the_clock_decides_before_any_thread_has_noticed(self):
+        """As after a pause of the whole process: the thread that watches the deadline may not have run yet (L6)."""
+        for look in (lambda lock: lock.check(), lambda lock: lock.release(), lambda lock: lock.renew()):
+            lock = belay.connect(self.url).lock("paused", lock_id=f"paused-{id(look)}").acquire()
+            with lock._changed:
+                lock._deadline = clock() - 0.001
+            self.assertFalse(lock.is_held)
+            with self.assertRaisesRegex(belay.LockLost, "its lease is over"):
+                look(lock)
+            self.assertTrue(lock.lost.is_set())
+            belay.connect(self.url).force("paused", "test")
 
     def test_threads_end_with_the_lock(self):
         with belay.connect(self.url).lock("threads", ttl="60s"):
