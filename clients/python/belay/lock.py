@@ -110,7 +110,7 @@ class Lock:
                 cancel.sleep(max(slice_ms / 2000 - (clock() - sent), 0.0))  # a full queue is answered at once
             except Fault as fault:
                 faults.add(fault)
-                was_answered = was_answered or fault.is_answer
+                was_answered = was_answered or fault.is_answer or fault.was_sent
                 if faults.are_too_many() and not (was_answered and clock() < end):
                     raise faults.error(fault, lock_id=self.lock_id) from None
                 cancel.sleep(faults.pause())
