@@ -85,11 +85,11 @@ class Lock:
             answer, sent = self._ask_for_it(cancel or Cancel())
         except BaseException as error:
             # After UnknownOutcome, a caller that repeats it with the same id finds it. Others are cancelled, or Ctrl-C.
-            if isinstance(error, (LockHeld, Frozen)) and self._wait_ms > 0 or not isinstance(error, BelayError):
+            is_over = isinstance(error, (LockHeld, Frozen)) and error.code != "superseded" and self._wait_ms > 0
+            if is_over or not isinstance(error, BelayError):
                 self._leave()
             raise
-        self._begin(answer, sent)
-        return self
+        return self._begin(answer, sent)
 
     def _ask_for_it(self, cancel: Cancel) -> Tuple[Dict[str, Any], float]:
         """A series of requests under one lock id, for which the server keeps the place in the queue."""
@@ -102,12 +102,12 @@ class Lock:
             try:
                 body = self._body(**self._fields, wait_ms=slice_ms)
                 return self._http.send("POST", "/v1/acquire", body, wait=slice_ms / 1000, cancel=cancel), sent
-            except (LockHeld, Frozen):
+            except (LockHeld, Frozen) as refusal:
                 faults.reset()
                 was_answered = True
-                if clock() >= end:
+                if clock() >= end or refusal.code == "superseded":
                     raise
-                cancel.sleep(max(slice_ms / 2000 - (clock() - sent), 0.0))  # a full queue is answered at once
+                cancel.sleep(max(min(slice_ms / 2000 - (clock() - sent), 0.5), 0.0))  # a full queue is answered at once
             except Fault as fault:
                 faults.add(fault)
                 was_answered = was_answered or fault.is_answer or fault.was_sent
@@ -133,14 +133,13 @@ class Lock:
         sent = clock()
         answer = self._http.call("POST", "/v1/adopt", body, lock_id=new_id)
         self.lock_id = new_id
-        self._begin(answer, sent)
-        return self
+        return self._begin(answer, sent)
 
     def _body(self, **fields: Any) -> Dict[str, Any]:
         named: Dict[str, Any] = {"key": self.key} if len(self.keys) == 1 else {"keys": self.keys}
         return {**named, **fields, "lock_id": self.lock_id}
 
-    def _begin(self, answer: Dict[str, Any], sent: float) -> None:
+    def _begin(self, answer: Dict[str, Any], sent: float) -> "Lock":
         locks = _locks_of(answer)
         self.lock_id = locks[0]["lock_id"] or self.lock_id
         self.tokens = {lock["key"]: lock["token"] or 0 for lock in locks}
@@ -154,6 +153,7 @@ class Lock:
             self._require_held()
         for target in [self._watch_deadline, self._keep] if self._heartbeat else [self._watch_deadline]:
             threading.Thread(target=target, name=f"belay {self.key}", daemon=True).start()
+        return self
 
     def _extend(self, answer: Dict[str, Any], sent: float) -> None:
         """Counted from before the request was sent, by the server's word."""

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 from datetime import timedelta
 from pathlib import Path
@@ -221,6 +222,26 @@ class Details(Case):
                 look(lock)
             self.assertTrue(lock.lost.is_set())
             belay.connect(self.url).force("paused", "test")
+
+    def test_of_two_waits_with_one_id_the_later_one_takes_over(self):
+        client, later, results = belay.connect(self.url, owner="two"), belay.connect(self.url, owner="two"), []
+
+        def wait():
+            try:
+                results.append(client.lock("two", wait="60s", lock_id="two-1").acquire())
+            except belay.LockHeld as error:
+                results.append(error.code)
+        with belay.connect(self.url).lock("two", ttl="60s"):
+            thread = threading.Thread(target=wait)
+            thread.start()
+            while not client.status("two")["waiting"]:
+                time.sleep(0.01)
+            second = threading.Thread(target=lambda: results.append(later.lock("two", wait="60s", lock_id="two-1").acquire().token))
+            second.start()
+            thread.join(PATIENCE)
+            self.assertEqual(results, ["superseded"])
+        second.join(PATIENCE)
+        self.assertGreater(results[1], 0)
 
     def test_threads_end_with_the_lock(self):
         with belay.connect(self.url).lock("threads", ttl="60s"):
