@@ -22,9 +22,11 @@ class Driver:
         with open(self.stderr_path, "wb") as stderr:
             self.process = subprocess.Popen(command, cwd=directory, env=environment, stdin=subprocess.PIPE,
                                             stdout=subprocess.PIPE, stderr=stderr)
+
+    def await_ready(self):
         hello = json.loads(self.process.stdout.readline() or b"{}")
         if "ready" not in hello:
-            raise AssertionError(f"the driver of {name} does not start: {self.stderr()}")
+            raise AssertionError(f"the driver of {self.name} does not start: {self.stderr()}")
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self):

@@ -11,17 +11,24 @@ CHUNK = 65536
 LIMIT = 1 << 20
 
 
+RESERVED = []  # sockets whose names say to other runners which ports are taken; for the life of this process
+
+
 def free_port():
     """A port below the range from which the kernel takes those of outgoing connections: it stays free for a restart."""
     while True:
         port = random.randint(20000, 31999)
+        name = socket.socket(socket.AF_UNIX)
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
+                name.bind(f"\0belay-scenarios-{port}")
                 probe.bind(("127.0.0.1", port))
-                return port
             except OSError:
+                name.close()
                 continue
+        RESERVED.append(name)
+        return port
 
 
 class Gone(Exception):

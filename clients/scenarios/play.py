@@ -30,6 +30,7 @@ class Play:
         problems = []
         try:
             self.server.start()
+            self._start_drivers()
             for step in self.scenario["steps"]:
                 try:
                     self._step(step)
@@ -67,17 +68,23 @@ class Play:
             self.links[client] = Link(self.server.port)
         return self.links[client]
 
-    def _driver_of(self, client, is_connect=False):
-        if client not in self.drivers:
+    def _start_drivers(self):
+        """All of them before the first step, so that no step has to wait for a process to start."""
+        first = {}
+        for step in self.scenario["steps"]:
+            if "as" in step:
+                first.setdefault(step["as"], step["do"])
+        for client in first:
             more = filled(self.scenario.get("env", {}).get(client, {}), self.saved, self._places(client))
             self.drivers[client] = Driver(client, self.command, self.directory, clean_environment(more), self.trace)
-            if not is_connect:
+        for client, do in first.items():
+            self.drivers[client].await_ready()
+            if do != "connect":
                 self._request({"as": client, "do": "connect", "urls": ["{url}"], "owner": client})
-        return self.drivers[client]
 
     def _request(self, step):
         client = step["as"]
-        driver = self._driver_of(client, step["do"] == "connect")
+        driver = self.drivers[client]
         of_us = OF_THE_RUNNER if step["do"] == "next" else (*OF_THE_RUNNER, "within")
         request = {name: value for name, value in step.items() if name not in of_us}
         if step["do"] in ("acquire", "adopt", "renew", "release", "is_held", "with") or \
