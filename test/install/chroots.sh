@@ -23,7 +23,7 @@ system() { # NAME SUITE [PACKAGE...]: unpack a minimal system of that suite to $
     shift 2
     [ -s "$tar" ] || { mmdebstrap --variant=minbase ${1:+--include="$*"} "$suite" "$tar.new.tar" && mv "$tar.new.tar" "$tar"; } || return 1
     mkdir "$work/$name" && tar -xf "$tar" -C "$work/$name" --exclude='./dev/*' &&
-        mknod -m 666 "$work/$name/dev/null" c 1 3 && mknod -m 666 "$work/$name/dev/urandom" c 1 9 && mknod -m 666 "$work/$name/dev/tty" c 5 0 &&
+        mknod -m 666 "$work/$name/dev/null" c 1 3 && mknod -m 666 "$work/$name/dev/zero" c 1 5 && mknod -m 666 "$work/$name/dev/urandom" c 1 9 && mknod -m 666 "$work/$name/dev/tty" c 5 0 &&
         ln -s /proc/self/fd "$work/$name/dev/fd" && mkdir "$work/$name/dev/shm" && chmod 1777 "$work/$name/dev/shm"
 }
 inside() { # SUITE COMMAND: in that system, with its own /proc and processes, which end with it
@@ -83,9 +83,9 @@ build_inside() { # NAME: with what that system has
         grep -q '^HTTP_PARSER_LIBRARY:.*libllhttp' "$work/$1/srv/b/CMakeCache.txt"
 }
 test_inside() { # NAME: the programs of test/unit
-    ls test/unit/test_*.c | xargs -n1 basename | sed 's/\.c$//' >"$work/$1/srv/names"
-    inside "$1" 'cd /srv && n=0 && for t in $(cat names); do
-            timeout 300 "b/$t" >/tmp/t 2>&1 || { echo "$t failed"; tail -30 /tmp/t; exit 1; }; n=$((n + 1)); done; echo "$n programs"'
+    (cd test/unit && printf '%s\n' test_*.c | sed 's/\.c$//') >"$work/$1/srv/names"
+    inside "$1" 'cd /srv && rc=0; for t in $(cat names); do
+            timeout 300 "b/$t" >/tmp/t 2>&1 || { echo "$t failed"; grep -A3 ERROR /tmp/t; rc=1; }; done; exit $rc'
 }
 fuzz_inside() { inside "$1" 'cd /srv && timeout 100 b/fuzz_http --seconds 10 && timeout 100 b/fuzz_parsers --seconds 10'; }
 

@@ -1,6 +1,6 @@
 /*
  * The head of a request: src/http_parse finds its parts, and this file collects
- * them. Debian builds that library without its strict mode (whatever its
+ * them. Debian builds libhttp-parser without its strict mode (whatever its
  * header says), so it accepts what a proxy in front of this server may read
  * differently: bare line feeds, folded lines, spaces before a colon, a wrong
  * byte in place of a line feed. All that is refused here. For the same reason
