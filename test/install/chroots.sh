@@ -82,8 +82,8 @@ build_inside() { # NAME: with what that system has
     inside "$1" 'cd /srv && cmake -S . -B b -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBELAY_TESTS=ON && nice ninja -C b' &&
         grep -q '^HTTP_PARSER_LIBRARY:.*libllhttp' "$work/$1/srv/b/CMakeCache.txt"
 }
-test_inside() { # NAME: the programs of test/unit
-    (cd test/unit && printf '%s\n' test_*.c | sed 's/\.c$//') >"$work/$1/srv/names"
+test_inside() { # NAME: the programs of test/unit, except those that need DynamoDB Local (and Java)
+    (cd test/unit && grep -L start_server test_*.c | sed 's/\.c$//') >"$work/$1/srv/names"
     inside "$1" 'cd /srv && rc=0; for t in $(cat names); do
             timeout 300 "b/$t" >/tmp/t 2>&1 || { echo "$t failed"; grep -A3 ERROR /tmp/t; rc=1; }; done; exit $rc'
 }
