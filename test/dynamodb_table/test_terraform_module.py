@@ -11,7 +11,8 @@ from table_support import LAYOUTS, TableCase
 
 MODULE = pathlib.Path(__file__).resolve().parents[2] / "deploy/terraform/aws"
 
-# Arguments and blocks of the resources, from the documentation of the AWS provider (website/docs/r), read on 2026-11-17.
+# Arguments and blocks of the resources, from the documentation of the AWS provider (website/docs/r), read on 2026-11-17
+# (aws_s3_bucket_versioning and aws_s3_bucket_policy: from public modules that use them).
 # The provider itself cannot be fetched where the tests run, so 'terraform validate' stops before it knows them.
 COMMON = {"count", "depends_on", "for_each", "dynamic", "content"}
 SCHEMA = {

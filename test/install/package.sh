@@ -59,6 +59,17 @@ module_of_library() {
 }
 check "libbelay.so loads the module of its own package" module_of_library
 
+repository() { # apt itself reads it, with directories of its own
+    local apt=$work/apt
+    packaging/repository "$dist" "$work/repository" && mkdir -p "$apt/state/lists/partial" "$apt/cache/archives/partial" &&
+        echo "deb [trusted=yes] file:$work/repository stable main" >"$apt/sources.list" &&
+        apt-get -q -o Dir::Etc::SourceList="$apt/sources.list" -o Dir::Etc::SourceParts=/nonexistent -o Dir::State="$apt/state" \
+            -o Dir::Cache="$apt/cache" -o APT::Sandbox::User=root -o Dir::State::Status=/var/lib/dpkg/status update &&
+        apt-cache -o Dir::Etc::SourceList="$apt/sources.list" -o Dir::Etc::SourceParts=/nonexistent -o Dir::State="$apt/state" \
+            -o Dir::Cache="$apt/cache" -o Dir::State::Status=/var/lib/dpkg/status policy belay libbelay0 libbelay-dev | grep -c "Candidate: $(dpkg-deb -f "$dist"/belay_*.deb Version)" | grep -x 3
+}
+check "make repository: apt finds the packages in it" repository
+
 # ---- the tarball ----
 
 place="$work/any place"

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# A version that landed before (OLD, a commit) beside this one: its file, its client, its server. Builds it, which takes
+# minutes: only with BELAY_INSTALL_TESTS=all. docs/upgrade.md says what holds.
+#
+#   test/install/upgrade.sh BUILD_DIR [OLD]
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 1
+new=$(realpath "${1:-build}")/belay
+old_commit=${2:-c0a747a}
+if [ "${BELAY_INSTALL_TESTS:-}" != all ]; then
+    echo "skip  the upgrade: set BELAY_INSTALL_TESTS=all"
+    echo "0 passed, 0 failed, 1 skipped"
+    exit 0
+fi
+. test/support/check.sh
+old_dir=$PWD/build/upgrade/$old_commit
+old=$old_dir/build/belay
+build_old() {
+    [ -x "$old" ] && return
+    mkdir -p "$old_dir" && git archive "$old_commit" | tar -x -C "$old_dir" && cmake -S "$old_dir" -B "$old_dir/build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo &&
+        ninja -C "$old_dir/build" belay belay_serve belay_net
+}
+check "the version of $old_commit builds" build_old
+export HOME=$work BELAY_CONFIG=/dev/null
+
+serve() { # PROGRAM FILE: sets url and pid
+    "$1" serve --json --listen 127.0.0.1:0 --store "sqlite:$2" >"$work/listening" 2>"$work/serve.log" &
+    pid=$!
+    url=
+    for _ in $(seq 200); do
+        url=$(grep -oE 'http://127.0.0.1:[0-9]+' "$work/listening" | head -1) && break
+        sleep 0.05
+    done
+    [ -n "$url" ]
+}
+stop() { kill "$pid" && wait "$pid"; }
+token_of() { "$1" status --json --store "$2" k | python3 -c 'import json, sys; print(json.load(sys.stdin)["token"])'; }
+
+file() { # a lock that the old program acquired, and its tokens, go on
+    local file=sqlite:$work/file.db before
+    "$old" acquire --store "$file" k --id one --ttl 10m >/dev/null && before=$(token_of "$new" "$file") &&
+        "$new" renew --store "$file" k --id one >/dev/null && "$new" release --store "$file" k --id one >/dev/null &&
+        "$new" acquire --store "$file" k --id two >/dev/null && [ "$(token_of "$new" "$file")" -gt "$before" ]
+}
+check "this version continues the old version's file, with growing tokens" file
+both() { # a process of each at the same time
+    local file=sqlite:$work/both.db
+    "$old" run --store "$file" k -- "$new" run --store "$file" k -- true
+    [ $? = 75 ] && "$new" run --store "$file" k -- "$old" run --store "$file" k -- true
+    [ $? = 75 ] && "$old" list --store "$file" >/dev/null
+}
+check "both versions on one file exclude each other" both
+old_client() {
+    serve "$new" "$work/s1.db" || return 1
+    "$old" acquire --store "$url" k --id one >/dev/null && "$old" renew --store "$url" k --id one >/dev/null
+    local rc=$?
+    "$new" run --store "$url" k -- true
+    [ $? = 75 ] && "$old" release --store "$url" k --id one >/dev/null && "$old" run --store "$url" --wait 5s k -- true && [ "$rc" = 0 ]
+    rc=$?
+    stop
+    return $rc
+}
+check "the old version's client works through this version's server" old_client
+new_client() {
+    serve "$old" "$work/s2.db" || return 1
+    "$new" acquire --store "$url" k --id one >/dev/null && "$new" renew --store "$url" k --id one >/dev/null &&
+        "$new" release --store "$url" k --id one >/dev/null && "$new" run --store "$url" --wait 5s k -- true
+    local rc=$?
+    stop
+    return $rc
+}
+check "this version's client works through the old version's server" new_client
+replaced() { # the old server is killed with its journal, and this version's takes its file: the lock is still held
+    local before
+    serve "$old" "$work/s3.db" && "$old" acquire --store "$url" k --id one --ttl 10m >/dev/null && before=$(token_of "$old" "$url") || return 1
+    kill -9 "$pid"
+    wait "$pid"
+    serve "$new" "$work/s3.db" && [ "$(token_of "$new" "$url")" = "$before" ] && "$new" release --store "$url" k --id one >/dev/null &&
+        "$new" run --store "$url" k -- true
+    local rc=$?
+    stop
+    return $rc
+}
+check "this version's server takes over after kill -9 of the old one, journal and locks included" replaced
+check_summary
