@@ -4,6 +4,7 @@
 # BELAY_INSTALL_TESTS=all. The systems are kept in BELAY_CHROOTS (build/chroots) for the next run.
 #
 #   test/install/chroots.sh BUILD_DIR [bookworm|trixie|trixie-build...]
+# shellcheck disable=SC2016 # what is quoted is for the shell inside
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 build=${1:-build}

@@ -18,7 +18,7 @@ check "make image" packaging/image "$dist"
 
 unpacked() {
     mkdir "$work/oci" && tar -xf "$dist"/*-oci.tar -C "$work/oci" &&
-        umoci unpack --image "$work/oci:$(ls "$dist"/*-oci.tar | sed 's/.*belay-\(.*\)-oci.tar/\1/')" "$work/bundle"
+        umoci unpack --image "$work/oci:$(basename "$dist"/*-oci.tar -oci.tar | sed 's/^belay-//')" "$work/bundle"
 }
 check "umoci unpacks it" unpacked
 field() { python3 -c 'import json, sys; value = json.load(open(sys.argv[1]))["process"]
@@ -33,6 +33,7 @@ check "it runs as a user that is not root" not_root
 
 # In namespaces of its own; all of it ends with the shell inside. $1: what runs beside the server.
 started() {
+    # shellcheck disable=SC2016 # for the shell inside
     unshare --fork --kill-child --pid --mount --net sh -c '
         root=$1 uid=$2 gid=$3 script=$4; shift 4
         ip link set lo up 2>/dev/null
