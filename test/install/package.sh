@@ -116,11 +116,11 @@ check "the unpacked program guards a command" tar_first
 foreign() { awk '$6 ~ /\.so/ { print $6 }' FS=' ' "/proc/$1/maps" | sort -u | grep -vE '/(libc|libm|libpthread|libdl|libresolv|ld-linux[^/]*)\.so|/libnss_|^/[^ ]*/any$'; }
 serves() {
     local pid url
-    "$belay" serve --store "sqlite:$work/served.db" --listen 127.0.0.1:0 --json >"$work/listening" 2>"$work/serve.log" &
+    "$belay" serve --store "sqlite:$work/served.db" --listen "127.0.0.1:$(free_port)" --json >"$work/listening" 2>"$work/serve.log" &
     pid=$!
     for _ in $(seq 200); do
         [ -s "$work/listening" ] && break
-        read -rt 0.05 <> <(:) || true
+        sleep 0.05
     done
     url=$(grep -oE 'http://127.0.0.1:[0-9]+' "$work/listening" | head -1)
     [ "$("$belay" run --store "$url" demo -- echo hi)" = hi ] && grep -q "any place/lib/belay/libcrypto.so.3" "/proc/$pid/maps" && ! foreign "$pid"

@@ -24,11 +24,12 @@ check "the version of $old_commit builds" build_old
 export HOME=$work BELAY_CONFIG=/dev/null
 
 serve() { # PROGRAM FILE: sets url and pid
-    "$1" serve --json --listen 127.0.0.1:0 --store "sqlite:$2" >"$work/listening" 2>"$work/serve.log" &
+    rm -f "$work/listening"
+    "$1" serve --json --listen "127.0.0.1:$(free_port)" --store "sqlite:$2" >"$work/listening" 2>"$work/serve.log" &
     pid=$!
     url=
     for _ in $(seq 200); do
-        url=$(grep -oE 'http://127.0.0.1:[0-9]+' "$work/listening" | head -1) && break
+        url=$(grep -soE 'http://127.0.0.1:[0-9]+' "$work/listening" | head -1) && break
         sleep 0.05
     done
     [ -n "$url" ]
@@ -50,7 +51,7 @@ server() { # also with the journal of a server that was killed
     serve "$old" "$work/s3.db" && "$old" acquire --store "$url" k --id one --ttl 10m >/dev/null || return 1
     kill -9 "$pid"
     wait "$pid"
-    ! timeout 20 "$new" serve --listen 127.0.0.1:0 --store "sqlite:$work/s3.db" 2>"$work/err" && cat "$work/err" && grep -q 'early belay' "$work/err" || return 1
+    ! timeout 20 "$new" serve --listen "127.0.0.1:$(free_port)" --store "sqlite:$work/s3.db" 2>"$work/err" && cat "$work/err" && grep -q 'early belay' "$work/err" || return 1
     serve "$old" "$work/s3.db" && "$old" release --store "$url" k --id one >/dev/null
     local rc=$?
     stop
