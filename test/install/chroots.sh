@@ -14,6 +14,7 @@ if [ "${BELAY_INSTALL_TESTS:-}" != all ]; then
     echo "0 passed, 0 failed, 1 skipped"
     exit 0
 fi
+# shellcheck source=test/support/check.sh
 . test/support/check.sh
 chroots=${BELAY_CHROOTS:-build/chroots}
 mkdir -p "$chroots"

@@ -11,6 +11,7 @@ if [ "${BELAY_INSTALL_TESTS:-}" != all ]; then
     echo "0 passed, 0 failed, 1 skipped"
     exit 0
 fi
+# shellcheck source=test/support/check.sh
 . test/support/check.sh
 dist=$work/dist
 check "make package" packaging/package "$build" "$dist"

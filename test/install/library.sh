@@ -6,6 +6,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 build=${1:-build}
+# shellcheck source=test/support/check.sh
 . test/support/check.sh
 
 installed() { DESTDIR="$work/root" cmake --install "$build" --prefix /usr; }

@@ -6,6 +6,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 build=${1:-build}
+# shellcheck source=test/support/check.sh
 . test/support/check.sh
 dist=$work/dist
 newest=2.34 # of glibc: RHEL 9, Amazon Linux 2023, Ubuntu 22.04

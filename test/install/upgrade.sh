@@ -12,6 +12,7 @@ if [ "${BELAY_INSTALL_TESTS:-}" != all ]; then
     echo "0 passed, 0 failed, 1 skipped"
     exit 0
 fi
+# shellcheck source=test/support/check.sh
 . test/support/check.sh
 old_dir=$PWD/build/upgrade/$old_commit
 old=$old_dir/build/belay

@@ -1,3 +1,4 @@
+#!/usr/bin/env bash
 # For the tests in shell: a directory of their own, $work, and `check NAME COMMAND...`. Sourced, not run.
 # shellcheck shell=bash
 work=$(mktemp -d)
