@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 
 .DEFAULT_GOAL := all
-.PHONY: all run tour test lint install bench clean help setup
+.PHONY: all run tour test lint install package image repository bench clean help setup
 
 all: ## build build/belay, build/libbelay.so and build/libbelay.a
 	@tools/setup build
@@ -31,6 +31,17 @@ bench: all ## measure beside flock, Redis, PostgreSQL, etcd and ZooKeeper
 install: ## install under PREFIX (/usr/local) below DESTDIR
 	@test -x build/belay || $(MAKE) --no-print-directory all
 	@DESTDIR='$(DESTDIR)' cmake --install build --prefix '$(PREFIX)'
+
+package: all ## make build/dist: .deb packages, a tarball, checksums, a bill of materials
+	@tools/setup package
+	@packaging/package build build/dist
+
+image: package ## make build/dist/belay-VERSION-oci.tar, as root, without a registry
+	@tools/setup image
+	@packaging/image build/dist
+
+repository: package ## make build/repository, an apt repository that any web server can host
+	@packaging/repository build/dist build/repository
 
 setup: ## install the Debian packages that building, testing and linting need
 	@tools/setup build test lint bench

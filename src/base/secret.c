@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -67,17 +68,45 @@ static bool is_token(const char *text, size_t n)
     return is_one;
 }
 
+static const char *token_variable(void)
+{
+    const char *value = getenv(SECRET_TOKEN_VARIABLE);
+
+    return value == NULL || *value == '\0' ? NULL : value;
+}
+
+const char *secret_token_source(const char *path)
+{
+    return token_variable() != NULL ? SECRET_TOKEN_VARIABLE : path;
+}
+
+static enum belay_code read_token(const char *path, char *out, size_t size, struct belay_error *err)
+{
+    const char *value = token_variable();
+
+    if (value == NULL) {
+        return secret_read(path, out, size, err);
+    }
+    if (strlen(value) >= size) {
+        return error_set(err, BELAY_CONFIG, SECRET_TOKEN_VARIABLE " must hold one token of 1 to %zu bytes",
+                         size - 1);
+    }
+    strcpy(out, value);
+    return BELAY_OK;
+}
+
 enum belay_code secret_read_bearer(const char *path, char **out_header, struct belay_error *err)
 {
     char text[TOKEN_MAX + 1] = "";
     struct buf value = BUF_INIT(TOKEN_MAX + 16);
-    enum belay_code code = secret_read(path, text, sizeof text, err);
+    enum belay_code code = read_token(path, text, sizeof text, err);
     const char *token = text + strspn(text, " ");
     size_t n = strcspn(token, " ");
     char *header = NULL;
 
     if (code == BELAY_OK && (!is_token(token, n) || token[n + strspn(token + n, " ")] != '\0')) {
-        code = error_set(err, BELAY_CONFIG, "%.200s must contain one token and nothing else", path);
+        code = error_set(err, BELAY_CONFIG, "%.200s must contain one token and nothing else",
+                         secret_token_source(path));
     }
     if (code == BELAY_OK) {
         buf_addf(&value, "Bearer %.*s", (int)n, token);

@@ -15,6 +15,7 @@
 #include <curl/curl.h>
 
 #include "base/error.h"
+#include "http_client/ca_file.h"
 #include "http_client/http_exchange.h"
 #include "version.h"
 
@@ -351,6 +352,7 @@ enum belay_code http_open(const struct http_client_options *options, struct http
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     static const struct http_client_options defaults;
     struct http_curl *client = calloc(1, sizeof *client);
+    const char *ca_bundle;
 
     if (client == NULL) {
         return error_no_memory(err);
@@ -358,6 +360,7 @@ enum belay_code http_open(const struct http_client_options *options, struct http
     if (options == NULL) {
         options = &defaults;
     }
+    ca_bundle = options->ca_bundle != NULL ? options->ca_bundle : ca_file_of_system();
     (void)pthread_once(&once, start_curl);
     client->base.ops = &http_curl_ops;
     (void)pthread_mutex_init(&client->mutex, NULL);
@@ -365,9 +368,9 @@ enum belay_code http_open(const struct http_client_options *options, struct http
         options->connect_timeout_ms > 0 ? options->connect_timeout_ms : DEFAULT_CONNECT_MS;
     client->timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : DEFAULT_TOTAL_MS;
     client->max_answer = options->max_answer > 0 ? options->max_answer : DEFAULT_MAX_ANSWER;
-    client->ca_bundle = options->ca_bundle == NULL ? NULL : strdup(options->ca_bundle);
+    client->ca_bundle = ca_bundle == NULL ? NULL : strdup(ca_bundle);
     client->user_agent = strdup(options->user_agent != NULL ? options->user_agent : "belay/" BELAY_VERSION);
-    if (client->user_agent == NULL || (options->ca_bundle != NULL && client->ca_bundle == NULL)) {
+    if (client->user_agent == NULL || (ca_bundle != NULL && client->ca_bundle == NULL)) {
         http_curl_close(&client->base);
         return error_no_memory(err);
     }

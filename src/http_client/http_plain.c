@@ -1,12 +1,11 @@
 /*
  * The HTTP client without libcurl: HTTP/1.1 to one server, over TCP or a unix socket, parsed
- * by libhttp-parser. A connection is used by one thread at a time; idle ones are on a stack.
+ * by src/http_parse. A connection is used by one thread at a time; idle ones are on a stack.
  * Idle connections are checked before they are reused. If one still dies before a byte of the
  * answer, it is replaced if the request may be repeated; otherwise the caller gets
  * BELAY_UNKNOWN.
  */
 #include <errno.h>
-#include <http_parser.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,7 @@
 #include "base/error.h"
 #include "http_client/plain_conn.h"
 #include "http_client/uri.h"
+#include "http_parse/http_parse.h"
 #include "version.h"
 
 enum {
@@ -87,7 +87,7 @@ static int flush_header(struct plain_reading *reading)
     return 0;
 }
 
-static int on_name(http_parser *parser, const char *data, size_t len)
+static int on_name(http_parse_state *parser, const char *data, size_t len)
 {
     struct plain_reading *reading = parser->data;
     int rc = reading->in_value ? flush_header(reading) : 0;
@@ -97,7 +97,7 @@ static int on_name(http_parser *parser, const char *data, size_t len)
     return rc;
 }
 
-static int on_value(http_parser *parser, const char *data, size_t len)
+static int on_value(http_parse_state *parser, const char *data, size_t len)
 {
     struct plain_reading *reading = parser->data;
 
@@ -106,7 +106,7 @@ static int on_value(http_parser *parser, const char *data, size_t len)
     return 0;
 }
 
-static int on_head(http_parser *parser)
+static int on_head(http_parse_state *parser)
 {
     struct plain_reading *reading = parser->data;
 
@@ -120,7 +120,7 @@ static int on_head(http_parser *parser)
     return strcmp(reading->request->method, "HEAD") == 0 ? 1 : 0; /* 1: no body will come */
 }
 
-static int on_plain_body(http_parser *parser, const char *data, size_t len)
+static int on_plain_body(http_parse_state *parser, const char *data, size_t len)
 {
     struct plain_reading *reading = parser->data;
     const struct http_client_request *request = reading->request;
@@ -136,7 +136,7 @@ static int on_plain_body(http_parser *parser, const char *data, size_t len)
     return reading->body.failed ? give_up(reading, "out of memory") : 0;
 }
 
-static int on_end(http_parser *parser)
+static int on_end(http_parse_state *parser)
 {
     struct plain_reading *reading = parser->data;
 
@@ -145,16 +145,15 @@ static int on_end(http_parser *parser)
         return 0;
     }
     reading->is_done = true;
-    reading->keeps = http_should_keep_alive(parser) != 0;
-    http_parser_pause(parser, 1); /* further bytes do not belong to this answer */
-    return 0;
+    reading->keeps = http_parse_keeps_alive(parser);
+    return http_parse_pause(parser); /* further bytes do not belong to this answer */
 }
 
-static const http_parser_settings settings = { .on_header_field = on_name,
-                                               .on_header_value = on_value,
-                                               .on_headers_complete = on_head,
-                                               .on_body = on_plain_body,
-                                               .on_message_complete = on_end };
+static const http_parse_callbacks callbacks = { .on_header_field = on_name,
+                                                .on_header_value = on_value,
+                                                .on_headers_complete = on_head,
+                                                .on_body = on_plain_body,
+                                                .on_message_complete = on_end };
 
 /* ---- one exchange ---- */
 
@@ -208,14 +207,14 @@ static enum belay_code read_answer(const struct http_plain *client, int fd, stru
                                    struct plain_limit *limit, bool *out_nothing_came, struct belay_error *err)
 {
     char *data = malloc(READ_SIZE);
-    http_parser parser;
+    struct http_parse parse;
 
     *out_nothing_came = true;
-    http_parser_init(&parser, HTTP_RESPONSE);
-    parser.data = reading;
+    http_parse_responses(&parse, &callbacks, reading);
     while (data != NULL && !reading->is_done && reading->why == NULL) {
         enum plain_io io;
-        size_t n = 0;
+        enum http_parse_result result;
+        size_t n = 0, taken;
 
         if (reading->request->endless) {
             limit->until_ms = clock_boot_ms() + SILENCE_MS;
@@ -230,12 +229,12 @@ static enum belay_code read_answer(const struct http_plain *client, int fd, stru
             break;
         }
         *out_nothing_came = *out_nothing_came && n == 0;
-        (void)http_parser_execute(&parser, &settings, data, n); /* 0 bytes: the end */
+        result = n == 0 ? http_parse_end(&parse) : http_parse_run(&parse, data, n, &taken);
         if (reading->stopped) {
             free(data);
             return say_stopped(client, err);
         }
-        if (!reading->is_done && reading->why == NULL && HTTP_PARSER_ERRNO(&parser) != HPE_OK) {
+        if (!reading->is_done && reading->why == NULL && result != HTTP_PARSE_MORE) {
             reading->why = n == 0 ? "the connection was closed before an answer came" : "not HTTP";
         } else if (!reading->is_done && n == 0 && reading->why == NULL) {
             reading->why = "the connection was closed before an answer came";

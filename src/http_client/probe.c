@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "http_client/ca_file.h"
 #include "http_client/http.h"
 #include "version.h"
 
@@ -104,6 +105,9 @@ static void set_up_probe(struct asking *asking, int64_t left_ms, const char *ca_
     (void)curl_easy_setopt(curl, CURLOPT_URL, asking->probe->url);
     if (asking->is_get) {
         (void)curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L);
+    }
+    if (ca_file == NULL) {
+        ca_file = ca_file_of_system();
     }
     if (ca_file != NULL) {
         (void)curl_easy_setopt(curl, CURLOPT_CAINFO, ca_file);

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include <http_parser.h>
+#include "http_parse/url.h"
 
 #include "base/text.h"
 
@@ -56,10 +56,9 @@ void uri_add_query(struct buf *out, const char *name, const char *value)
     uri_encode(out, value, strlen(value), false);
 }
 
-/* Without the brackets of an IPv6 address. */
-static char *part_of(const char *text, const struct http_parser_url *url, enum http_parser_url_fields which)
+static char *copy(struct url_part part)
 {
-    return strndup(text + url->field_data[which].off, url->field_data[which].len);
+    return strndup(part.at, part.len);
 }
 
 static char *make_authority(const char *host, bool has_port, unsigned port, unsigned usual)
@@ -84,32 +83,24 @@ static void strip_slashes(char *path)
     }
 }
 
-static bool has(const struct http_parser_url *url, enum http_parser_url_fields which)
-{
-    return (url->field_set & (1U << which)) != 0;
-}
-
 bool uri_parse(const char *text, struct uri *out)
 {
-    struct http_parser_url url;
     struct uri uri = { 0 };
+    struct url url;
 
-    http_parser_url_init(&url);
-    uri.tls = strncasecmp(text, "https://", 8) == 0;
-    if ((!uri.tls && strncasecmp(text, "http://", 7) != 0) ||
-        http_parser_parse_url(text, strlen(text), 0, &url) != 0 || !has(&url, UF_HOST) ||
-        has(&url, UF_USERINFO) || has(&url, UF_FRAGMENT)) {
+    if (!url_split(text, &url) || url.has_user || url.has_fragment) {
         return false;
     }
-    uri.port = has(&url, UF_PORT) ? url.port : uri.tls ? 443 : 80;
-    uri.host = part_of(text, &url, UF_HOST);
-    uri.path = part_of(text, &url, UF_PATH); /* empty if there is none */
-    uri.query = part_of(text, &url, UF_QUERY);
+    uri.tls = url.is_tls;
+    uri.port = url.port;
+    uri.host = copy(url.host);
+    uri.path = copy(url.path);
+    uri.query = copy(url.query);
     if (uri.host == NULL || uri.path == NULL || uri.query == NULL) {
         uri_release(&uri);
         return false;
     }
-    uri.authority = make_authority(uri.host, has(&url, UF_PORT), url.port, uri.tls ? 443 : 80);
+    uri.authority = make_authority(uri.host, url.has_port, url.port, uri.tls ? 443 : 80);
     if (uri.authority == NULL) {
         uri_release(&uri);
         return false;

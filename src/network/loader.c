@@ -63,8 +63,8 @@ static enum belay_code check(const struct net_module *module, const char *path, 
 
 static enum belay_code load(const struct net_module **out_module, struct belay_error *err)
 {
-    /* Beside this file; or, for the program in bin, in the directory of libbelay.so. */
-    static const char *const places[] = { "", "../" BELAY_LIBDIR "/" };
+    /* Beside this file, as in a build tree; in libbelay.so's own folder; in that of the program in bin. */
+    static const char *const places[] = { "", "belay/", "../lib/belay/" };
     char self[PATH_MAX], path[PATH_MAX + 128];
     void *handle = NULL;
 
@@ -72,7 +72,7 @@ static enum belay_code load(const struct net_module **out_module, struct belay_e
         return error_set(err, BELAY_CONFIG, "cannot find belay's own file, to load " NET_MODULE_FILE);
     }
     (void)dirname(self);
-    for (size_t i = 0; handle == NULL && i < 2; i++) {
+    for (size_t i = 0; handle == NULL && i < sizeof places / sizeof places[0]; i++) {
         (void)snprintf(path, sizeof path, "%s/%s" NET_MODULE_FILE, self, places[i]);
         handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     }

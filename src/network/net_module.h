@@ -2,8 +2,8 @@
  * belay-net.so: the code that needs libcurl and OpenSSL.
  * A program linked with libcurl loads some 40 libraries before main(), which is too expensive
  * for one that only acquires a lock in SQLite. So libbelay and the program do not contain this
- * code. For a store on the network they open belay-net.so, from the directory of libbelay (or
- * of the program) and from no other, and look up its one symbol:
+ * code. For a store on the network they open belay-net.so, from the directory of libbelay or of
+ * the program, or from the folder belay that belongs to it, and look up its one symbol:
  *     const struct net_module *net = dlsym(handle, NET_MODULE_SYMBOL);
  *     if (net->abi != NET_MODULE_ABI || strcmp(net->version, BELAY_VERSION) != 0)
  *         refuse: "belay-net.so is of version X, this is belay Y: install both from one package"

@@ -25,10 +25,12 @@ static enum belay_code read_token(struct remote *remote, const char *path, struc
 {
     enum belay_code code = secret_read_bearer(path, &remote->authorization, err);
 
+    const char *source = secret_token_source(path);
+
     if (code != BELAY_OK) {
-        return error_wrap(err, "BELAY_AUTH_FILE");
+        return source == path ? error_wrap(err, "BELAY_AUTH_FILE") : code;
     }
-    remote->auth_file = strdup(path);
+    remote->auth_file = strdup(source);
     return remote->auth_file == NULL ? error_no_memory(err) : BELAY_OK;
 }
 
@@ -88,7 +90,7 @@ static enum belay_code take_url(struct remote *remote, const char *url, bool *ou
         free(place);
         return error_set(err, BELAY_CONFIG,
                          "'%.200s' is not a server's URL: write http://HOST:PORT or https://HOST:PORT; a "
-                         "token belongs in the file that BELAY_AUTH_FILE names",
+                         "token belongs in BELAY_AUTH_TOKEN or in the file that BELAY_AUTH_FILE names",
                          strchr(url, '@') == NULL ? url : "(with a password)");
     }
     free(place);
@@ -146,7 +148,7 @@ enum belay_code remote_open(const char *url, const struct remote_options *option
     remote->on_warning = options->on_warning;
     remote->context = options->context;
     code = take_url(remote, url, &in_the_clear, err);
-    if (code == BELAY_OK && options->auth_file != NULL) {
+    if (code == BELAY_OK && options->socket == NULL && secret_token_source(options->auth_file) != NULL) {
         code = read_token(remote, options->auth_file, err);
     }
     if (code == BELAY_OK) {
@@ -179,18 +181,22 @@ static enum belay_code say_not_permitted(const struct remote *remote, int status
                                          struct belay_error *err)
 {
     if (remote->auth_file == NULL) {
-        return error_set(err, BELAY_NOT_PERMITTED, "%s: set BELAY_AUTH_FILE to a file that has a token",
+        return error_set(err, BELAY_NOT_PERMITTED,
+                         "%s: set BELAY_AUTH_TOKEN to a token, or BELAY_AUTH_FILE to a file that has one",
                          status == 401 ? "the server wants a token" : message);
     }
     if (status == 401) {
-        return error_set(err, BELAY_NOT_PERMITTED,
-                         "the server does not know the token in %.200s: set BELAY_AUTH_FILE to a file that "
-                         "has the right one",
-                         remote->auth_file);
+        return error_set(
+            err, BELAY_NOT_PERMITTED,
+            "the server does not know the token in %.200s: set BELAY_AUTH_TOKEN to the right one, "
+            "or BELAY_AUTH_FILE to a file that has it",
+            remote->auth_file);
     }
-    return error_set(err, BELAY_NOT_PERMITTED,
-                     "%s: set BELAY_AUTH_FILE to a file with a token that may, instead of %.200s", message,
-                     remote->auth_file);
+    return error_set(
+        err, BELAY_NOT_PERMITTED,
+        "%s: set BELAY_AUTH_TOKEN to a token that may, or BELAY_AUTH_FILE to a file that has one, "
+        "instead of %.200s",
+        message, remote->auth_file);
 }
 
 static enum belay_code code_of(int status, const char *name)

@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/pidfd.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -205,8 +205,8 @@ enum belay_code action_run_command(const struct action_step *step, const struct 
         code = error_set(err, BELAY_UNREACHABLE, "command '%.100s' cannot be started: %s", step->argv[0],
                          strerror(errno));
     } else {
-        (void)setpgid(pid, pid); /* parent and child both set it: either may be first */
-        fd = pidfd_open(pid, 0);
+        (void)setpgid(pid, pid);                   /* parent and child both set it: either may be first */
+        fd = (int)syscall(SYS_pidfd_open, pid, 0); /* glibc 2.36 has the function; belay runs with 2.34 */
         code = watch(step, context, pid, fd, clock_boot_ms() + timeout_ms, err);
         if (fd >= 0) {
             (void)close(fd);

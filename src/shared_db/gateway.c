@@ -106,10 +106,11 @@ static void say_failure(const struct shared_db_settings *settings, const struct 
         (void)snprintf(text, sizeof text, "%.150s: %.200s", probe->url, probe->why);
     } else {
         (void)snprintf(text, sizeof text, "%.150s answered %d without a status%s", probe->url, probe->status,
-                       !is_refused                    ? ""
-                       : probe->authorization != NULL ? ": the token in BELAY_AUTH_FILE is not accepted"
+                       !is_refused ? ""
+                       : probe->authorization != NULL
+                           ? ": the token in BELAY_AUTH_TOKEN or BELAY_AUTH_FILE is not accepted"
                        : settings->auth_file == NULL
-                           ? ": set BELAY_AUTH_FILE to a file with a token"
+                           ? ": set BELAY_AUTH_TOKEN to a token, or BELAY_AUTH_FILE to a file with one"
                            : ": a token is sent only over https:// and to this machine");
     }
     app_status_set_reason(status, text);

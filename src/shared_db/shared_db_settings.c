@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/secret.h"
 #include "base/text.h"
 #include "shared_db/shared_db_internal.h"
 
@@ -59,7 +60,7 @@ struct shared_db_settings shared_db_settings(const struct belay_config *config)
     settings.gateway_url = belay_config_get(config, "controller.api_gateway_url");
     settings.auth_file = settings.gateway_url == NULL || is_found(config, "controller.api_gateway_url")
                              ? NULL
-                             : belay_config_get(config, "auth_file");
+                             : secret_token_source(belay_config_get(config, "auth_file"));
     settings.ca_file = belay_config_get(config, "ca_file");
     settings.config = config;
     settings.record_max_age_ms =

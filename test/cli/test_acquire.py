@@ -174,6 +174,18 @@ class Acquire(BelayCase):
                 self.fails(64, "acquire", key, "--profile", "execution", env=env)
                 self.fails(75, "run", key, "--", "true", env=env)
                 self.assertEqual(self.ok("acquire", "--json", key + "2", "--owner", "me", env=env).json()["locked_by"], "me")
+        urls = (({"GITHUB_ACTIONS": "true", "GITHUB_RUN_ID": "1", "GITHUB_SERVER_URL": "https://g", "GITHUB_REPOSITORY": "o/r"},
+                 "https://g/o/r/actions/runs/1"),
+                ({"GITLAB_CI": "true", "CI_JOB_ID": "7", "CI_JOB_URL": "https://l/-/jobs/7"}, "https://l/-/jobs/7"),
+                ({"JENKINS_URL": "http://j/", "BUILD_TAG": "jenkins-x-9", "BUILD_URL": "http://j/job/x/9/"}, "http://j/job/x/9/"),
+                ({"BUILDKITE": "true", "BUILDKITE_BUILD_ID": "01a", "BUILDKITE_BUILD_URL": "https://b/1", "BUILDKITE_JOB_ID": "z"},
+                 "https://b/1#z"), (github, None))
+        for number, (env, url) in enumerate(urls):
+            metadata = self.ok("acquire", "--json", f"url{number}", "--meta", "a=b", env=env).json()["metadata"]
+            self.assertEqual((metadata.get("ci_url"), metadata["a"]), (url, "b"))
+            self.assertIn("ci_run_id", metadata)
+        mine = self.ok("acquire", "--json", "mine", "--meta", "ci_url=mine", env=urls[1][0]).json()["metadata"]
+        self.assertEqual(mine["ci_url"], "mine")
         lock = self.acquire("adopted", "--owner", "chat-user")
         self.ok("run", "--adopt", lock["lock_id"], "adopted", "--", "true", env=github)
         self.assertEqual(self.ok("status", "adopted", "--json").json()["locked_by"], "chat-user")
@@ -326,9 +338,26 @@ class Waiting(BelayCase):
         waiter = self.start("acquire", "k", "--attempts", "2")
         lines = [waiter.stderr.readline(), waiter.stderr.readline()]
         self.assertEqual(lines[1], "Lock held, retrying in 5s…\n")
-        self.assertTrue(lines[0].startswith("belay: waiting for 'k', held by "), lines)
+        self.assertRegex(lines[0], "^belay: 1st in the queue for 'k', held by .* for \\d+s\n$")
         self.assertIn("belay: failed to acquire lock after 2 attempts: ", waiter.stderr.read())
         self.assertEqual(waiter.wait(), 75)
+
+    def test_without_a_terminal_a_wait_says_every_minute_where_it_stands(self):
+        """What the log of a CI job can show; here every half second."""
+        github = {"GITHUB_ACTIONS": "true", "GITHUB_RUN_ID": "812", "GITHUB_SERVER_URL": "https://github.example",
+                  "GITHUB_REPOSITORY": "shop/api"}
+        lock = self.ok("acquire", "--json", "k", env=github).json()
+        often = {"BELAY_PROGRESS_EVERY": "500ms"}
+        line = r"held by \S+ \(github-actions-run-812\) for \d+s \(https://github\.example/shop/api/actions/runs/812\)\n$"
+        for begin, *command in (("1st in the queue for", "run", "--wait", "1m", "k", "--", "true"),
+                                ("2nd in the queue for", "acquire", "--wait", "1m", "k"), ("waiting for", "wait", "k")):
+            process = self.start(*command, env=often)
+            seen = []
+            while len(seen) < 3:  # the first line, and two of the clock
+                seen += [text for text in [process.stderr.readline()] if "retrying" not in text]
+            for text in seen[1:]:
+                self.assertRegex(text, f"^belay: {begin} 'k', " + line)
+        self.ok("release", "k", "--id", lock["lock_id"])
 
     def test_on_a_terminal_one_line_is_rewritten(self):
         lock = self.acquire("k" * 60, "--owner", "execution-abc123", "--ttl", "4m")

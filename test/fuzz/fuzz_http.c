@@ -11,13 +11,13 @@
 #include "fuzz.h"
 
 #include <assert.h>
-#include <http_parser.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "http_parse/http_parse.h"
 #include "server/http/http_server.h"
 
 enum {
@@ -252,7 +252,7 @@ static void run_once(const uint8_t *data, size_t len, uint8_t flags, uint8_t cut
 
 /* --- the answers --- */
 
-static int on_head_end(http_parser *parser)
+static int on_head_end(http_parse_state *parser)
 {
     struct run *it = parser->data;
 
@@ -264,7 +264,7 @@ static int on_head_end(http_parser *parser)
     return it->n_answers < it->n_handled && it->n_answers < 1024 && it->is_head[it->n_answers] ? 1 : 0;
 }
 
-static int on_end(http_parser *parser)
+static int on_end(http_parse_state *parser)
 {
     struct run *it = parser->data;
 
@@ -274,21 +274,19 @@ static int on_end(http_parser *parser)
 
 static void check_answers(struct run *it)
 {
-    http_parser_settings settings;
-    http_parser parser;
+    static const http_parse_callbacks callbacks = { .on_headers_complete = on_head_end,
+                                                    .on_message_complete = on_end };
+    struct http_parse parse;
+    enum http_parse_result result;
     size_t parsed;
 
-    http_parser_settings_init(&settings);
-    settings.on_headers_complete = on_head_end;
-    settings.on_message_complete = on_end;
-    http_parser_init(&parser, HTTP_RESPONSE);
-    parser.data = it;
-    parsed = http_parser_execute(&parser, &settings, it->out, it->out_len);
+    http_parse_responses(&parse, &callbacks, it);
+    result = http_parse_run(&parse, it->out, it->out_len, &parsed);
     if (getenv("FUZZ_SHOW") != NULL) {
         (void)fwrite(it->out, 1, it->out_len, stderr);
     }
-    fuzz_must(parsed == it->out_len && HTTP_PARSER_ERRNO(&parser) == HPE_OK, "an answer does not parse");
-    (void)http_parser_execute(&parser, &settings, NULL, 0); /* the end completes an answer without a length */
+    fuzz_must(parsed == it->out_len && result == HTTP_PARSE_MORE, "an answer does not parse");
+    (void)http_parse_end(&parse); /* the end completes an answer without a length */
     /* A refused HEAD has no body after its length, which this parser cannot know. */
     fuzz_must(it->n_answers + (it->n_refused > 0) >= it->n_handled + it->n_refused,
               "a request has no answer");

@@ -6,35 +6,23 @@
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 build=${1:-build}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-passed=0
-failed=0
-
-check() { # NAME COMMAND...
-    local title=$1
-    shift
-    if "$@" >"$work/out" 2>&1; then
-        passed=$((passed + 1))
-        echo "ok    $title"
-    else
-        failed=$((failed + 1))
-        echo "FAIL  $title"
-        sed 's/^/      | /' "$work/out"
-    fi
-}
+# shellcheck source=test/support/check.sh
+. test/support/check.sh
 
 installed() { DESTDIR="$work/root" cmake --install "$build" --prefix /usr; }
 check "installs under DESTDIR and a prefix" installed
 everything() {
     local file
-    for file in bin/belay lib/libbelay.so lib/libbelay.a include/belay.h include/belay/store.h include/belay/blob.h include/belay/state.h include/belay/shared_db.h lib/pkgconfig/belay.pc \
+    for file in bin/belay lib/libbelay.so lib/libbelay.a include/belay.h include/belay/store.h include/belay/blob.h include/belay/state.h include/belay/shared_db.h lib/pkgconfig/belay.pc lib/cmake/belay/belay-config.cmake lib/systemd/system/belay.service \
+        share/doc/belay/docs/server.md share/doc/belay/deploy/systemd/belay.socket lib/belay/belay-net.so lib/belay/belay-serve.so \
         share/man/man1/belay.1 share/man/man1/belay-run.1 share/bash-completion/completions/belay \
         share/zsh/site-functions/_belay share/fish/vendor_completions.d/belay.fish; do
         [ -s "$work/root/usr/$file" ] || { echo "$file is missing or empty"; return 1; }
     done
 }
-check "program, libraries, headers, man pages and completions are there" everything
+check "program, libraries, headers, man pages, completions, unit and docs are there" everything
+unit_names_program() { grep -qx 'ExecStart=/usr/bin/belay serve .*' "$work/root/usr/lib/systemd/system/belay.service"; }
+check "the unit starts the program that was installed with it" unit_names_program
 
 lib=$(dirname "$(find "$work/root/usr" -name 'libbelay.so' | head -1)")
 export PKG_CONFIG_PATH="$lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$work/root" LD_LIBRARY_PATH="$lib"
@@ -58,8 +46,9 @@ for example in examples/*.c; do
     check "$example compiles against what is installed" compile_shared
     # shellcheck disable=SC2046
     compile_static() {
-        gcc -std=c11 "${strict[@]}" "$example" -o "$work/$name-static" -I"$work/root/usr/include" "$lib/libbelay.a" \
-            $(PKG_CONFIG_SYSROOT_DIR='' pkg-config --libs sqlite3 jansson yaml-0.1) -lhttp_parser -pthread
+        # The archive instead of the library, and what it needs, from belay.pc.
+        gcc -std=c11 "${strict[@]}" "$example" -o "$work/$name-static" -I"$work/root/usr/include" \
+            $(PKG_CONFIG_SYSROOT_DIR='' pkg-config --static --libs belay | sed "s|-L/usr/lib||; s|-lbelay|$lib/libbelay.a|")
     }
     check "$example links with libbelay.a" compile_static
     check "$example runs with the shared library" "$work/$name"
@@ -148,15 +137,34 @@ int main(void)
     return belay_config_load("/nowhere/at/all.yaml", &config, &err) == BELAY_OK;
 }
 C
+# shellcheck disable=SC2046 # flags
 clash() {
     gcc -std=c11 "${strict[@]}" "$work/clash.c" -o "$work/clash" -I"$work/root/usr/include" "$lib/libbelay.a" \
-        -lsqlite3 -ljansson -lyaml -lnettle -lhttp_parser -pthread && timeout 20 "$work/clash"
+        $(PKG_CONFIG_SYSROOT_DIR='' pkg-config --static --libs-only-l belay | sed 's/-lbelay//') -pthread && timeout 20 "$work/clash"
 }
 check "a program with names like those inside libbelay.a links and runs" clash
+cat >"$work/CMakeLists.txt" <<'CMAKE'
+cmake_minimum_required(VERSION 3.13)
+project(user LANGUAGES C)
+find_package(belay 0.1 REQUIRED)
+foreach(kind belay belay_static)
+  add_executable(with_${kind} deploy.c)
+  target_link_libraries(with_${kind} PRIVATE belay::${kind})
+endforeach()
+CMAKE
+found_by_cmake() {
+    cp examples/deploy.c "$work/"
+    cmake -S "$work" -B "$work/cmake" -Dbelay_DIR="$lib/cmake/belay" && cmake --build "$work/cmake" &&
+        "$work/cmake/with_belay" && "$work/cmake/with_belay_static" &&
+        ldd "$work/cmake/with_belay" | grep -q libbelay && ! ldd "$work/cmake/with_belay_static" | grep libbelay
+}
+check "find_package(belay) gives the shared and the static library" found_by_cmake
+newer_by_cmake() { ! cmake -S "$work" -B "$work/cmake2" -Dbelay_DIR="$lib/cmake/belay" 2>"$work/err" && grep -q 'requested version "9' "$work/err"; }
+sed -i 's/belay 0.1/belay 9/' "$work/CMakeLists.txt"
+check "find_package(belay 9) is refused" newer_by_cmake
 program_works() { "$work/root/usr/bin/belay" run installed -- true && "$work/root/usr/bin/belay" status installed; }
 check "the installed program takes a lock" program_works
 man_pages() { mandoc -T lint -W error "$work"/root/usr/share/man/man1/*.1; }
 check "the man pages are sound" man_pages
 
-echo "$passed passed, $failed failed"
-[ "$failed" = 0 ]
+check_summary

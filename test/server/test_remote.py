@@ -389,6 +389,21 @@ class TestTokens(RemoteCase):
         config.write_text(f"auth_file: {path}\n", encoding="utf-8")
         self.ok("acquire", "k", "--config", str(config))
 
+    def test_the_token_may_be_in_the_environment_and_is_never_shown(self):
+        self.env["BELAY_AUTH_FILE"] = self.path("nowhere")  # the variable comes first
+        self.env["BELAY_AUTH_TOKEN"] = "locker-secret"
+        self.assertEqual(self.acquire("k", "--owner-name", "Nightly")["locked_by_name"], "Nightly (ci)")
+        for command in (["config", "show"], ["status", "k", "--verbose"], ["run", "k2", "--verbose", "--", "true"]):
+            result = self.ok(*command)
+            self.assertNotIn("locker-secret", result.out + result.err)
+        for secret, code in (("wrong-secret", 77), ("two words", 78), ("x" * 5000, 78), ("line\nbreak", 78)):
+            self.env["BELAY_AUTH_TOKEN"] = secret
+            result = self.fails(code, "status", "k")
+            self.assertIn("BELAY_AUTH_TOKEN", result.err)
+            self.assertNotIn(secret, result.err)
+        self.env["BELAY_AUTH_TOKEN"] = ""  # unset
+        self.fails(78, "status", "k")
+
     def test_a_file_in_the_working_directory_cannot_redirect_the_token(self):
         del self.env["BELAY_STORE"]
         (self.dir / "belay.yaml").write_text(f"store: {self.url}\n", encoding="utf-8")

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/core/lock_options.h"
@@ -50,6 +51,46 @@ static const char *first_given(const char *a, const char *b)
     return a != NULL ? a : b;
 }
 
+/* ---- metadata ----------------------------------------------------------------- */
+
+static void add_meta(struct deploy_info *info, const char *name, const char *value)
+{
+    if (value != NULL && *value != '\0' && info->n_meta < DEPLOY_META_MAX) {
+        info->meta[info->n_meta++] = (struct belay_meta){ name, value };
+    }
+}
+
+static bool has_meta(const struct lock_request *request, const char *name)
+{
+    for (size_t i = 0; i < request->options.n_metadata; i++) {
+        if (strcmp(request->meta[i].name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What the request has already stays. */
+static enum belay_code add_all_meta(const struct deploy_info *info, struct lock_request *request,
+                                    struct belay_error *err)
+{
+    struct belay_lock_options *options = &request->options;
+    struct belay_meta *meta =
+        realloc(request->meta, (options->n_metadata + info->n_meta + 1) * sizeof *request->meta);
+
+    if (meta == NULL) {
+        return error_no_memory(err);
+    }
+    request->meta = meta;
+    options->metadata = meta;
+    for (size_t i = 0; i < info->n_meta && options->n_metadata + 1 < BELAY_META_MAX; i++) {
+        if (!has_meta(request, info->meta[i].name)) {
+            meta[options->n_metadata++] = info->meta[i];
+        }
+    }
+    return BELAY_OK;
+}
+
 /* ---- CI systems --------------------------------------------------------------- */
 
 static const struct ci {
@@ -60,6 +101,7 @@ static const struct ci {
     const char *commit;
     const char *branch[3]; /* the first that is set; the source branch of a merge comes first */
     const char *user[2];
+    const char *url[4]; /* the job's page; its parts, put together with the text between them */
 } systems[] = {
     { "github-actions",
       "GITHUB_ACTIONS",
@@ -67,28 +109,32 @@ static const struct ci {
       "github-actions-run",
       "GITHUB_SHA",
       { "GITHUB_HEAD_REF", "GITHUB_REF_NAME", "GITHUB_REF" },
-      { "GITHUB_ACTOR", NULL } },
+      { "GITHUB_ACTOR", NULL },
+      { "$GITHUB_SERVER_URL", "/$GITHUB_REPOSITORY", "/actions/runs/$GITHUB_RUN_ID" } },
     { "gitlab-ci",
       "GITLAB_CI",
       "CI_JOB_ID",
       "gitlab-ci-job",
       "CI_COMMIT_SHA",
       { "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME", "CI_COMMIT_REF_NAME", "CI_COMMIT_BRANCH" },
-      { "GITLAB_USER_LOGIN", "GITLAB_USER_EMAIL" } },
+      { "GITLAB_USER_LOGIN", "GITLAB_USER_EMAIL" },
+      { "$CI_JOB_URL" } },
     { "jenkins",
       "JENKINS_URL",
       "BUILD_TAG",
       "jenkins",
       "GIT_COMMIT",
       { "CHANGE_BRANCH", "BRANCH_NAME", "GIT_BRANCH" },
-      { "BUILD_USER_ID", "CHANGE_AUTHOR" } },
+      { "BUILD_USER_ID", "CHANGE_AUTHOR" },
+      { "$BUILD_URL" } },
     { "buildkite",
       "BUILDKITE",
       "BUILDKITE_BUILD_ID",
       "buildkite-build",
       "BUILDKITE_COMMIT",
       { "BUILDKITE_BRANCH", NULL, NULL },
-      { "BUILDKITE_BUILD_CREATOR", "BUILDKITE_BUILD_AUTHOR" } },
+      { "BUILDKITE_BUILD_CREATOR", "BUILDKITE_BUILD_AUTHOR" },
+      { "$BUILDKITE_BUILD_URL", "#$BUILDKITE_JOB_ID" } },
 };
 
 static const struct ci *find_ci(void)
@@ -121,6 +167,43 @@ char *deploy_info_ci_owner(void)
     }
     name_run(ci, run, owner, sizeof owner);
     return strlen(owner) <= BELAY_OWNER_MAX ? strdup(owner) : NULL;
+}
+
+/* The page of this job; the caller frees. NULL: a part of it is not known. */
+static char *make_url(const struct ci *ci)
+{
+    struct buf url = BUF_INIT(CI_URL_MAX);
+    char *text;
+
+    for (size_t i = 0; i < sizeof ci->url / sizeof ci->url[0] && ci->url[i] != NULL; i++) {
+        const char *name = strchr(ci->url[i], '$') + 1;
+        const char *value = env(name);
+
+        if (value == NULL) {
+            buf_release(&url);
+            return NULL;
+        }
+        buf_addf(&url, "%.*s%s", (int)(name - 1 - ci->url[i]), ci->url[i], value);
+    }
+    text = url.failed ? NULL : buf_take(&url);
+    buf_release(&url);
+    return text;
+}
+
+enum belay_code deploy_info_add_ci(struct lock_request *request, struct belay_error *err)
+{
+    const struct ci *ci = find_ci();
+    const char *run = ci == NULL ? NULL : env(ci->run);
+    struct deploy_info info = { .n_meta = 0 };
+
+    if (run == NULL) {
+        return BELAY_OK;
+    }
+    request->ci_url = make_url(ci);
+    add_meta(&info, "ci_system", ci->name);
+    add_meta(&info, "ci_run_id", run);
+    add_meta(&info, "ci_url", request->ci_url);
+    return add_all_meta(&info, request, err);
 }
 
 static const char *first_set(const char *const *names, size_t n)
@@ -252,13 +335,6 @@ static enum belay_code read_options(const struct options *options, struct deploy
     return BELAY_OK;
 }
 
-static void add_meta(struct deploy_info *info, const char *name, const char *value)
-{
-    if (value != NULL && *value != '\0' && info->n_meta < DEPLOY_META_MAX) {
-        info->meta[info->n_meta++] = (struct belay_meta){ name, value };
-    }
-}
-
 enum belay_code deploy_info_read(const struct options *options, struct deploy_info *info,
                                  struct belay_error *err)
 {
@@ -303,35 +379,11 @@ enum belay_code deploy_info_read(const struct options *options, struct deploy_in
     return BELAY_OK;
 }
 
-static bool has_meta(const struct lock_request *request, const char *name)
-{
-    for (size_t i = 0; i < request->options.n_metadata; i++) {
-        if (strcmp(request->meta[i].name, name) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 enum belay_code deploy_info_add(const struct deploy_info *info, struct lock_request *request,
                                 struct belay_error *err)
 {
-    struct belay_lock_options *options = &request->options;
-    struct belay_meta *meta =
-        realloc(request->meta, (options->n_metadata + info->n_meta + 1) * sizeof *request->meta);
-
-    if (meta == NULL) {
-        return error_no_memory(err);
+    if (request->options.owner_name == NULL) {
+        request->options.owner_name = info->deployment.triggered_by;
     }
-    request->meta = meta;
-    options->metadata = meta;
-    for (size_t i = 0; i < info->n_meta && options->n_metadata + 1 < BELAY_META_MAX; i++) {
-        if (!has_meta(request, info->meta[i].name)) {
-            meta[options->n_metadata++] = info->meta[i];
-        }
-    }
-    if (options->owner_name == NULL) {
-        options->owner_name = info->deployment.triggered_by;
-    }
-    return BELAY_OK;
+    return add_all_meta(info, request, err);
 }

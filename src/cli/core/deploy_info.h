@@ -7,7 +7,7 @@
 
 extern const struct option_group deploy_info_group; /* --deployment-id, --git-commit, ... */
 
-enum { DEPLOY_META_MAX = 9, DEPLOY_TEXT_SIZE = 300 };
+enum { DEPLOY_META_MAX = 9, DEPLOY_TEXT_SIZE = 300, CI_URL_MAX = 1000 };
 
 /* Not to be copied: it points into itself. */
 struct deploy_info {
@@ -28,8 +28,11 @@ struct deploy_info {
 /* "github-actions-run-12345", as the owner of a lock; the caller frees. NULL: this is not a CI job. */
 char *deploy_info_ci_owner(void);
 
-/* Add the owner's name and the metadata to the request, unless the options gave them. */
 struct lock_request;
+/* In a CI job: add ci_system, ci_run_id and ci_url, the job's page, to the request's metadata. */
+enum belay_code deploy_info_add_ci(struct lock_request *request, struct belay_error *err);
+
+/* Add the owner's name and the metadata to the request, unless the options gave them. */
 enum belay_code deploy_info_add(const struct deploy_info *info, struct lock_request *request,
                                 struct belay_error *err);
 

@@ -333,6 +333,10 @@ enum belay_code lock_request_read(struct cli_context *context, const struct opti
     if (code == BELAY_OK) {
         code = read_meta(options, &request, err);
     }
+    /* Which job has the lock, and where its log is. An adopted lock keeps its own metadata. */
+    if (code == BELAY_OK && !options_has(options, "adopt")) {
+        code = deploy_info_add_ci(&request, err);
+    }
     if (code != BELAY_OK) {
         lock_request_release(&request);
         return code;
@@ -347,5 +351,6 @@ void lock_request_release(struct lock_request *request)
     free(request->meta);
     free(request->texts);
     free(request->ci_owner);
+    free(request->ci_url);
     *request = (struct lock_request)LOCK_REQUEST_INIT;
 }

@@ -44,10 +44,11 @@ struct lock_request {
     struct belay_meta *meta; /* owned */
     char *texts;             /* owned; what `meta` points into */
     char *ci_owner;          /* owned; NULL: --owner was given, or this is not a CI job */
+    char *ci_url;            /* owned; of the job; NULL: none */
 };
 #define LOCK_REQUEST_INIT                                                                                    \
     {                                                                                                        \
-        NULL, BELAY_LOCK_OPTIONS_INIT, NULL, NULL, NULL                                                      \
+        NULL, BELAY_LOCK_OPTIONS_INIT, NULL, NULL, NULL, NULL                                                \
     }
 
 /* The key is args[i], or what the key options name. */

@@ -10,9 +10,13 @@
 #include "base/saturate.h"
 #include "cli/output/print.h"
 
+enum { EVERY_MS = 60000 };
+
 struct wait_display {
     const char *key; /* borrowed; not escaped */
+    bool is_queued;
     bool on_terminal;
+    int64_t every_ms; /* without a terminal: between two lines */
     pthread_t ticker;
     bool ticking;
 
@@ -22,20 +26,34 @@ struct wait_display {
     bool shown; /* a line was printed */
     int attempt;
     struct buf holder;
-    struct buf frozen; /* why the key is frozen; empty: it is not */
+    struct buf frozen;     /* why the key is frozen; empty: it is not */
+    struct buf url;        /* of the holder's CI job; empty: not known */
+    int64_t since_unix_ms; /* when the holder acquired the lock */
     size_t position;
     int64_t ends_boot_ms; /* of the holder's lease */
     int64_t retry_boot_ms;
 };
 
-struct wait_display *wait_display_new(const struct cli_context *context, const char *key)
+/* A value that is no duration, or none that makes sense, is as if there were none: a wait must not fail for it. */
+static int64_t progress_every_ms(void)
+{
+    const char *text = getenv("BELAY_PROGRESS_EVERY");
+    int64_t ms;
+
+    return text != NULL && belay_parse_duration(text, &ms) && ms >= 100 ? ms : EVERY_MS;
+}
+
+struct wait_display *wait_display_new(const struct cli_context *context, const char *key, bool is_queued)
 {
     struct wait_display *display = context->quiet || context->json ? NULL : calloc(1, sizeof *display);
 
     if (display != NULL) {
         display->key = key;
+        display->is_queued = is_queued;
+        display->every_ms = progress_every_ms();
         display->holder = (struct buf)BUF_INIT(4096);
         display->frozen = (struct buf)BUF_INIT(4096);
+        display->url = (struct buf)BUF_INIT(4096);
         (void)pthread_mutex_init(&display->mutex, NULL);
         (void)pthread_cond_init(&display->changed, NULL);
     }
@@ -89,18 +107,77 @@ static void rewrite_line(struct wait_display *display)
     buf_release(&text);
 }
 
+static void add_ordinal(struct buf *line, size_t n)
+{
+    size_t unit = n % 100 / 10 == 1 ? 0 : n % 10; /* 11th, 12th, 13th */
+
+    buf_addf(line, "%zu%s", n, unit == 1 ? "st" : unit == 2 ? "nd" : unit == 3 ? "rd" : "th");
+}
+
+/* "2nd in the queue for 'key', held by alice for 4m 10s (https://ci.example/812)" */
+static void print_line(struct wait_display *display)
+{
+    struct buf line = BUF_INIT(1 << 16);
+    char span[CLOCK_TEXT_SIZE];
+
+    if (display->is_queued) {
+        add_ordinal(&line, display->position + 1);
+        buf_adds(&line, " in the queue for ");
+    } else {
+        buf_adds(&line, "waiting for ");
+    }
+    if (display->frozen.len > 0) {
+        buf_adds(&line, display->frozen.data);
+    } else {
+        buf_adds(&line, "'");
+        escape_text(&line, display->key);
+        buf_addf(&line, "', held by %s", display->holder.data == NULL ? "?" : display->holder.data);
+        if (display->since_unix_ms > 0) {
+            int64_t held_ms = clock_unix_ms() - display->since_unix_ms;
+
+            buf_addf(&line, " for %s", clock_format_span(span, held_ms < 0 ? 0 : held_ms / 1000 * 1000));
+        }
+        if (display->url.len > 0) {
+            buf_addf(&line, " (%s)", display->url.data);
+        }
+    }
+    if (!line.failed) {
+        (void)fprintf(stderr, "belay: %s\n", line.data);
+        (void)fflush(stderr);
+    }
+    buf_release(&line);
+}
+
+static void pause_ms(struct wait_display *display, int64_t ms)
+{
+    struct timespec until;
+
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += ms / 1000;
+    until.tv_nsec += ms % 1000 * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    (void)pthread_cond_timedwait(&display->changed, &display->mutex, &until);
+}
+
 static void *tick(void *context)
 {
     struct wait_display *display = context;
+    int64_t next_boot_ms = clock_boot_ms() + display->every_ms;
 
     (void)pthread_mutex_lock(&display->mutex);
     while (!display->done) {
-        struct timespec until;
+        int64_t left_ms = next_boot_ms - clock_boot_ms();
 
-        rewrite_line(display);
-        (void)clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec++;
-        (void)pthread_cond_timedwait(&display->changed, &display->mutex, &until);
+        if (display->on_terminal) {
+            rewrite_line(display);
+            left_ms = 1000;
+        } else if (left_ms <= 0) {
+            print_line(display);
+            left_ms = display->every_ms;
+            next_boot_ms = clock_boot_ms() + left_ms;
+        }
+        pause_ms(display, left_ms);
     }
     (void)pthread_mutex_unlock(&display->mutex);
     return NULL;
@@ -125,12 +202,8 @@ static void print_line_per_attempt(struct wait_display *display, const struct be
     if (display->shown && display->attempt == now->attempt) {
         return;
     }
-    if (!display->shown && display->frozen.len > 0) {
-        (void)fprintf(stderr, "belay: waiting for %s\n", display->frozen.data);
-    } else if (!display->shown) {
-        (void)fputs("belay: waiting for '", stderr);
-        print_escaped(stderr, display->key);
-        (void)fprintf(stderr, "', held by %s\n", display->holder.data == NULL ? "?" : display->holder.data);
+    if (!display->shown) {
+        print_line(display);
     }
     if (now->retry_ms > 0) {
         (void)fprintf(stderr, "Lock %s, retrying in %s…\n", display->frozen.len > 0 ? "frozen" : "held",
@@ -138,6 +211,20 @@ static void print_line_per_attempt(struct wait_display *display, const struct be
     }
     display->shown = true;
     display->attempt = now->attempt;
+}
+
+/* What is known of the holder, for the line that is printed now or in a minute. */
+static void take_holder(struct wait_display *display, const struct belay_info *holder, int64_t boot_ms)
+{
+    buf_release(&display->url);
+    print_holder_short(&display->holder, holder);
+    display->ends_boot_ms = add_saturated(boot_ms, holder->expires_in_ms);
+    display->since_unix_ms = holder->locked_at_unix_ms;
+    for (size_t i = 0; i < holder->n_metadata; i++) {
+        if (strcmp(holder->metadata[i].name, "ci_url") == 0) {
+            escape_text(&display->url, holder->metadata[i].value);
+        }
+    }
 }
 
 void wait_display_update(void *context, const struct belay_wait_info *now)
@@ -157,8 +244,7 @@ void wait_display_update(void *context, const struct belay_wait_info *now)
         display->ends_boot_ms = 0;
     }
     if (now->holder != NULL) {
-        print_holder_short(&display->holder, now->holder);
-        display->ends_boot_ms = add_saturated(boot_ms, now->holder->expires_in_ms);
+        take_holder(display, now->holder, boot_ms);
     }
     display->position = now->position;
     display->retry_boot_ms = add_saturated(boot_ms, now->retry_ms);
@@ -167,7 +253,7 @@ void wait_display_update(void *context, const struct belay_wait_info *now)
     }
     (void)pthread_cond_signal(&display->changed);
     (void)pthread_mutex_unlock(&display->mutex);
-    if (display->on_terminal && !display->ticking) {
+    if (!display->ticking) {
         start_ticker(display);
     }
 }
@@ -191,5 +277,6 @@ void wait_display_free(struct wait_display *display)
     (void)pthread_mutex_destroy(&display->mutex);
     buf_release(&display->holder);
     buf_release(&display->frozen);
+    buf_release(&display->url);
     free(display);
 }

@@ -1,6 +1,6 @@
 /*
- * The progress of a wait for a lock: on a terminal one line that is rewritten every second, elsewhere one line per
- * attempt (S4.9).
+ * The progress of a wait for a lock: on a terminal one line that is rewritten every second. Elsewhere, as in the log of
+ * a CI job: a line when the wait begins and then once a minute (BELAY_PROGRESS_EVERY), and one per attempt (S4.9).
  */
 #ifndef CLI_CORE_WAIT_DISPLAY_H
 #define CLI_CORE_WAIT_DISPLAY_H
@@ -10,7 +10,8 @@
 struct wait_display;
 
 /* `key` is borrowed. NULL if nothing is to be shown; the other functions accept NULL. */
-struct wait_display *wait_display_new(const struct cli_context *context, const char *key);
+/* `is_queued`: the caller has a place in the queue. */
+struct wait_display *wait_display_new(const struct cli_context *context, const char *key, bool is_queued);
 /* For belay_lock_options.on_waiting; `context` is the struct wait_display. */
 void wait_display_update(void *context, const struct belay_wait_info *now);
 /* Erases the line and ends the thread that rewrites it. */

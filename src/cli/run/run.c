@@ -304,7 +304,7 @@ static enum belay_code acquire_lock(struct run_session *run, struct belay_error 
     if (adopt != NULL) {
         code = adopt_lock(run, adopt, err);
     } else {
-        run->waiting = wait_display_new(run->context, run->request.key);
+        run->waiting = wait_display_new(run->context, run->request.key, true);
         code = belay_lock_acquire(run->client, run->request.key, options, &run->lock, err);
         wait_display_free(run->waiting);
         run->waiting = NULL;

@@ -57,12 +57,10 @@ static const char *date_line(struct http_server *server)
 void answer_head(struct request *request, struct buf *to, int status, const struct http_header *headers,
                  size_t n_headers)
 {
-    const char *reason = http_status_str((enum http_status)status);
-
     buf_adds(to, "HTTP/1.1 ");
     buf_add_number(to, status);
     buf_adds(to, " ");
-    buf_adds(to, *reason == '<' ? "Unknown" : reason);
+    buf_adds(to, reason_of(status));
     buf_adds(to, "\r\n");
     buf_adds(to, date_line(request->conn->server));
     if (closes_after(request)) {

@@ -1,6 +1,6 @@
 /*
- * The head of a request: libhttp-parser finds its parts, and this file collects
- * them. Debian builds that library without its strict mode (whatever its
+ * The head of a request: src/http_parse finds its parts, and this file collects
+ * them. Debian builds libhttp-parser without its strict mode (whatever its
  * header says), so it accepts what a proxy in front of this server may read
  * differently: bare line feeds, folded lines, spaces before a colon, a wrong
  * byte in place of a line feed. All that is refused here. For the same reason
@@ -245,12 +245,12 @@ static bool take_expectation(struct request *request, const char *expect)
     return true;
 }
 
-static bool head_finish(struct request *request, const http_parser *parser, size_t n_there)
+static bool head_finish(struct request *request, const http_parse_state *parser, size_t n_there)
 {
     struct framing framing = { NULL, NULL, NULL, NULL };
 
     request->minor = parser->http_minor == 0 ? 0 : 1;
-    request->pub.method = http_method_str((enum http_method)parser->method);
+    request->pub.method = http_parse_method(parser);
     request->pub.is_head = parser->method == HTTP_HEAD;
     request->body_from_ms = loop_now_ms(request->conn->server->loop);
     if (parser->http_major != 1) {
@@ -277,7 +277,7 @@ static bool head_finish(struct request *request, const http_parser *parser, size
 
 /* ---- parsing ---- */
 
-static struct request *of(http_parser *parser)
+static struct request *of(http_parse_state *parser)
 {
     return parser->data;
 }
@@ -292,7 +292,7 @@ static int part_begin(struct request *request, enum text_part part)
     return request->text.failed ? 1 : 0;
 }
 
-static int on_target(http_parser *parser, const char *at, size_t len)
+static int on_target(http_parse_state *parser, const char *at, size_t len)
 {
     struct request *request = of(parser);
 
@@ -306,7 +306,7 @@ static int on_target(http_parser *parser, const char *at, size_t len)
     return request->text.failed ? 1 : 0;
 }
 
-static int on_name(http_parser *parser, const char *at, size_t len)
+static int on_name(http_parse_state *parser, const char *at, size_t len)
 {
     struct request *request = of(parser);
 
@@ -324,7 +324,7 @@ static int on_name(http_parser *parser, const char *at, size_t len)
     return request->text.failed ? 1 : 0;
 }
 
-static int on_value(http_parser *parser, const char *at, size_t len)
+static int on_value(http_parse_state *parser, const char *at, size_t len)
 {
     struct request *request = of(parser);
 
@@ -338,29 +338,33 @@ static int on_value(http_parser *parser, const char *at, size_t len)
     return request->text.failed ? 1 : 0;
 }
 
-static int on_head_end(http_parser *parser)
+static int on_head_end(http_parse_state *parser)
 {
     struct request *request = of(parser);
 
-    request->is_keep_alive = http_should_keep_alive(parser) != 0;
+    request->is_keep_alive = http_parse_keeps_alive(parser);
     parser->upgrade = 0; /* no other protocol is supported: treat the request as an ordinary one */
     return part_begin(request, PART_NONE) == 0 ? 1 : -1; /* 1: there is no body (for the library) */
 }
 
-static int on_end(http_parser *parser)
+static int on_end(http_parse_state *parser)
 {
     of(parser)->is_head_done = true;
-    http_parser_pause(parser, 1);
-    return 0;
+    return http_parse_pause(parser);
 }
 
-static const http_parser_settings settings = {
+static const http_parse_callbacks callbacks = {
     .on_url = on_target,
     .on_header_field = on_name,
     .on_header_value = on_value,
     .on_headers_complete = on_head_end,
     .on_message_complete = on_end,
 };
+
+void head_begin(struct request *request)
+{
+    http_parse_requests(&request->conn->parser, &callbacks, request);
+}
 
 /* Every line ends in CR LF, and none begins with white space (a folded header). */
 static bool lines_are_sound(struct request *request, const char *data, size_t len)
@@ -386,24 +390,23 @@ static bool lines_are_sound(struct request *request, const char *data, size_t le
 }
 
 /* Translate the library's error for the client. */
-static void refuse_parsed(struct request *request, const http_parser *parser, char first)
+static void refuse_parsed(struct request *request, enum http_parse_result problem, char first)
 {
-    switch (HTTP_PARSER_ERRNO(parser)) {
-    case HPE_INVALID_METHOD:
+    switch (problem) {
+    case HTTP_PARSE_BAD_METHOD:
         if (request->head_bytes == 0 && (first < 'A' || first > 'Z')) {
             request_refuse(request, 400, first == 0x16 ? "this port does not speak TLS" : "this is not HTTP");
         } else {
             request_refuse(request, 501, "the method is not known here");
         }
         break;
-    case HPE_INVALID_VERSION:
+    case HTTP_PARSE_BAD_VERSION:
         request_refuse(request, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
         break;
-    case HPE_HEADER_OVERFLOW:
+    case HTTP_PARSE_HEAD_TOO_LONG:
         request_refuse(request, 431, "the headers are too long");
         break;
-    case HPE_UNEXPECTED_CONTENT_LENGTH:
-    case HPE_INVALID_CONTENT_LENGTH:
+    case HTTP_PARSE_BAD_LENGTH:
         request_refuse(request, 400, "the body's length is not clear");
         break;
     default:
@@ -419,11 +422,11 @@ static void refuse_parsed(struct request *request, const http_parser *parser, ch
 size_t head_input(struct conn *conn, const char *data, size_t len)
 {
     struct request *request = conn->current;
-    size_t taken = http_parser_execute(&conn->parser, &settings, data, len);
-    enum http_errno problem = HTTP_PARSER_ERRNO(&conn->parser);
+    size_t taken;
+    enum http_parse_result problem = http_parse_run(&conn->parser, data, len, &taken);
 
-    if (problem != HPE_OK && problem != HPE_PAUSED) {
-        refuse_parsed(request, &conn->parser, *data);
+    if (problem != HTTP_PARSE_MORE && problem != HTTP_PARSE_PAUSED) {
+        refuse_parsed(request, problem, *data);
         return taken;
     }
     if (!lines_are_sound(request, data, taken)) {
@@ -437,7 +440,7 @@ size_t head_input(struct conn *conn, const char *data, size_t len)
     if (request->head_bytes > conn->server->limits.max_head_bytes) {
         request_refuse(request, 431, "the headers are too long");
     } else if (request->is_head_done) {
-        head_finish(request, &conn->parser, len - taken);
+        head_finish(request, &conn->parser.state, len - taken);
     }
     return taken;
 }

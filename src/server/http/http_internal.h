@@ -21,13 +21,13 @@
 #ifndef SERVER_HTTP_HTTP_INTERNAL_H
 #define SERVER_HTTP_HTTP_INTERNAL_H
 
-#include <http_parser.h>
 #include <openssl/types.h>
 #include <stdint.h>
 #include <sys/socket.h>
 
 #include "base/address.h"
 #include "base/buf.h"
+#include "http_parse/http_parse.h"
 #include "server/http/http_server.h"
 
 enum {
@@ -154,7 +154,7 @@ struct conn {
     uint32_t interest;
     int64_t deadline_ms;
     int64_t sent_ms; /* when the client last read something, or had nothing to read */
-    http_parser parser;
+    struct http_parse parser;
     struct request *current;
     struct request *first;
     struct request *last;
@@ -293,7 +293,11 @@ void request_release_shared(struct request *request);
 void requests_release(struct http_server *server);
 bool request_refuse(struct request *request, int status, const char *text); /* returns false */
 
+/* reason.c */
+const char *reason_of(int status);
+
 /* head.c, body.c: how many bytes were taken. Check refuse_status afterwards. */
+void head_begin(struct request *request);
 size_t head_input(struct conn *conn, const char *data, size_t len);
 bool head_name_is_sound(const char *name);
 bool head_value_is_sound(const char *value, size_t len);

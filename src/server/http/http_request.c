@@ -123,8 +123,7 @@ struct request *request_new(struct conn *conn)
     request->pub.path = "";
     request->pub.query = "";
     request->pub.body = "";
-    http_parser_init(&conn->parser, HTTP_REQUEST);
-    conn->parser.data = request;
+    head_begin(request);
     return request;
 }
 

@@ -1,5 +1,4 @@
 /* server.webhooks of the configuration, and the check of URLs. */
-#include <http_parser.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +7,7 @@
 #include "base/error.h"
 #include "base/secret.h"
 #include "base/text.h"
+#include "http_parse/url.h"
 #include "server/webhooks/webhooks.h"
 
 static enum belay_code load_allow(const struct belay_config *config, struct webhook_settings *out,
@@ -99,26 +99,23 @@ static bool is_plain(const char *url)
 enum belay_code webhook_check_url(const struct webhook_settings *settings, const char *url,
                                   char out_host[WEBHOOK_HOST_SIZE], struct belay_error *err)
 {
-    struct http_parser_url parts;
+    struct url parts;
     size_t len;
 
-    http_parser_url_init(&parts);
-    if (strlen(url) > WEBHOOK_URL_MAX || !is_plain(url) ||
-        (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0) ||
-        http_parser_parse_url(url, strlen(url), 0, &parts) != 0 || parts.field_data[UF_HOST].len == 0) {
+    if (strlen(url) > WEBHOOK_URL_MAX || !is_plain(url) || !url_split(url, &parts)) {
         return error_set(err, BELAY_INVALID,
                          "webhook.url must be an http:// or https:// URL of at most %d characters, "
                          "percent-encoded",
                          WEBHOOK_URL_MAX);
     }
-    if ((parts.field_set & (1U << UF_USERINFO)) != 0) {
+    if (parts.has_user) {
         return error_set(err, BELAY_INVALID, "webhook.url must have no user and no password in it");
     }
-    len = parts.field_data[UF_HOST].len;
+    len = parts.host.len;
     if (len >= WEBHOOK_HOST_SIZE) {
         return error_set(err, BELAY_INVALID, "webhook.url: the name of its host is too long");
     }
-    memcpy(out_host, url + parts.field_data[UF_HOST].off, len);
+    memcpy(out_host, parts.host.at, len);
     out_host[len] = '\0';
     if (!may_call_host(settings, out_host)) {
         return error_set(

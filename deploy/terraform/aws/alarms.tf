@@ -1,0 +1,4 @@
+module "alarms" {
+  source        = "../../cloudwatch"
+  alarm_actions = var.alarm_actions
+}

@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# Install the packages and the tarball in clean systems, Debian 12 and 13; build belay and run its unit tests in
+# Debian 13. Takes ten minutes and half a gigabyte of downloads, and needs root and mmdebstrap: only with
+# BELAY_INSTALL_TESTS=all. The systems are kept in BELAY_CHROOTS (build/chroots) for the next run.
+#
+#   test/install/chroots.sh BUILD_DIR [bookworm|trixie|trixie-build...]
+# shellcheck disable=SC2016 # what is quoted is for the shell inside
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 1
+build=${1:-build}
+shift
+# shellcheck source=test/support/check.sh
+. test/support/check.sh
+chroots=${BELAY_CHROOTS:-build/chroots}
+mkdir -p "$chroots"
+dist=$work/dist
+
+system() { # NAME SUITE [PACKAGE...]: unpack a minimal system of that suite to $work/NAME
+    local name=$1 suite=$2 tar="$chroots/$1.tar"
+    shift 2
+    [ -s "$tar" ] || { mmdebstrap --variant=minbase ${1:+--include="$*"} "$suite" "$tar.new.tar" && mv "$tar.new.tar" "$tar"; } || return 1
+    mkdir "$work/$name" && tar -xf "$tar" -C "$work/$name" --exclude='./dev/*' &&
+        mknod -m 666 "$work/$name/dev/null" c 1 3 && mknod -m 666 "$work/$name/dev/zero" c 1 5 && mknod -m 666 "$work/$name/dev/urandom" c 1 9 && mknod -m 666 "$work/$name/dev/tty" c 5 0 &&
+        ln -s /proc/self/fd "$work/$name/dev/fd" && mkdir "$work/$name/dev/shm" && chmod 1777 "$work/$name/dev/shm"
+}
+inside() { # SUITE COMMAND: in that system, with its own /proc and processes, which end with it
+    local root=$work/$1
+    shift
+    env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
+        unshare --fork --kill-child --pid --mount sh -c 'mount -t proc proc "$1/proc" && exec chroot "$1" sh -c "$2"' sh "$root" "$1" </dev/null
+}
+
+install_deb() { # SUITE: two commands, under a minute
+    local began=$SECONDS
+    cp "$dist"/*.deb "$work/$1/root/" && inside "$1" 'apt-get -qq update'
+    began=$SECONDS
+    inside "$1" 'cd /root && apt-get -qq -y --no-install-recommends install ./belay_*.deb && belay run demo -- echo hi' | tee "$work/log"
+    [ "$(tail -1 "$work/log")" = hi ] && [ $((SECONDS - began)) -lt 60 ] && echo "took $((SECONDS - began)) s" >&3
+}
+as_user() { # SUITE
+    inside "$1" 'useradd -m alice && su alice -c "belay run demo -- id -un"' | grep -x alice
+}
+service() { # SUITE: what the unit starts, as its user, on its directory
+    local start
+    start=$(sed -n 's/^ExecStart=//p' "$work/$1/usr/lib/systemd/system/belay.service")
+    inside "$1" "install -d -o belay -m 0700 /var/lib/belay && su -s /bin/sh belay -c 'BELAY_STORE=sqlite:/var/lib/belay/belay.db $start' >/tmp/log 2>&1 & "'
+        for i in $(seq 200); do belay status --store http://127.0.0.1:7420 x >/dev/null 2>&1; [ $? = 69 ] || break; sleep 0.1; done
+        belay run --store http://127.0.0.1:7420 demo -- echo served && stat -c %U /var/lib/belay/belay.db' >"$work/log"
+    cat "$work/log"
+    [ "$(tr '\n' ' ' <"$work/log")" = "served belay " ]
+}
+network() { # SUITE: the module for the network is loaded, and there is nobody to talk to
+    inside "$1" 'AWS_ACCESS_KEY_ID=a AWS_SECRET_ACCESS_KEY=b belay status --store "dynamodb:locks?region=xx&endpoint=https://127.0.0.1:1" k; [ $? = 69 ]'
+}
+purge() { # SUITE: the configuration goes, the locks stay
+    inside "$1" 'echo "# mine" >>/etc/belay/config.yaml; apt-get -qq -y remove belay && test -e /etc/belay/config.yaml &&
+        apt-get -qq -y purge belay && ! test -e /etc/belay/config.yaml && ! test -e /usr/bin/belay && test -e /var/lib/belay/belay.db'
+}
+tarball() { # SUITE
+    mkdir -p "$work/$1/opt/belay" && tar -xzf "$dist"/*.tar.gz -C "$work/$1/opt/belay" --strip-components=1 &&
+        inside "$1" '/opt/belay/bin/belay run demo -- echo hi && /opt/belay/bin/belay doctor --help >/dev/null && ldd --version | head -1 >&2' | grep -x hi
+}
+tarball_network() { # SUITE: TLS, trusting the certificates where Red Hat has them
+    local pki=$work/$1/etc/pki/tls/certs
+    mkdir -p "$pki"
+    rm -f "$work/$1/etc/ssl/certs/ca-certificates.crt"
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost \
+        -keyout "$work/$1/root/key.pem" -out "$work/$1/root/cert.pem" 2>/dev/null || return 1
+    inside "$1" '/opt/belay/bin/belay serve --insecure --listen 127.0.0.1:7421 --store sqlite:/root/tls.db --tls-cert /root/cert.pem --tls-key /root/key.pem >/tmp/log 2>&1 &
+        for i in $(seq 200); do grep -q Serving /tmp/log && break; sleep 0.1; done
+        /opt/belay/bin/belay run --store https://localhost:7421 demo -- echo untrusted
+        cp /root/cert.pem /etc/pki/tls/certs/ca-bundle.crt
+        /opt/belay/bin/belay run --store https://localhost:7421 demo -- echo trusted' >"$work/log" 2>"$work/err"
+    cat "$work/err"
+    [ "$(cat "$work/log")" = trusted ]
+}
+copy_source() { git ls-files -z | xargs -0 tar -c | tar -x -C "$work/$1/srv"; }
+build_inside() { # NAME: with what that system has
+    inside "$1" 'cd /srv && cmake -S . -B b -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBELAY_TESTS=ON && nice ninja -C b' &&
+        grep -q '^HTTP_PARSER_LIBRARY:.*libllhttp' "$work/$1/srv/b/CMakeCache.txt"
+}
+test_inside() { # NAME: the programs of test/unit, except those that need DynamoDB Local (and Java)
+    (cd test/unit && grep -L start_server test_*.c | sed 's/\.c$//') >"$work/$1/srv/names"
+    inside "$1" 'cd /srv && rc=0; for t in $(cat names); do
+            timeout 300 "b/$t" >/tmp/t 2>&1 || { echo "$t failed"; grep -A3 ERROR /tmp/t; rc=1; }; done; exit $rc'
+}
+fuzz_inside() { inside "$1" 'cd /srv && timeout 100 b/fuzz_http --seconds 10 && timeout 100 b/fuzz_parsers --seconds 10'; }
+
+exec 3>&1
+suites=("$@")
+[ "${#suites[@]}" -gt 0 ] || suites=(bookworm trixie trixie-build)
+check "make package" packaging/package "$build" "$dist"
+for suite in "${suites[@]}"; do
+    if [ "$suite" = trixie-build ]; then
+        # shellcheck disable=SC2046 # names
+        check "$suite: a system with a compiler and llhttp" system "$suite" trixie \
+            $(tools/setup --print build | sed 's/libhttp-parser-dev/libllhttp-dev/') libcmocka-dev python3
+        check "$suite: the source" copy_source "$suite"
+        check "$suite: belay builds, with llhttp" build_inside "$suite"
+        check "$suite: the unit tests pass" test_inside "$suite"
+        check "$suite: the HTTP fuzzer finds nothing in llhttp" fuzz_inside "$suite"
+        continue
+    fi
+    check "$suite: a minimal system" system "$suite" "$suite"
+    check "$suite: apt install ./belay_*.deb, then belay run demo -- echo hi, in under a minute" install_deb "$suite"
+    check "$suite: a user without rights guards a command" as_user "$suite"
+    check "$suite: the service's command serves, as the user of the package" service "$suite"
+    check "$suite: the module for stores on the network loads" network "$suite"
+    check "$suite: removed and purged, the locks stay" purge "$suite"
+    check "$suite: the tarball, unpacked" tarball "$suite"
+    check "$suite: the tarball trusts the certificates where Red Hat has them" tarball_network "$suite"
+done
+check_summary
