@@ -4,7 +4,7 @@ include(GNUInstallDirs)
 install(TARGETS belay RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 # The program looks for them in ../lib/belay: see src/base/module_path.c.
 install(TARGETS belay_serve belay_otlp LIBRARY DESTINATION lib/belay)
-install(TARGETS belay_shared belay_net LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS belay_shared belay_net belay_pg LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES ${BELAY_ARCHIVE} DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES include/belay.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES include/belay/store.h include/belay/blob.h include/belay/shared_db.h include/belay/state.h

@@ -1,0 +1,43 @@
+/*
+ * Locks in a PostgreSQL database. docs/stores/postgresql.md describes the tables, schema.sql
+ * the functions that change them.
+ */
+#ifndef STORE_POSTGRESQL_POSTGRESQL_STORE_H
+#define STORE_POSTGRESQL_POSTGRESQL_STORE_H
+
+#include "belay/store.h"
+
+struct diagnostics;
+
+struct postgresql_options {
+    void (*on_warning)(void *warn_context, const char *text); /* NULL: nobody listens */
+    void *warn_context;
+    int timeout_factor; /* for tests: factor for all timeouts; 0: 1 */
+};
+
+/*
+ * `url` is libpq's own, postgresql:// or postgres://, with belay's parameters among its own: schema,
+ * listen, max_clock_step, retain_events and retain_records. Does not connect. *out_url is the URL in full; the
+ * caller frees it. `options` may be NULL.
+ */
+enum belay_code postgresql_store_open(const char *url, const struct postgresql_options *options,
+                                      struct belay_store **out_store, char **out_url,
+                                      struct belay_error *err);
+
+/* What `belay table` makes or finds. */
+struct postgresql_schema {
+    char name[64];
+    char database[64];
+    char server[32]; /* its version */
+    int version;     /* of the schema; 0: there is none */
+    bool made;       /* by this call, or migrated */
+};
+/* Make the schema, or migrate it. `grant_to` (may be NULL) is a role that may use it from now on. */
+enum belay_code postgresql_schema_create(const char *url, const char *grant_to,
+                                         struct postgresql_schema *out_schema, struct belay_error *err);
+enum belay_code postgresql_schema_describe(const char *url, struct postgresql_schema *out_schema,
+                                           struct belay_error *err);
+
+void postgresql_doctor(const char *url, struct diagnostics *diagnostics);
+
+#endif
