@@ -13,7 +13,6 @@
 struct belay_store;
 struct diagnostics;
 struct postgresql_options;
-struct postgresql_schema;
 
 #define PG_MODULE_FILE "belay-pg.so"
 #define PG_MODULE_SYMBOL "belay_pg_entry"
@@ -26,8 +25,8 @@ struct pg_module {
     enum belay_code (*open)(const char *url, const struct postgresql_options *options,
                             struct belay_store **out_store, char **out_url, struct belay_error *err);
     enum belay_code (*schema_create)(const char *url, const char *grant_to,
-                                     struct postgresql_schema *out_schema, struct belay_error *err);
-    enum belay_code (*schema_describe)(const char *url, struct postgresql_schema *out_schema,
+                                     struct belay_postgresql_schema *out_schema, struct belay_error *err);
+    enum belay_code (*schema_describe)(const char *url, struct belay_postgresql_schema *out_schema,
                                        struct belay_error *err);
     void (*doctor)(const char *url, struct diagnostics *diagnostics);
 };

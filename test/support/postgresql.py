@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """A PostgreSQL of the test's own, in a directory of its own, on loopback.
 
-As a program (for C tests) it prints its port and ends when its standard input is closed:
+As a program (for C tests) it prints its port and ends when its standard input is closed. If BELAY
+is named, it has the schema:
 
-    test/support/postgresql.py [-c NAME=VALUE ...]
+    test/support/postgresql.py [BELAY] [-c NAME=VALUE ...]
 """
 import contextlib
 import glob
@@ -99,6 +100,10 @@ class Server:
                                "-U", "postgres", "-d", database, "-c", text], check=True, capture_output=True,
                               text=True).stdout.strip()
 
+    def create_schema(self, belay, *arguments):
+        subprocess.run([belay, "table", "create", "--quiet", "--store", self.url, *arguments], check=True,
+                       stdout=subprocess.DEVNULL)
+
     def stop(self, how=signal.SIGINT):
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(how)
@@ -127,7 +132,10 @@ def server(options=(), env=None):
 
 def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    with server(options=sys.argv[1:]) as one:
+    belay = sys.argv[1:2] if not sys.argv[1:2] or not sys.argv[1].startswith("-") else []
+    with server(options=sys.argv[1 + len(belay):]) as one:
+        if belay:
+            one.create_schema(belay[0])
         print(one.port, flush=True)
         os.close(1)
         while sys.stdin.buffer.read(4096):

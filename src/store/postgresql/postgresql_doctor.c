@@ -34,7 +34,7 @@ static void ask(const struct checkup *checkup, const char *name, const char *sql
 
 static bool check_schema(const struct checkup *checkup)
 {
-    struct postgresql_schema found = { 0 };
+    struct belay_postgresql_schema found = { 0 };
     struct belay_error err = BELAY_ERROR_INIT;
     bool is_right = false;
 

@@ -72,7 +72,7 @@ static enum belay_code check_server(struct pg_conn *conn, struct belay_error *er
     return BELAY_OK;
 }
 
-static enum belay_code fill(struct pg_conn *conn, const char *schema, struct postgresql_schema *out,
+static enum belay_code fill(struct pg_conn *conn, const char *schema, struct belay_postgresql_schema *out,
                             struct belay_error *err)
 {
     int version = 0;
@@ -83,6 +83,7 @@ static enum belay_code fill(struct pg_conn *conn, const char *schema, struct pos
     (void)snprintf(out->server, sizeof out->server, "%d.%d", PQserverVersion(conn->pg) / 10000,
                    PQserverVersion(conn->pg) % 10000);
     out->version = version;
+    out->version_needed = PG_SCHEMA_VERSION;
     return code;
 }
 
@@ -123,7 +124,7 @@ static enum belay_code grant(struct pg_conn *conn, const char *schema, const cha
 
 /* In one transaction, one process at a time. */
 static enum belay_code create(struct pg_conn *conn, const struct pg_params *params, const char *grant_to,
-                              struct postgresql_schema *out, struct belay_error *err)
+                              struct belay_postgresql_schema *out, struct belay_error *err)
 {
     int version = 0;
     bool made = false;
@@ -150,15 +151,15 @@ static enum belay_code create(struct pg_conn *conn, const struct pg_params *para
     }
     if (code == BELAY_OK) {
         code = fill(conn, params->schema, out, err);
-        out->made = made;
+        out->created = made;
     }
     return code; /* closing the connection rolls back what was not committed */
 }
 
 enum belay_code postgresql_schema_create(const char *url, const char *grant_to,
-                                         struct postgresql_schema *out_schema, struct belay_error *err)
+                                         struct belay_postgresql_schema *out_schema, struct belay_error *err)
 {
-    struct postgresql_schema schema = { 0 };
+    struct belay_postgresql_schema schema = { 0 };
     struct pg_params params = { 0 };
     struct pg_conn *conn = NULL;
     enum belay_code code = pg_params_parse(url, &params, err);
@@ -180,10 +181,10 @@ enum belay_code postgresql_schema_create(const char *url, const char *grant_to,
     return code;
 }
 
-enum belay_code postgresql_schema_describe(const char *url, struct postgresql_schema *out_schema,
+enum belay_code postgresql_schema_describe(const char *url, struct belay_postgresql_schema *out_schema,
                                            struct belay_error *err)
 {
-    struct postgresql_schema schema = { 0 };
+    struct belay_postgresql_schema schema = { 0 };
     struct pg_params params = { 0 };
     struct pg_conn *conn = NULL;
     enum belay_code code = pg_params_parse(url, &params, err);

@@ -24,18 +24,10 @@ enum belay_code postgresql_store_open(const char *url, const struct postgresql_o
                                       struct belay_store **out_store, char **out_url,
                                       struct belay_error *err);
 
-/* What `belay table` makes or finds. */
-struct postgresql_schema {
-    char name[64];
-    char database[64];
-    char server[32]; /* its version */
-    int version;     /* of the schema; 0: there is none */
-    bool made;       /* by this call, or migrated */
-};
-/* Make the schema, or migrate it. `grant_to` (may be NULL) is a role that may use it from now on. */
+/* Make the schema if there is none. `grant_to` (may be NULL) is a role that may use it from now on. */
 enum belay_code postgresql_schema_create(const char *url, const char *grant_to,
-                                         struct postgresql_schema *out_schema, struct belay_error *err);
-enum belay_code postgresql_schema_describe(const char *url, struct postgresql_schema *out_schema,
+                                         struct belay_postgresql_schema *out_schema, struct belay_error *err);
+enum belay_code postgresql_schema_describe(const char *url, struct belay_postgresql_schema *out_schema,
                                            struct belay_error *err);
 
 void postgresql_doctor(const char *url, struct diagnostics *diagnostics);
