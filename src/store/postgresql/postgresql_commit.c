@@ -1,4 +1,5 @@
 /* The only way in which records change: one call of commit() in schema.sql. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,6 +83,7 @@ static enum belay_code read_answer(const PGresult *result, const struct belay_ba
 {
     enum belay_code code;
 
+    assert(PQntuples(result) > 0);
     out->now_ms = pg_number(result, 0, NOW);
     switch (pg_number(result, 0, CODE)) {
     case DONE:
@@ -137,8 +139,8 @@ static enum belay_code send_batch(struct pg_store *store, const struct belay_bat
             code = pg_call(store, &call, &result, err);
         }
         if (code == BELAY_OK) {
-            pg_saw_clock(store, pg_number(result, 0, NOW));
             code = read_answer(result, batch, out, err);
+            pg_saw_clock(store, out->now_ms);
         }
         PQclear(result);
         free(text);

@@ -13,7 +13,7 @@
 enum {
     PG_SCHEMA_VERSION = 1,
     PG_TIMEOUT_MS = 10000,    /* of one call, if the caller names none */
-    PG_POLL_MS = 5000,        /* of waiters that a notification should wake */
+    PG_POLL_MS = 500, /* of the first waiter, whom a notification should wake; less than claim_ms */
     PG_POLL_UNWOKEN_MS = 250, /* of those that none can wake, behind a pooler */
     PG_NAME_MAX = 63,         /* of a schema, as PostgreSQL limits it */
     PG_CONNECTIONS_MAX = 16,  /* of one store */

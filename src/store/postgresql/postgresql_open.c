@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "store/postgresql/postgresql_internal.h"
 
-enum { CLAIM_MS = 1000, TICKET_TTL_MS = 3 * PG_POLL_MS };
+enum { CLAIM_MS = 1000, TICKET_TTL_MS = 15000 };
 
 static void close_store(struct belay_store *base)
 {

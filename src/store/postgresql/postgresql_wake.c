@@ -9,8 +9,8 @@
  *     thread:   notification -> add to the word, wake
  *               connection lost -> wake everybody, connect again, wake everybody
  *
- * A notification may get lost with the connection, so waiters poll as well, every few seconds. A
- * pooler in transaction mode accepts LISTEN and forgets it: the thread asks for its channels, and
+ * A notification may get lost with the connection, so waiters poll as well, if seldom. Commits of
+ * other processes notify no watcher (the NULL id): a watcher polls. A pooler in transaction mode accepts LISTEN and forgets it: the thread asks for its channels, and
  * finds out; then waiters poll more often, unless `listen` names a direct connection.
  */
 #include <errno.h>
@@ -219,8 +219,8 @@ void pg_wait(struct belay_store *base, const char *lock_id, uint32_t listened, i
     struct pg_store *store = pg_of(base);
     uint32_t *word = word_of(store, lock_id);
     bool is_listening = atomic_load(&store->wake.is_listening);
-    /* Commits of other processes notify no watcher. */
-    int64_t most_ms = lock_id == NULL ? WATCH_POLL_MS : is_listening ? PG_POLL_MS : PG_POLL_UNWOKEN_MS;
+    /* A loss of the connection wakes everybody, so a waiter with one need not look by itself. */
+    int64_t most_ms = lock_id == NULL ? WATCH_POLL_MS : is_listening ? INT_MAX : PG_POLL_UNWOKEN_MS;
     struct timespec timeout;
 
     if (timeout_ms <= 0) {

@@ -126,9 +126,9 @@ BEGIN
 END $$;
 
 -- Tokens, revisions and places in the queue. The timeline is in the upper bits: a standby that took
--- over without the last grants continues above them. Below 2^53 up to timeline and epoch 8191.
+-- over without the last grants continues above them. Below 2^53 up to timeline 8192.
 CREATE FUNCTION @schema@.next_number(epoch bigint) RETURNS bigint LANGUAGE sql VOLATILE
-AS $$ SELECT ((epoch + @schema@.timeline()) << 40) | nextval('@schema@.numbers') $$;
+AS $$ SELECT ((epoch + @schema@.timeline() - 1) << 40) | nextval('@schema@.numbers') $$;
 
 -- ---- a record, and what a write does to it ----
 
@@ -500,7 +500,7 @@ BEGIN
     END LOOP;
 
     IF alone THEN
-        FOR i IN 0 .. n - 1 LOOP
+        FOR i IN 0 .. greatest(n, 1) - 1 LOOP
             RETURN NEXT (0, now, 0, 0, 0, NULL, before[i])::@schema@.answer;
         END LOOP;
         RETURN;
