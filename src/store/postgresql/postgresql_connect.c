@@ -183,6 +183,17 @@ enum belay_code pg_conn_run(struct pg_conn *conn, const char *sql, PGresult **ou
     return BELAY_OK;
 }
 
+/* A pooler answers with a process id of its own making. */
+bool pg_conn_is_pooled(struct pg_conn *conn)
+{
+    PGresult *result = NULL;
+    bool is_pooled = pg_conn_run(conn, "SELECT pg_backend_pid()", &result, NULL) == BELAY_OK &&
+                     pg_number(result, 0, 0) != PQbackendPID(conn->pg);
+
+    PQclear(result);
+    return is_pooled;
+}
+
 bool pg_has_state(const PGresult *result, const char *sqlstate)
 {
     const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);

@@ -140,26 +140,28 @@ static void check_clock(const struct checkup *checkup)
     }
 }
 
-/* LISTEN in one transaction, and a look for it in the next. */
 static void check_pooler(const struct checkup *checkup)
 {
     struct belay_error err = BELAY_ERROR_INIT;
-    char value[64];
 
-    if (pg_conn_run(checkup->conn, "LISTEN belay_doctor", NULL, &err) != BELAY_OK) {
-        diagnostics_error(checkup->diagnostics, "wake-ups", NULL, &err);
-        belay_error_release(&err);
-        return;
-    }
-    ask(checkup, "wake-ups", "SELECT count(*) FROM pg_listening_channels()", value, sizeof value);
-    (void)pg_conn_run(checkup->conn, "UNLISTEN belay_doctor", NULL, NULL);
-    if (strcmp(value, "0") == 0) {
+    if (checkup->params->listen != NULL) {
+        struct pg_conn *direct = NULL;
+
+        if (pg_connect(checkup->params->listen, clock_boot_ms() + PG_TIMEOUT_MS, &direct, &err) != BELAY_OK) {
+            diagnostics_error(checkup->diagnostics, "wake-ups", "correct listen= in the store's URL", &err);
+        } else {
+            diagnostics_ok(checkup->diagnostics, "wake-ups", "by LISTEN on %s:%s", PQhost(direct->pg),
+                           PQport(direct->pg));
+        }
+        pg_conn_close(direct);
+    } else if (pg_conn_is_pooled(checkup->conn)) {
         diagnostics_warn(checkup->diagnostics, "wake-ups",
                          "add listen=URL with a direct connection to the store's URL",
                          "a pooler is between: waiters poll, because LISTEN does not work through it");
-    } else if (value[0] != '\0') {
-        diagnostics_ok(checkup->diagnostics, "wake-ups", "LISTEN works");
+    } else {
+        diagnostics_ok(checkup->diagnostics, "wake-ups", "by LISTEN");
     }
+    belay_error_release(&err);
 }
 
 static void check_snapshots(const struct checkup *checkup)

@@ -13,7 +13,7 @@
 enum {
     PG_SCHEMA_VERSION = 1,
     PG_TIMEOUT_MS = 10000,    /* of one call, if the caller names none */
-    PG_POLL_MS = 500, /* of the first waiter, whom a notification should wake; less than claim_ms */
+    PG_POLL_MS = 500,         /* of the first waiter, whom a notification should wake; less than claim_ms */
     PG_POLL_UNWOKEN_MS = 250, /* of those that none can wake, behind a pooler */
     PG_NAME_MAX = 63,         /* of a schema, as PostgreSQL limits it */
     PG_CONNECTIONS_MAX = 16,  /* of one store */
@@ -55,6 +55,8 @@ PGresult *pg_conn_result(struct pg_conn *conn, int64_t deadline_boot_ms);
 /* One statement without parameters; the caller clears the result. */
 enum belay_code pg_conn_run(struct pg_conn *conn, const char *sql, PGresult **out_result,
                             struct belay_error *err);
+/* Whether something between passes the transactions of one client to several sessions. */
+bool pg_conn_is_pooled(struct pg_conn *conn);
 /* The code and the text of a result that is an error. */
 enum belay_code pg_failed(const PGresult *result, const char *schema, struct belay_error *err);
 bool pg_has_state(const PGresult *result, const char *sqlstate);

@@ -84,6 +84,12 @@ static bool begin_listening(struct pg_store *store, struct pg_conn *conn)
     PGresult *result = NULL;
     bool listens;
 
+    /* `listen` names a place where it works, such as a pooler that keeps sessions. */
+    if (store->params.listen == NULL && pg_conn_is_pooled(conn)) {
+        atomic_store(&store->wake.is_pooled, true);
+        return false;
+    }
+
     (void)snprintf(sql, sizeof sql, "LISTEN \"%s\"", store->channel);
     if (pg_conn_run(conn, sql, NULL, NULL) != BELAY_OK ||
         pg_conn_run(conn, "SELECT count(*) FROM pg_listening_channels()", &result, NULL) != BELAY_OK) {
@@ -116,7 +122,7 @@ static void stay_listening(struct pg_store *store, struct pg_conn *conn)
         }
         take_notifications(store, conn);
         if (clock_boot_ms() - probed_boot_ms >= PROBE_MS) {
-            /* A pooler may have given the server's side to another client meanwhile. */
+            /* A connection that is silently gone is noticed; a pooler may have taken it away. */
             if (!begin_listening(store, conn)) {
                 return;
             }
