@@ -203,6 +203,11 @@ class Refusal(PostgresCase):
         found = self.sql("BEGIN; SELECT code FROM @schema@.commit('" + batch + "'); "
                          "SELECT pg_current_xact_id_if_assigned() IS NULL; COMMIT").splitlines()
         self.assertEqual(found[-2:], ["1", "t"])
+        one = "SELECT (@schema@.one('k', 2, 9223372036854775807, 'x', '', '', '', NULL, false, 0, 0, 1000, 0::smallint, " \
+              "true, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)).code"
+        found = self.sql(f"BEGIN; {(one + ' FROM generate_series(1, 100);')} "
+                         "SELECT pg_current_xact_id_if_assigned() IS NULL; COMMIT").splitlines()
+        self.assertEqual(found, ["1"] * 100 + ["t"])
 
     def test_a_batch_after_its_deadline_changes_nothing(self):
         batch = json.dumps({"d": 1, "e": [], "w": [{"k": "k", "c": 2, "s": 1, "v": {"q": 0, "c": 0}}]})

@@ -11,11 +11,10 @@
 #include "base/error.h"
 #include "store/postgresql/postgresql_internal.h"
 
-static json_t *meta_text(const struct belay_meta *meta, size_t n)
+char *pg_meta_text(const struct belay_meta *meta, size_t n)
 {
     json_t *list = json_array();
-    json_t *text = NULL;
-    char *dumped;
+    char *text;
 
     for (size_t i = 0; i < n; i++) {
         if (json_array_append_new(list, json_pack("[s, s]", meta[i].name, meta[i].value)) != 0) {
@@ -23,10 +22,17 @@ static json_t *meta_text(const struct belay_meta *meta, size_t n)
             return NULL;
         }
     }
-    dumped = json_dumps(list, JSON_COMPACT);
-    text = dumped == NULL ? NULL : json_string(dumped);
-    free(dumped);
+    text = json_dumps(list, JSON_COMPACT);
     json_decref(list);
+    return text;
+}
+
+static json_t *meta_text(const struct belay_meta *meta, size_t n)
+{
+    char *dumped = pg_meta_text(meta, n);
+    json_t *text = dumped == NULL ? NULL : json_string(dumped);
+
+    free(dumped);
     return text;
 }
 

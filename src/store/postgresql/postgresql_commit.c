@@ -12,7 +12,7 @@
 #include "store/postgresql/postgresql_internal.h"
 
 /* The code of an answer, as in schema.sql. */
-enum { DONE, REFUSED, FROZEN, ID_USED, LATE };
+enum { DONE, REFUSED, FROZEN, ID_USED, LATE, NOT_ONE };
 
 /* Its columns. */
 enum { CODE, NOW, INDEX, TOKEN, EVENT, DETAIL, RECORD };
@@ -104,11 +104,52 @@ static enum belay_code read_answer(const PGresult *result, const struct belay_ba
         return error_set(err, BELAY_ID_USED, "lock id '%s' has already had '%s'; take a new one",
                          batch->require_unused_id, batch->writes[pg_number(result, 0, INDEX)].key);
     default:
-        return BELAY_CANCELLED; /* late by the server's clock; see send_batch() */
+        return BELAY_CANCELLED; /* late by the server's clock, or not for one(); see send_batch() */
     }
 }
 
 /* ---- sending ---- */
+
+static enum belay_code call_commit(struct pg_store *store, const struct belay_batch *batch,
+                                   int64_t deadline_ms, int64_t left_ms, PGresult **out_result,
+                                   struct belay_error *err)
+{
+    char *text = NULL;
+    enum belay_code code = pg_write_batch(batch, deadline_ms, &text, err);
+    const char *values[] = { text };
+    struct pg_call call = { PG_COMMIT, values, 1, false, left_ms };
+
+    if (code == BELAY_OK) {
+        code = pg_call(store, &call, out_result, err);
+    }
+    free(text);
+    return code;
+}
+
+static enum belay_code call_one(struct pg_store *store, const struct belay_batch *batch, int64_t deadline_ms,
+                                int64_t left_ms, PGresult **out_result, struct belay_error *err)
+{
+    struct pg_one one;
+    enum belay_code code = pg_write_one(batch, deadline_ms, &one, err);
+    struct pg_call call = { PG_ONE, one.values, PG_ONE_VALUES, false, left_ms };
+
+    if (code == BELAY_OK) {
+        code = pg_call(store, &call, out_result, err);
+        pg_one_release(&one);
+    }
+    return code;
+}
+
+/* The server's clock when the caller has no more use for the answer. */
+static int64_t deadline_of(struct pg_store *store, int64_t left_ms)
+{
+    bool known;
+
+    (void)pthread_mutex_lock(&store->mutex);
+    known = store->has_clock;
+    (void)pthread_mutex_unlock(&store->mutex);
+    return known ? add_saturated(pg_server_ms(store), left_ms) : INT64_MAX;
+}
 
 /*
  * The server refuses what reaches it after the deadline, so that an outcome that is unknown is known to be
@@ -117,33 +158,26 @@ static enum belay_code read_answer(const PGresult *result, const struct belay_ba
 static enum belay_code send_batch(struct pg_store *store, const struct belay_batch *batch,
                                   struct belay_commit *out, struct belay_error *err)
 {
-    int64_t timeout_ms = pg_timeout_ms(store, batch->timeout_ms);
-    int64_t until_boot_ms = clock_boot_ms() + timeout_ms;
+    int64_t until_boot_ms = clock_boot_ms() + pg_timeout_ms(store, batch->timeout_ms);
+    bool is_one = pg_is_one(batch);
     enum belay_code code = BELAY_CANCELLED;
 
-    for (int i = 0; code == BELAY_CANCELLED && i < 3; i++) {
+    for (int i = 0; code == BELAY_CANCELLED && i < 4; i++) {
         int64_t left_ms = until_boot_ms - clock_boot_ms();
-        bool known;
-        char *text = NULL;
+        int64_t deadline_ms = deadline_of(store, left_ms);
         PGresult *result = NULL;
 
-        (void)pthread_mutex_lock(&store->mutex);
-        known = store->has_clock;
-        (void)pthread_mutex_unlock(&store->mutex);
-        code = pg_write_batch(batch, known ? add_saturated(pg_server_ms(store), left_ms) : INT64_MAX, &text,
-                              err);
-        if (code == BELAY_OK) {
-            const char *values[] = { text };
-            struct pg_call call = { PG_COMMIT, values, 1, false, left_ms };
-
-            code = pg_call(store, &call, &result, err);
+        if (left_ms <= 0) {
+            break;
         }
+        code = is_one ? call_one(store, batch, deadline_ms, left_ms, &result, err)
+                      : call_commit(store, batch, deadline_ms, left_ms, &result, err);
         if (code == BELAY_OK) {
             code = read_answer(result, batch, out, err);
             pg_saw_clock(store, out->now_ms);
         }
+        is_one = false;
         PQclear(result);
-        free(text);
     }
     return code == BELAY_CANCELLED
                ? error_set(err, BELAY_UNREACHABLE, "PostgreSQL did not come to it in time")

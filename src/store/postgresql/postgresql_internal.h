@@ -66,6 +66,7 @@ bool pg_has_state(const PGresult *result, const char *sqlstate);
 /* The statements that are sent often; postgresql_call.c has their texts. */
 enum pg_statement {
     PG_COMMIT,
+    PG_ONE,
     PG_GET,
     PG_SCAN,
     PG_EVENTS,
@@ -157,6 +158,20 @@ int64_t pg_number(const PGresult *result, int row, int column);
 /* The batch as schema.sql takes it, for the caller to free. */
 enum belay_code pg_write_batch(const struct belay_batch *batch, int64_t deadline_ms, char **out_text,
                                struct belay_error *err);
+
+/* Metadata as it is stored, for the caller to free; NULL: it is not UTF-8, or there is no memory. */
+char *pg_meta_text(const struct belay_meta *meta, size_t n);
+/* The same for the function one(), if the batch is of its kind. */
+enum { PG_ONE_VALUES = 23 };
+struct pg_one {
+    const char *values[PG_ONE_VALUES];
+    char numbers[10][24];
+    char *metadata[2]; /* owned */
+};
+bool pg_is_one(const struct belay_batch *batch);
+enum belay_code pg_write_one(const struct belay_batch *batch, int64_t deadline_ms, struct pg_one *out_one,
+                             struct belay_error *err);
+void pg_one_release(struct pg_one *one);
 
 /* ---- the port ---- */
 

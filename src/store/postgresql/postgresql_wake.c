@@ -37,10 +37,11 @@ static uint32_t *word_of(struct pg_store *store, const char *lock_id)
                 .words[lock_id == NULL ? 0 : 1 + fnv_text(FNV_INIT, lock_id) % (uint64_t)(PG_WORDS - 1)];
 }
 
+/* Not private: belay_cancel_request() wakes words of other stores, too, which are in files. */
 static void wake_word(uint32_t *word)
 {
     (void)__atomic_add_fetch(word, 1, __ATOMIC_SEQ_CST);
-    (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    (void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 static void wake_everybody(struct pg_store *store)
@@ -169,7 +170,7 @@ static void start_listener(struct pg_store *store)
     }
     (void)pthread_mutex_unlock(&wake->mutex);
     if (first) {
-        (void)syscall(SYS_futex, &wake->words[0], FUTEX_WAIT_PRIVATE, before, &most, NULL, 0);
+        (void)syscall(SYS_futex, &wake->words[0], FUTEX_WAIT, before, &most, NULL, 0);
     }
 }
 
@@ -238,7 +239,7 @@ void pg_wait(struct belay_store *base, const char *lock_id, uint32_t listened, i
         belay_cancel_bind(cancel, word);
     }
     if (cancel == NULL || !belay_cancel_requested(cancel)) {
-        (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, listened, &timeout, NULL, 0);
+        (void)syscall(SYS_futex, word, FUTEX_WAIT, listened, &timeout, NULL, 0);
     }
     if (cancel != NULL) {
         belay_cancel_bind(cancel, NULL);

@@ -72,7 +72,7 @@ CREATE TABLE @schema@.items (
     PRIMARY KEY (space, name)
 );
 
--- code: 0 done, 1 refused, 2 frozen, 3 the id was used, 4 too late
+-- code: 0 done, 1 refused, 2 frozen, 3 the id was used, 4 too late, 5 (from one() only) call commit()
 CREATE TYPE @schema@.answer AS (
     code integer,
     now_ms bigint,
@@ -576,6 +576,94 @@ BEGIN
     FOR i IN 0 .. n - 1 LOOP
         RETURN NEXT (0, now, 0, number, coalesce(first_event, 0), NULL, after[i])::@schema@.answer;
     END LOOP;
+END $$;
+
+-- The same for the three batches that are sent most, in a third of the time: one write that acquires
+-- an exclusive lock if it is free (condition 2), releases it (5) or renews it (6), and its event. The
+-- row is changed first; only if that finds none to change, it is read.
+CREATE FUNCTION @schema@.one(of_key text, condition integer, deadline bigint, id text, by_credential text,
+    new_owner text, new_name text, new_metadata text, is_durable boolean, heartbeat bigint, stale_after bigint,
+    ttl bigint, new_outcome smallint, check_freezes boolean, e_level smallint, e_type text, e_token bigint,
+    e_owner text, e_name text, e_by text, e_reason text, e_duration bigint, e_metadata text)
+RETURNS @schema@.answer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now bigint := @schema@.clock_ms();
+    line bigint := @schema@.timeline();
+    number bigint;
+    base bigint;
+    event bigint := 0;
+    r @schema@.locks;
+BEGIN
+    SELECT m.epoch INTO number FROM @schema@.meta m
+        WHERE m.server_start = pg_postmaster_start_time() AND m.timeline = line;
+    IF NOT FOUND OR now > deadline OR (check_freezes AND EXISTS (
+        SELECT FROM @schema@.items i WHERE i.space = 'freeze' AND i.name = 'list' AND i.value <> '[]')) THEN
+        RETURN (5, now, 0, 0, 0, NULL, NULL)::@schema@.answer;
+    END IF;
+    base := (number + line - 1) << 40;
+
+    -- The clock is read again once the row is locked, and a number drawn only if there is a row to change: that
+    -- may take a transaction id.
+    IF condition = 6 THEN
+        UPDATE @schema@.locks l SET revision = base | nextval('@schema@.numbers'), ttl_ms = coalesce(nullif(ttl, 0), l.ttl_ms),
+            expires_ms = @schema@.later(now, coalesce(nullif(ttl, 0), l.ttl_ms)), last_heartbeat_ms = now,
+            stale_reported = false
+        WHERE l.key = of_key AND l.held AND l.mode = 0 AND l.lock_id = id AND @schema@.clock_ms() < l.expires_ms
+          AND @schema@.clock_ms() <= deadline
+        RETURNING * INTO r;
+    ELSIF condition = 5 THEN
+        UPDATE @schema@.locks l SET revision = base | nextval('@schema@.numbers'), held = false, outcome = new_outcome, freed_ms = now,
+            released_id = CASE WHEN new_outcome = 3 THEN l.released_id ELSE id END
+        WHERE l.key = of_key AND l.held AND l.mode = 0 AND l.lock_id = id AND @schema@.clock_ms() <= deadline
+        RETURNING * INTO r;
+    ELSE
+        UPDATE @schema@.locks l SET
+            (revision, token) = (SELECT x.n, x.n FROM (SELECT base | nextval('@schema@.numbers')) x(n)),
+            held = true, lock_id = id, acquired_by = by_credential, owner = new_owner, owner_name = new_name, outcome = 0,
+            durable = is_durable, stale_reported = false, ttl_ms = ttl, heartbeat_ms = heartbeat,
+            stale_after_ms = stale_after, expires_ms = @schema@.later(now, ttl), last_heartbeat_ms = now,
+            locked_at_ms = now, mode = 0, slots = 0, metadata = new_metadata, holders = NULL
+        WHERE l.key = of_key AND NOT l.held AND l.tickets IS NULL AND l.intents IS NULL AND l.lock_id <> id
+          AND l.revision > 0 AND @schema@.clock_ms() <= deadline
+        RETURNING * INTO r;
+    END IF;
+
+    IF r.key IS NULL THEN
+        SELECT * INTO r FROM @schema@.locks l WHERE l.key = of_key;
+        IF r.key IS NULL AND condition = 2 THEN
+            number := base | nextval('@schema@.numbers');
+            INSERT INTO @schema@.locks VALUES (of_key, number, true, id, NULL, by_credential, number, new_owner,
+                new_name, 0, is_durable, false, ttl, heartbeat, stale_after, @schema@.later(now, ttl), now, now, 0,
+                0, 0, new_metadata, NULL, NULL, NULL)
+            ON CONFLICT DO NOTHING RETURNING * INTO r;
+            IF r.key IS NULL THEN
+                RETURN (5, now, 0, 0, 0, NULL, NULL)::@schema@.answer;
+            END IF;
+        ELSE
+            now := @schema@.clock_ms();
+            -- If it has changed since, or it is too late, commit() decides.
+            IF now > deadline OR r.revision = 0
+               OR (condition = 2 AND NOT r.held AND r.tickets IS NULL AND r.intents IS NULL AND r.lock_id <> id)
+               OR (condition > 2 AND r.held AND r.mode = 0 AND r.lock_id = id
+                   AND (condition = 5 OR now < r.expires_ms)) THEN
+                RETURN (5, now, 0, 0, 0, NULL, NULL)::@schema@.answer;
+            END IF;
+            RETURN (1, now, 0, 0, 0, NULL,
+                    CASE WHEN r.key IS NULL THEN @schema@.absent(of_key) ELSE r END)::@schema@.answer;
+        END IF;
+    END IF;
+
+    number := r.revision;
+    IF e_type IS NOT NULL THEN
+        event := (pg_current_xact_id()::text::bigint) << 6;
+        INSERT INTO @schema@.events VALUES (event, now, e_level, e_type, of_key, id,
+            CASE WHEN e_token = -1 THEN number WHEN e_token = 0 AND condition > 2 THEN r.token ELSE e_token END,
+            coalesce(e_owner, r.owner), CASE WHEN e_owner IS NULL THEN r.owner_name ELSE e_name END, e_by, e_reason,
+            CASE WHEN e_duration = -2 THEN now - r.locked_at_ms ELSE e_duration END,
+            CASE WHEN e_metadata IS NOT NULL THEN nullif(e_metadata, '[]') WHEN condition > 2 THEN r.metadata END);
+    END IF;
+    RETURN (0, now, 0, number, event, NULL, r)::@schema@.answer;
 END $$;
 
 -- ---- reading ----
