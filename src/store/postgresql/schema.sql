@@ -578,7 +578,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- The same for the three batches that are sent most, in a third of the time: one write that acquires
+-- The same with less work for the three batches that are sent most: one write that acquires
 -- an exclusive lock if it is free (condition 2), releases it (5) or renews it (6), and its event. The
 -- row is changed first; only if that finds none to change, it is read.
 CREATE FUNCTION @schema@.one(of_key text, condition integer, deadline bigint, id text, by_credential text,
