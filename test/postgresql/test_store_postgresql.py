@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -286,6 +287,117 @@ class Standby(OwnServerCase):
         thread.join()
         self.assertIn(process.returncode, (0, 74), err)
         self.assertEqual(self.ok("status", "--json", "k").json()["status"], "active")
+
+
+class Proxy:
+    """Cuts the connection that carries the next change: before it is forwarded, or before its answer is."""
+
+    def __init__(self, port):
+        self.upstream, self.cut, self.cuts = port, None, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(("127.0.0.1", self.upstream))
+            state = {"mute": False}
+            threading.Thread(target=self.forward, args=(client, server, state, True), daemon=True).start()
+            threading.Thread(target=self.forward, args=(server, client, state, False), daemon=True).start()
+
+    def forward(self, source, target, state, is_request):
+        try:
+            while data := source.recv(65536):
+                if is_request and self.cut and (b".one(" in data or b".commit(" in data):
+                    self.cuts += 1
+                    how, self.cut = self.cut, None
+                    if how == "before":
+                        break
+                    state["mute"] = True
+                elif not is_request and state["mute"]:
+                    break
+                target.sendall(data)
+        except OSError:
+            pass
+        for end in (source, target):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def close(self):
+        self.listener.close()
+
+
+class Cut(PostgresCase):
+    """L5: an answer that is lost, or a request that never arrived, is found out and not made twice."""
+
+    def setUp(self):
+        super().setUp()
+        self.proxy = Proxy(self.server.port)
+        self.addCleanup(self.proxy.close)
+        self.through = self.url(port=self.proxy.port)
+
+    def test_an_acquisition_happens_once(self):
+        for how in ("before", "after"):
+            with self.subTest(how):
+                self.proxy.cut = how
+                lock = self.ok("acquire", "--json", how, "--store", self.through).json()
+                self.assertEqual(self.ok("status", "--json", how).json()["lock_id"], lock["lock_id"])
+                self.assertEqual(self.events(how), ["lock.acquired"])
+        self.assertEqual(self.proxy.cuts, 2)
+
+    def test_a_release_is_made(self):
+        for how in ("before", "after"):
+            with self.subTest(how):
+                lock = self.acquire(how)
+                self.proxy.cut = how
+                self.ok("release", how, "--id", lock["lock_id"], "--store", self.through)
+                self.assertEqual(self.ok("status", "--json", how).json()["status"], "released")
+        self.assertEqual(self.proxy.cuts, 2)
+
+
+class Hierarchy(PostgresCase):
+    def test_batches_with_ancestors_do_not_block_each_other(self):
+        """Rows are locked in one order: no deadlock is ever reported."""
+        script = ("for i in 1 2 3 4 5; do for k in '--service a' '--service b' '--component c' ''; do "
+                  "\"$BELAY\" run --quiet --wait 60s --stack s --environment e $k -- true || exit 1; done; done")
+        env = {**self.environment(None), "BELAY": BELAY}
+        before = self.server.sql("SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'")
+        workers = [subprocess.Popen(["sh", "-c", script], env=env, cwd=self.dir, stderr=subprocess.PIPE, text=True)
+                   for _ in range(4)]
+        for worker in workers:
+            _, err = worker.communicate(timeout=240)
+            self.assertEqual(worker.returncode, 0, err)
+        self.assertEqual(self.server.sql("SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'"), before)
+        left = self.sql("SELECT count(*) FROM @schema@.locks WHERE held OR tickets IS NOT NULL OR intents IS NOT NULL")
+        self.assertEqual(left, "0")
+
+
+class ForeignTransaction(PostgresCase):
+    def test_it_delays_the_tail_and_no_lock(self):
+        """L9: an event that is older than an open transaction's may still come."""
+        watch = self.start("watch", "--json")
+        self.acquire("before")
+        self.assertIn("before", watch.stdout.readline())
+        psql = subprocess.Popen([postgresql.program("psql"), "-XAtq", self.store.split("?", maxsplit=1)[0]],
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(self.end, psql)
+        psql.stdin.write("BEGIN; SELECT pg_current_xact_id();\n")
+        psql.stdin.flush()
+        psql.stdout.readline()
+        lock = self.acquire("k")
+        self.ok("release", "k", "--id", lock["lock_id"])
+        self.assertEqual(self.events("k"), ["lock.acquired", "lock.released"])
+        self.assertEqual(select.select([watch.stdout], [], [], 1.5)[0], [])
+        psql.stdin.write("COMMIT;\n\\q\n")
+        psql.stdin.flush()
+        self.assertEqual(psql.wait(30), 0)
+        self.assertIn("lock.acquired", watch.stdout.readline())
 
 
 class Pooler(OwnServerCase):

@@ -174,7 +174,8 @@ void pg_close_idle(struct pg_store *store)
 }
 
 /* The first connection of a store: is the schema one that this belay knows, and what is the time there? */
-static enum belay_code say_hello(struct pg_store *store, struct pg_conn *conn, struct belay_error *err)
+static enum belay_code say_hello(struct pg_store *store, struct pg_conn *conn, int64_t deadline_boot_ms,
+                                 struct belay_error *err)
 {
     PGresult *result = NULL;
     enum belay_code code = BELAY_OK;
@@ -185,6 +186,7 @@ static enum belay_code say_hello(struct pg_store *store, struct pg_conn *conn, s
     if (code != BELAY_OK) {
         return BELAY_OK; /* known already */
     }
+    conn->run_ms = deadline_boot_ms - clock_boot_ms();
     code = pg_conn_run(conn, store->sql[PG_HELLO], &result, err);
     if (code == BELAY_CONFIG) {
         code = error_set(err, BELAY_CONFIG,
@@ -232,7 +234,7 @@ static enum belay_code take_conn(struct pg_store *store, int64_t deadline_boot_m
     }
     code = pg_connect(store->params.conninfo, deadline_boot_ms, &conn, err);
     if (code == BELAY_OK) {
-        code = say_hello(store, conn, err);
+        code = say_hello(store, conn, deadline_boot_ms, err);
     }
     if (code != BELAY_OK) {
         drop_conn(store, conn);

@@ -117,6 +117,7 @@ enum belay_code pg_connect(const char *conninfo, int64_t deadline_boot_ms, struc
         return code;
     }
     conn->is_unsure = false;
+    conn->run_ms = 6 * PG_TIMEOUT_MS; /* making a schema may wait for another process that does */
     (void)PQsetnonblocking(conn->pg, 1);
     *out_conn = conn;
     return BELAY_OK;
@@ -164,7 +165,7 @@ enum belay_code pg_conn_run(struct pg_conn *conn, const char *sql, PGresult **ou
     ExecStatusType status;
 
     if (PQsendQuery(conn->pg, sql) == 1) {
-        result = pg_conn_result(conn, clock_boot_ms() + 6 * PG_TIMEOUT_MS);
+        result = pg_conn_result(conn, clock_boot_ms() + conn->run_ms);
     }
     status = PQresultStatus(result);
     if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {

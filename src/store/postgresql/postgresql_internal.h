@@ -43,6 +43,7 @@ struct pg_conn {
     struct pg_conn *next; /* in the list of idle ones */
     unsigned prepared;    /* bit i: statement i is prepared on it */
     unsigned used;        /* bit i: statement i was sent once */
+    int64_t run_ms;       /* how long pg_conn_run() waits for an answer */
     bool is_unsure;       /* a warning said that the outcome of the last statement is not what it says */
 };
 

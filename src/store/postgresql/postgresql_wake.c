@@ -29,7 +29,7 @@
 #include "base/fnv.h"
 #include "store/postgresql/postgresql_internal.h"
 
-enum { WATCH_POLL_MS = 500, RECONNECT_MS = 500, READY_MS = 2000, PROBE_MS = 15000 };
+enum { WATCH_POLL_MS = 500, RECONNECT_MS = 500, READY_MS = 2000, PROBE_MS = 15000, ANSWER_MS = 3000 };
 
 static uint32_t *word_of(struct pg_store *store, const char *lock_id)
 {
@@ -140,8 +140,12 @@ static void *run_listener(void *context)
 
     while (!is_stopped(store)) {
         struct pg_conn *conn = NULL;
-        bool listens = pg_connect(conninfo, clock_boot_ms() + PG_TIMEOUT_MS, &conn, NULL) == BELAY_OK &&
-                       begin_listening(store, conn);
+        bool listens = pg_connect(conninfo, clock_boot_ms() + ANSWER_MS, &conn, NULL) == BELAY_OK;
+
+        if (listens) {
+            conn->run_ms = ANSWER_MS; /* closing the store waits for this thread */
+            listens = begin_listening(store, conn);
+        }
 
         atomic_store(&store->wake.is_listening, listens);
         wake_everybody(store); /* what was sent before that is lost */

@@ -703,7 +703,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 BEGIN
     IF of_key IS NOT NULL THEN
         RETURN QUERY SELECT * FROM @schema@.events e
-            WHERE e.key = of_key AND e.id > after AND e.id < @schema@.settled() ORDER BY e.id LIMIT page;
+            WHERE e.key = of_key AND e.id > after ORDER BY e.id LIMIT page; -- a history, which nobody tails
     ELSE
         RETURN QUERY SELECT * FROM @schema@.events e
             WHERE e.id > after AND e.id < @schema@.settled() AND (prefix = '' OR starts_with(e.key, prefix))
@@ -717,7 +717,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 BEGIN
     IF of_key IS NOT NULL THEN
         RETURN (SELECT e.id - 1 FROM @schema@.events e
-            WHERE e.key = of_key AND e.id > after AND e.id < @schema@.settled() ORDER BY e.id DESC OFFSET n - 1 LIMIT 1);
+            WHERE e.key = of_key AND e.id > after ORDER BY e.id DESC OFFSET n - 1 LIMIT 1);
     END IF;
     RETURN (SELECT e.id - 1 FROM @schema@.events e
         WHERE e.id > after AND e.id < @schema@.settled() AND (prefix = '' OR starts_with(e.key, prefix))
