@@ -28,7 +28,7 @@ struct pg_module {
                                      struct belay_postgresql_schema *out_schema, struct belay_error *err);
     enum belay_code (*schema_describe)(const char *url, struct belay_postgresql_schema *out_schema,
                                        struct belay_error *err);
-    void (*doctor)(const char *url, struct diagnostics *diagnostics);
+    void (*doctor)(const char *url, const char *origin, struct diagnostics *diagnostics);
 };
 
 extern BELAY_API const struct pg_module belay_pg_entry;

@@ -156,7 +156,8 @@ static void check_dynamodb(const char *table, const struct belay_config *config,
     belay_error_release(&err);
 }
 
-static void check_postgresql(const char *url, struct diagnostics *diagnostics)
+/* Says itself what the store is: the URL may have a password in it. */
+static void check_postgresql(const char *url, const char *origin, struct diagnostics *diagnostics)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     const struct pg_module *pg;
@@ -164,21 +165,9 @@ static void check_postgresql(const char *url, struct diagnostics *diagnostics)
     if (loader_pg(&pg, &err) != BELAY_OK) {
         diagnostics_error(diagnostics, "PostgreSQL module", "install belay's package whole", &err);
     } else {
-        pg->doctor(url, diagnostics);
+        pg->doctor(url, origin, diagnostics);
     }
     belay_error_release(&err);
-}
-
-/* The length of the URL up to its password, and what follows the password. */
-static int before_password(const char *url, const char **out_rest)
-{
-    const char *place = strstr(url, "://");
-    size_t authority = place == NULL ? 0 : strcspn(place + 3, "/?");
-    const char *at = place == NULL ? NULL : memrchr(place + 3, '@', authority);
-    const char *colon = at == NULL ? NULL : memchr(place + 3, ':', (size_t)(at - place - 3));
-
-    *out_rest = colon == NULL ? "" : at;
-    return colon == NULL ? (int)strlen(url) : (int)(colon - url);
 }
 
 static void check_store(const struct belay_doctor_options *options, const struct belay_config *config,
@@ -186,8 +175,6 @@ static void check_store(const struct belay_doctor_options *options, const struct
 {
     const char *url = options->store_url;
     const char *origin = options->store_origin == NULL ? "the caller" : options->store_origin;
-    const char *rest;
-    int len;
 
     if (url == NULL && config != NULL) {
         url = belay_config_get(config, "store");
@@ -200,14 +187,15 @@ static void check_store(const struct belay_doctor_options *options, const struct
         }
         return;
     }
-    len = before_password(url, &rest);
-    diagnostics_ok(diagnostics, "store", "%.*s%s (%s)", len, url, rest, origin);
+    if (text_has_prefix(url, "postgresql://") || text_has_prefix(url, "postgres://")) {
+        check_postgresql(url, origin, diagnostics);
+        return;
+    }
+    diagnostics_ok(diagnostics, "store", "%s (%s)", url, origin);
     if (text_has_prefix(url, "sqlite:")) {
         sqlite_store_doctor(url + strlen("sqlite:"), NULL, diagnostics);
     } else if (text_has_prefix(url, "dynamodb:")) {
         check_dynamodb(url + strlen("dynamodb:"), config, diagnostics);
-    } else if (text_has_prefix(url, "postgresql://") || text_has_prefix(url, "postgres://")) {
-        check_postgresql(url, diagnostics);
     } else {
         diagnostics_fail(diagnostics, BELAY_CONFIG, "store",
                          "use sqlite:PATH, postgresql://HOST/DATABASE or dynamodb:TABLE",

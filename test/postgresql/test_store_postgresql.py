@@ -126,10 +126,12 @@ class Doctor(PostgresCase):
         self.assertEqual(found["clock"][0], "ok")
         self.assertRegex(self.belay("doctor").out, "fsync is off")
 
-    def test_it_hides_the_password(self):
-        result = self.belay("doctor", "--store", self.store.replace("postgres@", "postgres:secret@"))
-        self.assertNotIn("secret", result.out + result.err)
-        self.assertIn("postgresql://postgres@127.0.0.1", result.out)
+    def test_a_password_is_shown_nowhere(self):
+        for url in (self.store.replace("postgres@", "postgres:secret@"), self.store + "&password=secret"):
+            for command in (["doctor"], ["list"], ["run", "k", "--", "sh", "-c", 'echo "$BELAY_STORE"']):
+                result = self.belay(*command, "--store", url)
+                self.assertNotIn("secret", result.out + result.err)
+                self.assertIn(self.store, result.out + result.err)
 
 
 class Restart(OwnServerCase):

@@ -38,7 +38,7 @@ static bool check_schema(const struct checkup *checkup)
     struct belay_error err = BELAY_ERROR_INIT;
     bool is_right = false;
 
-    if (postgresql_schema_describe(checkup->params->url, &found, &err) != BELAY_OK) {
+    if (pg_schema_describe(checkup->conn, checkup->params->schema, &found, &err) != BELAY_OK) {
         diagnostics_error(checkup->diagnostics, "schema", "ask its owner for USAGE and EXECUTE", &err);
     } else if (found.version != PG_SCHEMA_VERSION) {
         diagnostics_fail(checkup->diagnostics, BELAY_CONFIG, "schema", "run `belay table create`",
@@ -183,7 +183,7 @@ static void check_snapshots(const struct checkup *checkup)
     }
 }
 
-void postgresql_doctor(const char *url, struct diagnostics *diagnostics)
+void postgresql_doctor(const char *url, const char *origin, struct diagnostics *diagnostics)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct pg_params params = { 0 };
@@ -191,8 +191,10 @@ void postgresql_doctor(const char *url, struct diagnostics *diagnostics)
 
     if (pg_params_parse(url, &params, &err) != BELAY_OK) {
         diagnostics_error(diagnostics, "store", NULL, &err);
-    } else if (pg_connect(params.conninfo, clock_boot_ms() + PG_TIMEOUT_MS, &checkup.conn, &err) !=
-               BELAY_OK) {
+        goto done;
+    }
+    diagnostics_ok(diagnostics, "store", "%s (%s)", params.url, origin);
+    if (pg_connect(params.conninfo, clock_boot_ms() + PG_TIMEOUT_MS, &checkup.conn, &err) != BELAY_OK) {
         diagnostics_error(diagnostics, "connection", "the URL, PG* variables and ~/.pgpass count", &err);
     } else {
         diagnostics_ok(diagnostics, "connection", "PostgreSQL %d at %s:%s, user %s",
@@ -207,6 +209,8 @@ void postgresql_doctor(const char *url, struct diagnostics *diagnostics)
         check_pooler(&checkup);
         check_snapshots(&checkup);
     }
+
+done:
     belay_error_release(&err);
     pg_conn_close(checkup.conn);
     pg_params_release(&params);

@@ -25,7 +25,7 @@ enum {
 
 struct pg_params {
     char *conninfo; /* owned; for libpq, without belay's own parameters */
-    char *url;      /* owned; in full */
+    char *url;      /* owned; in full, but for a password */
     char *listen;   /* owned; where LISTEN works, if `conninfo` is a pooler; NULL: the same */
     char schema[PG_NAME_MAX + 1];
     int64_t clock_step_ms;
@@ -207,6 +207,8 @@ void pg_wake(struct belay_store *base, const char *lock_id);
 
 /* `text` with @schema@ replaced by the quoted name; the caller frees it; NULL: no memory. */
 char *pg_with_schema(const char *text, const char *schema);
+enum belay_code pg_schema_describe(struct pg_conn *conn, const char *schema,
+                                   struct belay_postgresql_schema *out_schema, struct belay_error *err);
 extern const char pg_schema_sql[]; /* schema.sql; cmake/text_array.cmake makes it */
 
 #endif

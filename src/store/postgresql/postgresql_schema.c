@@ -72,8 +72,8 @@ static enum belay_code check_server(struct pg_conn *conn, struct belay_error *er
     return BELAY_OK;
 }
 
-static enum belay_code fill(struct pg_conn *conn, const char *schema, struct belay_postgresql_schema *out,
-                            struct belay_error *err)
+enum belay_code pg_schema_describe(struct pg_conn *conn, const char *schema,
+                                   struct belay_postgresql_schema *out, struct belay_error *err)
 {
     int version = 0;
     enum belay_code code = read_version(conn, schema, &version, err);
@@ -150,7 +150,7 @@ static enum belay_code create(struct pg_conn *conn, const struct pg_params *para
         code = pg_conn_run(conn, "COMMIT", NULL, err);
     }
     if (code == BELAY_OK) {
-        code = fill(conn, params->schema, out, err);
+        code = pg_schema_describe(conn, params->schema, out, err);
         out->created = made;
     }
     return code; /* closing the connection rolls back what was not committed */
@@ -193,7 +193,7 @@ enum belay_code postgresql_schema_describe(const char *url, struct belay_postgre
         code = pg_connect(params.conninfo, clock_boot_ms() + PG_TIMEOUT_MS, &conn, err);
     }
     if (code == BELAY_OK) {
-        code = fill(conn, params.schema, &schema, err);
+        code = pg_schema_describe(conn, params.schema, &schema, err);
     }
     if (code == BELAY_OK) {
         *out_schema = schema;

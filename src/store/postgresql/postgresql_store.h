@@ -17,8 +17,8 @@ struct postgresql_options {
 
 /*
  * `url` is libpq's own, postgresql:// or postgres://, with belay's parameters among its own: schema,
- * listen, max_clock_step, retain_events and retain_records. Does not connect. *out_url is the URL in full; the
- * caller frees it. `options` may be NULL.
+ * listen, max_clock_step, retain_events and retain_records. Does not connect. *out_url is the URL without a
+ * password, which is shown and passed on; the caller frees it. `options` may be NULL.
  */
 enum belay_code postgresql_store_open(const char *url, const struct postgresql_options *options,
                                       struct belay_store **out_store, char **out_url,
@@ -30,6 +30,7 @@ enum belay_code postgresql_schema_create(const char *url, const char *grant_to,
 enum belay_code postgresql_schema_describe(const char *url, struct belay_postgresql_schema *out_schema,
                                            struct belay_error *err);
 
-void postgresql_doctor(const char *url, struct diagnostics *diagnostics);
+/* `origin` says where the URL comes from. */
+void postgresql_doctor(const char *url, const char *origin, struct diagnostics *diagnostics);
 
 #endif

@@ -87,6 +87,30 @@ static void decode(char *text)
     *to = '\0';
 }
 
+/* The URL is shown, stored with states and passed to commands: not so a password in it. */
+static void add_shown_place(struct buf *url, const char *place, size_t len)
+{
+    const char *begin = strstr(place, "://");
+    size_t authority = begin == NULL ? 0 : strcspn(begin + 3, "/?");
+    const char *at = begin == NULL ? NULL : memrchr(begin + 3, '@', authority);
+    const char *colon = at == NULL ? NULL : memchr(begin + 3, ':', (size_t)(at - begin - 3));
+
+    if (colon == NULL) {
+        buf_add(url, place, len);
+    } else {
+        buf_add(url, place, (size_t)(colon - place));
+        buf_add(url, at, (size_t)(place + len - at));
+    }
+}
+
+static void add_shown_pair(struct buf *url, const char *pair, size_t len)
+{
+    if (!text_has_prefix(pair, "password=") && !text_has_prefix(pair, "sslpassword=")) {
+        buf_addf(url, "%c%.*s", url->data != NULL && strchr(url->data, '?') != NULL ? '&' : '?', (int)len,
+                 pair);
+    }
+}
+
 /* One "NAME=VALUE" of the query: belay's own, or for libpq. */
 static enum belay_code take_pair(struct pg_params *params, const char *pair, size_t len, struct buf *conninfo,
                                  char *sign, struct belay_error *err)
@@ -141,20 +165,25 @@ enum belay_code pg_params_parse(const char *url, struct pg_params *out_params, s
                                 .retain_events_ms = 30 * DAY_MS,
                                 .retain_records_ms = 30 * DAY_MS };
     struct buf conninfo = BUF_INIT(URL_MAX);
+    struct buf shown = BUF_INIT(URL_MAX);
     const char *query = strchr(url, '?');
     size_t place = query == NULL ? strlen(url) : (size_t)(query - url);
     enum belay_code code = BELAY_OK;
     char sign = '?';
 
     buf_add(&conninfo, url, place);
+    add_shown_place(&shown, url, place);
     while (code == BELAY_OK && query != NULL && query[0] != '\0') {
         size_t len = strcspn(query + 1, "&");
 
         code = len == 0 ? BELAY_OK : take_pair(&params, query + 1, len, &conninfo, &sign, err);
+        if (len > 0) {
+            add_shown_pair(&shown, query + 1, len);
+        }
         query += 1 + len;
     }
     params.conninfo = buf_take(&conninfo);
-    params.url = strlen(url) < URL_MAX ? strdup(url) : NULL;
+    params.url = buf_take(&shown);
     if (code == BELAY_OK && (params.conninfo == NULL || params.url == NULL)) {
         code = error_set(err, BELAY_INVALID, "the store URL is longer than %d bytes", URL_MAX - 1);
     }
