@@ -401,8 +401,8 @@ struct belay_client_options {
     }
 
 /*
- * Open a store: "sqlite:PATH", "dynamodb:TABLE", or the URL of a belay server,
- * "http://HOST:PORT" or "https://HOST:PORT". An SQLite file is created if it does not
+ * Open a store: "sqlite:PATH", "postgresql://HOST/DATABASE", "dynamodb:TABLE", or the URL of
+ * a belay server, "http://HOST:PORT" or "https://HOST:PORT". An SQLite file is created if it does not
  * exist. A store on the network is contacted by the first operation, not here. `options`
  * may be NULL. Close the client with belay_client_close() after freeing its locks.
  *
@@ -1095,6 +1095,44 @@ BELAY_API enum belay_code belay_dynamodb_table_create(const struct belay_dynamod
 BELAY_API enum belay_code belay_dynamodb_table_describe(const struct belay_dynamodb_table_options *options,
                                                         struct belay_dynamodb_table **out_table,
                                                         struct belay_error *err);
+
+/* ---- PostgreSQL schemas ------------------------------------------------------ */
+
+/* The schema that a store on PostgreSQL uses. */
+struct belay_postgresql_schema {
+    char name[64];
+    char database[64];
+    char server[32];    /* the server's version */
+    int version;        /* of the schema; 0: it does not exist */
+    int version_needed; /* by this belay */
+    bool created;       /* by this call */
+};
+
+struct belay_postgresql_schema_options {
+    size_t struct_size;
+    const char *store_url;             /* postgresql://...; NULL: as configured */
+    const struct belay_config *config; /* NULL: belay_config_load(NULL) */
+    const char *grant_to;              /* a role that may use the schema from now on; NULL: none */
+};
+#define BELAY_POSTGRESQL_SCHEMA_OPTIONS_INIT                                                                 \
+    {                                                                                                        \
+        sizeof(struct belay_postgresql_schema_options), NULL, NULL, NULL                                     \
+    }
+
+/*
+ * Create the tables and functions that the store URL needs, in one transaction. If they exist,
+ * they are left as they are. Needs the right to create a schema in the database; users of the
+ * store need only the right to execute its functions, which grant_to gives. `out_schema` may be
+ * NULL. BELAY_CONFIG: the server is too old, or the schema belongs to a newer belay.
+ */
+BELAY_API enum belay_code
+belay_postgresql_schema_create(const struct belay_postgresql_schema_options *options,
+                               struct belay_postgresql_schema *out_schema, struct belay_error *err);
+
+/* Describe the schema. If it does not exist, its version is 0; that is no error. */
+BELAY_API enum belay_code
+belay_postgresql_schema_describe(const struct belay_postgresql_schema_options *options,
+                                 struct belay_postgresql_schema *out_schema, struct belay_error *err);
 
 /* ---- backup, restore and repair of an embedded store ------------------------ */
 

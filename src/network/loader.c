@@ -10,11 +10,26 @@
 #include "base/error.h"
 #include "version.h"
 
-/* Defined if the network code is linked into the program; the weak reference does not pull it in. */
+/* Defined if the code is linked into the program; the weak references do not pull it in. */
 #pragma weak belay_net_entry
+#pragma weak belay_pg_entry
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static const struct net_module *loaded; /* under the mutex */
+static const struct net_module *loaded_net; /* under the mutex */
+static const struct pg_module *loaded_pg;   /* under the mutex */
+
+/* A module: its file, its one symbol, which begins with the two fields of struct head, and what needs it. */
+struct module {
+    const char *file;
+    const char *symbol;
+    uint32_t abi;
+    const char *needed_by;
+};
+
+struct head {
+    uint32_t abi;
+    const char *version;
+};
 
 static const char loader_mark[] = "belay";
 
@@ -47,21 +62,22 @@ static bool find_self(char path[PATH_MAX])
     return found;
 }
 
-static enum belay_code check(const struct net_module *module, const char *path, struct belay_error *err)
+static enum belay_code check(const struct module *module, const struct head *entry, const char *path,
+                             struct belay_error *err)
 {
-    if (module == NULL) {
+    if (entry == NULL) {
         return error_set(err, BELAY_CONFIG, "%.400s is not belay's module: %.200s", path, dlerror());
     }
-    if (module->abi != NET_MODULE_ABI || strcmp(module->version, BELAY_VERSION) != 0) {
+    if (entry->abi != module->abi || strcmp(entry->version, BELAY_VERSION) != 0) {
         return error_set(err, BELAY_CONFIG,
                          "%.400s is of version %.40s, this is belay " BELAY_VERSION
                          ": install both from one package",
-                         path, module->version);
+                         path, entry->version);
     }
     return BELAY_OK;
 }
 
-static enum belay_code load(const struct net_module **out_module, struct belay_error *err)
+static enum belay_code load(const struct module *module, const void **out_entry, struct belay_error *err)
 {
     /* Beside this file, as in a build tree; in libbelay.so's own folder; in that of the program in bin. */
     static const char *const places[] = { "", "belay/", "../lib/belay/" };
@@ -69,38 +85,62 @@ static enum belay_code load(const struct net_module **out_module, struct belay_e
     void *handle = NULL;
 
     if (!find_self(self)) {
-        return error_set(err, BELAY_CONFIG, "cannot find belay's own file, to load " NET_MODULE_FILE);
+        return error_set(err, BELAY_CONFIG, "cannot find belay's own file, to load %s", module->file);
     }
     (void)dirname(self);
     for (size_t i = 0; handle == NULL && i < sizeof places / sizeof places[0]; i++) {
-        (void)snprintf(path, sizeof path, "%s/%s" NET_MODULE_FILE, self, places[i]);
+        (void)snprintf(path, sizeof path, "%s/%s%s", self, places[i], module->file);
         handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     }
     if (handle == NULL) {
-        return error_set(err, BELAY_CONFIG,
-                         "stores on the network need " NET_MODULE_FILE ", which cannot be loaded: %.300s",
-                         dlerror());
+        return error_set(err, BELAY_CONFIG, "%s need %s, which cannot be loaded: %.300s", module->needed_by,
+                         module->file, dlerror());
     }
-    *out_module = dlsym(handle, NET_MODULE_SYMBOL);
-    return check(*out_module, path, err);
+    *out_entry = dlsym(handle, module->symbol);
+    return check(module, *out_entry, path, err);
 }
 
 enum belay_code loader_net(const struct net_module **out_module, struct belay_error *err)
 {
+    static const struct module module = { NET_MODULE_FILE, NET_MODULE_SYMBOL, NET_MODULE_ABI,
+                                          "stores on the network" };
     enum belay_code code = BELAY_OK;
 
     (void)pthread_mutex_lock(&mutex);
-    if (loaded == NULL && &belay_net_entry != NULL) {
-        loaded = &belay_net_entry;
+    if (loaded_net == NULL && &belay_net_entry != NULL) {
+        loaded_net = &belay_net_entry;
     }
-    if (loaded == NULL) {
-        const struct net_module *module = NULL;
+    if (loaded_net == NULL) {
+        const void *entry = NULL;
 
-        code = load(&module, err);
-        loaded = code == BELAY_OK ? module : NULL;
+        code = load(&module, &entry, err);
+        loaded_net = code == BELAY_OK ? entry : NULL;
     }
     if (code == BELAY_OK) {
-        *out_module = loaded;
+        *out_module = loaded_net;
+    }
+    (void)pthread_mutex_unlock(&mutex);
+    return code;
+}
+
+enum belay_code loader_pg(const struct pg_module **out_module, struct belay_error *err)
+{
+    static const struct module module = { PG_MODULE_FILE, PG_MODULE_SYMBOL, PG_MODULE_ABI,
+                                          "stores on PostgreSQL" };
+    enum belay_code code = BELAY_OK;
+
+    (void)pthread_mutex_lock(&mutex);
+    if (loaded_pg == NULL && &belay_pg_entry != NULL) {
+        loaded_pg = &belay_pg_entry;
+    }
+    if (loaded_pg == NULL) {
+        const void *entry = NULL;
+
+        code = load(&module, &entry, err);
+        loaded_pg = code == BELAY_OK ? entry : NULL;
+    }
+    if (code == BELAY_OK) {
+        *out_module = loaded_pg;
     }
     (void)pthread_mutex_unlock(&mutex);
     return code;

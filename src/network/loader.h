@@ -1,12 +1,14 @@
-/* Finds belay-net.so, which a program that locks only on its own machine never loads. */
+/* Finds belay-net.so and belay-pg.so, which a program that locks only on its own machine never loads. */
 #ifndef NETWORK_LOADER_H
 #define NETWORK_LOADER_H
 
 #include "network/net_module.h"
+#include "network/pg_module.h"
 #include "store/dynamodb/dynamodb_store.h"
 
-/* The module, opened at the first call and never closed. */
+/* Each module is opened at the first call and never closed. */
 enum belay_code loader_net(const struct net_module **out_module, struct belay_error *err);
+enum belay_code loader_pg(const struct pg_module **out_module, struct belay_error *err);
 
 /* The settings of `config` for belay-net.so, which must not contain a copy of the code that reads them. */
 static inline const char *module_setting(const void *settings, const char *name)

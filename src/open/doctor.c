@@ -156,6 +156,20 @@ static void check_dynamodb(const char *table, const struct belay_config *config,
     belay_error_release(&err);
 }
 
+/* Says itself what the store is: the URL may have a password in it. */
+static void check_postgresql(const char *url, const char *origin, struct diagnostics *diagnostics)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    const struct pg_module *pg;
+
+    if (loader_pg(&pg, &err) != BELAY_OK) {
+        diagnostics_error(diagnostics, "PostgreSQL module", "install belay's package whole", &err);
+    } else {
+        pg->doctor(url, origin, diagnostics);
+    }
+    belay_error_release(&err);
+}
+
 static void check_store(const struct belay_doctor_options *options, const struct belay_config *config,
                         struct diagnostics *diagnostics)
 {
@@ -173,13 +187,18 @@ static void check_store(const struct belay_doctor_options *options, const struct
         }
         return;
     }
+    if (text_has_prefix(url, "postgresql://") || text_has_prefix(url, "postgres://")) {
+        check_postgresql(url, origin, diagnostics);
+        return;
+    }
     diagnostics_ok(diagnostics, "store", "%s (%s)", url, origin);
     if (text_has_prefix(url, "sqlite:")) {
         sqlite_store_doctor(url + strlen("sqlite:"), NULL, diagnostics);
     } else if (text_has_prefix(url, "dynamodb:")) {
         check_dynamodb(url + strlen("dynamodb:"), config, diagnostics);
     } else {
-        diagnostics_fail(diagnostics, BELAY_CONFIG, "store", "use sqlite:PATH or dynamodb:TABLE",
+        diagnostics_fail(diagnostics, BELAY_CONFIG, "store",
+                         "use sqlite:PATH, postgresql://HOST/DATABASE or dynamodb:TABLE",
                          "'%.200s' is not a store that this belay knows", url);
     }
 }

@@ -9,6 +9,7 @@
 #include "remote/remote.h"
 #include "store/dynamodb/dynamodb_store.h"
 #include "store/journaled/journaled_store.h"
+#include "store/postgresql/postgresql_store.h"
 #include "store/sqlite/sqlite_store.h"
 #include "version.h"
 
@@ -32,6 +33,15 @@ static enum belay_code open_dynamodb(struct belay_client *client, const char *ta
     enum belay_code code = loader_net(&net, err);
 
     return code == BELAY_OK ? net->open_dynamodb(table, &options, &client->store, &client->url, err) : code;
+}
+
+static enum belay_code open_postgresql(struct belay_client *client, const char *url, struct belay_error *err)
+{
+    struct postgresql_options options = { .on_warning = client->on_warning, .warn_context = client->context };
+    const struct pg_module *pg;
+    enum belay_code code = loader_pg(&pg, err);
+
+    return code == BELAY_OK ? pg->open(url, &options, &client->store, &client->url, err) : code;
 }
 
 static enum belay_code open_curl(const struct http_client_options *options, struct http **out_http,
@@ -160,13 +170,17 @@ static enum belay_code open_lock_url(struct belay_client *client, const char *ur
     if (text_has_prefix(url, "dynamodb:")) {
         return open_dynamodb(client, url + strlen("dynamodb:"), err);
     }
+    if (text_has_prefix(url, "postgresql://") || text_has_prefix(url, "postgres://")) {
+        return open_postgresql(client, url, err);
+    }
     if (text_has_prefix(url, "http://") || text_has_prefix(url, "https://")) {
         return open_server(client, url, err);
     }
-    return error_set(err, BELAY_INVALID,
-                     "'%.200s' is not a store that this belay knows: use sqlite:PATH, dynamodb:TABLE or "
-                     "http://HOST:PORT",
-                     url);
+    return error_set(
+        err, BELAY_INVALID,
+        "'%.200s' is not a store that this belay knows: use sqlite:PATH, postgresql://HOST/DATABASE, "
+        "dynamodb:TABLE or http://HOST:PORT",
+        url);
 }
 
 /* The kill switch is there for the day on which the store is broken. */

@@ -13,10 +13,11 @@ static enum belay_code with_module(const struct belay_dynamodb_table_options *op
     enum belay_code code;
 
     if (url == NULL || !text_has_prefix(url, "dynamodb:")) {
-        return error_set(err, BELAY_INVALID,
-                         "only DynamoDB has tables to make, and the store is '%.200s': name one with --store "
-                         "dynamodb:TABLE",
-                         url == NULL ? "not set" : url);
+        return error_set(
+            err, BELAY_INVALID,
+            "only DynamoDB and PostgreSQL have tables to make, and the store is '%.200s': name one "
+            "with --store dynamodb:TABLE or postgresql://HOST/DATABASE",
+            url == NULL ? "not set" : url);
     }
     code = loader_net(&net, err);
     if (code == BELAY_OK) {
@@ -69,4 +70,57 @@ enum belay_code belay_dynamodb_table_describe(const struct belay_dynamodb_table_
                                               struct belay_error *err)
 {
     return with_config(options, false, out_table, err);
+}
+
+/* ---- PostgreSQL ---- */
+
+static enum belay_code with_schema(const struct belay_postgresql_schema_options *options, bool create,
+                                   struct belay_postgresql_schema *out_schema, struct belay_error *err)
+{
+    struct belay_postgresql_schema_options filled = BELAY_POSTGRESQL_SCHEMA_OPTIONS_INIT;
+    struct belay_config *config = NULL;
+    const struct pg_module *pg;
+    enum belay_code code = BELAY_OK;
+    const char *url;
+
+    if (options != NULL) {
+        filled = *options;
+    }
+    if (filled.config == NULL) {
+        code = belay_config_load(NULL, &config, err);
+        filled.config = config;
+    }
+    if (code != BELAY_OK) {
+        return code;
+    }
+    url = filled.store_url != NULL ? filled.store_url : belay_config_get(filled.config, "store");
+    if (url == NULL || !(text_has_prefix(url, "postgresql://") || text_has_prefix(url, "postgres://"))) {
+        code = error_set(err, BELAY_INVALID,
+                         "the store '%.200s' is not PostgreSQL: name one with --store "
+                         "postgresql://HOST/DATABASE",
+                         url == NULL ? "not set" : url);
+    }
+    if (code == BELAY_OK) {
+        code = loader_pg(&pg, err);
+    }
+    if (code == BELAY_OK) {
+        code = create ? pg->schema_create(url, filled.grant_to, out_schema, err)
+                      : pg->schema_describe(url, out_schema, err);
+    }
+    belay_config_free(config);
+    return code;
+}
+
+enum belay_code belay_postgresql_schema_create(const struct belay_postgresql_schema_options *options,
+                                               struct belay_postgresql_schema *out_schema,
+                                               struct belay_error *err)
+{
+    return with_schema(options, true, out_schema, err);
+}
+
+enum belay_code belay_postgresql_schema_describe(const struct belay_postgresql_schema_options *options,
+                                                 struct belay_postgresql_schema *out_schema,
+                                                 struct belay_error *err)
+{
+    return with_schema(options, false, out_schema, err);
 }

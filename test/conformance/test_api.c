@@ -1,11 +1,12 @@
 /*
  * The conformance suite of the public interface, on one place where locks can be:
  *
- *     test_api [sqlite | owned | http | http-dynamodb]
+ *     test_api [sqlite | owned | http | http-dynamodb | postgresql | http-postgresql]
  *
  * sqlite: a file; owned: the same while a server owns it, through its socket; http:
- * a server on a file; http-dynamodb: a server on DynamoDB Local. The server is the
- * belay beside this program (test/support/serve.py).
+ * a server on a file; http-dynamodb, http-postgresql: a server on DynamoDB Local, on
+ * PostgreSQL; postgresql: a database. The server is the belay beside this program
+ * (test/support/serve.py).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,13 +21,15 @@ enum { TESTS_MAX = 64, PATH_SIZE = 300 };
 static char directory[64];
 static char url[PATH_SIZE];
 static struct server server;
+static struct server database;
 
 static bool is_word(const char *which, const char *word)
 {
     return strcmp(which, word) == 0;
 }
 
-static bool start_server(const char *kind)
+/* Start a script that is given the belay beside this program. */
+static bool start_with_belay(struct server *started, const char *script, const char *more)
 {
     char program[PATH_SIZE] = "";
     char argument[3 * PATH_SIZE];
@@ -37,8 +40,26 @@ static bool start_server(const char *kind)
         return false;
     }
     *slash = '\0';
-    (void)snprintf(argument, sizeof argument, "%s/belay %s %s", program, directory, kind);
-    return server_start(&server, BELAY_SOURCE_DIR "/test/support/serve.py", argument);
+    (void)snprintf(argument, sizeof argument, "%s/belay %s", program, more);
+    return server_start(started, script, argument);
+}
+
+static bool start_server(const char *kind)
+{
+    char more[2 * PATH_SIZE];
+
+    (void)snprintf(more, sizeof more, "%s %s", directory, kind);
+    return start_with_belay(&server, BELAY_SOURCE_DIR "/test/support/serve.py", more);
+}
+
+static bool start_database(void)
+{
+    if (!start_with_belay(&database, BELAY_SOURCE_DIR "/test/support/postgresql.py", "")) {
+        return false;
+    }
+    (void)snprintf(url, sizeof url, "postgresql://postgres@127.0.0.1:%d/postgres?max_clock_step=10ms",
+                   database.port);
+    return true;
 }
 
 static bool begin(const char *which)
@@ -51,7 +72,13 @@ static bool begin(const char *which)
     if (is_word(which, "sqlite")) {
         return true;
     }
-    if (!start_server(is_word(which, "http-dynamodb") ? "dynamodb" : "sqlite")) {
+    if (strstr(which, "postgresql") != NULL && !start_database()) {
+        return false;
+    }
+    if (is_word(which, "postgresql")) {
+        return true;
+    }
+    if (!start_server(is_word(which, "http-dynamodb") ? "dynamodb" : database.port > 0 ? url : "sqlite")) {
         return false;
     }
     if (!is_word(which, "owned")) {
@@ -65,6 +92,7 @@ static void end(void)
     char command[PATH_SIZE];
 
     server_stop(&server);
+    server_stop(&database);
     (void)snprintf(command, sizeof command, "rm -rf '%s'", directory);
     if (directory[0] != '\0' && system(command) != 0) {
         (void)fprintf(stderr, "%s stays\n", directory);

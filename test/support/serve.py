@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """A `belay serve` for a test in C: prints its port, and ends when its standard input is closed.
 
-    serve.py BELAY DIRECTORY sqlite|dynamodb
+    serve.py BELAY DIRECTORY sqlite|dynamodb|URL
 
-It uses DIRECTORY/locks.db, or its own table in DynamoDB Local.
+It uses DIRECTORY/locks.db, its own table in DynamoDB Local, or that store.
 """
 import json
 import os
@@ -25,7 +25,7 @@ def table():
 
 def main():
     program, directory, kind = sys.argv[1:]
-    url, env = table() if kind == "dynamodb" else (f"sqlite:{directory}/locks.db", {})
+    url, env = table() if kind == "dynamodb" else (f"sqlite:{directory}/locks.db" if kind == "sqlite" else kind, {})
     env = {**os.environ, **env, "HOME": directory, "XDG_CONFIG_HOME": directory, "XDG_STATE_HOME": directory}
     server = subprocess.Popen([program, "serve", "--json", "--listen", "127.0.0.1:0", "--store", url], env=env, cwd=directory,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)

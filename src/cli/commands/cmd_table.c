@@ -149,6 +149,89 @@ static void print_table_wait(void *context, const char *table, const char *statu
     print->waiting = true;
 }
 
+/* ---- PostgreSQL: a schema ---------------------------------------------------------- */
+
+/* The store that the command is about; NULL: none. */
+static const char *store_url(const struct cli_context *context, const struct belay_config *config)
+{
+    return context->store_url != NULL ? context->store_url : belay_config_get(config, "store");
+}
+
+static bool is_postgresql(const char *url)
+{
+    return url != NULL && (strncmp(url, "postgresql://", 13) == 0 || strncmp(url, "postgres://", 11) == 0);
+}
+
+static int print_schema(const struct cli_context *context, const struct belay_postgresql_schema *schema)
+{
+    char version[64];
+
+    if (context->json) {
+        return cli_print_line(
+            context, wire_line(json_pack("{s:s,s:s,s:s,s:i,s:i,s:b}", "schema", schema->name, "database",
+                                         schema->database, "server", schema->server, "version",
+                                         schema->version, "version_needed", schema->version_needed, "fits",
+                                         schema->version == schema->version_needed)));
+    }
+    (void)snprintf(version, sizeof version, "%d, this belay needs %d", schema->version,
+                   schema->version_needed);
+    print_field("schema", schema->name);
+    print_field("database", schema->database);
+    print_field("server", schema->server);
+    print_field("version", schema->version == 0 ? "does not exist" : version);
+    return CLI_OK;
+}
+
+static int exec_schema(struct cli_context *context, const struct options *options, bool create)
+{
+    struct belay_postgresql_schema_options schema_options = BELAY_POSTGRESQL_SCHEMA_OPTIONS_INIT;
+    struct belay_postgresql_schema schema = { 0 };
+    struct belay_error err = BELAY_ERROR_INIT;
+    enum belay_code code = cli_config(context, &schema_options.config, &err);
+    int exit_code;
+
+    schema_options.store_url = context->store_url;
+    schema_options.grant_to = create ? options_text(options, "grant") : NULL;
+    if (code == BELAY_OK) {
+        code = create ? belay_postgresql_schema_create(&schema_options, &schema, &err)
+                      : belay_postgresql_schema_describe(&schema_options, &schema, &err);
+    }
+    exit_code = code == BELAY_OK ? print_schema(context, &schema) : cli_error(context, &err);
+    if (exit_code == CLI_OK && schema.version == 0) {
+        exit_code = cli_fail(context, BELAY_NOT_FOUND,
+                             "schema '%s' does not exist: create it with 'belay table create'", schema.name);
+    } else if (exit_code == CLI_OK && schema.version != schema.version_needed) {
+        exit_code = cli_fail(context, BELAY_CONFIG, "schema '%s' has version %d, and this belay needs %d",
+                             schema.name, schema.version, schema.version_needed);
+    }
+    belay_error_release(&err);
+    return exit_code;
+}
+
+/* Whether the store is PostgreSQL; *out_exit is not CLI_OK if an option does not apply to it. */
+static bool takes_schema(struct cli_context *context, const struct options *options, bool create,
+                         int *out_exit)
+{
+    static const char *const others[] = { "wait", "kms-key", "dry-run" };
+    const struct belay_config *config = NULL;
+    bool is_schema =
+        cli_config(context, &config, NULL) == BELAY_OK && is_postgresql(store_url(context, config));
+
+    *out_exit = CLI_OK;
+    for (size_t i = 0; create && is_schema && *out_exit == CLI_OK && i < 3; i++) {
+        if (options_has(options, others[i])) {
+            *out_exit = cli_fail(context, BELAY_INVALID, "--%s is for DynamoDB, and the store is PostgreSQL",
+                                 others[i]);
+        }
+    }
+    if (create && !is_schema && options_has(options, "grant")) {
+        *out_exit = cli_fail(context, BELAY_INVALID,
+                             "--grant is for PostgreSQL: name one with --store "
+                             "postgresql://HOST/DATABASE");
+    }
+    return is_schema;
+}
+
 /* ---- commands --------------------------------------------------------------------- */
 
 static int exec_table_create(struct cli_context *context, const struct options *options)
@@ -157,9 +240,13 @@ static int exec_table_create(struct cli_context *context, const struct options *
     struct table_print print = { .cli = context, .dry_run = options_has(options, "dry-run") };
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_dynamodb_table *table = NULL;
-    enum belay_code code = cli_config(context, &table_options.config, &err);
+    enum belay_code code;
     int exit_code;
 
+    if (takes_schema(context, options, true, &exit_code) || exit_code != CLI_OK) {
+        return exit_code != CLI_OK ? exit_code : exec_schema(context, options, true);
+    }
+    code = cli_config(context, &table_options.config, &err);
     print.steps = json_array();
     table_options.store_url = context->store_url;
     table_options.dry_run = print.dry_run;
@@ -197,10 +284,13 @@ static int exec_table_describe(struct cli_context *context, const struct options
     struct belay_dynamodb_table_options table_options = BELAY_DYNAMODB_TABLE_OPTIONS_INIT;
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_dynamodb_table *table = NULL;
-    enum belay_code code = cli_config(context, &table_options.config, &err);
+    enum belay_code code;
     int exit_code;
 
-    (void)options;
+    if (takes_schema(context, options, false, &exit_code)) {
+        return exec_schema(context, options, false);
+    }
+    code = cli_config(context, &table_options.config, &err);
     table_options.store_url = context->store_url;
     if (code == BELAY_OK) {
         code = belay_dynamodb_table_describe(&table_options, &table, &err);
@@ -232,20 +322,24 @@ static const struct option_def create_defs[] = {
       .kind = OPTION_TEXT,
       .value = "KEY",
       .help = "encrypt with this KMS key; default: DynamoDB's own key, free of charge" },
+    { .name = "grant",
+      .kind = OPTION_TEXT,
+      .value = "ROLE",
+      .help = "PostgreSQL: let this role use the schema" },
     { .name = "dry-run", .kind = OPTION_FLAG, .help = "print the requests and the policy; change nothing" },
     { .name = NULL },
 };
 static const struct option_group create_group = { "Options", create_defs };
 
-#define EXIT_USAGE "the command line is wrong, or the store is not DynamoDB"
-#define EXIT_UNREACHABLE "DynamoDB is unreachable"
-#define EXIT_DENIED "IAM denies an action; the message names it"
+#define EXIT_USAGE "the command line is wrong, or the store is neither DynamoDB nor PostgreSQL"
+#define EXIT_UNREACHABLE "the store is unreachable"
+#define EXIT_DENIED "IAM or PostgreSQL denies an action; the message names it"
 #define EXIT_CONFIG "the configuration is wrong, or the table does not fit the layout"
 
 const struct cli_command cmd_table_create = {
     .name = "table create",
-    .synopsis = "[--wait D] [--kms-key KEY] [--dry-run]",
-    .summary = "create the DynamoDB table for a layout",
+    .synopsis = "[--wait D] [--kms-key KEY] [--dry-run] [--grant ROLE]",
+    .summary = "create the DynamoDB table or PostgreSQL schema",
     .about = "Creates the table that --store names, with the key of its layout, on-demand billing, "
              "encryption, time to live on the layout's attribute and point-in-time recovery, and waits until "
              "the table is active. With fence_table= in the URL, that table is created too.\n\n"
@@ -254,7 +348,10 @@ const struct cli_command cmd_table_create = {
              "and changes nothing. A feature that the service lacks, as DynamoDB Local lacks recovery, is "
              "skipped with a warning.\n\n"
              "At the end it prints the table and the IAM policy: BelayLocks for clients, BelayTable to run "
-             "this command.",
+             "this command.\n\n"
+             "On PostgreSQL it creates the schema (belay, or schema= in the URL) with its tables and "
+             "functions, in one transaction. The user needs the right to create a schema; users of the store "
+             "need only that to execute its functions, which --grant gives to a role.",
     .groups = { &create_group },
     .exits = { { 0, "the table exists, fits and is active" },
                { 64, EXIT_USAGE },
@@ -264,16 +361,19 @@ const struct cli_command cmd_table_create = {
     .examples = { { "belay table create --store 'dynamodb:deploy-locks?region=eu-west-1'",
                     "belay's own layout" },
                   { "belay table create --store 'dynamodb:locks?layout=deployer' --dry-run",
-                    "show the requests and the policy" } },
+                    "show the requests and the policy" },
+                  { "belay table create --store postgresql://admin@db/locks --grant deployers",
+                    "a schema on PostgreSQL" } },
     .exec = exec_table_create,
 };
 
 const struct cli_command cmd_table_describe = {
     .name = "table describe",
     .synopsis = "",
-    .summary = "show the DynamoDB table and whether it fits",
+    .summary = "show the table or schema, and whether it fits",
     .about = "Shows the table that --store names: its key, billing, time to live, recovery and encryption, "
-             "whether it fits the layout, and the IAM policy that clients need. Changes nothing.",
+             "whether it fits the layout, and the IAM policy that clients need. On PostgreSQL it shows "
+             "the schema and its version. Changes nothing.",
     .exits = { { 0, "the table exists and fits" },
                { 64, EXIT_USAGE },
                { 66, "the table does not exist" },

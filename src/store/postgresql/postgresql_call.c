@@ -1,0 +1,372 @@
+/*
+ * A call of one of the schema's functions: a connection from the pool, a deadline, and what the
+ * answer or its absence means.
+ *
+ *     take a connection -> send -> wait -+-- answer: done
+ *       ^                                +-- error before the commit: nothing was changed
+ *       |                                |     (deadlock, a standby, a pooler: again)
+ *       |                                +-- connection lost, or late: unknown, close it
+ *       +--------------------------------+-- lost before anything was sent: again
+ *
+ * The first time a connection sends a statement, it sends it unnamed, which a command that makes
+ * one call wants; from the second time on it is prepared.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "store/postgresql/postgresql_internal.h"
+
+enum { ATTEMPTS = 5, STEP_REPORTED_MS = 1000 };
+
+static const char *const texts[PG_STATEMENTS] = {
+    [PG_COMMIT] = "SELECT code, now_ms, refused, token, event_id, detail, " PG_RECORD_COLUMNS
+                  " FROM @schema@.commit($1::jsonb)",
+    [PG_ONE] =
+        "SELECT code, now_ms, refused, token, event_id, detail, " PG_RECORD_COLUMNS
+        " FROM @schema@.one($1::text, $2::integer, $3::bigint, $4::text, $5::text, $6::text, $7::text, "
+        "$8::text, $9::boolean, $10::bigint, $11::bigint, $12::bigint, $13::smallint, $14::boolean, "
+        "$15::smallint, $16::text, $17::bigint, $18::text, $19::text, $20::text, $21::text, "
+        "$22::bigint, $23::text)",
+    [PG_GET] = "SELECT now_ms, " PG_RECORD_COLUMNS " FROM @schema@.get($1::text[])",
+    [PG_SCAN] = "SELECT now_ms, " PG_RECORD_COLUMNS
+                " FROM @schema@.scan($1::text, $2::text, $3::boolean, $4::integer)",
+    [PG_EVENTS] = "SELECT * FROM @schema@.list_events($1::text, $2::text, $3::bigint, $4::integer)",
+    [PG_BEFORE_LAST] = "SELECT @schema@.before_last($1::text, $2::text, $3::bigint, $4::bigint)",
+    [PG_ITEM_GET] = "SELECT value, version FROM @schema@.item_get($1::text, $2::text)",
+    [PG_ITEM_LIST] = "SELECT name, value, version FROM @schema@.item_list($1::text, $2::text, $3::integer)",
+    [PG_ITEM_PUT] = "SELECT @schema@.item_put($1::text, $2::text, $3::text, $4::bigint)",
+    [PG_FORGET] = "SELECT @schema@.forget($1::bigint, $2::bigint, $3::integer)",
+    [PG_WAKE] = "SELECT pg_notify($1::text, $2::text)",
+    [PG_HELLO] = "SELECT version, now_ms, store_id FROM @schema@.hello()",
+};
+
+bool pg_make_statements(struct pg_store *store)
+{
+    for (size_t i = 0; i < PG_STATEMENTS; i++) {
+        store->sql[i] = pg_with_schema(texts[i], store->params.schema);
+        if (store->sql[i] == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+int64_t pg_timeout_ms(const struct pg_store *store, int64_t asked_ms)
+{
+    int factor = store->options.timeout_factor == 0 ? 1 : store->options.timeout_factor;
+
+    return (asked_ms > 0 && asked_ms < PG_TIMEOUT_MS ? asked_ms : PG_TIMEOUT_MS) * factor;
+}
+
+/* ---- the server's clock ---- */
+
+int64_t pg_server_ms(struct pg_store *store)
+{
+    int64_t now_ms;
+
+    (void)pthread_mutex_lock(&store->mutex);
+    now_ms = clock_boot_ms() + store->clock_offset_ms;
+    (void)pthread_mutex_unlock(&store->mutex);
+    return now_ms;
+}
+
+/* An answer said what the time is: its clock may have been set since the last one. */
+void pg_saw_clock(struct pg_store *store, int64_t now_ms)
+{
+    int64_t offset_ms = now_ms - clock_boot_ms();
+    int64_t step_ms = 0;
+    char text[160];
+
+    (void)pthread_mutex_lock(&store->mutex);
+    if (store->has_clock) {
+        step_ms = offset_ms - store->clock_offset_ms;
+    }
+    store->has_clock = true;
+    store->clock_offset_ms = offset_ms;
+    (void)pthread_mutex_unlock(&store->mutex);
+    /* An answer that took long makes the offset smaller, never greater. */
+    if (step_ms > STEP_REPORTED_MS && step_ms > store->params.clock_step_ms &&
+        store->options.on_warning != NULL) {
+        (void)snprintf(text, sizeof text,
+                       "the clock of the PostgreSQL server jumped forward by %lld ms: leases may have ended "
+                       "too early",
+                       (long long)step_ms);
+        store->options.on_warning(store->options.warn_context, text);
+    }
+}
+
+/* ---- the pool ---- */
+
+/* Whether nothing has come in since it was put back: neither an end nor an error. */
+static bool is_quiet(const struct pg_conn *conn)
+{
+    struct pollfd fd = { .fd = PQsocket(conn->pg), .events = POLLIN };
+
+    return PQstatus(conn->pg) == CONNECTION_OK && poll(&fd, 1, 0) == 0;
+}
+
+static void drop_conn(struct pg_store *store, struct pg_conn *conn)
+{
+    pg_conn_close(conn);
+    (void)pthread_mutex_lock(&store->mutex);
+    store->n_open--;
+    (void)pthread_cond_signal(&store->returned);
+    (void)pthread_mutex_unlock(&store->mutex);
+}
+
+static void put_conn(struct pg_store *store, struct pg_conn *conn)
+{
+    (void)pthread_mutex_lock(&store->mutex);
+    conn->next = store->idle;
+    store->idle = conn;
+    (void)pthread_cond_signal(&store->returned);
+    (void)pthread_mutex_unlock(&store->mutex);
+}
+
+/* An idle connection, or the right to open one (*out_conn is NULL); false: neither until the deadline. */
+static bool take_place(struct pg_store *store, int64_t deadline_boot_ms, struct pg_conn **out_conn)
+{
+    bool found = true;
+
+    (void)pthread_mutex_lock(&store->mutex);
+    while (found && store->idle == NULL && store->n_open >= PG_CONNECTIONS_MAX) {
+        int64_t left_ms = deadline_boot_ms - clock_boot_ms();
+        struct timespec until;
+
+        (void)clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += (time_t)(left_ms / 1000);
+        until.tv_nsec += (long)(left_ms % 1000 * 1000000);
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        found = left_ms > 0 && pthread_cond_timedwait(&store->returned, &store->mutex, &until) != ETIMEDOUT;
+    }
+    *out_conn = store->idle;
+    if (found && store->idle != NULL) {
+        store->idle = store->idle->next;
+    } else if (found) {
+        store->n_open++;
+    }
+    (void)pthread_mutex_unlock(&store->mutex);
+    return found;
+}
+
+void pg_close_idle(struct pg_store *store)
+{
+    for (;;) {
+        struct pg_conn *conn;
+
+        (void)pthread_mutex_lock(&store->mutex);
+        conn = store->idle;
+        store->idle = conn == NULL ? NULL : conn->next;
+        store->n_open -= conn == NULL ? 0 : 1;
+        (void)pthread_mutex_unlock(&store->mutex);
+        if (conn == NULL) {
+            return;
+        }
+        pg_conn_close(conn);
+    }
+}
+
+/* The first connection of a store: is the schema one that this belay knows, and what is the time there? */
+static enum belay_code say_hello(struct pg_store *store, struct pg_conn *conn, int64_t deadline_boot_ms,
+                                 struct belay_error *err)
+{
+    PGresult *result = NULL;
+    enum belay_code code = BELAY_OK;
+
+    (void)pthread_mutex_lock(&store->mutex);
+    code = store->has_clock ? BELAY_CANCELLED : BELAY_OK;
+    (void)pthread_mutex_unlock(&store->mutex);
+    if (code != BELAY_OK) {
+        return BELAY_OK; /* known already */
+    }
+    conn->run_ms = deadline_boot_ms - clock_boot_ms();
+    code = pg_conn_run(conn, store->sql[PG_HELLO], &result, err);
+    if (code == BELAY_CONFIG) {
+        code = error_set(err, BELAY_CONFIG,
+                         "the database '%.60s' has no schema '%s' of belay's: make it with `belay table "
+                         "create`",
+                         PQdb(conn->pg), store->params.schema);
+    }
+    if (code == BELAY_OK && (PQntuples(result) != 1 || pg_number(result, 0, 0) != PG_SCHEMA_VERSION)) {
+        code =
+            error_set(err, BELAY_CONFIG,
+                      "the schema '%s' has version %lld, and this belay needs %d: run `belay table "
+                      "create` with the newer of the two",
+                      store->params.schema, (long long)(PQntuples(result) == 1 ? pg_number(result, 0, 0) : 0),
+                      (int)PG_SCHEMA_VERSION);
+    }
+    if (code == BELAY_OK) {
+        (void)pthread_mutex_lock(&store->mutex);
+        (void)snprintf(store->store_id, sizeof store->store_id, "%s", PQgetvalue(result, 0, 2));
+        (void)pthread_mutex_unlock(&store->mutex);
+        pg_saw_clock(store, pg_number(result, 0, 1));
+    }
+    PQclear(result);
+    return code;
+}
+
+static enum belay_code take_conn(struct pg_store *store, int64_t deadline_boot_ms, struct pg_conn **out_conn,
+                                 struct belay_error *err)
+{
+    struct pg_conn *conn = NULL;
+    enum belay_code code;
+
+    for (;;) {
+        if (!take_place(store, deadline_boot_ms, &conn)) {
+            return error_set(err, BELAY_UNREACHABLE, "all %d connections to PostgreSQL are in use",
+                             PG_CONNECTIONS_MAX);
+        }
+        if (conn == NULL) {
+            break;
+        }
+        if (is_quiet(conn)) {
+            *out_conn = conn;
+            return BELAY_OK;
+        }
+        drop_conn(store, conn);
+    }
+    code = pg_connect(store->params.conninfo, deadline_boot_ms, &conn, err);
+    if (code == BELAY_OK) {
+        code = say_hello(store, conn, deadline_boot_ms, err);
+    }
+    if (code != BELAY_OK) {
+        drop_conn(store, conn);
+        return code;
+    }
+    *out_conn = conn;
+    return BELAY_OK;
+}
+
+/* ---- a call ---- */
+
+static bool send_unnamed(struct pg_store *store, struct pg_conn *conn, const struct pg_call *call)
+{
+    return PQsendQueryParams(conn->pg, store->sql[call->statement], call->n, NULL, call->values, NULL, NULL,
+                             0) == 1;
+}
+
+/* False: nothing was sent. *out_result: an error of preparing it. */
+static bool send_call(struct pg_store *store, struct pg_conn *conn, const struct pg_call *call,
+                      int64_t deadline_boot_ms, PGresult **out_result)
+{
+    unsigned bit = 1U << call->statement;
+    char name[48];
+
+    if (atomic_load(&store->is_unprepared) || (conn->used & bit) == 0) {
+        conn->used |= bit;
+        return send_unnamed(store, conn, call);
+    }
+    (void)snprintf(name, sizeof name, "belay_%d_%d", (int)PG_SCHEMA_VERSION, (int)call->statement);
+    if ((conn->prepared & bit) == 0) {
+        PGresult *result = NULL;
+
+        if (PQsendPrepare(conn->pg, name, store->sql[call->statement], 0, NULL) != 1) {
+            return false;
+        }
+        result = pg_conn_result(conn, deadline_boot_ms);
+        if (result == NULL) {
+            return false;
+        }
+        if (PQresultStatus(result) != PGRES_COMMAND_OK) {
+            *out_result = result;
+            return true;
+        }
+        PQclear(result);
+        conn->prepared |= bit;
+    }
+    return PQsendQueryPrepared(conn->pg, name, call->n, call->values, NULL, NULL, 0) == 1;
+}
+
+/* An error after which the same call can be made again, because nothing was changed. */
+static bool can_repeat(struct pg_store *store, const PGresult *result, bool *out_closes)
+{
+    *out_closes = false;
+    if (pg_has_state(result, "26000") || pg_has_state(result, "42P05")) {
+        atomic_store(&store->is_unprepared, true);
+        return true;
+    }
+    if (pg_has_state(result, "25006") || pg_has_state(result, "57P03")) {
+        *out_closes = true; /* a standby: the other host may have taken over */
+        return true;
+    }
+    return pg_has_state(result, "40P01") || pg_has_state(result, "40001");
+}
+
+static enum belay_code lost(const struct pg_call *call, const struct pg_conn *conn, bool is_late,
+                            struct belay_error *err)
+{
+    const char *text = PQerrorMessage(conn->pg);
+
+    if (is_late) {
+        return error_set(err, call->is_read ? BELAY_UNREACHABLE : BELAY_UNKNOWN,
+                         "PostgreSQL did not answer in time");
+    }
+    return error_set(err, call->is_read ? BELAY_UNREACHABLE : BELAY_UNKNOWN,
+                     "the connection to PostgreSQL was lost: %.*s", (int)strcspn(text, "\n"), text);
+}
+
+/* One attempt. BELAY_CANCELLED: nothing was changed, and it is worth another one. */
+static enum belay_code try_call(struct pg_store *store, const struct pg_call *call, int64_t deadline_boot_ms,
+                                PGresult **out_result, struct belay_error *err)
+{
+    struct pg_conn *conn = NULL;
+    PGresult *result = NULL;
+    ExecStatusType status;
+    bool closes = true;
+    enum belay_code code = take_conn(store, deadline_boot_ms, &conn, err);
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    conn->is_unsure = false;
+    if (!send_call(store, conn, call, deadline_boot_ms, &result)) {
+        code = lost(call, conn, false, err);
+        goto done;
+    }
+    if (result == NULL) {
+        result = pg_conn_result(conn, deadline_boot_ms);
+    }
+    status = PQresultStatus(result);
+    if (result == NULL || PQstatus(conn->pg) != CONNECTION_OK) {
+        code = lost(call, conn, clock_boot_ms() >= deadline_boot_ms, err);
+    } else if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
+        closes = false;
+        code = pg_failed(result, store->params.schema, err);
+        code = can_repeat(store, result, &closes) ? BELAY_CANCELLED : code;
+    } else if (conn->is_unsure && !call->is_read) {
+        code = error_set(err, BELAY_UNKNOWN,
+                         "PostgreSQL did not wait for its standby: the change may be lost if it fails over");
+    } else {
+        closes = false;
+        *out_result = result;
+        result = NULL;
+    }
+
+done:
+    PQclear(result);
+    if (closes) {
+        drop_conn(store, conn);
+    } else {
+        put_conn(store, conn);
+    }
+    return code;
+}
+
+enum belay_code pg_call(struct pg_store *store, const struct pg_call *call, PGresult **out_result,
+                        struct belay_error *err)
+{
+    int64_t deadline_boot_ms = clock_boot_ms() + pg_timeout_ms(store, call->timeout_ms);
+    enum belay_code code = BELAY_CANCELLED;
+
+    for (int i = 0; code == BELAY_CANCELLED && i < ATTEMPTS; i++) {
+        code = try_call(store, call, deadline_boot_ms, out_result, err);
+    }
+    return code == BELAY_CANCELLED ? BELAY_UNREACHABLE : code;
+}

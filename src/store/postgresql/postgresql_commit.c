@@ -1,0 +1,232 @@
+/* The only way in which records change: one call of commit() in schema.sql. */
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/saturate.h"
+#include "freeze/freeze_list.h"
+#include "store/postgresql/postgresql_internal.h"
+
+/* The code of an answer, as in schema.sql. */
+enum { DONE, REFUSED, FROZEN, ID_USED, LATE, NOT_ONE };
+
+/* Its columns. */
+enum { CODE, NOW, INDEX, TOKEN, EVENT, DETAIL, RECORD };
+
+enum { FORGET_EVERY = 1000, FORGET_MOST = 5000 };
+
+static enum belay_code check_batch(const struct belay_batch *batch, struct belay_error *err)
+{
+    for (size_t i = 0; i < batch->n_writes; i++) {
+        const struct belay_write *write = &batch->writes[i];
+
+        if (write->co_holder && (write->set & BELAY_SET_ACQUIRED) != 0 &&
+            (write->values->mode == BELAY_EXCLUSIVE || (write->set & BELAY_SET_IDENTITY) == 0)) {
+            return error_set(err, BELAY_INVALID, "one of several holders of '%s' needs a mode and an id",
+                             write->key);
+        }
+    }
+    return batch->n_events <= PG_EVENTS_MAX
+               ? BELAY_OK
+               : error_set(err, BELAY_INVALID, "a batch has at most %d events", PG_EVENTS_MAX);
+}
+
+/* ---- the answer ---- */
+
+static enum belay_code read_records(const PGresult *result, size_t n, struct belay_commit *out,
+                                    struct belay_error *err)
+{
+    enum belay_code code = BELAY_OK;
+
+    out->records = n == 0 ? NULL : calloc(n, sizeof *out->records);
+    if (n > 0 && out->records == NULL) {
+        return error_no_memory(err);
+    }
+    for (size_t i = 0; code == BELAY_OK && i < n; i++) {
+        code = pg_read_record(result, (int)i, RECORD, &out->records[i], err);
+        out->n_records += code == BELAY_OK ? 1 : 0;
+    }
+    return code;
+}
+
+static bool grants(const struct belay_batch *batch)
+{
+    for (size_t i = 0; i < batch->n_writes; i++) {
+        if ((batch->writes[i].set & BELAY_SET_IDENTITY) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum belay_code frozen(const PGresult *result, const struct belay_batch *batch,
+                              struct belay_commit *out, struct belay_error *err)
+{
+    struct belay_item item = { .value = PQgetvalue(result, 0, DETAIL), .version = 1 };
+    struct freeze_now now = { out->now_ms, out->now_ms };
+    struct freeze_list list = { 0 };
+    enum belay_code code = freeze_list_read(&item, &list, err);
+
+    if (code == BELAY_OK) {
+        code = freeze_check(&list, batch, now, out, err);
+    }
+    freeze_list_release(&list);
+    return code != BELAY_OK ? code : error_set(err, BELAY_BUG, "the freezes of the database mean two things");
+}
+
+static enum belay_code read_answer(const PGresult *result, const struct belay_batch *batch,
+                                   struct belay_commit *out, struct belay_error *err)
+{
+    enum belay_code code;
+
+    assert(PQntuples(result) > 0);
+    out->now_ms = pg_number(result, 0, NOW);
+    switch (pg_number(result, 0, CODE)) {
+    case DONE:
+        out->token = grants(batch) ? (uint64_t)pg_number(result, 0, TOKEN) : 0;
+        out->event_id = (uint64_t)pg_number(result, 0, EVENT);
+        /* It has happened, whatever can be read of it. */
+        code = read_records(result, batch->n_writes, out, err);
+        return code == BELAY_OK ? BELAY_OK : BELAY_UNKNOWN;
+    case REFUSED:
+        out->refused = (size_t)pg_number(result, 0, INDEX);
+        code = read_records(result, 1, out, err);
+        return code != BELAY_OK ? code
+                                : error_set(err, BELAY_REFUSED, "the condition on '%s' does not hold",
+                                            out->records[0].key);
+    case FROZEN:
+        return frozen(result, batch, out, err);
+    case ID_USED:
+        return error_set(err, BELAY_ID_USED, "lock id '%s' has already had '%s'; take a new one",
+                         batch->require_unused_id, batch->writes[pg_number(result, 0, INDEX)].key);
+    default:
+        return BELAY_CANCELLED; /* late by the server's clock, or not for one(); see send_batch() */
+    }
+}
+
+/* ---- sending ---- */
+
+static enum belay_code call_commit(struct pg_store *store, const struct belay_batch *batch,
+                                   int64_t deadline_ms, int64_t left_ms, PGresult **out_result,
+                                   struct belay_error *err)
+{
+    char *text = NULL;
+    enum belay_code code = pg_write_batch(batch, deadline_ms, &text, err);
+    const char *values[] = { text };
+    struct pg_call call = { PG_COMMIT, values, 1, false, left_ms };
+
+    if (code == BELAY_OK) {
+        code = pg_call(store, &call, out_result, err);
+    }
+    free(text);
+    return code;
+}
+
+static enum belay_code call_one(struct pg_store *store, const struct belay_batch *batch, int64_t deadline_ms,
+                                int64_t left_ms, PGresult **out_result, struct belay_error *err)
+{
+    struct pg_one one;
+    enum belay_code code = pg_write_one(batch, deadline_ms, &one, err);
+    struct pg_call call = { PG_ONE, one.values, PG_ONE_VALUES, false, left_ms };
+
+    if (code == BELAY_OK) {
+        code = pg_call(store, &call, out_result, err);
+        pg_one_release(&one);
+    }
+    return code;
+}
+
+/* The server's clock when the caller has no more use for the answer. */
+static int64_t deadline_of(struct pg_store *store, int64_t left_ms)
+{
+    bool known;
+
+    (void)pthread_mutex_lock(&store->mutex);
+    known = store->has_clock;
+    (void)pthread_mutex_unlock(&store->mutex);
+    return known ? add_saturated(pg_server_ms(store), left_ms) : INT64_MAX;
+}
+
+/*
+ * The server refuses what reaches it after the deadline, so that an outcome that is unknown is known to be
+ * one or the other soon after. If its clock was set meanwhile, the batch is late without being late.
+ */
+static enum belay_code send_batch(struct pg_store *store, const struct belay_batch *batch,
+                                  struct belay_commit *out, struct belay_error *err)
+{
+    int64_t until_boot_ms = clock_boot_ms() + pg_timeout_ms(store, batch->timeout_ms);
+    bool is_one = pg_is_one(batch);
+    enum belay_code code = BELAY_CANCELLED;
+
+    for (int i = 0; code == BELAY_CANCELLED && i < 4; i++) {
+        int64_t left_ms = until_boot_ms - clock_boot_ms();
+        int64_t deadline_ms = deadline_of(store, left_ms);
+        PGresult *result = NULL;
+
+        if (left_ms <= 0) {
+            break;
+        }
+        code = is_one ? call_one(store, batch, deadline_ms, left_ms, &result, err)
+                      : call_commit(store, batch, deadline_ms, left_ms, &result, err);
+        if (code == BELAY_OK) {
+            code = read_answer(result, batch, out, err);
+            pg_saw_clock(store, out->now_ms);
+        }
+        is_one = false;
+        PQclear(result);
+    }
+    return code == BELAY_CANCELLED
+               ? error_set(err, BELAY_UNREACHABLE, "PostgreSQL did not come to it in time")
+               : code;
+}
+
+/* Old events and records are deleted by whoever commits, a few at a time. */
+static void forget_if_due(struct pg_store *store, int64_t now_ms)
+{
+    char events[24], records[24], most[24];
+    const char *values[] = { events, records, most };
+    struct pg_call call = { PG_FORGET, values, 3, false, 0 };
+    PGresult *result = NULL;
+    bool due;
+
+    (void)pthread_mutex_lock(&store->mutex);
+    due = ++store->commits % FORGET_EVERY == 0;
+    (void)pthread_mutex_unlock(&store->mutex);
+    if (due) {
+        (void)snprintf(events, sizeof events, "%" PRId64,
+                       sub_saturated(now_ms, store->params.retain_events_ms));
+        (void)snprintf(records, sizeof records, "%" PRId64,
+                       sub_saturated(now_ms, store->params.retain_records_ms));
+        (void)snprintf(most, sizeof most, "%d", (int)FORGET_MOST);
+        (void)pg_call(store, &call, &result, NULL); /* the next one tries again */
+        PQclear(result);
+    }
+}
+
+enum belay_code pg_commit(struct belay_store *base, const struct belay_batch *batch, struct belay_commit *out,
+                          struct belay_error *err)
+{
+    struct pg_store *store = pg_of(base);
+    struct belay_commit answer = { 0 };
+    enum belay_code code = check_batch(batch, err);
+
+    if (code == BELAY_OK) {
+        code = send_batch(store, batch, &answer, err);
+    }
+    if (code == BELAY_OK && batch->n_events > 0) {
+        pg_wake_watchers(store);
+    }
+    if (code == BELAY_OK) {
+        forget_if_due(store, answer.now_ms);
+    }
+    if (code == BELAY_OK || code == BELAY_REFUSED || code == BELAY_FROZEN) {
+        *out = answer;
+    } else {
+        belay_commit_release(&answer);
+    }
+    return code;
+}

@@ -1,0 +1,214 @@
+/* What the files of src/store/postgresql share. */
+#ifndef STORE_POSTGRESQL_POSTGRESQL_INTERNAL_H
+#define STORE_POSTGRESQL_POSTGRESQL_INTERNAL_H
+
+#include <jansson.h>
+#include <libpq-fe.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/buf.h"
+#include "store/postgresql/postgresql_store.h"
+
+enum {
+    PG_SCHEMA_VERSION = 1,
+    PG_TIMEOUT_MS = 10000,    /* of one call, if the caller names none */
+    PG_POLL_MS = 500,         /* of the first waiter, whom a notification should wake; less than claim_ms */
+    PG_POLL_UNWOKEN_MS = 250, /* of those that none can wake, behind a pooler */
+    PG_NAME_MAX = 63,         /* of a schema, as PostgreSQL limits it */
+    PG_CONNECTIONS_MAX = 16,  /* of one store */
+    PG_EVENTS_MAX = 64,       /* of one batch: schema.sql numbers them in 6 bits */
+    PG_WORDS = 1024           /* that waiters sleep on */
+};
+
+/* ---- postgresql_url.c ---- */
+
+struct pg_params {
+    char *conninfo; /* owned; for libpq, without belay's own parameters */
+    char *url;      /* owned; in full, but for a password */
+    char *listen;   /* owned; where LISTEN works, if `conninfo` is a pooler; NULL: the same */
+    char schema[PG_NAME_MAX + 1];
+    int64_t clock_step_ms;
+    int64_t retain_events_ms;
+    int64_t retain_records_ms;
+};
+enum belay_code pg_params_parse(const char *url, struct pg_params *out_params, struct belay_error *err);
+void pg_params_release(struct pg_params *params);
+
+/* ---- postgresql_connect.c ---- */
+
+/* One connection to the server. */
+struct pg_conn {
+    PGconn *pg;
+    struct pg_conn *next; /* in the list of idle ones */
+    unsigned prepared;    /* bit i: statement i is prepared on it */
+    unsigned used;        /* bit i: statement i was sent once */
+    int64_t run_ms;       /* how long pg_conn_run() waits for an answer */
+    bool is_unsure;       /* a warning said that the outcome of the last statement is not what it says */
+};
+
+/* Connect until `deadline_boot_ms`. */
+enum belay_code pg_connect(const char *conninfo, int64_t deadline_boot_ms, struct pg_conn **out_conn,
+                           struct belay_error *err);
+void pg_conn_close(struct pg_conn *conn); /* NULL does nothing */
+/* Wait for the result of what was sent. NULL: the deadline passed or the connection broke. */
+PGresult *pg_conn_result(struct pg_conn *conn, int64_t deadline_boot_ms);
+/* One statement without parameters; the caller clears the result. */
+enum belay_code pg_conn_run(struct pg_conn *conn, const char *sql, PGresult **out_result,
+                            struct belay_error *err);
+/* Whether something between passes the transactions of one client to several sessions. */
+bool pg_conn_is_pooled(struct pg_conn *conn);
+/* The code and the text of a result that is an error. */
+enum belay_code pg_failed(const PGresult *result, const char *schema, struct belay_error *err);
+bool pg_has_state(const PGresult *result, const char *sqlstate);
+
+/* ---- postgresql_call.c ---- */
+
+/* The statements that are sent often; postgresql_call.c has their texts. */
+enum pg_statement {
+    PG_COMMIT,
+    PG_ONE,
+    PG_GET,
+    PG_SCAN,
+    PG_EVENTS,
+    PG_BEFORE_LAST,
+    PG_ITEM_GET,
+    PG_ITEM_LIST,
+    PG_ITEM_PUT,
+    PG_FORGET,
+    PG_WAKE,
+    PG_HELLO,
+    PG_STATEMENTS
+};
+
+struct pg_wake {
+    uint32_t words[PG_WORDS]; /* word 0: the NULL id; futexes of this process */
+    pthread_mutex_t mutex;
+    pthread_t thread;
+    bool started; /* the thread that listens */
+    bool stopped; /* it must end */
+    int stop_fd;  /* an eventfd that wakes it */
+    atomic_bool is_listening;
+    atomic_bool is_pooled; /* LISTEN does not work here: poll */
+};
+
+struct pg_store {
+    struct belay_store base;
+    struct pg_params params;
+    struct postgresql_options options;
+    char *sql[PG_STATEMENTS];      /* owned */
+    char channel[PG_NAME_MAX + 8]; /* the name of the schema is shorter than it may be */
+    atomic_bool is_unprepared;     /* a pooler mixes up prepared statements: send unnamed ones */
+
+    pthread_mutex_t mutex; /* for what follows */
+    pthread_cond_t returned;
+    struct pg_conn *idle;
+    size_t n_open; /* idle or in use */
+    bool has_clock;
+    int64_t clock_offset_ms; /* the server's clock minus this machine's boot clock */
+    bool clock_reported;
+    char store_id[64];
+    uint64_t commits;
+
+    struct pg_wake wake;
+};
+
+static inline struct pg_store *pg_of(struct belay_store *base)
+{
+    return (struct pg_store *)base;
+}
+
+bool pg_make_statements(struct pg_store *store); /* false: no memory */
+/*
+ * Call a statement with text parameters. BELAY_UNKNOWN: it may have been executed; with `is_read` that is
+ * BELAY_UNREACHABLE. The caller clears *out_result.
+ */
+struct pg_call {
+    enum pg_statement statement;
+    const char *const *values;
+    int n;
+    bool is_read;
+    int64_t timeout_ms; /* 0: the store's */
+};
+enum belay_code pg_call(struct pg_store *store, const struct pg_call *call, PGresult **out_result,
+                        struct belay_error *err);
+int64_t pg_timeout_ms(const struct pg_store *store, int64_t asked_ms);
+/* The server's clock as far as it is known. */
+int64_t pg_server_ms(struct pg_store *store);
+void pg_saw_clock(struct pg_store *store, int64_t now_ms);
+void pg_close_idle(struct pg_store *store);
+
+/* ---- postgresql_record.c ---- */
+
+/* The columns of a record in an answer, from `at` on. */
+#define PG_RECORD_COLUMNS                                                                                    \
+    "(record).key, (record).revision, (record).held, (record).lock_id, array_to_string((record).released_ids, chr(10)), "               \
+    "(record).acquired_by, (record).token, (record).owner, (record).owner_name, (record).outcome, "          \
+    "(record).durable, (record).stale_reported, (record).ttl_ms, (record).heartbeat_ms, "                    \
+    "(record).stale_after_ms, (record).expires_ms, (record).last_heartbeat_ms, (record).locked_at_ms, "      \
+    "(record).freed_ms, (record).mode, (record).slots, (record).metadata, (record).tickets, "                \
+    "(record).intents, (record).holders"
+enum belay_code pg_read_record(const PGresult *result, int row, int at, struct belay_record *out_record,
+                               struct belay_error *err);
+enum belay_code pg_read_meta(const char *text, struct belay_meta **out_meta, size_t *out_n,
+                             struct belay_error *err);
+int64_t pg_number(const PGresult *result, int row, int column);
+
+/* ---- postgresql_batch.c ---- */
+
+/* The batch as schema.sql takes it, for the caller to free. */
+enum belay_code pg_write_batch(const struct belay_batch *batch, int64_t deadline_ms, char **out_text,
+                               struct belay_error *err);
+
+/* Metadata as it is stored, for the caller to free; NULL: it is not UTF-8, or there is no memory. */
+char *pg_meta_text(const struct belay_meta *meta, size_t n);
+/* The same for the function one(), if the batch is of its kind. */
+enum { PG_ONE_VALUES = 23 };
+struct pg_one {
+    const char *values[PG_ONE_VALUES];
+    char numbers[10][24];
+    char *metadata[2]; /* owned */
+};
+bool pg_is_one(const struct belay_batch *batch);
+enum belay_code pg_write_one(const struct belay_batch *batch, int64_t deadline_ms, struct pg_one *out_one,
+                             struct belay_error *err);
+void pg_one_release(struct pg_one *one);
+
+/* ---- the port ---- */
+
+enum belay_code pg_commit(struct belay_store *base, const struct belay_batch *batch, struct belay_commit *out,
+                          struct belay_error *err);
+enum belay_code pg_get(struct belay_store *base, const char *const *keys, size_t n,
+                       struct belay_record *out_records, int64_t *out_now_ms, struct belay_error *err);
+enum belay_code pg_scan(struct belay_store *base, const struct belay_scan *scan, belay_record_fn fn,
+                        void *context, struct belay_error *err);
+enum belay_code pg_events(struct belay_store *base, const struct belay_events_query *query, belay_event_fn fn,
+                          void *context, struct belay_error *err);
+enum belay_code pg_item_get(struct belay_store *base, const char *space, const char *name,
+                            struct belay_item *out_item, struct belay_error *err);
+enum belay_code pg_item_put(struct belay_store *base, const struct belay_item_write *write,
+                            uint64_t *out_version, struct belay_error *err);
+enum belay_code pg_item_list(struct belay_store *base, const char *space, belay_item_fn fn, void *context,
+                             struct belay_error *err);
+enum belay_code pg_identity(struct belay_store *base, char out_id[BELAY_STORE_ID_SIZE],
+                            struct belay_error *err);
+
+/* ---- postgresql_wake.c ---- */
+
+void pg_wake_init(struct pg_wake *wake);
+void pg_wake_close(struct pg_store *store);
+void pg_wake_watchers(struct pg_store *store);
+uint32_t pg_listen(struct belay_store *base, const char *lock_id);
+void pg_wait(struct belay_store *base, const char *lock_id, uint32_t listened, int64_t timeout_ms,
+             struct belay_cancel *cancel);
+void pg_wake(struct belay_store *base, const char *lock_id);
+
+/* ---- postgresql_schema.c ---- */
+
+/* `text` with @schema@ replaced by the quoted name; the caller frees it; NULL: no memory. */
+char *pg_with_schema(const char *text, const char *schema);
+enum belay_code pg_schema_describe(struct pg_conn *conn, const char *schema,
+                                   struct belay_postgresql_schema *out_schema, struct belay_error *err);
+extern const char pg_schema_sql[]; /* schema.sql; cmake/text_array.cmake makes it */
+
+#endif

@@ -1,0 +1,158 @@
+/*
+ * The batches that are sent most: one write that acquires, releases or renews an exclusive lock of a
+ * key without ancestors or waiters of its own, and its event. Their values are parameters instead of
+ * JSON, and schema.sql has a function for them that changes the row without reading it first.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "store/postgresql/postgresql_internal.h"
+
+/* The parameters of one(), in their order. */
+enum {
+    KEY,
+    CONDITION,
+    DEADLINE,
+    ID,
+    CREDENTIAL,
+    OWNER,
+    NAME,
+    METADATA,
+    DURABLE,
+    HEARTBEAT,
+    STALE_AFTER,
+    TTL,
+    OUTCOME,
+    FREEZES,
+    E_LEVEL,
+    E_TYPE,
+    E_TOKEN,
+    E_OWNER,
+    E_NAME,
+    E_BY,
+    E_REASON,
+    E_DURATION,
+    E_METADATA
+};
+
+static bool is_plain(const struct belay_write *write)
+{
+    return !write->co_holder && write->n_drop_tickets == 0 && write->n_drop_intents == 0 &&
+           write->n_drop_holders == 0 && write->put_ticket == NULL && write->n_put_intents == 0;
+}
+
+static bool is_known(const struct belay_write *write)
+{
+    switch (write->condition) {
+    case BELAY_IF_FREE:
+        return write->set == BELAY_SET_HOLDER;
+    case BELAY_IF_HELD_BY:
+        return write->set == BELAY_SET_RELEASED && write->lock_id != NULL;
+    case BELAY_IF_LIVE_BY:
+        return write->set == BELAY_SET_LEASE && write->lock_id != NULL;
+    default:
+        return false;
+    }
+}
+
+/* The id that acquires, or holds. */
+static const char *id_of(const struct belay_write *write)
+{
+    return write->condition == BELAY_IF_FREE ? write->values->lock_id : write->lock_id;
+}
+
+bool pg_is_one(const struct belay_batch *batch)
+{
+    const struct belay_event *event = batch->events;
+
+    return batch->n_writes == 1 && batch->n_events <= 1 && batch->require_unused_id == NULL &&
+           is_plain(&batch->writes[0]) && is_known(&batch->writes[0]) &&
+           (batch->n_events == 0 ||
+            (strcmp(event->key, batch->writes[0].key) == 0 && event->lock_id != NULL &&
+             strcmp(event->lock_id, id_of(&batch->writes[0])) == 0 &&
+             (event->locked_by != NULL || batch->writes[0].condition != BELAY_IF_FREE)));
+}
+
+static const char *number(struct pg_one *one, size_t i, int64_t value)
+{
+    (void)snprintf(one->numbers[i], sizeof one->numbers[i], "%" PRId64, value);
+    return one->numbers[i];
+}
+
+static const char *or_empty(const char *text)
+{
+    return text == NULL ? "" : text;
+}
+
+static bool fill_holder(struct pg_one *one, const struct belay_record *values)
+{
+    const char **to = one->values;
+
+    to[CREDENTIAL] = or_empty(values->acquired_by);
+    to[OWNER] = or_empty(values->owner);
+    to[NAME] = or_empty(values->owner_name);
+    to[DURABLE] = values->durable ? "t" : "f";
+    to[HEARTBEAT] = number(one, 2, values->heartbeat_ms);
+    to[STALE_AFTER] = number(one, 3, values->stale_after_ms);
+    if (values->n_metadata > 0) {
+        to[METADATA] = one->metadata[0] = pg_meta_text(values->metadata, values->n_metadata);
+    }
+    return values->n_metadata == 0 || one->metadata[0] != NULL;
+}
+
+static bool fill_event(struct pg_one *one, const struct belay_event *event)
+{
+    const char **to = one->values;
+    bool is_granted = event->token == BELAY_TOKEN_OF_BATCH;
+
+    to[E_LEVEL] = number(one, 6, event->level);
+    to[E_TYPE] = event->type;
+    to[E_TOKEN] = number(one, 7, is_granted ? -1 : (int64_t)event->token);
+    to[E_OWNER] = event->locked_by;
+    to[E_NAME] = event->locked_by_name;
+    to[E_BY] = event->by;
+    to[E_REASON] = event->reason;
+    to[E_DURATION] = number(one, 8, event->duration_ms);
+    if (event->metadata != NULL) {
+        to[E_METADATA] = one->metadata[1] = pg_meta_text(event->metadata, event->n_metadata);
+    }
+    return event->metadata == NULL || one->metadata[1] != NULL;
+}
+
+enum belay_code pg_write_one(const struct belay_batch *batch, int64_t deadline_ms, struct pg_one *out_one,
+                             struct belay_error *err)
+{
+    const struct belay_write *write = &batch->writes[0];
+    const char **to = out_one->values;
+    bool ok = true;
+
+    memset(out_one, 0, sizeof *out_one);
+    to[KEY] = write->key;
+    to[CONDITION] = number(out_one, 0, write->condition);
+    to[DEADLINE] = number(out_one, 1, deadline_ms);
+    to[ID] = id_of(write);
+    to[TTL] = number(out_one, 4, write->condition == BELAY_IF_HELD_BY ? 0 : write->values->ttl_ms);
+    to[OUTCOME] = number(out_one, 5, write->condition == BELAY_IF_HELD_BY ? (int)write->values->outcome : 0);
+    to[FREEZES] = batch->check_freezes ? "t" : "f";
+    if (write->condition == BELAY_IF_FREE) {
+        ok = fill_holder(out_one, write->values);
+    }
+    if (ok && batch->n_events > 0) {
+        ok = fill_event(out_one, &batch->events[0]);
+    }
+    if (!ok) {
+        pg_one_release(out_one);
+        return error_set(err, BELAY_INVALID, "metadata must be valid UTF-8 (or there is no memory left)");
+    }
+    return BELAY_OK;
+}
+
+void pg_one_release(struct pg_one *one)
+{
+    free(one->metadata[0]);
+    free(one->metadata[1]);
+    memset(one, 0, sizeof *one);
+}

@@ -1,0 +1,204 @@
+/* Making and describing the schema. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "store/postgresql/postgresql_internal.h"
+
+enum { SQL_MAX = 1 << 20 };
+
+char *pg_with_schema(const char *text, const char *schema)
+{
+    static const char mark[] = "@schema@";
+    struct buf out = BUF_INIT(SQL_MAX);
+    const char *at;
+
+    while ((at = strstr(text, mark)) != NULL) {
+        buf_add(&out, text, (size_t)(at - text));
+        buf_addf(&out, "\"%s\"", schema);
+        text = at + sizeof mark - 1;
+    }
+    buf_adds(&out, text);
+    return buf_take(&out);
+}
+
+static enum belay_code run_with_schema(struct pg_conn *conn, const char *schema, const char *sql,
+                                       PGresult **out_result, struct belay_error *err)
+{
+    char *text = pg_with_schema(sql, schema);
+    enum belay_code code = text == NULL ? error_no_memory(err) : pg_conn_run(conn, text, out_result, err);
+
+    free(text);
+    return code;
+}
+
+/* 0: there is none. */
+static enum belay_code read_version(struct pg_conn *conn, const char *schema, int *out_version,
+                                    struct belay_error *err)
+{
+    char sql[PG_NAME_MAX + 64];
+    PGresult *result = NULL;
+    enum belay_code code;
+
+    *out_version = 0;
+    (void)snprintf(sql, sizeof sql, "SELECT to_regproc('\"%s\".hello') IS NOT NULL", schema);
+    code = pg_conn_run(conn, sql, &result, err);
+    if (code == BELAY_OK && PQgetvalue(result, 0, 0)[0] == 't') {
+        PQclear(result);
+        result = NULL;
+        code = run_with_schema(conn, schema, "SELECT version FROM @schema@.hello()", &result, err);
+        *out_version = code == BELAY_OK && PQntuples(result) == 1 ? (int)pg_number(result, 0, 0) : 0;
+    }
+    PQclear(result);
+    return code;
+}
+
+static enum belay_code check_server(struct pg_conn *conn, struct belay_error *err)
+{
+    const char *encoding = PQparameterStatus(conn->pg, "server_encoding");
+
+    if (PQserverVersion(conn->pg) < 140000) {
+        return error_set(err, BELAY_CONFIG, "the server is PostgreSQL %d, and belay needs 14 or later",
+                         PQserverVersion(conn->pg) / 10000);
+    }
+    if (encoding != NULL && strcmp(encoding, "UTF8") != 0) {
+        return error_set(err, BELAY_CONFIG,
+                         "the database '%.60s' has the encoding %.40s, and belay needs UTF8: create one with "
+                         "it",
+                         PQdb(conn->pg), encoding);
+    }
+    return BELAY_OK;
+}
+
+enum belay_code pg_schema_describe(struct pg_conn *conn, const char *schema,
+                                   struct belay_postgresql_schema *out, struct belay_error *err)
+{
+    int version = 0;
+    enum belay_code code = read_version(conn, schema, &version, err);
+
+    (void)snprintf(out->name, sizeof out->name, "%s", schema);
+    (void)snprintf(out->database, sizeof out->database, "%s", PQdb(conn->pg));
+    (void)snprintf(out->server, sizeof out->server, "%d.%d", PQserverVersion(conn->pg) / 10000,
+                   PQserverVersion(conn->pg) % 10000);
+    out->version = version;
+    out->version_needed = PG_SCHEMA_VERSION;
+    return code;
+}
+
+static enum belay_code make_schema(struct pg_conn *conn, const char *schema, struct belay_error *err)
+{
+    enum belay_code code = run_with_schema(conn, schema, "CREATE SCHEMA IF NOT EXISTS @schema@", NULL, err);
+
+    if (code == BELAY_OK) {
+        code = run_with_schema(conn, schema, pg_schema_sql, NULL, err);
+    }
+    if (code == BELAY_OK) {
+        code = run_with_schema(conn, schema,
+                               "INSERT INTO @schema@.meta VALUES (true, 1, gen_random_uuid(), 0, "
+                               "@schema@.timeline(), pg_postmaster_start_time());"
+                               "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA @schema@ FROM PUBLIC",
+                               NULL, err);
+    }
+    return code;
+}
+
+/* The functions of the port, for a role: nothing else is needed, and no right on a table. */
+static enum belay_code grant(struct pg_conn *conn, const char *schema, const char *role,
+                             struct belay_error *err)
+{
+    static const char format[] = "GRANT USAGE ON SCHEMA @schema@ TO %s;"
+                                 "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA @schema@ TO %s";
+    char *quoted = PQescapeIdentifier(conn->pg, role, strlen(role));
+    char sql[512];
+    enum belay_code code = quoted == NULL ? error_no_memory(err) : BELAY_OK;
+
+    if (code == BELAY_OK) {
+        (void)snprintf(sql, sizeof sql, format, quoted, quoted);
+        code = run_with_schema(conn, schema, sql, NULL, err);
+    }
+    PQfreemem(quoted);
+    return code;
+}
+
+/* In one transaction, one process at a time. */
+static enum belay_code create(struct pg_conn *conn, const struct pg_params *params, const char *grant_to,
+                              struct belay_postgresql_schema *out, struct belay_error *err)
+{
+    int version = 0;
+    bool made = false;
+    enum belay_code code =
+        pg_conn_run(conn, "BEGIN; SELECT pg_advisory_xact_lock(hashtext('belay schema'))", NULL, err);
+
+    if (code == BELAY_OK) {
+        code = read_version(conn, params->schema, &version, err);
+    }
+    if (code == BELAY_OK && version > PG_SCHEMA_VERSION) {
+        code = error_set(err, BELAY_CONFIG,
+                         "the schema '%s' has version %d, of a newer belay; this one knows %d",
+                         params->schema, version, (int)PG_SCHEMA_VERSION);
+    }
+    if (code == BELAY_OK && version == 0) {
+        made = true;
+        code = make_schema(conn, params->schema, err);
+    }
+    if (code == BELAY_OK && grant_to != NULL) {
+        code = grant(conn, params->schema, grant_to, err);
+    }
+    if (code == BELAY_OK) {
+        code = pg_conn_run(conn, "COMMIT", NULL, err);
+    }
+    if (code == BELAY_OK) {
+        code = pg_schema_describe(conn, params->schema, out, err);
+        out->created = made;
+    }
+    return code; /* closing the connection rolls back what was not committed */
+}
+
+enum belay_code postgresql_schema_create(const char *url, const char *grant_to,
+                                         struct belay_postgresql_schema *out_schema, struct belay_error *err)
+{
+    struct belay_postgresql_schema schema = { 0 };
+    struct pg_params params = { 0 };
+    struct pg_conn *conn = NULL;
+    enum belay_code code = pg_params_parse(url, &params, err);
+
+    if (code == BELAY_OK) {
+        code = pg_connect(params.conninfo, clock_boot_ms() + PG_TIMEOUT_MS, &conn, err);
+    }
+    if (code == BELAY_OK) {
+        code = check_server(conn, err);
+    }
+    if (code == BELAY_OK) {
+        code = create(conn, &params, grant_to, &schema, err);
+    }
+    if (code == BELAY_OK && out_schema != NULL) {
+        *out_schema = schema;
+    }
+    pg_conn_close(conn);
+    pg_params_release(&params);
+    return code;
+}
+
+enum belay_code postgresql_schema_describe(const char *url, struct belay_postgresql_schema *out_schema,
+                                           struct belay_error *err)
+{
+    struct belay_postgresql_schema schema = { 0 };
+    struct pg_params params = { 0 };
+    struct pg_conn *conn = NULL;
+    enum belay_code code = pg_params_parse(url, &params, err);
+
+    if (code == BELAY_OK) {
+        code = pg_connect(params.conninfo, clock_boot_ms() + PG_TIMEOUT_MS, &conn, err);
+    }
+    if (code == BELAY_OK) {
+        code = pg_schema_describe(conn, params.schema, &schema, err);
+    }
+    if (code == BELAY_OK) {
+        *out_schema = schema;
+    }
+    pg_conn_close(conn);
+    pg_params_release(&params);
+    return code;
+}

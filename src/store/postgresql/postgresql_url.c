@@ -1,0 +1,210 @@
+/*
+ * The URL is libpq's, and so are its parameters, environment variables and files. belay takes its own
+ * parameters out, because libpq rejects those that it does not know.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "store/postgresql/postgresql_internal.h"
+
+#define DAY_MS (24LL * 3600 * 1000)
+
+enum { URL_MAX = 8192, STEP_DEFAULT_MS = 2000, STEP_MAX_MS = 3600 * 1000 };
+
+static enum belay_code set_schema(struct pg_params *params, const char *value, struct belay_error *err)
+{
+    size_t n = strspn(value, "abcdefghijklmnopqrstuvwxyz0123456789_");
+
+    if (n == 0 || n > PG_NAME_MAX - 6 || value[n] != '\0' || (value[0] >= '0' && value[0] <= '9') ||
+        text_has_prefix(value, "pg_")) {
+        return error_set(err, BELAY_INVALID,
+                         "store parameter schema='%.80s' must be of small letters, digits and '_', 1 to %d, "
+                         "begin with a letter or '_', and not with 'pg_'",
+                         value, PG_NAME_MAX - 6);
+    }
+    (void)snprintf(params->schema, sizeof params->schema, "%s", value);
+    return BELAY_OK;
+}
+
+static enum belay_code set_span(const char *name, const char *value, int64_t most_ms, int64_t *out_ms,
+                                struct belay_error *err)
+{
+    int64_t ms;
+
+    if (!belay_parse_duration(value, &ms) || ms < 0 || ms > most_ms) {
+        return error_set(err, BELAY_INVALID, "store parameter %s='%.40s' is no duration such as %s", name,
+                         value, most_ms == STEP_MAX_MS ? "2s, of at most 1h" : "30d or 12h");
+    }
+    *out_ms = ms;
+    return BELAY_OK;
+}
+
+/* BELAY_NOT_FOUND: it is libpq's. */
+static enum belay_code set_param(struct pg_params *params, const char *name, const char *value,
+                                 struct belay_error *err)
+{
+    if (strcmp(name, "schema") == 0) {
+        return set_schema(params, value, err);
+    }
+    if (strcmp(name, "listen") == 0) {
+        free(params->listen);
+        params->listen = strdup(value);
+        return params->listen == NULL ? error_no_memory(err) : BELAY_OK;
+    }
+    if (strcmp(name, "max_clock_step") == 0) {
+        return set_span(name, value, STEP_MAX_MS, &params->clock_step_ms, err);
+    }
+    if (strcmp(name, "retain_events") == 0) {
+        return set_span(name, value, INT64_MAX, &params->retain_events_ms, err);
+    }
+    if (strcmp(name, "retain_records") == 0) {
+        return set_span(name, value, INT64_MAX, &params->retain_records_ms, err);
+    }
+    return BELAY_NOT_FOUND;
+}
+
+static int hex(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+}
+
+/* In place, as libpq decodes. */
+static void decode(char *text)
+{
+    char *to = text;
+
+    for (const char *from = text; *from != '\0'; from++) {
+        if (*from == '%' && hex(from[1]) >= 0 && hex(from[2]) >= 0) {
+            *to++ = (char)(hex(from[1]) * 16 + hex(from[2]));
+            from += 2;
+        } else {
+            *to++ = *from;
+        }
+    }
+    *to = '\0';
+}
+
+/* The URL is shown, stored with states and passed to commands: not so a password in it. */
+static void add_shown_place(struct buf *url, const char *place, size_t len)
+{
+    const char *begin = strstr(place, "://");
+    size_t authority = begin == NULL ? 0 : strcspn(begin + 3, "/?");
+    const char *at = begin == NULL ? NULL : memrchr(begin + 3, '@', authority);
+    const char *colon = at == NULL ? NULL : memchr(begin + 3, ':', (size_t)(at - begin - 3));
+
+    if (colon == NULL) {
+        buf_add(url, place, len);
+    } else {
+        buf_add(url, place, (size_t)(colon - place));
+        buf_add(url, at, (size_t)(place + len - at));
+    }
+}
+
+static void add_shown_pair(struct buf *url, const char *pair, size_t len)
+{
+    if (!text_has_prefix(pair, "password=") && !text_has_prefix(pair, "sslpassword=")) {
+        buf_addf(url, "%c%.*s", url->data != NULL && strchr(url->data, '?') != NULL ? '&' : '?', (int)len,
+                 pair);
+    }
+}
+
+/* One "NAME=VALUE" of the query: belay's own, or for libpq. */
+static enum belay_code take_pair(struct pg_params *params, const char *pair, size_t len, struct buf *conninfo,
+                                 char *sign, struct belay_error *err)
+{
+    char *copy = strndup(pair, len);
+    char *equals = copy == NULL ? NULL : strchr(copy, '=');
+    enum belay_code code = copy == NULL ? error_no_memory(err) : BELAY_NOT_FOUND;
+
+    if (equals != NULL) {
+        *equals = '\0';
+        decode(equals + 1);
+        code = set_param(params, copy, equals + 1, err);
+    }
+    if (code == BELAY_NOT_FOUND) {
+        buf_addf(conninfo, "%c%.*s", *sign, (int)len, pair);
+        *sign = '&';
+        code = BELAY_OK;
+    }
+    free(copy);
+    return code;
+}
+
+/* libpq's own view of what is left. Its text may repeat the password, so only the parameter is named. */
+static enum belay_code check_conninfo(const char *conninfo, struct belay_error *err)
+{
+    char *text = NULL;
+    PQconninfoOption *parsed = PQconninfoParse(conninfo, &text);
+    enum belay_code code = BELAY_OK;
+
+    if (parsed == NULL) {
+        const char *quoted = text == NULL ? NULL : strchr(text, '"');
+        bool names_param = text != NULL && strstr(text, "URI query parameter") != NULL && quoted != NULL;
+
+        code = names_param
+                   ? error_set(err, BELAY_INVALID,
+                               "the store URL has the parameter %.*s, which neither belay (schema, listen, "
+                               "max_clock_step, retain_events, retain_records) nor libpq knows",
+                               (int)strcspn(quoted, "\n"), quoted)
+                   : error_set(err, BELAY_INVALID,
+                               "the store URL is not one of libpq's: write "
+                               "postgresql://USER@HOST:PORT/DATABASE?PARAMETER=VALUE");
+    }
+    PQfreemem(text);
+    PQconninfoFree(parsed);
+    return code;
+}
+
+enum belay_code pg_params_parse(const char *url, struct pg_params *out_params, struct belay_error *err)
+{
+    struct pg_params params = { .schema = "belay",
+                                .clock_step_ms = STEP_DEFAULT_MS,
+                                .retain_events_ms = 30 * DAY_MS,
+                                .retain_records_ms = 30 * DAY_MS };
+    struct buf conninfo = BUF_INIT(URL_MAX);
+    struct buf shown = BUF_INIT(URL_MAX);
+    const char *query = strchr(url, '?');
+    size_t place = query == NULL ? strlen(url) : (size_t)(query - url);
+    enum belay_code code = BELAY_OK;
+    char sign = '?';
+
+    buf_add(&conninfo, url, place);
+    add_shown_place(&shown, url, place);
+    while (code == BELAY_OK && query != NULL && query[0] != '\0') {
+        size_t len = strcspn(query + 1, "&");
+
+        code = len == 0 ? BELAY_OK : take_pair(&params, query + 1, len, &conninfo, &sign, err);
+        if (len > 0) {
+            add_shown_pair(&shown, query + 1, len);
+        }
+        query += 1 + len;
+    }
+    params.conninfo = buf_take(&conninfo);
+    params.url = buf_take(&shown);
+    if (code == BELAY_OK && (params.conninfo == NULL || params.url == NULL)) {
+        code = error_set(err, BELAY_INVALID, "the store URL is longer than %d bytes", URL_MAX - 1);
+    }
+    if (code == BELAY_OK) {
+        code = check_conninfo(params.conninfo, err);
+    }
+    if (code == BELAY_OK && params.listen != NULL) {
+        code = check_conninfo(params.listen, err);
+    }
+    if (code != BELAY_OK) {
+        pg_params_release(&params);
+        return code;
+    }
+    *out_params = params;
+    return BELAY_OK;
+}
+
+void pg_params_release(struct pg_params *params)
+{
+    free(params->conninfo);
+    free(params->url);
+    free(params->listen);
+    memset(params, 0, sizeof *params);
+}

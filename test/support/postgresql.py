@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""A PostgreSQL of the test's own, in a directory of its own, on loopback.
+
+As a program (for C tests) it prints its port and ends when its standard input is closed. If BELAY
+is named, it has the schema:
+
+    test/support/postgresql.py [BELAY] [-c NAME=VALUE ...]
+"""
+import contextlib
+import glob
+import os
+import pwd
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+QUICK = ["-c", "fsync=off", "-c", "shared_buffers=32MB", "-c", "max_connections=100", "-c", "autovacuum=off",
+         "-c", "max_wal_senders=4", "-c", "log_min_messages=warning"]
+
+
+def program(name):
+    """Of the newest PostgreSQL that is installed."""
+    found = sorted(glob.glob(f"/usr/lib/postgresql/*/bin/{name}"), key=lambda path: int(path.split("/")[4]))
+    if not found:
+        raise FileNotFoundError(f"no {name} in /usr/lib/postgresql: run tools/setup test")
+    return found[-1]
+
+
+def free_port():
+    """Below the range that the kernel hands out to clients."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with socket.socket() as probe:
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return port
+
+
+def unprivileged():
+    """PostgreSQL refuses to run as root."""
+    if os.geteuid() != 0:
+        return {}
+    user = pwd.getpwnam("nobody")
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+
+class Server:
+    """Started by start(), also after stop() or kill()."""
+
+    def __init__(self, directory=None, options=(), env=None):
+        self.own = directory is None
+        self.directory = directory or tempfile.mkdtemp(prefix="belay-pg-")
+        self.home = os.path.join(self.directory, "data")
+        self.options = list(options)
+        self.env = dict(os.environ, **(env or {}))
+        self.port = free_port()
+        self.process = None
+
+    @property
+    def url(self):
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+    def run(self, name, *arguments, **more):
+        return subprocess.run([program(name), *arguments], check=True, capture_output=True, text=True, cwd=self.directory,
+                              **unprivileged(), **more)
+
+    def init(self):
+        os.makedirs(self.home)
+        if os.geteuid() == 0:
+            user = pwd.getpwnam("nobody")
+            os.chmod(self.directory, 0o755)
+            os.chown(self.home, user.pw_uid, user.pw_gid)
+        self.run("initdb", "-D", self.home, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale", "C", "--no-sync")
+        os.chmod(self.home, 0o700)
+        return self
+
+    def start(self, quick=True):
+        with open(os.path.join(self.directory, "log"), "ab") as log:
+            self.process = subprocess.Popen(
+                [program("postgres"), "-D", self.home, "-p", str(self.port), "-h", "127.0.0.1", "-k", "",
+                 *(QUICK if quick else ()), *self.options], stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                cwd=self.directory, env=self.env, start_new_session=True, **unprivileged())
+        deadline = time.monotonic() + 60
+        while subprocess.run([program("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)],
+                             check=False).returncode != 0:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                with open(os.path.join(self.directory, "log"), encoding="utf-8") as log:
+                    raise RuntimeError(f"PostgreSQL did not start: {log.read()[-2000:]}")
+            time.sleep(0.02)
+        return self
+
+    def sql(self, text, database="postgres"):
+        """The rows, as psql -At prints them."""
+        return subprocess.run([program("psql"), "-XAtq", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-p", str(self.port),
+                               "-U", "postgres", "-d", database, "-c", text], check=True, capture_output=True,
+                              text=True).stdout.strip()
+
+    def create_schema(self, belay, *arguments):
+        subprocess.run([belay, "table", "create", "--quiet", "--store", self.url, *arguments], check=True,
+                       stdout=subprocess.DEVNULL)
+
+    def stop(self, how=signal.SIGINT):
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(how)
+            self.process.wait(60)
+
+    def kill(self):
+        """As a crash: the postmaster and all its children at once."""
+        if self.process is not None and self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(60)
+
+    def close(self):
+        self.stop(signal.SIGQUIT)
+        if self.own:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def server(options=(), env=None):
+    one = Server(options=options, env=env)
+    try:
+        yield one.init().start()
+    finally:
+        one.close()
+
+
+def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    belay = sys.argv[1:2] if not sys.argv[1:2] or not sys.argv[1].startswith("-") else []
+    with server(options=sys.argv[1 + len(belay):]) as one:
+        if belay:
+            one.create_schema(belay[0])
+        print(one.port, flush=True)
+        os.close(1)
+        while sys.stdin.buffer.read(4096):
+            pass
+
+
+if __name__ == "__main__":
+    main()
