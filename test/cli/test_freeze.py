@@ -199,7 +199,7 @@ class Waiting(FreezeCase):
     def test_a_waiter_says_why_it_waits_and_gives_up_when_its_time_is_over(self):
         self.freeze("k")
         result = self.fails(75, "acquire", "k", "--wait", "300ms")
-        self.assertIn("waiting for lock 'k': frozen by", result.err)
+        self.assertIn("in the queue for lock 'k': frozen by", result.err)
         self.assertEqual(self.events("k")[1:], ["wait.began", "wait.ended", "lock.refused"])
 
     def test_unfreeze_wakes_the_waiters_in_their_order(self):

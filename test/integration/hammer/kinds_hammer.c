@@ -170,7 +170,7 @@ static bool harm(enum deed deed)
 
 static bool did_everything(void)
 {
-    bool did = true;
+    bool did = atomic_load(&hammer.board->counts[COUNT_TOGETHER]) > 0;
 
     for (int i = 0; i < N_KINDS; i++) {
         did = did && atomic_load(&hammer.board->done[i]) > 0;
