@@ -2,7 +2,9 @@
 import atexit
 import functools
 import itertools
+import json
 import os
+import select
 import subprocess
 import sys
 
@@ -47,7 +49,16 @@ class PostgresStore:
 
 
 class PostgresCase(PostgresStore, BelayCase):
-    pass
+    def start_watch(self):
+        """`belay watch --json`, once it is known to follow: it shows what happens after its start only."""
+        watch = self.start("watch", "--json")
+        for i in range(150):
+            self.acquire(f"first-{i}")
+            if select.select([watch.stdout], [], [], 0.2)[0]:
+                while json.loads(watch.stdout.readline())["lock_key"] != f"first-{i}":
+                    pass
+                return watch
+        raise AssertionError("belay watch shows nothing")
 
 
 class OwnServerCase(PostgresCase):
