@@ -61,10 +61,6 @@ class List(BelayCase):
         self.assertIn(f"belay: no locks in {store}, which did not exist and is created now", self.ok("list", "--store", store).err)
         self.assertNotIn("did not exist", self.ok("list", "--store", store).err)
 
-    def test_history_names_the_owner_that_was_given(self):
-        self.acquire("k", "--owner", "bob")
-        self.assertRegex(self.ok("history", "k").out, r"lock\.acquired +\S+ \(bob\) ")
-
     def test_an_empty_list_prints_a_hint(self):
         result = self.ok("list")
         self.assertEqual(result.out, "")
@@ -167,6 +163,10 @@ class Status(BelayCase):
 
 
 class History(BelayCase):
+    def test_history_names_the_owner_that_was_given(self):
+        self.acquire("k", "--owner", "bob")
+        self.assertRegex(self.ok("history", "k").out, r"lock\.acquired +\S+ \(bob\) ")
+
     def test_the_trail_has_the_fields_of_the_document(self):
         """S4.12, S1.9"""
         lock = self.acquire("k", "--owner", "me", "--meta", "user=alice")

@@ -156,7 +156,7 @@ found_by_cmake() {
     cp examples/deploy.c "$work/"
     cmake -S "$work" -B "$work/cmake" -Dbelay_DIR="$lib/cmake/belay" && cmake --build "$work/cmake" &&
         "$work/cmake/with_belay" && "$work/cmake/with_belay_static" &&
-        ldd "$work/cmake/with_belay" | grep -q libbelay && ! ldd "$work/cmake/with_belay_static" | grep libbelay
+        [[ $(ldd "$work/cmake/with_belay") == *libbelay* && $(ldd "$work/cmake/with_belay_static") != *libbelay* ]]
 }
 check "find_package(belay) gives the shared and the static library" found_by_cmake
 newer_by_cmake() { ! cmake -S "$work" -B "$work/cmake2" -Dbelay_DIR="$lib/cmake/belay" 2>"$work/err" && grep -q 'requested version "9' "$work/err"; }
