@@ -122,10 +122,20 @@ static void keep_holder(struct writer *w, const struct belay_holder *holder)
                                            holder->acquired_by == NULL ? "" : holder->acquired_by };
     struct holder_head head;
 
-    memset(&head, 0, sizeof head); /* with what lies between the fields */
-    head.holder = *holder;
-    head.holder.lock_id = head.holder.owner = head.holder.owner_name = head.holder.acquired_by = NULL;
-    head.holder.metadata = NULL;
+    /* Field by field: to copy the struct would copy what lies between the fields, and equal records would differ. */
+    memset(&head, 0, sizeof head);
+    head.holder.token = holder->token;
+    head.holder.durable = holder->durable;
+    head.holder.stale_reported = holder->stale_reported;
+    head.holder.ttl_ms = holder->ttl_ms;
+    head.holder.heartbeat_ms = holder->heartbeat_ms;
+    head.holder.stale_after_ms = holder->stale_after_ms;
+    head.holder.expires_ms = holder->expires_ms;
+    head.holder.last_heartbeat_ms = holder->last_heartbeat_ms;
+    head.holder.locked_at_unix_ms = holder->locked_at_unix_ms;
+    head.holder.expires_at_unix_ms = holder->expires_at_unix_ms;
+    head.holder.last_heartbeat_unix_ms = holder->last_heartbeat_unix_ms;
+    head.holder.n_metadata = holder->n_metadata;
     measure(texts, &head.texts);
     buf_add(w->to, &head, sizeof head);
     put_texts(w->to, texts);
