@@ -12,9 +12,9 @@ static struct belay_lock *lock_new(struct belay_client *client, const struct op_
                                    const struct belay_lock_options *options)
 {
     struct belay_lock *lock = calloc(1, sizeof *lock);
-    bool ok = lock != NULL;
+    bool ok = true;
 
-    if (!ok) {
+    if (lock == NULL) {
         return NULL;
     }
     lock->client = client;

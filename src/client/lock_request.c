@@ -117,9 +117,10 @@ void joint_keep_texts(struct op_joint *joint, char **at)
 struct op_joint *joint_copy(const struct op_joint *joint)
 {
     struct op_joint *copy = malloc(sizeof *copy + joint_text_size(joint));
-    char *at = (char *)(copy + 1);
 
     if (copy != NULL) {
+        char *at = (char *)(copy + 1);
+
         *copy = *joint;
         joint_keep_texts(copy, &at);
     }

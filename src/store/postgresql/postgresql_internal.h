@@ -142,7 +142,8 @@ void pg_close_idle(struct pg_store *store);
 
 /* The columns of a record in an answer, from `at` on. */
 #define PG_RECORD_COLUMNS                                                                                    \
-    "(record).key, (record).revision, (record).held, (record).lock_id, array_to_string((record).released_ids, chr(10)), "               \
+    "(record).key, (record).revision, (record).held, (record).lock_id, "                                     \
+    "array_to_string((record).released_ids, chr(10)), "                                                      \
     "(record).acquired_by, (record).token, (record).owner, (record).owner_name, (record).outcome, "          \
     "(record).durable, (record).stale_reported, (record).ttl_ms, (record).heartbeat_ms, "                    \
     "(record).stale_after_ms, (record).expires_ms, (record).last_heartbeat_ms, (record).locked_at_ms, "      \
