@@ -87,7 +87,7 @@ func (c *Client) AcquireAll(ctx context.Context, keys []string, o Options) (*Loc
 		case !isFault(err):
 			return nil, r.conclude(ctx, err)
 		default:
-			isAnswered = isAnswered || errors.Is(err, ErrUnknown) // a server that was there is waited for
+			isAnswered = isAnswered || errors.Is(err, ErrUnknown) || err.(*Error).Status != 0 // a server that was there is waited for
 			if faults++; c.isEnough(r, faults) && !(isAnswered && now() < giveUp) {
 				return nil, r.conclude(ctx, err)
 			}

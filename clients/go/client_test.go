@@ -469,3 +469,32 @@ func must(text string, err error) string {
 	}
 	return text
 }
+
+func TestAnAnswerThatNoServerGivesIsUnknown(t *testing.T) {
+	var text atomic.Value
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte(text.Load().(string)))
+	}))
+	t.Cleanup(server.Close)
+	for _, answer := range []string{"{}", "[]", "<html>", "null", `{"locks":[]}`, `{"locks":[null]}`, `{"locks":5}`} {
+		text.Store(answer)
+		_, err := connect(t, server.URL).Acquire(background, "k", Options{LockID: "mine"})
+		var e *Error
+		if !errors.Is(err, ErrUnknown) || !errors.As(err, &e) || e.LockID != "mine" {
+			t.Errorf("%s: %v", answer, err)
+		}
+	}
+}
+
+func TestAServerThatAnswersButCannotIsWaitedFor(t *testing.T) {
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) <= 4 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte(`{"key":"k","lock_id":"mine","token":1,"ttl_ms":60000,"valid_for_ms":50000}`))
+	}))
+	t.Cleanup(server.Close)
+	mustAcquire(t, connect(t, server.URL), "k", Options{LockID: "mine", Wait: time.Minute})
+}

@@ -49,7 +49,7 @@ type Lock struct {
 func (c *Client) hold(ctx context.Context, keys []string, got grants, sent time.Duration, o Options) (*Lock, error) {
 	infos, err := got.on(keys)
 	if err != nil {
-		return nil, err
+		return nil, (&call{lockID: o.LockID}).conclude(ctx, err)
 	}
 	l := &Lock{client: c, keys: append([]string(nil), keys...), id: infos[0].LockID, options: o}
 	l.ctx, l.cancel = context.WithCancel(ctx)
@@ -156,7 +156,7 @@ func (l *Lock) renew(ctx context.Context, ttl, timeout time.Duration, tries int)
 	}
 	if err == nil {
 		l.extend(infos, r.sent)
-	} else if !r.mayBeDone {
+	} else if !r.mayBeDone && !errors.Is(err, ErrUnknown) {
 		l.deadline = before
 	}
 	l.timer.Reset(0)

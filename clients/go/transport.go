@@ -181,7 +181,7 @@ func (r *call) read(response *http.Response, out any) error {
 	}
 	if response.StatusCode == http.StatusOK {
 		if err := json.Unmarshal(text, out); err != nil {
-			return invalid(err, "%s does not answer as a belay server does", r.server.name)
+			return r.fault(true, fmt.Errorf("what came is not of a belay server: %w", err))
 		}
 		return nil
 	}

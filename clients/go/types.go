@@ -90,7 +90,7 @@ func (g grants) on(keys []string) ([]Info, error) {
 	}
 	for _, info := range infos {
 		if len(infos) != len(keys) || info.LockID == "" || info.ValidFor == nil {
-			return nil, invalid(nil, "the server's answer lacks a key, a lock_id or a valid_for_ms")
+			return nil, &Error{Message: "the server's answer lacks a key, a lock_id or a valid_for_ms", kind: ErrUnknown}
 		}
 	}
 	return infos, nil

@@ -108,11 +108,9 @@ export class Client {
 
   async acquire(key, { lockId = randomUUID(), wait = 0, heartbeat = true, signal, ...options } = {}) {
     const body = { ...target(key), ...this.#owned(options), lock_id: lockId, ...fields({ heartbeat, ...options }, ACQUIRE) };
-    if (options.ignoreFreeze !== undefined) {
-      body.ignore_freeze = true;
-    }
+    body.ignore_freeze = options.ignoreFreeze === undefined ? undefined : true;
     const { answer, sent } = await this.#ask(body, duration(wait, "wait"), signal);
-    return this.#hold(answer, sent, heartbeat);
+    return this.#hold(answer, sent, heartbeat, lockId);
   }
 
   async withLock(key, options, work) {
@@ -142,7 +140,7 @@ export class Client {
     const body = { ...target(key), ...owned, lock_id: lockId, new_lock_id: newLockId, ...fields({ heartbeat, ...options }, ADOPT) };
     let sent;
     const answer = await this.#change("/v1/adopt", body, { signal, onSend: () => { sent = now(); } });
-    return this.#hold(answer, sent, heartbeat);
+    return this.#hold(answer, sent, heartbeat, newLockId);
   }
 
   renew(key, options) {
@@ -213,14 +211,16 @@ export class Client {
     return { locked_by: owner ?? (reentrant ? processName() : `${processName()}/${this.#count}`), locked_by_name: ownerName };
   }
 
-  /** A lease that was over before its answer could be read protects nothing. */
-  async #hold(answer, sent, heartbeat) {
+  async #hold(answer, sent, heartbeat, askedId) {
     const { locks, lockId, validFor } = readGrant(answer);
-    if (now() >= sent + validFor) {
+    if (!lockId || !locks[0]?.key) { // made up by a proxy: whether the lock is held nobody knows
+      throw new UnknownOutcomeError(`no answer from ${this.url}: what came is not of a belay server`, { lockId: askedId });
+    }
+    if (now() >= sent + validFor) { // it protects nothing
       await this.#leave({ ...(answer.locks ? { keys: locks.map((lock) => lock.key) } : { key: answer.key }), lock_id: lockId });
       throw new LockLostError(`lock '${locks[0].key}' was lost: its lease was over before the answer arrived`, { lockId });
     }
-    return new Lock(this.#transport, answer, sent, heartbeat === true ? Infinity : heartbeat === false ? 0 : duration(heartbeat, "heartbeat"));
+    return new Lock(this.#transport, answer, sent, (heartbeat ?? true) === true ? Infinity : heartbeat === false ? 0 : duration(heartbeat, "heartbeat"));
   }
 
   /** Leaves the queue, and gives up a lock that was granted this very moment. */

@@ -28,10 +28,10 @@ export function asLost(error) {
 
 /** The locks of an answer, and how long they may be relied on from before the request was sent. */
 export function readGrant(answer) {
-  const locks = answer.locks ?? [answer];
+  const locks = answer.locks?.length > 0 ? answer.locks : [answer];
   // A server that does not say it grants no ttl of less than twice its store's margin.
-  const valid = locks.map((lock) => lock.valid_for_ms ?? Math.max(0, (lock.expires_in_ms ?? 0) - (lock.ttl_ms ?? 0) / 2));
-  return { locks, lockId: answer.lock_id, validFor: Math.min(...valid) };
+  const valid = locks.map((lock) => lock?.valid_for_ms ?? Math.max(0, (lock?.expires_in_ms ?? 0) - (lock?.ttl_ms ?? 0) / 2));
+  return { locks, lockId: answer.lock_id, validFor: Math.min(...valid) || 0 }; // not NaN
 }
 
 export class Lock {

@@ -175,13 +175,13 @@ export class Transport {
     } catch {
       // not from a belay server, as the error says
     }
-    if (status === 200 && body !== null) {
+    if (status === 200 && typeof body === "object" && body !== null && !Array.isArray(body)) {
       return body;
     }
     if (status >= 500) {
       this.#leave(server);
     }
-    throw status === 200 ? new InvalidError(`${server.url} does not answer as a belay server does`) : errorOf(server.url, status, body);
+    throw status === 200 ? lostAnswer(server, new Error("what came is not of a belay server")) : errorOf(server.url, status, body);
   }
 
   /** Waits before the attempt after `faults` in a row; not at all while there are servers that were not asked yet. */

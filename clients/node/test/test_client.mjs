@@ -1,9 +1,10 @@
 // What clients/scenarios cannot say, because it is Node's own: signals, disposal, and processes that end.
 
 import assert from "node:assert/strict";
+import http from "node:http";
 import test from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { BelayError, FrozenError, InvalidError, LockHeldError, LockLostError, UnavailableError, connect } from "../index.js";
+import { BelayError, FrozenError, InvalidError, LockHeldError, LockLostError, UnavailableError, UnknownOutcomeError, connect } from "../index.js";
 import { PACKAGE, run, serve } from "./support.mjs";
 
 test("after a pause of the whole process the signal is aborted before any timer ran (L6)", async (t) => {
@@ -157,4 +158,24 @@ test("errors have a class and a code", async (t) => {
   await assert.rejects(client.acquire("f1"), (error) => error instanceof FrozenError && error.code === "frozen" && /test/.test(error.message));
   await client.acquire("f1", { ignoreFreeze: "hotfix" });
   await assert.rejects(connect("http://127.0.0.1:1").acquire("k"), (error) => error instanceof UnavailableError && error.cause.code === "ECONNREFUSED");
+});
+
+test("an answer that no belay server gives is an unknown outcome, and never a lock", async (t) => {
+  let text;
+  const proxy = http.createServer((request, response) => request.resume().on("end", () => response.end(text)));
+  await new Promise((resolve) => { proxy.listen(0, "127.0.0.1", resolve); });
+  t.after(() => proxy.close());
+  const client = connect(`http://127.0.0.1:${proxy.address().port}`);
+  t.after(() => client.close());
+  for (text of ["{}", "[]", "7", "<html>", "null", '{"locks":[]}', '{"locks":[null]}', '{"locks":5}']) {
+    await assert.rejects(client.acquire("k", { lockId: "mine" }), (error) => error instanceof UnknownOutcomeError && error.lockId === "mine", text);
+  }
+  text = '{"key":"k","lock_id":"mine","valid_for_ms":"x"}';
+  await assert.rejects(client.acquire("k", { lockId: "mine" }), LockLostError);
+});
+
+test("heartbeat: null is the default, as of every option, and leaves no lock behind", async (t) => {
+  const client = connect(await serve(t));
+  await client.withLock("k", { heartbeat: null }, async (lock) => lock.check());
+  assert.equal((await client.status("k")).status, "released");
 });

@@ -6,7 +6,8 @@ import http.client
 import json
 import os
 from pathlib import Path
-import select
+import re
+import selectors
 import socket
 import ssl
 import threading
@@ -107,14 +108,32 @@ class Faults:
         return Unavailable(str(fault))
 
 
+def _is_server(url: str) -> bool:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        return parts.path.startswith("/") if parts.scheme == "unix" else (
+            parts.scheme in ("http", "https") and not parts.username and bool((parts.hostname or "").encode("idna")) and parts.port != 0)
+    except ValueError:  # a bad port, address or name
+        return False
+
+
+def _is_readable(sock: socket.socket) -> bool:
+    with selectors.DefaultSelector() as selector:  # select() takes no descriptor above 1023
+        selector.register(sock, selectors.EVENT_READ)
+        return bool(selector.select(0))
+
+
 class Http:
     def __init__(self, urls: Union[str, Sequence[str]], token: Optional[str], ca_file: Optional[str], timeout: float) -> None:
         self.urls = [urls] if isinstance(urls, str) else list(urls)
-        self._lock, self._current = threading.Lock(), 0
-        self._idle: List[List[http.client.HTTPConnection]] = [[] for _ in self.urls]
+        self._current = 0
+        self._forget_connections()
         for url in self.urls or [""]:
-            if not url.startswith(("http://", "https://", "unix:")):
-                raise Invalid(f"'{url}' is not the URL of a server: http://HOST:PORT, https://… or unix:/path")
+            if not _is_server(url):
+                shown = "(with a password)" if "@" in url else url
+                raise Invalid(f"'{shown}' is not the URL of a server: http://HOST:PORT, https://… or unix:/path")
+        if token and not re.fullmatch(r"[\x21-\x7e]+", token):
+            raise Invalid("the token has spaces or other characters that a token cannot have")
         self.timeout = timeout
         self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
         try:
@@ -150,18 +169,26 @@ class Http:
         return sock, answer
 
     def close(self) -> None:
+        if self._process != os.getpid():
+            self._forget_connections()
         with self._lock:
             while any(self._idle):
                 next(filter(None, self._idle)).pop().close()
 
     __del__ = close
 
+    def _forget_connections(self) -> None:
+        self._process, self._lock = os.getpid(), threading.Lock()
+        self._idle: List[List[http.client.HTTPConnection]] = [[] for _ in self.urls]
+
     def _connection(self, timeout: float) -> Tuple[http.client.HTTPConnection, int]:
+        if self._process != os.getpid():  # a fork: on a shared connection each would read the other's answers
+            self._forget_connections()
         with self._lock:
             server = self._current
             while self._idle[server]:
                 connection = self._idle[server].pop()
-                if connection.sock is not None and not select.select([connection.sock], [], [], 0)[0]:
+                if connection.sock is not None and not _is_readable(connection.sock):
                     connection.sock.settimeout(timeout)
                     return connection, server
                 connection.close()  # the server has closed it
@@ -214,13 +241,16 @@ class Http:
         try:
             answer = json.loads(data)
             error = answer.get("error") or {}
-        except (ValueError, AttributeError):
+            code, message = error.get("code"), error.get("message", f"{self.urls[server]} answers with status {status}")
+            if not isinstance(code, (str, type(None))):
+                raise ValueError
+        except (ValueError, AttributeError, RecursionError):
             raise Fault(f"{self.urls[server]} does not answer as a belay server does (status {status})", was_sent=True) from None
         if status == 200:
             return cast(Dict[str, Any], answer)
-        if status in (500, 502, 503, 504) and error.get("code") not in ("bad_config", "bad_content"):
+        if status in (500, 502, 503, 504) and code not in ("bad_config", "bad_content"):
             self._next(server)
-            raise Fault(error.get("message", f"{self.urls[server]} answers with status {status}"), status != 503, is_answer=True)
+            raise Fault(message, status != 503, is_answer=True)
         raise error_of(status, error)
 
 

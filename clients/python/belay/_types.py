@@ -28,9 +28,11 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 def milliseconds(what: str, duration: Optional[Duration]) -> Optional[int]:
     if duration is None:
         return None
-    if not isinstance(duration, str):
-        return int(1000 * (duration.total_seconds() if isinstance(duration, timedelta) else duration))
-    if not re.fullmatch(r"(\d+(\.\d+)?(ms|s|m|h|d))+", duration):
+    if isinstance(duration, timedelta):
+        duration = duration.total_seconds()
+    if isinstance(duration, (int, float)) and 0 <= duration < float("inf"):
+        return int(1000 * duration)
+    if not isinstance(duration, str) or not re.fullmatch(r"(\d+(\.\d+)?(ms|s|m|h|d))+", duration):
         from .errors import Invalid  # which needs the types above
         raise Invalid(f"{what} '{duration}' is not a duration: write 90s, 10m or 1h30m")
     return int(sum(float(number) * _UNITS_MS[unit] for number, unit in re.findall(r"([\d.]+)(ms|s|m|h|d)", duration)))

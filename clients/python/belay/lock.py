@@ -3,6 +3,7 @@
 import contextlib
 import enum
 import logging
+import os
 import threading
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, cast
 import uuid
@@ -35,6 +36,16 @@ def _valid_for(answer: Dict[str, Any]) -> float:
     return min(lock["valid_for_ms"] or 0 for lock in _locks_of(answer)) / 1000
 
 
+def _granted(answer: Dict[str, Any]) -> Dict[str, Any]:
+    """The same answer, or a Fault: what a proxy made up says nothing about the lock."""
+    try:
+        if _valid_for(answer) >= 0 and all(lock["key"] and lock["lock_id"] and lock["ttl_ms"] > 0 for lock in _locks_of(answer)):
+            return answer
+    except (LookupError, TypeError, ValueError):
+        pass
+    raise Fault("the answer is not that of a belay server: a key, lock_id, ttl_ms or valid_for_ms is missing", was_sent=True)
+
+
 class Lock:
     """Made by Client.lock(); acquired by `with` or acquire(), once.
 
@@ -61,6 +72,7 @@ class Lock:
         self._heartbeat = heartbeat
         self.on_loss = on_loss or (lambda _: None)
         self.state = State.NEW
+        self._process = os.getpid()
         self._changed = threading.Condition()
         self._deadline = self._renew_at = self._ttl = 0.0
         self._beat = Cancel()
@@ -69,6 +81,8 @@ class Lock:
     @property
     def valid_for(self) -> float:
         """For how many seconds the lock can be relied on if no renewal succeeds; 0 if it is not held."""
+        if self._process != os.getpid():
+            return 0.0  # it is the parent's, and a fork may have copied `_changed` while it was locked
         with self._changed:
             return max(self._deadline - clock(), 0.0) if self.state is State.HELD else 0.0
 
@@ -101,7 +115,8 @@ class Lock:
             slice_ms = self._slice_ms(end - sent)
             try:
                 body = self._body(**self._fields, wait_ms=slice_ms)
-                return self._http.send("POST", "/v1/acquire", body, wait=slice_ms / 1000, cancel=cancel), sent
+                answer = self._http.send("POST", "/v1/acquire", body, wait=slice_ms / 1000, cancel=cancel)
+                return _granted(answer), sent
             except (LockHeld, Frozen) as refusal:
                 faults.reset()
                 was_answered = True
@@ -131,7 +146,10 @@ class Lock:
         new_id = uuid.uuid4().hex
         body = {**self._body(**self._fields), "lock_id": lock_id, "new_lock_id": new_id}
         sent = clock()
-        answer = self._http.call("POST", "/v1/adopt", body, lock_id=new_id)
+        try:
+            answer = _granted(self._http.call("POST", "/v1/adopt", body, lock_id=new_id))
+        except Fault as fault:
+            raise UnknownOutcome(str(fault), lock_id=new_id) from None
         self.lock_id = new_id
         return self._begin(answer, sent)
 
@@ -140,10 +158,10 @@ class Lock:
         return {**named, **fields, "lock_id": self.lock_id}
 
     def _begin(self, answer: Dict[str, Any], sent: float) -> "Lock":
-        locks = _locks_of(answer)
+        locks, self._process = _locks_of(answer), os.getpid()
         self.lock_id = locks[0]["lock_id"] or self.lock_id
         self.tokens = {lock["key"]: lock["token"] or 0 for lock in locks}
-        self.token = self.tokens[self.key]
+        self.token = self.tokens.get(self.key, 0)
         with self._changed:
             self.state = State.HELD
             self._extend(answer, sent)
@@ -212,7 +230,7 @@ class Lock:
         """One at a time: of two answers, the last to come must be that of the last to be done."""
         with self._renewing:
             sent = clock()
-            answer = send()
+            answer = _granted(send())
             with self._changed:
                 if self.state is State.HELD and clock() < self._deadline:
                     self._extend(answer, sent)
@@ -246,6 +264,8 @@ class Lock:
             self._renew(lambda: self._http.call("POST", "/v1/renew", body, lock_id=self.lock_id))
         except (LockLost, NotFound) as error:
             raise self._lose(str(error)) from None
+        except Fault as fault:
+            raise UnknownOutcome(str(fault), lock_id=self.lock_id) from None
         finally:
             self._beat.interrupt()  # the next renewal may be due earlier now
         self._require_held()
@@ -269,6 +289,8 @@ class Lock:
             # Otherwise it was released by the request whose answer was lost.
 
     def _require_held(self) -> None:
+        if self._process != os.getpid():
+            raise LockLost(f"lock '{self.key}' is not of this process: process {self._process} was forked and has it")
         if self.state is State.HELD and not self.is_held:
             raise self._lose("its lease is over")
         if self.state is not State.HELD:
