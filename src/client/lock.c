@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,7 +65,7 @@ static enum belay_code take(struct belay_client *client, const char *key, const 
     struct wait_hooks hooks = { options->cancel, options->on_waiting, options->context };
     struct client_request request;
     struct belay_lock *lock = NULL;
-    struct op_result result;
+    struct op_result result = { 0 };
     enum belay_code code = adopt_id == NULL
                                ? request_init_acquire(&request, client, key, options, err)
                                : request_init_adopt(&request, client, key, adopt_id, options, err);
@@ -82,8 +83,10 @@ static enum belay_code take(struct belay_client *client, const char *key, const 
         code = route_run(&client->route, &request.op, &hooks, &result, err);
     }
     if (code == BELAY_OK && client->enabled) {
-        int64_t ttl_ms = result.info->ttl_ms;
+        int64_t ttl_ms;
 
+        assert(result.info != NULL);
+        ttl_ms = result.info->ttl_ms;
         lock->grant = result.info;
         lock->is_protected = true;
         lock->reentered = result.reentered;

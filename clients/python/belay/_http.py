@@ -18,6 +18,7 @@ import urllib.parse
 from .errors import BelayError, Invalid, UnknownOutcome, Unavailable, error_of
 
 TRIES = 3
+ANSWER_MAX = 64 << 20  # bytes
 
 
 class Fault(Exception):
@@ -218,18 +219,25 @@ class Http:
                   is_stream: bool = False) -> Tuple[int, socket.socket, http.client.HTTPResponse, bytes]:
         connection, server = self._connection(timeout)
         sock, is_whole = connection.sock, False
+        deadline = threading.Timer(timeout, shut, [sock])  # a socket's own limit begins anew with each byte
+        deadline.daemon = True
         try:
+            if not is_stream:
+                deadline.start()
             with (cancel or Cancel()).watching(sock):
                 content = None if body is None else json.dumps(body).encode()
                 prefix = "" if sock.family == socket.AF_UNIX else urllib.parse.urlsplit(self.urls[server]).path.rstrip("/")
                 connection.request(method, prefix + path, content, self._headers)
                 answer = connection.getresponse()
-                data = b"" if is_stream and answer.status == 200 else answer.read()
+                data = b"" if is_stream and answer.status == 200 else answer.read(ANSWER_MAX)
+                if len(data) == ANSWER_MAX:
+                    raise http.client.HTTPException(f"an answer of more than {ANSWER_MAX} bytes")
                 is_whole = True
         except (OSError, http.client.HTTPException) as error:
             self._next(server)
             raise Fault(f"{self.urls[server]}: {error or type(error).__name__}", was_sent=True) from None
         finally:
+            deadline.cancel()
             if not is_whole:
                 connection.close()
         if not is_stream:
@@ -252,6 +260,11 @@ class Http:
             self._next(server)
             raise Fault(message, status != 503, is_answer=True)
         raise error_of(status, error)
+
+
+def shut(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
 
 
 def read_token(token: Optional[str], token_file: Optional[str]) -> Optional[str]:

@@ -121,6 +121,36 @@ print("done")
                 client.lock("k", lock_id="mine").acquire()
             self.assertEqual(caught.exception.lock_id, "mine")
 
+    def test_an_answer_that_never_ends_is_given_up(self):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(200)
+                self.end_headers()
+                with contextlib.suppress(OSError):
+                    while True:
+                        self.wfile.write(b" ")
+                        time.sleep(0.05)
+
+            def log_message(self, *_):
+                pass
+
+        proxy = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        self.addCleanup(proxy.server_close)
+        self.addCleanup(proxy.shutdown)
+        client = belay.connect(f"http://127.0.0.1:{proxy.server_port}", timeout=0.3)
+        failed = []
+
+        def acquire():
+            with self.assertRaises(belay.UnknownOutcome):
+                client.lock("k", lock_id="mine").acquire()
+            failed.append(True)
+        thread = threading.Thread(target=acquire, daemon=True)
+        thread.start()
+        thread.join(30)
+        self.assertEqual(failed, [True])
+
     def test_a_bad_url_token_or_duration_is_named(self):
         for url in ("http://127.0.0.1:abc", "http://127.0.0.1:99999", "http://[::1", "http://", f"http://{'a' * 70}.x", "unix:rel"):
             with self.subTest(url=url), self.assertRaisesRegex(belay.Invalid, re.escape(url)):

@@ -222,6 +222,24 @@ static int check_one(struct cli_context *context, struct check_target *target, i
     return code;
 }
 
+static int check_all(struct cli_context *context, struct check_list *list, int64_t min_valid_ms)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        int code = check_one(context, &list->targets[i], min_valid_ms);
+
+        if (code != CLI_OK || list->targets[i].info == NULL) {
+            return code;
+        }
+    }
+    if (context->json) {
+        return print_json(context, list);
+    }
+    for (size_t i = 0; !context->quiet && i < list->n; i++) {
+        print_held(list->targets[i].info);
+    }
+    return CLI_OK;
+}
+
 static int exec_check(struct cli_context *context, const struct options *options)
 {
     struct belay_error err = BELAY_ERROR_INIT;
@@ -232,15 +250,8 @@ static int exec_check(struct cli_context *context, const struct options *options
     (void)options_duration(options, "for", &min_valid_ms);
     if (read_list(context, options, &list, &err) != BELAY_OK) {
         code = cli_error(context, &err);
-    }
-    for (size_t i = 0; code == CLI_OK && i < list.n; i++) {
-        code = check_one(context, &list.targets[i], min_valid_ms);
-    }
-    if (code == CLI_OK && context->json) {
-        code = print_json(context, &list);
-    }
-    for (size_t i = 0; code == CLI_OK && !context->json && !context->quiet && i < list.n; i++) {
-        print_held(list.targets[i].info);
+    } else {
+        code = check_all(context, &list, min_valid_ms);
     }
     check_list_release(&list);
     belay_error_release(&err);
