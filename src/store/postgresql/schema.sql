@@ -147,9 +147,9 @@ DECLARE
     condition integer := (w->>'c')::integer;
     h jsonb;
 BEGIN
-    IF w ? 'co' AND (w->>'s')::integer & 1 = 0 THEN -- one of several holders is changed only if it is there
+    IF w ? 'co' THEN
         h := @schema@.holder(r.holders, w->>'i');
-        IF h IS NULL THEN
+        IF h IS NULL AND (w->>'s')::integer & 1 = 0 THEN -- one of several holders is changed only if it is there
             RETURN false;
         END IF;
     END IF;
@@ -165,7 +165,6 @@ BEGIN
     ELSIF condition = 4 THEN
         RETURN r.revision = (w->>'r')::bigint;
     ELSIF w ? 'co' THEN
-        h := @schema@.holder(r.holders, w->>'i');
         RETURN h IS NOT NULL AND (condition = 5 OR now < (h->>'e')::bigint);
     END IF;
     RETURN coalesce(r.revision <> 0 AND r.mode = 0 AND r.held AND r.lock_id = w->>'i'
