@@ -22,21 +22,10 @@
 
 #include "base/error.h"
 #include "base/fnv.h"
+#include "lock/acquire.h"
 #include "lock/decide.h"
 #include "lock/info.h"
 #include "lock/step.h"
-
-enum acquire_state {
-    TRYING,
-    LOOKING,
-    TAKING,
-    REENTERING,
-    READING_BLOCKER,
-    QUEUEING,
-    WAITING,
-    RECOVERING,
-    LEAVING
-};
 
 enum {
     BACKOFF_FIRST_MS = 500,
@@ -47,9 +36,7 @@ enum {
     LOOK_SELDOM = 20, /* polls between two looks of a waiter far back in the queue */
     LEAVE_TRIES = 3,
     LEAVE_SLOW_MS = 500, /* a store that takes so long to fail is not asked once more */
-    POLL_PART = 5,       /* a poll is early by up to one part in so many, by chance */
-    JOINT_TICKET_MS =
-        10000 /* a ticket for several keys keeps its place for so long without being put again */
+    POLL_PART = 5        /* a poll is early by up to one part in so many, by chance */
 };
 
 /* ---- how long ---- */
@@ -90,364 +77,6 @@ int64_t op_backoff_ms(const struct op_request *request, int attempt, uint64_t *r
     return delay / 2 + step_random(rng, delay / 2 + 1);
 }
 
-/* ---- what is written ---- */
-
-static void fill_values(struct op *op)
-{
-    const struct op_request *request = &op->request;
-
-    memset(&op->values, 0, sizeof op->values);
-    op->values.lock_id = (char *)request->lock_id;
-    op->values.owner = (char *)request->owner;
-    op->values.owner_name = (char *)request->owner_name;
-    op->values.acquired_by = (char *)request->acquired_by;
-    op->values.metadata = (struct belay_meta *)request->metadata;
-    op->values.n_metadata = request->n_metadata;
-    op->values.ttl_ms = request->ttl_ms;
-    op->values.heartbeat_ms = request->heartbeat_ms;
-    op->values.stale_after_ms = request->stale_after_ms;
-    op->values.durable = request->durable;
-    op->values.mode = request->mode;
-    op->values.slots = request->slots;
-}
-
-/* A fresh id needs no looking up, until a write of ours may have used it without our knowing (L5). */
-static const char *unused_id(const struct op *op)
-{
-    return op->request.id_is_fresh && !op->was_unknown ? NULL : op->request.lock_id;
-}
-
-/* The holder on the records of the keys, its intents on the others. */
-static void write_take(struct op *op)
-{
-    const struct op_request *request = &op->request;
-
-    fill_values(op);
-    op->batch.check_freezes = !request->ignore_freeze;
-    for (size_t i = 0; i < op_n_targets(request); i++) {
-        op->writes[i].set = BELAY_SET_HOLDER;
-        op->writes[i].co_holder = request->mode != BELAY_EXCLUSIVE;
-    }
-    step_put_intents(op, request->lock_id, request->ttl_ms);
-    op->batch.durable = request->durable;
-    op->batch.require_unused_id = unused_id(op);
-}
-
-static void drop_own_ticket(struct op *op)
-{
-    for (size_t i = 0; i < op->batch.n_writes; i++) {
-        op->writes[i].drop_tickets = &op->request.lock_id;
-        op->writes[i].n_drop_tickets = 1;
-    }
-}
-
-static void add_wait_ended(struct op *op, const char *why, int64_t now_ms)
-{
-    for (size_t i = 0; i < op_n_targets(&op->request); i++) {
-        struct belay_event *event = step_event(op, i, BELAY_LEVEL_INFO, "wait.ended");
-
-        event->reason = why;
-        event->duration_ms = now_ms - op->waiting.since_ms;
-    }
-}
-
-/* The old holder let its lease expire (S2.4): the new one reports it. */
-static struct belay_event *add_taken_over(struct op *op, size_t target)
-{
-    struct belay_event *event = step_event(op, target, BELAY_LEVEL_WARNING, "lock.taken_over");
-
-    event->by = op->request.owner;
-    event->reason = "its lease had ended";
-    return event;
-}
-
-/* Those of several holders whose leases are over for good. */
-static bool is_over(const struct op *op, const struct belay_holder *holder)
-{
-    return op->records_now_ms >= holder->expires_ms + op->request.capabilities.margin_ms;
-}
-
-static void add_taken_over_events(struct op *op, size_t target)
-{
-    const struct belay_record *own = &op->records[target];
-    struct belay_event *event;
-
-    for (size_t i = 0; i < own->n_holders; i++) {
-        const struct belay_holder *holder = &own->holders[i];
-
-        if (is_over(op, holder)) {
-            event = add_taken_over(op, target);
-            event->lock_id = holder->lock_id;
-            event->locked_by = holder->owner;
-            event->locked_by_name = holder->owner_name;
-            event->token = holder->token;
-            event->metadata = holder->metadata;
-            event->n_metadata = holder->n_metadata;
-        }
-    }
-    if (own->held && own->n_holders == 0) {
-        event = add_taken_over(op, target);
-        event->lock_id = own->lock_id;
-        event->locked_by = own->owner;
-        event->locked_by_name = own->owner_name;
-        event->token = own->token;
-        event->metadata = own->metadata;
-        event->n_metadata = own->n_metadata;
-    }
-}
-
-static void add_acquired_events(struct op *op, int64_t now_ms)
-{
-    size_t n = op_n_targets(&op->request);
-
-    for (size_t i = 0; op->state != TRYING && i < n; i++) {
-        add_taken_over_events(op, i);
-    }
-    if (op->queued) {
-        add_wait_ended(op, "acquired", now_ms);
-    }
-    for (size_t i = 0; i < n; i++) {
-        struct belay_event *event = step_event(op, i, BELAY_LEVEL_INFO, "lock.acquired");
-
-        event->token = BELAY_TOKEN_OF_BATCH;
-        event->reason = op->request.reason;
-    }
-}
-
-static void try_free(struct op *op, int64_t now_ms)
-{
-    step_begin_batch(op);
-    write_take(op);
-    for (size_t i = 0; i < op->batch.n_writes; i++) {
-        op->writes[i].condition = i < op_n_targets(&op->request) ? BELAY_IF_FREE : BELAY_IF_FREE_FOR_INTENT;
-    }
-    op->state = TRYING;
-    add_acquired_events(op, now_ms);
-    step_commit(op, TRYING, now_ms);
-}
-
-/* How many of the waiters for a slot ahead of us had their turn without taking it. */
-static int slots_passed(const struct op *op, const struct belay_record *record)
-{
-    int free =
-        decide_free_slots(record, op->request.slots, op->request.capabilities.margin_ms, op->records_now_ms);
-    int waiters = 0;
-
-    for (size_t t = 0; t < record->n_tickets; t++) {
-        const struct belay_ticket *ticket = &record->tickets[t];
-
-        if (strcmp(ticket->lock_id, op->request.lock_id) == 0) {
-            break;
-        }
-        waiters += !ticket->dead && op->records_now_ms < ticket->expires_ms &&
-                   decide_clash(&op->request, record, true, ticket) == CLASH_SLOT;
-    }
-    return waiters < free ? 0 : waiters - free + 1;
-}
-
-/* Our own ticket, those of waiters that are gone, and those ahead of us whose turn has passed. */
-static const char **drop_tickets(struct op *op, size_t i, const char **at)
-{
-    const struct belay_record *record = &op->records[i];
-    struct belay_write *write = &op->writes[i];
-    bool is_target = i < op_n_targets(&op->request);
-    int slots = is_target && op->request.mode == BELAY_SLOTS ? slots_passed(op, record) : 0;
-    bool before_us = true;
-
-    write->drop_tickets = at;
-    for (size_t t = 0; t < record->n_tickets; t++) {
-        const struct belay_ticket *ticket = &record->tickets[t];
-        enum clash clash = decide_clash(&op->request, record, is_target, ticket);
-        bool ours = strcmp(ticket->lock_id, op->request.lock_id) == 0;
-        bool gone = ticket->dead || op->records_now_ms >= ticket->expires_ms;
-        bool passed = before_us && !gone && (clash == CLASH_TURN || (clash == CLASH_SLOT && slots-- > 0));
-
-        if (ours || gone || passed) {
-            *at++ = ticket->lock_id;
-            write->n_drop_tickets++;
-        }
-        before_us = before_us && !ours;
-    }
-    return at;
-}
-
-/* Expired intents, and holders whose leases are over. */
-static const char **drop_expired(struct op *op, size_t i, const char **at)
-{
-    const struct belay_record *record = &op->records[i];
-    struct belay_write *write = &op->writes[i];
-
-    write->drop_intents = at;
-    for (size_t t = 0; t < record->n_intents; t++) {
-        if (op->records_now_ms >= record->intents[t].expires_ms + op->request.capabilities.margin_ms) {
-            *at++ = record->intents[t].lock_id;
-            write->n_drop_intents++;
-        }
-    }
-    write->drop_holders = at;
-    for (size_t t = 0; i < op_n_targets(&op->request) && t < record->n_holders; t++) {
-        if (is_over(op, &record->holders[t])) {
-            *at++ = record->holders[t].lock_id;
-            write->n_drop_holders++;
-        }
-    }
-    return at;
-}
-
-/*
- * The turn of others that get along with us began when those leases ended, which we leave no
- * trace of, while what we put in their place does not hold these others up. So it begins anew (L4).
- */
-static void restart_turns(struct op *op, size_t i)
-{
-    const struct belay_record *record = &op->records[i];
-    struct belay_write *write = &op->writes[i];
-    bool replaces = i < op_n_targets(&op->request) && record->held && record->n_holders == 0;
-
-    if (op->request.mode != BELAY_EXCLUSIVE &&
-        (replaces || write->n_drop_intents > 0 || write->n_drop_holders > 0)) {
-        write->set |= BELAY_SET_FREED;
-    }
-}
-
-static void take(struct op *op, int64_t now_ms)
-{
-    size_t n = op_n_records(&op->request);
-    size_t room = 1;
-    const char **at;
-
-    assert(op->state == TRYING || op->state == LOOKING || op->state == TAKING || op->state == REENTERING ||
-           op->state == QUEUEING);
-    for (size_t i = 0; i < n; i++) {
-        room += op->records[i].n_tickets + op->records[i].n_intents + op->records[i].n_holders;
-    }
-    at = step_drop_room(op, room);
-    if (at == NULL) {
-        return;
-    }
-    step_begin_batch(op);
-    step_if_unchanged(op);
-    write_take(op);
-    for (size_t i = 0; i < n; i++) {
-        at = drop_expired(op, i, drop_tickets(op, i, at));
-        restart_turns(op, i);
-    }
-    assert(at < op->drops + room);
-    op->state = TAKING;
-    add_acquired_events(op, now_ms);
-    step_commit(op, TAKING, now_ms);
-}
-
-/* The lock's own ttl. Where the store keeps none, ours, but not less than is left: the holder relies on that. */
-static int64_t reentry_ttl_ms(const struct op *op)
-{
-    const struct belay_record *own = &op->records[0];
-    int64_t left_ms = own->expires_ms - op->records_now_ms;
-
-    if (!own->ttl_is_estimate) {
-        return own->ttl_ms;
-    }
-    return op->request.ttl_ms > left_ms ? op->request.ttl_ms : left_ms;
-}
-
-/* Our owner's own lock under another id: prove and renew it. */
-static void reenter(struct op *op, const char *holder_id, int64_t now_ms)
-{
-    const struct belay_record *own = &op->records[0];
-    struct belay_event *event;
-    int64_t ttl_ms;
-
-    if (!record_show_holder(&op->records[0], holder_id)) {
-        step_done_no_memory(op);
-        return;
-    }
-    ttl_ms = reentry_ttl_ms(op);
-    step_begin_batch(op);
-    memset(&op->values, 0, sizeof op->values);
-    op->writes[0].condition = BELAY_IF_LIVE_BY;
-    op->writes[0].lock_id = own->lock_id;
-    op->writes[0].co_holder = op->request.mode != BELAY_EXCLUSIVE;
-    op->writes[0].set = BELAY_SET_LEASE;
-    op->values.ttl_ms = ttl_ms; /* said, so that lease and intents cannot differ */
-    step_put_intents(op, own->lock_id, ttl_ms);
-    if (op->queued) {
-        drop_own_ticket(op);
-        add_wait_ended(op, "reentered", now_ms);
-    }
-    event = step_event(op, 0, BELAY_LEVEL_INFO, "lock.reentered");
-    event->lock_id = own->lock_id;
-    event->token = own->token;
-    event->metadata = own->metadata; /* the lock keeps its own */
-    event->n_metadata = own->n_metadata;
-    step_commit(op, REENTERING, now_ms);
-}
-
-/*
- * How long a ticket is valid. One for several keys keeps its place even if it does not claim a
- * key that is free: so it must be put again soon, by a waiter that is not stopped.
- */
-static int64_t ticket_ttl_ms(const struct op *op)
-{
-    int64_t ttl_ms = op->request.capabilities.ticket_ttl_ms;
-
-    return op->request.joint != NULL && (ttl_ms == 0 || ttl_ms > JOINT_TICKET_MS) ? JOINT_TICKET_MS : ttl_ms;
-}
-
-/* When to put the ticket again; a store that names no time keeps it by itself. */
-static int64_t renew_ticket_ms(const struct op *op, int64_t now_ms)
-{
-    return ticket_ttl_ms(op) > 0 ? now_ms + ticket_ttl_ms(op) / 2 : INT64_MAX;
-}
-
-/* The first of the request's keys that is below record i, an ancestor. */
-static size_t first_below(const struct op_request *request, size_t i)
-{
-    size_t target = 0;
-
-    while ((op_below(request, i) >> target & 1) == 0) {
-        target++;
-    }
-    return target;
-}
-
-/* `again`: we had a ticket before. `is_broken`: not on every key any more. */
-static void queue(struct op *op, bool again, bool is_broken, int64_t now_ms)
-{
-    const struct op_request *request = &op->request;
-
-    step_begin_batch(op);
-    step_if_unchanged(op);
-    for (size_t i = 0; i < op->batch.n_writes; i++) {
-        size_t target = i < op_n_targets(request) ? i : first_below(request, i);
-
-        op->tickets[target] = (struct belay_put_ticket){ .lock_id = request->lock_id,
-                                                         .key = op_record_key(request, target),
-                                                         .owner = request->owner,
-                                                         .owner_name = request->owner_name,
-                                                         .since_unix_ms = request->began_unix_ms,
-                                                         .ttl_ms = ticket_ttl_ms(op),
-                                                         .acquired_by = request->acquired_by,
-                                                         .mode = request->mode,
-                                                         .slots = request->slots,
-                                                         .joint = request->joint != NULL };
-        op->writes[i].put_ticket = &op->tickets[target];
-    }
-    /*
-     * A ticket that is missing on one key was dropped there while we were stopped. Two joint
-     * waiters ahead of each other, each on one key, would wait for ever: so the places on all
-     * keys are taken anew, in one commit.
-     */
-    if (request->joint != NULL && is_broken) {
-        drop_own_ticket(op);
-    }
-    /* Better refused now than when its turn comes. */
-    op->batch.require_unused_id = unused_id(op);
-    for (size_t i = 0; !again && i < op_n_targets(request); i++) {
-        step_event(op, i, BELAY_LEVEL_INFO, "wait.began")->reason = op->err.text;
-    }
-    step_commit(op, QUEUEING, now_ms);
-}
-
 /* ---- the end ---- */
 
 /* A write of ours that we know nothing of could still take the lock. */
@@ -467,20 +96,7 @@ static void give_up(struct op *op, enum belay_code code, const char *why, int64_
                         op->request.key, op->request.lock_id);
     }
     op->code = code;
-    step_begin_batch(op);
-    if (op->queued) {
-        drop_own_ticket(op);
-        add_wait_ended(op, why, now_ms);
-        for (size_t i = 0; op->request.joint != NULL && i < op->batch.n_writes; i++) {
-            op->writes[i].set = BELAY_SET_FREED; /* the turns of those we kept waiting begin now (L4) */
-        }
-    } else {
-        op->batch.n_writes = 0;
-    }
-    for (size_t i = 0; (code == BELAY_HELD || code == BELAY_FROZEN) && i < op_n_targets(&op->request); i++) {
-        step_event(op, i, BELAY_LEVEL_INFO, "lock.refused")->reason = op->err.text;
-    }
-    step_commit(op, LEAVING, now_ms);
+    acquire_leave(op, why, now_ms);
 }
 
 /* The id had the lock before and never takes again (L5). The next waiters must not wait for us. */
@@ -545,7 +161,8 @@ static const char *blocked_key(const struct op *op, const struct decision *decis
 {
     size_t i = decision->blocker;
 
-    return op_record_key(&op->request, i < op_n_targets(&op->request) ? i : first_below(&op->request, i));
+    return op_record_key(&op->request,
+                         i < op_n_targets(&op->request) ? i : acquire_first_below(&op->request, i));
 }
 
 /* Set op->err to the holder that blocks us. */
@@ -678,7 +295,7 @@ static void on_blocked(struct op *op, const struct decision *decision, int64_t n
         return;
     }
     if (!decision->queued || now_ms >= op->ticket_until_ms) {
-        queue(op, op->queued, op->queued && !decision->queued, now_ms);
+        acquire_queue(op, op->queued, op->queued && !decision->queued, now_ms);
         return;
     }
     wait_in_queue(op, decision, now_ms);
@@ -724,7 +341,7 @@ static void on_decision(struct op *op, int64_t now_ms)
         if (op->is_frozen) {
             break;
         }
-        take(op, now_ms);
+        acquire_take(op, now_ms);
         /* Those ahead of us have known of the end of a freeze for no longer than we have. */
         op->batch.freeze_grace_ms = (int64_t)decision.ahead * op->request.capabilities.claim_ms;
         return;
@@ -732,7 +349,7 @@ static void on_decision(struct op *op, int64_t now_ms)
         succeed_earlier(op);
         return;
     case VERDICT_REENTER:
-        reenter(op, decision.holder_id, now_ms);
+        acquire_reenter(op, decision.holder_id, now_ms);
         return;
     case VERDICT_USED:
         say_used(op, now_ms);
@@ -774,7 +391,7 @@ static void on_done(struct op *op, struct belay_commit *result, int64_t sent_ms,
             op->queued = true;
             op->waiting.since_ms = now_ms;
         }
-        op->ticket_until_ms = renew_ticket_ms(op, now_ms);
+        op->ticket_until_ms = acquire_renew_ticket_ms(op, now_ms);
         on_decision(op, now_ms); /* but for our ticket the records are as they were before: so is err */
         return;
     case LEAVING:
@@ -909,5 +526,5 @@ void step_start_acquire(struct op *op, int64_t now_ms)
     op->steps = &steps;
     op->waiting.attempt = op->request.attempt > 0 ? op->request.attempt : 1;
     op->waiting.since_ms = now_ms;
-    try_free(op, now_ms);
+    acquire_try_free(op, now_ms);
 }
