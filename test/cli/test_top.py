@@ -4,13 +4,14 @@ import fcntl
 import json
 import os
 import pty
+import re
 import signal
 import struct
 import sys
 import termios
 import time
 
-from support import BELAY, PATIENCE, BelayCase, Terminal, main
+from support import BELAY, PATIENCE, BelayCase, Terminal, main, wait_until
 
 # Debian's python3-pyte, also for a Python that is not Debian's: it is plain Python.
 sys.path.append("/usr/lib/python3/dist-packages")
@@ -83,7 +84,7 @@ class Top(BelayCase):
         self.hold("b-short", "--ttl", "5m")
         top = self.top()
         top.until("a-long", "b-short")
-        top.send("sss")
+        top.send("ssss")
         lines = top.until("by expiry")
         self.assertTrue(lines[2].startswith("b-short"), lines)
         top.send("r")
@@ -159,7 +160,7 @@ class Top(BelayCase):
         time.sleep(4)  # longer than the interval of lists: a request is pending without an answer
         began = time.monotonic()
         top.send("s")
-        top.until("by holder")
+        top.until("by key")
         top.send("q")
         self.assertEqual(top.finish(), 0)
         self.assertLess(time.monotonic() - began, 8)  # an answer is waited for longer
@@ -172,12 +173,71 @@ class Top(BelayCase):
         top.send("\x03")
         self.assertEqual(top.finish(), 0)
 
+    def test_enter_and_u_do_not_wait_for_a_store_that_hangs(self):
+        server = self.start("serve", "--json", "--listen", "127.0.0.1:0")
+        url = json.loads(server.stdout.readline())["listening"][0]
+        self.hold("k", "--owner-name", "Grace")
+        self.hold("l")
+        top = self.top(BELAY_STORE=url)
+        top.until("2 held", "Enter details")
+        server.send_signal(signal.SIGSTOP)
+        self.addCleanup(server.send_signal, signal.SIGCONT)
+        top.send("\r")
+        top.until("reading the lock and its history")
+        top.send("\x1b")
+        top.until("2 held")
+        top.send("u")
+        top.until("looking for the holder of 'k'")
+        top.send("\x1b")
+        top.until("Enter details", absent=["looking"])
+        top.send("j")  # the store still does not answer, and the keys work
+        top.send("u")
+        top.until("looking for the holder of 'l'")
+        server.send_signal(signal.SIGCONT)
+        top.until("Reason to end the lock")
+        top.send("\r")
+        top.until("Are you sure?")
+        server.send_signal(signal.SIGSTOP)
+        top.send("yes\r")
+        top.until("ending lock 'l'")
+        top.send("\x1b")
+        top.until("the lock 'l' may still be ended: the store did not answer")
+        server.send_signal(signal.SIGCONT)
+        top.until("1 held")  # and so it was
+        top.send("q")
+        self.assertEqual(top.finish(), 0)
+
+    def test_locks_that_need_attention_come_first(self):
+        self.hold("a-quiet")
+        self.hold("b-queue")
+        waiter = self.start("acquire", "b-queue", "--wait", "1m")
+        self.hold("c-expired", "--ttl", "1s")
+        self.hold("d-stale", "--ttl", "10m", "--heartbeat", "1s")
+        top = self.top()
+        top.until("1 stale", "1 waiting", "sorted by attention", "3 held")
+
+        def is_sorted():
+            top.read_some(0.2)
+            return [line.split()[0] for line in top.lines()[2:6]] == ["d-stale", "c-expired", "b-queue", "a-quiet"]
+        wait_until(is_sorted, "the order")
+        self.end(waiter)
+
+    def test_the_help_fits_80_columns(self):
+        top = self.top(columns=200)
+        top.until("no locks")
+        top.send("?")
+        lines = top.until("scroll by pages")
+        self.assertLessEqual(max(map(len, lines)), 79)
+
     def test_another_size_of_the_terminal_is_followed(self):
         for n in range(30):
             self.hold(f"lock-{n:02}")
         top = self.top()
         lines = top.until("lock-20", absent=["lock-21"])
         self.assertEqual(len(lines), 24)
+        with open(f"/proc/{top.process.pid}/status", encoding="utf-8") as status:
+            caught = int(re.search(r"SigCgt:\s*(\w+)", status.read()).group(1), 16)
+        self.assertTrue(caught >> signal.SIGWINCH - 1 & 1, "not told at once, but by the next tick")
         top.resize(60, 12)
         top.until("lock-08", "Enter details", absent=["lock-09"])
         top.send("\x1b[F")

@@ -46,7 +46,7 @@ static void move_cursor(struct top *top, int key)
         at = 0;
         break;
     case TOP_END:
-        at = is_list ? top->model.n : top->n_lines;
+        at = is_list ? top->model.n : top->lines.n;
         break;
     default:
         at += step;
@@ -58,13 +58,25 @@ static void move_cursor(struct top *top, int key)
     }
 }
 
+/* Ask for something about a key, off this thread. */
+static void start_job(struct top *top, enum top_task task, const char *key, const char *lock_id)
+{
+    if (!top_job_start(&top->jobs, task, key, lock_id, top->reason, top->terminal.columns)) {
+        (void)snprintf(top->note, sizeof top->note,
+                       "the store does not answer: several requests still wait for it");
+    }
+}
+
 static void show_view(struct top *top, enum top_view view)
 {
     top->view = view;
     top->first_line = 0;
     if (view == TOP_DETAIL) {
         select_index(top, top_selected(top));
-        top_read_detail(top);
+        top_lines_free(&top->lines);
+        if (top->selected != NULL) {
+            start_job(top, TOP_READ_DETAIL, top->selected, NULL);
+        }
     }
 }
 
@@ -75,29 +87,36 @@ static void begin_prompt(struct top *top, enum top_prompt prompt)
     top->typed[0] = '\0';
 }
 
-/* Remember the present holder: its lock is ended, and no later one. */
 static void begin_unlock(struct top *top)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
-
     if (top->model.n == 0 && top->view == TOP_LIST) {
         return;
     }
     if (top->view == TOP_LIST) {
         select_index(top, top_selected(top));
     }
-    belay_info_free(top->target);
-    top->target = NULL;
-    if (unlock_find_held(top->model.client, top->selected, &top->target, &err) != BELAY_OK) {
-        (void)snprintf(top->note, sizeof top->note, "%s", err.text);
-    } else if (top->target->n_holders > 1) {
+    if (top->selected != NULL) {
+        start_job(top, TOP_FIND_HOLDER, top->selected, NULL);
+    }
+}
+
+/* Remember the holder that was found: its lock is ended, and no later one. */
+static void on_holder(struct top *top, struct top_job *job)
+{
+    if (job->code != BELAY_OK) {
+        (void)snprintf(top->note, sizeof top->note, "%s", job->err.text);
+        return;
+    }
+    if (job->info->n_holders > 1) {
         (void)snprintf(top->note, sizeof top->note,
                        "it has %zu holders: 'belay unlock KEY --force' lets you choose",
-                       top->target->n_holders);
-    } else {
-        begin_prompt(top, TOP_PROMPT_REASON);
+                       job->info->n_holders);
+        return;
     }
-    belay_error_release(&err);
+    belay_info_free(top->target);
+    top->target = job->info;
+    job->info = NULL;
+    begin_prompt(top, TOP_PROMPT_REASON);
 }
 
 static void prompt_confirm(struct top *top)
@@ -117,20 +136,21 @@ static void prompt_confirm(struct top *top)
 
 static void unlock_target(struct top *top)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
-    char by[256];
-
-    unlock_actor(by, sizeof by);
     if (strcasecmp(top->typed, "yes") != 0) {
         (void)snprintf(top->note, sizeof top->note, "not confirmed: nothing was changed");
-    } else if (belay_force_release(top->model.client, top->target->key, top->target->lock_id, by,
-                                   top->reason[0] == '\0' ? NULL : top->reason, NULL, &err) != BELAY_OK) {
-        (void)snprintf(top->note, sizeof top->note, "%s", err.text);
     } else {
-        (void)snprintf(top->note, sizeof top->note, "lock '%.200s' was ended", top->target->key);
+        start_job(top, TOP_UNLOCK, top->target->key, top->target->lock_id);
+    }
+}
+
+static void on_unlocked(struct top *top, const struct top_job *job)
+{
+    if (job->code != BELAY_OK) {
+        (void)snprintf(top->note, sizeof top->note, "%s", job->err.text);
+    } else {
+        (void)snprintf(top->note, sizeof top->note, "lock '%.200s' was ended", job->key);
         top_model_request(&top->model);
     }
-    belay_error_release(&err);
 }
 
 static void end_prompt(struct top *top)
@@ -194,6 +214,17 @@ static void press_in_list(struct top *top, int key)
     top_model_sort(&top->model);
 }
 
+/* Do not wait for what u or a confirmation asked for. */
+static void leave_job(struct top *top)
+{
+    if (top_job_is(&top->jobs, TOP_UNLOCK)) {
+        (void)snprintf(top->note, sizeof top->note,
+                       "the lock '%.200s' may still be ended: the store did not answer",
+                       top->jobs.current->key);
+    }
+    top_job_abandon(&top->jobs);
+}
+
 static void press(struct top *top, int key)
 {
     if (top->prompt != TOP_PROMPT_NONE) {
@@ -201,6 +232,12 @@ static void press(struct top *top, int key)
         return;
     }
     top->note[0] = '\0';
+    if (top_job_is(&top->jobs, TOP_FIND_HOLDER) || top_job_is(&top->jobs, TOP_UNLOCK)) {
+        leave_job(top);
+        if (key == TOP_ESCAPE) {
+            return;
+        }
+    }
     if (key == 'q' || key == TOP_ESCAPE || key == 'h') {
         top->is_over = top->view == TOP_LIST && key == 'q';
         top->view = TOP_LIST;
@@ -251,11 +288,34 @@ static bool read_wakeups(struct top_model *model)
     return is_changed;
 }
 
+static void collect_job(struct top *top)
+{
+    struct top_job *job = top_job_collect(&top->jobs);
+
+    if (job == NULL) {
+        return;
+    }
+    switch (job->task) {
+    case TOP_READ_DETAIL:
+        top_lines_free(&top->lines);
+        top->lines = job->lines;
+        job->lines = (struct top_lines){ 0 };
+        break;
+    case TOP_FIND_HOLDER:
+        on_holder(top, job);
+        break;
+    case TOP_UNLOCK:
+        on_unlocked(top, job);
+        break;
+    }
+    top_job_free(job);
+}
+
 /* The detail is read only after a list succeeded: a store that fails is not asked again. */
 static void collect_list(struct top *top)
 {
-    if (top_model_collect(&top->model) && top->view == TOP_DETAIL) {
-        top_read_detail(top);
+    if (top_model_collect(&top->model) && top->view == TOP_DETAIL && top->jobs.current == NULL) {
+        start_job(top, TOP_READ_DETAIL, top->selected, NULL);
     }
 }
 
@@ -267,19 +327,23 @@ static void event_loop(struct top *top)
     while (!top->is_over && cli_signal() == 0) {
         struct pollfd ends[2] = { { .fd = STDIN_FILENO, .events = POLLIN },
                                   { .fd = top->model.pipe[0], .events = POLLIN } };
+        struct timespec pause;
         int64_t due_ms;
 
         top_terminal_resize(&top->terminal);
         top_draw(top);
         due_ms = top_model_due_ms(&top->model, is_changed);
-        /* Redraw at least every second, for the countdowns and the size of the terminal. */
-        if (poll(ends, 2, (int)(due_ms < 1000 ? due_ms : 1000)) < 0 && errno != EINTR) {
+        /* Redraw at least every second, for the countdowns. */
+        due_ms = due_ms < 1000 ? due_ms : 1000;
+        pause = (struct timespec){ due_ms / 1000, due_ms % 1000 * 1000000 };
+        if (ppoll(ends, 2, &pause, &top->terminal.while_waiting) < 0 && errno != EINTR) {
             return;
         }
         if (ends[0].revents != 0 && !read_keys(top)) {
             return;
         }
         is_changed = read_wakeups(&top->model) || is_changed;
+        collect_job(top);
         collect_list(top);
         if (top_model_due_ms(&top->model, is_changed) == 0) {
             top_model_request(&top->model);
@@ -292,6 +356,7 @@ static int top_live(struct cli_context *context, struct belay_client *client, co
 {
     struct top top = { .context = context };
     int status = CLI_OK;
+    bool is_idle = true;
 
     top.model.context = context;
     top.model.client = client;
@@ -300,15 +365,17 @@ static int top_live(struct cli_context *context, struct belay_client *client, co
     if (!top_model_open(&top.model) || !top_terminal_open(&top.terminal, context->color_out)) {
         status = cli_fail(context, BELAY_UNREACHABLE, "cannot use the terminal: %s", strerror(errno));
     } else {
+        top_jobs_open(&top.jobs, client, top.model.pipe[1]);
         event_loop(&top);
+        is_idle = top_jobs_close(&top.jobs);
     }
     top_terminal_close(&top.terminal);
     status = status != CLI_OK || cli_signal() == 0 || cli_signal() == SIGINT ? status
                                                                              : cli_exit_code(BELAY_CANCELLED);
-    if (!top_model_close(&top.model)) {
+    if (!is_idle || !top_model_close(&top.model)) {
         _exit(status); /* a thread is blocked in a store that does not answer: do not wait for it */
     }
-    top_free_detail(&top);
+    top_lines_free(&top.lines);
     belay_info_free(top.target);
     free(top.selected);
     return status;
@@ -339,8 +406,9 @@ const struct cli_command cmd_top = {
     .summary = "show locks in a live table",
     .about = "Shows the locks with holder, age, expiry, status and queue length, and updates them live. The "
              "arrow keys or j and k select a lock; Enter shows all its fields, its queue and its history; / "
-             "shows only keys and holders that contain a text; s sorts by another column and r reverses the "
-             "order; u ends the lock of another client as 'belay unlock' does, after a reason and a "
+             "shows only keys and holders that contain a text. Locks that need attention come first: stale, "
+             "expired, the longest queue; s sorts by a column and r reverses the order; u ends the lock of "
+             "another client as 'belay unlock' does, after a reason and a "
              "confirmation; ? lists the keys; q or Ctrl-C quits.\n\n"
              "If the store keeps no events, as on DynamoDB, the list is read every five seconds. Without a "
              "terminal, and with --json, it prints the same as 'belay list' and exits.",

@@ -3,6 +3,8 @@
  *
  *   top_terminal.c  the terminal: raw mode, keys, size, restored at the end
  *   top_model.c     the locks: one thread lists them, another watches for events
+ *   top_job.c       what a key asks of the store: on a thread of its own, so that a store that hangs blocks no key
+ *   top_detail.c    all there is to say about one lock, in lines
  *   top_draw.c      drawing the screen
  *   cmd_top.c       the loop and the actions of the keys
  */
@@ -10,6 +12,7 @@
 #define CLI_TOP_TOP_H
 
 #include <pthread.h>
+#include <signal.h>
 #include <termios.h>
 
 #include "base/buf.h"
@@ -19,6 +22,7 @@
 
 struct top_terminal {
     struct termios before;
+    sigset_t while_waiting; /* the signals that are blocked while the loop waits */
     bool is_open;
     bool color;
     size_t rows;
@@ -49,7 +53,16 @@ size_t top_keys(const char *bytes, size_t n, int *out_keys, size_t max);
 
 /* ---- the locks ---- */
 
-enum top_sort { TOP_BY_KEY, TOP_BY_HOLDER, TOP_BY_AGE, TOP_BY_LEFT, TOP_BY_STATUS, TOP_BY_QUEUE, TOP_SORTS };
+enum top_sort {
+    TOP_BY_ATTENTION, /* stale, expired, the longest queue */
+    TOP_BY_KEY,
+    TOP_BY_HOLDER,
+    TOP_BY_AGE,
+    TOP_BY_LEFT,
+    TOP_BY_STATUS,
+    TOP_BY_QUEUE,
+    TOP_SORTS
+};
 
 struct top_row {
     char *key;    /* owned */
@@ -93,7 +106,7 @@ struct top_model {
     bool has_events;             /* false: the store keeps no events; poll it */
 };
 
-enum { TOP_WAKE_EVENT = 'e', TOP_WAKE_LIST = 'l', TOP_WAKE_NO_EVENTS = 'n' };
+enum { TOP_WAKE_EVENT = 'e', TOP_WAKE_LIST = 'l', TOP_WAKE_NO_EVENTS = 'n', TOP_WAKE_JOB = 'j' };
 
 bool top_model_open(struct top_model *model);
 /* False: a thread is still blocked in the store, so the client must not be closed. */
@@ -108,6 +121,62 @@ int64_t top_model_due_ms(const struct top_model *model, bool is_changed);
 int64_t top_row_left_ms(const struct top_row *row);
 enum belay_status top_row_status(const struct top_row *row);
 
+/* ---- one lock ---- */
+
+struct top_lines {
+    char **texts; /* owned, and so is each */
+    size_t n;
+};
+
+/* Read a lock and its history. `columns`: of the terminal. */
+void top_read_detail(struct belay_client *client, const char *key, size_t columns, struct top_lines *out);
+void top_lines_free(struct top_lines *lines);
+
+/* ---- jobs ---- */
+
+enum top_task {
+    TOP_READ_DETAIL,
+    TOP_FIND_HOLDER, /* whose lock is to be ended */
+    TOP_UNLOCK
+};
+
+struct top_job {
+    enum top_task task;
+    char *key;            /* owned */
+    char *lock_id;        /* owned; NULL but for TOP_UNLOCK */
+    char reason[256];     /* of TOP_UNLOCK */
+    size_t columns;       /* of TOP_READ_DETAIL */
+    enum belay_code code; /* how it ended */
+    struct belay_error err;
+    struct belay_info *info; /* owned; of TOP_FIND_HOLDER */
+    struct top_lines lines;  /* of TOP_READ_DETAIL */
+    struct top_jobs *jobs;
+    bool is_done;
+    bool is_abandoned; /* nobody waits for it: its thread frees it */
+};
+
+struct top_jobs {
+    struct belay_client *client; /* borrowed */
+    int wake_fd;                 /* borrowed; gets TOP_WAKE_JOB */
+    struct top_job *current;     /* owned; NULL: none */
+    pthread_mutex_t mutex;       /* guards `n_running`, and `is_done` and `is_abandoned` of every job */
+    pthread_cond_t changed;
+    size_t n_running;
+};
+
+void top_jobs_open(struct top_jobs *jobs, struct belay_client *client, int wake_fd);
+/* False: a thread is still blocked in the store, so the client must not be closed. */
+bool top_jobs_close(struct top_jobs *jobs);
+/* Start one in place of the current one, which is abandoned. False: too many hang in the store, or no memory. */
+bool top_job_start(struct top_jobs *jobs, enum top_task task, const char *key, const char *lock_id,
+                   const char *reason, size_t columns);
+/* The current job if it has ended; the caller frees it. NULL: none has. */
+struct top_job *top_job_collect(struct top_jobs *jobs);
+/* Whether the current job is that one. */
+bool top_job_is(const struct top_jobs *jobs, enum top_task task);
+void top_job_abandon(struct top_jobs *jobs);
+void top_job_free(struct top_job *job);
+
 /* ---- the screen ---- */
 
 enum top_view { TOP_LIST, TOP_DETAIL, TOP_HELP };
@@ -117,6 +186,7 @@ struct top {
     struct cli_context *context; /* borrowed */
     struct top_terminal terminal;
     struct top_model model;
+    struct top_jobs jobs;
     enum top_view view;
     enum top_prompt prompt;
     char typed[256];
@@ -125,8 +195,7 @@ struct top {
     char *selected;            /* owned; a key */
     size_t first;              /* the first row on the screen */
     struct belay_info *target; /* owned; the lock to end */
-    char **lines;              /* owned; of the detail view */
-    size_t n_lines;
+    struct top_lines lines;    /* of the detail view */
     size_t first_line;
     bool is_over;
 };
@@ -134,8 +203,5 @@ struct top {
 size_t top_selected(const struct top *top); /* the index of the selected row; 0 if it is gone */
 size_t top_page(const struct top *top);     /* how many rows fit on the screen */
 void top_draw(struct top *top);
-/* Read the selected lock and its history. */
-void top_read_detail(struct top *top);
-void top_free_detail(struct top *top);
 
 #endif

@@ -1,8 +1,6 @@
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "cli/core/lock_print.h"
 #include "cli/output/print.h"
 #include "cli/top/top.h"
 
@@ -15,9 +13,9 @@ enum {
     HEAD_ROWS = 2,
     FOOT_ROWS = 1
 };
-enum { HISTORY_EVENTS = 50 };
 
-static const char *const sort_names[TOP_SORTS] = { "key", "holder", "age", "expiry", "status", "queue" };
+static const char *const sort_names[TOP_SORTS] = { "attention", "key",    "holder", "age",
+                                                   "expiry",    "status", "queue" };
 
 size_t top_page(const struct top *top)
 {
@@ -188,159 +186,6 @@ static void draw_list(struct top *top, struct buf *out)
 
 /* ---- one lock ---- */
 
-static void add_detail(struct top *top, const char *name, const char *text)
-{
-    char **lines = realloc(top->lines, (top->n_lines + 1) * sizeof *lines);
-    struct buf line = BUF_INIT(1 << 16);
-
-    if (lines == NULL) {
-        return;
-    }
-    top->lines = lines;
-    buf_addf(&line, "  %-12s", name);
-    escape_text(&line, text);
-    lines[top->n_lines] = buf_take(&line);
-    top->n_lines += lines[top->n_lines] != NULL;
-}
-
-void top_free_detail(struct top *top)
-{
-    for (size_t i = 0; i < top->n_lines; i++) {
-        free(top->lines[i]);
-    }
-    free(top->lines);
-    top->lines = NULL;
-    top->n_lines = 0;
-}
-
-static void detail_lease(struct top *top, const struct belay_info *info, int64_t now)
-{
-    struct buf text = BUF_INIT(1 << 16);
-    char time[PRINT_TIME_SIZE];
-    char span[CLOCK_TEXT_SIZE];
-    char number[24];
-
-    lock_format_state(&text, info);
-    add_detail(top, "Status:", text.failed ? "?" : text.data);
-    buf_release(&text);
-    print_holder(&text, info);
-    add_detail(top, "Holder:", text.failed ? "?" : text.data);
-    buf_release(&text);
-    add_detail(top, "Since:", print_ago(time, info->locked_at_unix_ms, now));
-    if (info->status == BELAY_STATUS_ACTIVE) {
-        add_detail(top, "Expires in:", clock_format_span(span, info->expires_in_ms / 1000 * 1000));
-    }
-    if (info->last_heartbeat_unix_ms != 0) {
-        add_detail(top, "Heartbeat:", print_ago(time, info->last_heartbeat_unix_ms, now));
-    }
-    (void)snprintf(number, sizeof number, "%llu", (unsigned long long)info->token);
-    add_detail(top, "Token:", info->token == 0 ? "none: this store issues no tokens" : number);
-}
-
-/* How the lock is held, and by whom, if it is not exclusive. */
-static void detail_holders(struct top *top, const struct belay_info *info, int64_t now)
-{
-    struct buf text = BUF_INIT(1 << 16);
-
-    if (info->mode == BELAY_EXCLUSIVE) {
-        return;
-    }
-    lock_format_mode(&text, info);
-    add_detail(top, "Mode:", text.failed ? "?" : text.data);
-    buf_release(&text);
-    for (size_t i = 0; i < info->n_holders; i++) {
-        lock_format_holder(&text, info, i, now);
-        add_detail(top, i == 0 ? "Holders:" : "", text.failed ? "?" : text.data);
-        buf_release(&text);
-    }
-}
-
-static void detail_lists(struct top *top, const struct belay_info *info, int64_t now)
-{
-    for (size_t i = 0; i < info->n_metadata; i++) {
-        struct buf text = BUF_INIT(1 << 16);
-
-        buf_addf(&text, "%s=%s", info->metadata[i].name, info->metadata[i].value);
-        add_detail(top, i == 0 ? "Metadata:" : "", text.failed ? "?" : text.data);
-        buf_release(&text);
-    }
-    for (size_t i = 0; i < info->n_waiters; i++) {
-        const struct belay_waiter *waiter = &info->waiters[i];
-        struct buf text = BUF_INIT(1 << 16);
-        char span[CLOCK_TEXT_SIZE];
-
-        buf_addf(&text, "%zu. %s (%s), for %s%s%s", i + 1, waiter->locked_by_name, waiter->locked_by,
-                 clock_format_span(span, (now - waiter->since_unix_ms) / 1000 * 1000),
-                 waiter->mode == BELAY_EXCLUSIVE ? "" : ", ",
-                 waiter->mode == BELAY_EXCLUSIVE ? "" : belay_mode_name(waiter->mode));
-        add_detail(top, i == 0 ? "Waiting:" : "", text.failed ? "?" : text.data);
-        buf_release(&text);
-    }
-}
-
-static bool on_history(void *context, const struct belay_event *event)
-{
-    struct top *top = context;
-    struct buf text = BUF_INIT(1 << 16);
-    char time[CLOCK_TEXT_SIZE];
-
-    buf_addf(&text, "%s %-14s ", clock_format_utc(time, event->at_unix_ms, false), event->type);
-    print_event_holder(&text, event);
-    add_event_details(&text, event);
-    add_detail(top, "", text.failed ? "?" : text.data);
-    buf_release(&text);
-    return true;
-}
-
-/* Wrap a long text at spaces. */
-static void add_wrapped(struct top *top, const char *text)
-{
-    size_t room = top->terminal.columns > 40 ? top->terminal.columns - 16 : 24;
-    char line[256];
-
-    room = room < sizeof line ? room : sizeof line - 1;
-    while (*text != '\0') {
-        size_t len = strlen(text);
-
-        if (len > room) {
-            len = room;
-            while (len > room / 2 && text[len] != ' ') {
-                len--;
-            }
-            len = text[len] == ' ' ? len : room;
-        }
-        (void)snprintf(line, sizeof line, "%.*s", (int)len, text);
-        add_detail(top, "", line);
-        text += len + strspn(text + len, " ");
-    }
-}
-
-void top_read_detail(struct top *top)
-{
-    struct belay_error err = BELAY_ERROR_INIT;
-    struct belay_info *info = NULL;
-    int64_t now = clock_unix_ms();
-
-    if (top->selected == NULL) {
-        return;
-    }
-    top_free_detail(top);
-    if (belay_get(top->model.client, top->selected, &info, &err) != BELAY_OK) {
-        add_detail(top, "Status:", err.text);
-    } else {
-        detail_lease(top, info, now);
-        detail_holders(top, info, now);
-        detail_lists(top, info, now);
-    }
-    add_detail(top, "", "");
-    add_detail(top, "History:", "");
-    if (belay_history(top->model.client, top->selected, HISTORY_EVENTS, on_history, top, &err) != BELAY_OK) {
-        add_wrapped(top, err.text);
-    }
-    belay_info_free(info);
-    belay_error_release(&err);
-}
-
 static void draw_lines(struct top *top, struct buf *out, const char *title, char *const *lines, size_t n)
 {
     size_t page = top_page(top);
@@ -360,7 +205,13 @@ static void draw_detail(struct top *top, struct buf *out)
     struct buf title = BUF_INIT(4096);
 
     escape_text(&title, top->selected == NULL ? "" : top->selected);
-    draw_lines(top, out, title.failed || title.data == NULL ? "" : title.data, top->lines, top->n_lines);
+    if (top->lines.n == 0) {
+        draw_lines(top, out, title.failed || title.data == NULL ? "" : title.data,
+                   (char *const[]){ "  reading the lock and its history" }, 1);
+    } else {
+        draw_lines(top, out, title.failed || title.data == NULL ? "" : title.data, top->lines.texts,
+                   top->lines.n);
+    }
     buf_release(&title);
 }
 
@@ -371,9 +222,9 @@ static void draw_help(struct top *top, struct buf *out)
         "  PgUp, PgDn, Home, End scroll by pages",
         "  Enter                 show all fields of the lock and its history",
         "  /                     show only keys and holders that contain a text",
-        "  s                     sort by key, holder, age, expiry, status or queue",
+        "  s                     sort by another column; the first line names it",
         "  r                     reverse the order",
-        "  u                     unlock: end the lock of another client, after confirmation",
+        "  u                     unlock: end another client's lock, after a question",
         "  Esc, q                back; q in the list quits",
     };
 
@@ -397,6 +248,11 @@ static void draw_foot(struct top *top, struct buf *out)
                             : top->note);
         escape_text(&line, top->typed);
         buf_adds(&line, "_");
+    } else if (top_job_is(&top->jobs, TOP_FIND_HOLDER) || top_job_is(&top->jobs, TOP_UNLOCK)) {
+        begin = style(top, "yellow");
+        buf_adds(&line, top_job_is(&top->jobs, TOP_UNLOCK) ? "ending lock '" : "looking for the holder of '");
+        escape_text(&line, top->jobs.current->key);
+        buf_adds(&line, "'…  Esc: do not wait for it");
     } else if (top->note[0] != '\0') {
         begin = style(top, "yellow");
         escape_text(&line, top->note);

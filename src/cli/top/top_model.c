@@ -220,6 +220,12 @@ static int compare_numbers(int64_t a, int64_t b)
     return a < b ? -1 : a > b ? 1 : 0;
 }
 
+/* A stale lock blocks others; an expired one was not released, which its holder may not know. */
+static int attention(const struct top_row *row)
+{
+    return row->is_stale ? 2 : top_row_status(row) == BELAY_STATUS_EXPIRED;
+}
+
 static int compare_rows(const void *left, const void *right, void *context)
 {
     const struct top_row *a = left;
@@ -228,6 +234,10 @@ static int compare_rows(const void *left, const void *right, void *context)
     int order = 0;
 
     switch (model->sort) {
+    case TOP_BY_ATTENTION:
+        order = compare_numbers(attention(b), attention(a));
+        order = order != 0 ? order : compare_numbers((int64_t)b->n_waiters, (int64_t)a->n_waiters);
+        break;
     case TOP_BY_HOLDER:
         order = strcasecmp(a->holder, b->holder);
         break;

@@ -1,3 +1,4 @@
+#include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -21,9 +22,17 @@ static void write_screen(const char *data, size_t len)
     }
 }
 
+/* Nothing to do: it ends the wait of the loop, which draws again. */
+static void on_resize(int number)
+{
+    (void)number;
+}
+
 bool top_terminal_open(struct top_terminal *terminal, bool color)
 {
     struct termios raw;
+    struct sigaction resize = { .sa_handler = on_resize };
+    sigset_t only_resize;
 
     if (tcgetattr(STDIN_FILENO, &terminal->before) != 0) {
         return false;
@@ -39,6 +48,11 @@ bool top_terminal_open(struct top_terminal *terminal, bool color)
         return false;
     }
     terminal->is_open = true;
+    /* Delivered only while the loop waits, so that none comes between drawing and waiting. */
+    (void)sigaction(SIGWINCH, &resize, NULL);
+    (void)sigemptyset(&only_resize);
+    (void)sigaddset(&only_resize, SIGWINCH);
+    (void)pthread_sigmask(SIG_BLOCK, &only_resize, &terminal->while_waiting);
     terminal->color = color;
     write_screen(ENTER_SCREEN, sizeof ENTER_SCREEN - 1);
     top_terminal_resize(terminal);

@@ -1,0 +1,190 @@
+/*
+ * A job is one request to the store that a key asked for. Each has a thread, so that a store that hangs
+ * blocks neither the keyboard nor the next job. A job that nobody waits for any more is abandoned: its
+ * thread goes on until the store answers, and then frees it.
+ */
+#include <assert.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/commands/commands.h"
+#include "cli/top/top.h"
+
+enum {
+    RUNNING_MAX = 8, /* threads that hang in the store */
+    CLOSE_MS = 300   /* wait at the end for what is in progress */
+};
+
+void top_job_free(struct top_job *job)
+{
+    if (job == NULL) {
+        return;
+    }
+    free(job->key);
+    free(job->lock_id);
+    belay_info_free(job->info);
+    belay_error_release(&job->err);
+    top_lines_free(&job->lines);
+    free(job);
+}
+
+static void run(struct top_job *job)
+{
+    struct belay_client *client = job->jobs->client;
+    char by[256];
+
+    switch (job->task) {
+    case TOP_READ_DETAIL:
+        top_read_detail(client, job->key, job->columns, &job->lines);
+        break;
+    case TOP_FIND_HOLDER:
+        job->code = unlock_find_held(client, job->key, &job->info, &job->err);
+        break;
+    case TOP_UNLOCK:
+        unlock_actor(by, sizeof by);
+        job->code = belay_force_release(client, job->key, job->lock_id, by,
+                                        job->reason[0] == '\0' ? NULL : job->reason, NULL, &job->err);
+        break;
+    }
+}
+
+static void *run_thread(void *context)
+{
+    struct top_job *job = context;
+    struct top_jobs *jobs = job->jobs;
+
+    run(job);
+    (void)pthread_mutex_lock(&jobs->mutex);
+    assert(!job->is_done && jobs->n_running > 0);
+    job->is_done = true;
+    if (job->is_abandoned) {
+        top_job_free(job);
+    } else {
+        (void)!write(jobs->wake_fd, &(char){ TOP_WAKE_JOB }, 1);
+    }
+    jobs->n_running--;
+    (void)pthread_cond_broadcast(&jobs->changed);
+    (void)pthread_mutex_unlock(&jobs->mutex);
+    return NULL;
+}
+
+/* It handles no signals: they are for the main loop. */
+static bool start_thread(struct top_job *job)
+{
+    pthread_t thread;
+    sigset_t all;
+    sigset_t before;
+    bool is_started;
+
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
+    is_started = pthread_create(&thread, NULL, run_thread, job) == 0;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (is_started) {
+        (void)pthread_detach(thread);
+    }
+    return is_started;
+}
+
+bool top_job_start(struct top_jobs *jobs, enum top_task task, const char *key, const char *lock_id,
+                   const char *reason, size_t columns)
+{
+    struct top_job *job = calloc(1, sizeof *job);
+    bool is_started;
+
+    top_job_abandon(jobs);
+    if (job == NULL) {
+        return false;
+    }
+    job->task = task;
+    job->jobs = jobs;
+    job->columns = columns;
+    job->err = (struct belay_error)BELAY_ERROR_INIT;
+    job->key = strdup(key);
+    job->lock_id = lock_id == NULL ? NULL : strdup(lock_id);
+    (void)snprintf(job->reason, sizeof job->reason, "%s", reason == NULL ? "" : reason);
+    (void)pthread_mutex_lock(&jobs->mutex);
+    is_started = job->key != NULL && (lock_id == NULL || job->lock_id != NULL) &&
+                 jobs->n_running < RUNNING_MAX && start_thread(job);
+    jobs->n_running += is_started;
+    (void)pthread_mutex_unlock(&jobs->mutex);
+    if (is_started) {
+        jobs->current = job;
+    } else {
+        top_job_free(job);
+    }
+    return is_started;
+}
+
+bool top_job_is(const struct top_jobs *jobs, enum top_task task)
+{
+    return jobs->current != NULL && jobs->current->task == task;
+}
+
+struct top_job *top_job_collect(struct top_jobs *jobs)
+{
+    struct top_job *job = jobs->current;
+    bool is_done;
+
+    if (job == NULL) {
+        return NULL;
+    }
+    (void)pthread_mutex_lock(&jobs->mutex);
+    is_done = job->is_done;
+    (void)pthread_mutex_unlock(&jobs->mutex);
+    if (!is_done) {
+        return NULL;
+    }
+    jobs->current = NULL;
+    return job;
+}
+
+void top_job_abandon(struct top_jobs *jobs)
+{
+    struct top_job *job = jobs->current;
+
+    if (job == NULL) {
+        return;
+    }
+    jobs->current = NULL;
+    (void)pthread_mutex_lock(&jobs->mutex);
+    if (job->is_done) {
+        top_job_free(job);
+    } else {
+        job->is_abandoned = true;
+    }
+    (void)pthread_mutex_unlock(&jobs->mutex);
+}
+
+void top_jobs_open(struct top_jobs *jobs, struct belay_client *client, int wake_fd)
+{
+    jobs->client = client;
+    jobs->wake_fd = wake_fd;
+    (void)pthread_mutex_init(&jobs->mutex, NULL);
+    (void)pthread_cond_init(&jobs->changed, NULL);
+}
+
+bool top_jobs_close(struct top_jobs *jobs)
+{
+    struct timespec until;
+    bool is_idle;
+
+    top_job_abandon(jobs);
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += CLOSE_MS * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000L;
+    until.tv_nsec %= 1000000000L;
+    (void)pthread_mutex_lock(&jobs->mutex);
+    while (jobs->n_running > 0 && pthread_cond_timedwait(&jobs->changed, &jobs->mutex, &until) == 0) {
+    }
+    is_idle = jobs->n_running == 0;
+    (void)pthread_mutex_unlock(&jobs->mutex);
+    if (is_idle) {
+        (void)pthread_cond_destroy(&jobs->changed);
+        (void)pthread_mutex_destroy(&jobs->mutex);
+    }
+    return is_idle;
+}
