@@ -362,9 +362,9 @@ class Waiting(BelayCase):
     def test_on_a_terminal_one_line_is_rewritten(self):
         lock = self.acquire("k" * 60, "--owner", "execution-abc123", "--ttl", "4m")
         terminal = self.terminal("acquire", "k" * 60, "--wait", "1m", columns=80)
-        terminal.expect("Lock held, 3m ")
-        terminal.expect_that(lambda: len(set(re.findall(r"Lock held, 3m \d+s left, retrying in ", terminal.text))) >= 2,
-                             "the time that is left, running")
+        terminal.expect_that(lambda: len(set(re.findall(r"1st in the queue, held for \d+s by \S+ \(execution-abc123\) \(3m \d+s left", terminal.text))) >= 2,
+                             "the times, running")
+        self.assertNotIn("retrying", terminal.text)  # it has a place in the queue
         rows = terminal.text.split("\r\x1b[K")
         self.assertTrue(all(len(row) < 80 and "\n" not in row for row in rows), rows)
         self.ok("release", "k" * 60, "--id", lock["lock_id"])

@@ -241,14 +241,21 @@ class GuardianKilled(RunCase):
 
 class Waiting(RunCase):
     def test_for_the_lock_shows_the_holder_and_the_next_attempt(self):  # S4.9
+        for how, is_counted in (("--wait=1m", False), ("--attempts=9", True)):
+            with self.subTest(how):
+                self.check_what_a_wait_shows(how, is_counted)
+
+    def check_what_a_wait_shows(self, how, is_counted):
+        """A place in the queue is no retry."""
         lock = self.acquire("k", "--owner", "rival", "--ttl", "5m")
-        process = self.start("run", "--wait", "1m", "k", "--", "echo", "mine")
-        wait_until(lambda: "wait.began" in self.events("k"), "the wait")
+        process = self.start("run", how, "k", "--", "echo", "mine")
+        wait_until(lambda: self.ok("status", "k", "--json").json()["waiting"], "the wait")
         self.ok("release", "k", "--id", lock["lock_id"])
         out, err = process.communicate(timeout=20)
         self.assertEqual((process.returncode, out), (0, "mine\n"), err)
+        self.assertIn("1st in the queue for 'k', held by", err)
         self.assertIn("rival", err)
-        self.assertIn("Lock held, retrying in ", err)
+        self.assertEqual("Lock held, retrying in " in err, is_counted, err)
 
     def test_is_cancelled_by_a_signal_and_leaves_no_ticket(self):  # S1.5
         self.acquire("k", "--ttl", "5m")

@@ -131,7 +131,8 @@ static int acquire_lock(struct cli_context *context, struct lock_request *reques
         uuid_make_at(clock_unix_ms(), fresh_id)) {
         request->options.lock_id = fresh_id;
     }
-    waiting = wait_display_new(context, request->key, true);
+    waiting =
+        wait_display_new(context, request->key, request->options.attempts > 1 ? WAIT_COUNTED : WAIT_QUEUED);
     request->options.durable = true;
     request->options.on_waiting = wait_display_update;
     request->options.context = waiting;

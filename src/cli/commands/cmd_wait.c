@@ -23,7 +23,7 @@ static int exec_wait(struct cli_context *context, const struct options *options)
         code = cli_client(context, &client, &err);
     }
     if (code == BELAY_OK) {
-        waiting = wait_display_new(context, key, false);
+        waiting = wait_display_new(context, key, WAIT_UNQUEUED);
         wait.on_waiting = wait_display_update;
         wait.context = waiting;
         wait.cancel = cli_cancel(context);

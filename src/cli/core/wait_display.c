@@ -14,7 +14,7 @@ enum { EVERY_MS = 60000 };
 
 struct wait_display {
     const char *key; /* borrowed; not escaped */
-    bool is_queued;
+    enum wait_kind kind;
     bool on_terminal;
     int64_t every_ms; /* without a terminal: between two lines */
     pthread_t ticker;
@@ -43,13 +43,13 @@ static int64_t progress_every_ms(void)
     return text != NULL && belay_parse_duration(text, &ms) && ms >= 100 ? ms : EVERY_MS;
 }
 
-struct wait_display *wait_display_new(const struct cli_context *context, const char *key, bool is_queued)
+struct wait_display *wait_display_new(const struct cli_context *context, const char *key, enum wait_kind kind)
 {
     struct wait_display *display = context->quiet || context->json ? NULL : calloc(1, sizeof *display);
 
     if (display != NULL) {
         display->key = key;
-        display->is_queued = is_queued;
+        display->kind = kind;
         display->every_ms = progress_every_ms();
         display->holder = (struct buf)BUF_INIT(4096);
         display->frozen = (struct buf)BUF_INIT(4096);
@@ -66,9 +66,26 @@ static char *whole_seconds(char out[CLOCK_TEXT_SIZE], int64_t ms)
     return clock_format_span(out, (ms + 999) / 1000 * 1000);
 }
 
+static void add_ordinal(struct buf *line, size_t n)
+{
+    size_t unit = n % 100 / 10 == 1 ? 0 : n % 10; /* 11th, 12th, 13th */
+
+    buf_addf(line, "%zu%s", n, unit == 1 ? "st" : unit == 2 ? "nd" : unit == 3 ? "rd" : "th");
+}
+
+static void add_held_for(struct buf *text, const struct wait_display *display)
+{
+    int64_t held_ms = clock_unix_ms() - display->since_unix_ms;
+    char span[CLOCK_TEXT_SIZE];
+
+    if (display->since_unix_ms > 0) {
+        buf_addf(text, " for %s", clock_format_span(span, held_ms < 0 ? 0 : held_ms / 1000 * 1000));
+    }
+}
+
 /*
- * "Lock held, 4m 12s left, 2 ahead in the queue, retrying in 5s… 'key' by alice": what changes comes first, so that
- * a narrow terminal truncates the names.
+ * "2nd in the queue, held for 4m 10s by alice (3m 2s left) 'key'": what changes comes first, so that a narrow
+ * terminal truncates the names.
  */
 static void rewrite_line(struct wait_display *display)
 {
@@ -78,26 +95,30 @@ static void rewrite_line(struct wait_display *display)
     int64_t now = clock_boot_ms();
     size_t columns = print_columns(STDERR_FILENO);
 
-    buf_adds(&text, display->frozen.len > 0 ? "Lock frozen" : "Lock held");
-    if (display->ends_boot_ms > now) {
-        buf_addf(&text, ", %s left", whole_seconds(span, display->ends_boot_ms - now));
+    if (display->kind == WAIT_UNQUEUED) {
+        buf_adds(&text, "Waiting");
+    } else {
+        add_ordinal(&text, display->position + 1);
+        buf_adds(&text, " in the queue");
     }
-    if (display->position > 0) {
-        buf_addf(&text, ", %zu ahead in the queue", display->position);
-    }
-    if (display->retry_boot_ms > now) {
+    if (display->kind == WAIT_COUNTED && display->retry_boot_ms > now) {
         buf_addf(&text, ", retrying in %s", whole_seconds(span, display->retry_boot_ms - now));
     }
-    buf_adds(&text, "… '");
     if (display->frozen.len > 0) {
-        text.len--; /* the text has the key */
-        buf_adds(&text, display->frozen.data);
+        buf_addf(&text, ": %s", display->frozen.data);
     } else {
+        buf_adds(&text, ", held");
+        add_held_for(&text, display);
+        buf_addf(&text, " by %s", display->holder.data == NULL ? "?" : display->holder.data);
+        if (display->ends_boot_ms > now) {
+            buf_addf(&text, " (%s left)", whole_seconds(span, display->ends_boot_ms - now));
+        }
+        buf_adds(&text, " '");
         escape_text(&text, display->key);
-        buf_addf(&text, "' by %s", display->holder.data == NULL ? "?" : display->holder.data);
+        buf_adds(&text, "'");
     }
     /* Leave the last column free: some terminals wrap when it is written. */
-    truncate_text(&line, text.failed ? "Lock held" : text.data, columns > 1 ? columns - 1 : 1);
+    truncate_text(&line, text.failed ? "Waiting" : text.data, columns > 1 ? columns - 1 : 1);
     if (!line.failed) {
         (void)fprintf(stderr, "\r\033[K%s", line.data);
         (void)fflush(stderr);
@@ -107,20 +128,12 @@ static void rewrite_line(struct wait_display *display)
     buf_release(&text);
 }
 
-static void add_ordinal(struct buf *line, size_t n)
-{
-    size_t unit = n % 100 / 10 == 1 ? 0 : n % 10; /* 11th, 12th, 13th */
-
-    buf_addf(line, "%zu%s", n, unit == 1 ? "st" : unit == 2 ? "nd" : unit == 3 ? "rd" : "th");
-}
-
 /* "2nd in the queue for 'key', held by alice for 4m 10s (https://ci.example/812)" */
 static void print_line(struct wait_display *display)
 {
     struct buf line = BUF_INIT(1 << 16);
-    char span[CLOCK_TEXT_SIZE];
 
-    if (display->is_queued) {
+    if (display->kind != WAIT_UNQUEUED) {
         add_ordinal(&line, display->position + 1);
         buf_adds(&line, " in the queue for ");
     } else {
@@ -132,11 +145,7 @@ static void print_line(struct wait_display *display)
         buf_adds(&line, "'");
         escape_text(&line, display->key);
         buf_addf(&line, "', held by %s", display->holder.data == NULL ? "?" : display->holder.data);
-        if (display->since_unix_ms > 0) {
-            int64_t held_ms = clock_unix_ms() - display->since_unix_ms;
-
-            buf_addf(&line, " for %s", clock_format_span(span, held_ms < 0 ? 0 : held_ms / 1000 * 1000));
-        }
+        add_held_for(&line, display);
         if (display->url.len > 0) {
             buf_addf(&line, " (%s)", display->url.data);
         }
@@ -205,7 +214,7 @@ static void print_line_per_attempt(struct wait_display *display, const struct be
     if (!display->shown) {
         print_line(display);
     }
-    if (now->retry_ms > 0) {
+    if (display->kind == WAIT_COUNTED && now->retry_ms > 0) {
         (void)fprintf(stderr, "Lock %s, retrying in %s…\n", display->frozen.len > 0 ? "frozen" : "held",
                       whole_seconds(span, now->retry_ms));
     }

@@ -1,6 +1,7 @@
 /*
  * The progress of a wait for a lock: on a terminal one line that is rewritten every second. Elsewhere, as in the log of
- * a CI job: a line when the wait begins and then once a minute (BELAY_PROGRESS_EVERY), and one per attempt (S4.9).
+ * a CI job: a line when the wait begins and then once a minute (BELAY_PROGRESS_EVERY), and one per attempt if they are
+ * counted (S4.9).
  */
 #ifndef CLI_CORE_WAIT_DISPLAY_H
 #define CLI_CORE_WAIT_DISPLAY_H
@@ -9,9 +10,15 @@
 
 struct wait_display;
 
+enum wait_kind {
+    WAIT_UNQUEUED, /* it only watches */
+    WAIT_QUEUED,
+    WAIT_COUNTED /* queued, and given up after some attempts: when the next one comes is shown */
+};
+
 /* `key` is borrowed. NULL if nothing is to be shown; the other functions accept NULL. */
-/* `is_queued`: the caller has a place in the queue. */
-struct wait_display *wait_display_new(const struct cli_context *context, const char *key, bool is_queued);
+struct wait_display *wait_display_new(const struct cli_context *context, const char *key,
+                                      enum wait_kind kind);
 /* For belay_lock_options.on_waiting; `context` is the struct wait_display. */
 void wait_display_update(void *context, const struct belay_wait_info *now);
 /* Erases the line and ends the thread that rewrites it. */

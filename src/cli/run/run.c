@@ -304,7 +304,8 @@ static enum belay_code acquire_lock(struct run_session *run, struct belay_error 
     if (adopt != NULL) {
         code = adopt_lock(run, adopt, err);
     } else {
-        run->waiting = wait_display_new(run->context, run->request.key, true);
+        run->waiting = wait_display_new(run->context, run->request.key,
+                                        options->attempts > 1 ? WAIT_COUNTED : WAIT_QUEUED);
         code = belay_lock_acquire(run->client, run->request.key, options, &run->lock, err);
         wait_display_free(run->waiting);
         run->waiting = NULL;
