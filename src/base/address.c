@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -198,5 +199,18 @@ bool unix_address(const char *path, struct sockaddr_un *out, int *out_folder)
     }
     *out = un;
     *out_folder = folder;
+    return true;
+}
+
+bool address_parse_port(const char *text, unsigned *out_port)
+{
+    size_t len = strlen(text);
+    unsigned long port =
+        len == 0 || len > 5 || strspn(text, "0123456789") != len ? ULONG_MAX : strtoul(text, NULL, 10);
+
+    if (port > 65535) {
+        return false;
+    }
+    *out_port = (unsigned)port;
     return true;
 }

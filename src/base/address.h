@@ -37,6 +37,9 @@ bool address_is_public(const struct address *address);
 enum { ADDRESS_TEXT_SIZE = 46 };
 void address_text(const struct address *address, char out[ADDRESS_TEXT_SIZE]);
 
+/* A TCP or UDP port in digits: 0 to 65535. getaddrinfo() takes larger numbers, without their upper bits. */
+bool address_parse_port(const char *text, unsigned *out_port);
+
 /*
  * sun_path has room for 107 bytes. A longer path is addressed through the descriptor of its
  * folder, /proc/self/fd/N/NAME: then close *out_folder after bind() or connect(); else it is

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/address.h"
 #include "base/buf.h"
 #include "base/error.h"
 #include "telemetry/sinks.h"
@@ -35,13 +36,6 @@ static bool split_address(const char *address, char host[256], char port[16])
     return true;
 }
 
-static bool is_port(const char *text)
-{
-    long port = strspn(text, "0123456789") == strlen(text) ? strtol(text, NULL, 10) : 0;
-
-    return port >= 1 && port <= 65535;
-}
-
 /* Connect to a numeric address; a name is left to the resolver. */
 static int connect_number(const char *host, const char *port, bool *out_is_number)
 {
@@ -63,10 +57,11 @@ enum belay_code statsd_open(struct statsd *statsd, const char *setting, const ch
 {
     char host[256];
     char port[16];
+    unsigned number;
     bool is_number;
 
     *statsd = (struct statsd){ .fd = -1 };
-    if (!split_address(address, host, port) || !is_port(port)) {
+    if (!split_address(address, host, port) || !address_parse_port(port, &number) || number == 0) {
         return error_set(err, BELAY_CONFIG, "%s: '%s' is not HOST:PORT, such as 127.0.0.1:8125", setting,
                          address);
     }

@@ -244,9 +244,10 @@ static int open_one(const struct addrinfo *info)
 static bool split_address(const char *address, char *host, size_t host_size, const char **out_port)
 {
     const char *colon = strrchr(address, ':');
+    unsigned port;
     size_t len;
 
-    if (colon == NULL || colon[1] == '\0' || strspn(colon + 1, "0123456789") != strlen(colon + 1)) {
+    if (colon == NULL || !address_parse_port(colon + 1, &port)) {
         return false;
     }
     len = (size_t)(colon - address);
@@ -307,9 +308,11 @@ static enum belay_code open_tcp(struct http_server *server, const struct http_li
     int problem;
 
     if (!split_address(wanted->address, host, sizeof host, &port)) {
-        return error_set(err, BELAY_INVALID,
-                         "'%s' is not an address to listen on: use HOST:PORT, [IPV6]:PORT or unix:PATH",
-                         wanted->address);
+        return error_set(
+            err, BELAY_INVALID,
+            "'%s' is not an address to listen on: use HOST:PORT, [IPV6]:PORT or unix:PATH; a port is at "
+            "most 65535",
+            wanted->address);
     }
     problem = getaddrinfo(*host == '\0' ? NULL : host, port, &hints, &found);
     if (problem != 0) {
