@@ -218,7 +218,11 @@ static enum belay_code explain(CURL *curl, CURLcode rc, const struct curl_exchan
     if (exchange->no_memory || rc == CURLE_OUT_OF_MEMORY) {
         return error_no_memory(err);
     }
-    return error_set(err, is_misuse(rc) ? BELAY_CONFIG : BELAY_UNREACHABLE, "cannot reach %s: %s", host, why);
+    return error_set(err, is_misuse(rc) ? BELAY_CONFIG : BELAY_UNREACHABLE, "cannot reach %s: %s%s", host,
+                     why,
+                     rc == CURLE_SSL_CONNECT_ERROR && strstr(why, "wrong version number") != NULL
+                         ? "; it answers without TLS: write http:// if that is right"
+                         : "");
 }
 
 static void close_handle(struct handle handle)
