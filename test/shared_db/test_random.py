@@ -1,6 +1,6 @@
 """Random rounds of stops, starts and crashes (S3.6): the database is never stopped under an application that is up.
 
-Three applications, each with its own life, at the same time. BELAY_SHARED_DB_ROUNDS says how many rounds in all (60 by
+Three applications, each with its own life, at the same time. BELAY_SHARED_DB_ROUNDS says how many rounds in all (24 by
 default; 1,000 were run for the issue), BELAY_SHARED_DB_SEED replays the choices of one run.
 """
 
@@ -12,7 +12,7 @@ import time
 
 from shared_db_support import SHORT_TTL, STORE, GuardCase, main
 
-ROUNDS = int(os.environ.get("BELAY_SHARED_DB_ROUNDS", "60"))
+ROUNDS = int(os.environ.get("BELAY_SHARED_DB_ROUNDS", "24"))
 SEED = int(os.environ.get("BELAY_SHARED_DB_SEED", str(time.time_ns() % 1000000)))
 
 
