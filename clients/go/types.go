@@ -31,10 +31,11 @@ type Holder struct {
 type Info struct {
 	Key string `json:"key"`
 	Holder
-	Mode    string   `json:"mode"` // exclusive, shared or slots
-	Slots   int      `json:"slots"`
-	Holders []Holder `json:"holders"`
-	Waiting []Waiter `json:"waiting"` // the first ten; nil: not read
+	ReleasedAt time.Time `json:"released_at"` // zero: it was not released
+	Mode       string    `json:"mode"`        // exclusive, shared or slots
+	Slots      int       `json:"slots"`
+	Holders    []Holder  `json:"holders"`
+	Waiting    []Waiter  `json:"waiting"` // the first ten; nil: not read
 }
 
 // Waiter is a client in the queue of a lock.

@@ -83,6 +83,7 @@ export interface HolderInfo {
 
 export interface LockInfo extends HolderInfo {
   key: string;
+  released_at: string | null;
   mode: "exclusive" | "shared" | "slots";
   slots: number | null;
   holders: HolderInfo[];

@@ -115,6 +115,7 @@ static struct belay_info *read_holder(const json_t *lock, const char *key)
     info->outcome = outcome_of(text_of(lock, "outcome"));
     info->locked_at_unix_ms = json_read_time(lock, "locked_at");
     info->expires_at_unix_ms = json_read_time(lock, "expires_at");
+    info->released_at_unix_ms = json_read_time(lock, "released_at");
     info->last_heartbeat_unix_ms = json_read_time(lock, "last_heartbeat");
     info->ttl_ms = span_of(lock, "ttl_ms");
     info->expires_in_ms = span_of(lock, "expires_in_ms");

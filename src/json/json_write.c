@@ -161,10 +161,17 @@ static json_t *wire_queue(const struct belay_info *info)
     return waiting;
 }
 
+/* 0: it is held, has expired, or was never held. */
+static int64_t released_at(const struct belay_info *info)
+{
+    return info->status == BELAY_STATUS_RELEASED ? info->released_at_unix_ms : 0;
+}
+
 json_t *wire_lock(const struct belay_info *info)
 {
     const struct field key[] = { { "key", wire_text(info->key) } };
     const struct field fields[] = {
+        { "released_at", wire_time(released_at(info)) },
         { "mode", wire_text(belay_mode_name(info->mode)) },
         { "slots", info->slots == 0 ? json_null() : json_integer(info->slots) },
         { "holders", wire_holders(info) },
@@ -324,7 +331,7 @@ char *wire_line(json_t *value)
 
 /* ---- a lock in a hurry ---- */
 
-enum { LINE_AROUND = 440 }; /* upper limit of the bytes around the texts */
+enum { LINE_AROUND = 490 }; /* upper limit of the bytes around the texts */
 
 /* A text and its length; NULL: none. */
 struct text {
@@ -427,6 +434,7 @@ bool wire_lock_line(struct buf *out, const struct belay_info *info)
     }
     ADD_LITERAL(out, ",\"metadata\":{}");
     len = out->len - from;
+    ADD(out, ",\"released_at\":", add_text, time_text(space[1], released_at(info)));
     ADD_LITERAL(out, ",\"mode\":\"exclusive\",\"slots\":null,\"holders\":[");
     if (info->status != BELAY_STATUS_RELEASED && buf_reserve(out, len + 2)) {
         /* The only holder has just been written. */
@@ -506,6 +514,7 @@ bool wire_grant_line(struct buf *out, const struct belay_info *info)
 {
     bool is_simple = info->mode != BELAY_EXCLUSIVE && !info->has_queue && info->n_holders <= QUICK_HOLDERS &&
                      is_plain(text_of(info->key)) && is_plain_holder(info);
+    char space[CLOCK_TEXT_SIZE];
 
     for (size_t i = 0; i < info->n_holders && is_simple; i++) {
         is_simple = is_plain_holder(&info->holders[i]);
@@ -516,6 +525,7 @@ bool wire_grant_line(struct buf *out, const struct belay_info *info)
     ADD(out, "{\"key\":", add_text, text_of(info->key));
     buf_adds(out, ",");
     add_holder(out, info, info->lock_id);
+    ADD(out, ",\"released_at\":", add_text, time_text(space, released_at(info)));
     ADD(out, ",\"mode\":", add_text, text_of(belay_mode_name(info->mode)));
     ADD_COUNT(out, ",\"slots\":", info->slots, info->slots != 0);
     buf_adds(out, ",\"holders\":[");

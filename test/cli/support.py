@@ -22,7 +22,7 @@ PATIENCE = 30.0  # seconds before a test gives up; never a time to sleep
 LOCK_FIELDS = [
     "key", "lock_id", "token", "locked_by", "locked_by_name", "acquired_by", "status", "outcome", "locked_at", "expires_at",
     "last_heartbeat", "ttl_ms", "expires_in_ms", "valid_for_ms", "is_stale", "metadata",
-    "mode", "slots", "holders", "waiting",
+    "released_at", "mode", "slots", "holders", "waiting",
 ]
 
 

@@ -159,6 +159,11 @@ class Status(BelayCase):
         lock = self.acquire("k")
         self.ok("release", "k", "--id", lock["lock_id"], "--outcome", "failed")
         self.assertIn("Status:     released: failed", self.ok("status", "k").out)
+        self.assertRegex(self.ok("status", "k").out, r"\n  Released:   20\d\d-\S+Z \(")
+        released = self.ok("status", "k", "--json").json()
+        self.assertRegex(released["released_at"], r"^20\d\d-\d\d-\d\dT\S+Z$")
+        self.assertGreaterEqual(released["released_at"], released["locked_at"])
+        self.assertRegex(self.ok("list", "--all").out, r" released: failed, \d+s ago\b")
         self.assertEqual(self.ok("status", "--quiet", "k").out, "released\n")
 
 

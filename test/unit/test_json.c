@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "json/json_read.h"
 #include "json/json_write.h"
 
 static struct belay_meta note = { "note", "a" };
@@ -113,6 +114,29 @@ static void a_grant_beside_others_is_written_the_same_either_way(void **state)
                                 .mode = BELAY_SLOTS,
                                 .slots = 3 };
     check_grant_as(&info, true);
+    info.released_at_unix_ms = 1700000000123;
+    check_grant_as(&info, true);
+}
+
+static void a_released_lock_says_when_and_others_do_not(void **state)
+{
+    struct belay_info info = plain;
+    struct belay_info *read;
+    json_t *lock;
+
+    (void)state;
+    info.released_at_unix_ms = 1700000000123;
+    lock = wire_lock(&info); /* still active: a store may have kept when it was released before */
+    assert_true(json_is_null(json_object_get(lock, "released_at")));
+    json_decref(lock);
+    info.status = BELAY_STATUS_RELEASED;
+    check_as(&info, true);
+    lock = wire_lock(&info);
+    assert_string_equal(json_string_value(json_object_get(lock, "released_at")), "2023-11-14T22:13:20.123Z");
+    read = json_read_lock(lock);
+    assert_int_equal(read->released_at_unix_ms, 1700000000123);
+    belay_info_free(read);
+    json_decref(lock);
 }
 
 static void a_lock_without_a_token_is_left_to_the_slow_way(void **state)
@@ -138,7 +162,8 @@ static void unknown_fields_of_a_lock_are_null(void **state)
         .key = "k", .lock_id = "one", .locked_by = "", .locked_by_name = "", .status = BELAY_STATUS_RELEASED
     };
     static const char *const names[] = { "token",     "locked_by",  "locked_by_name", "outcome",
-                                         "locked_at", "expires_at", "last_heartbeat", "ttl_ms" };
+                                         "locked_at", "expires_at", "last_heartbeat", "ttl_ms",
+                                         "released_at" };
     json_t *lock = wire_lock(&gone);
 
     (void)state;
@@ -207,6 +232,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lock_is_written_the_same_either_way),
         cmocka_unit_test(a_grant_beside_others_is_written_the_same_either_way),
+        cmocka_unit_test(a_released_lock_says_when_and_others_do_not),
         cmocka_unit_test(a_lock_without_a_token_is_left_to_the_slow_way),
         cmocka_unit_test(unknown_fields_of_a_lock_are_null),
         cmocka_unit_test(strings_that_need_escapes_are_left_to_jansson),

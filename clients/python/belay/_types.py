@@ -12,8 +12,8 @@ LockInfo = TypedDict("LockInfo", {
     "key": str, "lock_id": Optional[str], "token": Optional[int], "locked_by": str, "locked_by_name": str,
     "acquired_by": Optional[str], "status": str, "outcome": Optional[str], "locked_at": Optional[str],
     "expires_at": Optional[str], "last_heartbeat": Optional[str], "ttl_ms": int, "expires_in_ms": int,
-    "valid_for_ms": Optional[int], "is_stale": bool, "metadata": Dict[str, str], "mode": str, "slots": Optional[int],
-    "holders": List[Dict[str, Any]], "waiting": Optional[List[Dict[str, Any]]]})
+    "valid_for_ms": Optional[int], "is_stale": bool, "metadata": Dict[str, str],
+    "released_at": Optional[str], "mode": str, "slots": Optional[int], "holders": List[Dict[str, Any]], "waiting": Optional[List[Dict[str, Any]]]})
 Event = TypedDict("Event", {
     "id": int, "timestamp": str, "level": str, "event": str, "lock_key": str, "lock_id": Optional[str],
     "token": Optional[int], "locked_by": str, "locked_by_name": str, "by": Optional[str], "reason": Optional[str],

@@ -37,6 +37,10 @@ static void add_lock_row(struct text_table *table, const struct belay_info *info
     print_holders_short(&holder, info);
     lock_format_mode(&mode, info);
     lock_format_state(&state, info);
+    if (info->status == BELAY_STATUS_RELEASED && info->released_at_unix_ms != 0) {
+        buf_addf(&state, ", %s ago",
+                 clock_format_span(left, (now_unix_ms - info->released_at_unix_ms) / 1000 * 1000));
+    }
     (void)snprintf(waiting, sizeof waiting, "%zu", info->n_waiters);
     text_table_add(table, info->key);
     text_table_add(table, holder.failed ? "?" : holder.data);
