@@ -149,7 +149,7 @@ export class ActivityPage {
     this.timer = null;
     this.askedAt = performance.now();
     try {
-      const stats = await ask(`v1/stats?hours=${this.#state.hours}`, { signal: this.#off.signal });
+      const stats = await ask(`v1/activity?hours=${this.#state.hours}`, { signal: this.#off.signal });
       this.#render(stats);
       if (!stats.is_complete) {
         this.timer = setTimeout(() => this.#ask(), 1000);

@@ -1,4 +1,4 @@
-"""The API of the dashboard: /v1/live, /v1/stats, /v1/me, the tree, and the page's files."""
+"""The API of the dashboard: /v1/live, /v1/activity, /v1/me, the tree, and the page's files."""
 
 from server_support import ServerCase, Stream, main, quoted, wait_until
 
@@ -84,7 +84,7 @@ class Live(ServerCase):
 
     def total(self, **wanted):
         def fits():
-            self.stats = self.server.get("/v1/stats?hours=1").json()
+            self.stats = self.server.get("/v1/activity?hours=1").json()
             return self.stats["is_complete"] and {name: self.stats["total"][name] for name in wanted} == wanted
         try:
             wait_until(fits, "the numbers")
@@ -98,9 +98,9 @@ class Live(ServerCase):
 
     def test_hours_are_1_to_24(self):
         for hours, steps in ((1, 60), (6, 72), (24, 96)):
-            self.assertEqual(len(self.server.get(f"/v1/stats?hours={hours}").json()["steps"]), steps)
+            self.assertEqual(len(self.server.get(f"/v1/activity?hours={hours}").json()["steps"]), steps)
         for hours in ("0", "25", "x", "", "-1", "1.5"):
-            answer = self.server.get(f"/v1/stats?hours={hours}")
+            answer = self.server.get(f"/v1/activity?hours={hours}")
             self.assertEqual((answer.status, answer.error["code"]), (400, "invalid"), hours)
 
     def test_a_tree_shows_exactly_the_locks_that_exclude_it(self):

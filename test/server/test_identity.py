@@ -290,9 +290,9 @@ class Tenants(ServerCase):
                     self.assertEqual((refused.status, refused.error["code"]), (403, "not_permitted"))
                     seen = self.server.get(f"/v1/locks/{quoted('tenant:acme:1')}{what}", token=token)
                     self.assertEqual(seen.status, 409 if what == "/free" else 200)
-            for path in ("/v1/stats", "/metrics"):
+            for path in ("/v1/activity", "/metrics"):
                 self.assertEqual(self.server.get(path, token=token).status, 403, path)
-        self.assertEqual(self.server.get("/v1/stats", token="root").status, 200)
+        self.assertEqual(self.server.get("/v1/activity", token="root").status, 200)
 
     def pages(self, token, limit, prefix=""):
         keys, cursor, n = [], "", 0

@@ -25,7 +25,8 @@ static const char lock_schemas[] =
     "k, counted from before it sent this request; only in replies to acquire, adopt and renew\"},\"is_stale\""
     ":{\"type\":\"boolean\"},\"metadata\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"}"
     "}}},\"Lock\":{\"type\":\"object\",\"required\":[\"key\",\"released_at\",\"mode\",\"slots\",\"holders\","
-    "\"waiting\"],\"properties\":{\"key\":{\"type\":\"string\"},\"released_at\":{\"type\":[\"string\",\"null\"],"
+    "\"waiting\"],\"properties\":{\"key\":{\"type\":\"string\"},\"released_at\":{\"type\":[\"string\","
+    "\"null\"],"
     "\"format\":\"date-time\",\"description\":\"when it was released, or ended by force; null: it was not\"},"
     "\"mode\":{\"type\":\"string\",\"enum\":[\"exclusive\",\"shared"
     "\",\"slots\"]},\"slots\":{\"type\":[\"integer\",\"null\"],\"description\":\"how many may hold it at a ti"
@@ -119,7 +120,7 @@ static const char view_schemas[] =
     "\"in_force\":{\"type\":\"boolean\"}}},"
     "\"FreezeList\":{\"type\":\"object\",\"required\":[\"freezes\"],\"properties\":{\"freezes\":{"
     "\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/Freeze\"}}}},"
-    "\"StatsStep\":{\"type\":\"object\",\"required\":[\"at\",\"acquired\",\"released\",\"refused\",\"re"
+    "\"ActivityStep\":{\"type\":\"object\",\"required\":[\"at\",\"acquired\",\"released\",\"refused\",\"re"
     "newed\",\"forced\",\"taken_over\",\"waits\",\"wait_ms\",\"wait_max_ms\",\"held_ms\",\"held_max_ms"
     "\",\"held_p50_ms\",\"held_p95_ms\"],\"properties\":{\"at\":{\"type\":\"string\",\"format\":\"date-"
     "time\"},\"acquired\":{\"type\":[\"integer\",\"null\"]},\"released\":{\"type\":[\"integer\",\"null"
@@ -130,10 +131,10 @@ static const char view_schemas[] =
     "\":{\"type\":[\"integer\",\"null\"]},\"held_p50_ms\":{\"type\":[\"integer\",\"null\"],\"descriptio"
     "n\":\"half were held no longer; to within a quarter\"},\"held_p95_ms\":{\"type\":[\"integer\",\"nu"
     "ll\"]}}},"
-    "\"Stats\":{\"type\":\"object\",\"required\":[\"step_ms\",\"total\",\"steps\",\"is_complete\"],"
+    "\"Activity\":{\"type\":\"object\",\"required\":[\"step_ms\",\"total\",\"steps\",\"is_complete\"],"
     "\"properties\":{"
-    "\"step_ms\":{\"type\":\"integer\"},\"total\":{\"$ref\":\"#/components/schemas/StatsStep\"},"
-    "\"steps\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/StatsStep\"}},"
+    "\"step_ms\":{\"type\":\"integer\"},\"total\":{\"$ref\":\"#/components/schemas/ActivityStep\"},"
+    "\"steps\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/ActivityStep\"}},"
     "\"is_complete\":{\"type\":\"boolean\",\"description\":\"false while events of before are still being "
     "counted\"}}},"
     "\"Me\":{\"type\":\"object\",\"required\":[\"name\",\"role\",\"keys\",\"needs_token\",\"version\","
@@ -369,8 +370,8 @@ static void add_holder(json_t *schemas)
 /* The schemas of locks, of what a dashboard shows, and of applications and databases. */
 static json_t *components_make(void)
 {
-    const char *const more[] = { lock_schemas, view_schemas, shared_db_schemas[0], shared_db_schemas[1],
-                                 state_schemas };
+    const char *const more[] = { lock_schemas,         view_schemas,        
+                                 shared_db_schemas[0], shared_db_schemas[1], state_schemas };
     json_t *all = json_loads(components, 0, NULL);
 
     for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {

@@ -239,7 +239,7 @@ route_handler handle_health, handle_ready, handle_openapi;    /* health.c, opena
 route_handler handle_events;                                  /* event_stream.c */
 route_handler handle_freezes, handle_freeze, handle_unfreeze; /* freezes_api.c */
 route_handler handle_backup;                                  /* backup_api.c */
-route_handler handle_dashboard_stream, handle_stats;          /* dashboard_stream.c */
+route_handler handle_dashboard_stream, handle_activity;       /* dashboard_stream.c */
 route_handler handle_me, handle_tree;                         /* dashboard_api.c */
 route_handler handle_page, handle_asset;                      /* assets.c */
 /* shared_db_api.c */

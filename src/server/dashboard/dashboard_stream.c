@@ -18,9 +18,9 @@
 #include "base/clock.h"
 #include "server/core/server.h"
 #include "server/core/sse.h"
+#include "server/dashboard/activity.h"
 #include "server/dashboard/changed_keys.h"
 #include "server/dashboard/lock_rows.h"
-#include "server/dashboard/stats.h"
 #include "json/json_write.h"
 
 enum {
@@ -33,7 +33,7 @@ enum {
     SEND_BYTES_US =
         200, /* bytes that cost one more microsecond: copied twice, and received on this machine */
     TICK_EVENTS = 500,
-    STATS_MS = 2000, /* how often a change of the statistics alone is sent */
+    ACTIVITY_MS = 2000, /* how often a change of the statistics alone is sent */
     STALE_MS = 15000,
     RESUME_EVENTS = 2000,
     SEED_EVENTS = 200000, /* of the log, for the statistics of the day before the start */
@@ -52,8 +52,8 @@ struct dashboard_stream {
     struct streams viewers;
     struct server *server; /* borrowed */
     struct changes changes;
-    struct stats stats;
-    uint64_t stats_told; /* stats.n when it was last sent */
+    struct activity activity;
+    uint64_t activity_told; /* activity.n when it was last sent */
     bool has_log;
     uint64_t start; /* the last event before the start */
     uint64_t tail;  /* the last known event */
@@ -108,7 +108,8 @@ static void send_reset(struct dashboard_stream *dashboard, struct stream *only)
 static bool gather(struct dashboard_stream *dashboard)
 {
     int64_t now_ms = loop_now_ms(dashboard->server->loop);
-    bool has_numbers = dashboard->stats.n != dashboard->stats_told && now_ms - dashboard->told_ms >= STATS_MS;
+    bool has_numbers =
+        dashboard->activity.n != dashboard->activity_told && now_ms - dashboard->told_ms >= ACTIVITY_MS;
 
     if (dashboard->has_missed || dashboard->changes.overrun) {
         dashboard->has_missed = false;
@@ -130,7 +131,7 @@ static bool gather(struct dashboard_stream *dashboard)
 static void write_rows(const struct dashboard_stream *dashboard, json_t *rows, struct buf *out)
 {
     char *line = wire_line(json_pack("{s:o, s:b, s:o}", "now", wire_time(clock_unix_ms()), "has_numbers",
-                                     dashboard->stats.n != dashboard->stats_told, "locks", rows));
+                                     dashboard->activity.n != dashboard->activity_told, "locks", rows));
 
     add_id(dashboard, out);
     buf_addf(out, "event: locks\ndata: %s\n\n", line == NULL ? "{}" : line);
@@ -178,7 +179,7 @@ static void tell(struct dashboard_stream *dashboard)
         buf_release(&own);
     }
     dashboard->sent += out.len;
-    dashboard->stats_told = dashboard->stats.n;
+    dashboard->activity_told = dashboard->activity.n;
     dashboard->told_ms = loop_now_ms(dashboard->server->loop);
     buf_release(&out);
 }
@@ -234,7 +235,7 @@ void dashboard_stream_event(struct dashboard_stream *dashboard, const struct bel
         }
         dashboard->tail = event->id;
     }
-    stats_add(&dashboard->stats, event);
+    activity_add(&dashboard->activity, event);
     mark_event(dashboard, event);
 }
 
@@ -257,7 +258,7 @@ static bool on_log(void *context, const struct belay_event *event)
         return false;
     }
     if (reading->counts) {
-        stats_add(&reading->dashboard->stats, event);
+        activity_add(&reading->dashboard->activity, event);
     }
     if (reading->marks) {
         mark_event(reading->dashboard, event);
@@ -502,7 +503,7 @@ void handle_dashboard_stream(struct exchange *x)
 
 /* ---- numbers ---- */
 
-void handle_stats(struct exchange *x)
+void handle_activity(struct exchange *x)
 {
     struct dashboard_stream *dashboard = x->server->dashboard;
     char text[8] = "";
@@ -515,8 +516,8 @@ void handle_stats(struct exchange *x)
     if (!exchange_sees_all(x)) {
         return;
     }
-    if (found == HTTP_MALFORMED || hours < 1 || hours > STATS_HOURS) {
-        reply_problem(x, 400, "invalid", "hours must be a whole number from 1 to %d", STATS_HOURS);
+    if (found == HTTP_MALFORMED || hours < 1 || hours > ACTIVITY_HOURS) {
+        reply_problem(x, 400, "invalid", "hours must be a whole number from 1 to %d", ACTIVITY_HOURS);
         return;
     }
     seed(dashboard);
@@ -524,7 +525,7 @@ void handle_stats(struct exchange *x)
     if (dashboard->n_gaps > 0) {
         tick_again(dashboard, 0);
     }
-    body = stats_json(&dashboard->stats, (int)hours, clock_unix_ms());
+    body = activity_json(&dashboard->activity, (int)hours, clock_unix_ms());
     if (body != NULL) {
         (void)json_object_set_new(body, "is_complete", json_boolean(dashboard->n_gaps == 0));
     }

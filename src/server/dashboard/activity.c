@@ -1,4 +1,4 @@
-#include "server/dashboard/stats.h"
+#include "server/dashboard/activity.h"
 
 #include <string.h>
 
@@ -13,7 +13,7 @@ static size_t span_of(int64_t ms)
 {
     size_t k = 0;
 
-    while (k < STATS_SPANS / 2 - 1 && ms >> (k + 1) > 0) {
+    while (k < ACTIVITY_SPANS / 2 - 1 && ms >> (k + 1) > 0) {
         k++;
     }
     return 2 * k + (k > 0 && (ms >> (k - 1) & 1) != 0 ? 1 : 0);
@@ -27,10 +27,10 @@ static int64_t span_middle(size_t span)
     return span % 2 == 0 ? low + low / 4 : low + low / 2 + low / 4;
 }
 
-static struct stats_minute *minute_of(struct stats *stats, int64_t unix_ms)
+static struct activity_minute *minute_of(struct activity *activity, int64_t unix_ms)
 {
     int64_t number = unix_ms / MINUTE_MS;
-    struct stats_minute *minute = &stats->minutes[(size_t)(number % STATS_MINUTES)];
+    struct activity_minute *minute = &activity->minutes[(size_t)(number % ACTIVITY_MINUTES)];
 
     if (number <= 0 || minute->minute > number) {
         return NULL; /* older than a day */
@@ -42,7 +42,7 @@ static struct stats_minute *minute_of(struct stats *stats, int64_t unix_ms)
     return minute;
 }
 
-static void count_held(struct stats_minute *minute, int64_t ms)
+static void count_held(struct activity_minute *minute, int64_t ms)
 {
     minute->released++;
     if (ms >= 0) {
@@ -52,7 +52,7 @@ static void count_held(struct stats_minute *minute, int64_t ms)
     }
 }
 
-static void count_wait(struct stats_minute *minute, int64_t ms)
+static void count_wait(struct activity_minute *minute, int64_t ms)
 {
     minute->waits++;
     if (ms >= 0) {
@@ -61,15 +61,15 @@ static void count_wait(struct stats_minute *minute, int64_t ms)
     }
 }
 
-void stats_add(struct stats *stats, const struct belay_event *event)
+void activity_add(struct activity *activity, const struct belay_event *event)
 {
-    struct stats_minute *minute = minute_of(stats, event->at_unix_ms);
+    struct activity_minute *minute = minute_of(activity, event->at_unix_ms);
     const char *type = event->type;
 
     if (minute == NULL) {
         return;
     }
-    stats->n++;
+    activity->n++;
     if (strcmp(type, "lock.acquired") == 0) {
         minute->acquired++;
     } else if (strcmp(type, "lock.released") == 0) {
@@ -90,7 +90,7 @@ void stats_add(struct stats *stats, const struct belay_event *event)
 
 /* ---- telling ---- */
 
-static void add_up(struct stats_minute *sum, const struct stats_minute *one)
+static void add_up(struct activity_minute *sum, const struct activity_minute *one)
 {
     sum->acquired += one->acquired;
     sum->released += one->released;
@@ -103,21 +103,21 @@ static void add_up(struct stats_minute *sum, const struct stats_minute *one)
     sum->wait_max_ms = one->wait_max_ms > sum->wait_max_ms ? one->wait_max_ms : sum->wait_max_ms;
     sum->held_ms += one->held_ms;
     sum->held_max_ms = one->held_max_ms > sum->held_max_ms ? one->held_max_ms : sum->held_max_ms;
-    for (size_t i = 0; i < STATS_SPANS; i++) {
+    for (size_t i = 0; i < ACTIVITY_SPANS; i++) {
         sum->held[i] += one->held[i];
     }
 }
 
 /* The duration that `percent` of the locks were held at most, to within a quarter. NULL: there was none. */
-static json_t *held_percentile(const struct stats_minute *sum, unsigned percent)
+static json_t *held_percentile(const struct activity_minute *sum, unsigned percent)
 {
     uint64_t n = 0;
     uint64_t seen = 0;
 
-    for (size_t i = 0; i < STATS_SPANS; i++) {
+    for (size_t i = 0; i < ACTIVITY_SPANS; i++) {
         n += sum->held[i];
     }
-    for (size_t i = 0; i < STATS_SPANS && n > 0; i++) {
+    for (size_t i = 0; i < ACTIVITY_SPANS && n > 0; i++) {
         seen += sum->held[i];
         if (seen * 100 >= n * percent) {
             int64_t ms = span_middle(i);
@@ -128,7 +128,7 @@ static json_t *held_percentile(const struct stats_minute *sum, unsigned percent)
     return json_null();
 }
 
-static json_t *step_json(const struct stats_minute *sum, int64_t minute)
+static json_t *step_json(const struct activity_minute *sum, int64_t minute)
 {
     return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "at",
                      wire_time(minute * MINUTE_MS), "acquired", (json_int_t)sum->acquired, "released",
@@ -140,12 +140,12 @@ static json_t *step_json(const struct stats_minute *sum, int64_t minute)
                      held_percentile(sum, 50), "held_p95_ms", held_percentile(sum, 95));
 }
 
-static struct stats_minute sum_of(const struct stats *stats, int64_t from, int64_t to)
+static struct activity_minute sum_of(const struct activity *activity, int64_t from, int64_t to)
 {
-    struct stats_minute sum = { 0 };
+    struct activity_minute sum = { 0 };
 
     for (int64_t number = from; number < to; number++) {
-        const struct stats_minute *minute = &stats->minutes[(size_t)(number % STATS_MINUTES)];
+        const struct activity_minute *minute = &activity->minutes[(size_t)(number % ACTIVITY_MINUTES)];
 
         if (minute->minute == number) {
             add_up(&sum, minute);
@@ -154,16 +154,16 @@ static struct stats_minute sum_of(const struct stats *stats, int64_t from, int64
     return sum;
 }
 
-json_t *stats_json(const struct stats *stats, int hours, int64_t now_unix_ms)
+json_t *activity_json(const struct activity *activity, int hours, int64_t now_unix_ms)
 {
     const int64_t step = hours <= 1 ? 1 : hours <= 6 ? 5 : 15; /* minutes */
     int64_t end = now_unix_ms / MINUTE_MS / step * step + step;
     int64_t begin = end - (int64_t)hours * 60;
-    struct stats_minute total = sum_of(stats, begin, end);
+    struct activity_minute total = sum_of(activity, begin, end);
     json_t *steps = json_array();
 
     for (int64_t minute = begin; minute < end; minute += step) {
-        struct stats_minute sum = sum_of(stats, minute, minute + step);
+        struct activity_minute sum = sum_of(activity, minute, minute + step);
 
         if (json_array_append_new(steps, step_json(&sum, minute)) != 0) {
             json_decref(steps);
