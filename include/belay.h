@@ -773,6 +773,81 @@ BELAY_API enum belay_code belay_wait_until_free(struct belay_client *client, con
                                                 const struct belay_lock_options *options,
                                                 struct belay_error *err);
 
+/* ---- statistics ----------------------------------------------------------- */
+
+/* How to divide the numbers. */
+enum belay_stats_by {
+    BELAY_STATS_BY_NOTHING,
+    BELAY_STATS_BY_DAY,     /* days of UTC; a hold or a wait counts on the day on which it ended */
+    BELAY_STATS_BY_PROFILE, /* the profile whose key template matches; "stack" for a key of a stack; "": none */
+    BELAY_STATS_BY_KEY
+};
+BELAY_API const char *
+belay_stats_by_name(enum belay_stats_by by); /* "day", "profile", "key"; NULL: nothing */
+
+enum { BELAY_STATS_GROUPS_MAX = 1000 }; /* all further groups are counted together, in one more */
+
+struct belay_stats_query {
+    size_t struct_size;
+    const char *key;       /* this lock; NULL: all. Not with `prefix`. */
+    const char *prefix;    /* locks whose keys begin with this; NULL: all */
+    int64_t since_unix_ms; /* only events since then; 0: all that are kept */
+    enum belay_stats_by by;
+    /* Leave out a key by returning false; may be NULL. Not used if the store is a server. */
+    bool (*includes)(void *context, const char *key);
+    void *context;
+};
+#define BELAY_STATS_QUERY_INIT                                                                               \
+    {                                                                                                        \
+        sizeof(struct belay_stats_query), NULL, NULL, 0, BELAY_STATS_BY_NOTHING, NULL, NULL                  \
+    }
+
+/*
+ * A set of durations. The median and the 90th percentile are durations that occurred or, if
+ * many are alike, the mean of those within 3 % of each other. All are -1 if `count` is 0.
+ */
+struct belay_durations {
+    uint64_t count;
+    int64_t median_ms; /* half of them were not longer */
+    int64_t p90_ms;    /* nine out of ten were not longer */
+    int64_t longest_ms;
+    int64_t total_ms;
+};
+
+struct belay_stats_group {
+    char *name; /* the day ("2026-11-17"), profile or key; NULL: the total, or all further groups */
+    uint64_t acquired;
+    uint64_t released; /* by their holders */
+    uint64_t refused;
+    uint64_t taken_over;           /* from a holder whose lease had expired */
+    uint64_t forced;               /* ended by another client */
+    uint64_t lost;                 /* as reported by the holder */
+    struct belay_durations held;   /* of locks that were released or forced */
+    struct belay_durations waited; /* of clients that were in the queue, whether or not they got the lock */
+};
+
+/* What the history says about the time from from_unix_ms to until_unix_ms. */
+struct belay_stats {
+    int64_t from_unix_ms; /* query.since_unix_ms or, if that is later, the oldest event of the store; 0: the
+                             store has no events */
+    int64_t until_unix_ms;
+    int64_t oldest_unix_ms; /* the oldest event that the store keeps, of any lock; 0: none */
+    uint64_t events;        /* that were counted */
+    enum belay_stats_by by;
+    struct belay_stats_group total;
+    struct belay_stats_group *groups; /* days in their order; others by `acquired`, greatest first */
+    size_t n_groups;
+};
+BELAY_API void belay_stats_free(struct belay_stats *stats);
+
+/*
+ * Compute statistics from the events that the store keeps. Reads all of them, in bounded memory.
+ * BELAY_INVALID: the query is wrong, or the store keeps no events (DynamoDB). The caller frees
+ * *out_stats.
+ */
+BELAY_API enum belay_code belay_stats(struct belay_client *client, const struct belay_stats_query *query,
+                                      struct belay_stats **out_stats, struct belay_error *err);
+
 /* ---- freezes -------------------------------------------------------------- */
 
 /*

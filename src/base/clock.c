@@ -310,6 +310,17 @@ static int64_t unit_ms(const char *text, size_t *out_len)
     return 0;
 }
 
+bool clock_parse_since(const char *text, int64_t now_unix_ms, int64_t *out_unix_ms)
+{
+    int64_t ago_ms;
+
+    if (!belay_parse_duration(text, &ago_ms)) {
+        return clock_parse_rfc3339(text, out_unix_ms);
+    }
+    *out_unix_ms = now_unix_ms > ago_ms ? now_unix_ms - ago_ms : 1;
+    return true;
+}
+
 bool belay_parse_duration(const char *text, int64_t *out_ms)
 {
     const int64_t most = INT64_MAX / 86400000 / 2;

@@ -25,6 +25,8 @@ bool clock_parse_iso(const char *text, int64_t *out_unix_ms);
  * means "no time" to its callers: the first millisecond of 1970 counts as the second.
  */
 bool clock_parse_rfc3339(const char *text, int64_t *out_unix_ms);
+/* Since when: such a time, or a duration before now, such as "7d". False for anything else. */
+bool clock_parse_since(const char *text, int64_t now_unix_ms, int64_t *out_unix_ms);
 int64_t clock_parse_utc(const char *text); /* 0 instead of false */
 
 /* For display: "0s", "340ms", "4m 12s", "3h 45m", "2d 3h". Returns `out`. */

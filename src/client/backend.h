@@ -81,6 +81,9 @@ struct backend_ops {
                             void *context, bool *out_more, struct belay_error *err);
     enum belay_code (*events)(struct backend *backend, const struct belay_events_query *query,
                               belay_event_fn fn, void *context, struct belay_error *err);
+    /* As belay_stats(); the query is checked already. */
+    enum belay_code (*stats)(struct backend *backend, const struct belay_stats_query *query,
+                             struct belay_stats **out_stats, struct belay_error *err);
     /* *after is the last event that was seen (0: from now on), and moves with each. */
     enum belay_code (*watch)(struct backend *backend, const char *prefix, uint64_t *after, belay_event_fn fn,
                              void *context, struct belay_cancel *cancel, struct belay_error *err);

@@ -129,6 +129,10 @@ static inline struct belay_client *local_client(struct backend *backend)
     return ((struct local_backend *)backend)->client;
 }
 
+/* statistics.c */
+enum belay_code local_stats(struct backend *backend, const struct belay_stats_query *query,
+                            struct belay_stats **out_stats, struct belay_error *err);
+
 /* freezes.c */
 enum belay_code local_freezes(struct backend *backend, const struct freeze_request *request,
                               belay_freeze_fn fn, void *context, struct belay_error *err);

@@ -497,6 +497,7 @@ const struct backend_ops local_ops = {
     .check = local_check,
     .list = local_list,
     .events = local_events,
+    .stats = local_stats,
     .watch = local_watch,
     .note = local_note,
     .check_free = local_check_free,

@@ -54,6 +54,7 @@ static const struct backend_ops ops = {
     .check = remote_check,
     .list = remote_list,
     .events = remote_events,
+    .stats = remote_stats,
     .watch = remote_watch,
     .note = remote_note,
     .check_free = remote_check_free,

@@ -3,10 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "http_client/uri.h"
 #include "remote/remote_internal.h"
 #include "json/json_read.h"
+#include "json/stats_json.h"
 
 enum { PAGE_MAX = 1000, HISTORY_MAX = 10000 };
 
@@ -254,6 +256,39 @@ enum belay_code remote_events(struct backend *base, const struct belay_events_qu
     events = json_object_get(answer, "events");
     for (size_t i = 0; code == BELAY_OK && go_on && i < json_array_size(events); i++) {
         (void)json_read_event(json_array_get(events, i), fn, context, &go_on, &id);
+    }
+    json_decref(answer);
+    return code;
+}
+
+enum belay_code remote_stats(struct backend *base, const struct belay_stats_query *query,
+                             struct belay_stats **out_stats, struct belay_error *err)
+{
+    struct remote *remote = (struct remote *)base;
+    struct buf path = BUF_INIT(REMOTE_URL_MAX);
+    char since[CLOCK_TEXT_SIZE];
+    struct belay_stats *stats;
+    json_t *answer = NULL;
+    enum belay_code code;
+
+    buf_addf(&path, "/v1/stats?by=%s",
+             query->by == BELAY_STATS_BY_NOTHING ? "" : belay_stats_by_name(query->by));
+    if (query->key != NULL) {
+        add_lock_query(&path, "key", query->key);
+    }
+    if (query->prefix != NULL) {
+        add_lock_query(&path, "prefix", query->prefix);
+    }
+    if (query->since_unix_ms > 0) {
+        add_lock_query(&path, "since", clock_format_utc(since, query->since_unix_ms, true));
+    }
+    code = look(remote, &path, query->key, &answer, err);
+    if (code == BELAY_OK) {
+        stats = json_read_stats(answer);
+        code = stats == NULL ? remote_say_not_belay(remote, err) : BELAY_OK;
+    }
+    if (code == BELAY_OK) {
+        *out_stats = stats;
     }
     json_decref(answer);
     return code;

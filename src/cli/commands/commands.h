@@ -7,7 +7,7 @@
 /* clang-format off */
 /* All commands, in the order of the help. Add a new one here. */
 #define CLI_COMMANDS(X) \
-    X(run) X(acquire) X(renew) X(release) X(check) X(status) X(list) X(unlock) X(wait) X(watch) X(top) X(history) \
+    X(run) X(acquire) X(renew) X(release) X(check) X(status) X(list) X(unlock) X(wait) X(watch) X(top) X(history) X(stats) \
     X(locks_list) X(locks_status) X(locks_release) X(freeze) X(unfreeze) X(freezes) \
     X(deploy) X(state_load) X(state_save) X(state_history) X(state_backup) X(state_restore) \
     X(state_adopt) X(state_rebind) X(state_verify) X(state_list) X(state_locks) \

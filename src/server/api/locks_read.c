@@ -146,9 +146,8 @@ enum belay_code read_limit(const char *query, size_t most, size_t usual, size_t 
     return BELAY_OK;
 }
 
-/* *out stays NULL if it is absent. */
-static enum belay_code read_key(const struct exchange *x, const char *name, char space[BELAY_KEY_MAX + 1],
-                                const char **out, struct belay_error *err)
+enum belay_code read_key_query(const struct exchange *x, const char *name, char space[BELAY_KEY_MAX + 1],
+                               const char **out, struct belay_error *err)
 {
     enum http_found found = http_query_get(x->query, name, space, BELAY_KEY_MAX + 1);
 
@@ -303,8 +302,8 @@ static void ask_list(struct exchange *x)
     bool more = false;
 
     if (read_limit(x->query, LIST_MAX, LIST_DEFAULT, &query.limit, &err) != BELAY_OK ||
-        read_key(x, "prefix", prefix, &query.prefix, &err) != BELAY_OK ||
-        read_key(x, "cursor", cursor, &query.cursor, &err) != BELAY_OK ||
+        read_key_query(x, "prefix", prefix, &query.prefix, &err) != BELAY_OK ||
+        read_key_query(x, "cursor", cursor, &query.cursor, &err) != BELAY_OK ||
         read_status(x, &query, &err) != BELAY_OK || read_stale(x, &query, &err) != BELAY_OK) {
         reply_error(x, &err);
         belay_error_release(&err);

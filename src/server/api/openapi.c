@@ -148,6 +148,32 @@ static const char view_schemas[] =
     "\"locking_enabled\":{\"type\":\"boolean\"},"
     "\"now\":{\"type\":\"string\",\"format\":\"date-time\"}}}}";
 
+/* Of GET /v1/stats. */
+static const char stats_schemas[] =
+    "{\"Durations\":{\"type\":\"object\",\"additionalProperties\":false,\"required\":[\"count\",\"median_m"
+    "s\",\"p90_ms\",\"longest_ms\",\"total_ms\"],\"properties\":{\"count\":{\"type\":\"integer\"},\"media"
+    "n_ms\":{\"type\":[\"integer\",\"null\"],\"description\":\"half of them were not longer; percentiles "
+    "are accurate to within 3 %. null: there are none\"},\"p90_ms\":{\"type\":[\"integer\",\"null\"]},\"l"
+    "ongest_ms\":{\"type\":[\"integer\",\"null\"]},\"total_ms\":{\"type\":[\"integer\",\"null\"]}}},\"Sta"
+    "tsGroup\":{\"type\":\"object\",\"additionalProperties\":false,\"required\":[\"name\",\"acquired\",\""
+    "released\",\"refused\",\"taken_over\",\"forced\",\"lost\",\"held\",\"waited\"],\"properties\":{\"nam"
+    "e\":{\"type\":[\"string\",\"null\"],\"description\":\"the day in UTC, the profile or the key; null: "
+    "the total, or all groups after the first thousand\"},\"acquired\":{\"type\":\"integer\"},\"released"
+    "\":{\"type\":\"integer\"},\"refused\":{\"type\":\"integer\"},\"taken_over\":{\"type\":\"integer\",\""
+    "description\":\"from a holder whose lease had expired\"},\"forced\":{\"type\":\"integer\",\"descript"
+    "ion\":\"ended by another client\"},\"lost\":{\"type\":\"integer\",\"description\":\"as reported by t"
+    "he holder\"},\"held\":{\"$ref\":\"#/components/schemas/Durations\"},\"waited\":{\"$ref\":\"#/compone"
+    "nts/schemas/Durations\"}}},\"Stats\":{\"type\":\"object\",\"additionalProperties\":false,\"required"
+    "\":[\"key\",\"prefix\",\"by\",\"from\",\"until\",\"oldest_event\",\"events\",\"total\",\"groups\"],"
+    "\"properties\":{\"key\":{\"type\":[\"string\",\"null\"]},\"prefix\":{\"type\":[\"string\",\"null\"]}"
+    ",\"by\":{\"type\":[\"string\",\"null\"],\"enum\":[\"day\",\"profile\",\"key\",null]},\"from\":{\"typ"
+    "e\":[\"string\",\"null\"],\"format\":\"date-time\",\"description\":\"the beginning of the time that "
+    "is counted; null: there are no events\"},\"until\":{\"type\":\"string\",\"format\":\"date-time\"},\""
+    "oldest_event\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time\",\"description\":\"the oldest"
+    " event that the store keeps: before it nothing is known\"},\"events\":{\"type\":\"integer\"},\"total"
+    "\":{\"$ref\":\"#/components/schemas/StatsGroup\"},\"groups\":{\"type\":\"array\",\"items\":{\"$ref\""
+    ":\"#/components/schemas/StatsGroup\"}}}}}";
+
 struct meaning {
     int status;
     const char *says;
@@ -370,7 +396,7 @@ static void add_holder(json_t *schemas)
 /* The schemas of locks, of what a dashboard shows, and of applications and databases. */
 static json_t *components_make(void)
 {
-    const char *const more[] = { lock_schemas,         view_schemas,        
+    const char *const more[] = { lock_schemas,         view_schemas,         stats_schemas,
                                  shared_db_schemas[0], shared_db_schemas[1], state_schemas };
     json_t *all = json_loads(components, 0, NULL);
 

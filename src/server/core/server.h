@@ -233,6 +233,10 @@ route_handler handle_get, handle_list, handle_history, handle_queue, handle_free
 /* `limit` of a query, 1 to `most`. BELAY_INVALID names the range. */
 enum belay_code read_limit(const char *query, size_t most, size_t usual, size_t *out,
                            struct belay_error *err);
+/* A key or the beginning of one, written to `space`. *out stays as it is if it is absent or empty. */
+enum belay_code read_key_query(const struct exchange *x, const char *name, char space[BELAY_KEY_MAX + 1],
+                               const char **out, struct belay_error *err);
+route_handler handle_stats;                                   /* stats_api.c */
 route_handler handle_leave;                                   /* webhook_request.c */
 route_handler handle_metrics;                                 /* metrics.c */
 route_handler handle_health, handle_ready, handle_openapi;    /* health.c, openapi.c */
