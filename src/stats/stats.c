@@ -121,7 +121,8 @@ static struct group *group_of(struct stats *stats, const struct belay_event *eve
     switch (stats->by) {
     case BELAY_STATS_BY_DAY:
         (void)clock_format_utc(day, event->at_unix_ms, false);
-        return group_named(stats, day, DAY_CHARS);
+        return day[4] == '-' ? group_named(stats, day, DAY_CHARS)
+                             : group_named(stats, "unknown", sizeof "unknown" - 1); /* a clock was far off */
     case BELAY_STATS_BY_PROFILE:
         return group_of_profile(stats, event->key);
     case BELAY_STATS_BY_KEY:

@@ -124,6 +124,12 @@ class History(DynamoCase):
             self.assertEqual((result.out, len(result.err.splitlines())), ("", 1), result)
             self.assertRegex(result.err, f"^belay: dynamodb:{self.table}.* keeps no history: .*audit: {{file: PATH}}")
 
+    def test_there_are_no_statistics(self):
+        """S4.14: an audit file has the events of one machine only, so it does not count."""
+        result = self.fails(64, "stats", *self.kept_in(self.dir / "audit.jsonl"))
+        self.assertRegex(result.err, f"^belay: dynamodb:{self.table}.* keeps no events, so there are no statistics; ")
+        self.assertEqual(result.out, "")
+
     def kept_in(self, file):
         config = self.dir / "audit.yaml"
         config.write_text(f"audit: {{file: '{file}'}}\n")

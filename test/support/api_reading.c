@@ -205,6 +205,51 @@ static void the_history_of_a_lock_has_every_event_in_order(void **state) /* L9 *
     assert_string_equal(types, "lock.acquired lock.forced ");
 }
 
+static void statistics_count_what_happened_to_a_lock(void **state) /* S4.14 */
+{
+    struct api *api = *state;
+    struct belay_stats_query query = BELAY_STATS_QUERY_INIT;
+    struct belay_stats *stats = NULL;
+    struct belay_lock *lock = api_take(api->client, api->key, "one", API_LONG_MS);
+    int64_t began_ms = belay_now_boot_ms();
+
+    assert_int_equal(belay_lock_acquire(api->rival, api->key, NULL, NULL, &api->err), BELAY_HELD);
+    assert_int_equal(belay_lock_release(lock, BELAY_OUTCOME_COMPLETED, &api->err), BELAY_OK);
+    belay_lock_free(lock);
+    belay_lock_free(api_take(api->rival, api->key, "two", API_LONG_MS));
+    assert_int_equal(belay_force_release(api->client, api->key, "two", "boss", "why", NULL, &api->err),
+                     BELAY_OK);
+    query.key = api->key;
+    query.by = BELAY_STATS_BY_KEY;
+    if (!api->place->keeps_events) {
+        assert_int_equal(belay_stats(api->rival, &query, &stats, &api->err), BELAY_INVALID);
+        assert_non_null(strstr(api->err.text, "keeps no events"));
+        return;
+    }
+    assert_int_equal(belay_stats(api->rival, &query, &stats, &api->err), BELAY_OK);
+    assert_int_equal(stats->total.acquired, 2);
+    assert_int_equal(stats->total.released, 1);
+    assert_int_equal(stats->total.refused, 1);
+    assert_int_equal(stats->total.forced, 1);
+    assert_int_equal(stats->total.held.count, 2);
+    assert_true(stats->total.held.longest_ms <= belay_now_boot_ms() - began_ms + API_SHORT_MS);
+    assert_int_equal(stats->total.waited.count, 0);
+    assert_int_equal(stats->total.waited.median_ms, -1);
+    assert_int_equal(stats->n_groups, 1);
+    assert_string_equal(stats->groups[0].name, api->key);
+    assert_int_equal(stats->groups[0].acquired, 2);
+    assert_true(stats->oldest_unix_ms > 0 && stats->from_unix_ms == stats->oldest_unix_ms);
+    assert_true(stats->until_unix_ms >= stats->from_unix_ms);
+    belay_stats_free(stats);
+    query.since_unix_ms = INT64_C(4102444800000); /* 2100 */
+    assert_int_equal(belay_stats(api->rival, &query, &stats, &api->err), BELAY_OK);
+    assert_int_equal(stats->events, 0);
+    assert_int_equal(stats->from_unix_ms, query.since_unix_ms);
+    belay_stats_free(stats);
+    query.prefix = "both";
+    assert_int_equal(belay_stats(api->rival, &query, &stats, &api->err), BELAY_INVALID);
+}
+
 struct watched {
     const struct api *api;
     struct belay_client *client;
@@ -330,6 +375,7 @@ const struct CMUnitTest api_reading[] = {
     API_CASE(a_list_is_in_order_and_its_pages_have_no_gap),
     API_CASE(a_list_is_of_the_status_that_is_asked_for),
     API_CASE(the_history_of_a_lock_has_every_event_in_order),
+    API_CASE(statistics_count_what_happened_to_a_lock),
     API_CASE(a_watcher_from_an_event_on_sees_all_later_events),
 };
 const size_t n_api_reading = sizeof api_reading / sizeof api_reading[0];
