@@ -622,6 +622,7 @@ static void close_server(struct run *run)
     if (server->workers != NULL) {
         work_close(server->workers, WORK_READ);
         work_close(server->workers, WORK_SCAN);
+        work_close(server->workers, WORK_STATS);
     }
     if (server->client != NULL && server->loop != NULL) {
         (void)belay_client_poll(server->client);

@@ -48,6 +48,8 @@ MATRIX = [
     ("GET", "/v1/events", None, READ),
     ("GET", "/v1/locks/k/tree", None, READ_K),
     ("GET", "/v1/live", None, READ),
+    ("GET", "/v1/stats", None, READ),
+    ("GET", "/v1/stats?key=k", None, READ_K),
     ("GET", "/v1/activity", None, READ_K),
     ("GET", "/v1/me", None, READ),
     ("GET", "/v1/backup", None, (401, 401, 403, 403, 403, 200)),

@@ -84,5 +84,5 @@ static void ask_stats(struct exchange *x)
 
 void handle_stats(struct exchange *x)
 {
-    exchange_read(x, WORK_SCAN, ask_stats, NULL);
+    exchange_read(x, WORK_STATS, ask_stats, NULL);
 }

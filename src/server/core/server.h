@@ -176,8 +176,8 @@ void metrics_request(struct metrics *metrics, const struct route *route, int sta
 /* ---- exchange_work.c: requests that read the store ---- */
 
 /*
- * Call fn(x) as work of this class, WORK_READ or WORK_SCAN; unless it replied, and the client is still there, then(x)
- * on the loop. fn must not touch x->request.
+ * Call fn(x) as work of this class, WORK_READ, WORK_SCAN or WORK_STATS; unless it replied, and the client is still
+ * there, then(x) on the loop. fn must not touch x->request.
  */
 void exchange_read(struct exchange *x, enum work_class class, exchange_fn *fn, exchange_fn *then);
 /* True if the reply is kept for the loop to send; takes the body then. */

@@ -178,6 +178,7 @@ struct workers *workers_new(struct loop *loop, bool is_store_local)
     const size_t limits[WORK_CLASSES][2] = {
         [WORK_READ] = { is_store_local ? 0 : NETWORK_THREADS, READS_MAX },
         [WORK_SCAN] = { is_store_local ? SCAN_THREADS : NETWORK_THREADS, READS_MAX },
+        [WORK_STATS] = { 1, 16 },
         [WORK_JOB] = { 64, 64 },
         [WORK_LONG_JOB] = { 16, 16 },
         [WORK_WEBHOOK] = { 8, SIZE_MAX }, /* server.webhooks.max limits them */

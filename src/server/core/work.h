@@ -37,6 +37,7 @@
 enum work_class {
     WORK_READ,     /* read one lock; on the loop if the store is on this machine */
     WORK_SCAN,     /* read a large part of the store */
+    WORK_STATS,    /* read its whole history: for seconds, so one at a time, and no list waits for it */
     WORK_JOB,      /* a request about states or the registry of applications */
     WORK_LONG_JOB, /* stop or start a database, make a backup */
     WORK_WEBHOOK,  /* call a webhook */
