@@ -27,7 +27,8 @@ function ceiling(max, isTime) {
   return [1, 2, 5, 10].map((n) => n * power).find((n) => n >= max);
 }
 
-function chart({ title, note, steps, series, isTime }) {
+/** Bars of numbers, or lines of times; `label` says which step it is. */
+export function chart({ title, note, steps, series, isTime, label = (step) => minutes(Date.parse(step.at)) }) {
   const max = ceiling(Math.max(...steps.map((step) => (isTime ? Math.max(...series.map((s) => s.of(step) ?? 0)) : series.reduce((sum, s) => sum + s.of(step), 0)))), isTime);
   const x = (i) => LEFT + (i / steps.length) * (WIDTH - LEFT);
   const y = (value) => TOP + (1 - value / max) * (HEIGHT - TOP - BOTTOM);
@@ -37,7 +38,7 @@ function chart({ title, note, steps, series, isTime }) {
     svg("line", { x1: LEFT, x2: WIDTH, y1: y(max * share), y2: y(max * share) }),
     svg("text", { x: LEFT - 6, y: y(max * share) + 3, "text-anchor": "end" }, share === 0.5 && !isTime && max < 2 ? "" : format(max * share))));
   const every = Math.ceil(steps.length / 6);
-  const labels = steps.map((step, i) => (i % every === 0 ? svg("text", { class: "x", x: x(i), y: HEIGHT - 4 }, minutes(Date.parse(step.at))) : null));
+  const labels = steps.map((step, i) => (i % every === 0 ? svg("text", { class: "x", x: x(i), y: HEIGHT - 4 }, label(step)) : null));
   const marks = isTime ? series.map((s) => lines(steps, s, (i) => x(i) + wide / 2, y)) : bars(steps, series, x, y, wide);
   const hasData = steps.some((step) => series.some((s) => s.of(step)));
   const none = hasData ? null : svg("text", { class: "none", x: (LEFT + WIDTH) / 2, y: (HEIGHT - BOTTOM) / 2 + TOP, "text-anchor": "middle" }, "no data yet");
@@ -52,7 +53,7 @@ function chart({ title, note, steps, series, isTime }) {
     focus.setAttribute("visibility", step ? "visible" : "hidden");
     if (step) {
       focus.setAttribute("x", x(i));
-      read.textContent = `${minutes(Date.parse(step.at))}  ${series.map((s) => `${s.name} ${s.of(step) === null ? "–" : isTime ? span(s.of(step)) : count(s.of(step))}`).join("  ")}`;
+      read.textContent = `${label(step)}  ${series.map((s) => `${s.name} ${s.of(step) === null ? "–" : isTime ? span(s.of(step)) : count(s.of(step))}`).join("  ")}`;
     }
   };
   picture.addEventListener("pointermove", at);

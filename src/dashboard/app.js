@@ -9,6 +9,7 @@ import { Model } from "./model.js";
 import { LocksPage, locksState, readLocksSettings } from "./locks.js";
 import { LockPage } from "./lock.js";
 import { ActivityPage, readActivitySettings } from "./activity.js";
+import { StatsPage, statsState, readStatsSettings } from "./stats.js";
 import { StatesPage } from "./states.js";
 import { StatePage, deploymentState, terraformState } from "./state.js";
 import { Answers, DatabasePage, DatabasesPage } from "./databases.js";
@@ -21,6 +22,7 @@ const NAV = [
   ["state", "State", "layers", "#/state", "s"],
   ["databases", "Databases", "database", "#/databases", "d"],
   ["activity", "Activity", "chart", "#/activity", "a"],
+  ["stats", "Statistics", "sum", "#/stats", "n"],
 ];
 const THEMES = ["auto", "light", "dark"];
 
@@ -28,6 +30,7 @@ const app = document.getElementById("app");
 const kept = {
   locks: locksState(),
   activity: { hours: 6 },
+  stats: statsState(),
   state: { text: "", known: new Map(), scrollTop: 0 },
   databases: { text: "", answers: new Answers(), scrollTop: 0 },
 };
@@ -116,6 +119,10 @@ function pageOf(name, rest, settings) {
   if (name === "activity") {
     readActivitySettings(kept.activity, settings);
     return [new ActivityPage(model, kept.activity), "activity", "Activity"];
+  }
+  if (name === "stats") {
+    readStatsSettings(kept.stats, settings);
+    return [new StatsPage(model, kept.stats), "stats", "Statistics"];
   }
   if (name === "state" && parts.length >= 2) {
     return [new StatePage(model, deploymentState(parts[0], parts[1]), parts[2]), "state", `${parts[0]}/${parts[1]}`];

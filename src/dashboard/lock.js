@@ -4,6 +4,7 @@ import { h, svg, icon, clear, copyButton, say } from "./dom.js";
 import { ask, keyPath } from "./api.js";
 import { span, count, holder, moment, percentile, quote, sharing } from "./format.js";
 import { badges, href } from "./locks.js";
+import { StatsCard } from "./stats.js";
 import { forceUnlock } from "./dialogs.js";
 
 const HISTORY = 500;
@@ -36,6 +37,7 @@ export class LockPage {
   constructor(model, key) {
     this.#model = model;
     this.#key = key;
+    this.stats = new StatsCard(key, this.#off.signal);
     this.element = this.#build();
     const on = (name, fn) => model.addEventListener(name, fn, { signal: this.#off.signal });
     on("locks", (event) => {
@@ -136,7 +138,7 @@ export class LockPage {
     this.#renderHead(queue?.lock);
     clear(this.cards).append(
       h("div", { class: "col" }, this.#holders(queue?.lock), this.#waiters(queue), this.#timeline(history)),
-      h("div", { class: "col" }, this.#facts(queue?.lock), this.#holds(history.events), this.#hierarchy(tree)));
+      h("div", { class: "col" }, this.#facts(queue?.lock), this.stats.draw(this.#holds(history.events)), this.#hierarchy(tree)));
     if (open) {
       this.cards.querySelector("details").open = true;
     }
