@@ -38,10 +38,11 @@ DAYS = [group("2026-07-06", 4, 2, 1, 0, 1, 1, [10000, 20000, 30000], [19000]),
         group("2026-07-07", 1, 1, 0, 1, 0, 0, [40000], [500])]
 
 
-def plant(case, history=WEEK):
-    """Replace the history of the store of `case`, which no server owns, by this one."""
-    case.ok("run", "planted", "--", "true")  # makes the file
-    with sqlite3.connect(case.store.removeprefix("sqlite:")) as db:
+def plant(case, history=WEEK, store=None):
+    """Replace the history of a store, that of `case`, which no server owns, by this one."""
+    store = store or case.store
+    case.ok("run", "--store", store, "planted", "--", "true")  # makes the file
+    with sqlite3.connect(store.removeprefix("sqlite:")) as db:
         db.execute("DELETE FROM events")
         db.execute("UPDATE meta SET indexed = 0, listed = 0")
         db.executemany("INSERT INTO events VALUES (?, ?, 0, ?, ?, 'id', 1, 'me', 'me', NULL, NULL, ?, NULL)",

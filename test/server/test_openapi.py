@@ -19,6 +19,7 @@ from dynamo_support import DynamoStore  # noqa: E402
 from openapi_support import Client  # noqa: E402
 from proxy import Plan  # noqa: E402
 from server_support import PATIENCE, ROOT, ServerCase, main, wait_until  # noqa: E402
+from stats_support import plant  # noqa: E402
 
 VALIDATOR = "@seriousme/openapi-schema-validator@2.2.5"  # runs on Node 18
 TOKENS = {"secret-reader": ("watcher", "reader", None), "secret-locker": ("ci", "locker", None),
@@ -342,6 +343,20 @@ class Truth(DynamoStore, ServerCase):
             connection.close()
         self.proxy.plan = Plan()
 
+    def counting(self, client, config):
+        """503 of statistics: a long history is read for each, and more questions wait than may."""
+        store = f"sqlite:{self.dir}/long.db"
+        plant(self, [(i, "lock.released", f"k{i % 100}", 1) for i in range(30000)], store=store)
+        client.server = server = self.up("long", f"{store}?retain_events=36500d", config)
+        connections = [server.connect() for _ in range(30)]
+        for connection in connections:
+            connection.request("GET", "/v1/stats?by=key", headers={"Authorization": "Bearer secret-reader"})
+        for operation in client.operations:
+            if operation.path == "/v1/stats":
+                wait_until(lambda o=operation: client.send(o) == 503, f"{operation} to be refused")
+        for connection in connections:
+            connection.close()
+
     def without_states(self, client, config):
         """503 of states: their store cannot be reached."""
         server = self.up("none", f"sqlite:{self.dir}/stateless.db", config, f"s3://states/x?region=eu-west-1&endpoint={URL}")
@@ -372,6 +387,7 @@ class Truth(DynamoStore, ServerCase):
         self.conflicts(client, world)
         self.crowd(client, local)
         self.full(client, config)
+        self.counting(client, config)
         self.without_states(client, config)
 
         # A write without the lock is 423 while the lock is held.

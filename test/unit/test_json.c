@@ -161,9 +161,9 @@ static void unknown_fields_of_a_lock_are_null(void **state)
     const struct belay_info gone = {
         .key = "k", .lock_id = "one", .locked_by = "", .locked_by_name = "", .status = BELAY_STATUS_RELEASED
     };
-    static const char *const names[] = { "token",     "locked_by",  "locked_by_name", "outcome",
-                                         "locked_at", "expires_at", "last_heartbeat", "ttl_ms",
-                                         "released_at" };
+    static const char *const names[] = { "token",          "locked_by", "locked_by_name",
+                                         "outcome",        "locked_at", "expires_at",
+                                         "last_heartbeat", "ttl_ms",    "released_at" };
     json_t *lock = wire_lock(&gone);
 
     (void)state;
