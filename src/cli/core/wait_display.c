@@ -10,11 +10,12 @@
 #include "base/saturate.h"
 #include "cli/output/print.h"
 
-enum { EVERY_MS = 60000 };
+enum { EVERY_MS = 60000, HOLDS_MIN = 3 };
 
 struct wait_display {
     const char *key; /* borrowed; not escaped */
     enum wait_kind kind;
+    struct belay_client *client; /* borrowed */
     bool on_terminal;
     int64_t every_ms; /* without a terminal: between two lines */
     pthread_t ticker;
@@ -32,6 +33,9 @@ struct wait_display {
     size_t position;
     int64_t ends_boot_ms; /* of the holder's lease */
     int64_t retry_boot_ms;
+    struct buf holder_key;  /* of the lock in the way; empty: it may have several holders */
+    struct buf counted_key; /* whose hold times `held` are */
+    struct belay_durations held;
 };
 
 /* A value that is no duration, or none that makes sense, is as if there were none: a wait must not fail for it. */
@@ -50,10 +54,13 @@ struct wait_display *wait_display_new(const struct cli_context *context, const c
     if (display != NULL) {
         display->key = key;
         display->kind = kind;
+        display->client = context->client;
         display->every_ms = progress_every_ms();
         display->holder = (struct buf)BUF_INIT(4096);
         display->frozen = (struct buf)BUF_INIT(4096);
         display->url = (struct buf)BUF_INIT(4096);
+        display->holder_key = (struct buf)BUF_INIT(4096);
+        display->counted_key = (struct buf)BUF_INIT(4096);
         (void)pthread_mutex_init(&display->mutex, NULL);
         (void)pthread_cond_init(&display->changed, NULL);
     }
@@ -83,8 +90,28 @@ static void add_held_for(struct buf *text, const struct wait_display *display)
     }
 }
 
+/* ", about 4m to go (estimate)": the holder, then each waiter ahead, is taken to need the median of earlier holds. */
+static void add_estimate(struct buf *text, const struct wait_display *display)
+{
+    int64_t so_far_ms = clock_unix_ms() - display->since_unix_ms;
+    int64_t median_ms = display->held.median_ms;
+    char span[CLOCK_TEXT_SIZE];
+
+    if (display->held.count < HOLDS_MIN || display->since_unix_ms <= 0 || so_far_ms < 0 ||
+        display->holder_key.len == 0) {
+        return;
+    }
+    if (so_far_ms >= median_ms) {
+        buf_adds(text, ", longer than usual");
+        return;
+    }
+    buf_addf(
+        text, ", about %s to go (estimate)",
+        whole_seconds(span, add_saturated(median_ms - so_far_ms, (int64_t)display->position * median_ms)));
+}
+
 /*
- * "2nd in the queue, held for 4m 10s by alice (3m 2s left) 'key'": what changes comes first, so that a narrow
+ * "2nd in the queue, about 5m to go (estimate), held for 4m 10s by alice (3m 2s left) 'key'": what changes comes first, so that a narrow
  * terminal truncates the names.
  */
 static void rewrite_line(struct wait_display *display)
@@ -107,6 +134,7 @@ static void rewrite_line(struct wait_display *display)
     if (display->frozen.len > 0) {
         buf_addf(&text, ": %s", display->frozen.data);
     } else {
+        add_estimate(&text, display);
         buf_adds(&text, ", held");
         add_held_for(&text, display);
         buf_addf(&text, " by %s", display->holder.data == NULL ? "?" : display->holder.data);
@@ -169,6 +197,33 @@ static void pause_ms(struct wait_display *display, int64_t ms)
     (void)pthread_cond_timedwait(&display->changed, &display->mutex, &until);
 }
 
+/* Read how long the lock in the way was held before. False: nothing new. With the mutex, which is free meanwhile. */
+static bool count_holds(struct wait_display *display)
+{
+    struct belay_stats_query query = BELAY_STATS_QUERY_INIT;
+    struct belay_stats *stats = NULL;
+
+    if (display->holder_key.len == 0 || !belay_client_is_local(display->client) ||
+        belay_client_server_pid(display->client) != 0 ||
+        (display->counted_key.len > 0 && strcmp(display->counted_key.data, display->holder_key.data) == 0)) {
+        return false;
+    }
+    buf_release(&display->counted_key);
+    buf_adds(&display->counted_key, display->holder_key.data);
+    query.key = display->counted_key.data;
+    (void)pthread_mutex_unlock(&display->mutex);
+    if (query.key != NULL) {
+        (void)belay_stats(display->client, &query, &stats, NULL);
+    }
+    (void)pthread_mutex_lock(&display->mutex);
+    display->held.count = 0;
+    if (stats != NULL) {
+        display->held = stats->total.held;
+    }
+    belay_stats_free(stats);
+    return true;
+}
+
 static void *tick(void *context)
 {
     struct wait_display *display = context;
@@ -180,6 +235,9 @@ static void *tick(void *context)
 
         if (display->on_terminal) {
             rewrite_line(display);
+            if (count_holds(display)) {
+                rewrite_line(display);
+            }
             left_ms = 1000;
         } else if (left_ms <= 0) {
             print_line(display);
@@ -226,6 +284,10 @@ static void print_line_per_attempt(struct wait_display *display, const struct be
 static void take_holder(struct wait_display *display, const struct belay_info *holder, int64_t boot_ms)
 {
     buf_release(&display->url);
+    buf_release(&display->holder_key);
+    if (holder->mode == BELAY_EXCLUSIVE) {
+        buf_adds(&display->holder_key, holder->key);
+    }
     print_holder_short(&display->holder, holder);
     display->ends_boot_ms = add_saturated(boot_ms, holder->expires_in_ms);
     display->since_unix_ms = holder->locked_at_unix_ms;
@@ -287,5 +349,7 @@ void wait_display_free(struct wait_display *display)
     buf_release(&display->holder);
     buf_release(&display->frozen);
     buf_release(&display->url);
+    buf_release(&display->holder_key);
+    buf_release(&display->counted_key);
     free(display);
 }

@@ -2,6 +2,9 @@
  * The progress of a wait for a lock: on a terminal one line that is rewritten every second. Elsewhere, as in the log of
  * a CI job: a line when the wait begins and then once a minute (BELAY_PROGRESS_EVERY), and one per attempt if they are
  * counted (S4.9).
+ *
+ * The line on a terminal has an estimate of when it is over, from how long the lock was held before: if the store is a
+ * file that no server owns, so that it is read in a moment, and the next holder never waits for it.
  */
 #ifndef CLI_CORE_WAIT_DISPLAY_H
 #define CLI_CORE_WAIT_DISPLAY_H
