@@ -84,9 +84,9 @@ class Pages(BelayCase):
         known = set(re.findall(r"--[a-z][a-z-]+", self.ok("help", "--markdown").out))
         unknown = {}
         for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
-            for line in re.findall(r"`(belay [^`]*)`|^    (?:\$ )?(belay .*)$", page.read_text(encoding="utf-8"), re.M):
+            for line in re.findall(r"`((?:belay |--)[^`]*)`|^    (?:\$ )?(belay .*)$", page.read_text(encoding="utf-8"), re.M):
                 ours = re.split(r" -- |\s#|[|;]|&&", "".join(line))[0]
-                for option in re.findall(r"(?<=\s)--[a-z][a-z-]+", ours):
+                for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", ours):
                     if option not in known:
                         unknown.setdefault(str(page.relative_to(ROOT)), []).append(option)
         self.assertGreater(len(known), 50)
