@@ -34,11 +34,12 @@ def commands_of(text):
         if any(line.startswith("$ ") for line in lines):
             commands += [line[2:] for line in lines if line.startswith("$ ")]
             continue
+        whole = [""]
         for line in lines:
-            if commands and not is_whole(commands[-1]):
-                commands[-1] += "\n" + line
-            else:
-                commands.append(line)
+            whole[-1] += line
+            whole += [""] if is_whole(whole[-1]) else []
+            whole[-1] += "\n" if whole[-1] else ""
+        commands += [command for command in whole if command]
     return commands
 
 

@@ -1,0 +1,107 @@
+"""Messages and transcripts that docs/configuration.md and docs/operations.md show are those of the program."""
+
+import re
+
+from page_support import PageCase, main
+
+
+def blank(text):
+    return re.sub(r"\s+", " ", text).strip()
+
+
+class Configuration(PageCase):
+    PAGE = "docs/configuration.md"
+    FILE = "profiles:\n  build:\n    ttl: 5m\n    environments: [dev, prod]\n"
+
+    def ci_yaml(self, text=FILE):
+        (self.dir / "ci.yaml").write_text(text)
+        (self.dir / "ci.yaml").chmod(0o600)
+
+    def shown(self, start):
+        """The message on the page that begins like this."""
+        found = re.findall(rf"^    (belay: {re.escape(start)}.*)$", self.text, re.M)
+        self.assertEqual(len(found), 1, start)
+        return found[0] + "\n"
+
+    def test_the_commands_print_what_the_page_shows(self):
+        self.ci_yaml()
+        lines = re.search(r"^    NAME +VALUE +ORIGIN\n(?:    .*\n)+", self.text, re.M)[0].splitlines()
+        out = blank(self.type("BELAY_STORE").stdout)
+        self.assertGreater(len(lines), 6)
+        for line in lines:
+            if line.strip() != "...":
+                self.assertIn(blank(line), out)
+        content = re.search(r"^    \$ cat belay.yaml\n    (.*)$", self.text, re.M)[1]
+        (self.dir / "belay.yaml").write_text(content + "\n")
+        self.assertEqual(self.type("cat belay.yaml").stdout, content + "\n")
+        self.assertEqual(self.type("belay list", 78).stderr, self.shown("./belay.yaml:1: "))
+        (self.dir / "belay.yaml").unlink()
+        self.assertEqual(self.type("belay run --profile build --component router").returncode, 0)
+        self.assertEqual(self.type("belay acquire --profile deploy", 64).stderr, self.shown("the key 'build-router-prod' belongs"))
+        self.assertEqual(self.type("belay run --profile build --component a", 64).stderr, self.shown("the key 'build-a-b-c' would"))
+
+    def setUp(self):
+        super().setUp()
+        self.program("make", "true")
+        self.left = [command for command in self.left if re.match(r"(\w+=\S+ )?(belay|cat) ", command)]
+        self.left = [command for command in self.left if not command.startswith("belay: ")]
+
+    def test_the_errors_are_those_of_the_program(self):
+        self.left = []
+        for line, start in (("tll: 5m", "ci.yaml:3: profiles.build has no"), ("ttl: 10x", "ci.yaml:3: profiles.build.ttl")):
+            self.ci_yaml(self.FILE.replace("ttl: 5m", line))
+            self.assertEqual(self.fails(78, "--config", "ci.yaml", "list").err, self.shown(start))
+        example = re.search(r"^## The file\n\n((?:    .*\n)+)", self.text, re.M)[1]
+        self.ci_yaml(re.sub(r"^    ", "", example, flags=re.M).replace("/var/lib/belay", str(self.dir)))
+        refused = self.fails(64, "--config", "ci.yaml", "acquire", "--profile", "build", "--component", "api", "--environment", "prod")
+        self.assertEqual(refused.err.splitlines()[0] + "\n", self.shown("Invalid component"))
+
+
+class Operations(PageCase):
+    PAGE = "docs/operations.md"
+
+    def section(self, title):
+        """Type only what this section shows."""
+        self.text = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## )", self.text, re.M | re.S)[1]
+        self.left = [command for command in self.left if command in self.text]
+
+    def test_a_lock_is_ended_as_the_page_says(self):
+        self.section("Ending a lock that is no longer needed")
+        self.replace("KEY", "k")
+        self.acquire("k", "--owner", "job-812")
+        for command in ("belay status k", "belay history k"):
+            self.assertIn("job-812", self.type(command).stdout)
+        self.replace("--force", "--yes --force")
+        self.type("belay unlock k")
+        ids = [self.acquire("k", "--shared", "--owner", owner)["lock_id"] for owner in ("one", "two", "three", "four")]
+        self.replace("OWNER ", "one ")
+        self.replace("LOCK_ID", ids[1])
+        for _ in range(3):
+            self.type("belay unlock k")
+        self.assertEqual(self.ok("status", "--quiet", "k").out, "released\n")
+
+    def test_the_kill_switch_prints_what_the_page_shows(self):
+        self.section("The kill switch")
+        shown = re.findall(r"^    (?!\$ )(.*)$", self.text, re.M)
+        self.type("export BELAY_DISABLED")
+        script = "\n".join(self.left)
+        self.left = []
+        done = self.shell(f"{script}")
+        self.assertIn(shown[0], done.stderr)
+        self.assertEqual(done.stdout.strip(), shown[1])
+
+    def test_backup_and_restore_work_as_the_page_says(self):
+        self.section("Backup and restore")
+        self.replace("/backup/", f"{self.dir}/")
+        self.replace("sqlite:/var/lib/belay/new.db", f"sqlite:{self.dir}/new.db")
+        lock = self.acquire("k")
+        self.type("belay backup")
+        self.take("belay backup")  # through a server: test/server/test_backup.py
+        self.type("belay restore")
+        self.ok("release", "k", "--id", lock["lock_id"])
+        self.type("belay restore --replace")
+        self.assertEqual(self.ok("status", "--quiet", "k").out, "active\n")
+
+
+if __name__ == "__main__":
+    main()
