@@ -16,6 +16,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1] / folder) for folder in 
 import postgresql  # noqa: E402,F401
 from server_support import Server  # noqa: E402,F401
 from support import BELAY, PATIENCE, ROOT, BelayCase, main, wait_until  # noqa: E402,F401
+from webhook_support import Receiver  # noqa: E402
 
 
 def is_whole(command):
@@ -41,6 +42,25 @@ def commands_of(text):
             whole[-1] += "\n" if whole[-1] else ""
         commands += [command for command in whole if command]
     return commands
+
+
+class Application(Receiver):
+    """Answers 200 while its unit is there, else 503."""
+
+    def __init__(self, case, unit):
+        super().__init__(case)
+        handler = self.server.RequestHandlerClass
+
+        def answer(request):
+            request.send_response(200 if unit.exists() else 503)
+            request.send_header("Content-Length", "0")
+            request.end_headers()
+        handler.do_GET = handler.do_HEAD = answer
+
+    def stop(self):
+        """Accept no connection any more."""
+        self.server.shutdown()
+        self.server.server_close()
 
 
 class PageCase(BelayCase):

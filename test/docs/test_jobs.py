@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import unittest
 
-from page_support import PATIENCE, ROOT, PageCase, Server, main, postgresql, wait_until
+from page_support import PATIENCE, ROOT, Application, PageCase, Server, main, postgresql, wait_until
 from webhook_support import Receiver, is_signed
 
 
@@ -222,20 +222,6 @@ class Databases(PageCase):
         self.assertTrue(self.is_up() and (self.dir / "shop.unit").exists())
         self.shell(morning, 0, "sh")
         self.assertTrue((self.dir / "billing.unit").exists())
-
-
-class Application(Receiver):
-    """Answers 200 while its unit is there, else 503."""
-
-    def __init__(self, case, unit):
-        super().__init__(case)
-        handler = self.server.RequestHandlerClass
-
-        def answer(request):
-            request.send_response(200 if unit.exists() else 503)
-            request.send_header("Content-Length", "0")
-            request.end_headers()
-        handler.do_GET = handler.do_HEAD = answer
 
 
 class Fleet(PageCase):

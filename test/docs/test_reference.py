@@ -1,8 +1,8 @@
-"""Messages and transcripts that docs/configuration.md and docs/operations.md show are those of the program."""
+"""Messages and transcripts that the reference pages show are those of the program."""
 
 import re
 
-from page_support import PageCase, main
+from page_support import Application, PageCase, main
 
 
 def blank(text):
@@ -101,6 +101,58 @@ class Operations(PageCase):
         self.ok("release", "k", "--id", lock["lock_id"])
         self.type("belay restore --replace")
         self.assertEqual(self.ok("status", "--quiet", "k").out, "active\n")
+
+
+class SharedDatabases(PageCase):
+    PAGE = "docs/shared-databases.md"
+
+    def setUp(self):
+        super().setUp()
+        self.text = re.search(r"^## A worked example\n(.*?)(?=^## )", self.text, re.M | re.S)[1]
+        self.data = self.dir / "pg"
+        self.data.mkdir()
+        self.program("pg_ctl", f'case "$1" in stop) rm {self.data}/postmaster.pid ;; start) touch {self.data}/postmaster.pid ;; esac')
+        self.program("pg_isready", f"test -e {self.data}/postmaster.pid")
+        (self.data / "postmaster.pid").touch()
+        config = self.dir / "config.yaml"
+        config.write_text(re.sub(r"^    ", "", re.search(r"^    databases:\n(?:    .*\n)+", self.text, re.M)[0], flags=re.M)
+                          .replace("/srv/pg", str(self.data)))
+        config.chmod(0o600)
+        self.env["BELAY_CONFIG"] = str(config)
+        self.blocks = re.findall(r"^    \$ (.*)\n((?:    (?!\$ ).*\n)*)", self.text, re.M)
+        self.left = [command for command, _ in self.blocks]
+
+    def shows(self, start, code=0):
+        """What the page shows is part of the output, line by line."""
+        shown = [blank(self.normal(line)) for line in dict(self.blocks)[self.left[0]].splitlines() if line.strip() != "…"]
+        done = self.type(start, code)
+        lines = [blank(self.normal(line)) for line in (done.stderr + done.stdout).splitlines()]
+        self.assertEqual([line for line in shown if line not in lines], [], lines)
+
+    @staticmethod
+    def normal(line):
+        line = re.sub(r"owner=\S+", "owner=ID", line)
+        return re.sub(r"requested at \S+ by \S+", "requested at TIME by USER", line)
+
+    def test_the_worked_example(self):
+        units = {name: self.dir / f"{name}.unit" for name in ("shop", "billing")}
+        for name, unit in units.items():
+            app = Application(self, unit)
+            unit.touch()
+            self.left = [command.replace(f"https://{name}.example/health", app.url) for command in self.left]
+            self.blocks = [(command.replace(f"https://{name}.example/health", app.url), shown) for command, shown in self.blocks]
+            setattr(self, name, app)
+        self.shows("belay app register shop")
+        self.shows("belay app register billing")
+        self.shows("belay db list")
+        self.shop.stop()
+        self.shows("belay db stop --app shop", 75)
+        self.assertTrue((self.data / "postmaster.pid").exists())
+        self.billing.stop()
+        self.shows("belay db stop --app billing")
+        self.assertFalse((self.data / "postmaster.pid").exists())
+        self.shows("belay db start --app shop")
+        self.assertTrue((self.data / "postmaster.pid").exists())
 
 
 if __name__ == "__main__":
