@@ -44,6 +44,10 @@ def commands_of(text):
     return commands
 
 
+def exit_code(command):
+    return int((re.search(r"# exit (\d+)$", command) or ["", "0"])[1])
+
+
 class Application(Receiver):
     """Answers 200 while its unit is there, else 503."""
 
@@ -104,9 +108,7 @@ class PageCase(BelayCase):
         if exported:
             self.env[exported[1]] = exported[2]
             return None
-        if code is None:
-            code = int((re.search(r"# exit (\d+)$", command) or ["", "0"])[1])
-        return self.shell(command, code)
+        return self.shell(command, exit_code(command) if code is None else code)
 
     def shell(self, command, code=0, shell="bash"):
         done = subprocess.run([shell, "-c", command], env=self.environment(None), cwd=self.dir, capture_output=True, encoding="utf-8",

@@ -2,7 +2,7 @@
 
 import re
 
-from page_support import Application, PageCase, main
+from page_support import Application, PageCase, commands_of, exit_code, main
 
 
 def blank(text):
@@ -101,6 +101,38 @@ class Operations(PageCase):
         self.ok("release", "k", "--id", lock["lock_id"])
         self.type("belay restore --replace")
         self.assertEqual(self.ok("status", "--quiet", "k").out, "active\n")
+
+
+class Locks(PageCase):
+    PAGE = "docs/locks.md"
+
+    def test_each_kind_has_an_example_that_does_what_it_says(self):
+        names = []
+        for section in self.text.split("\n## ")[1:]:
+            name = section.splitlines()[0]
+            with self.subTest(name):
+                commands = [self.take(command) for command in commands_of(section)]
+                self.assertGreaterEqual(len(commands), 4)
+                self.env["BELAY_STORE"] = f"sqlite:{self.dir}/{len(names)}.db"
+                self.shell("\n".join(f"{command}\ncode=$?; [ $code = {exit_code(command)} ] || exit $((100 + code))"
+                                     for command in commands))
+            names.append(name)
+        self.assertEqual(names, ["Exclusive", "Slots", "Shared", "Several keys", "Re-entrant", "Hierarchy", "Freeze"])
+
+
+class Freezes(PageCase):
+    PAGE = "docs/freeze.md"
+
+    def test_every_command_line_of_the_page_does_what_it_says(self):
+        shown = re.search(r"^    (belay: lock .*)$", self.text, re.M)[1]
+        self.left = [command for command in self.left if not command.startswith("belay: ")]
+        self.assertEqual(len(self.left), 8)
+        self.type("belay freeze")
+        self.type("belay freezes")
+        refused = self.type("belay acquire").stderr
+        self.assertEqual(re.sub(r"by \S+:", "by alice@laptop:", refused.splitlines()[0]), shown)
+        for start in ("belay unfreeze", "belay freeze", "belay run", "belay history", "belay unfreeze"):
+            self.type(start)
 
 
 class SharedDatabases(PageCase):
