@@ -12,8 +12,8 @@
  * holder at a time. The holder has a lease, which expires unless it is renewed, and
  * a fencing token, which is greater than the token of every earlier holder of that
  * key. The holder sends the token with each write that the lock protects, and the
- * receiver rejects lower tokens than the highest it has seen. A holder that lost its
- * lock without noticing therefore does no damage.
+ * receiver rejects a token that is lower than the highest it has seen. So a holder that
+ * lost its lock without noticing does no damage.
  *
  *     struct belay_client *client;
  *     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
@@ -38,8 +38,8 @@
  *   signal handlers.
  * - out_ parameters are written on BELAY_OK only.
  * - _free() and _close() accept NULL.
- * - Initialize a struct that has a struct_size with its ..._INIT macro: the size tells
- *   a newer library which fields an older program has set.
+ * - Initialize a struct that has a struct_size with its ..._INIT macro. From the size, a
+ *   newer library knows which fields an older program has set.
  * - Strings are UTF-8 and end in '\0'.
  *
  * Threads: any number of threads may share a client or a configuration. A lock is for
@@ -198,17 +198,17 @@ struct belay_info {
     size_t n_metadata;
     struct belay_waiter *waiters;
     size_t n_waiters;
-    bool has_queue;    /* `waiters` is the queue. False, after a change of the lock: it was not read. */
+    bool has_queue;    /* `waiters` is the queue. False: it was not read, as after a change of the lock. */
     char *acquired_by; /* the credential that acquired the lock: the name of a server's token. The client
                           cannot choose it, unlike locked_by and locked_by_name. NULL: a local command
                           acquired it, or the store does not record it. */
     enum belay_mode mode;
     int slots; /* 0: the lock has no slots */
     /*
-     * Of a shared lock or one with slots: every holder whose lease has not been taken over,
-     * oldest first. Each has the key and no waiters or holders of its own. The fields above
-     * are those of the caller's own grant or, if it has none, of the holder whose lease ends
-     * last. Empty for an exclusive lock: its holder is in the fields above.
+     * For a shared lock or one with slots: every holder whose lease has not been taken over,
+     * oldest first. Each has the key, and has no waiters or holders. The fields above are
+     * those of the caller's own grant or, if it has none, of the holder whose lease ends
+     * last. For an exclusive lock this is empty: its holder is in the fields above.
      */
     struct belay_info *holders;
     size_t n_holders;
@@ -502,10 +502,10 @@ struct belay_lock_options {
     /*
      * Called once, in a thread of the library, when the lease is lost or can no longer be
      * proved: before another client can acquire the lock, unless this process was
-     * stopped or the lock was released by force. When another client ends the lock, the
-     * call comes at once on an embedded store and through a server, and within 10 s on
-     * other stores, whatever the heartbeat is. It must not block, and may call only those
-     * functions on the lock that any thread may call.
+     * stopped or the lock was released by force. If another client ends the lock, this is
+     * called at once on SQLite, on PostgreSQL and through a server, and within 10 s on
+     * DynamoDB, whatever the heartbeat is. It must not block. Of the functions on the lock
+     * it may call only those that any thread may call.
      */
     void (*on_lost)(void *context, struct belay_lock *lock, const char *why);
     /* Called when a wait begins and whenever its progress changes. */
@@ -513,9 +513,9 @@ struct belay_lock_options {
     void *context;
     struct belay_cancel *cancel;
     /*
-     * For a program that acquires locks on behalf of others, as `belay serve` does: the
-     * credential that it has authenticated. Stored with the lock. Re-entry, a repeated lock_id and a place in
-     * the queue are then for the same credential only. NULL: none.
+     * For a program that acquires locks on behalf of others, such as `belay serve`: the
+     * credential that it has authenticated. It is stored with the lock. Re-entry, a repeated
+     * lock_id and a place in the queue then need the same credential. NULL: none.
      */
     const char *acquired_by;
     bool shared; /* beside other shared holders; not with slots */
@@ -597,7 +597,7 @@ BELAY_API void belay_lock_free(struct belay_lock *lock);
 BELAY_API const char *belay_lock_key(const struct belay_lock *lock);
 BELAY_API const char *belay_lock_id(const struct belay_lock *lock); /* NULL: unprotected */
 BELAY_API uint64_t belay_lock_token(const struct belay_lock *lock); /* 0: none */
-/* Of several keys, in the order in which they were named: how many, each one, and its token. */
+/* All keys of the lock, in the order in which they were named: their number, each key, and its token. */
 BELAY_API size_t belay_lock_n_keys(const struct belay_lock *lock);
 BELAY_API const char *belay_lock_key_at(const struct belay_lock *lock, size_t i); /* NULL: there is none */
 BELAY_API uint64_t belay_lock_token_at(const struct belay_lock *lock, size_t i);
@@ -687,13 +687,13 @@ BELAY_API enum belay_code belay_find_own(struct belay_client *client, const char
                                          struct belay_error *err);
 
 /*
- * Is the lock held by `lock_id`, with `token`, and can it be relied on for min_valid_ms more (0:
- * for any time)? For the step before a dangerous one, and for a receiver that verifies a
- * token. Changes nothing. lock_id NULL: whether `token` is the current one. token 0: the id
- * decides, as it does on a store without tokens.
+ * Check whether `lock_id` holds the lock with `token`, and can rely on it for at least
+ * min_valid_ms (0: for any time). Use it before a step that cannot be undone, or in a
+ * receiver that verifies a token. Changes nothing. lock_id NULL: check whether `token` is
+ * the current one. token 0: check the lock id only, as on a store without tokens.
  *
- * BELAY_OK: (*out_info)->valid_for_ms is for how long from now, and never longer than the
- * holder itself may rely on the lock. The caller frees *out_info; out_info may be NULL.
+ * BELAY_OK: the lock is held for (*out_info)->valid_for_ms from now, which is never longer
+ * than the holder itself may rely on it. The caller frees *out_info; out_info may be NULL.
  * BELAY_NOT_HOLDER: another client has acquired the lock; belay_error_holder() says which.
  * BELAY_LOST: the lease is over, the lock was released, or less than min_valid_ms is left.
  * BELAY_NOT_FOUND: the store does not know the key. BELAY_INVALID: neither an id nor a token, or
@@ -857,9 +857,8 @@ BELAY_API enum belay_code belay_stats(struct belay_client *client, const struct 
  * freeze ends. An acquisition that begins after belay_freeze() has returned is refused with
  * BELAY_FROZEN; one that began before may still succeed.
  *
- * Freezes begin and end on the wall clock of the machine that has the store: that of an
- * SQLite file, of the server, or the clock of DynamoDB and that of the client. A freeze that
- * is in force by either of those two is in force.
+ * Freezes begin and end by a wall clock: that of the machine with the SQLite file, or of the
+ * server. On DynamoDB a freeze is in force if it is by DynamoDB's clock or by the client's.
  */
 struct belay_freeze {
     const char *id;
@@ -869,7 +868,7 @@ struct belay_freeze {
     int64_t created_unix_ms;
     int64_t from_unix_ms;  /* 0: since it was created */
     int64_t until_unix_ms; /* 0: until it is ended */
-    bool in_force;         /* now; else it begins later or is over */
+    bool in_force;         /* false: it begins later, or is over */
 };
 /* Return false to stop. `freeze` is borrowed. */
 typedef bool (*belay_freeze_fn)(void *context, const struct belay_freeze *freeze);
@@ -1027,7 +1026,7 @@ BELAY_API bool belay_async_is_waiting(const struct belay_async *async, struct be
 BELAY_API bool belay_client_is_local(const struct belay_client *client);
 
 /*
- * Do the store's I/O in up to `threads` (at least one) worker threads, so that
+ * Do the I/O of the store in up to `threads` (at least one) worker threads, so that
  * belay_client_poll() never blocks. `wake` is called in a worker thread when there is
  * something to poll. Call this before the first operation.
  */

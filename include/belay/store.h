@@ -50,7 +50,7 @@ struct belay_ticket {
     char *acquired_by;    /* the credential of the waiter; "": none; NULL: the store does not keep it */
     enum belay_mode mode; /* in which it waits */
     int slots;            /* with BELAY_SLOTS */
-    bool joint;           /* it waits for several keys at once, which become free at different times */
+    bool joint;           /* for a wait for several keys at once, which become free at different times */
 };
 
 /* A client holds `key`, which is below this record's key. */
@@ -102,7 +102,7 @@ struct belay_record {
     };
     /*
      * The lock ids of the last releases that were not forced, the newest first, even if the lock
-     * was acquired since. Of a lock that is shared or has slots, the last BELAY_RELEASED_MAX (or
+     * was acquired since. For a lock that is shared or has slots, the last BELAY_RELEASED_MAX (or
      * all, if fewer), until the record is exclusive again. Of an exclusive lock a store may
      * keep the last one, or none.
      */
@@ -311,8 +311,8 @@ struct belay_store_capabilities {
                               by itself that a waiter is gone */
     bool release_deletes;  /* a release deletes the record */
     int64_t read_clock_lag_ms;  /* how far now_ms of get() may be behind the store's clock */
-    bool has_freezes;           /* commit() checks freezes. False: they are not supported, and */
-    const char *freezes_advice; /* says what to do instead; NULL: nothing can be done */
+    bool has_freezes;           /* commit() checks freezes */
+    const char *freezes_advice; /* without has_freezes: what to do instead; NULL: nothing can be done */
     bool has_modes;             /* keeps shared locks, slots and joint tickets; false: exclusive locks only */
     const char *owner_name_meta; /* the store needs the name of a person for each lock: the owner's name or
                                     this entry of the metadata. NULL: it does not */

@@ -54,17 +54,17 @@ static enum belay_code look_at(struct belay_lock *lock, const char *key, struct 
     enum belay_code code = belay_get(lock->client, key, &info, err);
 
     if (code == BELAY_NOT_FOUND) {
-        return error_set(err, BELAY_LOST, "lock '%s' was ended by somebody else", key);
+        return error_set(err, BELAY_LOST, "lock '%s' was ended by another client", key);
     }
     if (code == BELAY_OK && is_one_of_holders(info, lock->grant->lock_id)) {
         code = BELAY_OK;
     } else if (code == BELAY_OK && info->lock_id != NULL &&
                strcmp(info->lock_id, lock->grant->lock_id) != 0) {
-        code = error_set(err, BELAY_LOST, "lock '%s' was ended by somebody else, and taken by %s", key,
+        code = error_set(err, BELAY_LOST, "lock '%s' was ended by another client, and is held by %s", key,
                          info->locked_by);
     } else if (code == BELAY_OK && info->status == BELAY_STATUS_RELEASED) {
         code = error_set(err, BELAY_LOST, "lock '%s' was released%s", key,
-                         info->outcome == BELAY_OUTCOME_FORCED ? " by force" : " by somebody else");
+                         info->outcome == BELAY_OUTCOME_FORCED ? " by force" : " by another client");
     }
     belay_info_free(info);
     return code;

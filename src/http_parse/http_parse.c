@@ -1,5 +1,23 @@
 #include "http_parse/http_parse.h"
 
+/* The codes that both libraries have, and mean the same. */
+static enum http_parse_result common_result(int code)
+{
+    switch (code) {
+    case HPE_OK:
+        return HTTP_PARSE_MORE;
+    case HPE_PAUSED:
+        return HTTP_PARSE_PAUSED;
+    case HPE_INVALID_METHOD:
+        return HTTP_PARSE_BAD_METHOD;
+    case HPE_UNEXPECTED_CONTENT_LENGTH:
+    case HPE_INVALID_CONTENT_LENGTH:
+        return HTTP_PARSE_BAD_LENGTH;
+    default:
+        return HTTP_PARSE_BAD;
+    }
+}
+
 #ifdef BELAY_LLHTTP
 
 static void start(struct http_parse *parse, llhttp_type_t type, const http_parse_callbacks *callbacks,
@@ -25,20 +43,8 @@ static enum http_parse_result result_of(const llhttp_t *state, llhttp_errno_t co
     if (is_about_version(state, code, at)) {
         return HTTP_PARSE_BAD_VERSION;
     }
-    switch (code) {
-    case HPE_OK:
-        return HTTP_PARSE_MORE;
-    case HPE_PAUSED:
-        return HTTP_PARSE_PAUSED;
-    case HPE_INVALID_METHOD:
-    case HPE_PAUSED_H2_UPGRADE: /* PRI, with which HTTP/2 begins */
-        return HTTP_PARSE_BAD_METHOD;
-    case HPE_UNEXPECTED_CONTENT_LENGTH:
-    case HPE_INVALID_CONTENT_LENGTH:
-        return HTTP_PARSE_BAD_LENGTH;
-    default:
-        return HTTP_PARSE_BAD;
-    }
+    /* PRI is the method with which HTTP/2 begins. */
+    return code == HPE_PAUSED_H2_UPGRADE ? HTTP_PARSE_BAD_METHOD : common_result((int)code);
 }
 
 enum http_parse_result http_parse_run(struct http_parse *parse, const char *bytes, size_t len,
@@ -85,23 +91,11 @@ static void start(struct http_parse *parse, enum http_parser_type type, const ht
 
 static enum http_parse_result result_of(const http_parser *state)
 {
-    switch (HTTP_PARSER_ERRNO(state)) {
-    case HPE_OK:
-        return HTTP_PARSE_MORE;
-    case HPE_PAUSED:
-        return HTTP_PARSE_PAUSED;
-    case HPE_INVALID_METHOD:
-        return HTTP_PARSE_BAD_METHOD;
-    case HPE_INVALID_VERSION:
-        return HTTP_PARSE_BAD_VERSION;
-    case HPE_HEADER_OVERFLOW:
-        return HTTP_PARSE_HEAD_TOO_LONG;
-    case HPE_UNEXPECTED_CONTENT_LENGTH:
-    case HPE_INVALID_CONTENT_LENGTH:
-        return HTTP_PARSE_BAD_LENGTH;
-    default:
-        return HTTP_PARSE_BAD;
-    }
+    enum http_errno code = HTTP_PARSER_ERRNO(state);
+
+    return code == HPE_INVALID_VERSION   ? HTTP_PARSE_BAD_VERSION
+           : code == HPE_HEADER_OVERFLOW ? HTTP_PARSE_HEAD_TOO_LONG
+                                         : common_result((int)code);
 }
 
 enum http_parse_result http_parse_run(struct http_parse *parse, const char *bytes, size_t len,

@@ -130,6 +130,21 @@ class Contributing(unittest.TestCase):
         self.assertEqual([name for name in names if not re.search(rf"\b{name}\(|\(\*{name}\)", source)], [])
 
 
+class Architecture(unittest.TestCase):
+    TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+    def test_names_files_that_exist(self):
+        """In the walks, below src; tools/walk checks that the walks pass them."""
+        named = set(re.findall(r"`(\w+/[\w/]+\.[ch])`", self.TEXT))
+        self.assertGreater(len(named), 25)
+        self.assertEqual([name for name in named if not (ROOT / name).exists() and not (ROOT / "src" / name).exists()], [])
+
+    def test_lists_every_folder_of_the_source(self):
+        folders = [folder.name for folder in (ROOT / "src").iterdir() if folder.is_dir()]
+        self.assertGreater(len(folders), 15)
+        self.assertEqual([name for name in folders if not re.search(rf"^    src/{name}\b", self.TEXT, re.M)], [])
+
+
 class OneCase(unittest.TestCase):
     """tools/test -k CASE"""
 

@@ -2,13 +2,12 @@
 
 import datetime
 import getpass
-import re
 import socket
 import subprocess
 import threading
 import time
 
-from support import BELAY, ROOT, BelayCase, main, wait_until
+from support import BELAY, BelayCase, main, wait_until
 
 ME = f"{getpass.getuser()}@{socket.gethostname()}"
 
@@ -178,21 +177,6 @@ class Freeze(FreezeCase):
         for i in range(100):
             self.freeze(f"k{i}")
         self.assertIn("100 freezes", self.fails(64, "freeze", "more", "--reason", "x").err)
-
-
-class Page(FreezeCase):
-    def test_every_command_line_of_the_page_does_what_it_says(self):
-        text = (ROOT / "docs" / "freeze.md").read_text(encoding="utf-8")
-        lines = re.findall(r"^    (belay (?:freeze|freezes|unfreeze|acquire|run|history)\b.*)$", text, re.M)
-        self.assertEqual(len(lines), 8)
-        for line in lines:
-            code = int((re.search(r"# exit (\d+)$", line) or ["", "0"])[1])
-            done = subprocess.run(["bash", "-c", f"belay() {{ {BELAY} \"$@\"; }}\n{line}"], env=self.env, cwd=self.dir,
-                                  capture_output=True, encoding="utf-8")
-            self.assertEqual(done.returncode, code, (line, done))
-        shown = re.search(r"^    belay: (lock .*)$", text, re.M)[1]
-        self.freeze("deploy-*", "--until", "2099-11-28T00:00:00Z")
-        self.assertEqual(self.frozen("deploy-api-prod"), shown.replace("alice@laptop", ME))
 
 
 class Waiting(FreezeCase):

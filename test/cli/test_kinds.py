@@ -2,12 +2,10 @@
 
 import json
 import os
-import re
-import shlex
 import signal
 import subprocess
 
-from support import BELAY, ROOT, BelayCase, main, wait_until
+from support import BELAY, BelayCase, main, wait_until
 
 
 class Kinds(BelayCase):
@@ -501,34 +499,6 @@ class RunSeveralKeys(Kinds):
         self.assertIn("'b'", err)
         self.assertEqual([(self.status(key)["status"], self.status(key)["outcome"]) for key in "abc"],
                          [("released", "failed"), ("released", "forced"), ("released", "failed")])
-
-
-class Page(BelayCase):
-    """docs/locks.md"""
-
-    def sections(self):
-        text = (ROOT / "docs" / "locks.md").read_text(encoding="utf-8")
-        for section in text.split("\n## ")[1:]:
-            yield section.splitlines()[0], re.findall(r"^    (.+)$", section, re.M)
-
-    def test_each_kind_has_an_example_that_does_what_it_says(self):
-        names = []
-        for name, lines in self.sections():
-            with self.subTest(name):
-                script = [f"belay() {{ {BELAY} --store sqlite:{self.dir}/{name.replace(' ', '-')}.db \"$@\"; }}"]
-                script.append(f"PATH={self.dir}/bin:$PATH")
-                for line in lines:
-                    code = (re.search(r"# exit (\d+)$", line) or ["", "0"])[1]
-                    script.append(f"{line}\ncode=$?; [ $code = {code} ] || {{ echo \"exit $code:\" {shlex.quote(line)} >&2; exit 1; }}")
-                (self.dir / "bin").mkdir(exist_ok=True)
-                (self.dir / "bin" / "belay").unlink(missing_ok=True)
-                (self.dir / "bin" / "belay").symlink_to(os.path.abspath(BELAY))
-                done = subprocess.run(["bash", "-c", "\n".join(script)], env=self.env, cwd=self.dir, capture_output=True,
-                                      encoding="utf-8", timeout=120, check=False)
-                self.assertEqual(done.returncode, 0, (done.stdout, done.stderr))
-                self.assertGreaterEqual(len(lines), 4)
-                names.append(name)
-        self.assertEqual(names, ["Exclusive", "Slots", "Shared", "Several keys", "Re-entrant", "Hierarchy", "Freeze"])
 
 
 if __name__ == "__main__":

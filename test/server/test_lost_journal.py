@@ -25,10 +25,10 @@ class LostJournal(ServerCase):
     def refused(self, words):
         result = self.fails(65, "list")
         self.assertIn(words, result.err)
-        self.assertIn("go on without it: ", result.err)
+        self.assertIn("continue without it: ", result.err)
         self.assertIn(words, self.fails(65, "serve", "--listen", "127.0.0.1:0").err)
         self.assertIn(words, self.fails(65, "repair").err)
-        return result.err.strip().split("go on without it: belay ")[1].split(" ")
+        return result.err.strip().split("continue without it: belay ")[1].split(" ")
 
     def test_a_journal_that_is_moved_away_or_damaged_is_refused_until_told_and_tokens_go_on_above(self):
         last = 0

@@ -326,16 +326,14 @@ static void a_lock_can_be_released_while_its_loss_is_being_reported(void **state
     belay_lock_free(lock);
 }
 
-/* S4.7, S4.6: the holder learns of a forced release. */
-static void a_holder_learns_of_a_forced_release(void **state)
+static void check_forced(struct fixture *f, int64_t ttl_ms, int64_t heartbeat_ms)
 {
-    struct fixture *f = *state;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
     struct loss loss = { 0, 0 };
     struct belay_lock *lock;
 
-    options.ttl_ms = 60000;
-    options.heartbeat_ms = 20;
+    options.ttl_ms = ttl_ms;
+    options.heartbeat_ms = heartbeat_ms;
     options.on_lost = on_lost;
     options.context = &loss;
     assert_int_equal(belay_lock_acquire(f->client, "k", &options, &lock, NULL), BELAY_OK);
@@ -349,26 +347,16 @@ static void a_holder_learns_of_a_forced_release(void **state)
     belay_lock_free(lock);
 }
 
+/* S4.7, S4.6: the holder learns of a forced release. */
+static void a_holder_learns_of_a_forced_release(void **state)
+{
+    check_forced(*state, 60000, 20);
+}
+
 /* S4.7: also if it was forced before the holder listened, and no heartbeat is near. */
 static void a_holder_without_heartbeats_learns_of_a_forced_release(void **state)
 {
-    struct fixture *f = *state;
-    struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
-    struct loss loss = { 0, 0 };
-    struct belay_lock *lock;
-
-    options.ttl_ms = 3600000;
-    options.heartbeat_ms = 1800000;
-    options.on_lost = on_lost;
-    options.context = &loss;
-    assert_int_equal(belay_lock_acquire(f->client, "k", &options, &lock, NULL), BELAY_OK);
-    assert_int_equal(belay_force_release(f->rival, "k", belay_lock_id(lock), "admin", "stuck", NULL, NULL),
-                     BELAY_OK);
-    for (int i = 0; i < 500 && loss.calls == 0; i++) {
-        pause_ms(10);
-    }
-    assert_int_equal(loss.calls, 1);
-    belay_lock_free(lock);
+    check_forced(*state, 3600000, 1800000);
 }
 
 static int64_t now_ms(void)

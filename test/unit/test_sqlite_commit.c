@@ -72,6 +72,30 @@ static void what_another_process_changed_is_read_again(void **state)
     other->ops->close(other);
 }
 
+/* L1, L3: nor does an event of its own, such as lock.lost, make that record current again. */
+static void what_another_process_changed_is_read_again_after_an_event(void **state)
+{
+    struct place *place = *state;
+    struct belay_store *other = open_here(place);
+    struct belay_event lost = event_of("lock.lost", "k", "id-1");
+    struct belay_batch batch = { .events = &lost, .n_events = 1 };
+    struct belay_commit commit = { 0 };
+    struct belay_record record;
+
+    lost.token = 0;
+    assert_true(take(place->store, "k", "id-1") > 0);
+    assert_int_equal(give_back(other, "k", "id-1"), BELAY_OK);
+    assert_true(take(other, "k", "id-2") > 0);
+    assert_int_equal(place->store->ops->commit(place->store, &batch, &commit, NULL), BELAY_OK);
+    belay_commit_release(&commit);
+    assert_int_equal(give_back(place->store, "k", "id-1"), BELAY_REFUSED);
+    record = look(other, "k");
+    assert_true(record.held);
+    assert_string_equal(record.lock_id, "id-2");
+    belay_record_release(&record);
+    other->ops->close(other);
+}
+
 static enum belay_code wait_as(struct belay_store *store, const char *lock_id, const char *owner,
                                int64_t ttl_ms, enum belay_mode mode)
 {
@@ -155,6 +179,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(every_number_is_new_also_without_events, place_open, place_remove),
         cmocka_unit_test_setup_teardown(an_id_that_ever_took_the_key_is_known, place_open, place_remove),
         cmocka_unit_test_setup_teardown(what_another_process_changed_is_read_again, place_open, place_remove),
+        cmocka_unit_test_setup_teardown(what_another_process_changed_is_read_again_after_an_event, place_open,
+                                        place_remove),
         cmocka_unit_test_setup_teardown(a_queue_is_read_as_it_was_written, place_open, place_remove),
         cmocka_unit_test_setup_teardown(a_queue_in_an_older_form_is_read_and_damage_is_named, place_open,
                                         place_remove),

@@ -97,21 +97,27 @@ print("done")
 """, encoding="utf-8")
         self.assertEqual(self.run_program(program), "done\n")
 
-    def test_an_answer_that_no_belay_server_gives_is_an_unknown_outcome(self):
+    def odd_server(self, write):
+        """A server that is not belay: it answers each POST with proxy.status and what `write` writes."""
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self):
                 self.rfile.read(int(self.headers["Content-Length"]))
                 self.send_response(self.server.status)
                 self.end_headers()
-                self.wfile.write(self.server.answer)
+                write(self.wfile)
 
             def log_message(self, *_):
                 pass
 
         proxy = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        proxy.status = 200
         threading.Thread(target=proxy.serve_forever, daemon=True).start()
         self.addCleanup(proxy.server_close)
         self.addCleanup(proxy.shutdown)
+        return proxy
+
+    def test_an_answer_that_no_belay_server_gives_is_an_unknown_outcome(self):
+        proxy = self.odd_server(lambda out: out.write(proxy.answer))
         client = belay.connect(f"http://127.0.0.1:{proxy.server_port}")
         for status, answer in ((200, b"{}"), (200, b'{"locks":[]}'), (200, b'{"locks":[null]}'), (200, b"<html>"), (200, b"[" * 200000),
                                (200, b'{"key":"k","lock_id":"i","ttl_ms":"x","valid_for_ms":"y"}'), (409, b'{"error":"x"}'),
@@ -122,23 +128,13 @@ print("done")
             self.assertEqual(caught.exception.lock_id, "mine")
 
     def test_an_answer_that_never_ends_is_given_up(self):
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self):
-                self.rfile.read(int(self.headers["Content-Length"]))
-                self.send_response(200)
-                self.end_headers()
-                with contextlib.suppress(OSError):
-                    while True:
-                        self.wfile.write(b" ")
-                        time.sleep(0.05)
+        def drip(out):
+            with contextlib.suppress(OSError):
+                while True:
+                    out.write(b" ")
+                    time.sleep(0.05)
 
-            def log_message(self, *_):
-                pass
-
-        proxy = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=proxy.serve_forever, daemon=True).start()
-        self.addCleanup(proxy.server_close)
-        self.addCleanup(proxy.shutdown)
+        proxy = self.odd_server(drip)
         client = belay.connect(f"http://127.0.0.1:{proxy.server_port}", timeout=0.3)
         failed = []
 

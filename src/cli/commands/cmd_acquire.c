@@ -177,9 +177,9 @@ const struct cli_command cmd_acquire = {
              "terminal one line shows how it stands and, on a file that no server owns, an estimate of how "
              "long it takes, from earlier holds of the lock.\n\n"
              "Several keys, up to 16, are acquired together: all of them or none, under one lock id and with "
-             "a token for each. The order of the keys does not matter: two commands cannot block each "
-             "other. With --shared or --slots several clients hold the lock; docs/locks.md describes all "
-             "kinds of locks.\n\n"
+             "a token for each. Two commands that name the same keys in a different order cannot deadlock. "
+             "With --shared or --slots several clients can hold the lock; docs/locks.md describes all kinds "
+             "of locks.\n\n"
              "With --quiet only the lock id is printed. If the lock cannot be printed, it is released again.",
     .groups = { &lock_group, &kind_group, &key_group },
     .max_args = CLI_MANY_KEYS,

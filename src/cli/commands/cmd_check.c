@@ -290,9 +290,9 @@ const struct cli_command cmd_check = {
         "With --token and without --id, it checks whether the token is the current one and its lock is "
         "held. That is for a receiver that was sent the token.\n\n"
         "A lock can be lost right after the check. For a write that must not come late, let the receiver "
-        "reject old tokens (docs/fencing.md). --for D gives the step that follows its time: belay says no if "
-        "the lease ends sooner. The time that it reports is never longer than the holder itself may rely on "
-        "the lock.\n\n"
+        "reject old tokens (docs/fencing.md). With --for D the check fails if the lease ends sooner than D "
+        "from now: choose a D that is longer than the next step takes. The time that belay reports is never "
+        "longer than the holder itself may rely on the lock.\n\n"
         "While locking is switched off, the check succeeds with a warning.",
     .groups = { &group, &key_group },
     .max_args = CLI_MANY_KEYS,

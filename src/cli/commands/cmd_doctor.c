@@ -127,8 +127,10 @@ const struct cli_command cmd_doctor = {
              "Every store: the configuration file and the origin of the store's URL. SQLite: the directory, "
              "the file system, free space, permissions, the schema, the wake file and the clocks. DynamoDB: "
              "the region, the endpoint, the source of the credentials, the table's keys and time to live, "
-             "the clock compared with the service's, and each action that IAM must allow. The checks write "
-             "to the store and remove what they wrote.\n\n"
+             "the clock compared with the service's, and each action that IAM must allow. PostgreSQL: the "
+             "connection, the schema, permissions, fsync, replication, the clock, wake-ups and old "
+             "transactions. The checks of SQLite and DynamoDB write to the store and remove what they "
+             "wrote.\n\n"
              "A store that does not exist is not created. Secrets are not printed.",
     .exits = { { 0, "nothing failed; there may be warnings" },
                CLI_EXIT_USAGE,

@@ -136,10 +136,10 @@ const struct cli_command cmd_freeze = {
         "matches any run of characters. Holders keep their locks: they can renew, release, adopt and "
         "re-enter them. Waiters keep their places in the queue.\n\n"
         "When the command returns, the freeze is on disk, and every acquisition that begins later is "
-        "refused. With --ignore-freeze and --reason an admin acquires a lock all the same.\n\n"
-        "TIME is RFC 3339. The clock that counts is that of the machine with the SQLite file, or of the "
-        "server. On DynamoDB the URL of the store must have freezes=on, for all clients, and a freeze is "
-        "in force if it is by DynamoDB's clock or by the client's.",
+        "refused. An admin can still acquire a lock, with --ignore-freeze and --reason.\n\n"
+        "TIME is RFC 3339, by the clock of the machine with the SQLite file, or of the server. On DynamoDB "
+        "the store's URL must have freezes=on, for all clients, and a freeze is in force if it is by "
+        "DynamoDB's clock or by the client's.",
     .groups = { &freeze_group },
     .min_args = 1,
     .max_args = 1,

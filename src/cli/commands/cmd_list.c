@@ -193,9 +193,8 @@ static const struct option_group group = { "Options", defs };
 
 #define LIST_ABOUT                                                                                           \
     "Lists locks, ordered by key: those that are held, and those whose lease expired without a release. A "  \
-    "lock is stale if its holder has missed its heartbeats. Of several holders, the oldest is named and "    \
-    "the "                                                                                                   \
-    "others are counted; the column MODE is there if some lock is shared or has slots.\n\n"                  \
+    "lock is stale if its holder has missed its heartbeats. If a lock has several holders, the oldest is "   \
+    "named and the others are counted. The column MODE appears if any lock is shared or has slots.\n\n"      \
     "On a terminal the columns shrink to fit; elsewhere nothing is truncated. With --quiet only the keys "   \
     "are printed. With --json it prints {\"locks\": [...], \"next_cursor\"}, streamed as it is read."
 #define LIST_EXITS                                                                                           \

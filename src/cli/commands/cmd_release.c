@@ -57,11 +57,7 @@ static int exec_release(struct cli_context *context, const struct options *optio
 }
 
 static const struct option_def defs[] = {
-    { .name = "id",
-      .kind = OPTION_TEXT,
-      .value = "LOCK_ID",
-      .help = "the lock id that 'belay acquire' printed" },
-    OWNER_INSTEAD_OF_ID,
+    ID_OR_OWNER,
     { .name = "outcome",
       .kind = OPTION_CHOICE,
       .choices = "completed|failed",
@@ -75,12 +71,9 @@ const struct cli_command cmd_release = {
     .synopsis = "KEY... (--id LOCK_ID | --owner ID) [--outcome completed|failed]",
     .summary = "release a lock",
     .about = "Releases the lock, so that the next waiter gets it at once. This needs the lock id, which only "
-             "the holder knows; 'belay unlock' ends the lock of another client. To release a lock twice is "
-             "not an error, unless another client acquired it in between.\n\n"
-             "Keys that were acquired together can be released together.\n\n"
-             "With a re-entrant profile (execution, or the profile of the key) the owner is enough, for the "
-             "credential that acquired the lock: without a server, any local user; through a server, the "
-             "same token.",
+             "the holder knows; 'belay unlock' ends the lock of another client. Releasing a "
+             "lock twice is not an error, unless another client acquired it in between.\n\n"
+             "Keys that were acquired together can be released together.\n\n" ABOUT_OWNER,
     .groups = { &group, &key_group },
     .max_args = CLI_MANY_KEYS,
     .takes_key = true,

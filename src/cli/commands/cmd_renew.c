@@ -83,11 +83,7 @@ static int exec_renew(struct cli_context *context, const struct options *options
 }
 
 static const struct option_def defs[] = {
-    { .name = "id",
-      .kind = OPTION_TEXT,
-      .value = "LOCK_ID",
-      .help = "the lock id that 'belay acquire' printed" },
-    OWNER_INSTEAD_OF_ID,
+    ID_OR_OWNER,
     { .name = "ttl",
       .kind = OPTION_DURATION,
       .value = "D",
@@ -103,10 +99,7 @@ const struct cli_command cmd_renew = {
     .about = "Restarts the lease of the lock, with its whole ttl from now. This needs the lock id, which "
              "only the holder knows. A lease that has expired cannot be renewed, even if the lock is free: "
              "another client may have held it in between. Keys that were acquired together are renewed "
-             "together: all of them or none.\n\n"
-             "With a re-entrant profile (execution, or the profile of the key) the owner is enough, for the "
-             "credential that acquired the lock: without a server, any local user; through a server, the "
-             "same token.",
+             "together: all of them or none.\n\n" ABOUT_OWNER,
     .groups = { &group, &key_group },
     .max_args = CLI_MANY_KEYS,
     .takes_key = true,

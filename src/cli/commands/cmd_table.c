@@ -351,7 +351,7 @@ const struct cli_command cmd_table_create = {
              "this command.\n\n"
              "On PostgreSQL it creates the schema (belay, or schema= in the URL) with its tables and "
              "functions, in one transaction. The user needs the right to create a schema; users of the store "
-             "need only that to execute its functions, which --grant gives to a role.",
+             "need only the right to execute its functions, which --grant gives to a role.",
     .groups = { &create_group },
     .exits = { { 0, "the table exists, fits and is active" },
                { 64, EXIT_USAGE },

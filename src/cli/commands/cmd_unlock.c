@@ -321,7 +321,7 @@ static const struct option_group unlock_id_group = { "Which holder", unlock_id_d
 #define UNLOCK_EXITS                                                                                         \
     {                                                                                                        \
         { 0, "the lock was ended" },                                                                         \
-            { 64, "--force is missing, or --yes without a terminal, or the choice of a holder" },            \
+            { 64, "--force is missing, or --yes without a terminal, or which of several holders" },          \
             { 66, "the lock is not held" }, CLI_EXIT_UNREACHABLE,                                            \
             { 74, "unknown: the lock may have been ended" },                                                 \
             { 77, "not confirmed, or another client holds the lock now; nothing was changed" },              \

@@ -4,11 +4,20 @@
 
 #include "cli/core/cli.h"
 
-#define OWNER_INSTEAD_OF_ID                                                                                  \
+#define ID_OR_OWNER                                                                                          \
+    { .name = "id",                                                                                          \
+      .kind = OPTION_TEXT,                                                                                   \
+      .value = "LOCK_ID",                                                                                    \
+      .help = "the lock id that 'belay acquire' printed" },                                                  \
     {                                                                                                        \
         .name = "owner", .kind = OPTION_TEXT, .value = "ID",                                                 \
         .help = "instead of --id, with a re-entrant profile: the owner that acquired the lock"               \
     }
+
+#define ABOUT_OWNER                                                                                          \
+    "With a re-entrant profile (execution, or the profile of the key) the owner is enough, if the "          \
+    "credential is the one that acquired the lock: without a server, any local user; through a server, "     \
+    "the same token."
 
 /* False, and reported, unless exactly one of --id and --owner is given. */
 bool has_lock_id(const struct cli_context *context, const struct options *options);

@@ -180,38 +180,16 @@ static bool on_app(void *context, const struct belay_app *app)
     return cli_list_next(list);
 }
 
-static int list_apps(struct cli_context *context, struct belay_client *client, struct belay_error *err)
+static enum belay_code list_apps(struct belay_client *client, struct cli_list *list, struct belay_error *err)
 {
-    struct cli_list list;
-    int status = cli_list_begin(&list, &apps, context);
-
-    if (status == CLI_OK) {
-        status = cli_list_end(&list, belay_app_list(client, on_app, &list, err), err);
-    }
-    if (status == CLI_OK) {
-        cli_list_close(&list, "");
-        if (list.n == 0) {
-            cli_note(context, "no applications in %s", belay_client_store_url(client));
-            cli_hint(context, "to add one: belay app register NAME --url URL --database KIND=ID");
-        }
-    }
-    return status;
+    return belay_app_list(client, on_app, list, err);
 }
 
 static int exec_app_list(struct cli_context *context, const struct options *options)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
-    struct belay_client *client;
-    int status;
-
     (void)options;
-    if (cli_client(context, &client, &err) != BELAY_OK) {
-        status = cli_error(context, &err);
-    } else {
-        status = list_apps(context, client, &err);
-    }
-    belay_error_release(&err);
-    return status;
+    return cli_list_all(context, &apps, list_apps, "applications",
+                        "to add one: belay app register NAME --url URL --database KIND=ID");
 }
 
 /* ---- remove and mark ---------------------------------------------------------- */

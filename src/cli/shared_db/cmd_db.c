@@ -163,38 +163,17 @@ static bool on_database(void *context, const struct belay_database *database)
     return cli_list_next(list);
 }
 
-static int list_databases(struct cli_context *context, struct belay_client *client, struct belay_error *err)
+static enum belay_code list_databases(struct belay_client *client, struct cli_list *list,
+                                      struct belay_error *err)
 {
-    struct cli_list list;
-    int status = cli_list_begin(&list, &databases, context);
-
-    if (status == CLI_OK) {
-        status = cli_list_end(&list, belay_db_list(client, on_database, &list, err), err);
-    }
-    if (status == CLI_OK) {
-        cli_list_close(&list, "");
-        if (list.n == 0) {
-            cli_note(context, "no databases in %s", belay_client_store_url(client));
-            cli_hint(context, "to add one: belay app register NAME --url URL --database KIND=ID");
-        }
-    }
-    return status;
+    return belay_db_list(client, on_database, list, err);
 }
 
 static int exec_db_list(struct cli_context *context, const struct options *options)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
-    struct belay_client *client;
-    int status;
-
     (void)options;
-    if (cli_client(context, &client, &err) != BELAY_OK) {
-        status = cli_error(context, &err);
-    } else {
-        status = list_databases(context, client, &err);
-    }
-    belay_error_release(&err);
-    return status;
+    return cli_list_all(context, &databases, list_databases, "databases",
+                        "to add one: belay app register NAME --url URL --database KIND=ID");
 }
 
 /* ---- the entries ------------------------------------------------------------------ */

@@ -41,8 +41,8 @@ enum belay_code sqlite_journal_lost(const struct sqlite_store *store, const char
     (void)error_set(
         err, BELAY_BAD_CONTENT,
         "the server's journal '%s' %s; locks that are in it may still be held, so nothing was "
-        "changed: put the file back, or, when nobody relies on them, go on without it: belay repair "
-        "--accept-loss --store sqlite:%s",
+        "changed: put the file back; or, if no client relies on these locks, continue without it: belay "
+        "repair --accept-loss --store sqlite:%s",
         journal, how, url.data == NULL ? "PATH" : url.data);
     buf_release(&url);
     return BELAY_BAD_CONTENT;

@@ -1,17 +1,23 @@
 #!/usr/bin/env node
 // The pictures of the dashboard in docs/img, from a real server with made-up locks.
 //
-//     tools/dashboard-pictures.mjs [FOLDER]       BELAY_BIN is the program (default build/belay)
+//     tools/screenshots.mjs            the pictures that the documents show, in docs/img
+//     tools/screenshots.mjs FOLDER     every view, to look at: light, dark and on a phone
+//
+// BELAY_BIN is the program (default build/belay).
 //
 // The history for the charts and the states is created by moving records back in time, which
 // no command of belay does.
 
 import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
 import http from "node:http";
 import path from "node:path";
 import { ROOT, Server as Plain, browser, folder, open } from "../test/dashboard/support.mjs";
 
 const OUT = path.resolve(process.argv[2] ?? path.join(ROOT, "docs/img"));
+const SHOWN = ["README.md", "docs/dashboard.md", "docs/shared-databases.md"]
+  .flatMap((name) => [...readFileSync(path.join(ROOT, name), "utf8").matchAll(/img\/([\w-]+)\.png/g)].map((match) => match[1]));
 const SERVICES = ["api", "web", "billing", "search", "mailer", "auth", "ledger", "media", "router", "echo", "status"];
 const ENVIRONMENTS = ["dev", "stage", "prod"];
 const PEOPLE = ["Ada Lovelace", "Grace Hopper", "Edsger Dijkstra", "Barbara Liskov", "Leslie Lamport", "Frances Allen"];
@@ -211,6 +217,9 @@ async function databases(server) {
 }
 
 async function shot(page, name, options = {}) {
+  if (!process.argv[2] && !SHOWN.includes(name)) {
+    return;
+  }
   await page.waitForTimeout(1200);
   await page.screenshot({ path: path.join(OUT, `${name}.png`), ...options });
   console.log(path.join(OUT, `${name}.png`));
