@@ -46,7 +46,8 @@ struct belay_ticket {
     bool dead;            /* the store knows that the waiter is gone. The store checks from the front of the
                            queue, and may stop at the first waiter that is alive. */
     bool packed;          /* its strings are in the record's `text` and are not freed one by one */
-    bool has_head;        /* packed by record_pack(): its numbers and lengths are in front of its strings */
+    uint32_t text_size;   /* of a packed ticket whose strings are one piece, which begins with lock_id; the key is
+                           part of it or is the record's own. 0: they are apart */
     char *acquired_by;    /* the credential of the waiter; "": none; NULL: the store does not keep it */
     enum belay_mode mode; /* in which it waits */
     int slots;            /* with BELAY_SLOTS */
