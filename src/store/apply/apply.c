@@ -250,19 +250,31 @@ static void clear_ticket(struct belay_ticket *ticket)
     free(ticket->acquired_by);
 }
 
+/* The place of an id in the queue; if it has none, the end. */
+static size_t find_ticket(const struct belay_record *record, const char *lock_id)
+{
+    size_t at = 0;
+
+    while (at < record->n_tickets && strcmp(record->tickets[at].lock_id, lock_id) != 0) {
+        at++;
+    }
+    return at;
+}
+
 static void drop_ticket(struct row *row, const char *lock_id)
 {
-    size_t kept = 0;
+    struct belay_record *record = &row->record;
+    size_t at = find_ticket(record, lock_id);
+    size_t after;
 
-    for (size_t i = 0; i < row->record.n_tickets; i++) {
-        if (strcmp(row->record.tickets[i].lock_id, lock_id) == 0) {
-            clear_ticket(&row->record.tickets[i]);
-            continue;
-        }
-        row->record.tickets[kept] = row->record.tickets[i];
-        row->has_liveness[kept++] = row->has_liveness[i];
+    if (at == record->n_tickets) {
+        return;
     }
-    row->record.n_tickets = kept;
+    after = record->n_tickets - at - 1;
+    clear_ticket(&record->tickets[at]);
+    memmove(&record->tickets[at], &record->tickets[at + 1], after * sizeof *record->tickets);
+    memmove(&row->has_liveness[at], &row->has_liveness[at + 1], after * sizeof *row->has_liveness);
+    record->n_tickets--;
 }
 
 static void drop_intent(struct belay_record *record, const char *lock_id)
@@ -286,12 +298,9 @@ static bool put_ticket(struct row *row, const struct belay_put_ticket *put, bool
     struct belay_record *record = &row->record;
     struct belay_ticket ticket = { .seq = txn->next };
     struct belay_ticket *tickets;
+    size_t at = find_ticket(record, put->lock_id);
     bool *liveness;
-    size_t at = 0;
 
-    while (at < record->n_tickets && strcmp(record->tickets[at].lock_id, put->lock_id) != 0) {
-        at++;
-    }
     tickets = realloc(record->tickets, (record->n_tickets + 1) * sizeof *tickets);
     record->tickets = tickets != NULL ? tickets : record->tickets;
     liveness = realloc(row->has_liveness, (record->n_tickets + 1) * sizeof *liveness);
