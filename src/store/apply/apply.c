@@ -85,8 +85,37 @@ static bool has_its_holder(const struct belay_write *write, const struct belay_r
            holder_find(record, write->lock_id) != NULL;
 }
 
+/* Set co_holder in the writes that leave it to the store. False: no memory. */
+static bool find_modes(struct batch_work *work)
+{
+    size_t n = work->asked->n_writes;
+
+    work->batch = work->asked;
+    for (size_t i = 0; i < n; i++) {
+        if (!work->asked->writes[i].any_mode || work->rows[i].record.mode == BELAY_EXCLUSIVE) {
+            continue;
+        }
+        if (work->batch == work->asked) {
+            free(work->found_writes);
+            work->found_writes = malloc(n * sizeof *work->found_writes);
+            if (work->found_writes == NULL) {
+                return false;
+            }
+            memcpy(work->found_writes, work->asked->writes, n * sizeof *work->found_writes);
+            work->found = *work->asked;
+            work->found.writes = work->found_writes;
+            work->batch = &work->found;
+        }
+        work->found_writes[i].co_holder = true;
+    }
+    return true;
+}
+
 enum belay_code batch_check(struct batch_work *work, struct belay_error *err)
 {
+    if (!find_modes(work)) {
+        return error_no_memory(err);
+    }
     for (size_t i = 0; i < work->batch->n_writes; i++) {
         const struct belay_write *write = &work->batch->writes[i];
 
@@ -545,7 +574,7 @@ enum belay_code batch_begin(struct batch_work *work, const struct belay_batch *b
     size_t n_events = batch->n_events;
 
     memset(work, 0, offsetof(struct batch_work, few_rows));
-    work->batch = batch;
+    work->batch = work->asked = batch;
     work->rows = n <= BATCH_FEW ? work->few_rows : calloc(n, sizeof *work->rows);
     work->before = n <= BATCH_FEW ? work->few_before : calloc(n, sizeof *work->before);
     work->events = n_events <= BATCH_FEW ? work->few_events : calloc(n_events, sizeof *work->events);
@@ -584,6 +613,7 @@ void batch_release(struct batch_work *work)
         free(work->events);
     }
     free(work->records);
+    free(work->found_writes);
 }
 
 bool batch_must_last(const struct batch_work *work)
