@@ -215,6 +215,7 @@ struct belay_info {
     /* After acquiring or adopting several keys at once: the locks on the further keys, in their order. */
     struct belay_info *joint;
     size_t n_joint;
+    bool has_packed_lists; /* `waiters` and `holders` are one piece of memory each, with their texts in it */
 };
 
 BELAY_API void belay_info_free(struct belay_info *info);

@@ -42,11 +42,13 @@ struct belay_ticket {
     char *owner_name;
     uint64_t seq; /* the order of the queue */
     int64_t since_unix_ms;
-    int64_t expires_ms;   /* store's clock; after it the ticket is void */
-    bool dead;            /* the store knows that the waiter is gone. The store checks from the front of the
+    int64_t expires_ms; /* store's clock; after it the ticket is void */
+    bool dead;          /* the store knows that the waiter is gone. The store checks from the front of the
                            queue, and may stop at the first waiter that is alive. */
-    bool packed;          /* its strings are in the record's `text` and are not freed one by one */
-    bool has_head;        /* packed by record_pack(): its numbers and lengths are in front of its strings */
+    bool packed;        /* its strings are in the record's `text` and are not freed one by one */
+    uint32_t
+        text_size; /* of a packed ticket whose strings are one piece, which begins with lock_id; the key is
+                           part of it or is the record's own. 0: they are apart */
     char *acquired_by;    /* the credential of the waiter; "": none; NULL: the store does not keep it */
     enum belay_mode mode; /* in which it waits */
     int slots;            /* with BELAY_SLOTS */
@@ -232,6 +234,9 @@ struct belay_write {
      * has_modes.
      */
     bool co_holder;
+    bool
+        any_mode; /* with BELAY_IF_HELD_BY and BELAY_IF_LIVE_BY: the store sets co_holder unless the record is
+                      exclusive. False in a store whose capabilities lack finds_mode */
     const char *const *drop_holders; /* lock ids of expired holders; one that is not there is no error */
     size_t n_drop_holders;
 };
@@ -313,6 +318,7 @@ struct belay_store_capabilities {
     int64_t read_clock_lag_ms;  /* how far now_ms of get() may be behind the store's clock */
     bool has_freezes;           /* commit() checks freezes */
     const char *freezes_advice; /* without has_freezes: what to do instead; NULL: nothing can be done */
+    bool finds_mode;            /* understands a write with any_mode */
     bool has_modes;             /* keeps shared locks, slots and joint tickets; false: exclusive locks only */
     const char *owner_name_meta; /* the store needs the name of a person for each lock: the owner's name or
                                     this entry of the metadata. NULL: it does not */

@@ -389,13 +389,13 @@ static enum belay_code check_ttl(int64_t ttl_ms, const struct belay_store_capabi
 {
     char ttl[CLOCK_TEXT_SIZE], least[CLOCK_TEXT_SIZE];
 
-    (void)clock_format_duration(ttl, ttl_ms);
     if (ttl_ms < BELAY_TTL_MIN_MS || ttl_ms > BELAY_TTL_MAX_MS) {
-        return error_set(err, BELAY_INVALID, "a ttl of %s: it must be from %s to 366 days", ttl,
-                         clock_format_duration(least, BELAY_TTL_MIN_MS));
+        return error_set(err, BELAY_INVALID, "a ttl of %s: it must be from %s to 366 days",
+                         clock_format_duration(ttl, ttl_ms), clock_format_duration(least, BELAY_TTL_MIN_MS));
     }
     if (ttl_ms <= capabilities->margin_ms * 2) {
-        return error_set(err, BELAY_INVALID, "a ttl of %s: on this store it must be over %s", ttl,
+        return error_set(err, BELAY_INVALID, "a ttl of %s: on this store it must be over %s",
+                         clock_format_duration(ttl, ttl_ms),
                          clock_format_duration(least, capabilities->margin_ms * 2));
     }
     return BELAY_OK;

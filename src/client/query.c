@@ -142,7 +142,9 @@ static enum belay_code fail_not_own(struct belay_info *info, const char *owner, 
     free(info->lock_id);
     info->lock_id = NULL;
     for (size_t i = 0; i < info->n_holders; i++) {
-        free(info->holders[i].lock_id);
+        if (!info->has_packed_lists) {
+            free(info->holders[i].lock_id);
+        }
         info->holders[i].lock_id = NULL;
     }
     if (err != NULL) {

@@ -175,10 +175,11 @@ static const char **drop_tickets(struct op *op, size_t i, const char **at)
     write->drop_tickets = at;
     for (size_t t = 0; t < record->n_tickets; t++) {
         const struct belay_ticket *ticket = &record->tickets[t];
-        enum clash clash = decide_clash(&op->request, record, is_target, ticket);
-        bool ours = strcmp(ticket->lock_id, op->request.lock_id) == 0;
+        bool ours = before_us && strcmp(ticket->lock_id, op->request.lock_id) == 0;
         bool gone = ticket->dead || op->records_now_ms >= ticket->expires_ms;
-        bool passed = before_us && !gone && (clash == CLASH_TURN || (clash == CLASH_SLOT && slots-- > 0));
+        enum clash clash =
+            before_us && !gone ? decide_clash(&op->request, record, is_target, ticket) : CLASH_NONE;
+        bool passed = clash == CLASH_TURN || (clash == CLASH_SLOT && slots-- > 0);
 
         if (ours || gone || passed) {
             *at++ = ticket->lock_id;

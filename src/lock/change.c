@@ -24,6 +24,11 @@ static int64_t ttl_ms(const struct op *op)
     return op->request.ttl_ms != 0 ? op->request.ttl_ms : op->records[0].ttl_ms;
 }
 
+static bool is_ending(const struct op *op)
+{
+    return op->request.kind == OP_RELEASE || op->request.kind == OP_FORCE;
+}
+
 static bool is_skipped(const struct op *op, size_t target)
 {
     return (op->skipped >> target & 1) != 0;
@@ -38,6 +43,8 @@ static void write_locks(struct op *op, enum belay_condition condition, const cha
             op->writes[i].lock_id = lock_id;
             op->writes[i].set = set;
             op->writes[i].co_holder = op->request.mode != BELAY_EXCLUSIVE;
+            op->writes[i].any_mode = op->request.capabilities.finds_mode && op->request.joint == NULL &&
+                                     is_ending(op) && op->request.mode == BELAY_EXCLUSIVE;
             op->writes[i].ttl_if_unknown_ms = op->request.ttl_if_unknown_ms;
         }
     }
@@ -263,11 +270,6 @@ static void on_perhaps_ended(struct op *op, const struct belay_record *record, i
     succeed_gone(op, op->request.kind == OP_FORCE ? BELAY_OUTCOME_FORCED : request->outcome, true, sent_ms);
 }
 
-static bool is_ending(const struct op *op)
-{
-    return op->request.kind == OP_RELEASE || op->request.kind == OP_FORCE;
-}
-
 /* The lock id that the record has to show for this operation to be possible. */
 static const char *needed_id(const struct op *op)
 {
@@ -435,6 +437,9 @@ static void on_commit(struct op *op, enum belay_code code, struct belay_commit *
     if (!is_ending(op)) {
         step_succeed(op, sent_ms);
         return;
+    }
+    if (op->writes[0].any_mode) {
+        op->request.mode = op->records[0].mode; /* as the store found it */
     }
     step_find_wakes(op);
     if (op->skipped_code != BELAY_OK) {

@@ -119,7 +119,7 @@ enum clash decide_clash(const struct op_request *request, const struct belay_rec
 {
     struct want want = want_of_request(request);
     struct want theirs = { ticket->mode, ticket->slots };
-    bool is_of_record = strcmp(ticket->key, record->key) == 0;
+    bool is_of_record = ticket_is_of(ticket, record);
 
     if ((!is_target && !is_of_record) || are_shared(want, theirs)) {
         return CLASH_NONE;
@@ -152,7 +152,7 @@ static void await_turn(const struct op_request *request, const struct belay_reco
                        const struct belay_ticket *ticket, int64_t now_ms, int64_t *free_since_ms)
 {
     const struct belay_record *record = &records[at];
-    bool is_of_record = strcmp(ticket->key, record->key) == 0;
+    bool is_of_record = ticket_is_of(ticket, record);
     struct want theirs = { ticket->mode, ticket->slots };
     int64_t margin_ms = request->capabilities.margin_ms;
 
@@ -207,24 +207,21 @@ static void add_to_line(struct turns_ahead *line, const struct belay_ticket *tic
     }
 }
 
+/* `own`: the place of the request in the queue of the record, which it has not reached if it has no ticket. */
 static struct queue_ahead look_ahead(const struct op_request *request, const struct belay_record *records,
-                                     size_t at, int64_t now_ms, int64_t *free_since_ms)
+                                     size_t at, size_t own, int64_t now_ms, int64_t *free_since_ms)
 {
     const struct belay_record *record = &records[at];
     bool is_target = at < op_n_targets(request);
-    struct queue_ahead ahead = { 0 };
+    struct queue_ahead ahead = { .queued = own < record->n_tickets };
     struct turns_ahead line = { 0 };
     int slot_waiters = 0;
     int slots;
 
-    for (size_t t = 0; t < record->n_tickets; t++) {
+    for (size_t t = 0; t < own; t++) {
         const struct belay_ticket *ticket = &record->tickets[t];
         enum clash clash;
 
-        if (strcmp(ticket->lock_id, request->lock_id) == 0) {
-            ahead.queued = true;
-            break;
-        }
         if (ticket->dead || now_ms >= ticket->expires_ms) {
             if (ticket->joint && !ticket->dead) {
                 later(&line.joint_ms, ticket->expires_ms); /* the turns of those behind it began then */
@@ -232,7 +229,7 @@ static struct queue_ahead look_ahead(const struct op_request *request, const str
             }
             continue;
         }
-        ahead.waiters += is_target || strcmp(ticket->key, record->key) == 0;
+        ahead.waiters += is_target || ticket_is_of(ticket, record);
         clash = decide_clash(request, record, is_target, ticket);
         slot_waiters += clash == CLASH_SLOT;
         if (clash == CLASH_TURN) {
@@ -269,16 +266,15 @@ static bool may_be_ours(const struct op_request *request, const char *acquired_b
     return acquired_by == NULL || strcmp(acquired_by, or_none(request->acquired_by)) == 0;
 }
 
-static bool is_anothers_ticket(const struct op_request *request, const struct belay_record *record)
+/* The place of the request's ticket in the queue; if it has none, the end. */
+static size_t place_of(const struct op_request *request, const struct belay_record *record)
 {
-    for (size_t i = 0; i < record->n_tickets; i++) {
-        const struct belay_ticket *ticket = &record->tickets[i];
+    size_t t = 0;
 
-        if (strcmp(ticket->lock_id, request->lock_id) == 0) {
-            return !may_be_ours(request, ticket->acquired_by);
-        }
+    while (t < record->n_tickets && strcmp(record->tickets[t].lock_id, request->lock_id) != 0) {
+        t++;
     }
-    return false;
+    return t;
 }
 
 /* What request.lock_id is in a record. */
@@ -332,9 +328,12 @@ static const char *reentered_id(const struct op_request *request, const struct b
                : NULL;
 }
 
-/* False: the request has the lock or had it, and the queue does not matter. */
+/*
+ * False: the request has the lock or had it, and the queue does not matter. Else
+ * `out_places` has the request's place in the queue of each target.
+ */
 static bool is_open(const struct op_request *request, const struct belay_record *records, int64_t now_ms,
-                    struct decision *decision)
+                    size_t out_places[BELAY_KEYS_MAX], struct decision *decision)
 {
     size_t n = op_n_targets(request);
     size_t holds = 0;
@@ -353,7 +352,9 @@ static bool is_open(const struct op_request *request, const struct belay_record 
         return false;
     }
     for (size_t i = 0; i < n; i++) {
-        if (is_anothers_ticket(request, &records[i])) {
+        out_places[i] = place_of(request, &records[i]);
+        if (out_places[i] < records[i].n_tickets &&
+            !may_be_ours(request, records[i].tickets[out_places[i]].acquired_by)) {
             decision->verdict = VERDICT_NOT_OURS;
             return false;
         }
@@ -398,13 +399,15 @@ struct decision decide(const struct op_request *request, const struct belay_reco
     size_t n = op_n_records(request);
     int64_t free_since_ms = 0;
     size_t turns = 0;
+    size_t places[BELAY_KEYS_MAX];
 
-    if (!is_open(request, records, now_ms, &decision)) {
+    if (!is_open(request, records, now_ms, places, &decision)) {
         return decision;
     }
     for (size_t i = 0; i < n; i++) {
         bool is_target = i < n_targets;
-        struct queue_ahead ahead = look_ahead(request, records, i, now_ms, &free_since_ms);
+        size_t own = is_target ? places[i] : place_of(request, &records[i]);
+        struct queue_ahead ahead = look_ahead(request, records, i, own, now_ms, &free_since_ms);
         int64_t over_ms = holders_over_ms(&records[i], want_of_request(request), is_target,
                                           request->capabilities.margin_ms, now_ms);
 

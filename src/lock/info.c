@@ -59,13 +59,13 @@ static void release_info(struct belay_info *info)
     free(info->locked_by_name);
     free(info->acquired_by);
     meta_free(info->metadata, info->n_metadata);
-    for (size_t i = 0; i < info->n_waiters; i++) {
+    for (size_t i = 0; !info->has_packed_lists && i < info->n_waiters; i++) {
         free(info->waiters[i].key);
         free(info->waiters[i].locked_by);
         free(info->waiters[i].locked_by_name);
     }
     free(info->waiters);
-    for (size_t i = 0; i < info->n_holders; i++) {
+    for (size_t i = 0; !info->has_packed_lists && i < info->n_holders; i++) {
         release_info(&info->holders[i]);
     }
     free(info->holders);
@@ -138,7 +138,83 @@ static struct belay_record record_of_holder(const struct belay_record *record,
                                   .slots = record->slots };
 }
 
-static bool copy_texts(struct belay_info *info);
+/*
+ * The lists of an info are one piece of memory each: the elements, then what they point to. A
+ * lock may have many holders and a long queue, and an info is made for each client that
+ * is refused or waits.
+ */
+struct pack {
+    struct belay_meta *meta; /* where the next go */
+    char *text;
+};
+
+static size_t text_size(const char *text)
+{
+    return text == NULL ? 0 : strlen(text) + 1;
+}
+
+/* NULL stays NULL. */
+static char *pack_text(struct pack *pack, const char *text)
+{
+    size_t size = text_size(text);
+    char *at = pack->text;
+
+    if (size == 0) {
+        return NULL;
+    }
+    pack->text += size;
+    return memcpy(at, text, size);
+}
+
+static void pack_info(struct pack *pack, struct belay_info *info)
+{
+    const struct belay_meta *from = info->metadata;
+
+    info->key = pack_text(pack, info->key);
+    info->lock_id = pack_text(pack, info->lock_id);
+    info->locked_by = pack_text(pack, info->locked_by);
+    info->locked_by_name = pack_text(pack, info->locked_by_name);
+    info->acquired_by = pack_text(pack, info->acquired_by);
+    info->metadata = info->n_metadata == 0 ? NULL : pack->meta;
+    pack->meta += info->n_metadata;
+    for (size_t i = 0; i < info->n_metadata; i++) {
+        info->metadata[i].name = pack_text(pack, from[i].name);
+        info->metadata[i].value = pack_text(pack, from[i].value);
+    }
+}
+
+/* The list owns what it borrowed. False: no memory, and it borrows still. */
+static bool pack_holders(struct belay_info *list)
+{
+    size_t n = list->n_holders;
+    size_t n_meta = 0;
+    size_t size = 0;
+    struct belay_info *packed;
+    struct pack pack;
+
+    for (size_t i = 0; i < n; i++) {
+        const struct belay_info *info = &list->holders[i];
+
+        size += text_size(info->key) + text_size(info->lock_id) + text_size(info->locked_by) +
+                text_size(info->locked_by_name) + text_size(info->acquired_by);
+        n_meta += info->n_metadata;
+        for (size_t m = 0; m < info->n_metadata; m++) {
+            size += text_size(info->metadata[m].name) + text_size(info->metadata[m].value);
+        }
+    }
+    packed = realloc(list->holders, n * sizeof *packed + n_meta * sizeof *pack.meta + size);
+    if (packed == NULL) {
+        return false;
+    }
+    pack.meta = (struct belay_meta *)(packed + n);
+    pack.text = (char *)(pack.meta + n_meta);
+    for (size_t i = 0; i < n; i++) {
+        pack_info(&pack, &packed[i]);
+    }
+    list->holders = packed;
+    list->has_packed_lists = true;
+    return true;
+}
 
 /* One that is stale makes the lock so. */
 bool info_borrow_holders(struct belay_info *info, const struct belay_record *record, int64_t now_ms)
@@ -157,38 +233,48 @@ bool info_borrow_holders(struct belay_info *info, const struct belay_record *rec
     return true;
 }
 
-static bool copy_holders(struct belay_info *info, const struct belay_record *record, int64_t now_ms)
+/* An info without lists gets the holders of the record. False: no memory. */
+static bool add_holders(struct belay_info *info, const struct belay_record *record, int64_t now_ms)
 {
-    bool ok = info_borrow_holders(info, record, now_ms);
-
-    for (size_t i = 0; i < info->n_holders; i++) {
-        ok = copy_texts(&info->holders[i]) && ok;
+    if (!info_borrow_holders(info, record, now_ms)) {
+        return false;
     }
-    return ok;
+    if (!pack_holders(info)) {
+        info->n_holders = 0; /* they are not its own */
+        return false;
+    }
+    return true;
 }
 
-/* Those that wait and are known to be alive, in their order. */
-static bool copy_waiters(struct belay_info *info, const struct belay_record *record, int64_t now_ms)
+/* Those that wait and are known to be alive, in their order. False: no memory. */
+static bool add_waiters(struct belay_info *info, const struct belay_record *record, int64_t now_ms)
 {
-    info->waiters = calloc(record->n_tickets, sizeof *info->waiters);
+    size_t n = record->n_tickets;
+    size_t size = 0;
+    struct pack pack;
+
+    for (size_t i = 0; i < n; i++) {
+        const struct belay_ticket *ticket = &record->tickets[i];
+
+        size += text_size(or_empty(ticket->key)) + text_size(or_empty(ticket->owner)) +
+                text_size(or_empty(ticket->owner_name));
+    }
+    info->waiters = malloc(n * sizeof *info->waiters + size);
     if (info->waiters == NULL) {
         return false;
     }
-    for (size_t i = 0; i < record->n_tickets; i++) {
+    info->has_packed_lists = true;
+    pack.text = (char *)(info->waiters + n);
+    for (size_t i = 0; i < n; i++) {
         const struct belay_ticket *ticket = &record->tickets[i];
-        struct belay_waiter *waiter = &info->waiters[info->n_waiters];
 
-        if (ticket->dead || now_ms >= ticket->expires_ms) {
-            continue;
-        }
-        info->n_waiters++;
-        waiter->key = strdup(or_empty(ticket->key));
-        waiter->locked_by = strdup(or_empty(ticket->owner));
-        waiter->locked_by_name = strdup(or_empty(ticket->owner_name));
-        waiter->since_unix_ms = ticket->since_unix_ms;
-        waiter->mode = ticket->mode;
-        if (waiter->key == NULL || waiter->locked_by == NULL || waiter->locked_by_name == NULL) {
-            return false;
+        if (!ticket->dead && now_ms < ticket->expires_ms) {
+            info->waiters[info->n_waiters++] =
+                (struct belay_waiter){ .key = pack_text(&pack, or_empty(ticket->key)),
+                                       .locked_by = pack_text(&pack, or_empty(ticket->owner)),
+                                       .locked_by_name = pack_text(&pack, or_empty(ticket->owner_name)),
+                                       .since_unix_ms = ticket->since_unix_ms,
+                                       .mode = ticket->mode };
         }
     }
     return true;
@@ -201,7 +287,7 @@ struct belay_info *info_from_record(const struct belay_record *record, int64_t n
     if (info != NULL) {
         info->has_queue = true;
     }
-    if (info != NULL && record->n_tickets > 0 && !copy_waiters(info, record, now_ms)) {
+    if (info != NULL && record->n_tickets > 0 && !add_waiters(info, record, now_ms)) {
         belay_info_free(info);
         return NULL;
     }
@@ -213,7 +299,7 @@ struct belay_info *info_without_queue(const struct belay_record *record, int64_t
     struct belay_info borrowed = info_borrow(record, now_ms);
     struct belay_info *info = info_copy(&borrowed);
 
-    if (info != NULL && record->n_holders > 0 && !copy_holders(info, record, now_ms)) {
+    if (info != NULL && record->n_holders > 0 && !add_holders(info, record, now_ms)) {
         belay_info_free(info);
         return NULL;
     }
@@ -252,35 +338,49 @@ static bool copy_fields(struct belay_info *to, const struct belay_info *from)
     to->waiters = NULL;
     to->holders = to->joint = NULL;
     to->n_waiters = to->n_holders = to->n_joint = 0;
-    to->has_queue = false;
+    to->has_queue = to->has_packed_lists = false;
     return copy_texts(to);
 }
 
-/* Each of `n` with its holders. False without memory; *out_n of them are to be released then, too. */
-static bool copy_list(const struct belay_info *from, size_t n, struct belay_info **out, size_t *out_n)
+/* The same with the holders. */
+static bool copy_with_holders(struct belay_info *to, const struct belay_info *from)
 {
-    bool ok = n == 0 || (*out = calloc(n, sizeof **out)) != NULL;
+    size_t n = from->n_holders;
 
-    for (size_t i = 0; ok && i < n; i++) {
-        struct belay_info *to = &(*out)[i];
-
-        (*out_n)++;
-        ok = copy_fields(to, &from[i]) &&
-             copy_list(from[i].holders, from[i].n_holders, &to->holders, &to->n_holders);
+    if (!copy_fields(to, from)) {
+        return false;
     }
-    return ok;
+    to->holders = n == 0 ? NULL : malloc(n * sizeof *to->holders);
+    if (to->holders == NULL) {
+        return n == 0;
+    }
+    memcpy(to->holders, from->holders, n * sizeof *to->holders);
+    to->n_holders = n;
+    if (!pack_holders(to)) {
+        to->n_holders = 0; /* they are not its own */
+        return false;
+    }
+    return true;
 }
 
 struct belay_info *info_copy(const struct belay_info *from)
 {
     struct belay_info *info = malloc(sizeof *info);
+    bool ok;
 
     if (info == NULL) {
         return NULL;
     }
-    if (!copy_fields(info, from) ||
-        !copy_list(from->holders, from->n_holders, &info->holders, &info->n_holders) ||
-        !copy_list(from->joint, from->n_joint, &info->joint, &info->n_joint)) {
+    ok = copy_with_holders(info, from);
+    if (ok && from->n_joint > 0) {
+        info->joint = calloc(from->n_joint, sizeof *info->joint);
+        ok = info->joint != NULL;
+    }
+    for (size_t i = 0; ok && i < from->n_joint; i++) {
+        info->n_joint++;
+        ok = copy_with_holders(&info->joint[i], &from->joint[i]);
+    }
+    if (!ok) {
         belay_info_free(info);
         return NULL;
     }

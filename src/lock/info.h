@@ -2,12 +2,21 @@
 #ifndef LOCK_INFO_H
 #define LOCK_INFO_H
 
+#include <string.h>
+
 #include "belay/store.h"
 
 /* Whether the lease is over at `now_ms` on the store's clock. */
 static inline bool record_is_live(const struct belay_record *record, int64_t now_ms)
 {
     return record->held && now_ms < record->expires_ms;
+}
+
+/* Whether the ticket waits for the record's own key, and not for one below it. */
+static inline bool ticket_is_of(const struct belay_ticket *ticket, const struct belay_record *record)
+{
+    return ticket->key == record->key ||
+           strcmp(ticket->key, record->key) == 0; /* a store may share the string */
 }
 
 /* The holder `lock_id` of a shared lock or one with slots; NULL: there is none. */

@@ -357,7 +357,7 @@ static void find_wakes_of(struct op *op, const struct belay_record *record)
 
     for (size_t t = 0; t < record->n_tickets; t++) {
         const struct belay_ticket *ticket = &record->tickets[t];
-        bool is_own = strcmp(ticket->key, record->key) == 0;
+        bool is_own = ticket_is_of(ticket, record);
 
         if (is_gone(op, ticket)) {
             continue;

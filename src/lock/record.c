@@ -93,7 +93,8 @@ static void copy_tickets(const struct belay_record *from, struct belay_record *t
     to->n_tickets = from->n_tickets;
     for (size_t i = 0; i < from->n_tickets; i++) {
         to->tickets[i] = from->tickets[i];
-        to->tickets[i].packed = to->tickets[i].has_head = false;
+        to->tickets[i].packed = false;
+        to->tickets[i].text_size = 0;
         to->tickets[i].lock_id = copy_text(from->tickets[i].lock_id, ok);
         to->tickets[i].key = copy_text(from->tickets[i].key, ok);
         to->tickets[i].owner = copy_text(from->tickets[i].owner, ok);

@@ -104,7 +104,8 @@ static void parse_urls(const char *text, struct belay_error *err)
         free(url);
     }
     /* It makes the directories of its path, so it gets one that is there. */
-    if (strchr(text, '/') == NULL && sqlite_params_parse(text, &sqlite, err) == BELAY_OK) {
+    /* A path with folders would make them. */
+    if (strchr(text, '/') == NULL && strcasestr(text, "%2f") == NULL && sqlite_params_parse(text, &sqlite, err) == BELAY_OK) {
         sqlite_params_release(&sqlite);
     }
 }

@@ -474,6 +474,32 @@ static bool a_write_about_the_only_holder_is_refused_if_there_are_several(struct
     return true;
 }
 
+static bool a_write_that_leaves_the_mode_to_the_store_finds_its_holder(struct suite *s)
+{
+    struct belay_write renewal = about(s, "k", "one", BELAY_IF_LIVE_BY, BELAY_SET_LEASE);
+    struct belay_write release = about(s, "k", "one", BELAY_IF_HELD_BY, BELAY_SET_RELEASED);
+
+    if (!s->a->ops->capabilities(s->a).finds_mode) {
+        return true;
+    }
+    renewal.co_holder = release.co_holder = false;
+    renewal.any_mode = release.any_mode = true;
+    CHECK_DONE(join(s, "one"));
+    CHECK_DONE(join(s, "two"));
+    CHECK_DONE(commit1(s, &renewal));
+    CHECK_DONE(commit1(s, &release));
+    CHECK_REFUSED(commit1(s, &release));
+    CHECK_TEXT(ids_of(s, see(s, "k")), "two ");
+    CHECK(suite_reopen(s));
+    CHECK_TEXT(ids_of(s, see(s, "k")), "two ");
+    release.key = "x";
+    CHECK_DONE(take(s, "x", "one"));
+    CHECK_DONE(commit1(s, &release));
+    CHECK(!see(s, "x")->held);
+    CHECK_REFUSED(commit1(s, &release));
+    return true;
+}
+
 static bool free_is_refused_while_any_holder_is_left(struct suite *s)
 {
     CHECK_DONE(join_for(s, "k", "one", SHORT_MS));
@@ -923,6 +949,7 @@ const struct suite_case suite_modes[] = {
     CASE_IF("port", one_holder_is_forced_out, SUITE_NEEDS_MODES),
     CASE_IF("L3", each_holder_has_a_lease_of_its_own, SUITE_NEEDS_MODES),
     CASE_IF("L1", a_write_about_the_only_holder_is_refused_if_there_are_several, SUITE_NEEDS_MODES),
+    CASE_IF("port", a_write_that_leaves_the_mode_to_the_store_finds_its_holder, SUITE_NEEDS_MODES),
     CASE_IF("L1", free_is_refused_while_any_holder_is_left, SUITE_NEEDS_MODES),
     CASE_IF("L1", the_first_holder_may_be_added_if_the_lock_is_free, SUITE_NEEDS_MODES),
     CASE_IF("L3", expired_holders_are_dropped_by_the_write_that_adds_one, SUITE_NEEDS_MODES),

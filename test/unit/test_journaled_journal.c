@@ -678,6 +678,82 @@ static void a_record_in_memory_keeps_times_of_any_size(void **state)
     }
 }
 
+static struct belay_ticket a_ticket(const char *lock_id, const char *key, const char *acquired_by)
+{
+    return (struct belay_ticket){ .lock_id = (char *)lock_id,
+                                  .key = (char *)key,
+                                  .owner = "o",
+                                  .owner_name = "a name",
+                                  .acquired_by = (char *)acquired_by,
+                                  .seq = UINT64_MAX - strlen(lock_id),
+                                  .since_unix_ms = INT64_MIN,
+                                  .expires_ms = INT64_MAX,
+                                  .mode = BELAY_SLOTS,
+                                  .slots = 5,
+                                  .joint = acquired_by != NULL };
+}
+
+static void unpack_queue(const struct belay_record *record, struct row *out_row)
+{
+    struct buf packed = BUF_INIT(1 << 16);
+
+    record_pack(&packed, record);
+    assert_false(packed.failed);
+    assert_int_equal(record_unpack("k", packed.data, packed.len, out_row, NULL), BELAY_OK);
+    buf_release(&packed);
+}
+
+static void expect_ticket(const struct belay_ticket *got, const char *lock_id, const char *key,
+                          const char *acquired_by)
+{
+    struct belay_ticket made = a_ticket(lock_id, key, acquired_by);
+
+    assert_string_equal(got->lock_id, lock_id);
+    assert_string_equal(got->key, key);
+    assert_string_equal(got->owner, made.owner);
+    assert_string_equal(got->owner_name, made.owner_name);
+    assert_int_equal(got->acquired_by == NULL, acquired_by == NULL);
+    assert_string_equal(acquired_by == NULL ? "" : got->acquired_by, acquired_by == NULL ? "" : acquired_by);
+    assert_true(got->seq == made.seq && got->since_unix_ms == made.since_unix_ms &&
+                got->expires_ms == made.expires_ms && got->mode == made.mode && got->slots == made.slots &&
+                got->joint == made.joint && !got->dead);
+}
+
+/* Tickets that were read go on as they are, in pieces, beside new ones: of the lock's own key and of others. */
+static void a_queue_in_memory_stays_the_same_when_tickets_come_and_go(void **state)
+{
+    struct belay_ticket tickets[] = { a_ticket("first", "k", "ci"), a_ticket("2nd", "k:below", NULL),
+                                      a_ticket("third", "k", ""), a_ticket("4", "k", NULL) };
+    struct belay_record record = { .key = "k",
+                                   .lock_id = "id",
+                                   .owner = "o",
+                                   .owner_name = "O",
+                                   .acquired_by = "",
+                                   .tickets = tickets,
+                                   .n_tickets = 4 };
+    struct row first;
+    struct row second;
+
+    (void)state;
+    unpack_queue(&record, &first);
+    assert_int_equal(first.record.n_tickets, 4);
+    tickets[0] = first.record.tickets[1];
+    tickets[1] = a_ticket("new", "k", "");
+    tickets[2] = first.record.tickets[2];
+    tickets[3] = first.record.tickets[3];
+    first.record.n_tickets = 4;
+    memcpy(first.record.tickets, tickets, sizeof tickets);
+    unpack_queue(&first.record, &second);
+    first.record.tickets[1] = first.record.tickets[0]; /* "new" is not to be freed */
+    assert_int_equal(second.record.n_tickets, 4);
+    expect_ticket(&second.record.tickets[0], "2nd", "k:below", NULL);
+    expect_ticket(&second.record.tickets[1], "new", "k", "");
+    expect_ticket(&second.record.tickets[2], "third", "k", "");
+    expect_ticket(&second.record.tickets[3], "4", "k", NULL);
+    row_release(&first);
+    row_release(&second);
+}
+
 /* Every kind of write about one of several holders gives the same record again. */
 static void a_killed_server_leaves_every_holder_in_its_journal(void **state)
 {
@@ -965,6 +1041,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_clean_stop_leaves_nothing_to_repair, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_removed_log_lowers_no_token_L2, set_up, tear_down),
         cmocka_unit_test(a_record_in_memory_keeps_times_of_any_size),
+        cmocka_unit_test(a_queue_in_memory_stays_the_same_when_tickets_come_and_go),
         cmocka_unit_test_setup_teardown(a_killed_server_leaves_every_holder_in_its_journal, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_restarted_server_continues_after_a_killed_one, set_up, tear_down),

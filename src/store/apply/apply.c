@@ -85,8 +85,37 @@ static bool has_its_holder(const struct belay_write *write, const struct belay_r
            holder_find(record, write->lock_id) != NULL;
 }
 
+/* Set co_holder in the writes that leave it to the store. False: no memory. */
+static bool find_modes(struct batch_work *work)
+{
+    size_t n = work->asked->n_writes;
+
+    work->batch = work->asked;
+    for (size_t i = 0; i < n; i++) {
+        if (!work->asked->writes[i].any_mode || work->rows[i].record.mode == BELAY_EXCLUSIVE) {
+            continue;
+        }
+        if (work->batch == work->asked) {
+            free(work->found_writes);
+            work->found_writes = malloc(n * sizeof *work->found_writes);
+            if (work->found_writes == NULL) {
+                return false;
+            }
+            memcpy(work->found_writes, work->asked->writes, n * sizeof *work->found_writes);
+            work->found = *work->asked;
+            work->found.writes = work->found_writes;
+            work->batch = &work->found;
+        }
+        work->found_writes[i].co_holder = true;
+    }
+    return true;
+}
+
 enum belay_code batch_check(struct batch_work *work, struct belay_error *err)
 {
+    if (!find_modes(work)) {
+        return error_no_memory(err);
+    }
     for (size_t i = 0; i < work->batch->n_writes; i++) {
         const struct belay_write *write = &work->batch->writes[i];
 
@@ -250,19 +279,31 @@ static void clear_ticket(struct belay_ticket *ticket)
     free(ticket->acquired_by);
 }
 
+/* The place of an id in the queue; if it has none, the end. */
+static size_t find_ticket(const struct belay_record *record, const char *lock_id)
+{
+    size_t at = 0;
+
+    while (at < record->n_tickets && strcmp(record->tickets[at].lock_id, lock_id) != 0) {
+        at++;
+    }
+    return at;
+}
+
 static void drop_ticket(struct row *row, const char *lock_id)
 {
-    size_t kept = 0;
+    struct belay_record *record = &row->record;
+    size_t at = find_ticket(record, lock_id);
+    size_t after;
 
-    for (size_t i = 0; i < row->record.n_tickets; i++) {
-        if (strcmp(row->record.tickets[i].lock_id, lock_id) == 0) {
-            clear_ticket(&row->record.tickets[i]);
-            continue;
-        }
-        row->record.tickets[kept] = row->record.tickets[i];
-        row->has_liveness[kept++] = row->has_liveness[i];
+    if (at == record->n_tickets) {
+        return;
     }
-    row->record.n_tickets = kept;
+    after = record->n_tickets - at - 1;
+    clear_ticket(&record->tickets[at]);
+    memmove(&record->tickets[at], &record->tickets[at + 1], after * sizeof *record->tickets);
+    memmove(&row->has_liveness[at], &row->has_liveness[at + 1], after * sizeof *row->has_liveness);
+    record->n_tickets--;
 }
 
 static void drop_intent(struct belay_record *record, const char *lock_id)
@@ -286,12 +327,9 @@ static bool put_ticket(struct row *row, const struct belay_put_ticket *put, bool
     struct belay_record *record = &row->record;
     struct belay_ticket ticket = { .seq = txn->next };
     struct belay_ticket *tickets;
+    size_t at = find_ticket(record, put->lock_id);
     bool *liveness;
-    size_t at = 0;
 
-    while (at < record->n_tickets && strcmp(record->tickets[at].lock_id, put->lock_id) != 0) {
-        at++;
-    }
     tickets = realloc(record->tickets, (record->n_tickets + 1) * sizeof *tickets);
     record->tickets = tickets != NULL ? tickets : record->tickets;
     liveness = realloc(row->has_liveness, (record->n_tickets + 1) * sizeof *liveness);
@@ -536,7 +574,7 @@ enum belay_code batch_begin(struct batch_work *work, const struct belay_batch *b
     size_t n_events = batch->n_events;
 
     memset(work, 0, offsetof(struct batch_work, few_rows));
-    work->batch = batch;
+    work->batch = work->asked = batch;
     work->rows = n <= BATCH_FEW ? work->few_rows : calloc(n, sizeof *work->rows);
     work->before = n <= BATCH_FEW ? work->few_before : calloc(n, sizeof *work->before);
     work->events = n_events <= BATCH_FEW ? work->few_events : calloc(n_events, sizeof *work->events);
@@ -575,6 +613,7 @@ void batch_release(struct batch_work *work)
         free(work->events);
     }
     free(work->records);
+    free(work->found_writes);
 }
 
 bool batch_must_last(const struct batch_work *work)

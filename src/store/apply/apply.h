@@ -71,7 +71,8 @@ enum { BATCH_FEW = 4 };
  *     batch_check() -> the store's own checks -> batch_apply() -> the store saves rows and events
  */
 struct batch_work {
-    const struct belay_batch *batch; /* borrowed */
+    const struct belay_batch *batch; /* borrowed, or `found` once batch_check() has seen the rows */
+    const struct belay_batch *asked; /* borrowed; as the caller gave it */
     struct txn txn;
     struct row *rows;             /* beside batch->writes; owned, as the next two are, unless they are few */
     struct before *before;        /* the same; one if there is no write */
@@ -79,6 +80,8 @@ struct batch_work {
     struct belay_record *records; /* owned; for batch_answer() */
     size_t refused;               /* the write whose condition does not hold */
     struct belay_commit frozen;   /* owned; what freeze_check() says if a freeze refuses the batch */
+    struct belay_batch found;     /* the same batch, with its own writes: co_holder is set for any_mode */
+    struct belay_write *found_writes; /* owned; NULL: no write needs that */
 
     struct row
         few_rows[BATCH_FEW]; /* from here on not zeroed: batch_begin() does as many as there are writes */

@@ -160,4 +160,9 @@ static inline void put_meta(struct writer *w, const struct belay_meta *meta, siz
     }
 }
 
+/* ---- pack_tickets.c: the queue of a record in memory ---- */
+void pack_tickets(struct writer *w, const struct belay_record *record);
+/* Their strings stay where they are; `row` has its key. False: no memory. */
+bool unpack_tickets(struct reader *r, struct row *row);
+
 #endif

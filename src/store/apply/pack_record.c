@@ -57,31 +57,20 @@ void holders_pack(struct buf *to, const struct belay_record *record)
 }
 
 /*
- * In memory a holder and a ticket begin with a struct as it is; its strings follow, each with
- * its '\0'. A lock with a long queue or many holders is read and written at every commit: so
- * they are read without looking at the strings, and those of a ticket go from one version
- * of the record to the next as one piece.
+ * In memory a holder begins with a struct as it is; its strings follow, each with its '\0'. A
+ * lock with many holders is read and written at every commit: so they are read without
+ * looking at the strings.
  */
-enum { TEXTS_MAX = 5 };
+enum { TEXTS_MAX = 4 };
 
 /* Where the strings behind a head are; the first is at 0. */
 struct texts {
     uint32_t size;
-    uint32_t at[TEXTS_MAX - 1]; /* `size`: NULL, or no such string */
+    uint32_t at[TEXTS_MAX - 1];
 };
 
 struct holder_head {
     struct belay_holder holder; /* its pointers are NULL */
-    struct texts texts;
-};
-
-struct ticket_head {
-    uint64_t seq;
-    int64_t since_unix_ms;
-    int64_t expires_ms;
-    int32_t slots;
-    uint8_t mode;
-    uint8_t joint;
     struct texts texts;
 };
 
@@ -93,7 +82,7 @@ static void measure(const char *const texts[TEXTS_MAX], struct texts *out)
         if (i > 0) {
             out->at[i - 1] = at;
         }
-        at += texts[i] == NULL ? 0 : (uint32_t)strlen(texts[i]) + 1;
+        at += (uint32_t)strlen(texts[i]) + 1;
     }
     out->size = at;
 }
@@ -101,19 +90,17 @@ static void measure(const char *const texts[TEXTS_MAX], struct texts *out)
 static void put_texts(struct buf *to, const char *const texts[TEXTS_MAX])
 {
     for (size_t i = 0; i < TEXTS_MAX; i++) {
-        if (texts[i] != NULL) {
-            buf_add(to, texts[i], strlen(texts[i]) + 1);
-        }
+        buf_add(to, texts[i], strlen(texts[i]) + 1);
     }
 }
 
-/* Each string but perhaps the last is there, and none goes on behind `end`. */
+/* Each string is there, and none goes on behind `end`. */
 static inline bool texts_fit(const struct texts *texts, const unsigned char *from, const unsigned char *end)
 {
     uint32_t size = texts->size;
 
     return size > 0 && size <= (size_t)(end - from) && from[size - 1] == '\0' && texts->at[0] < size &&
-           texts->at[1] < size && texts->at[2] < size && texts->at[3] <= size;
+           texts->at[1] < size && texts->at[2] < size;
 }
 
 static void keep_holder(struct writer *w, const struct belay_holder *holder)
@@ -140,6 +127,14 @@ static void keep_holder(struct writer *w, const struct belay_holder *holder)
     buf_add(w->to, &head, sizeof head);
     put_texts(w->to, texts);
     put_meta(w, holder->metadata, holder->n_metadata);
+}
+
+static void keep_released(struct writer *w, const struct belay_record *record)
+{
+    put_unsigned(w, record->n_released_ids);
+    for (size_t i = 0; i < record->n_released_ids; i++) {
+        buf_add(w->to, record->released_ids[i], strlen(record->released_ids[i]) + 1);
+    }
 }
 
 static bool unpack_meta(struct reader *r, struct belay_meta **out_meta, size_t *out_n);
@@ -174,63 +169,6 @@ static bool find_holder(struct reader *r, struct belay_holder *holder)
     holder->n_metadata = 0;
     r->at = (unsigned char *)texts + head.texts.size;
     return unpack_meta(r, &holder->metadata, &holder->n_metadata);
-}
-
-static void pack_ticket(struct buf *to, const struct belay_ticket *ticket)
-{
-    const char *const texts[TEXTS_MAX] = { ticket->lock_id, ticket->key, ticket->owner, ticket->owner_name,
-                                           ticket->acquired_by };
-    struct ticket_head head;
-
-    if (ticket->has_head) {
-        memcpy(&head, ticket->lock_id - sizeof head, sizeof head);
-    } else {
-        memset(&head, 0, sizeof head);
-        measure(texts, &head.texts);
-    }
-    head.seq = ticket->seq;
-    head.since_unix_ms = ticket->since_unix_ms;
-    head.expires_ms = ticket->expires_ms;
-    head.slots = ticket->slots;
-    head.mode = (uint8_t)ticket->mode;
-    head.joint = ticket->joint;
-    buf_add(to, &head, sizeof head);
-    if (ticket->has_head) {
-        buf_add(to, ticket->lock_id, head.texts.size);
-    } else {
-        put_texts(to, texts);
-    }
-}
-
-static inline void unpack_ticket(struct reader *r, struct belay_ticket *ticket)
-{
-    char *texts = (char *)r->at + sizeof(struct ticket_head);
-    struct ticket_head head;
-
-    if ((size_t)(r->end - r->at) < sizeof head) {
-        r->bad = true;
-        return;
-    }
-    memcpy(&head, r->at, sizeof head);
-    if (!texts_fit(&head.texts, (unsigned char *)texts, r->end) || head.mode > BELAY_SLOTS ||
-        head.joint > 1) {
-        r->bad = true;
-        return;
-    }
-    ticket->lock_id = texts;
-    ticket->key = texts + head.texts.at[0];
-    ticket->owner = texts + head.texts.at[1];
-    ticket->owner_name = texts + head.texts.at[2];
-    ticket->acquired_by = head.texts.at[3] == head.texts.size ? NULL : texts + head.texts.at[3];
-    ticket->seq = head.seq;
-    ticket->since_unix_ms = head.since_unix_ms;
-    ticket->expires_ms = head.expires_ms;
-    ticket->dead = false;
-    ticket->packed = ticket->has_head = true;
-    ticket->mode = (enum belay_mode)head.mode;
-    ticket->slots = head.slots;
-    ticket->joint = head.joint != 0;
-    r->at = (unsigned char *)texts + head.texts.size;
 }
 
 /*
@@ -298,7 +236,7 @@ void record_pack(struct buf *to, const struct belay_record *record)
         for (size_t i = 0; i < record->n_holders; i++) {
             keep_holder(&w, &record->holders[i]);
         }
-        put_released(&w, record);
+        keep_released(&w, record);
     }
     put_unsigned(&w, record->n_intents);
     for (size_t i = 0; i < record->n_intents; i++) {
@@ -307,10 +245,7 @@ void record_pack(struct buf *to, const struct belay_record *record)
         put_int(&w, record->intents[i].expires_ms);
         put_unsigned(&w, record->intents[i].shared);
     }
-    put_unsigned(&w, record->n_tickets);
-    for (size_t i = 0; i < record->n_tickets; i++) {
-        pack_ticket(to, &record->tickets[i]);
-    }
+    pack_tickets(&w, record);
 }
 
 bool record_is_held_packed(const void *data)
@@ -402,8 +337,22 @@ static bool unpack_holders(struct reader *r, struct belay_record *record,
     return ok;
 }
 
-/* Rows of an earlier belay end before them. */
-static bool unpack_released(struct reader *r, bool copies, struct belay_record *record)
+/* A string of keep_released(), which stays where it is; NULL: it cannot be read. */
+static char *find_released(struct reader *r)
+{
+    char *text = (char *)r->at;
+    const unsigned char *end = memchr(r->at, '\0', (size_t)(r->end - r->at));
+
+    if (end == NULL) {
+        r->bad = true;
+        return NULL;
+    }
+    r->at = end + 1;
+    return text;
+}
+
+/* `in_place`: those of keep_released(). Else of put_released(), copied; rows of an earlier belay end before them. */
+static bool unpack_released(struct reader *r, bool in_place, struct belay_record *record)
 {
     size_t n = r->at == r->end ? 0 : get_count(r);
     bool ok = true;
@@ -417,7 +366,7 @@ static bool unpack_released(struct reader *r, bool copies, struct belay_record *
         return false;
     }
     for (size_t i = 0; i < n; i++) {
-        record->released_ids[i] = copies ? copy_text(r, &ok) : keep_text(r);
+        record->released_ids[i] = in_place ? find_released(r) : copy_text(r, &ok);
     }
     record->n_released_ids = n;
     return ok;
@@ -427,7 +376,7 @@ bool holders_unpack(const void *data, size_t len, struct belay_record *record)
 {
     struct reader r = { .at = data, .end = (const unsigned char *)data + len };
 
-    return unpack_holders(&r, record, unpack_holder) && unpack_released(&r, true, record) && !r.bad &&
+    return unpack_holders(&r, record, unpack_holder) && unpack_released(&r, false, record) && !r.bad &&
            r.at == r.end;
 }
 
@@ -440,7 +389,7 @@ static bool unpack_mode(struct reader *r, struct belay_record *record)
     record->mode = get_mode(r, get_unsigned(r));
     r->bad = r->bad || record->mode == BELAY_EXCLUSIVE;
     record->slots = (int)get_int(r);
-    return unpack_holders(r, record, find_holder) && unpack_released(r, false, record);
+    return unpack_holders(r, record, find_holder) && unpack_released(r, true, record);
 }
 
 static bool unpack_intents(struct reader *r, struct belay_record *record)
@@ -460,27 +409,6 @@ static bool unpack_intents(struct reader *r, struct belay_record *record)
         record->intents[i].shared = get_unsigned(r) != 0;
     }
     return ok;
-}
-
-static bool unpack_tickets(struct reader *r, struct row *row)
-{
-    struct belay_record *record = &row->record;
-    size_t n = get_count(r);
-
-    if (n == 0) {
-        return true;
-    }
-    record->tickets = malloc(n * sizeof *record->tickets);
-    row->has_liveness = malloc(n * sizeof *row->has_liveness);
-    if (record->tickets == NULL || row->has_liveness == NULL) {
-        return false;
-    }
-    for (size_t i = 0; i < n && !r->bad; i++) {
-        unpack_ticket(r, &record->tickets[i]);
-        row->has_liveness[i] = true;
-        record->n_tickets += !r->bad;
-    }
-    return true;
 }
 
 static void unpack_numbers(struct reader *r, struct belay_record *record)

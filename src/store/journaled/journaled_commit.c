@@ -287,10 +287,10 @@ enum belay_code journaled_commit(struct belay_store *base, const struct belay_ba
     if (code == BELAY_OK && work.base.txn.next / SWEEP_EVERY != store->next / SWEEP_EVERY) {
         journaled_sweep(store);
     }
-    (void)pthread_mutex_unlock(&store->mutex);
-    if (code == BELAY_OK && batch->n_events > 0) {
-        wake_watchers(store->read_db);
+    if (code == BELAY_OK) {
+        wake_after_commit(store->read_db, batch->n_events > 0); /* in the order of commits */
     }
+    (void)pthread_mutex_unlock(&store->mutex);
     batch_answer(&work.base, code, out);
 
 done:

@@ -64,6 +64,7 @@ static struct belay_store_capabilities journaled_capabilities(struct belay_store
                                               .claim_ms = 1000,
                                               .poll_ms = 1000,
                                               .ticket_ttl_ms = TICKET_MS,
+                                              .finds_mode = true,
                                               .has_modes = true };
 }
 

@@ -382,8 +382,7 @@ uint32_t sqlite_listen(struct belay_store *base, const char *lock_id);
 void sqlite_wait(struct belay_store *base, const char *lock_id, uint32_t listened, int64_t timeout_ms,
                  struct belay_cancel *cancel);
 void sqlite_wake(struct belay_store *base, const char *lock_id);
-void wake_watchers(struct sqlite_store *store); /* the NULL id, after a batch with events */
-void wake_writers(struct sqlite_store *store);  /* after a write transaction of this process */
+void wake_writers(struct sqlite_store *store); /* after a write transaction of this process */
 /* Both after a commit; in between, and if it fails, sqlite_wake() wakes whether anybody listens or not. */
 void wake_before_commit(struct sqlite_store *store);
 void wake_after_commit(struct sqlite_store *store, bool has_events);

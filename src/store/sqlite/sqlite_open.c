@@ -274,6 +274,7 @@ static struct belay_store_capabilities sqlite_capabilities(struct belay_store *b
                                               .has_freezes = true,
                                               .poll_ms = 250,
                                               .ticket_ttl_ms = has_liveness || owns ? 60000 : 3000,
+                                              .finds_mode = true,
                                               .has_modes = true };
 }
 

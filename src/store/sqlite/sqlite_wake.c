@@ -194,13 +194,6 @@ static struct wake_counts read_counts_after_commit(const struct sqlite_store *st
     return read_counts(store);
 }
 
-void wake_watchers(struct sqlite_store *store)
-{
-    if (wake_ready(store) && read_counts_after_commit(store).words[WORD_WATCHERS] > 0) {
-        futex_wake(word_of(store, NULL));
-    }
-}
-
 void wake_before_commit(struct sqlite_store *store)
 {
     __atomic_store_n(&store->wake.listeners, 1, __ATOMIC_RELAXED);
