@@ -103,9 +103,9 @@ static void parse_urls(const char *text, struct belay_error *err)
         s3_params_release(&s3);
         free(url);
     }
-    /* It makes the directories of its path, so it gets one that is there. */
-    /* A path with folders would make them. */
-    if (strchr(text, '/') == NULL && strcasestr(text, "%2f") == NULL && sqlite_params_parse(text, &sqlite, err) == BELAY_OK) {
+    /* It makes the directories of its path: so a path gets none. */
+    if (strchr(text, '/') == NULL && strcasestr(text, "%2f") == NULL &&
+        sqlite_params_parse(text, &sqlite, err) == BELAY_OK) {
         sqlite_params_release(&sqlite);
     }
 }

@@ -85,11 +85,7 @@ static enum belay_code load_rows(struct sqlite_batch *work, struct belay_error *
     enum belay_code code = BELAY_OK;
 
     for (size_t i = 0; code == BELAY_OK && i < work->base.batch->n_writes; i++) {
-        const char *key = work->base.batch->writes[i].key;
-
-        if (!last_take(work->store, key, &work->base.rows[i])) {
-            code = row_load(work->store, key, &work->base.rows[i], err);
-        }
+        code = row_load(work->store, work->base.batch->writes[i].key, &work->base.rows[i], err);
     }
     return code;
 }
@@ -274,9 +270,6 @@ static enum belay_code run_commit(struct sqlite_batch *work, struct belay_error 
     }
     if (code == BELAY_OK) {
         db_leave_txn(work->store, &work->base.txn, last_number(work), work->base.batch->n_events > 0);
-        if (work->base.batch->n_writes > 0) {
-            last_keep(work->store, &work->base.rows[0]);
-        }
         wake_after_commit(work->store, work->base.batch->n_events > 0);
     } else {
         db_rollback(work->store);

@@ -237,7 +237,6 @@ int db_read_txn(struct sqlite_store *store, struct txn *out_txn, bool *out_other
 
     if (!known) {
         store->left.version = 0;
-        row_release(&store->last); /* or the next commit, of events alone, would make it current again */
         store->freezes.is_current = false;
         rc = query_txn(store, &txn, &other_boot);
     }

@@ -101,8 +101,7 @@ struct sqlite_store {
         uint64_t number;  /* as in meta */
         uint64_t newest;  /* event */
         uint64_t ceiling;
-    } left;          /* not read again while no other process writes */
-    struct row last; /* owned; a record as this store left it (sqlite_last.c); empty: none */
+    } left; /* not read again while no other process writes */
     struct {
         struct freeze_list list; /* owned */
         bool is_current;         /* no process has written since it was read */
@@ -272,12 +271,6 @@ enum belay_code json_read_meta(const struct sqlite_store *store, const char *tex
 bool tickets_read(const char *text, struct row *row);
 /* NULL for an empty list, which is no failure; the caller frees the text. */
 enum belay_code tickets_write(const struct row *row, char **out_text, struct belay_error *err);
-
-/* ---- sqlite_last.c ---- */
-/* After a commit and db_leave_txn(): copies the row, or forgets the last one. */
-void last_keep(struct sqlite_store *store, const struct row *row);
-/* In a transaction, after db_read_txn(). False: not this record, or another process may have changed it. */
-bool last_take(struct sqlite_store *store, const char *key, struct row *out_row);
 
 /* ---- sqlite_replay.c ---- */
 

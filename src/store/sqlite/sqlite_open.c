@@ -254,7 +254,6 @@ static void sqlite_close(struct belay_store *base)
     (void)pthread_mutex_destroy(&store->mutex);
     (void)pthread_mutex_destroy(&store->wake_mutex);
     freeze_list_release(&store->freezes.list);
-    row_release(&store->last);
     free(store->kept);
     free(store->path);
     free(store->wake_path);
