@@ -51,6 +51,7 @@ MATRIX = [
     ("GET", "/v1/stats", None, READ),
     ("GET", "/v1/stats?key=k", None, READ_K),
     ("GET", "/v1/activity", None, READ_K),
+    ("GET", "/v1/timeline", None, READ),
     ("GET", "/v1/me", None, READ),
     ("GET", "/v1/backup", None, (401, 401, 403, 403, 403, 200)),
     ("GET", "/v1/store", None, READ),

@@ -230,8 +230,8 @@ route_handler handle_held;                    /* holders.c */
 route_handler handle_check, handle_check_get; /* locks_check.c */
 /* locks_read.c */
 route_handler handle_get, handle_list, handle_history, handle_queue, handle_free;
-/* `limit` of a query, 1 to `most`. BELAY_INVALID names the range. */
-enum belay_code read_limit(const char *query, size_t most, size_t usual, size_t *out,
+/* A number of a query, 1 to `most`; `usual` if it is absent. BELAY_INVALID names the range. */
+enum belay_code read_whole(const char *query, const char *name, size_t most, size_t usual, size_t *out,
                            struct belay_error *err);
 /* A key or the beginning of one, written to `space`. *out stays as it is if it is absent or empty. */
 enum belay_code read_key_query(const struct exchange *x, const char *name, char space[BELAY_KEY_MAX + 1],
@@ -245,6 +245,7 @@ route_handler handle_freezes, handle_freeze, handle_unfreeze; /* freezes_api.c *
 route_handler handle_backup;                                  /* backup_api.c */
 route_handler handle_dashboard_stream, handle_activity;       /* dashboard_stream.c */
 route_handler handle_me, handle_tree;                         /* dashboard_api.c */
+route_handler handle_timeline;                                /* timeline.c */
 route_handler handle_page, handle_asset;                      /* assets.c */
 /* shared_db_api.c */
 route_handler handle_apps, handle_app_get, handle_app_put, handle_app_post, handle_app_delete,

@@ -1,0 +1,25 @@
+/* The schemas of the dashboard's own answers, for /openapi.json. */
+#include "server/core/routes.h"
+
+const char dashboard_schemas[] =
+    "{"
+    "\"TimelineEvent\":{\"type\":\"object\",\"required\":[\"id\",\"timestamp\",\"event\",\"lock_key\","
+    "\"token\","
+    "\"locked_by\",\"locked_by_name\",\"by\",\"reason\",\"duration_seconds\"],\"properties\":{"
+    "\"id\":{\"type\":\"integer\"},\"timestamp\":{\"type\":\"string\",\"format\":\"date-time\"},"
+    "\"event\":{\"type\":\"string\",\"enum\":[\"lock.acquired\",\"lock.adopted\",\"lock.released\",\"lock."
+    "forced\","
+    "\"lock.lost\",\"lock.taken_over\",\"wait.began\",\"wait.ended\"]},"
+    "\"lock_key\":{\"type\":\"string\"},\"token\":{\"type\":[\"integer\",\"null\"]},"
+    "\"locked_by\":{\"type\":[\"string\",\"null\"]},\"locked_by_name\":{\"type\":[\"string\",\"null\"]},"
+    "\"by\":{\"type\":[\"string\",\"null\"]},\"reason\":{\"type\":[\"string\",\"null\"]},"
+    "\"duration_seconds\":{\"type\":[\"number\",\"null\"]}}},"
+    "\"Timeline\":{\"type\":\"object\",\"required\":[\"now\",\"from\",\"last_id\",\"events\",\"is_complete\"]"
+    ","
+    "\"properties\":{\"now\":{\"type\":\"string\",\"format\":\"date-time\"},"
+    "\"from\":{\"type\":\"string\",\"format\":\"date-time\",\"description\":\"no event after this is "
+    "missing\"},"
+    "\"last_id\":{\"type\":\"integer\",\"description\":\"for after\"},"
+    "\"events\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/TimelineEvent\"}},"
+    "\"is_complete\":{\"type\":\"boolean\",\"description\":\"false: there were more events than are "
+    "answered\"}}}}";
