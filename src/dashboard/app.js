@@ -10,6 +10,7 @@ import { LocksPage, locksState, readLocksSettings } from "./locks.js";
 import { LockPage } from "./lock.js";
 import { ActivityPage, readActivitySettings } from "./activity.js";
 import { StatsPage, statsState, readStatsSettings } from "./stats.js";
+import { TimelinePage } from "./timeline.js";
 import { StatesPage } from "./states.js";
 import { StatePage, deploymentState, terraformState } from "./state.js";
 import { Answers, DatabasePage, DatabasesPage } from "./databases.js";
@@ -24,12 +25,13 @@ const NAV = [
   ["activity", "Activity", "chart", "#/activity", "a"],
   ["stats", "Statistics", "sum", "#/stats", "n"],
 ];
+const TIMELINE = [null, null, null, "#/activity?tab=timeline", "t"]; // not in the navigation
 const THEMES = ["auto", "light", "dark"];
 
 const app = document.getElementById("app");
 const kept = {
   locks: locksState(),
-  activity: { hours: 6 },
+  activity: { hours: 6, text: "" },
   stats: statsState(),
   state: { text: "", known: new Map(), scrollTop: 0 },
   databases: { text: "", answers: new Answers(), scrollTop: 0 },
@@ -117,8 +119,8 @@ function decode(text) {
 function pageOf(name, rest, settings) {
   const parts = rest.map(decode), key = decode(rest.join("/"));
   if (name === "activity") {
-    readActivitySettings(kept.activity, settings);
-    return [new ActivityPage(model, kept.activity), "activity", "Activity"];
+    const Tab = readActivitySettings(kept.activity, settings) === "timeline" ? TimelinePage : ActivityPage;
+    return [new Tab(model, kept.activity), "activity", "Activity"];
   }
   if (name === "stats") {
     readStatsSettings(kept.stats, settings);
@@ -137,7 +139,7 @@ function pageOf(name, rest, settings) {
     return key ? [new DatabasePage(model, key, kept.databases), "databases", key] : [new DatabasesPage(model, kept.databases), "databases", "Databases"];
   }
   if (name === "locks" && key) {
-    return [new LockPage(model, key), "locks", key];
+    return [new LockPage(model, key, Number(settings.get("event"))), "locks", key];
   }
   readLocksSettings(kept.locks, settings);
   return [new LocksPage(model, kept.locks), "locks", "Locks"];
@@ -247,7 +249,7 @@ addEventListener("keydown", (event) => {
   }
   const isGoing = performance.now() - goes < 1200;
   goes = -Infinity;
-  const entry = isGoing ? NAV.find((one) => one[4] === event.key) : null;
+  const entry = isGoing ? [...NAV, TIMELINE].find((one) => one[4] === event.key) : null;
   if (entry) {
     location.hash = entry[3];
   } else if (event.key === "g") {

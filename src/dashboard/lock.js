@@ -5,6 +5,7 @@ import { ask, keyPath } from "./api.js";
 import { span, count, holder, moment, percentile, quote, sharing } from "./format.js";
 import { badges, href } from "./locks.js";
 import { StatsCard } from "./stats.js";
+import { Blocks } from "./blocks.js";
 import { forceUnlock } from "./dialogs.js";
 
 const HISTORY = 500;
@@ -31,13 +32,19 @@ export class LockPage {
   #key;
   #off = new AbortController();
   #data = null;
+  #blocks;
+  #event;
+  #isShown = false;
   #isAsking = false;
   #isStale = false;
 
-  constructor(model, key) {
+  /** `event` is the number of an event of its history to show, if any. */
+  constructor(model, key, event) {
     this.#model = model;
     this.#key = key;
     this.stats = new StatsCard(key, this.#off.signal);
+    this.#blocks = new Blocks(key);
+    this.#event = event > 0 ? event : null;
     this.element = this.#build();
     const on = (name, fn) => model.addEventListener(name, fn, { signal: this.#off.signal });
     on("locks", (event) => {
@@ -130,19 +137,37 @@ export class LockPage {
     const open = this.cards.querySelector("details")?.open;
     if (!queue && history.events.length === 0) {
       clear(this.head);
-      clear(this.cards).append(h("div", { class: "empty" }, h("h2", {}, "This lock is unknown"),
-        h("p", {}, "It is free and has no recent history. To acquire it:"),
-        h("pre", { tabindex: "0" }, `belay acquire ${quote(this.#key)}`)), this.#hierarchy(tree) ?? "");
+      clear(this.cards).append(this.#unknown(this.#blocks.draw(this.#data)), this.#hierarchy(tree) ?? "");
+      this.#tick();
       return;
     }
     this.#renderHead(queue?.lock);
     clear(this.cards).append(
-      h("div", { class: "col" }, this.#holders(queue?.lock), this.#waiters(queue), this.#timeline(history)),
+      h("div", { class: "col" }, this.#holders(queue?.lock), this.#blocks.draw(this.#data), this.#timeline(history)),
       h("div", { class: "col" }, this.#facts(queue?.lock), this.stats.draw(this.#holds(history.events)), this.#hierarchy(tree)));
     if (open) {
       this.cards.querySelector("details").open = true;
     }
     this.#tick();
+    this.#showEvent();
+  }
+
+  #unknown(blocks) {
+    return blocks ? h("div", { class: "col" }, blocks, this.#card("History", "", h("p", { class: "muted" }, "Nothing has been recorded.")))
+      : h("div", { class: "empty" }, h("h2", {}, "This lock is unknown"), h("p", {}, "It is free and has no recent history. To acquire it:"),
+        h("pre", { tabindex: "0" }, `belay acquire ${quote(this.#key)}`));
+  }
+
+  /** The event that the address names; to it once, then the page stays where it is. */
+  #showEvent() {
+    const item = this.#event ? this.cards.querySelector(`li[data-event="${this.#event}"]`) : null;
+    item?.classList.add("here");
+    if (item && !this.#isShown) {
+      item.closest("details")?.setAttribute("open", "");
+      item.focus({ preventScroll: true });
+      item.scrollIntoView({ block: "center" });
+    }
+    this.#isShown = true;
   }
 
   #renderHead(lock) {
@@ -213,14 +238,23 @@ export class LockPage {
   }
 
   #tick() {
-    const model = this.#model, lock = this.lock;
-    if (!lock) {
-      return;
+    const now = this.#model.now();
+    for (const since of this.cards.querySelectorAll("[data-since]")) {
+      since.textContent = span(Math.max(0, now - Number(since.dataset.since)));
     }
+    if (this.#data) {
+      this.#blocks.tick(this.cards, now);
+    }
+    if (this.lock) {
+      this.#tickHead(this.lock, now);
+    }
+  }
+
+  #tickHead(lock, now) {
     const left = lock.status === "active" ? Math.max(0, this.until - performance.now()) : 0;
     const status = lock.status === "active" && left === 0 ? "expired" : lock.status;
     const since = Date.parse(lock.locked_at);
-    const end = status === "expired" ? Math.min(model.now(), Date.parse(lock.expires_at)) : model.now();
+    const end = status === "expired" ? Math.min(now, Date.parse(lock.expires_at)) : now;
     this.age.textContent = span(Math.max(0, end - since)) + (lock.status === "active" ? "" : " ago");
     this.left.textContent = status === "active" ? span(left) : "–";
     this.meter.style.width = `${lock.ttl_ms > 0 ? Math.min(100, (left / lock.ttl_ms) * 100).toFixed(1) : 0}%`;
@@ -228,29 +262,10 @@ export class LockPage {
       this.status = status;
       clear(this.state).append(...badges(lock, status));
     }
-    for (const waiting of this.cards.querySelectorAll("[data-since]")) {
-      waiting.textContent = span(Math.max(0, model.now() - Number(waiting.dataset.since)));
-    }
   }
 
   #card(title, extra, ...inside) {
     return h("section", { class: "card" }, h("h2", {}, title, extra ? h("span", { class: "n" }, extra) : null), ...inside);
-  }
-
-  #waiters(queue) {
-    const waiting = queue?.waiting ?? [];
-    if (waiting.length === 0) {
-      return null;
-    }
-    const item = (waiter) => {
-      const { name, owner } = holder(waiter);
-      return h("li", {}, h("span", { class: "pos" }, String(waiter.position + 1)),
-        h("span", { class: "name" }, name, owner ? h("span", { class: "owner" }, owner) : null,
-          waiter.key !== this.#key ? h("span", { class: "owner" }, "for ", h("a", { href: href(waiter.key), class: "mono" }, waiter.key)) : null),
-        h("span", { class: "t" }, "waiting ", h("span", { "data-since": Date.parse(waiter.since) }, "")));
-    };
-    return this.#card("Queue", count(waiting.length), h("ol", { class: "line" }, waiting.slice(0, 200).map(item)),
-      waiting.length > 200 ? h("p", { class: "muted" }, `and ${count(waiting.length - 200)} more`) : null);
   }
 
   #facts(lock) {
@@ -312,7 +327,7 @@ export class LockPage {
       const [word, tone] = WORDS[event.event] ?? [event.event, "dim"];
       const { name } = holder(event);
       const time = Date.parse(event.timestamp);
-      return h("li", { class: tone },
+      return h("li", { class: tone, "data-event": event.id, tabindex: event.id === this.#event ? "-1" : null },
         h("time", { datetime: event.timestamp, title: event.timestamp }, moment(time, now)),
         h("div", {}, h("b", {}, n > 1 ? `${word} ${count(n)} times` : word), name ? [" ", h("span", { class: "by" }, `${event.by ? "from" : "by"} ${name}`)] : null,
           event.by ? h("span", { class: "by" }, ` by ${event.by}`) : null,
@@ -321,6 +336,7 @@ export class LockPage {
     };
     const first = groups.slice(0, 40), rest = groups.slice(40);
     return this.#card("History", events.length >= HISTORY ? `the last ${count(HISTORY)} events` : `${count(events.length)} ${events.length === 1 ? "event" : "events"}`,
+      this.#event && !events.some(({ id }) => id === this.#event) ? h("p", { class: "muted" }, `The event ${count(this.#event)} is not among them.`) : null,
       this.#strip(events), h("ol", { class: "timeline" }, first.map(item)),
       rest.length > 0 ? h("details", {}, h("summary", {}, `${count(rest.length)} earlier`), h("ol", { class: "timeline" }, rest.map(item))) : null);
   }
