@@ -1,7 +1,7 @@
 // The frame: login, navigation, the connection to the server, and keyboard shortcuts.
 
 import { h, icon, clear, say } from "./dom.js";
-import { ask, session } from "./api.js";
+import { session } from "./api.js";
 import { clock } from "./format.js";
 import { readAddress } from "./address.js";
 import { showAlarms } from "./attention.js";
@@ -161,13 +161,18 @@ function route() {
 
 // ---- logging in
 
-function logOut() {
-  session.token = null;
+/** Leave all pages, and ask for a token. */
+function leave(why) {
   model?.stop();
   page?.close();
   frame?.freezes.close();
   page = frame = model = null;
-  logIn("");
+  logIn(why);
+}
+
+async function logOut() {
+  await session.logOut();
+  leave("");
 }
 
 function logIn(why) {
@@ -178,12 +183,10 @@ function logIn(why) {
     event.preventDefault();
     go.disabled = true;
     problem.textContent = "";
-    session.token = token.value.trim();
     try {
-      await ask("v1/me");
+      await session.logIn(token.value.trim());
       await start();
     } catch (error) {
-      session.token = null;
       problem.textContent = error.status === 401 ? "This server does not accept that token." : `${error.message}.`;
       go.disabled = false;
       token.focus();
@@ -193,7 +196,7 @@ function logIn(why) {
     h("form", { class: "ask", onsubmit: submit },
       h("h1", {}, h("img", { src: "ui/icon.svg", alt: "", width: "28", height: "28" }), "belay"),
       h("label", { for: "token" }, "Your token"), token, problem, go,
-      h("p", { class: "muted" }, "It is kept in this tab until you close it. The administrator of the server creates one:"),
+      h("p", { class: "muted" }, "This browser stays logged in for 12 hours, or until you log out. The administrator of the server creates a token:"),
       h("pre", { tabindex: "0" }, "belay auth new --name me --role reader"))));
   document.title = "Log in – belay";
   token.focus();
@@ -205,6 +208,10 @@ function cannotStart(error) {
     h("button", { type: "button", class: "primary", onclick: () => start() }, "Try now"))));
 }
 
+const ENDED = "Your session has ended, or this server no longer accepts your token.";
+session.addEventListener("out", () => model?.me.needs_token && leave(""));
+session.addEventListener("in", () => !model && start());
+
 let retry = 0;
 async function start() {
   clearTimeout(retry);
@@ -214,8 +221,7 @@ async function start() {
     await fresh.start();
   } catch (error) {
     if (error.status === 401) {
-      logIn(session.token ? "This server no longer accepts your token." : "");
-      session.token = null;
+      leave("");
     } else {
       cannotStart(error);
       retry = setTimeout(start, 3000);
@@ -232,10 +238,7 @@ async function start() {
       say("Connected again");
     }
   });
-  model.addEventListener("refused", () => {
-    logOut();
-    logIn("This server no longer accepts your token.");
-  });
+  model.addEventListener("refused", () => leave(ENDED));
   route();
 }
 

@@ -53,6 +53,8 @@ MATRIX = [
     ("GET", "/v1/activity", None, READ_K),
     ("GET", "/v1/timeline", None, READ),
     ("GET", "/v1/me", None, READ),
+    ("POST", "/v1/session", None, READ),
+    ("DELETE", "/v1/session", None, READ),
     ("GET", "/v1/backup", None, (401, 401, 403, 403, 403, 200)),
     ("GET", "/v1/store", None, READ),
     ("GET", "/metrics", None, READ_K),

@@ -3,6 +3,10 @@
 
 const char dashboard_schemas[] =
     "{"
+    "\"Session\":{\"type\":\"object\",\"required\":[\"name\",\"role\",\"expires_at\"],\"properties\":{"
+    "\"name\":{\"type\":[\"string\",\"null\"]},\"role\":{\"type\":\"string\",\"enum\":[\"reader\",\"locker\","
+    "\"admin\"]},"
+    "\"expires_at\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time\"}}},"
     "\"TimelineEvent\":{\"type\":\"object\",\"required\":[\"id\",\"timestamp\",\"event\",\"lock_key\","
     "\"token\","
     "\"locked_by\",\"locked_by_name\",\"by\",\"reason\",\"duration_seconds\"],\"properties\":{"
