@@ -277,7 +277,7 @@ export class LockPage {
     const row = (name, value, isMono) => (value ? [h("dt", {}, name), h("dd", { class: isMono ? "mono" : "" }, value, name === "Lock id" || name === "Owner" ? copyButton(value, name) : null)] : null);
     const metadata = Object.entries(lock.metadata);
     return this.#card("Details", "", h("dl", { class: "facts" },
-      row("Taken", when(lock.locked_at)), row("Expires", when(lock.expires_at)), row("Heartbeat", when(lock.last_heartbeat)),
+      row("Taken", when(lock.locked_at)), row("Expires", when(lock.expires_at)), row("Heartbeat", when(lock.last_heartbeat)), row("Released", when(lock.released_at)),
       row("Lease", lock.ttl_ms === null ? "unknown on this store" : span(lock.ttl_ms)), row("Token", lock.token === null ? "none on this store" : String(lock.token), true),
       row("Lock id", lock.lock_id, true), row("Owner", lock.locked_by, true)),
     metadata.length === 0 ? null : h("h3", {}, "Metadata"),

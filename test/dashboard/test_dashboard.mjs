@@ -103,7 +103,7 @@ page_test("what needs attention comes first, with a link, and in the title", {},
   await server.acquire("calm", { ttl_ms: 600000 });
   const page = await show();
   await page.waitForSelector(row("calm"));
-  assert.equal(await page.isVisible(".attention"), false);
+  assert.equal(await page.textContent(".attention"), "Nothing needs attention");
   assert.equal(await page.title(), "Locks – belay");
   await server.acquire("a-stale-one", { heartbeat_ms: 100, stale_after_ms: 300 });
   await server.acquire("an-expired-one", { ttl_ms: 500 });
@@ -119,6 +119,19 @@ page_test("what needs attention comes first, with a link, and in the title", {},
   await until(page, () => document.querySelectorAll(".rows .tr").length === 1);
   assert.deepEqual(await keys(page), ["a-stale-one"]);
   assert.match(page.url(), /#\/locks\?filter=stale$/);
+});
+
+page_test("a released row says when", {}, async (server, show) => {
+  await server.release(await server.acquire("old-one"));
+  const page = await show();
+  await page.waitForSelector("text=No locks are held");
+  await page.route("**/v1/locks?*", async (route) => { // until every server sends it
+    const answer = await route.fetch(), body = await answer.json();
+    body.locks.forEach((lock) => (lock.released_at = lock.status === "released" ? new Date(Date.now() - 300000).toISOString() : null));
+    await route.fulfill({ response: answer, json: body });
+  });
+  await page.click('[data-filter="released"]');
+  await page.waitForSelector(`${row("old-one")} .c-left >> text=ended 5m ago`);
 });
 
 page_test("an address shows the same search, filter, order and range to everybody", {}, async (server, show) => {
