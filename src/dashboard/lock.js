@@ -120,21 +120,25 @@ export class LockPage {
 
   #build() {
     this.head = h("div", { class: "top" });
-    this.cards = h("div", { class: "cards" }, h("p", { class: "muted" }, "Loading…"));
+    this.cards = h("div", { class: "cards" });
+    this.place = h("div", { class: "place" }, h("p", { class: "muted loading" }, "Loading…"));
     return h("section", { class: "page lock" },
       h("header", { class: "bar" },
         h("a", { class: "back", href: "#/locks" }, icon("back"), "Locks"),
         h("h1", { class: "mono" }, this.#key), copyButton(this.#key, "Key")),
-      h("div", { class: "scroller", tabindex: "-1" }, this.head, this.cards));
+      h("div", { class: "scroller", tabindex: "-1" }, this.head, this.place));
   }
 
   #fail(error) {
-    clear(this.cards).append(h("div", { class: "empty" }, h("h2", {}, "This lock cannot be shown"), h("p", {}, `${error.message}.`)));
+    clear(this.place).append(h("div", { class: "empty" }, h("h2", {}, "This lock cannot be shown"), h("p", {}, `${error.message}.`)));
   }
 
   #render() {
     const { queue, history, tree } = this.#data;
     const open = this.cards.querySelector("details")?.open;
+    if (this.place.firstChild !== this.cards) {
+      clear(this.place).append(this.cards);
+    }
     if (!queue && history.events.length === 0) {
       clear(this.head);
       clear(this.cards).append(this.#unknown(this.#blocks.draw(this.#data)), this.#hierarchy(tree) ?? "");

@@ -5,7 +5,8 @@ import { test } from "node:test";
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import path from "node:path";
-import { HOSTILE, faults, overflow, page_test, press, until } from "./kit.mjs";
+import { HOSTILE, faults, meter, overflow, page_test, press, until } from "./kit.mjs";
+import { copyLocks } from "./past.mjs";
 import { ROOT } from "./support.mjs";
 
 const row = (key) => `.tr[data-key="${CSS_escape(key)}"]`;
@@ -350,36 +351,12 @@ page_test("a lease that expires is shown as expired without an event", {}, async
   await page.waitForSelector(`${row("quiet")} >> text=stale`);
 });
 
-// Acquiring five thousand locks one by one takes a busy machine a minute: copy one row instead.
-const COPY = `
-import sqlite3, sys
-db = sqlite3.connect(sys.argv[1])
-names = [column[1] for column in db.execute("PRAGMA table_info(locks)")]
-row = dict(zip(names, db.execute("SELECT * FROM locks WHERE held").fetchone()))
-for i in range(1, int(sys.argv[2])):
-    copy = {**row, "key": f"job/service-{i:05}", "lock_id": f"copy-{i}"}
-    db.execute(f"INSERT INTO locks VALUES ({', '.join('?' * len(names))})", list(copy.values()))
-db.commit()
-`;
-
-/**
- * CPU time of the page's thread from now on, in ms. On a busy machine elapsed time measures
- * other processes too.
- */
-async function meter(page) {
-  const cdp = await page.context().newCDPSession(page);
-  await cdp.send("Performance.enable", { timeDomain: "threadTicks" });
-  const sum = async () => (await cdp.send("Performance.getMetrics")).metrics.find(({ name }) => name === "TaskDuration").value * 1000;
-  const before = await sum();
-  return async () => (await sum()) - before;
-}
-
 page_test("five thousand locks scroll, filter and change smoothly", {}, async (server, show) => {
   const many = Number(process.env.BELAY_DASHBOARD_LOCKS ?? 5000);
   const name = (i) => `job/service-${String(i).padStart(5, "0")}`;
   await server.acquire(name(0), { ttl_ms: 3600000 });
   await server.stop();
-  execFileSync("python3", ["-c", COPY, `${server.dir}/belay.db`, String(many)]);
+  copyLocks(server, many);
   await server.start();
   const page = await show();
   await until(page, (n) => document.querySelector(".total").textContent === `${n.toLocaleString("en-GB")} locks`, many);

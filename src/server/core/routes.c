@@ -128,7 +128,7 @@ const struct route routes[] = {
       "Timeline", { 200, 400, 401, 403, 404, 503 }, "Who held what when: the events that begin or end a hold or a wait", NULL },
     { "GET", "/v1/me", ROLE_READER, handle_me, NULL, { { 0 } }, "Me", { 200, 400, 401, 403 },
       "The name and rights of the token", NULL },
-    { "POST", "/v1/session", ROLE_READER, handle_session_post, NULL, { { 0 } }, "Session", { 200, 400, 401, 403, 503 },
+    { "POST", "/v1/session", ROLE_READER, handle_session_post, NULL, { { 0 } }, "Session", { 200, 400, 401, 403 },
       "Exchange the token for a cookie, for the dashboard", NULL },
     { "DELETE", "/v1/session", ROLE_READER, handle_session_delete, NULL, { { 0 } }, "Empty", { 200, 400, 401, 403 },
       "End the session of the cookie", NULL },
