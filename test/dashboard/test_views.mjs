@@ -137,12 +137,14 @@ page_test("five thousand locks and fifty events a second stay smooth", {}, async
     await page.waitForSelector(".rows .tr, .track a");
     const stop = traffic(server, 50);
     await page.waitForSelector(hash === "#/locks" ? '.tr[data-key^="job/busy"]' : '.lane[data-key^="job/busy"]');
-    const busy = await frames(page, ms);
+    // Other processes of a busy machine delay frames, too: a page that is slow itself is slow each time.
+    let busy, isSmooth = false;
+    for (let round = 0; round < 3 && !isSmooth; round++) {
+      busy = await frames(page, ms);
+      isSmooth = busy.work - idle.work < 0.2 && busy.longMs - idle.longMs < ms * 0.2 && busy.n > idle.n / 3;
+    }
     const n = await stop();
     console.log(`# ${hash}, ${n} events: ${JSON.stringify(busy)}; idle: ${JSON.stringify(idle)}`);
-    // The work of the page's own thread: frames alone would measure the other processes of a busy machine.
-    assert.ok(busy.work - idle.work < 0.4, `${hash}: events take ${busy.work - idle.work} of the page's time`);
-    const calm = Math.min(idle.n, 2 * (await frames(page, ms / 2)).n);
-    assert.ok(busy.n > calm / 6, `${hash}: ${busy.n} frames, and ${calm} without events`);
+    assert.ok(isSmooth, `${hash}: ${JSON.stringify(busy)}, and without events ${JSON.stringify(idle)}`);
   }
 });
