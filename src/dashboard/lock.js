@@ -89,6 +89,7 @@ export class LockPage {
         ask(keyPath(this.#key, "/queue"), { signal }).catch((error) => this.#missing(error)),
         ask(keyPath(this.#key, `/history?limit=${HISTORY}`), { signal }).catch((error) => ({ events: [], why: error.message })),
         ask(keyPath(this.#key, "/tree"), { signal }).catch(() => ({ above: [], below: [] })),
+        this.#data ? null : this.stats.load(), // at first, so that nothing moves when they come
       ]);
       this.#data = { queue, history, tree, at: performance.now() };
       this.#render();

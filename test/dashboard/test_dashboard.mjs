@@ -126,13 +126,8 @@ page_test("a released row says when", {}, async (server, show) => {
   await server.release(await server.acquire("old-one"));
   const page = await show();
   await page.waitForSelector("text=No locks are held");
-  await page.route("**/v1/locks?*", async (route) => { // until every server sends it
-    const answer = await route.fetch(), body = await answer.json();
-    body.locks.forEach((lock) => (lock.released_at = lock.status === "released" ? new Date(Date.now() - 300000).toISOString() : null));
-    await route.fulfill({ response: answer, json: body });
-  });
   await page.click('[data-filter="released"]');
-  await page.waitForSelector(`${row("old-one")} .c-left >> text=ended 5m ago`);
+  await page.waitForSelector(`${row("old-one")} .c-left >> text=/^ended [0-9]+[sm] ago$/`);
 });
 
 page_test("an address shows the same search, filter, order and range to everybody", {}, async (server, show) => {

@@ -11,7 +11,7 @@ const LOADED = process.env.BELAY_DASHBOARD_ALL ? WIDTHS : [360, 1440]; // each v
 const SERVICE = "stack:shop:env:prod:service:a-rather-long-name-of-a-service";
 const VIEWS = [
   ["#/locks", ".rows .tr"], [`#/locks/${encodeURIComponent(SERVICE)}`, ".blocks"], ["#/locks/nothing-of-that-name", ".empty"], ["#/state", ".stacks .key"], ["#/state/shop/prod", ".main .change"],
-  ["#/databases", ".db"], [`#/databases/${encodeURIComponent("10.0.1.5:5432")}`, ".users"], ["#/activity", "figure >> nth=3"], ["#/activity?tab=timeline", ".track .wait"],
+  ["#/databases", ".db"], [`#/databases/${encodeURIComponent("10.0.1.5:5432")}`, ".users"], ["#/activity", "figure >> nth=3"], ["#/activity?tab=timeline", ".track .wait"], ["#/stats", ".stats figure, .stats table"],
 ];
 
 /** Something on every page. */
