@@ -13,6 +13,7 @@ import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import http from "node:http";
 import path from "node:path";
+import { addPast, past } from "../test/dashboard/past.mjs";
 import { ROOT, Server as Plain, browser, folder, open } from "../test/dashboard/support.mjs";
 
 const OUT = path.resolve(process.argv[2] ?? path.join(ROOT, "docs/img"));
@@ -251,6 +252,20 @@ async function look(page, server, suffix = "") {
   await shot(page, `dashboard-database${suffix}`);
 }
 
+/** Holds and waits of the last hours, for the timeline. */
+function releases() {
+  const MINUTE = 60000, now = Date.now(), events = [];
+  for (const service of SERVICES.slice(0, 9)) {
+    for (let at = now - (420 - random(60)) * MINUTE; at < now - 45 * MINUTE;) {
+      const long = (6 + random(30)) * MINUTE, what = random(12);
+      const end = what === 0 ? { end: "lock.forced", by: "ops", reason: "the runner was deleted" } : what === 1 ? { end: "lock.taken_over", by: "ci" } : {};
+      events.push(...past(`release-${service}`, `${PEOPLE[random(PEOPLE.length)]} (ci)`, at, at + long, { ...end, waited: random(3) === 0 ? random(15) * MINUTE : 0 }));
+      at += long + random(2) * random(40) * MINUTE;
+    }
+  }
+  return events;
+}
+
 const dir = folder(), empty = folder();
 const ACTIONS = ["postgres", "neo4j"].map((kind) => `  ${kind}:\n    stop:\n      command: ["true"]\n`).join("");
 const server = await new Server(dir.path, { more: `databases:\n${ACTIONS}` }).start();
@@ -262,6 +277,7 @@ try {
   await present(server);
   await server.stop();
   execFileSync("python3", ["-c", MOVE, path.join(dir.path, "belay.db")]);
+  addPast(server, releases());
   execFileSync("python3", ["-c", AGE, path.join(dir.path, "state")]);
   await server.start();
   applications = await databases(server);
@@ -282,6 +298,10 @@ try {
   await light.goto(`${server.url}/#/locks/${encodeURIComponent("stack:shop:env:prod:service:checkout")}`);
   await light.waitForSelector(".tree");
   await shot(light, "dashboard-hierarchy");
+
+  await light.goto(`${server.url}/#/activity?tab=timeline&q=release`);
+  await light.waitForSelector(".track a");
+  await shot(light, "dashboard-timeline");
 
   await server.acquire("stack:media:env:stage", { locked_by: "ci-5341", locked_by_name: "Barbara Liskov" });
   await look(light, server);

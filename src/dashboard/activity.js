@@ -3,15 +3,44 @@
 import { h, svg, clear } from "./dom.js";
 import { ask } from "./api.js";
 import { count, short, span, tick, minutes } from "./format.js";
-import { writeSettings } from "./address.js";
+import { address, writeSettings } from "./address.js";
 
 const RANGES = [1, 6, 24];
+const TABS = [["charts", "Charts"], ["timeline", "Timeline"]];
 const AGAIN_MS = 10000;
 const WIDTH = 640, HEIGHT = 150, LEFT = 44, BOTTOM = 20, TOP = 8;
 
+/** Returns the tab. */
 export function readActivitySettings(state, settings) {
   const hours = Number(settings.get("hours"));
   state.hours = RANGES.includes(hours) ? hours : state.hours;
+  state.text = settings.get("q") ?? "";
+  return settings.get("tab") === "timeline" ? "timeline" : "charts";
+}
+
+/** The settings of the page in its address. */
+function activitySettings({ hours, text }, tab) {
+  return { tab: tab === "charts" ? null : tab, hours: hours === 6 ? null : String(hours), q: tab === "timeline" ? text : null };
+}
+
+export function writeActivity(state, tab) {
+  writeSettings(activitySettings(state, tab));
+}
+
+/** The head of both tabs: the tabs, and how far back they go. */
+export function activityHead(tab, state, ranged, ...more) {
+  const links = TABS.map(([name, label]) => h("a", { href: address("#/activity", activitySettings({ ...state, text: "" }, name)), "aria-current": name === tab ? "page" : null }, label));
+  const choose = (hours) => {
+    state.hours = hours;
+    writeActivity(state, tab);
+    buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(RANGES[i] === hours)));
+    links.forEach((link, i) => link.setAttribute("href", address("#/activity", activitySettings({ ...state, text: "" }, TABS[i][0]))));
+    ranged();
+  };
+  const buttons = RANGES.map((hours) => h("button", { type: "button", "aria-pressed": String(hours === state.hours), onclick: () => choose(hours) }, hours === 1 ? "1 hour" : `${hours} hours`));
+  writeActivity(state, tab);
+  return h("header", { class: "bar" }, h("h1", {}, "Activity"), h("nav", { class: "tabs", "aria-label": "Activity" }, links), more,
+    h("div", { class: "segments", role: "group", "aria-label": "How far back" }, buttons));
 }
 
 /** 1, 2 or 5 times a power of ten; for times the units of a clock. */
@@ -105,14 +134,10 @@ export class ActivityPage {
     this.#model = model;
     this.#state = state;
     this.charts = h("div", { class: "charts" }, h("p", { class: "muted" }, "Counting…"));
-    this.buttons = RANGES.map((hours) => h("button", { type: "button", "aria-pressed": String(hours === state.hours), onclick: () => this.#range(hours) },
-      hours === 1 ? "1 hour" : `${hours} hours`));
-    this.element = h("section", { class: "page activity" },
-      h("header", { class: "bar" }, h("h1", {}, "Activity"), h("div", { class: "segments", role: "group", "aria-label": "How far back" }, this.buttons)),
+    this.element = h("section", { class: "page activity" }, activityHead("charts", state, () => this.#ask()),
       h("div", { class: "scroller", tabindex: "-1" }, this.charts));
     model.addEventListener("numbers", () => this.#later(), { signal: this.#off.signal });
     model.addEventListener("link", () => model.link === "live" && this.#ask(), { signal: this.#off.signal });
-    this.#writeAddress();
     this.minute = setInterval(() => this.#later(), 60000);
     this.#ask();
   }
@@ -125,17 +150,6 @@ export class ActivityPage {
 
   key() {
     return false;
-  }
-
-  #range(hours) {
-    this.#state.hours = hours;
-    this.#writeAddress();
-    this.buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(RANGES[i] === hours)));
-    this.#ask();
-  }
-
-  #writeAddress() {
-    writeSettings({ hours: this.#state.hours === 6 ? null : this.#state.hours });
   }
 
   /** Fetch when the server announces new data, at a limited rate. */

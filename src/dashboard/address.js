@@ -6,11 +6,15 @@ export function readAddress() {
   return { path: path.split("/"), settings: new URLSearchParams(query ?? "") };
 }
 
-/** Write the settings of this page; no value for the default. No new entry in the browser's history. */
-export function writeSettings(values) {
+/** An address with these settings; no value for the default. */
+export function address(path, values) {
   const settings = new URLSearchParams(Object.entries(values).filter(([, value]) => value));
-  const query = settings.size > 0 ? `?${settings}` : "";
-  const hash = `${location.hash.split("?")[0] || "#/locks"}${query}`;
+  return `${path}${settings.size > 0 ? `?${settings}` : ""}`;
+}
+
+/** Write the settings of this page. No new entry in the browser's history. */
+export function writeSettings(values) {
+  const hash = address(location.hash.split("?")[0] || "#/locks", values);
   if (location.hash !== hash) {
     history.replaceState(null, "", `${location.pathname}${location.search}${hash}`);
   }

@@ -1,10 +1,11 @@
 // Requests to the server. Addresses are relative, so that a proxy may add a path prefix.
 //
-// The token is kept in sessionStorage: it ends with this tab, no other tab or site can send it, and a
-// request that changes anything carries it in a header that only this script sets. The browser would send a
-// cookie on its own, which permits cross-site request forgery.
+// The page shows the token once and gets a cookie that no script can read; other tabs have it, too. Requests that change
+// something carry a header that pages of other sites cannot send. The tab in which the token was typed keeps it in
+// memory, to log in again after a restart of the server.
 
-const NAME = "belay.token";
+const COOKIE = { credentials: "same-origin", cache: "no-store", redirect: "error" };
+const HEADERS = { "Belay-Session": "1" };
 
 export class ApiError extends Error {
   constructor(status, code, message, lock) {
@@ -13,23 +14,6 @@ export class ApiError extends Error {
     this.code = code;
     this.lock = lock;
   }
-}
-
-export const session = {
-  get token() {
-    return sessionStorage.getItem(NAME);
-  },
-  set token(value) {
-    if (value) {
-      sessionStorage.setItem(NAME, value);
-    } else {
-      sessionStorage.removeItem(NAME);
-    }
-  },
-};
-
-export function headers(more) {
-  return session.token ? { ...more, Authorization: `Bearer ${session.token}` } : { ...more };
 }
 
 async function failure(answer) {
@@ -42,29 +26,93 @@ async function failure(answer) {
   return new ApiError(answer.status, error.code ?? "http", error.message ?? `the server answered ${answer.status}`, error.lock);
 }
 
-async function send(path, { method = "GET", body, signal, match } = {}) {
-  let answer;
+async function reach(path, options) {
   try {
-    answer = await fetch(path, {
-      method,
-      signal,
-      headers: headers({ ...(body ? { "Content-Type": "application/json" } : {}), ...(match ? { "If-Match": match } : {}) }),
-      body: body ? JSON.stringify(body) : undefined,
-      credentials: "omit",
-      cache: "no-store",
-      redirect: "error",
-    });
+    return await fetch(path, { ...COOKIE, ...options, headers: { ...HEADERS, ...options.headers } });
   } catch (error) {
     if (error.name === "AbortError") {
       throw error;
     }
     throw new ApiError(0, "unreachable", "the server does not answer");
   }
+}
+
+/** The session may have ended with the server: once more, after a new log-in. */
+async function fetchAgain(path, options) {
+  let answer = await reach(path, options);
+  if (answer.status === 401 && (await session.renew())) {
+    answer = await reach(path, options);
+  }
   if (!answer.ok) {
     throw await failure(answer);
   }
   return answer;
 }
+
+async function send(path, { method = "GET", body, signal, match } = {}) {
+  return fetchAgain(path, {
+    method,
+    signal,
+    headers: { ...(body ? { "Content-Type": "application/json" } : {}), ...(match ? { "If-Match": match } : {}) },
+    body: body ? JSON.stringify(body) : undefined,
+  });
+}
+
+class Session extends EventTarget {
+  #token = null; // as it was typed in this tab
+  #renewing = null;
+  #tabs = new BroadcastChannel("belay.session");
+
+  constructor() {
+    super();
+    this.#tabs.addEventListener("message", ({ data }) => {
+      if (data === "out") {
+        this.#token = null;
+      }
+      this.dispatchEvent(new Event(data)); // "in" or "out"
+    });
+  }
+
+  /** Exchange the token for a cookie. */
+  async logIn(token) {
+    const answer = await reach("v1/session", { method: "POST", headers: { Authorization: `Bearer ${token}` } });
+    if (!answer.ok) {
+      throw await failure(answer);
+    }
+    this.#token = token;
+    this.#tabs.postMessage("in");
+  }
+
+  /** In all tabs. If the server does not answer, the session ends there by its time. */
+  async logOut() {
+    this.#token = null;
+    this.#tabs.postMessage("out");
+    await reach("v1/session", { method: "DELETE" }).catch(() => {});
+  }
+
+  /** Whether there is a new session; one attempt for all requests that fail at the same time. */
+  async renew() {
+    this.#renewing ??= this.#logInAgain().finally(() => {
+      this.#renewing = null;
+    });
+    return this.#renewing;
+  }
+
+  async #logInAgain() {
+    try {
+      const token = this.#token;
+      if (token) {
+        await this.logIn(token);
+      }
+      return Boolean(token);
+    } catch (error) {
+      this.#token = error.status === 401 ? null : this.#token;
+      return false;
+    }
+  }
+}
+
+export const session = new Session();
 
 export async function ask(path, options) {
   return (await send(path, options)).json();
@@ -91,18 +139,9 @@ export async function listAll(query, onPage, signal) {
   } while (cursor);
 }
 
-/** Reads server-sent events; EventSource cannot send the token in a header. */
+/** Reads server-sent events; EventSource cannot tell an ended session from a lost connection. */
 export async function* stream(path, lastId, signal) {
-  const answer = await fetch(path, {
-    headers: headers({ Accept: "text/event-stream", ...(lastId ? { "Last-Event-ID": lastId } : {}) }),
-    signal,
-    credentials: "omit",
-    cache: "no-store",
-    redirect: "error",
-  });
-  if (!answer.ok) {
-    throw await failure(answer);
-  }
+  const answer = await fetchAgain(path, { headers: { Accept: "text/event-stream", ...(lastId ? { "Last-Event-ID": lastId } : {}) }, signal });
   const reader = answer.body.getReader();
   const decoder = new TextDecoder();
   let text = "";

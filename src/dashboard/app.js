@@ -1,7 +1,7 @@
 // The frame: login, navigation, the connection to the server, and keyboard shortcuts.
 
 import { h, icon, clear, say } from "./dom.js";
-import { ask, session } from "./api.js";
+import { session } from "./api.js";
 import { clock } from "./format.js";
 import { readAddress } from "./address.js";
 import { showAlarms } from "./attention.js";
@@ -10,6 +10,7 @@ import { LocksPage, locksState, readLocksSettings } from "./locks.js";
 import { LockPage } from "./lock.js";
 import { ActivityPage, readActivitySettings } from "./activity.js";
 import { StatsPage, statsState, readStatsSettings } from "./stats.js";
+import { TimelinePage } from "./timeline.js";
 import { StatesPage } from "./states.js";
 import { StatePage, deploymentState, terraformState } from "./state.js";
 import { Answers, DatabasePage, DatabasesPage } from "./databases.js";
@@ -24,12 +25,13 @@ const NAV = [
   ["activity", "Activity", "chart", "#/activity", "a"],
   ["stats", "Statistics", "sum", "#/stats", "n"],
 ];
+const TIMELINE = [null, null, null, "#/activity?tab=timeline", "t"]; // not in the navigation
 const THEMES = ["auto", "light", "dark"];
 
 const app = document.getElementById("app");
 const kept = {
   locks: locksState(),
-  activity: { hours: 6 },
+  activity: { hours: 6, text: "" },
   stats: statsState(),
   state: { text: "", known: new Map(), scrollTop: 0 },
   databases: { text: "", answers: new Answers(), scrollTop: 0 },
@@ -117,8 +119,8 @@ function decode(text) {
 function pageOf(name, rest, settings) {
   const parts = rest.map(decode), key = decode(rest.join("/"));
   if (name === "activity") {
-    readActivitySettings(kept.activity, settings);
-    return [new ActivityPage(model, kept.activity), "activity", "Activity"];
+    const Tab = readActivitySettings(kept.activity, settings) === "timeline" ? TimelinePage : ActivityPage;
+    return [new Tab(model, kept.activity), "activity", "Activity"];
   }
   if (name === "stats") {
     readStatsSettings(kept.stats, settings);
@@ -137,7 +139,7 @@ function pageOf(name, rest, settings) {
     return key ? [new DatabasePage(model, key, kept.databases), "databases", key] : [new DatabasesPage(model, kept.databases), "databases", "Databases"];
   }
   if (name === "locks" && key) {
-    return [new LockPage(model, key), "locks", key];
+    return [new LockPage(model, key, Number(settings.get("event"))), "locks", key];
   }
   readLocksSettings(kept.locks, settings);
   return [new LocksPage(model, kept.locks), "locks", "Locks"];
@@ -159,13 +161,18 @@ function route() {
 
 // ---- logging in
 
-function logOut() {
-  session.token = null;
+/** Leave all pages, and ask for a token. */
+function leave(why) {
   model?.stop();
   page?.close();
   frame?.freezes.close();
   page = frame = model = null;
-  logIn("");
+  logIn(why);
+}
+
+async function logOut() {
+  await session.logOut();
+  leave("");
 }
 
 function logIn(why) {
@@ -176,12 +183,10 @@ function logIn(why) {
     event.preventDefault();
     go.disabled = true;
     problem.textContent = "";
-    session.token = token.value.trim();
     try {
-      await ask("v1/me");
+      await session.logIn(token.value.trim());
       await start();
     } catch (error) {
-      session.token = null;
       problem.textContent = error.status === 401 ? "This server does not accept that token." : `${error.message}.`;
       go.disabled = false;
       token.focus();
@@ -191,7 +196,7 @@ function logIn(why) {
     h("form", { class: "ask", onsubmit: submit },
       h("h1", {}, h("img", { src: "ui/icon.svg", alt: "", width: "28", height: "28" }), "belay"),
       h("label", { for: "token" }, "Your token"), token, problem, go,
-      h("p", { class: "muted" }, "It is kept in this tab until you close it. The administrator of the server creates one:"),
+      h("p", { class: "muted" }, "This browser stays logged in for 12 hours, or until you log out. The administrator of the server creates a token:"),
       h("pre", { tabindex: "0" }, "belay auth new --name me --role reader"))));
   document.title = "Log in – belay";
   token.focus();
@@ -203,6 +208,10 @@ function cannotStart(error) {
     h("button", { type: "button", class: "primary", onclick: () => start() }, "Try now"))));
 }
 
+const ENDED = "Your session has ended, or this server no longer accepts your token.";
+session.addEventListener("out", () => model?.me.needs_token && leave(""));
+session.addEventListener("in", () => !model && start());
+
 let retry = 0;
 async function start() {
   clearTimeout(retry);
@@ -212,8 +221,7 @@ async function start() {
     await fresh.start();
   } catch (error) {
     if (error.status === 401) {
-      logIn(session.token ? "This server no longer accepts your token." : "");
-      session.token = null;
+      leave("");
     } else {
       cannotStart(error);
       retry = setTimeout(start, 3000);
@@ -230,10 +238,7 @@ async function start() {
       say("Connected again");
     }
   });
-  model.addEventListener("refused", () => {
-    logOut();
-    logIn("This server no longer accepts your token.");
-  });
+  model.addEventListener("refused", () => leave(ENDED));
   route();
 }
 
@@ -247,7 +252,7 @@ addEventListener("keydown", (event) => {
   }
   const isGoing = performance.now() - goes < 1200;
   goes = -Infinity;
-  const entry = isGoing ? NAV.find((one) => one[4] === event.key) : null;
+  const entry = isGoing ? [...NAV, TIMELINE].find((one) => one[4] === event.key) : null;
   if (entry) {
     location.hash = entry[3];
   } else if (event.key === "g") {

@@ -2,13 +2,53 @@
 // title and icon, for a page that stays open in the background.
 
 import { h, icon, keyed } from "./dom.js";
+import { ask } from "./api.js";
 import { count, plural, span } from "./format.js";
 
 const SOON_MS = 10000, SOON_SHARE = 0.1;
+const STOPS_MS = 60000; // the decisions about databases are no locks: they are fetched
 
 /** The rest of the lease is short: its holder renews it now, or loses it. */
 export function isSoon(lock, left) {
   return left < SOON_MS || (lock.ttl_ms > 0 && left / lock.ttl_ms < SOON_SHARE);
+}
+
+/** The databases whose last stop or start failed. */
+export class FailedStops {
+  found = [];
+  #timer = 0;
+  #isClosed = false;
+
+  constructor(model, changed, signal) {
+    const isTheirs = (key) => key.startsWith("LOCK#DB#");
+    model.addEventListener("locks", (event) => [...(event.detail?.keys ?? [])].some(isTheirs) && this.#ask(changed), { signal });
+    signal.addEventListener("abort", () => {
+      this.#isClosed = true;
+      clearTimeout(this.#timer);
+    });
+    this.#ask(changed);
+  }
+
+  async #ask(changed) {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.#ask(changed), STOPS_MS);
+    try {
+      const { databases } = await ask("v1/databases");
+      this.found = databases.filter((one) => one.last?.action === "error").map((one) => one.database);
+    } catch {
+      return; // without an answer the strip stays as it is
+    }
+    if (!this.#isClosed) {
+      changed();
+    }
+  }
+
+  /** The entry of the strip. */
+  entries() {
+    const n = this.found.length;
+    const text = n === 1 ? `stop or start of ${this.found[0]} failed` : `${count(n)} stops or starts of databases failed`;
+    return n === 0 ? [] : [{ key: "stops", data: { tone: "bad", text, href: n === 1 ? `#/databases/${encodeURIComponent(this.found[0])}` : "#/databases" } }];
+  }
 }
 
 /** Counts over all locks, whatever the page shows of them. */
@@ -54,9 +94,10 @@ export class Attention {
   }
 }
 
+/** The strip has its place also without entries: what comes and goes must not move the table. */
 export function drawAttention(strip, entries) {
-  strip.hidden = entries.length === 0;
-  keyed(strip, entries, ({ tone, text, href }) => h("li", {}, h("a", { class: `need ${tone}`, href, title: text, "data-part": "need" }, tone === "bad" ? icon("warn") : null, h("span", {}, text))));
+  const shown = entries.length > 0 ? entries : [{ key: "none", data: {} }];
+  keyed(strip, shown, ({ tone, text, href }) => (!tone ? h("li", { class: "muted" }, "Nothing needs attention") : h("li", {}, h("a", { class: `need ${tone}`, href, title: text, "data-part": "need" }, tone === "bad" ? icon("warn") : null, h("span", {}, text)))));
 }
 
 /** "(3) Locks – belay", and a red mark in the icon. */

@@ -219,7 +219,7 @@ export class DatabasesPage {
     this.askButton.hidden = true;
     this.list = h("div", { class: "dbs" });
     this.more = h("p", { class: "muted loading" });
-    this.place = h("div", {}, h("p", { class: "muted loading" }, "Loading the databases…"));
+    this.place = h("div", { class: "place" }, h("p", { class: "muted loading" }, "Loading the databases…"));
     this.scroller = h("div", { class: "scroller", tabindex: "-1" }, this.place);
     return h("section", { class: "page databases" },
       h("header", { class: "bar" }, h("h1", {}, "Databases"), this.total, this.askButton,
@@ -369,7 +369,7 @@ export class DatabasePage {
     this.cards = h("div", { class: "cards two even" },
       h("div", { class: "col" }, h("section", { class: "card" }, h("h2", {}, h("span", {}, "Used by ", this.n), this.askButton), this.users)),
       h("div", { class: "col" }, h("section", { class: "card" }, h("h2", {}, "Decisions"), this.decisions, this.none)));
-    this.place = h("div", {}, h("p", { class: "muted loading" }, "Loading…"));
+    this.place = h("div", { class: "place" }, h("p", { class: "muted loading" }, "Loading…"));
     return h("section", { class: "page lock database" },
       h("header", { class: "bar" }, h("a", { class: "back", href: "#/databases" }, icon("back"), "Databases"), h("h1", { class: "mono" }, this.#id)),
       h("div", { class: "scroller", tabindex: "-1" }, this.head, this.place));

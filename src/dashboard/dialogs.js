@@ -202,7 +202,7 @@ export async function restoreVersion({ source, version, load, model }) {
 const KEYS = [
   ["/", "search"], ["j  k  ↓  ↑", "next and previous"], ["Enter", "open"], ["Esc", "back; clear the search"],
   ["u", "force unlock, on a lock's page"], ["v  r", "verify and restore, on a state's page"], ["s", "check health, on databases"],
-  ["g l  g a", "locks, activity"], ["g s  g d  g n", "state, databases, statistics"], ["t", "light, dark or system colours"], ["?", "this list"],
+  ["←  →  Enter", "along a lane of the timeline, to the event"], ["g l  g a  g t", "locks, activity, timeline"], ["g s  g d  g n", "state, databases, statistics"], ["t", "light, dark or system colours"], ["?", "this list"],
 ];
 
 export function showKeys() {

@@ -5,6 +5,7 @@ import { ask, keyPath } from "./api.js";
 import { span, count, holder, moment, percentile, quote, sharing } from "./format.js";
 import { badges, href } from "./locks.js";
 import { StatsCard } from "./stats.js";
+import { Blocks } from "./blocks.js";
 import { forceUnlock } from "./dialogs.js";
 
 const HISTORY = 500;
@@ -31,13 +32,19 @@ export class LockPage {
   #key;
   #off = new AbortController();
   #data = null;
+  #blocks;
+  #event;
+  #isShown = false;
   #isAsking = false;
   #isStale = false;
 
-  constructor(model, key) {
+  /** `event` is the number of an event of its history to show, if any. */
+  constructor(model, key, event) {
     this.#model = model;
     this.#key = key;
     this.stats = new StatsCard(key, this.#off.signal);
+    this.#blocks = new Blocks(key);
+    this.#event = event > 0 ? event : null;
     this.element = this.#build();
     const on = (name, fn) => model.addEventListener(name, fn, { signal: this.#off.signal });
     on("locks", (event) => {
@@ -82,6 +89,7 @@ export class LockPage {
         ask(keyPath(this.#key, "/queue"), { signal }).catch((error) => this.#missing(error)),
         ask(keyPath(this.#key, `/history?limit=${HISTORY}`), { signal }).catch((error) => ({ events: [], why: error.message })),
         ask(keyPath(this.#key, "/tree"), { signal }).catch(() => ({ above: [], below: [] })),
+        this.#data ? null : this.stats.load(), // at first, so that nothing moves when they come
       ]);
       this.#data = { queue, history, tree, at: performance.now() };
       this.#render();
@@ -113,36 +121,58 @@ export class LockPage {
 
   #build() {
     this.head = h("div", { class: "top" });
-    this.cards = h("div", { class: "cards" }, h("p", { class: "muted" }, "Loading…"));
+    this.cards = h("div", { class: "cards" });
+    this.place = h("div", { class: "place" }, h("p", { class: "muted loading" }, "Loading…"));
     return h("section", { class: "page lock" },
       h("header", { class: "bar" },
         h("a", { class: "back", href: "#/locks" }, icon("back"), "Locks"),
         h("h1", { class: "mono" }, this.#key), copyButton(this.#key, "Key")),
-      h("div", { class: "scroller", tabindex: "-1" }, this.head, this.cards));
+      h("div", { class: "scroller", tabindex: "-1" }, this.head, this.place));
   }
 
   #fail(error) {
-    clear(this.cards).append(h("div", { class: "empty" }, h("h2", {}, "This lock cannot be shown"), h("p", {}, `${error.message}.`)));
+    clear(this.place).append(h("div", { class: "empty" }, h("h2", {}, "This lock cannot be shown"), h("p", {}, `${error.message}.`)));
   }
 
   #render() {
     const { queue, history, tree } = this.#data;
     const open = this.cards.querySelector("details")?.open;
+    if (this.place.firstChild !== this.cards) {
+      clear(this.place).append(this.cards);
+    }
     if (!queue && history.events.length === 0) {
       clear(this.head);
-      clear(this.cards).append(h("div", { class: "empty" }, h("h2", {}, "This lock is unknown"),
-        h("p", {}, "It is free and has no recent history. To acquire it:"),
-        h("pre", { tabindex: "0" }, `belay acquire ${quote(this.#key)}`)), this.#hierarchy(tree) ?? "");
+      clear(this.cards).append(this.#unknown(this.#blocks.draw(this.#data)), this.#hierarchy(tree) ?? "");
+      this.#tick();
       return;
     }
     this.#renderHead(queue?.lock);
     clear(this.cards).append(
-      h("div", { class: "col" }, this.#holders(queue?.lock), this.#waiters(queue), this.#timeline(history)),
+      h("div", { class: "col" }, this.#holders(queue?.lock), this.#blocks.draw(this.#data), this.#timeline(history)),
       h("div", { class: "col" }, this.#facts(queue?.lock), this.stats.draw(this.#holds(history.events)), this.#hierarchy(tree)));
     if (open) {
       this.cards.querySelector("details").open = true;
     }
     this.#tick();
+    this.#showEvent();
+  }
+
+  #unknown(blocks) {
+    return blocks ? h("div", { class: "col" }, blocks, this.#card("History", "", h("p", { class: "muted" }, "Nothing has been recorded.")))
+      : h("div", { class: "empty" }, h("h2", {}, "This lock is unknown"), h("p", {}, "It is free and has no recent history. To acquire it:"),
+        h("pre", { tabindex: "0" }, `belay acquire ${quote(this.#key)}`));
+  }
+
+  /** The event that the address names; to it once, then the page stays where it is. */
+  #showEvent() {
+    const item = this.#event ? this.cards.querySelector(`li[data-event="${this.#event}"]`) : null;
+    item?.classList.add("here");
+    if (item && !this.#isShown) {
+      item.closest("details")?.setAttribute("open", "");
+      item.focus({ preventScroll: true });
+      item.scrollIntoView({ block: "center" });
+    }
+    this.#isShown = true;
   }
 
   #renderHead(lock) {
@@ -213,14 +243,23 @@ export class LockPage {
   }
 
   #tick() {
-    const model = this.#model, lock = this.lock;
-    if (!lock) {
-      return;
+    const now = this.#model.now();
+    for (const since of this.cards.querySelectorAll("[data-since]")) {
+      since.textContent = span(Math.max(0, now - Number(since.dataset.since)));
     }
+    if (this.#data) {
+      this.#blocks.tick(this.cards, now);
+    }
+    if (this.lock) {
+      this.#tickHead(this.lock, now);
+    }
+  }
+
+  #tickHead(lock, now) {
     const left = lock.status === "active" ? Math.max(0, this.until - performance.now()) : 0;
     const status = lock.status === "active" && left === 0 ? "expired" : lock.status;
     const since = Date.parse(lock.locked_at);
-    const end = status === "expired" ? Math.min(model.now(), Date.parse(lock.expires_at)) : model.now();
+    const end = status === "expired" ? Math.min(now, Date.parse(lock.expires_at)) : now;
     this.age.textContent = span(Math.max(0, end - since)) + (lock.status === "active" ? "" : " ago");
     this.left.textContent = status === "active" ? span(left) : "–";
     this.meter.style.width = `${lock.ttl_ms > 0 ? Math.min(100, (left / lock.ttl_ms) * 100).toFixed(1) : 0}%`;
@@ -228,29 +267,10 @@ export class LockPage {
       this.status = status;
       clear(this.state).append(...badges(lock, status));
     }
-    for (const waiting of this.cards.querySelectorAll("[data-since]")) {
-      waiting.textContent = span(Math.max(0, model.now() - Number(waiting.dataset.since)));
-    }
   }
 
   #card(title, extra, ...inside) {
     return h("section", { class: "card" }, h("h2", {}, title, extra ? h("span", { class: "n" }, extra) : null), ...inside);
-  }
-
-  #waiters(queue) {
-    const waiting = queue?.waiting ?? [];
-    if (waiting.length === 0) {
-      return null;
-    }
-    const item = (waiter) => {
-      const { name, owner } = holder(waiter);
-      return h("li", {}, h("span", { class: "pos" }, String(waiter.position + 1)),
-        h("span", { class: "name" }, name, owner ? h("span", { class: "owner" }, owner) : null,
-          waiter.key !== this.#key ? h("span", { class: "owner" }, "for ", h("a", { href: href(waiter.key), class: "mono" }, waiter.key)) : null),
-        h("span", { class: "t" }, "waiting ", h("span", { "data-since": Date.parse(waiter.since) }, "")));
-    };
-    return this.#card("Queue", count(waiting.length), h("ol", { class: "line" }, waiting.slice(0, 200).map(item)),
-      waiting.length > 200 ? h("p", { class: "muted" }, `and ${count(waiting.length - 200)} more`) : null);
   }
 
   #facts(lock) {
@@ -262,7 +282,7 @@ export class LockPage {
     const row = (name, value, isMono) => (value ? [h("dt", {}, name), h("dd", { class: isMono ? "mono" : "" }, value, name === "Lock id" || name === "Owner" ? copyButton(value, name) : null)] : null);
     const metadata = Object.entries(lock.metadata);
     return this.#card("Details", "", h("dl", { class: "facts" },
-      row("Taken", when(lock.locked_at)), row("Expires", when(lock.expires_at)), row("Heartbeat", when(lock.last_heartbeat)),
+      row("Taken", when(lock.locked_at)), row("Expires", when(lock.expires_at)), row("Heartbeat", when(lock.last_heartbeat)), row("Released", when(lock.released_at)),
       row("Lease", lock.ttl_ms === null ? "unknown on this store" : span(lock.ttl_ms)), row("Token", lock.token === null ? "none on this store" : String(lock.token), true),
       row("Lock id", lock.lock_id, true), row("Owner", lock.locked_by, true)),
     metadata.length === 0 ? null : h("h3", {}, "Metadata"),
@@ -312,7 +332,7 @@ export class LockPage {
       const [word, tone] = WORDS[event.event] ?? [event.event, "dim"];
       const { name } = holder(event);
       const time = Date.parse(event.timestamp);
-      return h("li", { class: tone },
+      return h("li", { class: tone, "data-event": event.id, tabindex: event.id === this.#event ? "-1" : null },
         h("time", { datetime: event.timestamp, title: event.timestamp }, moment(time, now)),
         h("div", {}, h("b", {}, n > 1 ? `${word} ${count(n)} times` : word), name ? [" ", h("span", { class: "by" }, `${event.by ? "from" : "by"} ${name}`)] : null,
           event.by ? h("span", { class: "by" }, ` by ${event.by}`) : null,
@@ -321,6 +341,7 @@ export class LockPage {
     };
     const first = groups.slice(0, 40), rest = groups.slice(40);
     return this.#card("History", events.length >= HISTORY ? `the last ${count(HISTORY)} events` : `${count(events.length)} ${events.length === 1 ? "event" : "events"}`,
+      this.#event && !events.some(({ id }) => id === this.#event) ? h("p", { class: "muted" }, `The event ${count(this.#event)} is not among them.`) : null,
       this.#strip(events), h("ol", { class: "timeline" }, first.map(item)),
       rest.length > 0 ? h("details", {}, h("summary", {}, `${count(rest.length)} earlier`), h("ol", { class: "timeline" }, rest.map(item))) : null);
   }

@@ -2,9 +2,9 @@
 // and selection survive every update.
 
 import { h, icon, clear, say } from "./dom.js";
-import { span, count, holder, moment, plural, sharing } from "./format.js";
+import { age, span, count, holder, moment, plural, sharing } from "./format.js";
 import { writeSettings } from "./address.js";
-import { Attention, drawAttention, isSoon, showAlarms } from "./attention.js";
+import { Attention, FailedStops, drawAttention, isSoon, showAlarms } from "./attention.js";
 
 const OVERSCAN = 6;
 
@@ -93,6 +93,7 @@ export class LocksPage {
     const on = (name, fn) => model.addEventListener(name, fn, { signal: this.#off.signal });
     on("locks", () => this.#changed());
     on("link", () => this.#changed());
+    this.stops = new FailedStops(model, () => this.#changed(), this.#off.signal);
     this.ticker = setInterval(() => this.#tick(), 1000);
     this.#writeAddress();
     if (state.filter === "released") {
@@ -137,7 +138,6 @@ export class LocksPage {
     this.scroller = h("div", { class: "scroller", tabindex: "-1", onscroll: () => this.#schedule() }, this.table, this.empty);
     this.total = h("span", { class: "total" });
     this.attention = h("ul", { class: "attention", "aria-label": "Needs attention" });
-    this.attention.hidden = true;
     return h("section", { class: "page locks" },
       h("header", { class: "bar" },
         h("h1", {}, "Locks"), this.total,
@@ -286,7 +286,7 @@ export class LocksPage {
 
   #renderHead({ counts, total, attention }) {
     const { filter, sort } = this.#state;
-    drawAttention(this.attention, attention.entries(href));
+    drawAttention(this.attention, [...this.stops.entries(), ...attention.entries(href)]);
     showAlarms(attention.alarms, "Locks");
     this.chips.forEach((chip) => {
       const name = chip.dataset.filter, n = counts[name];
@@ -424,7 +424,7 @@ export class LocksPage {
     const model = this.#model, status = model.status(lock), left = model.left(lock);
     const text = (element, value) => element.textContent !== value && (element.textContent = value);
     text(row.age, status === "released" || !lock.since ? "–" : span(Math.max(0, model.heldUntil(lock) - lock.since)));
-    text(row.left, status === "active" ? span(left) : "–");
+    text(row.left, status === "active" ? span(left) : status === "released" && lock.released_at ? `ended ${age(Math.max(0, model.now() - Date.parse(lock.released_at)))}` : "–");
     const share = status === "active" && lock.ttl_ms > 0 ? Math.min(1, left / lock.ttl_ms) : 0;
     row.meter.style.width = `${(share * 100).toFixed(1)}%`;
     row.element.classList.toggle("soon", status === "active" && isSoon(lock, left));
@@ -448,7 +448,7 @@ export class LocksPage {
         this.#isDirty ||= before !== row.status;
       }
     }
-    this.#isDirty ||= !this.attention.hidden; // it counts seconds
+    this.#isDirty ||= this.attention.querySelector(".need") !== null; // it counts seconds
     if (this.#isDirty) {
       this.#schedule();
     }

@@ -179,7 +179,7 @@ export class StatePage {
         h("section", { class: "card pick" }, h("h2", {}, "Versions", this.listCount), this.list),
         verify ? h("section", { class: "card" }, h("h2", {}, "Soundness", this.verifyButton), this.findings) : null,
         h("section", { class: "card" }, h("h2", {}, "Details"), this.facts)));
-    this.place = h("div", {}, h("p", { class: "muted loading" }, "Loading…"));
+    this.place = h("div", { class: "place" }, h("p", { class: "muted loading" }, "Loading…"));
     this.scroller = h("div", { class: "scroller", tabindex: "-1" }, this.head, this.place);
     return h("section", { class: "page lock state" },
       h("header", { class: "bar" }, h("a", { class: "back", href: "#/state" }, icon("back"), "State"), h("h1", { class: "mono" }, title),
@@ -193,13 +193,17 @@ export class StatePage {
       clear(this.place).append(h("div", { class: "empty" }, this.error && this.error.status !== 404 ? whyNot(this.error) : this.#unknown()));
       return;
     }
-    if (this.place.firstChild !== this.cards) {
-      clear(this.place).append(this.cards);
+    const isNew = this.place.firstChild !== this.cards;
+    if (isNew) {
+      clear(this.place);
     }
     this.#renderHead();
     this.#renderVersions();
     this.#renderDeployments();
-    this.#show();
+    const shown = this.#show();
+    if (isNew) {
+      shown.then(() => this.#versions.length > 0 && clear(this.place).append(this.cards)); // with the changes, so that nothing moves
+    }
   }
 
   #unknown() {

@@ -200,11 +200,16 @@ export class StatsCard {
   /** The card; `otherwise` until there are numbers, and on a store that keeps no history. */
   draw(otherwise) {
     if (performance.now() - this.#askedAt > AGAIN_MS / 4) {
-      this.#askedAt = performance.now();
-      this.#ask();
+      this.load();
     }
     this.card = this.#stats ? this.#make() : otherwise ?? h("div", { hidden: true });
     return this.card;
+  }
+
+  /** Done when there are numbers, or after a second: a long history takes longer. */
+  load() {
+    this.#askedAt = performance.now();
+    return Promise.race([this.#ask(), new Promise((resolve) => setTimeout(resolve, 1000))]);
   }
 
   async #ask() {

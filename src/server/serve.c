@@ -639,6 +639,7 @@ static void close_server(struct run *run)
     metrics_free(server->metrics);
     belay_config_free(server->config);
     tokens_drop(server->tokens);
+    sessions_release(&server->sessions);
     event_stream_free(server->events);
     dashboard_stream_free(server->dashboard);
     if (run->signals.fd >= 0) {

@@ -41,3 +41,15 @@ export const until = (page, fn, arg) => page.waitForFunction(fn, arg, { timeout:
 export const overflow = (page) => page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
 export const HOSTILE = '<img src=x onerror="alert(1)">"\'&amp;<script>alert(2)</script>{{7*7}}';
 export const press = (page, ...keys) => keys.reduce((done, key) => done.then(() => page.keyboard.press(key)), Promise.resolve());
+
+/**
+ * CPU time of the page's thread from now on, in ms. On a busy machine elapsed time measures
+ * other processes too.
+ */
+export async function meter(page) {
+  const cdp = await page.context().newCDPSession(page);
+  await cdp.send("Performance.enable", { timeDomain: "threadTicks" });
+  const sum = async () => (await cdp.send("Performance.getMetrics")).metrics.find(({ name }) => name === "TaskDuration").value * 1000;
+  const before = await sum();
+  return async () => (await sum()) - before;
+}

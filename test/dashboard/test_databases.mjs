@@ -56,6 +56,18 @@ page_test("the page shows users, records and the last decision of each database,
   await page.waitForSelector(`${card(DB)} .badge >> text=locked by Grace`, { state: "detached" });
 });
 
+page_test("a stop that failed needs attention", { more: ACTIONS.more.replace('"true"', '"test", "-e", "/dev/shm/belay-never"') }, async (server, show, t) => {
+  const apps = await applications(t);
+  apps.codes.billing = 503;
+  await registry(server, apps);
+  const page = await show();
+  await page.waitForSelector("text=Nothing needs attention");
+  assert.match((await stop(server, "shop")).text, /"action": ?"error"/);
+  await page.waitForSelector(`.need.bad >> text=stop or start of ${DB} failed`);
+  await page.click(".need.bad");
+  await page.waitForSelector(".decision .badge.bad");
+});
+
 page_test("health checks run on request only", {}, async (server, show, t) => {
   const apps = await applications(t);
   await registry(server, apps);

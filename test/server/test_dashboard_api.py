@@ -1,4 +1,7 @@
-"""The API of the dashboard: /v1/live, /v1/activity, /v1/me, the tree, and the page's files."""
+"""The API of the dashboard: /v1/live, /v1/activity, /v1/timeline, /v1/me, the tree, and the page's files."""
+
+import contextlib
+import sqlite3
 
 from server_support import ServerCase, Stream, main, quoted, wait_until
 
@@ -102,6 +105,58 @@ class Live(ServerCase):
         for hours in ("0", "25", "x", "", "-1", "1.5"):
             answer = self.server.get(f"/v1/activity?hours={hours}")
             self.assertEqual((answer.status, answer.error["code"]), (400, "invalid"), hours)
+
+    def test_a_timeline_has_what_begins_and_ends_holds_and_waits_and_goes_on_after_its_last_event(self):
+        lock = self.server.acquire("k", "first").json()
+        later = self.server.acquire_later("k", "second", wait_ms=60000)
+        wait_until(lambda: self.server.get("/v1/locks/k/queue").json()["waiting"], "the waiter")
+        self.server.acquire("k", "refused")
+        self.server.call("POST", "/v1/renew", {"key": "k", "lock_id": lock["lock_id"]})
+        self.server.release("k", lock["lock_id"])
+        later.get()
+        first = self.server.get("/v1/timeline?hours=1").json()
+        self.assertEqual([(one["event"], one["locked_by"]) for one in first["events"]],
+                         [("lock.acquired", "first"), ("wait.began", "second"), ("lock.released", "first"), ("wait.ended", "second"),
+                          ("lock.acquired", "second")])
+        self.assertTrue(first["is_complete"])
+        self.assertFalse({"lock_id", "metadata"} & set(first["events"][0]))
+        again = self.server.get(f"/v1/timeline?after={first['last_id']}").json()
+        self.assertEqual((again["events"], again["last_id"]), ([], first["last_id"]))
+        self.server.call("DELETE", "/v1/locks/k?reason=stuck")
+        self.ok("acquire", "foreign")
+        again = self.server.get(f"/v1/timeline?after={first['last_id']}").json()
+        self.assertEqual([(one["event"], one["lock_key"], one["reason"]) for one in again["events"]],
+                         [("lock.forced", "k", "stuck"), ("lock.acquired", "foreign", None)])
+        for query in ("hours=0", "hours=25", "hours=x", "after=0", "after=-1", "after=99999999999999999999"):
+            answer = self.server.get(f"/v1/timeline?{query}")
+            self.assertEqual((answer.status, answer.error["code"]), (400, "invalid"), query)
+            self.assertIn(f"{query.split('=')[0]} must be a whole number from 1 to", answer.error["message"])
+
+    def test_a_timeline_says_when_it_is_cut(self):
+        self.server.release("k", self.server.acquire("k", "me").json()["lock_id"])
+        self.server.stop()
+        with contextlib.closing(sqlite3.connect(self.dir / "belay.db")) as db:
+            columns = [column[1] for column in db.execute("PRAGMA table_info(events)")]
+            last = db.execute("SELECT * FROM events ORDER BY id DESC LIMIT 1").fetchone()
+            at = next(i for i, name in enumerate(columns) if name.startswith("at"))
+            for n in range(1, 6001):
+                row = list(last)
+                row[columns.index("id")] += n
+                row[at] += n
+                db.execute(f"INSERT INTO events VALUES ({', '.join('?' * len(columns))})", row)
+            db.commit()
+        self.server = self.serve()
+        answer = self.server.get("/v1/timeline?hours=24", check=False).json()
+        self.assertEqual((len(answer["events"]), answer["is_complete"]), (5000, False))
+        self.assertEqual(answer["from"], answer["events"][0]["timestamp"])
+        self.assertEqual(answer["events"][-1]["id"], answer["last_id"])
+
+    def test_a_timeline_has_only_the_keys_of_the_token(self):
+        self.server.stop()
+        server = self.serve(config=self.config_with({"s": ("ci", "locker", ["build-*"]), "root": ("boss", "admin", None)}))
+        server.acquire("build-a", "x", token="s")
+        server.acquire("deploy-a", "x", token="root")
+        self.assertEqual([one["lock_key"] for one in server.get("/v1/timeline", token="s").json()["events"]], ["build-a"])
 
     def test_a_tree_shows_exactly_the_locks_that_exclude_it(self):
         top, service = "stack:shop:env:prod", "stack:shop:env:prod:service:cart"

@@ -128,10 +128,11 @@ static void ask_free(struct exchange *x)
 
 /* ---- parameters ---- */
 
-enum belay_code read_limit(const char *query, size_t most, size_t usual, size_t *out, struct belay_error *err)
+enum belay_code read_whole(const char *query, const char *name, size_t most, size_t usual, size_t *out,
+                           struct belay_error *err)
 {
-    char text[16];
-    enum http_found found = http_query_get(query, "limit", text, sizeof text);
+    char text[24];
+    enum http_found found = http_query_get(query, name, text, sizeof text);
     unsigned long value;
 
     *out = usual;
@@ -140,7 +141,7 @@ enum belay_code read_limit(const char *query, size_t most, size_t usual, size_t 
     }
     value = found == HTTP_FOUND && strspn(text, "0123456789") == strlen(text) ? strtoul(text, NULL, 10) : 0;
     if (value < 1 || value > most) {
-        return error_set(err, BELAY_INVALID, "limit must be a whole number from 1 to %zu", most);
+        return error_set(err, BELAY_INVALID, "%s must be a whole number from 1 to %zu", name, most);
     }
     *out = value;
     return BELAY_OK;
@@ -301,7 +302,7 @@ static void ask_list(struct exchange *x)
     char cursor[BELAY_KEY_MAX + 1];
     bool more = false;
 
-    if (read_limit(x->query, LIST_MAX, LIST_DEFAULT, &query.limit, &err) != BELAY_OK ||
+    if (read_whole(x->query, "limit", LIST_MAX, LIST_DEFAULT, &query.limit, &err) != BELAY_OK ||
         read_key_query(x, "prefix", prefix, &query.prefix, &err) != BELAY_OK ||
         read_key_query(x, "cursor", cursor, &query.cursor, &err) != BELAY_OK ||
         read_status(x, &query, &err) != BELAY_OK || read_stale(x, &query, &err) != BELAY_OK) {
@@ -341,7 +342,7 @@ static void ask_history(struct exchange *x)
     struct list_reply listing = { .x = x };
     size_t limit;
 
-    if (read_limit(x->query, HISTORY_MAX, HISTORY_DEFAULT, &limit, &err) != BELAY_OK) {
+    if (read_whole(x->query, "limit", HISTORY_MAX, HISTORY_DEFAULT, &limit, &err) != BELAY_OK) {
         reply_error(x, &err);
         belay_error_release(&err);
         return;

@@ -396,8 +396,8 @@ static void add_holder(json_t *schemas)
 /* The schemas of locks, of what a dashboard shows, and of applications and databases. */
 static json_t *components_make(void)
 {
-    const char *const more[] = { lock_schemas,         view_schemas,         stats_schemas,
-                                 shared_db_schemas[0], shared_db_schemas[1], state_schemas };
+    const char *const more[] = { lock_schemas,         view_schemas,  stats_schemas,    shared_db_schemas[0],
+                                 shared_db_schemas[1], state_schemas, dashboard_schemas };
     json_t *all = json_loads(components, 0, NULL);
 
     for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {

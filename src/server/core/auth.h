@@ -40,7 +40,7 @@ bool token_may_touch(const struct token *token, const char *key);
 bool tokens_let_lock(const struct tokens *tokens, const char *name, const char *key);
 const char *role_name(enum role role);
 
-enum auth { AUTH_OK, AUTH_MISSING, AUTH_WRONG };
+enum auth { AUTH_OK, AUTH_MISSING, AUTH_WRONG, AUTH_FORGED /* sessions.h */ };
 
 /* Bearer, or Basic with the token as the password. Compares with every token, in constant time. */
 enum auth auth_check(const struct tokens *tokens, const struct http_request *request,

@@ -336,6 +336,17 @@ static struct exchange *exchange_new(struct server *server, struct http_request 
     return x;
 }
 
+/* By its token, or if it has none by the cookie of a dashboard's session. */
+static enum auth authenticate(const struct server *server, const struct http_request *request,
+                              const struct token **out_token, uint64_t *out_session)
+{
+    enum auth auth = auth_check(server->tokens, request, out_token);
+
+    return auth != AUTH_MISSING ? auth
+                                : session_check(&server->sessions, server->tokens, request,
+                                                loop_now_ms(server->loop), out_token, out_session);
+}
+
 /* False, and answered, if the page or the client may not use the route. */
 static bool authorize(struct exchange *x)
 {
@@ -358,12 +369,18 @@ static bool authorize(struct exchange *x)
         x->role = ROLE_ADMIN;
         return true;
     }
-    switch (auth_check(server->tokens, x->request, &x->token)) {
+    switch (authenticate(server, x->request, &x->token, &x->session)) {
     case AUTH_MISSING:
         reply_problem(x, 401, "unauthorized", "a token is required: 'Authorization: Bearer TOKEN'");
         return false;
     case AUTH_WRONG:
         auth_refuse_later(x);
+        return false;
+    case AUTH_FORGED:
+        reply_problem(
+            x, 403, "cross_origin",
+            "a request of a session that changes something needs an Origin of this server, or the header "
+            "'" SESSION_HEADER ": 1'");
         return false;
     case AUTH_OK:
         break;
@@ -522,6 +539,7 @@ bool exchange_admit(void *context, const struct http_request *request, size_t *m
 {
     struct server *server = context;
     const struct token *token = NULL;
+    uint64_t session = 0;
     struct http_slice names[ROUTE_NAMES_MAX];
     char allow[ROUTE_ALLOW_SIZE];
     const struct route *route = route_find(request, names, allow);
@@ -537,7 +555,7 @@ bool exchange_admit(void *context, const struct http_request *request, size_t *m
         return false;
     }
     return server->tokens->n == 0 || request->peer->is_trusted ||
-           (auth_check(server->tokens, request, &token) == AUTH_OK && token->role >= route->role);
+           (authenticate(server, request, &token, &session) == AUTH_OK && token->role >= route->role);
 }
 
 void exchange_handle(void *context, struct http_request *request)

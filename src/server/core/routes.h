@@ -46,6 +46,7 @@ bool route_check_query(struct exchange *x);
 
 extern const char *const shared_db_schemas[2]; /* shared_db_schema.c; objects of schemas, as JSON */
 extern const char state_schemas[];             /* state_schema.c; likewise */
+extern const char dashboard_schemas[];         /* dashboard_schema.c; likewise */
 
 /* The whole OpenAPI document; NULL without memory. */
 char *openapi_make(void);

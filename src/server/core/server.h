@@ -13,6 +13,7 @@
 #include "server/core/group_commit.h"
 #include "server/core/lock_keys.h"
 #include "server/core/log.h"
+#include "server/core/sessions.h"
 #include "server/core/site.h"
 #include "server/core/work.h"
 #include "server/http/http_server.h"
@@ -26,6 +27,7 @@ struct server {
     struct belay_config *config; /* owned; the client borrows it, so a reload does not replace it */
     struct tokens *tokens;       /* a reference; replaced on SIGHUP */
     struct delays delays;        /* delayed replies to wrong tokens */
+    struct sessions sessions;    /* of dashboards */
     struct pending_acquires
         *pending_acquires;   /* borrowed from serve.c, as are the next two and `shared_db_counts` */
     struct holders *holders; /* that wait to learn of the loss of their locks */
@@ -78,6 +80,7 @@ struct exchange {
     const struct route *route;       /* NULL: none matches */
     struct tokens *tokens;           /* a reference to the table of `token`; NULL: no token was needed */
     const struct token *token;       /* borrowed from `tokens`; valid until the exchange ends */
+    uint64_t session;                /* that authorized it; 0: a token did, or none was needed */
     struct pending_acquire *pending; /* borrowed; NULL: not acquiring */
     struct holder *holder;           /* borrowed; NULL: not waiting to learn of a loss */
     struct stream *stream;           /* borrowed; NULL: not a stream */
@@ -230,8 +233,8 @@ route_handler handle_held;                    /* holders.c */
 route_handler handle_check, handle_check_get; /* locks_check.c */
 /* locks_read.c */
 route_handler handle_get, handle_list, handle_history, handle_queue, handle_free;
-/* `limit` of a query, 1 to `most`. BELAY_INVALID names the range. */
-enum belay_code read_limit(const char *query, size_t most, size_t usual, size_t *out,
+/* A number of a query, 1 to `most`; `usual` if it is absent. BELAY_INVALID names the range. */
+enum belay_code read_whole(const char *query, const char *name, size_t most, size_t usual, size_t *out,
                            struct belay_error *err);
 /* A key or the beginning of one, written to `space`. *out stays as it is if it is absent or empty. */
 enum belay_code read_key_query(const struct exchange *x, const char *name, char space[BELAY_KEY_MAX + 1],
@@ -245,6 +248,8 @@ route_handler handle_freezes, handle_freeze, handle_unfreeze; /* freezes_api.c *
 route_handler handle_backup;                                  /* backup_api.c */
 route_handler handle_dashboard_stream, handle_activity;       /* dashboard_stream.c */
 route_handler handle_me, handle_tree;                         /* dashboard_api.c */
+route_handler handle_session_post, handle_session_delete;     /* session_api.c */
+route_handler handle_timeline;                                /* timeline.c */
 route_handler handle_page, handle_asset;                      /* assets.c */
 /* shared_db_api.c */
 route_handler handle_apps, handle_app_get, handle_app_put, handle_app_post, handle_app_delete,

@@ -75,6 +75,18 @@ void streams_end(struct streams *all)
     }
 }
 
+void streams_end_session(struct streams *all, uint64_t session)
+{
+    struct stream *next;
+
+    for (struct stream *stream = all->first; stream != NULL; stream = next) {
+        next = stream->next;
+        if (stream->x->session == session) {
+            stream_end(stream);
+        }
+    }
+}
+
 static bool take_id(void *context, const struct belay_event *event)
 {
     *(uint64_t *)context = event->id;

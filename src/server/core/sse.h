@@ -34,6 +34,7 @@ void streams_send(struct streams *all, const char *text, size_t len); /* to all 
 /* End one, or all; clients reconnect with Last-Event-ID. */
 void stream_end(struct stream *stream);
 void streams_end(struct streams *all);
+void streams_end_session(struct streams *all, uint64_t session); /* those that it authorized */
 /* The client is gone. */
 void stream_forget(struct stream *stream);
 

@@ -447,6 +447,11 @@ void dashboard_stream_stop(struct dashboard_stream *dashboard)
     loop_timer_cancel(dashboard->server->loop, &dashboard->tick_timer);
 }
 
+void dashboard_stream_end_session(struct dashboard_stream *dashboard, uint64_t session)
+{
+    streams_end_session(&dashboard->viewers, session);
+}
+
 /* Mark what has changed since the last event that the viewer got. Other viewers get it twice, which is harmless. */
 static void resume(struct dashboard_stream *dashboard, struct stream *viewer, const char *last_id)
 {

@@ -22,5 +22,7 @@ void dashboard_stream_event(struct dashboard_stream *dashboard, const struct bel
 
 /* End all streams; viewers reconnect with Last-Event-ID. */
 void dashboard_stream_stop(struct dashboard_stream *dashboard);
+/* The same for those of a session (sessions.h). */
+void dashboard_stream_end_session(struct dashboard_stream *dashboard, uint64_t session);
 
 #endif

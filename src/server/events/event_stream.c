@@ -236,6 +236,11 @@ void event_stream_stop(struct event_stream *events)
     streams_end(&events->streams);
 }
 
+void event_stream_end_session(struct event_stream *events, uint64_t session)
+{
+    streams_end_session(&events->streams, session);
+}
+
 /* Where to begin: after Last-Event-ID, or from now on. */
 static bool read_last_id(const struct exchange *x, bool *out_given, uint64_t *out_id)
 {

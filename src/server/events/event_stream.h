@@ -19,5 +19,7 @@ void event_stream_pump(struct event_stream *events);
 
 /* End all streams; listeners reconnect with Last-Event-ID. */
 void event_stream_stop(struct event_stream *events);
+/* The same for those of a session (sessions.h). */
+void event_stream_end_session(struct event_stream *events, uint64_t session);
 
 #endif

@@ -132,7 +132,8 @@ static void get_history(struct job *job)
     char text[8];
     bool is_none = job_query(job, "limit", text, sizeof text) && strcmp(text, "0") == 0;
     enum belay_code code =
-        is_none ? BELAY_OK : read_limit(job->query, ANSWER_HISTORY, ANSWER_HISTORY, &limit, &job->err);
+        is_none ? BELAY_OK
+                : read_whole(job->query, "limit", ANSWER_HISTORY, ANSWER_HISTORY, &limit, &job->err);
 
     if (code == BELAY_OK) {
         code = state_pool_take(job->server->states, &states, &job->err);
