@@ -536,6 +536,7 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     }
     if (code == BELAY_OK) {
         dashboard_stream_begin(server->dashboard);
+        event_stream_begin(server->events);
         code = open_http(run, err);
     }
     if (code == BELAY_OK) {

@@ -71,8 +71,8 @@ struct exchange_read {
 
 /* One request that is being answered. */
 struct exchange {
-    struct exchange *next;           /* in the list of spare exchanges, or in metrics.waiting */
-    struct server *server;           /* borrowed */
+    struct exchange *next; /* in the list of spare exchanges, or of those that wait for the same read */
+    struct server *server; /* borrowed */
     struct http_request *request;    /* borrowed; NULL once the client is gone */
     int64_t began_us;                /* boot clock */
     const struct route *route;       /* NULL: none matches */
@@ -87,8 +87,10 @@ struct exchange {
     struct {
         uint64_t token; /* 0: not given; the lock id is in found_id */
         int64_t for_ms;
-    } check;           /* of locks_check.c */
-    const char *allow; /* borrowed; with a 405: the methods of this path */
+    } check;             /* of locks_check.c */
+    uint64_t last_event; /* of event_stream.c: the newest in the store */
+    int hours;           /* of dashboard_stream.c: that were asked for */
+    const char *allow;   /* borrowed; with a 405: the methods of this path */
     enum role role;
     /* Only the first byte of these is cleared. */
     char who[AUTH_NAME_MAX + 1]; /* the token's name; "" without tokens */
