@@ -320,6 +320,10 @@ size_t remote_headers(const struct remote *remote, struct http_client_header hea
     if (remote->authorization != NULL) {
         headers[n++] = (struct http_client_header){ "Authorization", remote->authorization };
     }
+    if (remote->n_fronts > 1) {
+        headers[n++] = (struct http_client_header){ "Belay-Store",
+                                                    atomic_load(&remote->has_id) ? remote->store_id : "?" };
+    }
     return n;
 }
 
@@ -378,6 +382,17 @@ static void see_kill_switch(struct remote *remote, const struct http_response *r
     }
 }
 
+/* A list may name servers of different stores by mistake: each is told which one we began with. */
+static void see_store(struct remote *remote, const struct http_response *response)
+{
+    const char *id = remote->n_fronts > 1 ? http_response_header(response, "belay-store") : NULL;
+
+    if (id != NULL && strlen(id) < sizeof remote->store_id && !atomic_exchange(&remote->takes_id, true)) {
+        (void)snprintf(remote->store_id, sizeof remote->store_id, "%s", id);
+        atomic_store(&remote->has_id, true);
+    }
+}
+
 enum belay_code remote_send(struct remote *remote, const struct remote_call *call, json_t **out_body,
                             struct belay_error *err)
 {
@@ -417,6 +432,7 @@ enum belay_code remote_send(struct remote *remote, const struct remote_call *cal
     }
     if (code == BELAY_OK) {
         see_kill_switch(remote, &response);
+        see_store(remote, &response);
         *out_body = json_loadb(response.body, response.body_len, JSON_REJECT_DUPLICATES, NULL);
         code = remote_judge(remote, response.status, *out_body, call->key, err);
     }

@@ -17,7 +17,7 @@ enum {
     LOCAL_BACKOFF_MAX_MS = 250,
     LOCAL_TIMEOUT_MS = 10000, /* how long one that holds the file may not answer */
     REMOTE_URL_MAX = 8192,
-    REMOTE_HEADERS = 4,
+    REMOTE_HEADERS = 5,
     REMOTE_FRONTS_MAX = 8
 };
 
@@ -36,11 +36,14 @@ struct remote {
     struct backend base;
     struct remote_front fronts[REMOTE_FRONTS_MAX];
     size_t n_fronts;
-    atomic_size_t current;      /* the front to ask */
-    char *authorization;        /* owned; the header's value. NULL: no token */
-    char *auth_file;            /* owned; where it is from, for people. NULL: from nowhere */
-    bool is_local;              /* it owns a file, and comes and goes with it */
-    bool (*moved)(void *owner); /* NULL: it never does */
+    atomic_size_t current;              /* the front to ask */
+    atomic_bool takes_id;               /* a thread has begun to write store_id */
+    atomic_bool has_id;                 /* store_id is there, and does not change */
+    char store_id[BELAY_STORE_ID_SIZE]; /* of the first answer: all fronts must have this store */
+    char *authorization;                /* owned; the header's value. NULL: no token */
+    char *auth_file;                    /* owned; where it is from, for people. NULL: from nowhere */
+    bool is_local;                      /* it owns a file, and comes and goes with it */
+    bool (*moved)(void *owner);         /* NULL: it never does */
     void *owner;
     bool (*traceparent)(void *context, const char *lock_id, bool is_held, char out[BELAY_TRACEPARENT_SIZE]);
     void (*on_event)(void *context, const struct belay_event *event); /* NULL: none */

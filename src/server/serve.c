@@ -404,6 +404,16 @@ static enum belay_code open_store(struct run *run, struct belay_error *err)
     return code;
 }
 
+/* Read at the start, so that no request waits for it. */
+static void read_store_id(struct server *server)
+{
+    const char *id = NULL;
+
+    if (belay_client_store_id(server->client, &id, NULL) == BELAY_OK) {
+        (void)snprintf(server->store_id, sizeof server->store_id, "%s", id);
+    }
+}
+
 /* A descriptor for every connection: the default limit of 1,024 is for programs that use select(). */
 static size_t limit_connections(struct server *server, size_t wanted)
 {
@@ -537,6 +547,7 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     if (code == BELAY_OK) {
         dashboard_stream_begin(server->dashboard);
         event_stream_begin(server->events);
+        read_store_id(server);
         code = open_http(run, err);
     }
     if (code == BELAY_OK) {

@@ -289,6 +289,18 @@ class GoingOver(FrontsCase):
         self.kill(1)
         self.fails(69, "acquire", "k", env=self.over)
 
+    def test_a_server_of_another_store_is_refused(self):
+        """L1: there the lock is free."""
+        other = self.serve("--store", f"sqlite:{self.dir}/other.db")
+        self.acquire("k", "--ttl", "60s")
+        run = self.start("run", "k", "--wait", "60s", "--owner", "w", "--", "true",
+                         env={"BELAY_STORE": f"{self.fronts[0].url},{other.url}"})
+        self.assertIn("held by", run.stderr.readline())  # it has an answer of the first one
+        self.kill(0)
+        _, err = run.communicate(timeout=PATIENCE)
+        self.assertEqual(run.returncode, 64, err)
+        self.assertIn("must name servers of one store", err)
+
     def test_a_bad_list_is_refused_by_name(self):
         """L8"""
         a, b = self.urls.split(",")
