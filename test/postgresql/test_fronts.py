@@ -15,7 +15,7 @@ from pg_support import ROOT, PostgresStore, postgresql
 
 sys.path[:0] = [os.path.join(ROOT, "test", "server")]
 
-from server_support import PATIENCE, ServerCase, Stream, wait_until  # noqa: E402
+from server_support import BELAY, PATIENCE, ServerCase, Stream, wait_until  # noqa: E402
 
 POLL_MS = 500  # of the first waiter, unwoken (PG_POLL_MS)
 
@@ -309,6 +309,51 @@ class GoingOver(FrontsCase):
                            (",".join(f"http://h{n}" for n in range(9)), "'http://h8' is one more")):
             with self.subTest(urls):
                 self.assertIn(text, self.fails(78, "status", "k", "--store", urls).err)
+
+
+class Documentation(FrontsCase):
+    """docs/stores/postgresql.md, "A highly available pair of fronts": every line, in order."""
+
+    def make_store(self):
+        self.server = postgresql.Server()
+        self.addCleanup(self.server.close)
+        self.server.init().start()
+
+    def lines(self):
+        with open(os.path.join(ROOT, "docs", "stores", "postgresql.md"), encoding="utf-8") as file:
+            part = file.read().split("## A highly available pair of fronts\n")[1].split("\n## ")[0]
+        ports = [postgresql.free_port() for _ in range(2)]
+        for old, new in (("db.example", f"127.0.0.1:{self.server.port}"), ("admin@", "postgres@"),
+                         ("a.example:7420", f"127.0.0.1:{ports[0]}"), ("b.example:7420", f"127.0.0.1:{ports[1]}")):
+            self.assertIn(old, part)
+            part = part.replace(old, new)
+        return [line.strip() for line in part.splitlines() if line.startswith("       ")]
+
+    def test_every_line_works_and_a_front_can_be_killed(self):
+        (self.dir / "deploy.sh").write_text("#!/bin/sh\necho deployed\n")
+        (self.dir / "deploy.sh").chmod(0o700)
+        psql = os.path.dirname(postgresql.program("psql"))
+        env = self.environment({"BELAY_STORE": None})
+        env["PATH"] = f"{os.path.dirname(BELAY)}:{psql}:{env['PATH']}"
+        serving, exports, output = [], "", ""
+        for line in self.lines():
+            if line.startswith("export "):
+                exports += line + "\n"
+            elif line.startswith("belay serve "):
+                serving.append(subprocess.Popen(f"exec {line} --json", shell=True, cwd=self.dir, env=env, text=True,
+                                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL))
+                self.addCleanup(self.end, serving[-1])
+                self.assertIn("listening", serving[-1].stdout.readline(), line)
+            else:
+                output = subprocess.run(exports + line, shell=True, cwd=self.dir, env=env, text=True, capture_output=True,
+                                        check=False, timeout=PATIENCE)
+                self.assertEqual(output.returncode, 0, (line, output))
+        self.assertEqual((output.stdout, len(serving)), ("deployed\n", 2))
+        serving[0].kill()
+        serving[0].wait()
+        again = subprocess.run(exports + line, shell=True, cwd=self.dir, env=env, text=True, capture_output=True, check=False,
+                               timeout=PATIENCE)
+        self.assertEqual((again.returncode, again.stdout), (0, "deployed\n"), again)
 
 
 if __name__ == "__main__":
