@@ -284,6 +284,20 @@ class GoingOver(FrontsCase):
             seen.append(json.loads(watch.stdout.readline())["lock_key"])
         self.assertEqual(seen, ["a", "b"])
 
+    def test_a_front_does_not_release_what_its_client_holds_through_another(self):
+        """L1: the client went over between two slices, and its place was granted the lock."""
+        a, b = self.fronts
+        held = b.acquire("k", "holder", ttl_ms=60000).json()
+        slice_ = a.acquire("k", "w", wait_ms=300, ttl_ms=60000, lock_id="id-w")
+        self.assertEqual(slice_.status, 409)
+        b.release("k", held["lock_id"])
+        wait_until(lambda: b.get("/v1/locks/k").json()["locked_by"] == "w", "the front to take the lock for its client")
+        self.assertEqual(b.acquire("k", "w", wait_ms=1000, ttl_ms=60000, lock_id="id-w").status, 200)
+        wait_until(lambda: '"unclaimed"' in a.log(), "the front to give the client up")
+        a.stop()
+        self.assertEqual(b.renew("k", "id-w").status, 200)
+        self.assertEqual(self.events("k").count("lock.released"), 1)  # that of the first holder
+
     def test_no_front_at_all_is_unreachable(self):
         self.kill(0)
         self.kill(1)
