@@ -85,9 +85,9 @@ struct pg_wake {
     uint32_t words[PG_WORDS]; /* word 0: the NULL id; futexes of this process */
     pthread_mutex_t mutex;
     pthread_t thread;
-    bool started; /* the thread that listens */
-    bool stopped; /* it must end */
-    int stop_fd;  /* an eventfd that wakes it */
+    bool started;                                   /* the thread that listens */
+    bool stopped;                                   /* it must end */
+    int stop_fd;                                    /* an eventfd that wakes it */
     void (*fn)(void *context, const char *lock_id); /* subscribed; called with the mutex held; NULL: none */
     void *context;
     atomic_bool is_listening;
