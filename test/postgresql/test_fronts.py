@@ -185,7 +185,7 @@ class Events(FrontsCase):
             a.release(f"k{i}", lock["lock_id"])
 
         def numbers(front):
-            found = front.get("/v1/stats").json()
+            found = front.get("/v1/activity").json()
             return found["is_complete"], found["total"]["acquired"]
         for front in (a, b):
             wait_until(lambda front=front: numbers(front) == (True, 6), f"all to be counted, not {numbers(front)}")
