@@ -395,10 +395,16 @@ struct belay_client_options {
      * if `is_held`, of the span lock.hold. Returns false to send none.
      */
     bool (*traceparent)(void *context, const char *lock_id, bool is_held, char out[BELAY_TRACEPARENT_SIZE]);
+    /*
+     * For event loops: called by belay_client_poll() when another client of the store may have
+     * ended the lock with this id, or left a lock to it. NULL: all locks may have changed. Only a
+     * store that wakes waiters on other machines calls it.
+     */
+    void (*on_wake)(void *context, const char *lock_id);
 };
 #define BELAY_CLIENT_OPTIONS_INIT                                                                            \
     {                                                                                                        \
-        sizeof(struct belay_client_options), NULL, NULL, NULL, NULL, NULL, false, NULL                       \
+        sizeof(struct belay_client_options), NULL, NULL, NULL, NULL, NULL, false, NULL, NULL                 \
     }
 
 /*

@@ -391,6 +391,15 @@ struct belay_store_ops {
                  struct belay_cancel *cancel);
     void (*wake)(struct belay_store *store, const char *lock_id);
 
+    /*
+     * For an event loop, which cannot wait(): call `fn` in a thread of the store for each wake(), by
+     * any client of the store, of an id that is not NULL. fn(context, NULL): wake-ups may have been
+     * lost, so all waiters must look. `fn` must neither block nor call the store. A NULL `fn` ends
+     * this; `fn` is not running any more when that returns. NULL: not supported, and waiters poll.
+     */
+    void (*subscribe)(struct belay_store *store, void (*fn)(void *context, const char *lock_id),
+                      void *context);
+
     /* Read an item. An item that does not exist has version 0. The three item_ functions NULL: not supported. */
     enum belay_code (*item_get)(struct belay_store *store, const char *space, const char *name,
                                 struct belay_item *out_item, struct belay_error *err);

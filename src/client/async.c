@@ -354,20 +354,22 @@ static void carry_on(struct belay_client *client, struct belay_async *call, bool
     }
 }
 
-/* A call that another thread, in a blocking operation, has woken. */
+/* A call that another thread, in a blocking operation, or another client of the store has woken. */
 struct woken {
     struct woken *next;
+    bool is_from_store;
     char lock_id[BELAY_ID_MAX + 1];
 };
 
 /* Without memory the call looks by itself, a little later. */
-static void wake_later(struct belay_client *client, const char *lock_id)
+static void wake_later(struct belay_client *client, const char *lock_id, bool is_from_store)
 {
     struct woken *woken = calloc(1, sizeof *woken);
 
     if (woken == NULL) {
         return;
     }
+    woken->is_from_store = is_from_store;
     (void)snprintf(woken->lock_id, sizeof woken->lock_id, "%s", lock_id);
     (void)pthread_mutex_lock(&client->mutex);
     woken->next = client->woken;
@@ -387,6 +389,9 @@ static void wake_now(struct belay_client *client)
         struct woken *next = woken->next;
 
         async_wake(client, woken->lock_id, true);
+        if (woken->is_from_store && client->on_wake != NULL) {
+            client->on_wake(client->context, woken->lock_id);
+        }
         free(woken);
         woken = next;
     }
@@ -400,7 +405,7 @@ void async_wake(struct belay_client *client, const char *lock_id, bool at_once)
         return;
     }
     if (!pthread_equal(pthread_self(), client->poll_thread)) {
-        wake_later(client, lock_id);
+        wake_later(client, lock_id, false);
         return;
     }
     call = async_table_find(&client->asyncs, lock_id);
@@ -411,6 +416,28 @@ void async_wake(struct belay_client *client, const char *lock_id, bool at_once)
         async_table_set_ready(&client->asyncs, call);
     } else if (call != NULL && call->heap_at != 0) {
         async_table_hasten(&client->asyncs, call, clock_boot_ms());
+    }
+}
+
+void async_on_store_wake(void *context, const char *lock_id)
+{
+    struct belay_client *client = context;
+
+    if (lock_id != NULL) {
+        wake_later(client, lock_id, true);
+    } else {
+        atomic_store(&client->missed_wakes, true);
+    }
+    threads_poke(client);
+}
+
+static void wake_all_if_missed(struct belay_client *client)
+{
+    if (atomic_load(&client->missed_wakes) && atomic_exchange(&client->missed_wakes, false)) {
+        async_table_wake_all(&client->asyncs);
+        if (client->on_wake != NULL) {
+            client->on_wake(client->context, NULL);
+        }
     }
 }
 
@@ -437,6 +464,7 @@ int64_t belay_client_poll(struct belay_client *client)
         atomic_store(&client->has_poll_thread, true);
     }
     wake_now(client);
+    wake_all_if_missed(client);
     wake_thawed(client);
     while ((call = async_table_soonest(calls)) != NULL && call->op.wait_until_ms <= now_ms) {
         async_table_set_ready(calls, call);
@@ -485,6 +513,7 @@ void async_drop_all(struct belay_client *client)
 {
     struct belay_async *call;
 
+    client->on_wake = NULL;
     threads_stop(client);
     wake_now(client);
     while ((call = async_table_any(&client->asyncs)) != NULL) {

@@ -181,6 +181,18 @@ struct belay_async *async_table_find(struct async_table *table, const char *lock
     return call;
 }
 
+void async_table_wake_all(struct async_table *table)
+{
+    for (size_t i = 0; table->buckets != NULL && i < BUCKETS; i++) {
+        for (struct belay_async *call = table->buckets[i]; call != NULL; call = call->next_in_bucket) {
+            call->was_woken = call->was_woken || call->is_out;
+            if (call->heap_at != 0) {
+                async_table_set_ready(table, call);
+            }
+        }
+    }
+}
+
 /* One that is ready is removed only if it is forgotten in the turn in which it came. */
 static void ready_remove(struct async_table *table, struct belay_async *call)
 {

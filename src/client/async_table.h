@@ -65,6 +65,8 @@ bool async_table_wait(struct async_table *table, struct belay_async *call);
 void async_table_hasten(struct async_table *table, struct belay_async *call, int64_t at_ms);
 /* The same of all that a freeze makes wait. */
 void async_table_hasten_frozen(struct async_table *table, int64_t at_ms);
+/* All look again: what waits at once, what a thread asks the store for after that. */
+void async_table_wake_all(struct async_table *table);
 struct belay_async *async_table_soonest(const struct async_table *table); /* NULL: none waits */
 struct belay_async *async_table_any(const struct async_table *table);
 void async_table_release(struct async_table *table);

@@ -62,6 +62,7 @@ struct belay_client {
     void (*on_event)(void *context, const struct belay_event *event);
     void (*on_warning)(void *context, const char *text);
     bool (*traceparent)(void *context, const char *lock_id, bool is_held, char out[BELAY_TRACEPARENT_SIZE]);
+    void (*on_wake)(void *context, const char *lock_id);
     void *context;
 
     pthread_mutex_t mutex;                 /* guards what follows, and the leases of `locks` */
@@ -75,6 +76,7 @@ struct belay_client {
     struct woken *woken;         /* owned; operations that other threads have woken, for the next poll */
     struct async_table asyncs;   /* of the thread that calls belay_client_poll(), and not under the mutex */
     atomic_bool thawed;          /* a freeze was ended: the next poll wakes the operations that wait for it */
+    atomic_bool missed_wakes;    /* wake-ups may have been lost: the next poll has every operation look */
     atomic_bool has_poll_thread; /* there is such a thread, poll_thread */
     pthread_t poll_thread;
     struct threads *threads;           /* owned; NULL: the poll thread asks the store itself */
@@ -193,6 +195,8 @@ enum belay_code client_count(struct belay_client *client, bool is_commit, enum b
  * Not `at_once`: it looks in the next belay_client_poll().
  */
 void async_wake(struct belay_client *client, const char *lock_id, bool at_once);
+/* For a store's subscribe(). `context` is the client. */
+void async_on_store_wake(void *context, const char *lock_id);
 /* Abandon all; their tickets in the store expire. */
 void async_drop_all(struct belay_client *client);
 
@@ -202,6 +206,9 @@ void async_drop_all(struct belay_client *client);
 bool threads_ask(struct belay_client *client, struct belay_async *call);
 /* The next operation that was answered, or NULL. */
 struct belay_async *threads_next(struct belay_client *client);
+/* Have the store wake a waiter, wherever it is; not on the poll thread if there are others. */
+void threads_wake(struct belay_client *client, const char *lock_id);
+void threads_poke(struct belay_client *client); /* have the poll thread poll; NULL threads: nothing */
 void threads_stop(struct belay_client *client); /* waits for what is in progress */
 
 /* ---- requests, checked (lock_request.c) ---- */

@@ -133,19 +133,18 @@ void store_step_report(struct belay_client *client, struct op *op, struct store_
     for (size_t i = 0; is_commit && i < op->n_wakes; i++) {
         /* After a lock was taken, or a place given up, the next waiter has only to learn of it: that can wait. */
         async_wake(client, op->wakes[i], request->kind != OP_ACQUIRE);
-        if (store->ops->wake != NULL) {
-            store->ops->wake(store, op->wakes[i]);
-        }
+        threads_wake(client, op->wakes[i]);
     }
     /*
      * The holder of a lock that another client ended may listen for its id. A holder that
-     * releases its own lock does not, so a store that syncs many commits at once is spared
-     * the wake-up for every release.
+     * releases its own lock does not, so a server, which has many of them, is spared the
+     * wake-up for every release.
      */
     is_ended = request->kind == OP_FORCE || request->kind == OP_ADOPT ||
-               (request->kind == OP_RELEASE && (request->by != NULL || store->ops->sync == NULL));
-    if (is_commit && is_ended && step->code == BELAY_OK && store->ops->wake != NULL) {
-        store->ops->wake(store, request->kind == OP_ADOPT ? request->old_id : request->lock_id);
+               (request->kind == OP_RELEASE &&
+                (request->by != NULL || (store->ops->sync == NULL && client->threads == NULL)));
+    if (is_commit && is_ended && step->code == BELAY_OK) {
+        threads_wake(client, request->kind == OP_ADOPT ? request->old_id : request->lock_id);
     }
     if (op->want == OP_DONE) {
         report_found(client, op);

@@ -4,6 +4,7 @@
  * written beside the operation. The loop's thread reports it to the operation.
  */
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -36,6 +37,9 @@ enum belay_code belay_client_use_threads(struct belay_client *client, size_t n, 
     threads->wake = wake;
     threads->context = context;
     client->threads = threads;
+    if (client->store != NULL && client->store->ops->subscribe != NULL) {
+        client->store->ops->subscribe(client->store, async_on_store_wake, client);
+    }
     return BELAY_OK;
 }
 
@@ -69,6 +73,47 @@ bool threads_ask(struct belay_client *client, struct belay_async *call)
     return call->is_out;
 }
 
+void threads_poke(struct belay_client *client)
+{
+    if (client->threads != NULL) {
+        client->threads->wake(client->threads->context);
+    }
+}
+
+struct wake_job {
+    struct pool_job job;
+    struct belay_store *store; /* borrowed */
+    char lock_id[BELAY_ID_MAX + 1];
+};
+
+static void wake_in_thread(struct pool_job *job)
+{
+    struct wake_job *wake = (struct wake_job *)job;
+
+    wake->store->ops->wake(wake->store, wake->lock_id);
+    free(wake);
+}
+
+void threads_wake(struct belay_client *client, const char *lock_id)
+{
+    struct belay_store *store = client->store;
+    struct wake_job *wake = client->threads == NULL ? NULL : calloc(1, sizeof *wake);
+
+    if (store->ops->wake == NULL) {
+        free(wake);
+        return;
+    }
+    if (wake != NULL) {
+        wake->job.work = wake_in_thread;
+        wake->store = store;
+        (void)snprintf(wake->lock_id, sizeof wake->lock_id, "%s", lock_id);
+    }
+    if (wake == NULL || !pool_add(client->threads->pool, &wake->job)) {
+        free(wake);
+        store->ops->wake(store, lock_id);
+    }
+}
+
 struct belay_async *threads_next(struct belay_client *client)
 {
     struct threads *threads = client->threads;
@@ -93,6 +138,15 @@ void threads_stop(struct belay_client *client)
 
     if (threads == NULL) {
         return;
+    }
+    if (client->store->ops->subscribe != NULL) {
+        client->store->ops->subscribe(client->store, NULL, NULL);
+    }
+    for (struct pool_job *job = pool_stop(threads->pool), *next; job != NULL; job = next) {
+        next = job->next;
+        if (job->work == wake_in_thread) {
+            free(job); /* the waiter polls */
+        }
     }
     pool_free(threads->pool);
     (void)pthread_mutex_destroy(&threads->mutex);

@@ -133,6 +133,7 @@ static struct belay_client *client_new(const struct belay_config *config,
     client->on_event = options->on_event;
     client->on_warning = options->on_warning;
     client->traceparent = options->traceparent;
+    client->on_wake = options->on_wake;
     client->context = options->context;
     client->enabled = enabled == NULL || strcmp(enabled, "true") == 0;
     (void)random_bytes(&seed, sizeof seed); /* jitter does without, if it must */

@@ -40,8 +40,10 @@ static void remote_close(struct backend *base)
 {
     struct remote *remote = (struct remote *)base;
 
-    http_close(remote->http);
-    free(remote->url);
+    for (size_t i = 0; i < remote->n_fronts; i++) {
+        http_close(remote->fronts[i].http);
+        free(remote->fronts[i].url);
+    }
     free(remote->authorization);
     free(remote->auth_file);
     free(remote);
@@ -74,7 +76,7 @@ static bool is_this_machine(const char *host)
     return strcmp(host, "localhost") == 0 || strcmp(host, "::1") == 0 || text_has_prefix(host, "127.");
 }
 
-static enum belay_code take_url(struct remote *remote, const char *url, bool *out_in_the_clear,
+static enum belay_code take_url(struct remote_front *front, const char *url, bool *in_the_clear,
                                 struct belay_error *err)
 {
     static const struct store_url_kind kind = { .scheme = "a server's URL", .place_is_a_url = true };
@@ -96,11 +98,11 @@ static enum belay_code take_url(struct remote *remote, const char *url, bool *ou
     }
     free(place);
     buf_addf(&text, "%s://%s%s", uri.tls ? "https" : "http", uri.authority, uri.path);
-    remote->direct = is_this_machine(uri.host);
-    *out_in_the_clear = !uri.tls && !remote->direct;
+    front->direct = is_this_machine(uri.host);
+    *in_the_clear = *in_the_clear || (!uri.tls && !front->direct);
     uri_release(&uri);
-    remote->url = buf_take(&text);
-    return remote->url == NULL ? error_no_memory(err) : BELAY_OK;
+    front->url = buf_take(&text);
+    return front->url == NULL ? error_no_memory(err) : BELAY_OK;
 }
 
 /* As libcurl would: http_proxy, in lower case only, or all_proxy in either. */
@@ -118,15 +120,68 @@ static bool has_proxy(void)
     return false;
 }
 
-static enum belay_code open_http(struct remote *remote, const struct remote_options *options,
+static enum belay_code open_http(struct remote_front *front, const struct remote_options *options,
                                  struct belay_error *err)
 {
     struct http_client_options http_options = { .ca_bundle = options->ca_file };
 
-    if (text_has_prefix(remote->url, "https:") || (!remote->direct && has_proxy())) {
-        return options->open_curl(&http_options, &remote->http, err);
+    if (text_has_prefix(front->url, "https:") || (!front->direct && has_proxy())) {
+        return options->open_curl(&http_options, &front->http, err);
     }
-    return http_plain_open(remote->url, options->socket, &http_options, &remote->http, err);
+    return http_plain_open(front->url, options->socket, &http_options, &front->http, err);
+}
+
+static enum belay_code add_front(struct remote *remote, const char *url, const struct remote_options *options,
+                                 bool *in_the_clear, struct belay_error *err)
+{
+    struct remote_front *front = &remote->fronts[remote->n_fronts];
+    enum belay_code code;
+
+    if (remote->n_fronts == REMOTE_FRONTS_MAX) {
+        return error_set(err, BELAY_CONFIG, "a list of servers has at most %d URLs: '%.200s' is one more",
+                         (int)REMOTE_FRONTS_MAX, url);
+    }
+    remote->n_fronts++;
+    code = take_url(front, url, in_the_clear, err);
+    for (size_t i = 0; code == BELAY_OK && i + 1 < remote->n_fronts; i++) {
+        if (strcmp(remote->fronts[i].url, front->url) == 0) {
+            code = error_set(err, BELAY_CONFIG, "the list of servers names '%.200s' twice", url);
+        }
+    }
+    return code == BELAY_OK ? open_http(front, options, err) : code;
+}
+
+/* "http://a:1,http://b:2". *out_shown, the caller's, is the same list as it was understood. */
+static enum belay_code take_urls(struct remote *remote, const char *urls,
+                                 const struct remote_options *options, bool *out_in_the_clear,
+                                 char **out_shown, struct belay_error *err)
+{
+    struct buf shown = BUF_INIT(REMOTE_FRONTS_MAX * REMOTE_URL_MAX);
+    bool has_more = true;
+    enum belay_code code = BELAY_OK;
+
+    while (code == BELAY_OK && has_more) {
+        size_t len = strcspn(urls, ",");
+        char *url = strndup(urls, len);
+
+        has_more = urls[len] == ',';
+        urls += len + (has_more ? 1 : 0);
+        code =
+            url == NULL ? error_no_memory(err)
+            : len == 0
+                ? error_set(err, BELAY_CONFIG,
+                            "the list of servers has an empty URL: write http://HOST:PORT,http://HOST:PORT")
+                : add_front(remote, url, options, out_in_the_clear, err);
+        if (code == BELAY_OK) {
+            buf_addf(&shown, "%s%s", shown.len == 0 ? "" : ",", remote->fronts[remote->n_fronts - 1].url);
+        }
+        free(url);
+    }
+    if (code == BELAY_OK && (*out_shown = buf_take(&shown)) == NULL) {
+        code = error_no_memory(err);
+    }
+    buf_release(&shown);
+    return code;
 }
 
 enum belay_code remote_open(const char *url, const struct remote_options *options,
@@ -148,15 +203,9 @@ enum belay_code remote_open(const char *url, const struct remote_options *option
     remote->on_event = options->on_event;
     remote->on_warning = options->on_warning;
     remote->context = options->context;
-    code = take_url(remote, url, &in_the_clear, err);
+    code = take_urls(remote, url, options, &in_the_clear, &shown, err);
     if (code == BELAY_OK && options->socket == NULL && secret_token_source(options->auth_file) != NULL) {
         code = read_token(remote, options->auth_file, err);
-    }
-    if (code == BELAY_OK) {
-        code = open_http(remote, options, err);
-    }
-    if (code == BELAY_OK && (shown = strdup(remote->url)) == NULL) {
-        code = error_no_memory(err);
     }
     if (code != BELAY_OK) {
         free(shown);
@@ -175,7 +224,8 @@ enum belay_code remote_open(const char *url, const struct remote_options *option
 
 enum belay_code remote_say_not_belay(const struct remote *remote, struct belay_error *err)
 {
-    return error_set(err, BELAY_CONFIG, "%.200s does not answer as a belay server does", remote->url);
+    return error_set(err, BELAY_CONFIG, "%.200s does not answer as a belay server does",
+                     remote_front(remote)->url);
 }
 
 static enum belay_code say_not_permitted(const struct remote *remote, int status, const char *message,
@@ -236,7 +286,7 @@ enum belay_code remote_judge(const struct remote *remote, int status, const json
     }
     if (name == NULL || message == NULL) {
         return status >= 500 ? error_set(err, status == 503 ? BELAY_UNREACHABLE : BELAY_UNKNOWN,
-                                         "%.200s answers with status %d", remote->url, status)
+                                         "%.200s answers with status %d", remote_front(remote)->url, status)
                              : remote_say_not_belay(remote, err);
     }
     code = code_of(status, name);
@@ -269,6 +319,10 @@ size_t remote_headers(const struct remote *remote, struct http_client_header hea
     headers[n++] = (struct http_client_header){ "Content-Type", "application/json" };
     if (remote->authorization != NULL) {
         headers[n++] = (struct http_client_header){ "Authorization", remote->authorization };
+    }
+    if (remote->n_fronts > 1) {
+        headers[n++] = (struct http_client_header){ "Belay-Store",
+                                                    atomic_load(&remote->has_id) ? remote->store_id : "?" };
     }
     return n;
 }
@@ -323,14 +377,26 @@ static void see_kill_switch(struct remote *remote, const struct http_response *r
         remote->on_warning != NULL) {
         (void)snprintf(text, sizeof text,
                        "locking is switched off at the server %.300s: its locks protect nothing",
-                       remote->url);
+                       remote_front(remote)->url);
         remote->on_warning(remote->context, text);
+    }
+}
+
+/* A list may name servers of different stores by mistake: each is told which one we began with. */
+static void see_store(struct remote *remote, const struct http_response *response)
+{
+    const char *id = remote->n_fronts > 1 ? http_response_header(response, "belay-store") : NULL;
+
+    if (id != NULL && strlen(id) < sizeof remote->store_id && !atomic_exchange(&remote->takes_id, true)) {
+        (void)snprintf(remote->store_id, sizeof remote->store_id, "%s", id);
+        atomic_store(&remote->has_id, true);
     }
 }
 
 enum belay_code remote_send(struct remote *remote, const struct remote_call *call, json_t **out_body,
                             struct belay_error *err)
 {
+    const struct remote_front *front = remote_front(remote);
     struct buf url = BUF_INIT(REMOTE_URL_MAX);
     struct http_client_header headers[REMOTE_HEADERS];
     char traceparent[BELAY_TRACEPARENT_SIZE];
@@ -343,7 +409,7 @@ enum belay_code remote_send(struct remote *remote, const struct remote_call *cal
                                            .body_len = body == NULL ? 0 : strlen(body),
                                            .timeout_ms = call->timeout_ms,
                                            .may_repeat = call->is_read || strcmp(call->method, "GET") == 0,
-                                           .direct = remote->direct,
+                                           .direct = front->direct,
                                            .should_stop = call->cancel == NULL ? NULL : should_stop,
                                            .wake_fd = remote_watch_cancel(call->cancel),
                                            .context = call->cancel };
@@ -351,12 +417,12 @@ enum belay_code remote_send(struct remote *remote, const struct remote_call *cal
 
     *out_body = NULL;
     request.n_headers += trace_headers(remote, call, traceparent, headers + request.n_headers);
-    buf_addf(&url, "%s%s", remote->url, call->path);
+    buf_addf(&url, "%s%s", front->url, call->path);
     request.url = url.data;
     if (url.failed || (call->body != NULL && body == NULL)) {
         code = error_no_memory(err);
     } else {
-        code = http_send(remote->http, &request, &response, err);
+        code = http_send(front->http, &request, &response, err);
         if (code == BELAY_UNKNOWN && request.may_repeat) {
             code = BELAY_UNREACHABLE; /* a question changes nothing, answered or not */
             if (err != NULL) {
@@ -366,6 +432,7 @@ enum belay_code remote_send(struct remote *remote, const struct remote_call *cal
     }
     if (code == BELAY_OK) {
         see_kill_switch(remote, &response);
+        see_store(remote, &response);
         *out_body = json_loadb(response.body, response.body_len, JSON_REJECT_DUPLICATES, NULL);
         code = remote_judge(remote, response.status, *out_body, call->key, err);
     }
@@ -373,13 +440,25 @@ enum belay_code remote_send(struct remote *remote, const struct remote_call *cal
     http_response_release(&response);
     buf_release(&url);
     free(body);
-    return remote_fault(remote, code, err);
+    return remote_fault(remote, front, code, err);
 }
 
-enum belay_code remote_fault(struct remote *remote, enum belay_code code, struct belay_error *err)
+const struct remote_front *remote_front(const struct remote *remote)
 {
-    if ((code == BELAY_UNREACHABLE || code == BELAY_UNKNOWN) && remote->moved != NULL &&
-        remote->moved(remote->owner)) {
+    return &remote->fronts[atomic_load(&remote->current)];
+}
+
+enum belay_code remote_fault(struct remote *remote, const struct remote_front *used, enum belay_code code,
+                             struct belay_error *err)
+{
+    size_t at = (size_t)(used - remote->fronts);
+
+    if (code != BELAY_UNREACHABLE && code != BELAY_UNKNOWN) {
+        return code;
+    }
+    /* Another thread may have gone over already. */
+    (void)atomic_compare_exchange_strong(&remote->current, &at, (at + 1) % remote->n_fronts);
+    if (remote->moved != NULL && remote->moved(remote->owner)) {
         return error_set(err, BELAY_REDIRECTED, "the server has gone");
     }
     return code;
@@ -389,8 +468,12 @@ int64_t remote_backoff_ms(const struct remote *remote, int faults)
 {
     int64_t ms = remote->is_local ? LOCAL_BACKOFF_MS : REMOTE_BACKOFF_MS;
     int64_t most_ms = remote->is_local ? LOCAL_BACKOFF_MAX_MS : REMOTE_BACKOFF_MAX_MS;
+    int n = (int)remote->n_fronts;
 
-    for (int i = 1; i < faults && ms < most_ms; i++) {
+    if (faults % n != 0) {
+        return 0;
+    }
+    for (int i = 1; i < faults / n && ms < most_ms; i++) {
         ms *= 2;
     }
     return ms < most_ms ? ms : most_ms;
@@ -399,7 +482,8 @@ int64_t remote_backoff_ms(const struct remote *remote, int faults)
 bool remote_should_retry(const struct remote *remote, int faults, int tries, int64_t began_ms)
 {
     /* A server on this machine that is silent for so long was stopped: a retry is of no use. */
-    return remote->is_local ? clock_boot_ms() - began_ms < LOCAL_TIMEOUT_MS : faults < tries;
+    return remote->is_local ? clock_boot_ms() - began_ms < LOCAL_TIMEOUT_MS
+                            : faults < tries * (int)remote->n_fronts;
 }
 
 enum belay_code remote_send_again(struct remote *remote, const struct remote_call *call, json_t **out_body,

@@ -1,4 +1,4 @@
-/* A belay server as a client's store: http://HOST:PORT, https://HOST, or the socket of one on this machine. */
+/* A belay server as a client's store: http://HOST:PORT, https://HOST, a list of these, or a socket on this machine. */
 #ifndef REMOTE_REMOTE_H
 #define REMOTE_REMOTE_H
 

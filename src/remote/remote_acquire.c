@@ -23,7 +23,8 @@ enum {
     SLICE_FIRST_MS = 10,
     SLICE_MAX_MS = 10000,
     SLICES_PER_TTL = 3,
-    ANSWER_MS = 10000, /* beyond the slice */
+    ANSWER_MS = 10000,        /* beyond the slice */
+    ANSWER_SEVERAL_MS = 4000, /* the same if another front can be asked, while our ticket lasts */
     LEAVE_MS = 2000
 };
 
@@ -96,7 +97,9 @@ static void done(struct acquiring *a, enum belay_code code)
 /* Our place in the queue is for the next waiter; and so is a lock that was granted this very moment. */
 static void leave(struct acquiring *a, enum belay_code code)
 {
-    struct remote_call call = { .path = "/v1/release", .timeout_ms = LEAVE_MS };
+    struct remote_call call = { .path = "/v1/release",
+                                .timeout_ms = LEAVE_MS,
+                                .tries = a->remote->n_fronts > 1 ? 1 : 0 };
     json_t *body;
 
     if (a->queued) {
@@ -197,7 +200,8 @@ static void ask(struct acquiring *a)
                                 .key = a->request->joint == NULL ? a->request->key : NULL,
                                 .lock_id = a->request->lock_id,
                                 .body = a->body,
-                                .timeout_ms = slice + ANSWER_MS,
+                                .timeout_ms =
+                                    slice + (a->remote->n_fronts > 1 ? ANSWER_SEVERAL_MS : ANSWER_MS),
                                 .cancel = a->cancel };
     json_t *answer = NULL;
     enum belay_code code;

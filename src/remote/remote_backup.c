@@ -73,6 +73,7 @@ enum belay_code remote_backup(struct backend *base, const char *path, struct bel
                               struct belay_error *err)
 {
     struct remote *remote = (struct remote *)base;
+    const struct remote_front *front = remote_front(remote);
     struct buf url = BUF_INIT(REMOTE_URL_MAX);
     struct download download = { .cancel = cancel, .problem = BUF_INIT(PROBLEM_MAX) };
     struct http_client_header headers[REMOTE_HEADERS];
@@ -80,7 +81,7 @@ enum belay_code remote_backup(struct backend *base, const char *path, struct bel
     struct http_client_request request = { .method = "GET",
                                            .headers = headers,
                                            .n_headers = remote_headers(remote, headers),
-                                           .direct = remote->direct,
+                                           .direct = front->direct,
                                            .on_data = on_chunk,
                                            .should_stop = should_stop_download,
                                            .wake_fd = remote_watch_cancel(cancel),
@@ -89,14 +90,14 @@ enum belay_code remote_backup(struct backend *base, const char *path, struct bel
     enum belay_code code;
 
     download.fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOFOLLOW);
-    buf_addf(&url, "%s/v1/backup", remote->url);
+    buf_addf(&url, "%s/v1/backup", front->url);
     request.url = url.data;
     if (download.fd < 0) {
         code = error_set(err, BELAY_UNREACHABLE, "cannot write '%.300s': %s", path, strerror(errno));
     } else if (url.failed) {
         code = error_no_memory(err);
     } else {
-        code = http_send(remote->http, &request, &response, err);
+        code = http_send(front->http, &request, &response, err);
         download.status = code == BELAY_OK ? response.status : download.status;
         code = judge_download(remote, &download, path, code, err);
     }
@@ -107,5 +108,5 @@ enum belay_code remote_backup(struct backend *base, const char *path, struct bel
     http_response_release(&response);
     buf_release(&download.problem);
     buf_release(&url);
-    return remote_fault(remote, code, err);
+    return remote_fault(remote, front, code, err);
 }

@@ -17,18 +17,33 @@ enum {
     LOCAL_BACKOFF_MAX_MS = 250,
     LOCAL_TIMEOUT_MS = 10000, /* how long one that holds the file may not answer */
     REMOTE_URL_MAX = 8192,
-    REMOTE_HEADERS = 4
+    REMOTE_HEADERS = 5,
+    REMOTE_FRONTS_MAX = 8
 };
 
+/* One of several servers on the same store. */
+struct remote_front {
+    char *url;         /* owned; without a '/' at the end */
+    struct http *http; /* owned */
+    bool direct;       /* this machine: past any proxy */
+};
+
+/*
+ * The client asks one front, and goes over to the next when that does not answer. A request that is
+ * sent again names the same lock id, so it does not matter whether the front before has done it (L5).
+ */
 struct remote {
     struct backend base;
-    struct http *http;          /* owned */
-    char *url;                  /* owned; without a '/' at the end */
-    char *authorization;        /* owned; the header's value. NULL: no token */
-    char *auth_file;            /* owned; where it is from, for people. NULL: from nowhere */
-    bool direct;                /* this machine: past any proxy */
-    bool is_local;              /* it owns a file, and comes and goes with it */
-    bool (*moved)(void *owner); /* NULL: it never does */
+    struct remote_front fronts[REMOTE_FRONTS_MAX];
+    size_t n_fronts;
+    atomic_size_t current;              /* the front to ask */
+    atomic_bool takes_id;               /* a thread has begun to write store_id */
+    atomic_bool has_id;                 /* store_id is there, and does not change */
+    char store_id[BELAY_STORE_ID_SIZE]; /* of the first answer: all fronts must have this store */
+    char *authorization;                /* owned; the header's value. NULL: no token */
+    char *auth_file;                    /* owned; where it is from, for people. NULL: from nowhere */
+    bool is_local;                      /* it owns a file, and comes and goes with it */
+    bool (*moved)(void *owner);         /* NULL: it never does */
     void *owner;
     bool (*traceparent)(void *context, const char *lock_id, bool is_held, char out[BELAY_TRACEPARENT_SIZE]);
     void (*on_event)(void *context, const struct belay_event *event); /* NULL: none */
@@ -64,12 +79,18 @@ enum belay_code remote_send(struct remote *remote, const struct remote_call *cal
 /* Up to call->tries times, while it does not get through. */
 enum belay_code remote_send_again(struct remote *remote, const struct remote_call *call, json_t **out_body,
                                   struct belay_error *err);
-/* How long before the next try, after `faults` in a row. */
+/* How long before the next try, after `faults` in a row: 0 if another front was not tried yet. */
 int64_t remote_backoff_ms(const struct remote *remote, int faults);
-/* Whether to try once more, after `faults` in a row since began_ms. */
+/* Whether to try once more, after `faults` in a row since began_ms. `tries` is for each front. */
 bool remote_should_retry(const struct remote *remote, int faults, int tries, int64_t began_ms);
-/* What a request that failed like this means: BELAY_REDIRECTED if the server is gone for good. */
-enum belay_code remote_fault(struct remote *remote, enum belay_code code, struct belay_error *err);
+/* The front to ask now. */
+const struct remote_front *remote_front(const struct remote *remote);
+/*
+ * What a request to `used` that failed like this means: BELAY_REDIRECTED if the server is gone for good. If there
+ * are other fronts, the next request goes to one of them.
+ */
+enum belay_code remote_fault(struct remote *remote, const struct remote_front *used, enum belay_code code,
+                             struct belay_error *err);
 /* What an answer with this status means for a request about `key` (NULL: none). Sets `err` unless it is BELAY_OK. */
 enum belay_code remote_judge(const struct remote *remote, int status, const json_t *body, const char *key,
                              struct belay_error *err);

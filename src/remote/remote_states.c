@@ -92,6 +92,7 @@ static enum belay_code send(struct remote_states *states, struct ask *ask, struc
                             struct belay_error *err)
 {
     struct remote *remote = states->remote;
+    const struct remote_front *front = remote_front(remote);
     struct buf url = BUF_INIT(REMOTE_URL_MAX);
     struct http_client_header headers[REMOTE_HEADERS + 2];
     struct http_client_request request = { .method = ask->method,
@@ -102,7 +103,7 @@ static enum belay_code send(struct remote_states *states, struct ask *ask, struc
                                            .timeout_ms = STATES_TIMEOUT_MS,
                                            .max_answer = BELAY_BLOB_SIZE_MAX,
                                            .may_repeat = strcmp(ask->method, "GET") == 0,
-                                           .direct = remote->direct };
+                                           .direct = front->direct };
     enum belay_code code;
 
     if (ask->if_match != NULL) {
@@ -111,19 +112,18 @@ static enum belay_code send(struct remote_states *states, struct ask *ask, struc
     if (ask->if_none_match != NULL) {
         headers[request.n_headers++] = (struct http_client_header){ "If-None-Match", ask->if_none_match };
     }
-    buf_addf(&url, "%s%s", remote->url, ask->path.failed ? "" : ask->path.data);
+    buf_addf(&url, "%s%s", front->url, ask->path.failed ? "" : ask->path.data);
     request.url = url.data;
-    code =
-        url.failed || ask->path.failed ? error_no_memory(err) : http_send(remote->http, &request, out, err);
+    code = url.failed || ask->path.failed ? error_no_memory(err) : http_send(front->http, &request, out, err);
     if (code == BELAY_UNKNOWN && request.may_repeat) {
-        code = error_set(err, BELAY_UNREACHABLE, "%.200s does not answer", remote->url);
+        code = error_set(err, BELAY_UNREACHABLE, "%.200s does not answer", front->url);
     }
     if (code == BELAY_OK && out->status != 200) {
         code = judge_state_answer(remote, out, err);
         code = code == BELAY_OK ? remote_say_not_belay(remote, err) : code;
     }
     buf_release(&url);
-    return code;
+    return remote_fault(remote, front, code, err);
 }
 
 /* Again while it surely was not done; a question, also if its answer was lost. */

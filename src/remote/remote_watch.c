@@ -21,18 +21,26 @@ struct remote_watching {
     void *context;
     struct belay_cancel *cancel;
     uint64_t *after; /* the last event that came; the caller's */
+    bool has_begun;  /* *after is known, and may be 0: before the first event there is */
     bool connected;  /* since the request under way was sent */
     bool stopped;    /* fn wants no more */
     bool failed;
     struct buf line;
 };
 
-/* Every event of the server's is one line of data, which says all that the other lines say. */
+/*
+ * Every event of the server's is one line of data, which says all that the other lines say. The id that
+ * comes before the first event says where the stream begins: from there it is taken up again.
+ */
 static void on_line(struct remote_watching *watching, const char *line)
 {
     json_t *event = NULL;
     bool go_on = true;
 
+    if (text_has_prefix(line, "id:") && !watching->has_begun) {
+        *watching->after = strtoull(line + strlen("id:"), NULL, 10);
+        watching->has_begun = true;
+    }
     if (text_has_prefix(line, "data:")) {
         event = json_loads(line + strlen("data:"), 0, NULL);
         if (event != NULL &&
@@ -80,6 +88,7 @@ static bool should_stop_watching(void *context)
 static enum belay_code listen_once(struct remote *remote, const char *prefix,
                                    struct remote_watching *watching, struct belay_error *err)
 {
+    const struct remote_front *front = remote_front(remote);
     struct buf url = BUF_INIT(REMOTE_URL_MAX);
     struct http_client_header headers[REMOTE_HEADERS + 1];
     struct http_response response = { 0 };
@@ -87,7 +96,7 @@ static enum belay_code listen_once(struct remote *remote, const char *prefix,
                                            .headers = headers,
                                            .n_headers = remote_headers(remote, headers),
                                            .may_repeat = true,
-                                           .direct = remote->direct,
+                                           .direct = front->direct,
                                            .on_data = on_events,
                                            .should_stop = should_stop_watching,
                                            .wake_fd = remote_watch_cancel(watching->cancel),
@@ -97,14 +106,14 @@ static enum belay_code listen_once(struct remote *remote, const char *prefix,
     json_t *body = NULL;
     enum belay_code code;
 
-    if (*watching->after != 0) {
+    if (watching->has_begun) {
         (void)snprintf(id, sizeof id, "%llu", (unsigned long long)*watching->after);
         headers[request.n_headers++] = (struct http_client_header){ "Last-Event-ID", id };
     }
-    buf_addf(&url, "%s/v1/events?prefix=", remote->url);
+    buf_addf(&url, "%s/v1/events?prefix=", front->url);
     uri_encode(&url, prefix == NULL ? "" : prefix, prefix == NULL ? 0 : strlen(prefix), false);
     request.url = url.data;
-    code = url.failed ? error_no_memory(err) : http_send(remote->http, &request, &response, err);
+    code = url.failed ? error_no_memory(err) : http_send(front->http, &request, &response, err);
     if (code == BELAY_OK && response.status != 200) {
         body = json_loadb(response.body, response.body_len, 0, NULL);
         code = remote_judge(remote, response.status, body, NULL, err);
@@ -113,6 +122,9 @@ static enum belay_code listen_once(struct remote *remote, const char *prefix,
     json_decref(body);
     http_response_release(&response);
     buf_release(&url);
+    if (!watching->failed && !watching->stopped && !belay_cancel_requested(watching->cancel)) {
+        code = remote_fault(remote, front, code == BELAY_OK ? BELAY_UNREACHABLE : code, err);
+    }
     return code;
 }
 
@@ -120,9 +132,12 @@ enum belay_code remote_watch(struct backend *base, const char *prefix, uint64_t 
                              void *context, struct belay_cancel *cancel, struct belay_error *err)
 {
     struct remote *remote = (struct remote *)base;
-    struct remote_watching watching = {
-        .fn = fn, .context = context, .cancel = cancel, .after = after, .line = BUF_INIT(LINE_MAX_BYTES)
-    };
+    struct remote_watching watching = { .fn = fn,
+                                        .context = context,
+                                        .cancel = cancel,
+                                        .after = after,
+                                        .has_begun = *after != 0,
+                                        .line = BUF_INIT(LINE_MAX_BYTES) };
     enum belay_code code = BELAY_OK;
     bool ever_connected = false;
     int64_t began_ms = clock_boot_ms();
@@ -134,11 +149,10 @@ enum belay_code remote_watch(struct backend *base, const char *prefix, uint64_t 
         buf_release(&watching.line);
         watching.line = (struct buf)BUF_INIT(LINE_MAX_BYTES);
         ever_connected = ever_connected || watching.connected;
-        faults = watching.connected ? 1 : faults + 1;
+        /* Servers that accept and hang up are not asked in a hurry. */
+        faults = watching.connected ? (int)remote->n_fronts : faults + 1;
         if (watching.failed) {
             code = error_no_memory(err);
-        } else if (!watching.stopped && !belay_cancel_requested(cancel)) {
-            code = remote_fault(remote, code == BELAY_OK ? BELAY_UNREACHABLE : code, err);
         }
         if ((code != BELAY_OK && code != BELAY_UNREACHABLE && code != BELAY_UNKNOWN) ||
             (!ever_connected && !remote_should_retry(remote, faults, REMOTE_TRIES, began_ms))) {

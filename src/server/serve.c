@@ -88,6 +88,13 @@ static void on_warning(void *context, const char *text)
     server_log(context, LOG_WARN, "store", text);
 }
 
+static void on_wake(void *context, const char *lock_id)
+{
+    struct server *server = context;
+
+    holders_wake(server->holders, lock_id);
+}
+
 static uint64_t committed_lsn(void *context)
 {
     return belay_client_committed_lsn(((const struct server *)context)->client);
@@ -375,6 +382,7 @@ static enum belay_code open_store(struct run *run, struct belay_error *err)
     options.config = server->config;
     options.on_event = server_on_event;
     options.on_warning = on_warning;
+    options.on_wake = on_wake;
     options.context = server;
     options.owns_file = true;
     code = belay_client_open(&options, &server->client, err);
@@ -394,6 +402,16 @@ static enum belay_code open_store(struct run *run, struct belay_error *err)
                  "and protects nothing");
     }
     return code;
+}
+
+/* Read at the start, so that no request waits for it. */
+static void read_store_id(struct server *server)
+{
+    const char *id = NULL;
+
+    if (belay_client_store_id(server->client, &id, NULL) == BELAY_OK) {
+        (void)snprintf(server->store_id, sizeof server->store_id, "%s", id);
+    }
 }
 
 /* A descriptor for every connection: the default limit of 1,024 is for programs that use select(). */
@@ -528,6 +546,8 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     }
     if (code == BELAY_OK) {
         dashboard_stream_begin(server->dashboard);
+        event_stream_begin(server->events);
+        read_store_id(server);
         code = open_http(run, err);
     }
     if (code == BELAY_OK) {

@@ -166,8 +166,8 @@ static struct remote *remote_for(const uint8_t *data, size_t len)
         fuzz_must(remote_open("http://127.0.0.1:1", &options, &base, &url, &err) == BELAY_OK, err.text);
         free(url);
         the_remote = (struct remote *)base;
-        http_close(the_remote->http);
-        the_remote->http = &fake.http;
+        http_close(the_remote->fronts[0].http);
+        the_remote->fronts[0].http = &fake.http;
     }
     fake_answer(data, len);
     return the_remote;

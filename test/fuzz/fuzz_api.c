@@ -116,6 +116,7 @@ static void set_up(void)
     fuzz_must(server->workers != NULL, "no memory");
     server->metrics = metrics_new(server->config);
     dashboard_stream_begin(server->dashboard);
+    event_stream_begin(server->events);
     add_tokens();
     loop_before_sleep(server->loop, before_sleep, NULL);
 }

@@ -111,7 +111,7 @@ class Events(ServerCase):
     def test_a_silent_stream_sends_keepalives(self):
         stream = self.stream()
         blocks = stream.blocks()
-        self.assertEqual(next(blocks), ["retry: 2000", ": belay"])
+        self.assertEqual(next(blocks), ["retry: 2000", "id: 0", ": belay"])
         began = time.monotonic()
         self.assertEqual(next(blocks), [": keep-alive"])
         self.assertLess(time.monotonic() - began, 20)

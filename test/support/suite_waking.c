@@ -1,5 +1,7 @@
 /* Waiting without a missed wake-up (L4). These cases use real time: a wait() blocks a thread. */
 #include <pthread.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "support/suite_kit.h"
@@ -129,6 +131,63 @@ static bool no_wake_is_lost_in_a_thousand_turns(struct suite *s)
     return true;
 }
 
+/* What a subscriber has heard. */
+struct heard {
+    pthread_mutex_t mutex;
+    char last[64];
+    unsigned n;
+};
+
+static void on_heard(void *context, const char *lock_id)
+{
+    struct heard *heard = context;
+
+    (void)pthread_mutex_lock(&heard->mutex);
+    if (lock_id != NULL) {
+        (void)snprintf(heard->last, sizeof heard->last, "%s", lock_id);
+        heard->n++;
+    }
+    (void)pthread_mutex_unlock(&heard->mutex);
+}
+
+static bool has_heard(struct heard *heard, const char *lock_id)
+{
+    bool yes;
+
+    (void)pthread_mutex_lock(&heard->mutex);
+    yes = strcmp(heard->last, lock_id) == 0;
+    (void)pthread_mutex_unlock(&heard->mutex);
+    return yes;
+}
+
+static bool a_subscriber_hears_the_wakes_of_every_handle_until_it_ends(struct suite *s)
+{
+    struct heard heard = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+    unsigned n;
+
+    if (s->a->ops->subscribe == NULL) {
+        return true;
+    }
+    s->a->ops->subscribe(s->a, on_heard, &heard);
+    for (int i = 0; i < 10; i++) {
+        const char *id = suite_text(s, "waiter-%d", i);
+        struct belay_store *store = i % 2 == 0 ? s->a : s->b;
+        int64_t began = real_ms();
+
+        store->ops->wake(store, id);
+        while (!has_heard(&heard, id) && real_ms() - began < far_ms(s)) {
+            (void)usleep(1000);
+        }
+        CHECK(has_heard(&heard, id));
+    }
+    s->a->ops->subscribe(s->a, NULL, NULL);
+    n = heard.n;
+    s->b->ops->wake(s->b, "late");
+    (void)usleep(20000);
+    CHECK_INT(heard.n, n);
+    return true;
+}
+
 static bool a_wait_ends_at_its_timeout(struct suite *s)
 {
     int64_t began = real_ms();
@@ -215,6 +274,7 @@ const struct suite_case suite_waking[] = {
     CASE("L4", a_wake_between_listen_and_wait_is_not_lost),
     CASE("L4", a_wake_of_another_thread_and_handle_ends_a_wait),
     CASE("L4", no_wake_is_lost_in_a_thousand_turns),
+    CASE("L4", a_subscriber_hears_the_wakes_of_every_handle_until_it_ends),
     CASE("L4", a_wait_ends_at_its_timeout),
     CASE("S1.5", a_cancelled_wait_ends),
     CASE("L9", every_batch_with_events_wakes_all_listeners),

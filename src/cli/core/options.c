@@ -14,7 +14,9 @@ const struct option_def global_options[] = {
     { .name = "store",
       .kind = OPTION_TEXT,
       .value = "URL",
-      .help = "where locks are kept, such as sqlite:/var/lib/belay/belay.db; default: BELAY_STORE" },
+      .help = "where locks are kept, such as sqlite:/var/lib/belay/belay.db or "
+              "http://HOST:PORT,http://HOST:PORT; "
+              "default: BELAY_STORE" },
     { .name = "state-store",
       .kind = OPTION_TEXT,
       .value = "URL",

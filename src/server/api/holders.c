@@ -160,6 +160,25 @@ static void wake_adopted(struct holders *all, const struct belay_event *event)
     }
 }
 
+static void wake_in(struct holder *first, const char *lock_id)
+{
+    for (struct holder *holder = first; holder != NULL; holder = holder->next) {
+        if (lock_id == NULL || strcmp(holder->lock_id, lock_id) == 0) {
+            wake(holder);
+        }
+    }
+}
+
+void holders_wake(struct holders *all, const char *lock_id)
+{
+    if (all->n > 0 && lock_id != NULL) {
+        wake_in(*bucket_of(all, lock_id), lock_id);
+    }
+    for (size_t i = 0; i < HOLDER_BUCKETS && all->n > 0 && lock_id == NULL; i++) {
+        wake_in(all->buckets[i], NULL);
+    }
+}
+
 void holders_event(struct holders *all, const struct belay_event *event)
 {
     if (all->n == 0 || event->lock_id == NULL) {
@@ -173,11 +192,7 @@ void holders_event(struct holders *all, const struct belay_event *event)
         strcmp(event->type, "lock.taken_over") != 0) {
         return;
     }
-    for (struct holder *holder = *bucket_of(all, event->lock_id); holder != NULL; holder = holder->next) {
-        if (strcmp(holder->lock_id, event->lock_id) == 0) {
-            wake(holder);
-        }
-    }
+    holders_wake(all, event->lock_id);
 }
 
 /* ---- the beginning ---- */

@@ -263,8 +263,19 @@ static void pass_on(struct pending_acquire *pending)
     drop(pending);
 }
 
+/*
+ * On a store on the network the client may have gone over to another server with its lock id, and hold the lock
+ * through that: then it must not be released here, and its lease ends it if nobody does.
+ */
 static void unclaimed(struct pending_acquire *pending, const struct belay_info *info)
 {
+    if (pending->has_id && !pending->server->is_store_local) {
+        log_note(&pending->server->log, LOG_INFO, "unclaimed",
+                 "'%s' was granted to %s, which is gone; it is left to its lease", pending->key,
+                 pending->owner);
+        drop(pending);
+        return;
+    }
     set_state(pending, PENDING_UNCLAIMED);
     if (pending->has_id && loop_timer_set(pending->server->loop, &pending->timer,
                                           loop_now_ms(pending->server->loop) + PENDING_UNCLAIMED_MS)) {

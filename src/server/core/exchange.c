@@ -17,7 +17,9 @@
 #include "server/core/sse.h"
 #include "json/json_write.h"
 
-enum { HEADERS_MAX = 12, HEADERS_ADDED = 2, SPARE_MAX = 256, LINE_MAX = 1 << 16, NO_BODY_MAX = 16 << 10 };
+#define STORE_HEADER "Belay-Store"
+
+enum { HEADERS_MAX = 12, HEADERS_ADDED = 3, SPARE_MAX = 256, LINE_MAX = 1 << 16, NO_BODY_MAX = 16 << 10 };
 
 /* ---- replies ---- */
 
@@ -95,6 +97,10 @@ static size_t add_headers(struct exchange *x, int status, const struct http_head
     all[n_all++] = (struct http_header){ "X-Request-Id", x->id };
     if (!belay_client_locking_enabled(x->server->client)) {
         all[n_all++] = (struct http_header){ "Belay-Locking", "off" };
+    }
+    if (x->request != NULL && x->server->store_id[0] != '\0' &&
+        http_header(x->request, STORE_HEADER) != NULL) {
+        all[n_all++] = (struct http_header){ STORE_HEADER, x->server->store_id };
     }
     memcpy(all + n_all, headers, n * sizeof *headers);
     write_log(x, status);
@@ -558,6 +564,23 @@ bool exchange_admit(void *context, const struct http_request *request, size_t *m
            (authenticate(server, request, &token, &session) == AUTH_OK && token->role >= route->role);
 }
 
+/* A client that goes from server to server names the store that it began with; "?": not known yet. */
+static bool check_store(struct exchange *x)
+{
+    const char *wanted = http_header(x->request, STORE_HEADER);
+    const char *id = x->server->store_id;
+
+    if (wanted == NULL || *id == '\0' || strcmp(wanted, "?") == 0 || strcmp(wanted, id) == 0) {
+        return true;
+    }
+    reply_problem(
+        x, 400, "invalid",
+        "this server has another store, '%.100s', than the one before, '%.100s': a list of servers must "
+        "name servers of one store",
+        id, wanted);
+    return false;
+}
+
 void exchange_handle(void *context, struct http_request *request)
 {
     struct exchange *x = exchange_new(context, request);
@@ -574,7 +597,7 @@ void exchange_handle(void *context, struct http_request *request)
         return;
     }
     /* Public routes are open to pages of other sites too, and probes may add anything to the query. */
-    if (x->route->role != ROLE_NONE && (!authorize(x) || !route_check_query(x))) {
+    if (x->route->role != ROLE_NONE && (!authorize(x) || !check_store(x) || !route_check_query(x))) {
         return;
     }
     if (request->is_unwanted) {

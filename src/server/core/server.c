@@ -2,9 +2,8 @@
 #include "server/core/server.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/text.h"
+#include "server/core/event_log.h"
 
 void server_log(struct server *server, enum log_level level, const char *event, const char *text)
 {
@@ -41,42 +40,27 @@ void server_release(struct server *server, const char *key, const struct lock_ke
 struct posted_event {
     struct loop_task task;
     struct server *server; /* borrowed */
-    struct belay_event event;
-    char *texts[7];              /* owned */
-    struct belay_meta *metadata; /* owned */
+    struct kept_event kept;
 };
 
 static void tell_posted(struct loop_task *task)
 {
     struct posted_event *posted = (struct posted_event *)task;
 
-    server_on_event(posted->server, &posted->event);
-    for (size_t i = 0; i < 7; i++) {
-        free(posted->texts[i]);
-    }
-    meta_free(posted->metadata, posted->event.n_metadata);
+    server_on_event(posted->server, &posted->kept.event);
+    kept_event_release(&posted->kept);
     free(posted);
 }
 
 void server_post_event(struct server *server, const struct belay_event *event)
 {
     struct posted_event *posted = calloc(1, sizeof *posted);
-    struct belay_event *copy;
 
     if (posted == NULL) {
         return; /* the store has it; metrics and streams lack it */
     }
-    copy = &posted->event;
-    *posted = (struct posted_event){ .task.run = tell_posted, .server = server, .event = *event };
-    const char **const texts[7] = { &copy->type,           &copy->key, &copy->lock_id, &copy->locked_by,
-                                    &copy->locked_by_name, &copy->by,  &copy->reason };
-    for (size_t i = 0; i < 7; i++) {
-        *texts[i] = posted->texts[i] = *texts[i] == NULL ? NULL : strdup(*texts[i]);
-    }
-    copy->metadata = posted->metadata = meta_copy(event->metadata, event->n_metadata);
-    copy->n_metadata = posted->metadata == NULL ? 0 : event->n_metadata;
-    if (copy->type == NULL || copy->key == NULL) {
-        copy->type = copy->key = "";
-    }
+    posted->task.run = tell_posted;
+    posted->server = server;
+    kept_event_copy(event, &posted->kept);
     loop_post(server->loop, &posted->task);
 }

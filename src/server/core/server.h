@@ -42,11 +42,12 @@ struct server {
     pthread_t thread;                          /* the loop's */
     struct log log;
     struct group_commit group_commit;
-    char run[17];            /* the prefix of request ids of this run */
-    bool is_insecure;        /* --insecure */
-    struct site_names names; /* host names that the server listens on */
-    struct workers *workers; /* owned */
-    bool is_store_local;     /* on this machine: short reads are done on the loop */
+    char run[17];                       /* the prefix of request ids of this run */
+    bool is_insecure;                   /* --insecure */
+    struct site_names names;            /* host names that the server listens on */
+    struct workers *workers;            /* owned */
+    char store_id[BELAY_STORE_ID_SIZE]; /* "": it has none, or it could not be read */
+    bool is_store_local;                /* on this machine: short reads are done on the loop */
     bool is_draining;
     bool has_failed;        /* the store cannot tell what is on disk */
     char *openapi;          /* owned; made once */
@@ -73,8 +74,8 @@ struct exchange_read {
 
 /* One request that is being answered. */
 struct exchange {
-    struct exchange *next;           /* in the list of spare exchanges, or in metrics.waiting */
-    struct server *server;           /* borrowed */
+    struct exchange *next; /* in the list of spare exchanges, or of those that wait for the same read */
+    struct server *server; /* borrowed */
     struct http_request *request;    /* borrowed; NULL once the client is gone */
     int64_t began_us;                /* boot clock */
     const struct route *route;       /* NULL: none matches */
@@ -90,8 +91,10 @@ struct exchange {
     struct {
         uint64_t token; /* 0: not given; the lock id is in found_id */
         int64_t for_ms;
-    } check;           /* of locks_check.c */
-    const char *allow; /* borrowed; with a 405: the methods of this path */
+    } check;             /* of locks_check.c */
+    uint64_t last_event; /* of event_stream.c: the newest in the store */
+    int hours;           /* of dashboard_stream.c: that were asked for */
+    const char *allow;   /* borrowed; with a 405: the methods of this path */
     enum role role;
     /* Only the first byte of these is cleared. */
     char who[AUTH_NAME_MAX + 1]; /* the token's name; "" without tokens */

@@ -5,6 +5,11 @@
  * Events of this server arrive as they happen. Those of other processes on the same file are read from the store's
  * event log. Ids of events are consecutive, so a gap between two events of this server is where others wrote: only gaps
  * and the end of the log are read.
+ *
+ * A store that is not on this machine has other servers as well, and ids with gaps. There all events are read from the
+ * log, this server's too, by a worker:
+ *
+ *     tick --> read the end of the log --> read gaps --> gather --> read rows --> tell --> pause --> tick
  */
 #include "server/dashboard/dashboard_stream.h"
 
@@ -16,6 +21,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "server/core/event_log.h"
 #include "server/core/server.h"
 #include "server/core/sse.h"
 #include "server/dashboard/activity.h"
@@ -31,9 +37,10 @@ enum {
     PAUSE_FACTOR = 400, /* the pause after a tick, as a multiple of its length */
     SEND_US = 15,       /* the cost of sending to one viewer */
     SEND_BYTES_US =
-        200, /* bytes that cost one more microsecond: copied twice, and received on this machine */
-    TICK_EVENTS = 500,
-    ACTIVITY_MS = 2000, /* how often a change of the statistics alone is sent */
+        200,           /* bytes that cost one more microsecond: copied twice, and received on this machine */
+    TICK_EVENTS = 500, /* read at once */
+    NETWORK_PIECES = 20, /* of so many events, in one tick on a store that is read off the loop */
+    ACTIVITY_MS = 2000,  /* how often a change of the statistics alone is sent */
     STALE_MS = 15000,
     RESUME_EVENTS = 2000,
     SEED_EVENTS = 200000, /* of the log, for the statistics of the day before the start */
@@ -48,6 +55,8 @@ struct gap {
     bool is_old; /* before the start: counted, but viewers need not be told */
 };
 
+enum log_part { LOG_NONE, LOG_END, LOG_SEED, LOG_GAP };
+
 struct dashboard_stream {
     struct streams viewers;
     struct server *server; /* borrowed */
@@ -59,8 +68,17 @@ struct dashboard_stream {
     uint64_t tail;  /* the last known event */
     struct gap gaps[GAPS_MAX];
     size_t n_gaps;
-    bool is_seeded;  /* the log before the start was read, or is among the gaps */
-    bool has_missed; /* viewers must be told to read the whole list */
+    struct event_log log;     /* what is being read, one piece at a time */
+    enum log_part part;       /* which */
+    size_t log_left;          /* events that may still be read this time */
+    bool wants_end;           /* the end of the log is to be read */
+    bool wants_seed;          /* it is to be found where the statistics of the time before the start begin */
+    bool is_behind;           /* there is more at the end of the log than was read */
+    bool is_reading_on;       /* read_on() is on the stack */
+    bool is_ticking;          /* the tick goes on when the log was read */
+    struct exchange *waiting; /* for the log, too; linked by `next` */
+    bool is_seeded;           /* the log before the start was read, or is among the gaps */
+    bool has_missed;          /* viewers must be told to read the whole list */
     int64_t told_ms;
     int64_t stale_ms;
     struct lock_rows rows;
@@ -69,12 +87,18 @@ struct dashboard_stream {
     struct timer tick_timer;
 };
 
+/* Whether events are known to be in the log that were not read yet. */
+static bool has_more_log(const struct dashboard_stream *dashboard)
+{
+    return dashboard->n_gaps > 0 || dashboard->is_behind;
+}
+
 /* ---- sending ---- */
 
 /* An id promises that nothing before it is missing. Without one, a viewer that reconnects gets the changes again. */
 static void add_id(const struct dashboard_stream *dashboard, struct buf *out)
 {
-    if (dashboard->has_log && dashboard->n_gaps == 0 && dashboard->changes.n == 0) {
+    if (dashboard->has_log && !has_more_log(dashboard) && dashboard->changes.n == 0) {
         buf_addf(out, "id: %llu\n", (unsigned long long)dashboard->tail);
     }
 }
@@ -227,6 +251,9 @@ static void add_gap(struct dashboard_stream *dashboard, uint64_t after, uint64_t
 void dashboard_stream_event(struct dashboard_stream *dashboard, const struct belay_event *event)
 {
     if (event->id != 0) {
+        if (!dashboard->server->is_store_local && dashboard->has_log) {
+            return; /* it is read from the log, with those of other servers */
+        }
         if (event->id <= dashboard->tail) {
             return; /* read from the log before */
         }
@@ -239,79 +266,143 @@ void dashboard_stream_event(struct dashboard_stream *dashboard, const struct bel
     mark_event(dashboard, event);
 }
 
-struct log_reading {
-    struct dashboard_stream *dashboard;
-    uint64_t upto;
-    uint64_t last;
-    size_t n;
-    size_t most;
-    bool counts;
-    bool marks;
-};
+/* ---- reading the log ---- */
 
-static bool on_log(void *context, const struct belay_event *event)
+static void take_end(struct dashboard_stream *dashboard)
 {
-    struct log_reading *reading = context;
+    const struct event_log *log = &dashboard->log;
 
-    if (event->id > reading->upto) {
-        reading->last = reading->upto;
-        return false;
+    for (size_t i = 0; i < log->n; i++) {
+        if (log->events[i].event.id > dashboard->tail) {
+            activity_add(&dashboard->activity, &log->events[i].event);
+            mark_event(dashboard, &log->events[i].event);
+            dashboard->tail = log->events[i].event.id;
+        }
     }
-    if (reading->counts) {
-        activity_add(&reading->dashboard->activity, event);
-    }
-    if (reading->marks) {
-        mark_event(reading->dashboard, event);
-    }
-    reading->last = event->id;
-    return ++reading->n < reading->most;
+    dashboard->is_behind = log->n == log->most;
+    dashboard->wants_end = dashboard->is_behind && !dashboard->server->is_store_local;
 }
 
-/* Read the newest gap first, which matters most to viewers. Returns how many events were read. */
-static size_t read_gap(struct dashboard_stream *dashboard, size_t most)
+/* The first event of the statistics. */
+static void take_seed(struct dashboard_stream *dashboard)
 {
-    struct gap *gap = &dashboard->gaps[dashboard->n_gaps - 1];
-    struct log_reading reading = { dashboard, gap->upto, gap->after, 0, most, true, !gap->is_old };
-    enum belay_code code =
-        belay_events(dashboard->server->client, NULL, gap->after, 0, on_log, &reading, NULL);
+    const struct event_log *log = &dashboard->log;
 
-    gap->after = reading.last;
-    if (code != BELAY_OK || reading.n < most || gap->after >= gap->upto) {
+    if (log->n > 0 && log->events[0].event.id <= dashboard->start) {
+        add_gap(dashboard, log->events[0].event.id - 1, dashboard->start, true);
+    }
+}
+
+static void take_gap(struct dashboard_stream *dashboard)
+{
+    const struct event_log *log = &dashboard->log;
+    struct gap *gap = &dashboard->gaps[dashboard->n_gaps - 1];
+
+    for (size_t i = 0; i < log->n && gap->after < gap->upto; i++) {
+        const struct belay_event *event = &log->events[i].event;
+
+        gap->after = event->id;
+        if (event->id <= gap->upto) {
+            activity_add(&dashboard->activity, event);
+        }
+        if (event->id <= gap->upto && !gap->is_old) {
+            mark_event(dashboard, event);
+        }
+    }
+    if (log->code != BELAY_OK || log->n < log->most || gap->after >= gap->upto) {
         dashboard->n_gaps--;
     }
-    return reading.n;
 }
 
-static void read_end(struct dashboard_stream *dashboard, size_t most)
+/* Begin to read what is next: the end of the log, then gaps, the newest first, which matters most to viewers. */
+static bool read_next(struct dashboard_stream *dashboard)
 {
-    struct log_reading reading = { dashboard, UINT64_MAX, dashboard->tail, 0, most, true, true };
+    size_t most = dashboard->log_left < TICK_EVENTS ? dashboard->log_left : TICK_EVENTS;
+    uint64_t after = dashboard->tail;
 
-    (void)belay_events(dashboard->server->client, NULL, dashboard->tail, 0, on_log, &reading, NULL);
-    dashboard->tail = reading.last;
+    if (most == 0) {
+        return false;
+    }
+    dashboard->part = dashboard->wants_end    ? LOG_END
+                      : dashboard->wants_seed ? LOG_SEED
+                      : dashboard->n_gaps > 0 ? LOG_GAP
+                                              : LOG_NONE;
+    switch (dashboard->part) {
+    case LOG_NONE:
+        return false;
+    case LOG_END:
+        dashboard->wants_end = false;
+        break;
+    case LOG_SEED:
+        dashboard->wants_seed = false;
+        return event_log_read(&dashboard->log, dashboard->server->workers, 0, SEED_EVENTS, 1);
+    case LOG_GAP:
+        after = dashboard->gaps[dashboard->n_gaps - 1].after;
+        break;
+    }
+    return event_log_read(&dashboard->log, dashboard->server->workers, after, 0, most);
 }
 
-static void read_log(struct dashboard_stream *dashboard)
-{
-    size_t n = 0;
+static void log_was_read(struct dashboard_stream *dashboard);
 
-    if (!dashboard->has_log) {
+/* Until all is read, or as much as there is time for. On a store on this machine every read ends at once. */
+static void read_on(struct dashboard_stream *dashboard)
+{
+    if (dashboard->is_reading_on) {
         return;
     }
-    read_end(dashboard, TICK_EVENTS);
-    for (size_t i = 0; i < GAPS_MAX && n < TICK_EVENTS && dashboard->n_gaps > 0; i++) {
-        n += read_gap(dashboard, TICK_EVENTS - n);
+    dashboard->is_reading_on = true;
+    while (!work_is_pending(&dashboard->log.work) && read_next(dashboard)) {
+    }
+    dashboard->is_reading_on = false;
+    if (!work_is_pending(&dashboard->log.work)) {
+        log_was_read(dashboard);
+    }
+}
+
+static void on_log(struct work *work)
+{
+    struct dashboard_stream *dashboard =
+        (struct dashboard_stream *)(void *)((char *)work - offsetof(struct dashboard_stream, log.work));
+    size_t spent = dashboard->log.n + 1;
+
+    if (work->is_cancelled) {
+        spent = dashboard->log_left;
+    } else if (dashboard->part == LOG_END) {
+        take_end(dashboard);
+    } else if (dashboard->part == LOG_SEED) {
+        take_seed(dashboard);
+    } else {
+        take_gap(dashboard);
+    }
+    dashboard->log_left -= spent < dashboard->log_left ? spent : dashboard->log_left;
+    event_log_release(&dashboard->log);
+    read_on(dashboard);
+}
+
+/* In the end log_was_read() is called. */
+static void read_log(struct dashboard_stream *dashboard)
+{
+    if (!work_is_pending(&dashboard->log.work)) {
+        dashboard->wants_end = dashboard->has_log;
+        dashboard->log_left = dashboard->server->is_store_local ? 2 * (size_t)TICK_EVENTS
+                                                                : NETWORK_PIECES * (size_t)TICK_EVENTS;
+        read_on(dashboard);
     }
 }
 
 /* The statistics of the hours before the start, at the first request for them. */
 static void seed(struct dashboard_stream *dashboard)
 {
-    if (!dashboard->is_seeded && dashboard->has_log) {
-        dashboard->is_seeded = true;
-        if (dashboard->start > 0) {
-            add_gap(dashboard, dashboard->start > SEED_EVENTS ? dashboard->start - SEED_EVENTS : 0,
-                    dashboard->start, true);
-        }
+    if (dashboard->is_seeded || !dashboard->has_log || dashboard->start == 0) {
+        return;
+    }
+    dashboard->is_seeded = true;
+    if (!dashboard->server->is_store_local) {
+        dashboard->wants_seed = true; /* its ids do not say how many events there are */
+    } else {
+        add_gap(dashboard, dashboard->start > SEED_EVENTS ? dashboard->start - SEED_EVENTS : 0,
+                dashboard->start, true);
     }
 }
 
@@ -339,7 +430,7 @@ static void tick_again(struct dashboard_stream *dashboard, int64_t spent_us)
 
 static void end_tick(struct dashboard_stream *dashboard)
 {
-    if (dashboard->viewers.n > 0 || dashboard->n_gaps > 0) {
+    if (dashboard->viewers.n > 0 || has_more_log(dashboard)) {
         tick_again(dashboard, cpu_us() - dashboard->began_us);
     }
 }
@@ -387,7 +478,16 @@ static void on_tick(struct timer *timer)
         return;
     }
     dashboard->began_us = cpu_us();
+    dashboard->is_ticking = true;
     read_log(dashboard);
+}
+
+/* The second half of a tick. */
+static void tick_rows(struct dashboard_stream *dashboard)
+{
+    if (!dashboard->server->is_store_local) {
+        dashboard->began_us = cpu_us(); /* a worker read the log */
+    }
     if (dashboard->viewers.n == 0 || !gather(dashboard)) {
         end_tick(dashboard);
         return;
@@ -397,6 +497,21 @@ static void on_tick(struct timer *timer)
         dashboard->has_missed = true;
         lock_rows_clear(&dashboard->rows);
         end_tick(dashboard);
+    }
+}
+
+static void answer_activity(struct dashboard_stream *dashboard);
+
+static void log_was_read(struct dashboard_stream *dashboard)
+{
+    bool is_ticking = dashboard->is_ticking;
+
+    dashboard->is_ticking = false;
+    answer_activity(dashboard);
+    if (is_ticking) {
+        tick_rows(dashboard);
+    } else if (has_more_log(dashboard)) {
+        tick_again(dashboard, 0);
     }
 }
 
@@ -430,6 +545,7 @@ void dashboard_stream_free(struct dashboard_stream *dashboard)
     if (dashboard != NULL) {
         changes_clear(&dashboard->changes);
         lock_rows_clear(&dashboard->rows);
+        event_log_release(&dashboard->log);
         free(dashboard);
     }
 }
@@ -439,6 +555,7 @@ void dashboard_stream_begin(struct dashboard_stream *dashboard)
     dashboard->has_log = stream_last_event(dashboard->server->client, &dashboard->start, NULL) == BELAY_OK;
     dashboard->tail = dashboard->start;
     lock_rows_init(&dashboard->rows, dashboard->server->client, on_rows);
+    event_log_init(&dashboard->log, dashboard->server->client, on_log);
 }
 
 void dashboard_stream_stop(struct dashboard_stream *dashboard)
@@ -452,17 +569,40 @@ void dashboard_stream_end_session(struct dashboard_stream *dashboard, uint64_t s
     streams_end_session(&dashboard->viewers, session);
 }
 
-/* Mark what has changed since the last event that the viewer got. Other viewers get it twice, which is harmless. */
+struct resuming {
+    struct dashboard_stream *dashboard;
+    size_t n;
+};
+
+static bool on_resumed(void *context, const struct belay_event *event)
+{
+    struct resuming *resuming = context;
+
+    if (event->id > resuming->dashboard->tail) {
+        return false;
+    }
+    mark_event(resuming->dashboard, event);
+    return ++resuming->n < RESUME_EVENTS;
+}
+
+/*
+ * Mark what has changed since the last event that the viewer got. Other viewers get it twice, which is harmless. A
+ * store on the network is not read here: the viewer reads the whole list.
+ */
 static void resume(struct dashboard_stream *dashboard, struct stream *viewer, const char *last_id)
 {
     uint64_t after = strtoull(last_id, NULL, 10);
-    struct log_reading reading = { dashboard, dashboard->tail, after, 0, RESUME_EVENTS, false, true };
+    struct resuming resuming = { dashboard, 0 };
 
-    if (!dashboard->has_log || after > dashboard->tail || dashboard->tail - after > RESUME_EVENTS) {
+    if (dashboard->has_log && after == dashboard->tail) {
+        return;
+    }
+    if (!dashboard->has_log || !dashboard->server->is_store_local || after > dashboard->tail ||
+        dashboard->tail - after > RESUME_EVENTS) {
         send_reset(dashboard, viewer);
         return;
     }
-    (void)belay_events(dashboard->server->client, NULL, after, 0, on_log, &reading, NULL);
+    (void)belay_events(dashboard->server->client, NULL, after, 0, on_resumed, &resuming, NULL);
 }
 
 static void begin_stream(struct dashboard_stream *dashboard, struct stream *viewer, struct exchange *x)
@@ -508,31 +648,47 @@ void handle_dashboard_stream(struct exchange *x)
 
 /* ---- numbers ---- */
 
-void handle_activity(struct exchange *x)
+/* 0: it is not a number of hours. */
+static int read_hours(const struct exchange *x)
 {
-    struct dashboard_stream *dashboard = x->server->dashboard;
     char text[8] = "";
-    enum http_found found = http_query_get(x->request->query, "hours", text, sizeof text);
+    enum http_found found = http_query_get(x->query, "hours", text, sizeof text);
     long hours = found == HTTP_ABSENT                                  ? HISTORY_HOURS_DEFAULT
                  : strspn(text, "0123456789") == strlen(text) && *text ? strtol(text, NULL, 10)
                                                                        : 0;
-    json_t *body;
+
+    return found == HTTP_MALFORMED || hours < 1 || hours > ACTIVITY_HOURS ? 0 : (int)hours;
+}
+
+static void answer_activity(struct dashboard_stream *dashboard)
+{
+    while (dashboard->waiting != NULL) {
+        struct exchange *x = dashboard->waiting;
+        json_t *body = activity_json(&dashboard->activity, x->hours, clock_unix_ms());
+
+        dashboard->waiting = x->next;
+        if (body != NULL) {
+            (void)json_object_set_new(body, "is_complete", json_boolean(!has_more_log(dashboard)));
+        }
+        reply(x, 200, body);
+    }
+}
+
+void handle_activity(struct exchange *x)
+{
+    struct dashboard_stream *dashboard = x->server->dashboard;
+    int hours = read_hours(x);
 
     if (!exchange_sees_all(x)) {
         return;
     }
-    if (found == HTTP_MALFORMED || hours < 1 || hours > ACTIVITY_HOURS) {
+    if (hours == 0) {
         reply_problem(x, 400, "invalid", "hours must be a whole number from 1 to %d", ACTIVITY_HOURS);
         return;
     }
+    x->hours = hours;
+    x->next = dashboard->waiting;
+    dashboard->waiting = x;
     seed(dashboard);
     read_log(dashboard);
-    if (dashboard->n_gaps > 0) {
-        tick_again(dashboard, 0);
-    }
-    body = activity_json(&dashboard->activity, (int)hours, clock_unix_ms());
-    if (body != NULL) {
-        (void)json_object_set_new(body, "is_complete", json_boolean(dashboard->n_gaps == 0));
-    }
-    reply(x, 200, body);
 }

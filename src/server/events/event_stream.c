@@ -1,9 +1,12 @@
 /*
  * Events are read from the store once for all listeners that are up to date. A listener that is behind gets a piece at
- * a time, so that one that resumes after a week does not delay the others.
+ * a time, so that one that resumes after a week does not delay the others. One read is in progress at a time, as work
+ * (core/event_log.h):
  *
- * Events of this server are sent at once. Those of other processes on the same file are polled for four times a second
- * while there are listeners.
+ *     marked --> read what is new, for all --> read a piece for each that is behind --> pause --> marked
+ *
+ * An event of this server marks the stream at once. Events of other processes on the same file or database are polled
+ * for, four times a second while there are listeners.
  */
 #include "server/events/event_stream.h"
 
@@ -16,6 +19,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "server/core/event_log.h"
 #include "server/core/server.h"
 #include "server/core/sse.h"
 #include "json/json_write.h"
@@ -31,7 +35,9 @@ enum {
 
 struct event_listener {
     struct stream stream;
-    uint64_t after; /* the last event that was sent to it or did not match */
+    uint64_t serial; /* tells it from others, before and after it */
+    uint64_t after;  /* the last event that was sent to it or did not match */
+    bool is_due;     /* if it is behind, its next piece is to be read */
     char prefix[BELAY_KEY_MAX + 1];
 };
 
@@ -40,6 +46,11 @@ struct event_stream {
     struct server *server;  /* borrowed */
     uint64_t tail;          /* the last event that was read for listeners that are up to date */
     atomic_bool is_marked;  /* there may be new events; set by any thread */
+    struct event_log log;   /* what is being read, one piece at a time */
+    uint64_t reading_for;   /* the serial of a listener that is behind; 0: all that are up to date */
+    uint64_t last_serial;
+    bool has_more; /* to read at once, not only when the store has been asked again */
+    bool is_going_on;
     struct timer look_timer;
     struct timer alive_timer;
 };
@@ -106,78 +117,129 @@ static bool can_any_hear(const struct event_stream *events)
 
 /* ---- reading ---- */
 
-struct piece {
-    struct event_stream *events;
-    struct event_listener *listener; /* NULL: all that are up to date */
-    uint64_t from;
-    size_t n;
-};
-
-static bool on_new(void *context, const struct belay_event *event)
-{
-    struct piece *piece = context;
-    struct event_stream *events = piece->events;
-
-    for (struct event_listener *listener = first_of(events); listener != NULL; listener = next_of(listener)) {
-        if (listener->after >= piece->from && can_hear(listener)) {
-            send_event(listener, event);
-        }
-    }
-    events->tail = event->id;
-    return ++piece->n < PIECE_EVENTS;
-}
-
-static bool on_old(void *context, const struct belay_event *event)
-{
-    struct piece *piece = context;
-
-    send_event(piece->listener, event);
-    return ++piece->n < PIECE_EVENTS && !piece->listener->stream.is_cut && event->id < piece->events->tail;
-}
-
 static void look_again(struct event_stream *events, int64_t in_ms)
 {
     (void)loop_timer_set(events->server->loop, &events->look_timer,
                          loop_now_ms(events->server->loop) + in_ms);
 }
 
-/* Returns whether there is more to read for it. */
-static bool catch_up(struct event_stream *events, struct event_listener *listener)
+static void send_new(struct event_stream *events)
 {
-    struct piece piece = { .events = events, .listener = listener };
-    enum belay_code code =
-        belay_events(events->server->client, NULL, listener->after, 0, on_old, &piece, NULL);
+    const struct event_log *log = &events->log;
+    uint64_t from = events->tail;
 
-    if (code == BELAY_OK && piece.n < PIECE_EVENTS && !listener->stream.is_cut) {
-        listener->after = listener->after < events->tail ? events->tail : listener->after;
+    for (size_t i = 0; i < log->n; i++) {
+        const struct belay_event *event = &log->events[i].event;
+
+        for (struct event_listener *listener = first_of(events); listener != NULL;
+             listener = next_of(listener)) {
+            if (listener->after >= from && listener->after < event->id && can_hear(listener)) {
+                send_event(listener, event);
+            }
+        }
+        events->tail = event->id;
     }
-    return listener->after < events->tail && !listener->stream.is_cut;
+    events->has_more = log->n >= PIECE_EVENTS;
+    for (struct event_listener *listener = first_of(events); listener != NULL; listener = next_of(listener)) {
+        listener->is_due = true;
+    }
+}
+
+/* The listener may have gone while its events were read. */
+static struct event_listener *find_listener(const struct event_stream *events, uint64_t serial)
+{
+    struct event_listener *listener = first_of(events);
+
+    while (listener != NULL && listener->serial != serial) {
+        listener = next_of(listener);
+    }
+    return listener;
+}
+
+static void send_old(struct event_stream *events, struct event_listener *listener)
+{
+    const struct event_log *log = &events->log;
+
+    for (size_t i = 0; i < log->n && !listener->stream.is_cut && log->events[i].event.id <= events->tail;
+         i++) {
+        send_event(listener, &log->events[i].event);
+    }
+    if (log->code == BELAY_OK && log->n < PIECE_EVENTS && !listener->stream.is_cut &&
+        listener->after < events->tail) {
+        listener->after = events->tail;
+    }
+    events->has_more = events->has_more || (listener->after < events->tail && !listener->stream.is_cut);
+}
+
+/* The next listener that is behind, each once after every read of what is new. */
+static struct event_listener *next_behind(struct event_stream *events)
+{
+    for (struct event_listener *listener = first_of(events); listener != NULL; listener = next_of(listener)) {
+        bool is_behind = listener->is_due && listener->after < events->tail && !listener->stream.is_cut;
+
+        listener->is_due = false;
+        if (is_behind && can_hear(listener)) {
+            return listener;
+        }
+        events->has_more = events->has_more || is_behind;
+    }
+    return NULL;
+}
+
+/* Read for one listener after the other, then pause. */
+static void go_on(struct event_stream *events)
+{
+    struct event_listener *listener;
+
+    if (events->is_going_on) {
+        return; /* called by done() of a read that ended at once */
+    }
+    events->is_going_on = true;
+    while (!work_is_pending(&events->log.work) && (listener = next_behind(events)) != NULL) {
+        events->reading_for = listener->serial;
+        events->has_more =
+            !event_log_read(&events->log, events->server->workers, listener->after, 0, PIECE_EVENTS) ||
+            events->has_more;
+    }
+    events->is_going_on = false;
+    if (!work_is_pending(&events->log.work) && events->streams.n > 0) {
+        look_again(events, events->has_more ? PIECE_MS : LOOK_MS);
+    }
+}
+
+static void on_log(struct work *work)
+{
+    struct event_stream *events =
+        (struct event_stream *)(void *)((char *)work - offsetof(struct event_stream, log.work));
+    struct event_listener *listener =
+        events->reading_for == 0 ? NULL : find_listener(events, events->reading_for);
+
+    if (work->is_cancelled) {
+        return;
+    }
+    if (events->reading_for == 0) {
+        send_new(events);
+    } else if (listener != NULL) {
+        send_old(events, listener);
+    }
+    event_log_release(&events->log);
+    go_on(events);
 }
 
 void event_stream_pump(struct event_stream *events)
 {
-    struct piece piece = { .events = events, .from = events->tail };
-    bool more;
-
     if (!events->is_marked || events->streams.n == 0) {
         events->is_marked = false;
         return;
     }
-    if (!can_any_hear(events)) {
+    if (work_is_pending(&events->log.work) || !can_any_hear(events)) {
         return; /* still marked */
     }
     events->is_marked = false;
-    for (struct event_listener *listener = first_of(events); listener != NULL; listener = next_of(listener)) {
-        listener->after = listener->after > events->tail ? events->tail : listener->after;
+    events->reading_for = 0;
+    if (!event_log_read(&events->log, events->server->workers, events->tail, 0, PIECE_EVENTS)) {
+        look_again(events, LOOK_MS);
     }
-    (void)belay_events(events->server->client, NULL, events->tail, 0, on_new, &piece, NULL);
-    more = piece.n >= PIECE_EVENTS;
-    for (struct event_listener *listener = first_of(events); listener != NULL; listener = next_of(listener)) {
-        if (listener->after < events->tail && !listener->stream.is_cut) {
-            more = !can_hear(listener) || catch_up(events, listener) || more;
-        }
-    }
-    look_again(events, more ? PIECE_MS : LOOK_MS);
 }
 
 void event_stream_mark(struct event_stream *events)
@@ -226,9 +288,17 @@ struct event_stream *event_stream_new(struct server *server)
     return events;
 }
 
+void event_stream_begin(struct event_stream *events)
+{
+    event_log_init(&events->log, events->server->client, on_log);
+}
+
 void event_stream_free(struct event_stream *events)
 {
-    free(events);
+    if (events != NULL) {
+        event_log_release(&events->log);
+        free(events);
+    }
 }
 
 void event_stream_stop(struct event_stream *events)
@@ -264,35 +334,42 @@ static bool read_last_id(const struct exchange *x, bool *out_given, uint64_t *ou
     return true;
 }
 
+/* The id lets a client that is cut off before its first event go on where it began. */
 static void listen_to(struct event_stream *events, struct event_listener *listener, struct exchange *x)
 {
-    static const char hello[] = "retry: 2000\n: belay\n\n";
+    char hello[64];
+    int len = snprintf(hello, sizeof hello, "retry: 2000\nid: %llu\n: belay\n\n",
+                       (unsigned long long)listener->after);
 
     if (events->streams.n == 0) {
         (void)loop_timer_set(events->server->loop, &events->alive_timer,
                              loop_now_ms(events->server->loop) + ALIVE_MS);
     }
+    listener->serial = ++events->last_serial;
     stream_begin(&events->streams, &listener->stream, x);
-    stream_send(&listener->stream, hello, sizeof hello - 1);
+    stream_send(&listener->stream, hello, (size_t)len);
     event_stream_mark(events);
 }
 
-void handle_events(struct exchange *x)
+static void read_last_event(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    x->last_event = 0;
+    if (stream_last_event(x->server->client, &x->last_event, &err) != BELAY_OK) {
+        reply_error(x, &err);
+    }
+    belay_error_release(&err);
+}
+
+static void begin_listening(struct exchange *x)
 {
     struct event_stream *events = x->server->events;
-    struct belay_error err = BELAY_ERROR_INIT;
     struct event_listener *listener = NULL;
     uint64_t after = 0;
-    bool is_given;
+    bool is_given = false;
 
-    if (!read_last_id(x, &is_given, &after)) {
-        reply_problem(x, 400, "invalid", "Last-Event-ID must be the id of an event, a whole number");
-        return;
-    }
-    if (x->request->is_head) {
-        reply_text(x, 200, "text/event-stream", "", 0);
-        return;
-    }
+    (void)read_last_id(x, &is_given, &after); /* handle_events() has checked it */
     if (events->streams.n >= LISTENERS_MAX || x->server->is_draining ||
         (listener = calloc(1, sizeof *listener)) == NULL) {
         reply_problem(x, 503, "busy", "more than %d clients listen to events; retry later", LISTENERS_MAX);
@@ -304,12 +381,26 @@ void handle_events(struct exchange *x)
         free(listener);
         return;
     }
-    if (events->streams.n == 0 && stream_last_event(x->server->client, &events->tail, &err) != BELAY_OK) {
-        reply_error(x, &err);
-        belay_error_release(&err);
-        free(listener);
+    if (events->streams.n == 0) {
+        events->tail = x->last_event;
+    }
+    /* An id that is not reached yet is that of another store, or of one that was restored. */
+    listener->after = is_given && after < x->last_event ? after : x->last_event;
+    listen_to(events, listener, x);
+}
+
+void handle_events(struct exchange *x)
+{
+    uint64_t after;
+    bool is_given;
+
+    if (!read_last_id(x, &is_given, &after)) {
+        reply_problem(x, 400, "invalid", "Last-Event-ID must be the id of an event, a whole number");
         return;
     }
-    listener->after = is_given ? after : events->tail;
-    listen_to(events, listener, x);
+    if (x->request->is_head) {
+        reply_text(x, 200, "text/event-stream", "", 0);
+        return;
+    }
+    exchange_read(x, WORK_READ, read_last_event, begin_listening);
 }

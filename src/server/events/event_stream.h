@@ -8,7 +8,8 @@ struct server;
 struct event_stream;
 
 struct event_stream *event_stream_new(struct server *server);
-void event_stream_free(struct event_stream *events); /* after event_stream_stop() */
+void event_stream_begin(struct event_stream *events); /* once the server has its client */
+void event_stream_free(struct event_stream *events);  /* after event_stream_stop() */
 
 size_t event_stream_count(const struct event_stream *events); /* listeners */
 

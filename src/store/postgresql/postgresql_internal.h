@@ -85,9 +85,11 @@ struct pg_wake {
     uint32_t words[PG_WORDS]; /* word 0: the NULL id; futexes of this process */
     pthread_mutex_t mutex;
     pthread_t thread;
-    bool started; /* the thread that listens */
-    bool stopped; /* it must end */
-    int stop_fd;  /* an eventfd that wakes it */
+    bool started;                                   /* the thread that listens */
+    bool stopped;                                   /* it must end */
+    int stop_fd;                                    /* an eventfd that wakes it */
+    void (*fn)(void *context, const char *lock_id); /* subscribed; called with the mutex held; NULL: none */
+    void *context;
     atomic_bool is_listening;
     atomic_bool is_pooled; /* LISTEN does not work here: poll */
 };
@@ -203,6 +205,7 @@ uint32_t pg_listen(struct belay_store *base, const char *lock_id);
 void pg_wait(struct belay_store *base, const char *lock_id, uint32_t listened, int64_t timeout_ms,
              struct belay_cancel *cancel);
 void pg_wake(struct belay_store *base, const char *lock_id);
+void pg_subscribe(struct belay_store *base, void (*fn)(void *context, const char *lock_id), void *context);
 
 /* ---- postgresql_schema.c ---- */
 

@@ -6,7 +6,7 @@
  *
  *     release:  commit, then NOTIFY id               (a statement of its own: it writes nothing)
  *     waiter:   listen() -> the word; read the record; wait() on the word
- *     thread:   notification -> add to the word, wake
+ *     thread:   notification -> add to the word, wake; tell the subscriber, an event loop
  *               connection lost -> wake everybody, connect again, wake everybody
  *
  * A notification may get lost with the connection, so waiters poll as well, if seldom. Commits of
@@ -44,11 +44,22 @@ static void wake_word(uint32_t *word)
     (void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
+/* NULL: all of its waiters. */
+static void tell_subscriber(struct pg_store *store, const char *lock_id)
+{
+    (void)pthread_mutex_lock(&store->wake.mutex);
+    if (store->wake.fn != NULL) {
+        store->wake.fn(store->wake.context, lock_id);
+    }
+    (void)pthread_mutex_unlock(&store->wake.mutex);
+}
+
 static void wake_everybody(struct pg_store *store)
 {
     for (size_t i = 0; i < PG_WORDS; i++) {
         wake_word(&store->wake.words[i]);
     }
+    tell_subscriber(store, NULL);
 }
 
 void pg_wake_watchers(struct pg_store *store)
@@ -108,6 +119,9 @@ static void take_notifications(struct pg_store *store, struct pg_conn *conn)
 
     while ((note = PQnotifies(conn->pg)) != NULL) {
         wake_word(word_of(store, note->extra[0] == '\0' ? NULL : note->extra));
+        if (note->extra[0] != '\0') {
+            tell_subscriber(store, note->extra);
+        }
         PQfreemem(note);
     }
 }
@@ -222,6 +236,19 @@ void pg_wake(struct belay_store *base, const char *lock_id)
     wake_word(word_of(store, lock_id));
     (void)pg_call(store, &call, &result, NULL); /* if it fails, the waiter polls */
     PQclear(result);
+}
+
+void pg_subscribe(struct belay_store *base, void (*fn)(void *context, const char *lock_id), void *context)
+{
+    struct pg_store *store = pg_of(base);
+
+    (void)pthread_mutex_lock(&store->wake.mutex);
+    store->wake.fn = fn;
+    store->wake.context = context;
+    (void)pthread_mutex_unlock(&store->wake.mutex);
+    if (fn != NULL) {
+        start_listener(store);
+    }
 }
 
 void pg_wait(struct belay_store *base, const char *lock_id, uint32_t listened, int64_t timeout_ms,

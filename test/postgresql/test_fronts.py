@@ -1,0 +1,374 @@
+"""Several `belay serve` on one database: one queue, one list of events, and no front that would be missed (issue 15)."""
+import contextlib
+import itertools
+import json
+import os
+import select
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+from pg_support import ROOT, PostgresStore, postgresql
+
+sys.path[:0] = [os.path.join(ROOT, "test", "server")]
+
+from server_support import BELAY, PATIENCE, ServerCase, Stream, wait_until  # noqa: E402
+
+POLL_MS = 500  # of the first waiter, unwoken (PG_POLL_MS)
+
+
+class FrontsCase(PostgresStore, ServerCase):
+    def two(self):
+        return self.serve(), self.serve()
+
+    def hand_over_ms(self, waiting, release, key, owner="w"):
+        """How long after `release(lock)` a waiter behind the front `waiting` has the lock, which it then releases."""
+        held = waiting.acquire(key, "holder", ttl_ms=60000).json()
+        later = waiting.acquire_later(key, owner, wait_ms=int(PATIENCE * 1000), ttl_ms=60000, lock_id=f"{key}-{owner}")
+        waiting.wait_for_queue(key, [owner])
+        began = time.monotonic()
+        release(held)
+        got = later.get()
+        took = (time.monotonic() - began) * 1000
+        self.assertEqual(got.status, 200, got)
+        self.assertGreater(got.json()["token"], held["token"])
+        waiting.release(key, got.json()["lock_id"])
+        return took
+
+    def assert_woken(self, times):
+        """Not by a poll, of which half would take longer than half of its interval."""
+        self.assertLess(statistics.median(times), POLL_MS / 4, times)
+
+
+class HandOver(FrontsCase):
+    def listening(self, what="count(*)"):
+        return int(self.sql(f"SELECT {what} FROM pg_stat_activity WHERE query LIKE '%pg_listening_channels%' "
+                            "AND pid <> pg_backend_pid()"))
+
+    def test_a_waiter_behind_one_front_is_woken_by_a_release_through_another(self):
+        """L4"""
+        a, b = self.two()
+        self.assert_woken([self.hand_over_ms(a, lambda lock, i=i: b.release(f"k{i}", lock["lock_id"]), f"k{i}")
+                           for i in range(9)])
+
+    def test_a_release_past_every_front_wakes_it_too(self):
+        """L4"""
+        a = self.serve()
+        times = []
+        for i in range(5):
+            def release(lock, key=f"k{i}"):
+                times.append(time.monotonic())
+                self.ok("release", key, "--id", lock["lock_id"])
+                times.append((time.monotonic() - times.pop()) * 1000)
+            times.append(self.hand_over_ms(a, release, f"k{i}") - times.pop())
+        self.assert_woken(times)  # counted from the end of the command
+
+    def test_waiters_behind_two_fronts_are_one_queue(self):
+        """L3"""
+        a, b = self.two()
+        held = a.acquire("k", "holder", ttl_ms=60000).json()
+        order, later = [], []
+        for i in range(6):
+            front = (a, b)[i % 2]
+            later.append((front, front.acquire_later("k", f"w{i}", wait_ms=int(PATIENCE * 1000), ttl_ms=60000,
+                                                     lock_id=f"id-{i}")))
+            a.wait_for_queue("k", [f"w{n}" for n in range(i + 1)])
+        a.release("k", held["lock_id"])
+        for front, one in later:
+            lock = one.get().json()
+            order.append(lock["locked_by"])
+            front.release("k", lock["lock_id"])
+        self.assertEqual(order, [f"w{i}" for i in range(6)])
+
+    def test_a_lost_connection_for_wake_ups_loses_nobody(self):
+        """L4"""
+        a, b = self.two()
+        held = a.acquire("k", "holder", ttl_ms=60000).json()
+        later = a.acquire_later("k", "w", wait_ms=int(PATIENCE * 1000), ttl_ms=60000, lock_id="id-w")
+        a.wait_for_queue("k", ["w"])
+        self.assertGreaterEqual(self.listening("count(pg_terminate_backend(pid))"), 2)
+        b.release("k", held["lock_id"])
+        self.assertEqual(later.get().status, 200)
+        a.release("k", "id-w")
+        wait_until(lambda: self.listening() >= 2, "both fronts to listen again")
+        self.assert_woken([self.hand_over_ms(a, lambda lock, i=i: b.release(f"m{i}", lock["lock_id"]), f"m{i}")
+                           for i in range(9)])
+
+    def test_a_holder_behind_one_front_learns_of_a_force_through_another(self):
+        """L6"""
+        a, b = self.two()
+        held = a.acquire("k", "holder", ttl_ms=60000).json()
+        asking = a.connect()
+        asking.request("POST", "/v1/held", json.dumps({"key": "k", "lock_id": held["lock_id"], "wait_ms": 60000}))
+        a.get("/health")  # the loop has read what came before
+        began = time.monotonic()
+        self.assertEqual(b.call("DELETE", "/v1/locks/k", {"reason": "test"}).status, 200)
+        answer = asking.getresponse()
+        self.assertLess(time.monotonic() - began, 4)  # unwoken the front would look after 8 s
+        self.assertEqual((answer.status, json.load(answer)["error"]["code"]), (409, "lease_lost"))
+        asking.close()
+
+
+class Events(FrontsCase):
+    def test_the_events_of_one_front_are_in_the_stream_of_the_other_in_order(self):
+        """L9"""
+        a, b = self.two()
+        streams = [Stream(a), Stream(b)]
+        expected = []
+        for i in range(40):
+            front = (a, b)[i % 2]
+            lock = front.acquire(f"k{i}", "me", ttl_ms=60000).json()
+            front.release(f"k{i}", lock["lock_id"])
+            expected += [("lock.acquired", f"k{i}"), ("lock.released", f"k{i}")]
+        for stream in streams:
+            seen = list(itertools.islice(stream.events(), len(expected)))
+            stream.close()
+            self.assertEqual([(one["event"], one["data"]["lock_key"]) for one in seen], expected)
+            ids = [int(one["id"]) for one in seen]
+            self.assertEqual(ids, sorted(set(ids)))
+
+    def test_no_event_is_missing_while_both_fronts_write(self):
+        """L9: ids are given out before their transactions end."""
+        a, b = self.two()
+        stream = Stream(a)
+
+        def write(front, name):
+            connection = front.connect()
+            for i in range(60):
+                key = f"{name}-{i}"
+                lock = front.acquire(key, "me", ttl_ms=60000, connection=connection).json()
+                front.post(f"/v1/locks/{key}/release", {"lock_id": lock["lock_id"]}, connection=connection)
+            connection.close()
+        writers = [threading.Thread(target=write, args=((a, b)[n % 2], f"w{n}")) for n in range(4)]
+        for writer in writers:
+            writer.start()
+        seen = [(one["event"], one["data"]["lock_key"]) for one in itertools.islice(stream.events(), 4 * 60 * 2)]
+        stream.close()
+        for writer in writers:
+            writer.join()
+        self.assertEqual(len(set(seen)), 4 * 60 * 2)
+
+    def test_a_stream_is_taken_up_again_at_the_other_front(self):
+        """L9"""
+        a, b = self.two()
+        first = Stream(a)
+        a.acquire("k1", "me", ttl_ms=60000)
+        last = next(first.events())["id"]
+        first.close()
+        a.acquire("k2", "me", ttl_ms=60000)
+        b.acquire("k3", "me", ttl_ms=60000)
+        second = Stream(b, last_id=last)
+        self.assertEqual([one["data"]["lock_key"] for one in itertools.islice(second.events(), 2)], ["k2", "k3"])
+        second.close()
+
+    def test_the_dashboard_of_one_front_shows_the_locks_of_the_other(self):
+        a, b = self.two()
+        viewer = Stream(a, "/v1/live")
+        events = viewer.events()
+        self.assertEqual(next(events)["event"], "hello")
+        b.acquire("k", "me", ttl_ms=60000)
+        rows = []
+        while not any(row["key"] == "k" and row["status"] == "active" for row in rows):
+            one = next(events)
+            rows = one["data"]["locks"] if one["event"] == "locks" else rows
+        viewer.close()
+
+    def test_the_numbers_of_a_front_count_the_events_of_all(self):
+        before = self.acquire("before", "--ttl", "60s")
+        self.ok("release", "before", "--id", before["lock_id"])
+        a, b = self.two()
+        for i in range(5):
+            lock = a.acquire(f"k{i}", "me", ttl_ms=60000).json()
+            a.release(f"k{i}", lock["lock_id"])
+
+        def numbers(front):
+            found = front.get("/v1/activity").json()
+            return found["is_complete"], found["total"]["acquired"]
+        for front in (a, b):
+            wait_until(lambda front=front: numbers(front) == (True, 6), f"all to be counted, not {numbers(front)}")
+
+    def test_a_slow_read_of_events_keeps_no_request_waiting(self):
+        """S0.2: the loop never waits for the network."""
+        a = self.serve()
+        a.acquire("k", "me", ttl_ms=60000)
+        stream = Stream(a)
+        with self.locked_table("events"):
+            slow = a.acquire_later("other", "me", ttl_ms=60000)  # its event waits for the table, and so does the stream
+            began = time.monotonic()
+            for _ in range(20):
+                a.get("/health")
+                a.get("/v1/locks/k")
+            self.assertLess(time.monotonic() - began, 4)
+            self.assertFalse(slow.is_there())
+        self.assertEqual(slow.get().status, 200)
+        stream.close()
+
+    @contextlib.contextmanager
+    def locked_table(self, name):
+        """No one else reads it meanwhile."""
+        psql = subprocess.Popen([postgresql.program("psql"), "-XAtq", "-h", "127.0.0.1", "-p", str(self.server.port), "-U",
+                                 "postgres", "-d", "postgres"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        psql.stdin.write(f"BEGIN; LOCK TABLE {self.schema}.{name} IN ACCESS EXCLUSIVE MODE; SELECT 'locked';\n")
+        psql.stdin.flush()
+        self.assertEqual(psql.stdout.readline().strip(), "locked")
+        try:
+            yield
+        finally:
+            psql.communicate("COMMIT;\n")
+
+
+class GoingOver(FrontsCase):
+    """A client that was given the URLs of several fronts."""
+
+    def setUp(self):
+        super().setUp()
+        self.fronts = self.two()
+        self.urls = ",".join(front.url for front in self.fronts)
+        self.over = {"BELAY_STORE": self.urls}
+
+    def kill(self, i):
+        self.fronts[i].process.kill()
+        self.fronts[i].process.wait()
+
+    def test_one_shot_commands_do_not_miss_a_front(self):
+        lock = self.ok("acquire", "--json", "k", "--ttl", "60s", env=self.over).json()
+        self.kill(0)
+        self.ok("renew", "k", "--id", lock["lock_id"], env=self.over)
+        self.assertEqual(self.ok("status", "--json", "k", env=self.over).json()["status"], "active")
+        self.assertIn("lock.acquired", [one["event"] for one in
+                                        self.ok("history", "--json", "k", env=self.over).json()["events"]])
+        self.ok("release", "k", "--id", lock["lock_id"], env=self.over)
+        self.ok("run", "k", "--", "true", env=self.over)
+
+    def test_a_holder_keeps_its_lock_when_its_front_is_killed(self):
+        """L1, L6: the heartbeat goes to the other front."""
+        run = self.start("run", "k", "--ttl", "3s", "--", "sh", "-c", "sleep 5; echo still", env=self.over)
+        wait_until(lambda: self.fronts[1].get("/v1/locks/k").status == 200, "the lock to be taken")
+        token = self.fronts[1].get("/v1/locks/k").json()["token"]
+        self.kill(0)
+        out, err = run.communicate(timeout=PATIENCE)
+        self.assertEqual((run.returncode, out), (0, "still\n"), err)
+        events = self.events("k")
+        self.assertNotIn("lock.lost", events)
+        self.assertEqual((events.count("lock.acquired"), events.count("lock.released")), (1, 1), events)
+        self.assertEqual(self.ok("status", "--json", "k").json()["token"], token)
+
+    def test_waiters_keep_their_places_when_their_front_is_killed(self):
+        """L3, L5"""
+        held = self.acquire("k", "--ttl", "60s")
+        waiting = []
+        for i in range(4):
+            over = {"BELAY_STORE": self.urls if i % 2 == 0 else ",".join(reversed(self.urls.split(",")))}
+            waiting.append(self.start("run", "k", "--wait", "60s", "--owner", f"w{i}", "--", "sh", "-c", f"echo {i} >> order", env=over))
+            self.fronts[1].wait_for_queue("k", [f"w{n}" for n in range(i + 1)])
+        self.kill(0)
+        self.assertEqual(self.fronts[1].queue("k"), [f"w{n}" for n in range(4)])
+        self.ok("release", "k", "--id", held["lock_id"])
+        for one in waiting:
+            _, err = one.communicate(timeout=PATIENCE)
+            self.assertEqual(one.returncode, 0, err)
+        self.assertEqual((self.dir / "order").read_text().split(), ["0", "1", "2", "3"])
+
+    def test_watch_misses_nothing(self):
+        """L9: not even if there was no event before its front was killed."""
+        watch = self.start("watch", "--json", env=self.over, bufsize=0, encoding=None)
+        wait_until(lambda: b"belay_event_listeners 1" in self.fronts[0].get("/metrics").body, "the stream to begin")
+        self.kill(0)
+        for key in ("a", "b"):
+            self.acquire(key, "--ttl", "60s")
+        seen = []
+        while len(seen) < 2 and select.select([watch.stdout], [], [], PATIENCE)[0]:
+            seen.append(json.loads(watch.stdout.readline())["lock_key"])
+        self.assertEqual(seen, ["a", "b"])
+
+    def test_a_front_does_not_release_what_its_client_holds_through_another(self):
+        """L1: the client went over between two slices, and its place was granted the lock."""
+        a, b = self.fronts
+        held = b.acquire("k", "holder", ttl_ms=60000).json()
+        slice_ = a.acquire("k", "w", wait_ms=300, ttl_ms=60000, lock_id="id-w")
+        self.assertEqual(slice_.status, 409)
+        b.release("k", held["lock_id"])
+        wait_until(lambda: b.get("/v1/locks/k").json()["locked_by"] == "w", "the front to take the lock for its client")
+        self.assertEqual(b.acquire("k", "w", wait_ms=1000, ttl_ms=60000, lock_id="id-w").status, 200)
+        wait_until(lambda: '"unclaimed"' in a.log(), "the front to give the client up")
+        a.stop()
+        self.assertEqual(b.renew("k", "id-w").status, 200)
+        self.assertEqual(self.events("k").count("lock.released"), 1)  # that of the first holder
+
+    def test_no_front_at_all_is_unreachable(self):
+        self.kill(0)
+        self.kill(1)
+        self.fails(69, "acquire", "k", env=self.over)
+
+    def test_a_server_of_another_store_is_refused(self):
+        """L1: there the lock is free."""
+        other = self.serve("--store", f"sqlite:{self.dir}/other.db")
+        self.acquire("k", "--ttl", "60s")
+        run = self.start("run", "k", "--wait", "60s", "--owner", "w", "--", "true",
+                         env={"BELAY_STORE": f"{self.fronts[0].url},{other.url}"})
+        self.assertIn("held by", run.stderr.readline())  # it has an answer of the first one
+        self.kill(0)
+        _, err = run.communicate(timeout=PATIENCE)
+        self.assertEqual(run.returncode, 64, err)
+        self.assertIn("must name servers of one store", err)
+
+    def test_a_bad_list_is_refused_by_name(self):
+        """L8"""
+        a, b = self.urls.split(",")
+        for urls, text in ((f"{a},", "empty URL"), (f"{a},ftp://x", "'ftp://x' is not a server's URL"),
+                           (f"{a},{b},{a}/", f"names '{a}/' twice"), (f"{a},{b},127.0.0.1:1", "'127.0.0.1:1' is not"),
+                           (",".join(f"http://h{n}" for n in range(9)), "'http://h8' is one more")):
+            with self.subTest(urls):
+                self.assertIn(text, self.fails(78, "status", "k", "--store", urls).err)
+
+
+class Documentation(FrontsCase):
+    """docs/stores/postgresql.md, "A highly available pair of fronts": every line, in order."""
+
+    def make_store(self):
+        self.server = postgresql.Server()
+        self.addCleanup(self.server.close)
+        self.server.init().start()
+
+    def lines(self):
+        with open(os.path.join(ROOT, "docs", "stores", "postgresql.md"), encoding="utf-8") as file:
+            part = file.read().split("## A highly available pair of fronts\n")[1].split("\n## ")[0]
+        ports = [postgresql.free_port() for _ in range(2)]
+        for old, new in (("db.example", f"127.0.0.1:{self.server.port}"), ("admin@", "postgres@"),
+                         ("a.example:7420", f"127.0.0.1:{ports[0]}"), ("b.example:7420", f"127.0.0.1:{ports[1]}")):
+            self.assertIn(old, part)
+            part = part.replace(old, new)
+        return [line.strip() for line in part.splitlines() if line.startswith("       ")]
+
+    def test_every_line_works_and_a_front_can_be_killed(self):
+        (self.dir / "deploy.sh").write_text("#!/bin/sh\necho deployed\n")
+        (self.dir / "deploy.sh").chmod(0o700)
+        psql = os.path.dirname(postgresql.program("psql"))
+        env = self.environment({"BELAY_STORE": None})
+        env["PATH"] = f"{os.path.dirname(BELAY)}:{psql}:{env['PATH']}"
+        serving, exports, output = [], "", ""
+        for line in self.lines():
+            if line.startswith("export "):
+                exports += line + "\n"
+            elif line.startswith("belay serve "):
+                serving.append(subprocess.Popen(f"exec {line} --json", shell=True, cwd=self.dir, env=env, text=True,
+                                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL))
+                self.addCleanup(self.end, serving[-1])
+                self.assertIn("listening", serving[-1].stdout.readline(), line)
+            else:
+                output = subprocess.run(exports + line, shell=True, cwd=self.dir, env=env, text=True, capture_output=True,
+                                        check=False, timeout=PATIENCE)
+                self.assertEqual(output.returncode, 0, (line, output))
+        self.assertEqual((output.stdout, len(serving)), ("deployed\n", 2))
+        serving[0].kill()
+        serving[0].wait()
+        again = subprocess.run(exports + line, shell=True, cwd=self.dir, env=env, text=True, capture_output=True, check=False,
+                               timeout=PATIENCE)
+        self.assertEqual((again.returncode, again.stdout), (0, "deployed\n"), again)
+
+
+if __name__ == "__main__":
+    unittest.main()
