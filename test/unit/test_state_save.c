@@ -69,8 +69,13 @@ static enum belay_code get_if_changed(struct belay_blob_store *store, const char
     return inner_of(store)->ops->get_if_changed(inner_of(store), blob, known, out, err);
 }
 
-static const struct belay_blob_ops ops = { "failing", close_store, get,           put_if,
-                                           list,      remove_blob, get_if_changed };
+static const struct belay_blob_ops ops = { .name = "failing",
+                                           .close = close_store,
+                                           .get = get,
+                                           .put_if = put_if,
+                                           .list = list,
+                                           .remove = remove_blob,
+                                           .get_if_changed = get_if_changed };
 
 static int64_t read_clock(void *context)
 {

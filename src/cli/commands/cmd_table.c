@@ -162,23 +162,35 @@ static bool is_postgresql(const char *url)
     return url != NULL && (strncmp(url, "postgresql://", 13) == 0 || strncmp(url, "postgres://", 11) == 0);
 }
 
+static bool fits(const struct belay_postgresql_schema *schema)
+{
+    return schema->version == schema->version_needed && schema->state_version == schema->state_version_needed;
+}
+
 static int print_schema(const struct cli_context *context, const struct belay_postgresql_schema *schema)
 {
     char version[64];
+    char state[64];
 
     if (context->json) {
         return cli_print_line(
-            context, wire_line(json_pack("{s:s,s:s,s:s,s:i,s:i,s:b}", "schema", schema->name, "database",
-                                         schema->database, "server", schema->server, "version",
-                                         schema->version, "version_needed", schema->version_needed, "fits",
-                                         schema->version == schema->version_needed)));
+            context, wire_line(json_pack("{s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:b}", "schema", schema->name,
+                                         "database", schema->database, "server", schema->server, "version",
+                                         schema->version, "version_needed", schema->version_needed,
+                                         "state_version", schema->state_version, "state_version_needed",
+                                         schema->state_version_needed, "fits", fits(schema))));
     }
+    (void)snprintf(state, sizeof state, "%d, this belay needs %d", schema->state_version,
+                   schema->state_version_needed);
     (void)snprintf(version, sizeof version, "%d, this belay needs %d", schema->version,
                    schema->version_needed);
     print_field("schema", schema->name);
     print_field("database", schema->database);
     print_field("server", schema->server);
     print_field("version", schema->version == 0 ? "does not exist" : version);
+    if (schema->version > 0) {
+        print_field("state", schema->state_version == 0 ? "no tables for deployment state" : state);
+    }
     return CLI_OK;
 }
 
@@ -203,6 +215,11 @@ static int exec_schema(struct cli_context *context, const struct options *option
     } else if (exit_code == CLI_OK && schema.version != schema.version_needed) {
         exit_code = cli_fail(context, BELAY_CONFIG, "schema '%s' has version %d, and this belay needs %d",
                              schema.name, schema.version, schema.version_needed);
+    } else if (exit_code == CLI_OK && !fits(&schema)) {
+        exit_code = cli_fail(context, BELAY_CONFIG,
+                             "schema '%s' has version %d for deployment state, and this belay needs %d: run "
+                             "'belay table create'",
+                             schema.name, schema.state_version, schema.state_version_needed);
     }
     belay_error_release(&err);
     return exit_code;
