@@ -10,6 +10,7 @@ import threading
 import time
 import unittest
 
+from pg_proxy import Proxy
 from pg_support import BELAY, OwnServerCase, PostgresCase, postgresql, wait_until
 
 
@@ -289,56 +290,12 @@ class Standby(OwnServerCase):
         self.assertEqual(self.ok("status", "--json", "k").json()["status"], "active")
 
 
-class Proxy:
-    """Cuts the connection that carries the next change: before it is forwarded, or before its answer is."""
-
-    def __init__(self, port):
-        self.upstream, self.cut, self.cuts = port, None, 0
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection(("127.0.0.1", self.upstream))
-            state = {"mute": False}
-            threading.Thread(target=self.forward, args=(client, server, state, True), daemon=True).start()
-            threading.Thread(target=self.forward, args=(server, client, state, False), daemon=True).start()
-
-    def forward(self, source, target, state, is_request):
-        try:
-            while data := source.recv(65536):
-                if is_request and self.cut and (b".one(" in data or b".commit(" in data):
-                    self.cuts += 1
-                    how, self.cut = self.cut, None
-                    if how == "before":
-                        break
-                    state["mute"] = True
-                elif not is_request and state["mute"]:
-                    break
-                target.sendall(data)
-        except OSError:
-            pass
-        for end in (source, target):
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-    def close(self):
-        self.listener.close()
-
-
 class Cut(PostgresCase):
     """L5: an answer that is lost, or a request that never arrived, is found out and not made twice."""
 
     def setUp(self):
         super().setUp()
-        self.proxy = Proxy(self.server.port)
+        self.proxy = Proxy(self.server.port, b".one(", b".commit(")
         self.addCleanup(self.proxy.close)
         self.through = self.url(port=self.proxy.port)
 

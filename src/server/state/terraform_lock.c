@@ -10,7 +10,7 @@
 #include "server/state/terraform.h"
 #include "json/json_write.h"
 
-enum { OWN_TTL_MS = 600000, HISTORY_LOOK = 1000, LOCK_ID_BYTES = 20 };
+enum { OWN_TTL_MS = 600000, HISTORY_LOOK = 1000, LOCK_ID_BYTES = 20, AGAIN_WAIT_MS = 5000 };
 
 /* ---- names ---- */
 
@@ -293,6 +293,7 @@ static enum belay_code take_again(struct job *job, const struct belay_info *info
     (void)snprintf(again, BELAY_ID_MAX + 1, "%.47s.%llu", lock_id_of(job, id, lock_id),
                    (unsigned long long)(info->token % 1000000000000000));
     options.ttl_ms = info->ttl_ms;
+    options.wait_ms = AGAIN_WAIT_MS; /* a store may grant an expired lock only after a margin for its clock */
     options.owner = info->locked_by;
     options.owner_name = info->locked_by_name;
     options.metadata = info->metadata;

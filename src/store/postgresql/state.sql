@@ -22,6 +22,14 @@ CREATE TABLE @schema@.blob_pieces (
     PRIMARY KEY (tag, n)
 );
 
+-- A state shrinks to a fifth or less, several times as fast as with the default. Not every server has it.
+DO $$
+BEGIN
+    ALTER TABLE @schema@.blob_pieces ALTER COLUMN data SET COMPRESSION lz4;
+EXCEPTION WHEN feature_not_supported THEN
+    NULL;
+END $$;
+
 -- Contents that no blob has yet. A writer that died leaves its upload behind.
 CREATE TABLE @schema@.blob_uploads (
     tag text COLLATE "C" PRIMARY KEY,
