@@ -133,6 +133,10 @@ class Doctor(PostgresCase):
                 result = self.belay(*command, "--store", url)
                 self.assertNotIn("secret", result.out + result.err)
                 self.assertIn(self.store, result.out + result.err)
+            for option in ("--store", "--state-store"):
+                shown = self.ok("config", "show", "--json", option, url).out
+                self.assertNotIn("secret", shown)
+                self.assertIn(self.store, shown)
 
 
 class Restart(OwnServerCase):
