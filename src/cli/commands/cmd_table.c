@@ -367,8 +367,9 @@ const struct cli_command cmd_table_create = {
              "At the end it prints the table and the IAM policy: BelayLocks for clients, BelayTable to run "
              "this command.\n\n"
              "On PostgreSQL it creates the schema (belay, or schema= in the URL) with its tables and "
-             "functions, in one transaction. The user needs the right to create a schema; users of the store "
-             "need only the right to execute its functions, which --grant gives to a role.",
+             "functions for locks and deployment state, in one transaction, or adds what a schema of an "
+             "earlier belay lacks. The user needs the right to create a schema; users of the store need only "
+             "the right to execute its functions, which --grant gives to a role.",
     .groups = { &create_group },
     .exits = { { 0, "the table exists, fits and is active" },
                { 64, EXIT_USAGE },
@@ -390,7 +391,7 @@ const struct cli_command cmd_table_describe = {
     .summary = "show the table or schema, and whether it fits",
     .about = "Shows the table that --store names: its key, billing, time to live, recovery and encryption, "
              "whether it fits the layout, and the IAM policy that clients need. On PostgreSQL it shows "
-             "the schema and its version. Changes nothing.",
+             "the schema and its versions. Changes nothing.",
     .exits = { { 0, "the table exists and fits" },
                { 64, EXIT_USAGE },
                { 66, "the table does not exist" },
