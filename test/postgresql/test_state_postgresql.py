@@ -1,6 +1,7 @@
 """Deployment state in PostgreSQL, beside the locks (docs/state.md): fencing in the transaction, faults, Terraform.
 
-BELAY_KILL_ROUNDS: how often clients are killed (8), and the server (4). BELAY_POSTGRESQL_TESTS=all: also a state of 100 MB.
+BELAY_KILL_ROUNDS: how often clients are killed (8), and the server (3). BELAY_POSTGRESQL_TESTS=all: also a state of 100 MB,
+and all that Terraform does.
 """
 import json
 import os
@@ -16,7 +17,8 @@ from pg_support import BELAY, ROOT, OwnServerCase, PostgresStore, wait_until
 
 sys.path.append(os.path.join(ROOT, "test", "server"))
 
-import test_terraform  # noqa: E402  (after the path is known)
+import test_state_http  # noqa: E402  (after the path is known)
+import test_terraform  # noqa: E402
 from server_support import ServerCase  # noqa: E402
 from state_support import WHERE, StateCase, example  # noqa: E402
 
@@ -245,7 +247,7 @@ class KilledServer(OwnServerCase, PostgresStateCase):
         self.save({"outputs": {"n": 0}, "resources": filler})
         usual = time.monotonic() - began
         saved, codes = 0, []
-        for n in range(1, int(os.environ.get("BELAY_KILL_ROUNDS") or 4) + 1):
+        for n in range(1, int(os.environ.get("BELAY_KILL_ROUNDS") or 3) + 1):
             new = self.write("n.json", self.based({"outputs": {"n": n}, "resources": filler}))
             process = self.start("state", "save", *WHERE, "--ttl", "10s", new)
             time.sleep(chance.random() * usual)  # the moment is the point of the test
@@ -315,6 +317,22 @@ class Terraform(PostgresStore, test_terraform.RealTerraform):
         test_after_kill_9_the_next_apply_succeeds_when_the_lease_is_over_and_the_twin_is_refused = None
         test_a_local_terraform_state_migrates_to_belay = None
         test_a_push_of_an_older_state_is_refused_and_forced_by_the_address = None
+
+
+class StateOverHttp(PostgresStore, test_state_http.StateOverHttp):
+    EXTRA = "max_clock_step=0s"  # locks are taken at the moment a lease ends
+
+    # These spoil a file, or are about the name of an SQLite file.
+    test_a_damaged_state_is_named = None
+    test_a_state_of_another_program_is_adopted = None
+    test_the_history_can_be_limited_to_the_last_deployments = None
+    test_a_server_on_another_lock_store_cannot_write = None
+    test_the_lock_store_has_one_id_through_every_door = None
+
+
+if EVERY:
+    class TerraformProtocol(PostgresStore, test_terraform.Protocol):
+        EXTRA = "max_clock_step=0s"
 
 
 if __name__ == "__main__":

@@ -406,6 +406,13 @@ class Pooler(OwnServerCase):
         for worker in workers:
             self.assertEqual(worker.wait(120), 0)
 
+    def test_state_is_kept_through_it(self):
+        where = ("--stack", "shop", "--environment", "prod", "--store", self.url(port=self.bouncer_port))
+        filler = json.dumps({"resources": {f"r{n}": "x" * 1000 for n in range(3500)}})  # several pieces: several calls
+        for _ in range(2):
+            self.ok("deploy", *where, "--", "sh", "-c", 'cat >"$BELAY_STATE_OUT"', text=filler)
+        self.assertEqual(self.ok("state", "load", *where).json()["resources"], json.loads(filler)["resources"])
+
     def test_doctor_finds_it_and_listen_goes_around_it(self):
         out = self.belay("doctor", "--store", self.url(port=self.bouncer_port)).out
         self.assertRegex(out, "a pooler is between")
