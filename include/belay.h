@@ -1198,9 +1198,10 @@ struct belay_postgresql_schema_options {
 
 /*
  * Create the tables and functions that locks and deployment state need, in one transaction.
- * Those that exist are left as they are; what a schema of an earlier belay lacks is added. Needs the right to create a schema in the database; users of the
- * store need only the right to execute its functions, which grant_to gives. `out_schema` may be
- * NULL. BELAY_CONFIG: the server is too old, or the schema belongs to a newer belay.
+ * Those that exist are left as they are; what a schema of an earlier belay lacks is added. Needs
+ * the right to create a schema in the database; users of the store need only the right to execute
+ * its functions, which grant_to gives. `out_schema` may be NULL. BELAY_CONFIG: the server is too
+ * old, or the schema belongs to a newer belay.
  */
 BELAY_API enum belay_code
 belay_postgresql_schema_create(const struct belay_postgresql_schema_options *options,

@@ -138,8 +138,9 @@ BELAY_API enum belay_code belay_blob_name_check(const char *name, struct belay_e
  * read but not written as blobs. A directory is created by the first write.
  *
  * `url` NULL: as configured, else the directory FILE-state beside an embedded lock database
- * FILE, or the PostgreSQL database that has the locks. `config` NULL: belay_config_load(NULL). *out_url (may be NULL) is the URL in full;
- * the caller frees it. Close the store with (*out_store)->ops->close().
+ * FILE, or the PostgreSQL database that has the locks. `config` NULL: belay_config_load(NULL).
+ * *out_url (may be NULL) is the URL in full; the caller frees it. Close the store with
+ * (*out_store)->ops->close().
  */
 BELAY_API enum belay_code belay_blob_open(const char *url, const struct belay_config *config,
                                           struct belay_blob_store **out_store, char **out_url,

@@ -311,7 +311,8 @@ BELAY_API enum belay_code belay_state_adopt(struct belay_states *states, const s
  * A document with snapshots whose content belay does not interpret, such as Terraform's:
  * FOLDER/state.json, with FOLDER/history/ beside it. `folder` is a blob name
  * ("terraform/NAME"). These functions detect concurrent writes; the caller checks that it
- * holds the lock, which a store that has the locks too checks once more in the write. Release *out_document with belay_blob_release().
+ * holds the lock, which a store that has the locks too checks once more in the write. Release
+ * *out_document with belay_blob_release().
  */
 BELAY_API enum belay_code belay_document_load(struct belay_states *states, const char *folder,
                                               struct belay_blob *out_document, struct belay_error *err);
@@ -328,7 +329,10 @@ struct belay_document_write {
     const struct belay_blob *before;     /* the loaded document; NULL: none existed */
     const struct belay_state_lock *lock; /* NULL: none */
 };
-/* `write` NULL: neither. BELAY_NOT_HOLDER: another client has written since, or the lock is lost; nothing was changed. */
+/*
+ * `write` NULL: neither. BELAY_NOT_HOLDER: another client has written since, or the lock is lost;
+ * nothing was changed.
+ */
 BELAY_API enum belay_code belay_document_save(struct belay_states *states, const char *folder,
                                               const void *data, size_t len,
                                               const struct belay_document_write *write,
