@@ -120,6 +120,9 @@ struct belay_blob_ops {
      */
     enum belay_code (*put_if_held)(struct belay_blob_store *store, const struct belay_blob_put *put,
                                    struct belay_blob_tag *out_tag, struct belay_error *err);
+    /* The same for remove(). Not NULL if put_if_held is not. */
+    enum belay_code (*remove_if_held)(struct belay_blob_store *store, const char *name,
+                                      const struct belay_blob_lock *lock, struct belay_error *err);
 };
 
 /* The first member of a store's own struct. */

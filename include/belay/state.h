@@ -348,9 +348,9 @@ BELAY_API enum belay_code belay_document_load_snapshot(struct belay_states *stat
 typedef bool (*belay_document_fn)(void *context, const char *name, uint64_t size, int64_t modified_unix_ms);
 BELAY_API enum belay_code belay_document_list(struct belay_states *states, const char *folder,
                                               belay_document_fn fn, void *context, struct belay_error *err);
-/* Remove the document but not its snapshots. Not an error if it does not exist. */
+/* Remove the document but not its snapshots. Not an error if it does not exist. `lock` may be NULL. */
 BELAY_API enum belay_code belay_document_remove(struct belay_states *states, const char *folder,
-                                                struct belay_error *err);
+                                                const struct belay_state_lock *lock, struct belay_error *err);
 
 #ifdef __cplusplus
 }

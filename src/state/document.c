@@ -183,14 +183,13 @@ enum belay_code belay_document_load_snapshot(struct belay_states *states, const 
 }
 
 enum belay_code belay_document_remove(struct belay_states *states, const char *folder,
-                                      struct belay_error *err)
+                                      const struct belay_state_lock *lock, struct belay_error *err)
 {
     char checked[STATE_PATH_SIZE];
     char path[STATE_PATH_SIZE];
     enum belay_code code = check_folder(folder, checked, err);
 
-    return code == BELAY_OK ? states->store->ops->remove(states->store, document_path(path, checked), err)
-                            : code;
+    return code == BELAY_OK ? states_remove(states, document_path(path, checked), lock, err) : code;
 }
 
 /* ---- listing ---------------------------------------------------------- */

@@ -37,6 +37,8 @@ enum belay_code states_get(struct belay_states *states, const char *path, const 
 enum belay_code states_put(struct belay_states *states, const struct belay_blob_put *put,
                            const struct belay_state_lock *lock, struct belay_blob_tag *out_tag,
                            struct belay_error *err);
+enum belay_code states_remove(struct belay_states *states, const char *path,
+                              const struct belay_state_lock *lock, struct belay_error *err);
 
 enum { STATE_PATH_SIZE = 2 * BELAY_BLOB_PART_MAX + 128 };
 enum belay_code state_name_check(const struct belay_state_name *name, struct belay_error *err);

@@ -241,6 +241,24 @@ static void a_write_needs_its_lock_with_its_id_and_token(void **state)
     belay_error_release(&err);
 }
 
+static void a_removal_needs_its_lock(void **state)
+{
+    struct belay_blob_store *store = *state;
+    struct belay_blob_lock lock = { store_id, "k", "me", 5 };
+    struct belay_blob_tag tag;
+
+    assert_int_equal(put(store, "s", "x", 1, NULL, &tag), BELAY_OK);
+    assert_true(grant("you", 6, 60000));
+    assert_int_equal(store->ops->remove_if_held(store, "s", &lock, NULL), BELAY_NOT_HOLDER);
+    assert_int_equal(number("SELECT count(*) FROM blobs.blobs"), 1);
+    lock.store = "sqlite:another";
+    assert_int_equal(store->ops->remove_if_held(store, "none", &lock, NULL), BELAY_OK);
+    lock.store = store_id;
+    assert_true(grant("me", 5, 60000));
+    assert_int_equal(store->ops->remove_if_held(store, "s", &lock, NULL), BELAY_OK);
+    assert_int_equal(number("SELECT count(*) FROM blobs.blobs"), 0);
+}
+
 static void the_lock_of_another_store_is_not_looked_for(void **state)
 {
     struct belay_blob_tag tag;
@@ -290,6 +308,7 @@ static int run_own(void)
         cmocka_unit_test_setup_teardown(a_content_without_all_its_pieces_is_not_put, fresh, close_fresh),
         cmocka_unit_test_setup_teardown(long_lists_come_in_pages, fresh, close_fresh),
         cmocka_unit_test_setup_teardown(a_write_needs_its_lock_with_its_id_and_token, fresh, close_fresh),
+        cmocka_unit_test_setup_teardown(a_removal_needs_its_lock, fresh, close_fresh),
         cmocka_unit_test_setup_teardown(the_lock_of_another_store_is_not_looked_for, fresh, close_fresh),
         cmocka_unit_test_setup_teardown(a_lease_that_the_server_did_not_see_is_not_over_after_a_restart,
                                         fresh, close_fresh),

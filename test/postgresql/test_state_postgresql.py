@@ -270,8 +270,9 @@ class KilledServer(OwnServerCase, PostgresStateCase):
 class TwoFronts(PostgresStore, ServerCase):
     """docs/terraform.md: a front that was paused between its check of the lock and its write."""
 
-    def test_the_late_write_of_a_paused_front_is_refused(self):
-        proxy = Proxy(self.server.port, b".blob_put(")
+    def late(self, function, method, body):
+        """A change through one front that loses its lock on the way; then the lock is another client's."""
+        proxy = Proxy(self.server.port, function)
         self.addCleanup(proxy.close)
         paused = self.serve("--state-store", self.url(port=proxy.port))
         other = self.serve()
@@ -280,7 +281,7 @@ class TwoFronts(PostgresStore, ServerCase):
         self.assertEqual(other.post(f"{path}?ID=id-1", test_terraform.STATE).status, 200)
         proxy.cut = "hold"
         answers = []
-        late = threading.Thread(target=lambda: answers.append(paused.post(f"{path}?ID=id-1", {**test_terraform.STATE, "serial": 2})))
+        late = threading.Thread(target=lambda: answers.append(paused.call(method, f"{path}?ID=id-1", body)))
         late.start()
         self.assertTrue(proxy.held.wait(60), "the write is on its way")
         self.ok("unlock", "terraform/net", "--force", "--yes")
@@ -290,6 +291,12 @@ class TwoFronts(PostgresStore, ServerCase):
         self.assertEqual((answers[0].status, answers[0].error["code"]), (409, "not_holder"))
         self.assertEqual(other.get(path).json(), test_terraform.STATE)
         self.assertEqual(other.post(f"{path}?ID=id-2", {**test_terraform.STATE, "serial": 3}).status, 200)
+
+    def test_the_late_write_of_a_paused_front_is_refused(self):
+        self.late(b".blob_put(", "POST", {**test_terraform.STATE, "serial": 2})
+
+    def test_the_late_removal_of_a_paused_front_is_refused(self):
+        self.late(b".blob_remove(", "DELETE", None)
 
     def test_what_one_front_writes_the_other_reads(self):
         one, two = self.serve(), self.serve()

@@ -82,6 +82,14 @@ static enum belay_code put_if_held(struct belay_blob_store *store, const struct 
                    : BELAY_NOT_HOLDER;
 }
 
+static enum belay_code remove_if_held(struct belay_blob_store *store, const char *blob,
+                                      const struct belay_blob_lock *lock, struct belay_error *err)
+{
+    (void)snprintf(asked, sizeof asked, "remove %s %s %s %llu", lock->store, lock->key, lock->lock_id,
+                   (unsigned long long)lock->token);
+    return is_held ? remove_blob(store, blob, err) : BELAY_NOT_HOLDER;
+}
+
 static const struct belay_blob_ops ops = { .name = "failing",
                                            .close = close_store,
                                            .get = get,
@@ -89,7 +97,8 @@ static const struct belay_blob_ops ops = { .name = "failing",
                                            .list = list,
                                            .remove = remove_blob,
                                            .get_if_changed = get_if_changed,
-                                           .put_if_held = put_if_held };
+                                           .put_if_held = put_if_held,
+                                           .remove_if_held = remove_if_held };
 
 static int64_t read_clock(void *context)
 {
@@ -429,7 +438,7 @@ static void documents_of_other_formats_have_versions_too(void **state)
     belay_blob_release(&got);
     belay_blob_release(&one);
     belay_blob_release(&two);
-    assert_int_equal(belay_document_remove(states, "terraform/net", NULL), BELAY_OK);
+    assert_int_equal(belay_document_remove(states, "terraform/net", NULL, NULL), BELAY_OK);
     assert_int_equal(belay_document_load(states, "terraform/net", &got, NULL), BELAY_NOT_FOUND);
     assert_int_equal(belay_document_load(states, "terraform/../net", &got, NULL), BELAY_INVALID);
     belay_states_close(states);
@@ -458,6 +467,11 @@ static void the_lock_is_checked_in_the_write_if_the_store_has_it(void **state)
     is_held = true;
     assert_int_equal(belay_state_save(states, &name, next, strlen(next), &write, NULL, NULL), BELAY_OK);
     assert_int_equal(belay_document_save(states, "terraform/net", "one", 3, &document, &tag, NULL), BELAY_OK);
+    is_held = false;
+    assert_int_equal(belay_document_remove(states, "terraform/net", &stamp, NULL), BELAY_NOT_HOLDER);
+    assert_string_equal(asked, "remove locks the-key me 5");
+    is_held = true;
+    assert_int_equal(belay_document_remove(states, "terraform/net", &stamp, NULL), BELAY_OK);
     belay_states_close(states);
 }
 

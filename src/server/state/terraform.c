@@ -338,10 +338,12 @@ static void put_state(struct job *job)
 static void delete_state(struct job *job)
 {
     struct terraform_change change;
+    struct belay_state_lock lock;
     enum belay_code code = change_begin(&change, job, "removal of the state");
 
     if (code == BELAY_OK) {
-        code = belay_document_remove(change.states, change.key, &job->err);
+        code = belay_document_remove(change.states, change.key, change_lock(&change, &lock) ? &lock : NULL,
+                                     &job->err);
     }
     change_end(&change, code);
 }

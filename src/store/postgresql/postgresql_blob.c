@@ -201,7 +201,13 @@ static enum belay_code put_if_held(struct belay_blob_store *base, const struct b
 
 static enum belay_code remove_blob(struct belay_blob_store *base, const char *name, struct belay_error *err)
 {
-    return pg_blob_remove((struct pg_blobs *)base, name, err);
+    return pg_blob_remove((struct pg_blobs *)base, name, NULL, err);
+}
+
+static enum belay_code remove_if_held(struct belay_blob_store *base, const char *name,
+                                      const struct belay_blob_lock *lock, struct belay_error *err)
+{
+    return pg_blob_remove((struct pg_blobs *)base, name, lock, err);
 }
 
 static void close_blobs(struct belay_blob_store *base)
@@ -221,6 +227,7 @@ static const struct belay_blob_ops blob_ops = {
     .remove = remove_blob,
     .get_if_changed = get_if_changed,
     .put_if_held = put_if_held,
+    .remove_if_held = remove_if_held,
 };
 
 enum belay_code postgresql_blob_open(const char *url, const struct postgresql_options *options,

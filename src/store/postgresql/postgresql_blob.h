@@ -14,9 +14,10 @@ struct pg_blobs {
 };
 
 void pg_blob_tell(const struct pg_blobs *blobs, size_t done, size_t total);
-/* put->lock may be NULL. */
+/* The lock may be NULL, also that of `put`. */
 enum belay_code pg_blob_put(struct pg_blobs *blobs, const struct belay_blob_put *put,
                             struct belay_blob_tag *out_tag, struct belay_error *err);
-enum belay_code pg_blob_remove(struct pg_blobs *blobs, const char *name, struct belay_error *err);
+enum belay_code pg_blob_remove(struct pg_blobs *blobs, const char *name, const struct belay_blob_lock *lock,
+                               struct belay_error *err);
 
 #endif

@@ -85,7 +85,26 @@ static enum belay_code upload(const struct blob_write *write, struct belay_error
     return code;
 }
 
-/* ---- the blob ---- */
+/* ---- the lock ---- */
+
+/* As the functions take it; NULL: there is none. */
+struct lock_values {
+    const char *store;
+    const char *key;
+    const char *lock_id;
+    char token[24];
+};
+
+static struct lock_values values_of(const struct belay_blob_lock *lock)
+{
+    struct lock_values values = { .token = "0" };
+
+    if (lock != NULL) {
+        values = (struct lock_values){ .store = lock->store, .key = lock->key, .lock_id = lock->lock_id };
+        (void)snprintf(values.token, sizeof values.token, "%" PRIu64, lock->token);
+    }
+    return values;
+}
 
 /* The present holder, or the last one. */
 static void name_holder(const struct belay_blob_lock *lock, const PGresult *result, struct belay_error *err)
@@ -117,20 +136,22 @@ static enum belay_code refuse_lock(const struct belay_blob_lock *lock, const PGr
 
     if (token == lock->token) {
         (void)error_set(err, BELAY_NOT_HOLDER,
-                        "the lock '%.200s' with the token %" PRIu64 " %s: nothing was saved", lock->key,
+                        "the lock '%.200s' with the token %" PRIu64 " %s: nothing was changed", lock->key,
                         lock->token, is_held ? "has another id" : "was released, or its lease has expired");
     } else if (token == 0) {
-        (void)error_set(err, BELAY_NOT_HOLDER, "there is no lock '%.200s': nothing was saved", lock->key);
+        (void)error_set(err, BELAY_NOT_HOLDER, "there is no lock '%.200s': nothing was changed", lock->key);
     } else {
         (void)error_set(err, BELAY_NOT_HOLDER,
                         "the lock '%.200s' %s %.200s with the token %" PRIu64 "; our token is %" PRIu64
-                        ": nothing was saved",
+                        ": nothing was changed",
                         lock->key, is_held ? "is held by" : "was taken since by",
                         name[0] == '\0' ? PQgetvalue(result, 0, 2) : name, token, lock->token);
     }
     name_holder(lock, result, err);
     return BELAY_NOT_HOLDER;
 }
+
+/* ---- the blob ---- */
 
 /* BELAY_CANCELLED: pieces are missing. */
 static enum belay_code read_put(const struct blob_write *write, const PGresult *result,
@@ -164,18 +185,12 @@ static enum belay_code read_put(const struct blob_write *write, const PGresult *
 static enum belay_code call_put(struct blob_write *write, struct belay_error *err)
 {
     const struct belay_blob_put *put = write->put;
-    const struct belay_blob_lock *lock = put->lock;
-    char size[24], deadline[24], token[24];
-    const char *values[] = { put->name,
-                             write->tag,
-                             put->expected == NULL ? NULL : put->expected->text,
-                             size,
-                             NULL,
-                             deadline,
-                             lock == NULL ? NULL : lock->store,
-                             lock == NULL ? NULL : lock->key,
-                             lock == NULL ? NULL : lock->lock_id,
-                             lock == NULL ? NULL : token };
+    struct lock_values held = values_of(put->lock);
+    char size[24], deadline[24];
+    const char *values[] = { put->name,  write->tag, put->expected == NULL ? NULL : put->expected->text,
+                             size,       NULL,       deadline,
+                             held.store, held.key,   held.lock_id,
+                             held.token };
     struct pg_store *store = write->blobs->store;
     struct pg_call call = { PG_BLOB_PUT, values, 10, false, 0 };
     struct pg_bytes bytes = { .data = put->len == 0 ? "" : put->data,
@@ -184,7 +199,6 @@ static enum belay_code call_put(struct blob_write *write, struct belay_error *er
     enum belay_code code;
 
     (void)snprintf(size, sizeof size, "%zu", put->len);
-    (void)snprintf(token, sizeof token, "%" PRIu64, lock == NULL ? 0 : lock->token);
     do {
         PGresult *result = NULL;
 
@@ -236,10 +250,14 @@ enum belay_code pg_blob_put(struct pg_blobs *blobs, const struct belay_blob_put 
     return code == BELAY_CANCELLED ? BELAY_UNREACHABLE : code;
 }
 
-enum belay_code pg_blob_remove(struct pg_blobs *blobs, const char *name, struct belay_error *err)
+/* ---- removing ---- */
+
+enum belay_code pg_blob_remove(struct pg_blobs *blobs, const char *name, const struct belay_blob_lock *lock,
+                               struct belay_error *err)
 {
-    const char *values[] = { name };
-    struct pg_call call = { PG_BLOB_REMOVE, values, 1, false, 0 };
+    struct lock_values held = values_of(lock);
+    const char *values[] = { name, held.store, held.key, held.lock_id, held.token };
+    struct pg_call call = { PG_BLOB_REMOVE, values, 5, false, 0 };
     int64_t until_boot_ms = clock_boot_ms() + pg_timeout_ms(blobs->store, 0);
     bool in_doubt = false;
     enum belay_code code = belay_blob_name_check(name, err);
@@ -251,7 +269,13 @@ enum belay_code pg_blob_remove(struct pg_blobs *blobs, const char *name, struct 
         PGresult *result = NULL;
 
         code = pg_call(blobs->store, &call, &result, err);
+        if (code == BELAY_OK && pg_number(result, 0, 0) != PUT_DONE) {
+            code = refuse_lock(lock, result, err);
+        }
         PQclear(result);
     } while (is_worth_another(code, until_boot_ms, &in_doubt));
-    return code == BELAY_UNREACHABLE && in_doubt ? BELAY_UNKNOWN : code;
+    return code != BELAY_OK && in_doubt
+               ? error_set(err, BELAY_UNKNOWN, "PostgreSQL did not answer: '%.300s' may have been removed",
+                           name)
+               : code;
 }

@@ -50,7 +50,8 @@ static const char *const texts[PG_STATEMENTS] = {
                     "$2::text, $3::text, $4::bigint, $5::bytea, $6::bigint, $7::text, $8::text, $9::text, "
                     "$10::bigint)",
     [PG_BLOB_UPLOAD] = "SELECT @schema@.blob_upload($1::text, $2::integer, $3::bytea)",
-    [PG_BLOB_REMOVE] = "SELECT @schema@.blob_remove($1::text)",
+    [PG_BLOB_REMOVE] = "SELECT code, now_ms, owner, owner_name, token, is_held FROM @schema@.blob_remove("
+                       "$1::text, $2::text, $3::text, $4::text, $5::bigint)",
     [PG_BLOB_GET] = "SELECT tag, size, data FROM @schema@.blob_get($1::text, $2::text)",
     [PG_BLOB_PIECE] = "SELECT @schema@.blob_piece($1::text, $2::integer)",
     [PG_BLOB_LIST] = "SELECT name, size, modified_ms FROM @schema@.blob_list($1::text, $2::text, "

@@ -158,11 +158,24 @@ BEGIN
     RETURN (done, now, NULL, NULL, 0, NULL)::@schema@.blob_answer;
 END $$;
 
-CREATE FUNCTION @schema@.blob_remove(of_name text) RETURNS void
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- Under the lock, as blob_put(). Locks rows in the same order.
+CREATE FUNCTION @schema@.blob_remove(of_name text, lock_store text, lock_key text, lock_id text, lock_token bigint)
+RETURNS @schema@.blob_answer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    a @schema@.blob_answer;
+BEGIN
+    PERFORM FROM @schema@.blobs b WHERE b.name = of_name FOR UPDATE;
+    IF lock_store = (SELECT 'postgresql:' || m.store_id FROM @schema@.meta m) THEN
+        a := @schema@.check_lock(lock_key, lock_id, lock_token);
+        IF a.code <> 0 THEN
+            RETURN a;
+        END IF;
+    END IF;
     WITH gone AS (DELETE FROM @schema@.blobs b WHERE b.name = of_name RETURNING b.tag)
-    DELETE FROM @schema@.blob_pieces p USING gone WHERE p.tag = gone.tag
-$$;
+    DELETE FROM @schema@.blob_pieces p USING gone WHERE p.tag = gone.tag;
+    RETURN (0, @schema@.clock_ms(), NULL, NULL, 0, NULL)::@schema@.blob_answer;
+END $$;
 
 -- ---- reading ----
 
