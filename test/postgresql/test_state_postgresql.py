@@ -3,7 +3,6 @@
 BELAY_KILL_ROUNDS: how often clients are killed (8), and the server (3). BELAY_POSTGRESQL_TESTS=all: also a state of 100 MB,
 and all that Terraform does.
 """
-import json
 import os
 import random
 import subprocess

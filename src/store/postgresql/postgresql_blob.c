@@ -74,11 +74,11 @@ static enum belay_code read_content(struct pg_blobs *blobs, const PGresult *resu
         return error_set(err, BELAY_BAD_CONTENT, "'%.400s' is larger than %zu MB", name,
                          BELAY_BLOB_SIZE_MAX >> 20);
     }
+    strcpy(blob.tag.text, tag);
     blob.data = malloc((size_t)size + 1);
     if (blob.data == NULL) {
         return error_no_memory(err);
     }
-    strcpy(blob.tag.text, tag);
     code = add_piece(blobs, result, 2, name, (size_t)size, &blob, err);
     if (code == BELAY_OK) {
         code = read_rest(blobs, name, (size_t)size, &blob, err);
