@@ -1186,7 +1186,9 @@ struct belay_postgresql_schema {
     char server[32];    /* the server's version */
     int version;        /* of the schema; 0: it does not exist */
     int version_needed; /* by this belay */
-    bool created;       /* by this call */
+    int state_version;  /* of the part for deployment state; 0: the schema lacks it */
+    int state_version_needed;
+    bool created; /* by this call, or a part of it */
 };
 
 struct belay_postgresql_schema_options {
@@ -1201,10 +1203,11 @@ struct belay_postgresql_schema_options {
     }
 
 /*
- * Create the tables and functions that the store URL needs, in one transaction. If they exist,
- * they are left as they are. Needs the right to create a schema in the database; users of the
- * store need only the right to execute its functions, which grant_to gives. `out_schema` may be
- * NULL. BELAY_CONFIG: the server is too old, or the schema belongs to a newer belay.
+ * Create the tables and functions that locks and deployment state need, in one transaction.
+ * Those that exist are left as they are; what a schema of an earlier belay lacks is added. Needs
+ * the right to create a schema in the database; users of the store need only the right to execute
+ * its functions, which grant_to gives. `out_schema` may be NULL. BELAY_CONFIG: the server is too
+ * old, or the schema belongs to a newer belay.
  */
 BELAY_API enum belay_code
 belay_postgresql_schema_create(const struct belay_postgresql_schema_options *options,

@@ -58,6 +58,22 @@ typedef bool (*belay_blob_fn)(void *context, const struct belay_blob_entry *entr
 /* Called while a large blob is transferred; `total` 0: not known. */
 typedef void (*belay_blob_progress_fn)(void *context, uint64_t done, uint64_t total);
 
+/* The lock under which a blob is written. */
+struct belay_blob_lock {
+    const char *store; /* the id of the lock's store, from belay_client_store_id() */
+    const char *key;
+    const char *lock_id;
+    uint64_t token;
+};
+
+struct belay_blob_put {
+    const char *name;
+    const void *data;
+    size_t len;
+    const struct belay_blob_tag *expected; /* NULL: create the blob */
+    const struct belay_blob_lock *lock;
+};
+
 struct belay_blob_store;
 
 struct belay_blob_ops {
@@ -96,6 +112,17 @@ struct belay_blob_ops {
     enum belay_code (*get_if_changed)(struct belay_blob_store *store, const char *name,
                                       const struct belay_blob_tag *known, struct belay_blob *out_blob,
                                       struct belay_error *err);
+
+    /*
+     * As put_if(). If the lock is in the same database as the blobs, write only while it is
+     * held with this id and token, and let no client take it between that check and the write.
+     * BELAY_NOT_HOLDER: it is not held; nothing was changed. May be NULL: the store has no locks.
+     */
+    enum belay_code (*put_if_held)(struct belay_blob_store *store, const struct belay_blob_put *put,
+                                   struct belay_blob_tag *out_tag, struct belay_error *err);
+    /* The same for remove(). Not NULL if put_if_held is not. */
+    enum belay_code (*remove_if_held)(struct belay_blob_store *store, const char *name,
+                                      const struct belay_blob_lock *lock, struct belay_error *err);
 };
 
 /* The first member of a store's own struct. */
@@ -109,13 +136,14 @@ struct belay_blob_store {
 BELAY_API enum belay_code belay_blob_name_check(const char *name, struct belay_error *err);
 
 /*
- * Open a blob store: "file:DIR", "s3://BUCKET/PREFIX?region=R&endpoint=URL", or the
- * "http://HOST:PORT" of a belay server, whose states can be read but not written as blobs. A
- * directory is created by the first write.
+ * Open a blob store: "file:DIR", "s3://BUCKET/PREFIX?region=R&endpoint=URL",
+ * "postgresql://HOST/DATABASE", or the "http://HOST:PORT" of a belay server, whose states can be
+ * read but not written as blobs. A directory is created by the first write.
  *
  * `url` NULL: as configured, else the directory FILE-state beside an embedded lock database
- * FILE. `config` NULL: belay_config_load(NULL). *out_url (may be NULL) is the URL in full;
- * the caller frees it. Close the store with (*out_store)->ops->close().
+ * FILE, or the PostgreSQL database that has the locks. `config` NULL: belay_config_load(NULL).
+ * *out_url (may be NULL) is the URL in full; the caller frees it. Close the store with
+ * (*out_store)->ops->close().
  */
 BELAY_API enum belay_code belay_blob_open(const char *url, const struct belay_config *config,
                                           struct belay_blob_store **out_store, char **out_url,

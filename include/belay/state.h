@@ -200,6 +200,7 @@ struct belay_state_lock {
     const char *store;     /* the id of the lock's store, from belay_client_store_id() */
     const char *store_url; /* its URL, for people; NULL: none */
     const char *lock_id;   /* NULL: do not record it */
+    const char *key;       /* NULL: do not check it in the write (struct belay_blob_ops, put_if_held) */
     const char *locked_by; /* for people */
     int64_t locked_at_unix_ms;
     int64_t expires_at_unix_ms;
@@ -310,7 +311,8 @@ BELAY_API enum belay_code belay_state_adopt(struct belay_states *states, const s
  * A document with snapshots whose content belay does not interpret, such as Terraform's:
  * FOLDER/state.json, with FOLDER/history/ beside it. `folder` is a blob name
  * ("terraform/NAME"). These functions detect concurrent writes; the caller checks that it
- * holds the lock. Release *out_document with belay_blob_release().
+ * holds the lock, which a store that has the locks too checks once more in the write. Release
+ * *out_document with belay_blob_release().
  */
 BELAY_API enum belay_code belay_document_load(struct belay_states *states, const char *folder,
                                               struct belay_blob *out_document, struct belay_error *err);
@@ -323,9 +325,17 @@ BELAY_API enum belay_code belay_document_reload(struct belay_states *states, con
 /* Check that the text is one JSON object. BELAY_BAD_CONTENT says what is wrong and where. */
 BELAY_API enum belay_code belay_document_check(const char *text, size_t len, struct belay_error *err);
 
-/* `before` is the loaded document; NULL: none existed. BELAY_NOT_HOLDER: another client has written since. */
+struct belay_document_write {
+    const struct belay_blob *before;     /* the loaded document; NULL: none existed */
+    const struct belay_state_lock *lock; /* NULL: none */
+};
+/*
+ * `write` NULL: neither. BELAY_NOT_HOLDER: another client has written since, or the lock is lost;
+ * nothing was changed.
+ */
 BELAY_API enum belay_code belay_document_save(struct belay_states *states, const char *folder,
-                                              const void *data, size_t len, const struct belay_blob *before,
+                                              const void *data, size_t len,
+                                              const struct belay_document_write *write,
                                               struct belay_blob_tag *out_tag, struct belay_error *err);
 BELAY_API enum belay_code belay_document_snapshots(struct belay_states *states, const char *folder,
                                                    belay_snapshot_fn fn, void *context,
@@ -338,9 +348,9 @@ BELAY_API enum belay_code belay_document_load_snapshot(struct belay_states *stat
 typedef bool (*belay_document_fn)(void *context, const char *name, uint64_t size, int64_t modified_unix_ms);
 BELAY_API enum belay_code belay_document_list(struct belay_states *states, const char *folder,
                                               belay_document_fn fn, void *context, struct belay_error *err);
-/* Remove the document but not its snapshots. Not an error if it does not exist. */
+/* Remove the document but not its snapshots. Not an error if it does not exist. `lock` may be NULL. */
 BELAY_API enum belay_code belay_document_remove(struct belay_states *states, const char *folder,
-                                                struct belay_error *err);
+                                                const struct belay_state_lock *lock, struct belay_error *err);
 
 #ifdef __cplusplus
 }

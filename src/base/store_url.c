@@ -44,6 +44,39 @@ void store_url_add_param(struct buf *url, const char *name, const char *value)
     }
 }
 
+static void add_shown_place(struct buf *out, const char *place, size_t len)
+{
+    const char *begin = strstr(place, "://");
+    size_t authority = begin == NULL ? 0 : strcspn(begin + 3, "/?");
+    const char *at = begin == NULL ? NULL : memrchr(begin + 3, '@', authority);
+    const char *colon = at == NULL ? NULL : memchr(begin + 3, ':', (size_t)(at - begin - 3));
+
+    if (colon == NULL || colon > place + len) {
+        buf_add(out, place, len);
+    } else {
+        buf_add(out, place, (size_t)(colon - place));
+        buf_add(out, at, (size_t)(place + len - at));
+    }
+}
+
+void store_url_add_shown(struct buf *out, const char *url)
+{
+    const char *query = url + strcspn(url, "?");
+    char sign = '?';
+
+    add_shown_place(out, url, (size_t)(query - url));
+    while (query[0] != '\0') {
+        const char *pair = query + 1;
+        size_t len = strcspn(pair, "&");
+
+        if (len > 0 && !text_has_prefix(pair, "password=") && !text_has_prefix(pair, "sslpassword=")) {
+            buf_addf(out, "%c%.*s", sign, (int)len, pair);
+            sign = '&';
+        }
+        query = pair + len;
+    }
+}
+
 char *store_url_place(const char *url, const char *scheme)
 {
     char *place;

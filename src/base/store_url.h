@@ -37,6 +37,12 @@ enum belay_code store_url_parse(const struct store_url_kind *kind, const char *t
 /* The decoded place of a URL that a store made; NULL: another scheme, or no memory. */
 char *store_url_place(const char *url, const char *scheme);
 
+/*
+ * Add a URL as it is shown, stored with states and passed to commands: without a password before
+ * its host or among its parameters.
+ */
+void store_url_add_shown(struct buf *out, const char *url);
+
 /* Add a place, encoded, and then parameters; a NULL value is left out. */
 void store_url_add_place(struct buf *url, const char *place);
 void store_url_add_param(struct buf *url, const char *name, const char *value);

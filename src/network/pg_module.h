@@ -10,13 +10,14 @@
 
 #include "belay.h"
 
+struct belay_blob_store;
 struct belay_store;
 struct diagnostics;
 struct postgresql_options;
 
 #define PG_MODULE_FILE "belay-pg.so"
 #define PG_MODULE_SYMBOL "belay_pg_entry"
-enum { PG_MODULE_ABI = 1 }; /* increment it whenever this struct changes */
+enum { PG_MODULE_ABI = 2 }; /* increment it whenever this struct changes */
 
 /* store/postgresql/postgresql_store.h */
 struct pg_module {
@@ -28,6 +29,9 @@ struct pg_module {
                                      struct belay_postgresql_schema *out_schema, struct belay_error *err);
     enum belay_code (*schema_describe)(const char *url, struct belay_postgresql_schema *out_schema,
                                        struct belay_error *err);
+    enum belay_code (*open_blobs)(const char *url, const struct postgresql_options *options,
+                                  struct belay_blob_store **out_store, char **out_url,
+                                  struct belay_error *err);
     void (*doctor)(const char *url, const char *origin, struct diagnostics *diagnostics);
 };
 

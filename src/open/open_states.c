@@ -58,6 +58,11 @@ static bool is_server(const char *url)
     return text_has_prefix(url, "http://") || text_has_prefix(url, "https://");
 }
 
+static bool is_postgresql(const char *url)
+{
+    return text_has_prefix(url, "postgresql://") || text_has_prefix(url, "postgres://");
+}
+
 /* *out_server stays NULL unless it is a server. */
 static enum belay_code open_state_url(const struct place *place, const struct belay_config *config,
                                       struct belay_blob_store **out_store, struct states_server **out_server,
@@ -74,6 +79,12 @@ static enum belay_code open_state_url(const struct place *place, const struct be
 
         return code == BELAY_OK ? net->open_s3(url + strlen("s3://"), out_store, out_url, err) : code;
     }
+    if (is_postgresql(url)) {
+        const struct pg_module *pg;
+        enum belay_code code = loader_pg(&pg, err);
+
+        return code == BELAY_OK ? pg->open_blobs(url, NULL, out_store, out_url, err) : code;
+    }
     if (is_server(url)) {
         struct remote_options options = client_remote_options(config);
         char *shown = NULL;
@@ -88,11 +99,14 @@ static enum belay_code open_state_url(const struct place *place, const struct be
     }
     return error_set(err, BELAY_INVALID,
                      "'%.200s' is not a store of states that this belay knows: use file:DIR, "
-                     "s3://BUCKET/PREFIX or http://HOST:PORT",
+                     "s3://BUCKET/PREFIX, postgresql://HOST/DATABASE or http://HOST:PORT",
                      url);
 }
 
-/* The URL that was given, or configured; else beside the locks, or on the server that has them. */
+/*
+ * The URL that was given, or configured; else beside the locks: in a directory, in the database that all machines
+ * share, or on the server that has them.
+ */
 static enum belay_code find_place(const char *url, const char *lock_store, const struct belay_config *config,
                                   struct place *out, struct belay_error *err)
 {
@@ -103,7 +117,7 @@ static enum belay_code find_place(const char *url, const char *lock_store, const
     if (out->url == NULL) {
         out->url = belay_config_get(config, "state_store");
     }
-    if (out->url == NULL && store != NULL && is_server(store)) {
+    if (out->url == NULL && store != NULL && (is_server(store) || is_postgresql(store))) {
         out->url = store;
     }
     if (out->url != NULL) {
@@ -114,7 +128,8 @@ static enum belay_code find_place(const char *url, const char *lock_store, const
     if (code == BELAY_OK && out->url == NULL) {
         code = error_set(err, BELAY_CONFIG,
                          "where is deployment state kept? Name it with --state-store, "
-                         "BELAY_STATE_STORE or state_store: file:DIR or s3://BUCKET/PREFIX");
+                         "BELAY_STATE_STORE or state_store: file:DIR, s3://BUCKET/PREFIX or "
+                         "postgresql://HOST/DATABASE");
     }
     return code;
 }

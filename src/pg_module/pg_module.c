@@ -9,5 +9,6 @@ const struct pg_module belay_pg_entry = {
     .open = postgresql_store_open,
     .schema_create = postgresql_schema_create,
     .schema_describe = postgresql_schema_describe,
+    .open_blobs = postgresql_blob_open,
     .doctor = postgresql_doctor,
 };

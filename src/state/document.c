@@ -121,9 +121,13 @@ static void add_document_snapshot(struct belay_states *states, const char *folde
 }
 
 enum belay_code belay_document_save(struct belay_states *states, const char *folder, const void *data,
-                                    size_t len, const struct belay_blob *before,
+                                    size_t len, const struct belay_document_write *write,
                                     struct belay_blob_tag *out_tag, struct belay_error *err)
 {
+    const struct belay_blob *before = write == NULL ? NULL : write->before;
+    struct belay_blob_put put = { .data = data,
+                                  .len = len,
+                                  .expected = before == NULL ? NULL : &before->tag };
     struct snapshots snapshots = { 0 };
     char checked[STATE_PATH_SIZE];
     char path[STATE_PATH_SIZE];
@@ -136,8 +140,8 @@ enum belay_code belay_document_save(struct belay_states *states, const char *fol
         code = ensure_document_snapshot(states, checked, before, &snapshots, err);
     }
     if (code == BELAY_OK) {
-        code = states->store->ops->put_if(states->store, document_path(path, checked), data, len,
-                                          before == NULL ? NULL : &before->tag, out_tag, err);
+        put.name = document_path(path, checked);
+        code = states_put(states, &put, write == NULL ? NULL : write->lock, out_tag, err);
     }
     if (code == BELAY_OK) {
         add_document_snapshot(states, checked, &snapshots, data, len);
@@ -179,14 +183,13 @@ enum belay_code belay_document_load_snapshot(struct belay_states *states, const 
 }
 
 enum belay_code belay_document_remove(struct belay_states *states, const char *folder,
-                                      struct belay_error *err)
+                                      const struct belay_state_lock *lock, struct belay_error *err)
 {
     char checked[STATE_PATH_SIZE];
     char path[STATE_PATH_SIZE];
     enum belay_code code = check_folder(folder, checked, err);
 
-    return code == BELAY_OK ? states->store->ops->remove(states->store, document_path(path, checked), err)
-                            : code;
+    return code == BELAY_OK ? states_remove(states, document_path(path, checked), lock, err) : code;
 }
 
 /* ---- listing ---------------------------------------------------------- */

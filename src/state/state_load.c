@@ -32,6 +32,43 @@ enum belay_code states_get(struct belay_states *states, const char *path, const 
                : store->ops->get_if_changed(store, path, known, out_blob, err);
 }
 
+/* For a store that has the locks too; false: it has none, or the lock cannot be named. */
+static bool names_lock(const struct belay_states *states, const struct belay_state_lock *lock,
+                       struct belay_blob_lock *out)
+{
+    if (lock == NULL || lock->key == NULL || lock->lock_id == NULL ||
+        states->store->ops->put_if_held == NULL) {
+        return false;
+    }
+    *out = (struct belay_blob_lock){ lock->store, lock->key, lock->lock_id, lock->token };
+    return true;
+}
+
+enum belay_code states_put(struct belay_states *states, const struct belay_blob_put *put,
+                           const struct belay_state_lock *lock, struct belay_blob_tag *out_tag,
+                           struct belay_error *err)
+{
+    struct belay_blob_store *store = states->store;
+    struct belay_blob_put held = *put;
+    struct belay_blob_lock own;
+
+    if (!names_lock(states, lock, &own)) {
+        return store->ops->put_if(store, put->name, put->data, put->len, put->expected, out_tag, err);
+    }
+    held.lock = &own;
+    return store->ops->put_if_held(store, &held, out_tag, err);
+}
+
+enum belay_code states_remove(struct belay_states *states, const char *path,
+                              const struct belay_state_lock *lock, struct belay_error *err)
+{
+    struct belay_blob_store *store = states->store;
+    struct belay_blob_lock own;
+
+    return names_lock(states, lock, &own) ? store->ops->remove_if_held(store, path, &own, err)
+                                          : store->ops->remove(store, path, err);
+}
+
 /* The text as a state, which takes it over. BELAY_BAD_CONTENT still makes the state; the format is empty then. */
 static enum belay_code describe(const struct belay_state_name *name, struct belay_blob *text,
                                 struct belay_state **out_state, struct format *out_format,

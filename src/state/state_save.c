@@ -5,7 +5,7 @@
  *     -> check that the token permits the write
  *     -> check that the new content was made from the current version
  *     -> write the current version's snapshot, if it is missing
- *     -> put the new version, if the current one is unchanged
+ *     -> put the new version, if the current one is unchanged and, where the store can check it, the lock is held
  *     -> write the new version's snapshot, and remove old snapshots
  *
  * A process that dies before the last step leaves a version without a snapshot; the
@@ -386,10 +386,12 @@ static enum belay_code save_once(const struct save *save, struct belay_state **o
         code = make_version(save, &current, &snapshots, &version, err);
     }
     if (code == BELAY_OK) {
-        struct belay_blob_store *store = save->states->store;
+        struct belay_blob_put put = { .name = state_path(path, save->name, "state.json"),
+                                      .data = version.text,
+                                      .len = version.len,
+                                      .expected = current.state == NULL ? NULL : &current.state->tag };
 
-        code = store->ops->put_if(store, state_path(path, save->name, "state.json"), version.text,
-                                  version.len, current.state == NULL ? NULL : &current.state->tag, &tag, err);
+        code = states_put(save->states, &put, save->write->lock, &tag, err);
     }
     current_release(&current);
     if (code == BELAY_OK && !save->only_lock) {

@@ -30,6 +30,16 @@ void states_warn(const struct belay_states *states, const char *format, ...)
 enum belay_code states_get(struct belay_states *states, const char *path, const struct belay_blob_tag *known,
                            struct belay_blob *out_blob, struct belay_error *err);
 
+/*
+ * Write a blob under a lock (NULL: none), which a store that has the locks too checks in the same transaction:
+ * BELAY_NOT_HOLDER.
+ */
+enum belay_code states_put(struct belay_states *states, const struct belay_blob_put *put,
+                           const struct belay_state_lock *lock, struct belay_blob_tag *out_tag,
+                           struct belay_error *err);
+enum belay_code states_remove(struct belay_states *states, const char *path,
+                              const struct belay_state_lock *lock, struct belay_error *err);
+
 enum { STATE_PATH_SIZE = 2 * BELAY_BLOB_PART_MAX + 128 };
 enum belay_code state_name_check(const struct belay_state_name *name, struct belay_error *err);
 /* "stacks/STACK/ENVIRONMENT/REST". Returns `out`. */

@@ -168,7 +168,7 @@ class OneCase(unittest.TestCase):
 
     def test_that_stores_share_runs_on_each(self):
         case = self.first_case("support/blob_suite.c", r"^    CASE\((\w+)\)")
-        self.assertEqual(self.tool("--list", "-k", case).stdout.splitlines(), ["test_blob_file (dev)", "test_blob_s3 (dev)"])
+        self.assertEqual(self.tool("--list", "-k", case).stdout.splitlines(), ["test_blob_file (dev)", "test_blob_postgresql (dev)", "test_blob_s3 (dev)"])
 
     def test_that_does_not_exist_is_an_error_with_similar_names(self):
         done = self.tool("-k", "test_another_shell_is_refuzed")

@@ -119,8 +119,13 @@ static enum belay_code get_if_changed(struct belay_blob_store *store, const char
                : inner_of(store)->ops->get_if_changed(inner_of(store), name, known, out_blob, err);
 }
 
-static const struct belay_blob_ops ops = { "broken", close_store, get,           put_if,
-                                           list,     remove_blob, get_if_changed };
+static const struct belay_blob_ops ops = { .name = "broken",
+                                           .close = close_store,
+                                           .get = get,
+                                           .put_if = put_if,
+                                           .list = list,
+                                           .remove = remove_blob,
+                                           .get_if_changed = get_if_changed };
 
 static struct belay_blob_store *open_store(void *ctx)
 {

@@ -10,6 +10,7 @@ import threading
 import time
 import unittest
 
+from pg_proxy import Proxy
 from pg_support import BELAY, OwnServerCase, PostgresCase, postgresql, wait_until
 
 
@@ -132,6 +133,10 @@ class Doctor(PostgresCase):
                 result = self.belay(*command, "--store", url)
                 self.assertNotIn("secret", result.out + result.err)
                 self.assertIn(self.store, result.out + result.err)
+            for option in ("--store", "--state-store"):
+                shown = self.ok("config", "show", "--json", option, url).out
+                self.assertNotIn("secret", shown)
+                self.assertIn(self.store, shown)
 
 
 class Restart(OwnServerCase):
@@ -289,56 +294,12 @@ class Standby(OwnServerCase):
         self.assertEqual(self.ok("status", "--json", "k").json()["status"], "active")
 
 
-class Proxy:
-    """Cuts the connection that carries the next change: before it is forwarded, or before its answer is."""
-
-    def __init__(self, port):
-        self.upstream, self.cut, self.cuts = port, None, 0
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection(("127.0.0.1", self.upstream))
-            state = {"mute": False}
-            threading.Thread(target=self.forward, args=(client, server, state, True), daemon=True).start()
-            threading.Thread(target=self.forward, args=(server, client, state, False), daemon=True).start()
-
-    def forward(self, source, target, state, is_request):
-        try:
-            while data := source.recv(65536):
-                if is_request and self.cut and (b".one(" in data or b".commit(" in data):
-                    self.cuts += 1
-                    how, self.cut = self.cut, None
-                    if how == "before":
-                        break
-                    state["mute"] = True
-                elif not is_request and state["mute"]:
-                    break
-                target.sendall(data)
-        except OSError:
-            pass
-        for end in (source, target):
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-    def close(self):
-        self.listener.close()
-
-
 class Cut(PostgresCase):
     """L5: an answer that is lost, or a request that never arrived, is found out and not made twice."""
 
     def setUp(self):
         super().setUp()
-        self.proxy = Proxy(self.server.port)
+        self.proxy = Proxy(self.server.port, b".one(", b".commit(")
         self.addCleanup(self.proxy.close)
         self.through = self.url(port=self.proxy.port)
 
@@ -444,6 +405,13 @@ class Pooler(OwnServerCase):
                                     cwd=self.dir) for n in range(4)]
         for worker in workers:
             self.assertEqual(worker.wait(120), 0)
+
+    def test_state_is_kept_through_it(self):
+        where = ("--stack", "shop", "--environment", "prod", "--store", self.url(port=self.bouncer_port))
+        filler = json.dumps({"resources": {f"r{n}": "x" * 1000 for n in range(3500)}})  # several pieces: several calls
+        for _ in range(2):
+            self.ok("deploy", *where, "--", "sh", "-c", 'cat >"$BELAY_STATE_OUT"', text=filler)
+        self.assertEqual(self.ok("state", "load", *where).json()["resources"], json.loads(filler)["resources"])
 
     def test_doctor_finds_it_and_listen_goes_around_it(self):
         out = self.belay("doctor", "--store", self.url(port=self.bouncer_port)).out

@@ -69,8 +69,36 @@ static enum belay_code get_if_changed(struct belay_blob_store *store, const char
     return inner_of(store)->ops->get_if_changed(inner_of(store), blob, known, out, err);
 }
 
-static const struct belay_blob_ops ops = { "failing", close_store, get,           put_if,
-                                           list,      remove_blob, get_if_changed };
+/* A store that has the locks too: whether the lock is held, and the one that was asked for. */
+static bool is_held;
+static char asked[160];
+
+static enum belay_code put_if_held(struct belay_blob_store *store, const struct belay_blob_put *put,
+                                   struct belay_blob_tag *out_tag, struct belay_error *err)
+{
+    (void)snprintf(asked, sizeof asked, "%s %s %s %s %llu", put->name, put->lock->store, put->lock->key,
+                   put->lock->lock_id, (unsigned long long)put->lock->token);
+    return is_held ? put_if(store, put->name, put->data, put->len, put->expected, out_tag, err)
+                   : BELAY_NOT_HOLDER;
+}
+
+static enum belay_code remove_if_held(struct belay_blob_store *store, const char *blob,
+                                      const struct belay_blob_lock *lock, struct belay_error *err)
+{
+    (void)snprintf(asked, sizeof asked, "remove %s %s %s %llu", lock->store, lock->key, lock->lock_id,
+                   (unsigned long long)lock->token);
+    return is_held ? remove_blob(store, blob, err) : BELAY_NOT_HOLDER;
+}
+
+static const struct belay_blob_ops ops = { .name = "failing",
+                                           .close = close_store,
+                                           .get = get,
+                                           .put_if = put_if,
+                                           .list = list,
+                                           .remove = remove_blob,
+                                           .get_if_changed = get_if_changed,
+                                           .put_if_held = put_if_held,
+                                           .remove_if_held = remove_if_held };
 
 static int64_t read_clock(void *context)
 {
@@ -98,6 +126,8 @@ static int set_up(void **state)
     (void)state;
     now_ms = 1705328400000; /* 2024-01-15T14:20:00Z */
     fail_on = NULL;
+    is_held = false;
+    asked[0] = '\0';
     keep_snapshots = 50;
     (void)snprintf(directory, sizeof directory, "/tmp/belay-state-XXXXXX");
     return mkdtemp(directory) == NULL;
@@ -385,6 +415,8 @@ static void documents_of_other_formats_have_versions_too(void **state)
     struct belay_blob one = { 0 };
     struct belay_blob two = { 0 };
     struct belay_blob got = { 0 };
+    struct belay_document_write over_one = { .before = &one };
+    struct belay_document_write over_two = { .before = &two };
     size_t n = 0;
 
     (void)state;
@@ -392,12 +424,13 @@ static void documents_of_other_formats_have_versions_too(void **state)
     assert_int_equal(belay_document_save(states, "terraform/net", "one", 3, NULL, &tag, NULL), BELAY_OK);
     assert_int_equal(belay_document_load(states, "terraform/net", &one, NULL), BELAY_OK);
     fail_on = "history/";
-    assert_int_equal(belay_document_save(states, "terraform/net", "two", 3, &one, &tag, NULL), BELAY_OK);
+    assert_int_equal(belay_document_save(states, "terraform/net", "two", 3, &over_one, &tag, NULL), BELAY_OK);
     fail_on = NULL;
     assert_int_equal(belay_document_load(states, "terraform/net", &two, NULL), BELAY_OK);
-    assert_int_equal(belay_document_save(states, "terraform/net", "bad", 3, &one, &tag, NULL),
+    assert_int_equal(belay_document_save(states, "terraform/net", "bad", 3, &over_one, &tag, NULL),
                      BELAY_NOT_HOLDER);
-    assert_int_equal(belay_document_save(states, "terraform/net", "three", 5, &two, &tag, NULL), BELAY_OK);
+    assert_int_equal(belay_document_save(states, "terraform/net", "three", 5, &over_two, &tag, NULL),
+                     BELAY_OK);
     assert_int_equal(belay_document_snapshots(states, "terraform/net", count, &n, NULL), BELAY_OK);
     assert_int_equal(n, 3);
     assert_int_equal(belay_document_load_snapshot(states, "terraform/net", "2", &got, NULL), BELAY_OK);
@@ -405,9 +438,40 @@ static void documents_of_other_formats_have_versions_too(void **state)
     belay_blob_release(&got);
     belay_blob_release(&one);
     belay_blob_release(&two);
-    assert_int_equal(belay_document_remove(states, "terraform/net", NULL), BELAY_OK);
+    assert_int_equal(belay_document_remove(states, "terraform/net", NULL, NULL), BELAY_OK);
     assert_int_equal(belay_document_load(states, "terraform/net", &got, NULL), BELAY_NOT_FOUND);
     assert_int_equal(belay_document_load(states, "terraform/../net", &got, NULL), BELAY_INVALID);
+    belay_states_close(states);
+}
+
+static void the_lock_is_checked_in_the_write_if_the_store_has_it(void **state)
+{
+    struct belay_states *states = open_states();
+    struct belay_state_write write = BELAY_STATE_WRITE_INIT;
+    struct belay_state_lock stamp = stamp_of(5, "me");
+    struct belay_document_write document = { .lock = &stamp };
+    const char *next = "{\"metadata\":{\"serial\":1}}";
+    struct belay_blob_tag tag;
+
+    (void)state;
+    write.lock = &stamp;
+    assert_int_equal(belay_state_save(states, &name, "{}", 2, &write, NULL, NULL), BELAY_OK);
+    assert_string_equal(asked, ""); /* a lock without a key */
+    stamp.key = "the-key";
+    assert_int_equal(belay_document_save(states, "terraform/net", "one", 3, &document, &tag, NULL),
+                     BELAY_NOT_HOLDER);
+    assert_string_equal(asked, "terraform/net/state.json locks the-key me 5");
+    assert_int_equal(belay_state_save(states, &name, next, strlen(next), &write, NULL, NULL),
+                     BELAY_NOT_HOLDER);
+    assert_string_equal(asked, "stacks/shop/prod/state.json locks the-key me 5");
+    is_held = true;
+    assert_int_equal(belay_state_save(states, &name, next, strlen(next), &write, NULL, NULL), BELAY_OK);
+    assert_int_equal(belay_document_save(states, "terraform/net", "one", 3, &document, &tag, NULL), BELAY_OK);
+    is_held = false;
+    assert_int_equal(belay_document_remove(states, "terraform/net", &stamp, NULL), BELAY_NOT_HOLDER);
+    assert_string_equal(asked, "remove locks the-key me 5");
+    is_held = true;
+    assert_int_equal(belay_document_remove(states, "terraform/net", &stamp, NULL), BELAY_OK);
     belay_states_close(states);
 }
 
@@ -427,6 +491,7 @@ int main(void)
         TEST(a_clock_that_was_set_back_does_not_change_the_order),
         TEST(a_damaged_state_is_not_built_upon),
         TEST(documents_of_other_formats_have_versions_too),
+        TEST(the_lock_is_checked_in_the_write_if_the_store_has_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

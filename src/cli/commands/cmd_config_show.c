@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/store_url.h"
 #include "cli/commands/commands.h"
 #include "cli/core/cli_list.h"
 #include "json/json_write.h"
@@ -36,19 +37,23 @@ static bool effective_setting(const struct cli_context *context, const struct be
     return true;
 }
 
-/* The URL of a chat's webhook is a secret: only its host is shown. */
+/* The URL of a chat's webhook is a secret: only its host is shown. That of a store may have a password in it. */
 static const char *visible_value(const struct belay_setting *setting, struct buf *space)
 {
     const char *host = setting->value == NULL ? NULL : strstr(setting->value, "://");
     size_t len;
 
+    space->len = 0;
+    if (host != NULL && (strcmp(setting->name, "store") == 0 || strcmp(setting->name, "state_store") == 0)) {
+        store_url_add_shown(space, setting->value);
+        return space->failed ? "(hidden)" : space->data;
+    }
     if (host == NULL || fnmatch("notify.*.url", setting->name, 0) != 0) {
         return setting->value;
     }
     host += 3;
     len = strcspn(host, "/?#");
     len = memchr(host, '@', len) == NULL ? len : 0; /* a user and a password */
-    space->len = 0;
     buf_addf(space, "%.*s%.*s/(hidden)", (int)(host - setting->value), setting->value, (int)len, host);
     return space->failed ? "(hidden)" : space->data;
 }

@@ -162,23 +162,35 @@ static bool is_postgresql(const char *url)
     return url != NULL && (strncmp(url, "postgresql://", 13) == 0 || strncmp(url, "postgres://", 11) == 0);
 }
 
+static bool fits(const struct belay_postgresql_schema *schema)
+{
+    return schema->version == schema->version_needed && schema->state_version == schema->state_version_needed;
+}
+
 static int print_schema(const struct cli_context *context, const struct belay_postgresql_schema *schema)
 {
     char version[64];
+    char state[64];
 
     if (context->json) {
         return cli_print_line(
-            context, wire_line(json_pack("{s:s,s:s,s:s,s:i,s:i,s:b}", "schema", schema->name, "database",
-                                         schema->database, "server", schema->server, "version",
-                                         schema->version, "version_needed", schema->version_needed, "fits",
-                                         schema->version == schema->version_needed)));
+            context, wire_line(json_pack("{s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:b}", "schema", schema->name,
+                                         "database", schema->database, "server", schema->server, "version",
+                                         schema->version, "version_needed", schema->version_needed,
+                                         "state_version", schema->state_version, "state_version_needed",
+                                         schema->state_version_needed, "fits", fits(schema))));
     }
+    (void)snprintf(state, sizeof state, "%d, this belay needs %d", schema->state_version,
+                   schema->state_version_needed);
     (void)snprintf(version, sizeof version, "%d, this belay needs %d", schema->version,
                    schema->version_needed);
     print_field("schema", schema->name);
     print_field("database", schema->database);
     print_field("server", schema->server);
     print_field("version", schema->version == 0 ? "does not exist" : version);
+    if (schema->version > 0) {
+        print_field("state", schema->state_version == 0 ? "no tables for deployment state" : state);
+    }
     return CLI_OK;
 }
 
@@ -203,6 +215,11 @@ static int exec_schema(struct cli_context *context, const struct options *option
     } else if (exit_code == CLI_OK && schema.version != schema.version_needed) {
         exit_code = cli_fail(context, BELAY_CONFIG, "schema '%s' has version %d, and this belay needs %d",
                              schema.name, schema.version, schema.version_needed);
+    } else if (exit_code == CLI_OK && !fits(&schema)) {
+        exit_code = cli_fail(context, BELAY_CONFIG,
+                             "schema '%s' has version %d for deployment state, and this belay needs %d: run "
+                             "'belay table create'",
+                             schema.name, schema.state_version, schema.state_version_needed);
     }
     belay_error_release(&err);
     return exit_code;
@@ -350,8 +367,9 @@ const struct cli_command cmd_table_create = {
              "At the end it prints the table and the IAM policy: BelayLocks for clients, BelayTable to run "
              "this command.\n\n"
              "On PostgreSQL it creates the schema (belay, or schema= in the URL) with its tables and "
-             "functions, in one transaction. The user needs the right to create a schema; users of the store "
-             "need only the right to execute its functions, which --grant gives to a role.",
+             "functions for locks and deployment state, in one transaction, or adds what a schema of an "
+             "earlier belay lacks. The user needs the right to create a schema; users of the store need only "
+             "the right to execute its functions, which --grant gives to a role.",
     .groups = { &create_group },
     .exits = { { 0, "the table exists, fits and is active" },
                { 64, EXIT_USAGE },
@@ -373,7 +391,7 @@ const struct cli_command cmd_table_describe = {
     .summary = "show the table or schema, and whether it fits",
     .about = "Shows the table that --store names: its key, billing, time to live, recovery and encryption, "
              "whether it fits the layout, and the IAM policy that clients need. On PostgreSQL it shows "
-             "the schema and its version. Changes nothing.",
+             "the schema and its versions. Changes nothing.",
     .exits = { { 0, "the table exists and fits" },
                { 64, EXIT_USAGE },
                { 66, "the table does not exist" },

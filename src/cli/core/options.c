@@ -20,8 +20,8 @@ const struct option_def global_options[] = {
     { .name = "state-store",
       .kind = OPTION_TEXT,
       .value = "URL",
-      .help = "where deployment state is kept: file:DIR, s3://BUCKET/PREFIX or http://HOST:PORT; default: "
-              "BELAY_STATE_STORE" },
+      .help = "where deployment state is kept: file:DIR, s3://BUCKET/PREFIX, postgresql://HOST/DATABASE or "
+              "http://HOST:PORT; default: BELAY_STATE_STORE" },
     { .name = "config",
       .kind = OPTION_TEXT,
       .value = "FILE",

@@ -24,6 +24,7 @@ struct deploy {
     struct deploy_info info;
     struct belay_state_lock fence;
     char lock_id[BELAY_ID_MAX + 1]; /* `fence` points here: the lock's strings change with each renewal */
+    char key[BELAY_KEY_MAX + 1];
     char locked_by[BELAY_OWNER_MAX + 1];
     bool is_fenced;
     struct belay_blob_tag loaded;
@@ -92,6 +93,8 @@ static enum belay_code copy_fence(struct deploy *deploy, struct belay_client *cl
     }
     (void)snprintf(deploy->locked_by, sizeof deploy->locked_by, "%s", fence->locked_by);
     fence->locked_by = deploy->locked_by;
+    (void)snprintf(deploy->key, sizeof deploy->key, "%s", fence->key);
+    fence->key = deploy->key;
     if (fence->lock_id != NULL) {
         (void)snprintf(deploy->lock_id, sizeof deploy->lock_id, "%s", fence->lock_id);
         fence->lock_id = deploy->lock_id;

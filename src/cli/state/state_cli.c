@@ -100,6 +100,7 @@ enum belay_code state_fence_fill(struct belay_state_lock *fence, struct belay_cl
     fence->token = info->token;
     fence->store_url = belay_client_store_url(client);
     fence->lock_id = info->lock_id;
+    fence->key = info->key;
     fence->locked_by = *info->locked_by_name != '\0' ? info->locked_by_name : info->locked_by;
     fence->locked_at_unix_ms = info->locked_at_unix_ms;
     fence->expires_at_unix_ms = info->expires_at_unix_ms;

@@ -43,6 +43,7 @@ static void fill_stamp(struct writing *writing, const struct belay_info *info)
         .store = writing->store_id,
         .store_url = belay_client_store_url(writing->job->server->client),
         .lock_id = info->lock_id,
+        .key = info->key,
         .locked_by = *info->locked_by_name != '\0' ? info->locked_by_name : info->locked_by,
         .locked_at_unix_ms = info->locked_at_unix_ms,
         .expires_at_unix_ms = info->expires_at_unix_ms,

@@ -163,7 +163,9 @@ struct terraform_change {
     struct job *job;
     struct belay_states *states; /* from the pool */
     struct kept *before;         /* owned; NULL: there is no document */
-    struct belay_lock *own;      /* NULL: under the client's lock */
+    struct belay_lock *own;      /* owned; NULL: under the client's lock */
+    struct belay_info *claimed;  /* owned; the client's lock */
+    const char *store_id;        /* of the lock store */
     char key[TF_KEY_SIZE];
 };
 
@@ -178,7 +180,7 @@ static enum belay_code open_lock(struct terraform_change *change, const char *wh
     if (!job_query(job, "ID", id, sizeof id) || !tf_id_is_sound(id)) {
         return error_set(&job->err, BELAY_INVALID, "ID in the query is not the id of a lock");
     }
-    return tf_claim(job, id);
+    return tf_claim(job, id, &change->claimed);
 }
 
 /*
@@ -194,7 +196,7 @@ static enum belay_code change_begin(struct terraform_change *change, struct job 
     state_pool_enter(job->server->states, job->x->key);
     code = state_pool_take(job->server->states, &change->states, &job->err);
     if (code == BELAY_OK) {
-        code = state_job_bind(job, change->states, NULL);
+        code = state_job_bind(job, change->states, &change->store_id);
     }
     if (code == BELAY_OK) {
         code = state_job_load_document(job, change->states, change->key, &change->before);
@@ -203,16 +205,33 @@ static enum belay_code change_begin(struct terraform_change *change, struct job 
     return code == BELAY_OK ? open_lock(change, why) : code;
 }
 
+/* The lock of the change, for a store that checks it in the write; false: locking is switched off. */
+static bool change_lock(const struct terraform_change *change, struct belay_state_lock *out)
+{
+    const struct belay_info *info = change->own != NULL ? belay_lock_info(change->own) : change->claimed;
+
+    if (info == NULL || !belay_client_locking_enabled(change->job->server->client)) {
+        return false;
+    }
+    *out = (struct belay_state_lock){
+        .token = info->token, .store = change->store_id, .lock_id = info->lock_id, .key = info->key
+    };
+    return true;
+}
+
 /* Takes the text. *out_kept is the new document. */
 static enum belay_code change_save(struct terraform_change *change, char *text, size_t len,
                                    struct kept **out_kept)
 {
     struct job *job = change->job;
+    struct belay_document_write write = { 0 };
+    struct belay_state_lock lock;
     struct belay_blob before = { 0 };
     struct belay_blob_tag tag;
     enum belay_code code;
 
     if (change->before != NULL) {
+        write.before = &before;
         before = (struct belay_blob){ change->before->text, change->before->len, change->before->tag };
         if (before.len == len && memcmp(before.data, text, len) == 0) {
             free(text); /* repeated, because the reply was lost */
@@ -221,8 +240,8 @@ static enum belay_code change_save(struct terraform_change *change, char *text, 
             return BELAY_OK;
         }
     }
-    code = belay_document_save(change->states, change->key, text, len, before.data == NULL ? NULL : &before,
-                               &tag, &job->err);
+    write.lock = change_lock(change, &lock) ? &lock : NULL;
+    code = belay_document_save(change->states, change->key, text, len, &write, &tag, &job->err);
     if (code != BELAY_OK) {
         free(text);
         return code;
@@ -242,6 +261,7 @@ static void change_end(struct terraform_change *change, enum belay_code code)
         server_log(job->server, LOG_WARN, "terraform", err.text);
     }
     belay_lock_free(change->own);
+    belay_info_free(change->claimed);
     state_cache_drop(change->before);
     state_pool_give(job->server->states, change->states);
     state_pool_leave(job->server->states, job->x->key);
@@ -318,10 +338,12 @@ static void put_state(struct job *job)
 static void delete_state(struct job *job)
 {
     struct terraform_change change;
+    struct belay_state_lock lock;
     enum belay_code code = change_begin(&change, job, "removal of the state");
 
     if (code == BELAY_OK) {
-        code = belay_document_remove(change.states, change.key, &job->err);
+        code = belay_document_remove(change.states, change.key, change_lock(&change, &lock) ? &lock : NULL,
+                                     &job->err);
     }
     change_end(&change, code);
 }

@@ -3,7 +3,8 @@
  * of Terraform's ID and the token (terraform_lock.c).
  *
  * Jobs on the document of a name, and every LOCK through this server, run one after the other (state_pool_enter). So
- * no client can take the lock between the check of the lock and the write.
+ * no client of this server can take the lock between the check of the lock and the write. If the state is in the
+ * database that has the locks, no client at all can: the write checks the lock in its own transaction.
  */
 #ifndef SERVER_STATE_TERRAFORM_H
 #define SERVER_STATE_TERRAFORM_H
@@ -22,9 +23,10 @@ bool tf_id_is_sound(const char *id);
 
 /*
  * Make sure that `id` holds the lock, and renew its lease. An expired one is acquired again if no other client has
- * held the lock since. BELAY_NOT_HOLDER, or BELAY_HELD, with the holder.
+ * held the lock since. BELAY_NOT_HOLDER, or BELAY_HELD, with the holder. The caller frees *out_info, which stays NULL
+ * while locking is switched off.
  */
-enum belay_code tf_claim(struct job *job, const char *id);
+enum belay_code tf_claim(struct job *job, const char *id, struct belay_info **out_info);
 /* Acquire the lock for the server itself. End it with belay_lock_release(). */
 enum belay_code tf_take_own(struct job *job, const char *why, struct belay_lock **out_lock);
 /* Reply 423 with the holder's own description of itself. */

@@ -10,7 +10,7 @@
 #include "server/state/terraform.h"
 #include "json/json_write.h"
 
-enum { OWN_TTL_MS = 600000, HISTORY_LOOK = 1000, LOCK_ID_BYTES = 20 };
+enum { OWN_TTL_MS = 600000, HISTORY_LOOK = 1000, LOCK_ID_BYTES = 20, AGAIN_WAIT_MS = 5000 };
 
 /* ---- names ---- */
 
@@ -293,6 +293,7 @@ static enum belay_code take_again(struct job *job, const struct belay_info *info
     (void)snprintf(again, BELAY_ID_MAX + 1, "%.47s.%llu", lock_id_of(job, id, lock_id),
                    (unsigned long long)(info->token % 1000000000000000));
     options.ttl_ms = info->ttl_ms;
+    options.wait_ms = AGAIN_WAIT_MS; /* a store may grant an expired lock only after a margin for its clock */
     options.owner = info->locked_by;
     options.owner_name = info->locked_by_name;
     options.metadata = info->metadata;
@@ -309,7 +310,23 @@ static enum belay_code find_lock(struct job *job, const char *id, const char *ke
     return code == BELAY_NOT_FOUND ? refuse(job, NULL, id, "it was never acquired") : code;
 }
 
-enum belay_code tf_claim(struct job *job, const char *id)
+/* The lock that was just acquired again as `again`, if it still is. */
+static enum belay_code find_again(struct job *job, const char *id, const char *again, const char *key,
+                                  struct belay_info **out_info)
+{
+    struct belay_info *info = NULL;
+    enum belay_code code = find_lock(job, id, key, &info);
+
+    if (code == BELAY_OK && (info->lock_id == NULL || strcmp(info->lock_id, again) != 0)) {
+        return refuse(job, info, id, "another client has held it since");
+    }
+    if (code == BELAY_OK) {
+        *out_info = info;
+    }
+    return code;
+}
+
+enum belay_code tf_claim(struct job *job, const char *id, struct belay_info **out_info)
 {
     struct belay_client *client = job->server->client;
     struct belay_info *info = NULL;
@@ -332,10 +349,14 @@ enum belay_code tf_claim(struct job *job, const char *id)
         return refuse(job, info, id,
                       info->outcome == BELAY_OUTCOME_FORCED ? "it was unlocked by force" : "it was unlocked");
     }
-    code = info->status == BELAY_STATUS_ACTIVE ? belay_renew(client, key, info->lock_id, 0, NULL, &job->err)
-                                               : BELAY_LOST;
+    code = info->status == BELAY_STATUS_ACTIVE
+               ? belay_renew(client, key, info->lock_id, 0, out_info, &job->err)
+               : BELAY_LOST;
     if (code == BELAY_LOST) {
         code = take_again(job, info, id, again);
+        if (code == BELAY_OK) {
+            code = find_again(job, id, again, key, out_info);
+        }
     }
     belay_info_free(info);
     return code;

@@ -11,6 +11,7 @@
  * The first time a connection sends a statement, it sends it unnamed, which a command that makes
  * one call wants; from the second time on it is prepared.
  */
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -20,6 +21,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/saturate.h"
 #include "store/postgresql/postgresql_internal.h"
 
 enum { ATTEMPTS = 5, STEP_REPORTED_MS = 1000 };
@@ -44,6 +46,16 @@ static const char *const texts[PG_STATEMENTS] = {
     [PG_FORGET] = "SELECT @schema@.forget($1::bigint, $2::bigint, $3::integer)",
     [PG_WAKE] = "SELECT pg_notify($1::text, $2::text)",
     [PG_HELLO] = "SELECT version, now_ms, store_id FROM @schema@.hello()",
+    [PG_BLOB_PUT] = "SELECT code, now_ms, owner, owner_name, token, is_held FROM @schema@.blob_put($1::text, "
+                    "$2::text, $3::text, $4::bigint, $5::bytea, $6::bigint, $7::text, $8::text, $9::text, "
+                    "$10::bigint)",
+    [PG_BLOB_UPLOAD] = "SELECT @schema@.blob_upload($1::text, $2::integer, $3::bytea)",
+    [PG_BLOB_REMOVE] = "SELECT code, now_ms, owner, owner_name, token, is_held FROM @schema@.blob_remove("
+                       "$1::text, $2::text, $3::text, $4::text, $5::bigint)",
+    [PG_BLOB_GET] = "SELECT tag, size, data FROM @schema@.blob_get($1::text, $2::text)",
+    [PG_BLOB_PIECE] = "SELECT @schema@.blob_piece($1::text, $2::integer)",
+    [PG_BLOB_LIST] = "SELECT name, size, modified_ms FROM @schema@.blob_list($1::text, $2::text, "
+                     "$3::boolean, $4::integer)",
 };
 
 bool pg_make_statements(struct pg_store *store)
@@ -74,6 +86,16 @@ int64_t pg_server_ms(struct pg_store *store)
     now_ms = clock_boot_ms() + store->clock_offset_ms;
     (void)pthread_mutex_unlock(&store->mutex);
     return now_ms;
+}
+
+int64_t pg_deadline_ms(struct pg_store *store, int64_t left_ms)
+{
+    bool known;
+
+    (void)pthread_mutex_lock(&store->mutex);
+    known = store->has_clock;
+    (void)pthread_mutex_unlock(&store->mutex);
+    return known ? add_saturated(pg_server_ms(store), left_ms) : INT64_MAX;
 }
 
 /* An answer said what the time is: its clock may have been set since the last one. */
@@ -246,22 +268,48 @@ static enum belay_code take_conn(struct pg_store *store, int64_t deadline_boot_m
 
 /* ---- a call ---- */
 
-static bool send_unnamed(struct pg_store *store, struct pg_conn *conn, const struct pg_call *call)
+/* Of the values of a call: texts end in '\0' and need no length. */
+struct value_forms {
+    const char *values[PG_VALUES_MAX];
+    int lengths[PG_VALUES_MAX];
+    int formats[PG_VALUES_MAX]; /* 1: bytes */
+    int answer;                 /* 1: all columns are bytes */
+};
+
+static struct value_forms forms_of(const struct pg_call *call, const struct pg_bytes *bytes)
 {
-    return PQsendQueryParams(conn->pg, store->sql[call->statement], call->n, NULL, call->values, NULL, NULL,
-                             0) == 1;
+    struct value_forms forms = { .answer = bytes != NULL && bytes->is_answer };
+
+    assert(call->n <= PG_VALUES_MAX && (bytes == NULL || bytes->data == NULL || bytes->at < call->n));
+    for (int i = 0; i < call->n; i++) {
+        forms.values[i] = call->values[i];
+    }
+    if (bytes != NULL && bytes->data != NULL) {
+        forms.values[bytes->at] = bytes->data;
+        forms.lengths[bytes->at] = bytes->len;
+        forms.formats[bytes->at] = 1;
+    }
+    return forms;
+}
+
+static bool send_unnamed(struct pg_store *store, struct pg_conn *conn, const struct pg_call *call,
+                         const struct value_forms *forms)
+{
+    return PQsendQueryParams(conn->pg, store->sql[call->statement], call->n, NULL, forms->values,
+                             forms->lengths, forms->formats, forms->answer) == 1;
 }
 
 /* False: nothing was sent. *out_result: an error of preparing it. */
 static bool send_call(struct pg_store *store, struct pg_conn *conn, const struct pg_call *call,
-                      int64_t deadline_boot_ms, PGresult **out_result)
+                      const struct pg_bytes *bytes, int64_t deadline_boot_ms, PGresult **out_result)
 {
+    struct value_forms forms = forms_of(call, bytes);
     unsigned bit = 1U << call->statement;
     char name[48];
 
     if (atomic_load(&store->is_unprepared) || (conn->used & bit) == 0) {
         conn->used |= bit;
-        return send_unnamed(store, conn, call);
+        return send_unnamed(store, conn, call, &forms);
     }
     (void)snprintf(name, sizeof name, "belay_%d_%d", (int)PG_SCHEMA_VERSION, (int)call->statement);
     if ((conn->prepared & bit) == 0) {
@@ -281,7 +329,8 @@ static bool send_call(struct pg_store *store, struct pg_conn *conn, const struct
         PQclear(result);
         conn->prepared |= bit;
     }
-    return PQsendQueryPrepared(conn->pg, name, call->n, call->values, NULL, NULL, 0) == 1;
+    return PQsendQueryPrepared(conn->pg, name, call->n, forms.values, forms.lengths, forms.formats,
+                               forms.answer) == 1;
 }
 
 /* An error after which the same call can be made again, because nothing was changed. */
@@ -313,8 +362,9 @@ static enum belay_code lost(const struct pg_call *call, const struct pg_conn *co
 }
 
 /* One attempt. BELAY_CANCELLED: nothing was changed, and it is worth another one. */
-static enum belay_code try_call(struct pg_store *store, const struct pg_call *call, int64_t deadline_boot_ms,
-                                PGresult **out_result, struct belay_error *err)
+static enum belay_code try_call(struct pg_store *store, const struct pg_call *call,
+                                const struct pg_bytes *bytes, int64_t deadline_boot_ms, PGresult **out_result,
+                                struct belay_error *err)
 {
     struct pg_conn *conn = NULL;
     PGresult *result = NULL;
@@ -326,7 +376,7 @@ static enum belay_code try_call(struct pg_store *store, const struct pg_call *ca
         return code;
     }
     conn->is_unsure = false;
-    if (!send_call(store, conn, call, deadline_boot_ms, &result)) {
+    if (!send_call(store, conn, call, bytes, deadline_boot_ms, &result)) {
         code = lost(call, conn, false, err);
         goto done;
     }
@@ -359,14 +409,20 @@ done:
     return code;
 }
 
-enum belay_code pg_call(struct pg_store *store, const struct pg_call *call, PGresult **out_result,
-                        struct belay_error *err)
+enum belay_code pg_call_bytes(struct pg_store *store, const struct pg_call *call,
+                              const struct pg_bytes *bytes, PGresult **out_result, struct belay_error *err)
 {
     int64_t deadline_boot_ms = clock_boot_ms() + pg_timeout_ms(store, call->timeout_ms);
     enum belay_code code = BELAY_CANCELLED;
 
     for (int i = 0; code == BELAY_CANCELLED && i < ATTEMPTS; i++) {
-        code = try_call(store, call, deadline_boot_ms, out_result, err);
+        code = try_call(store, call, bytes, deadline_boot_ms, out_result, err);
     }
     return code == BELAY_CANCELLED ? BELAY_UNREACHABLE : code;
+}
+
+enum belay_code pg_call(struct pg_store *store, const struct pg_call *call, PGresult **out_result,
+                        struct belay_error *err)
+{
+    return pg_call_bytes(store, call, NULL, out_result, err);
 }

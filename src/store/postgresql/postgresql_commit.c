@@ -140,17 +140,6 @@ static enum belay_code call_one(struct pg_store *store, const struct belay_batch
     return code;
 }
 
-/* The server's clock when the caller has no more use for the answer. */
-static int64_t deadline_of(struct pg_store *store, int64_t left_ms)
-{
-    bool known;
-
-    (void)pthread_mutex_lock(&store->mutex);
-    known = store->has_clock;
-    (void)pthread_mutex_unlock(&store->mutex);
-    return known ? add_saturated(pg_server_ms(store), left_ms) : INT64_MAX;
-}
-
 /*
  * The server refuses what reaches it after the deadline, so that an outcome that is unknown is known to be
  * one or the other soon after. If its clock was set meanwhile, the batch is late without being late.
@@ -164,7 +153,7 @@ static enum belay_code send_batch(struct pg_store *store, const struct belay_bat
 
     for (int i = 0; code == BELAY_CANCELLED && i < 4; i++) {
         int64_t left_ms = until_boot_ms - clock_boot_ms();
-        int64_t deadline_ms = deadline_of(store, left_ms);
+        int64_t deadline_ms = pg_deadline_ms(store, left_ms);
         PGresult *result = NULL;
 
         if (left_ms <= 0) {

@@ -218,7 +218,8 @@ enum belay_code pg_failed(const PGresult *result, const char *schema, struct bel
 
     if (pg_has_state(result, "3F000") || pg_has_state(result, "42883") || pg_has_state(result, "42P01")) {
         return error_set(err, BELAY_CONFIG,
-                         "the database has no schema '%s' of this belay's: make it with `belay table create`",
+                         "the database has no schema '%s' of this belay's, or one that lacks a part: make it "
+                         "with `belay table create`",
                          schema);
     }
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {

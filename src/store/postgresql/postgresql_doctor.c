@@ -81,6 +81,30 @@ static void check_rights(const struct checkup *checkup)
     }
 }
 
+/* Deployment state needs tables that a schema of an earlier belay lacks, and rights that may have been given before. */
+static void check_state(const struct checkup *checkup)
+{
+    static const char function[] =
+        "blob_put(text, text, text, bigint, bytea, bigint, text, text, text, bigint)";
+    char sql[512], value[64];
+
+    (void)snprintf(
+        sql, sizeof sql,
+        "SELECT CASE WHEN f IS NULL THEN 'none' WHEN has_function_privilege(f, 'execute') THEN 'may' "
+        "ELSE 'not' END FROM to_regprocedure('\"%s\".%s') f",
+        checkup->params->schema, function);
+    ask(checkup, "state", sql, value, sizeof value);
+    if (strcmp(value, "none") == 0) {
+        diagnostics_warn(checkup->diagnostics, "state", "the owner runs `belay table create`",
+                         "the schema has no tables for deployment state");
+    } else if (strcmp(value, "not") == 0) {
+        diagnostics_warn(checkup->diagnostics, "state", "the owner runs `belay table create --grant ROLE`",
+                         "this user may not execute the functions for deployment state");
+    } else if (value[0] != '\0') {
+        diagnostics_ok(checkup->diagnostics, "state", "can be kept in the same schema");
+    }
+}
+
 static void check_durability(const struct checkup *checkup)
 {
     char value[64];
@@ -202,6 +226,7 @@ void postgresql_doctor(const char *url, const char *origin, struct diagnostics *
                        PQport(checkup.conn->pg), PQuser(checkup.conn->pg));
         if (check_schema(&checkup)) {
             check_rights(&checkup);
+            check_state(&checkup);
         }
         check_durability(&checkup);
         check_replication(&checkup);

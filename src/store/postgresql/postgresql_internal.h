@@ -12,12 +12,14 @@
 
 enum {
     PG_SCHEMA_VERSION = 1,
+    PG_STATE_VERSION = 1,     /* of state.sql, which a schema may lack */
     PG_TIMEOUT_MS = 10000,    /* of one call, if the caller names none */
     PG_POLL_MS = 500,         /* of the first waiter, whom a notification should wake; less than claim_ms */
     PG_POLL_UNWOKEN_MS = 250, /* of those that none can wake, behind a pooler */
     PG_NAME_MAX = 63,         /* of a schema, as PostgreSQL limits it */
     PG_CONNECTIONS_MAX = 16,  /* of one store */
     PG_EVENTS_MAX = 64,       /* of one batch: schema.sql numbers them in 6 bits */
+    PG_VALUES_MAX = 32,       /* of one call */
     PG_WORDS = 1024           /* that waiters sleep on */
 };
 
@@ -78,6 +80,12 @@ enum pg_statement {
     PG_FORGET,
     PG_WAKE,
     PG_HELLO,
+    PG_BLOB_PUT,
+    PG_BLOB_UPLOAD,
+    PG_BLOB_REMOVE,
+    PG_BLOB_GET,
+    PG_BLOB_PIECE,
+    PG_BLOB_LIST,
     PG_STATEMENTS
 };
 
@@ -134,9 +142,20 @@ struct pg_call {
 };
 enum belay_code pg_call(struct pg_store *store, const struct pg_call *call, PGresult **out_result,
                         struct belay_error *err);
+/* The same with bytes for texts. */
+struct pg_bytes {
+    const void *data; /* instead of the call's value `at`; NULL: none */
+    int len;
+    int at;
+    bool is_answer; /* all columns of the answer are bytes */
+};
+enum belay_code pg_call_bytes(struct pg_store *store, const struct pg_call *call,
+                              const struct pg_bytes *bytes, PGresult **out_result, struct belay_error *err);
 int64_t pg_timeout_ms(const struct pg_store *store, int64_t asked_ms);
 /* The server's clock as far as it is known. */
 int64_t pg_server_ms(struct pg_store *store);
+/* The server's clock when the caller has no more use for the answer; INT64_MAX: its clock is not known yet. */
+int64_t pg_deadline_ms(struct pg_store *store, int64_t left_ms);
 void pg_saw_clock(struct pg_store *store, int64_t now_ms);
 void pg_close_idle(struct pg_store *store);
 
@@ -214,5 +233,6 @@ char *pg_with_schema(const char *text, const char *schema);
 enum belay_code pg_schema_describe(struct pg_conn *conn, const char *schema,
                                    struct belay_postgresql_schema *out_schema, struct belay_error *err);
 extern const char pg_schema_sql[]; /* schema.sql; cmake/text_array.cmake makes it */
+extern const char pg_state_sql[];  /* state.sql */
 
 #endif

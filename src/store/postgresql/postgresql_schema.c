@@ -34,21 +34,22 @@ static enum belay_code run_with_schema(struct pg_conn *conn, const char *schema,
     return code;
 }
 
-/* 0: there is none. */
-static enum belay_code read_version(struct pg_conn *conn, const char *schema, int *out_version,
-                                    struct belay_error *err)
+/* What the function says; 0: there is none. */
+static enum belay_code read_version(struct pg_conn *conn, const char *schema, const char *function,
+                                    int *out_version, struct belay_error *err)
 {
-    char sql[PG_NAME_MAX + 64];
+    char sql[PG_NAME_MAX + 96];
     PGresult *result = NULL;
     enum belay_code code;
 
     *out_version = 0;
-    (void)snprintf(sql, sizeof sql, "SELECT to_regproc('\"%s\".hello') IS NOT NULL", schema);
+    (void)snprintf(sql, sizeof sql, "SELECT to_regproc('\"%s\".%s') IS NOT NULL", schema, function);
     code = pg_conn_run(conn, sql, &result, err);
     if (code == BELAY_OK && PQgetvalue(result, 0, 0)[0] == 't') {
         PQclear(result);
         result = NULL;
-        code = run_with_schema(conn, schema, "SELECT version FROM @schema@.hello()", &result, err);
+        (void)snprintf(sql, sizeof sql, "SELECT version FROM \"%s\".%s() x(version)", schema, function);
+        code = pg_conn_run(conn, sql, &result, err);
         *out_version = code == BELAY_OK && PQntuples(result) == 1 ? (int)pg_number(result, 0, 0) : 0;
     }
     PQclear(result);
@@ -76,14 +77,25 @@ enum belay_code pg_schema_describe(struct pg_conn *conn, const char *schema,
                                    struct belay_postgresql_schema *out, struct belay_error *err)
 {
     int version = 0;
-    enum belay_code code = read_version(conn, schema, &version, err);
+    int state_version = 0;
+    enum belay_code code = read_version(conn, schema, "hello", &version, err);
 
+    if (code == BELAY_OK && version > 0) {
+        /* Who may use locks may not be allowed to use state: that is not an error here. */
+        code = read_version(conn, schema, "state_version", &state_version, err);
+        if (code == BELAY_NOT_PERMITTED) {
+            state_version = PG_STATE_VERSION;
+            code = BELAY_OK;
+        }
+    }
     (void)snprintf(out->name, sizeof out->name, "%s", schema);
     (void)snprintf(out->database, sizeof out->database, "%s", PQdb(conn->pg));
     (void)snprintf(out->server, sizeof out->server, "%d.%d", PQserverVersion(conn->pg) / 10000,
                    PQserverVersion(conn->pg) % 10000);
     out->version = version;
     out->version_needed = PG_SCHEMA_VERSION;
+    out->state_version = state_version;
+    out->state_version_needed = PG_STATE_VERSION;
     return code;
 }
 
@@ -97,11 +109,21 @@ static enum belay_code make_schema(struct pg_conn *conn, const char *schema, str
     if (code == BELAY_OK) {
         code = run_with_schema(conn, schema,
                                "INSERT INTO @schema@.meta VALUES (true, 1, gen_random_uuid(), 0, "
-                               "@schema@.timeline(), pg_postmaster_start_time());"
-                               "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA @schema@ FROM PUBLIC",
+                               "@schema@.timeline(), pg_postmaster_start_time())",
                                NULL, err);
     }
     return code;
+}
+
+/* A schema that was made by an earlier belay has no tables for deployment state. */
+static enum belay_code make_state(struct pg_conn *conn, const char *schema, struct belay_error *err)
+{
+    enum belay_code code = run_with_schema(conn, schema, pg_state_sql, NULL, err);
+
+    return code == BELAY_OK
+               ? run_with_schema(conn, schema,
+                                 "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA @schema@ FROM PUBLIC", NULL, err)
+               : code;
 }
 
 /* The functions of the port, for a role: nothing else is needed, and no right on a table. */
@@ -127,21 +149,31 @@ static enum belay_code create(struct pg_conn *conn, const struct pg_params *para
                               struct belay_postgresql_schema *out, struct belay_error *err)
 {
     int version = 0;
+    int state_version = 0;
     bool made = false;
     enum belay_code code =
         pg_conn_run(conn, "BEGIN; SELECT pg_advisory_xact_lock(hashtext('belay schema'))", NULL, err);
 
     if (code == BELAY_OK) {
-        code = read_version(conn, params->schema, &version, err);
+        code = read_version(conn, params->schema, "hello", &version, err);
     }
-    if (code == BELAY_OK && version > PG_SCHEMA_VERSION) {
-        code = error_set(err, BELAY_CONFIG,
-                         "the schema '%s' has version %d, of a newer belay; this one knows %d",
-                         params->schema, version, (int)PG_SCHEMA_VERSION);
+    if (code == BELAY_OK) {
+        code = read_version(conn, params->schema, "state_version", &state_version, err);
+    }
+    if (code == BELAY_OK && (version > PG_SCHEMA_VERSION || state_version > PG_STATE_VERSION)) {
+        code =
+            error_set(err, BELAY_CONFIG,
+                      "the schema '%s' has version %d (state: %d), of a newer belay; this one knows %d "
+                      "(state: %d)",
+                      params->schema, version, state_version, (int)PG_SCHEMA_VERSION, (int)PG_STATE_VERSION);
     }
     if (code == BELAY_OK && version == 0) {
         made = true;
         code = make_schema(conn, params->schema, err);
+    }
+    if (code == BELAY_OK && state_version == 0) {
+        made = true;
+        code = make_state(conn, params->schema, err);
     }
     if (code == BELAY_OK && grant_to != NULL) {
         code = grant(conn, params->schema, grant_to, err);

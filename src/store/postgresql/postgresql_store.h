@@ -24,7 +24,14 @@ enum belay_code postgresql_store_open(const char *url, const struct postgresql_o
                                       struct belay_store **out_store, char **out_url,
                                       struct belay_error *err);
 
-/* Make the schema if there is none. `grant_to` (may be NULL) is a role that may use it from now on. */
+struct belay_blob_store;
+
+/* Blobs in the same schema; `url` and `options` as above. `out_url` may be NULL. */
+enum belay_code postgresql_blob_open(const char *url, const struct postgresql_options *options,
+                                     struct belay_blob_store **out_store, char **out_url,
+                                     struct belay_error *err);
+
+/* Make the schema if there is none, and what it lacks for deployment state. `grant_to` (may be NULL) is a role that may use it from now on. */
 enum belay_code postgresql_schema_create(const char *url, const char *grant_to,
                                          struct belay_postgresql_schema *out_schema, struct belay_error *err);
 enum belay_code postgresql_schema_describe(const char *url, struct belay_postgresql_schema *out_schema,

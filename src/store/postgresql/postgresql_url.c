@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/store_url.h"
 #include "base/text.h"
 #include "store/postgresql/postgresql_internal.h"
 
@@ -87,30 +88,6 @@ static void decode(char *text)
     *to = '\0';
 }
 
-/* The URL is shown, stored with states and passed to commands: not so a password in it. */
-static void add_shown_place(struct buf *url, const char *place, size_t len)
-{
-    const char *begin = strstr(place, "://");
-    size_t authority = begin == NULL ? 0 : strcspn(begin + 3, "/?");
-    const char *at = begin == NULL ? NULL : memrchr(begin + 3, '@', authority);
-    const char *colon = at == NULL ? NULL : memchr(begin + 3, ':', (size_t)(at - begin - 3));
-
-    if (colon == NULL) {
-        buf_add(url, place, len);
-    } else {
-        buf_add(url, place, (size_t)(colon - place));
-        buf_add(url, at, (size_t)(place + len - at));
-    }
-}
-
-static void add_shown_pair(struct buf *url, const char *pair, size_t len)
-{
-    if (!text_has_prefix(pair, "password=") && !text_has_prefix(pair, "sslpassword=")) {
-        buf_addf(url, "%c%.*s", url->data != NULL && strchr(url->data, '?') != NULL ? '&' : '?', (int)len,
-                 pair);
-    }
-}
-
 /* One "NAME=VALUE" of the query: belay's own, or for libpq. */
 static enum belay_code take_pair(struct pg_params *params, const char *pair, size_t len, struct buf *conninfo,
                                  char *sign, struct belay_error *err)
@@ -172,14 +149,11 @@ enum belay_code pg_params_parse(const char *url, struct pg_params *out_params, s
     char sign = '?';
 
     buf_add(&conninfo, url, place);
-    add_shown_place(&shown, url, place);
+    store_url_add_shown(&shown, url);
     while (code == BELAY_OK && query != NULL && query[0] != '\0') {
         size_t len = strcspn(query + 1, "&");
 
         code = len == 0 ? BELAY_OK : take_pair(&params, query + 1, len, &conninfo, &sign, err);
-        if (len > 0) {
-            add_shown_pair(&shown, query + 1, len);
-        }
         query += 1 + len;
     }
     params.conninfo = buf_take(&conninfo);
