@@ -206,8 +206,8 @@ class Refusal(PostgresCase):
         found = self.sql("BEGIN; SELECT code FROM @schema@.commit('" + batch + "'); "
                          "SELECT pg_current_xact_id_if_assigned() IS NULL; COMMIT").splitlines()
         self.assertEqual(found[-2:], ["1", "t"])
-        one = "SELECT (@schema@.one('k', 2, 9223372036854775807, 'x', '', '', '', NULL, false, 0, 0, 1000, 0::smallint, " \
-              "true, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)).code"
+        one = "SELECT (@schema@.acquire('k', 9223372036854775807, 'x', 0, '', '', '', NULL, false, 0, 0, 1000, true, true, " \
+              "NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)).code"
         found = self.sql(f"BEGIN; {(one + ' FROM generate_series(1, 100);')} "
                          "SELECT pg_current_xact_id_if_assigned() IS NULL; COMMIT").splitlines()
         self.assertEqual(found, ["1"] * 100 + ["t"])
@@ -312,7 +312,7 @@ class Proxy:
     def forward(self, source, target, state, is_request):
         try:
             while data := source.recv(65536):
-                if is_request and self.cut and (b".one(" in data or b".commit(" in data):
+                if is_request and self.cut and any(call in data for call in (b".acquire(", b".release(", b".commit(")):
                     self.cuts += 1
                     how, self.cut = self.cut, None
                     if how == "before":

@@ -27,12 +27,19 @@ enum { ATTEMPTS = 5, STEP_REPORTED_MS = 1000 };
 static const char *const texts[PG_STATEMENTS] = {
     [PG_COMMIT] = "SELECT code, now_ms, refused, token, event_id, detail, " PG_RECORD_COLUMNS
                   " FROM @schema@.commit($1::jsonb)",
-    [PG_ONE] =
-        "SELECT code, now_ms, refused, token, event_id, detail, " PG_RECORD_COLUMNS
-        " FROM @schema@.one($1::text, $2::integer, $3::bigint, $4::text, $5::text, $6::text, $7::text, "
-        "$8::text, $9::boolean, $10::bigint, $11::bigint, $12::bigint, $13::smallint, $14::boolean, "
-        "$15::smallint, $16::text, $17::bigint, $18::text, $19::text, $20::text, $21::text, "
-        "$22::bigint, $23::text)",
+    [PG_ACQUIRE] = "SELECT code, now_ms, refused, granted, event_id, detail, " PG_FLAT_COLUMNS
+                   " FROM @schema@.acquire($1::text, $2::bigint, $3::text, $4::integer, $5::text, $6::text, "
+                   "$7::text, $8::text, $9::boolean, $10::bigint, $11::bigint, $12::bigint, $13::boolean, "
+                   "$14::boolean, $15::smallint, $16::text, $17::bigint, $18::text, $19::text, $20::text, "
+                   "$21::text, $22::bigint, $23::text)",
+    [PG_RELEASE] = "SELECT code, now_ms, refused, granted, event_id, detail, " PG_FLAT_COLUMNS
+                   " FROM @schema@.release($1::text, $2::bigint, $3::text, $4::integer, $5::smallint, "
+                   "$6::smallint, $7::text, $8::bigint, $9::text, $10::text, $11::text, $12::text, "
+                   "$13::bigint, $14::text)",
+    [PG_RENEW] = "SELECT code, now_ms, refused, granted, event_id, detail, " PG_FLAT_COLUMNS
+                 " FROM @schema@.renew($1::text, $2::bigint, $3::text, $4::integer, $5::bigint, "
+                 "$6::smallint, $7::text, $8::bigint, $9::text, $10::text, $11::text, $12::text, "
+                 "$13::bigint, $14::text)",
     [PG_GET] = "SELECT now_ms, " PG_RECORD_COLUMNS " FROM @schema@.get($1::text[])",
     [PG_SCAN] = "SELECT now_ms, " PG_RECORD_COLUMNS
                 " FROM @schema@.scan($1::text, $2::text, $3::boolean, $4::integer)",

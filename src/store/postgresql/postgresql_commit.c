@@ -1,4 +1,4 @@
-/* The only way in which records change: one call of commit() in schema.sql. */
+/* The only way in which records change: one call of a function of schema.sql, of commit() if none is simpler. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -104,7 +104,7 @@ static enum belay_code read_answer(const PGresult *result, const struct belay_ba
         return error_set(err, BELAY_ID_USED, "lock id '%s' has already had '%s'; take a new one",
                          batch->require_unused_id, batch->writes[pg_number(result, 0, INDEX)].key);
     default:
-        return BELAY_CANCELLED; /* late by the server's clock, or not for one(); see send_batch() */
+        return BELAY_CANCELLED; /* late by the server's clock, or for commit(); see send_batch() */
     }
 }
 
@@ -131,9 +131,10 @@ static enum belay_code call_one(struct pg_store *store, const struct belay_batch
 {
     struct pg_one one;
     enum belay_code code = pg_write_one(batch, deadline_ms, &one, err);
-    struct pg_call call = { PG_ONE, one.values, PG_ONE_VALUES, false, left_ms };
 
     if (code == BELAY_OK) {
+        struct pg_call call = { one.statement, one.values, one.n, false, left_ms };
+
         code = pg_call(store, &call, out_result, err);
         pg_one_release(&one);
     }

@@ -17,7 +17,7 @@ enum {
     PG_POLL_UNWOKEN_MS = 250, /* of those that none can wake, behind a pooler */
     PG_NAME_MAX = 63,         /* of a schema, as PostgreSQL limits it */
     PG_CONNECTIONS_MAX = 16,  /* of one store */
-    PG_EVENTS_MAX = 64,       /* of one batch: schema.sql numbers them in 6 bits */
+    PG_EVENTS_MAX = 64,       /* of one transaction: schema.sql numbers them in 6 bits */
     PG_WORDS = 1024           /* that waiters sleep on */
 };
 
@@ -67,7 +67,9 @@ bool pg_has_state(const PGresult *result, const char *sqlstate);
 /* The statements that are sent often; postgresql_call.c has their texts. */
 enum pg_statement {
     PG_COMMIT,
-    PG_ONE,
+    PG_ACQUIRE,
+    PG_RELEASE,
+    PG_RENEW,
     PG_GET,
     PG_SCAN,
     PG_EVENTS,
@@ -149,6 +151,11 @@ void pg_close_idle(struct pg_store *store);
     "(record).stale_after_ms, (record).expires_ms, (record).last_heartbeat_ms, (record).locked_at_ms, "      \
     "(record).freed_ms, (record).mode, (record).slots, (record).metadata, (record).tickets, "                \
     "(record).intents, (record).holders"
+/* The same where the record is not inside another one. */
+#define PG_FLAT_COLUMNS                                                                                      \
+    "key, revision, held, lock_id, array_to_string(released_ids, chr(10)), acquired_by, token, owner, "      \
+    "owner_name, outcome, durable, stale_reported, ttl_ms, heartbeat_ms, stale_after_ms, expires_ms, "       \
+    "last_heartbeat_ms, locked_at_ms, freed_ms, mode, slots, metadata, tickets, intents, holders"
 enum belay_code pg_read_record(const PGresult *result, int row, int at, struct belay_record *out_record,
                                struct belay_error *err);
 enum belay_code pg_read_meta(const char *text, struct belay_meta **out_meta, size_t *out_n,
@@ -163,16 +170,20 @@ enum belay_code pg_write_batch(const struct belay_batch *batch, int64_t deadline
 
 /* Metadata as it is stored, for the caller to free; NULL: it is not UTF-8, or there is no memory. */
 char *pg_meta_text(const struct belay_meta *meta, size_t n);
-/* The same for the function one(), if the batch is of its kind. */
+/* The same for one of the functions acquire(), release() and renew(), if the batch is of their kind. */
 enum { PG_ONE_VALUES = 23 };
 struct pg_one {
-    const char *values[PG_ONE_VALUES];
-    char numbers[10][24];
+    enum pg_statement statement;
+    int n;
+    const char *values[PG_ONE_VALUES]; /* borrow from the batch and from what follows */
+    char numbers[9][24];
     char *metadata[2]; /* owned */
 };
 bool pg_is_one(const struct belay_batch *batch);
 enum belay_code pg_write_one(const struct belay_batch *batch, int64_t deadline_ms, struct pg_one *out_one,
                              struct belay_error *err);
+/* Several in one transaction need different places, below PG_EVENTS_MAX. */
+void pg_one_set_place(struct pg_one *one, unsigned place);
 void pg_one_release(struct pg_one *one);
 
 /* ---- the port ---- */

@@ -63,6 +63,7 @@ CREATE TABLE @schema@.events (
     metadata text
 );
 CREATE INDEX events_of_key ON @schema@.events (key, id);
+CREATE INDEX events_of_id ON @schema@.events (key, lock_id) WHERE type IN ('lock.acquired', 'lock.adopted');
 
 CREATE TABLE @schema@.items (
     space text COLLATE "C" NOT NULL,
@@ -72,7 +73,7 @@ CREATE TABLE @schema@.items (
     PRIMARY KEY (space, name)
 );
 
--- code: 0 done, 1 refused, 2 frozen, 3 the id was used, 4 too late, 5 (from one() only) call commit()
+-- code: 0 done, 1 refused, 2 frozen, 3 the id was used, 4 too late, 5 (not from commit()) call commit()
 CREATE TYPE @schema@.answer AS (
     code integer,
     now_ms bigint,
@@ -86,7 +87,7 @@ CREATE TYPE @schema@.answer AS (
 -- ---- time ----
 
 CREATE FUNCTION @schema@.clock_ms() RETURNS bigint LANGUAGE sql VOLATILE
-AS $$ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint $$;
+AS $$ SELECT floor(date_part('epoch', clock_timestamp()) * 1000)::bigint $$; -- extract() makes a numeric, which is slow
 
 -- a + b, at most the largest bigint
 CREATE FUNCTION @schema@.later(a bigint, b bigint) RETURNS bigint LANGUAGE sql IMMUTABLE
@@ -126,7 +127,8 @@ BEGIN
 END $$;
 
 -- Tokens, revisions and places in the queue. The timeline is in the upper bits: a standby that took
--- over without the last grants continues above them. Below 2^53 up to timeline 8192.
+-- over without the last grants continues above them. Below 2^53 up to timeline 8192. The sequence has no
+-- cache: sessions that keep numbers would hand them out late, after greater ones.
 CREATE FUNCTION @schema@.next_number(epoch bigint) RETURNS bigint LANGUAGE sql VOLATILE
 AS $$ SELECT ((epoch + @schema@.timeline() - 1) << 40) | nextval('@schema@.numbers') $$;
 
@@ -402,22 +404,17 @@ BEGIN
     RETURN list;
 END $$;
 
--- Whether the id ever acquired the key. belay's ids say when they were made ("born", else 0).
-CREATE FUNCTION @schema@.id_used(r @schema@.locks, used text, born bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    e record;
-BEGIN
-    IF r.revision <> 0 AND (r.lock_id = used OR @schema@.holder(r.holders, used) IS NOT NULL) THEN
-        RETURN true;
-    END IF;
-    FOR e IN SELECT at_ms, lock_id, type FROM @schema@.events WHERE key = r.key ORDER BY id DESC LOOP
-        IF e.lock_id = used AND e.type IN ('lock.acquired', 'lock.adopted') THEN
-            RETURN true;
-        END IF;
-        EXIT WHEN e.at_ms < born - 3600000;
-    END LOOP;
-    RETURN false;
+-- Whether the id ever acquired the key, as far back as there are events.
+CREATE FUNCTION @schema@.has_acquired(of_key text, of_id text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN -- not SQL, whose plan is not kept
+    RETURN EXISTS (SELECT FROM @schema@.events e
+                   WHERE e.key = of_key AND e.lock_id = of_id AND e.type IN ('lock.acquired', 'lock.adopted'));
 END $$;
+
+CREATE FUNCTION @schema@.id_used(r @schema@.locks, used text) RETURNS boolean LANGUAGE sql VOLATILE AS $$
+    SELECT (r.revision <> 0 AND (r.lock_id = used OR @schema@.holder(r.holders, used) IS NOT NULL))
+        OR @schema@.has_acquired(r.key, used)
+$$;
 
 CREATE FUNCTION @schema@.save(r @schema@.locks) RETURNS void LANGUAGE sql VOLATILE AS $$
     UPDATE @schema@.locks SET revision = r.revision, held = r.held, lock_id = r.lock_id, released_ids = r.released_ids,
@@ -544,7 +541,7 @@ BEGIN
     IF b ? 'u' THEN
         FOR i IN 0 .. n - 1 LOOP
             IF (i = 0 OR (b->'w'->i->>'s')::integer & 1 <> 0)
-               AND @schema@.id_used(before[i], b->>'u', (b->>'ub')::bigint) THEN
+               AND @schema@.id_used(before[i], b->>'u') THEN
                 DELETE FROM @schema@.locks
                 WHERE key IN (SELECT e->>'k' FROM jsonb_array_elements(b->'w') e) AND revision = 0;
                 RETURN NEXT (3, now, i, 0, 0, NULL, NULL)::@schema@.answer;
@@ -584,92 +581,210 @@ BEGIN
     END LOOP;
 END $$;
 
--- The same with less work for the three batches that are sent most: one write that acquires
--- an exclusive lock if it is free (condition 2), releases it (5) or renews it (6), and its event. The
--- row is changed first; only if that finds none to change, it is read.
-CREATE FUNCTION @schema@.one(of_key text, condition integer, deadline bigint, id text, by_credential text,
+-- ---- the batches that are sent most ----
+--
+-- One write that acquires an exclusive lock if it is free, releases it or renews it, and its event.
+-- The row is changed first; only if that finds none to change, it is read. Numbers are drawn, and the
+-- clock is read again, once the row is locked: a refusal takes no transaction id. Several of these
+-- calls may be in one transaction, each with a place of its own for its event. The answer is flat, and
+-- filled by RETURNING: a record inside a record costs more than the change does. The start of the server
+-- is enough to know it by: one that took over was started at another time, so meta has its timeline.
+
+CREATE TYPE @schema@.brief AS (
+    code integer,
+    now_ms bigint,
+    refused integer,
+    granted bigint,
+    event_id bigint,
+    detail text,
+    key text COLLATE "C",                   -- from here on as in locks
+    revision bigint,
+    held boolean,
+    lock_id text,
+    released_ids text[],
+    acquired_by text,
+    token bigint,
+    owner text,
+    owner_name text,
+    outcome smallint,
+    durable boolean,
+    stale_reported boolean,
+    ttl_ms bigint,
+    heartbeat_ms bigint,
+    stale_after_ms bigint,
+    expires_ms bigint,
+    last_heartbeat_ms bigint,
+    locked_at_ms bigint,
+    freed_ms bigint,
+    mode smallint,
+    slots integer,
+    metadata text,
+    tickets jsonb,
+    intents jsonb,
+    holders jsonb
+);
+
+CREATE FUNCTION @schema@.undecided(now bigint) RETURNS @schema@.brief LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    r @schema@.brief;
+BEGIN
+    r.code := 5;
+    r.now_ms := now;
+    RETURN r;
+END $$;
+
+-- The answer of a call that changed nothing: refused, or code 5 if commit() has to decide, because
+-- the record has changed since, or it is too late.
+CREATE FUNCTION @schema@.unchanged(of_key text, condition integer, id text, deadline bigint)
+RETURNS @schema@.brief LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    now bigint;
+    l @schema@.locks;
+    r @schema@.brief;
+BEGIN
+    SELECT * INTO l FROM @schema@.locks WHERE key = of_key;
+    now := @schema@.clock_ms();
+    IF l.key IS NULL THEN
+        l := @schema@.absent(of_key);
+    END IF;
+    SELECT 1, now, 0, 0::bigint, 0::bigint, NULL::text, l.* INTO r;
+    IF now > deadline OR (l.revision = 0 AND condition = 2)
+       OR (condition = 2 AND NOT l.held AND l.tickets IS NULL AND l.intents IS NULL AND l.lock_id <> id)
+       OR (condition > 2 AND l.held AND l.mode = 0 AND l.lock_id = id AND (condition = 5 OR now < l.expires_ms)) THEN
+        r.code := 5;
+    END IF;
+    RETURN r;
+END $$;
+
+CREATE FUNCTION @schema@.acquire(of_key text, deadline bigint, id text, place integer, by_credential text,
     new_owner text, new_name text, new_metadata text, is_durable boolean, heartbeat bigint, stale_after bigint,
-    ttl bigint, new_outcome smallint, check_freezes boolean, e_level smallint, e_type text, e_token bigint,
+    ttl bigint, check_freezes boolean, must_be_new boolean, e_level smallint, e_type text, e_token bigint,
     e_owner text, e_name text, e_by text, e_reason text, e_duration bigint, e_metadata text)
-RETURNS @schema@.answer
+RETURNS @schema@.brief
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     now bigint := @schema@.clock_ms();
-    line bigint := @schema@.timeline();
-    number bigint;
     base bigint;
-    event bigint := 0;
-    r @schema@.locks;
+    r @schema@.brief;
 BEGIN
-    SELECT m.epoch INTO number FROM @schema@.meta m
-        WHERE m.server_start = pg_postmaster_start_time() AND m.timeline = line;
-    IF NOT FOUND OR now > deadline OR (check_freezes AND EXISTS (
-        SELECT FROM @schema@.items i WHERE i.space = 'freeze' AND i.name = 'list' AND i.value <> '[]')) THEN
-        RETURN (5, now, 0, 0, 0, NULL, NULL)::@schema@.answer;
+    SELECT (m.epoch + m.timeline - 1) << 40 INTO base FROM @schema@.meta m
+    WHERE m.server_start = pg_postmaster_start_time() AND now <= deadline
+      AND (NOT check_freezes OR NOT EXISTS (
+          SELECT FROM @schema@.items i WHERE i.space = 'freeze' AND i.name = 'list' AND i.value <> '[]'));
+    IF base IS NULL THEN
+        RETURN @schema@.undecided(now);
     END IF;
-    base := (number + line - 1) << 40;
-
-    -- The clock is read again once the row is locked, and a number drawn only if there is a row to change: that
-    -- may take a transaction id.
-    IF condition = 6 THEN
-        UPDATE @schema@.locks l SET revision = base | nextval('@schema@.numbers'), ttl_ms = coalesce(nullif(ttl, 0), l.ttl_ms),
-            expires_ms = @schema@.later(now, coalesce(nullif(ttl, 0), l.ttl_ms)), last_heartbeat_ms = now,
-            stale_reported = false
-        WHERE l.key = of_key AND l.held AND l.mode = 0 AND l.lock_id = id AND @schema@.clock_ms() < l.expires_ms
-          AND @schema@.clock_ms() <= deadline
-        RETURNING * INTO r;
-    ELSIF condition = 5 THEN
-        UPDATE @schema@.locks l SET revision = base | nextval('@schema@.numbers'), held = false, outcome = new_outcome, freed_ms = now,
-            released_ids = CASE WHEN new_outcome = 3 THEN l.released_ids ELSE ARRAY[id] END
-        WHERE l.key = of_key AND l.held AND l.mode = 0 AND l.lock_id = id AND @schema@.clock_ms() <= deadline
-        RETURNING * INTO r;
-    ELSE
-        UPDATE @schema@.locks l SET
-            (revision, token) = (SELECT x.n, x.n FROM (SELECT base | nextval('@schema@.numbers')) x(n)),
-            held = true, lock_id = id, acquired_by = by_credential, owner = new_owner, owner_name = new_name, outcome = 0,
-            durable = is_durable, stale_reported = false, ttl_ms = ttl, heartbeat_ms = heartbeat,
-            stale_after_ms = stale_after, expires_ms = @schema@.later(now, ttl), last_heartbeat_ms = now,
-            locked_at_ms = now, mode = 0, slots = 0, metadata = new_metadata, holders = NULL, released_ids = NULL
-        WHERE l.key = of_key AND NOT l.held AND l.tickets IS NULL AND l.intents IS NULL AND l.lock_id <> id
-          AND l.revision > 0 AND @schema@.clock_ms() <= deadline
-        RETURNING * INTO r;
-    END IF;
-
-    IF r.key IS NULL THEN
-        SELECT * INTO r FROM @schema@.locks l WHERE l.key = of_key;
-        IF r.key IS NULL AND condition = 2 THEN
-            number := base | nextval('@schema@.numbers');
-            INSERT INTO @schema@.locks VALUES (of_key, number, true, id, NULL, by_credential, number, new_owner,
-                new_name, 0, is_durable, false, ttl, heartbeat, stale_after, @schema@.later(now, ttl), now, now, 0,
-                0, 0, new_metadata, NULL, NULL, NULL)
-            ON CONFLICT DO NOTHING RETURNING * INTO r;
-            IF r.key IS NULL THEN
-                RETURN (5, now, 0, 0, 0, NULL, NULL)::@schema@.answer;
-            END IF;
-        ELSE
-            now := @schema@.clock_ms();
-            -- If it has changed since, or it is too late, commit() decides.
-            IF now > deadline OR r.revision = 0
-               OR (condition = 2 AND NOT r.held AND r.tickets IS NULL AND r.intents IS NULL AND r.lock_id <> id)
-               OR (condition > 2 AND r.held AND r.mode = 0 AND r.lock_id = id
-                   AND (condition = 5 OR now < r.expires_ms)) THEN
-                RETURN (5, now, 0, 0, 0, NULL, NULL)::@schema@.answer;
-            END IF;
-            RETURN (1, now, 0, 0, 0, NULL,
-                    CASE WHEN r.key IS NULL THEN @schema@.absent(of_key) ELSE r END)::@schema@.answer;
+    IF must_be_new THEN -- by itself, or the statement above would be planned anew each time
+        IF @schema@.has_acquired(of_key, id) THEN
+            RETURN @schema@.undecided(now);
         END IF;
     END IF;
-
-    number := r.revision;
-    IF e_type IS NOT NULL THEN
-        event := (pg_current_xact_id()::text::bigint) << 6;
-        INSERT INTO @schema@.events VALUES (event, now, e_level, e_type, of_key, id,
-            CASE WHEN e_token = -1 THEN number WHEN e_token = 0 AND condition > 2 THEN r.token ELSE e_token END,
-            coalesce(e_owner, r.owner), CASE WHEN e_owner IS NULL THEN r.owner_name ELSE e_name END, e_by, e_reason,
-            CASE WHEN e_duration = -2 THEN now - r.locked_at_ms ELSE e_duration END,
-            CASE WHEN e_metadata IS NOT NULL THEN nullif(e_metadata, '[]') WHEN condition > 2 THEN r.metadata END);
+    UPDATE @schema@.locks l SET revision = base | nextval('@schema@.numbers'), held = true, lock_id = id,
+        released_ids = NULL, acquired_by = by_credential, token = base | nextval('@schema@.numbers'),
+        owner = new_owner, owner_name = new_name, outcome = 0, durable = is_durable, stale_reported = false,
+        ttl_ms = ttl, heartbeat_ms = heartbeat, stale_after_ms = stale_after,
+        expires_ms = @schema@.later(now, ttl), last_heartbeat_ms = now, locked_at_ms = now, mode = 0, slots = 0,
+        metadata = new_metadata, holders = NULL
+    WHERE l.key = of_key AND NOT l.held AND l.tickets IS NULL AND l.intents IS NULL AND l.lock_id <> id
+      AND l.revision > 0 AND @schema@.clock_ms() <= deadline
+    RETURNING 0, now, 0, l.token, (pg_current_xact_id()::text::bigint << 6) + place, NULL::text, l.* INTO r;
+    IF r.code IS NULL THEN
+        IF EXISTS (SELECT FROM @schema@.locks l WHERE l.key = of_key) THEN
+            RETURN @schema@.unchanged(of_key, 2, id, deadline);
+        END IF;
+        INSERT INTO @schema@.locks AS l VALUES (of_key, base | nextval('@schema@.numbers'), true, id, NULL,
+            by_credential, base | nextval('@schema@.numbers'), new_owner, new_name, 0, is_durable, false, ttl,
+            heartbeat, stale_after, @schema@.later(now, ttl), now, now, 0, 0, 0, new_metadata, NULL, NULL, NULL)
+        ON CONFLICT DO NOTHING
+        RETURNING 0, now, 0, l.token, (pg_current_xact_id()::text::bigint << 6) + place, NULL::text, l.* INTO r;
+        IF r.code IS NULL THEN
+            RETURN @schema@.undecided(now);
+        END IF;
     END IF;
-    RETURN (0, now, 0, number, event, NULL, r)::@schema@.answer;
+    -- Now that the row is locked: nobody can have used the id since and remain unseen.
+    IF must_be_new THEN
+        IF @schema@.has_acquired(of_key, id) THEN
+            RAISE EXCEPTION 'the lock id was used meanwhile' USING ERRCODE = 'serialization_failure';
+        END IF;
+    END IF;
+    IF e_type IS NOT NULL THEN
+        INSERT INTO @schema@.events VALUES (r.event_id, now, e_level, e_type, of_key, id,
+            CASE WHEN e_token = -1 THEN r.token ELSE e_token END, e_owner, e_name, e_by, e_reason, e_duration,
+            nullif(e_metadata, '[]'));
+    ELSE
+        r.event_id := 0;
+    END IF;
+    RETURN r;
+END $$;
+
+-- The event of a release or a renewal takes from the record what it does not say.
+CREATE FUNCTION @schema@.release(of_key text, deadline bigint, id text, place integer, new_outcome smallint,
+    e_level smallint, e_type text, e_token bigint, e_owner text, e_name text, e_by text, e_reason text,
+    e_duration bigint, e_metadata text)
+RETURNS @schema@.brief
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now bigint := @schema@.clock_ms();
+    base bigint;
+    r @schema@.brief;
+BEGIN
+    SELECT (m.epoch + m.timeline - 1) << 40 INTO base FROM @schema@.meta m
+    WHERE m.server_start = pg_postmaster_start_time() AND now <= deadline;
+    IF base IS NULL THEN
+        RETURN @schema@.undecided(now);
+    END IF;
+    UPDATE @schema@.locks l SET revision = base | nextval('@schema@.numbers'), held = false, outcome = new_outcome,
+        freed_ms = now, released_ids = CASE WHEN new_outcome = 3 THEN l.released_ids ELSE ARRAY[id] END
+    WHERE l.key = of_key AND l.held AND l.mode = 0 AND l.lock_id = id AND @schema@.clock_ms() <= deadline
+    RETURNING 0, now, 0, 0::bigint, (pg_current_xact_id()::text::bigint << 6) + place, NULL::text, l.* INTO r;
+    IF r.code IS NULL THEN
+        RETURN @schema@.unchanged(of_key, 5, id, deadline);
+    ELSIF e_type IS NOT NULL THEN
+        INSERT INTO @schema@.events VALUES (r.event_id, now, e_level, e_type, of_key, id,
+            coalesce(nullif(e_token, 0), r.token), coalesce(e_owner, r.owner),
+            CASE WHEN e_owner IS NULL THEN r.owner_name ELSE e_name END, e_by, e_reason,
+            CASE WHEN e_duration = -2 THEN now - r.locked_at_ms ELSE e_duration END,
+            CASE WHEN e_metadata IS NULL THEN r.metadata ELSE nullif(e_metadata, '[]') END);
+    ELSE
+        r.event_id := 0;
+    END IF;
+    RETURN r;
+END $$;
+
+CREATE FUNCTION @schema@.renew(of_key text, deadline bigint, id text, place integer, ttl bigint,
+    e_level smallint, e_type text, e_token bigint, e_owner text, e_name text, e_by text, e_reason text,
+    e_duration bigint, e_metadata text)
+RETURNS @schema@.brief
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now bigint := @schema@.clock_ms();
+    base bigint;
+    r @schema@.brief;
+BEGIN
+    SELECT (m.epoch + m.timeline - 1) << 40 INTO base FROM @schema@.meta m
+    WHERE m.server_start = pg_postmaster_start_time() AND now <= deadline;
+    IF base IS NULL THEN
+        RETURN @schema@.undecided(now);
+    END IF;
+    UPDATE @schema@.locks l SET revision = base | nextval('@schema@.numbers'),
+        ttl_ms = coalesce(nullif(ttl, 0), l.ttl_ms),
+        expires_ms = @schema@.later(now, coalesce(nullif(ttl, 0), l.ttl_ms)), last_heartbeat_ms = now,
+        stale_reported = false
+    WHERE l.key = of_key AND l.held AND l.mode = 0 AND l.lock_id = id AND @schema@.clock_ms() < l.expires_ms
+      AND @schema@.clock_ms() <= deadline
+    RETURNING 0, now, 0, 0::bigint, (pg_current_xact_id()::text::bigint << 6) + place, NULL::text, l.* INTO r;
+    IF r.code IS NULL THEN
+        RETURN @schema@.unchanged(of_key, 6, id, deadline);
+    ELSIF e_type IS NOT NULL THEN
+        INSERT INTO @schema@.events VALUES (r.event_id, now, e_level, e_type, of_key, id,
+            coalesce(nullif(e_token, 0), r.token), coalesce(e_owner, r.owner),
+            CASE WHEN e_owner IS NULL THEN r.owner_name ELSE e_name END, e_by, e_reason,
+            CASE WHEN e_duration = -2 THEN now - r.locked_at_ms ELSE e_duration END,
+            CASE WHEN e_metadata IS NULL THEN r.metadata ELSE nullif(e_metadata, '[]') END);
+    ELSE
+        r.event_id := 0;
+    END IF;
+    RETURN r;
 END $$;
 
 -- ---- reading ----
