@@ -50,6 +50,7 @@ static const char *const texts[PG_STATEMENTS] = {
     [PG_ITEM_PUT] = "SELECT @schema@.item_put($1::text, $2::text, $3::text, $4::bigint)",
     [PG_FORGET] = "SELECT @schema@.forget($1::bigint, $2::bigint, $3::integer)",
     [PG_WAKE] = "SELECT pg_notify($1::text, $2::text)",
+    [PG_LOCK_TIMEOUT] = "SELECT set_config('lock_timeout', '200', true)",
     [PG_HELLO] = "SELECT version, now_ms, store_id FROM @schema@.hello()",
 };
 
@@ -259,6 +260,39 @@ static bool send_unnamed(struct pg_store *store, struct pg_conn *conn, const str
                              0) == 1;
 }
 
+static void name_statement(char name[48], enum pg_statement statement)
+{
+    (void)snprintf(name, 48, "belay_%d_%d", (int)PG_SCHEMA_VERSION, (int)statement);
+}
+
+/* False: the connection broke. *out_result: an error of preparing it. */
+static bool prepare(struct pg_store *store, struct pg_conn *conn, enum pg_statement statement,
+                    int64_t deadline_boot_ms, PGresult **out_result)
+{
+    unsigned bit = 1U << statement;
+    PGresult *result;
+    char name[48];
+
+    if ((conn->prepared & bit) != 0) {
+        return true;
+    }
+    name_statement(name, statement);
+    if (PQsendPrepare(conn->pg, name, store->sql[statement], 0, NULL) != 1) {
+        return false;
+    }
+    result = pg_conn_result(conn, deadline_boot_ms);
+    if (result == NULL) {
+        return false;
+    }
+    if (PQresultStatus(result) != PGRES_COMMAND_OK) {
+        *out_result = result;
+        return true;
+    }
+    PQclear(result);
+    conn->prepared |= bit;
+    return true;
+}
+
 /* False: nothing was sent. *out_result: an error of preparing it. */
 static bool send_call(struct pg_store *store, struct pg_conn *conn, const struct pg_call *call,
                       int64_t deadline_boot_ms, PGresult **out_result)
@@ -270,25 +304,12 @@ static bool send_call(struct pg_store *store, struct pg_conn *conn, const struct
         conn->used |= bit;
         return send_unnamed(store, conn, call);
     }
-    (void)snprintf(name, sizeof name, "belay_%d_%d", (int)PG_SCHEMA_VERSION, (int)call->statement);
-    if ((conn->prepared & bit) == 0) {
-        PGresult *result = NULL;
-
-        if (PQsendPrepare(conn->pg, name, store->sql[call->statement], 0, NULL) != 1) {
-            return false;
-        }
-        result = pg_conn_result(conn, deadline_boot_ms);
-        if (result == NULL) {
-            return false;
-        }
-        if (PQresultStatus(result) != PGRES_COMMAND_OK) {
-            *out_result = result;
-            return true;
-        }
-        PQclear(result);
-        conn->prepared |= bit;
+    if (!prepare(store, conn, call->statement, deadline_boot_ms, out_result)) {
+        return false;
     }
-    return PQsendQueryPrepared(conn->pg, name, call->n, call->values, NULL, NULL, 0) == 1;
+    name_statement(name, call->statement);
+    return *out_result != NULL ||
+           PQsendQueryPrepared(conn->pg, name, call->n, call->values, NULL, NULL, 0) == 1;
 }
 
 /* An error after which the same call can be made again, because nothing was changed. */
@@ -376,4 +397,95 @@ enum belay_code pg_call(struct pg_store *store, const struct pg_call *call, PGre
         code = try_call(store, call, deadline_boot_ms, out_result, err);
     }
     return code == BELAY_CANCELLED ? BELAY_UNREACHABLE : code;
+}
+
+/* ---- several calls in one transaction ---- */
+
+/* Queue the calls behind a limit on waiting for rows. False: one could not be queued. */
+static bool send_pipeline(struct pg_store *store, struct pg_conn *conn, const struct pg_call *calls, size_t n,
+                          int64_t deadline_boot_ms)
+{
+    static const struct pg_call limit = { PG_LOCK_TIMEOUT, NULL, 0, false, 0 };
+    PGresult *refused = NULL;
+    bool ok = prepare(store, conn, PG_LOCK_TIMEOUT, deadline_boot_ms, &refused);
+
+    for (size_t i = 0; ok && refused == NULL && i < n; i++) {
+        ok = prepare(store, conn, calls[i].statement, deadline_boot_ms, &refused);
+    }
+    ok = ok && refused == NULL && PQenterPipelineMode(conn->pg) == 1;
+    PQclear(refused);
+    for (size_t i = 0; ok && i <= n; i++) {
+        const struct pg_call *call = i == 0 ? &limit : &calls[i - 1];
+        char name[48];
+
+        name_statement(name, call->statement);
+        ok = PQsendQueryPrepared(conn->pg, name, call->n, call->values, NULL, NULL, 0) == 1;
+    }
+    return ok && PQpipelineSync(conn->pg) == 1;
+}
+
+/* Read up to the end of the transaction. BELAY_CANCELLED: a statement failed, so nothing was changed. */
+static enum belay_code read_pipeline(struct pg_conn *conn, size_t n, int64_t deadline_boot_ms,
+                                     PGresult *out_results[])
+{
+    enum belay_code code = BELAY_OK;
+    bool is_between = false; /* two statements; twice in turn is an end that should not be */
+    size_t done = 0;         /* the first is the limit's */
+
+    for (;;) {
+        PGresult *result = pg_conn_await(conn, deadline_boot_ms) ? PQgetResult(conn->pg) : NULL;
+        ExecStatusType status = PQresultStatus(result);
+
+        if (result == NULL && !is_between && PQstatus(conn->pg) == CONNECTION_OK &&
+            clock_boot_ms() < deadline_boot_ms) {
+            is_between = true;
+            continue;
+        }
+        is_between = false;
+        if (status == PGRES_TUPLES_OK && done >= 1 && done <= n) {
+            out_results[done++ - 1] = result;
+            continue;
+        }
+        done += status == PGRES_TUPLES_OK ? 1 : 0;
+        PQclear(result);
+        if (result == NULL || PQstatus(conn->pg) != CONNECTION_OK) {
+            return BELAY_UNKNOWN;
+        }
+        if (status == PGRES_PIPELINE_SYNC) {
+            return code == BELAY_OK && done != n + 1 ? BELAY_UNKNOWN : code;
+        }
+        code = status == PGRES_TUPLES_OK ? code : BELAY_CANCELLED;
+    }
+}
+
+enum belay_code pg_call_pipeline(struct pg_store *store, const struct pg_call *calls, size_t n,
+                                 PGresult *out_results[])
+{
+    int64_t deadline_boot_ms = clock_boot_ms() + pg_timeout_ms(store, 0);
+    struct pg_conn *conn = NULL;
+    enum belay_code code = take_conn(store, deadline_boot_ms, &conn, NULL);
+
+    if (code != BELAY_OK) {
+        return BELAY_CANCELLED;
+    }
+    conn->is_unsure = false;
+    if (!send_pipeline(store, conn, calls, n, deadline_boot_ms)) {
+        drop_conn(store, conn); /* without the end of the pipeline nothing is committed */
+        return BELAY_CANCELLED;
+    }
+    code = pg_conn_flush(conn, deadline_boot_ms) ? read_pipeline(conn, n, deadline_boot_ms, out_results)
+                                                 : BELAY_UNKNOWN;
+    if (code == BELAY_OK && conn->is_unsure) {
+        code = BELAY_UNKNOWN;
+    }
+    for (size_t i = 0; code != BELAY_OK && i < n; i++) {
+        PQclear(out_results[i]);
+        out_results[i] = NULL;
+    }
+    if (code != BELAY_UNKNOWN && PQexitPipelineMode(conn->pg) == 1) {
+        put_conn(store, conn);
+    } else {
+        drop_conn(store, conn);
+    }
+    return code;
 }

@@ -133,9 +133,7 @@ static enum belay_code call_one(struct pg_store *store, const struct belay_batch
     enum belay_code code = pg_write_one(batch, deadline_ms, &one, err);
 
     if (code == BELAY_OK) {
-        struct pg_call call = { one.statement, one.values, one.n, false, left_ms };
-
-        code = pg_call(store, &call, out_result, err);
+        code = pg_group_call(store, &one, left_ms, out_result, err);
         pg_one_release(&one);
     }
     return code;

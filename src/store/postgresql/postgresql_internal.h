@@ -51,6 +51,9 @@ struct pg_conn {
 enum belay_code pg_connect(const char *conninfo, int64_t deadline_boot_ms, struct pg_conn **out_conn,
                            struct belay_error *err);
 void pg_conn_close(struct pg_conn *conn); /* NULL does nothing */
+/* Wait until what was sent has left, and an answer or its end can be read. False: late, or the connection broke. */
+bool pg_conn_flush(struct pg_conn *conn, int64_t deadline_boot_ms);
+bool pg_conn_await(struct pg_conn *conn, int64_t deadline_boot_ms);
 /* Wait for the result of what was sent. NULL: the deadline passed or the connection broke. */
 PGresult *pg_conn_result(struct pg_conn *conn, int64_t deadline_boot_ms);
 /* One statement without parameters; the caller clears the result. */
@@ -79,6 +82,7 @@ enum pg_statement {
     PG_ITEM_PUT,
     PG_FORGET,
     PG_WAKE,
+    PG_LOCK_TIMEOUT,
     PG_HELLO,
     PG_STATEMENTS
 };
@@ -92,6 +96,14 @@ struct pg_wake {
     int stop_fd;  /* an eventfd that wakes it */
     atomic_bool is_listening;
     atomic_bool is_pooled; /* LISTEN does not work here: poll */
+};
+
+/* Changes of several threads in one transaction; see postgresql_group.c. */
+struct pg_group {
+    pthread_mutex_t mutex; /* for what follows */
+    struct pg_member *first;
+    struct pg_member **end;
+    int n_out; /* groups, and changes that are sent alone */
 };
 
 struct pg_store {
@@ -113,6 +125,7 @@ struct pg_store {
     uint64_t commits;
 
     struct pg_wake wake;
+    struct pg_group group;
 };
 
 static inline struct pg_store *pg_of(struct belay_store *base)
@@ -134,6 +147,12 @@ struct pg_call {
 };
 enum belay_code pg_call(struct pg_store *store, const struct pg_call *call, PGresult **out_result,
                         struct belay_error *err);
+/*
+ * Several calls in one transaction. BELAY_OK: out_results has an answer for each, which the caller clears.
+ * BELAY_CANCELLED: nothing was changed. Else BELAY_UNKNOWN.
+ */
+enum belay_code pg_call_pipeline(struct pg_store *store, const struct pg_call *calls, size_t n,
+                                 PGresult *out_results[]);
 int64_t pg_timeout_ms(const struct pg_store *store, int64_t asked_ms);
 /* The server's clock as far as it is known. */
 int64_t pg_server_ms(struct pg_store *store);
@@ -185,6 +204,14 @@ enum belay_code pg_write_one(const struct belay_batch *batch, int64_t deadline_m
 /* Several in one transaction need different places, below PG_EVENTS_MAX. */
 void pg_one_set_place(struct pg_one *one, unsigned place);
 void pg_one_release(struct pg_one *one);
+
+/* ---- postgresql_group.c ---- */
+
+void pg_group_init(struct pg_group *group);
+void pg_group_close(struct pg_group *group);
+/* As pg_call(); left_ms: for how long the caller has use for the answer. */
+enum belay_code pg_group_call(struct pg_store *store, struct pg_one *one, int64_t left_ms,
+                              PGresult **out_result, struct belay_error *err);
 
 /* ---- the port ---- */
 
