@@ -1,5 +1,5 @@
 /*
- * A batch as JSON, which schema.sql reads. Names are short, and absent where there is nothing to say:
+ * A batch as JSON, which functions.sql reads. Names are short, and absent where there is nothing to say:
  *     {"d": deadline, "w": [write, ...], "e": [event, ...], "u": unused id,
  *      "g": grace of freezes, "y": on disk}
  *     write   {"k": key, "c": condition, "r": revision, "i": id, "s": sets, "v": values, "co": about one holder,

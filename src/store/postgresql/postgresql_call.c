@@ -51,6 +51,9 @@ static const char *const texts[PG_STATEMENTS] = {
     [PG_FORGET] = "SELECT @schema@.forget($1::bigint, $2::bigint, $3::integer)",
     [PG_WAKE] = "SELECT pg_notify($1::text, $2::text)",
     [PG_LOCK_TIMEOUT] = "SELECT set_config('lock_timeout', '200', true)",
+    [PG_CLOCK_JUMPED] = "SELECT @schema@.clock_jumped($1::bigint)",
+    /* Writes something, so that its commit waits for the standby, as the commits before it must have done. */
+    [PG_SETTLE] = "SELECT pg_logical_emit_message(true, 'belay', '')",
     [PG_HELLO] = "SELECT version, now_ms, store_id FROM @schema@.hello()",
 };
 
@@ -84,29 +87,62 @@ int64_t pg_server_ms(struct pg_store *store)
     return now_ms;
 }
 
-/* An answer said what the time is: its clock may have been set since the last one. */
-void pg_saw_clock(struct pg_store *store, int64_t now_ms)
+/*
+ * The answer was made between asking and now, so the offset is known up to the time that took. The
+ * clock jumped forward if the least that the offset can be is more than the most that it could be.
+ */
+void pg_saw_clock(struct pg_store *store, int64_t now_ms, int64_t asked_boot_ms)
 {
     int64_t offset_ms = now_ms - clock_boot_ms();
+    int64_t limit_ms =
+        store->params.clock_step_ms > STEP_REPORTED_MS ? store->params.clock_step_ms : STEP_REPORTED_MS;
     int64_t step_ms = 0;
     char text[160];
 
     (void)pthread_mutex_lock(&store->mutex);
-    if (store->has_clock) {
-        step_ms = offset_ms - store->clock_offset_ms;
+    if (store->has_clock && offset_ms - store->clock_most_ms > limit_ms) {
+        step_ms = offset_ms - store->clock_most_ms;
+        store->jumped_to_ms = now_ms;
     }
     store->has_clock = true;
     store->clock_offset_ms = offset_ms;
+    store->clock_most_ms = now_ms - asked_boot_ms;
     (void)pthread_mutex_unlock(&store->mutex);
-    /* An answer that took long makes the offset smaller, never greater. */
-    if (step_ms > STEP_REPORTED_MS && step_ms > store->params.clock_step_ms &&
-        store->options.on_warning != NULL) {
-        (void)snprintf(text, sizeof text,
-                       "the clock of the PostgreSQL server jumped forward by %lld ms: leases may have ended "
-                       "too early",
-                       (long long)step_ms);
+    if (step_ms > 0 && store->options.on_warning != NULL) {
+        (void)snprintf(
+            text, sizeof text,
+            "the clock of the PostgreSQL server jumped forward by %lld ms: all leases begin again, "
+            "but some may have ended too early",
+            (long long)step_ms);
         store->options.on_warning(store->options.warn_context, text);
     }
+}
+
+bool pg_mend_clock(struct pg_store *store)
+{
+    char text[24];
+    const char *values[] = { text };
+    struct pg_call call = { PG_CLOCK_JUMPED, values, 1, false, 0 };
+    PGresult *result = NULL;
+    int64_t jumped_to_ms;
+    bool done;
+
+    (void)pthread_mutex_lock(&store->mutex);
+    jumped_to_ms = store->jumped_to_ms;
+    store->jumped_to_ms = 0;
+    (void)pthread_mutex_unlock(&store->mutex);
+    if (jumped_to_ms == 0) {
+        return false;
+    }
+    (void)snprintf(text, sizeof text, "%lld", (long long)jumped_to_ms);
+    done = pg_call(store, &call, &result, NULL) == BELAY_OK;
+    PQclear(result);
+    if (!done) {
+        (void)pthread_mutex_lock(&store->mutex);
+        store->jumped_to_ms = jumped_to_ms; /* the next answer tries again */
+        (void)pthread_mutex_unlock(&store->mutex);
+    }
+    return done;
 }
 
 /* ---- the pool ---- */
@@ -185,6 +221,7 @@ void pg_close_idle(struct pg_store *store)
 static enum belay_code say_hello(struct pg_store *store, struct pg_conn *conn, int64_t deadline_boot_ms,
                                  struct belay_error *err)
 {
+    int64_t asked_boot_ms = clock_boot_ms();
     PGresult *result = NULL;
     enum belay_code code = BELAY_OK;
 
@@ -214,7 +251,7 @@ static enum belay_code say_hello(struct pg_store *store, struct pg_conn *conn, i
         (void)pthread_mutex_lock(&store->mutex);
         (void)snprintf(store->store_id, sizeof store->store_id, "%s", PQgetvalue(result, 0, 2));
         (void)pthread_mutex_unlock(&store->mutex);
-        pg_saw_clock(store, pg_number(result, 0, 1));
+        pg_saw_clock(store, pg_number(result, 0, 1), asked_boot_ms);
     }
     PQclear(result);
     return code;
@@ -397,6 +434,22 @@ enum belay_code pg_call(struct pg_store *store, const struct pg_call *call, PGre
         code = try_call(store, call, deadline_boot_ms, out_result, err);
     }
     return code == BELAY_CANCELLED ? BELAY_UNREACHABLE : code;
+}
+
+enum belay_code pg_settle(struct pg_store *store, int64_t timeout_ms, struct belay_error *err)
+{
+    struct pg_call call = { PG_SETTLE, NULL, 0, false, timeout_ms };
+    PGresult *result = NULL;
+
+    atomic_store(&store->is_unsettled, false); /* what becomes unknown from now on needs another */
+    if (pg_call(store, &call, &result, NULL) != BELAY_OK) {
+        atomic_store(&store->is_unsettled, true);
+        return error_set(
+            err, BELAY_UNREACHABLE,
+            "PostgreSQL does not reach its synchronous standby: a change may be lost if it fails over");
+    }
+    PQclear(result);
+    return BELAY_OK;
 }
 
 /* ---- several calls in one transaction ---- */

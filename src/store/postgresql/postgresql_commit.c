@@ -1,4 +1,4 @@
-/* The only way in which records change: one call of a function of schema.sql, of commit() if none is simpler. */
+/* The only way in which records change: one call of a function of functions.sql, of commit() if none is simpler. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "freeze/freeze_list.h"
 #include "store/postgresql/postgresql_internal.h"
 
-/* The code of an answer, as in schema.sql. */
+/* The code of an answer, as in functions.sql. */
 enum { DONE, REFUSED, FROZEN, ID_USED, LATE, NOT_ONE };
 
 /* Its columns. */
@@ -150,6 +150,33 @@ static int64_t deadline_of(struct pg_store *store, int64_t left_ms)
     return known ? add_saturated(pg_server_ms(store), left_ms) : INT64_MAX;
 }
 
+/* Whether the record names the id that a write acquires with. */
+static bool is_own(const struct belay_record *record, const struct belay_write *write)
+{
+    const char *id = (write->set & BELAY_SET_IDENTITY) != 0 ? write->values->lock_id : NULL;
+    bool found = id != NULL && record->held && strcmp(record->lock_id, id) == 0;
+
+    for (size_t i = 0; id != NULL && i < record->n_holders; i++) {
+        found = found || strcmp(record->holders[i].lock_id, id) == 0;
+    }
+    return found;
+}
+
+/*
+ * Refused because the same id has the lock: an earlier attempt made it, perhaps one whose wait for a
+ * synchronous standby was cut off. The caller takes this for success, so it must be on the standby first.
+ */
+static enum belay_code settle(struct pg_store *store, const struct belay_batch *batch,
+                              const struct belay_commit *answer, int64_t left_ms, struct belay_error *err)
+{
+    enum belay_code code = BELAY_OK;
+
+    if (is_own(&answer->records[0], &batch->writes[answer->refused])) {
+        code = pg_settle(store, left_ms > 0 ? left_ms : 1, err);
+    }
+    return code == BELAY_OK ? BELAY_REFUSED : BELAY_UNKNOWN;
+}
+
 /*
  * The server refuses what reaches it after the deadline, so that an outcome that is unknown is known to be
  * one or the other soon after. If its clock was set meanwhile, the batch is late without being late.
@@ -164,19 +191,28 @@ static enum belay_code send_batch(struct pg_store *store, const struct belay_bat
     for (int i = 0; code == BELAY_CANCELLED && i < 4; i++) {
         int64_t left_ms = until_boot_ms - clock_boot_ms();
         int64_t deadline_ms = deadline_of(store, left_ms);
+        int64_t asked_boot_ms;
         PGresult *result = NULL;
 
         if (left_ms <= 0) {
             break;
         }
+        asked_boot_ms = clock_boot_ms();
         code = is_one ? call_one(store, batch, deadline_ms, left_ms, &result, err)
                       : call_commit(store, batch, deadline_ms, left_ms, &result, err);
         if (code == BELAY_OK) {
             code = read_answer(result, batch, out, err);
-            pg_saw_clock(store, out->now_ms);
+            pg_saw_clock(store, out->now_ms, asked_boot_ms);
         }
         is_one = false;
         PQclear(result);
+        if (pg_mend_clock(store) && code == BELAY_REFUSED) {
+            belay_commit_release(out); /* refused by a lease that seemed to have ended, perhaps its own */
+            code = BELAY_CANCELLED;
+        }
+    }
+    if (code == BELAY_REFUSED) {
+        code = settle(store, batch, out, until_boot_ms - clock_boot_ms(), err);
     }
     return code == BELAY_CANCELLED
                ? error_set(err, BELAY_UNREACHABLE, "PostgreSQL did not come to it in time")
@@ -215,6 +251,9 @@ enum belay_code pg_commit(struct belay_store *base, const struct belay_batch *ba
 
     if (code == BELAY_OK) {
         code = send_batch(store, batch, &answer, err);
+    }
+    if (code == BELAY_UNKNOWN) {
+        atomic_store(&store->is_unsettled, true);
     }
     if (code == BELAY_OK && batch->n_events > 0) {
         pg_wake_watchers(store);

@@ -5,25 +5,28 @@
  *     a thread comes   fewer than GROUPS are out ----------------> it sends its change alone
  *                      else it queues -+-- another one sent it --> it takes its answer
  *                                      +-- it leads -------------> it sends all that have queued
+ *                                      +-- QUEUE_MS passed ------> it sends its change alone, as well
  *     a group is back: its leader hands the answers out, and makes the first of the queue lead
  *
- * The changes of a group are statements of one pipeline (libpq), sorted as commit() in schema.sql
+ * The changes of a group are statements of one pipeline (libpq), sorted as commit() in functions.sql
  * locks rows, so that two groups cannot wait for each other. Each has its own condition: a refusal
  * concerns nobody else. An error before the commit undoes the group, and each change is sent alone:
  * among them a row that somebody locks for long, which would hold up the others.
  */
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "store/postgresql/postgresql_internal.h"
 
-enum { GROUPS = 2, GROUP_MAX = 32, LEAST_MS = 5000 };
+enum { GROUPS = 2, GROUP_MAX = 32, LEAST_MS = 5000, QUEUE_MS = 200 };
 static_assert((int)GROUP_MAX <= (int)PG_EVENTS_MAX, "each has a place for its event");
 
-enum state { QUEUED, LEADS, ANSWERED };
+enum state { QUEUED, LEADS, ANSWERED, LEFT };
 
 /* One thread's change. */
 struct pg_member {
@@ -38,12 +41,15 @@ struct pg_member {
 void pg_group_init(struct pg_group *group)
 {
     (void)pthread_mutex_init(&group->mutex, NULL);
+    (void)pthread_condattr_init(&group->monotonic);
+    (void)pthread_condattr_setclock(&group->monotonic, CLOCK_MONOTONIC);
     group->end = &group->first;
 }
 
 void pg_group_close(struct pg_group *group)
 {
     assert(group->first == NULL && group->n_out == 0);
+    (void)pthread_condattr_destroy(&group->monotonic);
     (void)pthread_mutex_destroy(&group->mutex);
 }
 
@@ -132,61 +138,97 @@ static void pass_on(struct pg_group *group)
     (void)pthread_cond_signal(&leader->changed);
 }
 
-/* With the mutex. True: the caller leads, itself alone or with those behind it. */
-static bool enter(struct pg_group *group, struct pg_member *member)
+static void leave_queue(struct pg_group *group, struct pg_member *member)
 {
+    struct pg_member **at = &group->first;
+
+    while (*at != member) {
+        at = &(*at)->next;
+    }
+    *at = member->next;
+    if (group->end == &member->next) {
+        group->end = at;
+    }
+    member->next = NULL;
+    member->state = LEFT;
+}
+
+/* With the mutex. Those that are out may wait long for a row, which concerns nobody else. */
+static void enter(struct pg_group *group, struct pg_member *member)
+{
+    struct timespec until;
+
     if (group->n_out < GROUPS) {
         group->n_out++;
-        return true;
+        member->state = LEADS;
+        return;
     }
     *group->end = member;
     group->end = &member->next;
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)QUEUE_MS * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
     while (member->state == QUEUED) {
-        (void)pthread_cond_wait(&member->changed, &group->mutex);
+        if (pthread_cond_timedwait(&member->changed, &group->mutex, &until) == ETIMEDOUT &&
+            member->state == QUEUED) {
+            leave_queue(group, member);
+        }
     }
-    return member->state == LEADS;
+}
+
+/* With the mutex, once a group or a change is back. */
+static void finish(struct pg_group *group, struct pg_member *leader)
+{
+    for (struct pg_member *other = leader->next; other != NULL;) {
+        struct pg_member *next = other->next; /* it may be gone once it knows */
+
+        other->state = ANSWERED;
+        (void)pthread_cond_signal(&other->changed);
+        other = next;
+    }
+    pass_on(group);
 }
 
 enum belay_code pg_group_call(struct pg_store *store, struct pg_one *one, int64_t left_ms,
                               PGresult **out_result, struct belay_error *err)
 {
     struct pg_group *group = &store->group;
-    struct pg_member member = { .one = one, .code = BELAY_CANCELLED, .changed = PTHREAD_COND_INITIALIZER };
+    struct pg_member member = { .one = one, .code = BELAY_CANCELLED };
     struct pg_call alone = { one->statement, one->values, one->n, false, left_ms };
-    bool leads;
 
     if (left_ms < LEAST_MS || atomic_load(&store->is_unprepared)) {
         return pg_call(store, &alone, out_result, err);
     }
+    (void)pthread_cond_init(&member.changed, &group->monotonic);
     (void)pthread_mutex_lock(&group->mutex);
-    leads = enter(group, &member);
+    enter(group, &member);
     (void)pthread_mutex_unlock(&group->mutex);
-    if (leads && member.next != NULL) {
-        send_group(store, &member);
-    } else if (leads) {
-        member.code = pg_call(store, &alone, &member.result, err);
-    }
-    if (leads) {
-        (void)pthread_mutex_lock(&group->mutex);
-        for (struct pg_member *other = member.next; other != NULL;) {
-            struct pg_member *next = other->next; /* it may be gone once it knows */
+    if (member.state == LEADS) {
+        bool is_alone = member.next == NULL;
 
-            other->state = ANSWERED;
-            (void)pthread_cond_signal(&other->changed);
-            other = next;
+        if (is_alone) {
+            member.code = pg_call(store, &alone, &member.result, err);
+        } else {
+            send_group(store, &member);
         }
-        pass_on(group);
+        (void)pthread_mutex_lock(&group->mutex);
+        finish(group, &member);
         (void)pthread_mutex_unlock(&group->mutex);
+        if (is_alone) {
+            (void)pthread_cond_destroy(&member.changed);
+            *out_result = member.result;
+            return member.code;
+        }
     }
     (void)pthread_cond_destroy(&member.changed);
     if (member.code == BELAY_CANCELLED) {
         pg_one_set_place(one, 0);
         return pg_call(store, &alone, out_result, err);
     }
-    if (member.code == BELAY_UNKNOWN && !(leads && member.next == NULL)) {
-        return error_set(err, BELAY_UNKNOWN,
-                         "the connection to PostgreSQL was lost, or it did not answer in time");
-    }
     *out_result = member.result;
-    return member.code;
+    return member.code == BELAY_OK
+               ? BELAY_OK
+               : error_set(err, member.code,
+                           "the connection to PostgreSQL was lost, or it did not answer in time");
 }

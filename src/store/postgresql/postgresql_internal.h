@@ -11,13 +11,13 @@
 #include "store/postgresql/postgresql_store.h"
 
 enum {
-    PG_SCHEMA_VERSION = 1,
+    PG_SCHEMA_VERSION = 2,
     PG_TIMEOUT_MS = 10000,    /* of one call, if the caller names none */
     PG_POLL_MS = 500,         /* of the first waiter, whom a notification should wake; less than claim_ms */
     PG_POLL_UNWOKEN_MS = 250, /* of those that none can wake, behind a pooler */
     PG_NAME_MAX = 63,         /* of a schema, as PostgreSQL limits it */
     PG_CONNECTIONS_MAX = 16,  /* of one store */
-    PG_EVENTS_MAX = 64,       /* of one transaction: schema.sql numbers them in 6 bits */
+    PG_EVENTS_MAX = 64,       /* of one transaction: functions.sql numbers them in 6 bits */
     PG_WORDS = 1024           /* that waiters sleep on */
 };
 
@@ -83,6 +83,8 @@ enum pg_statement {
     PG_FORGET,
     PG_WAKE,
     PG_LOCK_TIMEOUT,
+    PG_CLOCK_JUMPED,
+    PG_SETTLE,
     PG_HELLO,
     PG_STATEMENTS
 };
@@ -100,6 +102,7 @@ struct pg_wake {
 
 /* Changes of several threads in one transaction; see postgresql_group.c. */
 struct pg_group {
+    pthread_condattr_t monotonic;
     pthread_mutex_t mutex; /* for what follows */
     struct pg_member *first;
     struct pg_member **end;
@@ -112,6 +115,7 @@ struct pg_store {
     struct postgresql_options options;
     char *sql[PG_STATEMENTS];      /* owned */
     char channel[PG_NAME_MAX + 8]; /* the name of the schema is shorter than it may be */
+    atomic_bool is_unsettled;      /* a change has an unknown outcome: see pg_settle() */
     atomic_bool is_unprepared;     /* a pooler mixes up prepared statements: send unnamed ones */
 
     pthread_mutex_t mutex; /* for what follows */
@@ -119,8 +123,9 @@ struct pg_store {
     struct pg_conn *idle;
     size_t n_open; /* idle or in use */
     bool has_clock;
-    int64_t clock_offset_ms; /* the server's clock minus this machine's boot clock */
-    bool clock_reported;
+    int64_t clock_offset_ms; /* the server's clock minus this machine's boot clock: at least, */
+    int64_t clock_most_ms;   /* and at most, by the last answer */
+    int64_t jumped_to_ms;    /* the server's clock after a jump that it was not told of yet; 0: none */
     char store_id[64];
     uint64_t commits;
 
@@ -156,7 +161,15 @@ enum belay_code pg_call_pipeline(struct pg_store *store, const struct pg_call *c
 int64_t pg_timeout_ms(const struct pg_store *store, int64_t asked_ms);
 /* The server's clock as far as it is known. */
 int64_t pg_server_ms(struct pg_store *store);
-void pg_saw_clock(struct pg_store *store, int64_t now_ms);
+/* An answer said what the time is. `asked_boot_ms`: when it was asked for. */
+void pg_saw_clock(struct pg_store *store, int64_t now_ms, int64_t asked_boot_ms);
+/* If the clock jumped forward since the answer before, begin all leases again. True: that was done. */
+bool pg_mend_clock(struct pg_store *store);
+/*
+ * Wait until all that can be read is on the synchronous standby, too. A change whose outcome is unknown
+ * may be visible without being there: the wait for the standby was cut off.
+ */
+enum belay_code pg_settle(struct pg_store *store, int64_t timeout_ms, struct belay_error *err);
 void pg_close_idle(struct pg_store *store);
 
 /* ---- postgresql_record.c ---- */
@@ -183,7 +196,7 @@ int64_t pg_number(const PGresult *result, int row, int column);
 
 /* ---- postgresql_batch.c ---- */
 
-/* The batch as schema.sql takes it, for the caller to free. */
+/* The batch as functions.sql takes it, for the caller to free. */
 enum belay_code pg_write_batch(const struct belay_batch *batch, int64_t deadline_ms, char **out_text,
                                struct belay_error *err);
 
@@ -248,6 +261,7 @@ void pg_wake(struct belay_store *base, const char *lock_id);
 char *pg_with_schema(const char *text, const char *schema);
 enum belay_code pg_schema_describe(struct pg_conn *conn, const char *schema,
                                    struct belay_postgresql_schema *out_schema, struct belay_error *err);
-extern const char pg_schema_sql[]; /* schema.sql; cmake/text_array.cmake makes it */
+extern const char pg_schema_sql[]; /* schema.sql; cmake/text_array.cmake makes it, and the next */
+extern const char pg_functions_sql[];
 
 #endif

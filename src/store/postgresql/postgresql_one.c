@@ -1,7 +1,7 @@
 /*
  * The batches that are sent most: one write that acquires, releases or renews an exclusive lock of a
  * key without ancestors or waiters of its own, and its event. Their values are parameters instead of
- * JSON, and schema.sql has functions for them that change the row without reading it first.
+ * JSON, and functions.sql has some for them that change the row without reading it first.
  */
 #include <inttypes.h>
 #include <stdio.h>
