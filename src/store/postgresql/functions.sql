@@ -73,8 +73,11 @@ CREATE OR REPLACE FUNCTION @schema@.absent(key text) RETURNS @schema@.locks LANG
                NULL, NULL, NULL, NULL)::@schema@.locks
 $$;
 
-CREATE OR REPLACE FUNCTION @schema@.holder(holders jsonb, id text) RETURNS jsonb LANGUAGE sql IMMUTABLE
-AS $$ SELECT h FROM jsonb_array_elements(holders) h WHERE h->>'i' = id LIMIT 1 $$;
+-- This one and others are not in SQL, because their queries would be planned anew in every transaction.
+CREATE OR REPLACE FUNCTION @schema@.holder(holders jsonb, id text) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN (SELECT h FROM jsonb_array_elements(holders) h WHERE h->>'i' = id LIMIT 1);
+END $$;
 
 -- Whether the condition of write w holds for r.
 CREATE OR REPLACE FUNCTION @schema@.holds(w jsonb, r @schema@.locks, now bigint) RETURNS boolean
@@ -164,10 +167,14 @@ END $$;
 
 -- ---- several holders ----
 
-CREATE OR REPLACE FUNCTION @schema@.without(list jsonb, ids jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
-    SELECT jsonb_agg(x.e ORDER BY x.n) FROM jsonb_array_elements(list) WITH ORDINALITY x(e, n)
-    WHERE NOT ids ? (x.e->>'i')
-$$;
+CREATE OR REPLACE FUNCTION @schema@.without(list jsonb, ids jsonb) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF list IS NULL THEN
+        RETURN NULL;
+    END IF;
+    RETURN (SELECT jsonb_agg(x.e ORDER BY x.n) FROM jsonb_array_elements(list) WITH ORDINALITY x(e, n)
+            WHERE NOT ids ? (x.e->>'i'));
+END $$;
 
 -- The record's own fields repeat holder h.
 CREATE OR REPLACE FUNCTION @schema@.repeating(r @schema@.locks, h jsonb) RETURNS @schema@.locks LANGUAGE plpgsql IMMUTABLE AS $$
@@ -345,20 +352,22 @@ BEGIN -- not SQL, whose plan is not kept
                    WHERE e.key = of_key AND e.lock_id = of_id AND e.type IN ('lock.acquired', 'lock.adopted'));
 END $$;
 
-CREATE OR REPLACE FUNCTION @schema@.id_used(r @schema@.locks, used text) RETURNS boolean LANGUAGE sql VOLATILE AS $$
-    SELECT (r.revision <> 0 AND (r.lock_id = used OR @schema@.holder(r.holders, used) IS NOT NULL))
-        OR @schema@.has_acquired(r.key, used)
-$$;
+CREATE OR REPLACE FUNCTION @schema@.id_used(r @schema@.locks, used text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN (r.revision <> 0 AND (r.lock_id = used OR @schema@.holder(r.holders, used) IS NOT NULL))
+        OR @schema@.has_acquired(r.key, used);
+END $$;
 
-CREATE OR REPLACE FUNCTION @schema@.save(r @schema@.locks) RETURNS void LANGUAGE sql VOLATILE AS $$
-    UPDATE @schema@.locks SET revision = r.revision, held = r.held, lock_id = r.lock_id, released_ids = r.released_ids,
+CREATE OR REPLACE FUNCTION @schema@.save(r @schema@.locks) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    UPDATE @schema@.locks l SET revision = r.revision, held = r.held, lock_id = r.lock_id, released_ids = r.released_ids,
         acquired_by = r.acquired_by, token = r.token, owner = r.owner, owner_name = r.owner_name, outcome = r.outcome,
         durable = r.durable, stale_reported = r.stale_reported, ttl_ms = r.ttl_ms, heartbeat_ms = r.heartbeat_ms,
         stale_after_ms = r.stale_after_ms, expires_ms = r.expires_ms, last_heartbeat_ms = r.last_heartbeat_ms,
         locked_at_ms = r.locked_at_ms, freed_ms = r.freed_ms, mode = r.mode, slots = r.slots, metadata = r.metadata,
         tickets = r.tickets, intents = r.intents, holders = r.holders
-    WHERE key = r.key
-$$;
+    WHERE l.key = r.key;
+END $$;
 
 -- r is the record before the batch of the write that the event is about.
 CREATE OR REPLACE FUNCTION @schema@.add_event(e jsonb, id bigint, w jsonb, r @schema@.locks, now bigint, number bigint)
