@@ -396,6 +396,7 @@ BEGIN
              WHEN s & 8 = 0 AND (is_of_record OR (s & 2 <> 0 AND e->>'i' = w->'v'->>'i')) THEN r.metadata END);
 END $$;
 
+-- It is long, and one function: what its parts share are arrays of records, which every call would copy.
 CREATE OR REPLACE FUNCTION @schema@.commit(b jsonb) RETURNS SETOF @schema@.answer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

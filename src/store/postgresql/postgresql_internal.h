@@ -159,18 +159,21 @@ enum belay_code pg_call(struct pg_store *store, const struct pg_call *call, PGre
 enum belay_code pg_call_pipeline(struct pg_store *store, const struct pg_call *calls, size_t n,
                                  PGresult *out_results[]);
 int64_t pg_timeout_ms(const struct pg_store *store, int64_t asked_ms);
-/* The server's clock as far as it is known. */
-int64_t pg_server_ms(struct pg_store *store);
-/* An answer said what the time is. `asked_boot_ms`: when it was asked for. */
-void pg_saw_clock(struct pg_store *store, int64_t now_ms, int64_t asked_boot_ms);
-/* If the clock jumped forward since the answer before, begin all leases again. True: that was done. */
-bool pg_mend_clock(struct pg_store *store);
 /*
  * Wait until all that can be read is on the synchronous standby, too. A change whose outcome is unknown
  * may be visible without being there: the wait for the standby was cut off.
  */
 enum belay_code pg_settle(struct pg_store *store, int64_t timeout_ms, struct belay_error *err);
 void pg_close_idle(struct pg_store *store);
+
+/* ---- postgresql_clock.c ---- */
+
+/* The server's clock as far as it is known. */
+int64_t pg_server_ms(struct pg_store *store);
+/* An answer said what the time is. `asked_boot_ms`: when it was asked for. */
+void pg_saw_clock(struct pg_store *store, int64_t now_ms, int64_t asked_boot_ms);
+/* If the clock jumped forward since the answer before, begin all leases again. True: that was done. */
+bool pg_mend_clock(struct pg_store *store);
 
 /* ---- postgresql_record.c ---- */
 
