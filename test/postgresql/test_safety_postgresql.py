@@ -328,6 +328,24 @@ class Front(PostgresCase):
         self.assertEqual(left, "0")
 
 
+class Notifications(PostgresCase):
+    def test_a_holder_that_releases_its_own_lock_notifies_nobody(self):
+        """That would be a round trip for each release. A release by its id tells the holder."""
+        psql = subprocess.Popen([postgresql.program("psql"), "-XAtq", self.store.split("?", maxsplit=1)[0]],
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(self.end, psql)
+        psql.stdin.write(f"LISTEN {self.schema}_wake; SELECT 'listening';\n")
+        psql.stdin.flush()
+        self.assertEqual(psql.stdout.readline(), "listening\n")
+        self.ok("run", "k", "--", "true")
+        lock = self.acquire("other")
+        self.ok("release", "other", "--id", lock["lock_id"])
+        out, _ = psql.communicate("SELECT 'end';\n\\q\n", timeout=30)
+        told = [line for line in out.splitlines() if "notification" in line]
+        self.assertEqual(len(told), 1, out)
+        self.assertIn(lock["lock_id"], told[0])
+
+
 class Hammered(PostgresCase):
     """test/cli/test_hammer.py in a short form: BELAY_PG_HAMMER_SECONDS."""
 
