@@ -171,7 +171,8 @@ static enum belay_code settle(struct pg_store *store, const struct belay_batch *
 {
     enum belay_code code = BELAY_OK;
 
-    if (is_own(&answer->records[0], &batch->writes[answer->refused])) {
+    assert(answer->n_records == 1);
+    if (answer->records != NULL && is_own(&answer->records[0], &batch->writes[answer->refused])) {
         code = pg_settle(store, left_ms > 0 ? left_ms : 1, err);
     }
     return code == BELAY_OK ? BELAY_REFUSED : BELAY_UNKNOWN;

@@ -26,7 +26,7 @@
 enum { GROUPS = 2, GROUP_MAX = 32, LEAST_MS = 5000, QUEUE_MS = 200 };
 static_assert((int)GROUP_MAX <= (int)PG_EVENTS_MAX, "each has a place for its event");
 
-enum state { QUEUED, LEADS, ANSWERED, LEFT };
+enum state { QUEUED, LEADS, LED, ANSWERED, LEFT };
 
 /* One thread's change. */
 struct pg_member {
@@ -71,7 +71,7 @@ static bool sort_members(struct pg_member *first, struct pg_member *members[GROU
     for (struct pg_member *member = first; member != NULL; member = member->next) {
         members[n++] = member;
     }
-    qsort((void *)members, n, sizeof members[0], by_key);
+    qsort((void *)members, n, sizeof(struct pg_member *), by_key);
     for (size_t i = 1; i < n; i++) {
         if (strcmp(members[i - 1]->one->values[0], members[i]->one->values[0]) == 0) {
             return false;
@@ -128,6 +128,7 @@ static void pass_on(struct pg_group *group)
     }
     for (int i = 1; i < GROUP_MAX && last->next != NULL; i++) {
         last = last->next;
+        last->state = LED; /* the leader has it: it cannot leave any more */
     }
     group->first = last->next;
     if (group->first == NULL) {
@@ -143,6 +144,7 @@ static void leave_queue(struct pg_group *group, struct pg_member *member)
     struct pg_member **at = &group->first;
 
     while (*at != member) {
+        assert(*at != NULL);
         at = &(*at)->next;
     }
     *at = member->next;
@@ -169,10 +171,13 @@ static void enter(struct pg_group *group, struct pg_member *member)
     until.tv_nsec += (long)QUEUE_MS * 1000000;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    while (member->state == QUEUED) {
-        if (pthread_cond_timedwait(&member->changed, &group->mutex, &until) == ETIMEDOUT &&
-            member->state == QUEUED) {
+    while (member->state == QUEUED || member->state == LED) {
+        bool is_late = pthread_cond_timedwait(&member->changed, &group->mutex, &until) == ETIMEDOUT;
+
+        if (is_late && member->state == QUEUED) {
             leave_queue(group, member);
+        } else if (is_late && member->state == LED) {
+            (void)pthread_cond_wait(&member->changed, &group->mutex);
         }
     }
 }
