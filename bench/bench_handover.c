@@ -1,15 +1,17 @@
 /*
- * Hand-over of a lock to a waiting process.
+ * Hand-over of a lock to a waiting process or thread.
  *
- *     bench_handover STORE_URL WAITERS HANDOVERS
+ *     bench_handover STORE_URL WAITERS HANDOVERS [PROCESSES [STORE_URL]]
  *
  * WAITERS + 1 processes take the lock in turn, so that while one has it, the
- * others wait. Each notes the moment before it asks for the release, in
+ * others wait; with PROCESSES, so many processes with WAITERS + 1 threads among
+ * them. Every second process uses the second URL. Each notes the moment before it asks for the release, in
  * memory they share; the next holder subtracts that from the moment its
  * acquire returned. The release's own commit is inside what is measured.
  * Prints p50, p99 and the greatest, in microseconds.
  */
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +22,7 @@
 
 #include "belay.h"
 
-enum { WARM_UP = 50, HOLD_NS = 2000000 };
+enum { WARM_UP = 50, HOLD_NS = 2000000, THREADS_MAX = 64 };
 
 struct shared {
     atomic_long n;
@@ -74,25 +76,54 @@ static enum belay_code one_turn(struct belay_client *client, struct shared *shar
     return code;
 }
 
-static int take_turns(const char *url, struct shared *shared, long most)
-{
-    struct belay_client_options options = BELAY_CLIENT_OPTIONS_INIT;
-    struct belay_client *client = NULL;
-    struct belay_error err = BELAY_ERROR_INIT;
-    enum belay_code code;
+/* One process: its client, for all its threads. */
+struct party {
+    struct belay_client *client;
+    struct shared *shared;
+    long most;
+};
 
-    options.store_url = url;
-    code = belay_client_open(&options, &client, &err);
-    while (code == BELAY_OK && atomic_load(&shared->n) < most) {
-        code = one_turn(client, shared, most, &err);
+static void *take_turns(void *context)
+{
+    const struct party *party = context;
+    struct belay_error err = BELAY_ERROR_INIT;
+    enum belay_code code = BELAY_OK;
+
+    while (code == BELAY_OK && atomic_load(&party->shared->n) < party->most) {
+        code = one_turn(party->client, party->shared, party->most, &err);
     }
     if (code != BELAY_OK) {
         (void)fprintf(stderr, "bench_handover: %s\n", err.text);
-        atomic_fetch_add(&shared->failed, 1);
+        atomic_fetch_add(&party->shared->failed, 1);
     }
-    belay_client_close(client);
     belay_error_release(&err);
-    return code == BELAY_OK ? 0 : 1;
+    return NULL;
+}
+
+static int run_process(const char *url, struct shared *shared, long most, long n_threads)
+{
+    struct belay_client_options options = BELAY_CLIENT_OPTIONS_INIT;
+    struct party party = { .shared = shared, .most = most };
+    struct belay_error err = BELAY_ERROR_INIT;
+    pthread_t threads[THREADS_MAX];
+    long n = 1;
+
+    options.store_url = url;
+    if (belay_client_open(&options, &party.client, &err) != BELAY_OK) {
+        (void)fprintf(stderr, "bench_handover: %s\n", err.text);
+        belay_error_release(&err);
+        atomic_fetch_add(&shared->failed, 1);
+        return 1;
+    }
+    while (n < n_threads && pthread_create(&threads[n], NULL, take_turns, &party) == 0) {
+        n++;
+    }
+    (void)take_turns(&party);
+    while (n > 1) {
+        (void)pthread_join(threads[--n], NULL);
+    }
+    belay_client_close(party.client);
+    return 0;
 }
 
 static void report(struct shared *shared, long most)
@@ -105,29 +136,15 @@ static void report(struct shared *shared, long most)
                  took[n - 1] / 1000);
 }
 
-int main(int argc, char **argv)
+/* Starts the processes and waits for them. */
+static void run(char **urls, long n_processes, long n_takers, struct shared *shared, long most)
 {
-    struct shared *shared;
-    long waiters, most;
-    size_t size;
-
-    if (argc != 4) {
-        (void)fprintf(stderr, "usage: bench_handover STORE_URL WAITERS HANDOVERS\n");
-        return 64;
-    }
-    waiters = strtol(argv[2], NULL, 10);
-    most = strtol(argv[3], NULL, 10) + WARM_UP;
-    size = sizeof *shared + (size_t)most * sizeof shared->took_ns[0];
-    shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED) {
-        perror("bench_handover");
-        return 1;
-    }
-    for (long i = 0; i < waiters + 1; i++) {
+    for (long i = 0; i < n_processes; i++) {
+        long n_threads = n_takers / n_processes + (i < n_takers % n_processes ? 1 : 0);
         pid_t child = fork();
 
         if (child == 0) {
-            _exit(take_turns(argv[1], shared, most));
+            _exit(run_process(urls[i % 2], shared, most, n_threads));
         }
         if (child < 0) {
             atomic_fetch_add(&shared->failed, 1);
@@ -135,6 +152,33 @@ int main(int argc, char **argv)
     }
     while (wait(NULL) > 0) {
     }
+}
+
+int main(int argc, char **argv)
+{
+    struct shared *shared;
+    long takers, most, processes;
+    size_t size;
+
+    if (argc < 4 || argc > 6) {
+        (void)fprintf(stderr, "usage: bench_handover STORE_URL WAITERS HANDOVERS [PROCESSES [STORE_URL]]\n");
+        return 64;
+    }
+    takers = strtol(argv[2], NULL, 10) + 1;
+    most = strtol(argv[3], NULL, 10) + WARM_UP;
+    processes = argc > 4 ? strtol(argv[4], NULL, 10) : takers;
+    if (processes < 1 || processes > takers || (takers - 1) / processes + 1 > THREADS_MAX) {
+        (void)fprintf(stderr, "bench_handover: at most %d threads a process, and one at least\n",
+                      THREADS_MAX);
+        return 64;
+    }
+    size = sizeof *shared + (size_t)most * sizeof shared->took_ns[0];
+    shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) {
+        perror("bench_handover");
+        return 1;
+    }
+    run((char *[]){ argv[1], argc > 5 ? argv[5] : argv[1] }, processes, takers, shared, most);
     if (atomic_load(&shared->failed) != 0) {
         return 1;
     }

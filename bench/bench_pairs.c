@@ -1,12 +1,15 @@
 /*
  * Acquire+release pairs a second of one process, one key after the other.
  *
- *     bench_pairs STORE_URL SECONDS KEYS RECORDS
+ *     bench_pairs STORE_URL SECONDS KEYS RECORDS [CLIENTS]
  *
  * goes round KEYS keys, in no order that a page cache would like, that are
- * spread evenly over bench-0000000 up to RECORDS, and prints the rate.
+ * spread evenly over bench-0000000 up to RECORDS, and prints the rate. With CLIENTS, so
+ * many threads do that, each with a client and keys of its own.
  */
 #include <inttypes.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -39,43 +42,98 @@ static enum belay_code one_pair(struct belay_client *client, const char *key, st
     return code;
 }
 
-int main(int argc, char **argv)
-{
-    struct belay_client_options options = BELAY_CLIENT_OPTIONS_INIT;
-    struct belay_client *client = NULL;
-    struct belay_error err = BELAY_ERROR_INIT;
+struct worker {
+    pthread_t thread;
+    struct belay_client *client; /* owned */
+    unsigned long first;         /* of its keys; the next is n_workers further */
+    unsigned long done;
+    struct belay_error err;
     enum belay_code code;
-    unsigned long keys, step, done = 0;
-    double seconds, began;
+};
 
-    if (argc != 5) {
-        (void)fprintf(stderr, "usage: bench_pairs STORE_URL SECONDS KEYS RECORDS\n");
-        return 64;
-    }
-    options.store_url = argv[1];
-    seconds = strtod(argv[2], NULL);
-    keys = strtoul(argv[3], NULL, 10);
-    step = keys == 0 ? 0 : strtoul(argv[4], NULL, 10) / keys;
-    if (step == 0) {
-        (void)fprintf(stderr, "bench_pairs: KEYS must be between 1 and RECORDS\n");
-        return 64;
-    }
+static struct {
+    double until_s;
+    unsigned long keys, step, n_workers;
+} load;
 
-    code = belay_client_open(&options, &client, &err);
-    began = now_s();
-    while (code == BELAY_OK && now_s() - began < seconds) {
+static void *work(void *context)
+{
+    struct worker *worker = context;
+    unsigned long mine = load.keys / load.n_workers;
+
+    while (worker->code == BELAY_OK && now_s() < load.until_s) {
         char key[32];
 
-        (void)snprintf(key, sizeof key, "bench-%07lu", done * SCATTER % keys * step);
-        code = one_pair(client, key, &err);
-        done++;
+        (void)snprintf(key, sizeof key, "bench-%07lu",
+                       (worker->done * SCATTER % mine * load.n_workers + worker->first) * load.step);
+        worker->code = one_pair(worker->client, key, &worker->err);
+        worker->done++;
     }
-    if (code == BELAY_OK) {
+    return NULL;
+}
+
+/* Every client opens before the first begins. Returns whether all went well. */
+static bool run(struct worker *workers, const char *url, double seconds)
+{
+    struct belay_client_options options = BELAY_CLIENT_OPTIONS_INIT;
+    unsigned long done = 0;
+    double began;
+    bool ok = true;
+
+    options.store_url = url;
+    for (unsigned long i = 0; ok && i < load.n_workers; i++) {
+        workers[i].first = i;
+        workers[i].code = belay_client_open(&options, &workers[i].client, &workers[i].err);
+        ok = workers[i].code == BELAY_OK &&
+             one_pair(workers[i].client, "bench-first", &workers[i].err) == BELAY_OK;
+    }
+    began = now_s();
+    load.until_s = began + seconds;
+    for (unsigned long i = 1; ok && i < load.n_workers; i++) {
+        ok = pthread_create(&workers[i].thread, NULL, work, &workers[i]) == 0;
+    }
+    if (ok) {
+        (void)work(&workers[0]);
+    }
+    for (unsigned long i = 0; ok && i < load.n_workers; i++) {
+        ok = (i == 0 || pthread_join(workers[i].thread, NULL) == 0) && workers[i].code == BELAY_OK;
+        done += workers[i].done;
+    }
+    if (ok) {
         (void)printf("%.0f\n", (double)done / (now_s() - began));
-    } else {
-        (void)fprintf(stderr, "bench_pairs: %s\n", err.text);
     }
-    belay_client_close(client);
-    belay_error_release(&err);
-    return code == BELAY_OK ? 0 : 1;
+    return ok;
+}
+
+int main(int argc, char **argv)
+{
+    struct worker *workers;
+    bool ok;
+
+    if (argc < 5 || argc > 6) {
+        (void)fprintf(stderr, "usage: bench_pairs STORE_URL SECONDS KEYS RECORDS [CLIENTS]\n");
+        return 64;
+    }
+    load.keys = strtoul(argv[3], NULL, 10);
+    load.step = load.keys == 0 ? 0 : strtoul(argv[4], NULL, 10) / load.keys;
+    load.n_workers = argc > 5 ? strtoul(argv[5], NULL, 10) : 1;
+    if (load.step == 0 || load.n_workers == 0 || load.n_workers > load.keys) {
+        (void)fprintf(stderr,
+                      "bench_pairs: KEYS must be between 1 and RECORDS, CLIENTS between 1 and KEYS\n");
+        return 64;
+    }
+    workers = calloc(load.n_workers, sizeof *workers);
+    if (workers == NULL) {
+        return 1;
+    }
+    ok = run(workers, argv[1], strtod(argv[2], NULL));
+    for (unsigned long i = 0; i < load.n_workers; i++) {
+        if (!ok && workers[i].err.text[0] != '\0') {
+            (void)fprintf(stderr, "bench_pairs: %s\n", workers[i].err.text);
+        }
+        belay_client_close(workers[i].client);
+        belay_error_release(&workers[i].err);
+    }
+    free(workers);
+    return ok ? 0 : 1;
 }

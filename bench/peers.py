@@ -82,11 +82,11 @@ def wait_for(process, port, log):
 
 
 @contextlib.contextmanager
-def belay(directory, *more):
-    """On a file of its own, which is also reached through the socket beside it."""
+def belay(directory, *more, store=None):
+    """On a file of its own, which is also reached through the socket beside it, or on `store`."""
     port = free_port()
-    with running(f"{directory}/serve.log", [BELAY, "serve", "--store", f"sqlite:{directory}/served.db", "--listen",
-                                            f"127.0.0.1:{port}", *more], port) as server:
+    with running(f"{directory}/serve-{port}.log", [BELAY, "serve", "--store", store or f"sqlite:{directory}/served.db",
+                                                   "--listen", f"127.0.0.1:{port}", *more], port) as server:
         yield server
 
 

@@ -1,12 +1,12 @@
-# What `make install` puts where, in the parts that packaging/package makes packages of: program, library and
-# development. DESTDIR is honoured by CMake itself.
+# What `make install` puts where, in the parts that packaging/package makes packages of: program, library,
+# development and postgresql. DESTDIR is honoured by CMake itself.
 include(GNUInstallDirs)
 
 install(TARGETS belay RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
 # The program looks for its modules in ../lib/belay (src/base/module_path.c, src/network/loader.c), and libbelay.so in
 # a folder beside it: mostly the same one.
 install(TARGETS belay_serve belay_otlp belay_net LIBRARY DESTINATION lib/belay COMPONENT program)
-# Not in the packages yet: they would need libpq and what it needs.
+# Apart from the program, which runs without libpq; for the library, as below.
 install(TARGETS belay_pg LIBRARY DESTINATION lib/belay COMPONENT postgresql)
 install(TARGETS belay_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT development)
 install(FILES $<TARGET_FILE:belay_net> DESTINATION ${CMAKE_INSTALL_LIBDIR}/belay COMPONENT library)

@@ -137,11 +137,12 @@ void store_step_report(struct belay_client *client, struct op *op, struct store_
     }
     /*
      * The holder of a lock that another client ended may listen for its id. A holder that
-     * releases its own lock does not, so a server, which has many of them, is spared the
-     * wake-up for every release.
+     * releases its own lock does not, so a store that syncs many commits at once, or is not
+     * on this machine, is spared the wake-up for every release, and so is a server, which has
+     * many of them.
      */
     is_ended = request->kind == OP_FORCE || request->kind == OP_ADOPT ||
-               (request->kind == OP_RELEASE &&
+               (request->kind == OP_RELEASE && !(request->is_own && !request->capabilities.is_local) &&
                 (request->by != NULL || (store->ops->sync == NULL && client->threads == NULL)));
     if (is_commit && is_ended && step->code == BELAY_OK) {
         threads_wake(client, request->kind == OP_ADOPT ? request->old_id : request->lock_id);

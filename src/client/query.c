@@ -79,6 +79,7 @@ enum belay_code client_release(struct belay_client *client, const struct op_requ
 
     request.op.mode = held->mode;
     request.op.slots = held->slots;
+    request.op.is_own = true;
     return code == BELAY_OK ? run_request(client, &request, keys + 1, op_n_targets(held) - 1, out_info, err)
                             : code;
 }

@@ -70,6 +70,7 @@ struct op_request {
     bool stepped_backoff;
     enum belay_outcome outcome; /* release */
     const char *by;             /* force; release, if not by the holder; or NULL */
+    bool is_own;                /* release: by the handle that holds it, and not by its id alone */
     const char *reason;         /* force; acquire with ignore_freeze */
     bool ignore_freeze;         /* acquire: a freeze does not hinder it */
     struct belay_store_capabilities capabilities;

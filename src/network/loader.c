@@ -24,6 +24,7 @@ struct module {
     const char *symbol;
     uint32_t abi;
     const char *needed_by;
+    const char *advice;
 };
 
 struct head {
@@ -93,8 +94,8 @@ static enum belay_code load(const struct module *module, const void **out_entry,
         handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     }
     if (handle == NULL) {
-        return error_set(err, BELAY_CONFIG, "%s need %s, which cannot be loaded: %.300s", module->needed_by,
-                         module->file, dlerror());
+        return error_set(err, BELAY_CONFIG, "%s need %s, which cannot be loaded: %.300s%s", module->needed_by,
+                         module->file, dlerror(), module->advice);
     }
     *out_entry = dlsym(handle, module->symbol);
     return check(module, *out_entry, path, err);
@@ -103,7 +104,7 @@ static enum belay_code load(const struct module *module, const void **out_entry,
 enum belay_code loader_net(const struct net_module **out_module, struct belay_error *err)
 {
     static const struct module module = { NET_MODULE_FILE, NET_MODULE_SYMBOL, NET_MODULE_ABI,
-                                          "stores on the network" };
+                                          "stores on the network", "" };
     enum belay_code code = BELAY_OK;
 
     (void)pthread_mutex_lock(&mutex);
@@ -126,7 +127,8 @@ enum belay_code loader_net(const struct net_module **out_module, struct belay_er
 enum belay_code loader_pg(const struct pg_module **out_module, struct belay_error *err)
 {
     static const struct module module = { PG_MODULE_FILE, PG_MODULE_SYMBOL, PG_MODULE_ABI,
-                                          "stores on PostgreSQL" };
+                                          "stores on PostgreSQL",
+                                          " (Debian: install belay-postgresql; else libpq)" };
     enum belay_code code = BELAY_OK;
 
     (void)pthread_mutex_lock(&mutex);

@@ -38,7 +38,7 @@
 
 enum {
     DRAIN_MS = 10000,
-    CLIENT_THREADS = 16,
+    CLIENT_THREADS = 64,
     LISTEN_ALL_MAX = SERVE_LISTEN_MAX + SYSTEMD_FDS_MAX + 2,
     UNLIMITED_MAX = 64,
     OTHER_FILES = 256, /* besides connections: of the store, webhooks and states */

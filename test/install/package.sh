@@ -12,12 +12,12 @@ dist=$work/dist
 newest=2.34 # of glibc: RHEL 9, Amazon Linux 2023, Ubuntu 22.04
 
 check "make package" packaging/package "$build" "$dist"
-sums() { (cd "$dist" && sha256sum --check --strict SHA256SUMS) && [ "$(wc -l <"$dist/SHA256SUMS")" = 5 ]; }
+sums() { (cd "$dist" && sha256sum --check --strict SHA256SUMS) && [ "$(wc -l <"$dist/SHA256SUMS")" = 6 ]; }
 check "SHA256SUMS has every file" sums
-lints() { lintian --fail-on error --allow-root "$dist"/*.deb 2>&1 && [ "$(find "$dist" -name '*.deb' | wc -l)" = 3 ]; }
+lints() { lintian --fail-on error --allow-root "$dist"/*.deb 2>&1 && [ "$(find "$dist" -name '*.deb' | wc -l)" = 4 ]; }
 check "lintian finds no errors in the packages" lints
 
-for package in belay libbelay0 libbelay-dev; do
+for package in belay libbelay0 libbelay-dev belay-postgresql; do
     dpkg-deb -x "$dist/${package}"_*.deb "$work/root" && dpkg-deb -e "$dist/${package}"_*.deb "$work/control-$package"
 done
 triplet=$(dpkg-architecture -qDEB_HOST_MULTIARCH)
@@ -28,6 +28,7 @@ contents() {
         usr/share/fish/vendor_completions.d/belay.fish usr/lib/systemd/system/belay.service usr/lib/systemd/system/belay.socket \
         usr/share/doc/belay/docs/install.md usr/share/doc/belay/copyright etc/belay/config.yaml \
         "usr/lib/$triplet/libbelay.so.0" "usr/lib/$triplet/belay/belay-net.so" \
+        usr/lib/belay/belay-pg.so "usr/lib/$triplet/belay/belay-pg.so" \
         "usr/lib/$triplet/libbelay.a" "usr/lib/$triplet/libbelay.so" "usr/lib/$triplet/pkgconfig/belay.pc" \
         "usr/lib/$triplet/cmake/belay/belay-config.cmake" usr/include/belay.h usr/include/belay/state.h; do
         [ -s "$work/root/$file" ] || { echo "$file is missing or empty"; return 1; }
@@ -50,6 +51,24 @@ unset BELAY_STORE BELAY_CONFIG LD_LIBRARY_PATH
 mkdir "$HOME"
 first_command() { [ "$("$work/root/usr/bin/belay" run demo -- echo hi)" = hi ]; }
 check "the packaged program guards a command" first_command
+# Nothing listens on port 1: the answer is libpq's.
+postgresql() {
+    "$1" status --store 'postgresql://127.0.0.1:1/none' demo 2>"$work/err"
+    [ $? = 69 ] && grep -q "cannot connect to PostgreSQL" "$work/err"
+}
+check "the module of belay-postgresql is found" postgresql "$work/root/usr/bin/belay"
+only_the_module_needs_libpq() {
+    grep -qE '^Depends: .*libpq5' "$work/control-belay-postgresql/control" && ! grep -q libpq "$work/control-belay/control" "$work/control-libbelay0/control"
+}
+check "only belay-postgresql depends on libpq5" only_the_module_needs_libpq
+without_the_module() {
+    mv "$work/root/usr/lib/belay/belay-pg.so" "$work/belay-pg.so"
+    "$work/root/usr/bin/belay" status --store 'postgresql://127.0.0.1:1/none' demo 2>"$work/err"
+    local rc=$?
+    mv "$work/belay-pg.so" "$work/root/usr/lib/belay/belay-pg.so"
+    [ $rc = 78 ] && grep -q "belay-postgresql" "$work/err"
+}
+check "without it the message names the package" without_the_module
 pc() { [ "$(PKG_CONFIG_LIBDIR=$work/root/usr/lib/$triplet/pkgconfig pkg-config --variable=libdir belay)" = "/usr/lib/$triplet" ]; }
 check "belay.pc names Debian's folder of libraries" pc
 # The example over a server needs no module; a table in DynamoDB does.
@@ -67,7 +86,7 @@ repository() { # apt itself reads it, with directories of its own
         apt-get -q -o Dir::Etc::SourceList="$apt/sources.list" -o Dir::Etc::SourceParts=/nonexistent -o Dir::State="$apt/state" \
             -o Dir::Cache="$apt/cache" -o APT::Sandbox::User=root -o Dir::State::Status=/var/lib/dpkg/status update &&
         apt-cache -o Dir::Etc::SourceList="$apt/sources.list" -o Dir::Etc::SourceParts=/nonexistent -o Dir::State="$apt/state" \
-            -o Dir::Cache="$apt/cache" -o Dir::State::Status=/var/lib/dpkg/status policy belay libbelay0 libbelay-dev | grep -c "Candidate: $(dpkg-deb -f "$dist"/belay_*.deb Version)" | grep -x 3
+            -o Dir::Cache="$apt/cache" -o Dir::State::Status=/var/lib/dpkg/status policy belay libbelay0 libbelay-dev belay-postgresql | grep -c "Candidate: $(dpkg-deb -f "$dist"/belay_*.deb Version)" | grep -x 4
 }
 check "make repository: apt finds the packages in it" repository
 
@@ -105,11 +124,13 @@ complete() { # every library that a file needs is glibc's or in the tarball
     for file in "$belay" "$place"/lib/belay/* "$place/lib/libbelay.so.0"; do
         for name in $(objdump -p "$file" | awk '$1 == "NEEDED" { print $2 }'); do
             case $name in libc.so.6 | libm.so.6 | libpthread.so.0 | libdl.so.2 | libresolv.so.2 | ld-linux*) continue ;; esac
+            [ "$name" = libpq.so.5 ] && [ "${file##*/}" = belay-pg.so ] && continue
             [ -e "$place/lib/belay/$name" ] || { echo "$file needs $name"; return 1; }
         done
     done
 }
-check "the tarball has every library that it needs, except glibc" complete
+check "the tarball has every library that it needs, except glibc, and libpq for PostgreSQL" complete
+check "the unpacked program reaches for PostgreSQL with the libpq of the system" postgresql "$belay"
 tar_first() { [ "$("$belay" run demo -- echo hi)" = hi ] && "$belay" status demo; }
 check "the unpacked program guards a command" tar_first
 

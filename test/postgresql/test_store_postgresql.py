@@ -1,7 +1,6 @@
 """What is PostgreSQL's own: its schema and rights, restarts, poolers, lost connections (docs/stores/postgresql.md)."""
 import json
 import os
-import re
 import select
 import signal
 import socket
@@ -211,8 +210,8 @@ class Refusal(PostgresCase):
         found = self.sql("BEGIN; SELECT code FROM @schema@.commit('" + batch + "'); "
                          "SELECT pg_current_xact_id_if_assigned() IS NULL; COMMIT").splitlines()
         self.assertEqual(found[-2:], ["1", "t"])
-        one = "SELECT (@schema@.one('k', 2, 9223372036854775807, 'x', '', '', '', NULL, false, 0, 0, 1000, 0::smallint, " \
-              "true, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)).code"
+        one = "SELECT (@schema@.acquire('k', 9223372036854775807, 'x', 0, '', '', '', NULL, false, 0, 0, 1000, true, true, " \
+              "NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)).code"
         found = self.sql(f"BEGIN; {(one + ' FROM generate_series(1, 100);')} "
                          "SELECT pg_current_xact_id_if_assigned() IS NULL; COMMIT").splitlines()
         self.assertEqual(found, ["1"] * 100 + ["t"])
@@ -242,64 +241,12 @@ class Tail(PostgresCase):
         self.assertEqual([event["id"] for event in seen], sorted(event["id"] for event in seen))
 
 
-class Standby(OwnServerCase):
-    def standby(self, *options):
-        """A copy that follows the server."""
-        copy = postgresql.Server(options=options)
-        self.addCleanup(copy.close)
-        if os.geteuid() == 0:
-            os.chmod(copy.directory, 0o777)
-        copy.run("pg_basebackup", "-h", "127.0.0.1", "-p", str(self.server.port), "-U", "postgres", "-D", copy.home, "-R", "-X",
-                 "stream", "--checkpoint=fast", "--no-sync")
-        return copy.start()
-
-    def test_tokens_grow_over_an_asynchronous_failover(self):
-        """L2: grants that the standby never saw had greater numbers."""
-        copy = self.standby()
-        last = self.acquire("k", "--ttl", "1h")
-        wait_until(lambda: copy.sql(f"SELECT count(*) FROM {self.schema}.locks") == "1", "replication")
-        copy.stop()
-        lost = [self.acquire(f"lost-{n}")["token"] for n in range(40)]
-        self.server.kill()
-        copy.start()
-        url = self.url(port=copy.port)
-        self.assertIn("read-only", self.fails(69, "acquire", "other", "--store", url).err)
-        copy.run("pg_ctl", "promote", "-D", copy.home, "-w")
-        both = url.replace(f"127.0.0.1:{copy.port}", f"127.0.0.1:{self.server.port},127.0.0.1:{copy.port}")
-        self.fails(75, "acquire", "k", "--store", both)
-        new = self.ok("acquire", "other", "--json", "--store", both).json()
-        self.assertGreater(new["token"], max(lost))
-        self.assertEqual(self.ok("status", "--json", "k", "--store", both).json()["lock_id"], last["lock_id"])
-
-    def test_a_cancelled_wait_for_a_synchronous_standby_is_unknown(self):
-        """L5"""
-        self.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
-        self.sql("SELECT pg_reload_conf()")
-        process = self.start("acquire", "k", "--id", "my-id", "--attempts", "1")
-        waits = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-        wait_until(lambda: self.server.sql(waits), "the wait for the standby")
-        self.server.sql(f"SELECT pg_cancel_backend(pid) FROM ({waits}) w")
-        ended = threading.Event()
-
-        def cancel_others():
-            while not ended.wait(0.2):
-                self.server.sql(f"SELECT pg_cancel_backend(pid) FROM ({waits}) w")
-
-        thread = threading.Thread(target=cancel_others)
-        thread.start()
-        _, err = process.communicate(timeout=60)
-        ended.set()
-        thread.join()
-        self.assertIn(process.returncode, (0, 74), err)
-        self.assertEqual(self.ok("status", "--json", "k").json()["status"], "active")
-
-
 class Cut(PostgresCase):
     """L5: an answer that is lost, or a request that never arrived, is found out and not made twice."""
 
     def setUp(self):
         super().setUp()
-        self.proxy = Proxy(self.server.port, b".one(", b".commit(")
+        self.proxy = Proxy(self.server.port, b".acquire(", b".release(", b".commit(")
         self.addCleanup(self.proxy.close)
         self.through = self.url(port=self.proxy.port)
 
@@ -425,42 +372,6 @@ class Pooler(OwnServerCase):
                                            "AND pid <> pg_backend_pid()") != "0", "the listener")
         self.ok("release", "k", "--id", lock["lock_id"], "--store", url)
         self.assertEqual(waiter.wait(15), 0)
-
-
-class Clock(OwnServerCase):
-    """L7: with LD_PRELOAD the server's wall clock can be set while it runs."""
-
-    def make_server(self):
-        offset = os.path.join(str(self.dir), "offset")
-        with open(offset, "w", encoding="utf-8") as file:
-            file.write("+0")
-        os.chmod(self.dir, 0o755)
-        os.chmod(offset, 0o644)
-        self.offset = offset
-        found = subprocess.run(["sh", "-c", "ls /usr/lib/*/faketime/libfaketimeMT.so.1"], capture_output=True, text=True,
-                               check=True).stdout.split()[0]
-        server = postgresql.Server(env={"LD_PRELOAD": found, "FAKETIME_TIMESTAMP_FILE": offset, "FAKETIME_NO_CACHE": "1",
-                                        "FAKETIME_DONT_FAKE_MONOTONIC": "1"})
-        self.addCleanup(server.close)
-        return server.init().start()
-
-    def step(self, text):
-        with open(self.offset, "w", encoding="utf-8") as file:
-            file.write(text)
-
-    def test_a_step_back_ends_no_lease(self):
-        lock = self.acquire("k", "--ttl", "30s")
-        self.step("-60")
-        self.assertIn("lock 'k' held by", self.fails(75, "acquire", "k").err)
-        self.ok("renew", "k", "--id", lock["lock_id"])
-
-    def test_a_step_forward_is_reported(self):
-        """It ends leases early, which only a restart of the server mends: see docs/stores/postgresql.md."""
-        holder = self.start("run", "--ttl", "8s", "--heartbeat", "1s", "k", "--", "sleep", "6")
-        wait_until(lambda: self.belay("status", "k").code == 0, "the holder")
-        self.step("+60")
-        _, err = holder.communicate(timeout=60)
-        self.assertTrue(re.search("jumped forward by|lease was lost|lost the lock|has expired", err), err)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 /*
- * A batch as JSON, which schema.sql reads. Names are short, and absent where there is nothing to say:
- *     {"d": deadline, "w": [write, ...], "e": [event, ...], "u": unused id, "ub": when it was made,
+ * A batch as JSON, which functions.sql reads. Names are short, and absent where there is nothing to say:
+ *     {"d": deadline, "w": [write, ...], "e": [event, ...], "u": unused id,
  *      "g": grace of freezes, "y": on disk}
  *     write   {"k": key, "c": condition, "r": revision, "i": id, "s": sets, "v": values, "co": about one holder,
  *              "dt", "di", "dh": ids to drop, "pt": ticket, "pi": [intent, ...]}
@@ -192,33 +192,12 @@ static json_t *event_of(const struct belay_batch *batch, const struct belay_even
     return out;
 }
 
-/* belay's ids begin with the time (RFC 9562, version 7); 0 for others. */
-static json_int_t born(const char *id)
-{
-    json_int_t ms = 0;
-
-    if (strlen(id) != 36 || id[8] != '-' || id[14] != '7') {
-        return 0;
-    }
-    for (size_t i = 0; i < 13; i++) {
-        static const char digits[] = "0123456789abcdef";
-        const char *digit = i == 8 ? digits : memchr(digits, id[i], sizeof digits - 1);
-
-        if (digit == NULL) {
-            return 0;
-        }
-        ms = i == 8 ? ms : ms << 4 | (json_int_t)(digit - digits);
-    }
-    return ms;
-}
-
 static bool add_rest(json_t *out, const struct belay_batch *batch)
 {
     bool ok = true;
 
     if (batch->require_unused_id != NULL) {
-        ok = add_text(out, "u", batch->require_unused_id) &&
-             add(out, "ub", json_integer(born(batch->require_unused_id)));
+        ok = add_text(out, "u", batch->require_unused_id);
     }
     if (ok && batch->check_freezes) {
         ok = add(out, "g", json_integer(batch->freeze_grace_ms));

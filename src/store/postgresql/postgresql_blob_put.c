@@ -200,14 +200,15 @@ static enum belay_code call_put(struct blob_write *write, struct belay_error *er
 
     (void)snprintf(size, sizeof size, "%zu", put->len);
     do {
+        int64_t asked_boot_ms = clock_boot_ms();
         PGresult *result = NULL;
 
-        call.timeout_ms = write->until_boot_ms - clock_boot_ms();
+        call.timeout_ms = write->until_boot_ms - asked_boot_ms;
         (void)snprintf(deadline, sizeof deadline, "%" PRId64, pg_deadline_ms(store, call.timeout_ms));
         code = pg_call_bytes(store, &call, &bytes, &result, err);
         if (code == BELAY_OK) {
             code = read_put(write, result, err);
-            pg_saw_clock(store, pg_number(result, 0, 1));
+            pg_saw_clock(store, pg_number(result, 0, 1), asked_boot_ms);
         }
         PQclear(result);
     } while (code != BELAY_OK && is_worth_another(code, write->until_boot_ms, &write->in_doubt));

@@ -21,20 +21,26 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/saturate.h"
 #include "store/postgresql/postgresql_internal.h"
 
-enum { ATTEMPTS = 5, STEP_REPORTED_MS = 1000 };
+enum { ATTEMPTS = 5 };
 
 static const char *const texts[PG_STATEMENTS] = {
     [PG_COMMIT] = "SELECT code, now_ms, refused, token, event_id, detail, " PG_RECORD_COLUMNS
                   " FROM @schema@.commit($1::jsonb)",
-    [PG_ONE] =
-        "SELECT code, now_ms, refused, token, event_id, detail, " PG_RECORD_COLUMNS
-        " FROM @schema@.one($1::text, $2::integer, $3::bigint, $4::text, $5::text, $6::text, $7::text, "
-        "$8::text, $9::boolean, $10::bigint, $11::bigint, $12::bigint, $13::smallint, $14::boolean, "
-        "$15::smallint, $16::text, $17::bigint, $18::text, $19::text, $20::text, $21::text, "
-        "$22::bigint, $23::text)",
+    [PG_ACQUIRE] = "SELECT code, now_ms, refused, granted, event_id, detail, " PG_FLAT_COLUMNS
+                   " FROM @schema@.acquire($1::text, $2::bigint, $3::text, $4::integer, $5::text, $6::text, "
+                   "$7::text, $8::text, $9::boolean, $10::bigint, $11::bigint, $12::bigint, $13::boolean, "
+                   "$14::boolean, $15::smallint, $16::text, $17::bigint, $18::text, $19::text, $20::text, "
+                   "$21::text, $22::bigint, $23::text)",
+    [PG_RELEASE] = "SELECT code, now_ms, refused, granted, event_id, detail, " PG_FLAT_COLUMNS
+                   " FROM @schema@.release($1::text, $2::bigint, $3::text, $4::integer, $5::smallint, "
+                   "$6::smallint, $7::text, $8::bigint, $9::text, $10::text, $11::text, $12::text, "
+                   "$13::bigint, $14::text)",
+    [PG_RENEW] = "SELECT code, now_ms, refused, granted, event_id, detail, " PG_FLAT_COLUMNS
+                 " FROM @schema@.renew($1::text, $2::bigint, $3::text, $4::integer, $5::bigint, "
+                 "$6::smallint, $7::text, $8::bigint, $9::text, $10::text, $11::text, $12::text, "
+                 "$13::bigint, $14::text)",
     [PG_GET] = "SELECT now_ms, " PG_RECORD_COLUMNS " FROM @schema@.get($1::text[])",
     [PG_SCAN] = "SELECT now_ms, " PG_RECORD_COLUMNS
                 " FROM @schema@.scan($1::text, $2::text, $3::boolean, $4::integer)",
@@ -45,6 +51,10 @@ static const char *const texts[PG_STATEMENTS] = {
     [PG_ITEM_PUT] = "SELECT @schema@.item_put($1::text, $2::text, $3::text, $4::bigint)",
     [PG_FORGET] = "SELECT @schema@.forget($1::bigint, $2::bigint, $3::integer)",
     [PG_WAKE] = "SELECT pg_notify($1::text, $2::text)",
+    [PG_LOCK_TIMEOUT] = "SELECT set_config('lock_timeout', '200', true)",
+    [PG_CLOCK_JUMPED] = "SELECT @schema@.clock_jumped($1::bigint)",
+    /* Writes something, so that its commit waits for the standby, as the commits before it must have done. */
+    [PG_SETTLE] = "SELECT pg_logical_emit_message(true, 'belay', '')",
     [PG_HELLO] = "SELECT version, now_ms, store_id FROM @schema@.hello()",
     [PG_BLOB_PUT] = "SELECT code, now_ms, owner, owner_name, token, is_held FROM @schema@.blob_put($1::text, "
                     "$2::text, $3::text, $4::bigint, $5::bytea, $6::bigint, $7::text, $8::text, $9::text, "
@@ -74,53 +84,6 @@ int64_t pg_timeout_ms(const struct pg_store *store, int64_t asked_ms)
     int factor = store->options.timeout_factor == 0 ? 1 : store->options.timeout_factor;
 
     return (asked_ms > 0 && asked_ms < PG_TIMEOUT_MS ? asked_ms : PG_TIMEOUT_MS) * factor;
-}
-
-/* ---- the server's clock ---- */
-
-int64_t pg_server_ms(struct pg_store *store)
-{
-    int64_t now_ms;
-
-    (void)pthread_mutex_lock(&store->mutex);
-    now_ms = clock_boot_ms() + store->clock_offset_ms;
-    (void)pthread_mutex_unlock(&store->mutex);
-    return now_ms;
-}
-
-int64_t pg_deadline_ms(struct pg_store *store, int64_t left_ms)
-{
-    bool known;
-
-    (void)pthread_mutex_lock(&store->mutex);
-    known = store->has_clock;
-    (void)pthread_mutex_unlock(&store->mutex);
-    return known ? add_saturated(pg_server_ms(store), left_ms) : INT64_MAX;
-}
-
-/* An answer said what the time is: its clock may have been set since the last one. */
-void pg_saw_clock(struct pg_store *store, int64_t now_ms)
-{
-    int64_t offset_ms = now_ms - clock_boot_ms();
-    int64_t step_ms = 0;
-    char text[160];
-
-    (void)pthread_mutex_lock(&store->mutex);
-    if (store->has_clock) {
-        step_ms = offset_ms - store->clock_offset_ms;
-    }
-    store->has_clock = true;
-    store->clock_offset_ms = offset_ms;
-    (void)pthread_mutex_unlock(&store->mutex);
-    /* An answer that took long makes the offset smaller, never greater. */
-    if (step_ms > STEP_REPORTED_MS && step_ms > store->params.clock_step_ms &&
-        store->options.on_warning != NULL) {
-        (void)snprintf(text, sizeof text,
-                       "the clock of the PostgreSQL server jumped forward by %lld ms: leases may have ended "
-                       "too early",
-                       (long long)step_ms);
-        store->options.on_warning(store->options.warn_context, text);
-    }
 }
 
 /* ---- the pool ---- */
@@ -199,6 +162,7 @@ void pg_close_idle(struct pg_store *store)
 static enum belay_code say_hello(struct pg_store *store, struct pg_conn *conn, int64_t deadline_boot_ms,
                                  struct belay_error *err)
 {
+    int64_t asked_boot_ms = clock_boot_ms();
     PGresult *result = NULL;
     enum belay_code code = BELAY_OK;
 
@@ -228,7 +192,7 @@ static enum belay_code say_hello(struct pg_store *store, struct pg_conn *conn, i
         (void)pthread_mutex_lock(&store->mutex);
         (void)snprintf(store->store_id, sizeof store->store_id, "%s", PQgetvalue(result, 0, 2));
         (void)pthread_mutex_unlock(&store->mutex);
-        pg_saw_clock(store, pg_number(result, 0, 1));
+        pg_saw_clock(store, pg_number(result, 0, 1), asked_boot_ms);
     }
     PQclear(result);
     return code;
@@ -299,6 +263,39 @@ static bool send_unnamed(struct pg_store *store, struct pg_conn *conn, const str
                              forms->lengths, forms->formats, forms->answer) == 1;
 }
 
+static void name_statement(char name[48], enum pg_statement statement)
+{
+    (void)snprintf(name, 48, "belay_%d_%d", (int)PG_SCHEMA_VERSION, (int)statement);
+}
+
+/* False: the connection broke. *out_result: an error of preparing it. */
+static bool prepare(struct pg_store *store, struct pg_conn *conn, enum pg_statement statement,
+                    int64_t deadline_boot_ms, PGresult **out_result)
+{
+    unsigned bit = 1U << statement;
+    PGresult *result;
+    char name[48];
+
+    if ((conn->prepared & bit) != 0) {
+        return true;
+    }
+    name_statement(name, statement);
+    if (PQsendPrepare(conn->pg, name, store->sql[statement], 0, NULL) != 1) {
+        return false;
+    }
+    result = pg_conn_result(conn, deadline_boot_ms);
+    if (result == NULL) {
+        return false;
+    }
+    if (PQresultStatus(result) != PGRES_COMMAND_OK) {
+        *out_result = result;
+        return true;
+    }
+    PQclear(result);
+    conn->prepared |= bit;
+    return true;
+}
+
 /* False: nothing was sent. *out_result: an error of preparing it. */
 static bool send_call(struct pg_store *store, struct pg_conn *conn, const struct pg_call *call,
                       const struct pg_bytes *bytes, int64_t deadline_boot_ms, PGresult **out_result)
@@ -311,26 +308,12 @@ static bool send_call(struct pg_store *store, struct pg_conn *conn, const struct
         conn->used |= bit;
         return send_unnamed(store, conn, call, &forms);
     }
-    (void)snprintf(name, sizeof name, "belay_%d_%d", (int)PG_SCHEMA_VERSION, (int)call->statement);
-    if ((conn->prepared & bit) == 0) {
-        PGresult *result = NULL;
-
-        if (PQsendPrepare(conn->pg, name, store->sql[call->statement], 0, NULL) != 1) {
-            return false;
-        }
-        result = pg_conn_result(conn, deadline_boot_ms);
-        if (result == NULL) {
-            return false;
-        }
-        if (PQresultStatus(result) != PGRES_COMMAND_OK) {
-            *out_result = result;
-            return true;
-        }
-        PQclear(result);
-        conn->prepared |= bit;
+    if (!prepare(store, conn, call->statement, deadline_boot_ms, out_result)) {
+        return false;
     }
-    return PQsendQueryPrepared(conn->pg, name, call->n, forms.values, forms.lengths, forms.formats,
-                               forms.answer) == 1;
+    name_statement(name, call->statement);
+    return *out_result != NULL || PQsendQueryPrepared(conn->pg, name, call->n, forms.values, forms.lengths,
+                                                      forms.formats, forms.answer) == 1;
 }
 
 /* An error after which the same call can be made again, because nothing was changed. */
@@ -425,4 +408,111 @@ enum belay_code pg_call(struct pg_store *store, const struct pg_call *call, PGre
                         struct belay_error *err)
 {
     return pg_call_bytes(store, call, NULL, out_result, err);
+}
+
+enum belay_code pg_settle(struct pg_store *store, int64_t timeout_ms, struct belay_error *err)
+{
+    struct pg_call call = { PG_SETTLE, NULL, 0, false, timeout_ms };
+    PGresult *result = NULL;
+
+    atomic_store(&store->is_unsettled, false); /* what becomes unknown from now on needs another */
+    if (pg_call(store, &call, &result, NULL) != BELAY_OK) {
+        atomic_store(&store->is_unsettled, true);
+        return error_set(
+            err, BELAY_UNREACHABLE,
+            "PostgreSQL does not reach its synchronous standby: a change may be lost if it fails over");
+    }
+    PQclear(result);
+    return BELAY_OK;
+}
+
+/* ---- several calls in one transaction ---- */
+
+/* Queue the calls behind a limit on waiting for rows. False: one could not be queued. */
+static bool send_pipeline(struct pg_store *store, struct pg_conn *conn, const struct pg_call *calls, size_t n,
+                          int64_t deadline_boot_ms)
+{
+    static const struct pg_call limit = { PG_LOCK_TIMEOUT, NULL, 0, false, 0 };
+    PGresult *refused = NULL;
+    bool ok = prepare(store, conn, PG_LOCK_TIMEOUT, deadline_boot_ms, &refused);
+
+    for (size_t i = 0; ok && refused == NULL && i < n; i++) {
+        ok = prepare(store, conn, calls[i].statement, deadline_boot_ms, &refused);
+    }
+    ok = ok && refused == NULL && PQenterPipelineMode(conn->pg) == 1;
+    PQclear(refused);
+    for (size_t i = 0; ok && i <= n; i++) {
+        const struct pg_call *call = i == 0 ? &limit : &calls[i - 1];
+        char name[48];
+
+        name_statement(name, call->statement);
+        ok = PQsendQueryPrepared(conn->pg, name, call->n, call->values, NULL, NULL, 0) == 1;
+    }
+    return ok && PQpipelineSync(conn->pg) == 1;
+}
+
+/* Read up to the end of the transaction. BELAY_CANCELLED: a statement failed, so nothing was changed. */
+static enum belay_code read_pipeline(struct pg_conn *conn, size_t n, int64_t deadline_boot_ms,
+                                     PGresult *out_results[])
+{
+    enum belay_code code = BELAY_OK;
+    bool is_between = false; /* two statements; twice in turn is an end that should not be */
+    size_t done = 0;         /* the first is the limit's */
+
+    for (;;) {
+        PGresult *result = pg_conn_await(conn, deadline_boot_ms) ? PQgetResult(conn->pg) : NULL;
+        ExecStatusType status = PQresultStatus(result);
+
+        if (result == NULL && !is_between && PQstatus(conn->pg) == CONNECTION_OK &&
+            clock_boot_ms() < deadline_boot_ms) {
+            is_between = true;
+            continue;
+        }
+        is_between = false;
+        if (status == PGRES_TUPLES_OK && done >= 1 && done <= n) {
+            out_results[done++ - 1] = result;
+            continue;
+        }
+        done += status == PGRES_TUPLES_OK ? 1 : 0;
+        PQclear(result);
+        if (result == NULL || PQstatus(conn->pg) != CONNECTION_OK) {
+            return BELAY_UNKNOWN;
+        }
+        if (status == PGRES_PIPELINE_SYNC) {
+            return code == BELAY_OK && done != n + 1 ? BELAY_UNKNOWN : code;
+        }
+        code = status == PGRES_TUPLES_OK ? code : BELAY_CANCELLED;
+    }
+}
+
+enum belay_code pg_call_pipeline(struct pg_store *store, const struct pg_call *calls, size_t n,
+                                 PGresult *out_results[])
+{
+    int64_t deadline_boot_ms = clock_boot_ms() + pg_timeout_ms(store, 0);
+    struct pg_conn *conn = NULL;
+    enum belay_code code = take_conn(store, deadline_boot_ms, &conn, NULL);
+
+    if (code != BELAY_OK) {
+        return BELAY_CANCELLED;
+    }
+    conn->is_unsure = false;
+    if (!send_pipeline(store, conn, calls, n, deadline_boot_ms)) {
+        drop_conn(store, conn); /* without the end of the pipeline nothing is committed */
+        return BELAY_CANCELLED;
+    }
+    code = pg_conn_flush(conn, deadline_boot_ms) ? read_pipeline(conn, n, deadline_boot_ms, out_results)
+                                                 : BELAY_UNKNOWN;
+    if (code == BELAY_OK && conn->is_unsure) {
+        code = BELAY_UNKNOWN;
+    }
+    for (size_t i = 0; code != BELAY_OK && i < n; i++) {
+        PQclear(out_results[i]);
+        out_results[i] = NULL;
+    }
+    if (code != BELAY_UNKNOWN && PQexitPipelineMode(conn->pg) == 1) {
+        put_conn(store, conn);
+    } else {
+        drop_conn(store, conn);
+    }
+    return code;
 }

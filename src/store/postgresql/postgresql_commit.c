@@ -1,4 +1,4 @@
-/* The only way in which records change: one call of commit() in schema.sql. */
+/* The only way in which records change: one call of a function of functions.sql, of commit() if none is simpler. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "freeze/freeze_list.h"
 #include "store/postgresql/postgresql_internal.h"
 
-/* The code of an answer, as in schema.sql. */
+/* The code of an answer, as in functions.sql. */
 enum { DONE, REFUSED, FROZEN, ID_USED, LATE, NOT_ONE };
 
 /* Its columns. */
@@ -104,7 +104,7 @@ static enum belay_code read_answer(const PGresult *result, const struct belay_ba
         return error_set(err, BELAY_ID_USED, "lock id '%s' has already had '%s'; take a new one",
                          batch->require_unused_id, batch->writes[pg_number(result, 0, INDEX)].key);
     default:
-        return BELAY_CANCELLED; /* late by the server's clock, or not for one(); see send_batch() */
+        return BELAY_CANCELLED; /* late by the server's clock, or for commit(); see send_batch() */
     }
 }
 
@@ -131,13 +131,40 @@ static enum belay_code call_one(struct pg_store *store, const struct belay_batch
 {
     struct pg_one one;
     enum belay_code code = pg_write_one(batch, deadline_ms, &one, err);
-    struct pg_call call = { PG_ONE, one.values, PG_ONE_VALUES, false, left_ms };
 
     if (code == BELAY_OK) {
-        code = pg_call(store, &call, out_result, err);
+        code = pg_group_call(store, &one, left_ms, out_result, err);
         pg_one_release(&one);
     }
     return code;
+}
+
+/* Whether the record names the id that a write acquires with. */
+static bool is_own(const struct belay_record *record, const struct belay_write *write)
+{
+    const char *id = (write->set & BELAY_SET_IDENTITY) != 0 ? write->values->lock_id : NULL;
+    bool found = id != NULL && record->held && strcmp(record->lock_id, id) == 0;
+
+    for (size_t i = 0; id != NULL && i < record->n_holders; i++) {
+        found = found || strcmp(record->holders[i].lock_id, id) == 0;
+    }
+    return found;
+}
+
+/*
+ * Refused because the same id has the lock: an earlier attempt made it, perhaps one whose wait for a
+ * synchronous standby was cut off. The caller takes this for success, so it must be on the standby first.
+ */
+static enum belay_code settle(struct pg_store *store, const struct belay_batch *batch,
+                              const struct belay_commit *answer, int64_t left_ms, struct belay_error *err)
+{
+    enum belay_code code = BELAY_OK;
+
+    assert(answer->n_records == 1);
+    if (answer->records != NULL && is_own(&answer->records[0], &batch->writes[answer->refused])) {
+        code = pg_settle(store, left_ms > 0 ? left_ms : 1, err);
+    }
+    return code == BELAY_OK ? BELAY_REFUSED : BELAY_UNKNOWN;
 }
 
 /*
@@ -154,19 +181,28 @@ static enum belay_code send_batch(struct pg_store *store, const struct belay_bat
     for (int i = 0; code == BELAY_CANCELLED && i < 4; i++) {
         int64_t left_ms = until_boot_ms - clock_boot_ms();
         int64_t deadline_ms = pg_deadline_ms(store, left_ms);
+        int64_t asked_boot_ms;
         PGresult *result = NULL;
 
         if (left_ms <= 0) {
             break;
         }
+        asked_boot_ms = clock_boot_ms();
         code = is_one ? call_one(store, batch, deadline_ms, left_ms, &result, err)
                       : call_commit(store, batch, deadline_ms, left_ms, &result, err);
         if (code == BELAY_OK) {
             code = read_answer(result, batch, out, err);
-            pg_saw_clock(store, out->now_ms);
+            pg_saw_clock(store, out->now_ms, asked_boot_ms);
         }
         is_one = false;
         PQclear(result);
+        if (pg_mend_clock(store) && code == BELAY_REFUSED) {
+            belay_commit_release(out); /* refused by a lease that seemed to have ended, perhaps its own */
+            code = BELAY_CANCELLED;
+        }
+    }
+    if (code == BELAY_REFUSED) {
+        code = settle(store, batch, out, until_boot_ms - clock_boot_ms(), err);
     }
     return code == BELAY_CANCELLED
                ? error_set(err, BELAY_UNREACHABLE, "PostgreSQL did not come to it in time")
@@ -205,6 +241,9 @@ enum belay_code pg_commit(struct belay_store *base, const struct belay_batch *ba
 
     if (code == BELAY_OK) {
         code = send_batch(store, batch, &answer, err);
+    }
+    if (code == BELAY_UNKNOWN) {
+        atomic_store(&store->is_unsettled, true);
     }
     if (code == BELAY_OK && batch->n_events > 0) {
         pg_wake_watchers(store);

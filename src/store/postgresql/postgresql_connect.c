@@ -125,29 +125,43 @@ enum belay_code pg_connect(const char *conninfo, int64_t deadline_boot_ms, struc
 
 /* ---- statements ---- */
 
-PGresult *pg_conn_result(struct pg_conn *conn, int64_t deadline_boot_ms)
+bool pg_conn_flush(struct pg_conn *conn, int64_t deadline_boot_ms)
 {
-    PGresult *last = NULL;
     int unsent = PQflush(conn->pg);
 
     while (unsent > 0) {
         if (!wait_for(conn->pg, POLLIN | POLLOUT, deadline_boot_ms) || PQconsumeInput(conn->pg) != 1) {
-            return NULL;
+            return false;
         }
         unsent = PQflush(conn->pg);
+    }
+    return true; /* what could not be sent at all, the answer shows */
+}
+
+bool pg_conn_await(struct pg_conn *conn, int64_t deadline_boot_ms)
+{
+    while (PQisBusy(conn->pg) == 1) {
+        if (!wait_for(conn->pg, POLLIN, deadline_boot_ms) ||
+            (PQconsumeInput(conn->pg) != 1 && PQisBusy(conn->pg) == 1)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+PGresult *pg_conn_result(struct pg_conn *conn, int64_t deadline_boot_ms)
+{
+    PGresult *last = NULL;
+
+    if (!pg_conn_flush(conn, deadline_boot_ms)) {
+        return NULL;
     }
     for (;;) {
         PGresult *next;
 
-        while (PQisBusy(conn->pg) == 1) {
-            if (!wait_for(conn->pg, POLLIN, deadline_boot_ms)) {
-                PQclear(last);
-                return NULL;
-            }
-            if (PQconsumeInput(conn->pg) != 1 && PQisBusy(conn->pg) == 1) {
-                PQclear(last);
-                return NULL;
-            }
+        if (!pg_conn_await(conn, deadline_boot_ms)) {
+            PQclear(last);
+            return NULL;
         }
         next = PQgetResult(conn->pg);
         if (next == NULL) {

@@ -11,14 +11,14 @@
 #include "store/postgresql/postgresql_store.h"
 
 enum {
-    PG_SCHEMA_VERSION = 1,
+    PG_SCHEMA_VERSION = 2,
     PG_STATE_VERSION = 1,     /* of state.sql, which a schema may lack */
     PG_TIMEOUT_MS = 10000,    /* of one call, if the caller names none */
     PG_POLL_MS = 500,         /* of the first waiter, whom a notification should wake; less than claim_ms */
     PG_POLL_UNWOKEN_MS = 250, /* of those that none can wake, behind a pooler */
     PG_NAME_MAX = 63,         /* of a schema, as PostgreSQL limits it */
     PG_CONNECTIONS_MAX = 16,  /* of one store */
-    PG_EVENTS_MAX = 64,       /* of one batch: schema.sql numbers them in 6 bits */
+    PG_EVENTS_MAX = 64,       /* of one transaction: functions.sql numbers them in 6 bits */
     PG_VALUES_MAX = 32,       /* of one call */
     PG_WORDS = 1024           /* that waiters sleep on */
 };
@@ -53,6 +53,9 @@ struct pg_conn {
 enum belay_code pg_connect(const char *conninfo, int64_t deadline_boot_ms, struct pg_conn **out_conn,
                            struct belay_error *err);
 void pg_conn_close(struct pg_conn *conn); /* NULL does nothing */
+/* Wait until what was sent has left, and an answer or its end can be read. False: late, or the connection broke. */
+bool pg_conn_flush(struct pg_conn *conn, int64_t deadline_boot_ms);
+bool pg_conn_await(struct pg_conn *conn, int64_t deadline_boot_ms);
 /* Wait for the result of what was sent. NULL: the deadline passed or the connection broke. */
 PGresult *pg_conn_result(struct pg_conn *conn, int64_t deadline_boot_ms);
 /* One statement without parameters; the caller clears the result. */
@@ -69,7 +72,9 @@ bool pg_has_state(const PGresult *result, const char *sqlstate);
 /* The statements that are sent often; postgresql_call.c has their texts. */
 enum pg_statement {
     PG_COMMIT,
-    PG_ONE,
+    PG_ACQUIRE,
+    PG_RELEASE,
+    PG_RENEW,
     PG_GET,
     PG_SCAN,
     PG_EVENTS,
@@ -79,6 +84,9 @@ enum pg_statement {
     PG_ITEM_PUT,
     PG_FORGET,
     PG_WAKE,
+    PG_LOCK_TIMEOUT,
+    PG_CLOCK_JUMPED,
+    PG_SETTLE,
     PG_HELLO,
     PG_BLOB_PUT,
     PG_BLOB_UPLOAD,
@@ -88,6 +96,7 @@ enum pg_statement {
     PG_BLOB_LIST,
     PG_STATEMENTS
 };
+_Static_assert(PG_STATEMENTS <= 32, "a connection has a bit for each");
 
 struct pg_wake {
     uint32_t words[PG_WORDS]; /* word 0: the NULL id; futexes of this process */
@@ -102,12 +111,22 @@ struct pg_wake {
     atomic_bool is_pooled; /* LISTEN does not work here: poll */
 };
 
+/* Changes of several threads in one transaction; see postgresql_group.c. */
+struct pg_group {
+    pthread_condattr_t monotonic;
+    pthread_mutex_t mutex; /* for what follows */
+    struct pg_member *first;
+    struct pg_member **end;
+    int n_out; /* groups, and changes that are sent alone */
+};
+
 struct pg_store {
     struct belay_store base;
     struct pg_params params;
     struct postgresql_options options;
     char *sql[PG_STATEMENTS];      /* owned */
     char channel[PG_NAME_MAX + 8]; /* the name of the schema is shorter than it may be */
+    atomic_bool is_unsettled;      /* a change has an unknown outcome: see pg_settle() */
     atomic_bool is_unprepared;     /* a pooler mixes up prepared statements: send unnamed ones */
 
     pthread_mutex_t mutex; /* for what follows */
@@ -115,12 +134,14 @@ struct pg_store {
     struct pg_conn *idle;
     size_t n_open; /* idle or in use */
     bool has_clock;
-    int64_t clock_offset_ms; /* the server's clock minus this machine's boot clock */
-    bool clock_reported;
+    int64_t clock_offset_ms; /* the server's clock minus this machine's boot clock: at least, */
+    int64_t clock_most_ms;   /* and at most, by the last answer */
+    int64_t jumped_to_ms;    /* the server's clock after a jump that it was not told of yet; 0: none */
     char store_id[64];
     uint64_t commits;
 
     struct pg_wake wake;
+    struct pg_group group;
 };
 
 static inline struct pg_store *pg_of(struct belay_store *base)
@@ -151,13 +172,30 @@ struct pg_bytes {
 };
 enum belay_code pg_call_bytes(struct pg_store *store, const struct pg_call *call,
                               const struct pg_bytes *bytes, PGresult **out_result, struct belay_error *err);
+/*
+ * Several calls in one transaction. BELAY_OK: out_results has an answer for each, which the caller clears.
+ * BELAY_CANCELLED: nothing was changed. Else BELAY_UNKNOWN.
+ */
+enum belay_code pg_call_pipeline(struct pg_store *store, const struct pg_call *calls, size_t n,
+                                 PGresult *out_results[]);
 int64_t pg_timeout_ms(const struct pg_store *store, int64_t asked_ms);
+/*
+ * Wait until all that can be read is on the synchronous standby, too. A change whose outcome is unknown
+ * may be visible without being there: the wait for the standby was cut off.
+ */
+enum belay_code pg_settle(struct pg_store *store, int64_t timeout_ms, struct belay_error *err);
+void pg_close_idle(struct pg_store *store);
+
+/* ---- postgresql_clock.c ---- */
+
 /* The server's clock as far as it is known. */
 int64_t pg_server_ms(struct pg_store *store);
 /* The server's clock when the caller has no more use for the answer; INT64_MAX: its clock is not known yet. */
 int64_t pg_deadline_ms(struct pg_store *store, int64_t left_ms);
-void pg_saw_clock(struct pg_store *store, int64_t now_ms);
-void pg_close_idle(struct pg_store *store);
+/* An answer said what the time is. `asked_boot_ms`: when it was asked for. */
+void pg_saw_clock(struct pg_store *store, int64_t now_ms, int64_t asked_boot_ms);
+/* If the clock jumped forward since the answer before, begin all leases again. True: that was done. */
+bool pg_mend_clock(struct pg_store *store);
 
 /* ---- postgresql_record.c ---- */
 
@@ -170,6 +208,11 @@ void pg_close_idle(struct pg_store *store);
     "(record).stale_after_ms, (record).expires_ms, (record).last_heartbeat_ms, (record).locked_at_ms, "      \
     "(record).freed_ms, (record).mode, (record).slots, (record).metadata, (record).tickets, "                \
     "(record).intents, (record).holders"
+/* The same where the record is not inside another one. */
+#define PG_FLAT_COLUMNS                                                                                      \
+    "key, revision, held, lock_id, array_to_string(released_ids, chr(10)), acquired_by, token, owner, "      \
+    "owner_name, outcome, durable, stale_reported, ttl_ms, heartbeat_ms, stale_after_ms, expires_ms, "       \
+    "last_heartbeat_ms, locked_at_ms, freed_ms, mode, slots, metadata, tickets, intents, holders"
 enum belay_code pg_read_record(const PGresult *result, int row, int at, struct belay_record *out_record,
                                struct belay_error *err);
 enum belay_code pg_read_meta(const char *text, struct belay_meta **out_meta, size_t *out_n,
@@ -178,23 +221,35 @@ int64_t pg_number(const PGresult *result, int row, int column);
 
 /* ---- postgresql_batch.c ---- */
 
-/* The batch as schema.sql takes it, for the caller to free. */
+/* The batch as functions.sql takes it, for the caller to free. */
 enum belay_code pg_write_batch(const struct belay_batch *batch, int64_t deadline_ms, char **out_text,
                                struct belay_error *err);
 
 /* Metadata as it is stored, for the caller to free; NULL: it is not UTF-8, or there is no memory. */
 char *pg_meta_text(const struct belay_meta *meta, size_t n);
-/* The same for the function one(), if the batch is of its kind. */
+/* The same for one of the functions acquire(), release() and renew(), if the batch is of their kind. */
 enum { PG_ONE_VALUES = 23 };
 struct pg_one {
-    const char *values[PG_ONE_VALUES];
-    char numbers[10][24];
+    enum pg_statement statement;
+    int n;
+    const char *values[PG_ONE_VALUES]; /* borrow from the batch and from what follows */
+    char numbers[9][24];
     char *metadata[2]; /* owned */
 };
 bool pg_is_one(const struct belay_batch *batch);
 enum belay_code pg_write_one(const struct belay_batch *batch, int64_t deadline_ms, struct pg_one *out_one,
                              struct belay_error *err);
+/* Several in one transaction need different places, below PG_EVENTS_MAX. */
+void pg_one_set_place(struct pg_one *one, unsigned place);
 void pg_one_release(struct pg_one *one);
+
+/* ---- postgresql_group.c ---- */
+
+void pg_group_init(struct pg_group *group);
+void pg_group_close(struct pg_group *group);
+/* As pg_call(); left_ms: for how long the caller has use for the answer. */
+enum belay_code pg_group_call(struct pg_store *store, struct pg_one *one, int64_t left_ms,
+                              PGresult **out_result, struct belay_error *err);
 
 /* ---- the port ---- */
 
@@ -232,7 +287,8 @@ void pg_subscribe(struct belay_store *base, void (*fn)(void *context, const char
 char *pg_with_schema(const char *text, const char *schema);
 enum belay_code pg_schema_describe(struct pg_conn *conn, const char *schema,
                                    struct belay_postgresql_schema *out_schema, struct belay_error *err);
-extern const char pg_schema_sql[]; /* schema.sql; cmake/text_array.cmake makes it */
-extern const char pg_state_sql[];  /* state.sql */
+extern const char pg_schema_sql[]; /* schema.sql; cmake/text_array.cmake makes it, and the next */
+extern const char pg_functions_sql[];
+extern const char pg_state_sql[];
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * The batches that are sent most: one write that acquires, releases or renews an exclusive lock of a
  * key without ancestors or waiters of its own, and its event. Their values are parameters instead of
- * JSON, and schema.sql has a function for them that changes the row without reading it first.
+ * JSON, and functions.sql has some for them that change the row without reading it first.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,13 +11,10 @@
 #include "base/error.h"
 #include "store/postgresql/postgresql_internal.h"
 
-/* The parameters of one(), in their order. */
+/* The parameters of acquire(), release() and renew(): the same first ones, then their own, then the event's. */
+enum { KEY, DEADLINE, ID, PLACE, OWN };
 enum {
-    KEY,
-    CONDITION,
-    DEADLINE,
-    ID,
-    CREDENTIAL,
+    CREDENTIAL = OWN,
     OWNER,
     NAME,
     METADATA,
@@ -25,18 +22,12 @@ enum {
     HEARTBEAT,
     STALE_AFTER,
     TTL,
-    OUTCOME,
     FREEZES,
-    E_LEVEL,
-    E_TYPE,
-    E_TOKEN,
-    E_OWNER,
-    E_NAME,
-    E_BY,
-    E_REASON,
-    E_DURATION,
-    E_METADATA
+    MUST_BE_NEW,
+    ACQUIRE_EVENT
 };
+enum { OUTCOME_OR_TTL = OWN, CHANGE_EVENT };
+enum { E_LEVEL, E_TYPE, E_TOKEN, E_OWNER, E_NAME, E_BY, E_REASON, E_DURATION, E_METADATA, E_VALUES };
 
 static bool is_plain(const struct belay_write *write)
 {
@@ -68,8 +59,11 @@ bool pg_is_one(const struct belay_batch *batch)
 {
     const struct belay_event *event = batch->events;
 
-    return batch->n_writes == 1 && batch->n_events <= 1 && batch->require_unused_id == NULL &&
-           is_plain(&batch->writes[0]) && is_known(&batch->writes[0]) &&
+    return batch->n_writes == 1 && batch->n_events <= 1 && is_plain(&batch->writes[0]) &&
+           is_known(&batch->writes[0]) &&
+           (batch->require_unused_id == NULL ||
+            (batch->writes[0].condition == BELAY_IF_FREE &&
+             strcmp(batch->require_unused_id, id_of(batch->writes)) == 0)) &&
            (batch->n_events == 0 ||
             (strcmp(event->key, batch->writes[0].key) == 0 && event->lock_id != NULL &&
              strcmp(event->lock_id, id_of(&batch->writes[0])) == 0 &&
@@ -87,8 +81,9 @@ static const char *or_empty(const char *text)
     return text == NULL ? "" : text;
 }
 
-static bool fill_holder(struct pg_one *one, const struct belay_record *values)
+static bool fill_holder(struct pg_one *one, const struct belay_batch *batch)
 {
+    const struct belay_record *values = batch->writes[0].values;
     const char **to = one->values;
 
     to[CREDENTIAL] = or_empty(values->acquired_by);
@@ -97,25 +92,27 @@ static bool fill_holder(struct pg_one *one, const struct belay_record *values)
     to[DURABLE] = values->durable ? "t" : "f";
     to[HEARTBEAT] = number(one, 2, values->heartbeat_ms);
     to[STALE_AFTER] = number(one, 3, values->stale_after_ms);
+    to[TTL] = number(one, 4, values->ttl_ms);
+    to[FREEZES] = batch->check_freezes ? "t" : "f";
+    to[MUST_BE_NEW] = batch->require_unused_id != NULL ? "t" : "f";
     if (values->n_metadata > 0) {
         to[METADATA] = one->metadata[0] = pg_meta_text(values->metadata, values->n_metadata);
     }
     return values->n_metadata == 0 || one->metadata[0] != NULL;
 }
 
-static bool fill_event(struct pg_one *one, const struct belay_event *event)
+static bool fill_event(struct pg_one *one, const char **to, const struct belay_event *event)
 {
-    const char **to = one->values;
     bool is_granted = event->token == BELAY_TOKEN_OF_BATCH;
 
-    to[E_LEVEL] = number(one, 6, event->level);
+    to[E_LEVEL] = number(one, 5, event->level);
     to[E_TYPE] = event->type;
-    to[E_TOKEN] = number(one, 7, is_granted ? -1 : (int64_t)event->token);
+    to[E_TOKEN] = number(one, 6, is_granted ? -1 : (int64_t)event->token);
     to[E_OWNER] = event->locked_by;
     to[E_NAME] = event->locked_by_name;
     to[E_BY] = event->by;
     to[E_REASON] = event->reason;
-    to[E_DURATION] = number(one, 8, event->duration_ms);
+    to[E_DURATION] = number(one, 7, event->duration_ms);
     if (event->metadata != NULL) {
         to[E_METADATA] = one->metadata[1] = pg_meta_text(event->metadata, event->n_metadata);
     }
@@ -127,27 +124,38 @@ enum belay_code pg_write_one(const struct belay_batch *batch, int64_t deadline_m
 {
     const struct belay_write *write = &batch->writes[0];
     const char **to = out_one->values;
+    int event_at = write->condition == BELAY_IF_FREE ? (int)ACQUIRE_EVENT : (int)CHANGE_EVENT;
     bool ok = true;
 
     memset(out_one, 0, sizeof *out_one);
+    out_one->n = event_at + E_VALUES;
     to[KEY] = write->key;
-    to[CONDITION] = number(out_one, 0, write->condition);
-    to[DEADLINE] = number(out_one, 1, deadline_ms);
+    to[DEADLINE] = number(out_one, 0, deadline_ms);
     to[ID] = id_of(write);
-    to[TTL] = number(out_one, 4, write->condition == BELAY_IF_HELD_BY ? 0 : write->values->ttl_ms);
-    to[OUTCOME] = number(out_one, 5, write->condition == BELAY_IF_HELD_BY ? (int)write->values->outcome : 0);
-    to[FREEZES] = batch->check_freezes ? "t" : "f";
+    to[PLACE] = "0";
     if (write->condition == BELAY_IF_FREE) {
-        ok = fill_holder(out_one, write->values);
+        out_one->statement = PG_ACQUIRE;
+        ok = fill_holder(out_one, batch);
+    } else if (write->condition == BELAY_IF_HELD_BY) {
+        out_one->statement = PG_RELEASE;
+        to[OUTCOME_OR_TTL] = number(out_one, 1, write->values->outcome);
+    } else {
+        out_one->statement = PG_RENEW;
+        to[OUTCOME_OR_TTL] = number(out_one, 1, write->values->ttl_ms);
     }
     if (ok && batch->n_events > 0) {
-        ok = fill_event(out_one, &batch->events[0]);
+        ok = fill_event(out_one, to + event_at, &batch->events[0]);
     }
     if (!ok) {
         pg_one_release(out_one);
         return error_set(err, BELAY_INVALID, "metadata must be valid UTF-8 (or there is no memory left)");
     }
     return BELAY_OK;
+}
+
+void pg_one_set_place(struct pg_one *one, unsigned place)
+{
+    one->values[PLACE] = number(one, 8, place);
 }
 
 void pg_one_release(struct pg_one *one)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "store/postgresql/postgresql_internal.h"
@@ -51,9 +52,16 @@ enum belay_code pg_get(struct belay_store *base, const char *const *keys, size_t
     const char *values[] = { text };
     struct pg_call call = { PG_GET, values, 1, true, 0 };
     PGresult *result = NULL;
-    enum belay_code code = text == NULL ? error_no_memory(err) : pg_call(pg_of(base), &call, &result, err);
+    int64_t asked_boot_ms = clock_boot_ms();
+    enum belay_code code = text == NULL ? error_no_memory(err) : BELAY_OK;
     size_t done = 0;
 
+    if (code == BELAY_OK && atomic_load(&pg_of(base)->is_unsettled)) {
+        code = pg_settle(pg_of(base), 0, err);
+    }
+    if (code == BELAY_OK) {
+        code = pg_call(pg_of(base), &call, &result, err);
+    }
     if (code == BELAY_OK && n == 0) {
         code = read_time(pg_of(base), out_now_ms, err);
     }
@@ -67,7 +75,8 @@ enum belay_code pg_get(struct belay_store *base, const char *const *keys, size_t
     }
     if (code == BELAY_OK && n > 0) {
         *out_now_ms = pg_number(result, 0, 0);
-        pg_saw_clock(pg_of(base), *out_now_ms);
+        pg_saw_clock(pg_of(base), *out_now_ms, asked_boot_ms);
+        (void)pg_mend_clock(pg_of(base)); /* what was read is stale: who acts on it is refused */
     }
     while (code != BELAY_OK && done > 0) {
         belay_record_release(&out_records[--done]);

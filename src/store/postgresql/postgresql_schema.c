@@ -99,20 +99,52 @@ enum belay_code pg_schema_describe(struct pg_conn *conn, const char *schema,
     return code;
 }
 
-static enum belay_code make_schema(struct pg_conn *conn, const char *schema, struct belay_error *err)
-{
-    enum belay_code code = run_with_schema(conn, schema, "CREATE SCHEMA IF NOT EXISTS @schema@", NULL, err);
+/* From the version that is the index to the next one: what schema.sql has since, and functions that are gone. */
+static const char *const steps[PG_SCHEMA_VERSION] = {
+    [1] = "DROP FUNCTION IF EXISTS @schema@.one;"
+          "DROP FUNCTION IF EXISTS @schema@.id_used;"
+          "CREATE INDEX IF NOT EXISTS events_of_id ON @schema@.events (key, lock_id) "
+          "WHERE type IN ('lock.acquired', 'lock.adopted')",
+};
 
-    if (code == BELAY_OK) {
-        code = run_with_schema(conn, schema, pg_schema_sql, NULL, err);
+/* Functions are for those roles that may execute hello(), and nobody else. Functions of states are not of this file. */
+static const char rights[] =
+    "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA @schema@ FROM PUBLIC;"
+    "DO $$ DECLARE one record; BEGIN "
+    "FOR one IN SELECT f.oid::regprocedure AS name, x.grantee::regrole AS role "
+    "FROM pg_proc p, aclexplode(p.proacl) x, pg_proc f "
+    "WHERE p.oid = '@schema@.hello'::regproc AND x.grantee NOT IN (0, p.proowner) "
+    "AND f.pronamespace = p.pronamespace AND f.proname !~ '^(state|blob)_' LOOP "
+    "EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', one.name, one.role); END LOOP; END $$";
+
+/* From `version`, 0: none, to the one that this belay needs. */
+static enum belay_code make_schema(struct pg_conn *conn, const char *schema, int version,
+                                   struct belay_error *err)
+{
+    char sql[160];
+    enum belay_code code = BELAY_OK;
+
+    if (version == 0) {
+        code = run_with_schema(conn, schema, "CREATE SCHEMA IF NOT EXISTS @schema@", NULL, err);
+        if (code == BELAY_OK) {
+            code = run_with_schema(conn, schema, pg_schema_sql, NULL, err);
+        }
+    }
+    for (int i = version; code == BELAY_OK && i > 0 && i < PG_SCHEMA_VERSION; i++) {
+        code = run_with_schema(conn, schema, steps[i], NULL, err);
     }
     if (code == BELAY_OK) {
-        code = run_with_schema(conn, schema,
-                               "INSERT INTO @schema@.meta VALUES (true, 1, gen_random_uuid(), 0, "
-                               "@schema@.timeline(), pg_postmaster_start_time())",
-                               NULL, err);
+        code = run_with_schema(conn, schema, pg_functions_sql, NULL, err);
     }
-    return code;
+    if (code == BELAY_OK) {
+        (void)snprintf(sql, sizeof sql,
+                       version == 0 ? "INSERT INTO @schema@.meta VALUES (true, %d, gen_random_uuid(), 0, "
+                                      "@schema@.timeline(), pg_postmaster_start_time())"
+                                    : "UPDATE @schema@.meta SET version = %d",
+                       (int)PG_SCHEMA_VERSION);
+        code = run_with_schema(conn, schema, sql, NULL, err);
+    }
+    return code == BELAY_OK ? run_with_schema(conn, schema, rights, NULL, err) : code;
 }
 
 /* A schema that was made by an earlier belay has no tables for deployment state. */
@@ -167,9 +199,9 @@ static enum belay_code create(struct pg_conn *conn, const struct pg_params *para
                       "(state: %d)",
                       params->schema, version, state_version, (int)PG_SCHEMA_VERSION, (int)PG_STATE_VERSION);
     }
-    if (code == BELAY_OK && version == 0) {
+    if (code == BELAY_OK && version < PG_SCHEMA_VERSION) {
         made = true;
-        code = make_schema(conn, params->schema, err);
+        code = make_schema(conn, params->schema, version, err);
     }
     if (code == BELAY_OK && state_version == 0) {
         made = true;

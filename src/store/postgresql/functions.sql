@@ -1,0 +1,855 @@
+-- The functions of belay's schema on PostgreSQL, which schema.sql describes. A migration runs all of this
+-- again. What is no longer here, or returns something else, postgresql_schema.c drops before.
+
+-- ---- time ----
+
+CREATE OR REPLACE FUNCTION @schema@.clock_ms() RETURNS bigint LANGUAGE sql VOLATILE
+AS $$ SELECT floor(date_part('epoch', clock_timestamp()) * 1000)::bigint $$; -- extract() makes a numeric, which is slow
+
+-- a + b, at most the largest bigint
+CREATE OR REPLACE FUNCTION @schema@.later(a bigint, b bigint) RETURNS bigint LANGUAGE sql IMMUTABLE
+AS $$ SELECT CASE WHEN b > 9223372036854775807 - a THEN 9223372036854775807 ELSE a + b END $$;
+
+CREATE OR REPLACE FUNCTION @schema@.timeline() RETURNS bigint LANGUAGE sql VOLATILE
+AS $$ SELECT ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint $$;
+
+-- The clock may differ by any amount from the one that all leases were counted by, and holders may not
+-- have reached the server for a while. Every lease gets its whole ttl again, every ticket and intent
+-- the longest ttl that it can have had.
+CREATE OR REPLACE FUNCTION @schema@.begin_leases_again(number bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    now bigint := @schema@.clock_ms();
+BEGIN
+    UPDATE @schema@.locks SET
+        revision = number,
+        expires_ms = CASE WHEN held THEN @schema@.later(now, ttl_ms) ELSE expires_ms END,
+        last_heartbeat_ms = CASE WHEN held THEN now ELSE last_heartbeat_ms END,
+        holders = (SELECT jsonb_agg(h || jsonb_build_object('e', @schema@.later(now, (h->>'l')::bigint), 'b', now)
+                                    ORDER BY n)
+                   FROM jsonb_array_elements(holders) WITH ORDINALITY x(h, n)),
+        tickets = (SELECT jsonb_agg(t || jsonb_build_object('e', @schema@.later(now, (t->>'l')::bigint)) ORDER BY n)
+                   FROM jsonb_array_elements(tickets) WITH ORDINALITY x(t, n)),
+        intents = (SELECT jsonb_agg(i || jsonb_build_object('e', @schema@.later(now, (i->>'l')::bigint)) ORDER BY n)
+                   FROM jsonb_array_elements(intents) WITH ORDINALITY x(i, n))
+    WHERE held OR tickets IS NOT NULL OR intents IS NOT NULL;
+END $$;
+
+-- The server was started again, or another one took over.
+CREATE OR REPLACE FUNCTION @schema@.new_server() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    m @schema@.meta;
+BEGIN
+    SELECT * INTO m FROM @schema@.meta FOR UPDATE;
+    IF m.server_start = pg_postmaster_start_time() AND m.timeline = @schema@.timeline() THEN
+        RETURN; -- another session was faster
+    END IF;
+    PERFORM @schema@.begin_leases_again(@schema@.next_number(m.epoch));
+    UPDATE @schema@.meta SET server_start = pg_postmaster_start_time(), timeline = @schema@.timeline();
+END $$;
+
+-- A client saw the clock jump forward, to seen_ms: it has a clock of its own to compare with, which a
+-- server cannot ask for. No effect if the clock is elsewhere by now.
+CREATE OR REPLACE FUNCTION @schema@.clock_jumped(seen_ms bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    m @schema@.meta;
+BEGIN
+    SELECT * INTO m FROM @schema@.meta FOR UPDATE; -- one at a time
+    IF abs(@schema@.clock_ms() - seen_ms) < 30000 THEN
+        PERFORM @schema@.begin_leases_again(@schema@.next_number(m.epoch));
+    END IF;
+END $$;
+
+-- Tokens, revisions and places in the queue. The timeline is in the upper bits: a standby that took
+-- over without the last grants continues above them. Below 2^53 up to timeline 8192. The sequence has no
+-- cache: sessions that keep numbers would hand them out late, after greater ones.
+CREATE OR REPLACE FUNCTION @schema@.next_number(epoch bigint) RETURNS bigint LANGUAGE sql VOLATILE
+AS $$ SELECT ((epoch + @schema@.timeline() - 1) << 40) | nextval('@schema@.numbers') $$;
+
+-- ---- a record, and what a write does to it ----
+
+CREATE OR REPLACE FUNCTION @schema@.absent(key text) RETURNS @schema@.locks LANGUAGE sql IMMUTABLE AS $$
+    SELECT ROW(key, 0, false, '', NULL, '', 0, '', '', 0, false, false, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+               NULL, NULL, NULL, NULL)::@schema@.locks
+$$;
+
+-- This one and others are not in SQL, because their queries would be planned anew in every transaction.
+CREATE OR REPLACE FUNCTION @schema@.holder(holders jsonb, id text) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN (SELECT h FROM jsonb_array_elements(holders) h WHERE h->>'i' = id LIMIT 1);
+END $$;
+
+-- Whether the condition of write w holds for r.
+CREATE OR REPLACE FUNCTION @schema@.holds(w jsonb, r @schema@.locks, now bigint) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    condition integer := (w->>'c')::integer;
+    h jsonb;
+BEGIN
+    IF w ? 'co' THEN
+        h := @schema@.holder(r.holders, w->>'i');
+        IF h IS NULL AND (w->>'s')::integer & 1 = 0 THEN -- one of several holders is changed only if it is there
+            RETURN false;
+        END IF;
+    END IF;
+    IF condition = 0 THEN
+        RETURN true;
+    ELSIF condition = 1 THEN
+        RETURN r.revision = 0;
+    ELSIF condition = 2 THEN
+        RETURN r.revision = 0 OR (NOT r.held AND r.tickets IS NULL AND r.intents IS NULL
+                                  AND NOT ((w->>'s')::integer & 2 <> 0 AND r.lock_id = w->'v'->>'i'));
+    ELSIF condition = 3 THEN
+        RETURN r.revision = 0 OR (NOT r.held AND r.tickets IS NULL);
+    ELSIF condition = 4 THEN
+        RETURN r.revision = (w->>'r')::bigint;
+    ELSIF w ? 'co' THEN
+        RETURN h IS NOT NULL AND (condition = 5 OR now < (h->>'e')::bigint);
+    END IF;
+    RETURN coalesce(r.revision <> 0 AND r.mode = 0 AND r.held AND r.lock_id = w->>'i'
+                    AND (condition = 5 OR now < r.expires_ms), false);
+END $$;
+
+-- Whether write w changes nothing: it is only a condition, or would make an empty record.
+CREATE OR REPLACE FUNCTION @schema@.leaves_alone(w jsonb, r @schema@.locks) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT NOT w ?| array['pt', 'pi'] AND CASE
+        WHEN r.revision = 0 THEN (w->>'s')::integer & 1 = 0
+        ELSE (w->>'s')::integer = 0 AND NOT w ?| array['dt', 'di', 'dh'] END
+$$;
+
+CREATE OR REPLACE FUNCTION @schema@.with_fields(r @schema@.locks, s integer, v jsonb, id text, now bigint, number bigint)
+RETURNS @schema@.locks LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF s & 1 <> 0 THEN
+        r.mode := 0;
+        r.slots := 0;
+        r.held := true;
+        r.outcome := 0;
+        r.released_ids := NULL;
+        r.locked_at_ms := now;
+    END IF;
+    IF s & 2 <> 0 THEN
+        r.lock_id := v->>'i';
+        r.acquired_by := v->>'a';
+        r.token := number;
+    END IF;
+    IF s & 4 <> 0 THEN
+        r.owner := v->>'o';
+        r.owner_name := v->>'n';
+    END IF;
+    IF s & 8 <> 0 THEN
+        r.metadata := v->>'m';
+    END IF;
+    IF s & 16 <> 0 THEN
+        r.durable := (v->>'d')::boolean;
+        r.heartbeat_ms := (v->>'h')::bigint;
+        r.stale_after_ms := (v->>'f')::bigint;
+    END IF;
+    IF s & 32 <> 0 THEN
+        r.ttl_ms := coalesce(nullif((v->>'l')::bigint, 0), r.ttl_ms);
+        r.expires_ms := @schema@.later(now, r.ttl_ms);
+        r.last_heartbeat_ms := now;
+        r.stale_reported := false;
+    END IF;
+    IF s & 64 <> 0 THEN
+        r.held := false;
+        r.outcome := (v->>'x')::smallint;
+        r.released_ids := CASE WHEN r.outcome = 3 THEN r.released_ids ELSE ARRAY[id] END;
+    END IF;
+    IF s & 192 <> 0 THEN
+        r.freed_ms := now;
+    END IF;
+    IF s & 256 <> 0 THEN
+        r.stale_reported := true;
+    END IF;
+    RETURN r;
+END $$;
+
+-- ---- several holders ----
+
+CREATE OR REPLACE FUNCTION @schema@.without(list jsonb, ids jsonb) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF list IS NULL THEN
+        RETURN NULL;
+    END IF;
+    RETURN (SELECT jsonb_agg(x.e ORDER BY x.n) FROM jsonb_array_elements(list) WITH ORDINALITY x(e, n)
+            WHERE NOT ids ? (x.e->>'i'));
+END $$;
+
+-- The record's own fields repeat holder h.
+CREATE OR REPLACE FUNCTION @schema@.repeating(r @schema@.locks, h jsonb) RETURNS @schema@.locks LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    r.held := true;
+    r.outcome := 0;
+    r.lock_id := h->>'i';
+    r.acquired_by := h->>'a';
+    r.token := (h->>'t')::bigint;
+    r.owner := h->>'o';
+    r.owner_name := h->>'n';
+    r.metadata := h->>'m';
+    r.durable := (h->>'d')::boolean;
+    r.stale_reported := (h->>'s')::boolean;
+    r.ttl_ms := (h->>'l')::bigint;
+    r.heartbeat_ms := (h->>'h')::bigint;
+    r.stale_after_ms := (h->>'f')::bigint;
+    r.expires_ms := (h->>'e')::bigint;
+    r.last_heartbeat_ms := (h->>'b')::bigint;
+    r.locked_at_ms := (h->>'k')::bigint;
+    RETURN r;
+END $$;
+
+CREATE OR REPLACE FUNCTION @schema@.as_holder(r @schema@.locks) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+    SELECT jsonb_build_object('i', r.lock_id, 'a', r.acquired_by, 't', r.token, 'o', r.owner, 'n', r.owner_name,
+        'm', r.metadata, 'd', r.durable, 's', r.stale_reported, 'l', r.ttl_ms, 'h', r.heartbeat_ms,
+        'f', r.stale_after_ms, 'e', r.expires_ms, 'b', r.last_heartbeat_ms, 'k', r.locked_at_ms)
+$$;
+
+-- A write about one of several holders.
+CREATE OR REPLACE FUNCTION @schema@.with_holder(r @schema@.locks, w jsonb, now bigint, number bigint) RETURNS @schema@.locks
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    s integer := (w->>'s')::integer;
+    adds boolean := s & 1 <> 0;
+    id text := CASE WHEN adds THEN w->'v'->>'i' ELSE w->>'i' END;
+    h jsonb := @schema@.holder(r.holders, id);
+    one @schema@.locks;
+BEGIN
+    IF s & 128 <> 0 THEN
+        r.freed_ms := now;
+    END IF;
+    IF h IS NULL AND NOT adds THEN
+        RETURN r;
+    END IF;
+    one := @schema@.absent(r.key);
+    IF h IS NOT NULL THEN
+        one := @schema@.repeating(one, h);
+    END IF;
+    one := @schema@.with_fields(one, s, w->'v', w->>'i', now, number);
+    IF adds THEN
+        r.mode := (w->'v'->>'q')::smallint;
+        r.slots := (w->'v'->>'c')::integer;
+    END IF;
+    IF s & 64 <> 0 THEN
+        IF jsonb_array_length(r.holders) = 1 THEN -- after the last release the record keeps that holder
+            r := @schema@.repeating(r, @schema@.as_holder(one));
+            r.held := false;
+            r.outcome := one.outcome;
+        END IF;
+        r.holders := @schema@.without(r.holders, jsonb_build_array(id));
+        r.freed_ms := now;
+        r.released_ids := (one.released_ids || r.released_ids)[1:8];
+        RETURN r;
+    END IF;
+    IF h IS NULL OR s & 2 <> 0 THEN -- its token is the newest
+        r.holders := coalesce(@schema@.without(r.holders, jsonb_build_array(id)), '[]')
+                     || jsonb_build_array(@schema@.as_holder(one));
+    ELSE
+        r.holders := (SELECT jsonb_agg(CASE WHEN x.e->>'i' = id THEN @schema@.as_holder(one) ELSE x.e END ORDER BY x.n)
+                      FROM jsonb_array_elements(r.holders) WITH ORDINALITY x(e, n));
+    END IF;
+    RETURN r;
+END $$;
+
+-- The sets of a write, for a record that has several holders or a write that is about them.
+CREATE OR REPLACE FUNCTION @schema@.with_holders(r @schema@.locks, w jsonb, now bigint, number bigint) RETURNS @schema@.locks
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    s integer := (w->>'s')::integer;
+    n integer := jsonb_array_length(r.holders);
+BEGIN
+    IF w ? 'dh' AND n > 0 THEN
+        r.holders := @schema@.without(r.holders, w->'dh');
+        r.held := CASE WHEN coalesce(jsonb_array_length(r.holders), 0) < n THEN r.holders IS NOT NULL ELSE r.held END;
+    END IF;
+    IF w ? 'co' THEN
+        r := @schema@.with_holder(r, w, now, number);
+    ELSIF s & 1 <> 0 THEN
+        r.holders := NULL;
+        r := @schema@.with_fields(r, s, w->'v', w->>'i', now, number);
+    ELSE -- no other set is about a lock that has several holders
+        r := @schema@.with_fields(r, CASE WHEN r.holders IS NULL THEN s ELSE s & 128 END, w->'v', w->>'i', now, number);
+    END IF;
+    IF r.holders IS NOT NULL THEN -- the one whose lease ends last; of two, the one with the lower token
+        r := @schema@.repeating(r, (SELECT h FROM jsonb_array_elements(r.holders) h
+                                    ORDER BY (h->>'e')::bigint DESC, (h->>'t')::bigint LIMIT 1));
+    END IF;
+    RETURN r;
+END $$;
+
+-- ---- the queue and the intents ----
+
+CREATE OR REPLACE FUNCTION @schema@.with_ticket(r @schema@.locks, put jsonb, now bigint, number bigint) RETURNS @schema@.locks
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    ticket jsonb := put || jsonb_build_object('q', number, 'e', @schema@.later(now, (put->>'l')::bigint));
+    at integer := (SELECT x.n - 1 FROM jsonb_array_elements(r.tickets) WITH ORDINALITY x(t, n)
+                   WHERE x.t->>'i' = put->>'i');
+BEGIN
+    IF at IS NULL THEN
+        r.tickets := coalesce(r.tickets, '[]') || jsonb_build_array(ticket);
+    ELSE -- it keeps its place
+        r.tickets := jsonb_set(r.tickets, array[at::text],
+                               ticket || jsonb_build_object('q', r.tickets->at->'q'));
+    END IF;
+    RETURN r;
+END $$;
+
+CREATE OR REPLACE FUNCTION @schema@.applied(r @schema@.locks, w jsonb, now bigint, number bigint) RETURNS @schema@.locks
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    put jsonb;
+BEGIN
+    IF r.holders IS NOT NULL OR w ? 'co' THEN
+        r := @schema@.with_holders(r, w, now, number);
+    ELSE
+        r := @schema@.with_fields(r, (w->>'s')::integer, w->'v', w->>'i', now, number);
+    END IF;
+    IF w ? 'dt' THEN
+        r.tickets := @schema@.without(r.tickets, w->'dt');
+    END IF;
+    IF w ? 'di' THEN
+        r.intents := @schema@.without(r.intents, w->'di');
+    END IF;
+    IF w ? 'pt' THEN
+        r := @schema@.with_ticket(r, w->'pt', now, number);
+    END IF;
+    IF w ? 'pi' THEN
+        FOR put IN SELECT * FROM jsonb_array_elements(w->'pi') LOOP
+            r.intents := coalesce(@schema@.without(r.intents, jsonb_build_array(put->'i')), '[]')
+                || jsonb_build_array(put || jsonb_build_object('e', @schema@.later(now, (put->>'l')::bigint)));
+        END LOOP;
+    END IF;
+    r.revision := number;
+    RETURN r;
+END $$;
+
+-- ---- a batch ----
+
+-- The freezes, if one of them is in force for one of the keys; as freeze_in_force() in src/freeze.
+CREATE OR REPLACE FUNCTION @schema@.frozen(b jsonb, now bigint) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    list text := (SELECT value FROM @schema@.items WHERE space = 'freeze' AND name = 'list');
+    grace bigint := (b->>'g')::bigint;
+BEGIN
+    IF list IS NULL OR list = '[]' THEN
+        RETURN NULL;
+    ELSIF jsonb_typeof(list::jsonb) = 'array' AND NOT EXISTS (
+        SELECT FROM jsonb_array_elements(list::jsonb) f, jsonb_array_elements(b->'w') w
+        WHERE (w->>'s')::integer & 1 <> 0
+          AND w->>'k' LIKE replace(replace(replace(replace(f->>'pattern', '\', '\\'), '%', '\%'), '_', '\_'), '*', '%')
+          AND now >= coalesce((f->>'from')::bigint, 0)
+          AND CASE WHEN f->>'ended' IS NOT NULL THEN grace > 0 AND now < (f->>'ended')::bigint + grace
+                   ELSE f->>'until' IS NULL OR now < (f->>'until')::bigint + grace END) THEN
+        RETURN NULL;
+    END IF;
+    RETURN list;
+END $$;
+
+-- Whether the id ever acquired the key, as far back as there are events.
+CREATE OR REPLACE FUNCTION @schema@.has_acquired(of_key text, of_id text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN -- not SQL, whose plan is not kept
+    RETURN EXISTS (SELECT FROM @schema@.events e
+                   WHERE e.key = of_key AND e.lock_id = of_id AND e.type IN ('lock.acquired', 'lock.adopted'));
+END $$;
+
+CREATE OR REPLACE FUNCTION @schema@.id_used(r @schema@.locks, used text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN (r.revision <> 0 AND (r.lock_id = used OR @schema@.holder(r.holders, used) IS NOT NULL))
+        OR @schema@.has_acquired(r.key, used);
+END $$;
+
+CREATE OR REPLACE FUNCTION @schema@.save(r @schema@.locks) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    UPDATE @schema@.locks l SET revision = r.revision, held = r.held, lock_id = r.lock_id, released_ids = r.released_ids,
+        acquired_by = r.acquired_by, token = r.token, owner = r.owner, owner_name = r.owner_name, outcome = r.outcome,
+        durable = r.durable, stale_reported = r.stale_reported, ttl_ms = r.ttl_ms, heartbeat_ms = r.heartbeat_ms,
+        stale_after_ms = r.stale_after_ms, expires_ms = r.expires_ms, last_heartbeat_ms = r.last_heartbeat_ms,
+        locked_at_ms = r.locked_at_ms, freed_ms = r.freed_ms, mode = r.mode, slots = r.slots, metadata = r.metadata,
+        tickets = r.tickets, intents = r.intents, holders = r.holders
+    WHERE l.key = r.key;
+END $$;
+
+-- r is the record before the batch of the write that the event is about.
+CREATE OR REPLACE FUNCTION @schema@.add_event(e jsonb, id bigint, w jsonb, r @schema@.locks, now bigint, number bigint)
+RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    h jsonb;
+    token bigint := (e->>'n')::bigint;
+    is_of_record boolean;
+    s integer := coalesce((w->>'s')::integer, 0);
+BEGIN
+    IF w ? 'co' THEN
+        h := @schema@.holder(r.holders, w->>'i');
+        r := CASE WHEN h IS NULL THEN NULL ELSE @schema@.repeating(r, h) END;
+    ELSIF r.revision = 0 THEN
+        r := NULL;
+    END IF;
+    is_of_record := coalesce(e->>'i' = r.lock_id, false);
+    INSERT INTO @schema@.events VALUES (
+        id, now, (e->>'l')::smallint, e->>'t', e->>'k', e->>'i',
+        CASE WHEN token = -1 THEN number WHEN token = 0 AND is_of_record THEN r.token ELSE token END,
+        CASE WHEN e ? 'o' THEN e->>'o' ELSE r.owner END,
+        CASE WHEN e ? 'o' THEN e->>'on' ELSE r.owner_name END,
+        e->>'b', e->>'r',
+        CASE WHEN (e->>'d')::bigint = -2 THEN coalesce(now - r.locked_at_ms, -1) ELSE (e->>'d')::bigint END,
+        CASE WHEN e ? 'm' THEN nullif(e->>'m', '[]')
+             WHEN s & 8 = 0 AND (is_of_record OR (s & 2 <> 0 AND e->>'i' = w->'v'->>'i')) THEN r.metadata END);
+END $$;
+
+-- It is long, and one function: what its parts share are arrays of records, which every call would copy.
+CREATE OR REPLACE FUNCTION @schema@.commit(b jsonb) RETURNS SETOF @schema@.answer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now bigint := @schema@.clock_ms();
+    deadline bigint := (b->>'d')::bigint;
+    n integer := jsonb_array_length(b->'w');
+    n_events integer := coalesce(jsonb_array_length(b->'e'), 0);
+    m @schema@.meta;
+    w jsonb;
+    r @schema@.locks;
+    before @schema@.locks[];
+    after @schema@.locks[];
+    list text;
+    number bigint;
+    first_event bigint;
+    alone boolean := n_events = 0;
+    i integer;
+BEGIN
+    SELECT * INTO m FROM @schema@.meta;
+    IF m.server_start <> pg_postmaster_start_time() OR m.timeline <> @schema@.timeline() THEN
+        PERFORM @schema@.new_server();
+    END IF;
+    IF now > deadline THEN
+        RETURN NEXT (4, now, 0, 0, 0, NULL, NULL)::@schema@.answer;
+        RETURN;
+    END IF;
+    IF b ? 'g' THEN
+        list := @schema@.frozen(b, now);
+        IF list IS NOT NULL THEN
+            RETURN NEXT (2, now, 0, 0, 0, list, NULL)::@schema@.answer;
+            RETURN;
+        END IF;
+    END IF;
+
+    -- Without locks: a refusal ends here.
+    FOR i IN 0 .. n - 1 LOOP
+        w := b->'w'->i;
+        SELECT * INTO r FROM @schema@.locks WHERE key = w->>'k';
+        IF NOT FOUND OR r.revision = 0 THEN
+            r := @schema@.absent(w->>'k');
+        END IF;
+        IF NOT @schema@.holds(w, r, now) THEN
+            RETURN NEXT (1, now, i, 0, 0, NULL, r)::@schema@.answer;
+            RETURN;
+        END IF;
+        alone := alone AND @schema@.leaves_alone(w, r);
+        before[i] := r;
+    END LOOP;
+
+    IF alone THEN
+        FOR i IN 0 .. greatest(n, 1) - 1 LOOP
+            RETURN NEXT (0, now, 0, 0, 0, NULL, before[i])::@schema@.answer;
+        END LOOP;
+        RETURN;
+    END IF;
+
+    -- With the rows locked, and those that do not exist made for the time being.
+    IF n > 0 AND deadline < 9223372036854775807 THEN
+        PERFORM set_config('lock_timeout', greatest(deadline - now, 1)::text, true);
+    END IF;
+    FOR i IN SELECT x.n - 1 FROM jsonb_array_elements(b->'w') WITH ORDINALITY x(e, n)
+             ORDER BY (x.e->>'k') COLLATE "C" DESC LOOP
+        LOOP
+            SELECT * INTO r FROM @schema@.locks WHERE key = b->'w'->i->>'k' FOR UPDATE;
+            EXIT WHEN FOUND;
+            INSERT INTO @schema@.locks SELECT a.* FROM @schema@.absent(b->'w'->i->>'k') a ON CONFLICT DO NOTHING;
+        END LOOP;
+        before[i] := r;
+    END LOOP;
+
+    now := @schema@.clock_ms();
+    IF now > deadline THEN
+        DELETE FROM @schema@.locks WHERE key IN (SELECT e->>'k' FROM jsonb_array_elements(b->'w') e) AND revision = 0;
+        RETURN NEXT (4, now, 0, 0, 0, NULL, NULL)::@schema@.answer;
+        RETURN;
+    END IF;
+    FOR i IN 0 .. n - 1 LOOP
+        w := b->'w'->i;
+        IF NOT @schema@.holds(w, before[i], now) THEN
+            DELETE FROM @schema@.locks
+            WHERE key IN (SELECT e->>'k' FROM jsonb_array_elements(b->'w') e) AND revision = 0;
+            RETURN NEXT (1, now, i, 0, 0, NULL, before[i])::@schema@.answer;
+            RETURN;
+        END IF;
+    END LOOP;
+    IF b ? 'u' THEN
+        FOR i IN 0 .. n - 1 LOOP
+            IF (i = 0 OR (b->'w'->i->>'s')::integer & 1 <> 0)
+               AND @schema@.id_used(before[i], b->>'u') THEN
+                DELETE FROM @schema@.locks
+                WHERE key IN (SELECT e->>'k' FROM jsonb_array_elements(b->'w') e) AND revision = 0;
+                RETURN NEXT (3, now, i, 0, 0, NULL, NULL)::@schema@.answer;
+                RETURN;
+            END IF;
+        END LOOP;
+    END IF;
+
+    number := @schema@.next_number(m.epoch);
+    FOR i IN 0 .. n - 1 LOOP
+        w := b->'w'->i;
+        r := before[i];
+        IF NOT @schema@.leaves_alone(w, r) THEN
+            r := @schema@.applied(r, w, now, number);
+            PERFORM @schema@.save(r);
+        ELSIF r.revision = 0 THEN
+            DELETE FROM @schema@.locks WHERE key = r.key;
+        END IF;
+        after[i] := r;
+    END LOOP;
+    IF n_events > 0 THEN
+        first_event := (pg_current_xact_id()::text::bigint) << 6;
+        FOR i IN 0 .. n_events - 1 LOOP
+            w := b->'e'->i;
+            PERFORM @schema@.add_event(w, first_event + i, b->'w'->((w->>'w')::integer), before[(w->>'w')::integer],
+                                       now, number);
+        END LOOP;
+        IF n = 0 AND NOT b ? 'y' THEN -- a refusal and the like: nobody waits for it to be on disk
+            PERFORM set_config('synchronous_commit', 'off', true);
+        END IF;
+    END IF;
+    IF n = 0 THEN
+        RETURN NEXT (0, now, 0, number, coalesce(first_event, 0), NULL, NULL)::@schema@.answer;
+    END IF;
+    FOR i IN 0 .. n - 1 LOOP
+        RETURN NEXT (0, now, 0, number, coalesce(first_event, 0), NULL, after[i])::@schema@.answer;
+    END LOOP;
+END $$;
+
+-- ---- the batches that are sent most ----
+--
+-- One write that acquires an exclusive lock if it is free, releases it or renews it, and its event.
+-- The row is changed first; only if that finds none to change, it is read. Numbers are drawn, and the
+-- clock is read again, once the row is locked: a refusal takes no transaction id. Several of these
+-- calls may be in one transaction, each with a place of its own for its event. The answer is flat, and
+-- filled by RETURNING: a record inside a record costs more than the change does. The start of the server
+-- is enough to know it by: one that took over was started at another time, so meta has its timeline.
+
+DROP TYPE IF EXISTS @schema@.brief CASCADE;
+CREATE TYPE @schema@.brief AS (
+    code integer,
+    now_ms bigint,
+    refused integer,
+    granted bigint,
+    event_id bigint,
+    detail text,
+    key text COLLATE "C",                   -- from here on as in locks
+    revision bigint,
+    held boolean,
+    lock_id text,
+    released_ids text[],
+    acquired_by text,
+    token bigint,
+    owner text,
+    owner_name text,
+    outcome smallint,
+    durable boolean,
+    stale_reported boolean,
+    ttl_ms bigint,
+    heartbeat_ms bigint,
+    stale_after_ms bigint,
+    expires_ms bigint,
+    last_heartbeat_ms bigint,
+    locked_at_ms bigint,
+    freed_ms bigint,
+    mode smallint,
+    slots integer,
+    metadata text,
+    tickets jsonb,
+    intents jsonb,
+    holders jsonb
+);
+
+CREATE OR REPLACE FUNCTION @schema@.undecided(now bigint) RETURNS @schema@.brief LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    r @schema@.brief;
+BEGIN
+    r.code := 5;
+    r.now_ms := now;
+    RETURN r;
+END $$;
+
+-- The answer of a call that changed nothing: refused, or code 5 if commit() has to decide, because
+-- the record has changed since, or it is too late.
+CREATE OR REPLACE FUNCTION @schema@.unchanged(of_key text, condition integer, id text, deadline bigint)
+RETURNS @schema@.brief LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    now bigint;
+    l @schema@.locks;
+    r @schema@.brief;
+BEGIN
+    SELECT * INTO l FROM @schema@.locks WHERE key = of_key;
+    now := @schema@.clock_ms();
+    IF l.key IS NULL THEN
+        l := @schema@.absent(of_key);
+    END IF;
+    SELECT 1, now, 0, 0::bigint, 0::bigint, NULL::text, l.* INTO r;
+    IF now > deadline OR (l.revision = 0 AND condition = 2)
+       OR (condition = 2 AND NOT l.held AND l.tickets IS NULL AND l.intents IS NULL AND l.lock_id <> id)
+       OR (condition > 2 AND l.held AND l.mode = 0 AND l.lock_id = id AND (condition = 5 OR now < l.expires_ms)) THEN
+        r.code := 5;
+    END IF;
+    RETURN r;
+END $$;
+
+CREATE OR REPLACE FUNCTION @schema@.acquire(of_key text, deadline bigint, id text, place integer, by_credential text,
+    new_owner text, new_name text, new_metadata text, is_durable boolean, heartbeat bigint, stale_after bigint,
+    ttl bigint, check_freezes boolean, must_be_new boolean, e_level smallint, e_type text, e_token bigint,
+    e_owner text, e_name text, e_by text, e_reason text, e_duration bigint, e_metadata text)
+RETURNS @schema@.brief
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now bigint := @schema@.clock_ms();
+    base bigint;
+    r @schema@.brief;
+BEGIN
+    SELECT (m.epoch + m.timeline - 1) << 40 INTO base FROM @schema@.meta m
+    WHERE m.server_start = pg_postmaster_start_time() AND now <= deadline
+      AND (NOT check_freezes OR NOT EXISTS (
+          SELECT FROM @schema@.items i WHERE i.space = 'freeze' AND i.name = 'list' AND i.value <> '[]'));
+    IF base IS NULL THEN
+        RETURN @schema@.undecided(now);
+    END IF;
+    IF must_be_new THEN -- by itself, or the statement above would be planned anew each time
+        IF @schema@.has_acquired(of_key, id) THEN
+            RETURN @schema@.undecided(now);
+        END IF;
+    END IF;
+    UPDATE @schema@.locks l SET revision = base | nextval('@schema@.numbers'), held = true, lock_id = id,
+        released_ids = NULL, acquired_by = by_credential, token = base | nextval('@schema@.numbers'),
+        owner = new_owner, owner_name = new_name, outcome = 0, durable = is_durable, stale_reported = false,
+        ttl_ms = ttl, heartbeat_ms = heartbeat, stale_after_ms = stale_after,
+        expires_ms = @schema@.later(now, ttl), last_heartbeat_ms = now, locked_at_ms = now, mode = 0, slots = 0,
+        metadata = new_metadata, holders = NULL
+    WHERE l.key = of_key AND NOT l.held AND l.tickets IS NULL AND l.intents IS NULL AND l.lock_id <> id
+      AND l.revision > 0 AND @schema@.clock_ms() <= deadline
+    RETURNING 0, now, 0, l.token, (pg_current_xact_id()::text::bigint << 6) + place, NULL::text, l.* INTO r;
+    IF r.code IS NULL THEN
+        IF EXISTS (SELECT FROM @schema@.locks l WHERE l.key = of_key) THEN
+            RETURN @schema@.unchanged(of_key, 2, id, deadline);
+        END IF;
+        INSERT INTO @schema@.locks AS l VALUES (of_key, base | nextval('@schema@.numbers'), true, id, NULL,
+            by_credential, base | nextval('@schema@.numbers'), new_owner, new_name, 0, is_durable, false, ttl,
+            heartbeat, stale_after, @schema@.later(now, ttl), now, now, 0, 0, 0, new_metadata, NULL, NULL, NULL)
+        ON CONFLICT DO NOTHING
+        RETURNING 0, now, 0, l.token, (pg_current_xact_id()::text::bigint << 6) + place, NULL::text, l.* INTO r;
+        IF r.code IS NULL THEN
+            RETURN @schema@.undecided(now);
+        END IF;
+    END IF;
+    -- Now that the row is locked: nobody can have used the id since and remain unseen.
+    IF must_be_new THEN
+        IF @schema@.has_acquired(of_key, id) THEN
+            RAISE EXCEPTION 'the lock id was used meanwhile' USING ERRCODE = 'serialization_failure';
+        END IF;
+    END IF;
+    IF e_type IS NOT NULL THEN
+        INSERT INTO @schema@.events VALUES (r.event_id, now, e_level, e_type, of_key, id,
+            CASE WHEN e_token = -1 THEN r.token ELSE e_token END, e_owner, e_name, e_by, e_reason, e_duration,
+            nullif(e_metadata, '[]'));
+    ELSE
+        r.event_id := 0;
+    END IF;
+    RETURN r;
+END $$;
+
+-- The event of a release or a renewal takes from the record what it does not say.
+CREATE OR REPLACE FUNCTION @schema@.release(of_key text, deadline bigint, id text, place integer, new_outcome smallint,
+    e_level smallint, e_type text, e_token bigint, e_owner text, e_name text, e_by text, e_reason text,
+    e_duration bigint, e_metadata text)
+RETURNS @schema@.brief
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now bigint := @schema@.clock_ms();
+    base bigint;
+    r @schema@.brief;
+BEGIN
+    SELECT (m.epoch + m.timeline - 1) << 40 INTO base FROM @schema@.meta m
+    WHERE m.server_start = pg_postmaster_start_time() AND now <= deadline;
+    IF base IS NULL THEN
+        RETURN @schema@.undecided(now);
+    END IF;
+    UPDATE @schema@.locks l SET revision = base | nextval('@schema@.numbers'), held = false, outcome = new_outcome,
+        freed_ms = now, released_ids = CASE WHEN new_outcome = 3 THEN l.released_ids ELSE ARRAY[id] END
+    WHERE l.key = of_key AND l.held AND l.mode = 0 AND l.lock_id = id AND @schema@.clock_ms() <= deadline
+    RETURNING 0, now, 0, 0::bigint, (pg_current_xact_id()::text::bigint << 6) + place, NULL::text, l.* INTO r;
+    IF r.code IS NULL THEN
+        RETURN @schema@.unchanged(of_key, 5, id, deadline);
+    ELSIF e_type IS NOT NULL THEN
+        INSERT INTO @schema@.events VALUES (r.event_id, now, e_level, e_type, of_key, id,
+            coalesce(nullif(e_token, 0), r.token), coalesce(e_owner, r.owner),
+            CASE WHEN e_owner IS NULL THEN r.owner_name ELSE e_name END, e_by, e_reason,
+            CASE WHEN e_duration = -2 THEN now - r.locked_at_ms ELSE e_duration END,
+            CASE WHEN e_metadata IS NULL THEN r.metadata ELSE nullif(e_metadata, '[]') END);
+    ELSE
+        r.event_id := 0;
+    END IF;
+    RETURN r;
+END $$;
+
+CREATE OR REPLACE FUNCTION @schema@.renew(of_key text, deadline bigint, id text, place integer, ttl bigint,
+    e_level smallint, e_type text, e_token bigint, e_owner text, e_name text, e_by text, e_reason text,
+    e_duration bigint, e_metadata text)
+RETURNS @schema@.brief
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now bigint := @schema@.clock_ms();
+    base bigint;
+    r @schema@.brief;
+BEGIN
+    SELECT (m.epoch + m.timeline - 1) << 40 INTO base FROM @schema@.meta m
+    WHERE m.server_start = pg_postmaster_start_time() AND now <= deadline;
+    IF base IS NULL THEN
+        RETURN @schema@.undecided(now);
+    END IF;
+    UPDATE @schema@.locks l SET revision = base | nextval('@schema@.numbers'),
+        ttl_ms = coalesce(nullif(ttl, 0), l.ttl_ms),
+        expires_ms = @schema@.later(now, coalesce(nullif(ttl, 0), l.ttl_ms)), last_heartbeat_ms = now,
+        stale_reported = false
+    WHERE l.key = of_key AND l.held AND l.mode = 0 AND l.lock_id = id AND @schema@.clock_ms() < l.expires_ms
+      AND @schema@.clock_ms() <= deadline
+    RETURNING 0, now, 0, 0::bigint, (pg_current_xact_id()::text::bigint << 6) + place, NULL::text, l.* INTO r;
+    IF r.code IS NULL THEN
+        RETURN @schema@.unchanged(of_key, 6, id, deadline);
+    ELSIF e_type IS NOT NULL THEN
+        INSERT INTO @schema@.events VALUES (r.event_id, now, e_level, e_type, of_key, id,
+            coalesce(nullif(e_token, 0), r.token), coalesce(e_owner, r.owner),
+            CASE WHEN e_owner IS NULL THEN r.owner_name ELSE e_name END, e_by, e_reason,
+            CASE WHEN e_duration = -2 THEN now - r.locked_at_ms ELSE e_duration END,
+            CASE WHEN e_metadata IS NULL THEN r.metadata ELSE nullif(e_metadata, '[]') END);
+    ELSE
+        r.event_id := 0;
+    END IF;
+    RETURN r;
+END $$;
+
+-- ---- reading ----
+
+CREATE OR REPLACE FUNCTION @schema@.get(keys text[]) RETURNS TABLE (now_ms bigint, record @schema@.locks)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now bigint := @schema@.clock_ms(); -- before reading, so that a lock that is renewed now does not seem expired
+BEGIN
+    RETURN QUERY SELECT now, CASE WHEN l.revision > 0 THEN l ELSE @schema@.absent(k.key) END
+        FROM unnest(keys) WITH ORDINALITY k(key, n) LEFT JOIN @schema@.locks l ON l.key = k.key ORDER BY k.n;
+END $$;
+
+-- All texts that begin with prefix are between prefix and this.
+CREATE OR REPLACE FUNCTION @schema@.end_of(prefix text) RETURNS text LANGUAGE sql IMMUTABLE
+AS $$ SELECT prefix || repeat(chr(1114111), 256) $$;
+
+CREATE OR REPLACE FUNCTION @schema@.scan(prefix text, after text, held_only boolean, page integer)
+RETURNS TABLE (now_ms bigint, record @schema@.locks)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now bigint := @schema@.clock_ms();
+BEGIN
+    RETURN QUERY SELECT now, l FROM @schema@.locks l
+        WHERE l.key >= prefix AND l.key > after AND l.key <= @schema@.end_of(prefix)
+          AND (l.held OR NOT held_only) AND l.revision > 0
+        ORDER BY l.key LIMIT page;
+END $$;
+
+-- Events with an id below this are all there: no transaction that is older is still open.
+CREATE OR REPLACE FUNCTION @schema@.settled() RETURNS bigint LANGUAGE sql VOLATILE
+AS $$ SELECT (pg_snapshot_xmin(pg_current_snapshot())::text::bigint) << 6 $$;
+
+CREATE OR REPLACE FUNCTION @schema@.list_events(of_key text, prefix text, after bigint, page integer)
+RETURNS SETOF @schema@.events
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF of_key IS NOT NULL THEN
+        RETURN QUERY SELECT * FROM @schema@.events e
+            WHERE e.key = of_key AND e.id > after ORDER BY e.id LIMIT page; -- a history, which nobody tails
+    ELSE
+        RETURN QUERY SELECT * FROM @schema@.events e
+            WHERE e.id > after AND e.id < @schema@.settled() AND (prefix = '' OR starts_with(e.key, prefix))
+            ORDER BY e.id LIMIT page;
+    END IF;
+END $$;
+
+-- The id after which the last n events begin.
+CREATE OR REPLACE FUNCTION @schema@.before_last(of_key text, prefix text, after bigint, n bigint) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF of_key IS NOT NULL THEN
+        RETURN (SELECT e.id - 1 FROM @schema@.events e
+            WHERE e.key = of_key AND e.id > after ORDER BY e.id DESC OFFSET n - 1 LIMIT 1);
+    END IF;
+    RETURN (SELECT e.id - 1 FROM @schema@.events e
+        WHERE e.id > after AND e.id < @schema@.settled() AND (prefix = '' OR starts_with(e.key, prefix))
+        ORDER BY e.id DESC OFFSET n - 1 LIMIT 1);
+END $$;
+
+-- ---- items ----
+
+CREATE OR REPLACE FUNCTION @schema@.item_get(of_space text, of_name text) RETURNS TABLE (value text, version bigint)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$ SELECT i.value, i.version FROM @schema@.items i WHERE i.space = of_space AND i.name = of_name $$;
+
+CREATE OR REPLACE FUNCTION @schema@.item_list(of_space text, after text, page integer)
+RETURNS TABLE (name text, value text, version bigint)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT i.name, i.value, i.version FROM @schema@.items i
+    WHERE i.space = of_space AND i.name > after ORDER BY i.name LIMIT page
+$$;
+
+-- NULL: the version differs. 0: it was removed. expected -1: any version; 0: it must not exist.
+CREATE OR REPLACE FUNCTION @schema@.item_put(of_space text, of_name text, new_value text, expected bigint) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    number bigint := @schema@.next_number((SELECT epoch FROM @schema@.meta));
+    have bigint;
+BEGIN
+    LOOP
+        SELECT i.version INTO have FROM @schema@.items i WHERE i.space = of_space AND i.name = of_name FOR UPDATE;
+        IF expected <> -1 AND expected <> coalesce(have, 0) THEN
+            RETURN NULL;
+        ELSIF new_value IS NULL THEN
+            DELETE FROM @schema@.items i WHERE i.space = of_space AND i.name = of_name;
+            RETURN 0;
+        ELSIF have IS NOT NULL THEN
+            UPDATE @schema@.items i SET value = new_value, version = number WHERE i.space = of_space AND i.name = of_name;
+            RETURN number;
+        END IF;
+        INSERT INTO @schema@.items VALUES (of_space, of_name, new_value, number) ON CONFLICT DO NOTHING;
+        IF FOUND THEN
+            RETURN number;
+        END IF;
+    END LOOP;
+END $$;
+
+-- ---- the rest ----
+
+CREATE OR REPLACE FUNCTION @schema@.hello() RETURNS TABLE (version integer, now_ms bigint, store_id text)
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$ SELECT m.version, @schema@.clock_ms(), m.store_id FROM @schema@.meta m $$;
+
+-- Old events, and records without a holder, a waiter or a holder below for long. A few at a time.
+CREATE OR REPLACE FUNCTION @schema@.forget(events_before bigint, records_before bigint, most integer) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    n_events bigint;
+    n_records bigint;
+BEGIN
+    events_before := least(events_before, @schema@.clock_ms() - 3600000); -- whoever calls this
+    DELETE FROM @schema@.events WHERE id IN (
+        SELECT e.id FROM (SELECT id, at_ms FROM @schema@.events ORDER BY id LIMIT most) e WHERE e.at_ms < events_before);
+    GET DIAGNOSTICS n_events = ROW_COUNT;
+    DELETE FROM @schema@.locks WHERE key IN (
+        SELECT l.key FROM @schema@.locks l
+        WHERE NOT l.held AND l.tickets IS NULL AND l.intents IS NULL AND l.revision > 0
+          AND greatest(l.freed_ms, l.last_heartbeat_ms) < records_before
+        LIMIT most FOR UPDATE SKIP LOCKED);
+    GET DIAGNOSTICS n_records = ROW_COUNT;
+    RETURN n_events + n_records;
+END $$;

@@ -1,0 +1,369 @@
+"""Failover, the server's clock, migration and many clients at once on PostgreSQL (docs/stores/postgresql.md)."""
+import http.client
+import json
+import os
+import subprocess
+import threading
+import time
+import unittest
+
+from pg_support import BELAY, OwnServerCase, PostgresCase, postgresql, wait_until
+
+import test_hammer
+
+SECONDS = float(os.environ.get("BELAY_PG_HAMMER_SECONDS", "8"))
+
+
+class Standby(OwnServerCase):
+    WAITS = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+
+    def standby(self, *options):
+        """A copy that follows the server."""
+        copy = postgresql.Server(options=options)
+        self.addCleanup(copy.close)
+        if os.geteuid() == 0:
+            os.chmod(copy.directory, 0o777)
+        copy.run("pg_basebackup", "-h", "127.0.0.1", "-p", str(self.server.port), "-U", "postgres", "-D", copy.home, "-R", "-X",
+                 "stream", "--checkpoint=fast", "--no-sync")
+        return copy.start()
+
+    def wait_for_standbys(self, names):
+        self.sql(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
+        self.sql("SELECT pg_reload_conf()")
+
+    def test_tokens_grow_over_an_asynchronous_failover(self):
+        """L2: grants that the standby never saw had greater numbers."""
+        copy = self.standby()
+        last = self.acquire("k", "--ttl", "1h")
+        wait_until(lambda: copy.sql(f"SELECT count(*) FROM {self.schema}.locks") == "1", "replication")
+        copy.stop()
+        lost = [self.acquire(f"lost-{n}")["token"] for n in range(40)]
+        self.server.kill()
+        copy.start()
+        url = self.url(port=copy.port)
+        self.assertIn("read-only", self.fails(69, "acquire", "other", "--store", url).err)
+        copy.run("pg_ctl", "promote", "-D", copy.home, "-w")
+        both = url.replace(f"127.0.0.1:{copy.port}", f"127.0.0.1:{self.server.port},127.0.0.1:{copy.port}")
+        self.fails(75, "acquire", "k", "--store", both)
+        new = self.ok("acquire", "other", "--json", "--store", both).json()
+        self.assertGreater(new["token"], max(lost))
+        self.assertEqual(self.ok("status", "--json", "k", "--store", both).json()["lock_id"], last["lock_id"])
+
+    def test_no_grant_is_lost_over_a_synchronous_failover(self):
+        """L1: what was acknowledged is on the standby that takes over, and nobody else gets it."""
+        copy = self.standby()
+        self.wait_for_standbys("*")
+        wait_until(lambda: self.sql("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") == "1", "the standby")
+        granted, stop = [], threading.Event()
+
+        def load(worker):
+            n = 0
+            while not stop.is_set():
+                n += 1
+                done = self.belay("acquire", "--json", f"k-{worker}-{n}", "--ttl", "1h", "--attempts", "1")
+                if done.code == 0:
+                    granted.append(done.json())
+
+        threads = [threading.Thread(target=load, args=(n,)) for n in range(3)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: len(granted) >= 40, "some grants")
+        self.server.kill()
+        stop.set()
+        for thread in threads:
+            thread.join()
+        copy.run("pg_ctl", "promote", "-D", copy.home, "-w")
+        url = self.url(port=copy.port)
+        locks = {lock["key"]: lock["lock_id"] for lock in self.ok("list", "--json", "--store", url).json()["locks"]}
+        for lock in granted:
+            self.assertEqual(locks.get(lock["key"]), lock["lock_id"])
+        self.fails(75, "acquire", granted[-1]["key"], "--store", url)
+        new = self.ok("acquire", "later", "--json", "--store", url).json()
+        self.assertGreater(new["token"], max(lock["token"] for lock in granted))
+
+    def cut_the_wait(self, function):
+        """Acquire k while no standby answers, and end each wait for it: the code and the message of belay."""
+        self.wait_for_standbys("nobody")
+        process = self.start("acquire", "k", "--id", "my-id", "--ttl", "1h")
+        wait_until(lambda: self.server.sql(self.WAITS), "the wait for the standby")
+        ended = threading.Event()
+
+        def cut():
+            while not ended.wait(0.1):
+                self.server.sql(f"SELECT {function}(pid) FROM ({self.WAITS}) w")
+
+        thread = threading.Thread(target=cut)
+        thread.start()
+        _, err = process.communicate(timeout=120)
+        ended.set()
+        thread.join()
+        return process.returncode, err
+
+    def check_unknown(self, function):
+        """The lock is there, and belay does not say that it has it until the standby has it, too."""
+        code, err = self.cut_the_wait(function)
+        self.assertEqual(code, 74, err)
+        self.assertEqual(self.ok("status", "--json", "k").json()["lock_id"], "my-id")
+        retry = self.start("acquire", "k", "--id", "my-id", "--ttl", "1h", "--json")
+        wait_until(lambda: self.server.sql(self.WAITS), "the retry's wait for the standby")
+        self.assertIsNone(retry.poll())
+        self.wait_for_standbys("")
+        out, err = retry.communicate(timeout=60)
+        self.assertEqual(retry.returncode, 0, err)
+        self.assertEqual(json.loads(out)["lock_id"], "my-id")
+        self.assertEqual(self.events("k"), ["lock.acquired"])
+
+    def test_a_cancelled_wait_for_a_synchronous_standby_is_unknown(self):
+        """L5"""
+        self.check_unknown("pg_cancel_backend")
+
+    def test_a_terminated_wait_for_a_synchronous_standby_is_unknown(self):
+        """L5"""
+        self.check_unknown("pg_terminate_backend")
+
+
+class Clock(OwnServerCase):
+    """L1, L7: with LD_PRELOAD the server's wall clock can be set while it runs."""
+
+    def make_server(self):
+        offset = os.path.join(str(self.dir), "offset")
+        with open(offset, "w", encoding="utf-8") as file:
+            file.write("+0")
+        os.chmod(self.dir, 0o755)
+        os.chmod(offset, 0o644)
+        self.offset = offset
+        found = subprocess.run(["sh", "-c", "ls /usr/lib/*/faketime/libfaketimeMT.so.1"], capture_output=True, text=True,
+                               check=True).stdout.split()[0]
+        server = postgresql.Server(env={"LD_PRELOAD": found, "FAKETIME_TIMESTAMP_FILE": offset, "FAKETIME_NO_CACHE": "1",
+                                        "FAKETIME_DONT_FAKE_MONOTONIC": "1"})
+        self.addCleanup(server.close)
+        return server.init().start()
+
+    def step(self, text):
+        with open(self.offset, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def front(self):
+        server = self.start("serve", "--json", "--listen", "127.0.0.1:0")
+        return json.loads(server.stdout.readline())["listening"][0]
+
+    def test_a_step_back_ends_no_lease(self):
+        lock = self.acquire("k", "--ttl", "30s")
+        self.step("-60")
+        self.assertIn("lock 'k' held by", self.fails(75, "acquire", "k").err)
+        self.ok("renew", "k", "--id", lock["lock_id"])
+
+    def test_a_step_within_the_margin_lets_nobody_in(self):
+        """A lease that seems to have ended is taken over max_clock_step later."""
+        url = self.url().replace("max_clock_step=10ms", "max_clock_step=4s")
+        self.ok("acquire", "k", "--ttl", "9s", "--store", url)
+        ends = time.monotonic() + 9
+        self.step("+3.9")
+        wait_until(lambda: self.ok("status", "--json", "k", "--store", url).json()["status"] == "expired", "the lease's end")
+        code = self.belay("acquire", "k", "--store", url).code
+        self.assertTrue(code == 75 or time.monotonic() > ends, code)  # on a machine that is slow enough it has ended
+
+    def test_a_step_forward_lets_nobody_in_who_knew_the_clock_before(self):
+        """A server compares the database's clock with its own, and begins all leases again."""
+        front = self.front()
+        locks = {key: self.ok("acquire", "--json", key, "--ttl", "30s", "--store", front, *more).json()
+                 for key, more in (("k", ()), ("shared", ("--shared",)))}
+        self.step("+60")
+        for key, lock in locks.items():
+            self.fails(75, "acquire", key, "--store", front)
+            self.assertGreater(self.ok("status", "--json", key).json()["expires_in_ms"], 20000)
+            self.ok("renew", key, "--id", lock["lock_id"])
+        self.fails(75, "acquire", "k")  # one that knew nothing of it
+
+    def test_a_holder_renews_over_a_step_forward(self):
+        """Its first call after the step is its own heartbeat."""
+        holder = self.start("run", "--ttl", "8s", "--heartbeat", "1s", "k", "--", "sleep", "5")
+        wait_until(lambda: self.belay("status", "k").code == 0, "the holder")
+        self.step("+60")
+        _, err = holder.communicate(timeout=60)
+        self.assertEqual(holder.returncode, 0, err)
+        self.assertIn("jumped forward by", err)
+
+
+class Migration(PostgresCase):
+    def make_old(self):
+        """As version 1 was: another index, another function, and none of those that are called most."""
+        self.sql("UPDATE @schema@.meta SET version = 1; DROP INDEX @schema@.events_of_id; DROP FUNCTION @schema@.acquire; "
+                 "DROP FUNCTION @schema@.release; DROP FUNCTION @schema@.renew; DROP TYPE @schema@.brief CASCADE; "
+                 "CREATE FUNCTION @schema@.one() RETURNS integer LANGUAGE sql AS 'SELECT 1'")
+
+    def test_an_older_schema_is_migrated_under_load(self):
+        role = f"{self.schema}_user"
+        self.sql(f"CREATE ROLE {role} LOGIN")
+        self.addCleanup(self.sql, f"DROP OWNED BY {role}; DROP ROLE {role}")
+        self.ok("table", "create", "--grant", role)
+        held = self.acquire("held", "--ttl", "1h")
+        self.make_old()
+        self.assertIn("run `belay table create`", self.fails(78, "acquire", "k").err)
+        stop, codes = threading.Event(), []
+
+        def load(worker):
+            while not stop.is_set():
+                codes.append(self.belay("run", f"w-{worker}", "--", "true").code)
+
+        threads = [threading.Thread(target=load, args=(n,)) for n in range(3)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: len(codes) >= 5, "some load")
+        makers = [self.start("table", "create") for _ in range(2)]
+        for maker in makers:
+            _, err = maker.communicate(timeout=60)
+            self.assertEqual(maker.returncode, 0, err)
+        before = len(codes)
+        wait_until(lambda: len(codes) >= before + 9, "more load")
+        stop.set()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(set(codes), {0, 78})
+        self.assertEqual(set(codes[before + 6:]), {0})
+        self.assertEqual(self.ok("status", "--json", "held").json()["lock_id"], held["lock_id"])
+        self.assertTrue(self.ok("table", "describe", "--json").json()["fits"])
+        self.assertEqual(self.sql("SELECT to_regproc('@schema@.one') IS NULL"), "t")
+        self.ok("run", "k", "--store", self.store.replace("postgres@", f"{role}@"), "--", "true")
+        self.assertEqual(self.sql("SELECT count(*) FROM pg_proc p, aclexplode(proacl) x WHERE x.grantee = 0 "
+                                  "AND pronamespace = '@schema@'::regnamespace"), "0")
+
+
+class Front(PostgresCase):
+    """Threads of one process share transactions (src/store/postgresql/postgresql_group.c)."""
+
+    def setUp(self):
+        super().setUp()
+        server = self.start("serve", "--json", "--listen", "127.0.0.1:0")
+        self.address = json.loads(server.stdout.readline())["listening"][0].split("//")[1]
+
+    def ask(self, connection, key, verb, **body):
+        if verb == "acquire":
+            body = {"locked_by": "tester", "ttl_ms": 60000, **body}
+        connection.request("POST", f"/v1/locks/{key}/{verb}", json.dumps(body))
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+    def together(self, n, work):
+        failed = []
+
+        def run(number):
+            try:
+                connection = http.client.HTTPConnection(self.address, timeout=60)
+                work(connection, number)
+                connection.close()
+            except Exception as error:  # pylint: disable=broad-exception-caught # shown below
+                failed.append(repr(error))
+
+        threads = [threading.Thread(target=run, args=(number,)) for number in range(n)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failed, [])
+
+    def test_each_of_a_group_gets_its_own_answer(self):
+        """L1, L2, L9: granted and refused in one transaction, with an event each."""
+        self.acquire("taken", "--ttl", "1h")
+        tokens = []
+
+        def work(connection, number):
+            for turn in range(6):
+                key = f"g-{number}"
+                status, lock = self.ask(connection, key, "acquire", lock_id=f"id-{number}-{turn}")
+                self.assertEqual((status, lock["lock_id"]), (200, f"id-{number}-{turn}"))
+                tokens.append(lock["token"])
+                self.assertEqual(self.ask(connection, "taken", "acquire")[0], 409)
+                status, lock = self.ask(connection, key, "release", lock_id=f"id-{number}-{turn}")
+                self.assertEqual((status, lock["lock_id"]), (200, f"id-{number}-{turn}"))
+
+        self.together(24, work)
+        self.assertEqual(len(set(tokens)), 24 * 6)
+        counts = "SELECT type, count(*) FROM @schema@.events WHERE key LIKE 'g-%' GROUP BY type ORDER BY type"
+        self.assertEqual(self.sql(counts), "lock.acquired|144\nlock.released|144")
+        most = self.sql("SELECT max(n) FROM (SELECT count(*) n FROM @schema@.events GROUP BY id >> 6) x")
+        self.assertGreater(int(most), 1, "no two changes were in one transaction")
+
+    def test_a_row_that_is_locked_for_long_holds_up_nobody_else(self):
+        for n in range(3):
+            self.ok("run", f"stuck-{n}", "--", "true")
+        psql = subprocess.Popen([postgresql.program("psql"), "-XAtq", self.store.split("?", maxsplit=1)[0]],
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(self.end, psql)
+        psql.stdin.write(f"BEGIN; SELECT count(*) FROM (SELECT FROM {self.schema}.locks FOR UPDATE) x;\n")
+        psql.stdin.flush()
+        self.assertEqual(psql.stdout.readline(), "3\n")
+        done = []
+
+        def work(connection, number):
+            if number < 3:
+                self.assertEqual(self.ask(connection, f"stuck-{number}", "acquire")[0], 200)
+                self.assertEqual(len(done), 12)  # they came before
+            else:
+                for _ in range(3):
+                    status, lock = self.ask(connection, f"free-{number}", "acquire")
+                    self.assertEqual(status, 200)
+                    self.assertEqual(self.ask(connection, f"free-{number}", "release", lock_id=lock["lock_id"])[0], 200)
+                done.append(number)
+                if len(done) == 12:
+                    psql.stdin.write("COMMIT;\n\\q\n")
+                    psql.stdin.flush()
+
+        self.together(15, work)
+        psql.wait(30)
+
+    def test_hierarchies_through_it_and_beside_it_end_in_no_deadlock(self):
+        script = ("for i in 1 2 3; do for k in '--service a' '--service b' '--component c' ''; do "
+                  "\"$BELAY\" run --quiet --wait 60s --store \"$0\" --stack s --environment e $k -- true || exit 1; done; done")
+        env = {**self.environment(None), "BELAY": BELAY}
+        deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'"
+        before = self.server.sql(deadlocks)
+        workers = [subprocess.Popen(["sh", "-c", script, store], env=env, cwd=self.dir, stderr=subprocess.PIPE, text=True)
+                   for store in (self.store, f"http://{self.address}") * 3]
+        for worker in workers:
+            _, err = worker.communicate(timeout=240)
+            self.assertEqual(worker.returncode, 0, err)
+        self.assertEqual(self.server.sql(deadlocks), before)
+        left = self.sql("SELECT count(*) FROM @schema@.locks WHERE held OR tickets IS NOT NULL OR intents IS NOT NULL")
+        self.assertEqual(left, "0")
+
+
+class Notifications(PostgresCase):
+    def test_a_holder_that_releases_its_own_lock_notifies_nobody(self):
+        """That would be a round trip for each release. A release by its id tells the holder."""
+        psql = subprocess.Popen([postgresql.program("psql"), "-XAtq", self.store.split("?", maxsplit=1)[0]],
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(self.end, psql)
+        psql.stdin.write(f"LISTEN {self.schema}_wake; SELECT 'listening';\n")
+        psql.stdin.flush()
+        self.assertEqual(psql.stdout.readline(), "listening\n")
+        self.ok("run", "k", "--", "true")
+        lock = self.acquire("other")
+        self.ok("release", "other", "--id", lock["lock_id"])
+        out, _ = psql.communicate("SELECT 'end';\n\\q\n", timeout=30)
+        told = [line for line in out.splitlines() if "notification" in line]
+        self.assertEqual(len(told), 1, out)
+        self.assertIn(lock["lock_id"], told[0])
+
+
+class Hammered(PostgresCase):
+    """test/cli/test_hammer.py in a short form: BELAY_PG_HAMMER_SECONDS."""
+
+    def test_no_update_is_lost_and_tokens_only_grow(self):
+        """L1, L2, L4"""
+        hammer = test_hammer.Hammer(str(self.dir), SECONDS, 1)
+        hammer.env["BELAY_STORE"] = self.store
+        hammer.run()
+        writes = hammer.writes()
+        tokens = [token for token, _ in writes]
+        told = f"{len(writes)} writes, codes {hammer.codes}, deeds {hammer.deeds}"
+        self.assertEqual(hammer.odd[:5], [], told)
+        self.assertEqual(test_hammer.lost_updates([value for _, value in writes]), 0, told)
+        self.assertTrue(all(a < b for a, b in zip(tokens, tokens[1:])), told)
+        self.assertGreater(len(writes), SECONDS, told)
+        self.assertEqual(len(hammer.deeds), 4, told)
+        self.ok("run", "--wait", "5s", "hammer", "--", "true")
+
+
+if __name__ == "__main__":
+    unittest.main()
