@@ -6,10 +6,11 @@ install(TARGETS belay RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT prog
 # The program looks for its modules in ../lib/belay (src/base/module_path.c, src/network/loader.c), and libbelay.so in
 # a folder beside it: mostly the same one.
 install(TARGETS belay_serve belay_otlp belay_net LIBRARY DESTINATION lib/belay COMPONENT program)
-# Not in the packages yet: they would need libpq and what it needs.
+# Not in the tarball: libpq needs Kerberos and LDAP.
 install(TARGETS belay_pg LIBRARY DESTINATION lib/belay COMPONENT postgresql)
 install(TARGETS belay_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT development)
 install(FILES $<TARGET_FILE:belay_net> DESTINATION ${CMAKE_INSTALL_LIBDIR}/belay COMPONENT library)
+install(FILES $<TARGET_FILE:belay_pg> DESTINATION ${CMAKE_INSTALL_LIBDIR}/belay COMPONENT library_postgresql)
 install(FILES ${BELAY_ARCHIVE} DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
 install(FILES include/belay.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
 install(FILES include/belay/store.h include/belay/blob.h include/belay/shared_db.h include/belay/state.h

@@ -23,11 +23,11 @@ done
 triplet=$(dpkg-architecture -qDEB_HOST_MULTIARCH)
 contents() {
     local file
-    for file in usr/bin/belay usr/lib/belay/belay-serve.so usr/lib/belay/belay-net.so usr/lib/belay/belay-otlp.so \
+    for file in usr/bin/belay usr/lib/belay/belay-serve.so usr/lib/belay/belay-net.so usr/lib/belay/belay-otlp.so usr/lib/belay/belay-pg.so \
         usr/share/man/man1/belay-run.1.gz usr/share/bash-completion/completions/belay usr/share/zsh/vendor-completions/_belay \
         usr/share/fish/vendor_completions.d/belay.fish usr/lib/systemd/system/belay.service usr/lib/systemd/system/belay.socket \
         usr/share/doc/belay/docs/install.md usr/share/doc/belay/copyright etc/belay/config.yaml \
-        "usr/lib/$triplet/libbelay.so.0" "usr/lib/$triplet/belay/belay-net.so" \
+        "usr/lib/$triplet/libbelay.so.0" "usr/lib/$triplet/belay/belay-net.so" "usr/lib/$triplet/belay/belay-pg.so" \
         "usr/lib/$triplet/libbelay.a" "usr/lib/$triplet/libbelay.so" "usr/lib/$triplet/pkgconfig/belay.pc" \
         "usr/lib/$triplet/cmake/belay/belay-config.cmake" usr/include/belay.h usr/include/belay/state.h; do
         [ -s "$work/root/$file" ] || { echo "$file is missing or empty"; return 1; }
@@ -40,6 +40,13 @@ conffile() { [ "$(cat "$work/control-belay/conffiles")" = /etc/belay/config.yaml
 check "/etc/belay/config.yaml is a conffile" conffile
 config() { "$work/root/usr/bin/belay" --config "$work/root/etc/belay/config.yaml" config show; }
 check "belay accepts that configuration" config
+optional() {
+    local package
+    for package in belay libbelay0; do
+        dpkg-deb -f "$dist/${package}"_*.deb Recommends | grep libpq5 && ! dpkg-deb -f "$dist/${package}"_*.deb Depends | grep -E 'libpq5|libldap|krb5' || return 1
+    done
+}
+check "libpq is recommended and not required" optional
 user() { grep -q 'adduser .*--system' "$work/control-belay/postinst" && grep -qx User=belay "$work/root/usr/lib/systemd/system/belay.service"; }
 check "the package creates the user of its service" user
 units() { ! command -v systemd-analyze || systemd-analyze verify --root "$work/root" belay.service belay.socket; }
