@@ -8,11 +8,12 @@ cd "$(dirname "$0")/../.." || exit 1
 build=${1:-build}
 # shellcheck source=test/support/check.sh
 . test/support/check.sh
+# shellcheck source=test/support/glibc.sh
+. test/support/glibc.sh
 dist=$work/dist
-newest=2.34 # of glibc: RHEL 9, Amazon Linux 2023, Ubuntu 22.04
 
 check "make package" packaging/package "$build" "$dist"
-sums() { (cd "$dist" && sha256sum --check --strict SHA256SUMS) && [ "$(wc -l <"$dist/SHA256SUMS")" = 5 ]; }
+sums() { (cd "$dist" && sha256sum --check --strict SHA256SUMS) && [ "$(wc -l <"$dist/SHA256SUMS")" = 6 ]; }
 check "SHA256SUMS has every file" sums
 lints() { lintian --fail-on error --allow-root "$dist"/*.deb 2>&1 && [ "$(find "$dist" -name '*.deb' | wc -l)" = 3 ]; }
 check "lintian finds no errors in the packages" lints
@@ -85,21 +86,7 @@ mkdir "$place"
 tar -xzf "$dist"/*.tar.gz -C "$place" --strip-components=1
 belay=$place/bin/belay
 
-too_new() { # FILE...: prints the symbols that need a newer glibc than $newest
-    local file
-    for file in "$@"; do
-        objdump -T "$file" | grep -oE 'GLIBC_[0-9.]+\)? +[^ ]+$' | tr -d ')' |
-            awk -v newest="$newest" -v file="$file" '{ split(substr($1, 7), is, "."); split(newest, may, ".");
-                if (is[1] > may[1] || (is[1] == may[1] && is[2] > may[2])) print file ": " $2 " needs " $1 }'
-    done
-}
-old_glibc() {
-    local files
-    mapfile -t files < <(find "$place/bin" "$place/lib" -type f)
-    too_new "${files[@]}" | tee "$work/new"
-    [ "${#files[@]}" -gt 10 ] && [ ! -s "$work/new" ]
-}
-check "no file of the tarball needs a glibc newer than $newest" old_glibc
+check "no file of the tarball needs a glibc newer than $newest_glibc" old_glibc "$place"
 seen() {
     printf '#include <sys/pidfd.h>\nint main(void) { return pidfd_open(1, 0); }\n' | gcc -xc - -o "$work/new-program" &&
         [[ $(too_new "$work/new-program") == *"pidfd_open needs GLIBC_2.36"* ]]
