@@ -11,24 +11,9 @@ build=${1:-build}
 shift
 # shellcheck source=test/support/check.sh
 . test/support/check.sh
-chroots=${BELAY_CHROOTS:-build/chroots}
-mkdir -p "$chroots"
+# shellcheck source=test/support/systems.sh
+. test/support/systems.sh
 dist=$work/dist
-
-system() { # NAME SUITE [PACKAGE...]: unpack a minimal system of that suite to $work/NAME
-    local name=$1 suite=$2 tar="$chroots/$1.tar"
-    shift 2
-    [ -s "$tar" ] || { mmdebstrap --variant=minbase ${1:+--include="$*"} "$suite" "$tar.new.tar" && mv "$tar.new.tar" "$tar"; } || return 1
-    mkdir "$work/$name" && tar -xf "$tar" -C "$work/$name" --exclude='./dev/*' &&
-        mknod -m 666 "$work/$name/dev/null" c 1 3 && mknod -m 666 "$work/$name/dev/zero" c 1 5 && mknod -m 666 "$work/$name/dev/urandom" c 1 9 && mknod -m 666 "$work/$name/dev/tty" c 5 0 &&
-        ln -s /proc/self/fd "$work/$name/dev/fd" && mkdir "$work/$name/dev/shm" && chmod 1777 "$work/$name/dev/shm"
-}
-inside() { # SUITE COMMAND: in that system, with its own /proc and processes, which end with it
-    local root=$work/$1
-    shift
-    env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
-        unshare --fork --kill-child --pid --mount sh -c 'mount -t proc proc "$1/proc" && exec chroot "$1" sh -c "$2"' sh "$root" "$1" </dev/null
-}
 
 install_deb() { # SUITE: two commands, under a minute
     local began=$SECONDS

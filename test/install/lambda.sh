@@ -26,7 +26,7 @@ check "the layer, unpacked to /opt" sandbox
 
 lambda() { # COMMAND: with the variables that Lambda sets
     local namespaces=(--mount) user='exec setpriv --reuid 993 --regid 990 --clear-groups --no-new-privs'
-    [ "$(id -u)" = 0 ] || { namespaces=(--mount --user --map-root-user) && user=exec; }
+    [ "$(id -u)" = 0 ] || { namespaces=(--mount --user --map-root-user) && user='exec'; }
     env -i BELAY_STORE="${store:-}" unshare "${namespaces[@]}" sh -c 'root=$1
         mount --bind "$root" "$root" && mount --bind /usr "$root/usr" && mount -o remount,ro,bind "$root/usr" && mount -t tmpfs -o mode=1777 tmp "$root/tmp" &&
         mount --rbind /proc "$root/proc" && mount --bind /dev/null "$root/dev/null" && mount --bind /dev/urandom "$root/dev/urandom" && mount -o remount,ro,bind "$root" || exit 99

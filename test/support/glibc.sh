@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Which glibc a program needs, of any processor. Sourced, not run.
-# shellcheck shell=bash
+# Which glibc a program needs, of any processor. Sourced after check.sh, not run.
+# shellcheck shell=bash disable=SC2154 # $work is of check.sh
 newest_glibc=2.34 # RHEL 9, Amazon Linux 2023 and Lambda, Ubuntu 22.04
 
 too_new() { # FILE...: prints the symbols that need a newer glibc than $newest_glibc
