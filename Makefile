@@ -33,6 +33,7 @@ install: ## install under PREFIX (/usr/local) below DESTDIR
 	@test -x build/belay || $(MAKE) --no-print-directory all
 	@DESTDIR='$(DESTDIR)' cmake --install build --prefix '$(PREFIX)'
 
+$(if $(and $(ARCH),$(filter-out package,$(MAKECMDGOALS))),$(error ARCH is for 'make package' only))
 ifeq ($(ARCH),)
 package: all ## make build/dist: .deb packages, a tarball, a Lambda layer; ARCH=arm64: build/dist-arm64
 	@tools/setup package

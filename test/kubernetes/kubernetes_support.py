@@ -23,10 +23,14 @@ def kustomize():
     return subprocess.check_output([str(ROOT / "tools/kustomize")], text=True).strip()
 
 
+def build(folder):
+    return list(yaml.safe_load_all(subprocess.check_output([kustomize(), "build", str(folder)], text=True)))
+
+
 @functools.cache
 def _render(folder, components):
     if not components:
-        out = subprocess.check_output([kustomize(), "build", str(MANIFESTS / folder)], text=True)
+        objects = build(MANIFESTS / folder)
     else:
         with tempfile.TemporaryDirectory() as directory:
             # As a user's own kustomization would name them; kustomize wants relative paths.
@@ -34,8 +38,8 @@ def _render(folder, components):
             Path(directory, "kustomization.yaml").write_text(json.dumps({
                 "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": [relative(MANIFESTS / folder)],
                 "components": [relative(MANIFESTS / one) for one in components]}), encoding="utf-8")
-            out = subprocess.check_output([kustomize(), "build", directory], text=True)
-    return list(yaml.safe_load_all(out))
+            objects = build(directory)
+    return objects
 
 
 def render(folder, *components):

@@ -1,10 +1,14 @@
 """deploy/kubernetes is what the API accepts, and its parts refer to each other."""
 
 import copy
+import pathlib
 import re
+import shutil
+import tempfile
+import textwrap
 import unittest
 
-from kubernetes_support import COMPONENTS, ROOT, every_rendering, faults, one, pod_of, render
+from kubernetes_support import COMPONENTS, MANIFESTS, ROOT, build, every_rendering, faults, one, pod_of, render
 
 
 class Schemas(unittest.TestCase):
@@ -81,6 +85,8 @@ class References(unittest.TestCase):
         self.assertLessEqual(monitor["selector"]["matchLabels"].items(), service["metadata"]["labels"].items())
         self.assertEqual([endpoint["port"] for endpoint in monitor["endpoints"]], [port["name"] for port in service["spec"]["ports"]])
         self.assertEqual(len(one(objects, "NetworkPolicy")["spec"]["ingress"][0]["from"]), 3)
+        schemes = [one(render("base", *components), "ServiceMonitor")["spec"]["endpoints"][0].get("scheme") for components in (COMPONENTS[:1], COMPONENTS)]
+        self.assertEqual(schemes, [None, "https"])
 
     def test_the_guide_creates_every_secret_that_is_referenced_and_the_manifests_contain_none(self):
         text = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
@@ -92,6 +98,19 @@ class References(unittest.TestCase):
                 used |= set(re.findall(path, str(objects)))
         self.assertEqual(used, {"belay-config", "belay-tls", "belay-postgresql", "belay-metrics", "belay-token"})
         self.assertEqual(created, used)
+
+    def test_the_kustomization_of_the_guide_is_valid(self):
+        text = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
+        (example,) = re.findall(r"^    apiVersion: kustomize.*(?:\n    .+)+", text, re.M)
+        with tempfile.TemporaryDirectory() as directory:
+            shutil.copytree(MANIFESTS, f"{directory}/belay")
+            pathlib.Path(directory, "kustomization.yaml").write_text(textwrap.dedent(example), encoding="utf-8")
+            objects = build(directory)
+        self.assertEqual(faults(objects), [])
+        self.assertEqual({thing["metadata"]["namespace"] for thing in objects}, {"locks"})
+        self.assertIn("ServiceMonitor", [thing["kind"] for thing in objects])
+        (container,) = pod_of(one(objects, "Deployment"))["spec"]["containers"]
+        self.assertRegex(container["image"], r"^registry\.example\.com/belay:\d")
 
     def test_the_image_has_the_version_that_is_built(self):
         (version,) = re.findall(r"^project\(belay VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(encoding="utf-8"), re.M)
