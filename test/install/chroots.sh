@@ -34,8 +34,9 @@ service() { # SUITE: what the unit starts, as its user, on its directory
     cat "$work/log"
     [ "$(tr '\n' ' ' <"$work/log")" = "served belay " ]
 }
-network() { # SUITE: the modules for the network are loaded, and there is nobody to talk to
+network() { # SUITE: the modules for the network are loaded, PostgreSQL's with libpq, and there is nobody to talk to
     inside "$1" 'AWS_ACCESS_KEY_ID=a AWS_SECRET_ACCESS_KEY=b belay status --store "dynamodb:locks?region=xx&endpoint=https://127.0.0.1:1" k; [ $? = 69 ] &&
+        { belay status --store postgresql://127.0.0.1:1/locks k; [ $? = 78 ]; } && apt-get -qq -y --no-install-recommends install libpq5 &&
         { belay status --store postgresql://127.0.0.1:1/locks k; [ $? = 69 ]; }'
 }
 purge() { # SUITE: the configuration goes, the locks stay

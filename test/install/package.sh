@@ -44,10 +44,10 @@ check "belay accepts that configuration" config
 optional() {
     local package
     for package in belay libbelay0; do
-        dpkg-deb -f "$dist/${package}"_*.deb Recommends | grep libpq5 && ! dpkg-deb -f "$dist/${package}"_*.deb Depends | grep -E 'libpq5|libldap|krb5' || return 1
+        dpkg-deb -f "$dist/${package}"_*.deb Suggests | grep libpq5 && ! dpkg-deb -f "$dist/${package}"_*.deb Depends Recommends | grep -E 'libpq5|libldap|krb5' || return 1
     done
 }
-check "libpq is recommended and not required" optional
+check "libpq is suggested: nothing else needs it" optional
 user() { grep -q 'adduser .*--system' "$work/control-belay/postinst" && grep -qx User=belay "$work/root/usr/lib/systemd/system/belay.service"; }
 check "the package creates the user of its service" user
 # No systemd runs here: its program for such checks reads the units, in a root that has systemd's own.
