@@ -21,32 +21,37 @@ NAMES = re.compile(r"/etc/(nsswitch\.conf|passwd|ld\.so\.cache|localtime)$|/libn
 
 class Startup(BelayCase):
     def traced(self, *args):
-        """The system calls that open files or start programs, of belay and its children, in the order of their ends."""
-        log = self.dir / "strace"
+        """The system calls that open files or start programs, of belay and of its children until they are the command."""
+        # A file for each process: in a common one, their lines would interrupt each other.
         env = {"HOME": str(self.dir), "XDG_CONFIG_HOME": f"{self.dir}/config", "PATH": "/usr/bin:/bin", "LANG": "C"}
-        subprocess.run([shutil.which("strace"), "-f", "-qq", "-e", "trace=open,openat,execve", "-o", log, BELAY, "--store", self.store, *args],
-                       env=env, cwd=self.dir, check=True, stdin=subprocess.DEVNULL)
-        return log.read_text(encoding="utf-8").splitlines()
+        subprocess.run([shutil.which("strace"), "-ff", "-qq", "-e", "trace=open,openat,execve", "-o", self.dir / "strace", BELAY, "--store",
+                        self.store, *args], env=env, cwd=self.dir, check=True, stdin=subprocess.DEVNULL)
+        calls = []
+        for log in self.dir.glob("strace.*"):
+            for line in log.read_text(encoding="utf-8").splitlines():
+                calls.append(line)
+                if line.startswith('execve("/usr/bin/true"'):
+                    break
+        return calls
 
-    def opened_before_command(self, lines):
-        """{path: whether it was there}, of the processes that did not become the command."""
-        command = next(line.split()[0] for line in lines if 'execve("/usr/bin/true"' in line)
+    def opened(self, calls):
+        """{path: whether it was there}"""
         found = {}
-        for line in lines:
-            match = re.match(r'(\d+) open(?:at)?\((?:AT_FDCWD, )?"([^"]+)", .*\) = (-?\d+)', line)
-            if match and match[1] != command and not NAMES.search(match[2]):
-                found[match[2].replace(str(self.dir), "D")] = int(match[3]) >= 0
+        for line in calls:
+            match = re.match(r'open(?:at)?\((?:AT_FDCWD, )?"([^"]+)", .*\) += (-?\d+)', line)
+            if match and not NAMES.search(match[1]):
+                found[match[1].replace(str(self.dir), "D")] = int(match[2]) >= 0
         return found
 
     def test_a_guarded_command_loads_two_libraries_and_opens_six_files(self):
         self.ok("run", "demo", "--", "true")  # the file is there
-        lines = self.traced("run", "demo", "--", "/usr/bin/true")
-        found = self.opened_before_command(lines)
+        calls = self.traced("run", "demo", "--", "/usr/bin/true")
+        found = self.opened(calls)
         libraries = [path for path in found if re.search(r"\.so(\.|$)", path)]
         self.assertEqual(sorted(os.path.basename(path) for path in libraries if found[path]), LIBRARIES)
         self.assertEqual(sorted(path for path in found if found[path] and path not in libraries), OPENED)
         self.assertEqual(sorted(path for path in found if not found[path]), SOUGHT)
-        programs = [line for line in lines if " execve(" in line and line.endswith("= 0")]
+        programs = [line for line in calls if line.startswith("execve(") and line.endswith("= 0")]
         self.assertEqual(len(programs), 2, programs)  # belay and the command: no helper is started
 
 

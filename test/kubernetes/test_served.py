@@ -176,7 +176,8 @@ class Served(BelayCase):
         (store,) = [variable["value"] for variable in container["env"] if variable["name"] == "BELAY_STORE"]
         store += f"&endpoint=http://127.0.0.1:{dynamo_support.server_port()}"
         more = {**dynamo_support.CREDENTIALS, "BELAY_STORE": store}
-        self.ok("table", "create", env=more)
+        # DynamoDB Local, just started, may need longer for its first answer than belay waits for one.
+        wait_until(lambda: self.belay("table", "create", env=more).code == 0, "the table", 120)
         self.held_through_both(self.pod(objects, "belay-a", more), self.pod(objects, "belay-b", more))
 
     def test_the_tls_component_serves_the_certificate_of_its_secret(self):
