@@ -57,7 +57,7 @@ class TestAction(RemoteCase):
         """Whether the process that main.js left behind is there, and is not a zombie."""
         try:
             words = pathlib.Path(f"/proc/{self.values('state')['renewer'].split(':')[0]}/cmdline").read_text(encoding="utf-8").split("\0")
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):  # gone, or going
             return False
         return str(ACTION / "renew.js") in words
 
