@@ -1,6 +1,7 @@
 # For the hand. What is built, and how, is in CMakeLists.txt and CMakePresets.json.
 PREFIX ?= /usr/local
 DESTDIR ?=
+ARCH ?=
 
 .DEFAULT_GOAL := all
 .PHONY: all run tour test lint install package image repository bench clean help setup
@@ -32,9 +33,16 @@ install: ## install under PREFIX (/usr/local) below DESTDIR
 	@test -x build/belay || $(MAKE) --no-print-directory all
 	@DESTDIR='$(DESTDIR)' cmake --install build --prefix '$(PREFIX)'
 
-package: all ## make build/dist: .deb packages, a tarball, checksums, a bill of materials
+$(if $(and $(ARCH),$(filter-out package,$(MAKECMDGOALS))),$(error ARCH is for 'make package' only))
+ifeq ($(ARCH),)
+package: all ## make build/dist: .deb packages, a tarball, a Lambda layer; ARCH=arm64: build/dist-arm64
 	@tools/setup package
 	@packaging/package build build/dist
+else
+package:
+	@tools/setup image
+	@packaging/cross '$(ARCH)'
+endif
 
 image: package ## make build/dist/belay-VERSION-oci.tar, as root, without a registry
 	@tools/setup image

@@ -35,8 +35,8 @@ install(FILES ${made}/belay-config.cmake ${made}/belay-config-version.cmake
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/belay COMPONENT development)
 install(FILES ${made}/belay.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
 install(CODE "
-  execute_process(COMMAND ${PROJECT_SOURCE_DIR}/tools/gen_docs $<TARGET_FILE:belay> ${made}
-    COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND ${CMAKE_COMMAND} -E env \"EMULATOR=${CMAKE_CROSSCOMPILING_EMULATOR}\"
+    ${PROJECT_SOURCE_DIR}/tools/gen_docs $<TARGET_FILE:belay> ${made} COMMAND_ERROR_IS_FATAL ANY)
   foreach(unit belay.service belay.socket)
     file(READ ${PROJECT_SOURCE_DIR}/deploy/systemd/\${unit} text)
     string(REPLACE /usr/local \${CMAKE_INSTALL_PREFIX} text \"\${text}\")

@@ -1,16 +1,35 @@
 // Release the lock, whatever became of the job. The runner runs this step also after a failure and a cancellation.
 const { spawnSync } = require("node:child_process");
-const { environment, fail, input, mask } = require("./runner.js");
+const fs = require("node:fs");
+const { isAlive } = require("./processes.js");
+const { environment, fail, input, mask, renewalLog } = require("./runner.js");
 
 const token = input("token");
 const key = process.env.STATE_key;
 const id = process.env.STATE_lock_id;
+const renewer = process.env.STATE_renewer;
 
-mask(token);
-if (key && id) {
+// Ends the process that renews, and shows what it met: a server that was away for a while, or the loss of the lock.
+function endRenewals() {
+  if (isAlive(renewer)) process.kill(Number(renewer.split(":")[0]));
+  try {
+    process.stderr.write(fs.readFileSync(renewalLog(id), "utf8"));
+    fs.rmSync(renewalLog(id));
+  } catch (error) {
+    process.stderr.write(`${error.message}\n`);
+  }
+}
+
+function release() {
   const done = spawnSync(input("belay") || "belay", ["release", key, "--id", id],
     { env: environment(input("store"), token), stdio: ["ignore", "inherit", "pipe"], encoding: "utf8" });
-  // 66 and 77: the main step did not get the lock, or it has expired: there is nothing to release.
   if (done.error) fail(`cannot start belay: ${done.error.message}`);
-  else if (![0, 66, 77].includes(done.status)) fail(`the lock '${key}' was not released: ${done.stderr.trim()}`);
+  else if ([66, 77].includes(done.status)) {
+    // There is nothing to release. Without a renewer, the main step did not get the lock.
+    if (renewer) fail(`the lock '${key}' was lost before the job ended: ${done.stderr.trim()}`);
+  } else if (done.status !== 0) fail(`the lock '${key}' was not released: ${done.stderr.trim()}`);
 }
+
+mask(token);
+if (renewer) endRenewals();
+if (key && id) release();

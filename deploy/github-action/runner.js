@@ -1,6 +1,8 @@
 // What the runner and a step exchange: variables that begin with INPUT_ and STATE_, and the files that GITHUB_OUTPUT,
 // GITHUB_STATE and GITHUB_ENV name. No package is needed for that.
 const fs = require("node:fs");
+const os = require("node:os");
+const path = require("node:path");
 
 function input(name) {
   return (process.env[`INPUT_${name.replace(/ /g, "_").toUpperCase()}`] || "").trim();
@@ -30,4 +32,9 @@ function environment(store, token) {
   return env;
 }
 
-module.exports = { append, environment, fail, input, mask };
+// What the renewals had to say. The runner empties its folder after the job.
+function renewalLog(id) {
+  return path.join(process.env.RUNNER_TEMP || os.tmpdir(), `belay-renewals-${id}.log`);
+}
+
+module.exports = { append, environment, fail, input, mask, renewalLog };

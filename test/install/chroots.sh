@@ -11,30 +11,15 @@ build=${1:-build}
 shift
 # shellcheck source=test/support/check.sh
 . test/support/check.sh
-chroots=${BELAY_CHROOTS:-build/chroots}
-mkdir -p "$chroots"
+# shellcheck source=test/support/systems.sh
+. test/support/systems.sh
 dist=$work/dist
-
-system() { # NAME SUITE [PACKAGE...]: unpack a minimal system of that suite to $work/NAME
-    local name=$1 suite=$2 tar="$chroots/$1.tar"
-    shift 2
-    [ -s "$tar" ] || { mmdebstrap --variant=minbase ${1:+--include="$*"} "$suite" "$tar.new.tar" && mv "$tar.new.tar" "$tar"; } || return 1
-    mkdir "$work/$name" && tar -xf "$tar" -C "$work/$name" --exclude='./dev/*' &&
-        mknod -m 666 "$work/$name/dev/null" c 1 3 && mknod -m 666 "$work/$name/dev/zero" c 1 5 && mknod -m 666 "$work/$name/dev/urandom" c 1 9 && mknod -m 666 "$work/$name/dev/tty" c 5 0 &&
-        ln -s /proc/self/fd "$work/$name/dev/fd" && mkdir "$work/$name/dev/shm" && chmod 1777 "$work/$name/dev/shm"
-}
-inside() { # SUITE COMMAND: in that system, with its own /proc and processes, which end with it
-    local root=$work/$1
-    shift
-    env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
-        unshare --fork --kill-child --pid --mount sh -c 'mount -t proc proc "$1/proc" && exec chroot "$1" sh -c "$2"' sh "$root" "$1" </dev/null
-}
 
 install_deb() { # SUITE: two commands, under a minute
     local began=$SECONDS
     cp "$dist"/*.deb "$work/$1/root/" && inside "$1" 'apt-get -qq update'
     began=$SECONDS
-    inside "$1" 'cd /root && apt-get -qq -y --no-install-recommends install ./belay_*.deb && belay run demo -- echo hi' | tee "$work/log"
+    inside "$1" 'cd /root && apt-get -qq -y install ./belay_*.deb && belay run demo -- echo hi' | tee "$work/log"
     [ "$(tail -1 "$work/log")" = hi ] && [ $((SECONDS - began)) -lt 60 ] && echo "took $((SECONDS - began)) s" >&3
 }
 as_user() { # SUITE
@@ -49,8 +34,10 @@ service() { # SUITE: what the unit starts, as its user, on its directory
     cat "$work/log"
     [ "$(tr '\n' ' ' <"$work/log")" = "served belay " ]
 }
-network() { # SUITE: the module for the network is loaded, and there is nobody to talk to
-    inside "$1" 'AWS_ACCESS_KEY_ID=a AWS_SECRET_ACCESS_KEY=b belay status --store "dynamodb:locks?region=xx&endpoint=https://127.0.0.1:1" k; [ $? = 69 ]'
+network() { # SUITE: the modules for the network are loaded, PostgreSQL's with its package, and there is nobody to talk to
+    inside "$1" 'AWS_ACCESS_KEY_ID=a AWS_SECRET_ACCESS_KEY=b belay status --store "dynamodb:locks?region=xx&endpoint=https://127.0.0.1:1" k; [ $? = 69 ] &&
+        { belay status --store postgresql://127.0.0.1:1/locks k; [ $? = 78 ]; } && apt-get -qq -y --no-install-recommends install /root/belay-postgresql_*.deb &&
+        { belay status --store postgresql://127.0.0.1:1/locks k; [ $? = 69 ]; }'
 }
 purge() { # SUITE: the configuration goes, the locks stay
     inside "$1" 'echo "# mine" >>/etc/belay/config.yaml; apt-get -qq -y remove belay && test -e /etc/belay/config.yaml &&
@@ -105,7 +92,7 @@ for suite in "${suites[@]}"; do
     check "$suite: apt install ./belay_*.deb, then belay run demo -- echo hi, in under a minute" install_deb "$suite"
     check "$suite: a user without rights guards a command" as_user "$suite"
     check "$suite: the service's command serves, as the user of the package" service "$suite"
-    check "$suite: the module for stores on the network loads" network "$suite"
+    check "$suite: the modules for stores on the network load" network "$suite"
     check "$suite: removed and purged, the locks stay" purge "$suite"
     check "$suite: the tarball, unpacked" tarball "$suite"
     check "$suite: the tarball trusts the certificates where Red Hat has them" tarball_network "$suite"

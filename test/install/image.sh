@@ -47,9 +47,10 @@ served() {
         for i in \$(seq 100); do belay list >/dev/null 2>&1 && grep -q Serving /data/log && break; sleep 0.1; done
         BELAY_AUTH_TOKEN=\$(cat /data/token) belay run --store http://127.0.0.1:7420 demo -- echo served
         belay list --quiet >/dev/null && echo healthy
+        belay status --store postgresql://127.0.0.1:1/locks k 2>/dev/null; [ \$? = 69 ] && echo has-postgresql
         touch /etc/x 2>/dev/null || echo read-only" >"$work/log" 2>&1
     cat "$work/log"
-    [ "$(tr '\n' ' ' <"$work/log")" = "served healthy read-only " ]
+    [ "$(tr '\n' ' ' <"$work/log")" = "served healthy has-postgresql read-only " ]
 }
-check "with a token it serves, its health check passes, and its root is read-only" served
+check "with a token it serves, its health check passes, PostgreSQL's module loads, and its root is read-only" served
 check_summary

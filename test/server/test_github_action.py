@@ -1,5 +1,6 @@
 """deploy/github-action: main.js and post.js, in the environment that the runner sets."""
 
+import datetime
 import os
 import pathlib
 import signal
@@ -20,9 +21,10 @@ class TestAction(RemoteCase):
 
     def runner(self, **inputs):
         """The variables and files of one step."""
-        inputs = {"key": "deploy-api", "store": self.url, "token": "locker-secret", "wait": "20s", "ttl": "10m", "belay": BELAY, **inputs}
+        inputs = {"key": "deploy-api", "store": self.url, "token": "locker-secret", "wait": "20s", "ttl": "10m",
+                  "belay": BELAY, **inputs}
         env = {"PATH": os.environ["PATH"], "HOME": str(self.dir), "GITHUB_ACTIONS": "true", "GITHUB_RUN_ID": "812",
-               "GITHUB_SERVER_URL": "https://github.example", "GITHUB_REPOSITORY": "shop/api"}
+               "GITHUB_SERVER_URL": "https://github.example", "GITHUB_REPOSITORY": "shop/api", "RUNNER_TEMP": str(self.dir)}
         env.update({f"INPUT_{name.upper()}": value for name, value in inputs.items()})
         for name in ("output", "state", "env"):
             (self.dir / name).write_text("", encoding="utf-8")
@@ -51,6 +53,65 @@ class TestAction(RemoteCase):
     def post(self, env):
         return self.step("post.js", {**env, **{f"STATE_{name}": value for name, value in self.values("state").items()}})
 
+    def is_renewing(self):
+        """Whether the process that main.js left behind is there, and is not a zombie."""
+        try:
+            words = pathlib.Path(f"/proc/{self.values('state')['renewer'].split(':')[0]}/cmdline").read_text(encoding="utf-8").split("\0")
+        except (FileNotFoundError, ProcessLookupError):  # gone, or going
+            return False
+        return str(ACTION / "renew.js") in words
+
+    def expiry(self):
+        lock = self.status("deploy-api")
+        self.assertEqual(lock["status"], "active", lock)
+        return datetime.datetime.fromisoformat(lock["expires_at"].replace("Z", "+00:00"))
+
+    def hold(self, ttl):
+        """The first step of a job; returns what the post step gets, and when the lease would end."""
+        env = self.runner(ttl=ttl)
+        code, out, err = self.step("main.js", env)
+        self.assertEqual(code, 0, out + err)
+        self.addCleanup(self.post, env)
+        return env, self.expiry()
+
+    def test_the_lease_is_renewed_between_the_steps(self):
+        env, first = self.hold("8s")
+        wait_until(lambda: self.expiry() > first + datetime.timedelta(seconds=5), "two renewals")
+        self.assertEqual(self.post(env)[0], 0)
+        self.assertEqual(self.status("deploy-api")["status"], "released")
+
+    def test_renewals_go_on_after_an_outage_of_the_server(self):
+        env, first = self.hold("20s")
+        self.kill_server()
+        (log,) = self.dir.glob("belay-renewals-*")
+        wait_until(lambda: "belay: " in log.read_text(encoding="utf-8"), "a renewal that fails")
+        self.serve()
+        wait_until(lambda: self.expiry() > first + datetime.timedelta(seconds=5), "a renewal")
+        code, out, err = self.post(env)
+        self.assertEqual((code, "::error::" in out), (0, False), out)
+        self.assertIn("belay: ", err)
+
+    def test_renewals_end_when_the_process_of_the_job_is_gone(self):
+        env = self.runner()
+        job = subprocess.Popen(["sh", "-c", f"node {ACTION / 'main.js'} >&2; echo; exec sleep 600"], env=env, stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL, encoding="utf-8")
+        self.addCleanup(self.end, job)
+        self.assertEqual(job.stdout.readline(), "\n")
+        self.assertTrue(self.is_renewing())
+        job.kill()
+        wait_until(lambda: not self.is_renewing(), "the end of the renewals")
+        self.assertEqual(self.status("deploy-api")["status"], "active")  # until its lease ends
+
+    def test_a_lock_that_was_lost_fails_the_post_step(self):
+        env, _ = self.hold("8s")
+        self.ok("unlock", "deploy-api", "--force", "--yes")
+        wait_until(lambda: not self.is_renewing(), "the end of the renewals")
+        self.acquire("deploy-api", "--owner", "rival")
+        code, out, err = self.post(env)
+        self.assertEqual(code, 1)
+        self.assertIn("::error::the lock 'deploy-api' was lost before the job ended: ", out)
+        self.assertIn("belay: ", err)
+
     def test_main_acquires_and_post_releases(self):
         env = self.runner()
         code, out, err = self.step("main.js", env)
@@ -61,7 +122,10 @@ class TestAction(RemoteCase):
         self.assertEqual(lock["metadata"]["ci_url"], "https://github.example/shop/api/actions/runs/812")
         self.assertEqual(self.values("output"), {"lock-id": lock["lock_id"], "token": str(lock["token"])})
         self.assertEqual(self.values("env")["BELAY_TOKEN"], str(lock["token"]))
+        self.assertTrue(self.is_renewing())
         self.assertEqual(self.post(env)[0], 0)
+        wait_until(lambda: not self.is_renewing(), "the end of the renewals")
+        self.assertEqual(list(self.dir.glob("belay-renewals-*")), [])
         self.assertEqual(self.status("deploy-api")["status"], "released")
 
     def test_a_job_that_is_cancelled_while_it_waits_leaves_nothing(self):

@@ -81,7 +81,7 @@ static void ignored_byte(struct request *request, char c, enum chunk_state after
 {
     if (c == '\r') {
         request->chunk = after_cr;
-    } else if ((c < ' ' && c >= 0 && c != '\t') || c == 0x7f) {
+    } else if (((unsigned char)c < ' ' && c != '\t') || c == 0x7f) {
         malformed(request);
     }
 }
