@@ -151,6 +151,24 @@ static enum belay_code add_front(struct remote *remote, const char *url, const s
     return code == BELAY_OK ? open_http(front, options, err) : code;
 }
 
+/* The length of the first URL of a list, with what looks like its parameters, which take_url() refuses. */
+static size_t first_length(const char *urls)
+{
+    size_t len = strcspn(urls, ",");
+
+    while (urls[len] == ',') {
+        const char *next = urls + len + 1;
+        size_t n = strcspn(next, ",");
+
+        if (memchr(next, '=', n) == NULL || text_has_prefix(next, "http://") ||
+            text_has_prefix(next, "https://")) {
+            break;
+        }
+        len += 1 + n;
+    }
+    return len;
+}
+
 /* "http://a:1,http://b:2". *out_shown, the caller's, is the same list as it was understood. */
 static enum belay_code take_urls(struct remote *remote, const char *urls,
                                  const struct remote_options *options, bool *out_in_the_clear,
@@ -161,7 +179,7 @@ static enum belay_code take_urls(struct remote *remote, const char *urls,
     enum belay_code code = BELAY_OK;
 
     while (code == BELAY_OK && has_more) {
-        size_t len = strcspn(urls, ",");
+        size_t len = first_length(urls);
         char *url = strndup(urls, len);
 
         has_more = urls[len] == ',';

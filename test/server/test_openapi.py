@@ -370,8 +370,9 @@ class Truth(DynamoStore, ServerCase):
                 Request(operation, names).send(client)
 
     def unknown(self, client):
-        """503 of the store's id, which a server reads once."""
+        """503 of the store's id, which a server reads at its start."""
         self.proxy.plan = Plan(throttle=1.0)
+        client.server = self.up("unknown", self.store, self.config())
         for operation in client.operations:
             if operation.path == "/v1/store":
                 self.assertEqual(client.send(operation), 503)
@@ -394,9 +395,9 @@ class Truth(DynamoStore, ServerCase):
         client.server = self.up("free", f"sqlite:{self.dir}/free.db", self.config("  terraform: {unlocked_writes: true}\n"))
         self.conflicts(client, World(self, client.server))
 
+        self.unknown(client)
         far = self.up("far", self.store, self.config())
         client.server = far
-        self.unknown(client)
         world = World(self, far)
         for operation, request in self.requests(client, world):
             if operation.has(404) and not client.has_seen(operation, 404):
