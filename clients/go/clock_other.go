@@ -18,9 +18,8 @@ var clock = struct {
 func now() time.Duration {
 	clock.Lock()
 	defer clock.Unlock()
-	t := time.Now()
-	monotonic := t.Sub(clock.started)
-	if ahead := t.Round(0).Sub(clock.started.Round(0)) - monotonic; ahead > clock.ahead {
+	monotonic := time.Since(clock.started)
+	if ahead := time.Now().Round(0).Sub(clock.started.Round(0)) - monotonic; ahead > clock.ahead {
 		clock.ahead = ahead
 	}
 	return monotonic + clock.ahead
