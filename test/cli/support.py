@@ -1,11 +1,14 @@
 """Helpers for tests that run the real program."""
 
+import contextlib
 import json
 import os
 import pty
+import random
 import select
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import tempfile
@@ -36,6 +39,15 @@ def wait_until(condition, what="the condition", patience=PATIENCE):
         if time.monotonic() > end:
             raise AssertionError(f"{what} did not come true within {patience} s")
         time.sleep(0.01)
+
+
+def free_port():
+    """Below the range that the kernel hands out: nobody else gets it before its server, or a test that wants it closed."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Result:

@@ -9,7 +9,6 @@ import http.server
 import json
 import os
 import pwd
-import random
 import re
 import shlex
 import shutil
@@ -29,22 +28,10 @@ from dynamo_support import CREDENTIALS, Database, server_port  # noqa: E402  (af
 from run_support import RunCase  # noqa: E402
 from s3_support import S3Server  # noqa: E402
 from shared_db_support import postgres_bin  # noqa: E402
-from support import BELAY, main, wait_until  # noqa: E402
+from support import BELAY, free_port, main, wait_until  # noqa: E402
 
 EXAMPLES = ROOT / "examples" / "fencing"
 KEY = "release"
-
-
-def free_port():
-    """Below the range from which the kernel chooses: nobody takes it before the server does."""
-    while True:
-        with socket.socket() as probe:
-            port = random.randint(20000, 32000)
-            try:
-                probe.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                continue
 
 
 def page_lines():

@@ -21,18 +21,12 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "test" / "cli"))
 sys.path.insert(0, str(ROOT / "test" / "dynamodb"))
 
-from support import BELAY, PATIENCE, BelayCase, main, wait_until  # noqa: E402,F401
+from support import BELAY, PATIENCE, BelayCase, free_port, main, wait_until  # noqa: E402,F401
 
 STORE = os.environ.get("BELAY_SHARED_DB_STORE", "sqlite")
 # Seconds. DynamoDB's clocks are compared with a margin, and a lease must be longer than that.
 SHORT_TTL = {"dynamodb": 6, "appregistry": 10}.get(STORE, 2)
 _tables = itertools.count(1)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Application:
