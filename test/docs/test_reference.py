@@ -1,9 +1,13 @@
 """The reference pages about the command line: what they show is typed, and is what the program prints."""
 
+import http.server
+import json
 import os
+import queue
 import re
+import threading
 
-from page_support import Application, PageCase, Server, exit_code, main, names_beside_the_database
+from page_support import PATIENCE, Application, PageCase, Server, exit_code, main, names_beside_the_database, wait_until
 from dynamo_support import REGION, Database, server_port
 from gate import Gate
 
@@ -146,6 +150,72 @@ class Safety(PageCase):
         option, first, again, second = self.ran()
         self.assertEqual((option, again), ("--fence", "--fence"))
         self.assertLess(int(first), int(second))
+
+
+class Collector:
+    """Keeps the spans that are sent to it, by their ids."""
+
+    def __init__(self, case):
+        got = self.got = queue.Queue()
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                got.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        case.addCleanup(lambda: (server.shutdown(), server.server_close()))
+        self.url = f"http://127.0.0.1:{server.server_port}"
+
+    def until(self, *names):
+        spans = {}
+        while not set(names) <= {span["name"] for span in spans.values()}:
+            for resource in self.got.get(timeout=PATIENCE)["resourceSpans"]:
+                spans.update({span["spanId"]: span for scope in resource["scopeSpans"] for span in scope["spans"]})
+        return spans
+
+
+class Telemetry(PageCase):
+    PAGE = "docs/telemetry.md"
+
+    def test_the_audit_file(self):
+        self.only(r"^audit:|^\{")
+        config = self.claim("audit:").replace("/var/log/belay/", f"{self.dir}/")
+        self.env["BELAY_CONFIG"] = str(self.write("c.yaml", config))
+        self.ok("run", "--stack", "shop", "--environment", "prod", "--owner", "ci-4711", "--", "true")
+        lines = (self.dir / "audit.jsonl").read_text().splitlines()
+        shown = json.loads(self.claim('{"id"'))
+        (line,) = [event for event in map(json.loads, lines) if event["event"] == shown["event"]]
+        self.assertEqual(list(line), list(shown))
+        for name in ("lock_key", "locked_by", "reason", "level"):
+            self.assertEqual(line[name], shown[name])
+
+    def test_the_spans_are_below_each_other_as_drawn(self):
+        self.only(r"^the caller")
+        collector = Collector(self)
+        trace = "0af7651916cd43dd8448eb211c80319c"
+        self.env.update(OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, TRACEPARENT=f"00-{trace}-b7ad6b7169203331-01", no_proxy="*")
+        silent = {"OTEL_SDK_DISABLED": "true"}
+        lock = self.ok("acquire", "k", "--json", env=silent).json()
+        waiter = self.start("run", "--wait", "1m", "k", "--", "true")
+        wait_until(lambda: "wait.began" in self.ok("history", "k", env=silent).out, "the wait")
+        self.ok("release", "k", "--id", lock["lock_id"], env=silent)
+        self.assertEqual(waiter.wait(PATIENCE), 0)
+        spans = collector.until("lock.acquire", "lock.wait", "lock.hold")
+        found = {(span["name"], spans.get(span["parentSpanId"], {"name": "the caller"})["name"])
+                 for span in spans.values() if span["traceId"] == trace}
+        above, drawn = [], set()
+        for line in self.claim("the caller").splitlines():
+            depth, name = (len(line) - len(line.lstrip())) // 2, re.split(r"  +| \(", line.strip())[0]
+            above[depth:] = [name]
+            drawn |= {(name, above[depth - 1])} if depth else set()
+        self.assertEqual(found, drawn)
 
 
 class Locks(PageCase):

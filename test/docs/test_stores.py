@@ -92,6 +92,32 @@ class DynamodbIam(OnDynamodb):
         self.assertEqual({statement["Sid"]: set(statement["Action"]) for statement in policy["Statement"]}, self.actions())
 
 
+class Postgresql(PageCase):
+    PAGE = "docs/stores/postgresql.md"
+    STUBS = ("./deploy.sh",)
+    ELSEWHERE = {r"a\.example|^ +(psql|\(umask)": "test/postgresql/test_fronts.py"}
+
+    def test_from_nothing_to_a_deployment(self):
+        database = postgresql.Server().init().start(quick=False)  # 'belay doctor' objects to fsync=off
+        self.addCleanup(database.close)
+        for text in ("CREATE ROLE admin LOGIN", "CREATE ROLE deployers", "CREATE ROLE deploy LOGIN IN ROLE deployers",
+                     "CREATE DATABASE locks OWNER admin"):
+            database.sql(text)
+        self.assertRegex(self.claim("postgresql://["), r"HOST\[:PORT\].*/DATABASE\[\?NAME=VALUE")
+        self.replace("db.example", f"127.0.0.1:{database.port}")
+        self.type("export BELAY_STORE")
+        self.type("belay table create")
+        self.type("export BELAY_STORE")
+        self.assertNotIn("FAILED", self.type("belay doctor").stdout)
+        self.type("belay run deploy-api")
+        self.type("belay deploy --stack shop")
+        self.assertEqual(self.ran(), ["deploy.sh", "deploy.sh"])
+        self.take("belay serve")
+        servers = [Server(self), Server(self)]
+        servers[0].acquire("k")
+        self.assertEqual(servers[1].get("/v1/locks/k").json()["status"], "active")
+
+
 class S3(PageCase):
     PAGE = "docs/stores/s3.md"
 
