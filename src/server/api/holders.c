@@ -88,7 +88,7 @@ static bool is_granted(struct exchange *x)
 
 static void reply_granted(struct exchange *x)
 {
-    char nobody[] = "";
+    char no_owner[] = "";
     const char *keys[BELAY_KEYS_MAX];
     size_t n = exchange_keys(x, keys);
     json_t *locks = json_array();
@@ -96,8 +96,8 @@ static void reply_granted(struct exchange *x)
     for (size_t i = 0; i < n; i++) {
         const struct belay_info info = { .key = (char *)keys[i],
                                          .lock_id = x->found_id,
-                                         .locked_by = nobody,
-                                         .locked_by_name = nobody,
+                                         .locked_by = no_owner,
+                                         .locked_by_name = no_owner,
                                          .status = BELAY_STATUS_ACTIVE,
                                          .valid_for_ms = -1 };
 

@@ -264,8 +264,8 @@ static void pass_on(struct pending_acquire *pending)
 }
 
 /*
- * On a store on the network the client may have gone over to another server with its lock id, and hold the lock
- * through that: then it must not be released here, and its lease ends it if nobody does.
+ * On a store on the network, the client may have switched to another server with its lock id, and hold the lock
+ * through that. So the lock is not released here: its lease ends it unless the client does.
  */
 static void unclaimed(struct pending_acquire *pending, const struct belay_info *info)
 {

@@ -1,8 +1,8 @@
 /*
  * An event as a message: the event itself as JSON, or a text for a chat.
  *
- * Keys, owners, reasons and metadata come from clients, and must not become markup: a mention of everybody in the
- * channel, a link, a line that looks like another message. In Slack's mrkdwn '&', '<' and '>' are escaped, which are
+ * Keys, owners, reasons and metadata come from clients, and must not become markup: a mention of all members of
+ * the channel, a link, a line that looks like another message. In Slack's mrkdwn '&', '<' and '>' are escaped, which are
  * what mentions and links consist of; the values of the default text are code spans, in which nothing else is
  * interpreted; and marks that would format other text are separated from it. Teams gets TextRuns, which are never
  * interpreted.

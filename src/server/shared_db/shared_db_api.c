@@ -251,7 +251,7 @@ static enum belay_code check_rows(struct job *job, const struct belay_app *befor
  * Override what a client may not choose: where the URLs may lead, unless an admin registers them, and the name that
  * recorded the state, unless it is unchanged.
  */
-static enum belay_code vouch_for(struct job *job, struct belay_app *app, bool is_versioned)
+static enum belay_code restrict_app(struct job *job, struct belay_app *app, bool is_versioned)
 {
     struct belay_app *before = NULL;
     char by[BELAY_OWNER_MAX + 1];
@@ -285,7 +285,7 @@ static void write_app(struct job *job, bool create)
         code = check_app_key(job, app->name);
     }
     if (code == BELAY_OK) {
-        code = vouch_for(job, app, is_versioned);
+        code = restrict_app(job, app, is_versioned);
     }
     if (code == BELAY_OK && create) {
         app->version = 0;

@@ -431,7 +431,7 @@ void journal_read_buffer(const struct buf *frame, struct journal_reader *out_rea
     out_reader->frame_end = head.len == 0 ? data + frame->len : out_reader->entry + head.len;
 }
 
-/* A whole frame of this use, at a place where one may be. */
+/* Whether a complete frame of this use begins at `at`. */
 static bool is_frame(const struct journal_reader *reader, const unsigned char *at,
                      struct frame_head *out_head)
 {
