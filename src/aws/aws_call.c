@@ -1,5 +1,5 @@
 /*
- * A call: attempts until one settles it.
+ * A call: repeats attempts until the result is known.
  *     attempt --> done, or finally refused -------------------------> answer
  *        ^  \---> rejected for the clock or the token: correct, once each -+
  *        |   \--> throttled, never sent, or in doubt: if the policy, the   |

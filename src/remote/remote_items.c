@@ -198,7 +198,7 @@ enum belay_code remote_item_list(struct backend *base, const char *space, belay_
     return code;
 }
 
-/* The server records the decision and its event by itself; our own sinks are told of it whichever way it went. */
+/* The server records the decision and its event. The sinks of this process get the event as well. */
 enum belay_code remote_decide(struct backend *base, const struct client_decision *decision,
                               struct belay_error *err)
 {

@@ -14,7 +14,6 @@ ELSEWHERE = {
     "docs/fencing.md": "test/fencing/test_recipes.py",
     "docs/kubernetes.md": "test/kubernetes/test_manifests.py",
     "docs/library.md": "test/install/library.sh",
-    "docs/notifications.md": "test/server/test_notify.py",
 }
 # Drawings and lists. They contain no command.
 DRAWINGS = {"docs/architecture.md"}

@@ -10,6 +10,7 @@ import threading
 from page_support import PATIENCE, Application, PageCase, Server, exit_code, main, names_beside_the_database, wait_until
 from dynamo_support import REGION, Database, server_port
 from gate import Gate
+from webhook_support import Receiver
 
 
 class Configuration(PageCase):
@@ -216,6 +217,24 @@ class Telemetry(PageCase):
             above[depth:] = [name]
             drawn |= {(name, above[depth - 1])} if depth else set()
         self.assertEqual(found, drawn)
+
+
+class Notifications(PageCase):
+    PAGE = "docs/notifications.md"
+    ELSEWHERE = {r"^server:|^belay acquire notify-test|^import hashlib": "test/server/test_notify.py"}
+
+    def test_the_body_of_a_notification(self):
+        receiver = Receiver(self)
+        target = f'notify: [{{format: json, url: "{receiver.url}", events: [lock.released]}}]\n'
+        server = Server(self, config=self.write("c.yaml", f'server: {{webhooks: {{allow: ["127.0.0.1"]}}}}\n{target}'))
+        shown = json.loads(self.claim('{"id":'))
+        lock = server.acquire(shown["lock_key"], shown["locked_by"], locked_by_name=shown["locked_by_name"],
+                              correlation_id=shown["metadata"]["correlation_id"]).json()
+        server.release(shown["lock_key"], lock["lock_id"], outcome=shown["reason"])
+        got = receiver.next()[1]
+        varies = {"id": 0, "timestamp": "", "token": 0, "duration_seconds": 0}
+        self.assertEqual(list(got), list(shown))
+        self.assertEqual({**got, **varies}, {**shown, **varies})
 
 
 class Locks(PageCase):

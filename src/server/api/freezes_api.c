@@ -1,7 +1,7 @@
 /*
- * Freezes over HTTP. Each request is a job: the change is on disk before the reply. The keys of a
- * token bind it: it may freeze a pattern all of whose keys it may touch, which is so if one of its own
- * patterns matches the pattern, and see those that concern its keys.
+ * Freezes over HTTP. Each request is a job: the change is on disk before the reply. A token with
+ * `keys` may freeze a pattern if one of its own patterns matches that pattern, and so every key of
+ * it. It sees the freezes that concern its keys.
  */
 #include <string.h>
 

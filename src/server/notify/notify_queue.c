@@ -66,7 +66,7 @@ static void drop_oldest(struct notify_target *target)
     }
 }
 
-/* Behind those with a lower id: what catch-up finds comes before what has happened meanwhile. */
+/* After those with a lower id: events that catch-up finds come before later ones. */
 static struct notice **place_by_event(struct notify_target *target, uint64_t event_id)
 {
     struct notice **at = &target->first;

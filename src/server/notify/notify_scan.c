@@ -1,14 +1,14 @@
 /*
- * Nothing happens to a lock whose lease ends, or that is held for long: the server has to look. A worker lists the
- * locks every second (less often if that takes long, or costs money) and finds for each target
+ * There is no event when a lease ends or a lock is held for long, so the server has to look for these. A worker lists
+ * the locks every second (less often if that takes long, or costs money) and finds for each target
  *
  *   lock.expired   a lease that has ended, and no client has taken the lock over
  *   held.long      a lock held for longer than the target's held_longer_than
  *   wait.long      a client that waits for longer than its waited_longer_than
  *
- * Each has a moment at which it became due. What became due long before the last scan was told then; of the rest, the
- * target remembers what it was told. So each is told once, and a target remembers little: only what has become due in
- * the last ten minutes, in case that clocks are adjusted or that a store counts a lease as over a little later.
+ * Each of these has a time at which it became due, and is sent once. Those that became due long before the last scan
+ * were sent then. For those of the last ten minutes the target remembers which it has sent, because clocks may be
+ * adjusted, and a store may count a lease as over a little later. So a target remembers little.
  */
 #include <stddef.h>
 #include <stdio.h>
@@ -212,7 +212,7 @@ static void scan_locks(struct work *work)
 
 /* ---- on the loop ---- */
 
-/* Forget what the next scan does not ask for, and remember what was found. */
+/* Keep the marks of this scan, and drop those that the next scan does not need. */
 static void remember(struct notify_target *target, const struct view *view)
 {
     struct notify_said *said;

@@ -248,7 +248,7 @@ struct webhook *webhook_new(struct server *server, json_t *record)
     return webhook;
 }
 
-/* What the file keeps of a request: its body without what this server alone uses. */
+/* The part of a request that the file keeps: its body without the fields that only this server uses. */
 static json_t *record_of(const struct exchange *x, const struct body *body, int64_t wait_ms, const char *name)
 {
     const struct webhook_settings *settings = &x->server->webhooks->settings;
