@@ -13,8 +13,8 @@
  * `pairs`: each client takes a key of its own and gives it back, again and again,
  * with all KEYS in turn. Prints pairs per second, and p50 and p99 of a request in ms.
  *
- * `handover`: all clients wait for one lock; who gets it gives it back at once and
- * waits again. Prints hand-overs per second, and p50 and p99 in ms from sending the
+ * `handover`: all clients wait for one lock; the client that gets it releases it at
+ * once and waits again. Prints hand-overs per second, and p50 and p99 in ms from sending the
  * release to having the lock at the next. (belay and redis)
  *
  * `hold`: takes every one of KEYS and ends; the locks stay. Prints locks per second.
@@ -334,7 +334,7 @@ int main(int argc, char **argv)
         fail("start");
     }
     open_clients(argv[2], argv[3]);
-    /* In Redis somebody has to put the lock there first. */
+    /* In Redis the list must contain the lock first. */
     if (load.mode == MODE_HANDOVER && load.peer == &peer_redis) {
         load.clients[0].step = STEP_RELEASE;
     }

@@ -16,7 +16,7 @@ enum mode {
     MODE_PAIRS,    /* a key of its own each, taken and given back */
     MODE_HANDOVER, /* all want the same */
     MODE_HOLD,     /* every key once, and kept */
-    MODE_WAIT,     /* for keys that somebody else holds */
+    MODE_WAIT,     /* for keys that another client holds */
     MODE_SLOTS,    /* several clients for each key, in its slots */
 };
 

@@ -397,8 +397,8 @@ struct belay_client_options {
     bool (*traceparent)(void *context, const char *lock_id, bool is_held, char out[BELAY_TRACEPARENT_SIZE]);
     /*
      * For event loops: called by belay_client_poll() when another client of the store may have
-     * ended the lock with this id, or left a lock to it. NULL: all locks may have changed. Only a
-     * store that wakes waiters on other machines calls it.
+     * ended the lock with this id, or released a lock for which this id waits. NULL: this may be
+     * true of any lock. Only a store that wakes waiters on other machines calls it.
      */
     void (*on_wake)(void *context, const char *lock_id);
 };

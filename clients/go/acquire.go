@@ -23,7 +23,7 @@ type Options struct {
 	TTL  time.Duration // the lease; 0: the server's default for this key
 	Wait time.Duration // how long to wait in the queue; 0: one attempt
 
-	// Owner is who holds the lock, and OwnerName the name for people. Clients that wait for the same key must have
+	// Owner identifies the holder, and OwnerName is its name for people. Clients that wait for the same key must have
 	// different owners. The default is USER@HOST:PID/N, with another N for each acquisition.
 	Owner, OwnerName string
 

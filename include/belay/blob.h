@@ -30,10 +30,10 @@ enum {
 #define BELAY_BLOB_SIZE_MAX ((size_t)512 << 20)
 
 /*
- * A tag identifies one content of a blob. Its text is chosen by the store and opaque to
- * callers; two contents of a blob never have the same. The hint lets a store recognise an
- * unchanged blob without reading it (a file's inode and times). It is not compared when two
- * tags are, and may be "".
+ * A tag identifies one content of a blob, as an ETag does. The store chooses its text, which
+ * is opaque to callers; two different contents of a blob never have the same text. The hint
+ * helps a store to recognise an unchanged blob without reading it (a file's inode and
+ * times). Comparisons of tags ignore it, and it may be "".
  */
 struct belay_blob_tag {
     char text[BELAY_BLOB_TAG_MAX + 1];
@@ -96,8 +96,8 @@ struct belay_blob_ops {
 
     /*
      * List the blobs whose names begin with `prefix`, in byte order, until fn returns false.
-     * With `shallow`, all names that continue past the next '/' after the prefix are one
-     * entry, whose name ends in that '/' and whose size is 0.
+     * With `shallow`, the list is like that of a directory: all names with the same text up to
+     * the next '/' after the prefix are one entry, which ends in that '/' and has the size 0.
      */
     enum belay_code (*list)(struct belay_blob_store *store, const char *prefix, bool shallow,
                             belay_blob_fn fn, void *context, struct belay_error *err);
@@ -114,9 +114,10 @@ struct belay_blob_ops {
                                       struct belay_error *err);
 
     /*
-     * As put_if(). If the lock is in the same database as the blobs, write only while it is
-     * held with this id and token, and let no client take it between that check and the write.
-     * BELAY_NOT_HOLDER: it is not held; nothing was changed. May be NULL: the store has no locks.
+     * As put_if(), for a store that may also have the lock in its database. If it does, it
+     * writes only while the lock is held with this id and token, and lets no client acquire the
+     * lock between that check and the write. BELAY_NOT_HOLDER: the lock is not held; nothing was
+     * changed. May be NULL: the store has no locks.
      */
     enum belay_code (*put_if_held)(struct belay_blob_store *store, const struct belay_blob_put *put,
                                    struct belay_blob_tag *out_tag, struct belay_error *err);

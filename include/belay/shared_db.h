@@ -120,9 +120,9 @@ BELAY_API enum belay_code belay_app_put(struct belay_client *client, const struc
                                         uint64_t *out_version, struct belay_error *err);
 
 /*
- * Register an application. If one of that name exists, it is replaced with `replace`, and
- * BELAY_INVALID without. Replacing keeps the recorded state unless the URLs change.
- * out_is_new may be NULL.
+ * Register an application. If an application of that name exists, `replace` replaces it;
+ * without `replace` the result is BELAY_INVALID. Replacing keeps the recorded state unless the
+ * URLs change. out_is_new may be NULL.
  */
 BELAY_API enum belay_code belay_app_register(struct belay_client *client, const struct belay_app *app,
                                              bool replace, bool *out_is_new, struct belay_error *err);
@@ -150,14 +150,14 @@ BELAY_API char *belay_app_to_yaml(const struct belay_app *app);
 /* ---- health checks (S3.4) ------------------------------------------------- */
 
 enum belay_health { BELAY_HEALTH_UNKNOWN, BELAY_HEALTH_DOWN, BELAY_HEALTH_UP };
-BELAY_API const char *belay_health_name(enum belay_health quick); /* "UP", "DOWN", "UNKNOWN" */
+BELAY_API const char *belay_health_name(enum belay_health health); /* "UP", "DOWN", "UNKNOWN" */
 
 struct belay_url_status {
     char *url;
     int http_code; /* 0: no answer */
     int64_t took_ms;
     enum belay_health status;
-    char *reason;   /* why it is UNKNOWN; NULL: it is not */
+    char *reason;   /* with BELAY_HEALTH_UNKNOWN: why; else NULL */
     bool connected; /* a connection was made, whether or not an answer came */
 };
 
@@ -231,20 +231,23 @@ BELAY_API enum belay_code belay_db_results_code(const struct belay_db_results *r
 
 struct belay_db_options {
     size_t struct_size;
-    const char *app;      /* act on the databases of this application, which is not checked itself */
-    const char *database; /* act on this database, and check all applications that use it except `app`. Set
-                             `app`, `database`, or both. */
-    bool dry_run;         /* decide and report, change nothing */
-    int64_t wait_ms;      /* repeat the checks for this long until all applications are down; 0: once */
-    const char *by;       /* who requests it, for people; NULL: user@host */
+    /*
+     * Act on the databases of `app`, on `database`, or with both on that database of `app`. The
+     * applications that use a database are checked, except `app` itself.
+     */
+    const char *app;
+    const char *database;
+    bool dry_run;    /* decide and report, change nothing */
+    int64_t wait_ms; /* repeat the checks for this long until all applications are down; 0: once */
+    const char *by;  /* who requests it, for people; NULL: user@host */
     /* Called with one line of text for each step. */
     void (*on_step)(void *context, enum belay_level level, const char *text);
     void *context;
     struct belay_cancel *cancel;
     const char *acquired_by; /* as in struct belay_lock_options, for the database's lock */
     /*
-     * Called before and after each lock is acquired, because the caller cannot know the keys
-     * in advance. Return false to refuse: then nothing is done. May be NULL.
+     * Called before and after each lock is acquired, with its key, which the caller cannot know
+     * in advance. Returns whether the caller permits it; if not, nothing is done. May be NULL.
      */
     bool (*may_lock)(void *context, const char *key);
 };
@@ -268,12 +271,13 @@ BELAY_API enum belay_code belay_db_stop(struct belay_client *client, const struc
 BELAY_API enum belay_code belay_db_start(struct belay_client *client, const struct belay_db_options *options,
                                          struct belay_db_results **out_results, struct belay_error *err);
 
-/* A database, the applications that use it, and the last decision about it. */
+/* An application that uses a database. */
 struct belay_db_user {
     char *app;
     enum belay_app_state state;
-    int64_t since_unix_ms;
+    int64_t since_unix_ms; /* when the state was recorded; 0: never recorded */
 };
+/* A database, the applications that use it, and the last decision about it. */
 struct belay_database {
     char *id;
     char *kind;

@@ -53,7 +53,7 @@ struct belay_states_options {
     void (*on_progress)(void *context, uint64_t done, uint64_t total);
     void *context;
     long keep_snapshots; /* keep at least this many snapshots of a state; 0: as configured, else 100 */
-    /* Also keep all younger than this, up to BELAY_STATE_SNAPSHOTS_MAX; 0: as configured, else 90 days. */
+    /* Also keep every younger snapshot, up to BELAY_STATE_SNAPSHOTS_MAX; 0: as configured, else 90 days. */
     int64_t keep_for_ms;
     int64_t (*now_unix_ms)(void *context); /* NULL: the wall clock */
     const char *lock_store_url; /* states are beside it if no state store is set; NULL: as configured */
@@ -75,11 +75,11 @@ BELAY_API const char *belay_states_url(const struct belay_states *states);
 
 /*
  * Bind the states to a lock store. Tokens of two lock stores cannot be compared, so
- * writers under two lock stores would not exclude each other. The first lock store that
- * writes binds the states, with a blob of its own; a write under another one is
- * BELAY_CONFIG, which names both. `id` is that of belay_client_store_id(), `url` is for
- * people. belay_state_begin() and belay_state_save() bind by themselves; call this before
- * writing a document of another format.
+ * writers under two lock stores would not exclude each other. The first write binds the
+ * states to the lock store of its lock; the id of that store is kept in a blob. A write
+ * under any other lock store fails with BELAY_CONFIG, and the text names both. `id` is from
+ * belay_client_store_id(), `url` is for people. belay_state_begin() and belay_state_save()
+ * bind by themselves; call this before writing a document of another format.
  */
 BELAY_API enum belay_code belay_states_bind(struct belay_states *states, const char *id, const char *url,
                                             struct belay_error *err);
@@ -222,9 +222,9 @@ struct belay_state_write {
     size_t struct_size;
     const struct belay_state_lock *lock; /* NULL: locking is disabled */
     /*
-     * The tag of the content from which the new document was made. NULL: the one that
-     * metadata.serial of the new document refers to; without a serial the write is accepted
-     * only while no state was saved.
+     * The tag of the content from which the new document was made. NULL: that is found by the
+     * metadata.serial of the new document. Without a serial either, the write is accepted only
+     * while belay has saved no state.
      */
     const struct belay_blob_tag *loaded;
     /*
@@ -276,7 +276,10 @@ BELAY_API enum belay_code belay_state_save(struct belay_states *states, const st
                                            const struct belay_state_write *write,
                                            struct belay_state **out_state, struct belay_error *err);
 
-/* Check a text before saving it. After BELAY_BAD_CONTENT it tells a bad text from a damaged stored state. */
+/*
+ * Check a text without saving it. When a save returns BELAY_BAD_CONTENT, this tells whether the
+ * text is wrong (it fails too) or the stored state is damaged (it succeeds).
+ */
 BELAY_API enum belay_code belay_state_check(const struct belay_state_name *name, const char *text, size_t len,
                                             struct belay_error *err);
 
@@ -310,8 +313,8 @@ BELAY_API enum belay_code belay_state_adopt(struct belay_states *states, const s
 /*
  * A document with snapshots whose content belay does not interpret, such as Terraform's:
  * FOLDER/state.json, with FOLDER/history/ beside it. `folder` is a blob name
- * ("terraform/NAME"). These functions detect concurrent writes; the caller checks that it
- * holds the lock, which a store that has the locks too checks once more in the write. Release
+ * ("terraform/NAME"). These functions detect concurrent writes. The caller checks that it
+ * holds the lock; a store that also keeps the locks checks it again in the write. Release
  * *out_document with belay_blob_release().
  */
 BELAY_API enum belay_code belay_document_load(struct belay_states *states, const char *folder,
@@ -330,8 +333,8 @@ struct belay_document_write {
     const struct belay_state_lock *lock; /* NULL: none */
 };
 /*
- * `write` NULL: neither. BELAY_NOT_HOLDER: another client has written since, or the lock is lost;
- * nothing was changed.
+ * Save a document and a snapshot of it. `write` NULL: no document existed, and there is no lock.
+ * BELAY_NOT_HOLDER: another client has written since, or the lock is lost; nothing was changed.
  */
 BELAY_API enum belay_code belay_document_save(struct belay_states *states, const char *folder,
                                               const void *data, size_t len,

@@ -42,13 +42,12 @@ struct belay_ticket {
     char *owner_name;
     uint64_t seq; /* the order of the queue */
     int64_t since_unix_ms;
-    int64_t expires_ms; /* store's clock; after it the ticket is void */
-    bool dead;          /* the store knows that the waiter is gone. The store checks from the front of the
+    int64_t expires_ms;   /* store's clock; then the ticket loses its place */
+    bool dead;            /* the store knows that the waiter is gone. The store checks from the front of the
                            queue, and may stop at the first waiter that is alive. */
-    bool packed;        /* its strings are in the record's `text` and are not freed one by one */
-    uint32_t
-        text_size; /* of a packed ticket whose strings are one piece, which begins with lock_id; the key is
-                           part of it or is the record's own. 0: they are apart */
+    bool packed;          /* its strings are in the record's `text` and are not freed one by one */
+    uint32_t text_size;   /* not 0: the strings of a packed ticket are one block of this size, which begins
+                           at lock_id; the key is in it or is the record's. 0: they are not one block */
     char *acquired_by;    /* the credential of the waiter; "": none; NULL: the store does not keep it */
     enum belay_mode mode; /* in which it waits */
     int slots;            /* with BELAY_SLOTS */
@@ -117,11 +116,11 @@ struct belay_record {
     struct belay_intent *intents;
     size_t n_intents;
     /*
-     * BELAY_EXCLUSIVE: the holder is in the fields above, and there are no `holders`. Else
-     * every holder is in `holders`, by token, and the fields above repeat the one whose
-     * lease ends last (of two that end together, the one with the lower token): so `held`
-     * and `expires_ms` tell whether any client holds the lock. When the last one is
-     * released, the fields above keep it, not held.
+     * BELAY_EXCLUSIVE: the holder is in the fields above, and `holders` is empty. Otherwise
+     * all holders are in `holders`, in the order of their tokens. The fields above then repeat
+     * the holder whose lease ends last (of two that end together, the one with the lower
+     * token), so that `held` and `expires_ms` tell whether any client holds the lock. When the
+     * last holder releases the lock, the fields above keep that holder, with `held` false.
      */
     enum belay_mode mode;
     int slots; /* with BELAY_SLOTS: how many holders there may be */
@@ -234,9 +233,11 @@ struct belay_write {
      * has_modes.
      */
     bool co_holder;
-    bool
-        any_mode; /* with BELAY_IF_HELD_BY and BELAY_IF_LIVE_BY: the store sets co_holder unless the record is
-                      exclusive. False in a store whose capabilities lack finds_mode */
+    /*
+     * With BELAY_IF_HELD_BY and BELAY_IF_LIVE_BY: the store sets co_holder unless the record is
+     * exclusive. False in a store whose capabilities lack finds_mode.
+     */
+    bool any_mode;
     const char *const *drop_holders; /* lock ids of expired holders; one that is not there is no error */
     size_t n_drop_holders;
 };
@@ -249,11 +250,13 @@ struct belay_batch {
     const struct belay_write *writes; /* of different keys */
     size_t n_writes;                  /* 0: only events */
     /*
-     * Kept with the writes, if the store keeps events. The store fills these from a record
-     * before the batch, that of the write with the event's key, else of writes[0]: an owner
-     * that is NULL; a token of 0, if the event has the record's lock id; metadata that is NULL,
-     * if the event has the record's lock id or one that replaces it and keeps the rest. With
-     * co_holder these are the fields of the write's holder.
+     * Kept with the writes, if the store keeps events. The store completes an event from the
+     * record, as it was before the batch, of the write with the event's key (else of writes[0]):
+     * - the owner, if it is NULL;
+     * - the token, if it is 0 and the event has the record's lock id;
+     * - the metadata, if it is NULL and the event has the record's lock id, or a lock id that
+     *   this batch puts in its place without changing the metadata.
+     * With co_holder the values are those of the holder that the write is about.
      */
     const struct belay_event *events;
     size_t n_events;
@@ -395,7 +398,8 @@ struct belay_store_ops {
      * For an event loop, which cannot wait(): call `fn` in a thread of the store for each wake(), by
      * any client of the store, of an id that is not NULL. fn(context, NULL): wake-ups may have been
      * lost, so all waiters must look. `fn` must neither block nor call the store. A NULL `fn` ends
-     * this; `fn` is not running any more when that returns. NULL: not supported, and waiters poll.
+     * this, and no call of `fn` is in progress when that returns. NULL: not supported, and
+     * waiters poll.
      */
     void (*subscribe)(struct belay_store *store, void (*fn)(void *context, const char *lock_id),
                       void *context);
@@ -437,7 +441,7 @@ struct belay_store_ops {
 
     /*
      * Write a consistent copy of all that was committed, which can be restored, to `path`, an
-     * empty file. Any thread may call this; it takes as long as it takes. NULL: not supported.
+     * empty file. Any thread may call this; it may take long. NULL: not supported.
      */
     enum belay_code (*backup)(struct belay_store *store, const char *path, struct belay_cancel *cancel,
                               struct belay_error *err);

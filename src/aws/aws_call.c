@@ -1,5 +1,5 @@
 /*
- * A call: attempts until one settles it.
+ * A call: repeats attempts until the result is known.
  *     attempt --> done, or finally refused -------------------------> answer
  *        ^  \---> rejected for the clock or the token: correct, once each -+
  *        |   \--> throttled, never sent, or in doubt: if the policy, the   |
@@ -137,7 +137,8 @@ static void add_skew(const struct aws_call *call, struct belay_error *err)
 }
 
 /* One line for users about an error answer. */
-static enum belay_code explain(const struct aws_call *call, enum belay_code code, struct belay_error *err)
+static enum belay_code explain_response(const struct aws_call *call, enum belay_code code,
+                                        struct belay_error *err)
 {
     const struct aws_response *response = call->response;
     const char *name = response->error_code == NULL ? "an error" : response->error_code;
@@ -166,8 +167,8 @@ static enum belay_code explain(const struct aws_call *call, enum belay_code code
 }
 
 /* The result of the whole call. */
-static enum belay_code settle(const struct aws_call *call, const struct attempt *last,
-                              struct belay_error *err)
+static enum belay_code result_of_call(const struct aws_call *call, const struct attempt *last,
+                                      struct belay_error *err)
 {
     enum belay_code code = last->verdict.code;
 
@@ -183,7 +184,7 @@ static enum belay_code settle(const struct aws_call *call, const struct attempt 
     /* A write in doubt is never reported as one that had no effect. */
     assert(code != BELAY_UNREACHABLE || !call->response->in_doubt || call->request->reads_only);
     if (last->sent == BELAY_OK && (err == NULL || err->code == BELAY_OK)) {
-        return explain(call, code, err);
+        return explain_response(call, code, err);
     }
     if (err != NULL) {
         err->code = code;
@@ -218,7 +219,7 @@ static enum belay_code run(struct aws_call *call, struct attempt *last, struct b
             continue;
         }
         if (!pause_for_retry(call, &last->verdict)) {
-            return settle(call, last, err);
+            return result_of_call(call, last, err);
         }
         call->response->in_doubt = call->response->in_doubt || last->verdict.fate == FATE_DOUBT;
     }

@@ -238,7 +238,7 @@ void credentials_cache_reject(struct credentials_cache *cache, const struct cred
 
 /* ---- from JSON ---- */
 
-static const char *text_of(const json_t *root, const char *key)
+static const char *nonempty_text(const json_t *root, const char *key)
 {
     const char *text = json_string_value(json_object_get(root, key));
 
@@ -248,8 +248,8 @@ static const char *text_of(const json_t *root, const char *key)
 /* An answer that declares itself an error, whatever its status. */
 static enum belay_code declares_error(const json_t *root, const char *what, struct belay_error *err)
 {
-    const char *code = text_of(root, "Code");
-    const char *message = text_of(root, "Message");
+    const char *code = nonempty_text(root, "Code");
+    const char *message = nonempty_text(root, "Message");
 
     if (code == NULL || strcmp(code, "Success") == 0) {
         return BELAY_OK;
@@ -262,9 +262,9 @@ enum belay_code credentials_from_json(const char *text, size_t len, const char *
                                       struct credentials *out, struct belay_error *err)
 {
     json_t *root = json_loadb(text, len, 0, NULL);
-    const char *id = text_of(root, "AccessKeyId");
-    const char *secret = text_of(root, "SecretAccessKey");
-    const char *expiration = text_of(root, "Expiration");
+    const char *id = nonempty_text(root, "AccessKeyId");
+    const char *secret = nonempty_text(root, "SecretAccessKey");
+    const char *expiration = nonempty_text(root, "Expiration");
     struct credentials made = { 0 };
     enum belay_code code;
 
@@ -281,7 +281,7 @@ enum belay_code credentials_from_json(const char *text, size_t len, const char *
                          id == NULL ? "AccessKeyId" : "SecretAccessKey");
         goto done;
     }
-    if (!credentials_init(&made, id, secret, text_of(root, token_key))) {
+    if (!credentials_init(&made, id, secret, nonempty_text(root, token_key))) {
         code = error_no_memory(err);
         goto done;
     }

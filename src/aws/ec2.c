@@ -60,7 +60,7 @@ static enum belay_code call(const char *operation, const struct buf *body, int64
     return code;
 }
 
-static void begin(struct buf *body, const char *operation)
+static void begin_query(struct buf *body, const char *operation)
 {
     uri_add_query(body, "Action", operation);
     uri_add_query(body, "Version", EC2_VERSION);
@@ -74,7 +74,7 @@ enum belay_code net_ec2(const char *operation, const char *instance, int64_t tim
     const char *state;
     enum belay_code code;
 
-    begin(&body, operation);
+    begin_query(&body, operation);
     uri_add_query(&body, "InstanceId.1", instance);
     code = call(operation, &body, timeout_ms, &root, err);
     if (code == BELAY_OK) {
@@ -219,7 +219,7 @@ enum belay_code net_ec2_find(const char *instance, const char *host, int64_t tim
     char what[NAME_SIZE + 64];
     enum belay_code code;
 
-    begin(&body, "DescribeInstances");
+    begin_query(&body, "DescribeInstances");
     if (instance != NULL) {
         uri_add_query(&body, "InstanceId.1", instance);
         (void)snprintf(what, sizeof what, "the id '%.60s'", instance);

@@ -450,8 +450,8 @@ static void wake_thawed(struct belay_client *client)
 }
 
 /*
- * What is due is looked up once: if many wait and each look takes its time, the
- * first would be due again before the last had its turn, and this would never end.
+ * The operations that are due are found once. If many wait and each step takes time, the first
+ * would be due again before the last had its turn, and this function would not return.
  */
 int64_t belay_client_poll(struct belay_client *client)
 {

@@ -29,8 +29,8 @@ void belay_cancel_free(struct belay_cancel *cancel)
 }
 
 /*
- * Add one and wake, both in the kernel: a word in a mapped file that somebody has truncated is then an error (EFAULT),
- * where an access from here would end the process with SIGBUS. No thread sleeps on such a word.
+ * Add one and wake, both in the kernel: a word in a mapped file that was truncated is then an error (EFAULT), where
+ * an access from here would end the process with SIGBUS. No thread sleeps on such a word.
  */
 static void wake_word(uint32_t *word)
 {

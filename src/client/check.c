@@ -188,7 +188,7 @@ static enum belay_code judge_time(const struct lock_check *check, struct belay_i
 static bool is_forgiven(struct belay_client *client, const struct lock_check *check, enum belay_code code,
                         const char *why, struct belay_info **out_info)
 {
-    const struct belay_info nobody = { .key = (char *)check->key,
+    const struct belay_info unheld = { .key = (char *)check->key,
                                        .lock_id = (char *)check->lock_id,
                                        .locked_by = (char *)"",
                                        .locked_by_name = (char *)"",
@@ -199,7 +199,7 @@ static bool is_forgiven(struct belay_client *client, const struct lock_check *ch
         return false;
     }
     client_warn(client, "locking is switched off, so this does not matter: %s", why);
-    *out_info = info_copy(&nobody);
+    *out_info = info_copy(&unheld);
     return *out_info != NULL;
 }
 

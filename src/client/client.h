@@ -102,7 +102,7 @@ struct belay_lock {
     struct lease lease;
     struct belay_info *info;  /* owned; as the last renewal left it; NULL: as it was granted */
     struct belay_info *shown; /* owned; what belay_lock_info() last handed out */
-    int users;                /* threads of ours at it without the mutex: the beater, the watcher */
+    int users;                /* library threads that use it without the mutex: heartbeat, loss watch */
     bool ending;              /* no more heartbeats: it is being released */
     bool lost;
     bool loss_unreported; /* the event of the loss is not in the store yet */

@@ -1,7 +1,7 @@
 /*
- * What a client stands on when locking is switched off and its store cannot be
- * opened: the switch is there for the day on which the store is broken, so
- * acquiring must still work. Every call of the store returns why it could not be opened.
+ * The store of a client whose own store cannot be opened while locking is switched off.
+ * The kill switch is for a broken store, so acquiring must still work. Every function of this
+ * store returns the error with which the other could not be opened.
  */
 #include <stdio.h>
 #include <stdlib.h>

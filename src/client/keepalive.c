@@ -68,7 +68,7 @@ static void tell_lost(struct belay_lock *lock, const char *why)
         lock->on_lost(lock->context, lock, why);
         (void)pthread_mutex_lock(&client->mutex);
         assert(lock->users > 0);
-        lock->users--; /* not as it was before: the beater may have ended meanwhile */
+        lock->users--; /* not restored: the heartbeat may have ended meanwhile */
         (void)pthread_cond_broadcast(&client->idle);
     }
     ticker_poke(&client->renew_timer);

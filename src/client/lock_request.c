@@ -552,7 +552,8 @@ static enum belay_code init_lock(struct client_request *request, struct belay_cl
                          options->lock_id);
     }
     if (code == BELAY_OK && options->reentrant && options->owner == NULL && !is_adopting) {
-        code = error_set(err, BELAY_INVALID, "a re-entrant lock needs an owner: say who is the same");
+        code = error_set(err, BELAY_INVALID,
+                         "a re-entrant lock needs an owner: the same owner may acquire it again");
     }
     if (code == BELAY_OK && !is_adopting) {
         code = check_person(request, options, err);

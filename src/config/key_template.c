@@ -302,7 +302,7 @@ enum belay_code key_check_scheme(const struct key_scheme *scheme, const char *ke
 
 /* ---- making by a template ---------------------------------------------- */
 
-static char *fill(const struct form *form, const struct key_names *names)
+static char *key_from_form(const struct form *form, const struct key_names *names)
 {
     struct buf key = BUF_INIT(4 * BELAY_KEY_MAX);
     char *text;
@@ -373,7 +373,7 @@ enum belay_code key_make_by_template(const struct key_scheme *scheme, const stru
     if (code != BELAY_OK) {
         return code;
     }
-    key = fill(&form, &names);
+    key = key_from_form(&form, &names);
     if (key == NULL) {
         return error_no_memory(err);
     }
@@ -392,6 +392,6 @@ size_t key_above_template(const struct key_scheme *scheme, const struct key_name
         return 0;
     }
     above.component = (struct key_piece){ all, strlen(all) };
-    out_keys[0] = fill(&form, &above);
+    out_keys[0] = key_from_form(&form, &above);
     return 1;
 }

@@ -69,7 +69,7 @@ export class Attention {
     }
   }
 
-  /** How many locks are held by nobody that is alive. */
+  /** How many locks have a holder that is stale or expired. */
   get alarms() {
     return this.#stale + this.#expired;
   }

@@ -59,7 +59,7 @@ export class Blocks {
     this.#key = key;
   }
 
-  /** The card; null if nothing is in the way and nobody waits. */
+  /** The card; null if nothing is in the way and the queue is empty. */
   draw({ queue, history, tree }) {
     const waiting = queue?.waiting ?? [], lock = queue?.lock;
     const above = tree.above.map((one) => one.lock).filter((one) => one?.status === "active" && one.key !== lock?.key);

@@ -8,7 +8,7 @@ const RECENT_MS = 5000; // an event may arrive before the lock that it changed
 
 const ENDS = { "lock.released": "released", "lock.forced": "forced", "lock.taken_over": "taken over", "lock.lost": "lost" };
 
-/** The ends that nobody wished for; they are marked. */
+/** The ends of a hold that were not a release; they are marked. */
 export const MARKED = ["forced", "lost", "taken over", "expired"];
 
 class Lane {

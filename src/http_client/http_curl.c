@@ -186,8 +186,8 @@ static bool is_misuse(CURLcode rc)
            rc == CURLE_BAD_FUNCTION_ARGUMENT || rc == CURLE_UNKNOWN_OPTION;
 }
 
-static enum belay_code explain(CURL *curl, CURLcode rc, const struct curl_exchange *exchange,
-                               const char *message, struct belay_error *err)
+static enum belay_code explain_curl_error(CURL *curl, CURLcode rc, const struct curl_exchange *exchange,
+                                          const char *message, struct belay_error *err)
 {
     curl_off_t sent_bytes = 0;
     long request_size = 0;
@@ -272,8 +272,8 @@ int64_t http_parse_date(const char *text)
     return seconds <= 0 || seconds > max_seconds ? 0 : seconds * 1000;
 }
 
-static enum belay_code finish(CURL *curl, struct curl_exchange *exchange, struct http_response *out_response,
-                              struct belay_error *err)
+static enum belay_code take_response(CURL *curl, struct curl_exchange *exchange,
+                                     struct http_response *out_response, struct belay_error *err)
 {
     long status = 0;
 
@@ -315,8 +315,8 @@ static enum belay_code http_curl_send(struct http *http, const struct http_clien
     if (rc == CURLE_OK) {
         rc = perform(&handle, request->wake_fd);
     }
-    code = rc == CURLE_OK ? finish(curl, &exchange, out_response, err)
-                          : explain(curl, rc, &exchange, message, err);
+    code = rc == CURLE_OK ? take_response(curl, &exchange, out_response, err)
+                          : explain_curl_error(curl, rc, &exchange, message, err);
     (void)curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, NULL);
     (void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, NULL);
 

@@ -47,7 +47,7 @@ static bool ignore_data(void *context, int status, const char *data, size_t len)
     return true;
 }
 
-static enum belay_code check(struct post_call *call, struct belay_error *err)
+static enum belay_code check_post(struct post_call *call, struct belay_error *err)
 {
     const struct belay_http_post *post = call->post;
     const char *host = post->url == NULL ? NULL : strstr(post->url, "://");
@@ -95,7 +95,7 @@ enum belay_code net_post(const struct belay_http_post *post, int *out_status, st
                                            .may_connect = may_connect,
                                            .context = &call };
     char text[ADDRESS_TEXT_SIZE];
-    enum belay_code code = check(&call, err);
+    enum belay_code code = check_post(&call, err);
 
     for (size_t i = 0; code == BELAY_OK && i < post->n_headers; i++) {
         headers[i] = (struct http_client_header){ post->headers[i].name, post->headers[i].value };

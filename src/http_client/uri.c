@@ -56,7 +56,7 @@ void uri_add_query(struct buf *out, const char *name, const char *value)
     uri_encode(out, value, strlen(value), false);
 }
 
-static char *copy(struct url_part part)
+static char *copy_part(struct url_part part)
 {
     return strndup(part.at, part.len);
 }
@@ -93,9 +93,9 @@ bool uri_parse(const char *text, struct uri *out)
     }
     uri.tls = url.is_tls;
     uri.port = url.port;
-    uri.host = copy(url.host);
-    uri.path = copy(url.path);
-    uri.query = copy(url.query);
+    uri.host = copy_part(url.host);
+    uri.path = copy_part(url.path);
+    uri.query = copy_part(url.query);
     if (uri.host == NULL || uri.path == NULL || uri.query == NULL) {
         uri_release(&uri);
         return false;

@@ -20,8 +20,8 @@ static enum http_parse_result common_result(int code)
 
 #ifdef BELAY_LLHTTP
 
-static void start(struct http_parse *parse, llhttp_type_t type, const http_parse_callbacks *callbacks,
-                  void *data)
+static void init_parser(struct http_parse *parse, llhttp_type_t type, const http_parse_callbacks *callbacks,
+                        void *data)
 {
     llhttp_init(&parse->state, type, callbacks);
     llhttp_set_lenient_version(&parse->state, 1); /* the caller judges the version, and says what is right */
@@ -81,8 +81,8 @@ const char *http_parse_method(const http_parse_state *state)
 
 #else
 
-static void start(struct http_parse *parse, enum http_parser_type type, const http_parse_callbacks *callbacks,
-                  void *data)
+static void init_parser(struct http_parse *parse, enum http_parser_type type,
+                        const http_parse_callbacks *callbacks, void *data)
 {
     http_parser_init(&parse->state, type);
     parse->callbacks = callbacks;
@@ -131,10 +131,10 @@ const char *http_parse_method(const http_parse_state *state)
 
 void http_parse_requests(struct http_parse *parse, const http_parse_callbacks *callbacks, void *data)
 {
-    start(parse, HTTP_REQUEST, callbacks, data);
+    init_parser(parse, HTTP_REQUEST, callbacks, data);
 }
 
 void http_parse_responses(struct http_parse *parse, const http_parse_callbacks *callbacks, void *data)
 {
-    start(parse, HTTP_RESPONSE, callbacks, data);
+    init_parser(parse, HTTP_RESPONSE, callbacks, data);
 }

@@ -14,7 +14,7 @@ static void skip_space(struct flat_json *json)
     }
 }
 
-static bool take(struct flat_json *json, char c)
+static bool take_char(struct flat_json *json, char c)
 {
     skip_space(json);
     if (json->at == json->end || *json->at != c) {
@@ -76,7 +76,7 @@ static bool take_word(struct flat_json *json, enum flat_kind *out)
 
 static bool take_value(struct flat_json *json, struct flat_member *out)
 {
-    if (take(json, '"')) {
+    if (take_char(json, '"')) {
         out->kind = FLAT_TEXT;
         return take_text(json, &out->text);
     }
@@ -92,17 +92,18 @@ enum flat_step flat_json_next(struct flat_json *json, struct flat_member *out)
     bool is_first = !json->has_begun;
 
     json->has_begun = true;
-    if (is_first && !take(json, '{')) {
+    if (is_first && !take_char(json, '{')) {
         return FLAT_OTHER;
     }
-    if (take(json, '}')) {
+    if (take_char(json, '}')) {
         skip_space(json);
         return json->at == json->end ? FLAT_END : FLAT_OTHER; /* nothing may follow the last brace */
     }
-    if (!is_first && !take(json, ',')) {
+    if (!is_first && !take_char(json, ',')) {
         return FLAT_OTHER;
     }
-    return take(json, '"') && take_text(json, &out->name) && take(json, ':') && take_value(json, out)
+    return take_char(json, '"') && take_text(json, &out->name) && take_char(json, ':') &&
+                   take_value(json, out)
                ? FLAT_MEMBER
                : FLAT_OTHER;
 }

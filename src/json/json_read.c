@@ -69,7 +69,7 @@ static size_t metadata_of(const json_t *object, struct belay_meta metadata[BELAY
     return n;
 }
 
-static bool copy(const char *text, char **out)
+static bool copy_or_empty(const char *text, char **out)
 {
     *out = strdup(text == NULL ? "" : text);
     return *out != NULL;
@@ -103,8 +103,8 @@ static struct belay_info *read_holder(const json_t *lock, const char *key)
     info->acquired_by = credential == NULL ? NULL : strdup(credential);
     info->metadata = meta_copy(metadata, n);
     info->n_metadata = info->metadata == NULL ? 0 : n;
-    if (!copy(key, &info->key) || !copy(text_of(lock, "locked_by"), &info->locked_by) ||
-        !copy(text_of(lock, "locked_by_name"), &info->locked_by_name) ||
+    if (!copy_or_empty(key, &info->key) || !copy_or_empty(text_of(lock, "locked_by"), &info->locked_by) ||
+        !copy_or_empty(text_of(lock, "locked_by_name"), &info->locked_by_name) ||
         (id != NULL && info->lock_id == NULL) || (credential != NULL && info->acquired_by == NULL) ||
         info->n_metadata != n) {
         belay_info_free(info);
@@ -210,9 +210,9 @@ bool json_read_waiters(const json_t *waiting, struct belay_info *info)
         const json_t *from = json_array_get(waiting, i);
         struct belay_waiter *waiter = &info->waiters[info->n_waiters++];
 
-        if (text_of(from, "key") == NULL || !copy(text_of(from, "key"), &waiter->key) ||
-            !copy(text_of(from, "locked_by"), &waiter->locked_by) ||
-            !copy(text_of(from, "locked_by_name"), &waiter->locked_by_name)) {
+        if (text_of(from, "key") == NULL || !copy_or_empty(text_of(from, "key"), &waiter->key) ||
+            !copy_or_empty(text_of(from, "locked_by"), &waiter->locked_by) ||
+            !copy_or_empty(text_of(from, "locked_by_name"), &waiter->locked_by_name)) {
             return false;
         }
         waiter->since_unix_ms = json_read_time(from, "since");

@@ -339,7 +339,7 @@ struct text {
     size_t len;
 };
 
-static struct text text_of(const char *data)
+static struct text text_from(const char *data)
 {
     return (struct text){ data, data == NULL ? 0 : strlen(data) };
 }
@@ -372,7 +372,7 @@ static void add_text(struct buf *out, struct text before, struct text value)
 
 static struct text time_text(char space[CLOCK_TEXT_SIZE], int64_t unix_ms)
 {
-    return text_of(unix_ms == 0 ? NULL : clock_format_utc(space, unix_ms, true));
+    return text_from(unix_ms == 0 ? NULL : clock_format_utc(space, unix_ms, true));
 }
 
 static void add_number(struct buf *out, struct text before, int64_t value)
@@ -388,11 +388,11 @@ static void add_number(struct buf *out, struct text before, int64_t value)
 
 bool wire_lock_line(struct buf *out, const struct belay_info *info)
 {
-    struct text key = text_of(info->key);
-    struct text id = text_of(info->lock_id);
-    struct text owner = text_of(known_name(info->locked_by));
-    struct text name = text_of(known_name(info->locked_by_name));
-    struct text credential = text_of(info->acquired_by);
+    struct text key = text_from(info->key);
+    struct text id = text_from(info->lock_id);
+    struct text owner = text_from(known_name(info->locked_by));
+    struct text name = text_from(known_name(info->locked_by_name));
+    struct text credential = text_from(info->acquired_by);
     char space[2][CLOCK_TEXT_SIZE];
     struct text locked_at = time_text(space[0], info->locked_at_unix_ms);
     size_t from;
@@ -412,8 +412,8 @@ bool wire_lock_line(struct buf *out, const struct belay_info *info)
     ADD(out, ",\"locked_by\":", add_text, owner);
     ADD(out, ",\"locked_by_name\":", add_text, name);
     ADD(out, ",\"acquired_by\":", add_text, credential);
-    ADD(out, ",\"status\":", add_text, text_of(belay_status_name(info->status)));
-    ADD(out, ",\"outcome\":", add_text, text_of(belay_outcome_name(info->outcome)));
+    ADD(out, ",\"status\":", add_text, text_from(belay_status_name(info->status)));
+    ADD(out, ",\"outcome\":", add_text, text_from(belay_outcome_name(info->outcome)));
     ADD(out, ",\"locked_at\":", add_text, locked_at);
     ADD(out, ",\"expires_at\":", add_text, time_text(space[1], info->expires_at_unix_ms));
     ADD(out, ",\"last_heartbeat\":", add_text,
@@ -456,7 +456,7 @@ static void add_count(struct buf *out, struct text before, int64_t value, bool i
     if (is_known) {
         add_number(out, before, value);
     } else {
-        add_text(out, before, text_of(NULL));
+        add_text(out, before, text_from(NULL));
     }
 }
 #define ADD_COUNT(out, before, value, is_known)                                                              \
@@ -465,8 +465,8 @@ static void add_count(struct buf *out, struct text before, int64_t value, bool i
 static bool is_plain_holder(const struct belay_info *info)
 {
     return info->status != BELAY_STATUS_NONE && info->n_metadata == 0 && info->token <= INT64_MAX &&
-           is_plain(text_of(info->lock_id)) && is_plain(text_of(info->locked_by)) &&
-           is_plain(text_of(info->locked_by_name)) && is_plain(text_of(info->acquired_by));
+           is_plain(text_from(info->lock_id)) && is_plain(text_from(info->locked_by)) &&
+           is_plain(text_from(info->locked_by_name)) && is_plain(text_from(info->acquired_by));
 }
 
 /* The members of wire_holder(), without the braces. */
@@ -474,13 +474,13 @@ static void add_holder(struct buf *out, const struct belay_info *info, const cha
 {
     char space[CLOCK_TEXT_SIZE];
 
-    ADD(out, "\"lock_id\":", add_text, text_of(lock_id));
+    ADD(out, "\"lock_id\":", add_text, text_from(lock_id));
     ADD_COUNT(out, ",\"token\":", (int64_t)info->token, info->token > 0);
-    ADD(out, ",\"locked_by\":", add_text, text_of(known_name(info->locked_by)));
-    ADD(out, ",\"locked_by_name\":", add_text, text_of(known_name(info->locked_by_name)));
-    ADD(out, ",\"acquired_by\":", add_text, text_of(info->acquired_by));
-    ADD(out, ",\"status\":", add_text, text_of(belay_status_name(info->status)));
-    ADD(out, ",\"outcome\":", add_text, text_of(belay_outcome_name(info->outcome)));
+    ADD(out, ",\"locked_by\":", add_text, text_from(known_name(info->locked_by)));
+    ADD(out, ",\"locked_by_name\":", add_text, text_from(known_name(info->locked_by_name)));
+    ADD(out, ",\"acquired_by\":", add_text, text_from(info->acquired_by));
+    ADD(out, ",\"status\":", add_text, text_from(belay_status_name(info->status)));
+    ADD(out, ",\"outcome\":", add_text, text_from(belay_outcome_name(info->outcome)));
     ADD(out, ",\"locked_at\":", add_text, time_text(space, info->locked_at_unix_ms));
     ADD(out, ",\"expires_at\":", add_text, time_text(space, info->expires_at_unix_ms));
     ADD(out, ",\"last_heartbeat\":", add_text, time_text(space, info->last_heartbeat_unix_ms));
@@ -513,7 +513,7 @@ static void add_holders(struct buf *out, const struct belay_info *info)
 bool wire_grant_line(struct buf *out, const struct belay_info *info)
 {
     bool is_simple = info->mode != BELAY_EXCLUSIVE && !info->has_queue && info->n_holders <= QUICK_HOLDERS &&
-                     is_plain(text_of(info->key)) && is_plain_holder(info);
+                     is_plain(text_from(info->key)) && is_plain_holder(info);
     char space[CLOCK_TEXT_SIZE];
 
     for (size_t i = 0; i < info->n_holders && is_simple; i++) {
@@ -522,11 +522,11 @@ bool wire_grant_line(struct buf *out, const struct belay_info *info)
     if (!is_simple) {
         return false;
     }
-    ADD(out, "{\"key\":", add_text, text_of(info->key));
+    ADD(out, "{\"key\":", add_text, text_from(info->key));
     buf_adds(out, ",");
     add_holder(out, info, info->lock_id);
     ADD(out, ",\"released_at\":", add_text, time_text(space, released_at(info)));
-    ADD(out, ",\"mode\":", add_text, text_of(belay_mode_name(info->mode)));
+    ADD(out, ",\"mode\":", add_text, text_from(belay_mode_name(info->mode)));
     ADD_COUNT(out, ",\"slots\":", info->slots, info->slots != 0);
     buf_adds(out, ",\"holders\":[");
     add_holders(out, info);

@@ -17,7 +17,7 @@ enum acquire_state {
     LEAVING
 };
 
-/* Take a lock that was never taken, or was released, and that nobody waits for. */
+/* Take a lock that was never held or was released, and that has no waiters. */
 void acquire_try_free(struct op *op, int64_t now_ms);
 /* Take it from what op->records show: on the condition that they have not changed. */
 void acquire_take(struct op *op, int64_t now_ms);

@@ -54,7 +54,7 @@ struct decision {
 /* `records`: those of the request's keys, then their ancestors', as of `now_ms` on the store's clock. */
 struct decision decide(const struct op_request *request, const struct belay_record *records, int64_t now_ms);
 
-/* How many of `slots` slots are free on a record that nobody holds in another way. */
+/* How many of `slots` slots are free on a record that is not held in another mode. */
 int decide_free_slots(const struct belay_record *record, int slots, int64_t margin_ms, int64_t now_ms);
 
 /* Say in `err` that the lock is held with other slots than `slots`. Returns BELAY_INVALID. */

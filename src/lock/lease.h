@@ -9,7 +9,7 @@
  *     ----+-------------+------- beat --- beat ------+--------+------->
  *         |<-------------- ttl - margin - lead ----->|
  *
- * The lead is what a holder needs to hear of its loss and to stop. A heartbeat
+ * The lead is the time that a holder needs to be notified of its loss and to stop. A heartbeat
  * that leaves too little time before the deadline, for a renewal that hangs or
  * fails and for another one, is brought forward.
  */

@@ -63,8 +63,8 @@ static bool find_self(char path[PATH_MAX])
     return found;
 }
 
-static enum belay_code check(const struct module *module, const struct head *entry, const char *path,
-                             struct belay_error *err)
+static enum belay_code check_module(const struct module *module, const struct head *entry, const char *path,
+                                    struct belay_error *err)
 {
     if (entry == NULL) {
         return error_set(err, BELAY_CONFIG, "%.400s is not belay's module: %.200s", path, dlerror());
@@ -78,7 +78,8 @@ static enum belay_code check(const struct module *module, const struct head *ent
     return BELAY_OK;
 }
 
-static enum belay_code load(const struct module *module, const void **out_entry, struct belay_error *err)
+static enum belay_code load_module(const struct module *module, const void **out_entry,
+                                   struct belay_error *err)
 {
     /* Beside this file, as in a build tree; in libbelay.so's own folder; in that of the program in bin. */
     static const char *const places[] = { "", "belay/", "../lib/belay/" };
@@ -98,7 +99,7 @@ static enum belay_code load(const struct module *module, const void **out_entry,
                          module->file, dlerror(), module->advice);
     }
     *out_entry = dlsym(handle, module->symbol);
-    return check(module, *out_entry, path, err);
+    return check_module(module, *out_entry, path, err);
 }
 
 enum belay_code loader_net(const struct net_module **out_module, struct belay_error *err)
@@ -114,7 +115,7 @@ enum belay_code loader_net(const struct net_module **out_module, struct belay_er
     if (loaded_net == NULL) {
         const void *entry = NULL;
 
-        code = load(&module, &entry, err);
+        code = load_module(&module, &entry, err);
         loaded_net = code == BELAY_OK ? entry : NULL;
     }
     if (code == BELAY_OK) {
@@ -138,7 +139,7 @@ enum belay_code loader_pg(const struct pg_module **out_module, struct belay_erro
     if (loaded_pg == NULL) {
         const void *entry = NULL;
 
-        code = load(&module, &entry, err);
+        code = load_module(&module, &entry, err);
         loaded_pg = code == BELAY_OK ? entry : NULL;
     }
     if (code == BELAY_OK) {

@@ -68,7 +68,7 @@ static enum belay_code say_failed(const char *what, const char *file, struct bel
         "cannot %s '%.300s': %s", what, file, strerror(errno));
 }
 
-static void tell(const struct sqlite_backup_info *info, const char *file, struct belay_backup *out)
+static void fill_backup(const struct sqlite_backup_info *info, const char *file, struct belay_backup *out)
 {
     struct stat st;
 
@@ -107,7 +107,7 @@ enum belay_code belay_backup(struct belay_client *client, const char *file, stru
         code = say_failed("write", file, err);
     }
     if (code == BELAY_OK) {
-        tell(&info, file, out_backup);
+        fill_backup(&info, file, out_backup);
     } else {
         (void)unlink(temp);
     }
@@ -127,7 +127,7 @@ enum belay_code belay_restore(const char *file, const struct belay_maintenance_o
         code = sqlite_store_restore(file, path, NULL, options != NULL && options->replace, &info, err);
     }
     if (code == BELAY_OK) {
-        tell(&info, file, out_backup);
+        fill_backup(&info, file, out_backup);
     }
     belay_config_free(own);
     return code;

@@ -190,7 +190,7 @@ static void on_fault(struct acquiring *a, enum belay_code code, bool was_answere
     }
 }
 
-static void ask(struct acquiring *a)
+static void send_acquire(struct acquiring *a)
 {
     int64_t sent_ms = clock_boot_ms();
     int64_t slice = slice_ms(a, sent_ms);
@@ -283,7 +283,7 @@ enum belay_code remote_acquire(struct remote *remote, struct op_request *request
         if (belay_cancel_requested(a.cancel)) {
             leave_cancelled(&a);
         } else {
-            ask(&a);
+            send_acquire(&a);
         }
     }
     json_decref(a.body);

@@ -16,12 +16,12 @@ enum {
 };
 
 /*
- * How long the lock may be relied upon is for the server to say: only it knows
- * its store's margin, and what is left of a lock that was ours before this
- * request, after an answer that was lost or while a place was kept for us (L6).
+ * The server decides how long the client may rely on the lock (L6): only the server knows its
+ * store's margin, and how much is left of a lease that began before this request (when an
+ * earlier answer was lost, or the lock was granted while the client kept its place).
  *
- * A server that does not say it is taken for the most careful there is: no server
- * grants a ttl of less than twice its store's margin.
+ * If the server does not say, the largest possible margin is assumed, half of the ttl: no
+ * server grants a ttl of less than twice its store's margin.
  */
 static int64_t deadline_of(const struct belay_info *info, int64_t sent_ms)
 {

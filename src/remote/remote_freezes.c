@@ -56,7 +56,7 @@ static enum belay_code read_answer(struct remote *remote, const json_t *answer, 
     return BELAY_OK;
 }
 
-/* A repetition is safe: the id of a new freeze is ours, and one that was ended is not there any more. */
+/* A repetition is safe: we choose the id of a new freeze, and a freeze that was ended no longer exists. */
 enum belay_code remote_freezes(struct backend *base, const struct freeze_request *request, belay_freeze_fn fn,
                                void *context, struct belay_error *err)
 {

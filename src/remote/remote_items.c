@@ -24,7 +24,7 @@ static void add_item_path(struct buf *path, const char *space, const char *name,
 }
 
 /* {"version", ...} as an item. False without memory. */
-static bool take(const json_t *object, const char *name, struct belay_item *out_item)
+static bool item_from_json(const json_t *object, const char *name, struct belay_item *out_item)
 {
     struct belay_item item = { .name = strdup(name), .value = json_dumps(object, JSON_COMPACT) };
 
@@ -56,7 +56,7 @@ enum belay_code remote_item_get(struct backend *base, const char *space, const c
 
         code = none.name == NULL ? error_no_memory(err) : BELAY_OK;
         *out_item = none;
-    } else if (code == BELAY_OK && !take(object, name, out_item)) {
+    } else if (code == BELAY_OK && !item_from_json(object, name, out_item)) {
         code = error_no_memory(err);
     }
     json_decref(answer);
@@ -169,7 +169,7 @@ static enum belay_code hand_on_items(struct remote *remote, const char *space, c
         if (json_is_null(value)) {
             continue;
         }
-        if (!take(value, name, &item)) {
+        if (!item_from_json(value, name, &item)) {
             return error_no_memory(err);
         }
         go_on = fn(context, &item);
@@ -198,7 +198,7 @@ enum belay_code remote_item_list(struct backend *base, const char *space, belay_
     return code;
 }
 
-/* The server records the decision and its event by itself; our own sinks are told of it whichever way it went. */
+/* The server records the decision and its event. The sinks of this process get the event as well. */
 enum belay_code remote_decide(struct backend *base, const struct client_decision *decision,
                               struct belay_error *err)
 {

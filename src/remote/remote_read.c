@@ -13,8 +13,8 @@
 enum { PAGE_MAX = 1000, HISTORY_MAX = 10000 };
 
 /* GET; the path is released. */
-static enum belay_code look(struct remote *remote, struct buf *path, const char *key, json_t **out_answer,
-                            struct belay_error *err)
+static enum belay_code send_get(struct remote *remote, struct buf *path, const char *key, json_t **out_answer,
+                                struct belay_error *err)
 {
     struct remote_call call = { .method = "GET", .path = path->data, .key = key };
     enum belay_code code =
@@ -36,7 +36,7 @@ enum belay_code remote_get(struct backend *base, const char *key, struct belay_i
     enum belay_code code;
 
     remote_add_path(&path, key, "/queue");
-    code = look(remote, &path, key, &answer, err);
+    code = send_get(remote, &path, key, &answer, err);
     if (code == BELAY_OK) {
         info = json_read_lock(json_object_get(answer, "lock"));
         if (info == NULL || !json_read_waiters(json_object_get(answer, "waiting"), info)) {
@@ -118,7 +118,7 @@ enum belay_code remote_check_free(struct backend *base, const struct op_request 
     } else if (request->mode == BELAY_SLOTS) {
         buf_addf(&path, "?slots=%d", request->slots);
     }
-    code = look((struct remote *)base, &path, request->key, &answer, err);
+    code = send_get((struct remote *)base, &path, request->key, &answer, err);
     json_decref(answer);
     return code;
 }
@@ -217,7 +217,7 @@ enum belay_code remote_list(struct backend *base, const struct belay_query *quer
         json_t *page = NULL;
 
         list_path(&path, query, cursor, left < PAGE_MAX ? left : PAGE_MAX);
-        code = look(remote, &path, NULL, &page, err);
+        code = send_get(remote, &path, NULL, &page, err);
         json_decref(answer); /* the cursor was in it */
         answer = page;
         if (code != BELAY_OK) {
@@ -252,7 +252,7 @@ enum belay_code remote_events(struct backend *base, const struct belay_events_qu
     remote_add_path(&path, query->key, "/history");
     buf_addf(&path, "?limit=%zu",
              query->last == 0 || query->last > HISTORY_MAX ? (size_t)HISTORY_MAX : query->last);
-    code = look((struct remote *)base, &path, query->key, &answer, err);
+    code = send_get((struct remote *)base, &path, query->key, &answer, err);
     events = json_object_get(answer, "events");
     for (size_t i = 0; code == BELAY_OK && go_on && i < json_array_size(events); i++) {
         (void)json_read_event(json_array_get(events, i), fn, context, &go_on, &id);
@@ -282,7 +282,7 @@ enum belay_code remote_stats(struct backend *base, const struct belay_stats_quer
     if (query->since_unix_ms > 0) {
         add_lock_query(&path, "since", clock_format_utc(since, query->since_unix_ms, true));
     }
-    code = look(remote, &path, query->key, &answer, err);
+    code = send_get(remote, &path, query->key, &answer, err);
     if (code == BELAY_OK) {
         stats = json_read_stats(answer);
         code = stats == NULL ? remote_say_not_belay(remote, err) : BELAY_OK;
@@ -305,7 +305,7 @@ enum belay_code remote_identity(struct backend *base, char out_id[BELAY_STORE_ID
     enum belay_code code;
 
     buf_adds(&path, "/v1/store");
-    code = look(remote, &path, NULL, &answer, err);
+    code = send_get(remote, &path, NULL, &answer, err);
     id = json_string_value(json_object_get(answer, "id"));
     if (code == BELAY_OK && (id == NULL || *id == '\0' || strlen(id) >= BELAY_STORE_ID_SIZE)) {
         code = remote_say_not_belay(remote, err);
@@ -328,7 +328,7 @@ enum belay_code remote_credential(struct backend *base, char out_name[BELAY_OWNE
     enum belay_code code;
 
     buf_adds(&path, "/v1/me");
-    code = look(remote, &path, NULL, &answer, err);
+    code = send_get(remote, &path, NULL, &answer, err);
     name = json_object_get(answer, "name");
     if (code == BELAY_OK && !json_is_null(name) &&
         (!json_is_string(name) || json_string_length(name) > BELAY_OWNER_MAX)) {

@@ -364,7 +364,7 @@ static void add_deployment(struct ask *ask, const struct belay_deployment *said,
     }
 }
 
-/* What it is made from: content that was loaded, or what the document's own serial says. */
+/* The version that it was made from: the loaded content, or the serial in the document. */
 static void add_condition(struct ask *ask, const struct states_put *put)
 {
     const struct belay_state_write *write = put->write;

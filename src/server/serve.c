@@ -434,7 +434,7 @@ static size_t limit_connections(struct server *server, size_t wanted)
                                             : (size_t)limit.rlim_max / 2;
 }
 
-static size_t number_of(const struct belay_config *config, const char *name)
+static size_t config_number(const struct belay_config *config, const char *name)
 {
     const char *text = belay_config_get(config, name);
 
@@ -446,8 +446,8 @@ static enum belay_code load_limits(struct run *run, struct http_options *options
     const struct belay_config *config = run->server.config;
 
     options->limits.max_connections =
-        limit_connections(&run->server, number_of(config, "server.connections.max"));
-    options->limits.max_per_peer = number_of(config, "server.connections.per_address");
+        limit_connections(&run->server, config_number(config, "server.connections.max"));
+    options->limits.max_per_peer = config_number(config, "server.connections.per_address");
     options->unlimited = run->unlimited;
     if (belay_config_get(config, "server.connections.unlimited.0") == NULL) {
         options->n_unlimited = address_range_parse("127.0.0.0/8", &run->unlimited[0]) &&
@@ -520,7 +520,7 @@ static enum belay_code open_http(struct run *run, struct belay_error *err)
     return code == BELAY_OK ? check_exposure(run, server->tokens, err) : code;
 }
 
-static enum belay_code start(struct run *run, struct belay_error *err)
+static enum belay_code start_server(struct run *run, struct belay_error *err)
 {
     struct server *server = &run->server;
     uint64_t random = 0;
@@ -697,7 +697,7 @@ enum belay_code belay_serve_run(const struct serve_options *options, struct bela
     run->signals.fd = -1;
     log_begin(&run->server.log,
               options->log == SERVE_LOG_JSON || (options->log == SERVE_LOG_AUTO && !isatty(STDERR_FILENO)));
-    code = start(run, err);
+    code = start_server(run, err);
     if (code == BELAY_OK) {
         say_hello(run);
         systemd_notify("READY=1");

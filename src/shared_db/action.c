@@ -154,8 +154,8 @@ static enum belay_code run_step(const struct action_step *step, const struct act
 }
 
 /* BELAY_OK with *out_holds, or BELAY_LOST and BELAY_CANCELLED. A check that fails does not hold. */
-static enum belay_code look(const struct db_action *action, const struct action_context *context,
-                            int64_t timeout_ms, bool *out_holds, struct belay_error *err)
+static enum belay_code check_until(const struct db_action *action, const struct action_context *context,
+                                   int64_t timeout_ms, bool *out_holds, struct belay_error *err)
 {
     enum belay_code code;
 
@@ -178,7 +178,8 @@ bool action_has_taken_effect(const struct db_action *action, const struct action
 {
     bool holds = false;
 
-    return has_check(action) && look(action, context, action->timeout_ms, &holds, NULL) == BELAY_OK && holds;
+    return has_check(action) && check_until(action, context, action->timeout_ms, &holds, NULL) == BELAY_OK &&
+           holds;
 }
 
 static enum belay_code await(const struct db_action *action, const struct action_context *context,
@@ -194,7 +195,7 @@ static enum belay_code await(const struct db_action *action, const struct action
         if (atomic_load(context->lost)) {
             return error_set(err, BELAY_LOST, "the lease was lost before the action took effect");
         }
-        code = look(action, context, left_ms < 1 ? 1 : left_ms, &holds, err);
+        code = check_until(action, context, left_ms < 1 ? 1 : left_ms, &holds, err);
 
         if (code != BELAY_OK || holds) {
             return code;

@@ -142,7 +142,7 @@ static void end_group(pid_t pid, int fd, int grace_ms)
     }
 }
 
-static enum belay_code explain(const struct action_step *step, int status, struct belay_error *err)
+static enum belay_code explain_status(const struct action_step *step, int status, struct belay_error *err)
 {
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
         return BELAY_OK;
@@ -181,7 +181,7 @@ static enum belay_code watch(const struct action_step *step, const struct action
                              step->argv[0], clock_format_duration(limit, end_ms - began_ms));
         }
     }
-    return explain(step, status, err);
+    return explain_status(step, status, err);
 }
 
 enum belay_code action_run_command(const struct action_step *step, const struct action_context *context,

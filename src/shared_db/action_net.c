@@ -25,7 +25,7 @@ static void add_value(struct buf *out, const char *value, bool in_url)
     }
 }
 
-static char *fill(const char *template, const struct action_context *context, bool in_url)
+static char *fill_template(const char *template, const struct action_context *context, bool in_url)
 {
     struct buf out = BUF_INIT(FILLED_MAX);
     char *text;
@@ -65,8 +65,8 @@ static enum belay_code ended(const struct action_context *context, enum belay_co
 enum belay_code action_run_http(const struct action_step *step, const struct action_context *context,
                                 int64_t timeout_ms, struct belay_error *err)
 {
-    char *url = fill(step->url, context, true);
-    char *body = step->body == NULL ? NULL : fill(step->body, context, false);
+    char *url = fill_template(step->url, context, true);
+    char *body = step->body == NULL ? NULL : fill_template(step->body, context, false);
     struct net_once once = { .method = step->method != NULL ? step->method
                                        : body != NULL       ? "POST"
                                                             : "GET",

@@ -23,9 +23,9 @@
 #include "network/loader.h"
 #include "shared_db/shared_db_internal.h"
 
-const char *belay_health_name(enum belay_health quick)
+const char *belay_health_name(enum belay_health health)
 {
-    return quick == BELAY_HEALTH_UP ? "UP" : quick == BELAY_HEALTH_DOWN ? "DOWN" : "UNKNOWN";
+    return health == BELAY_HEALTH_UP ? "UP" : health == BELAY_HEALTH_DOWN ? "DOWN" : "UNKNOWN";
 }
 
 void belay_app_status_free(struct belay_app_status *status)

@@ -32,7 +32,7 @@ void db_names_release(struct db_names *names)
 
 /* ---- sorted sets of strings ---- */
 
-static size_t place_of(char *const *list, size_t n, const char *text, size_t len, bool *out_is_there)
+static size_t place_in_list(char *const *list, size_t n, const char *text, size_t len, bool *out_is_there)
 {
     size_t i = 0;
     int order = 1;
@@ -52,15 +52,15 @@ static bool has(char *const *list, size_t n, const char *text, size_t len)
 {
     bool is_there;
 
-    (void)place_of(list, n, text, len, &is_there);
+    (void)place_in_list(list, n, text, len, &is_there);
     return is_there;
 }
 
 /* True if it was added. */
-static bool add(char ***list, size_t *n, const char *text, size_t len, bool *failed)
+static bool add_sorted(char ***list, size_t *n, const char *text, size_t len, bool *failed)
 {
     bool is_there;
-    size_t at = place_of(*list, *n, text, len, &is_there);
+    size_t at = place_in_list(*list, *n, text, len, &is_there);
     char **grown;
     char *copy;
 
@@ -110,8 +110,8 @@ static bool add_id(struct db_names *names, const char *id)
     if (id == NULL) {
         return false;
     }
-    is_new = add(&names->ids, &names->n_ids, id, strlen(id), &names->failed);
-    if (host_len(id) > 0 && add(&names->hosts, &names->n_hosts, id, host_len(id), &names->failed)) {
+    is_new = add_sorted(&names->ids, &names->n_ids, id, strlen(id), &names->failed);
+    if (host_len(id) > 0 && add_sorted(&names->hosts, &names->n_hosts, id, host_len(id), &names->failed)) {
         is_new = true;
     }
     return is_new;
@@ -149,7 +149,7 @@ bool db_names_collect(const struct app_registry *registry, const struct belay_ap
 
     (void)add_row(&names, target);
     for (size_t i = 0; by_host && i < n_also; i++) {
-        (void)add(&names.hosts, &names.n_hosts, also_hosts[i], strlen(also_hosts[i]), &names.failed);
+        (void)add_sorted(&names.hosts, &names.n_hosts, also_hosts[i], strlen(also_hosts[i]), &names.failed);
     }
     while (is_new && !names.failed) {
         is_new = false;

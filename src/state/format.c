@@ -112,7 +112,7 @@ static bool is_true(const struct doc *doc, uint32_t object, const char *name)
     return node != 0 && doc_kind(doc, node) == 't';
 }
 
-static uint64_t number_of(const struct doc *doc, uint32_t object, const char *name)
+static uint64_t member_number(const struct doc *doc, uint32_t object, const char *name)
 {
     uint32_t node = object == 0 ? 0 : doc_member(doc, object, name);
     uint64_t number = 0;
@@ -135,7 +135,7 @@ enum belay_code format_describe(const struct format *format, struct belay_state 
     if (token != 0 && doc_kind(doc, token) != 'n' && !doc_number(doc, token, &state->token)) {
         return error_set(err, BELAY_BAD_CONTENT, "lock.token is not a whole number");
     }
-    state->serial = number_of(doc, format->metadata, "serial");
+    state->serial = member_number(doc, format->metadata, "serial");
     state->locked = is_true(doc, format->lock, "locked");
     state->lock_store = string_of(doc, format->lock, "store");
     state->lock_id = string_of(doc, format->lock, "lock_id");

@@ -196,9 +196,9 @@ static enum belay_code fetch_version(struct belay_states *states, const struct b
     return fetch(states, name, out->rest, known, &out->state, &out->format, err);
 }
 
-static enum belay_code load(struct belay_states *states, const struct belay_state_name *name,
-                            const char *snapshot, const struct belay_blob_tag *known,
-                            struct belay_state **out_state, struct belay_error *err)
+static enum belay_code load_version(struct belay_states *states, const struct belay_state_name *name,
+                                    const char *snapshot, const struct belay_blob_tag *known,
+                                    struct belay_state **out_state, struct belay_error *err)
 {
     struct fetched fetched = { 0 };
     enum belay_code code = fetch_version(states, name, snapshot, known, &fetched, err);
@@ -217,21 +217,21 @@ static enum belay_code load(struct belay_states *states, const struct belay_stat
 enum belay_code belay_state_load(struct belay_states *states, const struct belay_state_name *name,
                                  struct belay_state **out_state, struct belay_error *err)
 {
-    return load(states, name, NULL, NULL, out_state, err);
+    return load_version(states, name, NULL, NULL, out_state, err);
 }
 
 enum belay_code belay_state_reload(struct belay_states *states, const struct belay_state_name *name,
                                    const struct belay_blob_tag *known, struct belay_state **out_state,
                                    struct belay_error *err)
 {
-    return load(states, name, NULL, known, out_state, err);
+    return load_version(states, name, NULL, known, out_state, err);
 }
 
 enum belay_code belay_state_load_snapshot(struct belay_states *states, const struct belay_state_name *name,
                                           const char *snapshot, struct belay_state **out_state,
                                           struct belay_error *err)
 {
-    return load(states, name, snapshot, NULL, out_state, err);
+    return load_version(states, name, snapshot, NULL, out_state, err);
 }
 
 enum belay_code belay_state_load_unverified(struct belay_states *states, const struct belay_state_name *name,

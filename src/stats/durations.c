@@ -10,7 +10,7 @@ enum { STEP_BITS = 5, EXACT = 1 << (STEP_BITS + 1) }; /* below EXACT each millis
 #define LONGEST_MS ((INT64_C(1) << 40) - 1)           /* 34 years: beyond, a clock was wrong */
 
 /* 32 places for each doubling. */
-static uint16_t place_of(int64_t ms)
+static uint16_t place_of_duration(int64_t ms)
 {
     int doublings = 0;
 
@@ -21,7 +21,7 @@ static uint16_t place_of(int64_t ms)
 }
 
 /* The first bucket whose place is not before `place`. */
-static size_t find(const struct durations *set, uint16_t place)
+static size_t find_bucket(const struct durations *set, uint16_t place)
 {
     size_t low = 0;
     size_t high = set->n_buckets;
@@ -65,8 +65,8 @@ bool durations_add(struct durations *set, int64_t ms)
         return true;
     }
     ms = ms > LONGEST_MS ? LONGEST_MS : ms;
-    place = place_of(ms);
-    i = find(set, place);
+    place = place_of_duration(ms);
+    i = find_bucket(set, place);
     if ((i == set->n_buckets || set->buckets[i].place != place) && !insert(set, i, place)) {
         return false;
     }

@@ -1,58 +1,48 @@
-"""The five minutes of README.md: what a reader types, and the output that the page shows."""
+"""README.md: what a reader types, and the output that the page shows."""
 
 import re
 import subprocess
 
 from page_support import ROOT, BelayCase, PageCase, main, wait_until
 
-TITLE = "## The five minutes after that"
-
-
-def normal(text):
-    """Without what differs from run to run: times, durations, the machine and the width of columns."""
-    text = re.sub(r"\d{4}-\d\d-\d\dT[\d:]+Z", "TIME", text)
-    text = re.sub(r"[\w.-]+@[\w.-]+:\d+:[0-9a-f]+", "OWNER", text)
-    text = re.sub(r"\b[\w.-]+@[\w.-]+", "USER", text)
-    text = re.sub(r"\b\d+(ms|[smh])\b( \d+(ms|[smh])\b)?( ago)?|just now", "SPAN", text)
-    return [re.sub(r"\s+", " ", line).strip() for line in text.splitlines()]
-
 
 class Readme(PageCase):
     PAGE = "README.md"
+    STUBS = ("./deploy.sh", "apt")
 
-    def setUp(self):
-        super().setUp()
-        section = self.text.split(TITLE)[1].split("\n## ")[0]
-        self.blocks = re.findall(r"^    \$ (.*)\n((?:    (?!\$ ).*\n)*)", section, re.M)
-        self.left = [command for command, _ in self.blocks]
+    def test_the_first_two_commands(self):
+        """The first with an apt of ours: test/install installs the package, on a clean system."""
+        self.only("^apt install")
+        self.type("apt install")
+        self.type("belay run --wait 5m deploy-api-prod")
+        self.assertEqual(self.ran(), ["apt", "deploy.sh"])
 
-    def shows(self, command, output):
-        shown = "".join(output for line, output in self.blocks if line == command)
-        self.assertEqual(normal(output), normal(shown), output)
+    def test_make_has_what_it_names(self):
+        """test/server/test_make_run.py runs `make run`."""
+        self.only("^make run")
+        self.assertEqual([line.split()[:2] for line in self.claim("make run").splitlines()], [["make", "run"], ["make", "test"]])
+        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+        named = set(re.findall(r"`make ([\w-]+)", self.text)) | {"run", "test"}
+        self.assertGreater(len(named), 5)
+        self.assertEqual(named - set(targets), set())
 
-    def shown(self, start, code=0):
-        command = self.left[0]
-        done = self.type(start, code)
-        self.shows(command, done.stderr + done.stdout)
-
-    def test_the_commands_print_what_the_page_shows(self):
+    def test_the_five_minutes(self):
+        self.section("The five minutes after that")
         self.replace("sleep 30", "until [ -e go ]; do sleep 0.05; done")
-        self.blocks[0] = (self.left[0], self.blocks[0][1])
-        first = self.take("belay run --owner-name")
-        holder = subprocess.Popen(["bash", "-c", first], env=self.env, cwd=self.dir, stdout=subprocess.PIPE, encoding="utf-8")
+        command, shown = self.take_with_output("belay run --owner-name")
+        holder = subprocess.Popen(["bash", "-c", command], env=self.env, cwd=self.dir, stdout=subprocess.PIPE, encoding="utf-8")
         self.addCleanup(self.end, holder)
-        line = holder.stdout.readline()
-        self.shows(first, line)
-        self.shown("belay run api-release", 75)
-        self.shown("belay list")
-        waiter = self.take("belay run --wait")
-        with subprocess.Popen(["bash", "-c", f"{waiter} 2>&1"], env=self.env, cwd=self.dir, stdout=subprocess.PIPE,
+        self.assert_shown(shown, holder.stdout.readline())
+        self.shows("belay run api-release", 75)
+        self.shows("belay list")
+        command, shown = self.take_with_output("belay run --wait")
+        with subprocess.Popen(["bash", "-c", f"{command} 2>&1"], env=self.env, cwd=self.dir, stdout=subprocess.PIPE,
                               encoding="utf-8") as process:
             wait_until(lambda: "wait.began" in self.events("api-release"), "the wait")
             (self.dir / "go").touch()
-            self.shows(waiter, process.stdout.read())
+            self.assert_shown(shown, process.stdout.read())
         self.assertEqual(holder.wait(), 0)
-        self.shown("belay history")
+        self.shows("belay history")
 
 
 class Pages(BelayCase):

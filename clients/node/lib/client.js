@@ -213,7 +213,7 @@ export class Client {
 
   async #hold(answer, sent, heartbeat, askedId) {
     const { locks, lockId, validFor } = readGrant(answer);
-    if (!lockId || !locks[0]?.key) { // made up by a proxy: whether the lock is held nobody knows
+    if (!lockId || !locks[0]?.key) { // made by a proxy: whether the lock is held is unknown
       throw new UnknownOutcomeError(`no answer from ${this.url}: what came is not of a belay server`, { lockId: askedId });
     }
     if (now() >= sent + validFor) { // it protects nothing

@@ -2,7 +2,7 @@
 //
 //     #beatTimer   renews when a third of the validity has passed, and after a fault until the deadline
 //     #endTimer    the deadline; waits for no request, so that no slow server keeps the holder from learning of a loss
-//     #watch()     a request that the server answers as soon as the lock is ended by somebody else
+//     #watch()     a request that the server answers as soon as another client ends the lock
 //
 // A process that was paused may run other code before its timers: isHeld, signal.aborted and every method compare the clock
 // with the deadline first. index.d.ts describes the public members.

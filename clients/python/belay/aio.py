@@ -23,7 +23,7 @@ async def _in_thread(call: Callable[[], T], on_cancel: Optional[Callable[[], Non
     # Not asyncio.to_thread(): waits would fill its pool, and a release behind them would never run.
     loop = asyncio.get_running_loop()
     future: "asyncio.Future[T]" = loop.create_future()
-    future.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may wait for it any more
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())  # its result may not be awaited any more
 
     def work() -> None:
         try:

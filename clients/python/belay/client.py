@@ -56,7 +56,7 @@ class Client(AbstractContextManager["Client"]):
 
     def adopt(self, *keys: str, lock_id: str, ttl: Optional[Duration] = None, heartbeat: bool = True,
               on_loss: Optional[Callable[[Any], object]] = None) -> Lock:
-        """Take over a lock whose id was handed to you, with a new id and a new token; nobody else can use the old id."""
+        """Take over a lock whose id was handed to you, with a new id and a new token; no other client can use the old id."""
         return self.lock(*keys, ttl=ttl, heartbeat=heartbeat, on_loss=on_loss).adopt(lock_id)
 
     def check(self, key: str, *, token: Optional[int] = None, lock_id: Optional[str] = None,

@@ -152,7 +152,7 @@ struct top_job {
     struct top_lines lines;  /* of TOP_READ_DETAIL */
     struct top_jobs *jobs;
     bool is_done;
-    bool is_abandoned; /* nobody waits for it: its thread frees it */
+    bool is_abandoned; /* its result is not needed: its thread frees it */
 };
 
 struct top_jobs {

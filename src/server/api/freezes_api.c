@@ -1,7 +1,7 @@
 /*
- * Freezes over HTTP. Each request is a job: the change is on disk before the reply. The keys of a
- * token bind it: it may freeze a pattern all of whose keys it may touch, which is so if one of its own
- * patterns matches the pattern, and see those that concern its keys.
+ * Freezes over HTTP. Each request is a job: the change is on disk before the reply. A token with
+ * `keys` may freeze a pattern if one of its own patterns matches that pattern, and so every key of
+ * it. It sees the freezes that concern its keys.
  */
 #include <string.h>
 
@@ -27,7 +27,7 @@ static bool add_freeze(void *context, const struct belay_freeze *freeze)
            json_array_append_new(answer->list, wire_freeze(freeze)) == 0;
 }
 
-static void finish(struct job *job, struct freeze_answer *answer, enum belay_code code)
+static void answer_freezes(struct job *job, struct freeze_answer *answer, enum belay_code code)
 {
     if (code == BELAY_OK) {
         job->answer = wire_line(json_pack("{s:O}", "freezes", answer->list)); /* NULL: no memory */
@@ -41,7 +41,7 @@ static void list_freezes(struct job *job)
 {
     struct freeze_answer answer = { .job = job, .list = json_array() };
 
-    finish(job, &answer, belay_freezes(job->server->client, add_freeze, &answer, &job->err));
+    answer_freezes(job, &answer, belay_freezes(job->server->client, add_freeze, &answer, &job->err));
 }
 
 void handle_freezes(struct exchange *x)
@@ -111,7 +111,7 @@ static void begin_freeze(struct job *job)
     struct body body;
     enum belay_code code = body_read(&body, freeze_fields, job->body, job->body_len, &job->err);
 
-    finish(job, &answer, code == BELAY_OK ? begin(job, &body, &answer) : code);
+    answer_freezes(job, &answer, code == BELAY_OK ? begin(job, &body, &answer) : code);
     body_release(&body);
 }
 
@@ -168,7 +168,7 @@ static void end_freeze(struct job *job)
     enum belay_code code = body_read(&body, unfreeze_fields, has_body ? job->body : "{}",
                                      has_body ? job->body_len : 2, &job->err);
 
-    finish(job, &answer, code == BELAY_OK ? end(job, &body, &answer) : code);
+    answer_freezes(job, &answer, code == BELAY_OK ? end(job, &body, &answer) : code);
     body_release(&body);
 }
 

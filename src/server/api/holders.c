@@ -16,7 +16,7 @@ static struct holder **bucket_of(struct holders *all, const char *lock_id)
 }
 
 /* Returns the exchange, which the caller ends. */
-static struct exchange *take(struct holder *holder)
+static struct exchange *take_exchange(struct holder *holder)
 {
     struct exchange *x = holder->x;
     struct holder **at = holder->bucket;
@@ -58,7 +58,7 @@ static enum belay_code judge(const struct exchange *x, const struct belay_info *
 }
 
 /* Reads every lock of the request and judges it. `out_locks` (NULL: not wanted) gets them as the client may see them. */
-static enum belay_code look(const struct exchange *x, json_t *out_locks, struct belay_error *err)
+static enum belay_code check_locks(const struct exchange *x, json_t *out_locks, struct belay_error *err)
 {
     const char *keys[BELAY_KEYS_MAX];
     size_t n = exchange_keys(x, keys);
@@ -88,7 +88,7 @@ static bool is_granted(struct exchange *x)
 
 static void reply_granted(struct exchange *x)
 {
-    char nobody[] = "";
+    char no_owner[] = "";
     const char *keys[BELAY_KEYS_MAX];
     size_t n = exchange_keys(x, keys);
     json_t *locks = json_array();
@@ -96,8 +96,8 @@ static void reply_granted(struct exchange *x)
     for (size_t i = 0; i < n; i++) {
         const struct belay_info info = { .key = (char *)keys[i],
                                          .lock_id = x->found_id,
-                                         .locked_by = nobody,
-                                         .locked_by_name = nobody,
+                                         .locked_by = no_owner,
+                                         .locked_by_name = no_owner,
                                          .status = BELAY_STATUS_ACTIVE,
                                          .valid_for_ms = -1 };
 
@@ -116,7 +116,7 @@ static void ask_held(struct exchange *x)
         return;
     }
     locks = json_array();
-    if (look(x, locks, &err) == BELAY_OK) {
+    if (check_locks(x, locks, &err) == BELAY_OK) {
         reply_locks(x, locks);
     } else {
         json_decref(locks);
@@ -127,12 +127,12 @@ static void ask_held(struct exchange *x)
 
 void holder_answer(struct holder *holder)
 {
-    exchange_read(take(holder), WORK_READ, ask_held, NULL);
+    exchange_read(take_exchange(holder), WORK_READ, ask_held, NULL);
 }
 
 void holder_forget(struct holder *holder)
 {
-    (void)take(holder);
+    (void)take_exchange(holder);
 }
 
 static void on_holder_timer(struct timer *timer)
@@ -206,7 +206,7 @@ static bool is_lost_already(struct exchange *x)
     if (!x->server->is_store_local || is_granted(x)) {
         return false;
     }
-    code = look(x, NULL, &err);
+    code = check_locks(x, NULL, &err);
     if (code != BELAY_OK) {
         reply_error(x, &err);
     }
@@ -214,7 +214,7 @@ static bool is_lost_already(struct exchange *x)
     return code != BELAY_OK;
 }
 
-static void begin(struct exchange *x, int64_t wait_ms)
+static void begin_waiting_for_loss(struct exchange *x, int64_t wait_ms)
 {
     struct holders *all = x->server->holders;
     struct loop *loop = x->server->loop;
@@ -255,7 +255,7 @@ void handle_held(struct exchange *x)
     } else if (x->server->is_draining) {
         reply_problem(x, 503, "shutting_down", "the server is stopping; retry in a moment");
     } else if (!is_lost_already(x)) {
-        begin(x, wait_ms);
+        begin_waiting_for_loss(x, wait_ms);
     }
 }
 
@@ -266,7 +266,8 @@ void holders_stop(struct holders *all)
     for (size_t i = 0; i < HOLDER_BUCKETS; i++) {
         for (struct holder *holder = all->buckets[i], *next; holder != NULL; holder = next) {
             next = holder->next;
-            reply_problem(take(holder), 503, "shutting_down", "the server is stopping; retry in a moment");
+            reply_problem(take_exchange(holder), 503, "shutting_down",
+                          "the server is stopping; retry in a moment");
         }
     }
 }
@@ -276,7 +277,7 @@ void holders_release(struct holders *all)
     for (size_t i = 0; i < HOLDER_BUCKETS; i++) {
         for (struct holder *holder = all->buckets[i], *next; holder != NULL; holder = next) {
             next = holder->next;
-            exchange_end(take(holder), 499);
+            exchange_end(take_exchange(holder), 499);
         }
     }
 }

@@ -37,7 +37,7 @@ static void ask_check(struct exchange *x)
 }
 
 /* `lock_id` may be NULL. */
-static void begin(struct exchange *x, const char *lock_id)
+static void begin_check(struct exchange *x, const char *lock_id)
 {
     if (x->keys != NULL && x->keys->n > 1 && x->check.token != 0) {
         reply_problem(x, 400, "invalid", "token is of one key: give the lock_id with several keys");
@@ -64,7 +64,7 @@ void handle_check(struct exchange *x)
     }
     x->check.token = (uint64_t)body.token;
     x->check.for_ms = body.for_ms;
-    begin(x, body.lock_id);
+    begin_check(x, body.lock_id);
     body_release(&body);
 }
 
@@ -106,5 +106,5 @@ void handle_check_get(struct exchange *x)
         return;
     }
     x->check.token = (uint64_t)token;
-    begin(x, found == HTTP_FOUND ? id : NULL);
+    begin_check(x, found == HTTP_FOUND ? id : NULL);
 }

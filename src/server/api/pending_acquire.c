@@ -21,7 +21,7 @@ static struct pending_acquire **bucket_of_id(struct pending_acquires *all, const
     return &all->buckets[text_hash(lock_id) % PENDING_BUCKETS];
 }
 
-static struct pending_acquire *find(struct pending_acquires *all, const char *lock_id)
+static struct pending_acquire *find_pending(struct pending_acquires *all, const char *lock_id)
 {
     struct pending_acquire *pending = *bucket_of_id(all, lock_id);
 
@@ -31,7 +31,7 @@ static struct pending_acquire *find(struct pending_acquires *all, const char *lo
     return pending;
 }
 
-static void add(struct pending_acquires *all, struct pending_acquire *pending)
+static void add_pending(struct pending_acquires *all, struct pending_acquire *pending)
 {
     /* One without an id is never searched for: any bucket will do. */
     pending->bucket = pending->has_id ? bucket_of_id(all, pending->lock_id)
@@ -106,8 +106,8 @@ static void drop(struct pending_acquire *pending)
 /* ---- replies to waiters ---- */
 
 /* The lock with its queue. Many slices may end at once, so the last read is reused for a moment. */
-static enum belay_code look(struct pending_acquire *pending, const struct belay_info **out_info,
-                            struct belay_error *err)
+static enum belay_code read_lock_with_queue(struct pending_acquire *pending,
+                                            const struct belay_info **out_info, struct belay_error *err)
 {
     struct pending_acquires *all = pending->server->pending_acquires;
     int64_t now_ms = loop_now_ms(pending->server->loop);
@@ -231,7 +231,7 @@ static void tell_held(struct pending_acquire *pending, int64_t kept_ms)
         tell_held_elsewhere(pending, kept_ms);
         return;
     }
-    code = look(pending, &info, &err);
+    code = read_lock_with_queue(pending, &info, &err);
     pending->x = NULL;
     x->pending = NULL;
     if (code != BELAY_OK && code != BELAY_NOT_FOUND) {
@@ -264,8 +264,8 @@ static void pass_on(struct pending_acquire *pending)
 }
 
 /*
- * On a store on the network the client may have gone over to another server with its lock id, and hold the lock
- * through that: then it must not be released here, and its lease ends it if nobody does.
+ * On a store on the network, the client may have switched to another server with its lock id, and hold the lock
+ * through that. So the lock is not released here: its lease ends it unless the client does.
  */
 static void unclaimed(struct pending_acquire *pending, const struct belay_info *info)
 {
@@ -501,7 +501,7 @@ void pending_acquire_begin(struct exchange *x, const struct belay_lock_options *
         reply_error(x, &err);
     } else {
         x->pending = pending;
-        add(x->server->pending_acquires, pending);
+        add_pending(x->server->pending_acquires, pending);
         start_slice(pending, wait_ms);
     }
     belay_error_release(&err);
@@ -510,7 +510,7 @@ void pending_acquire_begin(struct exchange *x, const struct belay_lock_options *
 bool pending_acquire_resume(struct exchange *x, const char *lock_id, int64_t wait_ms)
 {
     struct server *server = x->server;
-    struct pending_acquire *pending = find(server->pending_acquires, lock_id);
+    struct pending_acquire *pending = find_pending(server->pending_acquires, lock_id);
 
     if (pending != NULL && strcmp(pending->who, x->who) != 0) {
         reply_not_yours(x, lock_id);
@@ -519,7 +519,7 @@ bool pending_acquire_resume(struct exchange *x, const char *lock_id, int64_t wai
     if (pending != NULL &&
         (pending->state == PENDING_LEAVING || (!pending->can_wait && pending->call != NULL))) {
         (void)belay_client_poll(server->client); /* the call ends here */
-        pending = find(server->pending_acquires, lock_id);
+        pending = find_pending(server->pending_acquires, lock_id);
     }
     if (pending != NULL && pending->state == PENDING_UNCLAIMED) {
         drop(pending); /* it has the lock, which a new acquire will find (L5) */
@@ -550,7 +550,7 @@ bool pending_acquire_resume(struct exchange *x, const char *lock_id, int64_t wai
 
 void pending_acquire_abandon(struct exchange *x, const char *lock_id)
 {
-    struct pending_acquire *pending = find(x->server->pending_acquires, lock_id);
+    struct pending_acquire *pending = find_pending(x->server->pending_acquires, lock_id);
 
     if (pending != NULL && exchange_acts_for(x, pending->who) &&
         (pending->state == PENDING_WAITING || pending->state == PENDING_KEPT) && pending->can_wait) {

@@ -32,7 +32,7 @@ void kept_event_release(struct kept_event *kept)
     meta_free(kept->metadata, kept->event.n_metadata);
 }
 
-static bool take(void *context, const struct belay_event *event)
+static bool keep_event(void *context, const struct belay_event *event)
 {
     struct event_log *log = context;
 
@@ -54,7 +54,7 @@ static bool take(void *context, const struct belay_event *event)
 static void read_events(struct work *work)
 {
     struct event_log *log = (struct event_log *)(void *)((char *)work - offsetof(struct event_log, work));
-    enum belay_code code = belay_events(log->client, NULL, log->after, log->last, take, log, NULL);
+    enum belay_code code = belay_events(log->client, NULL, log->after, log->last, keep_event, log, NULL);
 
     log->code = log->code == BELAY_OK ? code : log->code;
 }

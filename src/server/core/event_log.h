@@ -1,6 +1,6 @@
 /*
  * Reading a piece of the store's event log as work (work.h): off the loop, unless the store is on this machine. The
- * events are copied, and are the loop's once done() is called.
+ * events are copied, and belong to the loop once done() is called.
  */
 #ifndef SERVER_CORE_EVENT_LOG_H
 #define SERVER_CORE_EVENT_LOG_H

@@ -100,7 +100,7 @@ static bool keep_header(const struct exchange *x, const char *name, char **out)
     return value == NULL || *out != NULL;
 }
 
-static bool fill(struct job *job, struct exchange *x)
+static bool init_job(struct job *job, struct exchange *x)
 {
     job->work = (struct work){ .work = job_work, .done = on_job_done, .cancel = on_cancel };
     job->server = x->server;
@@ -140,7 +140,7 @@ void job_start(struct exchange *x, enum work_class class, job_fn *run_job)
         return;
     }
     job = calloc(1, sizeof *job);
-    if (job == NULL || !fill(job, x)) {
+    if (job == NULL || !init_job(job, x)) {
         job_free(job);
         reply_problem(x, 503, "no_memory", "no memory");
         return;

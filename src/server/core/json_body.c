@@ -166,7 +166,7 @@ const struct body_field lost_fields[] = {
 };
 /* clang-format on */
 
-static const struct body_field *find(const struct body_field *fields, const char *name)
+static const struct body_field *find_field(const struct body_field *fields, const char *name)
 {
     for (; fields->name != NULL; fields++) {
         if (fields->name[0] == name[0] && strcmp(fields->name, name) == 0) {
@@ -188,7 +188,7 @@ static enum belay_code say_unknown(const struct body_field *fields, const char *
         buf_addf(&known, "%s%s", n == 0 ? "" : ", ", names[n]);
     }
     nearest = suggest_name(name, names, n);
-    if (find(key_fields, name) != NULL) {
+    if (find_field(key_fields, name) != NULL) {
         (void)error_set(err, BELAY_INVALID,
                         "there is no field '%s' here, because the path names the lock; give only one of them",
                         name);
@@ -354,7 +354,7 @@ static enum belay_code read_fields(struct body *body, const struct body_field *f
 
     json_object_foreach(object, name, value)
     {
-        const struct body_field *field = find(fields, name);
+        const struct body_field *field = find_field(fields, name);
 
         if (field == NULL) {
             return say_unknown(fields, name, err);
@@ -422,7 +422,7 @@ static bool take_members(struct body *body, const struct body_field *fields, siz
     unsigned given = 0;
 
     while ((step = flat_json_next(&json, &member)) == FLAT_MEMBER) {
-        const struct body_field *field = find(fields, member.name);
+        const struct body_field *field = find_field(fields, member.name);
         unsigned bit = field == NULL ? 0 : 1U << (field - fields);
 
         if (field == NULL || (seen & bit) != 0 ||

@@ -78,7 +78,7 @@ static void run_work(struct pool_job *job)
     loop_post(work->workers->loop, &work->task);
 }
 
-static void finish(struct loop_task *task)
+static void finish_work(struct loop_task *task)
 {
     struct work *work = (struct work *)(void *)((char *)task - offsetof(struct work, task));
     struct class_queue *class = &work->workers->classes[work->class];
@@ -115,7 +115,7 @@ bool work_queue(struct workers *workers, enum work_class class, struct work *wor
     work->workers = workers;
     work->class = class;
     work->job.work = run_work;
-    work->task.run = finish;
+    work->task.run = finish_work;
     work->state = WORK_QUEUED;
     link_last(queue, work);
     if (queue->queued == NULL) {

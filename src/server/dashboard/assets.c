@@ -14,7 +14,7 @@
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "      \
     "trusted-types 'none'"
 
-static const struct asset *find(const char *name)
+static const struct asset *find_asset(const char *name)
 {
     for (size_t i = 0; i < n_assets; i++) {
         if (strcmp(assets[i].name, name) == 0) {
@@ -54,12 +54,12 @@ static void send_asset(struct exchange *x, const struct asset *asset)
 
 void handle_page(struct exchange *x)
 {
-    send_asset(x, find("index.html"));
+    send_asset(x, find_asset("index.html"));
 }
 
 void handle_asset(struct exchange *x)
 {
-    const struct asset *asset = find(x->key);
+    const struct asset *asset = find_asset(x->key);
 
     if (asset == NULL) {
         reply_problem(x, 404, "no_such_route", "the dashboard has no file '%.60s'", x->key);

@@ -22,7 +22,7 @@ static struct changed_key **bucket_of(struct changes *changes, const char *key)
     return &changes->buckets[fnv_text(FNV_INIT, key) % CHANGES_BUCKETS];
 }
 
-static struct changed_key **find(struct changes *changes, const char *key)
+static struct changed_key **find_changed_key(struct changes *changes, const char *key)
 {
     struct changed_key **at = bucket_of(changes, key);
 
@@ -79,7 +79,7 @@ static void drop(struct changes *changes, struct changed_key **in_bucket)
 
 void changes_mark(struct changes *changes, const char *key, enum change_kind kind)
 {
-    struct changed_key **at = find(changes, key);
+    struct changed_key **at = find_changed_key(changes, key);
     struct changed_key *change = *at;
 
     if (change != NULL) {
@@ -106,7 +106,7 @@ bool changes_take(struct changes *changes, char out_key[BELAY_KEY_MAX + 1])
         return false;
     }
     memcpy(out_key, changes->first->key, strlen(changes->first->key) + 1);
-    drop(changes, find(changes, out_key));
+    drop(changes, find_changed_key(changes, out_key));
     return true;
 }
 

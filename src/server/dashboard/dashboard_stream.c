@@ -184,7 +184,7 @@ static json_t *rows_for(const struct stream *viewer, const json_t *rows)
 }
 
 /* Send the rows: written once for the viewers that may see all keys, and once for each of the others. */
-static void tell(struct dashboard_stream *dashboard)
+static void send_rows(struct dashboard_stream *dashboard)
 {
     struct buf out = BUF_INIT((size_t)1 << 20);
 
@@ -448,7 +448,7 @@ static void on_rows(struct work *work)
         changes_mark(&dashboard->changes, dashboard->rows.stale[i], CHANGE_OTHER);
     }
     if (dashboard->rows.tells && dashboard->rows.json != NULL && dashboard->viewers.n > 0) {
-        tell(dashboard);
+        send_rows(dashboard);
     }
     lock_rows_clear(&dashboard->rows);
     end_tick(dashboard);

@@ -1,5 +1,5 @@
 /*
- * The output gate: nothing leaves before all that it may tell of is durable.
+ * The output gate: an answer is sent only after every commit that it may reflect is durable.
  *
  *     answer made --> request.ready, with request.lsn = what is committed now
  *                          |
@@ -7,7 +7,7 @@
  *                          v
  *                      conn.out --> socket
  *
- * A connection is in http_server.waiting while its turn has come and the LSN is what is missing.
+ * A connection is in http_server.waiting while its next answer waits for its LSN only.
  */
 #include "server/http/http_internal.h"
 

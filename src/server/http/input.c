@@ -34,7 +34,7 @@ static void queue_add(struct conn *conn, struct request *request)
     conn->n_queued++;
 }
 
-static void tell(struct request *request, enum http_hangup what)
+static void notify_hangup(struct request *request, enum http_hangup what)
 {
     if (request->notice != NULL) {
         request->notice(&request->pub, what, request->notice_context);
@@ -53,7 +53,7 @@ void conn_tell_half_closed(struct conn *conn)
             continue;
         }
         request->was_told_half_closed = true;
-        tell(request, HTTP_HALF_CLOSED);
+        notify_hangup(request, HTTP_HALF_CLOSED);
         request = conn->first; /* the notice may have answered it, and others */
     }
     conn->is_busy = was_busy;

@@ -136,7 +136,7 @@ static struct peer_group **bucket_of(struct http_server *server, const struct pe
     return &server->peers[(hash >> 40) % PEER_BUCKETS];
 }
 
-static struct peer_group *find(struct peer_group *group, const struct peer_key *key)
+static struct peer_group *find_group(struct peer_group *group, const struct peer_key *key)
 {
     while (group != NULL && (group->key.is_unix != key->is_unix ||
                              memcmp(group->key.address.bytes, key->address.bytes, ADDRESS_BYTES) != 0)) {
@@ -170,7 +170,7 @@ bool peer_enter(struct conn *conn, const struct sockaddr_storage *address)
 
     key_of(conn, address, &key);
     bucket = bucket_of(server, &key);
-    group = find(*bucket, &key);
+    group = find_group(*bucket, &key);
     if (group == NULL) {
         group = calloc(1, sizeof *group);
         if (group == NULL) {

@@ -185,7 +185,7 @@ static int result_of(struct conn *conn, int result)
 }
 
 /* The client uses http:// for https://: answer in plain HTTP. */
-static void explain(struct conn *conn, unsigned long problem)
+static void answer_plain_http(struct conn *conn, unsigned long problem)
 {
     if (ERR_GET_REASON(problem) == SSL_R_HTTP_REQUEST) {
         /* Closing with something unread would take the answer back. */
@@ -215,7 +215,7 @@ int tls_handshake(struct conn *conn)
     }
     problem = ERR_get_error();
     reason = problem == 0 ? "the client went away" : ERR_reason_error_string(problem);
-    explain(conn, problem);
+    answer_plain_http(conn, problem);
     ERR_clear_error();
     (void)snprintf(text, sizeof text, "the TLS handshake failed: %s", reason == NULL ? "unknown" : reason);
     server_notice(conn->server, conn, 0, text);

@@ -37,7 +37,7 @@ static const char *meta_of(const struct belay_event *event, const char *name)
     return "";
 }
 
-static struct shared_db_count *find(struct shared_db_counts *counts, const char *database)
+static struct shared_db_count *find_count(struct shared_db_counts *counts, const char *database)
 {
     size_t i = 0;
 
@@ -66,7 +66,7 @@ void shared_db_counts_event(struct shared_db_counts *counts, const struct belay_
     if (kind == SHARED_DB_KINDS) {
         return;
     }
-    find(counts, meta_of(event, "db_identifier"))->n[kind]++;
+    find_count(counts, meta_of(event, "db_identifier"))->n[kind]++;
     tries = strtol(meta_of(event, "lock_acquire_attempts"), NULL, 10);
     histogram_add(&counts->retries, HISTOGRAM_BOUNDS(retry_bounds), tries > 0 ? (double)(tries - 1) : 0);
     histogram_add(&counts->durations, HISTOGRAM_BOUNDS(second_bounds),

@@ -56,7 +56,7 @@ void notify_sweep(struct notify *notify)
     }
 }
 
-static struct notify_target *find(struct notify *notify, const char *id)
+static struct notify_target *find_target(struct notify *notify, const char *id)
 {
     struct notify_target *target = notify->first;
 
@@ -124,7 +124,7 @@ static void set_targets(struct notify *notify, const struct notify_targets *targ
         end = &(*end)->next;
     }
     for (size_t i = 0; i < targets->n; i++) {
-        struct notify_target *target = find(notify, targets->items[i]->id);
+        struct notify_target *target = find_target(notify, targets->items[i]->id);
 
         if (target != NULL) {
             use_settings(target, targets->items[i]);

@@ -31,7 +31,7 @@ static struct notify_catch_up *catch_up_of(struct work *work)
     return (struct notify_catch_up *)(void *)((char *)work - offsetof(struct notify_catch_up, work));
 }
 
-static bool take(void *context, const struct belay_event *event)
+static bool keep_found(void *context, const struct belay_event *event)
 {
     struct notify_catch_up *all = context;
 
@@ -51,7 +51,8 @@ static void read_piece(struct work *work)
     struct notify_catch_up *all = catch_up_of(work);
 
     all->n = 0;
-    all->failed = belay_events(all->notify->server->client, NULL, all->after, 0, take, all, NULL) != BELAY_OK;
+    all->failed =
+        belay_events(all->notify->server->client, NULL, all->after, 0, keep_found, all, NULL) != BELAY_OK;
 }
 
 /* Those that are too old are passed over, so that a server that comes back after a month does not send all of it. */

@@ -1,8 +1,8 @@
 /*
  * An event as a message: the event itself as JSON, or a text for a chat.
  *
- * Keys, owners, reasons and metadata come from clients, and must not become markup: a mention of everybody in the
- * channel, a link, a line that looks like another message. In Slack's mrkdwn '&', '<' and '>' are escaped, which are
+ * Keys, owners, reasons and metadata come from clients, and must not become markup: a mention of all members of
+ * the channel, a link, a line that looks like another message. In Slack's mrkdwn '&', '<' and '>' are escaped, which are
  * what mentions and links consist of; the values of the default text are code spans, in which nothing else is
  * interpreted; and marks that would format other text are separated from it. Teams gets TextRuns, which are never
  * interpreted.
@@ -42,7 +42,7 @@ static const char *const titles[][2] = {
     { "db.start.error", "Database start failed" },
 };
 
-static const char *text_of(const json_t *event, const char *name)
+static const char *text_or_empty(const json_t *event, const char *name)
 {
     const char *text = json_string_value(json_object_get(event, name));
 
@@ -51,9 +51,9 @@ static const char *text_of(const json_t *event, const char *name)
 
 static const char *title_of(const json_t *event)
 {
-    const char *type = text_of(event, "event");
+    const char *type = text_or_empty(event, "event");
 
-    if (strcmp(type, "lock.released") == 0 && strcmp(text_of(event, "reason"), "failed") == 0) {
+    if (strcmp(type, "lock.released") == 0 && strcmp(text_or_empty(event, "reason"), "failed") == 0) {
         return "Lock released: failed";
     }
     for (size_t i = 0; i < sizeof titles / sizeof titles[0]; i++) {
@@ -83,7 +83,7 @@ static void add_url(const struct notify_settings *settings, const json_t *event,
         return;
     }
     buf_addf(out, "%s/#/locks/", settings->dashboard);
-    for (const char *c = text_of(event, "lock_key"); *c != '\0'; c++) {
+    for (const char *c = text_or_empty(event, "lock_key"); *c != '\0'; c++) {
         buf_addf(out, strchr(plain, *c) != NULL ? "%c" : "%%%02X", (unsigned char)*c);
     }
 }
@@ -102,14 +102,16 @@ static void add_value(const struct notify_settings *settings, const json_t *even
 
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         if (strcmp(name, fields[i][0]) == 0) {
-            buf_adds(out, text_of(event, fields[i][1]));
+            buf_adds(out, text_or_empty(event, fields[i][1]));
             return;
         }
     }
     if (strcmp(name, "title") == 0) {
         buf_adds(out, title_of(event));
     } else if (strcmp(name, "outcome") == 0) {
-        buf_adds(out, strcmp(text_of(event, "event"), "lock.released") == 0 ? text_of(event, "reason") : "");
+        buf_adds(out, strcmp(text_or_empty(event, "event"), "lock.released") == 0
+                          ? text_or_empty(event, "reason")
+                          : "");
     } else if (strcmp(name, "duration") == 0 && json_is_number(seconds)) {
         buf_adds(out, clock_format_span(span, (int64_t)(json_number_value(seconds) * 1000)));
     } else if (strcmp(name, "token") == 0 && json_is_integer(token)) {
@@ -117,7 +119,7 @@ static void add_value(const struct notify_settings *settings, const json_t *even
     } else if (strcmp(name, "url") == 0) {
         add_url(settings, event, out);
     } else if (strcmp(name, "correlation_id") == 0) {
-        buf_adds(out, text_of(json_object_get(event, "metadata"), "correlation_id"));
+        buf_adds(out, text_or_empty(json_object_get(event, "metadata"), "correlation_id"));
     } else if (strcmp(name, "metadata") == 0) {
         add_metadata(event, out);
     }
@@ -202,7 +204,7 @@ static bool is_worth_a_line(const json_t *event, const char *name)
 {
     /* The name is often the holder again. */
     return strcmp(name, "name") != 0 ||
-           strcmp(text_of(event, "locked_by"), text_of(event, "locked_by_name")) != 0;
+           strcmp(text_or_empty(event, "locked_by"), text_or_empty(event, "locked_by_name")) != 0;
 }
 
 static void add_default_line(const struct notify_settings *settings, const json_t *event, size_t i,
@@ -229,7 +231,8 @@ static void add_default(const struct notify_settings *settings, const json_t *ev
     struct buf url = BUF_INIT(8192);
 
     buf_addf(out, is_slack ? "*%s* `" : "%s: ", title_of(event));
-    add_harmless(text_of(event, "lock_key"), VALUE_MAX, is_slack ? STYLE_SLACK_CODE : STYLE_LITERAL, out);
+    add_harmless(text_or_empty(event, "lock_key"), VALUE_MAX, is_slack ? STYLE_SLACK_CODE : STYLE_LITERAL,
+                 out);
     buf_adds(out, is_slack ? "`" : "");
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         add_default_line(settings, event, i, out);

@@ -66,8 +66,8 @@ static void drop_oldest(struct notify_target *target)
     }
 }
 
-/* Behind those with a lower id: what catch-up finds comes before what has happened meanwhile. */
-static struct notice **place_of(struct notify_target *target, uint64_t event_id)
+/* After those with a lower id: events that catch-up finds come before later ones. */
+static struct notice **place_by_event(struct notify_target *target, uint64_t event_id)
 {
     struct notice **at = &target->first;
 
@@ -95,7 +95,7 @@ void notice_add(struct notify_target *target, uint64_t event_id, int64_t at_unix
     notice->at_unix_ms = at_unix_ms;
     notice->event = event;
     notice->len = sizeof *notice + strlen(event);
-    at = place_of(target, event_id);
+    at = place_by_event(target, event_id);
     notice->next = *at;
     *at = notice;
     if (notice->next == NULL) {

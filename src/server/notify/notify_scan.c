@@ -1,14 +1,14 @@
 /*
- * Nothing happens to a lock whose lease ends, or that is held for long: the server has to look. A worker lists the
- * locks every second (less often if that takes long, or costs money) and finds for each target
+ * There is no event when a lease ends or a lock is held for long, so the server has to look for these. A worker lists
+ * the locks every second (less often if that takes long, or costs money) and finds for each target
  *
  *   lock.expired   a lease that has ended, and no client has taken the lock over
  *   held.long      a lock held for longer than the target's held_longer_than
  *   wait.long      a client that waits for longer than its waited_longer_than
  *
- * Each has a moment at which it became due. What became due long before the last scan was told then; of the rest, the
- * target remembers what it was told. So each is told once, and a target remembers little: only what has become due in
- * the last ten minutes, in case that clocks are adjusted or that a store counts a lease as over a little later.
+ * Each of these has a time at which it became due, and is sent once. Those that became due long before the last scan
+ * were sent then. For those of the last ten minutes the target remembers which it has sent, because clocks may be
+ * adjusted, and a store may count a lease as over a little later. So a target remembers little.
  */
 #include <stddef.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@
 #include "base/text.h"
 #include "server/notify/notify_internal.h"
 
-struct found {
+struct scan_notice {
     uint64_t mark;
     int64_t due_unix_ms;
     char *event; /* owned; JSON */
@@ -31,7 +31,7 @@ struct view {
     struct notify_settings *settings; /* a reference */
     int64_t since_unix_ms;            /* as in the target */
     int64_t scanned_unix_ms;
-    struct found *found; /* owned; the worker's */
+    struct scan_notice *found; /* owned; the worker's */
     size_t n;
     size_t n_lost; /* more than fit */
 };
@@ -83,9 +83,9 @@ static bool is_said(const struct view *view, uint64_t mark)
     return false;
 }
 
-static void add(struct view *view, uint64_t mark, int64_t due_unix_ms, const struct belay_event *event)
+static void add_found(struct view *view, uint64_t mark, int64_t due_unix_ms, const struct belay_event *event)
 {
-    struct found *grown;
+    struct scan_notice *grown;
 
     if (is_said(view, mark)) {
         return;
@@ -100,7 +100,7 @@ static void add(struct view *view, uint64_t mark, int64_t due_unix_ms, const str
         return;
     }
     view->found = grown;
-    view->found[view->n++] = (struct found){ mark, due_unix_ms, notice_text(event) };
+    view->found[view->n++] = (struct scan_notice){ mark, due_unix_ms, notice_text(event) };
 }
 
 /* Whether something that became due then may not have been told yet. */
@@ -136,7 +136,7 @@ static void look_at_holder(const struct notify_scan *scan, struct view *view, co
         ended_ms > view->since_unix_ms && is_new(view->scanned_unix_ms, ended_ms)) {
         event = event_of(scan, "lock.expired", info);
         event.reason = "the lease ended without a release";
-        add(view, mark_of(event.type, info->key, info->lock_id, ended_ms), ended_ms, &event);
+        add_found(view, mark_of(event.type, info->key, info->lock_id, ended_ms), ended_ms, &event);
     }
     if (info->status == BELAY_STATUS_ACTIVE && settings->held_ms > 0 && long_ms <= scan->now_unix_ms &&
         is_new(view->scanned_unix_ms, long_ms)) {
@@ -144,7 +144,8 @@ static void look_at_holder(const struct notify_scan *scan, struct view *view, co
         (void)snprintf(reason, sizeof reason, "held for longer than %s",
                        clock_format_duration(span, settings->held_ms));
         event.reason = reason;
-        add(view, mark_of(event.type, info->key, info->lock_id, info->locked_at_unix_ms), long_ms, &event);
+        add_found(view, mark_of(event.type, info->key, info->lock_id, info->locked_at_unix_ms), long_ms,
+                  &event);
     }
 }
 
@@ -171,7 +172,8 @@ static void look_at_waiter(const struct notify_scan *scan, struct view *view, co
                        ? "'%.120s' is held by %.200s"
                        : "'%.120s' was last held by %.200s", /* it is frozen */
                    info->key, info->locked_by);
-    add(view, mark_of(event.type, waiter->key, waiter->locked_by, waiter->since_unix_ms), due_ms, &event);
+    add_found(view, mark_of(event.type, waiter->key, waiter->locked_by, waiter->since_unix_ms), due_ms,
+              &event);
 }
 
 static bool look_at_lock(void *context, const struct belay_info *info)
@@ -210,7 +212,7 @@ static void scan_locks(struct work *work)
 
 /* ---- on the loop ---- */
 
-/* Forget what the next scan does not ask for, and remember what was found. */
+/* Keep the marks of this scan, and drop those that the next scan does not need. */
 static void remember(struct notify_target *target, const struct view *view)
 {
     struct notify_said *said;

@@ -37,7 +37,7 @@ static enum belay_code check_app_key(struct job *job, const char *name)
 }
 
 /* Start a job on the application or database in the path, if the token's keys match it. */
-static void start(struct exchange *x, const char *prefix, enum work_class class, job_fn *run)
+static void start_job_on(struct exchange *x, const char *prefix, enum work_class class, job_fn *run)
 {
     char key[KEY_SIZE];
 
@@ -160,7 +160,7 @@ static void get_database(struct job *job)
 
 void handle_database(struct exchange *x)
 {
-    start(x, DB_LOCK_PREFIX, WORK_JOB, get_database);
+    start_job_on(x, DB_LOCK_PREFIX, WORK_JOB, get_database);
 }
 
 /* ---- one application ---- */
@@ -251,7 +251,7 @@ static enum belay_code check_rows(struct job *job, const struct belay_app *befor
  * Override what a client may not choose: where the URLs may lead, unless an admin registers them, and the name that
  * recorded the state, unless it is unchanged.
  */
-static enum belay_code vouch_for(struct job *job, struct belay_app *app, bool is_versioned)
+static enum belay_code restrict_app(struct job *job, struct belay_app *app, bool is_versioned)
 {
     struct belay_app *before = NULL;
     char by[BELAY_OWNER_MAX + 1];
@@ -285,7 +285,7 @@ static void write_app(struct job *job, bool create)
         code = check_app_key(job, app->name);
     }
     if (code == BELAY_OK) {
-        code = vouch_for(job, app, is_versioned);
+        code = restrict_app(job, app, is_versioned);
     }
     if (code == BELAY_OK && create) {
         app->version = 0;
@@ -347,12 +347,12 @@ static void mark_app(struct job *job)
 
 void handle_app_get(struct exchange *x)
 {
-    start(x, APP_PREFIX, WORK_JOB, get_app);
+    start_job_on(x, APP_PREFIX, WORK_JOB, get_app);
 }
 
 void handle_app_put(struct exchange *x)
 {
-    start(x, APP_PREFIX, WORK_JOB, put_app);
+    start_job_on(x, APP_PREFIX, WORK_JOB, put_app);
 }
 
 void handle_app_post(struct exchange *x)
@@ -362,12 +362,12 @@ void handle_app_post(struct exchange *x)
 
 void handle_app_delete(struct exchange *x)
 {
-    start(x, APP_PREFIX, WORK_JOB, delete_app);
+    start_job_on(x, APP_PREFIX, WORK_JOB, delete_app);
 }
 
 void handle_app_mark(struct exchange *x)
 {
-    start(x, APP_PREFIX, WORK_JOB, mark_app);
+    start_job_on(x, APP_PREFIX, WORK_JOB, mark_app);
 }
 
 /* ---- quick status ---- */
@@ -388,7 +388,7 @@ void handle_quick(struct exchange *x)
         reply_problem(x, 400, "invalid", "the application is missing: /status/quick?app=NAME");
         return;
     }
-    start(x, APP_PREFIX, WORK_JOB, quick_status);
+    start_job_on(x, APP_PREFIX, WORK_JOB, quick_status);
 }
 
 /* ---- stop and start ---- */
@@ -497,12 +497,12 @@ static void start_database(struct job *job)
 
 void handle_db_stop(struct exchange *x)
 {
-    start(x, DB_LOCK_PREFIX, WORK_LONG_JOB, stop_database);
+    start_job_on(x, DB_LOCK_PREFIX, WORK_LONG_JOB, stop_database);
 }
 
 void handle_db_start(struct exchange *x)
 {
-    start(x, DB_LOCK_PREFIX, WORK_LONG_JOB, start_database);
+    start_job_on(x, DB_LOCK_PREFIX, WORK_LONG_JOB, start_database);
 }
 
 static void record(struct job *job)
@@ -526,5 +526,5 @@ static void record(struct job *job)
 
 void handle_db_record(struct exchange *x)
 {
-    start(x, DB_LOCK_PREFIX, WORK_JOB, record);
+    start_job_on(x, DB_LOCK_PREFIX, WORK_JOB, record);
 }

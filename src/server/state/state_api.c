@@ -12,7 +12,7 @@ enum { ANSWER_HISTORY = 1000 };
 /* ---- one request ---- */
 
 /* more[0] is the environment; more[1] becomes the key of the stack's lock, or the name of a snapshot. */
-static void start(struct exchange *x, job_fn *run, char key_out[BELAY_KEY_MAX + 1])
+static void start_state_job(struct exchange *x, job_fn *run, char key_out[BELAY_KEY_MAX + 1])
 {
     struct belay_key_parts parts = { .stack = x->key, .environment = x->more[0] };
     struct belay_error err = BELAY_ERROR_INIT;
@@ -245,45 +245,45 @@ void handle_states(struct exchange *x)
 
 void handle_state_get(struct exchange *x)
 {
-    start(x, get_state, x->more[1]);
+    start_state_job(x, get_state, x->more[1]);
 }
 
 void handle_state_history(struct exchange *x)
 {
-    start(x, get_history, NULL);
+    start_state_job(x, get_history, NULL);
 }
 
 void handle_state_snapshot(struct exchange *x)
 {
-    start(x, get_snapshot, NULL);
+    start_state_job(x, get_snapshot, NULL);
 }
 
 void handle_state_verify(struct exchange *x)
 {
-    start(x, verify_state, NULL);
+    start_state_job(x, verify_state, NULL);
 }
 
 void handle_state_put(struct exchange *x)
 {
-    start(x, state_put, x->more[1]);
+    start_state_job(x, state_put, x->more[1]);
 }
 
 void handle_state_stamp(struct exchange *x)
 {
-    start(x, state_stamp, x->more[1]);
+    start_state_job(x, state_stamp, x->more[1]);
 }
 
 void handle_state_restore(struct exchange *x)
 {
-    start(x, state_restore, x->more[1]);
+    start_state_job(x, state_restore, x->more[1]);
 }
 
 void handle_state_backup(struct exchange *x)
 {
-    start(x, back_up, NULL);
+    start_state_job(x, back_up, NULL);
 }
 
 void handle_state_adopt(struct exchange *x)
 {
-    start(x, state_adopt, x->more[1]);
+    start_state_job(x, state_adopt, x->more[1]);
 }

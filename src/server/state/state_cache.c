@@ -65,7 +65,7 @@ static bool forget(struct state_cache *cache, struct kept *kept)
     return --kept->n_users == 0;
 }
 
-static struct kept *look(struct state_cache *cache, const char *name)
+static struct kept *find_kept(struct state_cache *cache, const char *name)
 {
     struct kept *kept = cache->first;
 
@@ -103,7 +103,7 @@ struct kept *state_cache_find(struct state_cache *cache, const char *name)
     struct kept *kept;
 
     (void)pthread_mutex_lock(&cache->mutex);
-    kept = look(cache, name);
+    kept = find_kept(cache, name);
     if (kept != NULL) {
         take_out(cache, kept);
         put_first(cache, kept);
@@ -116,7 +116,7 @@ struct kept *state_cache_find(struct state_cache *cache, const char *name)
 /* Make room, and let it replace the one of that name. Entries without users are linked in *out_dead. */
 static void keep_document(struct state_cache *cache, struct kept *kept, struct kept **out_dead)
 {
-    struct kept *old = look(cache, kept->name);
+    struct kept *old = find_kept(cache, kept->name);
 
     while (old != NULL || (cache->last != NULL && cache->bytes + size_of(kept) > cache->max_bytes)) {
         struct kept *gone = old != NULL ? old : cache->last;

@@ -90,7 +90,7 @@ static enum belay_code use_or_take_lock(struct writing *writing, const char *key
     return code;
 }
 
-static enum belay_code begin(struct writing *writing, struct job *job)
+static enum belay_code begin_writing(struct writing *writing, struct job *job)
 {
     enum belay_code code;
 
@@ -243,7 +243,7 @@ void state_put(struct job *job)
     struct belay_state *state = NULL;
     struct writing writing;
     bool is_unchanged = is_set(job, "unchanged") && job->body_len == 0;
-    enum belay_code code = begin(&writing, job);
+    enum belay_code code = begin_writing(&writing, job);
 
     if (code == BELAY_OK) {
         code = use_lock(&writing, job->x->more[1]);
@@ -272,7 +272,7 @@ void state_stamp(struct job *job)
     struct belay_state_name name = state_job_name(job);
     struct belay_state *state = NULL;
     struct writing writing;
-    enum belay_code code = begin(&writing, job);
+    enum belay_code code = begin_writing(&writing, job);
 
     if (code == BELAY_OK) {
         code = use_lock(&writing, job->x->more[1]);
@@ -336,7 +336,7 @@ static void run_again(struct job *job, const struct again *again)
 {
     struct belay_state *state = NULL;
     struct writing writing;
-    enum belay_code code = begin(&writing, job);
+    enum belay_code code = begin_writing(&writing, job);
 
     if (code == BELAY_OK) {
         code = save_again(&writing, again, &state);

@@ -202,7 +202,7 @@ static char *make_kept(json_t *root)
     return text;
 }
 
-static enum belay_code take(struct job *job, const char *id, const struct belay_lock_options *more)
+static enum belay_code take_lock(struct job *job, const char *id, const struct belay_lock_options *more)
 {
     struct belay_lock_options options = *more;
     struct belay_lock *lock = NULL;
@@ -257,7 +257,7 @@ static void lock_state(struct job *job)
     state_pool_enter(job->server->states, job->x->key);
     code = kept == NULL ? error_no_memory(&job->err) : check_binding(job);
     if (code == BELAY_OK) {
-        code = take(job, lock_id_of(job, id, lock_id), &options);
+        code = take_lock(job, lock_id_of(job, id, lock_id), &options);
     }
     state_pool_leave(job->server->states, job->x->key);
     if (code == BELAY_OK) {
@@ -298,7 +298,7 @@ static enum belay_code take_again(struct job *job, const struct belay_info *info
     options.owner_name = info->locked_by_name;
     options.metadata = info->metadata;
     options.n_metadata = info->n_metadata;
-    return take(job, again, &options);
+    return take_lock(job, again, &options);
 }
 
 /* The lock of the key; refuses `id` if there never was one. */

@@ -149,7 +149,7 @@ static void on_timer(struct timer *timer)
     }
 }
 
-static enum belay_code ask(struct webhook *webhook, struct belay_error *err)
+static enum belay_code start_acquire(struct webhook *webhook, struct belay_error *err)
 {
     struct server *server = webhook->server;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
@@ -179,7 +179,7 @@ void webhook_start(struct webhook *webhook)
     int64_t left_ms = webhook->until_unix_ms - clock_unix_ms();
 
     webhook_set_state(webhook, WEBHOOK_BEGUN);
-    if (ask(webhook, &err) != BELAY_OK) {
+    if (start_acquire(webhook, &err) != BELAY_OK) {
         fail_webhook(webhook, &err);
     } else if (!loop_timer_set(loop, &webhook->timer, loop_now_ms(loop) + (left_ms < 0 ? 0 : left_ms))) {
         belay_async_cancel(webhook->call);
@@ -248,7 +248,7 @@ struct webhook *webhook_new(struct server *server, json_t *record)
     return webhook;
 }
 
-/* What the file keeps of a request: its body without what this server alone uses. */
+/* The part of a request that the file keeps: its body without the fields that only this server uses. */
 static json_t *record_of(const struct exchange *x, const struct body *body, int64_t wait_ms, const char *name)
 {
     const struct webhook_settings *settings = &x->server->webhooks->settings;
@@ -277,8 +277,8 @@ static json_t *record_of(const struct exchange *x, const struct body *body, int6
         "until_unix_ms", (json_int_t)clock_unix_ms() + (json_int_t)wait_ms, "body", rest);
 }
 
-static enum belay_code check(const struct server *server, const struct body *body, int64_t wait_ms,
-                             struct belay_error *err)
+static enum belay_code check_webhook(const struct server *server, const struct body *body, int64_t wait_ms,
+                                     struct belay_error *err)
 {
     char host[WEBHOOK_HOST_SIZE];
 
@@ -327,7 +327,7 @@ void webhook_begin(struct exchange *x, const struct body *body, const struct bel
     struct belay_error err = BELAY_ERROR_INIT;
     struct webhook *webhook;
 
-    if (check(server, body, options->wait_ms, &err) != BELAY_OK) {
+    if (check_webhook(server, body, options->wait_ms, &err) != BELAY_OK) {
         reply_error(x, &err);
     } else if (!is_repeated(x, body->lock_id)) {
         if (webhooks->n >= webhooks->settings.max) {

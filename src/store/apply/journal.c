@@ -144,7 +144,7 @@ static bool map_file(struct journal *journal)
  * The blocks are written, not only reserved: a sync of what was never written
  * has to change the file's extents as well, and takes longer.
  */
-static bool fill(int fd, size_t from, size_t to)
+static bool write_zeros(int fd, size_t from, size_t to)
 {
     static const char zeros[WRITE_AT_ONCE];
     int failed_with = from < to ? posix_fallocate(fd, (off_t)from, (off_t)(to - from)) : 0;
@@ -170,7 +170,7 @@ static bool fill_gently(int fd, size_t from, size_t to, bool (*keep_going)(void 
     while (from < to) {
         size_t next = to - from < GENTLY_AT_ONCE ? to : from + GENTLY_AT_ONCE;
 
-        if (!fill(fd, from, next) || fdatasync(fd) != 0) {
+        if (!write_zeros(fd, from, next) || fdatasync(fd) != 0) {
             return false;
         }
         from = next;
@@ -250,7 +250,7 @@ enum belay_code journal_begin_gently(struct journal *journal, uint64_t use, size
     journal->used = JOURNAL_SECTOR;
     journal->frames = 0;
     journal->size = (size_t)st.st_size > size ? (size_t)st.st_size : size;
-    if (!(keep_going == NULL ? fill(journal->fd, (size_t)st.st_size, size)
+    if (!(keep_going == NULL ? write_zeros(journal->fd, (size_t)st.st_size, size)
                              : fill_gently(journal->fd, (size_t)st.st_size, size, keep_going, context))) {
         return errno == ECANCELED ? error_set(err, BELAY_CANCELLED, "'%s' was not made", journal->path)
                                   : failed(journal, "made", errno, err);
@@ -366,7 +366,7 @@ enum belay_code journal_reserve(struct journal *journal, size_t frame_len, struc
         return BELAY_OK;
     }
     size = needed + GROW_BY;
-    if (!fill(journal->fd, journal->size, size)) {
+    if (!write_zeros(journal->fd, journal->size, size)) {
         return failed(journal, "enlarged", errno, err);
     }
     journal->size = size;
@@ -431,7 +431,7 @@ void journal_read_buffer(const struct buf *frame, struct journal_reader *out_rea
     out_reader->frame_end = head.len == 0 ? data + frame->len : out_reader->entry + head.len;
 }
 
-/* A whole frame of this use, at a place where one may be. */
+/* Whether a complete frame of this use begins at `at`. */
 static bool is_frame(const struct journal_reader *reader, const unsigned char *at,
                      struct frame_head *out_head)
 {

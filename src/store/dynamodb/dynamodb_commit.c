@@ -20,7 +20,7 @@
 
 enum { TRIES_MAX = 12, PAUSE_MS = 15 };
 
-/* ---- what came of it ------------------------------------------------------- */
+/* ---- the result -------------------------------------------------------------- */
 
 static enum belay_code make_records(struct belay_commit *out, size_t n, struct belay_error *err)
 {

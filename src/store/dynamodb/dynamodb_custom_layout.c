@@ -212,7 +212,7 @@ static void read_words(struct making *making)
 }
 
 /* The fields without which L1 and L3 do not hold. */
-static enum belay_code check(const struct making *making)
+static enum belay_code check_layout(const struct making *making)
 {
     const struct layout *layout = &making->made->layout;
     const char *release = get(making, "release");
@@ -260,7 +260,7 @@ static enum belay_code make(struct making *making)
         return code;
     }
     read_words(making);
-    return check(making);
+    return check_layout(making);
 }
 
 enum belay_code layout_make(const char *name, layout_setting_fn setting, const void *settings,

@@ -299,8 +299,8 @@ static uint64_t next_token(const struct ddb_store *store, const json_t *seen)
 /* ---- acquiring ---- */
 
 /* The first holder: nothing of those before remains. Its token is in the item, not in its entry. */
-static void start(const struct ddb_store *store, const struct belay_write *write, int64_t now_ms,
-                  struct expr *expr)
+static void set_first_holder(const struct ddb_store *store, const struct belay_write *write, int64_t now_ms,
+                             struct expr *expr)
 {
     static const enum layout_field of_one[] = { FIELD_ACQUIRED_BY, FIELD_OUTCOME,     FIELD_OUTLIVES,
                                                 FIELD_STALE_NOTED, FIELD_STALE_AFTER, FIELD_HEARTBEAT,
@@ -361,7 +361,7 @@ static void acquire(const struct ddb_store *store, const struct belay_write *wri
     set_mode(write->values, expr);
     set_bounds(store, seen, longest_of(store, left, write->values->ttl_ms), now_ms, expr);
     if (json_object_size(left) == 0) {
-        start(store, write, now_ms, expr);
+        set_first_holder(store, write, now_ms, expr);
     } else {
         join(store, write, seen, left, now_ms, expr);
     }

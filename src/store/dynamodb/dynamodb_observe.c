@@ -86,7 +86,7 @@ static bool file_of(const struct ddb_store *store, uint64_t what, char *out, siz
     return n > 0 && (size_t)n < size;
 }
 
-static bool load(const char *path, const char *boot_id, uint64_t state, int64_t *out_since_ms)
+static bool load_observation(const char *path, const char *boot_id, uint64_t state, int64_t *out_since_ms)
 {
     FILE *file = fopen(path, "re");
     char then[BOOT_ID_SIZE] = "";
@@ -138,7 +138,8 @@ static int64_t unchanged_ms(struct ddb_store *store, uint64_t what, uint64_t sta
         bool has_file = file_of(store, what, path, sizeof path);
 
         read_boot_id(boot_id);
-        if (!has_file || boot_id[0] == '\0' || !load(path, boot_id, state, &since_ms) || since_ms > now_ms) {
+        if (!has_file || boot_id[0] == '\0' || !load_observation(path, boot_id, state, &since_ms) ||
+            since_ms > now_ms) {
             since_ms = now_ms;
             if (has_file && boot_id[0] != '\0') {
                 save(path, boot_id, state, since_ms);

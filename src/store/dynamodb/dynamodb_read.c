@@ -10,7 +10,7 @@
 
 /* ---- the queue -------------------------------------------------------------  */
 
-static char *copy(const char *text, bool *ok)
+static char *copy_or_empty(const char *text, bool *ok)
 {
     char *made = strdup(text == NULL ? "" : text);
 
@@ -34,11 +34,11 @@ static void read_ticket(const json_t *item, const json_t *map, const char *id, s
 {
     struct buf name = BUF_INIT(512);
 
-    ticket->lock_id = copy(id, ok);
-    ticket->key = copy(item_text(map, "key"), ok);
-    ticket->owner = copy(item_text(map, "locked_by"), ok);
-    ticket->owner_name = copy(item_text(map, "locked_by_name"), ok);
-    ticket->acquired_by = copy(item_text(map, "acquired_by"), ok);
+    ticket->lock_id = copy_or_empty(id, ok);
+    ticket->key = copy_or_empty(item_text(map, "key"), ok);
+    ticket->owner = copy_or_empty(item_text(map, "locked_by"), ok);
+    ticket->owner_name = copy_or_empty(item_text(map, "locked_by_name"), ok);
+    ticket->acquired_by = copy_or_empty(item_text(map, "acquired_by"), ok);
     (void)item_int(map, "since", &ticket->since_unix_ms);
     (void)item_int(map, "expires_at", &ticket->expires_ms);
     ticket->mode = ddb_read_mode(map, &ticket->slots);
@@ -94,8 +94,8 @@ static void read_intents(const json_t *item, struct belay_record *record, bool *
             continue; /* a ghost: see dynamodb_queue.c */
         }
         intent = &record->intents[record->n_intents++];
-        intent->lock_id = copy(id, ok);
-        intent->key = copy(item_text(map, "key"), ok);
+        intent->lock_id = copy_or_empty(id, ok);
+        intent->key = copy_or_empty(item_text(map, "key"), ok);
         (void)item_int(map, "expires_at", &intent->expires_ms);
         intent->shared = item_bool(map, "shared");
     }
@@ -111,20 +111,20 @@ int64_t ddb_intent_ttl_ms(const json_t *queue, const char *lock_id)
 
 /* ---- the holder -------------------------------------------------------------- */
 
-static const char *text_of(const struct layout *layout, const json_t *item, enum layout_field field)
+static const char *field_text(const struct layout *layout, const json_t *item, enum layout_field field)
 {
     return item_text(item, layout_name_of(layout, field));
 }
 
 static bool time_of(const struct layout *layout, const json_t *item, enum layout_field field, int64_t *out)
 {
-    return ddb_parse_time(text_of(layout, item, field), out);
+    return ddb_parse_time(field_text(layout, item, field), out);
 }
 
 static void add_meta(struct belay_record *record, const char *name, const char *value, bool *ok)
 {
-    record->metadata[record->n_metadata].name = copy(name, ok);
-    record->metadata[record->n_metadata].value = copy(value, ok);
+    record->metadata[record->n_metadata].name = copy_or_empty(name, ok);
+    record->metadata[record->n_metadata].value = copy_or_empty(value, ok);
     record->n_metadata++;
 }
 
@@ -156,14 +156,14 @@ static void read_metadata(const struct layout *layout, const json_t *item, struc
 
 static enum belay_outcome read_outcome(const struct layout *layout, const json_t *item)
 {
-    const char *word = text_of(layout, item, FIELD_OUTCOME);
+    const char *word = field_text(layout, item, FIELD_OUTCOME);
 
     for (int i = BELAY_OUTCOME_COMPLETED; word != NULL && i <= BELAY_OUTCOME_FORCED; i++) {
         if (strcmp(word, belay_outcome_name((enum belay_outcome)i)) == 0) {
             return (enum belay_outcome)i;
         }
     }
-    word = text_of(layout, item, FIELD_STATUS);
+    word = field_text(layout, item, FIELD_STATUS);
     if (word == NULL || layout_name_of(layout, FIELD_OUTCOME) != NULL) {
         return BELAY_OUTCOME_NONE;
     }
@@ -206,17 +206,17 @@ static void read_liveness(const struct layout *layout, const json_t *item, struc
 
 static bool is_held(const struct layout *layout, const json_t *item)
 {
-    const char *word = text_of(layout, item, FIELD_STATUS);
+    const char *word = field_text(layout, item, FIELD_STATUS);
 
     return word != NULL && strcmp(word, layout->held_word) == 0;
 }
 
 void ddb_read_holder(const struct layout *layout, const json_t *item, struct belay_record *record, bool *ok)
 {
-    record->owner = copy(text_of(layout, item, FIELD_OWNER), ok);
-    record->owner_name = copy(text_of(layout, item, FIELD_OWNER_NAME), ok);
+    record->owner = copy_or_empty(field_text(layout, item, FIELD_OWNER), ok);
+    record->owner_name = copy_or_empty(field_text(layout, item, FIELD_OWNER_NAME), ok);
     if (layout_name_of(layout, FIELD_ACQUIRED_BY) != NULL) {
-        record->acquired_by = copy(text_of(layout, item, FIELD_ACQUIRED_BY), ok);
+        record->acquired_by = copy_or_empty(field_text(layout, item, FIELD_ACQUIRED_BY), ok);
     }
     if (*ok && item != NULL) {
         read_times(layout, item, record);
@@ -299,8 +299,8 @@ enum belay_code ddb_record(struct ddb_store *store, const char *key, const struc
     struct belay_record record = { 0 };
     bool ok = true;
 
-    record.key = copy(key, &ok);
-    record.lock_id = copy(text_of(layout, item, FIELD_LOCK_ID), &ok);
+    record.key = copy_or_empty(key, &ok);
+    record.lock_id = copy_or_empty(field_text(layout, item, FIELD_LOCK_ID), &ok);
     ddb_read_released(layout, item, &record, &ok);
     ddb_read_holder(layout, item, &record, &ok);
     if (ok && item != NULL) {

@@ -31,7 +31,7 @@ static void release(struct found_locks *found_locks)
 }
 
 /* Takes over `key`. */
-static bool add(struct found_locks *found_locks, char *key, json_t *item, bool is_queue)
+static bool add_found_lock(struct found_locks *found_locks, char *key, json_t *item, bool is_queue)
 {
     struct scan_found found = { .key = key };
 
@@ -105,7 +105,7 @@ static enum belay_code take_item(struct ddb_store *store, json_t *item, void *co
         free(key);
         return BELAY_OK;
     }
-    return add(scanning->found_locks, key, item, is_queue) ? BELAY_OK : error_no_memory(err);
+    return add_found_lock(scanning->found_locks, key, item, is_queue) ? BELAY_OK : error_no_memory(err);
 }
 
 enum belay_code ddb_each_item(struct ddb_store *store, ddb_item_fn fn, void *context, struct belay_error *err)

@@ -25,7 +25,7 @@ struct dynamodb_options {
     /* The value of a setting, such as "layouts.NAME.key", or NULL. NULL: there are no settings. */
     const char *(*setting)(const void *settings, const char *name);
     const void *settings;
-    void (*on_warning)(void *warn_context, const char *text); /* NULL: nobody listens */
+    void (*on_warning)(void *warn_context, const char *text); /* may be NULL */
     void *warn_context;
     const struct dynamodb_hooks *hooks; /* borrowed; NULL: none */
 };

@@ -49,8 +49,8 @@ bool ddb_says_too_large(const char *message)
 }
 
 /* Advice that aws_call() cannot give. */
-static enum belay_code explain(const struct ddb_store *store, enum belay_code code,
-                               const struct aws_response *response, struct belay_error *err)
+static enum belay_code add_table_advice(const struct ddb_store *store, enum belay_code code,
+                                        const struct aws_response *response, struct belay_error *err)
 {
     const char *name = response->error_code == NULL ? "" : response->error_code;
 
@@ -172,7 +172,7 @@ enum belay_code ddb_ask_date(struct ddb_store *store, int64_t timeout_ms, struct
     const char *endpoint = aws_endpoint(store->aws, AWS_DYNAMODB);
 
     if (response.http.status == 0) {
-        code = explain(store, code == BELAY_OK ? BELAY_UNREACHABLE : code, &response, &why);
+        code = add_table_advice(store, code == BELAY_OK ? BELAY_UNREACHABLE : code, &response, &why);
         (void)error_set(err, code, "%s", why.text);
     } else if (!ddb_clock_was_heard(store) && !store->params.observe) {
         code = error_set(err, BELAY_CONFIG,
@@ -217,7 +217,7 @@ enum belay_code ddb_call_within(struct ddb_store *store, const char *operation, 
                          "dynamodb answered %s with something that is no JSON", operation);
     } else if (code != BELAY_OK) {
         response.error_code = out->error_code;
-        code = explain(store, code, &response, err);
+        code = add_table_advice(store, code, &response, err);
         response.error_code = NULL;
     }
     aws_response_release(&response);

@@ -18,7 +18,7 @@
 
 enum { PIECE = 4 << 20 };
 
-static void tell(const struct file_store *store, size_t done, size_t total)
+static void report_progress(const struct file_store *store, size_t done, size_t total)
 {
     if (store->base.on_progress != NULL) {
         store->base.on_progress(store->base.progress_context, done, total);
@@ -76,7 +76,7 @@ static enum belay_code read_all(const struct file_store *store, int fd, const ch
         if (n > 0) {
             sha256_add(&hash, data + len, (size_t)n);
             len += (size_t)n;
-            tell(store, len, size);
+            report_progress(store, len, size);
         }
     }
     data[len] = '\0';
@@ -176,7 +176,7 @@ static int write_temp(struct put *put, const char *data, size_t len)
         } else if (n > 0) {
             sha256_add(&hash, data + done, (size_t)n);
             done += (size_t)n;
-            tell(put->store, done, len);
+            report_progress(put->store, done, len);
         }
     }
     if (failed == 0) {

@@ -228,7 +228,7 @@ static enum belay_code load_ids(struct journaled *store, struct belay_error *err
     return rc == SQLITE_DONE ? BELAY_OK : sqlite_failed(store->checkpoint_db, rc, err);
 }
 
-static enum belay_code load(struct journaled *store, struct belay_error *err)
+static enum belay_code load_records(struct journaled *store, struct belay_error *err)
 {
     struct belay_scan all = { 0 };
     struct loading loading = { .store = store, .err = err };
@@ -315,7 +315,7 @@ enum belay_code journaled_store_open(const char *path_and_params, const struct j
         code = sqlite_store_own(&store->checkpoint_db->base, &socket, err);
     }
     if (code == BELAY_OK) {
-        code = load(store, err);
+        code = load_records(store, err);
     }
     if (code == BELAY_OK) {
         code = begin_journal(store, err);

@@ -21,8 +21,10 @@ struct journaled_hooks {
     bool no_checkpoint;   /* leave the journal as it is, at close too: as if killed */
 };
 
-/* As sqlite_store_open() and sqlite_store_own(). `on_warning` (may be NULL) hears what goes wrong in
- * the background, from sync(). */
+/*
+ * As sqlite_store_open() and sqlite_store_own(). sync() calls `on_warning` (may be NULL) with
+ * the errors of the background thread.
+ */
 enum belay_code journaled_store_open(const char *path_and_params, const struct journaled_hooks *hooks,
                                      void (*on_warning)(void *context, const char *text), void *context,
                                      struct belay_store **out_store, char **out_url, char **out_socket,

@@ -24,7 +24,7 @@ void ids_release(struct id_set *ids)
 }
 
 /* The slot that has it, or the one it belongs in. */
-static size_t place_of(const uint64_t *slots, uint64_t hash)
+static size_t slot_of(const uint64_t *slots, uint64_t hash)
 {
     size_t at = (size_t)(hash * 0x9e3779b97f4a7c15ULL >> 43) & (SLOTS - 1);
 
@@ -55,7 +55,7 @@ void ids_add(struct id_set *ids, uint64_t hash)
         }
         ids->n = 0;
     }
-    at = place_of(ids->slots[0], hash);
+    at = slot_of(ids->slots[0], hash);
     ids->n += ids->slots[0][at] == 0;
     ids->slots[0][at] = hash;
 }
@@ -63,6 +63,6 @@ void ids_add(struct id_set *ids, uint64_t hash)
 bool ids_has(const struct id_set *ids, uint64_t hash)
 {
     hash = hash == 0 ? 1 : hash;
-    return ids->slots[0][place_of(ids->slots[0], hash)] == hash ||
-           (ids->slots[1] != NULL && ids->slots[1][place_of(ids->slots[1], hash)] == hash);
+    return ids->slots[0][slot_of(ids->slots[0], hash)] == hash ||
+           (ids->slots[1] != NULL && ids->slots[1][slot_of(ids->slots[1], hash)] == hash);
 }

@@ -80,7 +80,7 @@ static enum belay_code read_tag(const struct s3_store *store, const struct aws_r
     return BELAY_OK;
 }
 
-static void tell(const struct s3_store *store, size_t done, size_t total)
+static void report_progress(const struct s3_store *store, size_t done, size_t total)
 {
     if (store->base.on_progress != NULL) {
         store->base.on_progress(store->base.progress_context, done, total);
@@ -140,7 +140,7 @@ static enum belay_code get_unless(struct s3_store *store, const char *name,
         blob.data = response.http.body;
         blob.len = response.http.body_len;
         response.http.body = NULL; /* passed to the caller */
-        tell(store, blob.len, blob.len);
+        report_progress(store, blob.len, blob.len);
         *out_blob = blob;
     }
     aws_response_release(&response);
@@ -187,8 +187,8 @@ enum belay_code s3_put_once(struct s3_store *store, const char *name, const void
 /* What a read finds after a write with an unclear result. */
 enum found { FOUND_OURS, FOUND_EXPECTED, FOUND_OTHER, FOUND_NOTHING_OUT };
 
-static enum found look(struct s3_store *store, const char *name, const void *data, size_t len,
-                       const struct belay_blob_tag *expected, struct belay_blob_tag *out_tag)
+static enum found compare_content(struct s3_store *store, const char *name, const void *data, size_t len,
+                                  const struct belay_blob_tag *expected, struct belay_blob_tag *out_tag)
 {
     struct belay_blob blob = { 0 };
     enum belay_code code = get_unless(store, name, NULL, &blob, NULL);
@@ -220,10 +220,10 @@ static bool is_conflict(const struct aws_response *response)
  * 412: another client's content is there, unless an earlier attempt of this call succeeded.
  * 409: a concurrent write; read, and retry. No answer: read whether the content is there.
  */
-static enum belay_code settle(struct s3_store *store, const char *name, const void *data, size_t len,
-                              const struct belay_blob_tag *expected, enum belay_code code,
-                              const struct aws_response *response, struct belay_blob_tag *out_tag,
-                              bool *again, struct belay_error *err)
+static enum belay_code settle_put(struct s3_store *store, const char *name, const void *data, size_t len,
+                                  const struct belay_blob_tag *expected, enum belay_code code,
+                                  const struct aws_response *response, struct belay_blob_tag *out_tag,
+                                  bool *again, struct belay_error *err)
 {
     *again = false;
     if (code == BELAY_OK) {
@@ -239,7 +239,7 @@ static enum belay_code settle(struct s3_store *store, const char *name, const vo
     if (code != BELAY_REFUSED && code != BELAY_UNKNOWN && code != BELAY_NOT_FOUND) {
         return code;
     }
-    switch (look(store, name, data, len, expected, out_tag)) {
+    switch (compare_content(store, name, data, len, expected, out_tag)) {
     case FOUND_OURS:
         return BELAY_OK;
     case FOUND_OTHER:
@@ -273,16 +273,16 @@ static enum belay_code put_if(struct belay_blob_store *base, const char *name, c
     if (code != BELAY_OK) {
         return code;
     }
-    tell(store, 0, len);
+    report_progress(store, 0, len);
     for (int i = 0; again && i < CONFLICTS_MAX; i++) {
         struct aws_response response;
 
         platform_sleep_ms(platform_system(), i * CONFLICT_PAUSE_MS);
         code = s3_put_once(store, name, data, len, expected, &response, err);
-        code = settle(store, name, data, len, expected, code, &response, out_tag, &again, err);
+        code = settle_put(store, name, data, len, expected, code, &response, out_tag, &again, err);
         aws_response_release(&response);
     }
-    tell(store, len, len);
+    report_progress(store, len, len);
     return code;
 }
 

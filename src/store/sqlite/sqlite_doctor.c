@@ -226,10 +226,9 @@ static void check_wake_file(struct look *look)
                        S_ISREG(st.st_mode) ? "give the users of the database read and write access to"
                                            : "remove",
                        path, S_ISREG(st.st_mode) ? "" : "while no belay runs");
-        diagnostics_warn(
-            look->diagnostics, "wake file", advice,
-            "%s cannot be used by user %d: who waits looks again and again instead of being woken", path,
-            (int)geteuid());
+        diagnostics_warn(look->diagnostics, "wake file", advice,
+                         "%s cannot be used by user %d: waiters poll instead of being woken", path,
+                         (int)geteuid());
     } else {
         diagnostics_ok(look->diagnostics, "wake file", "%s", path);
     }

@@ -1,8 +1,8 @@
 /*
- * The freezes, for commits. They are an item, and items are in a table that is made with the
- * first of them. So a store without items costs a commit nothing: SQLite has the schema in
- * memory. Neither does one with freezes while this process is the only one that writes
- * (db_read_txn()). Else it is one row, which is parsed only if its version is a new one.
+ * The freezes, for commits. They are one item, and the table of items is created with the first
+ * item. A commit reads nothing for them in two cases: if there is no such table, which SQLite
+ * knows from the schema in memory, and while no other process writes (db_read_txn()).
+ * Otherwise it reads one row, and parses it only if its version is new.
  */
 #include "store/sqlite/sqlite_internal.h"
 

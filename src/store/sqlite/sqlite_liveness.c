@@ -1,11 +1,11 @@
 /*
- * Liveness of waiters. The store that puts a ticket locks one byte of
- * the wake file, far behind its end, at an offset made from the lock id. The
- * kernel drops the lock when the process dies, however it dies, so the waiter of a
- * ticket without a lock is gone, and the queue need not wait for it (L4).
+ * Liveness of waiters. The store that puts a ticket locks one byte of the wake file, far
+ * beyond its end, at an offset made from the lock id. The kernel drops the lock when the
+ * process ends for any reason, so the waiter of a ticket without a lock is gone, and the
+ * queue need not wait for it (L4).
  *
- * The locks belong to the open file description. A second description asks for
- * them, since one's own locks are never in one's own way.
+ * The locks belong to the open file description. A second description tests them, because
+ * a description never conflicts with its own locks.
  */
 #include <assert.h>
 #include <fcntl.h>

@@ -97,7 +97,7 @@ static int sweep_events(struct sqlite_store *store, const struct txn *txn)
     return rc == SQLITE_OK ? run_with(store, ST_SWEEP_EVENTS, cut) : rc;
 }
 
-static bool nobody_is_left(const struct belay_record *record, int64_t now_ms)
+static bool is_abandoned(const struct belay_record *record, int64_t now_ms)
 {
     bool left = false;
 
@@ -137,7 +137,7 @@ bool record_may_go(const struct belay_record *record, int64_t now_ms, int64_t be
 {
     return (!record->held || record->expires_ms <= now_ms) && record->locked_at_unix_ms < before_unix_ms &&
            (!record->held || record->expires_at_unix_ms < before_unix_ms) &&
-           record->freed_at_unix_ms < before_unix_ms && nobody_is_left(record, now_ms);
+           record->freed_at_unix_ms < before_unix_ms && is_abandoned(record, now_ms);
 }
 
 /* A record that was unused for long: its key, and whether it has tickets or intents. */
@@ -209,7 +209,7 @@ static int remove_old(struct sqlite_store *store, const struct old_record *old, 
     int rc = db_statement(store, ST_DELETE, &delete);
 
     if (!goes) {
-        goes = row_load(store, old->key, &row, NULL) == BELAY_OK && nobody_is_left(&row.record, txn->now_ms);
+        goes = row_load(store, old->key, &row, NULL) == BELAY_OK && is_abandoned(&row.record, txn->now_ms);
         row_release(&row);
     }
     if (rc == SQLITE_OK && goes) {

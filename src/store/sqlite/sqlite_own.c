@@ -3,13 +3,13 @@
  * listens, and all other processes go through it.
  *
  *     FILE-serve.lock   flock()ed by the server while it runs
- *     FILE-serve.sock   where it listens (the server's business)
- *     meta.served_by    "PID BOOT_ID NAME", NAME being that of the socket beside FILE
+ *     FILE-serve.sock   where it listens; the server creates and removes it
+ *     meta.served_by    "PID BOOT_ID NAME"; NAME is that of the socket beside FILE
  *
- * Whoever reads or writes sees served_by in the same transaction, so nobody
- * works on the file beside the server, not even one that had it open before.
- * A server that died has left served_by behind, but not the lock: who can take
- * the lock takes in what the server had not yet written, and clears served_by.
+ * Every read and write checks served_by in its own transaction, so no other process works
+ * on the file beside the server, not even one that had the file open before. A server that
+ * died leaves served_by behind, but not the lock: a process that can take the lock recovers
+ * the server's journal and clears served_by.
  */
 #include <errno.h>
 #include <fcntl.h>

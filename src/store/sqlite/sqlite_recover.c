@@ -1,13 +1,13 @@
 /*
- * After a server was killed: is its journal there, whole, and this database's own?
+ * After a server was killed: find its journal, and check that it is complete and belongs to this database.
  *
- * The database knows which journal it wants (meta.journal_id, _use and _folded, written and synced before the
- * first entry): uses _folded + 1 to _use, in the file that journal_slot() says. A journal that is damaged, missing or
- * another's is an error, since locks that somebody was told of may be in it. Only `belay repair --accept-loss`
- * goes on without, and moves the files away.
+ * The database knows which journal it needs (meta.journal_id, _use and _folded, written and synced before the
+ * first entry): uses _folded + 1 to _use, in the file that journal_slot() names. A journal that is damaged, missing
+ * or of another database is an error, because it may contain locks that were already granted. Only
+ * `belay repair --accept-loss` continues without it, and moves the files away.
  *
- * Numbers go on from the ceiling afterwards, also if all seems well: an older copy of a journal looks
- * like one whose last frame was never written. The server keeps the ceiling above all that it hands out.
+ * Numbers continue from the ceiling afterwards, even if the journal is complete: an older copy of a journal looks
+ * like one whose last frame was never written. The server keeps the ceiling above all numbers that it hands out.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -270,7 +270,7 @@ enum belay_code sqlite_recover(struct sqlite_store *store, struct belay_error *e
     if (code == BELAY_OK) {
         code = read_last(store, &last, &served, err);
     }
-    /* A server of an earlier version left no word about its journal: somebody may have removed it. */
+    /* A server of an earlier version did not record its journal, which may have been removed. */
     is_any = served || recovery.id != 0 || recovery.found[0] != BELAY_NOT_FOUND ||
              recovery.found[1] != BELAY_NOT_FOUND;
     if (code == BELAY_OK && is_any) {

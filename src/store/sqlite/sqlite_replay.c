@@ -2,9 +2,9 @@
  * Replays a server's journal into the database: by the server's checkpoints while it
  * runs, and by the next process that opens the database after a server was killed.
  *
- * Entries follow each other without a gap in their numbers, and the database knows
- * the last number that it has (as every commit leaves it). So what it has is
- * left out, and doing it twice, or a part of it twice, is doing it once.
+ * The numbers of entries have no gap, and every commit leaves the last number in the
+ * database. Entries that the database already has are skipped, so a replay may be interrupted
+ * at any point and repeated.
  */
 #include <stdlib.h>
 #include <string.h>

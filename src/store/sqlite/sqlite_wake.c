@@ -1,6 +1,6 @@
 /*
- * Waking processes on the same machine: words in a mapped file, slept upon as
- * futexes. A lock id has a word by its hash; ids that share a word wake each other
+ * Waking processes on the same machine: words in a mapped file, on which waiters sleep as
+ * futexes. The hash of a lock id chooses its word; ids that share a word wake each other
  * needlessly, which does no harm.
  *
  *     word 0   the NULL id: every batch with events
@@ -10,16 +10,16 @@
  *     word 4   how many stores listen for a lock id; after a crash perhaps too many
  *     word 5.. lock ids
  *
- * Words 1 to 4 are read together, once for each commit, so that a commit that nobody waits
- * for wakes nobody.
+ * Words 1 to 4 are read together, once for each commit, so that a commit without waiters
+ * makes no system call to wake any.
  *
- * Somebody may truncate the file while it is mapped; an access to a word would then
- * end the process with SIGBUS. So the words are read through the file, and the kernel adds
- * to them: both fail instead, and waiters poll until the next process that opens the file
- * gives it its length again.
+ * Another program may truncate the file while it is mapped; an access to a word would then
+ * end the process with SIGBUS. So the words are read with pread(), and the kernel adds to
+ * them: both then fail with an error, and waiters poll until the next process that opens the
+ * file restores its length.
  *
- * Who releases commits first and then adds to the word; who waits reads the
- * word first and then looks at the record. So one of them sees the other.
+ * No wake-up is missed: a release commits first and then adds to the word; a waiter reads
+ * the word first and then the record.
  */
 #include <errno.h>
 #include <fcntl.h>

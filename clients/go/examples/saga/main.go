@@ -69,7 +69,7 @@ func main() {
 		log.Fatal(err)
 	}
 	if err = lock.Run(context.Background(), func(ctx context.Context) error {
-		if _, err := os.Stat(graph); err == nil { // look again, now that nobody else changes it
+		if _, err := os.Stat(graph); err == nil { // check again, now that no other client changes it
 			return nil
 		}
 		return run(ctx, steps)

@@ -174,14 +174,14 @@ bool table_is_lacking(const struct table_answer *answer)
 
 /* ---- what it is --------------------------------------------------------------- */
 
-static char *copy(const char *text)
+static char *copy_or_null(const char *text)
 {
     return text == NULL ? NULL : strdup(text);
 }
 
 static char *copy_of(const json_t *object, const char *name)
 {
-    return copy(json_string_value(json_object_get(object, name)));
+    return copy_or_null(json_string_value(json_object_get(object, name)));
 }
 
 static json_t *ask_for(const struct belay_dynamodb_table *table)
@@ -196,12 +196,12 @@ struct belay_dynamodb_table *table_new(const struct table_session *session, cons
     if (table == NULL) {
         return NULL;
     }
-    table->name = copy(spec->table);
-    table->layout = copy(spec->layout);
-    table->region = copy(aws_region(session->store->aws));
-    table->endpoint = copy(aws_endpoint(session->store->aws, AWS_DYNAMODB));
+    table->name = copy_or_null(spec->table);
+    table->layout = copy_or_null(spec->layout);
+    table->region = copy_or_null(aws_region(session->store->aws));
+    table->endpoint = copy_or_null(aws_endpoint(session->store->aws, AWS_DYNAMODB));
     table->keys_expected = keys_expected(spec);
-    table->ttl_expected = copy(spec->ttl);
+    table->ttl_expected = copy_or_null(spec->ttl);
     table->items = table->bytes = -1;
     if (table->name == NULL || table->keys_expected == NULL) {
         belay_dynamodb_table_free(table);
@@ -256,14 +256,14 @@ static char *encryption_of(const json_t *description)
     return buf_take(&text);
 }
 
-static int64_t number_of(const json_t *description, const char *name)
+static int64_t description_number(const json_t *description, const char *name)
 {
     const json_t *value = json_object_get(description, name);
 
     return json_is_integer(value) ? (int64_t)json_integer_value(value) : -1;
 }
 
-static bool fill(struct belay_dynamodb_table *table, const json_t *description)
+static bool read_description(struct belay_dynamodb_table *table, const json_t *description)
 {
     const json_t *billing = json_object_get(description, "BillingModeSummary");
 
@@ -273,8 +273,8 @@ static bool fill(struct belay_dynamodb_table *table, const json_t *description)
     table->billing = billing == NULL ? strdup("PROVISIONED") : copy_of(billing, "BillingMode");
     table->encryption = encryption_of(description);
     table->deletion_protection = json_is_true(json_object_get(description, "DeletionProtectionEnabled"));
-    table->items = number_of(description, "ItemCount");
-    table->bytes = number_of(description, "TableSizeBytes");
+    table->items = description_number(description, "ItemCount");
+    table->bytes = description_number(description, "TableSizeBytes");
     return table->status != NULL && table->keys != NULL;
 }
 
@@ -301,7 +301,7 @@ enum belay_code table_look_keys(struct table_session *session, struct belay_dyna
 {
     enum belay_code code = table_call(session, "DescribeTable", ask_for(table), out_answer, err);
 
-    if (code == BELAY_OK && !fill(table, json_object_get(out_answer->body, "Table"))) {
+    if (code == BELAY_OK && !read_description(table, json_object_get(out_answer->body, "Table"))) {
         code = error_set(err, BELAY_UNREACHABLE, "the answer to DescribeTable is not DynamoDB's");
     }
     if (code == BELAY_OK) {
