@@ -57,6 +57,7 @@ static const struct backend_ops ops = {
     .list = remote_list,
     .events = remote_events,
     .stats = remote_stats,
+    .past_holds = remote_past_holds,
     .watch = remote_watch,
     .note = remote_note,
     .check_free = remote_check_free,

@@ -294,6 +294,24 @@ enum belay_code remote_stats(struct backend *base, const struct belay_stats_quer
     return code;
 }
 
+enum belay_code remote_past_holds(struct backend *base, const char *key, struct belay_holds *out_holds,
+                                  struct belay_error *err)
+{
+    struct buf path = BUF_INIT(REMOTE_URL_MAX);
+    json_t *answer = NULL;
+    const json_t *holds;
+    enum belay_code code;
+
+    remote_add_path(&path, key, "/queue?estimate=true");
+    code = send_get((struct remote *)base, &path, key, &answer, err);
+    holds = json_object_get(json_object_get(answer, "estimate"), "holds_ms"); /* older servers have none */
+    for (size_t i = 0; code == BELAY_OK && i < json_array_size(holds) && i < BELAY_HOLDS_MAX; i++) {
+        out_holds->ms[out_holds->n++] = json_integer_value(json_array_get(holds, i));
+    }
+    json_decref(answer);
+    return code;
+}
+
 /* The server's store, whichever of its addresses we know. */
 enum belay_code remote_identity(struct backend *base, char out_id[BELAY_STORE_ID_SIZE],
                                 struct belay_error *err)

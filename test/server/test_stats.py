@@ -42,6 +42,16 @@ class Numbers(ServerCase):
         total = self.stats("?key=now")["total"]
         self.assertEqual((total["acquired"], total["released"], total["held"]["count"]), (1, 1, 1))
 
+    def test_a_queue_has_an_estimate_of_each_turn(self):
+        self.server.acquire("build-1")
+        queue = self.server.get("/v1/locks/build-1/queue?estimate=true").json()
+        turns = queue["estimate"].pop("turns_ms")
+        self.assertEqual(queue["estimate"], {"holds_ms": [10000, 20000, 30000], "is_overdue": False})
+        self.assertEqual(len(turns), 1)  # nobody waits: that of a client that would
+        self.assertTrue(10000 < turns[0] <= 20000, turns)
+        self.assertIsNone(self.server.get("/v1/locks/build-1/queue").json()["estimate"])
+        self.assertEqual(self.server.get("/v1/locks/build-1/queue?estimate=1").error["message"], "estimate must be true or false")
+
     def test_wrong_parameters_are_named(self):
         for query, why in (("by=week", "by must be day, profile or key"), ("since=soon", "since must be a duration such as 7d"),
                            ("since=-1d", "since must be"), ("key=a&prefix=b", "a key and a prefix exclude each other"),

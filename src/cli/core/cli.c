@@ -100,6 +100,16 @@ enum belay_code cli_client(struct cli_context *context, struct belay_client **ou
     return BELAY_OK;
 }
 
+void cli_client_entered(struct cli_context *context)
+{
+    atomic_fetch_add(&context->client_users, 1);
+}
+
+void cli_client_left(struct cli_context *context)
+{
+    atomic_fetch_sub(&context->client_users, 1);
+}
+
 /* ---- signals ------------------------------------------------------------ */
 
 static const int ending_signals[] = { SIGINT, SIGTERM, SIGHUP };
@@ -359,16 +369,20 @@ int cli_finish(const struct cli_context *context, int code)
     return code == CLI_OK ? CLI_UNKNOWN : code;
 }
 
-void cli_close(struct cli_context *context)
+bool cli_close(struct cli_context *context)
 {
     long pid = context->client == NULL ? 0 : belay_client_server_pid(context->client);
+    bool is_used = atomic_load(&context->client_users) > 0;
 
     if (context->verbose && pid != 0) {
         cli_note(context, "used the server with process id %ld, which serves %s", pid,
                  belay_client_store_url(context->client));
     }
-    belay_client_close(context->client);
-    context->client = NULL;
+    if (!is_used) {
+        belay_client_close(context->client);
+        context->client = NULL;
+    }
     telemetry_close(context->telemetry);
     context->telemetry = NULL;
+    return !is_used;
 }

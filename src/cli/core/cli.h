@@ -9,6 +9,7 @@
 #define CLI_CORE_CLI_H
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "belay.h"
@@ -43,6 +44,7 @@ struct cli_context {
     struct belay_config *config; /* owned; use cli_config() */
     bool is_locking_disabled;    /* as the configuration says */
     struct belay_client *client; /* owned; use cli_client() */
+    atomic_int client_users;     /* threads that may still use it at the end, see cli_client_entered() */
     struct telemetry *telemetry; /* owned; NULL: none is configured */
     struct belay_cancel *cancel; /* owned; use cli_cancel() */
     struct sigaction old_sigpipe;
@@ -103,6 +105,13 @@ enum belay_code cli_client(struct cli_context *context, struct belay_client **ou
                            struct belay_error *err);
 
 /*
+ * Around the use of the client by a thread that nobody joins. If such a thread is still blocked in the store at the
+ * end, the process exits without closing the client.
+ */
+void cli_client_entered(struct cli_context *context);
+void cli_client_left(struct cli_context *context);
+
+/*
  * From now on SIGINT, SIGTERM and SIGHUP request this cancellation instead of ending the process. Borrowed; NULL
  * if out of memory.
  */
@@ -112,8 +121,11 @@ int cli_signal(void);
 /* Undo cli_cancel(). */
 void cli_restore_signals(struct cli_context *context);
 
-/* Close the client and telemetry, if open. With --verbose, name the server that the client used. */
-void cli_close(struct cli_context *context);
+/*
+ * Close the client and telemetry, if open. With --verbose, name the server that the client used. False: the client is
+ * still in use, so only _exit() may follow.
+ */
+bool cli_close(struct cli_context *context);
 
 /* ---- messages ------------------------------------------------------------ */
 
