@@ -88,12 +88,6 @@ enum belay_code remote_check(struct backend *base, const struct lock_check *chec
         (void)json_object_set_new(body, "token", json_integer((json_int_t)check->token));
     }
     code = body == NULL ? error_no_memory(err) : remote_send_again(remote, &call, &answer, err);
-    if (code == BELAY_UNKNOWN) { /* an error of the server or of a proxy: it has changed nothing */
-        code = BELAY_UNREACHABLE;
-        if (err != NULL) {
-            err->code = code;
-        }
-    }
     if (code == BELAY_OK) {
         *out_info = read_checked(answer, check);
         code = *out_info == NULL ? remote_say_not_belay(remote, err) : BELAY_OK;

@@ -93,10 +93,50 @@ class Mistakes(BelayCase):
         """A server that is not belay's."""
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
         server.RequestHandlerClass.log_message = lambda *_: None
+        return self.listen(server)
+
+    def listen(self, server):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.addCleanup(server.server_close)
         self.addCleanup(server.shutdown)
         return f"127.0.0.1:{server.server_address[1]}"
+
+    def page(self, status):
+        """A server that answers everything with a page of this status."""
+        class Page(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                self.send_response(status)
+                self.send_header("Content-Length", "13")
+                self.end_headers()
+                self.wfile.write(b"<html></html>")
+
+            do_POST = do_PUT = do_DELETE = do_GET
+
+            def log_message(self, *_):
+                pass
+        return self.listen(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page))
+
+    def test_every_command_says_that_a_server_is_not_belays(self):
+        commands = (["run", "k", "--", "true"], ["acquire", "k", "--wait", "1m"], ["release", "k", "--id", "x"], ["renew", "k", "--id", "x"],
+                    ["check", "k", "--id", "x"], ["status", "k"], ["list"], ["history", "k"], ["stats"], ["watch"], ["wait", "k"],
+                    ["freeze", "a", "--reason", "x"], ["freezes"], ["unlock", "k", "--force", "--yes"], ["backup", "copy.db"],
+                    ["app", "list"], ["state", "load", "--stack", "a", "--environment", "b"])
+        for status in (200, 302, 404, 501):
+            url = "http://" + self.page(status)
+            for command in commands:
+                with self.subTest(status=status, command=command):
+                    result = self.fails(CONFIG, "--store", url, *command)
+                    self.assertIn(f"{url} does not answer as a belay server does: check the host, the port", result.err)
+            self.assertIn("does not answer as a belay server does", self.fails(CONFIG, "--store", url, "doctor").out)
+        self.assertFalse((self.dir / "copy.db").exists())
+
+    def test_a_proxy_without_its_server_makes_a_change_unknown_and_a_question_fail(self):
+        url = "http://" + self.page(502)
+        for code, command in ((UNREACHABLE, ["list"]), (UNREACHABLE, ["check", "k", "--id", "x"]), (74, ["run", "k", "--", "true"]),
+                              (74, ["release", "k", "--id", "x"])):
+            result = self.fails(code, "--store", url, *command)
+            self.assertIn(f"{url} answers with status 502 and not as a belay server does: check the server and any proxy", result.err)
 
     def files(self):
         """What lies in the folder, but for the lock database, which a command may make."""

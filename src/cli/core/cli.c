@@ -10,9 +10,14 @@
 
 #include "base/error.h"
 #include "base/store_url.h"
+#include "base/text.h"
 #include "cli/output/print.h"
 #include "telemetry/telemetry.h"
 #include "json/json_write.h"
+
+/* How a warning about the kill switch begins. It is never left out: a lock that protects nothing is no detail (S0.9). */
+#define LOCKING_OFF "locking is switched off"
+static atomic_bool has_said_off;
 
 /* ---- configuration and store ------------------------------------------- */
 
@@ -300,14 +305,17 @@ void cli_hint(const struct cli_context *context, const char *format, ...)
 void cli_warn(const struct cli_context *context, const char *format, ...)
 {
     char text[4096];
+    bool is_off;
     va_list args;
 
-    if (context->quiet) {
-        return;
-    }
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    is_off = text_has_prefix(text, LOCKING_OFF);
+    if (context->quiet && !is_off) {
+        return;
+    }
+    atomic_store(&has_said_off, atomic_load(&has_said_off) || is_off);
     if (context->json) {
         char *line = wire_line(json_pack("{s:o}", "warning", wire_text(text)));
 
@@ -377,6 +385,9 @@ bool cli_close(struct cli_context *context)
     if (context->verbose && pid != 0) {
         cli_note(context, "used the server with process id %ld, which serves %s", pid,
                  belay_client_store_url(context->client));
+    }
+    if (context->client != NULL && context->is_locking_disabled && !atomic_load(&has_said_off)) {
+        cli_warn(context, LOCKING_OFF ": no lock protects anything");
     }
     if (!is_used) {
         belay_client_close(context->client);

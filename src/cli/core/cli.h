@@ -143,7 +143,7 @@ void cli_note(const struct cli_context *context, const char *format, ...)
 /* A second line under an error or a note, unless --quiet or --json. */
 void cli_hint(const struct cli_context *context, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* "belay: warning: TEXT", unless --quiet; with --json one object {"warning": TEXT}. */
+/* "belay: warning: TEXT"; with --json one object {"warning": TEXT}. Not with --quiet, unless locking is switched off. */
 void cli_warn(const struct cli_context *context, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
