@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,6 +104,53 @@ enum belay_code cli_client(struct cli_context *context, struct belay_client **ou
     }
     *out_client = context->client;
     return BELAY_OK;
+}
+
+static bool is_store_configured(const struct cli_context *context)
+{
+    for (size_t i = 0; i < belay_config_count(context->config); i++) {
+        struct belay_setting setting = belay_config_setting(context->config, i);
+
+        if (strcmp(setting.name, "store") == 0) {
+            return strcmp(setting.origin, "default") != 0;
+        }
+    }
+    return false;
+}
+
+/* A path with a typo in it must not become an empty store. The default path may be new. */
+static enum belay_code check_store_path(const struct cli_context *context, struct belay_error *err)
+{
+    const char *url =
+        context->store_url != NULL ? context->store_url : belay_config_get(context->config, "store");
+    char *path = url == NULL ? NULL : store_url_place(url, "sqlite:");
+    char *slash = path == NULL ? NULL : strrchr(path, '/');
+    enum belay_code code = BELAY_OK;
+
+    if (slash != NULL && slash != path && !context->is_locking_disabled &&
+        (context->store_url != NULL || is_store_configured(context))) {
+        *slash = '\0';
+        if (access(path, F_OK) != 0 && errno == ENOENT) {
+            code = error_set(err, BELAY_NOT_FOUND,
+                             "there is no store at '%.200s': the directory '%.200s' does not exist; "
+                             "'belay acquire' and 'belay run' create a store",
+                             url, path);
+        }
+    }
+    free(path);
+    return code;
+}
+
+enum belay_code cli_existing_client(struct cli_context *context, struct belay_client **out_client,
+                                    struct belay_error *err)
+{
+    const struct belay_config *config;
+    enum belay_code code = cli_config(context, &config, err);
+
+    if (code == BELAY_OK) {
+        code = check_store_path(context, err);
+    }
+    return code == BELAY_OK ? cli_client(context, out_client, err) : code;
 }
 
 void cli_client_entered(struct cli_context *context)
@@ -359,6 +407,14 @@ int cli_print_line(const struct cli_context *context, char *line)
     return CLI_OK;
 }
 
+/* Whether standard output is a pipe that nobody reads any more. */
+static bool is_pipe_closed(void)
+{
+    struct pollfd out = { .fd = STDOUT_FILENO, .events = POLLOUT };
+
+    return poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
+}
+
 int cli_finish(const struct cli_context *context, int code)
 {
     int reason;
@@ -370,7 +426,7 @@ int cli_finish(const struct cli_context *context, int code)
     reason = errno;
     clearerr(stdout);
     /* A reader that closed the pipe (head, less) needs no message. */
-    if (reason != EPIPE) {
+    if (reason != EPIPE && !is_pipe_closed()) {
         (void)cli_fail(context, BELAY_UNKNOWN, "cannot write to standard output: %s",
                        reason == 0 ? "an earlier write failed" : strerror(reason));
     }

@@ -64,6 +64,7 @@ struct cli_exit_note {
 
 /* clang-format off */
 #define CLI_EXIT_USAGE { 64, "the command line is wrong" }
+#define CLI_EXIT_NO_STORE { 66, "the path of the store that was given does not exist" }
 #define CLI_EXIT_UNREACHABLE { 69, "the store is unreachable" }
 #define CLI_EXIT_CONFIG { 78, "the configuration is wrong" }
 /* clang-format on */
@@ -103,6 +104,10 @@ enum belay_code cli_config(struct cli_context *context, const struct belay_confi
 /* The client, opened by the first call. Borrowed. */
 enum belay_code cli_client(struct cli_context *context, struct belay_client **out_client,
                            struct belay_error *err);
+
+/* The same for a command that only reads: BELAY_NOT_FOUND if the path that was given has no directory. */
+enum belay_code cli_existing_client(struct cli_context *context, struct belay_client **out_client,
+                                    struct belay_error *err);
 
 /*
  * Around the use of the client by a thread that nobody joins. If such a thread is still blocked in the store at the

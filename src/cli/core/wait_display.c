@@ -51,13 +51,19 @@ struct wait_display {
     struct holds_look *look; /* owned, see there; NULL: none */
 };
 
-/* A value that is no duration, or none that makes sense, is as if there were none: a wait must not fail for it. */
-static int64_t progress_every_ms(void)
+/* A wait must not fail for a value that makes no sense. */
+static int64_t progress_every_ms(const struct cli_context *context)
 {
     const char *text = getenv("BELAY_PROGRESS_EVERY");
-    int64_t ms;
+    int64_t ms = EVERY_MS;
 
-    return text != NULL && belay_parse_duration(text, &ms) && ms >= 100 ? ms : EVERY_MS;
+    if (text != NULL && *text != '\0' && (!belay_parse_duration(text, &ms) || ms < 100)) {
+        cli_warn(context,
+                 "BELAY_PROGRESS_EVERY: '%.60s' is not a duration of at least 100ms, such as 30s: it is 1m",
+                 text);
+        ms = EVERY_MS;
+    }
+    return ms;
 }
 
 struct wait_display *wait_display_new(struct cli_context *context, const char *key, enum wait_kind kind)
@@ -68,7 +74,7 @@ struct wait_display *wait_display_new(struct cli_context *context, const char *k
         display->key = key;
         display->kind = kind;
         display->context = context;
-        display->every_ms = progress_every_ms();
+        display->every_ms = progress_every_ms(context);
         display->holder = (struct buf)BUF_INIT(4096);
         display->frozen = (struct buf)BUF_INIT(4096);
         display->url = (struct buf)BUF_INIT(4096);
