@@ -236,7 +236,7 @@ class Top(BelayCase):
                                               (40, 8, ("KEY", "EXPIRES", "STATUS", "QUEUE", "? keys  q quit"), ("AGE", "HOLDER"))):
             with self.subTest(columns=columns):
                 top = self.top(columns=columns, rows=rows)
-                lines = top.until("röße-1 ", "röße-2 ", *there, absent=missing)
+                lines = top.until("öße-1 ", "öße-2 ", *there, absent=missing)
                 self.assertTrue(lines[2].startswith("deploy"), lines)
                 self.assertFalse(any(line.endswith("…") for line in lines[1:]), lines)
                 top.send("q")
