@@ -803,10 +803,13 @@ struct belay_stats_query {
     /* Leave out a key by returning false; may be NULL. Not used if the store is a server. */
     bool (*includes)(void *context, const char *key);
     void *context;
+    /* Called now and then while events are read: true ends it with BELAY_CANCELLED. May be NULL. Not used
+       if the store is a server. */
+    bool (*should_stop)(void *context);
 };
 #define BELAY_STATS_QUERY_INIT                                                                               \
     {                                                                                                        \
-        sizeof(struct belay_stats_query), NULL, NULL, 0, BELAY_STATS_BY_NOTHING, NULL, NULL                  \
+        sizeof(struct belay_stats_query), NULL, NULL, 0, BELAY_STATS_BY_NOTHING, NULL, NULL, NULL            \
     }
 
 /*
@@ -849,8 +852,8 @@ BELAY_API void belay_stats_free(struct belay_stats *stats);
 
 /*
  * Compute statistics from the events that the store keeps. Reads all of them, in bounded memory.
- * BELAY_INVALID: the query is wrong, or the store keeps no events (DynamoDB). The caller frees
- * *out_stats.
+ * BELAY_INVALID: the query is wrong, or the store keeps no events (DynamoDB). BELAY_CANCELLED:
+ * should_stop said so. The caller frees *out_stats.
  */
 BELAY_API enum belay_code belay_stats(struct belay_client *client, const struct belay_stats_query *query,
                                       struct belay_stats **out_stats, struct belay_error *err);
