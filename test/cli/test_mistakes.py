@@ -3,6 +3,8 @@ import http.server
 import os
 import re
 import shlex
+import signal
+import socket
 import subprocess
 import threading
 
@@ -291,6 +293,23 @@ class Mistakes(BelayCase):
                 done = subprocess.run(["sh", "-c", f'{{ "{BELAY}" {command}; echo "code $?" >&2; }} | true'], env=self.environment(None), cwd=self.dir,
                                       capture_output=True, encoding="utf-8", timeout=60)
                 self.assertRegex(done.stderr, r"^code (0|74)\n$")
+
+    def test_a_second_interrupt_leaves_a_store_that_does_not_answer(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            silent.settimeout(30)
+            store = f"dynamodb:locks?region=us-east-1&endpoint=http://127.0.0.1:{silent.getsockname()[1]}"
+            env = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_EC2_METADATA_DISABLED": "true", "no_proxy": "*"}
+            for command in (["acquire", "k"], ["wait", "k"], ["run", "k", "--", "touch", "ran"]):
+                with self.subTest(command):
+                    process = self.start("--store", store, *command, env=env)
+                    connection, _ = silent.accept()
+                    with connection:
+                        connection.recv(1)  # it waits for the answer
+                        process.send_signal(signal.SIGINT)
+                        self.assertIn("interrupt again to leave at once", process.stderr.readline())
+                        process.send_signal(signal.SIGINT)
+                        self.assertEqual(process.wait(30), -signal.SIGINT)
+        self.assertFalse((self.dir / "ran").exists())
 
     def test_a_full_disk_and_one_that_cannot_be_written_are_named(self):
         if subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", self.dir / "folder"], capture_output=True, check=False).returncode != 0:

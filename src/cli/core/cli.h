@@ -121,6 +121,12 @@ void cli_client_left(struct cli_context *context);
  * if out of memory.
  */
 struct belay_cancel *cli_cancel(struct cli_context *context);
+/*
+ * While a lock is waited for: a store that does not answer can hold up the end after a signal, by some seconds. After
+ * one second a hint is printed, and a second signal ends the process at once. What the store was asked may happen.
+ */
+void cli_allow_leaving(void);
+void cli_forbid_leaving(void);
 /* The signal that was caught; 0: none. */
 int cli_signal(void);
 /* Undo cli_cancel(). */

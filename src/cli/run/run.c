@@ -309,7 +309,9 @@ static enum belay_code acquire_lock(struct run_session *run, struct belay_error 
     } else {
         run->waiting = wait_display_new(run->context, run->request.key,
                                         options->attempts > 1 ? WAIT_COUNTED : WAIT_QUEUED);
+        cli_allow_leaving();
         code = belay_lock_acquire(run->client, run->request.key, options, &run->lock, err);
+        cli_forbid_leaving();
         wait_display_free(run->waiting);
         run->waiting = NULL;
     }
