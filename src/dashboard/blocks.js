@@ -28,7 +28,7 @@ export class Blocks {
   /** The card; null if nothing is in the way and the queue is empty. */
   draw({ queue, history, tree }) {
 =======
-  /** The card; null if nothing is in the way and nobody waits. */
+  /** The card; null if nothing is in the way and no client waits. */
   draw({ queue, tree, at }) {
 >>>>>>> 8a16d14b (cli: estimate a wait on every store)
     const waiting = queue?.waiting ?? [], lock = queue?.lock;

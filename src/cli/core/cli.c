@@ -442,7 +442,7 @@ int cli_print_line(const struct cli_context *context, char *line)
     return CLI_OK;
 }
 
-/* Whether standard output is a pipe that nobody reads any more. */
+/* Whether standard output is a pipe whose reader has closed it. */
 static bool is_pipe_closed(void)
 {
     struct pollfd out = { .fd = STDOUT_FILENO, .events = POLLOUT };

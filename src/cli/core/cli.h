@@ -110,7 +110,7 @@ enum belay_code cli_existing_client(struct cli_context *context, struct belay_cl
                                     struct belay_error *err);
 
 /*
- * Around the use of the client by a thread that nobody joins. If such a thread is still blocked in the store at the
+ * Around the use of the client by a thread that is not joined. If such a thread is still blocked in the store at the
  * end, the process exits without closing the client.
  */
 void cli_client_entered(struct cli_context *context);
