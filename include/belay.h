@@ -803,10 +803,13 @@ struct belay_stats_query {
     /* Leave out a key by returning false; may be NULL. Not used if the store is a server. */
     bool (*includes)(void *context, const char *key);
     void *context;
+    /* Called now and then while events are read: true ends it with BELAY_CANCELLED. May be NULL. Not used
+       if the store is a server. */
+    bool (*should_stop)(void *context);
 };
 #define BELAY_STATS_QUERY_INIT                                                                               \
     {                                                                                                        \
-        sizeof(struct belay_stats_query), NULL, NULL, 0, BELAY_STATS_BY_NOTHING, NULL, NULL                  \
+        sizeof(struct belay_stats_query), NULL, NULL, 0, BELAY_STATS_BY_NOTHING, NULL, NULL, NULL            \
     }
 
 /*
@@ -849,11 +852,42 @@ BELAY_API void belay_stats_free(struct belay_stats *stats);
 
 /*
  * Compute statistics from the events that the store keeps. Reads all of them, in bounded memory.
- * BELAY_INVALID: the query is wrong, or the store keeps no events (DynamoDB). The caller frees
- * *out_stats.
+ * BELAY_INVALID: the query is wrong, or the store keeps no events (DynamoDB). BELAY_CANCELLED:
+ * should_stop said so. The caller frees *out_stats.
  */
 BELAY_API enum belay_code belay_stats(struct belay_client *client, const struct belay_stats_query *query,
                                       struct belay_stats **out_stats, struct belay_error *err);
+
+/* ---- estimates ------------------------------------------------------------ */
+
+enum { BELAY_HOLDS_MAX = 20, BELAY_HOLDS_MIN = 3 /* with fewer there is no estimate */ };
+
+/* How long a lock was held before it was released or forced: the last of them, oldest first. */
+struct belay_holds {
+    size_t n;
+    int64_t ms[BELAY_HOLDS_MAX];
+};
+
+/*
+ * Read the past holds of a lock from its last thousand events. A store that keeps no events
+ * (DynamoDB) has those of the audit file that the configuration names. BELAY_NOT_FOUND: there is
+ * no history.
+ */
+BELAY_API enum belay_code belay_past_holds(struct belay_client *client, const char *key,
+                                           struct belay_holds *out_holds, struct belay_error *err);
+
+enum {
+    BELAY_TURN_UNKNOWN = -1, /* too few past holds, or a shared lock */
+    BELAY_TURN_OVERDUE = -2  /* a holder has held the lock for longer than each of them */
+};
+
+/*
+ * Estimate when the first waiter of `lock`, the second, and so on has its turn: in out_turns_ms[i]
+ * milliseconds, or BELAY_TURN_.... A holder is expected to need the median of the past holds that
+ * were longer than its own so far, a waiter the median of all.
+ */
+BELAY_API void belay_estimate_turns(const struct belay_holds *holds, const struct belay_info *lock,
+                                    int64_t now_unix_ms, int64_t *out_turns_ms, size_t n_turns);
 
 /* ---- freezes -------------------------------------------------------------- */
 

@@ -84,6 +84,9 @@ struct backend_ops {
     /* As belay_stats(); the query is checked already. */
     enum belay_code (*stats)(struct backend *backend, const struct belay_stats_query *query,
                              struct belay_stats **out_stats, struct belay_error *err);
+    /* As belay_past_holds(). *out_holds is empty before. */
+    enum belay_code (*past_holds)(struct backend *backend, const char *key, struct belay_holds *out_holds,
+                                  struct belay_error *err);
     /* *after is the last event that was seen (0: from now on), and moves with each. */
     enum belay_code (*watch)(struct backend *backend, const char *prefix, uint64_t *after, belay_event_fn fn,
                              void *context, struct belay_cancel *cancel, struct belay_error *err);

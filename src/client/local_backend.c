@@ -10,8 +10,9 @@
 #include "client/report.h"
 #include "lock/decide.h"
 #include "lock/info.h"
+#include "stats/estimate.h"
 
-enum { STALE_NOTED_MAX = 64, WATCH_POLL_MS = 1000 };
+enum { STALE_NOTED_MAX = 64, WATCH_POLL_MS = 1000, HOLDS_EVENTS = 1000 };
 
 /* ---- stale locks ---- */
 
@@ -286,6 +287,20 @@ static enum belay_code local_events(struct backend *backend, const struct belay_
     return client_count(client, false, client->store->ops->events(client->store, query, fn, context, err));
 }
 
+static bool add_hold(void *context, const struct belay_event *event)
+{
+    holds_add(context, event);
+    return true;
+}
+
+static enum belay_code local_past_holds(struct backend *backend, const char *key,
+                                        struct belay_holds *out_holds, struct belay_error *err)
+{
+    const struct belay_events_query query = { .key = key, .last = HOLDS_EVENTS };
+
+    return local_events(backend, &query, add_hold, out_holds, err);
+}
+
 struct local_watching {
     belay_event_fn fn; /* NULL: only `after` is wanted */
     void *context;
@@ -498,6 +513,7 @@ const struct backend_ops local_ops = {
     .list = local_list,
     .events = local_events,
     .stats = local_stats,
+    .past_holds = local_past_holds,
     .watch = local_watch,
     .note = local_note,
     .check_free = local_check_free,

@@ -297,6 +297,21 @@ enum belay_code belay_history(struct belay_client *client, const char *key, size
     return code;
 }
 
+enum belay_code belay_past_holds(struct belay_client *client, const char *key, struct belay_holds *out_holds,
+                                 struct belay_error *err)
+{
+    struct belay_holds holds = { 0 };
+    enum belay_code code = belay_key_check(client->config, NULL, key, err);
+
+    if (code == BELAY_OK) {
+        ROUTE(&client->route, code, err, past_holds, key, &holds);
+    }
+    if (code == BELAY_OK) {
+        *out_holds = holds;
+    }
+    return code;
+}
+
 enum belay_code belay_events(struct belay_client *client, const char *prefix, uint64_t after_id, size_t last,
                              belay_event_fn fn, void *context, struct belay_error *err)
 {

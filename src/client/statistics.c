@@ -6,10 +6,14 @@
 #include "client/client.h"
 #include "stats/stats.h"
 
+enum { STOP_EVERY = 256 }; /* events */
+
 struct reading {
     const struct belay_stats_query *query;
     struct stats *stats; /* owned */
+    size_t n;            /* events so far */
     bool failed;
+    bool stopped;
 };
 
 static bool on_oldest(void *context, const struct belay_event *event)
@@ -29,7 +33,12 @@ static bool is_included(const struct belay_stats_query *query, const struct bela
 static bool on_event(void *context, const struct belay_event *event)
 {
     struct reading *reading = context;
+    const struct belay_stats_query *query = reading->query;
 
+    if (reading->n++ % STOP_EVERY == 0 && query->should_stop != NULL && query->should_stop(query->context)) {
+        reading->stopped = true;
+        return false;
+    }
     reading->failed = is_included(reading->query, event) && !stats_add(reading->stats, event);
     return !reading->failed;
 }
@@ -60,6 +69,9 @@ enum belay_code local_stats(struct backend *backend, const struct belay_stats_qu
     code = client_count(client, false, store->ops->events(store, &all, on_oldest, &oldest_unix_ms, err));
     if (code == BELAY_OK) {
         code = client_count(client, false, store->ops->events(store, &wanted, on_event, &reading, err));
+    }
+    if (code == BELAY_OK && reading.stopped) {
+        code = error_set(err, BELAY_CANCELLED, "the statistics are not wanted any more");
     }
     if (code == BELAY_OK && !reading.failed) {
         result = stats_result(reading.stats);

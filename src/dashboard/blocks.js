@@ -1,44 +1,10 @@
 // Who blocks whom: what is in the way of a lock, its queue, and when the turn of each waiter may come.
 
 import { h } from "./dom.js";
-import { count, holder, percentile, plural, sharing } from "./format.js";
+import { count, holder, plural, sharing } from "./format.js";
 import { href } from "./locks.js";
 
-const HOLDS = 20; // the last so many say how long a hold takes
 const QUEUE_MAX = 200;
-
-/** How long the last holds took, in ms, newest first. */
-export function lastHolds(events) {
-  return events.filter(({ event, duration_seconds: seconds }) => ["lock.released", "lock.forced"].includes(event) && seconds !== null)
-    .map((event) => event.duration_seconds * 1000).reverse().slice(0, HOLDS);
-}
-
-const median = (numbers) => percentile([...numbers].sort((a, b) => a - b), 50);
-
-/**
- * In how many ms the waiter with `before` others in front may have its turn: as if each holder took the median of
- * the past holds that were longer than its own so far, and each waiter the median of all. null: nothing is known, or
- * a holder has held longer than every hold before.
- */
-export function turnIn(before, { holds, elapsed, slots = 1 }) {
-  if (holds.length === 0) {
-    return null;
-  }
-  const free = elapsed.map((so) => median(holds.filter((one) => one > so).map((one) => one - so)));
-  if (free.includes(null)) {
-    return null;
-  }
-  while (free.length < slots) {
-    free.push(0);
-  }
-  for (let i = 0; ; i++) {
-    free.sort((a, b) => a - b);
-    if (i === before) {
-      return free[0];
-    }
-    free[0] += median(holds);
-  }
-}
 
 const active = (lock) => (lock.holders ?? []).filter((one) => one.status === "active");
 
@@ -50,24 +16,28 @@ export function about(ms) {
 
 export class Blocks {
   #key;
-  #holds = [];
-  #lock = null;
-  #isOther = false; // a lock above or below is in the way, too
+  #estimate = null; // the server's; null: there is none
+  #at = 0; // when it was made, by performance.now()
   #n = 0;
 
   constructor(key) {
     this.#key = key;
   }
 
+<<<<<<< HEAD
   /** The card; null if nothing is in the way and the queue is empty. */
   draw({ queue, history, tree }) {
+=======
+  /** The card; null if nothing is in the way and no client waits. */
+  draw({ queue, tree, at }) {
+>>>>>>> 8a16d14b (cli: estimate a wait on every store)
     const waiting = queue?.waiting ?? [], lock = queue?.lock;
     const above = tree.above.map((one) => one.lock).filter((one) => one?.status === "active" && one.key !== lock?.key);
     const own = lock?.status === "active" ? [[lock, lock.key === this.#key ? "holder" : "above it"]] : [];
     const found = [...own, ...above.map((one) => [one, "above it"]), ...tree.below.map((one) => [one, "below it"])];
-    this.#holds = lastHolds(history.events);
-    this.#lock = lock?.key === this.#key ? lock : null;
-    this.#isOther = found.some(([one]) => one.key && one.key !== this.#key);
+    // Past holds of this key say nothing if another key is in the way.
+    this.#estimate = found.some(([one]) => one.key && one.key !== this.#key) ? null : queue?.estimate ?? null;
+    this.#at = at;
     this.#n = waiting.length;
     if (found.length === 0 && waiting.length === 0) {
       return null;
@@ -97,33 +67,26 @@ export class Blocks {
       h("span", { class: "t" }, "waiting ", h("span", { "data-since": Date.parse(waiter.since) }, ""), h("span", { class: "turn", "data-turn": waiter.position }, "")));
   }
 
+  get hasEstimate() {
+    return this.#estimate !== null;
+  }
+
   /** The estimates grow shorter as time passes. */
-  tick(card, now) {
-    const inMs = this.#estimator(now), from = this.#holds.length === 1 ? "the last hold" : `the last ${plural(this.#holds.length, "hold")}`;
+  tick(card) {
+    const n = this.#estimate?.holds_ms.length ?? 0, passed = performance.now() - this.#at;
+    const inMs = (place) => {
+      const ms = this.#estimate?.turns_ms[place] ?? null;
+      return ms === null ? null : Math.max(0, ms - passed);
+    };
     for (const one of card.querySelectorAll("[data-turn]")) {
       const ms = inMs(Number(one.dataset.turn));
       one.textContent = ms === null ? "" : `turn in ${about(ms)}`;
     }
     if (this.turn) {
-      const ms = inMs(this.#n);
+      const ms = inMs(this.#n), from = `the last ${plural(n, "hold")}`;
       this.turn.textContent = ms !== null ? `If you queue now, your turn is in ${about(ms)}, an estimate from ${from}.`
-        : this.#isLong(now) ? `It is held for longer than each of ${from}: there is no estimate.` : "";
+        : this.#estimate?.is_overdue ? `It is held for longer than each of ${from}: there is no estimate.` : "";
       this.turn.hidden = this.turn.textContent === "";
     }
-  }
-
-  #elapsed(now) {
-    return (this.#lock?.status === "active" ? active(this.#lock) : []).map((one) => Math.max(0, now - Date.parse(one.locked_at)));
-  }
-
-  #isLong(now) {
-    return !this.#isOther && this.#holds.length > 0 && this.#elapsed(now).some((so) => so >= Math.max(...this.#holds));
-  }
-
-  /** Only where the past holds of this key say it: not for shared locks, nor if another key is in the way. */
-  #estimator(now) {
-    const isKnown = this.#lock && !this.#isOther && this.#lock.mode !== "shared";
-    const past = { holds: this.#holds, elapsed: this.#elapsed(now), slots: this.#lock?.slots ?? 1 };
-    return (before) => (isKnown ? turnIn(before, past) : null);
   }
 }

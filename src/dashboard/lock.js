@@ -10,6 +10,7 @@ import { forceUnlock } from "./dialogs.js";
 
 const HISTORY = 500;
 const AGAIN_MS = 1000; // a busy lock is fetched once a second
+const ESTIMATE_MS = 30000; // an estimate is good for so long
 
 const WORDS = {
   "lock.acquired": ["Acquired", "ok"], "lock.reentered": ["Re-entered", "ok"], "lock.adopted": ["Adopted", "ok"],
@@ -86,7 +87,7 @@ export class LockPage {
     try {
       const signal = this.#off.signal;
       const [queue, history, tree] = await Promise.all([
-        ask(keyPath(this.#key, "/queue"), { signal }).catch((error) => this.#missing(error)),
+        ask(keyPath(this.#key, "/queue?estimate=true"), { signal }).catch((error) => this.#missing(error)),
         ask(keyPath(this.#key, `/history?limit=${HISTORY}`), { signal }).catch((error) => ({ events: [], why: error.message })),
         ask(keyPath(this.#key, "/tree"), { signal }).catch(() => ({ above: [], below: [] })),
         this.#data ? null : this.stats.load(), // at first, so that nothing moves when they come
@@ -248,7 +249,10 @@ export class LockPage {
       since.textContent = span(Math.max(0, now - Number(since.dataset.since)));
     }
     if (this.#data) {
-      this.#blocks.tick(this.cards, now);
+      this.#blocks.tick(this.cards);
+      if (this.#blocks.hasEstimate && performance.now() - this.#data.at > ESTIMATE_MS) {
+        this.#refresh();
+      }
     }
     if (this.lock) {
       this.#tickHead(this.lock, now);

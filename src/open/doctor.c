@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/diagnostics.h"
 #include "base/error.h"
 #include "base/secret.h"
@@ -170,6 +171,35 @@ static void check_postgresql(const char *url, const char *origin, struct diagnos
     belay_error_release(&err);
 }
 
+static void on_server_warning(void *context, const char *text)
+{
+    diagnostics_warn(context, "server", NULL, "%s", text);
+}
+
+/* As a client of it would: whether it answers, is belay's, and takes our token. */
+static void check_server(const char *url, const struct belay_config *config, struct diagnostics *diagnostics)
+{
+    struct belay_client_options options = BELAY_CLIENT_OPTIONS_INIT;
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_client *client = NULL;
+    int64_t began_ms = clock_boot_ms();
+    const char *id;
+
+    options.config = config;
+    options.store_url = url;
+    options.on_warning = on_server_warning;
+    options.context = diagnostics;
+    if (belay_client_open(&options, &client, &err) != BELAY_OK ||
+        belay_client_store_id(client, &id, &err) != BELAY_OK) {
+        diagnostics_error(diagnostics, "server", NULL, &err);
+    } else {
+        diagnostics_ok(diagnostics, "server", "answers within %lld ms; its store is %s",
+                       (long long)(clock_boot_ms() - began_ms), id);
+    }
+    belay_client_close(client);
+    belay_error_release(&err);
+}
+
 static void check_store(const struct belay_doctor_options *options, const struct belay_config *config,
                         struct diagnostics *diagnostics)
 {
@@ -191,14 +221,18 @@ static void check_store(const struct belay_doctor_options *options, const struct
         check_postgresql(url, origin, diagnostics);
         return;
     }
-    diagnostics_ok(diagnostics, "store", "%s (%s)", url, origin);
+    diagnostics_ok(diagnostics, "store", "%s (%s)",
+                   text_has_prefix(url, "http") && strchr(url, '@') != NULL ? "with a password" : url,
+                   origin);
     if (text_has_prefix(url, "sqlite:")) {
         sqlite_store_doctor(url + strlen("sqlite:"), NULL, diagnostics);
     } else if (text_has_prefix(url, "dynamodb:")) {
         check_dynamodb(url + strlen("dynamodb:"), config, diagnostics);
+    } else if (text_has_prefix(url, "http://") || text_has_prefix(url, "https://")) {
+        check_server(url, config, diagnostics);
     } else {
         diagnostics_fail(diagnostics, BELAY_CONFIG, "store",
-                         "use sqlite:PATH, postgresql://HOST/DATABASE or dynamodb:TABLE",
+                         "use sqlite:PATH, postgresql://HOST/DATABASE, dynamodb:TABLE or http://HOST:PORT",
                          "'%.200s' is not a store that this belay knows", url);
     }
 }

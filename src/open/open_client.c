@@ -1,8 +1,10 @@
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/suggest.h"
 #include "base/text.h"
 #include "client/client.h"
 #include "network/loader.h"
@@ -156,6 +158,54 @@ static enum belay_code open_server(struct belay_client *client, const char *url,
     return remote_open(url, &options, &client->route.first, &client->url, err);
 }
 
+/* What an unknown URL was probably meant to be, in meant[]; false: no idea. */
+static bool guess_store(const char *url, char *meant, size_t size)
+{
+    static const char *const schemes[] = { "sqlite", "postgresql", "dynamodb", "http", "https" };
+    size_t len = strcspn(url, ":");
+    const char *rest = url[len] == ':' ? url + len + 1 : "";
+    const char *scheme;
+    char typed[16];
+
+    if (*url == '/' || *url == '.' || *url == '~') {
+        (void)snprintf(meant, size, "sqlite:%.160s", url);
+        return true;
+    }
+    if (*rest != '\0' && strspn(rest, "0123456789") == strlen(rest)) {
+        (void)snprintf(meant, size, "http://%.160s", url);
+        return true;
+    }
+    if (url[len] != ':' || len >= sizeof typed) {
+        return false;
+    }
+    for (size_t i = 0; i <= len; i++) {
+        typed[i] = i == len ? '\0' : (char)tolower((unsigned char)url[i]);
+    }
+    scheme = suggest_name(typed, schemes, sizeof schemes / sizeof schemes[0]);
+    if (scheme == NULL) {
+        return false;
+    }
+    rest += strcmp(scheme, "sqlite") == 0 || strcmp(scheme, "dynamodb") == 0 ? 0 : strspn(rest, "/");
+    (void)snprintf(meant, size, "%s:%s%.160s", scheme,
+                   strcmp(scheme, "sqlite") == 0 || strcmp(scheme, "dynamodb") == 0 ? "" : "//", rest);
+    return true;
+}
+
+static enum belay_code say_unknown_store(const char *url, struct belay_error *err)
+{
+    char meant[256];
+
+    if (strchr(url, '@') == NULL && guess_store(url, meant, sizeof meant)) {
+        return error_set(err, BELAY_INVALID,
+                         "'%.200s' is not a store that this belay knows: did you mean '%s'?", url, meant);
+    }
+    return error_set(
+        err, BELAY_INVALID,
+        "'%.200s' is not a store that this belay knows: use sqlite:PATH, postgresql://HOST/DATABASE, "
+        "dynamodb:TABLE or http://HOST:PORT",
+        url);
+}
+
 static enum belay_code open_lock_url(struct belay_client *client, const char *url, bool owns_file,
                                      struct belay_error *err)
 {
@@ -177,11 +227,7 @@ static enum belay_code open_lock_url(struct belay_client *client, const char *ur
     if (text_has_prefix(url, "http://") || text_has_prefix(url, "https://")) {
         return open_server(client, url, err);
     }
-    return error_set(
-        err, BELAY_INVALID,
-        "'%.200s' is not a store that this belay knows: use sqlite:PATH, postgresql://HOST/DATABASE, "
-        "dynamodb:TABLE or http://HOST:PORT",
-        url);
+    return say_unknown_store(url, err);
 }
 
 /* The kill switch is there for the day on which the store is broken. */

@@ -57,6 +57,7 @@ static const struct backend_ops ops = {
     .list = remote_list,
     .events = remote_events,
     .stats = remote_stats,
+    .past_holds = remote_past_holds,
     .watch = remote_watch,
     .note = remote_note,
     .check_free = remote_check_free,
@@ -242,8 +243,13 @@ enum belay_code remote_open(const char *url, const struct remote_options *option
 
 enum belay_code remote_say_not_belay(const struct remote *remote, struct belay_error *err)
 {
-    return error_set(err, BELAY_CONFIG, "%.200s does not answer as a belay server does",
-                     remote_front(remote)->url);
+    const char *url = remote_front(remote)->url;
+
+    return error_set(
+        err, BELAY_CONFIG,
+        "%.200s does not answer as a belay server does: check the host, the port and any proxy in "
+        "between; 'curl %.200s/healthz' shows what is there",
+        url, url);
 }
 
 static enum belay_code say_not_permitted(const struct remote *remote, int status, const char *message,
@@ -303,9 +309,14 @@ enum belay_code remote_judge(const struct remote *remote, int status, const json
         return say_not_permitted(remote, status, message == NULL ? "the server refuses" : message, err);
     }
     if (name == NULL || message == NULL) {
-        return status >= 500 ? error_set(err, status == 503 ? BELAY_UNREACHABLE : BELAY_UNKNOWN,
-                                         "%.200s answers with status %d", remote_front(remote)->url, status)
-                             : remote_say_not_belay(remote, err);
+        /* 501: it does not know the method. Any other from 500 may be that of a proxy before a belay server. */
+        return status >= 500 && status != 501
+                   ? error_set(
+                         err, status == 503 ? BELAY_UNREACHABLE : BELAY_UNKNOWN,
+                         "%.200s answers with status %d and not as a belay server does: check the server "
+                         "and any proxy before it",
+                         remote_front(remote)->url, status)
+                   : remote_say_not_belay(remote, err);
     }
     code = code_of(status, name);
     if (code == BELAY_CONFIG && status < 500) {
@@ -441,18 +452,18 @@ enum belay_code remote_send(struct remote *remote, const struct remote_call *cal
         code = error_no_memory(err);
     } else {
         code = http_send(front->http, &request, &response, err);
-        if (code == BELAY_UNKNOWN && request.may_repeat) {
-            code = BELAY_UNREACHABLE; /* a question changes nothing, answered or not */
-            if (err != NULL) {
-                err->code = code;
-            }
-        }
     }
     if (code == BELAY_OK) {
         see_kill_switch(remote, &response);
         see_store(remote, &response);
         *out_body = json_loadb(response.body, response.body_len, JSON_REJECT_DUPLICATES, NULL);
         code = remote_judge(remote, response.status, *out_body, call->key, err);
+    }
+    if (code == BELAY_UNKNOWN && request.may_repeat) {
+        code = BELAY_UNREACHABLE; /* a question changes nothing, answered or not */
+        if (err != NULL) {
+            err->code = code;
+        }
     }
     remote_unwatch_cancel(call->cancel, request.wake_fd);
     http_response_release(&response);

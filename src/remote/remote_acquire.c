@@ -180,11 +180,11 @@ static void on_fault(struct acquiring *a, enum belay_code code, bool was_answere
         client_sleep(remote_backoff_ms(a->remote, a->faults), a->cancel);
     } else if (a->was_unknown) {
         /* Not leave(): a caller that repeats with the same id must find what there is. */
-        done(a,
-             error_set(a->err, BELAY_UNKNOWN,
-                       "lock '%s': the server's answer was lost, and it may have happened: repeat with the "
-                       "same id, %s",
-                       a->request->key, a->request->lock_id));
+        a->err->code = BELAY_UNKNOWN;
+        done(a, error_wrap(a->err,
+                           "lock '%s': the server's answer was lost, and it may have happened: repeat with "
+                           "the same id, %s",
+                           a->request->key, a->request->lock_id));
     } else {
         done(a, code); /* not leave(): the server cannot be told */
     }

@@ -15,8 +15,13 @@ struct download {
     int fd;
     int failed; /* errno of a write */
     int status;
+    bool has_begun;
+    bool is_strange;    /* it is no database */
     struct buf problem; /* the body of an answer that is none */
 };
+
+/* Every database begins with this. */
+static const char magic[] = "SQLite format 3";
 
 static bool on_chunk(void *context, int status, const char *data, size_t len)
 {
@@ -26,6 +31,13 @@ static bool on_chunk(void *context, int status, const char *data, size_t len)
     if (status != 200) {
         buf_add(&download->problem, data, len);
         return !download->problem.failed;
+    }
+    if (!download->has_begun) {
+        download->has_begun = true;
+        download->is_strange = memcmp(data, magic, len < sizeof magic ? len : sizeof magic) != 0;
+    }
+    if (download->is_strange) {
+        return false;
     }
     while (len > 0) {
         ssize_t n = write(download->fd, data, len);
@@ -52,6 +64,9 @@ static enum belay_code judge_download(struct remote *remote, const struct downlo
 {
     json_t *body;
 
+    if (download->is_strange) {
+        return remote_say_not_belay(remote, err);
+    }
     if (download->failed != 0) {
         return error_set(err, BELAY_UNREACHABLE, "cannot write '%.300s': %s", path,
                          strerror(download->failed));

@@ -147,6 +147,8 @@ enum belay_code remote_item_list(struct backend *base, const char *space, belay_
                                  bool *out_is_partial, struct belay_error *err);
 enum belay_code remote_stats(struct backend *base, const struct belay_stats_query *query,
                              struct belay_stats **out_stats, struct belay_error *err);
+enum belay_code remote_past_holds(struct backend *base, const char *key, struct belay_holds *out_holds,
+                                  struct belay_error *err);
 enum belay_code remote_freezes(struct backend *base, const struct freeze_request *request, belay_freeze_fn fn,
                                void *context, struct belay_error *err);
 enum belay_code remote_decide(struct backend *base, const struct client_decision *decision,

@@ -88,12 +88,6 @@ enum belay_code remote_check(struct backend *base, const struct lock_check *chec
         (void)json_object_set_new(body, "token", json_integer((json_int_t)check->token));
     }
     code = body == NULL ? error_no_memory(err) : remote_send_again(remote, &call, &answer, err);
-    if (code == BELAY_UNKNOWN) { /* an error of the server or of a proxy: it has changed nothing */
-        code = BELAY_UNREACHABLE;
-        if (err != NULL) {
-            err->code = code;
-        }
-    }
     if (code == BELAY_OK) {
         *out_info = read_checked(answer, check);
         code = *out_info == NULL ? remote_say_not_belay(remote, err) : BELAY_OK;
@@ -289,6 +283,24 @@ enum belay_code remote_stats(struct backend *base, const struct belay_stats_quer
     }
     if (code == BELAY_OK) {
         *out_stats = stats;
+    }
+    json_decref(answer);
+    return code;
+}
+
+enum belay_code remote_past_holds(struct backend *base, const char *key, struct belay_holds *out_holds,
+                                  struct belay_error *err)
+{
+    struct buf path = BUF_INIT(REMOTE_URL_MAX);
+    json_t *answer = NULL;
+    const json_t *holds;
+    enum belay_code code;
+
+    remote_add_path(&path, key, "/queue?estimate=true");
+    code = send_get((struct remote *)base, &path, key, &answer, err);
+    holds = json_object_get(json_object_get(answer, "estimate"), "holds_ms"); /* older servers have none */
+    for (size_t i = 0; code == BELAY_OK && i < json_array_size(holds) && i < BELAY_HOLDS_MAX; i++) {
+        out_holds->ms[out_holds->n++] = json_integer_value(json_array_get(holds, i));
     }
     json_decref(answer);
     return code;

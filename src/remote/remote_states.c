@@ -121,6 +121,12 @@ static enum belay_code send(struct remote_states *states, struct ask *ask, struc
     if (code == BELAY_OK && out->status != 200) {
         code = judge_state_answer(remote, out, err);
         code = code == BELAY_OK ? remote_say_not_belay(remote, err) : code;
+        if (code == BELAY_UNKNOWN && request.may_repeat) {
+            code = BELAY_UNREACHABLE; /* a question changes nothing */
+            if (err != NULL) {
+                err->code = code;
+            }
+        }
     }
     buf_release(&url);
     return remote_fault(remote, front, code, err);

@@ -25,6 +25,7 @@ struct remote_watching {
     bool connected;  /* since the request under way was sent */
     bool stopped;    /* fn wants no more */
     bool failed;
+    bool is_strange; /* what comes is no stream of events */
     struct buf line;
 };
 
@@ -37,6 +38,12 @@ static void on_line(struct remote_watching *watching, const char *line)
     json_t *event = NULL;
     bool go_on = true;
 
+    if (*line != '\0' && *line != '\r' && *line != ':' && !text_has_prefix(line, "id:") &&
+        !text_has_prefix(line, "data:") && !text_has_prefix(line, "event:") &&
+        !text_has_prefix(line, "retry:")) {
+        watching->is_strange = true;
+        return;
+    }
     if (text_has_prefix(line, "id:") && !watching->has_begun) {
         *watching->after = strtoull(line + strlen("id:"), NULL, 10);
         watching->has_begun = true;
@@ -58,7 +65,7 @@ static bool on_events(void *context, int status, const char *data, size_t len)
 
     (void)status;
     watching->connected = true;
-    while (data < end && !watching->stopped) {
+    while (data < end && !watching->stopped && !watching->is_strange) {
         const char *newline = memchr(data, '\n', (size_t)(end - data));
         const char *stop = newline == NULL ? end : newline;
 
@@ -74,7 +81,7 @@ static bool on_events(void *context, int status, const char *data, size_t len)
         }
         data = stop + (newline != NULL);
     }
-    return !watching->stopped;
+    return !watching->stopped && !watching->is_strange;
 }
 
 static bool should_stop_watching(void *context)
@@ -117,6 +124,13 @@ static enum belay_code listen_once(struct remote *remote, const char *prefix,
     if (code == BELAY_OK && response.status != 200) {
         body = json_loadb(response.body, response.body_len, 0, NULL);
         code = remote_judge(remote, response.status, body, NULL, err);
+    }
+    /* A page may end without a line feed. */
+    if (response.status == 200 && watching->line.len > 0 && !watching->stopped && !watching->failed) {
+        on_line(watching, watching->line.data);
+    }
+    if (watching->is_strange) {
+        code = remote_say_not_belay(remote, err);
     }
     remote_unwatch_cancel(watching->cancel, request.wake_fd);
     json_decref(body);

@@ -203,6 +203,16 @@ class Acquire(BelayCase):
         result = self.ok("acquire", "k", env={"BELAY_DISABLED": "1"})
         self.assertEqual((result.out, len(result.err.splitlines())), ("", 1))
 
+    def test_each_command_says_that_locking_is_switched_off(self):
+        """S0.9: once, on standard error, and also with --quiet"""
+        self.acquire("k")
+        for command in (["acquire", "k"], ["renew", "k", "--id", "x"], ["release", "k", "--id", "unprotected-1"], ["release", "k", "--id", "x"],
+                        ["status", "k"], ["list"], ["wait", "k"], ["check", "k", "--id", "x"], ["run", "k", "--", "true"]):
+            for quiet in ([], ["--quiet"]):
+                with self.subTest(command=command, quiet=quiet):
+                    err = self.ok(*quiet, *command, env={"BELAY_DISABLED": "1"}).err
+                    self.assertEqual(err.count("locking is switched off"), 1, err)
+
     def test_a_script_continues_while_locking_is_switched_off(self):
         """S0.9"""
         held = self.acquire("k")

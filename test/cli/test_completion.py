@@ -2,9 +2,10 @@
 
 import re
 import shutil
+import subprocess
 import unittest
 
-from support import Terminal, main
+from support import Terminal, free_port, main
 from test_docs import Shell
 
 # Hostile keys for completion. Any of them that ran would leave the file PWNED.
@@ -32,18 +33,18 @@ HOSTILE = [
 BASH = """
 PS1='READY> '; bind 'set enable-bracketed-paste off'; bind 'set bell-style none'
 source <(command belay completion bash)
-belay() { if [ "$1" = status ] || [ "$1" = run ]; then printf 'GOT<%s>\\n' "$@"; echo END; else command belay "$@"; fi; }
+belay() { if [[ $1 = @(status|run|restore|--quiet) ]]; then printf 'GOT<%s>\\n' "$@"; echo END; else command belay "$@"; fi; }
 """
 ZSH = """
 PS1='READY> '; unset zle_bracketed_paste; unsetopt beep; setopt interactivecomments
 autoload -Uz compinit; compinit -D -u; source <(command belay completion zsh)
-function belay() { if [ "$1" = status ] || [ "$1" = run ]; then printf 'GOT<%s>\\n' "$@"; echo END; else command belay "$@"; fi; }
+function belay() { if [[ $1 = (status|run|restore|--quiet) ]]; then printf 'GOT<%s>\\n' "$@"; echo END; else command belay "$@"; fi; }
 """
 FISH = """
 set -g fish_greeting ''; set -g fish_autosuggestion_enabled 0
 function fish_prompt; echo -n 'READY> '; end
 command belay completion fish | source
-function belay; if contains -- "$argv[1]" status run; printf 'GOT<%s>\\n' $argv; echo END; else; command belay $argv; end; end
+function belay; if contains -- "$argv[1]" status run restore --quiet; printf 'GOT<%s>\\n' $argv; echo END; else; command belay $argv; end; end
 """
 
 
@@ -122,6 +123,37 @@ class OnATerminal(Shell):
         self.assertEqual(self.arguments(terminal, "belay run only-k")[-1], "only-key-here")
         self.assertEqual(self.arguments(terminal, "belay run k -- cat only-f")[-1], "only-file-here")
 
+    def check_server(self):
+        """Keys of a server that the line names."""
+        port = free_port()
+        server = self.start("serve", "--json", "--store", f"sqlite:{self.dir}/served.db", "--listen", f"127.0.0.1:{port}")
+        self.assertIn("listening", server.stdout.readline())
+        self.fill("served-1", store=f"http://127.0.0.1:{port}")
+        terminal = self.begin()
+        self.assertEqual(self.arguments(terminal, f"belay status --store http://127.0.0.1:{port} ser")[-1], "served-1")
+
+    def check_file(self):
+        """Where an argument is a file, files are offered."""
+        (self.dir / "only-file-here").write_text("", encoding="utf-8")
+        terminal = self.begin()
+        self.assertEqual(self.arguments(terminal, "belay restore only-f")[-1], "only-file-here")
+        self.assertEqual(self.arguments(terminal, "belay --quiet --store sqlite:x.db restore only-f")[-1], "only-file-here")
+
+    def shown(self, line):
+        """What the shell lists below the line."""
+        terminal = self.begin()
+        before = len(terminal.bytes)
+        terminal.send(line + "\t\t")
+        terminal.settle(1)
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][B0]|[\r\x0f]", "", terminal.bytes[before:].decode("utf-8", "replace"))
+
+    def check_descriptions(self):
+        """Groups, their commands and options are described."""
+        self.assertRegex(self.shown("belay st"), r"state\W+(-- )?\(?read and write deployment state")
+        self.assertRegex(self.shown("belay state re"), r"restore\W+(-- )?\(?restore a state from a snapshot")
+        self.assertRegex(self.shown("belay --store sqlite:x.db unlock --re"), r"belay --store sqlite:x.db unlock --reason[ =]")
+        self.assertRegex(self.shown("belay list --s"), r"--stale\W+(-- )?\(?only locks whose holder missed")
+
     def check_options(self):
         """A key that looks like an option is not offered where it would be one."""
         self.fill("--force", "-x")
@@ -141,6 +173,12 @@ class Bash(OnATerminal):
 
     def test_the_command_after_two_dashes_completes_its_own_words(self):
         self.check_command()
+
+    def test_keys_are_those_of_the_server_on_the_line(self):
+        self.check_server()
+
+    def test_a_file_is_offered_where_one_is_wanted(self):
+        self.check_file()
 
     def test_a_key_is_no_option(self):
         self.check_options()
@@ -186,6 +224,15 @@ class Zsh(OnATerminal):
     def test_the_command_after_two_dashes_completes_its_own_words(self):
         self.check_command()
 
+    def test_keys_are_those_of_the_server_on_the_line(self):
+        self.check_server()
+
+    def test_a_file_is_offered_where_one_is_wanted(self):
+        self.check_file()
+
+    def test_groups_commands_and_options_are_described(self):
+        self.check_descriptions()
+
     def test_a_key_is_no_option(self):
         self.check_options()
 
@@ -204,8 +251,32 @@ class Fish(OnATerminal):
     def test_the_command_after_two_dashes_completes_its_own_words(self):
         self.check_command()
 
+    def test_keys_are_those_of_the_server_on_the_line(self):
+        self.check_server()
+
+    def test_a_file_is_offered_where_one_is_wanted(self):
+        self.check_file()
+
+    def test_groups_commands_and_options_are_described(self):
+        self.check_descriptions()
+
     def test_a_key_is_no_option(self):
         self.check_options()
+
+    def test_a_line_is_completed_by_what_is_on_it(self):
+        self.fill("stat-key")
+        (self.dir / "fish.sh").write_text(f"command belay completion fish | source\nfunction helper; end\ncomplete -c helper -l all -d everything\n"
+                                          "for line in $argv; complete -C $line; echo END; end\n", encoding="utf-8")
+        lines = {"belay state load ": [], "belay state li": ["list\tlist the states in the state store"], "belay help stat": 3,
+                 "belay help state loa": ["load\tprint the deployment state"], "belay --store x --quiet hel": 1, "belay status stat-key ": [],
+                 "belay state list --al": [], "belay list --al": ["--all\tlocks with any status"], "belay run stat": ["stat-key"],
+                 "belay run k -- helper --a": ["--all\teverything"], "belay run k -- helper --wa": []}
+        done = subprocess.run(["fish", "--no-config", self.dir / "fish.sh", *lines], env=self.env, cwd=self.dir, capture_output=True,
+                              encoding="utf-8", timeout=60, check=True)
+        for (line, wanted), found in zip(lines.items(), done.stdout.split("END\n")):
+            with self.subTest(line):
+                found = found.splitlines()
+                self.assertEqual(len(found) if isinstance(wanted, int) else found, wanted)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,14 @@
 """Typical mistakes: each answer names what was wrong and what would be right, and nothing has changed."""
 import http.server
 import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
 import threading
 
-from support import BelayCase, main
+from support import BELAY, BelayCase, main
 
 USAGE, DATA, NO_SUCH, UNREACHABLE, REFUSED, CONFIG = 64, 65, 66, 69, 77, 78
 
@@ -65,7 +70,7 @@ MISTAKES = [
     ("--store sqlite:text.db list", DATA, "it was left as it is"),
     ("--store sqlite:b.db?durabilty=full list", USAGE, "durability=normal|full"),
     ("--store mysql://x list", USAGE, "use sqlite:PATH"),
-    ("--store http:/127.0.0.1:1 list", USAGE, "http://HOST:PORT"),
+    ("--store http:/127.0.0.1:1 list", USAGE, "did you mean 'http://127.0.0.1:1'?"),
     ("--store http://127.0.0.1:99999 list", CONFIG, "http://HOST:PORT"),
     ("--store http://127.0.0.1:1 list", UNREACHABLE, "cannot reach 127.0.0.1:1"),
     ("--store http://STRANGER list", CONFIG, "does not answer as a belay server does"),
@@ -83,9 +88,89 @@ MISTAKES = [
     ("backup folder", USAGE, "name a file that is not"),
     ("restore half.json", DATA, "cannot read 'half.json'"),
 ]
+# The second walk: what is typed after the settings of the environment, as a shell reads it.
+MORE = [
+    # units, numbers, and options in odd places
+    ("run --ttl 5min k -- true", USAGE, "--ttl '5min' is not a duration: write it as 500ms, 30s, 10m or 1h30m"),
+    ("run --ttl 99999999999999h k -- true", USAGE, "--ttl '99999999999999h' is too long"),
+    ("run --ttl 0s k -- true", USAGE, "--ttl '0s' is too short: a lease lasts at least 100ms"),
+    ("run --ttl=5m=6m k -- true", USAGE, "--ttl '5m=6m' is not a duration"),
+    ("run k --ttl 1m --ttl 2m -- true", USAGE, "--ttl is given twice: '1m' and '2m'"),
+    ("run --attempts 1.5 k -- true", USAGE, "--attempts '1.5' is not a whole number of at least 1"),
+    ("run --attempts 99999999999 k -- true", USAGE, "--attempts '99999999999' is too large: give at most 2147483647"),
+    ("run --slots 1001 k -- true", USAGE, "--slots '1001' is too many: give 1 to 1000"),
+    ("run k --conflict-exit-code 300 -- true", USAGE, "'300' is not an exit code: give 0 to 255"),
+    ("run k --heartbeat 1h --ttl 1m -- true", USAGE, "it must be shorter than the ttl, 1m"),
+    ("renew k --id x --ttl 0", USAGE, "--ttl '0' is too short: leave it out to keep the ttl"),
+    ("run k \u2014ttl 5m -- true", USAGE, "'\u2014ttl' begins with a dash that is not the '-' of the keyboard"),
+    ("run k \u2013-ttl 5m -- true", USAGE, "'\u2013-ttl' begins with a dash"),
+    ("list \u2212\u2212json", USAGE, "begins with a dash"),
+    ("run k -ttl 5m -- true", USAGE, "unknown option '-ttl'; the command follows '--'"),
+    ("run k ls -l", USAGE, "unknown option '-l'; the command follows '--'"),
+    ("history k 10", USAGE, "unexpected argument '10': usage: belay history KEY [--limit N]"),
+    ("wait k 5m", USAGE, "usage: belay wait KEY [--wait D]"),
+    ("freezes a", USAGE, "usage: belay freezes\n"),
+    ("list --limit all", USAGE, "--limit 'all' is not a whole number"),
+    ("list --json=yes", USAGE, "--json takes no value"),
+    # names of other programs
+    ("run k --timeout 5m -- true", USAGE, "unknown option '--timeout': did you mean '--wait'?"),
+    ("run k --lease 5m -- true", USAGE, "did you mean '--ttl'?"),
+    ("acquire k --label a=b", USAGE, "did you mean '--meta'?"),
+    ("release k --lock-id x", USAGE, "did you mean '--id'?"),
+    ("list --status active", USAGE, "did you mean '--filter'?"),
+    ("list --filter active", USAGE, "is not one of status=active|status=expired|status=released"),
+    # arguments that are swapped, empty or too much
+    ("run -- k true", USAGE, "no lock given: give a KEY"),
+    ("run k --meta =x -- true", USAGE, "--meta '=x' is not NAME=VALUE"),
+    ("run k --meta a=1 --meta a=2 -- true", USAGE, "metadata 'a' is given twice"),
+    ("run k --adopt '' -- true", USAGE, "--adopt is empty: give it a value or leave it out"),
+    ("run k --id 'a b' -- true", USAGE, "'a b' is not a lock id: 1 to 64 letters"),
+    ("run 'a\nb' -- true", USAGE, "the key is not UTF-8 or has control characters"),
+    ("release k x", USAGE, "--id is missing: give the lock id that 'belay acquire' printed"),
+    ("release k --id x --outcome ok", USAGE, "--outcome 'ok' is not one of completed|failed"),
+    ("status k1 k2", USAGE, "unexpected argument 'k2'"),
+    ("stats k --prefix k", USAGE, "exclude each other: give one lock or the beginning of several"),
+    ("stats --since 2026-13-45", USAGE, "write it as 7d or 12h, or as 2026-11-10T00:00:00Z"),
+    ("deploy -- true", USAGE, "no stack given: give --stack and --environment"),
+    ("state load --stack a:b --environment e", USAGE, "must not contain '/', ':'"),
+    ("app register shop --url ftp://x --database postgres=h:1", USAGE, "write http://HOST[:PORT]/PATH"),
+    ("db stop --database nope", USAGE, "HOST:PORT (such as 10.0.1.5:5432)"),
+    ("freeze a --reason x --until 2020-01-01T00:00:00Z", USAGE, "is in the past"),
+    ("locks", USAGE, "'belay locks' needs a subcommand"),
+    # files
+    ("run k -- ./folder", 126, "cannot run './folder': it is a directory"),
+    ("run k -- ./half.json", 126, "it is not executable: run chmod +x on it"),
+    ("run k -- ./nope.sh", 127, "cannot run './nope.sh': not found"),
+    ("run k --result folder -- true", USAGE, "cannot write --result 'folder': Is a directory"),
+    ("state save --stack s --environment e", DATA, "standard input is empty: name a FILE"),
+    ("state save --stack s --environment e nope.json", NO_SUCH, "cannot open 'nope.json'"),
+    ("restore nope.db", NO_SUCH, "there is no file 'nope.db'"),
+    ("serve --tls-cert half.json --tls-key half.json --listen 127.0.0.1:0", CONFIG, "not a PEM file"),
+    ("--config list.yaml list", CONFIG, "list.yaml:1: store must be a single value"),
+    ("--config open.yaml list", CONFIG, "run 'chmod go-w open.yaml'"),
+    ("--config twice.yaml list", CONFIG, "duplicate name 'a'; the first is in line 1"),
+    # stores
+    ("--store sqllite:x.db list", USAGE, "did you mean 'sqlite:x.db'?"),
+    ("--store postgresql:/h/db list", USAGE, "did you mean 'postgresql://h/db'?"),
+    ("--store dynamo:t list", USAGE, "did you mean 'dynamodb:t'?"),
+    ("--store HTTP://h:1 list", USAGE, "did you mean 'http://h:1'?"),
+    ("--store ./x.db list", USAGE, "did you mean 'sqlite:./x.db'?"),
+    ("--store localhost:7420 list", USAGE, "did you mean 'http://localhost:7420'?"),
+    ("--store redis://h list", USAGE, "use sqlite:PATH, postgresql://HOST/DATABASE"),
+    ("--store sqlite:half.json/x.db list", UNREACHABLE, "name a place that can be written with --store sqlite:PATH"),
+    # the environment
+    ("BELAY_CONFIG=nope.yaml list", CONFIG, "cannot open 'nope.yaml' (named by BELAY_CONFIG)"),
+    ("BELAY_STORE=nope list", CONFIG, "environment BELAY_STORE: 'nope' is not a store; write it as KIND:WHERE"),
+    ("BELAY_DISABLED=yess list", CONFIG, "environment BELAY_DISABLED: 'yess' is not a switch"),
+    ("BELAY_STORE=http://127.0.0.1:1 BELAY_AUTH_FILE=nope list", CONFIG, "BELAY_AUTH_FILE: nope cannot be read"),
+    ("BELAY_STORE=sqlite:half.json LANG=C list", DATA, "it was left as it is"),
+]
+# What only reads makes no store of a path with a typo in it.
+READERS = ("list", "locks list", "status k", "history k", "stats", "watch", "top", "freezes", "unlock k --force --yes", "backup copy.db")
 FILES = {"text.db": "not a database\n" * 100, "half.json": '{"a":', "tab.yaml": "profiles:\n\tbuild:\n",
          "crlf.yaml": "locks:\r\n  store: sqlite:x.db\r\n", "ttl.yaml": "profiles:\n  build:\n    ttl: ten\n",
-         "port.yaml": "server:\n  listen: 127.0.0.1:99999\n"}
+         "port.yaml": "server:\n  listen: 127.0.0.1:99999\n", "list.yaml": "store: [a, b]\n", "open.yaml": "profiles: {}\n",
+         "twice.yaml": "profiles: {a: {ttl: 1m}, a: {ttl: 2m}}\n"}
 
 
 class Mistakes(BelayCase):
@@ -93,15 +178,55 @@ class Mistakes(BelayCase):
         """A server that is not belay's."""
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
         server.RequestHandlerClass.log_message = lambda *_: None
+        return self.listen(server)
+
+    def listen(self, server):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.addCleanup(server.server_close)
         self.addCleanup(server.shutdown)
         return f"127.0.0.1:{server.server_address[1]}"
 
+    def page(self, status):
+        """A server that answers everything with a page of this status."""
+        class Page(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                self.send_response(status)
+                self.send_header("Content-Length", "13")
+                self.end_headers()
+                self.wfile.write(b"<html></html>")
+
+            do_POST = do_PUT = do_DELETE = do_GET
+
+            def log_message(self, *_):
+                pass
+        return self.listen(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page))
+
+    def test_every_command_says_that_a_server_is_not_belays(self):
+        commands = (["run", "k", "--", "true"], ["acquire", "k", "--wait", "1m"], ["release", "k", "--id", "x"], ["renew", "k", "--id", "x"],
+                    ["check", "k", "--id", "x"], ["status", "k"], ["list"], ["history", "k"], ["stats"], ["watch"], ["wait", "k"],
+                    ["freeze", "a", "--reason", "x"], ["freezes"], ["unlock", "k", "--force", "--yes"], ["backup", "copy.db"],
+                    ["app", "list"], ["state", "load", "--stack", "a", "--environment", "b"])
+        for status in (200, 302, 404, 501):
+            url = "http://" + self.page(status)
+            for command in commands:
+                with self.subTest(status=status, command=command):
+                    result = self.fails(CONFIG, "--store", url, *command)
+                    self.assertIn(f"{url} does not answer as a belay server does: check the host, the port", result.err)
+            self.assertIn("does not answer as a belay server does", self.fails(CONFIG, "--store", url, "doctor").out)
+        self.assertFalse((self.dir / "copy.db").exists())
+
+    def test_a_proxy_without_its_server_makes_a_change_unknown_and_a_question_fail(self):
+        url = "http://" + self.page(502)
+        for code, command in ((UNREACHABLE, ["list"]), (UNREACHABLE, ["check", "k", "--id", "x"]), (74, ["run", "k", "--", "true"]),
+                              (74, ["release", "k", "--id", "x"])):
+            result = self.fails(code, "--store", url, *command)
+            self.assertIn(f"{url} answers with status 502 and not as a belay server does: check the server and any proxy", result.err)
+
     def files(self):
         """What lies in the folder, but for the lock database, which a command may make."""
         found = {}
-        for folder, _, names in os.walk("."):
+        for folder, _, names in os.walk(self.dir):
             for name in names:
                 path = os.path.join(folder, name)
                 if "belay.db" not in path:
@@ -109,26 +234,93 @@ class Mistakes(BelayCase):
                         found[path] = file.read()
         return found
 
-    def test_each_answer_says_what_to_do_and_changes_nothing(self):
-        home = os.getcwd()
-        self.addCleanup(os.chdir, home)
-        os.chdir(self.dir)
-        os.mkdir("folder")
+    def setUp(self):
+        super().setUp()
+        os.mkdir(self.dir / "folder")
         for name, text in FILES.items():
-            with open(name, "w", encoding="utf-8", newline="") as file:
+            with open(self.dir / name, "w", encoding="utf-8", newline="") as file:
                 file.write(text)
+            os.chmod(self.dir / name, 0o666 if name == "open.yaml" else 0o600)
+
+    def check(self, mistakes):
         stranger = self.stranger()
         before = self.files()
-        for typed, code, says in MISTAKES:
+        for typed, code, says in mistakes:
             with self.subTest(typed):
-                words = [word.replace("STRANGER", stranger).strip("'") for word in typed.split()]
+                words = shlex.split(typed.replace("STRANGER", stranger))
                 env = {"AWS_REGION": "", "AWS_DEFAULT_REGION": "", "AWS_CONFIG_FILE": os.devnull}
+                while re.match(r"[A-Z_]+=", words[0]):
+                    name, _, env[name] = words.pop(0).partition("=")
                 result = self.belay(*words, env=env)
                 self.assertEqual((result.code, result.out), (code, ""), result)
                 self.assertIn(says, result.err)
                 self.assertLess(len(result.err), 600)
+                self.assertLess(result.err.count("belay: "), 2)
         self.assertEqual(self.files(), before)
         self.assertEqual(self.ok("list", "--json").json()["locks"], [])
+
+    def test_each_answer_says_what_to_do_and_changes_nothing(self):
+        self.check(MISTAKES)
+
+    def test_the_second_walk(self):
+        self.check(MORE)
+
+    def test_a_reader_makes_no_store_of_a_path_that_does_not_exist(self):
+        for env, words in (({}, ["--store", "sqlite:nowhere/b.db"]), ({"BELAY_STORE": f"sqlite:{self.dir}/nowhere/b.db"}, [])):
+            for command in READERS:
+                with self.subTest(command=command, env=env):
+                    err = self.fails(NO_SUCH, *words, *command.split(), env=env).err
+                    self.assertRegex(err, "there is no store at 'sqlite:.*nowhere/b.db': the directory '.*nowhere' does not exist; "
+                                          "'belay acquire' and 'belay run' create a store")
+        self.assertFalse((self.dir / "nowhere").exists())
+        self.ok("--store", "sqlite:nowhere/b.db", "run", "k", "--", "true")
+        self.assertEqual(self.ok("--store", "sqlite:nowhere/b.db", "list", "--all", "--quiet").out, "k\n")
+
+    def test_the_default_store_may_be_new(self):
+        self.assertIn("which did not exist and is created now", self.ok("list", env={"BELAY_STORE": None}).err)
+        for home in ({"HOME": None}, {"HOME": ""}):  # the system knows a home of the user
+            self.ok("config", "show", env=home)
+
+    def test_a_progress_interval_that_is_none_is_named_and_the_wait_goes_on(self):
+        self.acquire("k")
+        err = self.fails(75, "acquire", "k", "--wait", "100ms", env={"BELAY_PROGRESS_EVERY": "often"}).err
+        self.assertIn("BELAY_PROGRESS_EVERY: 'often' is not a duration of at least 100ms", err)
+
+    def test_a_pipe_that_closes_ends_a_list_in_silence(self):
+        self.acquire("k")
+        for command in ("list", "list --json", "history k", "--help", "completion bash"):
+            with self.subTest(command):
+                done = subprocess.run(["sh", "-c", f'{{ "{BELAY}" {command}; echo "code $?" >&2; }} | true'], env=self.environment(None), cwd=self.dir,
+                                      capture_output=True, encoding="utf-8", timeout=60)
+                self.assertRegex(done.stderr, r"^code (0|74)\n$")
+
+    def test_a_second_interrupt_leaves_a_store_that_does_not_answer(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            silent.settimeout(30)
+            store = f"dynamodb:locks?region=us-east-1&endpoint=http://127.0.0.1:{silent.getsockname()[1]}"
+            env = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_EC2_METADATA_DISABLED": "true", "no_proxy": "*"}
+            for command in (["acquire", "k"], ["wait", "k"], ["run", "k", "--", "touch", "ran"]):
+                with self.subTest(command):
+                    process = self.start("--store", store, *command, env=env)
+                    connection, _ = silent.accept()
+                    with connection:
+                        connection.recv(1)  # it waits for the answer
+                        process.send_signal(signal.SIGINT)
+                        self.assertIn("interrupt again to leave at once", process.stderr.readline())
+                        process.send_signal(signal.SIGINT)
+                        self.assertEqual(process.wait(30), -signal.SIGINT)
+        self.assertFalse((self.dir / "ran").exists())
+
+    def test_a_full_disk_and_one_that_cannot_be_written_are_named(self):
+        if subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", self.dir / "folder"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("no mounts in a name space of one's own")
+        script = f"""mount -t tmpfs -o size=1m tmpfs folder && cd folder && export BELAY_STORE=sqlite:$PWD/b.db
+            dd if=/dev/zero of=fill bs=4k; "{BELAY}" run k -- true; echo "full $?" >&2; rm fill
+            "{BELAY}" run k -- true && mount -o remount,ro "$PWD" && "{BELAY}" run k -- true; echo "read-only $?" >&2"""
+        done = subprocess.run(["unshare", "-rm", "sh", "-c", script], env=self.environment(None), cwd=self.dir, capture_output=True,
+                              encoding="utf-8", timeout=60, check=False)
+        self.assertRegex(done.stderr, r"no space left on the file system of '.*folder/b.db'; nothing was changed\nfull 69\n")
+        self.assertRegex(done.stderr, r"'.*folder/b.db' cannot be written by user 0: Read-only file system; .*--store sqlite:PATH\nread-only 69\n$")
 
 
 if __name__ == "__main__":

@@ -222,12 +222,30 @@ class Top(BelayCase):
         wait_until(is_sorted, "the order")
         self.end(waiter)
 
-    def test_the_help_fits_80_columns(self):
+    def test_the_help_fits_60_columns(self):
         top = self.top(columns=200)
         top.until("no locks")
         top.send("?")
         lines = top.until("scroll by pages")
-        self.assertLessEqual(max(map(len, lines)), 79)
+        self.assertLessEqual(max(map(len, lines)), 59)
+
+    def test_a_small_terminal_shows_what_matters_whole(self):
+        for n in (1, 2):
+            self.hold(f"deploy-a-component-with-a-long-name-größe-{n}")
+        for columns, rows, there, missing in ((60, 15, ("KEY", "HOLDER", "EXPIRES", "STATUS", "QUEUE", "s sort", "q quit"), ("AGE",)),
+                                              (40, 8, ("KEY", "EXPIRES", "STATUS", "QUEUE", "? keys  q quit"), ("AGE", "HOLDER"))):
+            with self.subTest(columns=columns):
+                top = self.top(columns=columns, rows=rows)
+                lines = top.until("öße-1 ", "öße-2 ", *there, absent=missing)
+                self.assertTrue(lines[2].startswith("deploy"), lines)
+                self.assertFalse(any(line.endswith("…") for line in lines[1:]), lines)
+                top.send("q")
+
+    def test_a_lease_that_ends_moves_its_lock_up(self):
+        self.hold("a")
+        top = self.top()
+        self.ok("acquire", "b", "--ttl", "2s")
+        self.assertRegex("\n".join(top.until("b ", "expired")[2:4]), r"^b .* expired .*\na ")
 
     def test_another_size_of_the_terminal_is_followed(self):
         for n in range(30):

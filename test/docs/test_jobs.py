@@ -243,11 +243,28 @@ class Fleet(PageCase):
         self.assertEqual(self.ran(), ["deploy.sh"])
         lock = self.acquire("deploy-api-prod")
         self.assertIn("deploy-api-prod", self.type("belay list").stdout)
+        self.ok("release", "deploy-api-prod", "--id", lock["lock_id"])
+        lock = self.lock_over_a_failover(database)
         self.assertEqual(self.take("belay serve"), "belay serve")
         server = Server(self)
         self.fails(75, "acquire", "deploy-api-prod", "--store", server.url)
         self.ok("release", "deploy-api-prod", "--id", lock["lock_id"], "--store", server.url)
         self.ok("acquire", "deploy-api-prod")
+
+    def lock_over_a_failover(self, database):
+        copy = database.standby()
+        self.addCleanup(copy.close)
+        copy.start(quick=False)
+        database.wait_for_standbys("*")
+        wait_until(lambda: database.sql("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") == "1", "the standby")
+        self.replace("db1.example", f"127.0.0.1:{database.port}")
+        self.replace("db2.example", f"127.0.0.1:{copy.port}")
+        self.type("export BELAY_STORE")
+        lock = self.acquire("deploy-api-prod")
+        database.kill()
+        copy.run("pg_ctl", "promote", "-D", copy.home, "-w")
+        self.assertIn("active", self.type("belay status").stdout)
+        return lock
 
 
 class EveryPage(unittest.TestCase):

@@ -10,6 +10,7 @@ from dynamo_support import DynamoCase, DynamoStore, TABLE_KEYS
 from support import wait_until
 
 import test_acquire
+import test_estimate
 import test_kinds
 import test_list
 import test_run_command
@@ -288,6 +289,18 @@ class SeveralKeys(Quick, test_kinds.SeveralKeys):
 
 class RunSeveralKeys(Quick, test_kinds.RunSeveralKeys):
     pass
+
+
+class Estimate(Quick, test_estimate.Estimate):
+    """The table keeps no events: an estimate is from the audit file."""
+
+    def past(self, holds):
+        (self.dir / "audit.jsonl").write_text("".join(json.dumps(
+            {"time": "2026-07-06T00:00:00.000Z", "event": "lock.released", "lock_key": key, "duration_seconds": seconds}) + "\n"
+            for key, seconds in holds), encoding="utf-8")
+        (self.dir / "audit.yaml").write_text(f"audit: {{file: {self.dir}/audit.jsonl}}\n", encoding="utf-8")
+        (self.dir / "audit.yaml").chmod(0o600)
+        self.env["BELAY_CONFIG"] = str(self.dir / "audit.yaml")
 
 
 class ForeignLayouts(Quick, DynamoCase):

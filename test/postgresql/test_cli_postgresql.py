@@ -7,6 +7,7 @@ import unittest
 from pg_support import PostgresStore
 
 import test_acquire
+import test_estimate
 import test_freeze
 import test_kinds
 import test_list
@@ -125,6 +126,13 @@ class SeveralKeys(PostgresStore, test_kinds.SeveralKeys):
 
 class RunSeveralKeys(PostgresStore, test_kinds.RunSeveralKeys):
     pass
+
+
+class Estimate(PostgresStore, test_estimate.Estimate):
+    def past(self, holds):
+        for i, (key, seconds) in enumerate(holds):
+            self.sql(f"INSERT INTO @schema@.events VALUES ({i + 1}, 0, 0, 'lock.released', '{key}', 'id', 1, 'me', 'me', NULL, NULL, "
+                     f"{round(seconds * 1000)}, NULL)")
 
 
 if __name__ == "__main__":

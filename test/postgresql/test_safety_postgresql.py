@@ -19,17 +19,12 @@ class Standby(OwnServerCase):
 
     def standby(self, *options):
         """A copy that follows the server."""
-        copy = postgresql.Server(options=options)
+        copy = self.server.standby(options)
         self.addCleanup(copy.close)
-        if os.geteuid() == 0:
-            os.chmod(copy.directory, 0o777)
-        copy.run("pg_basebackup", "-h", "127.0.0.1", "-p", str(self.server.port), "-U", "postgres", "-D", copy.home, "-R", "-X",
-                 "stream", "--checkpoint=fast", "--no-sync")
         return copy.start()
 
     def wait_for_standbys(self, names):
-        self.sql(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
-        self.sql("SELECT pg_reload_conf()")
+        self.server.wait_for_standbys(names)
 
     def test_tokens_grow_over_an_asynchronous_failover(self):
         """L2: grants that the standby never saw had greater numbers."""

@@ -363,6 +363,13 @@ class TestServerGone(RemoteCase):
         self.assertNotIn("secret", result.err)
         self.assertIn("BELAY_AUTH_FILE", result.err)
 
+    def test_doctor_asks_the_server(self):
+        self.assertRegex(self.ok("doctor").out, r"(?m)^ok +server +answers within \d+ ms; its store is \S+$")
+        missing = self.fails(69, "doctor", "--store", f"http://127.0.0.1:{free_port()}")
+        self.assertRegex(missing.out, r"(?m)^FAILED +server +cannot reach ")
+        secret = self.fails(78, "doctor", "--store", "http://me:secret@127.0.0.1:1")
+        self.assertNotIn("secret", secret.out + secret.err)
+
 
 class TestTokens(RemoteCase):
     tokens = [("root", "admin", "admin-secret"), ("ci", "locker", "locker-secret"), ("eye", "reader", "reader-secret")]

@@ -100,6 +100,20 @@ class Server:
                                "-U", "postgres", "-d", database, "-c", text], check=True, capture_output=True,
                               text=True).stdout.strip()
 
+    def standby(self, options=()):
+        """A copy that follows this server once it is started."""
+        copy = Server(options=options)
+        if os.geteuid() == 0:
+            os.chmod(copy.directory, 0o777)
+        copy.run("pg_basebackup", "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-D", copy.home, "-R", "-X", "stream",
+                 "--checkpoint=fast", "--no-sync")
+        return copy
+
+    def wait_for_standbys(self, names):
+        """Have each commit wait for these; '' for none."""
+        self.sql(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
+        self.sql("SELECT pg_reload_conf()")
+
     def create_schema(self, belay, *arguments):
         subprocess.run([belay, "table", "create", "--quiet", "--store", self.url, *arguments], check=True,
                        stdout=subprocess.DEVNULL)

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "stats/estimate.h"
 #include "stats/stats.h"
 
 #define DAY_MS INT64_C(86400000)
@@ -247,6 +248,75 @@ static void a_long_history_of_many_keys_takes_bounded_memory(void **state)
     stats_free(stats);
 }
 
+/* ---- estimates ---- */
+
+enum { M = 60000 };
+
+static const struct belay_holds past = { 3, { 4 * M, 6 * M, 5 * M } };
+
+/* The turn of the waiter with `before` others ahead, a lock having been acquired so many minutes ago; 0: not held. */
+static int64_t turn(const struct belay_holds *holds, int64_t first, int64_t second, int slots, size_t before)
+{
+    struct belay_info holders[2] = {
+        { .status = BELAY_STATUS_ACTIVE, .locked_at_unix_ms = MONDAY - first * M },
+        { .status = BELAY_STATUS_ACTIVE, .locked_at_unix_ms = MONDAY - second * M },
+    };
+    struct belay_info lock = { .mode = slots == 0 ? BELAY_EXCLUSIVE : BELAY_SLOTS,
+                               .slots = slots,
+                               .status = first == 0 ? BELAY_STATUS_RELEASED : BELAY_STATUS_ACTIVE,
+                               .locked_at_unix_ms = MONDAY - first * M };
+    int64_t turns[8];
+
+    if (slots > 0) {
+        lock.holders = holders;
+        lock.n_holders = second == 0 ? 1 : 2;
+    }
+    belay_estimate_turns(holds, &lock, MONDAY, turns, 8);
+    return turns[before] < 0 ? turns[before] : turns[before] / M;
+}
+
+static void a_turn_follows_the_hold_times(void **state)
+{
+    const struct belay_holds few = { 2, { M, M } };
+    struct belay_info shared = { .mode = BELAY_SHARED, .status = BELAY_STATUS_ACTIVE };
+    int64_t turns[1];
+
+    (void)state;
+    assert_int_equal(turn(&past, 1, 0, 0, 0), 4);
+    assert_int_equal(turn(&past, 1, 0, 0, 2), 14);
+    assert_int_equal(turn(&past, 0, 0, 0, 0), 0);
+    assert_int_equal(turn(&past, 5, 0, 0, 0), 1); /* only one was longer */
+    assert_int_equal(turn(&past, 6, 0, 0, 0), BELAY_TURN_OVERDUE);
+    assert_int_equal(turn(&past, -3, 0, 0, 0), 5); /* its clock is ahead */
+    assert_int_equal(turn(&few, 1, 0, 0, 0), BELAY_TURN_UNKNOWN);
+    assert_int_equal(turn(&past, 1, 2, 2, 0), 3);
+    assert_int_equal(turn(&past, 1, 2, 2, 1), 4);
+    assert_int_equal(turn(&past, 1, 2, 2, 2), 8);
+    assert_int_equal(turn(&past, 1, 0, 2, 0), 0); /* one slot is free */
+    belay_estimate_turns(&past, &shared, MONDAY, turns, 1);
+    assert_int_equal(turns[0], BELAY_TURN_UNKNOWN);
+}
+
+static void the_last_holds_are_kept(void **state)
+{
+    struct belay_holds holds = { 0 };
+
+    (void)state;
+    for (int i = 1; i <= BELAY_HOLDS_MAX + 2; i++) {
+        const struct belay_event ended = { .type = i % 2 == 0 ? "lock.forced" : "lock.released",
+                                           .duration_ms = i };
+        const struct belay_event other = { .type = "wait.ended", .duration_ms = 7 };
+        const struct belay_event unknown = { .type = "lock.released", .duration_ms = -1 };
+
+        holds_add(&holds, &ended);
+        holds_add(&holds, &other);
+        holds_add(&holds, &unknown);
+    }
+    assert_int_equal(holds.n, BELAY_HOLDS_MAX);
+    assert_int_equal(holds.ms[0], 3);
+    assert_int_equal(holds.ms[BELAY_HOLDS_MAX - 1], BELAY_HOLDS_MAX + 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +328,8 @@ int main(void)
         cmocka_unit_test(a_hostile_history_is_counted_as_far_as_it_makes_sense),
         cmocka_unit_test(percentiles_of_many_values_are_within_3_percent),
         cmocka_unit_test(a_long_history_of_many_keys_takes_bounded_memory),
+        cmocka_unit_test(a_turn_follows_the_hold_times),
+        cmocka_unit_test(the_last_holds_are_kept),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -137,7 +137,9 @@ static int acquire_lock(struct cli_context *context, struct lock_request *reques
     request->options.on_waiting = wait_display_update;
     request->options.context = waiting;
     request->options.cancel = cli_cancel(context);
+    cli_allow_leaving();
     (void)belay_lock_acquire(client, request->key, &request->options, &lock, err);
+    cli_forbid_leaving();
     wait_display_free(waiting);
     if (lock == NULL) {
         return report_not_acquired(context, request, err);
@@ -173,9 +175,10 @@ const struct cli_command cmd_acquire = {
              "longer, renew it with 'belay renew'. To hold a lock while a command runs, 'belay run' is "
              "safer.\n\n"
              "If another client holds the lock, belay prints the holder and exits with 75. With --wait it "
-             "waits in the queue, first come, first served; Ctrl-C ends the wait and leaves the queue. On a "
-             "terminal one line shows how it stands and, on a file that no server owns, an estimate of how "
-             "long it takes, from earlier holds of the lock.\n\n"
+             "waits in the queue, first come, first served; Ctrl-C ends the wait and leaves the queue; while "
+             "the store does not answer, a second Ctrl-C exits at once. On a "
+             "terminal one line shows how it stands, with an estimate of how long it takes if the history of "
+             "the lock has three earlier holds or more.\n\n"
              "Several keys, up to 16, are acquired together: all of them or none, under one lock id and with "
              "a token for each. Two commands that name the same keys in a different order cannot deadlock. "
              "With --shared or --slots several clients can hold the lock; docs/locks.md describes all kinds "

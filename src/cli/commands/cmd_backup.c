@@ -41,7 +41,7 @@ static int exec_backup(struct cli_context *context, const struct options *option
     struct belay_backup backup = BELAY_BACKUP_INIT;
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client = NULL;
-    enum belay_code code = cli_client(context, &client, &err);
+    enum belay_code code = cli_existing_client(context, &client, &err);
 
     if (code == BELAY_OK) {
         code = belay_backup(client, options->args[0], cli_cancel(context), &backup, &err);
@@ -83,6 +83,7 @@ const struct cli_command cmd_backup = {
     .exits = { { 0, "FILE is a backup" },
                { 64, "the command line is wrong, FILE exists, or the store is not a file" },
                { 65, "the store is damaged" },
+               CLI_EXIT_NO_STORE,
                { 69, "the store is unreachable, or the disk is full" },
                { 77, "not permitted" },
                CLI_EXIT_CONFIG },

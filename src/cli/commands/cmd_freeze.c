@@ -238,7 +238,7 @@ static int exec_freezes(struct cli_context *context, const struct options *optio
     int code;
 
     (void)options;
-    if (cli_client(context, &client, &err) != BELAY_OK) {
+    if (cli_existing_client(context, &client, &err) != BELAY_OK) {
         code = cli_error(context, &err);
     } else {
         code = cli_list_begin(&list, &freezes, context);
@@ -262,7 +262,10 @@ const struct cli_command cmd_freezes = {
         "keys of the token.\n\n"
         "With --json it prints {\"freezes\": [...]}, each with id, pattern, reason, by, created_at, from, "
         "until and in_force.",
-    .exits = { { 0, "listed, even if there is none" }, EXIT_FREEZE_STORE, CLI_EXIT_UNREACHABLE },
+    .exits = { { 0, "listed, even if there is none" },
+               EXIT_FREEZE_STORE,
+               CLI_EXIT_NO_STORE,
+               CLI_EXIT_UNREACHABLE },
     .examples = { { "belay freezes", "what is frozen, until when and why" } },
     .exec = exec_freezes,
 };

@@ -77,7 +77,7 @@ static int exec_history(struct cli_context *context, const struct options *optio
 
     (void)options_count(options, "limit", &limit);
     if (read_key_argument(context, options, 0, &key, &err) != BELAY_OK ||
-        cli_client(context, &client, &err) != BELAY_OK) {
+        cli_existing_client(context, &client, &err) != BELAY_OK) {
         code = cli_error(context, &err);
     } else {
         code = print_events(context, client, key, (size_t)limit, &err);

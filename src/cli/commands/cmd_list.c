@@ -164,7 +164,8 @@ static int exec_list(struct cli_context *context, const struct options *options)
     struct belay_client *client;
     int code;
 
-    if (read_query(options, &query, &err) != BELAY_OK || cli_client(context, &client, &err) != BELAY_OK) {
+    if (read_query(options, &query, &err) != BELAY_OK ||
+        cli_existing_client(context, &client, &err) != BELAY_OK) {
         code = cli_error(context, &err);
     } else {
         code = list_locks(context, client, &query, &err);
@@ -199,7 +200,8 @@ static const struct option_group group = { "Options", defs };
     "are printed. With --json it prints {\"locks\": [...], \"next_cursor\"}, streamed as it is read."
 #define LIST_EXITS                                                                                           \
     {                                                                                                        \
-        { 0, "listed, even if there are none" }, CLI_EXIT_USAGE, CLI_EXIT_UNREACHABLE, CLI_EXIT_CONFIG,      \
+        { 0, "listed, even if there are none" }, CLI_EXIT_USAGE, CLI_EXIT_NO_STORE, CLI_EXIT_UNREACHABLE,    \
+            CLI_EXIT_CONFIG,                                                                                 \
     }
 
 const struct cli_command cmd_list = {

@@ -1,5 +1,6 @@
 #include <stdlib.h>
 
+#include "base/error.h"
 #include "cli/commands/commands.h"
 #include "cli/core/lock_id.h"
 #include "cli/core/lock_options.h"
@@ -46,6 +47,10 @@ static enum belay_code renew(struct cli_context *context, const struct options *
         return code;
     }
     if (options_duration(options, "ttl", &ttl_ms)) {
+        if (ttl_ms == 0) {
+            return error_set(err, BELAY_INVALID, "--ttl '%s' is too short: leave it out to keep the ttl",
+                             options_text(options, "ttl"));
+        }
         return belay_renew_keys(client, keys->keys, keys->n, id, ttl_ms, out_info, err);
     }
     code = belay_renew_keys(client, keys->keys, keys->n, id, 0, out_info, err);

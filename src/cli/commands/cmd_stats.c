@@ -212,7 +212,7 @@ static int exec_stats(struct cli_context *context, const struct options *options
     int code;
 
     if (read_stats_query(context, options, &query, &key, &err) != BELAY_OK ||
-        cli_client(context, &client, &err) != BELAY_OK ||
+        cli_existing_client(context, &client, &err) != BELAY_OK ||
         belay_stats(client, &query, &stats, &err) != BELAY_OK) {
         code = cli_error(context, &err);
     } else {
@@ -262,6 +262,7 @@ const struct cli_command cmd_stats = {
     .takes_key = true,
     .exits = { { 0, "shown, even if there are no events" },
                { 64, "the command line is wrong, or the store keeps no history" },
+               CLI_EXIT_NO_STORE,
                CLI_EXIT_UNREACHABLE,
                CLI_EXIT_CONFIG },
     .examples = { { "belay stats --since 7d --by day", "the last seven days" },

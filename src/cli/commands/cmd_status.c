@@ -35,7 +35,7 @@ static int exec_status(struct cli_context *context, const struct options *option
     int code = CLI_OK;
 
     if (read_key_argument(context, options, 0, &key, &err) != BELAY_OK ||
-        cli_client(context, &client, &err) != BELAY_OK ||
+        cli_existing_client(context, &client, &err) != BELAY_OK ||
         get_lock(context, client, key, &info, &err) != BELAY_OK) {
         code = cli_error(context, &err);
     } else if (context->json) {

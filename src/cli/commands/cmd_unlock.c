@@ -270,7 +270,7 @@ static int unlock_exec(struct cli_context *context, const struct options *option
     int code;
 
     if (read_key_argument(context, options, 0, &key, &err) != BELAY_OK ||
-        cli_client(context, &client, &err) != BELAY_OK ||
+        cli_existing_client(context, &client, &err) != BELAY_OK ||
         unlock_find_held(client, key, &info, &err) != BELAY_OK ||
         read_choice(options, info, &choice, &err) != BELAY_OK ||
         check_confirmed(context, options, &choice, &err) != BELAY_OK ||

@@ -27,7 +27,9 @@ static int exec_wait(struct cli_context *context, const struct options *options)
         wait.on_waiting = wait_display_update;
         wait.context = waiting;
         wait.cancel = cli_cancel(context);
+        cli_allow_leaving();
         code = belay_wait_until_free(client, key, &wait, &err);
+        cli_forbid_leaving();
         wait_display_free(waiting);
     }
     if (code == BELAY_OK) {

@@ -93,7 +93,7 @@ static int exec_watch(struct cli_context *context, const struct options *options
     enum belay_code code;
     int status;
 
-    if (cli_client(context, &client, &err) != BELAY_OK) {
+    if (cli_existing_client(context, &client, &err) != BELAY_OK) {
         status = cli_error(context, &err);
     } else {
         cancel = cli_cancel(context);
@@ -115,7 +115,7 @@ const struct cli_command cmd_watch = {
              "fields of 'belay history'. It runs until Ctrl-C, or until the reader of its output is gone.",
     .groups = { &prefix_group },
     .exits = { CLI_EXIT_USAGE,
-               { 66, "the store keeps no events" },
+               { 66, "the store keeps no events, or its path does not exist" },
                CLI_EXIT_UNREACHABLE,
                { 74, "standard output cannot be written" },
                { 130, "ended by Ctrl-C" } },

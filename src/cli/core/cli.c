@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,9 +11,14 @@
 
 #include "base/error.h"
 #include "base/store_url.h"
+#include "base/text.h"
 #include "cli/output/print.h"
 #include "telemetry/telemetry.h"
 #include "json/json_write.h"
+
+/* How a warning about the kill switch begins. It is never left out: a lock that protects nothing is no detail (S0.9). */
+#define LOCKING_OFF "locking is switched off"
+static atomic_bool has_said_off;
 
 /* ---- configuration and store ------------------------------------------- */
 
@@ -100,7 +106,66 @@ enum belay_code cli_client(struct cli_context *context, struct belay_client **ou
     return BELAY_OK;
 }
 
+static bool is_store_configured(const struct cli_context *context)
+{
+    for (size_t i = 0; i < belay_config_count(context->config); i++) {
+        struct belay_setting setting = belay_config_setting(context->config, i);
+
+        if (strcmp(setting.name, "store") == 0) {
+            return strcmp(setting.origin, "default") != 0;
+        }
+    }
+    return false;
+}
+
+/* A path with a typo in it must not become an empty store. The default path may be new. */
+static enum belay_code check_store_path(const struct cli_context *context, struct belay_error *err)
+{
+    const char *url =
+        context->store_url != NULL ? context->store_url : belay_config_get(context->config, "store");
+    char *path = url == NULL ? NULL : store_url_place(url, "sqlite:");
+    char *slash = path == NULL ? NULL : strrchr(path, '/');
+    enum belay_code code = BELAY_OK;
+
+    if (slash != NULL && slash != path && !context->is_locking_disabled &&
+        (context->store_url != NULL || is_store_configured(context))) {
+        *slash = '\0';
+        if (access(path, F_OK) != 0 && errno == ENOENT) {
+            code = error_set(err, BELAY_NOT_FOUND,
+                             "there is no store at '%.200s': the directory '%.200s' does not exist; "
+                             "'belay acquire' and 'belay run' create a store",
+                             url, path);
+        }
+    }
+    free(path);
+    return code;
+}
+
+enum belay_code cli_existing_client(struct cli_context *context, struct belay_client **out_client,
+                                    struct belay_error *err)
+{
+    const struct belay_config *config;
+    enum belay_code code = cli_config(context, &config, err);
+
+    if (code == BELAY_OK) {
+        code = check_store_path(context, err);
+    }
+    return code == BELAY_OK ? cli_client(context, out_client, err) : code;
+}
+
+void cli_client_entered(struct cli_context *context)
+{
+    atomic_fetch_add(&context->client_users, 1);
+}
+
+void cli_client_left(struct cli_context *context)
+{
+    atomic_fetch_sub(&context->client_users, 1);
+}
+
 /* ---- signals ------------------------------------------------------------ */
+
+enum { LEAVE_HINT_S = 1 };
 
 static const int ending_signals[] = { SIGINT, SIGTERM, SIGHUP };
 enum { N_ENDING = sizeof ending_signals / sizeof ending_signals[0] };
@@ -109,10 +174,18 @@ static volatile sig_atomic_t caught_signal;
 static struct belay_cancel *signal_cancel;
 static struct sigaction old_actions[N_ENDING];
 
+static volatile sig_atomic_t may_leave;
+
 static void catch_signal(int number)
 {
     int saved = errno;
 
+    if (may_leave && caught_signal == 0) {
+        (void)alarm(LEAVE_HINT_S);
+    } else if (may_leave) {
+        (void)signal(number, SIG_DFL);
+        (void)raise(number); /* it ends the process when this handler returns */
+    }
     caught_signal = number;
     belay_cancel_request(signal_cancel);
     errno = saved;
@@ -141,6 +214,31 @@ struct belay_cancel *cli_cancel(struct cli_context *context)
         }
     }
     return context->cancel;
+}
+
+static void hint_to_leave(int number)
+{
+    static const char text[] =
+        "belay: interrupted: waiting for the store to answer; interrupt again to leave at once\n";
+    int saved = errno;
+
+    (void)number;
+    (void)!write(STDERR_FILENO, text, sizeof text - 1);
+    errno = saved;
+}
+
+void cli_allow_leaving(void)
+{
+    struct sigaction action = { .sa_handler = hint_to_leave, .sa_flags = SA_RESTART };
+
+    (void)sigaction(SIGALRM, &action, NULL);
+    may_leave = 1;
+}
+
+void cli_forbid_leaving(void)
+{
+    may_leave = 0;
+    (void)alarm(0);
 }
 
 int cli_signal(void)
@@ -290,14 +388,17 @@ void cli_hint(const struct cli_context *context, const char *format, ...)
 void cli_warn(const struct cli_context *context, const char *format, ...)
 {
     char text[4096];
+    bool is_off;
     va_list args;
 
-    if (context->quiet) {
-        return;
-    }
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    is_off = text_has_prefix(text, LOCKING_OFF);
+    if (context->quiet && !is_off) {
+        return;
+    }
+    atomic_store(&has_said_off, atomic_load(&has_said_off) || is_off);
     if (context->json) {
         char *line = wire_line(json_pack("{s:o}", "warning", wire_text(text)));
 
@@ -341,6 +442,14 @@ int cli_print_line(const struct cli_context *context, char *line)
     return CLI_OK;
 }
 
+/* Whether standard output is a pipe whose reader has closed it. */
+static bool is_pipe_closed(void)
+{
+    struct pollfd out = { .fd = STDOUT_FILENO, .events = POLLOUT };
+
+    return poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
+}
+
 int cli_finish(const struct cli_context *context, int code)
 {
     int reason;
@@ -352,23 +461,30 @@ int cli_finish(const struct cli_context *context, int code)
     reason = errno;
     clearerr(stdout);
     /* A reader that closed the pipe (head, less) needs no message. */
-    if (reason != EPIPE) {
+    if (reason != EPIPE && !is_pipe_closed()) {
         (void)cli_fail(context, BELAY_UNKNOWN, "cannot write to standard output: %s",
                        reason == 0 ? "an earlier write failed" : strerror(reason));
     }
     return code == CLI_OK ? CLI_UNKNOWN : code;
 }
 
-void cli_close(struct cli_context *context)
+bool cli_close(struct cli_context *context)
 {
     long pid = context->client == NULL ? 0 : belay_client_server_pid(context->client);
+    bool is_used = atomic_load(&context->client_users) > 0;
 
     if (context->verbose && pid != 0) {
         cli_note(context, "used the server with process id %ld, which serves %s", pid,
                  belay_client_store_url(context->client));
     }
-    belay_client_close(context->client);
-    context->client = NULL;
+    if (context->client != NULL && context->is_locking_disabled && !atomic_load(&has_said_off)) {
+        cli_warn(context, LOCKING_OFF ": no lock protects anything");
+    }
+    if (!is_used) {
+        belay_client_close(context->client);
+        context->client = NULL;
+    }
     telemetry_close(context->telemetry);
     context->telemetry = NULL;
+    return !is_used;
 }

@@ -9,6 +9,7 @@
 #define CLI_CORE_CLI_H
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "belay.h"
@@ -43,6 +44,7 @@ struct cli_context {
     struct belay_config *config; /* owned; use cli_config() */
     bool is_locking_disabled;    /* as the configuration says */
     struct belay_client *client; /* owned; use cli_client() */
+    atomic_int client_users;     /* threads that may still use it at the end, see cli_client_entered() */
     struct telemetry *telemetry; /* owned; NULL: none is configured */
     struct belay_cancel *cancel; /* owned; use cli_cancel() */
     struct sigaction old_sigpipe;
@@ -62,6 +64,7 @@ struct cli_exit_note {
 
 /* clang-format off */
 #define CLI_EXIT_USAGE { 64, "the command line is wrong" }
+#define CLI_EXIT_NO_STORE { 66, "the path of the store that was given does not exist" }
 #define CLI_EXIT_UNREACHABLE { 69, "the store is unreachable" }
 #define CLI_EXIT_CONFIG { 78, "the configuration is wrong" }
 /* clang-format on */
@@ -102,18 +105,38 @@ enum belay_code cli_config(struct cli_context *context, const struct belay_confi
 enum belay_code cli_client(struct cli_context *context, struct belay_client **out_client,
                            struct belay_error *err);
 
+/* The same for a command that only reads: BELAY_NOT_FOUND if the path that was given has no directory. */
+enum belay_code cli_existing_client(struct cli_context *context, struct belay_client **out_client,
+                                    struct belay_error *err);
+
+/*
+ * Around the use of the client by a thread that is not joined. If such a thread is still blocked in the store at the
+ * end, the process exits without closing the client.
+ */
+void cli_client_entered(struct cli_context *context);
+void cli_client_left(struct cli_context *context);
+
 /*
  * From now on SIGINT, SIGTERM and SIGHUP request this cancellation instead of ending the process. Borrowed; NULL
  * if out of memory.
  */
 struct belay_cancel *cli_cancel(struct cli_context *context);
+/*
+ * While a lock is waited for: a store that does not answer can hold up the end after a signal, by some seconds. After
+ * one second a hint is printed, and a second signal ends the process at once. What the store was asked may happen.
+ */
+void cli_allow_leaving(void);
+void cli_forbid_leaving(void);
 /* The signal that was caught; 0: none. */
 int cli_signal(void);
 /* Undo cli_cancel(). */
 void cli_restore_signals(struct cli_context *context);
 
-/* Close the client and telemetry, if open. With --verbose, name the server that the client used. */
-void cli_close(struct cli_context *context);
+/*
+ * Close the client and telemetry, if open. With --verbose, name the server that the client used. False: the client is
+ * still in use, so only _exit() may follow.
+ */
+bool cli_close(struct cli_context *context);
 
 /* ---- messages ------------------------------------------------------------ */
 
@@ -131,7 +154,7 @@ void cli_note(const struct cli_context *context, const char *format, ...)
 /* A second line under an error or a note, unless --quiet or --json. */
 void cli_hint(const struct cli_context *context, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* "belay: warning: TEXT", unless --quiet; with --json one object {"warning": TEXT}. */
+/* "belay: warning: TEXT"; with --json one object {"warning": TEXT}. Not with --quiet, unless locking is switched off. */
 void cli_warn(const struct cli_context *context, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

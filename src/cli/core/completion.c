@@ -34,6 +34,16 @@ static bool is_first_of_group(size_t i)
     return true;
 }
 
+/* The last argument is a file. */
+static bool takes_file(const struct cli_command *command)
+{
+    size_t n = strlen(command->synopsis);
+
+    return command->max_args == 1 && !command->takes_key &&
+           ((n >= 4 && strcmp(command->synopsis + n - 4, "FILE") == 0) ||
+            (n >= 6 && strcmp(command->synopsis + n - 6, "[FILE]") == 0));
+}
+
 static void put_choices(FILE *file, const char *choices)
 {
     for (; *choices != '\0'; choices++) {
@@ -342,6 +352,7 @@ static const char bash_body[] =
     "        else return; fi\n"
     "    elif [[ $_belay_cur == -* ]]; then kind=\"options\"\n"
     "    elif _belay_takes_key \"$command\"; then kind=keys\n"
+    "    elif _belay_takes_file \"$command\"; then kind=files\n"
     "    else kind=\"words $(_belay_words \"$command\")\"; fi\n"
     "    case \"$kind\" in\n"
     "    words*) _belay_offer '' < <(printf '%s\\n' ${kind#words}) ;;\n"
@@ -360,6 +371,7 @@ void completion_bash(FILE *file)
     bash_options(file);
     bash_all_values(file);
     bash_predicate(file, "_belay_takes_key", takes_key);
+    bash_predicate(file, "_belay_takes_file", takes_file);
     bash_predicate(file, "_belay_takes_command", takes_command);
     (void)fputs(bash_split, file);
     (void)fputs(bash_offer, file);
@@ -441,6 +453,8 @@ static void zsh_specs(FILE *file)
                           command->max_args == CLI_MANY_KEYS && !command->takes_command ? "*" : "1");
         } else if (strcmp(command->name, "completion") == 0) {
             (void)fputs("        '1:shell:(bash zsh fish)'\n", file);
+        } else if (takes_file(command)) {
+            (void)fputs("        '1:file:_files'\n", file);
         }
         if (command->takes_command) {
             (void)fputs("        '*::command:_normal'\n", file);
@@ -559,11 +573,7 @@ void completion_zsh(FILE *file)
 /* The fish condition for "this command is on the line". */
 static void fish_condition(FILE *file, const struct cli_command *command)
 {
-    (void)fprintf(file, "-n '__fish_seen_subcommand_from %.*s", (int)first_word(command), command->name);
-    if (second_word(command) != NULL) {
-        (void)fprintf(file, "; and __fish_seen_subcommand_from %s", second_word(command));
-    }
-    (void)fputs("' ", file);
+    (void)fprintf(file, "-n '__belay_at %s' ", command->name);
 }
 
 static void fish_options(FILE *file, const struct cli_command *command, const struct option_def *defs)
@@ -599,18 +609,31 @@ static void fish_command(FILE *file, size_t i)
     const char *second = second_word(command);
 
     if (is_first_of_group(i)) {
-        (void)fprintf(file, "complete -c belay -n __fish_use_subcommand -a %.*s -d \"%s\"\n",
+        (void)fprintf(file, "complete -c belay -n '__belay_next; or __belay_next help' -a %.*s -d \"%s\"\n",
                       (int)first_word(command), command->name, summary_of_first_word(command));
     }
     if (second != NULL) {
-        (void)fprintf(file, "complete -c belay -n '__fish_seen_subcommand_from %.*s' -a %s -d \"%s\"\n",
-                      (int)first_word(command), command->name, second, command->summary);
+        int n = (int)first_word(command);
+
+        (void)fprintf(file,
+                      "complete -c belay -n '__belay_next %.*s; or __belay_next help %.*s' -a %s -d \"%s\"\n",
+                      n, command->name, n, command->name, second, command->summary);
     }
     if (command->takes_key) {
         (void)fputs("complete -c belay ", file);
-        fish_condition(file, command);
-        (void)fputs(command->takes_command ? "-a '(__belay_keys_or_command)'\n" : "-a '(__belay_keys)'\n",
-                    file);
+        if (command->max_args == 1) {
+            (void)fprintf(file, "-n '__belay_next %s' ", command->name);
+        } else {
+            fish_condition(file, command);
+        }
+        (void)fputs("-a '(__belay_keys)'\n", file);
+    }
+    if (takes_file(command)) {
+        (void)fprintf(file, "complete -c belay -n '__belay_next %s' -F\n", command->name);
+    }
+    if (command->takes_command) {
+        (void)fprintf(file, "complete -c belay -n '__belay_at_command %s' -a '(__belay_command)'\n",
+                      command->name);
     }
     for (size_t g = 0; command->groups[g] != NULL; g++) {
         fish_options(file, command, command->groups[g]->defs);
@@ -652,15 +675,47 @@ static const char fish_head[] =
     "    __belay_ask list --quiet | string match -v -- '-*'\n"
     "end\n"
     "\n"
-    "# After '--' comes a command with its own arguments.\n"
-    "function __belay_keys_or_command\n"
-    "    set -l words (commandline -opc)\n"
-    "    if set -l at (contains -i -- -- $words)\n"
-    "        set -l command (string escape -- $words[(math $at + 1)..])\n"
-    "        complete -C \"$(string join ' ' -- $command (commandline -ct))\"\n"
-    "    else\n"
-    "        __belay_keys\n"
+    "# The words before the cursor that are neither options nor their values: the command and its "
+    "arguments.\n"
+    "function __belay_words\n"
+    "    set -l is_value 0\n"
+    "    for word in (commandline -opc)[2..]\n"
+    "        if test $is_value = 1\n"
+    "            set is_value 0\n"
+    "        else if test \"$word\" = --\n"
+    "            break\n"
+    "        else if contains -- $word $__belay_valued\n"
+    "            set is_value 1\n"
+    "        else if not string match -q -- '-*' $word\n"
+    "            echo -- $word\n"
+    "        end\n"
     "    end\n"
+    "end\n"
+    "\n"
+    "function __belay_next -d 'The next word comes after these'\n"
+    "    set -l words (__belay_words)\n"
+    "    test \"$words\" = \"$argv\"\n"
+    "end\n"
+    "\n"
+    "function __belay_begins\n"
+    "    set -l words (__belay_words)\n"
+    "    set -l n (count $argv)\n"
+    "    test (count $words) -ge $n; and test \"$words[1..$n]\" = \"$argv\"\n"
+    "end\n"
+    "\n"
+    "function __belay_at -d 'This command is on the line'\n"
+    "    not contains -- -- (commandline -opc); and __belay_begins $argv\n"
+    "end\n"
+    "\n"
+    "function __belay_at_command -d 'The cursor is in the command that follows the two dashes'\n"
+    "    contains -- -- (commandline -opc); and __belay_begins $argv\n"
+    "end\n"
+    "\n"
+    "function __belay_command\n"
+    "    set -l words (commandline -opc)\n"
+    "    set -l at (contains -i -- -- $words)\n"
+    "    set -l command (string escape -- $words[(math $at + 1)..])\n"
+    "    complete -C \"$(string join ' ' -- $command (commandline -ct))\"\n"
     "end\n"
     "\n"
     "function __belay_profiles\n"
@@ -669,12 +724,32 @@ static const char fish_head[] =
     "\n"
     "complete -c belay -f\n";
 
+static void fish_valued(FILE *file, const struct option_def *defs)
+{
+    for (; defs->name != NULL; defs++) {
+        if (defs->kind != OPTION_FLAG) {
+            (void)fprintf(file, " --%s", defs->name);
+        }
+    }
+}
+
 void completion_fish(FILE *file)
 {
     (void)fputs(fish_head, file);
+    (void)fputs("set -g __belay_valued", file);
+    fish_valued(file, global_options);
+    n_group_seen = 0;
+    for (size_t i = 0; cli_commands[i] != NULL; i++) {
+        for (size_t g = 0; cli_commands[i]->groups[g] != NULL; g++) {
+            if (is_new_group(cli_commands[i]->groups[g])) {
+                fish_valued(file, cli_commands[i]->groups[g]->defs);
+            }
+        }
+    }
+    (void)fputs("\n", file);
     fish_options(file, NULL, global_options);
     for (size_t i = 0; cli_commands[i] != NULL; i++) {
         fish_command(file, i);
     }
-    (void)fputs("complete -c belay -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'\n", file);
+    (void)fputs("complete -c belay -n '__belay_next completion' -a 'bash zsh fish'\n", file);
 }

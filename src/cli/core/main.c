@@ -99,7 +99,9 @@ int main(int argc, char **argv)
     }
     code = cli_finish(&context, code);
     cli_restore_signals(&context);
-    cli_close(&context);
+    if (!cli_close(&context)) {
+        _exit(code); /* a thread is blocked in a store that does not answer: do not wait for it */
+    }
     belay_config_free(context.config);
     options_release(&options);
     belay_error_release(&err);

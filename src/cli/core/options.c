@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +33,10 @@ const struct option_def global_options[] = {
       .value = "WHERE",
       .help = "send metrics to emf, emf:FILE or statsd:HOST:PORT; default: as configured" },
     { .name = "json", .kind = OPTION_FLAG, .help = "print JSON, errors included" },
-    { .name = "quiet", .letter = 'q', .kind = OPTION_FLAG, .help = "do not print notes and warnings" },
+    { .name = "quiet",
+      .letter = 'q',
+      .kind = OPTION_FLAG,
+      .help = "do not print notes and warnings, but for locking that is off" },
     { .name = "verbose", .letter = 'v', .kind = OPTION_FLAG, .help = "print every event to standard error" },
     { .name = "no-color", .kind = OPTION_FLAG, .help = "do not use colors; NO_COLOR does the same" },
     { .name = "help", .letter = 'h', .kind = OPTION_FLAG, .help = "show the help of the command" },
@@ -78,6 +82,32 @@ static void suggest_add_all(struct suggestion *suggestion, const struct option_d
     }
 }
 
+/* Names that other programs have for the same thing. */
+static const char *const other_names[][2] = {
+    { "timeout", "wait" },    { "max-wait", "wait" },     { "lock-timeout", "wait" },
+    { "lease", "ttl" },       { "expire", "ttl" },        { "expires", "ttl" },
+    { "expiry", "ttl" },      { "duration", "ttl" },      { "retries", "attempts" },
+    { "retry", "attempts" },  { "user", "owner" },        { "holder", "owner" },
+    { "name", "owner-name" }, { "metadata", "meta" },     { "label", "meta" },
+    { "tag", "meta" },        { "concurrency", "slots" }, { "max-holders", "slots" },
+    { "lock-id", "id" },      { "env", "environment" },   { "status", "filter" },
+    { "last", "limit" },      { "count", "limit" },       { "output", "json" },
+    { "format", "json" },     { "message", "reason" },    { "kill-timeout", "kill-after" },
+};
+
+/* NULL: the command has no option that another program calls `name`. */
+static const char *by_other_name(const struct cli_command *command, const char *name)
+{
+    for (size_t i = 0; i < sizeof other_names / sizeof other_names[0]; i++) {
+        const char *ours = other_names[i][1];
+
+        if (strcmp(other_names[i][0], name) == 0 && find_def(command, ours, strlen(ours)) != NULL) {
+            return ours;
+        }
+    }
+    return NULL;
+}
+
 static enum belay_code unknown_option(const struct cli_command *command, const char *word, size_t name_len,
                                       struct belay_error *err)
 {
@@ -94,6 +124,9 @@ static enum belay_code unknown_option(const struct cli_command *command, const c
     suggest_add_all(&suggestion, global_options);
     for (size_t i = 0; command != NULL && command->groups[i] != NULL; i++) {
         suggest_add_all(&suggestion, command->groups[i]->defs);
+    }
+    if (by_other_name(command, name) != NULL) {
+        suggestion.found = by_other_name(command, name);
     }
     if (suggestion.found != NULL) {
         return error_set(err, BELAY_INVALID, "unknown option '--%s': did you mean '--%s'?", name,
@@ -152,6 +185,39 @@ static bool parse_count(const char *text, long min, long *out)
     return true;
 }
 
+/* Digits and a unit, and yet no duration: it is too long. */
+static bool is_too_long(const char *text)
+{
+    char one[16];
+    int64_t ms;
+
+    return (size_t)snprintf(one, sizeof one, "1%s", text + strspn(text, "0123456789")) < sizeof one &&
+           strspn(text, "0123456789") > 0 && belay_parse_duration(one, &ms);
+}
+
+static enum belay_code say_not_a_duration(const char *name, const char *text, struct belay_error *err)
+{
+    return is_too_long(text)
+               ? error_set(err, BELAY_INVALID,
+                           "--%s '%s' is too long: give a duration such as 30s, 10m, 1h30m or 365d", name,
+                           text)
+               : error_set(err, BELAY_INVALID,
+                           "--%s '%s' is not a duration: write it as 500ms, 30s, 10m or 1h30m", name, text);
+}
+
+static enum belay_code say_not_a_count(const struct option_def *def, const char *text,
+                                       struct belay_error *err)
+{
+    long count;
+
+    if (strspn(text, "0123456789") == strlen(text) && strlen(text) > 9 && !parse_count(text, 0, &count)) {
+        return error_set(err, BELAY_INVALID, "--%s '%s' is too large: give at most %d", def->name, text,
+                         INT32_MAX);
+    }
+    return error_set(err, BELAY_INVALID, "--%s '%s' is not a whole number of at least %ld", def->name, text,
+                     def->min);
+}
+
 static enum belay_code check_value(const struct option_def *def, const char *text, struct belay_error *err)
 {
     int64_t ms;
@@ -160,15 +226,12 @@ static enum belay_code check_value(const struct option_def *def, const char *tex
     switch (def->kind) {
     case OPTION_DURATION:
         if (!belay_parse_duration(text, &ms)) {
-            return error_set(err, BELAY_INVALID,
-                             "--%s '%s' is not a duration: write it as 500ms, 30s, 10m or 1h30m", def->name,
-                             text);
+            return say_not_a_duration(def->name, text, err);
         }
         break;
     case OPTION_COUNT:
         if (!parse_count(text, def->min, &count)) {
-            return error_set(err, BELAY_INVALID, "--%s '%s' is not a whole number of at least %ld", def->name,
-                             text, def->min);
+            return say_not_a_count(def, text, err);
         }
         break;
     case OPTION_CHOICE:
@@ -271,14 +334,24 @@ static enum belay_code check_arguments(const struct options *options, struct bel
                    : error_set(err, BELAY_INVALID, "'belay %s' needs a subcommand", options->group);
     }
     if (options->n_args > command->max_args) {
-        return error_set(err, BELAY_INVALID, "unexpected argument '%s': usage: belay %s %s",
-                         options->args[command->max_args], command->name, command->synopsis);
+        return error_set(err, BELAY_INVALID, "unexpected argument '%s': usage: belay %s%s%s",
+                         options->args[command->max_args], command->name,
+                         *command->synopsis == '\0' ? "" : " ", command->synopsis);
     }
     if (options->n_args < command->min_args) {
         return error_set(err, BELAY_INVALID, "missing argument: usage: belay %s %s", command->name,
                          command->synopsis);
     }
     return BELAY_OK;
+}
+
+/* What a word processor or a web page makes of "--": U+2010 to U+2015, U+2212 and U+FF0D. */
+static bool begins_with_other_dash(const char *word)
+{
+    const unsigned char *bytes = (const unsigned char *)word;
+
+    return (bytes[0] == 0xe2 && bytes[1] == 0x80 && bytes[2] >= 0x90 && bytes[2] <= 0x95) ||
+           text_has_prefix(word, "\xe2\x88\x92") || text_has_prefix(word, "\xef\xbc\x8d");
 }
 
 enum belay_code options_parse(struct options *options, int argc, char **argv, struct belay_error *err)
@@ -300,6 +373,11 @@ enum belay_code options_parse(struct options *options, int argc, char **argv, st
             }
         } else if (!ended && argv[at][0] == '-' && argv[at][1] != '\0') {
             code = parse_option(options, argv, &at, err);
+        } else if (!ended && begins_with_other_dash(argv[at])) {
+            code = error_set(
+                err, BELAY_INVALID,
+                "'%s' begins with a dash that is not the '-' of the keyboard: an option begins with '--'",
+                argv[at]);
         } else {
             code = parse_word(options, argv[at], err);
         }

@@ -10,12 +10,25 @@
 #include "base/saturate.h"
 #include "cli/output/print.h"
 
-enum { EVERY_MS = 60000, HOLDS_MIN = 3 };
+enum { EVERY_MS = 60000, SOON_MS = 100, TURNS_MAX = 1000 };
+
+/*
+ * One look at how long a lock was held before, in a thread of its own: a store that hangs must delay neither the line
+ * nor the end of the wait. Whichever of the display and the thread comes last frees it.
+ */
+struct holds_look {
+    struct cli_context *context; /* borrowed; its client stays open until the thread has ended */
+    char *key;                   /* owned */
+    pthread_mutex_t mutex;       /* guards the rest */
+    bool is_done;
+    bool is_abandoned;
+    struct belay_holds holds;
+};
 
 struct wait_display {
     const char *key; /* borrowed; not escaped */
     enum wait_kind kind;
-    struct belay_client *client; /* borrowed */
+    struct cli_context *context; /* borrowed */
     bool on_terminal;
     int64_t every_ms; /* without a terminal: between two lines */
     pthread_t ticker;
@@ -33,34 +46,39 @@ struct wait_display {
     size_t position;
     int64_t ends_boot_ms; /* of the holder's lease */
     int64_t retry_boot_ms;
-    struct buf holder_key;  /* of the lock in the way; empty: it may have several holders */
-    struct buf counted_key; /* whose hold times `held` are */
-    struct belay_durations held;
+    struct belay_info lock;  /* in the way: what the estimate needs, without texts; its holders are owned */
+    struct buf lock_key;     /* of that lock; empty: not known */
+    struct holds_look *look; /* owned, see there; NULL: none */
 };
 
-/* A value that is no duration, or none that makes sense, is as if there were none: a wait must not fail for it. */
-static int64_t progress_every_ms(void)
+/* A wait must not fail for a value that makes no sense. */
+static int64_t progress_every_ms(const struct cli_context *context)
 {
     const char *text = getenv("BELAY_PROGRESS_EVERY");
-    int64_t ms;
+    int64_t ms = EVERY_MS;
 
-    return text != NULL && belay_parse_duration(text, &ms) && ms >= 100 ? ms : EVERY_MS;
+    if (text != NULL && *text != '\0' && (!belay_parse_duration(text, &ms) || ms < 100)) {
+        cli_warn(context,
+                 "BELAY_PROGRESS_EVERY: '%.60s' is not a duration of at least 100ms, such as 30s: it is 1m",
+                 text);
+        ms = EVERY_MS;
+    }
+    return ms;
 }
 
-struct wait_display *wait_display_new(const struct cli_context *context, const char *key, enum wait_kind kind)
+struct wait_display *wait_display_new(struct cli_context *context, const char *key, enum wait_kind kind)
 {
     struct wait_display *display = context->quiet || context->json ? NULL : calloc(1, sizeof *display);
 
     if (display != NULL) {
         display->key = key;
         display->kind = kind;
-        display->client = context->client;
-        display->every_ms = progress_every_ms();
+        display->context = context;
+        display->every_ms = progress_every_ms(context);
         display->holder = (struct buf)BUF_INIT(4096);
         display->frozen = (struct buf)BUF_INIT(4096);
         display->url = (struct buf)BUF_INIT(4096);
-        display->holder_key = (struct buf)BUF_INIT(4096);
-        display->counted_key = (struct buf)BUF_INIT(4096);
+        display->lock_key = (struct buf)BUF_INIT(4096);
         (void)pthread_mutex_init(&display->mutex, NULL);
         (void)pthread_cond_init(&display->changed, NULL);
     }
@@ -90,24 +108,25 @@ static void add_held_for(struct buf *text, const struct wait_display *display)
     }
 }
 
-/* ", about 4m to go (estimate)": the holder, then each waiter ahead, is taken to need the median of earlier holds. */
+/* ", about 4m to go (estimate)", or ", longer than usual"; nothing if too little is known. */
 static void add_estimate(struct buf *text, const struct wait_display *display)
 {
-    int64_t so_far_ms = clock_unix_ms() - display->since_unix_ms;
-    int64_t median_ms = display->held.median_ms;
+    size_t n = display->position < TURNS_MAX ? display->position + 1 : TURNS_MAX;
+    int64_t turns_ms[TURNS_MAX];
+    struct belay_holds holds = { 0 };
     char span[CLOCK_TEXT_SIZE];
 
-    if (display->held.count < HOLDS_MIN || display->since_unix_ms <= 0 || so_far_ms < 0 ||
-        display->holder_key.len == 0) {
-        return;
+    if (display->look != NULL) {
+        (void)pthread_mutex_lock(&display->look->mutex);
+        holds = display->look->holds;
+        (void)pthread_mutex_unlock(&display->look->mutex);
     }
-    if (so_far_ms >= median_ms) {
+    belay_estimate_turns(&holds, &display->lock, clock_unix_ms(), turns_ms, n);
+    if (turns_ms[n - 1] == BELAY_TURN_OVERDUE) {
         buf_adds(text, ", longer than usual");
-        return;
+    } else if (turns_ms[n - 1] != BELAY_TURN_UNKNOWN && display->position < TURNS_MAX) {
+        buf_addf(text, ", about %s to go (estimate)", whole_seconds(span, turns_ms[n - 1]));
     }
-    buf_addf(
-        text, ", about %s to go (estimate)",
-        whole_seconds(span, add_saturated(median_ms - so_far_ms, (int64_t)display->position * median_ms)));
 }
 
 /*
@@ -197,32 +216,106 @@ static void pause_ms(struct wait_display *display, int64_t ms)
     (void)pthread_cond_timedwait(&display->changed, &display->mutex, &until);
 }
 
-/* Read how long the lock in the way was held before. False: nothing new. With the mutex, which is free meanwhile. */
-static bool count_holds(struct wait_display *display)
-{
-    struct belay_stats_query query = BELAY_STATS_QUERY_INIT;
-    struct belay_stats *stats = NULL;
+/* ---- past holds ---- */
 
-    if (display->holder_key.len == 0 || !belay_client_is_local(display->client) ||
-        belay_client_server_pid(display->client) != 0 ||
-        (display->counted_key.len > 0 && strcmp(display->counted_key.data, display->holder_key.data) == 0)) {
-        return false;
-    }
-    buf_release(&display->counted_key);
-    buf_adds(&display->counted_key, display->holder_key.data);
-    query.key = display->counted_key.data;
-    (void)pthread_mutex_unlock(&display->mutex);
-    if (query.key != NULL) {
-        (void)belay_stats(display->client, &query, &stats, NULL);
-    }
-    (void)pthread_mutex_lock(&display->mutex);
-    display->held.count = 0;
-    if (stats != NULL) {
-        display->held = stats->total.held;
-    }
-    belay_stats_free(stats);
-    return true;
+static void look_free(struct holds_look *look)
+{
+    (void)pthread_mutex_destroy(&look->mutex);
+    free(look->key);
+    free(look);
 }
+
+static void *look_thread(void *argument)
+{
+    struct holds_look *look = argument;
+    struct cli_context *context = look->context;
+    struct belay_holds holds = { 0 };
+    bool is_abandoned;
+
+    (void)belay_past_holds(context->client, look->key, &holds, NULL);
+    (void)pthread_mutex_lock(&look->mutex);
+    look->holds = holds;
+    look->is_done = true;
+    is_abandoned = look->is_abandoned;
+    (void)pthread_mutex_unlock(&look->mutex);
+    if (is_abandoned) {
+        look_free(look);
+    }
+    cli_client_left(context);
+    return NULL;
+}
+
+static bool look_is_done(struct holds_look *look)
+{
+    bool is_done;
+
+    (void)pthread_mutex_lock(&look->mutex);
+    is_done = look->is_done;
+    (void)pthread_mutex_unlock(&look->mutex);
+    return is_done;
+}
+
+static void look_abandon(struct wait_display *display)
+{
+    struct holds_look *look = display->look;
+    bool is_done;
+
+    if (look == NULL) {
+        return;
+    }
+    display->look = NULL;
+    (void)pthread_mutex_lock(&look->mutex);
+    look->is_abandoned = true;
+    is_done = look->is_done;
+    (void)pthread_mutex_unlock(&look->mutex);
+    if (is_done) {
+        look_free(look);
+    }
+}
+
+/* The thread that waits handles signals; the others block them. */
+static bool start_thread(pthread_t *out_thread, void *(*run)(void *), void *context)
+{
+    sigset_t all;
+    sigset_t before;
+    bool is_started;
+
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
+    is_started = pthread_create(out_thread, NULL, run, context) == 0;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return is_started;
+}
+
+/* Look how long the lock in the way was held before, once for each such lock. */
+static void look_start(struct wait_display *display)
+{
+    struct holds_look *look;
+    pthread_t thread;
+
+    if (display->lock_key.len == 0 ||
+        (display->look != NULL && strcmp(display->look->key, display->lock_key.data) == 0)) {
+        return;
+    }
+    look_abandon(display);
+    look = calloc(1, sizeof *look);
+    if (look == NULL) {
+        return;
+    }
+    look->context = display->context;
+    look->key = strdup(display->lock_key.data);
+    (void)pthread_mutex_init(&look->mutex, NULL);
+    cli_client_entered(display->context);
+    if (look->key == NULL || !start_thread(&thread, look_thread, look)) {
+        cli_client_left(display->context);
+        look_free(look);
+        return;
+    }
+    (void)pthread_detach(thread);
+    display->look = look;
+}
+
+/* ---- the thread that prints ---- */
 
 static void *tick(void *context)
 {
@@ -235,10 +328,7 @@ static void *tick(void *context)
 
         if (display->on_terminal) {
             rewrite_line(display);
-            if (count_holds(display)) {
-                rewrite_line(display);
-            }
-            left_ms = 1000;
+            left_ms = display->look != NULL && !look_is_done(display->look) ? SOON_MS : 1000;
         } else if (left_ms <= 0) {
             print_line(display);
             left_ms = display->every_ms;
@@ -248,18 +338,6 @@ static void *tick(void *context)
     }
     (void)pthread_mutex_unlock(&display->mutex);
     return NULL;
-}
-
-/* The thread that waits handles signals; the ticker blocks them. */
-static void start_ticker(struct wait_display *display)
-{
-    sigset_t all;
-    sigset_t before;
-
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
-    display->ticking = pthread_create(&display->ticker, NULL, tick, display) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 static void print_line_per_attempt(struct wait_display *display, const struct belay_wait_info *now)
@@ -280,14 +358,36 @@ static void print_line_per_attempt(struct wait_display *display, const struct be
     display->attempt = now->attempt;
 }
 
+/* Keep what an estimate needs of the lock in the way. */
+static void take_lock(struct wait_display *display, const struct belay_info *lock)
+{
+    struct belay_info *kept = &display->lock;
+
+    free(kept->holders);
+    *kept = (struct belay_info){ .mode = lock->mode,
+                                 .slots = lock->slots,
+                                 .status = lock->status,
+                                 .locked_at_unix_ms = lock->locked_at_unix_ms };
+    buf_release(&display->lock_key);
+    if (lock->n_holders > 0 && (kept->holders = calloc(lock->n_holders, sizeof *kept->holders)) == NULL) {
+        return;
+    }
+    for (; kept->n_holders < lock->n_holders; kept->n_holders++) {
+        const struct belay_info *holder = &lock->holders[kept->n_holders];
+
+        kept->holders[kept->n_holders] =
+            (struct belay_info){ .status = holder->status, .locked_at_unix_ms = holder->locked_at_unix_ms };
+    }
+    if (lock->mode == BELAY_EXCLUSIVE || lock->n_holders > 0) {
+        buf_adds(&display->lock_key, lock->key);
+    }
+}
+
 /* What is known of the holder, for the line that is printed now or in a minute. */
 static void take_holder(struct wait_display *display, const struct belay_info *holder, int64_t boot_ms)
 {
     buf_release(&display->url);
-    buf_release(&display->holder_key);
-    if (holder->mode == BELAY_EXCLUSIVE) {
-        buf_adds(&display->holder_key, holder->key);
-    }
+    take_lock(display, holder);
     print_holder_short(&display->holder, holder);
     display->ends_boot_ms = add_saturated(boot_ms, holder->expires_in_ms);
     display->since_unix_ms = holder->locked_at_unix_ms;
@@ -319,13 +419,15 @@ void wait_display_update(void *context, const struct belay_wait_info *now)
     }
     display->position = now->position;
     display->retry_boot_ms = add_saturated(boot_ms, now->retry_ms);
-    if (!display->on_terminal) {
+    if (display->on_terminal) {
+        look_start(display);
+    } else {
         print_line_per_attempt(display, now);
     }
     (void)pthread_cond_signal(&display->changed);
     (void)pthread_mutex_unlock(&display->mutex);
     if (!display->ticking) {
-        start_ticker(display);
+        display->ticking = start_thread(&display->ticker, tick, display);
     }
 }
 
@@ -344,12 +446,13 @@ void wait_display_free(struct wait_display *display)
     if (display->on_terminal && display->shown) {
         (void)fputs("\r\033[K", stderr);
     }
+    look_abandon(display);
     (void)pthread_cond_destroy(&display->changed);
     (void)pthread_mutex_destroy(&display->mutex);
     buf_release(&display->holder);
     buf_release(&display->frozen);
     buf_release(&display->url);
-    buf_release(&display->holder_key);
-    buf_release(&display->counted_key);
+    buf_release(&display->lock_key);
+    free(display->lock.holders);
     free(display);
 }

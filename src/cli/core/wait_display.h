@@ -3,8 +3,8 @@
  * a CI job: a line when the wait begins and then once a minute (BELAY_PROGRESS_EVERY), and one per attempt if they are
  * counted (S4.9).
  *
- * The line on a terminal has an estimate of when it is over, from how long the lock was held before: if the store is a
- * file that no server owns, so that it is read in a moment, and the next holder never waits for it.
+ * The line on a terminal has an estimate of when it is over, from how long the lock was held before, if the store or
+ * the audit file tells that. The next holder never waits for this to be read.
  */
 #ifndef CLI_CORE_WAIT_DISPLAY_H
 #define CLI_CORE_WAIT_DISPLAY_H
@@ -20,8 +20,7 @@ enum wait_kind {
 };
 
 /* `key` is borrowed. NULL if nothing is to be shown; the other functions accept NULL. */
-struct wait_display *wait_display_new(const struct cli_context *context, const char *key,
-                                      enum wait_kind kind);
+struct wait_display *wait_display_new(struct cli_context *context, const char *key, enum wait_kind kind);
 /* For belay_lock_options.on_waiting; `context` is the struct wait_display. */
 void wait_display_update(void *context, const struct belay_wait_info *now);
 /* Erases the line and ends the thread that rewrites it. */

@@ -105,6 +105,24 @@ void truncate_text(struct buf *out, const char *text, size_t columns)
     }
 }
 
+void truncate_middle(struct buf *out, const char *text, size_t columns)
+{
+    const char *tail = text;
+    size_t width;
+
+    if (text_width(text) <= columns || columns < 3) {
+        truncate_text(out, text, columns);
+        return;
+    }
+    while (text_width(tail) > (columns - 1) / 2) {
+        do {
+            tail++;
+        } while (((unsigned char)*tail & 0xc0) == 0x80); /* not into a character */
+    }
+    buf_add(out, text, fit(text, columns - 1 - text_width(tail), &width));
+    buf_addf(out, "…%s", tail);
+}
+
 size_t print_columns(int fd)
 {
     struct winsize size;

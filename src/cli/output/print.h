@@ -23,6 +23,8 @@ void print_field(const char *name, const char *value);
 size_t text_width(const char *text);
 /* Add `text`, truncated to `columns` with an ellipsis. */
 void truncate_text(struct buf *out, const char *text, size_t columns);
+/* The same with the ellipsis in the middle. */
+void truncate_middle(struct buf *out, const char *text, size_t columns);
 
 /* The width of the terminal at `fd`; 0 if it is not a terminal. */
 size_t print_columns(int fd);

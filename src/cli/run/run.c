@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "base/clock.h"
@@ -44,6 +45,7 @@ struct run_session {
     int64_t lost_boot_ms;
     struct supervise supervise;
     struct run_result result;
+    bool is_result_refused; /* --result FILE cannot be written, which was said */
 };
 
 /* ---- options -------------------------------------------------------------- */
@@ -169,6 +171,7 @@ static enum belay_code read_run_options(struct run_session *run, struct belay_er
     }
     if (path != NULL) {
         code = run_result_check(path, err);
+        run->is_result_refused = code != BELAY_OK;
     }
     if (code == BELAY_OK && run->callbacks == NULL && has_empty_key(run->options)) {
         return read_empty_key(run, err);
@@ -306,7 +309,9 @@ static enum belay_code acquire_lock(struct run_session *run, struct belay_error 
     } else {
         run->waiting = wait_display_new(run->context, run->request.key,
                                         options->attempts > 1 ? WAIT_COUNTED : WAIT_QUEUED);
+        cli_allow_leaving();
         code = belay_lock_acquire(run->client, run->request.key, options, &run->lock, err);
+        cli_forbid_leaving();
         wait_display_free(run->waiting);
         run->waiting = NULL;
     }
@@ -402,6 +407,19 @@ static void send_job(struct run_session *run)
     }
 }
 
+static const char *why_denied(const char *name)
+{
+    struct stat info;
+
+    if (strchr(name, '/') == NULL || stat(name, &info) != 0) {
+        return "permission denied";
+    }
+    return S_ISDIR(info.st_mode) ? "it is a directory"
+           : (info.st_mode & 0111) == 0
+               ? "it is not executable: run chmod +x on it, or name its interpreter first"
+               : "permission denied";
+}
+
 static void report_not_started(struct run_session *run)
 {
     const char *name = run->options->rest[0];
@@ -411,7 +429,7 @@ static void report_not_started(struct run_session *run)
     run->result.exit_code = failure == ENOENT ? NOT_FOUND : NOT_EXECUTABLE;
     (void)error_set(&err, BELAY_NOT_FOUND, "cannot run '%s': %s", name,
                     failure == ENOENT   ? "not found"
-                    : failure == EACCES ? "permission denied"
+                    : failure == EACCES ? why_denied(name)
                                         : strerror(failure));
     copy_string(run->result.reason, sizeof run->result.reason, err.text);
     (void)cli_error(run->context, &err);
@@ -544,7 +562,7 @@ static void write_result(struct run_session *run)
     const char *path = options_text(run->options, "result");
     struct belay_error err = BELAY_ERROR_INIT;
 
-    if (path == NULL) {
+    if (path == NULL || run->is_result_refused) {
         return;
     }
     run->result.lock = is_protected(run) ? belay_lock_info(run->lock) : NULL;

@@ -232,6 +232,10 @@ static int exec_deploy(struct cli_context *context, const struct options *option
     }
     deploy->context = context;
     deploy->options = options;
+    if (!options_has(options, "stack") && !options_has(options, "environment")) {
+        free(deploy);
+        return cli_fail(context, BELAY_INVALID, "no stack given: give --stack and --environment");
+    }
     code = run_exec(context, options, &callbacks);
     clean_up(deploy);
     free(deploy);

@@ -223,6 +223,10 @@ enum belay_code state_read_file(const char *path, char **out_text, size_t *out_l
         code = error_set(err, BELAY_BAD_CONTENT, "'%.300s' is larger than %zu MB", path,
                          BELAY_BLOB_SIZE_MAX >> 20);
     }
+    if (code == BELAY_OK && is_input && text.len == 0) {
+        code = error_set(err, BELAY_BAD_CONTENT,
+                         "standard input is empty: name a FILE, or pipe the JSON into belay");
+    }
     if (code == BELAY_OK) {
         *out_len = text.len;
         *out_text = buf_take(&text);

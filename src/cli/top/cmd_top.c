@@ -389,7 +389,7 @@ static int exec_top(struct cli_context *context, const struct options *options)
     int status;
 
     query.prefix = options_text(options, "prefix");
-    if (cli_client(context, &client, &err) != BELAY_OK) {
+    if (cli_existing_client(context, &client, &err) != BELAY_OK) {
         status = cli_error(context, &err);
     } else if (context->json || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
         status = list_locks(context, client, &query, &err);
@@ -413,7 +413,11 @@ const struct cli_command cmd_top = {
              "If the store keeps no events, as on DynamoDB, the list is read every five seconds. Without a "
              "terminal, and with --json, it prints the same as 'belay list' and exits.",
     .groups = { &prefix_group },
-    .exits = { { 0, "ended with q or Ctrl-C" }, CLI_EXIT_USAGE, CLI_EXIT_UNREACHABLE, CLI_EXIT_CONFIG },
+    .exits = { { 0, "ended with q or Ctrl-C" },
+               CLI_EXIT_USAGE,
+               CLI_EXIT_NO_STORE,
+               CLI_EXIT_UNREACHABLE,
+               CLI_EXIT_CONFIG },
     .examples = { { "belay top", "all locks" },
                   { "belay top --prefix deploy-", "locks whose keys begin with deploy-" } },
     .exec = exec_top,

@@ -10,6 +10,8 @@ enum {
     STATE_WIDTH = 8,
     QUEUE_WIDTH = 5,
     GAP = 2,
+    AGE_COLUMNS = 70,    /* a narrower terminal has no room for the age */
+    HOLDER_COLUMNS = 50, /* and one that is still narrower none for the holder */
     HEAD_ROWS = 2,
     FOOT_ROWS = 1
 };
@@ -54,44 +56,50 @@ static void add_line(struct top *top, struct buf *out, const char *begin, const 
 }
 
 /* Add `text` in exactly `width` columns. */
-static void add_cell(struct buf *line, const char *text, size_t width, bool is_last)
+static void add_cell(struct buf *line, const char *text, size_t width, bool is_key)
 {
     struct buf cut = BUF_INIT(1 << 16);
     size_t wide;
 
+    if (width == 0) {
+        return;
+    }
     buf_adds(&cut, "");
-    truncate_text(&cut, text, width);
+    /* Keys often differ at their ends only. */
+    (is_key ? truncate_middle : truncate_text)(&cut, text, width);
     if (!cut.failed) {
         wide = text_width(cut.data);
-        buf_adds(line, cut.data);
-        buf_addf(line, "%*s", (int)((wide < width ? width - wide : 0) + (is_last ? 0 : GAP)), "");
+        buf_addf(line, "%s%s%*s", line->len == 0 ? "" : "  ", cut.data,
+                 (int)(wide < width ? width - wide : 0), "");
     }
     buf_release(&cut);
 }
 
-struct widths {
-    size_t key;
-    size_t holder;
-};
-
-static struct widths widths_of(const struct top *top)
+/* The widths of the columns; 0: there is no room for it. */
+static void find_widths(const struct top *top, size_t widths[6])
 {
-    size_t fixed = AGE_WIDTH + LEFT_WIDTH + STATE_WIDTH + QUEUE_WIDTH + 5 * GAP;
-    size_t rest = top->terminal.columns > fixed + 20 ? top->terminal.columns - fixed : 20;
+    size_t columns = top->terminal.columns;
+    size_t age = columns < AGE_COLUMNS ? 0 : AGE_WIDTH;
+    size_t fixed = LEFT_WIDTH + STATE_WIDTH + QUEUE_WIDTH + 3 * GAP + (age == 0 ? 0 : age + GAP);
+    size_t rest = columns > fixed + 10 ? columns - fixed : 10;
+    size_t holder = columns < HOLDER_COLUMNS ? 0 : (rest - GAP) * 2 / 5;
 
-    return (struct widths){ rest * 3 / 5, rest - rest * 3 / 5 };
+    widths[0] = rest - (holder == 0 ? 0 : holder + GAP);
+    widths[1] = holder;
+    widths[2] = age;
+    widths[3] = LEFT_WIDTH;
+    widths[4] = STATE_WIDTH;
+    widths[5] = QUEUE_WIDTH;
 }
 
 static void add_cells(const struct top *top, struct buf *line, const char *const cells[6])
 {
-    struct widths widths = widths_of(top);
+    size_t widths[6];
 
-    add_cell(line, cells[0], widths.key, false);
-    add_cell(line, cells[1], widths.holder, false);
-    add_cell(line, cells[2], AGE_WIDTH, false);
-    add_cell(line, cells[3], LEFT_WIDTH, false);
-    add_cell(line, cells[4], STATE_WIDTH, false);
-    add_cell(line, cells[5], QUEUE_WIDTH, true);
+    find_widths(top, widths);
+    for (size_t i = 0; i < 6; i++) {
+        add_cell(line, cells[i], widths[i], i == 0);
+    }
 }
 
 /* ---- the list ---- */
@@ -166,8 +174,10 @@ static void scroll_to(struct top *top, size_t selected)
 static void draw_list(struct top *top, struct buf *out)
 {
     size_t page = top_page(top);
-    size_t selected = top_selected(top);
+    size_t selected;
 
+    top_model_sort(&top->model); /* a lease that has ended meanwhile changes the order */
+    selected = top_selected(top);
     scroll_to(top, selected);
     draw_titles(top, out);
     for (size_t i = 0; i < page; i++) {
@@ -218,20 +228,41 @@ static void draw_detail(struct top *top, struct buf *out)
 static void draw_help(struct top *top, struct buf *out)
 {
     static char *const lines[] = {
-        "  up, down, j, k        select a lock",
-        "  PgUp, PgDn, Home, End scroll by pages",
-        "  Enter                 show all fields of the lock and its history",
-        "  /                     show only keys and holders that contain a text",
-        "  s                     sort by another column; the first line names it",
-        "  r                     reverse the order",
-        "  u                     unlock: end another client's lock, after a question",
-        "  Esc, q                back; q in the list quits",
+        "  up, down, j, k         select a lock",
+        "  PgUp, PgDn, Home, End  scroll by pages",
+        "  Enter                  all fields of it, its history",
+        "  /                      only keys and holders with a text",
+        "  s                      sort by the next column",
+        "  r                      reverse the order",
+        "  u                      end another client's lock",
+        "  Esc, q                 back; q in the list quits",
     };
 
     draw_lines(top, out, "Keys", lines, sizeof lines / sizeof lines[0]);
 }
 
 /* ---- the last line ---- */
+
+/* The longest that fits. */
+static const char *foot_of(const struct top *top)
+{
+    static const char *const texts[] = {
+        "Enter details  / filter  s sort  r reverse  u unlock  ? keys  q quit",
+        "Enter details  / filter  s sort  u unlock  ? keys  q quit",
+        "Enter details  / filter  ? keys  q quit",
+        "? keys  q quit",
+    };
+    size_t i = 0;
+
+    if (top->view != TOP_LIST) {
+        return top->terminal.columns > 42 ? "Esc back  u unlock  up/down scroll  q back"
+                                          : "Esc back  u unlock";
+    }
+    while (i + 1 < sizeof texts / sizeof texts[0] && strlen(texts[i]) >= top->terminal.columns) {
+        i++;
+    }
+    return texts[i];
+}
 
 static void draw_foot(struct top *top, struct buf *out)
 {
@@ -261,9 +292,7 @@ static void draw_foot(struct top *top, struct buf *out)
         buf_adds(&line, "out of date: ");
         escape_text(&line, top->model.problem);
     } else {
-        buf_adds(&line, top->view == TOP_LIST
-                            ? "Enter details  / filter  s sort  r reverse  u unlock  ? keys  q quit"
-                            : "Esc back  u unlock  up/down scroll  q back");
+        buf_adds(&line, foot_of(top));
     }
     truncate_text(&cut, line.failed ? "" : line.data, top->terminal.columns);
     buf_addf(out, "%s%s\033[K\033[0m\033[J", begin, cut.failed ? "" : cut.data);

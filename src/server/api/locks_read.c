@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "server/core/routes.h"
 #include "server/core/server.h"
@@ -12,7 +13,22 @@ enum { LIST_DEFAULT = 100, LIST_MAX = 1000, HISTORY_DEFAULT = 100, HISTORY_MAX =
 enum {
     ANSWER_MAX = 8 << 20
 };                          /* bytes of metadata and holders in one reply, about; a lock may have 256 KiB */
+enum { TURNS_MAX = 1000 };  /* estimates in one reply */
 enum { HOLDER_SIZE = 500 }; /* of one, about, without its metadata */
+
+/* A parameter that is absent is false. */
+static enum belay_code read_flag(const char *query, const char *name, bool *out, struct belay_error *err)
+{
+    char text[16];
+    enum http_found found = http_query_get(query, name, text, sizeof text);
+    bool is_true = found == HTTP_FOUND && strcmp(text, "true") == 0;
+
+    if (found != HTTP_ABSENT && !is_true && (found != HTTP_FOUND || strcmp(text, "false") != 0)) {
+        return error_set(err, BELAY_INVALID, "%s must be true or false", name);
+    }
+    *out = is_true;
+    return BELAY_OK;
+}
 
 static void ask_get(struct exchange *x)
 {
@@ -39,6 +55,38 @@ static json_t *lock_without_queue(const struct exchange *x, const struct belay_i
     return lock_for(x, &shown);
 }
 
+static json_t *turn(int64_t ms)
+{
+    return ms < 0 ? json_null() : json_integer((json_int_t)ms);
+}
+
+/* From how long the lock was held before. null: not asked for, or there is no history. */
+static json_t *estimate_for(const struct exchange *x, const struct belay_info *info)
+{
+    struct belay_holds holds;
+    int64_t turns_ms[TURNS_MAX];
+    size_t n = info->n_waiters < TURNS_MAX ? info->n_waiters + 1 : TURNS_MAX;
+    json_t *past;
+    json_t *turns;
+    bool is_wanted = false;
+
+    if (read_flag(x->query, "estimate", &is_wanted, NULL) != BELAY_OK || !is_wanted ||
+        belay_past_holds(x->server->client, info->key, &holds, NULL) != BELAY_OK) {
+        return json_null();
+    }
+    belay_estimate_turns(&holds, info, clock_unix_ms(), turns_ms, n);
+    past = json_array();
+    turns = json_array();
+    for (size_t i = 0; i < holds.n; i++) {
+        (void)json_array_append_new(past, json_integer((json_int_t)holds.ms[i]));
+    }
+    for (size_t i = 0; i < n; i++) {
+        (void)json_array_append_new(turns, turn(turns_ms[i]));
+    }
+    return json_pack("{s:o, s:o, s:b}", "holds_ms", past, "turns_ms", turns, "is_overdue",
+                     turns_ms[0] == BELAY_TURN_OVERDUE ? 1 : 0);
+}
+
 /* A key that was never held has no lock: its waiters are in the queue of the ancestor that blocks it. */
 static bool queue_above(struct exchange *x, struct belay_error *err)
 {
@@ -54,8 +102,8 @@ static bool queue_above(struct exchange *x, struct belay_error *err)
             is_found = json_array_size(waiting) > 0;
             if (is_found) {
                 reply(x, 200,
-                      json_pack("{s:o, s:o, s:o}", "key", wire_text(x->key), "lock",
-                                lock_without_queue(x, info), "waiting", waiting));
+                      json_pack("{s:o, s:o, s:o, s:n}", "key", wire_text(x->key), "lock",
+                                lock_without_queue(x, info), "waiting", waiting, "estimate"));
             } else {
                 json_decref(waiting);
             }
@@ -75,8 +123,9 @@ static void ask_queue(struct exchange *x)
 
     if (code == BELAY_OK) {
         reply(x, 200,
-              json_pack("{s:o, s:o, s:o}", "key", wire_text(info->key), "lock", lock_without_queue(x, info),
-                        "waiting", waiting_for(x, info, NULL)));
+              json_pack("{s:o, s:o, s:o, s:o}", "key", wire_text(info->key), "lock",
+                        lock_without_queue(x, info), "waiting", waiting_for(x, info, NULL), "estimate",
+                        estimate_for(x, info)));
     } else if (code != BELAY_NOT_FOUND || !queue_above(x, &above)) {
         reply_error(x, &err);
     }
@@ -91,14 +140,12 @@ static enum belay_code read_mode(const char *query, struct belay_lock_options *o
                                  struct belay_error *err)
 {
     char text[16];
-    enum http_found shared = http_query_get(query, "shared", text, sizeof text);
-    bool is_true = shared == HTTP_FOUND && strcmp(text, "true") == 0;
     enum http_found slots;
+    enum belay_code code = read_flag(query, "shared", &options->shared, err);
 
-    if (shared != HTTP_ABSENT && !is_true && (shared != HTTP_FOUND || strcmp(text, "false") != 0)) {
-        return error_set(err, BELAY_INVALID, "shared must be true or false");
+    if (code != BELAY_OK) {
+        return code;
     }
-    options->shared = is_true;
     slots = http_query_get(query, "slots", text, sizeof text);
     if (slots == HTTP_ABSENT) {
         return BELAY_OK;
@@ -372,9 +419,19 @@ void handle_get(struct exchange *x)
 
 void handle_queue(struct exchange *x)
 {
-    if (exchange_may_touch(x, x->key)) {
-        exchange_read(x, WORK_READ, ask_queue, NULL);
+    struct belay_error err = BELAY_ERROR_INIT;
+    bool has_estimate = false;
+
+    if (!exchange_may_touch(x, x->key)) {
+        return; /* answered */
     }
+    if (read_flag(x->query, "estimate", &has_estimate, &err) != BELAY_OK) {
+        reply_error(x, &err);
+    } else {
+        /* An estimate reads the history, too. */
+        exchange_read(x, has_estimate ? WORK_SCAN : WORK_READ, ask_queue, NULL);
+    }
+    belay_error_release(&err);
 }
 
 void handle_free(struct exchange *x)

@@ -60,6 +60,13 @@ static bool may_see(void *context, const char *key)
     return exchange_may_see(context, key);
 }
 
+static bool is_unwanted(void *context)
+{
+    struct exchange *x = context;
+
+    return atomic_load(&x->read.is_unwanted);
+}
+
 static void ask_stats(struct exchange *x)
 {
     struct belay_stats_query query = BELAY_STATS_QUERY_INIT;
@@ -69,6 +76,7 @@ static void ask_stats(struct exchange *x)
 
     query.includes = may_see;
     query.context = x;
+    query.should_stop = is_unwanted;
     if (read_stats_query(x, &texts, &query, &err) != BELAY_OK) {
         reply_error(x, &err);
     } else if (query.key != NULL && !exchange_may_touch(x, query.key)) {

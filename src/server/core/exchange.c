@@ -279,6 +279,8 @@ static void on_hangup(struct http_request *request, enum http_hangup what, void 
             holder_answer(x->holder);
         } else if (x->stream != NULL) {
             stream_end(x->stream);
+        } else if (work_is_pending(&x->read.work)) {
+            http_probe(x->request);
         }
         return;
     }
@@ -294,7 +296,7 @@ static void on_hangup(struct http_request *request, enum http_hangup what, void 
     } else {
         write_log(x, 499);
         x->request = NULL;          /* a pending read, job or call of the library ends the exchange */
-        work_cancel(&x->read.work); /* a read that has not begun is not needed */
+        work_cancel(&x->read.work); /* a read that has not begun, or takes long, is not needed */
     }
 }
 

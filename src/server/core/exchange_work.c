@@ -24,6 +24,11 @@ static void run_read(struct work *work)
     x->read.fn(x);
 }
 
+static void cancel_read(struct work *work)
+{
+    atomic_store(&exchange_of(work)->read.is_unwanted, true);
+}
+
 static void release_query(struct exchange *x)
 {
     free(x->read.query);
@@ -62,7 +67,8 @@ void exchange_read(struct exchange *x, enum work_class class, exchange_fn *fn, e
     if (class != WORK_READ) {
         http_read_no_more(x->request); /* a connection scans once at a time */
     }
-    x->read.work = (struct work){ .work = run_read, .done = on_read };
+    x->read.work = (struct work){ .work = run_read, .done = on_read, .cancel = cancel_read };
+    atomic_store(&x->read.is_unwanted, false);
     x->read.fn = fn;
     x->read.then = then;
     x->read.status = 0;

@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "belay.h"
 #include "server/core/auth.h"
@@ -66,10 +67,11 @@ typedef void exchange_fn(struct exchange *x);
 struct exchange_read {
     struct work work; /* pending: replies are kept */
     exchange_fn *fn;
-    exchange_fn *then; /* NULL: fn always replies */
-    char *query;       /* owned; what exchange.query points to meanwhile, unless it is empty */
-    int status;        /* of the reply that was kept; 0: none */
-    char *line;        /* owned; its body; NULL: no memory */
+    exchange_fn *then;       /* NULL: fn always replies */
+    char *query;             /* owned; what exchange.query points to meanwhile, unless it is empty */
+    int status;              /* of the reply that was kept; 0: none */
+    char *line;              /* owned; its body; NULL: no memory */
+    atomic_bool is_unwanted; /* the client has gone: a long read should end */
 };
 
 /* One request that is being answered. */

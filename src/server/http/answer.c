@@ -190,6 +190,17 @@ void conn_send_continue(struct conn *conn)
     buf_add(conn_out(conn), CONTINUE_LINE, sizeof CONTINUE_LINE - 1);
 }
 
+void http_probe(struct http_request *request)
+{
+    struct request *own = (struct request *)request;
+    struct conn *conn = own->conn;
+
+    if (conn->first == own && !own->is_answered && !own->is_streaming && own->minor >= 1) {
+        buf_add(conn_out(conn), CONTINUE_LINE, sizeof CONTINUE_LINE - 1);
+        conn_later(conn);
+    }
+}
+
 static bool status_has_body(int status)
 {
     return status >= 200 && status != 204 && status != 304;

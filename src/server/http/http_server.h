@@ -133,6 +133,11 @@ enum http_hangup { HTTP_HALF_CLOSED, HTTP_GONE };
 
 typedef void http_hangup_notice(struct http_request *request, enum http_hangup what, void *context);
 void http_on_hangup(struct http_request *request, http_hangup_notice *notice, void *context);
+/*
+ * After HALF_CLOSED: send an interim answer, which a client that still reads ignores. To one that is gone it cannot be
+ * delivered, so that GONE follows. For an answer that takes long to make.
+ */
+void http_probe(struct http_request *request);
 
 /* --- the server --- */
 

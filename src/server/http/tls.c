@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <openssl/bio.h>
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -23,6 +24,10 @@ static enum belay_code tls_refused(struct belay_error *err, const char *what, co
 
     ERR_error_string_n(problem, text, sizeof text);
     ERR_clear_error();
+    if (ERR_GET_LIB(problem) == ERR_LIB_PEM && ERR_GET_REASON(problem) == PEM_R_NO_START_LINE) {
+        return error_set(err, BELAY_CONFIG, "%s '%s': not a PEM file, which has a line '-----BEGIN ...'",
+                         what, file);
+    }
     return error_set(
         err, BELAY_CONFIG, "%s '%s': %s", what, file,
         problem == 0 ? "not usable"

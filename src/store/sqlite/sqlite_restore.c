@@ -264,6 +264,9 @@ static enum belay_code restore_begin(struct restore *restore, const char *path_a
     params.path = NULL;
     sqlite_params_release(&params);
     code = name_aside(restore, err);
+    if (code == BELAY_OK && stat(restore->file, &backup) != 0 && errno == ENOENT) {
+        code = error_set(err, BELAY_NOT_FOUND, "there is no file '%.300s'", restore->file);
+    }
     if (code == BELAY_OK) {
         code = sqlite_backup_check(restore->file, info, err);
     }
