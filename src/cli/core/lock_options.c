@@ -298,13 +298,6 @@ static enum belay_code read_lock_options(const struct options *options, struct l
     if (!lock->ignore_freeze && lock->ignore_reason != NULL) {
         return error_set(err, BELAY_INVALID, "--reason is for --ignore-freeze: add that, or leave it out");
     }
-    /*
-     * Under a CI system, its run is the owner (S4.4). All jobs of one run then have the same owner, so --reentrant
-     * needs an explicit --owner. An adopted lock keeps its owner.
-     */
-    if (lock->owner == NULL && !lock->reentrant && !options_has(options, "adopt")) {
-        lock->owner = request->ci_owner = deploy_info_ci_owner();
-    }
     return BELAY_OK;
 }
 
