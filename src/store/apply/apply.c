@@ -111,8 +111,18 @@ static bool find_modes(struct batch_work *work)
     return true;
 }
 
-enum belay_code batch_check(struct batch_work *work, struct belay_error *err)
+enum belay_code batch_check(struct batch_work *work, const struct freeze_list *freezes,
+                            struct belay_error *err)
 {
+    struct freeze_now now = { work->txn.unix_ms, work->txn.unix_ms };
+
+    if (work->batch->check_freezes && freezes->n > 0) {
+        enum belay_code code = freeze_check(freezes, work->batch, now, &work->frozen, err);
+
+        if (code != BELAY_OK) {
+            return code;
+        }
+    }
     if (!find_modes(work)) {
         return error_no_memory(err);
     }
@@ -170,26 +180,17 @@ static bool write_must_last(const struct belay_write *write, const struct belay_
                                             write->values->ttl_ms != 0 && write->values->ttl_ms != ttl_ms);
 }
 
-static bool replace_text(char **text, const char *with)
+bool replace_text(const struct belay_record *record, char **text, const char *with)
 {
     char *copy = strdup(with == NULL ? "" : with);
 
     if (copy == NULL) {
         return false;
     }
-    free(*text);
-    *text = copy;
-    return true;
-}
-
-bool replace_own_text(const struct belay_record *record, char **text, const char *with)
-{
-    char *own = belay_record_has_text(record, *text) ? NULL : *text;
-
-    if (!replace_text(&own, with)) {
-        return false;
+    if (!belay_record_has_text(record, *text)) {
+        free(*text);
     }
-    *text = own;
+    *text = copy;
     return true;
 }
 
@@ -230,15 +231,14 @@ bool set_fields(struct belay_record *record, unsigned set, const struct belay_re
         record->locked_at_unix_ms = txn->unix_ms;
     }
     if ((set & BELAY_SET_IDENTITY) != 0) {
-        if (!replace_own_text(record, &record->lock_id, values->lock_id) ||
-            !replace_own_text(record, &record->acquired_by, values->acquired_by)) {
+        if (!replace_text(record, &record->lock_id, values->lock_id) ||
+            !replace_text(record, &record->acquired_by, values->acquired_by)) {
             return false;
         }
         record->token = txn->next;
     }
-    if ((set & BELAY_SET_OWNER) != 0 &&
-        (!replace_own_text(record, &record->owner, values->owner) ||
-         !replace_own_text(record, &record->owner_name, values->owner_name))) {
+    if ((set & BELAY_SET_OWNER) != 0 && (!replace_text(record, &record->owner, values->owner) ||
+                                         !replace_text(record, &record->owner_name, values->owner_name))) {
         return false;
     }
     if ((set & BELAY_SET_METADATA) != 0 && !set_metadata(record, values)) {
@@ -334,10 +334,10 @@ static bool put_ticket(struct row *row, const struct belay_put_ticket *put, bool
     record->tickets = tickets != NULL ? tickets : record->tickets;
     liveness = realloc(row->has_liveness, (record->n_tickets + 1) * sizeof *liveness);
     row->has_liveness = liveness != NULL ? liveness : row->has_liveness;
-    if (tickets == NULL || liveness == NULL || !replace_text(&ticket.lock_id, put->lock_id) ||
-        !replace_text(&ticket.key, put->key) || !replace_text(&ticket.owner, put->owner) ||
-        !replace_text(&ticket.owner_name, put->owner_name) ||
-        !replace_text(&ticket.acquired_by, put->acquired_by)) {
+    if (tickets == NULL || liveness == NULL || !replace_text(record, &ticket.lock_id, put->lock_id) ||
+        !replace_text(record, &ticket.key, put->key) || !replace_text(record, &ticket.owner, put->owner) ||
+        !replace_text(record, &ticket.owner_name, put->owner_name) ||
+        !replace_text(record, &ticket.acquired_by, put->acquired_by)) {
         clear_ticket(&ticket);
         return false;
     }
@@ -369,7 +369,8 @@ static bool put_intent(struct belay_record *record, const struct belay_put_inten
         return false;
     }
     record->intents = intents;
-    if (!replace_text(&intent.lock_id, put->lock_id) || !replace_text(&intent.key, put->key)) {
+    if (!replace_text(record, &intent.lock_id, put->lock_id) ||
+        !replace_text(record, &intent.key, put->key)) {
         free(intent.lock_id);
         free(intent.key);
         return false;
