@@ -279,7 +279,7 @@ static bool borrow_several(const struct op *op, struct belay_info *info, struct 
     if (op->n_more == 0) {
         return info_borrow_holders(info, &op->record, op->record_now_ms);
     }
-    *out_joint = op_info(op, info_without_queue(&op->record, op->record_now_ms));
+    *out_joint = op_info(op, info_from_record(&op->record, op->record_now_ms, false));
     if (*out_joint != NULL) {
         *info = **out_joint;
     }

@@ -91,11 +91,8 @@ void op_start(struct op *op, const struct op_request *request, int64_t now_ms)
         step_done_no_memory(op);
         return;
     }
-    if (request->kind == OP_ACQUIRE) {
-        step_start_acquire(op, now_ms);
-    } else {
-        step_start_change(op, now_ms);
-    }
+    op->steps = request->kind == OP_ACQUIRE ? &acquire_steps : &change_steps;
+    op->steps->start(op, now_ms);
 }
 
 int64_t step_random(uint64_t *rng, int64_t n)
@@ -442,7 +439,7 @@ void step_done(struct op *op, enum belay_code code)
 void step_succeed(struct op *op, int64_t sent_ms)
 {
     for (size_t i = 0; i < op_n_targets(&op->request); i++) {
-        if (!record_show_holder(&op->records[i], op->request.lock_id)) {
+        if (op->records[i].n_holders > 0 && !record_show_holder(&op->records[i], op->request.lock_id)) {
             step_done_no_memory(op);
             return;
         }
@@ -552,7 +549,7 @@ struct belay_info *op_info(const struct op *op, struct belay_info *info)
     }
     info->joint = calloc(op->n_more, sizeof *info->joint);
     for (size_t i = 0; info->joint != NULL && i < op->n_more; i++) {
-        struct belay_info *one = info_without_queue(&op->more[i], op->record_now_ms);
+        struct belay_info *one = info_from_record(&op->more[i], op->record_now_ms, false);
 
         if (one == NULL) {
             break;
