@@ -140,7 +140,7 @@ static const struct ci {
 static const struct ci *find_ci(void)
 {
     for (size_t i = 0; i < sizeof systems / sizeof systems[0]; i++) {
-        if (env(systems[i].mark) != NULL) {
+        if (env_text(systems[i].mark) != NULL) {
             return &systems[i];
         }
     }
