@@ -10,7 +10,6 @@
  */
 #include "server/http/http_internal.h"
 
-#include <ctype.h>
 #include <string.h>
 #include <strings.h>
 
@@ -141,38 +140,32 @@ struct framing {
     const char *expect;
 };
 
-/* The field for a header of this name; NULL: it does not matter here. No two of them begin alike. */
-static const char **framing_slot(struct framing *framing, const char *name)
-{
-    switch (tolower((unsigned char)*name)) {
-    case 'c':
-        return strcasecmp(name, "Content-Length") == 0 ? &framing->length : NULL;
-    case 't':
-        return strcasecmp(name, "Transfer-Encoding") == 0 ? &framing->encoding : NULL;
-    case 'h':
-        return strcasecmp(name, "Host") == 0 ? &framing->host : NULL;
-    case 'e':
-        return strcasecmp(name, "Expect") == 0 ? &framing->expect : NULL;
-    default:
-        return NULL;
-    }
-}
-
 /* Headers that decide where the request ends, or which host it is for, may come only once. */
 static bool take_framing(struct request *request, struct framing *out)
 {
     struct framing found = { NULL, NULL, NULL, NULL };
+    const struct {
+        const char *name;
+        const char **slot;
+    } wanted[] = { { "Content-Length", &found.length },
+                   { "Transfer-Encoding", &found.encoding },
+                   { "Host", &found.host },
+                   { "Expect", &found.expect } };
 
     for (size_t i = 0; i < request->n_headers; i++) {
         const struct http_header *header = &request->headers[i];
-        const char **slot = framing_slot(&found, header->name);
+        size_t k = 0;
 
-        if (slot != NULL && *slot != NULL) {
+        while (k < sizeof wanted / sizeof wanted[0] && strcasecmp(header->name, wanted[k].name) != 0) {
+            k++;
+        }
+        if (k == sizeof wanted / sizeof wanted[0]) {
+            continue;
+        }
+        if (*wanted[k].slot != NULL) {
             return request_refuse(request, 400, "a header comes twice that may come once");
         }
-        if (slot != NULL) {
-            *slot = header->value;
-        }
+        *wanted[k].slot = header->value;
     }
     *out = found;
     return true;
