@@ -118,13 +118,11 @@ static enum belay_code read_times(struct run_session *run, struct belay_error *e
  */
 static void fit_to_lease(struct run_session *run)
 {
-    const struct belay_info *info = belay_lock_info(run->lock);
     char text[CLOCK_TEXT_SIZE];
 
-    if (info == NULL) {
-        return;
-    }
-    (void)set_times(run, info->ttl_ms, info->valid_for_ms, belay_lock_heartbeat_ms(run->lock));
+    (void)set_times(run, belay_lock_ttl_ms(run->lock),
+                    belay_lock_deadline_boot_ms(run->lock) - belay_now_boot_ms(),
+                    belay_lock_heartbeat_ms(run->lock));
     if (run->asked_kill_ms > run->kill_after_ms) {
         cli_warn(run->context, "--kill-after '%s' is too long for this lease; using %s",
                  options_text(run->options, "kill-after"), clock_format_duration(text, run->kill_after_ms));
@@ -582,7 +580,7 @@ int run_exec(struct cli_context *context, const struct options *options,
     if (code == BELAY_OK && callbacks != NULL) {
         code = before_command(&run, &err);
     }
-    supervise_block_signals();
+    supervise_block_signals(&run.supervise);
     if (may_run(&run, code, &err)) {
         run_command(&run);
     } else {
