@@ -33,9 +33,6 @@ struct ticker {
     int64_t (*due)(struct belay_client *client);
 };
 
-/* Start a thread that blocks all signals: those are for the program's own threads. */
-bool client_start_thread(pthread_t *thread, void *(*main)(void *), void *argument);
-
 bool ticker_start(struct ticker *ticker, struct belay_client *client, int64_t (*due)(struct belay_client *));
 void ticker_poke(struct ticker *ticker);
 void ticker_stop(struct ticker *ticker); /* without the mutex */

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/pool.h"
 #include "base/saturate.h"
 #include "cli/output/print.h"
 
@@ -250,18 +251,6 @@ static void *tick(void *context)
     return NULL;
 }
 
-/* The thread that waits handles signals; the ticker blocks them. */
-static void start_ticker(struct wait_display *display)
-{
-    sigset_t all;
-    sigset_t before;
-
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
-    display->ticking = pthread_create(&display->ticker, NULL, tick, display) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-}
-
 static void print_line_per_attempt(struct wait_display *display, const struct belay_wait_info *now)
 {
     char span[CLOCK_TEXT_SIZE];
@@ -325,7 +314,7 @@ void wait_display_update(void *context, const struct belay_wait_info *now)
     (void)pthread_cond_signal(&display->changed);
     (void)pthread_mutex_unlock(&display->mutex);
     if (!display->ticking) {
-        start_ticker(display);
+        display->ticking = thread_start(&display->ticker, tick, display);
     }
 }
 
