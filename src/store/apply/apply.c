@@ -450,16 +450,29 @@ static bool keep_metadata(struct before *before)
     return before->metadata != NULL || before->n_metadata == 0;
 }
 
-/* `record` is the one before the batch or, for one of several holders, its fields. */
-static bool remember_one(struct before *before, const struct belay_write *write, unsigned asked_for,
-                         const struct belay_record *record, int64_t unix_ms)
+/* What the events need of the record of a write, before that is changed. False: no memory. */
+static bool remember(struct batch_work *work, size_t at, unsigned asked_for)
 {
+    const struct belay_write *write = &work->batch->writes[at];
+    const struct belay_record *record = &work->rows[at].record;
+    const struct belay_holder *holder = write->co_holder ? holder_find(record, write->lock_id) : NULL;
+    struct before *before = &work->before[at];
+    struct belay_record one;
     /* One of several holders can leave the list, or the record's own fields. */
     bool can_move = write->co_holder || write->n_drop_holders > 0;
     bool ok = true;
 
+    before->is_known = true;
+    before->held_ms = -1;
+    if (write->co_holder ? holder == NULL : record->revision == 0) {
+        return true;
+    }
+    if (holder != NULL) {
+        one = holder_as_record(holder, record);
+        record = &one;
+    }
     before->token = record->token;
-    before->held_ms = sub_saturated(unix_ms, record->locked_at_unix_ms);
+    before->held_ms = sub_saturated(work->txn.unix_ms, record->locked_at_unix_ms);
     if ((write->set & BELAY_SET_METADATA) == 0) {
         before->metadata = record->metadata;
         before->n_metadata = record->n_metadata;
@@ -475,38 +488,6 @@ static bool remember_one(struct before *before, const struct belay_write *write,
 
         ok = keep(record->owner, is_replaced, &before->owner, &before->kept[1]) &&
              keep(record->owner_name, is_replaced, &before->owner_name, &before->kept[2]);
-    }
-    return ok;
-}
-
-/* Before the rows are changed. False: no memory. */
-static bool remember_all(struct batch_work *work)
-{
-    const struct belay_batch *batch = work->batch;
-    unsigned asked_for = fields_asked_for(batch);
-    bool ok = true;
-
-    work->before[0].held_ms = -1;
-    for (size_t i = 0; ok && batch->n_writes > 0 && i < batch->n_events; i++) {
-        size_t at = write_of(batch, &batch->events[i]);
-        const struct belay_write *write = &batch->writes[at];
-        const struct belay_record *record = &work->rows[at].record;
-        struct before *before = &work->before[at];
-        const struct belay_holder *holder = NULL;
-        struct belay_record one;
-
-        if (before->is_known) {
-            continue;
-        }
-        before->is_known = true;
-        before->held_ms = -1;
-        if (write->co_holder && (holder = holder_find(record, write->lock_id)) != NULL) {
-            one = holder_as_record(holder, record);
-            record = &one;
-        }
-        if (write->co_holder ? holder != NULL : record->revision != 0) {
-            ok = remember_one(before, write, asked_for, record, work->txn.unix_ms);
-        }
     }
     return ok;
 }
@@ -630,8 +611,17 @@ bool batch_must_last(const struct batch_work *work)
 enum belay_code batch_apply(struct batch_work *work, const bool *has_liveness, struct belay_error *err)
 {
     const struct belay_batch *batch = work->batch;
-    enum belay_code code = remember_all(work) ? BELAY_OK : error_no_memory(err);
+    unsigned asked_for = fields_asked_for(batch);
+    enum belay_code code = BELAY_OK;
 
+    work->before[0].held_ms = -1;
+    for (size_t i = 0; code == BELAY_OK && batch->n_writes > 0 && i < batch->n_events; i++) {
+        size_t at = write_of(batch, &batch->events[i]);
+
+        if (!work->before[at].is_known && !remember(work, at, asked_for)) {
+            code = error_no_memory(err);
+        }
+    }
     for (size_t i = 0; code == BELAY_OK && i < batch->n_writes; i++) {
         struct row *row = &work->rows[i];
 
