@@ -621,6 +621,9 @@ BELAY_API const struct belay_info *belay_lock_info(struct belay_lock *lock);
  */
 BELAY_API int64_t belay_lock_deadline_boot_ms(struct belay_lock *lock);
 
+/* The ttl of the lease as it was granted. A lock that was adopted or re-entered keeps its own. */
+BELAY_API int64_t belay_lock_ttl_ms(const struct belay_lock *lock);
+
 /*
  * The interval of the heartbeat: options.heartbeat_ms, or less if the lease is too short
  * for that interval. 0: no heartbeat.

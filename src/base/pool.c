@@ -60,8 +60,7 @@ struct pool *pool_new(size_t max_threads)
     return pool;
 }
 
-/* Signals go to the threads of the program. */
-static bool start_thread(struct pool *pool)
+bool thread_start(pthread_t *thread, void *(*main)(void *), void *argument)
 {
     sigset_t all;
     sigset_t before;
@@ -69,9 +68,8 @@ static bool start_thread(struct pool *pool)
 
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    ok = pthread_create(&pool->threads[pool->n_threads], NULL, run, pool) == 0;
+    ok = pthread_create(thread, NULL, main, argument) == 0;
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pool->n_threads += ok;
     return ok;
 }
 
@@ -82,7 +80,7 @@ bool pool_add(struct pool *pool, struct pool_job *job)
     job->next = NULL;
     (void)pthread_mutex_lock(&pool->mutex);
     if (pool->n_queued >= pool->n_idle && pool->n_threads < pool->max_threads) {
-        (void)start_thread(pool);
+        pool->n_threads += thread_start(&pool->threads[pool->n_threads], run, pool);
     }
     ok = pool->n_threads > 0 && !pool->is_stopping;
     if (ok) {

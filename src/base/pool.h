@@ -1,9 +1,13 @@
-/* A pool of threads with one queue. */
+/* Threads, and a pool of them with one queue. */
 #ifndef BASE_POOL_H
 #define BASE_POOL_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
+
+/* Start a thread that blocks all signals: those are for the program's own threads. */
+bool thread_start(pthread_t *thread, void *(*main)(void *), void *argument);
 
 struct pool;
 

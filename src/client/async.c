@@ -279,7 +279,7 @@ static bool borrow_several(const struct op *op, struct belay_info *info, struct 
     if (op->n_more == 0) {
         return info_borrow_holders(info, &op->record, op->record_now_ms);
     }
-    *out_joint = op_info(op, info_without_queue(&op->record, op->record_now_ms));
+    *out_joint = op_info(op, info_from_record(&op->record, op->record_now_ms, false));
     if (*out_joint != NULL) {
         *info = **out_joint;
     }
@@ -299,7 +299,8 @@ static void finish_call(struct belay_client *client, struct belay_async *call)
         info = granted_info(&op->request);
     } else {
         info = info_borrow(&op->record, op->record_now_ms);
-        if (code == BELAY_OK && !borrow_several(op, &info, &joint)) {
+        if (code == BELAY_OK && (op->n_more > 0 || op->record.n_holders > 0) &&
+            !borrow_several(op, &info, &joint)) {
             code = error_no_memory(&call->op.err);
         }
         info_set_valid_for(&info, op_valid_for_ms(op, clock_boot_ms()));

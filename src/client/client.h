@@ -33,14 +33,12 @@ struct ticker {
     int64_t (*due)(struct belay_client *client);
 };
 
-/* Start a thread that blocks all signals: those are for the program's own threads. */
-bool client_start_thread(pthread_t *thread, void *(*main)(void *), void *argument);
-
 bool ticker_start(struct ticker *ticker, struct belay_client *client, int64_t (*due)(struct belay_client *));
 void ticker_poke(struct ticker *ticker);
 void ticker_stop(struct ticker *ticker); /* without the mutex */
 
 enum { CLIENT_STALE_MAX = 256 };
+struct config_profile;
 struct remote_options;
 
 /* The client's own store as a backend (local_backend.c). */
@@ -216,7 +214,8 @@ void threads_stop(struct belay_client *client); /* waits for what is in progress
 /* A request, with room for what it borrows. Only one for several keys must be released. */
 struct client_request {
     struct op_request op;
-    struct op_joint *joint; /* owned; what op.joint is */
+    struct op_joint *joint;               /* owned; what op.joint is */
+    const struct config_profile *profile; /* borrowed; the one that the key belongs to; NULL: none */
     char ancestors[BELAY_ANCESTORS_MAX][BELAY_KEY_MAX + 1];
     char id[BELAY_ID_MAX + 1];
     char owner[BELAY_OWNER_MAX + 1];

@@ -149,7 +149,7 @@ static enum belay_code local_get(struct backend *backend, const char *key, struc
         code = say_not_found(&record, err);
         goto done;
     }
-    info = info_from_record(&record, now_ms);
+    info = info_from_record(&record, now_ms, true);
     if (info == NULL) {
         code = error_no_memory(err);
         goto done;
@@ -197,7 +197,7 @@ static bool list_one(void *context, const struct belay_record *record, int64_t n
     if (!was_ever_taken(record)) {
         return true;
     }
-    info = info_from_record(record, now_ms);
+    info = info_from_record(record, now_ms, true);
     if (info == NULL) {
         listing->no_memory = true;
         return false;
@@ -380,7 +380,7 @@ static enum belay_code local_check_free(struct backend *backend, const struct op
             holder = &below;
         }
         *retry_ms = decision.may_try_ms - seen.store_now_ms - (clock_boot_ms() - seen.seen_ms);
-        info = info_from_record(holder, now_ms);
+        info = info_from_record(holder, now_ms, true);
         code = info == NULL ? error_no_memory(err)
                             : info_say_held(err, BELAY_HELD, request->key, info, margin_ms,
                                             holder->expires_ms + margin_ms - now_ms);

@@ -255,7 +255,7 @@ enum belay_code local_run(struct backend *backend, struct op_request *request, c
                          request->key);
     } else if (code != BELAY_OK) {
         (void)error_move(err, code, &op.err);
-    } else if ((info = op_info(&op, info_from_record(&op.record, op.record_now_ms))) == NULL) {
+    } else if ((info = op_info(&op, info_from_record(&op.record, op.record_now_ms, true))) == NULL) {
         code = error_no_memory(err);
     } else {
         *out_result = (struct op_result){

@@ -283,6 +283,11 @@ int64_t belay_lock_deadline_boot_ms(struct belay_lock *lock)
     return deadline_ms;
 }
 
+int64_t belay_lock_ttl_ms(const struct belay_lock *lock)
+{
+    return lock->grant->ttl_ms;
+}
+
 int64_t belay_lock_heartbeat_ms(struct belay_lock *lock)
 {
     int64_t beat_ms;

@@ -43,12 +43,13 @@ static void clear(struct client_request *request)
 {
     memset(&request->op, 0, sizeof request->op);
     request->joint = NULL;
+    request->profile = NULL;
 }
 
 enum belay_code request_init(struct client_request *request, struct belay_client *client, enum op_kind kind,
                              const char *key, const char *lock_id, struct belay_error *err)
 {
-    char *ancestors[BELAY_ANCESTORS_MAX];
+    struct config_key form = { .n_above = 0 };
     enum belay_code code;
 
     clear(request);
@@ -60,7 +61,7 @@ enum belay_code request_init(struct client_request *request, struct belay_client
     }
     code = lock_id == NULL ? BELAY_OK : lock_id_check(lock_id, err);
     if (code == BELAY_OK) {
-        code = config_check_key(client->config, key, ancestors, &request->op.n_ancestors, err);
+        code = config_read_key(client->config, key, &form, err);
     }
     if (code != BELAY_OK) {
         return code;
@@ -71,11 +72,13 @@ enum belay_code request_init(struct client_request *request, struct belay_client
     request->op.began_unix_ms = clock_unix_ms();
     request->op.began_ms = clock_boot_ms();
     request->op.capabilities = client_capabilities(client);
-    for (size_t i = 0; i < request->op.n_ancestors; i++) {
-        (void)snprintf(request->ancestors[i], sizeof request->ancestors[i], "%s", ancestors[i]);
+    request->profile = form.profile;
+    request->op.n_ancestors = form.n_above;
+    for (size_t i = 0; i < form.n_above; i++) {
+        (void)snprintf(request->ancestors[i], sizeof request->ancestors[i], "%s", form.above[i]);
         request->op.ancestors[i] = request->ancestors[i];
-        free(ancestors[i]);
     }
+    config_key_release(&form);
     request->op.seed = atomic_fetch_add(&client->seed, 0x9e3779b97f4a7c15U);
     return BELAY_OK;
 }
@@ -163,25 +166,11 @@ static enum belay_code check_joint(const struct op_joint *joint, struct belay_er
     return BELAY_OK;
 }
 
-static enum belay_code check_more_key(const struct belay_client *client, const char *key,
-                                      char **out_ancestors, size_t *out_n, struct belay_error *err)
-{
-    struct belay_profile profile;
-    enum belay_code code;
-
-    if (key == NULL) {
-        return error_set(err, BELAY_INVALID, "no key: say which lock");
-    }
-    code = belay_key_profile(client->config, NULL, key, &profile, err); /* its lists bind */
-    return code == BELAY_OK ? config_check_key(client->config, key, out_ancestors, out_n, err) : code;
-}
-
 enum belay_code request_add_keys(struct client_request *request, struct belay_client *client,
                                  const char *const *more_keys, size_t n, struct belay_error *err)
 {
     struct op_joint joint = { .n_keys = 1 + n };
-    char *ancestors[BELAY_KEYS_MAX * BELAY_ANCESTORS_MAX];
-    size_t n_ancestors = 0;
+    struct config_key forms[BELAY_KEYS_MAX] = { { .n_above = 0 } };
     enum belay_code code = BELAY_OK;
 
     if (n == 0) {
@@ -195,12 +184,14 @@ enum belay_code request_add_keys(struct client_request *request, struct belay_cl
         add_ancestor(&joint, request->op.ancestors[i], 0);
     }
     for (size_t i = 0; code == BELAY_OK && i < n; i++) {
-        size_t found = 0;
-
         joint.keys[1 + i] = more_keys[i];
-        code = check_more_key(client, more_keys[i], ancestors + n_ancestors, &found, err);
-        for (size_t k = 0; code == BELAY_OK && k < found; k++) {
-            add_ancestor(&joint, ancestors[n_ancestors++], 1 + i);
+        code = more_keys[i] == NULL ? error_set(err, BELAY_INVALID, "no key: say which lock")
+                                    : config_read_key(client->config, more_keys[i], &forms[i], err);
+        if (code == BELAY_OK) {
+            code = config_check_lists(forms[i].profile, more_keys[i], err);
+        }
+        for (size_t k = 0; code == BELAY_OK && k < forms[i].n_above; k++) {
+            add_ancestor(&joint, forms[i].above[k], 1 + i);
         }
     }
     if (code == BELAY_OK) {
@@ -211,8 +202,8 @@ enum belay_code request_add_keys(struct client_request *request, struct belay_cl
         request->op.joint = request->joint;
         code = request->joint == NULL ? error_no_memory(err) : BELAY_OK;
     }
-    for (size_t i = 0; i < n_ancestors; i++) {
-        free(ancestors[i]);
+    for (size_t i = 0; i < n; i++) {
+        config_key_release(&forms[i]);
     }
     return code;
 }
@@ -369,6 +360,9 @@ static enum belay_code fill_metadata(struct client_request *request, const struc
 {
     size_t n = options->n_metadata;
 
+    if (n == 0 && options->correlation_id == NULL) {
+        return BELAY_OK;
+    }
     if (n + (options->correlation_id != NULL) > BELAY_META_MAX) {
         return error_set(err, BELAY_INVALID, "%zu entries of metadata: %d are the most", n, BELAY_META_MAX);
     }
@@ -535,7 +529,10 @@ static enum belay_code init_lock(struct client_request *request, struct belay_cl
 
     if (code == BELAY_OK && !is_adopting) {
         /* A key that fits a template is that profile's lock: its lists bind, and its ttl is the default. */
-        code = belay_key_profile(client->config, NULL, key, &profile, err);
+        code = config_check_lists(request->profile, key, err);
+        if (request->profile != NULL) {
+            profile = request->profile->values;
+        }
         profile.ttl_ms = profile.ttl_ms == 0 ? DEFAULT_TTL_MS : profile.ttl_ms;
     }
     if (code != BELAY_OK) {
@@ -605,21 +602,10 @@ enum belay_code request_init_wait(struct client_request *request, struct belay_c
     return code;
 }
 
-/*
- * Of the profile that the key is of by its form; 0: of none. For stores that keep no ttl. Not belay_key_profile(),
- * which refuses a key that the profile's lists no longer have: its lock can still be renewed and adopted.
- */
-static int64_t profile_ttl_ms(const struct belay_client *client, const char *key)
+/* Of the profile that the key belongs to; 0: of none. For stores that keep no ttl. Its lists do not matter here. */
+static int64_t profile_ttl_ms(const struct client_request *request)
 {
-    struct belay_parsed_key form;
-    struct belay_profile profile = { 0 };
-    const char *name;
-
-    belay_key_parse(client->config, key, &form);
-    name = form.profile[0] != '\0' ? form.profile : strcmp(form.level, "key") != 0 ? "stack" : NULL;
-    return name != NULL && belay_config_profile(client->config, name, &profile, NULL) == BELAY_OK
-               ? profile.ttl_ms
-               : 0;
+    return request->profile == NULL ? 0 : request->profile->values.ttl_ms;
 }
 
 enum belay_code request_init_adopt(struct client_request *request, struct belay_client *client,
@@ -647,7 +633,7 @@ enum belay_code request_init_adopt(struct client_request *request, struct belay_
     }
     request->op.old_id = lock_id;
     request->op.slots = 0; /* it keeps its mode, which the record shows */
-    request->op.ttl_if_unknown_ms = options->ttl_ms == 0 ? profile_ttl_ms(client, key) : 0;
+    request->op.ttl_if_unknown_ms = options->ttl_ms == 0 ? profile_ttl_ms(request) : 0;
     if (options->owner == NULL) {
         request->op.owner = NULL;
     }
@@ -665,7 +651,7 @@ enum belay_code request_init_renew(struct client_request *request, struct belay_
     }
     if (code == BELAY_OK) {
         request->op.ttl_ms = ttl_ms;
-        request->op.ttl_if_unknown_ms = ttl_ms == 0 ? profile_ttl_ms(client, key) : 0;
+        request->op.ttl_if_unknown_ms = ttl_ms == 0 ? profile_ttl_ms(request) : 0;
     }
     return code;
 }

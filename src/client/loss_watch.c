@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/pool.h"
 #include "client/client.h"
 
 enum {
@@ -192,7 +193,7 @@ bool loss_watch_start(struct belay_lock *lock)
     if (lock->watch_cancel == NULL) {
         return false;
     }
-    lock->watches = client_start_thread(&lock->watch_thread, watch_main, lock);
+    lock->watches = thread_start(&lock->watch_thread, watch_main, lock);
     if (!lock->watches) {
         belay_cancel_free(lock->watch_cancel);
         lock->watch_cancel = NULL;

@@ -60,10 +60,9 @@ enum belay_code route_run(struct backend_route *route, struct op_request *reques
 
 struct belay_store_capabilities client_capabilities(const struct belay_client *client)
 {
-    static const struct belay_store_capabilities of_a_server = { .has_modes =
-                                                                     true }; /* it knows its store's */
-
-    return client->store == NULL ? of_a_server : client->store->ops->capabilities(client->store);
+    return client->store == NULL ? (struct belay_store_capabilities){ .has_modes = true }
+                                 /* the server knows its store's */
+                                 : client->store->ops->capabilities(client->store);
 }
 
 bool belay_client_is_local(const struct belay_client *client)

@@ -1,11 +1,11 @@
 #include <poll.h>
-#include <signal.h>
 #include <stdint.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/pool.h"
 #include "client/client.h"
 
 static void arm(int timer_fd, int64_t at_ms)
@@ -46,19 +46,6 @@ static void *ticker_main(void *argument)
     return NULL;
 }
 
-bool client_start_thread(pthread_t *thread, void *(*main)(void *), void *argument)
-{
-    sigset_t all;
-    sigset_t old;
-    bool started;
-
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
-    started = pthread_create(thread, NULL, main, argument) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return started;
-}
-
 bool ticker_start(struct ticker *ticker, struct belay_client *client, int64_t (*due)(struct belay_client *))
 {
     ticker->client = client;
@@ -66,7 +53,7 @@ bool ticker_start(struct ticker *ticker, struct belay_client *client, int64_t (*
     ticker->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
     ticker->poke_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (ticker->timer_fd >= 0 && ticker->poke_fd >= 0) {
-        ticker->running = client_start_thread(&ticker->thread, ticker_main, ticker);
+        ticker->running = thread_start(&ticker->thread, ticker_main, ticker);
     }
     if (!ticker->running) {
         (void)close(ticker->timer_fd);

@@ -21,7 +21,7 @@ struct belay_config {
     struct belay_setting *settings; /* owned, with their strings; sorted by name */
     size_t n_settings;
     size_t cap_settings;
-    struct config_profile *profiles; /* owned; sorted by name */
+    struct config_profile *profiles; /* owned; sorted by name; NULL: the built-in ones */
     size_t n_profiles;
 };
 
@@ -48,21 +48,11 @@ enum belay_code config_make_profiles(struct belay_config *config, struct belay_e
 
 void config_profile_release(struct config_profile *profile);
 
-/* The profiles of `config`, or the built-in ones if it is NULL. */
-size_t config_n_profiles(const struct belay_config *config);
-struct config_profile config_builtin_profile(size_t i);
-/* A built-in profile is stored in `room`. */
-static inline const struct config_profile *config_profile_at(const struct belay_config *config, size_t i,
-                                                             struct config_profile *room)
-{
-    if (config != NULL) {
-        return &config->profiles[i];
-    }
-    *room = config_builtin_profile(i);
-    return room;
-}
-enum belay_code config_profile_find(const struct belay_config *config, const char *name,
-                                    struct config_profile *out_profile, struct belay_error *err);
+/* The profiles of the file, or the built-in ones if there is no file (or no `config`). */
+const struct config_profile *config_profiles(const struct belay_config *config, size_t *out_n);
+/* NULL, with BELAY_INVALID: there is no such profile. */
+const struct config_profile *config_profile_find(const struct belay_config *config, const char *name,
+                                                 struct belay_error *err);
 
 /* ---- environment.c ----------------------------------------------------- */
 
@@ -88,9 +78,19 @@ enum belay_code config_read_yaml(struct belay_config *config, const struct confi
 
 /* ---- key.c --------------------------------------------------------------- */
 
-/* Check `key` and return its ancestors, which the caller frees. */
-enum belay_code config_check_key(const struct belay_config *config, const char *key,
-                                 char *out_above[BELAY_ANCESTORS_MAX], size_t *out_n,
-                                 struct belay_error *err);
+/* What the form of a key says. */
+struct config_key {
+    char *above[BELAY_ANCESTORS_MAX]; /* owned: the keys of its ancestors, nearest first */
+    size_t n_above;
+    const struct config_profile *profile; /* borrowed; the profile that it belongs to; NULL: none */
+};
+
+/* Check `key` and read its form. A key that its profile's lists do not allow is read as well. */
+enum belay_code config_read_key(const struct belay_config *config, const char *key,
+                                struct config_key *out_key, struct belay_error *err);
+void config_key_release(struct config_key *key);
+/* Whether the lists of its profile allow the key. `profile` may be NULL. */
+enum belay_code config_check_lists(const struct config_profile *profile, const char *key,
+                                   struct belay_error *err);
 
 #endif

@@ -232,7 +232,7 @@ enum belay_code belay_config_load(const char *path, struct belay_config **out_co
     if (code == BELAY_OK) {
         code = config_read_environment(config, err);
     }
-    if (code == BELAY_OK) {
+    if (code == BELAY_OK && config->path != NULL) { /* only a file has profiles */
         code = config_make_profiles(config, err);
     }
     if (code == BELAY_OK) {

@@ -7,145 +7,155 @@
 #include "config/config.h"
 
 /*
- * Find the profile whose template matches the key: the most specific one; among equals the one whose lists allow the
- * key, else the first by name. The result must not depend on --profile: all clients of a key must see the same
- * ancestors. Nor on whether the lists allow the key: a lock acquired under longer lists must be released with the same
- * ancestors.
+ * Find the profile that the key belongs to. Of the templates that match, it is the most specific one; among equals the
+ * one whose lists allow the key, else the first by name. The result must not depend on --profile: all clients of a key
+ * must see the same ancestors. Nor on whether the lists allow the key: a lock acquired under longer lists must be
+ * released with the same ancestors. `out_names` is for a key that matches a template.
  */
-static bool match_profile(const struct belay_config *config, const char *key,
-                          struct config_profile *out_profile, struct key_names *out_names)
+static const struct config_profile *match_profile(const struct belay_config *config, const char *key,
+                                                  struct key_names *out_names)
 {
+    const struct config_profile *found = NULL;
+    size_t n;
+    const struct config_profile *profiles = config_profiles(config, &n);
     size_t best = 0;
-    bool found = false;
     bool best_is_allowed = false;
 
-    for (size_t i = 0, n = config_n_profiles(config); i < n; i++) {
-        struct config_profile room;
-        const struct config_profile *profile = config_profile_at(config, i, &room);
+    *out_names = (struct key_names){ { NULL, 0 }, { NULL, 0 } };
+    if (key_begins_as_stack(key)) {
+        return config_profile_find(config, "stack", NULL);
+    }
+    for (size_t i = 0; i < n; i++) {
         struct key_names names;
         size_t weight;
         bool is_allowed;
 
-        if (!key_read_form(&profile->scheme, key, &names, &is_allowed)) {
+        if (!key_read_form(&profiles[i].scheme, key, &names, &is_allowed)) {
             continue;
         }
-        weight = key_template_weight(profile->scheme.template);
-        if (!found || weight > best || (weight == best && is_allowed && !best_is_allowed)) {
-            *out_profile = *profile;
+        weight = key_template_weight(profiles[i].scheme.template);
+        if (found == NULL || weight > best || (weight == best && is_allowed && !best_is_allowed)) {
+            found = &profiles[i];
             *out_names = names;
             best = weight;
             best_is_allowed = is_allowed;
-            found = true;
         }
     }
     return found;
 }
 
+/* The ancestors of a key of that profile, or of none. */
+static size_t find_above(const struct config_profile *profile, const struct key_names *names, const char *key,
+                         char *out_keys[BELAY_ANCESTORS_MAX])
+{
+    if (key_begins_as_stack(key)) {
+        return key_above_stack(key, out_keys);
+    }
+    return profile == NULL ? 0 : key_above_template(&profile->scheme, names, out_keys);
+}
+
 size_t belay_key_ancestors(const struct belay_config *config, const char *key,
                            char *out_keys[BELAY_ANCESTORS_MAX])
 {
-    struct config_profile profile;
     struct key_names names;
 
-    if (key == NULL) {
-        return 0;
+    return key == NULL ? 0 : find_above(match_profile(config, key, &names), &names, key, out_keys);
+}
+
+void config_key_release(struct config_key *key)
+{
+    for (size_t i = 0; i < key->n_above; i++) {
+        free(key->above[i]);
     }
-    if (text_has_prefix(key, "stack:")) {
-        return key_above_stack(key, out_keys);
-    }
-    return match_profile(config, key, &profile, &names)
-               ? key_above_template(&profile.scheme, &names, out_keys)
-               : 0;
+    key->n_above = 0;
 }
 
 /* A key near the limit may have an ancestor that is longer ("a" -> "all") and cannot be locked. */
-enum belay_code config_check_key(const struct belay_config *config, const char *key,
-                                 char *out_above[BELAY_ANCESTORS_MAX], size_t *out_n, struct belay_error *err)
+enum belay_code config_read_key(const struct belay_config *config, const char *key,
+                                struct config_key *out_key, struct belay_error *err)
 {
-    char *above[BELAY_ANCESTORS_MAX] = { NULL, NULL };
+    struct config_key found = { .n_above = 0 };
+    struct key_names names;
     enum belay_code code = key_check(key, err);
-    size_t n = code == BELAY_OK ? belay_key_ancestors(config, key, above) : 0;
 
-    for (size_t i = 0; i < n; i++) {
-        if (above[i] == NULL) {
+    if (code != BELAY_OK) {
+        return code;
+    }
+    found.profile = match_profile(config, key, &names);
+    found.n_above = find_above(found.profile, &names, key, found.above);
+    for (size_t i = 0; i < found.n_above; i++) {
+        if (found.above[i] == NULL) {
             code = error_no_memory(err);
-        } else if (strlen(above[i]) > BELAY_KEY_MAX) {
+        } else if (strlen(found.above[i]) > BELAY_KEY_MAX) {
             code = error_set(err, BELAY_INVALID,
                              "the key is too long: its ancestor would have %zu bytes; at most %d are allowed",
-                             strlen(above[i]), BELAY_KEY_MAX);
-        }
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (code == BELAY_OK) {
-            out_above[i] = above[i];
-        } else {
-            free(above[i]);
+                             strlen(found.above[i]), BELAY_KEY_MAX);
         }
     }
     if (code == BELAY_OK) {
-        *out_n = n;
+        *out_key = found;
+    } else {
+        config_key_release(&found);
     }
     return code;
+}
+
+enum belay_code config_check_lists(const struct config_profile *profile, const char *key,
+                                   struct belay_error *err)
+{
+    return profile == NULL || profile->scheme.template == NULL ? BELAY_OK
+                                                               : key_check_scheme(&profile->scheme, key, err);
 }
 
 enum belay_code belay_key_check(const struct belay_config *config, const char *profile, const char *key,
                                 struct belay_error *err)
 {
-    char *above[BELAY_ANCESTORS_MAX] = { NULL, NULL };
-    struct config_profile found;
+    const struct config_profile *found;
+    struct config_key read = { .n_above = 0 };
     enum belay_code code;
-    size_t n = 0;
 
     if (key == NULL) {
         return error_set(err, BELAY_INVALID, "no key given");
     }
-    code = config_check_key(config, key, above, &n, err);
-    for (size_t i = 0; i < n; i++) {
-        free(above[i]);
+    code = config_read_key(config, key, &read, err);
+    config_key_release(&read);
+    if (code != BELAY_OK || profile == NULL) {
+        return code;
     }
-    if (code == BELAY_OK && profile != NULL) {
-        code = config_profile_find(config, profile, &found, err);
-        if (code == BELAY_OK) {
-            code = key_check_scheme(&found.scheme, key, err);
-        }
-    }
-    return code;
+    found = config_profile_find(config, profile, err);
+    return found == NULL ? BELAY_INVALID : config_check_lists(found, key, err);
 }
 
 enum belay_code belay_key_profile(const struct belay_config *config, const char *profile, const char *key,
                                   struct belay_profile *out_profile, struct belay_error *err)
 {
-    struct config_profile owner = { .values = { .name = NULL } }; /* the key's by its form */
-    struct config_profile named;
+    const struct config_profile *owner; /* the key's by its form */
+    const struct config_profile *named;
     struct key_names names;
-    enum belay_code code = BELAY_OK;
+    enum belay_code code;
 
     if (key == NULL || out_profile == NULL) {
         return error_set(err, BELAY_INVALID, "no key given");
     }
-    if (key_begins_as_stack(key)) {
-        (void)config_profile_find(config, "stack", &owner, NULL);
-    } else if (match_profile(config, key, &owner, &names)) {
-        code = key_check_scheme(&owner.scheme, key, err);
+    owner = match_profile(config, key, &names);
+    code = config_check_lists(owner, key, err);
+    if (code == BELAY_OK && profile == NULL) {
+        *out_profile = owner == NULL ? (struct belay_profile){ .name = NULL } : owner->values;
     }
     if (code != BELAY_OK || profile == NULL) {
-        if (code == BELAY_OK) {
-            *out_profile = owner.values;
-        }
         return code;
     }
-    code = config_profile_find(config, profile, &named, err);
-    if (code != BELAY_OK) {
-        return code;
+    named = config_profile_find(config, profile, err);
+    if (named == NULL) {
+        return BELAY_INVALID;
     }
     /* A profile with a template has keys of its own; one without is a set of defaults for any key. */
-    if (owner.values.name != NULL && named.scheme.template != NULL &&
-        strcmp(owner.values.name, named.values.name) != 0) {
+    if (owner != NULL && named->scheme.template != NULL && owner != named) {
         return error_set(err, BELAY_INVALID,
                          "the key '%s' belongs to profile '%s', not to '%s', whose keys are '%s'", key,
-                         owner.values.name, named.values.name, named.scheme.template);
+                         owner->values.name, named->values.name, named->scheme.template);
     }
-    *out_profile = named.values;
+    *out_profile = named->values;
     return BELAY_OK;
 }
 
@@ -164,21 +174,21 @@ static enum belay_code check_round_trip(const struct belay_config *config, const
                                         const struct belay_key_parts *parts, const char *key,
                                         struct belay_error *err)
 {
-    struct config_profile profile;
     struct key_names names;
+    const struct config_profile *profile = match_profile(config, key, &names);
     bool is_ours;
 
-    if (!match_profile(config, key, &profile, &names)) {
+    if (profile == NULL) {
         return error_set(err, BELAY_INVALID, "the key '%s' cannot be parsed into its parts", key);
     }
-    is_ours = strcmp(profile.scheme.template, made_by->template) == 0;
+    is_ours = profile->scheme.template != NULL && strcmp(profile->scheme.template, made_by->template) == 0;
     if (is_ours && piece_is(names.component, parts->component) &&
         piece_is(names.environment, parts->environment)) {
         return BELAY_OK;
     }
     (void)error_set(err, BELAY_INVALID,
                     "the key '%s' would be parsed as component '%.*s' and environment '%.*s' of profile '%s'",
-                    key, SHOWN(names.component), SHOWN(names.environment), profile.scheme.profile);
+                    key, SHOWN(names.component), SHOWN(names.environment), profile->scheme.profile);
     if (err != NULL && is_ours && made_by->n_environments == 0) {
         size_t n = strlen(err->text);
 
@@ -238,31 +248,27 @@ static enum belay_code make_by_stack(const struct belay_config *config, const st
 enum belay_code belay_key_make(const struct belay_config *config, const struct belay_key_parts *parts,
                                char **out_key, struct belay_error *err)
 {
-    struct config_profile profile = { .scheme = { .profile = NULL } };
+    const struct config_profile *profile = NULL;
 
     if (parts == NULL || out_key == NULL) {
         return error_set(err, BELAY_INVALID, "no parts of a key given");
     }
-    if (parts->profile != NULL) {
-        enum belay_code code = config_profile_find(config, parts->profile, &profile, err);
-
-        if (code != BELAY_OK) {
-            return code;
-        }
+    if (parts->profile != NULL && (profile = config_profile_find(config, parts->profile, err)) == NULL) {
+        return BELAY_INVALID;
     }
     /* Both name a lock; do not guess which one is meant. */
-    if (parts->stack != NULL && profile.scheme.template != NULL) {
+    if (parts->stack != NULL && profile != NULL && profile->scheme.template != NULL) {
         return error_set(
             err, BELAY_INVALID,
             "--stack and profile '%s' exclude each other: the profile makes its keys from its template "
             "(%s)",
-            parts->profile, profile.scheme.template);
+            parts->profile, profile->scheme.template);
     }
     if (parts->stack != NULL) {
         return make_by_stack(config, parts, out_key, err);
     }
-    if (parts->profile != NULL) {
-        return make_by_profile(config, &profile.scheme, parts, out_key, err);
+    if (profile != NULL) {
+        return make_by_profile(config, &profile->scheme, parts, out_key, err);
     }
     if (parts->component == NULL && parts->environment == NULL && parts->service == NULL) {
         return error_set(err, BELAY_INVALID, "no lock given: give its key or its parts");
@@ -302,15 +308,15 @@ static void parse_stack_key(const char *key, struct belay_parsed_key *form)
 
 void belay_key_parse(const struct belay_config *config, const char *key, struct belay_parsed_key *out_form)
 {
-    struct config_profile profile;
+    const struct config_profile *profile;
     struct key_names names;
 
     *out_form = (struct belay_parsed_key){ .level = "key", .profile = "" };
     if (key_begins_as_stack(key)) {
         parse_stack_key(key, out_form);
-    } else if (match_profile(config, key, &profile, &names)) {
+    } else if ((profile = match_profile(config, key, &names)) != NULL) {
         out_form->level = "component";
-        out_form->profile = profile.scheme.profile;
+        out_form->profile = profile->scheme.profile;
         (void)snprintf(out_form->environment, sizeof out_form->environment, "%.*s",
                        (int)names.environment.len, names.environment.at == NULL ? "" : names.environment.at);
     }

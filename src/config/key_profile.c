@@ -1,4 +1,5 @@
 #include <assert.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -227,60 +228,63 @@ enum belay_code config_make_profiles(struct belay_config *config, struct belay_e
     return code;
 }
 
-size_t config_n_profiles(const struct belay_config *config)
+static struct config_profile builtin_profiles[N_BUILTIN_NAMES];
+
+static void make_builtin(void)
 {
-    return config == NULL ? N_BUILTIN_NAMES : config->n_profiles;
+    for (size_t i = 0; i < N_BUILTIN_NAMES; i++) {
+        builtin_profiles[i] = read_values(config_builtin, config_n_builtin, builtin_names[i]);
+    }
 }
 
-struct config_profile config_builtin_profile(size_t i)
+const struct config_profile *config_profiles(const struct belay_config *config, size_t *out_n)
 {
-    return read_values(config_builtin, config_n_builtin, builtin_names[i]);
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    if (config != NULL && config->profiles != NULL) {
+        *out_n = config->n_profiles;
+        return config->profiles;
+    }
+    (void)pthread_once(&once, make_builtin);
+    *out_n = N_BUILTIN_NAMES;
+    return builtin_profiles;
 }
 
-static enum belay_code fail_unknown_profile(const struct belay_config *config, const char *name,
-                                            struct belay_error *err)
+const struct config_profile *config_profile_find(const struct belay_config *config, const char *name,
+                                                 struct belay_error *err)
 {
+    size_t n;
+    const struct config_profile *profiles = config_profiles(config, &n);
     struct buf known = BUF_INIT(sizeof err->text);
-    struct config_profile room;
 
-    for (size_t i = 0; i < config_n_profiles(config); i++) {
-        buf_addf(&known, "%s%s", i == 0 ? "" : ", ", config_profile_at(config, i, &room)->values.name);
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(profiles[i].values.name, name) == 0) {
+            return &profiles[i];
+        }
+    }
+    for (size_t i = 0; i < n; i++) {
+        buf_addf(&known, "%s%s", i == 0 ? "" : ", ", profiles[i].values.name);
     }
     (void)error_set(err, BELAY_INVALID, "unknown profile '%.64s'; known profiles: %s",
                     text_is_clean(name, BELAY_KEY_MAX) ? name : "", known.data == NULL ? "" : known.data);
     buf_release(&known);
-    return BELAY_INVALID;
-}
-
-enum belay_code config_profile_find(const struct belay_config *config, const char *name,
-                                    struct config_profile *out_profile, struct belay_error *err)
-{
-    for (size_t i = 0; i < config_n_profiles(config); i++) {
-        struct config_profile room;
-        const struct config_profile *profile = config_profile_at(config, i, &room);
-
-        if (strcmp(profile->values.name, name) == 0) {
-            *out_profile = *profile;
-            return BELAY_OK;
-        }
-    }
-    return fail_unknown_profile(config, name, err);
+    return NULL;
 }
 
 enum belay_code belay_config_profile(const struct belay_config *config, const char *name,
                                      struct belay_profile *out_profile, struct belay_error *err)
 {
-    struct config_profile profile;
-    enum belay_code code;
+    const struct config_profile *profile;
 
     if (name == NULL || out_profile == NULL) {
         return error_set(err, BELAY_INVALID, "no profile given");
     }
-    code = config_profile_find(config, name, &profile, err);
-    if (code == BELAY_OK) {
-        *out_profile = profile.values;
+    profile = config_profile_find(config, name, err);
+    if (profile == NULL) {
+        return BELAY_INVALID;
     }
-    return code;
+    *out_profile = profile->values;
+    return BELAY_OK;
 }
 
 void belay_profile_apply(const struct belay_profile *profile, struct belay_lock_options *options)

@@ -1,6 +1,7 @@
 /* Keys of stacks, services and components (S4.5), and what holds for every key. */
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/buf.h"
 #include "base/error.h"
@@ -10,14 +11,7 @@
 /* In any case: "Stack:a:env:b" is a slip, and must not become an unrelated lock. */
 bool key_begins_as_stack(const char *key)
 {
-    static const char small[] = "stack:";
-    static const char large[] = "STACK:";
-    size_t n = 0;
-
-    while (small[n] != '\0' && (key[n] == small[n] || key[n] == large[n])) {
-        n++;
-    }
-    return small[n] == '\0';
+    return strncasecmp(key, "stack:", strlen("stack:")) == 0;
 }
 
 enum level { LEVEL_STACK, LEVEL_SERVICE, LEVEL_COMPONENT };

@@ -24,13 +24,8 @@ export class Blocks {
     this.#key = key;
   }
 
-<<<<<<< HEAD
   /** The card; null if nothing is in the way and the queue is empty. */
-  draw({ queue, history, tree }) {
-=======
-  /** The card; null if nothing is in the way and no client waits. */
   draw({ queue, tree, at }) {
->>>>>>> 8a16d14b (cli: estimate a wait on every store)
     const waiting = queue?.waiting ?? [], lock = queue?.lock;
     const above = tree.above.map((one) => one.lock).filter((one) => one?.status === "active" && one.key !== lock?.key);
     const own = lock?.status === "active" ? [[lock, lock.key === this.#key ? "holder" : "above it"]] : [];

@@ -1,9 +1,17 @@
 #include "http_parse/http_parse.h"
 
-/* The codes that both libraries have, and mean the same. */
-static enum http_parse_result common_result(int code)
+static enum http_parse_result result_of(int code)
 {
     switch (code) {
+#ifdef BELAY_LLHTTP
+    case HPE_PAUSED_H2_UPGRADE: /* after PRI, the method with which HTTP/2 begins */
+        return HTTP_PARSE_BAD_METHOD;
+#else
+    case HPE_INVALID_VERSION:
+        return HTTP_PARSE_BAD_VERSION;
+    case HPE_HEADER_OVERFLOW:
+        return HTTP_PARSE_HEAD_TOO_LONG;
+#endif
     case HPE_OK:
         return HTTP_PARSE_MORE;
     case HPE_PAUSED:
@@ -38,15 +46,6 @@ static bool is_about_version(const llhttp_t *state, llhttp_errno_t code, const c
     return code == HPE_INVALID_HEADER_TOKEN && state->type == HTTP_REQUEST && state->http_major != 1;
 }
 
-static enum http_parse_result result_of(const llhttp_t *state, llhttp_errno_t code, const char *at)
-{
-    if (is_about_version(state, code, at)) {
-        return HTTP_PARSE_BAD_VERSION;
-    }
-    /* PRI is the method with which HTTP/2 begins. */
-    return code == HPE_PAUSED_H2_UPGRADE ? HTTP_PARSE_BAD_METHOD : common_result((int)code);
-}
-
 enum http_parse_result http_parse_run(struct http_parse *parse, const char *bytes, size_t len,
                                       size_t *out_taken)
 {
@@ -55,12 +54,15 @@ enum http_parse_result http_parse_run(struct http_parse *parse, const char *byte
     bool is_inside = end >= bytes && end < bytes + len;
 
     *out_taken = is_inside ? (size_t)(end - bytes) : len;
-    return result_of(&parse->state, code, is_inside ? end : NULL);
+    return is_about_version(&parse->state, code, is_inside ? end : NULL) ? HTTP_PARSE_BAD_VERSION
+                                                                         : result_of((int)code);
 }
 
 enum http_parse_result http_parse_end(struct http_parse *parse)
 {
-    return result_of(&parse->state, llhttp_finish(&parse->state), NULL);
+    llhttp_errno_t code = llhttp_finish(&parse->state);
+
+    return is_about_version(&parse->state, code, NULL) ? HTTP_PARSE_BAD_VERSION : result_of((int)code);
 }
 
 int http_parse_pause(http_parse_state *state)
@@ -89,26 +91,17 @@ static void init_parser(struct http_parse *parse, enum http_parser_type type,
     parse->state.data = data;
 }
 
-static enum http_parse_result result_of(const http_parser *state)
-{
-    enum http_errno code = HTTP_PARSER_ERRNO(state);
-
-    return code == HPE_INVALID_VERSION   ? HTTP_PARSE_BAD_VERSION
-           : code == HPE_HEADER_OVERFLOW ? HTTP_PARSE_HEAD_TOO_LONG
-                                         : common_result((int)code);
-}
-
 enum http_parse_result http_parse_run(struct http_parse *parse, const char *bytes, size_t len,
                                       size_t *out_taken)
 {
     *out_taken = http_parser_execute(&parse->state, parse->callbacks, bytes, len);
-    return result_of(&parse->state);
+    return result_of((int)HTTP_PARSER_ERRNO(&parse->state));
 }
 
 enum http_parse_result http_parse_end(struct http_parse *parse)
 {
     (void)http_parser_execute(&parse->state, parse->callbacks, NULL, 0);
-    return result_of(&parse->state);
+    return result_of((int)HTTP_PARSER_ERRNO(&parse->state));
 }
 
 int http_parse_pause(http_parse_state *state)

@@ -175,8 +175,7 @@ static bool describe(struct op *op, const struct decision *decision)
         holder = &op->blocker;
     }
     /* The queue of a held lock is not shown. */
-    info = record_is_live(holder, op->records_now_ms) ? info_without_queue(holder, op->records_now_ms)
-                                                      : info_from_record(holder, op->records_now_ms);
+    info = info_from_record(holder, op->records_now_ms, !record_is_live(holder, op->records_now_ms));
     if (info == NULL) {
         return false;
     }
@@ -519,12 +518,11 @@ static void on_fault(struct op *op, enum belay_code code, const struct belay_err
     }
 }
 
-static const struct op_steps steps = { on_commit, on_records, on_wake, on_fault };
-
-void step_start_acquire(struct op *op, int64_t now_ms)
+static void start(struct op *op, int64_t now_ms)
 {
-    op->steps = &steps;
     op->waiting.attempt = op->request.attempt > 0 ? op->request.attempt : 1;
     op->waiting.since_ms = now_ms;
     acquire_try_free(op, now_ms);
 }
+
+const struct op_steps acquire_steps = { start, on_commit, on_records, on_wake, on_fault };

@@ -70,13 +70,18 @@ static void add_wait_ended(struct op *op, const char *why, int64_t now_ms)
 }
 
 /* The old holder let its lease expire (S2.4): the new one reports it. */
-static struct belay_event *add_taken_over(struct op *op, size_t target)
+static void add_taken_over(struct op *op, size_t target, const struct belay_holder *old)
 {
     struct belay_event *event = step_event(op, target, BELAY_LEVEL_WARNING, "lock.taken_over");
 
     event->by = op->request.owner;
     event->reason = "its lease had ended";
-    return event;
+    event->lock_id = old->lock_id;
+    event->locked_by = old->owner;
+    event->locked_by_name = old->owner_name;
+    event->token = old->token;
+    event->metadata = old->metadata;
+    event->n_metadata = old->n_metadata;
 }
 
 /* Those of several holders whose leases are over for good. */
@@ -88,29 +93,14 @@ static bool is_over(const struct op *op, const struct belay_holder *holder)
 static void add_taken_over_events(struct op *op, size_t target)
 {
     const struct belay_record *own = &op->records[target];
-    struct belay_event *event;
 
     for (size_t i = 0; i < own->n_holders; i++) {
-        const struct belay_holder *holder = &own->holders[i];
-
-        if (is_over(op, holder)) {
-            event = add_taken_over(op, target);
-            event->lock_id = holder->lock_id;
-            event->locked_by = holder->owner;
-            event->locked_by_name = holder->owner_name;
-            event->token = holder->token;
-            event->metadata = holder->metadata;
-            event->n_metadata = holder->n_metadata;
+        if (is_over(op, &own->holders[i])) {
+            add_taken_over(op, target, &own->holders[i]);
         }
     }
     if (own->held && own->n_holders == 0) {
-        event = add_taken_over(op, target);
-        event->lock_id = own->lock_id;
-        event->locked_by = own->owner;
-        event->locked_by_name = own->owner_name;
-        event->token = own->token;
-        event->metadata = own->metadata;
-        event->n_metadata = own->n_metadata;
+        add_taken_over(op, target, &own->holder);
     }
 }
 

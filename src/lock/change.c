@@ -180,7 +180,7 @@ static void say_over(struct op *op, const struct belay_record *record)
 /* The lock is another client's, or free: nothing was changed, and the error names the holder. */
 static void say_not_holder(struct op *op, const struct belay_record *record)
 {
-    struct belay_info *info = info_from_record(record, op->records_now_ms);
+    struct belay_info *info = info_from_record(record, op->records_now_ms, true);
 
     if (info == NULL) {
         step_done_no_memory(op);
@@ -529,10 +529,4 @@ static void on_fault(struct op *op, enum belay_code code, const struct belay_err
     }
 }
 
-static const struct op_steps steps = { on_commit, on_records, on_wake, on_fault };
-
-void step_start_change(struct op *op, int64_t now_ms)
-{
-    op->steps = &steps;
-    begin(op, now_ms);
-}
+const struct op_steps change_steps = { begin, on_commit, on_records, on_wake, on_fault };

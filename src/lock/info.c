@@ -280,26 +280,17 @@ static bool add_waiters(struct belay_info *info, const struct belay_record *reco
     return true;
 }
 
-struct belay_info *info_from_record(const struct belay_record *record, int64_t now_ms)
-{
-    struct belay_info *info = info_without_queue(record, now_ms);
-
-    if (info != NULL) {
-        info->has_queue = true;
-    }
-    if (info != NULL && record->n_tickets > 0 && !add_waiters(info, record, now_ms)) {
-        belay_info_free(info);
-        return NULL;
-    }
-    return info;
-}
-
-struct belay_info *info_without_queue(const struct belay_record *record, int64_t now_ms)
+struct belay_info *info_from_record(const struct belay_record *record, int64_t now_ms, bool with_queue)
 {
     struct belay_info borrowed = info_borrow(record, now_ms);
     struct belay_info *info = info_copy(&borrowed);
 
-    if (info != NULL && record->n_holders > 0 && !add_holders(info, record, now_ms)) {
+    if (info == NULL) {
+        return NULL;
+    }
+    info->has_queue = with_queue;
+    if ((record->n_holders > 0 && !add_holders(info, record, now_ms)) ||
+        (with_queue && record->n_tickets > 0 && !add_waiters(info, record, now_ms))) {
         belay_info_free(info);
         return NULL;
     }
@@ -316,43 +307,30 @@ static bool copy_text(char **text)
     return ok;
 }
 
-/* Have the info own copies of the texts that it borrows. False: no memory; it can be freed all the same. */
-static bool copy_texts(struct belay_info *info)
+/* All but the waiters and the locks on further keys. False without memory; `to` is to be released then, too. */
+static bool copy_one(struct belay_info *to, const struct belay_info *from)
 {
-    size_t n = info->n_metadata;
-    bool ok = copy_text(&info->key);
+    size_t n = from->n_holders;
+    bool ok;
 
-    ok = copy_text(&info->lock_id) && ok;
-    ok = copy_text(&info->locked_by) && ok;
-    ok = copy_text(&info->locked_by_name) && ok;
-    ok = copy_text(&info->acquired_by) && ok;
-    info->metadata = meta_copy(info->metadata, n);
-    info->n_metadata = info->metadata == NULL ? 0 : n;
-    return ok && info->n_metadata == n;
-}
-
-/* Its own fields, without the lists. False without memory; `to` is to be released then, too. */
-static bool copy_fields(struct belay_info *to, const struct belay_info *from)
-{
     *to = *from;
     to->waiters = NULL;
     to->holders = to->joint = NULL;
     to->n_waiters = to->n_holders = to->n_joint = 0;
     to->has_queue = to->has_packed_lists = false;
-    return copy_texts(to);
-}
-
-/* The same with the holders. */
-static bool copy_with_holders(struct belay_info *to, const struct belay_info *from)
-{
-    size_t n = from->n_holders;
-
-    if (!copy_fields(to, from)) {
-        return false;
+    ok = copy_text(&to->key);
+    ok = copy_text(&to->lock_id) && ok;
+    ok = copy_text(&to->locked_by) && ok;
+    ok = copy_text(&to->locked_by_name) && ok;
+    ok = copy_text(&to->acquired_by) && ok;
+    to->metadata = meta_copy(from->metadata, from->n_metadata);
+    to->n_metadata = to->metadata == NULL ? 0 : from->n_metadata;
+    if (!ok || to->n_metadata != from->n_metadata || n == 0) {
+        return ok && to->n_metadata == from->n_metadata;
     }
-    to->holders = n == 0 ? NULL : malloc(n * sizeof *to->holders);
+    to->holders = malloc(n * sizeof *to->holders);
     if (to->holders == NULL) {
-        return n == 0;
+        return false;
     }
     memcpy(to->holders, from->holders, n * sizeof *to->holders);
     to->n_holders = n;
@@ -371,14 +349,14 @@ struct belay_info *info_copy(const struct belay_info *from)
     if (info == NULL) {
         return NULL;
     }
-    ok = copy_with_holders(info, from);
+    ok = copy_one(info, from);
     if (ok && from->n_joint > 0) {
         info->joint = calloc(from->n_joint, sizeof *info->joint);
         ok = info->joint != NULL;
     }
     for (size_t i = 0; ok && i < from->n_joint; i++) {
         info->n_joint++;
-        ok = copy_with_holders(&info->joint[i], &from->joint[i]);
+        ok = copy_one(&info->joint[i], &from->joint[i]);
     }
     if (!ok) {
         belay_info_free(info);

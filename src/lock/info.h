@@ -33,10 +33,8 @@ bool record_show_holder(struct belay_record *record, const char *lock_id);
 struct belay_info info_borrow(const struct belay_record *record, int64_t now_ms);
 /* Adds the holders of a lock that may have several. `info->holders` is to be freed, their texts are the record's. */
 bool info_borrow_holders(struct belay_info *info, const struct belay_record *record, int64_t now_ms);
-/* NULL without memory, as below. */
-struct belay_info *info_from_record(const struct belay_record *record, int64_t now_ms);
-/* The same with the holders, but without the waiters, which are most of it if the queue is long. */
-struct belay_info *info_without_queue(const struct belay_record *record, int64_t now_ms);
+/* With the holders, and with the waiters, which are most of it if the queue is long. NULL without memory, as below. */
+struct belay_info *info_from_record(const struct belay_record *record, int64_t now_ms, bool with_queue);
 /* Without the waiters. */
 struct belay_info *info_copy(const struct belay_info *from);
 

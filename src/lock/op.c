@@ -91,11 +91,8 @@ void op_start(struct op *op, const struct op_request *request, int64_t now_ms)
         step_done_no_memory(op);
         return;
     }
-    if (request->kind == OP_ACQUIRE) {
-        step_start_acquire(op, now_ms);
-    } else {
-        step_start_change(op, now_ms);
-    }
+    op->steps = request->kind == OP_ACQUIRE ? &acquire_steps : &change_steps;
+    op->steps->start(op, now_ms);
 }
 
 int64_t step_random(uint64_t *rng, int64_t n)
@@ -208,17 +205,14 @@ void step_if_unchanged(struct op *op)
     }
 }
 
-/* Room for one more event. If there is none, the batch is not committed, and the last event is overwritten. */
-static struct belay_event *next_event(struct op *op)
+/* If there is no memory for it, the batch is not committed, and the last event is overwritten. */
+struct belay_event *step_event(struct op *op, size_t target, enum belay_level level, const char *type)
 {
     struct belay_event *more;
+    struct belay_event *event;
 
-    if (op->batch.n_events == op->events_room) {
-        more = malloc(2 * op->events_room * sizeof *more);
-        if (more == NULL) {
-            op->no_memory = true;
-            return &op->events[op->batch.n_events - 1];
-        }
+    if (op->batch.n_events == op->events_room &&
+        (more = malloc(2 * op->events_room * sizeof *more)) != NULL) {
         memcpy(more, op->events, op->events_room * sizeof *more);
         if (op->events != op->few_events) {
             free(op->events);
@@ -227,16 +221,12 @@ static struct belay_event *next_event(struct op *op)
         op->batch.events = more;
         op->events_room *= 2;
     }
-    return &op->events[op->batch.n_events++];
-}
-
-struct belay_event *step_event(struct op *op, size_t target, enum belay_level level, const char *type)
-{
-    struct belay_event *event = next_event(op);
-
+    op->no_memory = op->no_memory || op->batch.n_events == op->events_room;
+    op->batch.n_events += op->no_memory ? 0 : 1;
+    event = &op->events[op->batch.n_events - 1];
     *event = (struct belay_event){ .level = level,
                                    .type = type,
-                                   .key = op_record_key(&op->request, target),
+                                   .key = op->writes[target].key,
                                    .lock_id = op->request.lock_id,
                                    .locked_by = op->request.owner,
                                    .locked_by_name = op->request.owner_name,
@@ -254,27 +244,22 @@ struct belay_event *step_event(struct op *op, size_t target, enum belay_level le
  * of it leaves time for another try. And no caller waits longer than it
  * asked for, as far as an answer can be expected within that at all.
  */
-static int64_t timeout_ms(const struct op *op, int64_t now_ms)
+void step_commit(struct op *op, int state, int64_t now_ms)
 {
     int64_t timeout = op->request.ttl_ms > 0 ? op->request.ttl_ms / 4 : 0;
 
+    assert(op->want != OP_DONE);
+    if (op->no_memory) {
+        step_done_no_memory(op);
+        return;
+    }
     if (op->request.wait_ms > 0) {
         int64_t left = op->request.began_ms + op->request.wait_ms - now_ms;
 
         timeout = timeout == 0 || left < timeout ? left : timeout;
         timeout = timeout == 0 ? 1 : timeout;
     }
-    return timeout != 0 && timeout < TIMEOUT_MIN_MS ? TIMEOUT_MIN_MS : timeout;
-}
-
-void step_commit(struct op *op, int state, int64_t now_ms)
-{
-    assert(op->want != OP_DONE);
-    if (op->no_memory) {
-        step_done_no_memory(op);
-        return;
-    }
-    op->batch.timeout_ms = timeout_ms(op, now_ms);
+    op->batch.timeout_ms = timeout != 0 && timeout < TIMEOUT_MIN_MS ? TIMEOUT_MIN_MS : timeout;
     op->state = state;
     op->asked_ms = now_ms;
     op->polling = false;
@@ -442,7 +427,7 @@ void step_done(struct op *op, enum belay_code code)
 void step_succeed(struct op *op, int64_t sent_ms)
 {
     for (size_t i = 0; i < op_n_targets(&op->request); i++) {
-        if (!record_show_holder(&op->records[i], op->request.lock_id)) {
+        if (op->records[i].n_holders > 0 && !record_show_holder(&op->records[i], op->request.lock_id)) {
             step_done_no_memory(op);
             return;
         }
@@ -552,7 +537,7 @@ struct belay_info *op_info(const struct op *op, struct belay_info *info)
     }
     info->joint = calloc(op->n_more, sizeof *info->joint);
     for (size_t i = 0; info->joint != NULL && i < op->n_more; i++) {
-        struct belay_info *one = info_without_queue(&op->more[i], op->record_now_ms);
+        struct belay_info *one = info_from_record(&op->more[i], op->record_now_ms, false);
 
         if (one == NULL) {
             break;

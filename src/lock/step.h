@@ -4,8 +4,9 @@
 
 #include "lock/op.h"
 
-/* How one kind of operation goes on once it is answered. */
+/* How one kind of operation begins, and how it goes on once it is answered. */
 struct op_steps {
+    void (*start)(struct op *op, int64_t now_ms);
     /* The batch was done (BELAY_OK) or refused. */
     void (*on_commit)(struct op *op, enum belay_code code, struct belay_commit *result, int64_t sent_ms,
                       int64_t now_ms);
@@ -17,9 +18,8 @@ struct op_steps {
                      int64_t now_ms);
 };
 
-/* Set op->steps, and ask for the first step. */
-void step_start_acquire(struct op *op, int64_t now_ms);
-void step_start_change(struct op *op, int64_t now_ms);
+extern const struct op_steps acquire_steps;
+extern const struct op_steps change_steps; /* of all others */
 
 /* ---- asking ---- */
 

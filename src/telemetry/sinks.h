@@ -68,8 +68,10 @@ void statsd_close(struct statsd *statsd);
 /* ---- OpenTelemetry (traces.c) ---- */
 
 struct traces;
-/* *out is NULL if the environment names no receiver. */
-enum belay_code traces_open(const struct telemetry_options *options, struct traces **out,
+/* The receiver's URL from the environment; false: none. */
+bool traces_url(char *out, size_t size);
+/* *out is NULL if the URL is none, which is a warning. */
+enum belay_code traces_open(const struct telemetry_options *options, const char *url, struct traces **out,
                             struct belay_error *err);
 void traces_event(struct traces *traces, const struct belay_event *event);
 bool traces_parent_for(struct traces *traces, const char *lock_id, bool is_held,

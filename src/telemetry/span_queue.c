@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/module_path.h"
+#include "base/pool.h"
 #include "telemetry/otlp_module.h"
 #include "json/json_write.h"
 
@@ -202,18 +202,6 @@ static void *send_spans(void *context)
     return NULL;
 }
 
-/* Call it with the mutex held. The other threads handle signals. */
-static void start_sender(struct span_queue *queue)
-{
-    sigset_t all;
-    sigset_t before;
-
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
-    queue->has_sender = pthread_create(&queue->sender, NULL, send_spans, queue) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-}
-
 void span_queue_put(struct span_queue *queue, json_t *span)
 {
     if (span == NULL) {
@@ -221,7 +209,7 @@ void span_queue_put(struct span_queue *queue, json_t *span)
     }
     (void)pthread_mutex_lock(&queue->mutex);
     if (!queue->has_sender) {
-        start_sender(queue);
+        queue->has_sender = thread_start(&queue->sender, send_spans, queue);
     }
     if (queue->n == QUEUE_MAX || !queue->has_sender) {
         (void)atomic_fetch_add(&queue->dropped, 1);

@@ -1,4 +1,5 @@
 #include "telemetry/statsd_resolver.h"
+#include "base/pool.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -156,14 +157,8 @@ static void *resolve_thread(void *context)
 static bool start_thread(struct statsd_resolver *resolver)
 {
     pthread_t thread;
-    sigset_t all;
-    sigset_t before;
-    bool done;
+    bool done = thread_start(&thread, resolve_thread, resolver);
 
-    (void)sigfillset(&all); /* the other threads handle signals */
-    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
-    done = pthread_create(&thread, NULL, resolve_thread, resolver) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (done) {
         (void)pthread_detach(thread);
     }

@@ -44,6 +44,7 @@ enum belay_code telemetry_open(const struct telemetry_options *options, struct t
     const char *statsd = belay_config_get(options->config, "metrics.statsd");
     struct telemetry *telemetry = calloc(1, sizeof *telemetry);
     enum belay_code code = BELAY_OK;
+    char url[2048];
 
     if (telemetry == NULL) {
         return error_no_memory(err);
@@ -63,8 +64,8 @@ enum belay_code telemetry_open(const struct telemetry_options *options, struct t
     if (code == BELAY_OK && statsd != NULL && *statsd != '\0' && !statsd_is_open(&telemetry->statsd)) {
         code = statsd_open(&telemetry->statsd, "metrics.statsd", statsd, err);
     }
-    if (code == BELAY_OK) {
-        code = traces_open(options, &telemetry->traces, err);
+    if (code == BELAY_OK && traces_url(url, sizeof url)) {
+        code = traces_open(options, url, &telemetry->traces, err);
     }
     if (code != BELAY_OK || (telemetry->audit.kind == LOG_SINK_NONE && telemetry->emf.kind == LOG_SINK_NONE &&
                              !statsd_is_open(&telemetry->statsd) && telemetry->traces == NULL)) {

@@ -423,8 +423,7 @@ uint64_t traces_dropped_spans(const struct traces *traces)
 
 /* ---- open and close ---- */
 
-/* The receiver's URL from the environment; false: none. */
-static bool receiver_url(char *out, size_t size)
+bool traces_url(char *out, size_t size)
 {
     const char *disabled = env_text("OTEL_SDK_DISABLED");
     const char *exporter = env_text("OTEL_TRACES_EXPORTER");
@@ -441,7 +440,7 @@ static bool receiver_url(char *out, size_t size)
     return n > 0 && (size_t)n < size;
 }
 
-enum belay_code traces_open(const struct telemetry_options *options, struct traces **out,
+enum belay_code traces_open(const struct telemetry_options *options, const char *url, struct traces **out,
                             struct belay_error *err)
 {
     const char *name = env_text("OTEL_SERVICE_NAME");
@@ -449,11 +448,7 @@ enum belay_code traces_open(const struct telemetry_options *options, struct trac
                                   .ca_file = getenv("OTEL_EXPORTER_OTLP_CERTIFICATE") };
     struct traces *traces;
     enum belay_code code;
-    char url[2048];
 
-    if (!receiver_url(url, sizeof url)) {
-        return BELAY_OK;
-    }
     if (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0) {
         if (options->on_warning != NULL) {
             options->on_warning(

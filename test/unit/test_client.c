@@ -478,8 +478,10 @@ static void of_two_clients_that_adopt_the_same_id_one_succeeds(void **state)
     struct belay_error err = BELAY_ERROR_INIT;
 
     assert_int_equal(belay_lock_acquire(f->client, "k", NULL, &lock, NULL), BELAY_OK);
+    assert_int_equal(belay_lock_ttl_ms(lock), 600000); /* the default */
     assert_int_equal(belay_lock_adopt(f->rival, "k", belay_lock_id(lock), NULL, &adopted, NULL), BELAY_OK);
     assert_true(belay_lock_token(adopted) > belay_lock_token(lock));
+    assert_int_equal(belay_lock_ttl_ms(adopted), belay_lock_ttl_ms(lock));
     assert_string_not_equal(belay_lock_id(adopted), belay_lock_id(lock));
     assert_int_equal(belay_lock_adopt(f->rival, "k", belay_lock_id(lock), NULL, &again, &err),
                      BELAY_NOT_HOLDER);

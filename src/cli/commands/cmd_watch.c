@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "base/pool.h"
 #include "cli/commands/commands.h"
 #include "cli/core/lock_options.h"
 #include "cli/output/print.h"
@@ -48,18 +49,12 @@ static void *watch_reader(void *context)
 
 static void start_reader_watch(struct reader_watch *watch, struct belay_cancel *cancel)
 {
-    sigset_t all;
-    sigset_t before;
-
     watch->cancel = cancel;
     watch->started = false;
     if (cancel == NULL || pipe2(watch->stop_pipe, O_CLOEXEC) != 0) {
         return;
     }
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
-    watch->started = pthread_create(&watch->thread, NULL, watch_reader, watch) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    watch->started = thread_start(&watch->thread, watch_reader, watch);
     if (!watch->started) {
         (void)close(watch->stop_pipe[0]);
         (void)close(watch->stop_pipe[1]);

@@ -140,7 +140,7 @@ static const struct ci {
 static const struct ci *find_ci(void)
 {
     for (size_t i = 0; i < sizeof systems / sizeof systems[0]; i++) {
-        if (env(systems[i].mark) != NULL) {
+        if (env_text(systems[i].mark) != NULL) {
             return &systems[i];
         }
     }
@@ -154,19 +154,6 @@ static void name_run(const struct ci *ci, const char *run, char *out, size_t siz
     bool is_named = strncmp(run, ci->run_prefix, n) == 0 && run[n] == '-';
 
     (void)snprintf(out, size, "%s%s%s", is_named ? "" : ci->run_prefix, is_named ? "" : "-", run);
-}
-
-char *deploy_info_ci_owner(void)
-{
-    const struct ci *ci = find_ci();
-    const char *run = ci == NULL ? NULL : env(ci->run);
-    char owner[2 * DEPLOY_TEXT_SIZE];
-
-    if (run == NULL) {
-        return NULL;
-    }
-    name_run(ci, run, owner, sizeof owner);
-    return strlen(owner) <= BELAY_OWNER_MAX ? strdup(owner) : NULL;
 }
 
 /* The page of this job; the caller frees. NULL: a part of it is not known. */
@@ -194,10 +181,16 @@ enum belay_code deploy_info_add_ci(struct lock_request *request, struct belay_er
 {
     const struct ci *ci = find_ci();
     const char *run = ci == NULL ? NULL : env(ci->run);
+    struct belay_lock_options *options = &request->options;
     struct deploy_info info = { .n_meta = 0 };
+    char owner[2 * DEPLOY_TEXT_SIZE];
 
     if (run == NULL) {
         return BELAY_OK;
+    }
+    name_run(ci, run, owner, sizeof owner);
+    if (options->owner == NULL && !options->reentrant && strlen(owner) <= BELAY_OWNER_MAX) {
+        options->owner = request->ci_owner = strdup(owner);
     }
     request->ci_url = make_url(ci);
     add_meta(&info, "ci_system", ci->name);

@@ -25,11 +25,12 @@ struct deploy_info {
     char pid[24];
 };
 
-/* "github-actions-run-12345", as the owner of a lock; the caller frees. NULL: this is not a CI job. */
-char *deploy_info_ci_owner(void);
-
 struct lock_request;
-/* In a CI job: add ci_system, ci_run_id and ci_url, the job's page, to the request's metadata. */
+/*
+ * In a CI job: add ci_system, ci_run_id and ci_url, the job's page, to the request's metadata, and make the run the
+ * owner (S4.4), such as "github-actions-run-12345", if the request has none. All jobs of one run then have the same
+ * owner, so a re-entrant lock needs an explicit one.
+ */
 enum belay_code deploy_info_add_ci(struct lock_request *request, struct belay_error *err);
 
 /* Add the owner's name and the metadata to the request, unless the options gave them. */

@@ -227,6 +227,13 @@ enum belay_code read_kind(const struct options *options, struct belay_lock_optio
 {
     long slots = 0;
 
+    if (!takes_kinds(options->command)) { /* but the profile may have slots */
+        return lock->slots == 0
+                   ? BELAY_OK
+                   : error_set(err, BELAY_INVALID,
+                               "the profile of this lock has slots, and a state is for one client "
+                               "at a time: use a profile without slots");
+    }
     lock->shared = options_has(options, "shared");
     if (options_count(options, "slots", &slots) && lock->shared) {
         return error_set(err, BELAY_INVALID, "--shared and --slots exclude each other: leave out one");
@@ -241,20 +248,6 @@ enum belay_code read_kind(const struct options *options, struct belay_lock_optio
         lock->slots = 0; /* of several keys, each has its own profile: the library looks them up */
     }
     return BELAY_OK;
-}
-
-/* How the lock is held: the profile may have slots. */
-static enum belay_code read_mode(const struct options *options, struct belay_lock_options *lock,
-                                 struct belay_error *err)
-{
-    if (!takes_kinds(options->command)) {
-        return lock->slots == 0
-                   ? BELAY_OK
-                   : error_set(err, BELAY_INVALID,
-                               "the profile of this lock has slots, and a state is for one client "
-                               "at a time: use a profile without slots");
-    }
-    return read_kind(options, lock, err);
 }
 
 /* The command line overrides the profile, also with 0. */
@@ -279,7 +272,7 @@ static enum belay_code read_lock_options(const struct options *options, struct l
     if (options_count(options, "attempts", &attempts)) {
         lock->attempts = (int)attempts;
     }
-    if (read_mode(options, lock, err) != BELAY_OK) {
+    if (read_kind(options, lock, err) != BELAY_OK) {
         return BELAY_INVALID;
     }
     lock->owner = options_text(options, "owner");
@@ -297,13 +290,6 @@ static enum belay_code read_lock_options(const struct options *options, struct l
     }
     if (!lock->ignore_freeze && lock->ignore_reason != NULL) {
         return error_set(err, BELAY_INVALID, "--reason is for --ignore-freeze: add that, or leave it out");
-    }
-    /*
-     * Under a CI system, its run is the owner (S4.4). All jobs of one run then have the same owner, so --reentrant
-     * needs an explicit --owner. An adopted lock keeps its owner.
-     */
-    if (lock->owner == NULL && !lock->reentrant && !options_has(options, "adopt")) {
-        lock->owner = request->ci_owner = deploy_info_ci_owner();
     }
     return BELAY_OK;
 }

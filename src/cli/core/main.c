@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "cli/core/cli.h"
 #include "cli/core/help.h"
 #include "cli/output/print.h"
@@ -18,17 +19,12 @@ static bool wants_json(char **argv)
     return false;
 }
 
-static bool may_color(const struct options *options, int fd)
-{
-    const char *no_color = getenv("NO_COLOR");
-    const char *term = getenv("TERM");
-
-    return !options_has(options, "no-color") && (no_color == NULL || *no_color == '\0') &&
-           (term == NULL || strcmp(term, "dumb") != 0) && isatty(fd);
-}
-
 static void read_globals(struct cli_context *context, const struct options *options)
 {
+    const char *term = getenv("TERM");
+    bool may_color = !options_has(options, "no-color") && env_text("NO_COLOR") == NULL &&
+                     (term == NULL || strcmp(term, "dumb") != 0);
+
     context->store_url = options_text(options, "store");
     context->state_store_url = options_text(options, "state-store");
     context->config_path = options_text(options, "config");
@@ -36,8 +32,8 @@ static void read_globals(struct cli_context *context, const struct options *opti
     context->json = options_has(options, "json");
     context->quiet = options_has(options, "quiet");
     context->verbose = options_has(options, "verbose");
-    context->color_out = may_color(options, STDOUT_FILENO);
-    context->color_err = may_color(options, STDERR_FILENO);
+    context->color_out = may_color && isatty(STDOUT_FILENO);
+    context->color_err = may_color && isatty(STDERR_FILENO);
 }
 
 static int usage_error(const struct cli_context *context, const struct options *options,

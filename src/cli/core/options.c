@@ -44,14 +44,22 @@ const struct option_def global_options[] = {
     { .name = NULL },
 };
 
-static const struct option_def *find_in(const struct option_def *defs, const char *name, size_t len)
+/* The option whose name is the `len` bytes at `name`; NULL: none. */
+static const struct option_def *find_def(const struct cli_command *command, const char *name, size_t len)
 {
-    for (; defs->name != NULL; defs++) {
-        if (strncmp(defs->name, name, len) == 0 && defs->name[len] == '\0') {
-            return defs;
+    const struct option_def *def = global_options;
+
+    for (size_t next = 0;; next++) {
+        for (; def->name != NULL; def++) {
+            if (strncmp(def->name, name, len) == 0 && def->name[len] == '\0') {
+                return def;
+            }
         }
+        if (command == NULL || command->groups[next] == NULL) {
+            return NULL;
+        }
+        def = command->groups[next]->defs;
     }
-    return NULL;
 }
 
 /* NULL: no option has this short form. */
@@ -63,16 +71,6 @@ static const struct option_def *find_letter(const char *word)
         def++;
     }
     return def->name == NULL ? NULL : def;
-}
-
-static const struct option_def *find_def(const struct cli_command *command, const char *name, size_t len)
-{
-    const struct option_def *def = find_in(global_options, name, len);
-
-    for (size_t i = 0; def == NULL && command != NULL && command->groups[i] != NULL; i++) {
-        def = find_in(command->groups[i]->defs, name, len);
-    }
-    return def;
 }
 
 static void suggest_add_all(struct suggestion *suggestion, const struct option_def *defs)
@@ -250,12 +248,32 @@ static enum belay_code check_value(const struct option_def *def, const char *tex
     return BELAY_OK;
 }
 
-static enum belay_code add_value(struct options *options, const struct option_def *def, const char *text,
-                                 struct belay_error *err)
+/* Parse the option at argv[*at]; its value is after "=" or in the next word. */
+static enum belay_code parse_option(struct options *options, char **argv, int *at, struct belay_error *err)
 {
-    const char *before = options_text(options, def->name);
+    const char *word = argv[*at];
+    bool is_long = word[1] == '-';
+    const char *equals = is_long ? strchr(word, '=') : NULL;
+    size_t len = !is_long ? 0 : equals == NULL ? strlen(word + 2) : (size_t)(equals - word) - 2;
+    const struct option_def *def = is_long ? find_def(options->command, word + 2, len) : find_letter(word);
+    const char *text = "";
+    const char *before;
     struct option_value *values;
 
+    if (def == NULL) {
+        return unknown_option(options->command, word, len, err);
+    }
+    if (def->kind == OPTION_FLAG && equals != NULL) {
+        return error_set(err, BELAY_INVALID, "--%s takes no value", def->name);
+    }
+    if (def->kind != OPTION_FLAG) {
+        text = equals != NULL ? equals + 1 : argv[++*at];
+    }
+    if (text == NULL) {
+        return error_set(err, BELAY_INVALID, "--%s needs a value: --%s %s", def->name, def->name,
+                         def->kind == OPTION_CHOICE ? def->choices : def->value);
+    }
+    before = options_text(options, def->name);
     /* To let the last one win would hide which of two lock ids or ttls was meant. */
     if (!def->repeatable && before != NULL && strcmp(before, text) != 0) {
         return error_set(err, BELAY_INVALID, "--%s is given twice: '%s' and '%s'", def->name, before, text);
@@ -270,34 +288,6 @@ static enum belay_code add_value(struct options *options, const struct option_de
     values[options->n_values++] = (struct option_value){ def, text };
     options->values = values;
     return BELAY_OK;
-}
-
-/* Parse the option at argv[*at]; its value is after "=" or in the next word. */
-static enum belay_code parse_option(struct options *options, char **argv, int *at, struct belay_error *err)
-{
-    const char *word = argv[*at];
-    bool is_long = word[1] == '-';
-    const char *equals = is_long ? strchr(word, '=') : NULL;
-    size_t len = !is_long ? 0 : equals == NULL ? strlen(word + 2) : (size_t)(equals - word) - 2;
-    const struct option_def *def = is_long ? find_def(options->command, word + 2, len) : find_letter(word);
-
-    if (def == NULL) {
-        return unknown_option(options->command, word, len, err);
-    }
-    if (def->kind == OPTION_FLAG) {
-        if (equals != NULL) {
-            return error_set(err, BELAY_INVALID, "--%s takes no value", def->name);
-        }
-        return add_value(options, def, "", err);
-    }
-    if (equals != NULL) {
-        return add_value(options, def, equals + 1, err);
-    }
-    if (argv[*at + 1] == NULL) {
-        return error_set(err, BELAY_INVALID, "--%s needs a value: --%s %s", def->name, def->name,
-                         def->kind == OPTION_CHOICE ? def->choices : def->value);
-    }
-    return add_value(options, def, argv[++*at], err);
 }
 
 /* A word that is not an option: the group, the command, or an argument. */

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/pool.h"
 #include "base/saturate.h"
 #include "cli/output/print.h"
 
@@ -273,20 +274,6 @@ static void look_abandon(struct wait_display *display)
     }
 }
 
-/* The thread that waits handles signals; the others block them. */
-static bool start_thread(pthread_t *out_thread, void *(*run)(void *), void *context)
-{
-    sigset_t all;
-    sigset_t before;
-    bool is_started;
-
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
-    is_started = pthread_create(out_thread, NULL, run, context) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return is_started;
-}
-
 /* Look how long the lock in the way was held before, once for each such lock. */
 static void look_start(struct wait_display *display)
 {
@@ -306,7 +293,7 @@ static void look_start(struct wait_display *display)
     look->key = strdup(display->lock_key.data);
     (void)pthread_mutex_init(&look->mutex, NULL);
     cli_client_entered(display->context);
-    if (look->key == NULL || !start_thread(&thread, look_thread, look)) {
+    if (look->key == NULL || !thread_start(&thread, look_thread, look)) {
         cli_client_left(display->context);
         look_free(look);
         return;
@@ -427,7 +414,7 @@ void wait_display_update(void *context, const struct belay_wait_info *now)
     (void)pthread_cond_signal(&display->changed);
     (void)pthread_mutex_unlock(&display->mutex);
     if (!display->ticking) {
-        display->ticking = start_thread(&display->ticker, tick, display);
+        display->ticking = thread_start(&display->ticker, tick, display);
     }
 }
 

@@ -41,6 +41,7 @@ struct run_session {
     struct belay_client *client; /* borrowed */
     struct belay_lock *lock;     /* owned; NULL: COMMAND runs without one */
     bool is_unlocked;            /* --allow-empty-key, and the key is empty */
+    int64_t asked_kill_ms;       /* --kill-after; 0: not given */
     int64_t kill_after_ms;
     int64_t lost_boot_ms;
     struct supervise supervise;
@@ -83,9 +84,8 @@ static int64_t set_times(struct run_session *run, int64_t ttl_ms, int64_t lease_
 {
     int64_t spare_ms = lease_ms > heartbeat_ms ? lease_ms - heartbeat_ms : 0;
     int64_t most_ms = ttl_ms / 4 < spare_ms / 2 ? ttl_ms / 4 : spare_ms / 2;
-    int64_t asked_ms = KILL_AFTER_MS;
+    int64_t asked_ms = options_has(run->options, "kill-after") ? run->asked_kill_ms : KILL_AFTER_MS;
 
-    (void)options_duration(run->options, "kill-after", &asked_ms);
     run->kill_after_ms = asked_ms < most_ms ? asked_ms : most_ms;
     spare_ms = (spare_ms - run->kill_after_ms) / 4;
     run->supervise.publish_ms = spare_ms < PUBLISH_MIN_MS   ? PUBLISH_MIN_MS
@@ -98,14 +98,13 @@ static enum belay_code read_times(struct run_session *run, struct belay_error *e
 {
     struct belay_lock_options *lock = &run->request.options;
     char text[CLOCK_TEXT_SIZE];
-    int64_t asked_ms = 0;
     int64_t most_ms;
 
+    (void)options_duration(run->options, "kill-after", &run->asked_kill_ms);
     lock->ttl_ms = lock->ttl_ms == 0 ? RUN_TTL_MS : lock->ttl_ms;
     lock->heartbeat_ms = lock->heartbeat_ms == 0 ? lock->ttl_ms / 4 : lock->heartbeat_ms;
     most_ms = set_times(run, lock->ttl_ms, lock->ttl_ms - lock->ttl_ms / 20, lock->heartbeat_ms);
-    (void)options_duration(run->options, "kill-after", &asked_ms);
-    if (asked_ms > most_ms) {
+    if (run->asked_kill_ms > most_ms) {
         return error_set(err, BELAY_INVALID, "--kill-after '%s' is %s: at most %s",
                          options_text(run->options, "kill-after"),
                          most_ms == lock->ttl_ms / 4 ? "more than a quarter of the ttl"
@@ -121,16 +120,12 @@ static enum belay_code read_times(struct run_session *run, struct belay_error *e
  */
 static void fit_to_lease(struct run_session *run)
 {
-    const struct belay_info *info = belay_lock_info(run->lock);
-    int64_t asked_ms = 0;
     char text[CLOCK_TEXT_SIZE];
 
-    if (info == NULL) {
-        return;
-    }
-    (void)set_times(run, info->ttl_ms, info->valid_for_ms, belay_lock_heartbeat_ms(run->lock));
-    (void)options_duration(run->options, "kill-after", &asked_ms);
-    if (asked_ms > run->kill_after_ms) {
+    (void)set_times(run, belay_lock_ttl_ms(run->lock),
+                    belay_lock_deadline_boot_ms(run->lock) - belay_now_boot_ms(),
+                    belay_lock_heartbeat_ms(run->lock));
+    if (run->asked_kill_ms > run->kill_after_ms) {
         cli_warn(run->context, "--kill-after '%s' is too long for this lease; using %s",
                  options_text(run->options, "kill-after"), clock_format_duration(text, run->kill_after_ms));
     }
@@ -202,6 +197,10 @@ static void update_display(void *context, const struct belay_wait_info *waiting)
 {
     struct run_session *run = context;
 
+    if (run->waiting == NULL) {
+        run->waiting = wait_display_new(run->context, run->request.key,
+                                        run->request.options.attempts > 1 ? WAIT_COUNTED : WAIT_QUEUED);
+    }
     wait_display_update(run->waiting, waiting);
 }
 
@@ -307,8 +306,6 @@ static enum belay_code acquire_lock(struct run_session *run, struct belay_error 
     if (adopt != NULL) {
         code = adopt_lock(run, adopt, err);
     } else {
-        run->waiting = wait_display_new(run->context, run->request.key,
-                                        options->attempts > 1 ? WAIT_COUNTED : WAIT_QUEUED);
         cli_allow_leaving();
         code = belay_lock_acquire(run->client, run->request.key, options, &run->lock, err);
         cli_forbid_leaving();
@@ -601,7 +598,7 @@ int run_exec(struct cli_context *context, const struct options *options,
     if (code == BELAY_OK && callbacks != NULL) {
         code = before_command(&run, &err);
     }
-    supervise_block_signals();
+    supervise_block_signals(&run.supervise);
     if (may_run(&run, code, &err)) {
         run_command(&run);
     } else {

@@ -20,20 +20,13 @@ enum {
 /* Faults of belay itself must still end it. */
 static const int faults[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS };
 
-static void all_but_faults(sigset_t *out_set)
+void supervise_block_signals(struct supervise *supervise)
 {
-    (void)sigfillset(out_set);
+    (void)sigfillset(&supervise->signals);
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
-        (void)sigdelset(out_set, faults[i]);
+        (void)sigdelset(&supervise->signals, faults[i]);
     }
-}
-
-void supervise_block_signals(void)
-{
-    sigset_t set;
-
-    all_but_faults(&set);
-    (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
+    (void)pthread_sigmask(SIG_BLOCK, &supervise->signals, NULL);
 }
 
 /* ---- the lease ----------------------------------------------------------- */
@@ -324,11 +317,8 @@ void supervise_die_by_signal(int number)
 void supervise_run(struct supervise *supervise)
 {
     const struct guardian *guardian = supervise->guardian;
-    sigset_t set;
-    int signals;
+    int signals = fd_above_standard(signalfd(-1, &supervise->signals, SFD_CLOEXEC | SFD_NONBLOCK));
 
-    all_but_faults(&set);
-    signals = fd_above_standard(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     event_loop(supervise, signals);
     (void)close(signals);
     if (supervise->command > 0 && terminal_has_group(guardian->tty, supervise->command)) {

@@ -20,6 +20,7 @@ struct supervise {
     const struct cli_context *context;
     struct guardian *guardian;
     struct belay_lock *lock; /* NULL: COMMAND runs without a lock */
+    sigset_t signals;        /* those that supervise_block_signals() blocks, and supervise_run() reads */
     int64_t publish_ms;      /* how often the guardian learns the deadline */
     atomic_bool lost;        /* set by belay_lock_options.on_lost, after `why` */
     char why[256];
@@ -35,7 +36,7 @@ struct supervise {
 };
 
 /* Block every signal in this thread; supervise_run() reads them from a signalfd. */
-void supervise_block_signals(void);
+void supervise_block_signals(struct supervise *supervise);
 
 /* Call it after GUARDIAN_START. Returns when COMMAND has ended and the terminal is belay's again. */
 void supervise_run(struct supervise *supervise);

@@ -4,12 +4,12 @@
  * needed is abandoned: its thread runs until the store answers, and then frees it.
  */
 #include <assert.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/pool.h"
 #include "cli/commands/commands.h"
 #include "cli/top/top.h"
 
@@ -71,18 +71,11 @@ static void *run_thread(void *context)
     return NULL;
 }
 
-/* It handles no signals: they are for the main loop. */
 static bool start_thread(struct top_job *job)
 {
     pthread_t thread;
-    sigset_t all;
-    sigset_t before;
-    bool is_started;
+    bool is_started = thread_start(&thread, run_thread, job);
 
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
-    is_started = pthread_create(&thread, NULL, run_thread, job) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (is_started) {
         (void)pthread_detach(thread);
     }

@@ -1,6 +1,5 @@
 #include <assert.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -8,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/pool.h"
 #include "cli/output/print.h"
 #include "cli/top/top.h"
 
@@ -292,9 +292,6 @@ static void *watch_events(void *context)
 
 bool top_model_open(struct top_model *model)
 {
-    sigset_t all;
-    sigset_t before;
-
     model->pipe[0] = model->pipe[1] = -1;
     model->cancel = belay_cancel_new();
     (void)pthread_mutex_init(&model->mutex, NULL);
@@ -302,11 +299,8 @@ bool top_model_open(struct top_model *model)
     if (model->cancel == NULL || pipe2(model->pipe, O_CLOEXEC | O_NONBLOCK) != 0) {
         return false;
     }
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
-    model->has_reader = pthread_create(&model->reader, NULL, read_lists, model) == 0;
-    model->has_watcher = pthread_create(&model->watcher, NULL, watch_events, model) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    model->has_reader = thread_start(&model->reader, read_lists, model);
+    model->has_watcher = thread_start(&model->watcher, watch_events, model);
     model->has_events = model->has_watcher;
     return model->has_reader;
 }

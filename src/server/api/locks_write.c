@@ -100,7 +100,9 @@ enum belay_code fill_options(const struct server *server, const char *key, const
     options->n_metadata = body->n_metadata;
     options->shared = body->shared;
     options->slots = (int)body->slots;
-    lock_keys_fill(keys, options);
+    if (keys != NULL) {
+        lock_keys_fill(keys, options);
+    }
     options->ignore_freeze = body->ignore_freeze;
     options->ignore_reason = body->reason;
     options->durable = true;     /* the holder is another process: on disk before the reply */

@@ -87,10 +87,10 @@ void exchange_end(struct exchange *x, int status)
     exchange_free(x);
 }
 
-/* Add the headers that every reply has; returns how many there are. Writes the log: the reply ends the request. */
-static size_t add_headers(struct exchange *x, int status, const struct http_header *headers, size_t n,
-                          struct http_header all[HEADERS_MAX + HEADERS_ADDED])
+void reply_shared(struct exchange *x, int status, const struct http_header *headers, size_t n,
+                  const struct http_shared *body)
 {
+    struct http_header all[HEADERS_MAX + HEADERS_ADDED];
     size_t n_all = 0;
 
     assert(n <= HEADERS_MAX);
@@ -104,33 +104,20 @@ static size_t add_headers(struct exchange *x, int status, const struct http_head
     }
     memcpy(all + n_all, headers, n * sizeof *headers);
     write_log(x, status);
-    return n_all + n;
+    if (x->request != NULL && body->release == NULL) {
+        http_answer(x->request, status, all, n_all + n, body->data, body->len);
+    } else if (x->request != NULL) {
+        http_answer_shared(x->request, status, all, n_all + n, body);
+    } else if (body->release != NULL) {
+        body->release(body->owner);
+    }
+    exchange_free(x);
 }
 
 void reply_with(struct exchange *x, int status, const struct http_header *headers, size_t n, const void *body,
                 size_t len)
 {
-    struct http_header all[HEADERS_MAX + HEADERS_ADDED];
-
-    n = add_headers(x, status, headers, n, all);
-    if (x->request != NULL) {
-        http_answer(x->request, status, all, n, body, len);
-    }
-    exchange_free(x);
-}
-
-void reply_shared(struct exchange *x, int status, const struct http_header *headers, size_t n,
-                  const struct http_shared *body)
-{
-    struct http_header all[HEADERS_MAX + HEADERS_ADDED];
-
-    n = add_headers(x, status, headers, n, all);
-    if (x->request != NULL) {
-        http_answer_shared(x->request, status, all, n, body);
-    } else {
-        body->release(body->owner);
-    }
-    exchange_free(x);
+    reply_shared(x, status, headers, n, &(struct http_shared){ .data = body, .len = len });
 }
 
 void reply_text(struct exchange *x, int status, const char *type, const char *body, size_t len)

@@ -98,9 +98,10 @@ static bool has_room(void)
     return poll(&about, 1, 0) > 0;
 }
 
-/* Returns how many bytes were written, or can be dropped. */
-static size_t write_some(const struct log *log)
+/* What cannot be written now is kept for the next time, as long as there is room. */
+static void flush(struct log *log)
 {
+    static const char lost[] = "{\"level\":\"error\",\"event\":\"log\",\"message\":\"lines were lost\"}\n";
     size_t at = 0;
 
     while (at < log->out.len && (log->is_file || has_room())) {
@@ -112,29 +113,19 @@ static size_t write_some(const struct log *log)
                   : PIPE_BUF; /* a pipe with room takes this much without blocking */
         n = write(STDERR_FILENO, log->out.data + at, len);
         if (n < 0 && errno != EINTR && errno != EAGAIN) {
-            return log->out.len; /* a log without a reader must not end the server */
-        }
-        if (n < 0 && errno == EAGAIN) {
+            at = log->out.len; /* a log without a reader must not end the server */
+        } else if (n < 0 && errno == EAGAIN) {
             break;
         }
         at += n > 0 ? (size_t)n : 0;
     }
-    return at;
-}
-
-/* What was not written is kept for the next time, as long as there is room. */
-static void flush(struct log *log)
-{
-    static const char lost[] = "{\"level\":\"error\",\"event\":\"log\",\"message\":\"lines were lost\"}\n";
-    size_t taken = write_some(log);
-
     if (log->out.failed) {
         buf_release(&log->out);
         log->out = (struct buf)BUF_INIT(LOG_BUFFER_MAX);
         buf_adds(&log->out, lost);
-    } else if (taken > 0) {
-        log->out.len -= taken;
-        memmove(log->out.data, log->out.data + taken, log->out.len);
+    } else if (at > 0) {
+        log->out.len -= at;
+        memmove(log->out.data, log->out.data + at, log->out.len);
     }
 }
 

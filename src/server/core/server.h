@@ -124,7 +124,7 @@ void reply_text(struct exchange *x, int status, const char *type, const char *bo
 /* With only these headers and X-Request-Id. */
 void reply_with(struct exchange *x, int status, const struct http_header *headers, size_t n, const void *body,
                 size_t len);
-/* The same without copying the body, which is released in any case. */
+/* The same without copying the body, which is released in any case; one without `release` is copied. */
 void reply_shared(struct exchange *x, int status, const struct http_header *headers, size_t n,
                   const struct http_shared *body);
 void reply_error(struct exchange *x, const struct belay_error *err);

@@ -11,17 +11,6 @@
 
 #define CONTINUE_LINE "HTTP/1.1 100 Continue\r\n\r\n"
 
-bool answer_headers_are_sound(const struct http_header *headers, size_t n_headers)
-{
-    for (size_t i = 0; i < n_headers; i++) {
-        if (!head_name_is_sound(headers[i].name) ||
-            !head_value_is_sound(headers[i].value, strlen(headers[i].value))) {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* While the server drains, the connection ends with the last request that is in progress on it. */
 static bool closes_after(struct request *request)
 {
@@ -54,9 +43,15 @@ static const char *date_line(struct http_server *server)
     return server->date;
 }
 
-void answer_head(struct request *request, struct buf *to, int status, const struct http_header *headers,
+bool answer_head(struct request *request, struct buf *to, int status, const struct http_header *headers,
                  size_t n_headers)
 {
+    for (size_t i = 0; i < n_headers; i++) {
+        if (!head_name_is_sound(headers[i].name) ||
+            !head_value_is_sound(headers[i].value, strlen(headers[i].value))) {
+            return false;
+        }
+    }
     buf_adds(to, "HTTP/1.1 ");
     buf_add_number(to, status);
     buf_adds(to, " ");
@@ -74,6 +69,7 @@ void answer_head(struct request *request, struct buf *to, int status, const stru
         buf_adds(to, headers[i].value);
         buf_adds(to, "\r\n");
     }
+    return true;
 }
 
 /* Where its bytes go. They may tell of all that is committed by now, whether this request did it or saw it. */
@@ -210,16 +206,14 @@ static bool status_has_body(int status)
 static struct buf *begin_answer(struct request *request, int status, const struct http_header *headers,
                                 size_t n_headers, size_t body_len)
 {
-    struct buf *to;
+    struct buf *to = answer_target(request);
 
     assert(!request->is_answered && !request->is_streaming);
-    if (!answer_headers_are_sound(headers, n_headers)) {
+    if (!answer_head(request, to, status, headers, n_headers)) {
         server_notice(request->conn->server, request->conn, 500, "an answer had a malformed header");
         http_answer_error(&request->pub, 500, "internal", "the answer could not be sent");
         return NULL;
     }
-    to = answer_target(request);
-    answer_head(request, to, status, headers, n_headers);
     if (status_has_body(status)) {
         buf_adds(to, "Content-Length: ");
         buf_add_number(to, (int64_t)body_len);

@@ -6,26 +6,12 @@
 
 #include "base/text.h"
 
-/* Large bodies must not keep out small ones, least of all renewals. */
-static bool has_room(const struct request *request, size_t len)
-{
-    const struct http_server *server = request->conn->server;
-    size_t most = server->limits.max_bodies_bytes;
-
-    if (request->body_len <= TINY_BODY) {
-        return true; /* the limit on connections bounds these */
-    }
-    if (request->body_len > SMALL_BODY) {
-        most -= most / 8;
-    }
-    return server->bodies_bytes <= most && len <= most - server->bodies_bytes;
-}
-
 /* Data of the body. Returns the bytes taken. */
 static size_t take_data(struct request *request, const char *data, size_t len)
 {
     struct http_server *server = request->conn->server;
     size_t part = len < request->body_left ? len : (size_t)request->body_left;
+    size_t most = server->limits.max_bodies_bytes;
 
     if (part > request->max_body - request->body.len) {
         request_refuse(request, 413, "the body is too large");
@@ -34,7 +20,12 @@ static size_t take_data(struct request *request, const char *data, size_t len)
     if (request->body_kind == BODY_CHUNKED) {
         request->body_len = request->body.len + part;
     }
-    if (!has_room(request, part)) {
+    if (request->body_len > SMALL_BODY) {
+        most -= most / 8; /* large bodies must not keep out small ones, least of all renewals */
+    }
+    /* The limit on connections bounds the tiny ones. */
+    if (request->body_len > TINY_BODY &&
+        (server->bodies_bytes > most || part > most - server->bodies_bytes)) {
         request_refuse(request, 503, "too many bodies are being received");
         return part;
     }

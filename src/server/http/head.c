@@ -10,7 +10,6 @@
  */
 #include "server/http/http_internal.h"
 
-#include <ctype.h>
 #include <string.h>
 #include <strings.h>
 
@@ -79,24 +78,16 @@ static bool take_headers(struct request *request)
     return true;
 }
 
-/* Only visible ASCII, as the RFC has it; everything else comes percent-encoded. */
-static bool target_is_sound(const char *target, size_t len)
-{
-    for (size_t i = 0; i < len; i++) {
-        if (target[i] < 0x21 || target[i] > 0x7e || target[i] == '#') {
-            return false;
-        }
-    }
-    return true;
-}
-
 static bool take_target(struct request *request)
 {
     char *target = request->text.data;
     char *query;
 
-    if (!target_is_sound(target, request->target_len)) {
-        return request_refuse(request, 400, "the path has characters that must be percent-encoded");
+    for (size_t i = 0; i < request->target_len; i++) {
+        /* Only visible ASCII, as the RFC has it; everything else comes percent-encoded. */
+        if (target[i] < 0x21 || target[i] > 0x7e || target[i] == '#') {
+            return request_refuse(request, 400, "the path has characters that must be percent-encoded");
+        }
     }
     if (*target != '/' && strcmp(target, "*") != 0) {
         /* "http://host/path", as clients send it to a proxy, is accepted. */
@@ -149,38 +140,32 @@ struct framing {
     const char *expect;
 };
 
-/* The field for a header of this name; NULL: it does not matter here. No two of them begin alike. */
-static const char **framing_slot(struct framing *framing, const char *name)
-{
-    switch (tolower((unsigned char)*name)) {
-    case 'c':
-        return strcasecmp(name, "Content-Length") == 0 ? &framing->length : NULL;
-    case 't':
-        return strcasecmp(name, "Transfer-Encoding") == 0 ? &framing->encoding : NULL;
-    case 'h':
-        return strcasecmp(name, "Host") == 0 ? &framing->host : NULL;
-    case 'e':
-        return strcasecmp(name, "Expect") == 0 ? &framing->expect : NULL;
-    default:
-        return NULL;
-    }
-}
-
 /* Headers that decide where the request ends, or which host it is for, may come only once. */
 static bool take_framing(struct request *request, struct framing *out)
 {
     struct framing found = { NULL, NULL, NULL, NULL };
+    const struct {
+        const char *name;
+        const char **slot;
+    } wanted[] = { { "Content-Length", &found.length },
+                   { "Transfer-Encoding", &found.encoding },
+                   { "Host", &found.host },
+                   { "Expect", &found.expect } };
 
     for (size_t i = 0; i < request->n_headers; i++) {
         const struct http_header *header = &request->headers[i];
-        const char **slot = framing_slot(&found, header->name);
+        size_t k = 0;
 
-        if (slot != NULL && *slot != NULL) {
+        while (k < sizeof wanted / sizeof wanted[0] && strcasecmp(header->name, wanted[k].name) != 0) {
+            k++;
+        }
+        if (k == sizeof wanted / sizeof wanted[0]) {
+            continue;
+        }
+        if (*wanted[k].slot != NULL) {
             return request_refuse(request, 400, "a header comes twice that may come once");
         }
-        if (slot != NULL) {
-            *slot = header->value;
-        }
+        *wanted[k].slot = header->value;
     }
     *out = found;
     return true;
@@ -282,22 +267,27 @@ static struct request *of(http_parse_state *parser)
     return parser->data;
 }
 
-/* End the text that is being collected; the next part begins. */
-static int part_begin(struct request *request, enum text_part part)
+/* A piece of a part of the head. The first one ends the text of the part before it. */
+static int collect(struct request *request, enum text_part part, const char *at, size_t len)
 {
-    if (request->part != PART_NONE) {
-        buf_add(&request->text, "", 1);
+    if (request->part != part) {
+        if (request->part != PART_NONE) {
+            buf_add(&request->text, "", 1);
+        }
+        request->part = part;
+        if (part == PART_NAME && request->n_headers == MAX_HEADERS) {
+            request_refuse(request, 431, "there are too many headers");
+            return 1;
+        }
+        if (part == PART_NAME) {
+            request->at[request->n_headers++].name = (uint32_t)request->text.len;
+        } else if (part == PART_VALUE) {
+            request->at[request->n_headers - 1].value = (uint32_t)request->text.len;
+        }
     }
-    request->part = part;
-    return request->text.failed ? 1 : 0;
-}
-
-static int on_target(http_parse_state *parser, const char *at, size_t len)
-{
-    struct request *request = of(parser);
-
-    request->part = PART_TARGET;
-    request->target_len += len;
+    if (part == PART_TARGET) {
+        request->target_len += len;
+    }
     if (request->target_len > request->conn->server->limits.max_target_bytes) {
         request_refuse(request, 414, "the path and query are too long");
         return 1;
@@ -306,36 +296,19 @@ static int on_target(http_parse_state *parser, const char *at, size_t len)
     return request->text.failed ? 1 : 0;
 }
 
+static int on_target(http_parse_state *parser, const char *at, size_t len)
+{
+    return collect(of(parser), PART_TARGET, at, len);
+}
+
 static int on_name(http_parse_state *parser, const char *at, size_t len)
 {
-    struct request *request = of(parser);
-
-    if (request->part != PART_NAME) {
-        if (part_begin(request, PART_NAME) != 0) {
-            return 1;
-        }
-        if (request->n_headers == MAX_HEADERS) {
-            request_refuse(request, 431, "there are too many headers");
-            return 1;
-        }
-        request->at[request->n_headers++].name = (uint32_t)request->text.len;
-    }
-    buf_add(&request->text, at, len);
-    return request->text.failed ? 1 : 0;
+    return collect(of(parser), PART_NAME, at, len);
 }
 
 static int on_value(http_parse_state *parser, const char *at, size_t len)
 {
-    struct request *request = of(parser);
-
-    if (request->part != PART_VALUE) {
-        if (part_begin(request, PART_VALUE) != 0) {
-            return 1;
-        }
-        request->at[request->n_headers - 1].value = (uint32_t)request->text.len;
-    }
-    buf_add(&request->text, at, len);
-    return request->text.failed ? 1 : 0;
+    return collect(of(parser), PART_VALUE, at, len);
 }
 
 static int on_head_end(http_parse_state *parser)
@@ -344,7 +317,7 @@ static int on_head_end(http_parse_state *parser)
 
     request->is_keep_alive = http_parse_keeps_alive(parser);
     parser->upgrade = 0; /* no other protocol is supported: treat the request as an ordinary one */
-    return part_begin(request, PART_NONE) == 0 ? 1 : -1; /* 1: there is no body (for the library) */
+    return collect(request, PART_NONE, "", 0) == 0 ? 1 : -1; /* 1: there is no body (for the library) */
 }
 
 static int on_end(http_parse_state *parser)

@@ -304,7 +304,8 @@ bool head_value_is_sound(const char *value, size_t len);
 size_t body_input(struct request *request, const char *data, size_t len, bool *out_is_complete);
 
 /* answer.c */
-void answer_head(struct request *request, struct buf *to, int status, const struct http_header *headers,
+/* False, and nothing is added: a header is malformed. */
+bool answer_head(struct request *request, struct buf *to, int status, const struct http_header *headers,
                  size_t n_headers);
 struct buf *answer_target(struct request *request);
 void answer_finished(struct request *request);
@@ -313,7 +314,6 @@ void answer_advance(struct conn *conn);
 void answer_added(struct request *request);
 /* Schedule what is left to do for the connection after its answers were sent. */
 void answer_sent(struct conn *conn);
-bool answer_headers_are_sound(const struct http_header *headers, size_t n_headers);
 void conn_send_continue(struct conn *conn);
 
 /* tls.c */

@@ -12,12 +12,6 @@ void http_stream_begin(struct http_request *request, int status, const struct ht
     struct buf *to;
 
     assert(!own->is_answered && !own->is_streaming);
-    if (!answer_headers_are_sound(headers, n_headers)) {
-        server_notice(own->conn->server, own->conn, 500, "a stream had a malformed header");
-        headers = NULL;
-        n_headers = 0;
-        status = 500;
-    }
     own->is_streaming = true;
     own->is_chunked = own->minor > 0;
     if (!own->is_chunked) {
@@ -25,7 +19,10 @@ void http_stream_begin(struct http_request *request, int status, const struct ht
         own->conn->is_last = true;
     }
     to = answer_target(own);
-    answer_head(own, to, status, headers, n_headers);
+    if (!answer_head(own, to, status, headers, n_headers)) {
+        server_notice(own->conn->server, own->conn, 500, "a stream had a malformed header");
+        (void)answer_head(own, to, 500, NULL, 0);
+    }
     buf_adds(to, own->is_chunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
     answer_added(own);
 }

@@ -28,7 +28,7 @@ struct loop {
     int64_t now_ms;
     struct timers timers;
     struct task_list later;
-    pthread_mutex_t lock; /* guards posted */
+    pthread_mutex_t lock; /* guards posted: the other list is the loop's own */
     struct task_list posted;
     loop_hook *hook;
     void *hook_context; /* borrowed */
@@ -191,11 +191,15 @@ void loop_stop(struct loop *loop)
 }
 
 /* The list as it is now: tasks that are added meanwhile wait for the next round. */
-static void run_list(struct task_list *list)
+static void run_list(struct loop *loop, struct task_list *list)
 {
-    struct loop_task *task = list->first;
+    struct loop_task *task;
 
-    list_init(list);
+    pthread_mutex_lock(&loop->lock);
+    task = list->first;
+    list->first = NULL;
+    list->end = &list->first;
+    pthread_mutex_unlock(&loop->lock);
     while (task != NULL) {
         struct loop_task *next = task->next;
         task->is_queued = false;
@@ -207,22 +211,8 @@ static void run_list(struct task_list *list)
 void loop_run_later(struct loop *loop)
 {
     while (loop->later.first != NULL) {
-        run_list(&loop->later);
+        run_list(loop, &loop->later);
     }
-}
-
-static void run_posted(struct loop *loop)
-{
-    struct task_list mine;
-
-    list_init(&mine);
-    pthread_mutex_lock(&loop->lock);
-    if (loop->posted.first != NULL) {
-        mine = loop->posted;
-        list_init(&loop->posted);
-    }
-    pthread_mutex_unlock(&loop->lock);
-    run_list(&mine);
 }
 
 static void run_timers(struct loop *loop)
@@ -285,9 +275,9 @@ bool loop_turn(struct loop *loop, int max_ms)
             watch->ready(watch, events[i].events);
         }
     }
-    run_posted(loop);
+    run_list(loop, &loop->posted);
     run_timers(loop);
-    run_list(&loop->later);
+    run_list(loop, &loop->later);
     if (loop->hook != NULL) {
         loop->hook(loop->hook_context);
     }

@@ -111,8 +111,18 @@ static bool find_modes(struct batch_work *work)
     return true;
 }
 
-enum belay_code batch_check(struct batch_work *work, struct belay_error *err)
+enum belay_code batch_check(struct batch_work *work, const struct freeze_list *freezes,
+                            struct belay_error *err)
 {
+    struct freeze_now now = { work->txn.unix_ms, work->txn.unix_ms };
+
+    if (work->batch->check_freezes && freezes->n > 0) {
+        enum belay_code code = freeze_check(freezes, work->batch, now, &work->frozen, err);
+
+        if (code != BELAY_OK) {
+            return code;
+        }
+    }
     if (!find_modes(work)) {
         return error_no_memory(err);
     }
@@ -170,26 +180,17 @@ static bool write_must_last(const struct belay_write *write, const struct belay_
                                             write->values->ttl_ms != 0 && write->values->ttl_ms != ttl_ms);
 }
 
-static bool replace_text(char **text, const char *with)
+bool replace_text(const struct belay_record *record, char **text, const char *with)
 {
     char *copy = strdup(with == NULL ? "" : with);
 
     if (copy == NULL) {
         return false;
     }
-    free(*text);
-    *text = copy;
-    return true;
-}
-
-bool replace_own_text(const struct belay_record *record, char **text, const char *with)
-{
-    char *own = belay_record_has_text(record, *text) ? NULL : *text;
-
-    if (!replace_text(&own, with)) {
-        return false;
+    if (!belay_record_has_text(record, *text)) {
+        free(*text);
     }
-    *text = own;
+    *text = copy;
     return true;
 }
 
@@ -230,15 +231,14 @@ bool set_fields(struct belay_record *record, unsigned set, const struct belay_re
         record->locked_at_unix_ms = txn->unix_ms;
     }
     if ((set & BELAY_SET_IDENTITY) != 0) {
-        if (!replace_own_text(record, &record->lock_id, values->lock_id) ||
-            !replace_own_text(record, &record->acquired_by, values->acquired_by)) {
+        if (!replace_text(record, &record->lock_id, values->lock_id) ||
+            !replace_text(record, &record->acquired_by, values->acquired_by)) {
             return false;
         }
         record->token = txn->next;
     }
-    if ((set & BELAY_SET_OWNER) != 0 &&
-        (!replace_own_text(record, &record->owner, values->owner) ||
-         !replace_own_text(record, &record->owner_name, values->owner_name))) {
+    if ((set & BELAY_SET_OWNER) != 0 && (!replace_text(record, &record->owner, values->owner) ||
+                                         !replace_text(record, &record->owner_name, values->owner_name))) {
         return false;
     }
     if ((set & BELAY_SET_METADATA) != 0 && !set_metadata(record, values)) {
@@ -334,10 +334,10 @@ static bool put_ticket(struct row *row, const struct belay_put_ticket *put, bool
     record->tickets = tickets != NULL ? tickets : record->tickets;
     liveness = realloc(row->has_liveness, (record->n_tickets + 1) * sizeof *liveness);
     row->has_liveness = liveness != NULL ? liveness : row->has_liveness;
-    if (tickets == NULL || liveness == NULL || !replace_text(&ticket.lock_id, put->lock_id) ||
-        !replace_text(&ticket.key, put->key) || !replace_text(&ticket.owner, put->owner) ||
-        !replace_text(&ticket.owner_name, put->owner_name) ||
-        !replace_text(&ticket.acquired_by, put->acquired_by)) {
+    if (tickets == NULL || liveness == NULL || !replace_text(record, &ticket.lock_id, put->lock_id) ||
+        !replace_text(record, &ticket.key, put->key) || !replace_text(record, &ticket.owner, put->owner) ||
+        !replace_text(record, &ticket.owner_name, put->owner_name) ||
+        !replace_text(record, &ticket.acquired_by, put->acquired_by)) {
         clear_ticket(&ticket);
         return false;
     }
@@ -369,7 +369,8 @@ static bool put_intent(struct belay_record *record, const struct belay_put_inten
         return false;
     }
     record->intents = intents;
-    if (!replace_text(&intent.lock_id, put->lock_id) || !replace_text(&intent.key, put->key)) {
+    if (!replace_text(record, &intent.lock_id, put->lock_id) ||
+        !replace_text(record, &intent.key, put->key)) {
         free(intent.lock_id);
         free(intent.key);
         return false;
@@ -449,16 +450,29 @@ static bool keep_metadata(struct before *before)
     return before->metadata != NULL || before->n_metadata == 0;
 }
 
-/* `record` is the one before the batch or, for one of several holders, its fields. */
-static bool remember_one(struct before *before, const struct belay_write *write, unsigned asked_for,
-                         const struct belay_record *record, int64_t unix_ms)
+/* What the events need of the record of a write, before that is changed. False: no memory. */
+static bool remember(struct batch_work *work, size_t at, unsigned asked_for)
 {
+    const struct belay_write *write = &work->batch->writes[at];
+    const struct belay_record *record = &work->rows[at].record;
+    const struct belay_holder *holder = write->co_holder ? holder_find(record, write->lock_id) : NULL;
+    struct before *before = &work->before[at];
+    struct belay_record one;
     /* One of several holders can leave the list, or the record's own fields. */
     bool can_move = write->co_holder || write->n_drop_holders > 0;
     bool ok = true;
 
+    before->is_known = true;
+    before->held_ms = -1;
+    if (write->co_holder ? holder == NULL : record->revision == 0) {
+        return true;
+    }
+    if (holder != NULL) {
+        one = holder_as_record(holder, record);
+        record = &one;
+    }
     before->token = record->token;
-    before->held_ms = sub_saturated(unix_ms, record->locked_at_unix_ms);
+    before->held_ms = sub_saturated(work->txn.unix_ms, record->locked_at_unix_ms);
     if ((write->set & BELAY_SET_METADATA) == 0) {
         before->metadata = record->metadata;
         before->n_metadata = record->n_metadata;
@@ -474,38 +488,6 @@ static bool remember_one(struct before *before, const struct belay_write *write,
 
         ok = keep(record->owner, is_replaced, &before->owner, &before->kept[1]) &&
              keep(record->owner_name, is_replaced, &before->owner_name, &before->kept[2]);
-    }
-    return ok;
-}
-
-/* Before the rows are changed. False: no memory. */
-static bool remember_all(struct batch_work *work)
-{
-    const struct belay_batch *batch = work->batch;
-    unsigned asked_for = fields_asked_for(batch);
-    bool ok = true;
-
-    work->before[0].held_ms = -1;
-    for (size_t i = 0; ok && batch->n_writes > 0 && i < batch->n_events; i++) {
-        size_t at = write_of(batch, &batch->events[i]);
-        const struct belay_write *write = &batch->writes[at];
-        const struct belay_record *record = &work->rows[at].record;
-        struct before *before = &work->before[at];
-        const struct belay_holder *holder = NULL;
-        struct belay_record one;
-
-        if (before->is_known) {
-            continue;
-        }
-        before->is_known = true;
-        before->held_ms = -1;
-        if (write->co_holder && (holder = holder_find(record, write->lock_id)) != NULL) {
-            one = holder_as_record(holder, record);
-            record = &one;
-        }
-        if (write->co_holder ? holder != NULL : record->revision != 0) {
-            ok = remember_one(before, write, asked_for, record, work->txn.unix_ms);
-        }
     }
     return ok;
 }
@@ -629,8 +611,17 @@ bool batch_must_last(const struct batch_work *work)
 enum belay_code batch_apply(struct batch_work *work, const bool *has_liveness, struct belay_error *err)
 {
     const struct belay_batch *batch = work->batch;
-    enum belay_code code = remember_all(work) ? BELAY_OK : error_no_memory(err);
+    unsigned asked_for = fields_asked_for(batch);
+    enum belay_code code = BELAY_OK;
 
+    work->before[0].held_ms = -1;
+    for (size_t i = 0; code == BELAY_OK && batch->n_writes > 0 && i < batch->n_events; i++) {
+        size_t at = write_of(batch, &batch->events[i]);
+
+        if (!work->before[at].is_known && !remember(work, at, asked_for)) {
+            code = error_no_memory(err);
+        }
+    }
     for (size_t i = 0; code == BELAY_OK && i < batch->n_writes; i++) {
         struct row *row = &work->rows[i];
 

@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "belay/store.h"
+#include "freeze/freeze_list.h"
 
 /* A record, and what only these stores keep with it. */
 struct row {
@@ -92,8 +93,12 @@ struct batch_work {
 enum belay_code batch_begin(struct batch_work *work, const struct belay_batch *batch,
                             struct belay_error *err);
 void batch_release(struct batch_work *work);
-/* BELAY_REFUSED: a row does not meet its condition. */
-enum belay_code batch_check(struct batch_work *work, struct belay_error *err);
+/*
+ * BELAY_FROZEN: a key that the batch acquires is frozen; `freezes` is used only if the batch says so.
+ * BELAY_REFUSED: a row does not meet its condition.
+ */
+enum belay_code batch_check(struct batch_work *work, const struct freeze_list *freezes,
+                            struct belay_error *err);
 /* Whether it must be on disk before it is reported (sqlite_commit.c). */
 bool batch_must_last(const struct batch_work *work);
 /* Change the rows and complete the events. `has_liveness` is for the tickets that are put; NULL: all have it. */

@@ -8,7 +8,7 @@
 bool set_fields(struct belay_record *record, unsigned set, const struct belay_record *values,
                 const struct txn *txn);
 /* For a string that may be part of the record's one piece of memory. */
-bool replace_own_text(const struct belay_record *record, char **text, const char *with);
+bool replace_text(const struct belay_record *record, char **text, const char *with);
 
 /* apply_holders.c: a lock that is shared or has slots */
 

@@ -108,21 +108,6 @@ static bool write_all(int fd, const void *data, size_t len, size_t at)
     return true;
 }
 
-/*
- * Written and synced in one call, which takes a sixth less than fdatasync()
- * after it: only these blocks are looked at. Where the system cannot, in two.
- */
-static bool write_durably(int fd, char *data, size_t len, size_t at)
-{
-    struct iovec piece = { data, len };
-    ssize_t n = pwritev2(fd, &piece, 1, (off_t)at, RWF_DSYNC);
-
-    if (n < 0 && errno != EINTR && errno != EOPNOTSUPP && errno != ENOSYS) {
-        return false;
-    }
-    return n == (ssize_t)len || (write_all(fd, data, len, at) && fdatasync(fd) == 0);
-}
-
 static bool map_file(struct journal *journal)
 {
     void *map;
@@ -390,14 +375,26 @@ bool journal_seal(const struct journal *journal, struct buf *frame)
     return true;
 }
 
+/*
+ * Written and synced in one call, which takes a sixth less than fdatasync()
+ * after it: only these blocks are looked at. Where the system cannot, in two.
+ */
 enum belay_code journal_write(const struct journal *journal, const struct buf *frame, struct belay_error *err)
 {
+    struct iovec piece = { frame->data, frame->len };
+    bool may_retry;
+    ssize_t n;
+
     assert(frame->len % JOURNAL_SECTOR == 0 && journal->used % JOURNAL_SECTOR == 0);
-    if (!write_durably(journal->fd, frame->data, frame->len, journal->used)) {
-        return error_set(err, BELAY_UNKNOWN, "the server's journal '%s' cannot be written: %s", journal->path,
-                         strerror(errno));
+    n = pwritev2(journal->fd, &piece, 1, (off_t)journal->used, RWF_DSYNC);
+    may_retry = n >= 0 || errno == EINTR || errno == EOPNOTSUPP || errno == ENOSYS;
+    if (n == (ssize_t)frame->len ||
+        (may_retry && write_all(journal->fd, frame->data, frame->len, journal->used) &&
+         fdatasync(journal->fd) == 0)) {
+        return BELAY_OK;
     }
-    return BELAY_OK;
+    return error_set(err, BELAY_UNKNOWN, "the server's journal '%s' cannot be written: %s", journal->path,
+                     strerror(errno));
 }
 
 void journal_written(struct journal *journal, struct buf *frame)

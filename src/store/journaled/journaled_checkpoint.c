@@ -10,7 +10,6 @@
  */
 #include <assert.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/pool.h"
 #include "store/journaled/journaled_internal.h"
 
 enum {
@@ -189,14 +189,7 @@ static void *run_thread(void *context)
 
 bool journaled_start_thread(struct journaled *store)
 {
-    sigset_t all;
-    sigset_t old;
-
-    /* Signals are for the threads of the program. */
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
-    store->has_thread = pthread_create(&store->thread, NULL, run_thread, store) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    store->has_thread = thread_start(&store->thread, run_thread, store);
     return store->has_thread;
 }
 

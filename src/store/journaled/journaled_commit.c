@@ -204,22 +204,6 @@ static enum belay_code load_freezes(struct journaled *store, struct belay_error 
     return code;
 }
 
-static enum belay_code check_freezes(struct journaled_batch *work, struct belay_error *err)
-{
-    struct journaled *store = work->store;
-    struct freeze_now now = { work->base.txn.unix_ms, work->base.txn.unix_ms };
-    enum belay_code code = BELAY_OK;
-
-    if (!work->base.batch->check_freezes) {
-        return BELAY_OK;
-    }
-    if (!store->has_freezes) {
-        code = load_freezes(store, err);
-    }
-    return code == BELAY_OK ? freeze_check(&store->freezes, work->base.batch, now, &work->base.frozen, err)
-                            : code;
-}
-
 static enum belay_code run_commit(struct journaled_batch *work, struct belay_error *err)
 {
     struct journaled *store = work->store;
@@ -231,12 +215,12 @@ static enum belay_code run_commit(struct journaled_batch *work, struct belay_err
     work->base.txn.now_ms = sqlite_now_ms(store->read_db);
     work->base.txn.unix_ms = sqlite_unix_ms(store->read_db);
     work->base.txn.next = store->next;
-    code = check_freezes(work, err);
-    if (code == BELAY_OK) {
-        code = load_rows(work, err);
+    code = load_rows(work, err);
+    if (code == BELAY_OK && work->base.batch->check_freezes && !store->has_freezes) {
+        code = load_freezes(store, err);
     }
     if (code == BELAY_OK) {
-        code = batch_check(&work->base, err);
+        code = batch_check(&work->base, &store->freezes, err);
     }
     if (code == BELAY_OK) {
         code = check_unused(work, err);

@@ -183,21 +183,6 @@ static enum belay_code save(struct sqlite_batch *work, struct belay_error *err)
     return code == BELAY_OK && batch->n_events == 0 ? write_number(work, err) : code;
 }
 
-/* In the transaction of the commit: a freeze is either before it or after it. */
-static enum belay_code check_freezes(struct sqlite_batch *work, struct belay_error *err)
-{
-    struct freeze_now now = { work->base.txn.unix_ms, work->base.txn.unix_ms };
-    enum belay_code code = BELAY_OK;
-
-    if (work->base.batch->check_freezes) {
-        code = sqlite_load_freezes(work->store, err);
-    }
-    if (code == BELAY_OK && work->base.batch->check_freezes) {
-        code = freeze_check(&work->store->freezes.list, work->base.batch, now, &work->base.frozen, err);
-    }
-    return code;
-}
-
 /* From BEGIN to just before COMMIT. With work->again everything has to be repeated. */
 static enum belay_code prepare_commit(struct sqlite_batch *work, struct belay_error *err)
 {
@@ -221,12 +206,13 @@ static enum belay_code prepare_commit(struct sqlite_batch *work, struct belay_er
     if (db_has_moved(store)) {
         return sqlite_moved(store, err);
     }
-    code = check_freezes(work, err);
-    if (code == BELAY_OK) {
-        code = load_rows(work, err);
+    code = load_rows(work, err);
+    if (code == BELAY_OK && work->base.batch->check_freezes) {
+        /* In the transaction of the commit: a freeze is either before it or after it. */
+        code = sqlite_load_freezes(store, err);
     }
     if (code == BELAY_OK) {
-        code = batch_check(&work->base, err);
+        code = batch_check(&work->base, &store->freezes.list, err);
     }
     if (code == BELAY_OK) {
         code = check_unused(work, err);

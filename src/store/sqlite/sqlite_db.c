@@ -198,31 +198,6 @@ void db_leave_txn(struct sqlite_store *store, const struct txn *txn, uint64_t la
     store->left.version = data_version(store);
 }
 
-static int query_txn(struct sqlite_store *store, struct txn *txn, bool *out_other_boot)
-{
-    sqlite3_stmt *statement;
-    int rc = db_statement(store, ST_META, &statement);
-
-    if (rc != SQLITE_OK) {
-        return rc;
-    }
-    rc = sqlite3_step(statement);
-    if (rc == SQLITE_ROW) {
-        const unsigned char *boot_id = sqlite3_column_text(statement, 0);
-
-        *out_other_boot = boot_id == NULL || sqlite3_stricmp((const char *)boot_id, store->boot_id) != 0;
-        txn->number = (uint64_t)sqlite3_column_int64(statement, 1);
-        txn->ceiling = (uint64_t)sqlite3_column_int64(statement, 2);
-        txn->newest = (uint64_t)sqlite3_column_int64(statement, 3);
-        txn->served = db_read_served(store, statement, 4);
-        rc = SQLITE_OK;
-    } else if (rc == SQLITE_DONE) {
-        rc = SQLITE_CORRUPT; /* the schema creates this row, and it is never deleted */
-    }
-    (void)sqlite3_reset(statement);
-    return rc;
-}
-
 int db_read_txn(struct sqlite_store *store, struct txn *out_txn, bool *out_other_boot)
 {
     struct txn txn = { .number = store->left.number,
@@ -233,12 +208,30 @@ int db_read_txn(struct sqlite_store *store, struct txn *out_txn, bool *out_other
                  sqlite3_txn_state(store->db, "main") ==
                      SQLITE_TXN_WRITE && /* or it is the version of an earlier moment */
                  store->left.version == data_version(store);
+    sqlite3_stmt *statement;
     int rc = SQLITE_OK;
 
     if (!known) {
         store->left.version = 0;
         store->freezes.is_current = false;
-        rc = query_txn(store, &txn, &other_boot);
+        rc = db_statement(store, ST_META, &statement);
+        if (rc != SQLITE_OK) {
+            return rc;
+        }
+        rc = sqlite3_step(statement);
+        if (rc == SQLITE_ROW) {
+            const unsigned char *boot_id = sqlite3_column_text(statement, 0);
+
+            other_boot = boot_id == NULL || sqlite3_stricmp((const char *)boot_id, store->boot_id) != 0;
+            txn.number = (uint64_t)sqlite3_column_int64(statement, 1);
+            txn.ceiling = (uint64_t)sqlite3_column_int64(statement, 2);
+            txn.newest = (uint64_t)sqlite3_column_int64(statement, 3);
+            txn.served = db_read_served(store, statement, 4);
+            rc = SQLITE_OK;
+        } else if (rc == SQLITE_DONE) {
+            rc = SQLITE_CORRUPT; /* the schema creates this row, and it is never deleted */
+        }
+        (void)sqlite3_reset(statement);
     }
     if (rc == SQLITE_OK) {
         txn.next = (txn.number > txn.newest ? txn.number : txn.newest) + 1;

@@ -60,7 +60,6 @@ enum statement {
 
 /* The wake file, as far as it could be opened. */
 struct wake_file {
-    bool tried;
     int fd;          /* has the liveness locks of this process's waiters; -1: none */
     int probe_fd;    /* a second open file, with which to probe locks, the own ones too; -1: none */
     uint32_t *words; /* mapped; NULL: there is no such file, and waiters sleep for a short time */
@@ -382,7 +381,8 @@ void wake_after_commit(struct sqlite_store *store, bool has_events);
 /* Sleep until a write transaction of another process has ended, or so long. */
 void wake_wait_for_writer(struct sqlite_store *store, int64_t most_us);
 void wake_reset(struct sqlite_store *store); /* no process of this boot can be watching yet */
-bool wake_ready(struct sqlite_store *store); /* opens the file the first time */
+/* When the store is opened; a file that cannot be opened is no error. */
+void wake_open(struct sqlite_store *store);
 void wake_close(struct sqlite_store *store);
 uint64_t hash_text(const char *text);
 int64_t hash_acquisition(const char *key, const char *lock_id);

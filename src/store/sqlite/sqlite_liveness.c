@@ -73,7 +73,7 @@ bool alive_keep(struct sqlite_store *store, const char *lock_id, const char *key
     size_t at;
 
     *out_is_new = false;
-    if (!wake_ready(store)) {
+    if (store->wake.words == NULL) {
         return false;
     }
     if (is_kept(store, id_hash, key_hash, &at, &same_id)) {
@@ -113,7 +113,7 @@ static bool has_waiter(struct sqlite_store *store, const char *lock_id)
 
 static bool can_probe(struct sqlite_store *store)
 {
-    if (wake_ready(store) && store->wake.probe_fd < 0) {
+    if (store->wake.words != NULL && store->wake.probe_fd < 0) {
         store->wake.probe_fd = open(store->wake_path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     }
     return store->wake.probe_fd >= 0;

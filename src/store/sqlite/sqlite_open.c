@@ -264,7 +264,7 @@ static struct belay_store_capabilities sqlite_capabilities(struct belay_store *b
 {
     /* Without a liveness lock only the ticket's expiry tells that its waiter is gone, so it must be short. */
     struct sqlite_store *store = (struct sqlite_store *)base;
-    bool has_liveness = wake_ready(store);
+    bool has_liveness = store->wake.words != NULL;
     bool owns = store->own_fd >= 0; /* its grants are for processes that outlive it */
 
     return (struct belay_store_capabilities){ .is_local = true,
@@ -328,9 +328,10 @@ static struct sqlite_store *store_new(struct sqlite_params *params, const struct
     return store;
 }
 
-/* Opens it up to the point where it can be used, if neither another boot nor a server left work to do. */
+/* With `out_lost` the store is repaired first: what can be saved of a dead server's journal is in it then. */
 static enum belay_code open_store(const char *path_and_params, const struct sqlite_hooks *hooks,
-                                  struct sqlite_store **out_store, char **out_url, struct belay_error *err)
+                                  bool *out_lost, struct belay_store **out_store, char **out_url,
+                                  struct belay_error *err)
 {
     struct sqlite_params params = { 0 };
     struct sqlite_store *store = NULL;
@@ -352,61 +353,41 @@ static enum belay_code open_store(const char *path_and_params, const struct sqli
     if (code == BELAY_OK) {
         code = sqlite_schema_ready(store, err);
     }
-    if (code == BELAY_OK && !is_whole) {
-        code = go_on_without_log(store, err);
+    if (code == BELAY_OK) {
+        wake_open(store);
+        code = is_whole ? BELAY_OK : go_on_without_log(store, err);
     }
-    if (code != BELAY_OK) {
-        goto done;
+    if (code == BELAY_OK && out_lost != NULL) {
+        code = sqlite_unserve_rest(store, out_lost, err);
     }
-    if (out_url != NULL) {
+    if (code == BELAY_OK) {
+        code = sqlite_restart(store, err);
+    }
+    if (code == BELAY_OK && out_url != NULL) {
         *out_url = params.url;
         params.url = NULL;
     }
-    *out_store = store;
-    store = NULL;
-
-done:
+    if (code == BELAY_OK) {
+        *out_store = &store->base;
+    } else {
+        sqlite_close(store == NULL ? NULL : &store->base);
+    }
     sqlite_params_release(&params);
-    sqlite_close(store == NULL ? NULL : &store->base);
     return code;
 }
 
 enum belay_code sqlite_store_open(const char *path_and_params, const struct sqlite_hooks *hooks,
                                   struct belay_store **out_store, char **out_url, struct belay_error *err)
 {
-    struct sqlite_store *store = NULL;
-    char *url = NULL;
-    enum belay_code code = open_store(path_and_params, hooks, &store, &url, err);
-
-    if (code == BELAY_OK) {
-        code = sqlite_restart(store, err);
-    }
-    if (code != BELAY_OK) {
-        free(url);
-        sqlite_close(store == NULL ? NULL : &store->base);
-        return code;
-    }
-    if (out_url != NULL) {
-        *out_url = url;
-    } else {
-        free(url);
-    }
-    *out_store = &store->base;
-    return BELAY_OK;
+    return open_store(path_and_params, hooks, NULL, out_store, out_url, err);
 }
 
 enum belay_code sqlite_store_repair(const char *path_and_params, const struct sqlite_hooks *hooks,
                                     bool *out_lost, struct belay_error *err)
 {
-    struct sqlite_store *store = NULL;
-    enum belay_code code = open_store(path_and_params, hooks, &store, NULL, err);
+    struct belay_store *store = NULL;
+    enum belay_code code = open_store(path_and_params, hooks, out_lost, &store, NULL, err);
 
-    if (code == BELAY_OK) {
-        code = sqlite_unserve_rest(store, out_lost, err);
-    }
-    if (code == BELAY_OK) {
-        code = sqlite_restart(store, err);
-    }
-    sqlite_close(store == NULL ? NULL : &store->base);
+    sqlite_close(store);
     return code;
 }

@@ -169,7 +169,7 @@ static enum belay_code resolve_new(char *path, char **out_path, struct belay_err
  * exist yet: the process that creates the file and those that find it must agree on the path
  * of the server's lock.
  */
-static enum belay_code resolve(const char *path, char **out_path, struct belay_error *err)
+static enum belay_code resolve_missing(const char *path, char **out_path, struct belay_error *err)
 {
     char *made = NULL;
     char *next;
@@ -224,8 +224,8 @@ enum belay_code sqlite_params_parse(const char *text, struct sqlite_params *out_
     char *query = NULL;
     enum belay_code code = sqlite_params_read(text, &params, &place, &query, err);
 
-    if (code == BELAY_OK) {
-        code = resolve(place, &params.path, err);
+    if (code == BELAY_OK && (params.path = realpath(place, NULL)) == NULL) {
+        code = resolve_missing(place, &params.path, err);
     }
     if (code != BELAY_OK) {
         goto done;

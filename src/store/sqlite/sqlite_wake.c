@@ -82,51 +82,21 @@ static bool make_room(int fd, const char *database)
     return posix_fallocate(fd, 0, (off_t)WAKE_BYTES) == 0;
 }
 
-static void open_file(struct sqlite_store *store)
+void wake_open(struct sqlite_store *store)
 {
     struct wake_file *wake = &store->wake;
-    void *map;
+    void *map = MAP_FAILED;
 
-    wake->tried = true;
     wake->fd = open(store->wake_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (wake->fd < 0) {
-        return;
+    if (wake->fd >= 0 && make_room(wake->fd, store->path)) {
+        map = mmap(NULL, WAKE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, wake->fd, 0);
     }
-    map = make_room(wake->fd, store->path)
-              ? mmap(NULL, WAKE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, wake->fd, 0)
-              : MAP_FAILED;
-    if (map == MAP_FAILED) {
+    if (map != MAP_FAILED) {
+        wake->words = map;
+    } else if (wake->fd >= 0) {
         (void)close(wake->fd);
         wake->fd = -1;
-        return;
     }
-    __atomic_store_n(&wake->words, map, __ATOMIC_RELEASE);
-}
-
-bool wake_ready(struct sqlite_store *store)
-{
-    if (__atomic_load_n(&store->wake.words, __ATOMIC_ACQUIRE) != NULL) {
-        return true;
-    }
-    (void)pthread_mutex_lock(&store->wake_mutex);
-    if (!store->wake.tried) {
-        open_file(store);
-    }
-    (void)pthread_mutex_unlock(&store->wake_mutex);
-    return __atomic_load_n(&store->wake.words, __ATOMIC_ACQUIRE) != NULL;
-}
-
-/* The words up to WORD_IDS; 0 where the file has none. */
-struct wake_counts {
-    uint32_t words[WORD_IDS];
-};
-
-static struct wake_counts read_counts(const struct sqlite_store *store)
-{
-    struct wake_counts counts = { { 0 } };
-
-    (void)!pread(store->wake.fd, counts.words, sizeof counts.words, 0);
-    return counts;
 }
 
 static uint32_t read_word(const struct sqlite_store *store, size_t i)
@@ -174,7 +144,7 @@ void wake_reset(struct sqlite_store *store)
     static const size_t counters[] = { WORD_WATCHERS, WORD_LISTENERS };
     const uint32_t none = 0;
 
-    for (size_t i = 0; wake_ready(store) && i < sizeof counters / sizeof counters[0]; i++) {
+    for (size_t i = 0; store->wake.words != NULL && i < sizeof counters / sizeof counters[0]; i++) {
         (void)!pwrite(store->wake.fd, &none, sizeof none, (off_t)(counters[i] * sizeof none));
     }
 }
@@ -185,15 +155,6 @@ static uint32_t *word_of(struct sqlite_store *store, const char *lock_id)
                 .words[lock_id == NULL ? WORD_ANY : WORD_IDS + hash_text(lock_id) % (WORDS - WORD_IDS)];
 }
 
-/* The commit that other processes are to see comes before the counts are read. */
-static struct wake_counts read_counts_after_commit(const struct sqlite_store *store)
-{
-#ifndef __SANITIZE_THREAD__ /* which does not support it */
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-#endif
-    return read_counts(store);
-}
-
 void wake_before_commit(struct sqlite_store *store)
 {
     __atomic_store_n(&store->wake.listeners, 1, __ATOMIC_RELAXED);
@@ -201,24 +162,28 @@ void wake_before_commit(struct sqlite_store *store)
 
 void wake_after_commit(struct sqlite_store *store, bool has_events)
 {
-    struct wake_counts counts;
+    uint32_t counts[WORD_IDS] = { 0 }; /* 0 where the file has none */
 
-    if (!wake_ready(store)) {
+    if (store->wake.words == NULL) {
         return;
     }
-    counts = read_counts_after_commit(store);
-    __atomic_store_n(&store->wake.listeners, counts.words[WORD_LISTENERS], __ATOMIC_RELAXED);
-    if (counts.words[WORD_WRITERS] > 0) {
+#ifndef __SANITIZE_THREAD__ /* which does not support it */
+    /* The commit that other processes are to see comes before the counts are read. */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
+    (void)!pread(store->wake.fd, counts, sizeof counts, 0);
+    __atomic_store_n(&store->wake.listeners, counts[WORD_LISTENERS], __ATOMIC_RELAXED);
+    if (counts[WORD_WRITERS] > 0) {
         futex_wake(&store->wake.words[WORD_WRITTEN]);
     }
-    if (has_events && counts.words[WORD_WATCHERS] > 0) {
+    if (has_events && counts[WORD_WATCHERS] > 0) {
         futex_wake(word_of(store, NULL));
     }
 }
 
 void wake_all(struct sqlite_store *store)
 {
-    for (size_t i = 0; wake_ready(store) && i < WORDS; i++) {
+    for (size_t i = 0; store->wake.words != NULL && i < WORDS; i++) {
         if (i == WORD_ANY || i >= WORD_IDS) {
             futex_wake(&store->wake.words[i]);
         }
@@ -227,10 +192,8 @@ void wake_all(struct sqlite_store *store)
 
 void wake_writers(struct sqlite_store *store)
 {
-    uint32_t *words = __atomic_load_n(&store->wake.words, __ATOMIC_ACQUIRE);
-
-    if (words != NULL && read_word(store, WORD_WRITERS) > 0) {
-        futex_wake(&words[WORD_WRITTEN]);
+    if (store->wake.words != NULL && read_word(store, WORD_WRITERS) > 0) {
+        futex_wake(&store->wake.words[WORD_WRITTEN]);
     }
 }
 
@@ -240,7 +203,7 @@ void wake_wait_for_writer(struct sqlite_store *store, int64_t most_us)
     uint32_t *words;
     uint32_t seen;
 
-    if (!wake_ready(store)) {
+    if (store->wake.words == NULL) {
         (void)nanosleep(&timeout, NULL);
         return;
     }
@@ -269,7 +232,7 @@ uint32_t sqlite_listen(struct belay_store *base, const char *lock_id)
 {
     struct sqlite_store *store = (struct sqlite_store *)base;
 
-    if (!wake_ready(store)) {
+    if (store->wake.words == NULL) {
         return 0;
     }
     if (lock_id == NULL) {
@@ -284,7 +247,7 @@ void sqlite_wake(struct belay_store *base, const char *lock_id)
 {
     struct sqlite_store *store = (struct sqlite_store *)base;
 
-    if (wake_ready(store) && __atomic_load_n(&store->wake.listeners, __ATOMIC_RELAXED) > 0) {
+    if (store->wake.words != NULL && __atomic_load_n(&store->wake.listeners, __ATOMIC_RELAXED) > 0) {
         futex_wake(word_of(store, lock_id));
     }
 }
@@ -294,7 +257,7 @@ void sqlite_wait(struct belay_store *base, const char *lock_id, uint32_t listene
 {
     struct sqlite_store *store = (struct sqlite_store *)base;
     uint32_t own_word = listened; /* without the file only a cancelling thread can wake this one */
-    bool ready = wake_ready(store);
+    bool ready = store->wake.words != NULL;
     uint32_t *word = ready ? word_of(store, lock_id) : &own_word;
     int64_t most = ready ? INT_MAX : SHORT_SLEEP_MS;
     struct timespec timeout;
