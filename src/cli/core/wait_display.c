@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/saturate.h"
+#include "cli/core/deploy_info.h"
 #include "cli/output/print.h"
 
 enum { EVERY_MS = 60000, HOLDS_MIN = 3 };
@@ -16,6 +17,7 @@ struct wait_display {
     const char *key; /* borrowed; not escaped */
     enum wait_kind kind;
     struct belay_client *client; /* borrowed */
+    bool in_ci;                  /* a CI job may have a terminal, but people read its log */
     bool on_terminal;
     int64_t every_ms; /* without a terminal: between two lines */
     pthread_t ticker;
@@ -47,6 +49,15 @@ static int64_t progress_every_ms(void)
     return text != NULL && belay_parse_duration(text, &ms) && ms >= 100 ? ms : EVERY_MS;
 }
 
+static bool is_ci_job(void)
+{
+    char *owner = deploy_info_ci_owner();
+    bool is_job = owner != NULL;
+
+    free(owner);
+    return is_job;
+}
+
 struct wait_display *wait_display_new(const struct cli_context *context, const char *key, enum wait_kind kind)
 {
     struct wait_display *display = context->quiet || context->json ? NULL : calloc(1, sizeof *display);
@@ -54,6 +65,7 @@ struct wait_display *wait_display_new(const struct cli_context *context, const c
     if (display != NULL) {
         display->key = key;
         display->kind = kind;
+        display->in_ci = is_ci_job();
         display->client = context->client;
         display->every_ms = progress_every_ms();
         display->holder = (struct buf)BUF_INIT(4096);
@@ -306,7 +318,7 @@ void wait_display_update(void *context, const struct belay_wait_info *now)
     if (display == NULL) {
         return;
     }
-    display->on_terminal = print_columns(STDERR_FILENO) > 0;
+    display->on_terminal = !display->in_ci && print_columns(STDERR_FILENO) > 0;
     (void)pthread_mutex_lock(&display->mutex);
     buf_release(&display->holder);
     buf_release(&display->frozen);
