@@ -10,6 +10,8 @@ cd "$(dirname "$0")/../.." || exit 1
 build=${1:-build}
 # shellcheck source=test/support/check.sh
 . test/support/check.sh
+# shellcheck source=test/support/page.sh
+. test/support/page.sh
 # shellcheck source=test/support/systems.sh
 . test/support/systems.sh
 root=$work/bookworm-systemd
@@ -17,18 +19,18 @@ check "make package" packaging/package "$build" "$work/dist"
 check "a minimal Debian 12 with systemd" system bookworm-systemd bookworm systemd systemd-sysv dbus
 
 installed() { # before the boot, so that the container needs no network
-    cp "$work/dist"/belay_*.deb "$root/root/" && inside bookworm-systemd 'apt-get -qq update && apt-get -qq -y install /root/belay_*.deb' &&
-        chroot "$root" systemctl enable belay.socket belay.service
+    cp "$work/dist"/belay_*.deb "$root/root/" && inside bookworm-systemd 'apt-get -qq update && apt-get -qq -y install /root/belay_*.deb'
 }
 newer() { # the same package as a later version
     dpkg-deb -R "$work/dist"/belay_*.deb "$work/newer" && sed -i 's/^Version: .*/&+later/' "$work/newer/DEBIAN/control" &&
         dpkg-deb --root-owner-group --build "$work/newer" "$root/root/later.deb"
 }
-check "apt install, systemctl enable belay.socket belay.service" installed
+check "apt install" installed
 check "a later version of the package" newer
 
 # What an administrator does, one line of output each.
 cat >"$root/root/try" <<'SCRIPT'
+ENABLE
 pid() { systemctl show --value -p MainPID belay.service; }
 echo "socket $(systemctl is-active belay.socket) service $(systemctl is-active belay.service)"
 belay run --store http://127.0.0.1:7420 demo -- echo served
@@ -57,10 +59,8 @@ running=$(pid)
 dpkg --purge belay >&2 </dev/null
 [ -e "/proc/$running" ] || echo "purged: $(systemctl is-active belay.socket belay.service | xargs), left $(find /etc/systemd /etc/belay /usr -name '*belay*' 2>/dev/null | wc -l), $(ls /var/lib/belay | grep -cx belay.db) file of locks"
 SCRIPT
+sed -i "s/^ENABLE$/echo \"at first \$(systemctl is-active belay.socket belay.service | xargs)\"\n$(page_command docs/install.md 'systemctl enable')/" "$root/root/try"
 cat >"$root/etc/systemd/system/try.service" <<'UNIT'
-[Unit]
-Wants=belay.service
-After=belay.service
 [Service]
 Type=oneshot
 StandardOutput=file:/root/out
@@ -77,7 +77,8 @@ boots() {
 }
 check "it boots" boots
 says() { cat "$root/root/out" "$root/root/err"; grep -qxF "$1" "$root/root/out"; }
-check "the socket and the service are active" says "socket active service active"
+check "the package starts nothing" says "at first inactive inactive"
+check "once they are enabled, the socket and the service are active" says "socket active service active"
 check "the server serves" says served
 check "its files are its user's alone" says "files of belay 700 belay 600"
 check "systemctl reload reads the configuration again" says reloaded
