@@ -24,6 +24,10 @@ install_deb() { # SUITE: the two commands of docs/install.md, under a minute
     inside "$1" "cd /root && $(page_command docs/install.md 'apt install') && $(page_command docs/install.md 'belay run demo')" | tee "$work/log"
     [ "$(tail -1 "$work/log")" = hi ] && [ $((SECONDS - began)) -lt 60 ] && echo "took $((SECONDS - began)) s" >&3
 }
+readme() { # SUITE: the second command that README.md begins with; the first is the same
+    [ "$(page_command README.md 'apt install')" = "$(page_command docs/install.md 'apt install')" ] &&
+        inside "$1" "cd /tmp && printf '#!/bin/sh\\necho deployed with \$BELAY_TOKEN\\n' >deploy.sh && chmod +x deploy.sh && $(sed '/^## /q' README.md >"$work/readme" && page_command "$work/readme" 'belay run')" | grep -xE 'deployed with [0-9]+'
+}
 as_user() { # SUITE
     inside "$1" 'useradd -m alice && su alice -c "belay run demo -- id -un"' | grep -x alice
 }
@@ -114,6 +118,7 @@ for suite in "${suites[@]}"; do
     fi
     check "$suite: a minimal system" system "$suite" "$suite"
     check "$suite: apt install ./belay_*.deb, then belay run demo -- echo hi, in under a minute" install_deb "$suite"
+    check "$suite: README.md begins with commands that work" readme "$suite"
     check "$suite: a user without rights guards a command" as_user "$suite"
     check "$suite: the service's command serves, as the user of the package" service "$suite"
     check "$suite: the modules for stores on the network load" network "$suite"
