@@ -84,7 +84,7 @@ build_inside() { # NAME: with what that system has; a test fetches packages
 test_inside() { # NAME: the programs of test/unit, except those that need DynamoDB Local (and Java)
     (cd test/unit && grep -L start_server test_*.c | sed 's/\.c$//') >"$work/$1/srv/names"
     inside "$1" 'cd /srv && rc=0; for t in $(cat names); do
-            timeout 300 "b/$t" >/tmp/t 2>&1 || { echo "$t failed"; grep -A3 ERROR /tmp/t; rc=1; }; done; exit $rc'
+            timeout 300 "b/$t" >/tmp/t 2>&1 || { echo "$t failed with $?"; grep -v "RUN\|OK" /tmp/t | tail -n 30; rc=1; }; done; exit $rc'
 }
 # What is left out needs a DynamoDB server, npm, or two builds; or is about speed, which a busy machine has not.
 left_out='test_(over_dynamodb|openapi|github_action|ci_templates|make_run|hammer|startup)\.py'
