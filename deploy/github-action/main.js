@@ -23,6 +23,8 @@ if (!key || !store) {
   // The progress of the wait goes to the log as it comes.
   const belay = spawn(input("belay") || "belay", ["acquire", "--wait", wait, "--ttl", ttl, "--id", id, key],
     { env: environment(store, token), stdio: ["ignore", "ignore", "inherit"] });
+  // If this process is killed, the other one would go on waiting: the post step ends it.
+  if (belay.pid) append("GITHUB_STATE", "acquirer", identify(belay.pid));
   for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, () => belay.kill(signal));
   belay.on("error", (error) => fail(`cannot start belay: ${error.message}`));
   belay.on("close", (code) => {

@@ -7,11 +7,25 @@ const { environment, fail, input, mask, renewalLog } = require("./runner.js");
 const token = input("token");
 const key = process.env.STATE_key;
 const id = process.env.STATE_lock_id;
+const acquirer = process.env.STATE_acquirer;
 const renewer = process.env.STATE_renewer;
+
+const GRACE_MS = 5000;
+
+// Returns when the process is gone: what it does last must not come after the release.
+function end(identity) {
+  const pid = Number(identity.split(":")[0]);
+  const killAt = Date.now() + GRACE_MS;
+  if (isAlive(identity)) process.kill(pid);
+  while (isAlive(identity)) {
+    if (Date.now() > killAt) process.kill(pid, "SIGKILL");
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 20);
+  }
+}
 
 // Ends the process that renews, and shows what it met: a server that was away for a while, or the loss of the lock.
 function endRenewals() {
-  if (isAlive(renewer)) process.kill(Number(renewer.split(":")[0]));
+  end(renewer);
   try {
     process.stderr.write(fs.readFileSync(renewalLog(id), "utf8"));
     fs.rmSync(renewalLog(id));
@@ -31,5 +45,6 @@ function release() {
 }
 
 mask(token);
+if (acquirer) end(acquirer);
 if (renewer) endRenewals();
 if (key && id) release();

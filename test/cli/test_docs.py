@@ -226,7 +226,7 @@ class Completion(Shell):
             return [row.split("\t")[0] for row in done.stdout.splitlines()]
 
         self.assertIn("acquire", fish("belay acq"))
-        self.assertEqual(fish("belay acquire --tt"), ["--ttl"])
+        self.assertEqual(fish("belay acquire --tt")[:1], ["--ttl"])  # fish 4 also offers names that have these letters in this order
         self.assertIn("deploy-api-prod", fish("belay status dep"))
         self.assertEqual(fish("belay acquire --profile bui"), ["build"])
         self.assertEqual(fish("belay release k --outcome "), ["completed", "failed"])

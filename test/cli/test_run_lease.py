@@ -1,6 +1,7 @@
 """`belay run` when the lease, belay or the guardian is lost (L6; issue 2: a belay that is itself stopped or
 killed with -9 does not leave COMMAND running unprotected)."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -229,14 +230,17 @@ class GuardianKilled(RunCase):
         self.assertEqual(process.wait(20), 76)
 
     def test_stopped_for_good_is_a_loss_all_the_same(self):
+        # As in a container, an orphan gets a parent of its own session, so that the kernel does not continue it.
+        prctl, set_child_subreaper = ctypes.CDLL(None).prctl, 36
+        self.assertEqual(prctl(set_child_subreaper, 1), 0)
+        self.addCleanup(prctl, set_child_subreaper, 0)
         process, command = self.start_command("--ttl", "1s", "--kill-after", "100ms", script="exec sleep 60")
         guardian = self.guardian_of(process.pid)
         os.kill(guardian, signal.SIGSTOP)
-        self.addCleanup(os.kill, guardian, signal.SIGKILL)
         self.ok("unlock", "k", "--force", "--yes")
         _, err = process.communicate(timeout=30)
         self.assertEqual(process.returncode, 76, err)
-        self.assert_gone(command)
+        self.assert_gone(command, guardian)
 
 
 class Waiting(RunCase):

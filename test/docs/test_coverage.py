@@ -2,27 +2,21 @@
 
 import importlib
 import re
-import subprocess
 import unittest
 from pathlib import Path
 
-from page_support import BELAY, ROOT, PageCase, blocks_of
+from page_support import ROOT, PageCase, blocks_of
 
 # The tests of a whole page outside of this folder. Each names its page.
 ELSEWHERE = {
     "docs/cli.md": "test/cli/test_docs.py",  # generated from --help, whose examples are run
     "docs/fencing.md": "test/fencing/test_recipes.py",
+    "docs/install.md": "test/install/package.sh",  # which looks that one of test/install types each command
     "docs/kubernetes.md": "test/kubernetes/test_manifests.py",
     "docs/library.md": "test/install/library.sh",
 }
 # Drawings and lists. They contain no command.
 DRAWINGS = {"docs/architecture.md"}
-# Not typed as a whole: why. The commands and folders that they name exist.
-NOT_TYPED = {
-    "docs/aws.md": "needs an account at AWS; test/integration/aws has the sources of credentials",
-    "docs/ci.md": "needs the CI systems; test/server/test_github_action.py runs the action",
-    "docs/install.md": "needs root and clean systems; test/install installs each artefact",
-}
 
 
 def pages():
@@ -49,7 +43,7 @@ class Coverage(unittest.TestCase):
             name = str(path.relative_to(ROOT))
             blocks = blocks_of(path.read_text(encoding="utf-8"))
             seen += len(blocks)
-            if name not in typed and name not in {**ELSEWHERE, **NOT_TYPED} and name not in DRAWINGS:
+            if name not in typed and name not in ELSEWHERE and name not in DRAWINGS:
                 left += [f"{name}:{block.number}" for block in blocks]
         self.assertGreater(seen, 200)
         self.assertEqual(left, [], f"{len(left)} of {seen} blocks that no test types")
@@ -73,20 +67,6 @@ class Coverage(unittest.TestCase):
         for page in DRAWINGS:
             for block in blocks_of((ROOT / page).read_text(encoding="utf-8")):
                 self.assertNotRegex(block.text, r"(?m)^(\$|belay|curl|make|tools/\w+) \S", page)
-
-    def test_a_page_that_is_not_typed_names_what_there_is(self):
-        """And is not typed elsewhere: then its row goes. test_readme.py looks at its options."""
-        commands = subprocess.run([BELAY, "help", "--list"], capture_output=True, encoding="utf-8", check=True).stdout.split("\n")
-        first = {command.split()[0] for command in commands if command} | {"help"}
-        typed = cases()
-        for page in NOT_TYPED:
-            self.assertNotIn(page, typed)
-            text = "".join(block.text for block in blocks_of((ROOT / page).read_text(encoding="utf-8")))
-            used = set(re.findall(r"(?m)(?:^|[;&|(] *|sudo |\$ |run: )belay ([a-z]\S*)", text))
-            paths = re.findall(r"\./(deploy/[\w/-]+)", text)
-            self.assertTrue(used or paths, page)
-            self.assertEqual(used - first, set(), page)
-            self.assertEqual([path for path in paths if not (ROOT / path).exists()], [], page)
 
     def test_a_block_is_found_in_every_form(self):
         """That it can fail: blocks that it does not see would not be missed."""

@@ -2,15 +2,15 @@
 # The image of `make image`, unpacked by umoci and started as its configuration says: by its user, on a read-only root,
 # with a volume at /data. Needs root, mmdebstrap and umoci: only with BELAY_INSTALL_TESTS=all.
 #
-#   test/install/image.sh BUILD_DIR
+#   test/install/image.sh
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
-build=${1:-build}
 # shellcheck source=test/support/check.sh
 . test/support/check.sh
-dist=$work/dist
-check "make package" packaging/package "$build" "$dist"
-check "make image" packaging/image "$dist"
+# shellcheck source=test/support/page.sh
+. test/support/page.sh
+dist=build/dist
+check "make image" env BELAY_NO_SETUP=1 bash -c "$(page_command docs/install.md 'make image')"
 
 unpacked() {
     mkdir "$work/oci" && tar -xf "$dist"/*-oci.tar -C "$work/oci" &&
@@ -35,7 +35,7 @@ started() {
         ip link set lo up 2>/dev/null
         mount --bind "$root" "$root" && mount -o remount,ro,bind "$root" && mount -t proc proc "$root/proc" &&
         mount -t tmpfs -o "uid=$uid,gid=$gid,mode=0700" data "$root/data" && mount -t tmpfs dev "$root/dev" && mknod -m 666 "$root/dev/null" c 1 3 && mknod -m 666 "$root/dev/urandom" c 1 9 &&
-        exec chroot --userspec="$uid:$gid" "$root" env -i "$@" sh -c "$script"' sh "$work/bundle/rootfs" "$uid" "$gid" "$1" "${env[@]}"
+        exec chroot --userspec="$uid:$gid" "$root" env -i "$@" sh -c "$script"' sh "$work/bundle/rootfs" "${as_uid:-$uid}" "${as_gid:-$gid}" "$1" "${env[@]}"
 }
 # Without tokens it serves nobody else: then it says so and ends.
 refused() { ! started "${args[*]}" >"$work/log" 2>&1 && grep -q tokens "$work/log"; }
@@ -53,4 +53,11 @@ served() {
     [ "$(tr '\n' ' ' <"$work/log")" = "served healthy has-postgresql read-only " ]
 }
 check "with a token it serves, its health check passes, PostgreSQL's module loads, and its root is read-only" served
+# As OpenShift does it: any user that the image does not know, of the group root.
+other_user() { local as_uid=1000730000 as_gid=0; served; }
+check "it also serves as another user" other_user
+foreign_volume() {
+    ! as_uid=$uid started "umask 077; cd /; belay acquire --store sqlite:/etc/belay.db k" >"$work/log" 2>&1 && cat "$work/log" && grep -q "the directory '/etc'" "$work/log"
+}
+check "a path that it may not write to is named" foreign_volume
 check_summary

@@ -71,6 +71,24 @@ runs() { invoke run_command '{"key": "deploy-api", "command": ["sh", "-c", "echo
 check "run_command guards a program" runs
 client() { invoke with_client '{"key": "deploy-api"}' | tee "$work/log" && grep -qxE '\{"locked": true, "token": [0-9]+\}' "$work/log"; }
 check "with_client guards Python" client
+# A handler of one's own, in a folder, that uses both ways; Lambda imports it by its path.
+own_handler() {
+    mkdir -p "$root/var/task/jobs" && cat >"$root/var/task/jobs/nightly.py" <<'PYTHON'
+import os
+import subprocess
+
+import belay
+
+
+def handler(event, context):
+    with belay.connect(os.environ["BELAY_STORE"]).lock(event["key"]) as lock:
+        nested = subprocess.run(["belay", "run", event["key"], "--", "true"], capture_output=True, check=False)
+        return [lock.token > 0, nested.returncode]
+PYTHON
+    lambda "/usr/bin/python3 -B -c 'import importlib, json
+print(json.dumps(importlib.import_module(\"jobs.nightly\").handler({\"key\": \"nightly\"}, None)))'" | tee "$work/log" && [ "$(cat "$work/log")" = "[true, 75]" ]
+}
+check "a handler in a folder, with a key of its own" own_handler
 # The wait is half of the time that is left.
 held() {
     local remaining_ms=9000

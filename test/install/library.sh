@@ -8,6 +8,8 @@ cd "$(dirname "$0")/../.." || exit 1
 build=${1:-build}
 # shellcheck source=test/support/check.sh
 . test/support/check.sh
+# shellcheck source=test/support/page.sh
+. test/support/page.sh
 
 installed() { DESTDIR="$work/root" cmake --install "$build" --prefix /usr; }
 check "installs under DESTDIR and a prefix" installed
@@ -23,6 +25,12 @@ everything() {
 check "program, libraries, headers, man pages, completions, unit and docs are there" everything
 unit_names_program() { grep -qx 'ExecStart=/usr/bin/belay serve .*' "$work/root/usr/lib/systemd/system/belay.service"; }
 check "the unit starts the program that was installed with it" unit_names_program
+
+from_source() { # docs/install.md, below a DESTDIR
+    bash -ec "$(page_command docs/install.md 'make install') DESTDIR='$work/local' BELAY_NO_SETUP=1" && [ "$("$work/local/usr/local/bin/belay" --version)" = "$("$build/belay" --version)" ] &&
+        grep -qx 'ExecStart=/usr/local/bin/belay serve .*' "$work/local/usr/local/lib/systemd/system/belay.service"
+}
+check "docs/install.md: make install" from_source
 
 lib=$(dirname "$(find "$work/root/usr" -name 'libbelay.so' | head -1)")
 export PKG_CONFIG_PATH="$lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$work/root" LD_LIBRARY_PATH="$lib"
@@ -42,7 +50,7 @@ check "docs/library.md shows examples/deploy.c" shown
 for example in examples/*.c; do
     name=$(basename "$example" .c)
     # shellcheck disable=SC2046 # flags
-    compile_shared() { gcc -std=c11 "${strict[@]}" "$example" -o "$work/$name" $(pkg-config --cflags --libs belay); }
+    compile_shared() { gcc -std=c11 "${strict[@]}" "$example" -o "$work/$name" $(eval "$(page_command docs/install.md 'pkg-config')"); }
     check "$example compiles against what is installed" compile_shared
     # shellcheck disable=SC2046
     compile_static() {
@@ -143,13 +151,13 @@ clash() {
         $(PKG_CONFIG_SYSROOT_DIR='' pkg-config --static --libs-only-l belay | sed 's/-lbelay//') -pthread && timeout 20 "$work/clash"
 }
 check "a program with names like those inside libbelay.a links and runs" clash
-cat >"$work/CMakeLists.txt" <<'CMAKE'
+cat >"$work/CMakeLists.txt" <<CMAKE
 cmake_minimum_required(VERSION 3.13)
 project(user LANGUAGES C)
-find_package(belay 0.1 REQUIRED)
+$(page_command docs/install.md 'find_package(belay')
 foreach(kind belay belay_static)
-  add_executable(with_${kind} deploy.c)
-  target_link_libraries(with_${kind} PRIVATE belay::${kind})
+  add_executable(with_\${kind} deploy.c)
+  target_link_libraries(with_\${kind} PRIVATE belay::\${kind})
 endforeach()
 CMAKE
 found_by_cmake() {
@@ -160,7 +168,7 @@ found_by_cmake() {
 }
 check "find_package(belay) gives the shared and the static library" found_by_cmake
 newer_by_cmake() { ! cmake -S "$work" -B "$work/cmake2" -Dbelay_DIR="$lib/cmake/belay" 2>"$work/err" && grep -q 'requested version "9' "$work/err"; }
-sed -i 's/belay 0.1/belay 9/' "$work/CMakeLists.txt"
+sed -i 's/^find_package.*/find_package(belay 9 REQUIRED)/' "$work/CMakeLists.txt"
 check "find_package(belay 9) is refused" newer_by_cmake
 program_works() { "$work/root/usr/bin/belay" run installed -- true && "$work/root/usr/bin/belay" status installed; }
 check "the installed program takes a lock" program_works

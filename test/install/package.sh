@@ -8,6 +8,8 @@ cd "$(dirname "$0")/../.." || exit 1
 build=${1:-build}
 # shellcheck source=test/support/check.sh
 . test/support/check.sh
+# shellcheck source=test/support/page.sh
+. test/support/page.sh
 # shellcheck source=test/support/glibc.sh
 . test/support/glibc.sh
 dist=$work/dist
@@ -106,9 +108,25 @@ repository() { # apt itself reads it, with directories of its own
 }
 check "make repository: apt finds the packages in it" repository
 
+signed() { # with a key of gpg's; without its public half, apt refuses the repository
+    local apt=$work/signed GNUPGHOME=$work/gpg options
+    export GNUPGHOME
+    mkdir -m 0700 "$GNUPGHOME" && mkdir -p "$apt/state/lists/partial" "$apt/cache/archives/partial" &&
+        gpg --batch --quiet --passphrase '' --quick-generate-key 'belay test <belay@belay.invalid>' ed25519 sign never &&
+        packaging/repository "$dist" "$work/signed-repository" belay@belay.invalid && gpg --batch --export belay@belay.invalid >"$apt/key.gpg" || return 1
+    gpgconf --kill all
+    options=(-q -o Dir::Etc::SourceList="$apt/sources.list" -o Dir::Etc::SourceParts=/nonexistent -o Dir::Etc::TrustedParts=/nonexistent -o Dir::State="$apt/state"
+        -o Dir::Cache="$apt/cache" -o APT::Sandbox::User=root -o APT::Update::Error-Mode=any)
+    echo "deb file:$work/signed-repository stable main" >"$apt/sources.list"
+    ! apt-get "${options[@]}" update || return 1
+    echo "deb [signed-by=$apt/key.gpg] file:$work/signed-repository stable main" >"$apt/sources.list"
+    apt-get "${options[@]}" update
+}
+check "packaging/repository with a key: apt accepts the signature, and only that" signed
+
 # ---- the tarball ----
 
-place="$work/any place"
+place="$work/any place: 100%, \$HOME"
 mkdir "$place"
 tar -xzf "$dist"/*.tar.gz -C "$place" --strip-components=1
 belay=$place/bin/belay
@@ -136,6 +154,11 @@ check "the unpacked program reaches for PostgreSQL with the libpq of the system"
 tar_first() { [ "$("$belay" run demo -- echo hi)" = hi ] && "$belay" status demo; }
 check "the unpacked program guards a command" tar_first
 
+linked() { # as from /usr/local/bin
+    mkdir -p "$work/bin" && ln -sf "$belay" "$work/bin/belay" && [ "$(cd / && PATH=$work/bin:$PATH belay run demo -- echo hi)" = hi ] &&
+        { AWS_ACCESS_KEY_ID=a AWS_SECRET_ACCESS_KEY=b "$work/bin/belay" status --store 'dynamodb:locks?region=xx&endpoint=https://127.0.0.1:1' demo; [ $? = 69 ]; }
+}
+check "the unpacked program works through a link, and finds its modules" linked
 # Which files a process maps, that are neither the tarball's nor glibc's.
 foreign() { awk '$6 ~ /\.so/ { print $6 }' FS=' ' "/proc/$1/maps" | sort -u | grep -vE '/(libc|libm|libpthread|libdl|libresolv|ld-linux[^/]*)\.so|/libnss_|^/[^ ]*/any$'; }
 serves() {
@@ -147,7 +170,7 @@ serves() {
         sleep 0.05
     done
     url=$(grep -oE 'http://127.0.0.1:[0-9]+' "$work/listening" | head -1)
-    [ "$("$belay" run --store "$url" demo -- echo hi)" = hi ] && grep -q "any place/lib/belay/libcrypto.so.3" "/proc/$pid/maps" && ! foreign "$pid"
+    [ "$("$belay" run --store "$url" demo -- echo hi)" = hi ] && grep -qF "$place/lib/belay/libcrypto.so.3" "/proc/$pid/maps" && ! foreign "$pid"
     local rc=$?
     kill "$pid"
     wait "$pid"
@@ -182,5 +205,34 @@ for name, package in names.items():
 PYTHON
 }
 check "the bill of materials names every linked package with its version" bill
+
+# ---- docs/install.md ----
+
+typed() { # what the page says of the tarball
+    mkdir "$work/typed" && cp "$dist"/*.tar.gz "$work/typed/" && (cd "$work/typed" && bash -ec "$1; $2") | grep -x hi
+}
+check "docs/install.md: the tarball, typed" typed "$(page_command docs/install.md 'tar -xzf belay-' | sed "s/x86_64/$(uname -m)/")" \
+    "$(page_command docs/install.md 'belay-*/bin/belay run')"
+size() { # the number on the page, rounded up to a tenth
+    local mib
+    mib=$(grep -oE 'in [0-9.]+ MiB' docs/install.md | grep -oE '[0-9.]+') && stat -c 'the tarball has %s bytes' "$dist"/*.tar.gz &&
+        awk -v is="$(stat -c %s "$dist"/*.tar.gz)" -v says="$mib" 'BEGIN { is /= 1048576; exit !(is < says + 0.05 && is > says - 0.15) }'
+}
+[ "$(uname -m)" = x86_64 ] && check "docs/install.md: the size of the tarball" size
+# Each command of the page is typed by one of these tests.
+all_typed() {
+    local line start found
+    sed -n 's/^    //p' docs/install.md >"$work/commands"
+    [ "$(wc -l <"$work/commands")" -gt 7 ] || return 1
+    grep -ohE "page_command docs/install.md '[^']+'" test/install/*.sh | sed "s/.*install.md '//; s/'$//" >"$work/starts"
+    while read -r line; do
+        found=
+        while read -r start; do
+            if [[ $line == "$start"* ]]; then found=1; fi
+        done <"$work/starts"
+        [ -n "$found" ] || { echo "no test types: $line"; return 1; }
+    done <"$work/commands"
+}
+check "docs/install.md: some test types each command" all_typed
 
 check_summary

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The service and the socket of the package under a real systemd: a minimal Debian 12, booted by systemd-nspawn. Needs
+# The service and the socket of the package under a real systemd: a minimal Debian 12, booted by systemd-nspawn; the
+# package upgraded and purged while they run. Needs
 # root, mmdebstrap and systemd-container: only with BELAY_INSTALL_TESTS=all.
 #
 #   test/install/systemd.sh BUILD_DIR
@@ -9,6 +10,8 @@ cd "$(dirname "$0")/../.." || exit 1
 build=${1:-build}
 # shellcheck source=test/support/check.sh
 . test/support/check.sh
+# shellcheck source=test/support/page.sh
+. test/support/page.sh
 # shellcheck source=test/support/systems.sh
 . test/support/systems.sh
 root=$work/bookworm-systemd
@@ -16,13 +19,18 @@ check "make package" packaging/package "$build" "$work/dist"
 check "a minimal Debian 12 with systemd" system bookworm-systemd bookworm systemd systemd-sysv dbus
 
 installed() { # before the boot, so that the container needs no network
-    cp "$work/dist"/belay_*.deb "$root/root/" && inside bookworm-systemd 'apt-get -qq update && apt-get -qq -y install /root/belay_*.deb' &&
-        chroot "$root" systemctl enable belay.socket belay.service
+    cp "$work/dist"/belay_*.deb "$root/root/" && inside bookworm-systemd 'apt-get -qq update && apt-get -qq -y install /root/belay_*.deb'
 }
-check "apt install, systemctl enable belay.socket belay.service" installed
+newer() { # the same package as a later version
+    dpkg-deb -R "$work/dist"/belay_*.deb "$work/newer" && sed -i 's/^Version: .*/&+later/' "$work/newer/DEBIAN/control" &&
+        dpkg-deb --root-owner-group --build "$work/newer" "$root/root/later.deb"
+}
+check "apt install" installed
+check "a later version of the package" newer
 
 # What an administrator does, one line of output each.
 cat >"$root/root/try" <<'SCRIPT'
+ENABLE
 pid() { systemctl show --value -p MainPID belay.service; }
 echo "socket $(systemctl is-active belay.socket) service $(systemctl is-active belay.service)"
 belay run --store http://127.0.0.1:7420 demo -- echo served
@@ -34,13 +42,25 @@ systemctl restart belay && [ "$(pid)" != "$before" ] && belay run --store http:/
 kill -9 "$(pid)"
 belay run --store http://127.0.0.1:7420 demo -- echo 'after a crash'
 echo "restarts $(systemctl show --value -p NRestarts belay.service)"
-systemctl stop belay.socket belay.service
+# An upgrade, while a command holds a lock.
+echo 'server: {}' >>/etc/belay/config.yaml
+belay run --store http://127.0.0.1:7420 long -- sh -c 'echo $BELAY_TOKEN >/root/holds; until [ -e /root/upgraded ]; do sleep 0.1; done; belay check && echo "held all the time"' &
+until [ -s /root/holds ]; do sleep 0.1; done
+before=$(pid)
+dpkg -i /root/later.deb >&2 </dev/null
+belay status --store http://127.0.0.1:7420 --quiet long
+[ "$(pid)" != "$before" ] && echo "upgraded to $(dpkg-query -W -f '${Version}' belay | grep -o later), configuration $(grep -c '^server: {}' /etc/belay/config.yaml)"
+touch /root/upgraded
+wait
+systemctl stop belay.service
 echo "result $(systemctl show --value -p Result belay.service)"
+systemctl start belay.service
+running=$(pid)
+dpkg --purge belay >&2 </dev/null
+[ -e "/proc/$running" ] || echo "purged: $(systemctl is-active belay.socket belay.service | xargs), left $(find /etc/systemd /etc/belay /usr -name '*belay*' 2>/dev/null | wc -l), $(ls /var/lib/belay | grep -cx belay.db) file of locks"
 SCRIPT
+sed -i "s/^ENABLE$/echo \"at first \$(systemctl is-active belay.socket belay.service | xargs)\"\n$(page_command docs/install.md 'systemctl enable')/" "$root/root/try"
 cat >"$root/etc/systemd/system/try.service" <<'UNIT'
-[Unit]
-Wants=belay.service
-After=belay.service
 [Service]
 Type=oneshot
 StandardOutput=file:/root/out
@@ -57,12 +77,17 @@ boots() {
 }
 check "it boots" boots
 says() { cat "$root/root/out" "$root/root/err"; grep -qxF "$1" "$root/root/out"; }
-check "the socket and the service are active" says "socket active service active"
+check "the package starts nothing" says "at first inactive inactive"
+check "once they are enabled, the socket and the service are active" says "socket active service active"
 check "the server serves" says served
 check "its files are its user's alone" says "files of belay 700 belay 600"
 check "systemctl reload reads the configuration again" says reloaded
 check "systemctl restart" says restarted
 check "after kill -9 the socket keeps the client waiting for the next server" says "after a crash"
 check "which systemd has started" says "restarts 1"
+check "an upgrade of the package restarts the server, and keeps the configuration" says "upgraded to later, configuration 1"
+check "a lock that is held during the upgrade is still active" says active
+check "and its holder never lost it" says "held all the time"
 check "systemctl stop ends it cleanly" says "result success"
+check "a purge stops the server, and leaves nothing but the locks" says "purged: inactive inactive, left 0, 1 file of locks"
 check_summary

@@ -7,6 +7,7 @@ import signal
 import subprocess
 
 from remote_support import RemoteCase, wait_until
+from run_support import children_of, is_running
 from support import BELAY, main
 
 ACTION = pathlib.Path(__file__).resolve().parents[2] / "deploy/github-action"
@@ -150,6 +151,21 @@ class TestAction(RemoteCase):
         process.kill()
         process.communicate(timeout=20)
         self.assertEqual(self.post(env)[0], 0)
+        self.assertEqual(self.status("deploy-api")["status"], "released")
+
+    def test_a_job_that_is_killed_while_it_waits_leaves_nothing(self):
+        held = self.acquire("deploy-api", "--owner", "rival")
+        env = self.runner()
+        process = self.script("main.js", env)
+        wait_until(lambda: self.status("deploy-api")["waiting"], "the waiter")
+        (belay,) = children_of(process.pid)
+        self.pids.append(belay)
+        process.kill()
+        self.assertTrue(is_running(belay))
+        self.assertEqual(self.post(env)[0], 0)
+        self.assertFalse(is_running(belay), "it would acquire the lock later")
+        self.assertEqual(self.status("deploy-api")["waiting"], [])
+        self.ok("release", "deploy-api", "--id", held["lock_id"])
         self.assertEqual(self.status("deploy-api")["status"], "released")
 
     def test_errors_are_errors_of_the_step(self):

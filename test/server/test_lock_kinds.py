@@ -502,7 +502,8 @@ class Webhooks(ServerCase):
         self.server = self.serve(config=self.write_config(self.CONFIG))
         self.assertEqual((self.server.queue("b"), self.server.queue("k")), (["both"], ["shared-job"]))
         self.server.release("b", "h2")
-        grant = receiver.lock()
+        # The webhook of 'n' is called again if the server was killed before it noted the answer.
+        grant = next(lock for lock in iter(receiver.lock, None) if lock.get("lock_id") != "n")
         self.assertEqual((grant["lock_id"], [lock["key"] for lock in grant["locks"]]), ("j", ["a", "b"]))
         for lock in grant["locks"]:
             self.assertEqual((lock["valid_for_ms"], lock["holders"][0]["valid_for_ms"]), (None, None))

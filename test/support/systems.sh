@@ -6,16 +6,18 @@ chroots=${BELAY_CHROOTS:-build/chroots}
 mkdir -p "$chroots"
 
 system() { # NAME SUITE [PACKAGE...]: unpack a minimal system of that suite to $work/NAME
-    local name=$1 suite=$2 tar="$chroots/$1.tar"
+    local name=$1 suite=$2 tar
     shift 2
+    tar=$chroots/$name-$(echo "$suite $*" | md5sum | cut -c 1-8).tar # made again when the list of packages changes
     [ -s "$tar" ] || { mmdebstrap --variant=minbase ${1:+--include="$*"} "$suite" "$tar.new.tar" && mv "$tar.new.tar" "$tar"; } || return 1
     mkdir "$work/$name" && tar -xf "$tar" -C "$work/$name" --exclude='./dev/*' &&
-        mknod -m 666 "$work/$name/dev/null" c 1 3 && mknod -m 666 "$work/$name/dev/zero" c 1 5 && mknod -m 666 "$work/$name/dev/urandom" c 1 9 && mknod -m 666 "$work/$name/dev/tty" c 5 0 &&
-        ln -s /proc/self/fd "$work/$name/dev/fd" && mkdir "$work/$name/dev/shm" && chmod 1777 "$work/$name/dev/shm"
+        mknod -m 666 "$work/$name/dev/null" c 1 3 && mknod -m 666 "$work/$name/dev/zero" c 1 5 && mknod -m 666 "$work/$name/dev/full" c 1 7 && mknod -m 666 "$work/$name/dev/urandom" c 1 9 && mknod -m 666 "$work/$name/dev/tty" c 5 0 &&
+        ln -s /proc/self/fd "$work/$name/dev/fd" && ln -s pts/ptmx "$work/$name/dev/ptmx" && mkdir "$work/$name/dev/pts" "$work/$name/dev/shm" && chmod 1777 "$work/$name/dev/shm" &&
+        printf '127.0.0.1 localhost\n127.0.1.1 %s\n' "$(uname -n)" >"$work/$name/etc/hosts"
 }
-inside() { # SUITE COMMAND: in that system, with its own /proc and processes, which end with it
+inside() { # SUITE COMMAND: in that system, with its own /proc, terminals and processes, which end with it
     local root=$work/$1
     shift
     env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
-        unshare --fork --kill-child --pid --mount sh -c 'mount -t proc proc "$1/proc" && exec chroot "$1" sh -c "$2"' sh "$root" "$1" </dev/null
+        unshare --fork --kill-child --pid --mount sh -c 'mount -t proc proc "$1/proc" && mount -t devpts -o newinstance,ptmxmode=0666 devpts "$1/dev/pts" && exec chroot "$1" sh -c "$2"' sh "$root" "$1" </dev/null
 }

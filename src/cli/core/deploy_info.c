@@ -147,6 +147,13 @@ static const struct ci *find_ci(void)
     return NULL;
 }
 
+bool deploy_info_in_ci(void)
+{
+    const struct ci *ci = find_ci();
+
+    return ci != NULL && env(ci->run) != NULL;
+}
+
 /* Jenkins' BUILD_TAG begins with its name already. */
 static void name_run(const struct ci *ci, const char *run, char *out, size_t size)
 {

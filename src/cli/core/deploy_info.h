@@ -25,6 +25,9 @@ struct deploy_info {
     char pid[24];
 };
 
+/* Whether this is a job of a CI system that belay knows. */
+bool deploy_info_in_ci(void);
+
 struct lock_request;
 /*
  * In a CI job: add ci_system, ci_run_id and ci_url, the job's page, to the request's metadata, and make the run the

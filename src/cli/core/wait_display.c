@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/pool.h"
 #include "base/saturate.h"
+#include "cli/core/deploy_info.h"
 #include "cli/output/print.h"
 
 enum { EVERY_MS = 60000, SOON_MS = 100, TURNS_MAX = 1000 };
@@ -30,6 +31,7 @@ struct wait_display {
     const char *key; /* borrowed; not escaped */
     enum wait_kind kind;
     struct cli_context *context; /* borrowed */
+    bool in_ci;                  /* a CI job may have a terminal, but people read its log */
     bool on_terminal;
     int64_t every_ms; /* without a terminal: between two lines */
     pthread_t ticker;
@@ -75,6 +77,7 @@ struct wait_display *wait_display_new(struct cli_context *context, const char *k
         display->key = key;
         display->kind = kind;
         display->context = context;
+        display->in_ci = deploy_info_in_ci();
         display->every_ms = progress_every_ms(context);
         display->holder = (struct buf)BUF_INIT(4096);
         display->frozen = (struct buf)BUF_INIT(4096);
@@ -393,7 +396,7 @@ void wait_display_update(void *context, const struct belay_wait_info *now)
     if (display == NULL) {
         return;
     }
-    display->on_terminal = print_columns(STDERR_FILENO) > 0;
+    display->on_terminal = !display->in_ci && print_columns(STDERR_FILENO) > 0;
     (void)pthread_mutex_lock(&display->mutex);
     buf_release(&display->holder);
     buf_release(&display->frozen);

@@ -1,6 +1,6 @@
 /*
- * The progress of a wait for a lock: on a terminal one line that is rewritten every second. Elsewhere, as in the log of
- * a CI job: a line when the wait begins and then once a minute (BELAY_PROGRESS_EVERY), and one per attempt if they are
+ * The progress of a wait for a lock: on a terminal one line that is rewritten every second. Elsewhere, and in a CI job
+ * even on a terminal: a line when the wait begins and then once a minute (BELAY_PROGRESS_EVERY), and one per attempt if they are
  * counted (S4.9).
  *
  * The line on a terminal has an estimate of when it is over, from how long the lock was held before, if the store or

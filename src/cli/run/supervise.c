@@ -321,6 +321,10 @@ void supervise_run(struct supervise *supervise)
 
     event_loop(supervise, signals);
     (void)close(signals);
+    if (supervise->end == SUPERVISE_STUCK && guardian->pid > 0) {
+        /* If it was stopped, it would outlive belay. The kernel continues it, except in a container. */
+        (void)kill(guardian->pid, SIGCONT);
+    }
     if (supervise->command > 0 && terminal_has_group(guardian->tty, supervise->command)) {
         terminal_hand_over(guardian->tty, supervise->command, guardian->belay_group);
         if (supervise->end != SUPERVISE_ENDED || WIFSIGNALED(supervise->status)) {
