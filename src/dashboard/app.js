@@ -63,12 +63,12 @@ function nextTheme() {
 
 // ---- the frame
 
-function makeFrame() {
+function makeFrame(freezes) {
   const { me } = model;
   frame = {
     link: h("div", { class: "link" }, h("i", { "aria-hidden": "true" }), h("span", {})),
     lost: h("div", { class: "lost", role: "status" }),
-    freezes: new FreezeStrip(model),
+    freezes,
     alarms: new Alarms(model),
     main: h("main", { id: "main", tabindex: "-1" }),
     theme: h("button", { type: "button", class: "plainbutton", onclick: nextTheme }),
@@ -240,20 +240,29 @@ async function start() {
     return;
   }
   model = fresh;
-  closeFrame();
-  makeFrame();
-  showLink();
-  model.addEventListener("link", (event) => {
-    showLink();
-    if (model.link === "live" && event.detail.wasLost) {
+  fresh.addEventListener("link", (event) => {
+    if (frame) {
+      showLink();
+    }
+    if (fresh.link === "live" && event.detail.wasLost) {
       say("Connected again");
     }
   });
-  model.addEventListener("refused", () => leave(ENDED));
-  await Promise.race([frame.freezes.ready, new Promise((resolve) => setTimeout(resolve, 1000))]); // a strip that comes later moves the page
-  if (model === fresh) {
-    route();
+  fresh.addEventListener("refused", () => leave(ENDED));
+  await show(fresh);
+}
+
+async function show(fresh) {
+  const freezes = new FreezeStrip(fresh);
+  await Promise.race([freezes.ready, new Promise((resolve) => setTimeout(resolve, 1000))]); // a strip that comes later moves the page
+  if (model !== fresh) {
+    freezes.close();
+    return;
   }
+  closeFrame();
+  makeFrame(freezes);
+  showLink();
+  route();
 }
 
 // ---- keys
