@@ -98,8 +98,8 @@ export function drawAttention(strip, entries) {
 }
 
 /**
- * "(3) Locks – belay", and a red mark in the icon: how many locks are held by nobody that is alive. With a timer, as
- * nothing is drawn in a tab in the background.
+ * "(3) Locks – belay", and a red mark in the icon: how many locks have a holder that is stale or expired. With a timer,
+ * as nothing is drawn in a tab in the background.
  */
 export class Alarms {
   #model;
