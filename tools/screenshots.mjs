@@ -139,7 +139,10 @@ def seal(document):
     sums = {"resources": sha(document["resources"]), "outputs": sha(document["outputs"]), "parts": {name: sha(value) for name, value in rest.items()}}
     document["checksums"] = {**sums, "document": sha({**rest, "checksums": sums})}
     return document
-for folder in glob.glob(sys.argv[1] + "/stacks/*/*/") + glob.glob(sys.argv[1] + "/terraform/*/"):
+folders = glob.glob(sys.argv[1] + "/stacks/*/*/") + glob.glob(sys.argv[1] + "/terraform/*/")
+if not folders:
+    sys.exit("no states in " + sys.argv[1])
+for folder in folders:
     files = sorted(glob.glob(folder + "history/*.json"), key=lambda f: (os.path.basename(f)[:19], len(f), f))
     now = time.time() - random.randint(300, 90000)
     times = []
@@ -278,7 +281,7 @@ try {
   await server.stop();
   execFileSync("python3", ["-c", MOVE, path.join(dir.path, "belay.db")]);
   addPast(server, releases());
-  execFileSync("python3", ["-c", AGE, path.join(dir.path, "state")]);
+  execFileSync("python3", ["-c", AGE, path.join(dir.path, "belay.db-state")]);
   await server.start();
   applications = await databases(server);
   await line(server);
@@ -306,8 +309,8 @@ try {
   await server.acquire("stack:media:env:stage", { locked_by: "ci-5341", locked_by_name: "Barbara Liskov" });
   await look(light, server);
   const dark = await open(chrome, server, { colorScheme: "dark" });
-  await look(dark, server, "-dark");
   await shot(dark, "dashboard-dark");
+  await look(dark, server, "-dark");
   await dark.goto(`${server.url}/#/activity`);
   await dark.waitForSelector("figure");
   await shot(dark, "dashboard-activity");

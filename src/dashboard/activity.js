@@ -8,7 +8,8 @@ import { address, writeSettings } from "./address.js";
 const RANGES = [1, 6, 24];
 const TABS = [["charts", "Charts"], ["timeline", "Timeline"]];
 const AGAIN_MS = 10000;
-const WIDTH = 640, HEIGHT = 150, LEFT = 44, BOTTOM = 20, TOP = 8;
+const WIDTH = 640, HEIGHT = 150, LEFT = 44, BOTTOM = 24, TOP = 8;
+const BAR_MAX = 60; // of a history of one day
 
 /** Returns the tab. */
 export function readActivitySettings(state, settings) {
@@ -96,12 +97,12 @@ export function chart({ title, note, steps, series, isTime, label = (step) => mi
 }
 
 function bars(steps, series, x, y, wide) {
-  const gap = wide > 4 ? 1 : 0.4;
+  const width = Math.min(BAR_MAX, Math.max(0.6, wide - (wide > 4 ? 1 : 0.4)));
   return steps.map((step, i) => {
     let base = 0;
     return series.map((s) => {
       const value = s.of(step);
-      const rect = value > 0 ? svg("rect", { class: `bar ${s.tone}`, x: x(i) + gap / 2, width: Math.max(0.6, wide - gap), y: y(base + value), height: Math.max(1, y(base) - y(base + value)), rx: wide > 6 ? 1.5 : 0 }) : null;
+      const rect = value > 0 ? svg("rect", { class: `bar ${s.tone}`, x: x(i) + (wide - width) / 2, width, y: y(base + value), height: Math.max(1, y(base) - y(base + value)), rx: wide > 6 ? 1.5 : 0 }) : null;
       base += value;
       return rect;
     });

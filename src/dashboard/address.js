@@ -6,6 +6,11 @@ export function readAddress() {
   return { path: path.split("/"), settings: new URLSearchParams(query ?? "") };
 }
 
+/** The search of a list: as the address says, else as it was left. */
+export function readSearch(state, settings) {
+  state.text = settings.get("q") ?? state.text;
+}
+
 /** An address with these settings; no value for the default. */
 export function address(path, values) {
   const settings = new URLSearchParams(Object.entries(values).filter(([, value]) => value));

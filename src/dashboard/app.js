@@ -1,10 +1,10 @@
 // The frame: login, navigation, the connection to the server, and keyboard shortcuts.
 
-import { h, icon, clear, say } from "./dom.js";
+import { h, icon, clear, command, say } from "./dom.js";
 import { session } from "./api.js";
 import { clock } from "./format.js";
-import { readAddress } from "./address.js";
-import { showAlarms } from "./attention.js";
+import { readAddress, readSearch } from "./address.js";
+import { Alarms } from "./attention.js";
 import { Model } from "./model.js";
 import { LocksPage, locksState, readLocksSettings } from "./locks.js";
 import { LockPage } from "./lock.js";
@@ -63,12 +63,13 @@ function nextTheme() {
 
 // ---- the frame
 
-function makeFrame() {
+function makeFrame(freezes) {
   const { me } = model;
   frame = {
     link: h("div", { class: "link" }, h("i", { "aria-hidden": "true" }), h("span", {})),
     lost: h("div", { class: "lost", role: "status" }),
-    freezes: new FreezeStrip(model),
+    freezes,
+    alarms: new Alarms(model),
     main: h("main", { id: "main", tabindex: "-1" }),
     theme: h("button", { type: "button", class: "plainbutton", onclick: nextTheme }),
     nav: NAV.map(([name, label, picture, to]) => h("a", { href: to, "data-page": name }, icon(picture), h("span", {}, label))),
@@ -90,10 +91,17 @@ function makeFrame() {
   setTheme(theme());
 }
 
+function closeFrame() {
+  frame?.freezes.close();
+  frame?.alarms.close();
+}
+
 function showLink() {
   const { link } = model, words = { live: "Live", connecting: "Connecting…", lost: "Not connected" };
   frame.link.dataset.link = link;
-  frame.link.lastChild.textContent = words[link];
+  frame.link.lastChild.textContent = model.isPolling ? "Every 10 s" : words[link];
+  frame.link.title = model.isPolling ? "A proxy holds back the server's messages: the locks are fetched every 10 s" : "";
+  frame.link.classList.toggle("slow", model.isPolling);
   frame.lost.hidden = link !== "lost";
   document.body.classList.toggle("is-lost", link === "lost");
   if (link === "lost" && !frame.lost.firstChild) {
@@ -133,9 +141,11 @@ function pageOf(name, rest, settings) {
     return [new StatePage(model, terraformState(parts[0]), parts[1]), "state", parts[0]];
   }
   if (name === "state" || name === "terraform") {
+    readSearch(kept.state, settings);
     return [new StatesPage(model, kept.state), "state", "State"];
   }
   if (name === "databases") {
+    readSearch(kept.databases, settings);
     return key ? [new DatabasePage(model, key, kept.databases), "databases", key] : [new DatabasesPage(model, kept.databases), "databases", "Databases"];
   }
   if (name === "locks" && key) {
@@ -155,7 +165,7 @@ function route() {
   page = made;
   frame.nav.forEach((link) => (link.dataset.page === current ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current")));
   clear(frame.main).append(page.element);
-  showAlarms(0, title);
+  frame.alarms.name(title);
   frame.main.focus({ preventScroll: true });
 }
 
@@ -165,7 +175,7 @@ function route() {
 function leave(why) {
   model?.stop();
   page?.close();
-  frame?.freezes.close();
+  closeFrame();
   page = frame = model = null;
   logIn(why);
 }
@@ -197,8 +207,9 @@ function logIn(why) {
       h("h1", {}, h("img", { src: "ui/icon.svg", alt: "", width: "28", height: "28" }), "belay"),
       h("label", { for: "token" }, "Your token"), token, problem, go,
       h("p", { class: "muted" }, "This browser stays logged in for 12 hours, or until you log out. The administrator of the server creates a token:"),
-      h("pre", { tabindex: "0" }, "belay auth new --name me --role reader"))));
+      command("belay auth new --name me --role reader"))));
   document.title = "Log in – belay";
+  document.querySelector('link[rel="icon"]').setAttribute("href", "ui/icon.svg");
   token.focus();
 }
 
@@ -229,16 +240,28 @@ async function start() {
     return;
   }
   model = fresh;
-  frame?.freezes.close();
-  makeFrame();
-  showLink();
-  model.addEventListener("link", (event) => {
-    showLink();
-    if (model.link === "live" && event.detail.wasLost) {
+  fresh.addEventListener("link", (event) => {
+    if (frame) {
+      showLink();
+    }
+    if (fresh.link === "live" && event.detail.wasLost) {
       say("Connected again");
     }
   });
-  model.addEventListener("refused", () => leave(ENDED));
+  fresh.addEventListener("refused", () => leave(ENDED));
+  await show(fresh);
+}
+
+async function show(fresh) {
+  const freezes = new FreezeStrip(fresh);
+  await Promise.race([freezes.ready, new Promise((resolve) => setTimeout(resolve, 1000))]); // a strip that comes later moves the page
+  if (model !== fresh) {
+    freezes.close();
+    return;
+  }
+  closeFrame();
+  makeFrame(freezes);
+  showLink();
   route();
 }
 

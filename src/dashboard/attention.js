@@ -1,11 +1,12 @@
-// What needs attention, above the table of locks: each entry is a link to it. And the same number in the tab's
-// title and icon, for a page that stays open in the background.
+// What needs attention, above the table of locks: each entry is a link to it. And the number of stale and expired
+// locks in the tab's title and icon, for a page that stays open in the background.
 
-import { h, icon, keyed } from "./dom.js";
+import { h, icon, keyed, plain } from "./dom.js";
 import { ask } from "./api.js";
 import { count, plural, span } from "./format.js";
 
 const SOON_MS = 10000, SOON_SHARE = 0.1;
+const ALARMS_MS = 1000;
 const STOPS_MS = 60000; // the decisions about databases are no locks: they are fetched
 
 /** The rest of the lease is short: its holder renews it now, or loses it. */
@@ -47,7 +48,7 @@ export class FailedStops {
   entries() {
     const n = this.found.length;
     const text = n === 1 ? `stop or start of ${this.found[0]} failed` : `${count(n)} stops or starts of databases failed`;
-    return n === 0 ? [] : [{ key: "stops", data: { tone: "bad", text, href: n === 1 ? `#/databases/${encodeURIComponent(this.found[0])}` : "#/databases" } }];
+    return n === 0 ? [] : [{ key: "stops", data: { tone: "bad", picture: "warn", text, href: n === 1 ? `#/databases/${encodeURIComponent(this.found[0])}` : "#/databases" } }];
   }
 }
 
@@ -69,26 +70,21 @@ export class Attention {
     }
   }
 
-  /** How many locks have a holder that is stale or expired. */
-  get alarms() {
-    return this.#stale + this.#expired;
-  }
-
   /** The entries of the strip, the worst first. */
   entries(hrefOf) {
     const found = [];
-    const add = (key, tone, text, href) => found.push({ key, data: { tone, text, href } });
+    const add = (key, tone, picture, text, href) => found.push({ key, data: { tone, picture, text, href } });
     if (this.#stale > 0) {
-      add("stale", "bad", plural(this.#stale, "stale lock"), "#/locks?filter=stale");
+      add("stale", "bad", "warn", plural(this.#stale, "stale lock"), "#/locks?filter=stale");
     }
     if (this.#expired > 0) {
-      add("expired", "warn", plural(this.#expired, "expired lock"), "#/locks?filter=expired");
+      add("expired", "warn", "gone", plural(this.#expired, "expired lock"), "#/locks?filter=expired");
     }
     if (this.#queue) {
-      add("queue", "wait", `${count(this.#queue.waiting)} waiting for ${this.#queue.key}`, hrefOf(this.#queue.key));
+      add("queue", "wait", "queue", `${count(this.#queue.waiting)} waiting for ${this.#queue.key}`, hrefOf(this.#queue.key));
     }
     if (this.#soon) {
-      add("soon", "soft", `${this.#soon.lock.key} expires in ${span(this.#soon.left)}`, hrefOf(this.#soon.lock.key));
+      add("soon", "soft", "clock", `${this.#soon.lock.key} expires in ${span(this.#soon.left)}`, hrefOf(this.#soon.lock.key));
     }
     return found;
   }
@@ -97,14 +93,44 @@ export class Attention {
 /** The strip has its place also without entries: what comes and goes must not move the table. */
 export function drawAttention(strip, entries) {
   const shown = entries.length > 0 ? entries : [{ key: "none", data: {} }];
-  keyed(strip, shown, ({ tone, text, href }) => (!tone ? h("li", { class: "muted" }, "Nothing needs attention") : h("li", {}, h("a", { class: `need ${tone}`, href, title: text, "data-part": "need" }, tone === "bad" ? icon("warn") : null, h("span", {}, text)))));
+  const need = ({ tone, picture, text, href }) => h("a", { class: `need ${tone}`, href, title: text, "data-part": "need" }, icon(picture), h("span", {}, text));
+  keyed(strip, shown, (data) => (data.tone ? h("li", {}, need(data)) : h("li", { class: "muted" }, "Nothing needs attention")));
 }
 
-/** "(3) Locks – belay", and a red mark in the icon. */
-export function showAlarms(n, title) {
-  const text = `${n > 0 ? `(${n > 99 ? "99+" : n}) ` : ""}${title} – belay`;
-  if (document.title !== text) {
-    document.title = text;
-    document.querySelector('link[rel="icon"]').setAttribute("href", n > 0 ? "ui/icon-alarm.svg" : "ui/icon.svg");
+/**
+ * "(3) Locks – belay", and a red mark in the icon: how many locks have a holder that is stale or expired. With a timer,
+ * as nothing is drawn in a tab in the background.
+ */
+export class Alarms {
+  #model;
+  #title = "";
+  #timer;
+
+  constructor(model) {
+    this.#model = model;
+    this.#timer = setInterval(() => this.#show(), ALARMS_MS);
+  }
+
+  close() {
+    clearInterval(this.#timer);
+  }
+
+  /** The title of the page that is shown now. */
+  name(title) {
+    this.#title = plain(title);
+    this.#show();
+  }
+
+  #show() {
+    let n = 0;
+    for (const lock of this.#model.locks.values()) {
+      const status = this.#model.status(lock);
+      n += status === "expired" || (status === "active" && lock.is_stale) ? 1 : 0;
+    }
+    const text = `${n > 0 ? `(${n > 99 ? "99+" : n}) ` : ""}${this.#title} – belay`;
+    if (document.title !== text) {
+      document.title = text;
+      document.querySelector('link[rel="icon"]').setAttribute("href", n > 0 ? "ui/icon-alarm.svg" : "ui/icon.svg");
+    }
   }
 }

@@ -1,7 +1,8 @@
 // Databases, the applications that use them, their health, and the last decisions.
 
-import { h, icon, clear, keyed, walk, searchKey, say, STEPS } from "./dom.js";
+import { h, icon, clear, command, keyed, walk, searchKey, say, STEPS } from "./dom.js";
 import { ask } from "./api.js";
+import { writeSettings } from "./address.js";
 import { count, holder, moment, plural, span } from "./format.js";
 import { href as lockHref } from "./locks.js";
 import { ago, tickAges } from "./states.js";
@@ -171,9 +172,9 @@ function teach() {
   return [
     h("h2", {}, "No applications registered"),
     h("p", {}, "Register an application with its database and the URL of its health check:"),
-    h("pre", { tabindex: "0" }, `export BELAY_STORE=${address}\nbelay app register shop --url ${address}/healthz --database postgres=10.0.1.5:5432`),
+    command(`export BELAY_STORE=${address}\nbelay app register shop --url ${address}/healthz --database postgres=10.0.1.5:5432`),
     h("p", {}, "A database is then stopped only when no other application uses it:"),
-    h("pre", { tabindex: "0" }, "belay db stop --app shop"),
+    command("belay db stop --app shop"),
   ];
 }
 
@@ -214,6 +215,7 @@ export class DatabasesPage {
     this.search = h("input", { type: "search", class: "search", placeholder: "Search databases and applications", "aria-label": "Search databases and applications", autocomplete: "off", spellcheck: "false",
       oninput: () => this.#searched(), onkeydown: (event) => searchKey(event, () => this.#searched(), () => this.#links()) });
     this.search.value = this.#state.text;
+    writeSettings({ q: this.#state.text });
     this.total = h("span", { class: "total" });
     this.askButton = h("button", { type: "button", onclick: () => this.#askAll() }, "Check health");
     this.askButton.hidden = true;
@@ -233,6 +235,7 @@ export class DatabasesPage {
 
   #searched() {
     this.#state.text = this.search.value;
+    writeSettings({ q: this.#state.text });
     this.#render();
     say(`${plural(this.list.children.length, "entry", "entries")} shown`);
   }
@@ -432,7 +435,7 @@ export class DatabasePage {
 
   #unknown() {
     return this.registry.isPartial ? hidden("Your token has no permission for the users of this database") : [h("h2", {}, "No application uses this database"), h("p", {}, "A database is listed once an application uses it. To register one:"),
-      h("pre", { tabindex: "0" }, `belay app register NAME --url URL --database postgres=${this.#id}`)];
+      command(`belay app register NAME --url URL --database postgres=${this.#id}`)];
   }
 
   #renderHead() {
@@ -441,7 +444,7 @@ export class DatabasePage {
     keyed(this.head, [{ key: "head", data: { kind, host, shared, last, lock } }], () => h("div", { class: "headline" },
       h("div", { class: "who" }, h("span", { class: "states" }, h("span", { class: "badge off" }, kind), h("span", { class: "badge off" }, shared ? "shared" : "dedicated"), drawLock(lock)),
         host && host !== this.one.database ? h("p", { class: "owner mono" }, host) : null),
-      h("div", { class: "last" }, h("h3", {}, "Last decision"), drawDecision(last, this.#model))));
+      h("div", { class: "last" }, h("h2", {}, "Last decision"), drawDecision(last, this.#model))));
   }
 
   #user(user) {

@@ -1,6 +1,6 @@
 // Dialogs that confirm an action, and the list of keyboard shortcuts.
 
-import { h, clear } from "./dom.js";
+import { h, clear, plain } from "./dom.js";
 import { ask, askDocument, keyPath } from "./api.js";
 import { compare, counts, showDiff, tally } from "./diff.js";
 import { parse } from "./json.js";
@@ -23,7 +23,7 @@ export async function forceUnlock(lock, model) {
   const problem = h("p", { class: "problem", role: "alert" });
   const go = h("button", { type: "submit", class: "danger solid", disabled: true }, "End this lock");
   const check = () => {
-    go.disabled = typed.value !== lock.key || reason.value.trim() === "";
+    go.disabled = ![lock.key, plain(lock.key)].includes(typed.value) || reason.value.trim() === "";
   };
   const form = h("form", { class: "ask", oninput: check, onsubmit: (event) => submit(event) },
     h("h2", { id: "ask-title" }, "End the lock by force?"),

@@ -3,6 +3,16 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
+// Characters that reorder or hide the text around them, but not the joiners that emoji and some scripts need.
+const UNSAFE = /[\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+
+/** As `belay list` shows a text: a key with U+202E could look like another one. */
+export function plain(text) {
+  return String(text).replace(UNSAFE, (one) => `\\u{${one.codePointAt(0).toString(16)}}`);
+}
+
+const SHOWN = new Set(["title", "aria-label"]);
+
 function fill(element, props, children) {
   for (const [name, value] of Object.entries(props ?? {})) {
     if (value === undefined || value === null || value === false) {
@@ -11,10 +21,11 @@ function fill(element, props, children) {
     if (name.startsWith("on")) {
       element.addEventListener(name.slice(2), value);
     } else {
-      element.setAttribute(name, value === true ? "" : String(value));
+      element.setAttribute(name, value === true ? "" : SHOWN.has(name) ? plain(value) : String(value));
     }
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  const given = children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+  element.append(...given.map((child) => (child instanceof Node ? child : plain(child))));
   return element;
 }
 
@@ -41,6 +52,8 @@ const ICONS = {
   freeze: "M8 2v12M2.800 5l10.400 6M13.200 5 2.800 11M6 3l2 1.500L10 3M6 13l2-1.500 2 1.500",
   copy: "M5.500 5.500h7v7h-7zM3.500 10.500v-7h7",
   queue: "M3 4.500h10M3 8h7M3 11.500h4",
+  clock: "M8 13.500a5.500 5.500 0 1 0 0-11 5.500 5.500 0 0 0 0 11zM8 5v3l2 1.500",
+  gone: "M8 13.500a5.500 5.500 0 1 0 0-11 5.500 5.500 0 0 0 0 11zM4.200 4.200l7.600 7.600",
   layers: "M8 2.500 14 5.500 8 8.500 2 5.500zM2.500 8.500 8 11.200l5.500-2.700M2.500 11 8 13.700l5.500-2.700",
   database: "M3 4.300c0-1 2.200-1.800 5-1.800s5 .8 5 1.800-2.200 1.800-5 1.800-5-.8-5-1.800zM3 4.300v7.400c0 1 2.200 1.800 5 1.800s5-.8 5-1.800V4.300M3 8c0 1 2.200 1.800 5 1.800S13 9 13 8",
 };
@@ -55,7 +68,8 @@ export function copyButton(text, name) {
     if (navigator.clipboard) {
       await navigator.clipboard.writeText(text);
     } else {
-      const field = h("textarea", { class: "unseen", "aria-hidden": "true" }, text);
+      const field = h("textarea", { class: "unseen", "aria-hidden": "true" });
+      field.value = text;
       document.body.append(field);
       field.select();
       document.execCommand("copy");
@@ -64,6 +78,11 @@ export function copyButton(text, name) {
     say(`${name} copied`);
   };
   return h("button", { type: "button", class: "plainbutton copy", title: `Copy: ${name}`, "aria-label": `Copy: ${name}`, onclick: copy }, icon("copy"));
+}
+
+/** A command or a piece of configuration, with a button that copies it. */
+export function command(text) {
+  return h("div", { class: "command" }, h("pre", { tabindex: "0" }, text), copyButton(text, "Command"));
 }
 
 export function clear(element) {

@@ -2,6 +2,7 @@
 
 import { h, icon, keyed } from "./dom.js";
 import { ask } from "./api.js";
+import { address } from "./address.js";
 import { moment } from "./format.js";
 import { beginFreeze, endFreeze } from "./dialogs.js";
 
@@ -19,7 +20,7 @@ export class FreezeStrip {
     // A freeze is an event of its pattern.
     model.addEventListener("locks", (event) => [...(event.detail?.keys ?? [])].some((key) => key.includes("*")) && this.load());
     model.addEventListener("link", () => model.link === "live" && this.load());
-    this.load();
+    this.ready = this.load(); // done when it is shown
   }
 
   close() {
@@ -66,6 +67,6 @@ export class FreezeStrip {
     const end = this.#model.me.role === "admin"
       ? h("button", { type: "button", "data-part": "end", onclick: () => this.#end(freeze) }, "End…") : null;
     return h("div", { class: "freeze" }, icon("warn"),
-      h("span", {}, `${when}${until}: `, h("code", {}, freeze.pattern), ` by ${freeze.by}: ${freeze.reason}`), end);
+      h("span", {}, `${when}${until}: `, h("a", { href: address("#/locks", { q: freeze.pattern.split("*")[0] }), title: "Show its locks", "data-part": "locks" }, h("code", {}, freeze.pattern)), ` by ${freeze.by}: ${freeze.reason}`), end);
   }
 }

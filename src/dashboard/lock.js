@@ -1,6 +1,6 @@
 // One lock: its holder, queue, history and place in the hierarchy.
 
-import { h, svg, icon, clear, copyButton, say } from "./dom.js";
+import { h, svg, icon, clear, command, copyButton, say } from "./dom.js";
 import { ask, keyPath } from "./api.js";
 import { span, count, holder, moment, percentile, quote, sharing } from "./format.js";
 import { badges, href } from "./locks.js";
@@ -161,7 +161,7 @@ export class LockPage {
   #unknown(blocks) {
     return blocks ? h("div", { class: "col" }, blocks, this.#card("History", "", h("p", { class: "muted" }, "Nothing has been recorded.")))
       : h("div", { class: "empty" }, h("h2", {}, "This lock is unknown"), h("p", {}, "It is free and has no recent history. To acquire it:"),
-        h("pre", { tabindex: "0" }, `belay acquire ${quote(this.#key)}`));
+        command(`belay acquire ${quote(this.#key)}`));
   }
 
   /** The event that the address names; to it once, then the page stays where it is. */

@@ -1,12 +1,13 @@
 // The table of locks. Only the rows in view exist; each keeps its element while it is in view, so that focus
 // and selection survive every update.
 
-import { h, icon, clear, say } from "./dom.js";
+import { h, icon, clear, command, plain, say } from "./dom.js";
 import { age, span, count, holder, moment, plural, sharing } from "./format.js";
 import { writeSettings } from "./address.js";
-import { Attention, FailedStops, drawAttention, isSoon, showAlarms } from "./attention.js";
+import { Attention, FailedStops, drawAttention, isSoon } from "./attention.js";
 
 const OVERSCAN = 6;
+const PRINT_MAX = 2000;
 
 const FILTERS = [
   ["held", "Held", (lock, status) => status === "active"],
@@ -104,6 +105,8 @@ export class LocksPage {
       this.scroller.scrollTop = state.scrollTop;
     });
     addEventListener("resize", () => this.#schedule(), { signal: this.#off.signal });
+    addEventListener("beforeprint", () => this.#print(true), { signal: this.#off.signal });
+    addEventListener("afterprint", () => this.#print(false), { signal: this.#off.signal });
   }
 
   close() {
@@ -287,7 +290,6 @@ export class LocksPage {
   #renderHead({ counts, total, attention }) {
     const { filter, sort } = this.#state;
     drawAttention(this.attention, [...this.stops.entries(), ...attention.entries(href)]);
-    showAlarms(attention.alarms, "Locks");
     this.chips.forEach((chip) => {
       const name = chip.dataset.filter, n = counts[name];
       chip.setAttribute("aria-pressed", String(filter === name));
@@ -327,8 +329,7 @@ export class LocksPage {
       }
       this.#renderEmpty();
     }
-    const first = Math.max(0, Math.floor(this.scroller.scrollTop / height) - OVERSCAN);
-    const last = Math.min(this.#shown.length, Math.ceil((this.scroller.scrollTop + this.scroller.clientHeight) / height) + OVERSCAN);
+    const [first, last] = this.#inView(height);
     const wanted = new Set(this.#shown.slice(first, last));
     const spare = []; // reuse rows that left the view
     for (const [key, row] of this.#rows) {
@@ -349,6 +350,19 @@ export class LocksPage {
     spare.forEach((row) => row.element.remove());
   }
 
+  /** The first row to draw, and the one after the last. */
+  #inView(height) {
+    const { scrollTop, clientHeight } = this.scroller, all = this.#shown.length;
+    return this.isPrinting ? [0, Math.min(all, PRINT_MAX)]
+      : [Math.max(0, Math.floor(scrollTop / height) - OVERSCAN), Math.min(all, Math.ceil((scrollTop + clientHeight) / height) + OVERSCAN)];
+  }
+
+  /** Paper has no scroll bar. */
+  #print(isPrinting) {
+    this.isPrinting = isPrinting;
+    this.#render();
+  }
+
   /** Moving a row would lose its focus. */
   #move(element, next) {
     const focused = element.contains(document.activeElement) ? document.activeElement : null;
@@ -363,8 +377,8 @@ export class LocksPage {
       this.#rows.set(key, row);
       row.key = key;
       row.link.href = href(key);
-      row.link.textContent = key;
-      row.link.title = key; // a long one is cut
+      row.link.textContent = plain(key);
+      row.link.title = plain(key); // a long one is cut
       row.element.dataset.key = key;
       if (row.element.contains(document.activeElement)) {
         document.activeElement.blur(); // it was on a lock that is gone
@@ -408,9 +422,9 @@ export class LocksPage {
     if (row.lock !== lock) {
       const { name, owner } = shown(lock);
       row.lock = lock;
-      row.name.textContent = name;
-      row.name.title = `${name}${owner ? ` (${owner})` : ""}`;
-      row.owner.textContent = owner;
+      row.name.textContent = plain(name);
+      row.name.title = plain(`${name}${owner ? ` (${owner})` : ""}`);
+      row.owner.textContent = plain(owner);
       if (row.waiting !== lock.waiting) {
         row.waiting = lock.waiting;
         clear(row.queue).append(...queueBadge(lock.waiting));
@@ -491,9 +505,9 @@ function teach() {
   return [
     h("h2", {}, "No locks are held"),
     h("p", {}, "Locks appear here as they are taken. To see one, run a command under a lock from any shell:"),
-    h("pre", { tabindex: "0" }, `export BELAY_STORE=${address}\nbelay run deploy-api-prod -- sleep 60`),
+    command(`export BELAY_STORE=${address}\nbelay run deploy-api-prod -- sleep 60`),
     h("p", {}, "or take one with curl:"),
-    h("pre", { tabindex: "0" }, `curl -d '{"locked_by":"me","ttl_ms":60000}' \\\n     ${address}/v1/locks/deploy-api-prod/acquire`),
+    command(`curl -d '{"locked_by":"me","ttl_ms":60000}' \\\n     ${address}/v1/locks/deploy-api-prod/acquire`),
     h("p", { class: "muted" }, "Where tokens are configured, add ", h("code", {}, "-H \"Authorization: Bearer TOKEN\""), "."),
   ];
 }

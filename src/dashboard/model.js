@@ -5,25 +5,32 @@ import { ask, listAll, stream, ApiError } from "./api.js";
 const WATCHDOG_MS = 45000; // the server sends something every 15 s
 const RETRY_MS = [500, 1000, 2000, 4000, 8000, 15000];
 const NO_LOG_MS = 30000; // poll interval for a store without events
+const SILENT_MS = 5000; // a stream without its first message for so long: a proxy holds it back
+const SILENT_POLL_MS = 10000;
+const WAKE_MS = 2500; // for an answer on a connection from before the sleep, which may be dead
+const PULSE_MS = 5000, SLEPT_MS = 10000; // a wall clock that is so far ahead of the page's: the machine has slept
 
 export class Model extends EventTarget {
   locks = new Map();
   me = null;
   link = "connecting"; // connecting, live, lost
   isLoaded = false;
-  error = null;
-  retryAt = 0;
+  isPolling = false; // the stream does not get through: the list is fetched again and again
   seenAt = null; // when the server last sent anything, by this machine's clock
   hasReleased = false; // released locks were fetched too
-  #offset = 0; // the server's clock, minus ours
+  #offset = 0; // the server's clock, minus that of the page, which no change of this machine's clock moves
+  #drift = 0; // this machine's clock, minus that of the page
+  #hasSlept = false;
+  #pulse = 0;
   #lastId = null;
   #abort = null;
   #wake = null;
   #tries = 0;
   #stopped = false;
+  #ended = new AbortController();
 
   now() {
-    return Date.now() + this.#offset;
+    return performance.now() + this.#offset;
   }
 
   /** The rest of a lease, counted from when it was received. */
@@ -58,13 +65,33 @@ export class Model extends EventTarget {
 
   async start() {
     this.me = await ask("v1/me");
-    this.#offset = Date.parse(this.me.now) - Date.now();
+    this.#setClock(this.me.now);
+    this.#drift = Date.now() - performance.now();
+    this.#pulse = setInterval(() => this.#checkSleep(), PULSE_MS);
+    addEventListener("online", () => this.retry(), { signal: this.#ended.signal });
     this.#run();
   }
 
   stop() {
     this.#stopped = true;
+    clearInterval(this.#pulse);
+    this.#ended.abort();
     this.#abort?.abort();
+  }
+
+  #setClock(now) {
+    this.#offset = Date.parse(now) - performance.now();
+  }
+
+  /** The page's clock stands still while the machine sleeps: the connection may be dead, and every lease is shown too long. */
+  #checkSleep() {
+    const drift = Date.now() - performance.now();
+    if (Math.abs(drift - this.#drift) > SLEPT_MS) {
+      this.#drift = drift;
+      this.#hasSlept = true;
+      this.#abort?.abort();
+      this.retry();
+    }
   }
 
   retry() {
@@ -87,7 +114,6 @@ export class Model extends EventTarget {
       }
     }
     this.isLoaded = true;
-    this.error = null;
     this.#tell("locks", { keys: null });
   }
 
@@ -99,7 +125,7 @@ export class Model extends EventTarget {
   }
 
   #apply(batch) {
-    this.#offset = Date.parse(batch.now) - Date.now();
+    this.#setClock(batch.now);
     for (const lock of batch.locks) {
       if (lock.status === null) {
         this.locks.delete(lock.key);
@@ -115,15 +141,45 @@ export class Model extends EventTarget {
     }
   }
 
-  #connected() {
+  #connected(isPolling = false) {
     const wasLost = this.link === "lost";
+    if (isPolling && this.isPolling && !wasLost) {
+      return;
+    }
     this.#tries = 0;
     this.link = "live";
+    this.isPolling = isPolling;
     this.#tell("link", { wasLost });
+  }
+
+  /** A stream that a proxy holds back: the list, until the stream speaks or is opened anew. */
+  async #poll(signal) {
+    while (!signal.aborted) {
+      try {
+        await this.#list();
+        this.seenAt = Date.now();
+        this.#connected(true);
+      } catch (error) {
+        if (error.name !== "AbortError") {
+          this.isPolling = false;
+          this.#abort.abort();
+        }
+      }
+      await pause(SILENT_POLL_MS, signal);
+    }
+  }
+
+  /** What the server did while this machine slept is unknown. */
+  async #wakeUp() {
+    this.#lastId = null;
+    this.me = await ask("v1/me", { signal: AbortSignal.timeout(WAKE_MS) });
+    this.#setClock(this.me.now);
+    this.#hasSlept = false;
   }
 
   async #follow() {
     const abort = (this.#abort = new AbortController());
+    const silence = new AbortController();
     let watchdog;
     let refresh;
     const alive = () => {
@@ -132,9 +188,15 @@ export class Model extends EventTarget {
       watchdog = setTimeout(() => abort.abort(), WATCHDOG_MS);
     };
     alive();
+    const patience = setTimeout(() => this.#poll(silence.signal), SILENT_MS);
     try {
+      if (this.#hasSlept) {
+        await this.#wakeUp();
+      }
       for await (const event of stream("v1/live", this.#lastId, abort.signal)) {
         alive();
+        clearTimeout(patience);
+        silence.abort();
         if (event.name === "hello") {
           const keeps = JSON.parse(event.data).keeps_events;
           const resumed = this.#lastId !== null && keeps;
@@ -155,12 +217,15 @@ export class Model extends EventTarget {
       }
     } finally {
       clearTimeout(watchdog);
+      clearTimeout(patience);
+      silence.abort();
       clearInterval(refresh);
     }
   }
 
   async #run() {
     while (!this.#stopped) {
+      let isSilent = false;
       try {
         await this.#follow();
       } catch (error) {
@@ -171,20 +236,34 @@ export class Model extends EventTarget {
           this.#tell("refused", error);
           return;
         }
-        this.error = error;
+        isSilent = error.name === "AbortError" && this.isPolling;
       }
       if (this.#stopped) {
         return;
       }
-      const pause = RETRY_MS[Math.min(this.#tries++, RETRY_MS.length - 1)];
-      this.retryAt = Date.now() + pause;
-      this.link = "lost";
-      this.#tell("link", { wasLost: true });
-      await new Promise((resolve) => {
-        this.#wake = resolve;
-        setTimeout(resolve, pause);
-      });
-      this.#tell("trying");
+      if (!isSilent) {
+        await this.#pauseLost();
+      }
     }
   }
+
+  async #pauseLost() {
+    this.link = "lost";
+    this.isPolling = false;
+    this.#tell("link", { wasLost: true });
+    const wake = new AbortController();
+    this.#wake = () => wake.abort();
+    const tries = this.#hasSlept ? 0 : this.#tries++; // each attempt after a sleep ends one dead connection
+    await pause(RETRY_MS[Math.min(tries, RETRY_MS.length - 1)], wake.signal);
+  }
+}
+
+function pause(ms, signal) {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener("abort", () => {
+      clearTimeout(timer);
+      resolve();
+    });
+  });
 }

@@ -1,6 +1,6 @@
 // One state: its versions, the changes of each, verification and restore.
 
-import { h, icon, clear, keyed, walk, say, STEPS } from "./dom.js";
+import { h, icon, clear, command, keyed, walk, say, STEPS } from "./dom.js";
 import { ask, askDocument } from "./api.js";
 import { bytes, count, moment, plural, span } from "./format.js";
 import { parse } from "./json.js";
@@ -210,7 +210,7 @@ export class StatePage {
     const { isTerraform, name } = this.#source;
     const [stack, environment] = name.split("/");
     return [h("h2", {}, "This state does not exist"), h("p", {}, isTerraform ? "Terraform creates it with the first apply; docs/terraform.md shows the configuration." : "The first deployment creates it:"),
-      isTerraform ? null : h("pre", { tabindex: "0" }, `belay deploy --stack ${stack} --environment ${environment} -- ./deploy.sh`)];
+      isTerraform ? null : command(`belay deploy --stack ${stack} --environment ${environment} -- ./deploy.sh`)];
   }
 
   #renderHead() {

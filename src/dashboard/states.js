@@ -1,7 +1,8 @@
 // The deployment states by stack, each with its last deployment, and the Terraform states.
 
-import { h, icon, clear, keyed, walk, searchKey, say, STEPS } from "./dom.js";
+import { h, icon, clear, command, keyed, walk, searchKey, say, STEPS } from "./dom.js";
 import { ask } from "./api.js";
+import { writeSettings } from "./address.js";
 import { age, bytes, count, holder, moment, plural } from "./format.js";
 import { href as lockHref } from "./locks.js";
 
@@ -60,9 +61,9 @@ export function whyNot(error) {
     return [
       h("h2", {}, "This server has no state store"),
       h("p", {}, "Its locks are not in a file, so there is no default place for states. Start the server with a directory or an S3 bucket:"),
-      h("pre", { tabindex: "0" }, "belay serve --state-store file:/var/lib/belay/state"),
+      command("belay serve --state-store file:/var/lib/belay/state"),
       h("p", {}, "or in its configuration:"),
-      h("pre", { tabindex: "0" }, "state_store: s3://my-bucket/belay?region=eu-central-1"),
+      command("state_store: s3://my-bucket/belay?region=eu-central-1"),
       h("p", { class: "muted" }, `The server says: ${error.message}.`),
     ];
   }
@@ -74,9 +75,9 @@ function teach() {
   return [
     h("h2", {}, "No deployments yet"),
     h("p", {}, "A state appears here with its first deployment. On this server's machine, or anywhere with the same ", h("code", {}, "--state-store"), ":"),
-    h("pre", { tabindex: "0" }, "belay deploy --stack shop --environment prod -- ./deploy.sh"),
+    command("belay deploy --stack shop --environment prod -- ./deploy.sh"),
     h("p", {}, "The command reads the state from the file ", h("code", {}, "$BELAY_STATE_FILE"), " and writes the new one to ", h("code", {}, "$BELAY_STATE_OUT"), ". For Terraform and OpenTofu this server is an http backend:"),
-    h("pre", { tabindex: "0" }, `terraform {\n  backend "http" {\n    address        = "${address}/v1/terraform/network"\n    lock_address   = "${address}/v1/terraform/network"\n    unlock_address = "${address}/v1/terraform/network"\n  }\n}`),
+    command(`terraform {\n  backend "http" {\n    address        = "${address}/v1/terraform/network"\n    lock_address   = "${address}/v1/terraform/network"\n    unlock_address = "${address}/v1/terraform/network"\n  }\n}`),
   ];
 }
 
@@ -203,6 +204,7 @@ export class StatesPage {
     this.search = h("input", { type: "search", class: "search", placeholder: "Search stacks and environments", "aria-label": "Search stacks and environments", autocomplete: "off", spellcheck: "false",
       oninput: () => this.#searched(), onkeydown: (event) => searchKey(event, () => this.#searched(), () => this.#links()) });
     this.search.value = this.#state.text;
+    writeSettings({ q: this.#state.text });
     this.total = h("span", { class: "total" });
     this.place = h("div", {}, h("p", { class: "muted loading" }, "Loading the states…"));
     this.scroller = h("div", { class: "scroller", tabindex: "-1" }, this.place);
@@ -224,6 +226,7 @@ export class StatesPage {
 
   #searched() {
     this.#state.text = this.search.value;
+    writeSettings({ q: this.#state.text });
     this.#render();
     say(`${plural(this.rows.children.length + this.tfRows.children.length, "state")} shown`);
   }

@@ -12,6 +12,7 @@ const EVENTS_MAX = 5000; // the server answers at most so many
 const AGAIN_MS = 1000; // between two requests for new events
 const MOVE_MS = 5000; // between two movements of a page without events
 const BAR_PX = 3, NAME_PX = 56, ROW_PX = 18, GAP_PX = 4;
+const HINT = "Point at a bar, or use the arrow keys, to read it.";
 const TICKS = { 1: 10 / 60, 6: 1, 24: 4 }; // hours between two lines
 
 function mark(end) {
@@ -122,7 +123,7 @@ export class TimelinePage {
   #build() {
     this.list = h("ol", { class: "lanes", "aria-label": "Keys" });
     this.axis = h("div", { class: "axis", "aria-hidden": "true" });
-    this.read = h("p", { class: "read", "aria-hidden": "true" });
+    this.read = h("p", { class: "read muted", "aria-hidden": "true" }, HINT);
     this.cut = h("p", { class: "muted cut", role: "status" });
     this.search = h("input", { type: "search", class: "search", placeholder: "Filter keys", "aria-label": "Filter keys", spellcheck: "false", value: this.#state.text, oninput: () => this.#searched(),
       onkeydown: (event) => searchKey(event, () => this.#searched(), () => this.#bars().slice(0, 1)) });
@@ -149,7 +150,8 @@ export class TimelinePage {
   }
 
   #tell(bar) {
-    this.read.textContent = bar ? bar.getAttribute("aria-label") : "";
+    this.read.textContent = bar ? bar.getAttribute("aria-label") : HINT;
+    this.read.classList.toggle("muted", !bar);
   }
 
   #render() {

@@ -34,7 +34,7 @@ export function page_test(name, options, body) {
 export async function faults(page) {
   await page.evaluate(readFileSync(axePath, "utf8"));
   const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
-  return violations.filter((one) => ["serious", "critical"].includes(one.impact)).map((one) => `${one.id}: ${one.nodes.map((node) => `${node.target} ${node.failureSummary}`).join("; ")}`);
+  return violations.map((one) => `${one.id}: ${one.nodes.map((node) => `${node.target} ${node.failureSummary}`).join("; ")}`);
 }
 
 export const until = (page, fn, arg) => page.waitForFunction(fn, arg, { timeout: TIMEOUT_MS });

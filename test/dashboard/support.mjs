@@ -4,6 +4,7 @@ import { spawn, execFileSync } from "node:child_process";
 import { createHash, randomUUID } from "node:crypto";
 import { createRequire } from "node:module";
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import net from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -25,18 +26,37 @@ export function folder() {
   return { path: made, remove: () => rmSync(made, { recursive: true, force: true }) };
 }
 
+/** Below the kernel's own range: a server that is restarted finds its port free again. */
+export async function freePort() {
+  for (;;) {
+    const port = 12000 + Math.floor(Math.random() * 20000), probe = net.createServer();
+    const isFree = await new Promise((resolve) => probe.once("error", () => resolve(false)).listen(port, "127.0.0.1", () => resolve(true)));
+    if (isFree) {
+      await new Promise((resolve) => probe.close(resolve));
+      return port;
+    }
+  }
+}
+
 /** A running `belay serve` on a store in `dir`. */
 export class Server {
   constructor(dir, { tokens = true, port = 0, more = "" } = {}) {
     this.dir = dir;
     this.tokens = tokens;
     this.port = port;
-    const config = ["server:", "  tokens:", ...Object.entries(TOKENS).map(([role, secret]) =>
-      `    - {"name": "${NAMES[role]}", "role": "${role}", "sha256": "${createHash("sha256").update(secret).digest("hex")}"}`)];
-    writeFileSync(path.join(dir, "belay.yaml"), `${tokens ? config.join("\n") : "locking_enabled: true"}\n${more}`, { mode: 0o600 });
+    this.more = more;
+    this.configure(Object.keys(TOKENS));
+  }
+
+  /** The tokens of these roles are valid. */
+  configure(roles) {
+    const config = ["server:", "  tokens:", ...roles.map((role) =>
+      `    - {"name": "${NAMES[role]}", "role": "${role}", "sha256": "${createHash("sha256").update(TOKENS[role]).digest("hex")}"}`)];
+    writeFileSync(path.join(this.dir, "belay.yaml"), `${this.tokens ? config.join("\n") : "locking_enabled: true"}\n${this.more}`, { mode: 0o600 });
   }
 
   async start() {
+    this.port ||= await freePort();
     this.process = spawn(BELAY, ["serve", "--json", "--log", "json", "--listen", `127.0.0.1:${this.port}`, "--store", `sqlite:${this.dir}/belay.db`,
       "--config", path.join(this.dir, "belay.yaml")], { stdio: ["ignore", "pipe", "ignore"], env: { ...process.env, HOME: this.dir } });
     const line = await new Promise((resolve, reject) => {
@@ -50,7 +70,6 @@ export class Server {
       this.process.once("exit", (code) => reject(new Error(`belay serve ended with ${code}`)));
     });
     this.url = JSON.parse(line).listening[0];
-    this.port = Number(new URL(this.url).port);
     return this;
   }
 
@@ -124,8 +143,8 @@ export async function browser() {
   });
 }
 
-/** A tab that is logged in as `role`, or with `token`, and shows `hash`. */
-export async function open(chrome, server, { role = "admin", token = TOKENS[role], hash = "#/locks", ...context } = {}) {
+/** A tab that is logged in as `role`, or with `token`, and shows `hash`; `init` runs before the page's scripts. */
+export async function open(chrome, server, { role = "admin", token = TOKENS[role], hash = "#/locks", url = server.url, init, ...context } = {}) {
   const tab = await chrome.newContext({ viewport: { width: 1280, height: 800 }, ...context });
   const page = await tab.newPage();
   page.setDefaultTimeout(TIMEOUT_MS);
@@ -136,7 +155,10 @@ export async function open(chrome, server, { role = "admin", token = TOKENS[role
     page.problems.push(`a dialog: ${dialog.message()}`);
     dialog.dismiss();
   });
-  await page.goto(`${server.url}/${hash}`);
+  if (init) {
+    await page.addInitScript(init);
+  }
+  await page.goto(`${url}/${hash}`);
   if (server.tokens && role) {
     await page.fill("#token", token);
     await page.press("#token", "Enter");
