@@ -170,6 +170,52 @@ class Clock(OwnServerCase):
             self.ok("renew", key, "--id", lock["lock_id"])
         self.fails(75, "acquire", "k")  # one that knew nothing of it
 
+    def known(self):
+        return self.sql("SELECT machine, server_ms - boot_ms, boot_ms FROM @schema@.clocks")
+
+    def test_a_step_forward_lets_no_command_in_that_begins_after_it(self):
+        """An earlier command on this machine left what it knew of the clock."""
+        lock = self.acquire("k", "--ttl", "30s")
+        other = self.acquire("other", "--ttl", "30s")
+        self.step("+60")
+        self.assertIn("jumped forward by", self.fails(75, "acquire", "k").err)
+        self.assertGreater(self.ok("status", "--json", "k").json()["expires_in_ms"], 20000)
+        for key, one in (("k", lock), ("other", other)):
+            self.assertNotIn("jumped", self.ok("renew", key, "--id", one["lock_id"]).err)
+
+    def test_a_command_may_renew_after_a_step_forward(self):
+        lock = self.acquire("k", "--ttl", "30s")
+        self.step("+60")
+        self.assertIn("jumped forward by", self.ok("renew", "k", "--id", lock["lock_id"]).err)
+
+    def test_a_reader_that_notices_a_step_leaves_it_to_nobody_else(self):
+        """What is known of the clock is replaced only after all leases have begun again."""
+        self.acquire("k", "--ttl", "30s")
+        self.step("+60")
+        self.ok("list")
+        self.fails(75, "acquire", "k")
+
+    def test_what_is_known_of_the_clock_is_kept_once_a_minute_for_each_machine(self):
+        """A command costs no further round trip and no write for it."""
+        self.acquire("a")
+        first = self.known()
+        self.assertEqual(len(first.splitlines()), 1)
+        self.acquire("b")
+        self.assertEqual(self.known(), first)
+        self.sql("UPDATE @schema@.clocks SET server_ms = server_ms - 70000, boot_ms = boot_ms - 70000")
+        self.sql("INSERT INTO @schema@.clocks SELECT 'old', server_start, server_ms - 8 * 86400000, 0 FROM @schema@.clocks")
+        self.assertNotIn("jumped", self.ok("acquire", "c").err)
+        machine, offset, boot_ms = self.known().split("|")
+        self.assertEqual(machine, first.split("|")[0])
+        self.assertLess(abs(int(offset) - int(first.split("|")[1])), 5000)
+        self.assertGreater(int(boot_ms), int(first.split("|")[2]))
+
+    def test_what_was_known_of_another_start_of_the_server_is_nothing(self):
+        """A new server has a new clock, and all leases begin again anyway."""
+        self.acquire("k", "--ttl", "30s")
+        self.sql("UPDATE @schema@.clocks SET server_start = server_start - interval '1 s', server_ms = server_ms - 60000")
+        self.assertNotIn("jumped", self.fails(75, "acquire", "k").err)
+
     def test_a_holder_renews_over_a_step_forward(self):
         """Its first call after the step is its own heartbeat."""
         holder = self.start("run", "--ttl", "8s", "--heartbeat", "1s", "k", "--", "sleep", "5")
@@ -183,6 +229,7 @@ class Clock(OwnServerCase):
 class Migration(PostgresCase):
     def make_old(self):
         """As version 1 was: another index, another function, and none of those that are called most."""
+        self.sql("DROP TABLE @schema@.clocks; DROP FUNCTION @schema@.known_clock; DROP FUNCTION @schema@.keep_clock")
         self.sql("UPDATE @schema@.meta SET version = 1; DROP INDEX @schema@.events_of_id; DROP FUNCTION @schema@.acquire; "
                  "DROP FUNCTION @schema@.release; DROP FUNCTION @schema@.renew; DROP TYPE @schema@.brief CASCADE; "
                  "CREATE FUNCTION @schema@.one() RETURNS integer LANGUAGE sql AS 'SELECT 1'")

@@ -250,6 +250,7 @@ enum belay_code pg_commit(struct belay_store *base, const struct belay_batch *ba
     }
     if (code == BELAY_OK) {
         forget_if_due(store, answer.now_ms);
+        pg_keep_clock_if_due(store);
     }
     if (code == BELAY_OK || code == BELAY_REFUSED || code == BELAY_FROZEN) {
         *out = answer;
