@@ -4,8 +4,9 @@ import threading
 
 
 class Proxy:
-    """`cut` is what happens to the next request that contains one of the `wanted` texts: "before" it is forwarded, or
-    "after" that, before its answer is, the connection is cut; "hold": it is forwarded once `go` is set."""
+    """`cut` is what happens to the next request that contains one of the `wanted` texts: "before" it is forwarded, in its
+    "middle", "after" it, before its answer is, or in the "answer" the connection is cut; "hold": it is forwarded once `go`
+    is set."""
 
     def __init__(self, port, *wanted):
         self.upstream, self.wanted, self.cut, self.cuts = port, wanted, None, 0
@@ -21,7 +22,7 @@ class Proxy:
             except OSError:
                 return
             server = socket.create_connection(("127.0.0.1", self.upstream))
-            state = {"mute": False}
+            state = {"mute": None}
             threading.Thread(target=self.forward, args=(client, server, state, True), daemon=True).start()
             threading.Thread(target=self.forward, args=(server, client, state, False), daemon=True).start()
 
@@ -33,12 +34,16 @@ class Proxy:
                     how, self.cut = self.cut, None
                     if how == "before":
                         break
+                    if how == "middle":
+                        target.sendall(data[:len(data) // 2])
+                        break
                     if how == "hold":
                         self.held.set()
                         self.go.wait()
                     else:
-                        state["mute"] = True
+                        state["mute"] = how
                 elif not is_request and state["mute"]:
+                    target.sendall(data[:len(data) // 2] if state["mute"] == "answer" else b"")
                     break
                 target.sendall(data)
         except OSError:

@@ -9,6 +9,8 @@ import unittest
 
 from pg_support import BELAY, OwnServerCase, PostgresCase, postgresql, wait_until
 
+from pg_proxy import Proxy
+
 import test_hammer
 
 SECONDS = float(os.environ.get("BELAY_PG_HAMMER_SECONDS", "8"))
@@ -169,6 +171,38 @@ class Clock(OwnServerCase):
             self.assertGreater(self.ok("status", "--json", key).json()["expires_in_ms"], 20000)
             self.ok("renew", key, "--id", lock["lock_id"])
         self.fails(75, "acquire", "k")  # one that knew nothing of it
+
+    def test_a_request_that_arrives_after_its_deadline_grants_nothing(self):
+        """L5: what was said to be unknown does not happen later."""
+        proxy = Proxy(self.server.port, b".acquire(", b".commit(")
+        self.addCleanup(proxy.close)
+        for seconds, code in (("+0", 0), ("+60", 66)):
+            with self.subTest(seconds):
+                proxy.held.clear()
+                proxy.go.clear()
+                proxy.cut = "hold"
+                client = self.start("acquire", f"k{code}", "--store", self.url(port=proxy.port))
+                self.assertTrue(proxy.held.wait(60), "the request is on its way")
+                client.kill()
+                client.wait()
+                self.step(seconds)
+                proxy.go.set()
+                wait_until(lambda: self.sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'") == "1",
+                           "the request to be over")
+                self.assertEqual(self.belay("status", f"k{code}").code, code)
+
+    def test_doctor_tells_of_a_transaction_that_delays_watch(self):
+        """L9"""
+        psql = subprocess.Popen([postgresql.program("psql"), "-XAtq", self.store.split("?", maxsplit=1)[0]],
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(self.end, psql)
+        psql.stdin.write("BEGIN; SELECT pg_current_xact_id();\n")
+        psql.stdin.flush()
+        psql.stdout.readline()
+        old = "a transaction is open for"
+        self.assertNotIn(old, self.belay("doctor").out)
+        self.step("+3600")
+        self.assertIn(old, self.belay("doctor").out)
 
     def known(self):
         return self.sql("SELECT machine, server_ms - boot_ms, boot_ms FROM @schema@.clocks")

@@ -265,6 +265,24 @@ static enum belay_code take_conn(struct pg_store *store, int64_t deadline_boot_m
     return BELAY_OK;
 }
 
+enum belay_code pg_reach(struct pg_store *store, int64_t timeout_ms, struct belay_error *err)
+{
+    struct pg_conn *conn = NULL;
+    enum belay_code code = BELAY_OK;
+    bool is_known;
+
+    (void)pthread_mutex_lock(&store->mutex);
+    is_known = store->has_clock;
+    (void)pthread_mutex_unlock(&store->mutex);
+    if (!is_known) {
+        code = take_conn(store, clock_boot_ms() + timeout_ms, &conn, err);
+    }
+    if (conn != NULL) {
+        put_conn(store, conn);
+    }
+    return code;
+}
+
 /* ---- a call ---- */
 
 /* Of the values of a call: texts end in '\0' and need no length. */

@@ -31,12 +31,7 @@ int64_t pg_server_ms(struct pg_store *store)
 
 int64_t pg_deadline_ms(struct pg_store *store, int64_t left_ms)
 {
-    bool known;
-
-    (void)pthread_mutex_lock(&store->mutex);
-    known = store->has_clock;
-    (void)pthread_mutex_unlock(&store->mutex);
-    return known ? add_saturated(pg_server_ms(store), left_ms) : INT64_MAX;
+    return add_saturated(pg_server_ms(store), left_ms);
 }
 
 /*

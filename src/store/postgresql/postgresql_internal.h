@@ -181,6 +181,11 @@ enum belay_code pg_call_bytes(struct pg_store *store, const struct pg_call *call
  */
 enum belay_code pg_call_pipeline(struct pg_store *store, const struct pg_call *calls, size_t n,
                                  PGresult *out_results[]);
+/*
+ * Have a connection, and with it the server's clock, before the first change: without a deadline by that clock a
+ * change that is held up on its way could happen long after its client has given it up.
+ */
+enum belay_code pg_reach(struct pg_store *store, int64_t timeout_ms, struct belay_error *err);
 int64_t pg_timeout_ms(const struct pg_store *store, int64_t asked_ms);
 /*
  * Wait until all that can be read is on the synchronous standby, too. A change whose outcome is unknown
@@ -193,7 +198,7 @@ void pg_close_idle(struct pg_store *store);
 
 /* The server's clock as far as it is known. */
 int64_t pg_server_ms(struct pg_store *store);
-/* The server's clock when the caller has no more use for the answer; INT64_MAX: its clock is not known yet. */
+/* The server's clock when the caller has no more use for the answer. The clock is known after pg_reach(). */
 int64_t pg_deadline_ms(struct pg_store *store, int64_t left_ms);
 /* An answer said what the time is. `asked_boot_ms`: when it was asked for. */
 void pg_saw_clock(struct pg_store *store, int64_t now_ms, int64_t asked_boot_ms);
