@@ -9,7 +9,7 @@ import threading
 import time
 import unittest
 
-from test_fronts import PATIENCE, FrontsCase, wait_until
+from test_fronts import PATIENCE, FrontsCase, postgresql, wait_until
 
 HANG = 4  # REMOTE_ANSWER_SEVERAL_MS
 SLACK = 4  # of a busy machine; the usual limit, without a second front, is 10 s
@@ -115,6 +115,38 @@ class FromTheStart(FaultsCase):
         self.assertLess(self.first_event(urls), HANG + SLACK)
         fronts[0].process.kill()
         self.assertLess(self.timed(urls, "status", "k")[1], HANG)
+
+
+class BeforeTheDatabase(FrontsCase):
+    """A front may be started before its database, and must say what it cannot do."""
+
+    def make_server(self):
+        server = postgresql.Server()
+        self.addCleanup(server.close)
+        return server.init().start()
+
+    def notes(self, front, n=1):
+        """What its log says of the store, once there is so much."""
+        def found():
+            return [json.loads(line)["message"] for line in front.log().splitlines(True)
+                    if line.endswith("\n") and '"event":"store"' in line]
+        wait_until(lambda: len(found()) >= n, "the front to tell of its store")
+        return found()
+
+    def test_it_says_so_and_knows_its_store_later(self):
+        """L1: only a front that knows its store refuses the clients of another."""
+        self.server.stop()
+        front = self.serve()
+        self.assertRegex(self.notes(front)[0], "requests fail until the store can be used: cannot connect to PostgreSQL")
+        self.assertEqual(front.get("/readyz").status, 503)
+        self.server.start()
+        self.assertEqual(self.notes(front, 2)[1:], ["the store answers now"])
+        self.assertEqual(front.call("GET", "/v1/locks", headers={"Belay-Store": "another"}).status, 400)
+        self.assertEqual(front.acquire("k", "me", ttl_ms=60000).status, 200)
+
+    def test_it_says_that_the_schema_is_missing(self):
+        self.sql("DROP SCHEMA @schema@ CASCADE")
+        self.assertRegex(self.notes(self.serve())[0], "make it with `belay table create`")
 
 
 class UnderWay(FaultsCase):
