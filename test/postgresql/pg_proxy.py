@@ -10,6 +10,7 @@ class Proxy:
 
     def __init__(self, port, *wanted):
         self.upstream, self.wanted, self.cut, self.cuts = port, wanted, None, 0
+        self.is_last = False  # after that nobody can connect
         self.held, self.go = threading.Event(), threading.Event()
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
@@ -32,6 +33,8 @@ class Proxy:
                 if is_request and self.cut and any(text in data for text in self.wanted):
                     self.cuts += 1
                     how, self.cut = self.cut, None
+                    if self.is_last:
+                        self.listener.shutdown(socket.SHUT_RDWR)
                     if how == "before":
                         break
                     if how == "middle":

@@ -261,6 +261,13 @@ class Cut(PostgresCase):
                 self.assertEqual(self.events(how), ["lock.acquired"])
         self.assertEqual(self.proxy.cuts, len(self.WAYS))
 
+    def test_an_answer_that_stays_lost_is_unknown(self):
+        """Never "failed": the lock may be there, and here it is."""
+        self.proxy.cut, self.proxy.is_last = "after", True
+        self.fails(74, "acquire", "k", "--id", "mine", "--store", self.through)
+        self.assertEqual(self.ok("acquire", "--json", "k", "--id", "mine").json()["lock_id"], "mine")
+        self.assertEqual(self.events("k"), ["lock.acquired"])
+
     def test_a_release_is_made(self):
         for how in self.WAYS:
             with self.subTest(how):
