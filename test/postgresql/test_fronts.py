@@ -298,9 +298,6 @@ class GoingOver(FrontsCase):
         self.assertEqual(b.renew("k", "id-w").status, 200)
         self.assertEqual(self.events("k").count("lock.released"), 1)  # that of the first holder
 
-    def test_doctor_says_that_it_does_not_examine_a_server(self):
-        self.assertIn("a server is not examined -> run it on the server's machine", self.fails(78, "doctor", env=self.over).out)
-
     def test_no_front_at_all_is_unreachable(self):
         self.kill(0)
         self.kill(1)
