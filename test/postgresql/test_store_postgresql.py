@@ -295,6 +295,27 @@ class Hierarchy(PostgresCase):
         self.assertEqual(left, "0")
 
 
+class LockOrder(PostgresCase):
+    def test_rows_are_locked_from_the_last_key_to_the_first(self):
+        """A batch that waits for a key has locked none before it in this order, so two cannot wait for each other."""
+        where = ("--stack", "s", "--environment", "e", "--service", "a")
+        self.ok("run", *where, "--", "true")
+        psql = subprocess.Popen([postgresql.program("psql"), "-XAtq", self.store.split("?", maxsplit=1)[0]],
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(self.end, psql)
+        child = "stack:s:env:e:service:a"
+        psql.stdin.write(f"BEGIN; SELECT key FROM {self.schema}.locks WHERE key = '{child}' FOR UPDATE;\n")
+        psql.stdin.flush()
+        self.assertEqual(psql.stdout.readline(), f"{child}\n")
+        waiting = self.start("run", *where, "--", "true")
+        wait_until(lambda: self.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE "
+                                    f"'%{self.schema}%'") == "1", "the batch to wait for the row")
+        above = "SELECT key FROM @schema@.locks WHERE key = 'stack:s:env:e' FOR UPDATE NOWAIT"
+        self.assertEqual(self.sql(above), "stack:s:env:e")
+        psql.communicate("COMMIT;\n", timeout=30)
+        self.assertEqual(waiting.wait(30), 0)
+
+
 class ForeignTransaction(PostgresCase):
     def test_it_delays_the_tail_and_no_lock(self):
         """L9: an event that is older than an open transaction's may still come."""
