@@ -681,7 +681,11 @@ BELAY_API enum belay_code belay_force_release(struct belay_client *client, const
                                               const char *lock_id, const char *by, const char *reason,
                                               struct belay_info **out_info, struct belay_error *err);
 
-/* Get a lock. BELAY_NOT_FOUND: the store does not know the key. The caller frees *out_info. */
+/*
+ * Get a lock. BELAY_NOT_FOUND: the key was never held, or its record was removed. If clients wait for it nevertheless,
+ * because a key above or below it is held, belay_error_holder() has them as `waiters`, and no holder. The caller frees
+ * *out_info.
+ */
 BELAY_API enum belay_code belay_get(struct belay_client *client, const char *key,
                                     struct belay_info **out_info, struct belay_error *err);
 

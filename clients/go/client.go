@@ -39,7 +39,8 @@ type Client struct {
 	owner, ownerName         string
 	process                  string // USER@HOST:PID
 	warn                     func(text string)
-	isOff                    atomic.Bool // the server has said that its locking is switched off
+	isOff                    atomic.Bool  // the server has said that its locking is switched off
+	store                    atomic.Value // of the first answer: all servers must have this one
 	background               context.Context
 	stop                     context.CancelFunc
 }

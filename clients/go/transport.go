@@ -152,10 +152,17 @@ func (c *Client) open(ctx context.Context, r *call) (*http.Response, error) {
 	if c.token != "" {
 		request.Header.Set("Authorization", "Bearer "+c.token)
 	}
+	if len(c.servers) > 1 {
+		store, _ := c.store.Load().(string)
+		request.Header.Set("Belay-Store", firstOf(store, "?"))
+	}
 	r.sent = now()
 	response, err := r.server.http.Do(request)
 	if err != nil {
 		return nil, r.fault(isConnected.Load(), err)
+	}
+	if store := response.Header.Get("Belay-Store"); store != "" {
+		c.store.CompareAndSwap(nil, store)
 	}
 	if response.Header.Get("Belay-Locking") == "off" && !c.isOff.Swap(true) {
 		c.warn("locking is switched off at the server " + r.server.name + ": its locks protect nothing")

@@ -21,6 +21,10 @@ class Play:
         self.directory = directory
         self.trace = trace
         self.server = Server(directory, scenario.get("server", {}))
+        self.other = None
+        if scenario.get("server", {}).get("other"):
+            (directory / "other").mkdir()
+            self.other = Server(directory / "other", {})
         self.drivers, self.links = {}, {}
         self.saved, self.marks, self.pending = {}, {}, {}
         self.dead = f"http://127.0.0.1:{free_port()}"
@@ -29,7 +33,8 @@ class Play:
         """Raises AssertionError, with the step that went wrong."""
         problems = []
         try:
-            self.server.start()
+            for server in filter(None, (self.server, self.other)):
+                server.start()
             self._start_drivers()
             for step in self.scenario["steps"]:
                 try:
@@ -40,7 +45,8 @@ class Play:
             problems = [one for one in (driver.end() for driver in self.drivers.values()) if one]
             for link in self.links.values():
                 link.close()
-            self.server.end(signal.SIGKILL)
+            for server in filter(None, (self.server, self.other)):
+                server.end(signal.SIGKILL)
         if problems:
             raise AssertionError("\n".join(problems))
 
@@ -61,7 +67,7 @@ class Play:
         direct = self.server.url.startswith("https")
         return {"url": self.server.url if direct else self._link_of(client).url, "server": self.server.url,
                 "tls": self.server.url, "dead": self.dead, "unix": self.server.unix, "ca": f"{self.directory}/ca.pem",
-                "dir": str(self.directory)}
+                "dir": str(self.directory), "other": self.other.url if self.other else ""}
 
     def _link_of(self, client):
         if client not in self.links:

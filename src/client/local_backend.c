@@ -122,13 +122,20 @@ static bool was_ever_taken(const struct belay_record *record)
     return record->revision != 0 && record->lock_id != NULL && record->lock_id[0] != '\0';
 }
 
-static enum belay_code say_not_found(const struct belay_record *record, struct belay_error *err)
+/* There is no lock, but there may be waiters: of a key that others block. */
+static enum belay_code say_not_found(const struct belay_record *record, int64_t now_ms,
+                                     struct belay_error *err)
 {
     if (record->n_intents > 0) {
-        return error_set(err, BELAY_NOT_FOUND, "no such lock: '%s' (but '%s' below it is held)", record->key,
-                         record->intents[0].key);
+        (void)error_set(err, BELAY_NOT_FOUND, "no such lock: '%s' (but '%s' below it is held)", record->key,
+                        record->intents[0].key);
+    } else {
+        (void)error_set(err, BELAY_NOT_FOUND, "no such lock: '%s'", record->key);
     }
-    return error_set(err, BELAY_NOT_FOUND, "no such lock: '%s'", record->key);
+    if (record->n_tickets > 0) {
+        error_set_holder(err, info_from_record(record, now_ms, true));
+    }
+    return BELAY_NOT_FOUND;
 }
 
 static enum belay_code local_get(struct backend *backend, const char *key, struct belay_info **out_info,
@@ -146,7 +153,7 @@ static enum belay_code local_get(struct backend *backend, const char *key, struc
         return code;
     }
     if (!was_ever_taken(&record)) {
-        code = say_not_found(&record, err);
+        code = say_not_found(&record, now_ms, err);
         goto done;
     }
     info = info_from_record(&record, now_ms, true);

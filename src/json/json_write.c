@@ -285,7 +285,7 @@ json_t *wire_error(const struct belay_error *err)
     const struct field inner[] = {
         { "code", wire_text(belay_code_name(err->code)) },
         { "message", wire_text(err->text) },
-        { "lock", holder == NULL ? json_null() : wire_lock(holder) },
+        { "lock", holder == NULL || err->code == BELAY_NOT_FOUND ? json_null() : wire_lock(holder) },
     };
     const struct field outer[] = { { "error", WIRE_OBJECT(inner) } };
 

@@ -515,10 +515,21 @@ bool remote_should_retry(const struct remote *remote, int faults, int tries, int
                             : faults < tries * (int)remote->n_fronts;
 }
 
+/* A front that hangs must not keep us for long while others were not asked; a slow answer gets its time afterwards. */
+static int64_t attempt_limit_ms(const struct remote *remote, const struct remote_call *call, int faults)
+{
+    bool is_usual = call->timeout_ms == 0 ||
+                    (call->timeout_ms > REMOTE_ANSWER_SEVERAL_MS && call->timeout_ms <= REMOTE_ANSWER_MS);
+
+    return is_usual && remote->n_fronts > 1 && faults <= (int)remote->n_fronts ? REMOTE_ANSWER_SEVERAL_MS
+                                                                               : call->timeout_ms;
+}
+
 enum belay_code remote_send_again(struct remote *remote, const struct remote_call *call, json_t **out_body,
                                   struct belay_error *err)
 {
     struct belay_error unheard = BELAY_ERROR_INIT; /* for callers that want no text */
+    struct remote_call attempt = *call;
     int tries = call->tries == 0 ? REMOTE_TRIES : call->tries;
     int64_t began_ms = clock_boot_ms();
     bool was_unknown = false;
@@ -526,7 +537,8 @@ enum belay_code remote_send_again(struct remote *remote, const struct remote_cal
 
     err = err == NULL ? &unheard : err;
     for (int faults = 1;; faults++) {
-        code = remote_send(remote, call, out_body, err);
+        attempt.timeout_ms = attempt_limit_ms(remote, call, faults);
+        code = remote_send(remote, &attempt, out_body, err);
         was_unknown = was_unknown || code == BELAY_UNKNOWN;
         if ((code != BELAY_UNREACHABLE && code != BELAY_UNKNOWN) ||
             !remote_should_retry(remote, faults, tries, began_ms)) {

@@ -19,14 +19,7 @@
 #include "lock/lease.h"
 #include "remote/remote_internal.h"
 
-enum {
-    SLICE_FIRST_MS = 10,
-    SLICE_MAX_MS = 10000,
-    SLICES_PER_TTL = 3,
-    ANSWER_MS = 10000,        /* beyond the slice */
-    ANSWER_SEVERAL_MS = 4000, /* the same if another front can be asked, while our ticket lasts */
-    LEAVE_MS = 2000
-};
+enum { SLICE_FIRST_MS = 10, SLICE_MAX_MS = 10000, SLICES_PER_TTL = 3, LEAVE_MS = 2000 };
 
 struct acquiring {
     struct remote *remote;
@@ -190,6 +183,16 @@ static void on_fault(struct acquiring *a, enum belay_code code, bool was_answere
     }
 }
 
+/*
+ * Beyond the slice. If another front can be asked, our ticket must last until then, and so must most of a
+ * lease that counts from before the request whose answer was lost.
+ */
+static int64_t response_limit_ms(const struct acquiring *a)
+{
+    return a->remote->n_fronts == 1 ? REMOTE_ANSWER_MS
+                                    : least(REMOTE_ANSWER_SEVERAL_MS, a->request->ttl_ms / SLICES_PER_TTL);
+}
+
 static void send_acquire(struct acquiring *a)
 {
     int64_t sent_ms = clock_boot_ms();
@@ -200,8 +203,7 @@ static void send_acquire(struct acquiring *a)
                                 .key = a->request->joint == NULL ? a->request->key : NULL,
                                 .lock_id = a->request->lock_id,
                                 .body = a->body,
-                                .timeout_ms =
-                                    slice + (a->remote->n_fronts > 1 ? ANSWER_SEVERAL_MS : ANSWER_MS),
+                                .timeout_ms = slice + response_limit_ms(a),
                                 .cancel = a->cancel };
     json_t *answer = NULL;
     enum belay_code code;

@@ -15,7 +15,9 @@ enum {
     REMOTE_BACKOFF_MAX_MS = 1000,
     LOCAL_BACKOFF_MS = 10, /* a server on this machine that starts or stops */
     LOCAL_BACKOFF_MAX_MS = 250,
-    LOCAL_TIMEOUT_MS = 10000, /* how long one that holds the file may not answer */
+    LOCAL_TIMEOUT_MS = 10000,        /* how long one that holds the file may not answer */
+    REMOTE_ANSWER_MS = 10000,        /* beyond what the server was asked to wait */
+    REMOTE_ANSWER_SEVERAL_MS = 4000, /* the same while another front was not asked yet */
     REMOTE_URL_MAX = 8192,
     REMOTE_HEADERS = 5,
     REMOTE_FRONTS_MAX = 8

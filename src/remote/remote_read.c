@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "http_client/uri.h"
 #include "remote/remote_internal.h"
 #include "json/json_read.h"
@@ -26,6 +27,15 @@ static enum belay_code send_get(struct remote *remote, struct buf *path, const c
 
 /* ---- one lock ---- */
 
+/* The answer has the lock that blocks a key which was never held. */
+static enum belay_code say_blocked(const char *key, const struct belay_info *blocker, struct belay_error *err)
+{
+    return text_has_prefix(blocker->key, key)
+               ? error_set(err, BELAY_NOT_FOUND, "no such lock: '%s' (but '%s' below it is held)", key,
+                           blocker->key)
+               : error_set(err, BELAY_NOT_FOUND, "no such lock: '%s'", key);
+}
+
 enum belay_code remote_get(struct backend *base, const char *key, struct belay_info **out_info,
                            struct belay_error *err)
 {
@@ -39,11 +49,14 @@ enum belay_code remote_get(struct backend *base, const char *key, struct belay_i
     code = send_get(remote, &path, key, &answer, err);
     if (code == BELAY_OK) {
         info = json_read_lock(json_object_get(answer, "lock"));
-        if (info == NULL || !json_read_waiters(json_object_get(answer, "waiting"), info)) {
-            belay_info_free(info);
-            code = remote_say_not_belay(remote, err);
-        } else {
+        code = info == NULL || !json_read_waiters(json_object_get(answer, "waiting"), info)
+                   ? remote_say_not_belay(remote, err)
+               : strcmp(info->key, key) != 0 ? say_blocked(key, info, err)
+                                             : BELAY_OK;
+        if (code == BELAY_OK) {
             *out_info = info;
+        } else {
+            belay_info_free(info);
         }
     }
     json_decref(answer);

@@ -14,16 +14,21 @@
 #include "remote/remote_internal.h"
 #include "json/json_read.h"
 
-enum { LINE_MAX_BYTES = 2 << 20 };
+enum {
+    LINE_MAX_BYTES = 2 << 20,
+    SILENT_MS = 35000 /* of a front, while there are others: twice it should have sent that it is there */
+};
 
 struct remote_watching {
     belay_event_fn fn;
     void *context;
     struct belay_cancel *cancel;
-    uint64_t *after; /* the last event that came; the caller's */
-    bool has_begun;  /* *after is known, and may be 0: before the first event there is */
-    bool connected;  /* since the request under way was sent */
-    bool stopped;    /* fn wants no more */
+    uint64_t *after;       /* the last event that came; the caller's */
+    bool has_begun;        /* *after is known, and may be 0: before the first event there is */
+    bool connected;        /* since the request under way was sent */
+    bool has_others;       /* fronts that can be asked if this one hangs */
+    int64_t heard_boot_ms; /* the last bytes; before them, when the request was sent */
+    bool stopped;          /* fn wants no more */
     bool failed;
     bool is_strange; /* what comes is no stream of events */
     struct buf line;
@@ -65,6 +70,7 @@ static bool on_events(void *context, int status, const char *data, size_t len)
 
     (void)status;
     watching->connected = true;
+    watching->heard_boot_ms = clock_boot_ms();
     while (data < end && !watching->stopped && !watching->is_strange) {
         const char *newline = memchr(data, '\n', (size_t)(end - data));
         const char *stop = newline == NULL ? end : newline;
@@ -84,11 +90,19 @@ static bool on_events(void *context, int status, const char *data, size_t len)
     return !watching->stopped && !watching->is_strange;
 }
 
+/* A stream begins with bytes at once. */
+static bool is_hung(const struct remote_watching *watching)
+{
+    int64_t limit_ms = watching->connected ? SILENT_MS : REMOTE_ANSWER_SEVERAL_MS;
+
+    return watching->has_others && clock_boot_ms() - watching->heard_boot_ms > limit_ms;
+}
+
 static bool should_stop_watching(void *context)
 {
     const struct remote_watching *watching = context;
 
-    return belay_cancel_requested(watching->cancel);
+    return belay_cancel_requested(watching->cancel) || is_hung(watching);
 }
 
 /* One connection, until it ends. */
@@ -137,7 +151,9 @@ static enum belay_code listen_once(struct remote *remote, const char *prefix,
     http_response_release(&response);
     buf_release(&url);
     if (!watching->failed && !watching->stopped && !belay_cancel_requested(watching->cancel)) {
-        code = remote_fault(remote, front, code == BELAY_OK ? BELAY_UNREACHABLE : code, err);
+        bool is_fault = code == BELAY_OK || code == BELAY_CANCELLED; /* it ended, or hung */
+
+        code = remote_fault(remote, front, is_fault ? BELAY_UNREACHABLE : code, err);
     }
     return code;
 }
@@ -150,6 +166,7 @@ enum belay_code remote_watch(struct backend *base, const char *prefix, uint64_t 
                                         .context = context,
                                         .cancel = cancel,
                                         .after = after,
+                                        .has_others = remote->n_fronts > 1,
                                         .has_begun = *after != 0,
                                         .line = BUF_INIT(LINE_MAX_BYTES) };
     enum belay_code code = BELAY_OK;
@@ -157,8 +174,17 @@ enum belay_code remote_watch(struct backend *base, const char *prefix, uint64_t 
     int64_t began_ms = clock_boot_ms();
     int faults = 0;
 
+    if (remote->n_fronts > 1 && !atomic_load(&remote->has_id)) {
+        char id[BELAY_STORE_ID_SIZE]; /* of the first answer: a stream of another store is refused */
+
+        code = remote_identity(base, id, err);
+        if (code != BELAY_OK) {
+            return code;
+        }
+    }
     while (!watching.stopped && !belay_cancel_requested(cancel)) {
         watching.connected = false;
+        watching.heard_boot_ms = clock_boot_ms();
         code = listen_once(remote, prefix, &watching, err);
         buf_release(&watching.line);
         watching.line = (struct buf)BUF_INIT(LINE_MAX_BYTES);

@@ -249,16 +249,6 @@ static enum belay_code open_store(struct run *run, struct belay_error *err)
     return code;
 }
 
-/* Read at the start, so that no request waits for it. */
-static void read_store_id(struct server *server)
-{
-    const char *id = NULL;
-
-    if (belay_client_store_id(server->client, &id, NULL) == BELAY_OK) {
-        (void)snprintf(server->store_id, sizeof server->store_id, "%s", id);
-    }
-}
-
 static enum belay_code start_server(struct run *run, struct belay_error *err)
 {
     struct server *server = &run->server;
@@ -286,7 +276,7 @@ static enum belay_code start_server(struct run *run, struct belay_error *err)
     if (code == BELAY_OK) {
         dashboard_stream_begin(server->dashboard);
         event_stream_begin(server->events);
-        read_store_id(server);
+        store_identity_begin(server);
         code = serve_open_http(run, err);
     }
     if (code == BELAY_OK) {
@@ -380,6 +370,7 @@ static void close_server(struct run *run)
     server->http = NULL;
     if (server->workers != NULL) {
         work_close(server->workers, WORK_READ);
+        store_identity_end(server);
         work_close(server->workers, WORK_SCAN);
         work_close(server->workers, WORK_STATS);
     }

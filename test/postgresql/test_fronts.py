@@ -349,6 +349,7 @@ class Documentation(FrontsCase):
         psql = os.path.dirname(postgresql.program("psql"))
         env = self.environment({"BELAY_STORE": None})
         env["PATH"] = f"{os.path.dirname(BELAY)}:{psql}:{env['PATH']}"
+        env["HOME"] = str(self.dir)
         serving, exports, output = [], "", ""
         for line in self.lines():
             if line.startswith("export "):

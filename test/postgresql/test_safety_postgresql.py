@@ -9,6 +9,8 @@ import unittest
 
 from pg_support import BELAY, OwnServerCase, PostgresCase, postgresql, wait_until
 
+from pg_proxy import Proxy
+
 import test_hammer
 
 SECONDS = float(os.environ.get("BELAY_PG_HAMMER_SECONDS", "8"))
@@ -170,6 +172,84 @@ class Clock(OwnServerCase):
             self.ok("renew", key, "--id", lock["lock_id"])
         self.fails(75, "acquire", "k")  # one that knew nothing of it
 
+    def test_a_request_that_arrives_after_its_deadline_grants_nothing(self):
+        """L5: what was said to be unknown does not happen later."""
+        proxy = Proxy(self.server.port, b".acquire(", b".commit(")
+        self.addCleanup(proxy.close)
+        for seconds, code in (("+0", 0), ("+60", 66)):
+            with self.subTest(seconds):
+                proxy.held.clear()
+                proxy.go.clear()
+                proxy.cut = "hold"
+                client = self.start("acquire", f"k{code}", "--store", self.url(port=proxy.port))
+                self.assertTrue(proxy.held.wait(60), "the request is on its way")
+                client.kill()
+                client.wait()
+                self.step(seconds)
+                proxy.go.set()
+                wait_until(lambda: self.sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'") == "1",
+                           "the request to be over")
+                self.assertEqual(self.belay("status", f"k{code}").code, code)
+
+    def test_doctor_tells_of_a_transaction_that_delays_watch(self):
+        """L9"""
+        psql = subprocess.Popen([postgresql.program("psql"), "-XAtq", self.store.split("?", maxsplit=1)[0]],
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(self.end, psql)
+        psql.stdin.write("BEGIN; SELECT pg_current_xact_id();\n")
+        psql.stdin.flush()
+        psql.stdout.readline()
+        old = "a transaction is open for"
+        self.assertNotIn(old, self.belay("doctor").out)
+        self.step("+3600")
+        self.assertIn(old, self.belay("doctor").out)
+
+    def known(self):
+        return self.sql("SELECT machine, server_ms - boot_ms, boot_ms FROM @schema@.clocks")
+
+    def test_a_step_forward_lets_no_command_in_that_begins_after_it(self):
+        """An earlier command on this machine left what it knew of the clock."""
+        lock = self.acquire("k", "--ttl", "30s")
+        other = self.acquire("other", "--ttl", "30s")
+        self.step("+60")
+        self.assertIn("jumped forward by", self.fails(75, "acquire", "k").err)
+        self.assertGreater(self.ok("status", "--json", "k").json()["expires_in_ms"], 20000)
+        for key, one in (("k", lock), ("other", other)):
+            self.assertNotIn("jumped", self.ok("renew", key, "--id", one["lock_id"]).err)
+
+    def test_a_command_may_renew_after_a_step_forward(self):
+        lock = self.acquire("k", "--ttl", "30s")
+        self.step("+60")
+        self.assertIn("jumped forward by", self.ok("renew", "k", "--id", lock["lock_id"]).err)
+
+    def test_a_reader_that_notices_a_step_leaves_it_to_nobody_else(self):
+        """What is known of the clock is replaced only after all leases have begun again."""
+        self.acquire("k", "--ttl", "30s")
+        self.step("+60")
+        self.ok("list")
+        self.fails(75, "acquire", "k")
+
+    def test_what_is_known_of_the_clock_is_kept_once_a_minute_for_each_machine(self):
+        """A command costs no further round trip and no write for it."""
+        self.acquire("a")
+        first = self.known()
+        self.assertEqual(len(first.splitlines()), 1)
+        self.acquire("b")
+        self.assertEqual(self.known(), first)
+        self.sql("UPDATE @schema@.clocks SET server_ms = server_ms - 70000, boot_ms = boot_ms - 70000")
+        self.sql("INSERT INTO @schema@.clocks SELECT 'old', server_start, server_ms - 8 * 86400000, 0 FROM @schema@.clocks")
+        self.assertNotIn("jumped", self.ok("acquire", "c").err)
+        machine, offset, boot_ms = self.known().split("|")
+        self.assertEqual(machine, first.split("|")[0])
+        self.assertLess(abs(int(offset) - int(first.split("|")[1])), 5000)
+        self.assertGreater(int(boot_ms), int(first.split("|")[2]))
+
+    def test_what_was_known_of_another_start_of_the_server_is_nothing(self):
+        """A new server has a new clock, and all leases begin again anyway."""
+        self.acquire("k", "--ttl", "30s")
+        self.sql("UPDATE @schema@.clocks SET server_start = server_start - interval '1 s', server_ms = server_ms - 60000")
+        self.assertNotIn("jumped", self.fails(75, "acquire", "k").err)
+
     def test_a_holder_renews_over_a_step_forward(self):
         """Its first call after the step is its own heartbeat."""
         holder = self.start("run", "--ttl", "8s", "--heartbeat", "1s", "k", "--", "sleep", "5")
@@ -183,6 +263,7 @@ class Clock(OwnServerCase):
 class Migration(PostgresCase):
     def make_old(self):
         """As version 1 was: another index, another function, and none of those that are called most."""
+        self.sql("DROP TABLE @schema@.clocks; DROP FUNCTION @schema@.known_clock; DROP FUNCTION @schema@.keep_clock")
         self.sql("UPDATE @schema@.meta SET version = 1; DROP INDEX @schema@.events_of_id; DROP FUNCTION @schema@.acquire; "
                  "DROP FUNCTION @schema@.release; DROP FUNCTION @schema@.renew; DROP TYPE @schema@.brief CASCADE; "
                  "CREATE FUNCTION @schema@.one() RETURNS integer LANGUAGE sql AS 'SELECT 1'")

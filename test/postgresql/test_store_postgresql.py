@@ -101,7 +101,7 @@ class Rights(PostgresCase):
     def test_a_user_cannot_write_past_the_rules(self):
         self.ok("table", "create", "--grant", self.role)
         self.acquire("k")
-        for table in ("locks", "events", "items", "meta"):
+        for table in ("locks", "events", "items", "meta", "clocks"):
             for verb in ("select", "insert", "update", "delete"):
                 self.assertEqual(self.sql(f"SELECT has_table_privilege('{self.role}', '@schema@.{table}', '{verb}')"), "f")
         url = self.as_user.split("?", maxsplit=1)[0]
@@ -244,6 +244,8 @@ class Tail(PostgresCase):
 class Cut(PostgresCase):
     """L5: an answer that is lost, or a request that never arrived, is found out and not made twice."""
 
+    WAYS = ("before", "middle", "after", "answer")
+
     def setUp(self):
         super().setUp()
         self.proxy = Proxy(self.server.port, b".acquire(", b".release(", b".commit(")
@@ -251,22 +253,29 @@ class Cut(PostgresCase):
         self.through = self.url(port=self.proxy.port)
 
     def test_an_acquisition_happens_once(self):
-        for how in ("before", "after"):
+        for how in self.WAYS:
             with self.subTest(how):
                 self.proxy.cut = how
                 lock = self.ok("acquire", "--json", how, "--store", self.through).json()
                 self.assertEqual(self.ok("status", "--json", how).json()["lock_id"], lock["lock_id"])
                 self.assertEqual(self.events(how), ["lock.acquired"])
-        self.assertEqual(self.proxy.cuts, 2)
+        self.assertEqual(self.proxy.cuts, len(self.WAYS))
+
+    def test_an_answer_that_stays_lost_is_unknown(self):
+        """Never "failed": the lock may be there, and here it is."""
+        self.proxy.cut, self.proxy.is_last = "after", True
+        self.fails(74, "acquire", "k", "--id", "mine", "--store", self.through)
+        self.assertEqual(self.ok("acquire", "--json", "k", "--id", "mine").json()["lock_id"], "mine")
+        self.assertEqual(self.events("k"), ["lock.acquired"])
 
     def test_a_release_is_made(self):
-        for how in ("before", "after"):
+        for how in self.WAYS:
             with self.subTest(how):
                 lock = self.acquire(how)
                 self.proxy.cut = how
                 self.ok("release", how, "--id", lock["lock_id"], "--store", self.through)
                 self.assertEqual(self.ok("status", "--json", how).json()["status"], "released")
-        self.assertEqual(self.proxy.cuts, 2)
+        self.assertEqual(self.proxy.cuts, len(self.WAYS))
 
 
 class Hierarchy(PostgresCase):
@@ -284,6 +293,27 @@ class Hierarchy(PostgresCase):
         self.assertEqual(self.server.sql("SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'"), before)
         left = self.sql("SELECT count(*) FROM @schema@.locks WHERE held OR tickets IS NOT NULL OR intents IS NOT NULL")
         self.assertEqual(left, "0")
+
+
+class LockOrder(PostgresCase):
+    def test_rows_are_locked_from_the_last_key_to_the_first(self):
+        """A batch that waits for a key has locked none before it in this order, so two cannot wait for each other."""
+        where = ("--stack", "s", "--environment", "e", "--service", "a")
+        self.ok("run", *where, "--", "true")
+        psql = subprocess.Popen([postgresql.program("psql"), "-XAtq", self.store.split("?", maxsplit=1)[0]],
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(self.end, psql)
+        child = "stack:s:env:e:service:a"
+        psql.stdin.write(f"BEGIN; SELECT key FROM {self.schema}.locks WHERE key = '{child}' FOR UPDATE;\n")
+        psql.stdin.flush()
+        self.assertEqual(psql.stdout.readline(), f"{child}\n")
+        waiting = self.start("run", *where, "--", "true")
+        wait_until(lambda: self.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE "
+                                    f"'%{self.schema}%'") == "1", "the batch to wait for the row")
+        above = "SELECT key FROM @schema@.locks WHERE key = 'stack:s:env:e' FOR UPDATE NOWAIT"
+        self.assertEqual(self.sql(above), "stack:s:env:e")
+        psql.communicate("COMMIT;\n", timeout=30)
+        self.assertEqual(waiting.wait(30), 0)
 
 
 class ForeignTransaction(PostgresCase):

@@ -63,8 +63,10 @@ class Waiting(ServerCase):
 
     def test_the_queue_of_a_key_that_only_a_lock_above_it_blocks_is_shown(self):
         above, key = "stack:s:env:e", "stack:s:env:e:service:v"
-        self.server.acquire(above, "holder", lock_id="h")
         self.assertEqual(self.server.get(f"/v1/locks/{quoted(key)}/queue").status, 404)
+        self.server.acquire(above, "holder", lock_id="h")
+        queue = self.server.get(f"/v1/locks/{quoted(key)}/queue").json()
+        self.assertEqual((queue["lock"]["key"], queue["waiting"]), (above, []))
         self.server.acquire_later("stack:s:env:e:service:other", "other", wait_ms=20000, ttl_ms=60000)
         self.server.wait_for_queue(above, ["other"])
         later = self.server.acquire_later(key, "waiter", wait_ms=20000, ttl_ms=60000)
@@ -74,6 +76,26 @@ class Waiting(ServerCase):
         self.assertEqual([(w["position"], w["locked_by"]) for w in queue["waiting"]], [(0, "waiter")])
         self.server.release(above, "h")
         self.assertEqual(later.get().status, 200)
+
+    def test_the_queue_of_a_key_that_only_a_lock_below_it_blocks_is_shown(self):
+        """Also if the key itself was never held."""
+        key, below = "stack:s:env:e", "stack:s:env:e:service:v"
+        self.server.acquire(below, "holder", lock_id="h")
+        queue = self.server.get(f"/v1/locks/{quoted(key)}/queue").json()
+        self.assertEqual((queue["key"], queue["lock"]["key"], queue["lock"]["locked_by"], queue["waiting"]),
+                         (key, below, "holder", []))
+        later = self.server.acquire_later(key, "waiter", wait_ms=20000, ttl_ms=60000, lock_id="w")
+        self.server.wait_for_queue(key, ["waiter"])
+        self.server.acquire_later(key, "next", wait_ms=20000, ttl_ms=60000)
+        self.server.wait_for_queue(key, ["waiter", "next"])
+        self.assertEqual(self.server.queue(below), [])
+        answer = self.server.get(f"/v1/locks/{quoted(key)}")
+        self.assertEqual((answer.status, answer.error["lock"]), (404, None))
+        text = f"no such lock: '{key}' (but '{below}' below it is held)"
+        self.assertIn(text, self.fails(66, "status", key, "--store", self.server.url).err)
+        self.server.release(below, "h")
+        self.assertEqual(later.get().status, 200)
+        self.assertEqual(self.server.queue(key), ["next"])
 
     def test_the_wait_ends_after_wait_ms(self):
         self.server.acquire("k", "holder")

@@ -59,7 +59,7 @@ export class EventStream {
 
   async #connect() {
     const opened = await this.#transport.open("GET", `/v1/events${this.#query}`, {
-      timeout: Infinity, signal: this.#stop.signal,
+      isStream: true, signal: this.#stop.signal,
       headers: { Accept: "text/event-stream, application/json", ...(this.#last === undefined ? {} : { "Last-Event-ID": String(this.#last) }) },
     });
     const { response } = opened;

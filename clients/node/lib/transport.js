@@ -62,6 +62,7 @@ export class Transport {
   #current = 0;
   #token;
   #warned = false;
+  #store = "?"; // of the first answer: all servers must have this one
 
   constructor({ url = process.env.BELAY_STORE || "http://127.0.0.1:7420", caFile = process.env.BELAY_CA_FILE || undefined, timeout, ...auth }) {
     const urls = (Array.isArray(url) ? url : String(url).split(",")).map((one) => one.trim()).filter(Boolean);
@@ -94,14 +95,16 @@ export class Transport {
       Accept: "application/json",
       ...(body === undefined ? {} : { "Content-Type": "application/json", "Content-Length": Buffer.byteLength(body) }),
       ...(this.#token === undefined ? {} : { Authorization: `Bearer ${this.#token}` }),
+      ...(this.#servers.length === 1 ? {} : { "Belay-Store": this.#store }),
     };
   }
 
   /**
    * Sends one request; resolves to the response once its head is there. Rejects with UnavailableError if nothing was
-   * sent, else with UnknownOutcomeError. `unref` does not keep the process alive for it.
+   * sent, else with UnknownOutcomeError. `unref` does not keep the process alive for it. With `isStream` only the head of
+   * the answer has to come in time.
    */
-  open(method, path, { body, headers, timeout = this.timeout, signal, unref = false } = {}) {
+  open(method, path, { body, headers, timeout = this.timeout, isStream = false, signal, unref = false } = {}) {
     const server = this.#servers[this.#current];
     const data = body === undefined ? undefined : JSON.stringify(body);
     return new Promise((resolve, reject) => {
@@ -110,7 +113,7 @@ export class Transport {
         ...server.options, agent: server.agent, method, path: server.base + path, signal, headers: { ...this.#headers(data), ...headers },
       });
       const limit = (ms, what) => setTimeout(() => request.destroy(new Error(`no ${what} within ${ms} ms`)), ms);
-      const timers = [limit(CONNECT_MS, "connection"), ...(timeout === Infinity ? [] : [limit(timeout, "answer")])];
+      const timers = [limit(CONNECT_MS, "connection"), limit(timeout, "answer")];
       request.once("socket", (socket) => {
         const connected = () => {
           clearTimeout(timers[0]);
@@ -126,8 +129,14 @@ export class Transport {
         }
       });
       request.once("response", (response) => {
+        if (isStream) {
+          timers.forEach(clearTimeout);
+        }
         response.once("close", () => timers.forEach(clearTimeout));
         this.#warnIfOff(response);
+        if (this.#store === "?") {
+          this.#store = response.headers["belay-store"] ?? "?";
+        }
         resolve({ response, server });
       });
       request.on("error", (cause) => {

@@ -126,7 +126,7 @@ def _is_readable(sock: socket.socket) -> bool:
 
 class Http:
     def __init__(self, urls: Union[str, Sequence[str]], token: Optional[str], ca_file: Optional[str], timeout: float) -> None:
-        self.urls = [urls] if isinstance(urls, str) else list(urls)
+        self.urls = urls.split(",") if isinstance(urls, str) else list(urls)
         self._current = 0
         self._forget_connections()
         for url in self.urls or [""]:
@@ -136,6 +136,7 @@ class Http:
         if token and not re.fullmatch(r"[\x21-\x7e]+", token):
             raise Invalid("the token has spaces or other characters that a token cannot have")
         self.timeout = timeout
+        self._store = "?"  # of the first answer: all servers must have this one
         self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
         try:
             is_tls = any(url.startswith("https:") for url in self.urls)
@@ -163,10 +164,11 @@ class Http:
             time.sleep(faults.pause())
 
     def stream(self, path: str, timeout: float, cancel: Cancel) -> Tuple[socket.socket, http.client.HTTPResponse]:
-        """The answer to a GET, to be read line by line, and its socket; or a BelayError, or a Fault."""
-        server, sock, answer, data = self._exchange("GET", path, None, timeout, cancel, is_stream=True)
+        """The answer to a GET, to be read line by line, and its socket; or a BelayError, or a Fault. `timeout`: of a line."""
+        server, sock, answer, data = self._exchange("GET", path, None, self.timeout, cancel, is_stream=True)
         if answer.status != 200:
             self._judge(server, answer.status, data)
+        sock.settimeout(timeout)
         return sock, answer
 
     def close(self) -> None:
@@ -227,8 +229,11 @@ class Http:
             with (cancel or Cancel()).watching(sock):
                 content = None if body is None else json.dumps(body).encode()
                 prefix = "" if sock.family == socket.AF_UNIX else urllib.parse.urlsplit(self.urls[server]).path.rstrip("/")
-                connection.request(method, prefix + path, content, self._headers)
+                store = {"Belay-Store": self._store} if len(self.urls) > 1 else {}
+                connection.request(method, prefix + path, content, {**self._headers, **store})
                 answer = connection.getresponse()
+                if self._store == "?":
+                    self._store = answer.headers.get("Belay-Store", "?")
                 data = b"" if is_stream and answer.status == 200 else answer.read(ANSWER_MAX)
                 if len(data) == ANSWER_MAX:
                     raise http.client.HTTPException(f"an answer of more than {ANSWER_MAX} bytes")

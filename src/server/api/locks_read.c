@@ -87,37 +87,31 @@ static json_t *estimate_for(const struct exchange *x, const struct belay_info *i
                      turns_ms[0] == BELAY_TURN_OVERDUE ? 1 : 0);
 }
 
-/* A key that was never held has no lock: its waiters are in the queue of the ancestor that blocks it. */
-static bool queue_above(struct exchange *x, struct belay_error *err)
+/*
+ * A key that was never held has no lock, but a key above or below may block it. Its waiters are in its own queue, or
+ * in that of the key above that blocks it. False: nothing does.
+ */
+static bool reply_blocked(struct exchange *x, const struct belay_info *own)
 {
-    struct belay_info *info = NULL;
-    char *above[BELAY_ANCESTORS_MAX];
-    size_t n = belay_key_ancestors(x->server->config, x->key, above);
-    bool is_found = false;
+    struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT; /* wait_ms 0: only check */
+    struct belay_error err = BELAY_ERROR_INIT;
+    bool is_blocked =
+        belay_wait_until_free(x->server->client, x->key, &options, &err) == BELAY_HELD && err.holder != NULL;
 
-    for (size_t i = 0; i < n; i++) {
-        if (!is_found && above[i] != NULL && belay_get(x->server->client, above[i], &info, err) == BELAY_OK) {
-            json_t *waiting = waiting_for(x, info, x->key);
-
-            is_found = json_array_size(waiting) > 0;
-            if (is_found) {
-                reply(x, 200,
-                      json_pack("{s:o, s:o, s:o, s:n}", "key", wire_text(x->key), "lock",
-                                lock_without_queue(x, info), "waiting", waiting, "estimate"));
-            } else {
-                json_decref(waiting);
-            }
-            belay_info_free(info);
-        }
-        free(above[i]);
+    if (is_blocked) {
+        reply(x, 200,
+              json_pack("{s:o, s:o, s:o, s:n}", "key", wire_text(x->key), "lock",
+                        lock_without_queue(x, err.holder), "waiting",
+                        own == NULL ? waiting_for(x, err.holder, x->key) : waiting_for(x, own, NULL),
+                        "estimate"));
     }
-    return is_found;
+    belay_error_release(&err);
+    return is_blocked;
 }
 
 static void ask_queue(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
-    struct belay_error above = BELAY_ERROR_INIT;
     struct belay_info *info = NULL;
     enum belay_code code = belay_get(x->server->client, x->key, &info, &err);
 
@@ -126,12 +120,11 @@ static void ask_queue(struct exchange *x)
               json_pack("{s:o, s:o, s:o, s:o}", "key", wire_text(info->key), "lock",
                         lock_without_queue(x, info), "waiting", waiting_for(x, info, NULL), "estimate",
                         estimate_for(x, info)));
-    } else if (code != BELAY_NOT_FOUND || !queue_above(x, &above)) {
+    } else if (code != BELAY_NOT_FOUND || !reply_blocked(x, err.holder)) {
         reply_error(x, &err);
     }
     belay_info_free(info);
     belay_error_release(&err);
-    belay_error_release(&above);
 }
 
 /* ---- whether it is free ---- */

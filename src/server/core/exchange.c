@@ -98,9 +98,9 @@ void reply_shared(struct exchange *x, int status, const struct http_header *head
     if (!belay_client_locking_enabled(x->server->client)) {
         all[n_all++] = (struct http_header){ "Belay-Locking", "off" };
     }
-    if (x->request != NULL && x->server->store_id[0] != '\0' &&
+    if (x->request != NULL && x->server->identity.id[0] != '\0' &&
         http_header(x->request, STORE_HEADER) != NULL) {
-        all[n_all++] = (struct http_header){ STORE_HEADER, x->server->store_id };
+        all[n_all++] = (struct http_header){ STORE_HEADER, x->server->identity.id };
     }
     memcpy(all + n_all, headers, n * sizeof *headers);
     write_log(x, status);
@@ -557,7 +557,7 @@ bool exchange_admit(void *context, const struct http_request *request, size_t *m
 static bool check_store(struct exchange *x)
 {
     const char *wanted = http_header(x->request, STORE_HEADER);
-    const char *id = x->server->store_id;
+    const char *id = x->server->identity.id;
 
     if (wanted == NULL || *id == '\0' || strcmp(wanted, "?") == 0 || strcmp(wanted, id) == 0) {
         return true;

@@ -16,6 +16,7 @@
 #include "server/core/log.h"
 #include "server/core/sessions.h"
 #include "server/core/site.h"
+#include "server/core/store_identity.h"
 #include "server/core/work.h"
 #include "server/http/http_server.h"
 
@@ -43,12 +44,12 @@ struct server {
     pthread_t thread;                          /* the loop's */
     struct log log;
     struct group_commit group_commit;
-    char run[17];                       /* the prefix of request ids of this run */
-    bool is_insecure;                   /* --insecure */
-    struct site_names names;            /* host names that the server listens on */
-    struct workers *workers;            /* owned */
-    char store_id[BELAY_STORE_ID_SIZE]; /* "": it has none, or it could not be read */
-    bool is_store_local;                /* on this machine: short reads are done on the loop */
+    char run[17];                   /* the prefix of request ids of this run */
+    bool is_insecure;               /* --insecure */
+    struct site_names names;        /* host names that the server listens on */
+    struct workers *workers;        /* owned */
+    struct store_identity identity; /* of the store */
+    bool is_store_local;            /* on this machine: short reads are done on the loop */
     bool is_draining;
     bool has_failed;        /* the store cannot tell what is on disk */
     char *openapi;          /* owned; made once */

@@ -133,7 +133,7 @@ json_t *error_for(const struct exchange *x, const struct belay_error *err)
 
     bare.holder = NULL; /* what may be seen of it follows */
     body = wire_error(&bare);
-    if (holder != NULL && body != NULL &&
+    if (holder != NULL && err->code != BELAY_NOT_FOUND && body != NULL &&
         json_object_set_new(json_object_get(body, "error"), "lock", blocker_for(x, holder)) != 0) {
         json_decref(body);
         return NULL;

@@ -57,7 +57,30 @@ BEGIN
     SELECT * INTO m FROM @schema@.meta FOR UPDATE; -- one at a time
     IF abs(@schema@.clock_ms() - seen_ms) < 30000 THEN
         PERFORM @schema@.begin_leases_again(@schema@.next_number(m.epoch));
+        DELETE FROM @schema@.clocks; -- this step is dealt with: no other machine need report it
     END IF;
+END $$;
+
+-- A process that begins after a step of the clock has not seen it, but its machine's boot clock has: processes
+-- note what they know of both clocks, about once a minute for each machine, and the next one compares.
+CREATE OR REPLACE FUNCTION @schema@.known_clock(of_machine text) RETURNS TABLE (server_ms bigint, boot_ms bigint)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT c.server_ms, c.boot_ms FROM @schema@.clocks c
+    WHERE c.machine = of_machine AND c.server_start = pg_postmaster_start_time()
+$$;
+
+-- Nobody waits for it to be on disk: after a crash all leases begin again anyway. What is of no use is deleted.
+CREATE OR REPLACE FUNCTION @schema@.keep_clock(of_machine text, at_server_ms bigint, at_boot_ms bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    INSERT INTO @schema@.clocks AS c VALUES (of_machine, pg_postmaster_start_time(), at_server_ms, at_boot_ms)
+    ON CONFLICT (machine) DO UPDATE SET server_start = excluded.server_start, server_ms = excluded.server_ms,
+        boot_ms = excluded.boot_ms;
+    DELETE FROM @schema@.clocks WHERE machine IN (
+        SELECT c.machine FROM @schema@.clocks c
+        WHERE c.server_start <> pg_postmaster_start_time() OR c.server_ms < at_server_ms - 604800000
+        LIMIT 100 FOR UPDATE SKIP LOCKED);
 END $$;
 
 -- Tokens, revisions and places in the queue. The timeline is in the upper bits: a standby that took

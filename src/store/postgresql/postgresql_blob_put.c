@@ -204,8 +204,11 @@ static enum belay_code call_put(struct blob_write *write, struct belay_error *er
         PGresult *result = NULL;
 
         call.timeout_ms = write->until_boot_ms - asked_boot_ms;
-        (void)snprintf(deadline, sizeof deadline, "%" PRId64, pg_deadline_ms(store, call.timeout_ms));
-        code = pg_call_bytes(store, &call, &bytes, &result, err);
+        code = pg_reach(store, call.timeout_ms, err);
+        if (code == BELAY_OK) {
+            (void)snprintf(deadline, sizeof deadline, "%" PRId64, pg_deadline_ms(store, call.timeout_ms));
+            code = pg_call_bytes(store, &call, &bytes, &result, err);
+        }
         if (code == BELAY_OK) {
             code = read_put(write, result, err);
             pg_saw_clock(store, pg_number(result, 0, 1), asked_boot_ms);

@@ -53,6 +53,7 @@ static const char *const texts[PG_STATEMENTS] = {
     [PG_WAKE] = "SELECT pg_notify($1::text, $2::text)",
     [PG_LOCK_TIMEOUT] = "SELECT set_config('lock_timeout', '200', true)",
     [PG_CLOCK_JUMPED] = "SELECT @schema@.clock_jumped($1::bigint)",
+    [PG_KEEP_CLOCK] = "SELECT @schema@.keep_clock($1::text, $2::bigint, $3::bigint)",
     /* Writes something, so that its commit waits for the standby, as the commits before it must have done. */
     [PG_SETTLE] = "SELECT pg_logical_emit_message(true, 'belay', '')",
     [PG_HELLO] = "SELECT version, now_ms, store_id FROM @schema@.hello()",
@@ -158,6 +159,41 @@ void pg_close_idle(struct pg_store *store)
     }
 }
 
+/* The columns of hello(), and the two of what this machine knew of the server's clock before. */
+static enum belay_code ask_hello(struct pg_store *store, struct pg_conn *conn, PGresult **out_result,
+                                 struct belay_error *err)
+{
+    char sql[256 + 2 * PG_NAME_MAX + sizeof store->machine];
+    enum belay_code code;
+
+    (void)snprintf(sql, sizeof sql,
+                   "SELECT version, now_ms, store_id, c.server_ms, c.boot_ms FROM \"%s\".hello() "
+                   "LEFT JOIN \"%s\".known_clock('%s') c ON true",
+                   store->params.schema, store->params.schema, store->machine);
+    code = pg_conn_run(conn, sql, out_result, err);
+    /* A schema of another version may lack the second function. */
+    return code == BELAY_CONFIG ? pg_conn_run(conn, store->sql[PG_HELLO], out_result, err) : code;
+}
+
+static enum belay_code check_hello(const struct pg_store *store, const PGresult *result,
+                                   struct belay_error *err)
+{
+    int64_t version = PQntuples(result) == 1 ? pg_number(result, 0, 0) : 0;
+
+    if (version != PG_SCHEMA_VERSION) {
+        return error_set(err, BELAY_CONFIG,
+                         "the schema '%s' has version %lld, and this belay needs %d: run `belay table "
+                         "create` with the newer of the two",
+                         store->params.schema, (long long)version, (int)PG_SCHEMA_VERSION);
+    }
+    if (PQnfields(result) < 5) {
+        return error_set(err, BELAY_CONFIG,
+                         "the schema '%s' lacks a function: make it again with `belay table create`",
+                         store->params.schema);
+    }
+    return BELAY_OK;
+}
+
 /* The first connection of a store: is the schema one that this belay knows, and what is the time there? */
 static enum belay_code say_hello(struct pg_store *store, struct pg_conn *conn, int64_t deadline_boot_ms,
                                  struct belay_error *err)
@@ -165,34 +201,33 @@ static enum belay_code say_hello(struct pg_store *store, struct pg_conn *conn, i
     int64_t asked_boot_ms = clock_boot_ms();
     PGresult *result = NULL;
     enum belay_code code = BELAY_OK;
+    bool is_known;
 
     (void)pthread_mutex_lock(&store->mutex);
-    code = store->has_clock ? BELAY_CANCELLED : BELAY_OK;
+    is_known = store->has_clock;
     (void)pthread_mutex_unlock(&store->mutex);
-    if (code != BELAY_OK) {
-        return BELAY_OK; /* known already */
+    if (is_known) {
+        return BELAY_OK;
     }
     conn->run_ms = deadline_boot_ms - clock_boot_ms();
-    code = pg_conn_run(conn, store->sql[PG_HELLO], &result, err);
+    code = ask_hello(store, conn, &result, err);
     if (code == BELAY_CONFIG) {
         code = error_set(err, BELAY_CONFIG,
                          "the database '%.60s' has no schema '%s' of belay's: make it with `belay table "
                          "create`",
                          PQdb(conn->pg), store->params.schema);
     }
-    if (code == BELAY_OK && (PQntuples(result) != 1 || pg_number(result, 0, 0) != PG_SCHEMA_VERSION)) {
-        code =
-            error_set(err, BELAY_CONFIG,
-                      "the schema '%s' has version %lld, and this belay needs %d: run `belay table "
-                      "create` with the newer of the two",
-                      store->params.schema, (long long)(PQntuples(result) == 1 ? pg_number(result, 0, 0) : 0),
-                      (int)PG_SCHEMA_VERSION);
+    if (code == BELAY_OK) {
+        code = check_hello(store, result, err);
     }
     if (code == BELAY_OK) {
+        struct pg_known_clock before = { !PQgetisnull(result, 0, 3), pg_number(result, 0, 3),
+                                         pg_number(result, 0, 4) };
+
         (void)pthread_mutex_lock(&store->mutex);
         (void)snprintf(store->store_id, sizeof store->store_id, "%s", PQgetvalue(result, 0, 2));
         (void)pthread_mutex_unlock(&store->mutex);
-        pg_saw_clock(store, pg_number(result, 0, 1), asked_boot_ms);
+        code = pg_meet_clock(store, conn, &before, pg_number(result, 0, 1), asked_boot_ms, err);
     }
     PQclear(result);
     return code;
@@ -228,6 +263,24 @@ static enum belay_code take_conn(struct pg_store *store, int64_t deadline_boot_m
     }
     *out_conn = conn;
     return BELAY_OK;
+}
+
+enum belay_code pg_reach(struct pg_store *store, int64_t timeout_ms, struct belay_error *err)
+{
+    struct pg_conn *conn = NULL;
+    enum belay_code code = BELAY_OK;
+    bool is_known;
+
+    (void)pthread_mutex_lock(&store->mutex);
+    is_known = store->has_clock;
+    (void)pthread_mutex_unlock(&store->mutex);
+    if (!is_known) {
+        code = take_conn(store, clock_boot_ms() + timeout_ms, &conn, err);
+    }
+    if (conn != NULL) {
+        put_conn(store, conn);
+    }
+    return code;
 }
 
 /* ---- a call ---- */

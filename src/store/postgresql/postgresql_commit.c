@@ -176,8 +176,12 @@ static enum belay_code send_batch(struct pg_store *store, const struct belay_bat
 {
     int64_t until_boot_ms = clock_boot_ms() + pg_timeout_ms(store, batch->timeout_ms);
     bool is_one = pg_is_one(batch);
-    enum belay_code code = BELAY_CANCELLED;
+    enum belay_code code = pg_reach(store, until_boot_ms - clock_boot_ms(), err);
 
+    if (code != BELAY_OK) {
+        return code;
+    }
+    code = BELAY_CANCELLED;
     for (int i = 0; code == BELAY_CANCELLED && i < 4; i++) {
         int64_t left_ms = until_boot_ms - clock_boot_ms();
         int64_t deadline_ms = pg_deadline_ms(store, left_ms);
@@ -250,6 +254,7 @@ enum belay_code pg_commit(struct belay_store *base, const struct belay_batch *ba
     }
     if (code == BELAY_OK) {
         forget_if_due(store, answer.now_ms);
+        pg_keep_clock_if_due(store);
     }
     if (code == BELAY_OK || code == BELAY_REFUSED || code == BELAY_FROZEN) {
         *out = answer;

@@ -11,7 +11,7 @@
 #include "store/postgresql/postgresql_store.h"
 
 enum {
-    PG_SCHEMA_VERSION = 2,
+    PG_SCHEMA_VERSION = 3,
     PG_STATE_VERSION = 1,     /* of state.sql, which a schema may lack */
     PG_TIMEOUT_MS = 10000,    /* of one call, if the caller names none */
     PG_POLL_MS = 500,         /* of the first waiter, whom a notification should wake; less than claim_ms */
@@ -86,6 +86,7 @@ enum pg_statement {
     PG_WAKE,
     PG_LOCK_TIMEOUT,
     PG_CLOCK_JUMPED,
+    PG_KEEP_CLOCK,
     PG_SETTLE,
     PG_HELLO,
     PG_BLOB_PUT,
@@ -137,6 +138,8 @@ struct pg_store {
     int64_t clock_offset_ms; /* the server's clock minus this machine's boot clock: at least, */
     int64_t clock_most_ms;   /* and at most, by the last answer */
     int64_t jumped_to_ms;    /* the server's clock after a jump that it was not told of yet; 0: none */
+    int64_t kept_boot_ms;    /* when the server was last told what this machine knows of its clock */
+    char machine[128];       /* names the boot clock; "": it cannot be named */
     char store_id[64];
     uint64_t commits;
 
@@ -178,6 +181,11 @@ enum belay_code pg_call_bytes(struct pg_store *store, const struct pg_call *call
  */
 enum belay_code pg_call_pipeline(struct pg_store *store, const struct pg_call *calls, size_t n,
                                  PGresult *out_results[]);
+/*
+ * Have a connection, and with it the server's clock, before the first change: without a deadline by that clock a
+ * change that is held up on its way could happen long after its client has given it up.
+ */
+enum belay_code pg_reach(struct pg_store *store, int64_t timeout_ms, struct belay_error *err);
 int64_t pg_timeout_ms(const struct pg_store *store, int64_t asked_ms);
 /*
  * Wait until all that can be read is on the synchronous standby, too. A change whose outcome is unknown
@@ -190,12 +198,28 @@ void pg_close_idle(struct pg_store *store);
 
 /* The server's clock as far as it is known. */
 int64_t pg_server_ms(struct pg_store *store);
-/* The server's clock when the caller has no more use for the answer; INT64_MAX: its clock is not known yet. */
+/* The server's clock when the caller has no more use for the answer. The clock is known after pg_reach(). */
 int64_t pg_deadline_ms(struct pg_store *store, int64_t left_ms);
 /* An answer said what the time is. `asked_boot_ms`: when it was asked for. */
 void pg_saw_clock(struct pg_store *store, int64_t now_ms, int64_t asked_boot_ms);
 /* If the clock jumped forward since the answer before, begin all leases again. True: that was done. */
 bool pg_mend_clock(struct pg_store *store);
+/* Which boot clock clock_boot_ms() is; "" in `out` if that cannot be told. */
+void pg_name_machine(char *out, size_t size);
+/*
+ * The first answer of a new connection, with what this machine knew of the clock before, unless `known` is
+ * false: compare both, begin all leases again if it jumped since, and have the server keep what is known now.
+ */
+struct pg_known_clock {
+    bool known;
+    int64_t server_ms;
+    int64_t boot_ms;
+};
+enum belay_code pg_meet_clock(struct pg_store *store, struct pg_conn *conn,
+                              const struct pg_known_clock *before, int64_t now_ms, int64_t asked_boot_ms,
+                              struct belay_error *err);
+/* Have the server keep what is known of the clock, if that was not done for a while. */
+void pg_keep_clock_if_due(struct pg_store *store);
 
 /* ---- postgresql_record.c ---- */
 

@@ -91,6 +91,7 @@ enum belay_code postgresql_store_open(const char *url, const struct postgresql_o
     if (options != NULL) {
         store->options = *options;
     }
+    pg_name_machine(store->machine, sizeof store->machine);
     (void)snprintf(store->channel, sizeof store->channel, "%s_wake", params.schema);
     *out_url = strdup(params.url);
     if (!init_mutexes(store) || !pg_make_statements(store) || *out_url == NULL) {

@@ -105,6 +105,8 @@ static const char *const steps[PG_SCHEMA_VERSION] = {
           "DROP FUNCTION IF EXISTS @schema@.id_used;"
           "CREATE INDEX IF NOT EXISTS events_of_id ON @schema@.events (key, lock_id) "
           "WHERE type IN ('lock.acquired', 'lock.adopted')",
+    [2] = "CREATE TABLE IF NOT EXISTS @schema@.clocks (machine text COLLATE \"C\" PRIMARY KEY, "
+          "server_start timestamptz NOT NULL, server_ms bigint NOT NULL, boot_ms bigint NOT NULL)",
 };
 
 /* Functions are for those roles that may execute hello(), and nobody else. Functions of states are not of this file. */

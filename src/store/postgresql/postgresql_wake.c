@@ -17,6 +17,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,11 +181,15 @@ static void start_listener(struct pg_store *store)
     struct pg_wake *wake = &store->wake;
     uint32_t before = __atomic_load_n(&wake->words[0], __ATOMIC_SEQ_CST);
     struct timespec most = { READY_MS / 1000, READY_MS % 1000 * 1000000L };
+    sigset_t all, old;
     bool first = false;
 
     (void)pthread_mutex_lock(&wake->mutex);
     if (!wake->started && !wake->stopped) {
+        (void)sigfillset(&all); /* signals are for the program's own threads */
+        (void)pthread_sigmask(SIG_SETMASK, &all, &old);
         wake->started = first = pthread_create(&wake->thread, NULL, run_listener, store) == 0;
+        (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
     }
     (void)pthread_mutex_unlock(&wake->mutex);
     if (first) {

@@ -66,6 +66,15 @@ CREATE TABLE @schema@.events (
 CREATE INDEX events_of_key ON @schema@.events (key, id);
 CREATE INDEX events_of_id ON @schema@.events (key, lock_id) WHERE type IN ('lock.acquired', 'lock.adopted');
 
+-- What a machine last knew of the server's clock, so that the next process on it notices a step: see
+-- known_clock(). postgresql_schema.c has a copy, for schemas without it.
+CREATE TABLE @schema@.clocks (
+    machine text COLLATE "C" PRIMARY KEY,   -- its boot, and the time namespace
+    server_start timestamptz NOT NULL,      -- of the server whose clock this is
+    server_ms bigint NOT NULL,              -- that clock, in an answer that was asked for
+    boot_ms bigint NOT NULL                 -- at this time of the machine's boot clock
+);
+
 CREATE TABLE @schema@.items (
     space text COLLATE "C" NOT NULL,
     name text COLLATE "C" NOT NULL,

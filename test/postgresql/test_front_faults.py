@@ -1,0 +1,191 @@
+"""Clients that were given the URLs of several fronts, one of which hangs, refuses, is nowhere, or has another store."""
+import concurrent.futures
+import http.server
+import json
+import select
+import signal
+import subprocess
+import threading
+import time
+import unittest
+
+from test_fronts import PATIENCE, FrontsCase, postgresql, wait_until
+
+HANG = 4  # REMOTE_ANSWER_SEVERAL_MS
+SLACK = 4  # of a busy machine; the usual limit, without a second front, is 10 s
+
+
+class Refusing(http.server.BaseHTTPRequestHandler):
+    """As a load balancer that has nothing behind it."""
+
+    def answer(self):
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = b"<html>no healthy upstream</html>"
+        self.send_response(503)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST = do_PUT = do_DELETE = answer
+
+    def log_message(self, *_):
+        pass
+
+
+class FaultsCase(FrontsCase):
+    def stopped(self, front):
+        """Its connections are accepted by the kernel, and nobody answers."""
+        front.process.send_signal(signal.SIGSTOP)
+        self.addCleanup(front.process.send_signal, signal.SIGCONT)
+        return front
+
+    def timed(self, urls, *arguments):
+        began = time.monotonic()
+        done = self.ok(*arguments, env={"BELAY_STORE": urls})
+        return done, time.monotonic() - began
+
+    def first_event(self, urls):
+        """What `belay watch` shows first, and after which time."""
+        began = time.monotonic()
+        watch = self.start("watch", "--json", env={"BELAY_STORE": urls}, bufsize=0, encoding=None)
+        n = 0
+        while not select.select([watch.stdout], [], [], 0.2)[0]:
+            self.assertIsNone(watch.poll())
+            self.assertLess(time.monotonic() - began, PATIENCE)
+            self.acquire(f"first-{n}", "--ttl", "60s")
+            n += 1
+        took = time.monotonic() - began
+        self.assertIn("first-", json.loads(watch.stdout.readline())["lock_key"])
+        return took
+
+    def commands(self, urls, limit):
+        """Every kind of request, each of a new process that begins with the first URL; none waits longer than that."""
+        def ask(*arguments):
+            done, took = self.timed(urls, *arguments)
+            self.assertLess(took, limit, arguments)
+            return done
+        lock = ask("acquire", "--json", "k", "--ttl", "60s").json()
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            for one in [pool.submit(ask, *arguments) for arguments in (
+                    ("status", "k"), ("renew", "k", "--id", lock["lock_id"]), ("wait", "free", "--wait", "5s"),
+                    ("run", "other", "--", "true"))]:
+                one.result()
+            self.assertIn("k", pool.submit(ask, "top").result().out)  # without a terminal it is a list
+        ask("release", "k", "--id", lock["lock_id"])
+        self.assertEqual(self.events("k"), ["lock.acquired", "lock.renewed", "lock.released"])
+        self.assertEqual(self.events("other"), ["lock.acquired", "lock.released"])
+
+
+class FromTheStart(FaultsCase):
+    def test_a_front_that_hangs_is_left_after_four_seconds(self):
+        a, b = self.two()
+        self.stopped(a)
+        self.commands(f"{a.url},{b.url}", HANG + SLACK)
+
+    def test_watch_leaves_it_as_soon(self):
+        a, b = self.two()
+        self.stopped(a)
+        self.assertLess(self.first_event(f"{a.url},{b.url}"), HANG + SLACK)
+
+    def test_a_front_that_answers_503_is_left_at_once(self):
+        refusing = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
+        self.addCleanup(refusing.server_close)
+        self.addCleanup(refusing.shutdown)
+        threading.Thread(target=refusing.serve_forever, daemon=True).start()
+        urls = f"http://127.0.0.1:{refusing.server_address[1]},{self.serve().url}"
+        self.commands(urls, HANG)
+        self.first_event(urls)
+
+    def test_a_name_that_does_not_exist_is_passed_over(self):
+        urls = f"http://no-such-host.invalid:7420,{self.serve().url}"
+        self.commands(urls, HANG + SLACK)
+        self.first_event(urls)
+
+    def test_a_list_over_tls_goes_over_too(self):
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                        "-keyout", self.dir / "key.pem", "-out", self.dir / "cert.pem", "-days", "2", "-subj", "/CN=127.0.0.1",
+                        "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+        fronts = [self.serve("--tls-cert", str(self.dir / "cert.pem"), "--tls-key", str(self.dir / "key.pem")) for _ in range(2)]
+        urls = ",".join(front.url for front in fronts)
+        self.assertEqual(urls.count("https://"), 2)
+        self.env["BELAY_CA_FILE"] = str(self.dir / "cert.pem")
+        self.commands(urls, HANG)
+        self.stopped(fronts[0])
+        self.assertLess(self.timed(urls, "status", "k")[1], HANG + SLACK)
+        self.assertLess(self.first_event(urls), HANG + SLACK)
+        fronts[0].process.kill()
+        self.assertLess(self.timed(urls, "status", "k")[1], HANG)
+
+
+class BeforeTheDatabase(FrontsCase):
+    """A front may be started before its database, and must say what it cannot do."""
+
+    def make_server(self):
+        server = postgresql.Server()
+        self.addCleanup(server.close)
+        return server.init().start()
+
+    def notes(self, front, n=1):
+        """What its log says of the store, once there is so much."""
+        def found():
+            return [json.loads(line)["message"] for line in front.log().splitlines(True)
+                    if line.endswith("\n") and '"event":"store"' in line]
+        wait_until(lambda: len(found()) >= n, "the front to tell of its store")
+        return found()
+
+    def test_it_says_so_and_knows_its_store_later(self):
+        """L1: only a front that knows its store refuses the clients of another."""
+        self.server.stop()
+        front = self.serve()
+        self.assertRegex(self.notes(front)[0], "requests fail until the store can be used: cannot connect to PostgreSQL")
+        self.assertEqual(front.get("/readyz").status, 503)
+        self.server.start()
+        self.assertEqual(self.notes(front, 2)[1:], ["the store answers now"])
+        self.assertEqual(front.call("GET", "/v1/locks", headers={"Belay-Store": "another"}).status, 400)
+        self.assertEqual(front.acquire("k", "me", ttl_ms=60000).status, 200)
+
+    def test_it_says_that_the_schema_is_missing(self):
+        self.sql("DROP SCHEMA @schema@ CASCADE")
+        self.assertRegex(self.notes(self.serve())[0], "make it with `belay table create`")
+
+
+class UnderWay(FaultsCase):
+    """The front hangs while a client uses it."""
+
+    def setUp(self):
+        super().setUp()
+        self.fronts = self.two()
+        self.over = {"BELAY_STORE": ",".join(front.url for front in self.fronts)}
+
+    def test_a_holder_keeps_its_lock(self):
+        """L6: a renewal that is not answered leaves time for another front."""
+        run = self.start("run", "k", "--ttl", "9s", "--", "sh", "-c", "sleep 12; echo still", env=self.over)
+        wait_until(lambda: self.fronts[1].get("/v1/locks/k").status == 200, "the lock to be taken")
+        self.stopped(self.fronts[0])
+        out, err = run.communicate(timeout=PATIENCE)
+        self.assertEqual((run.returncode, out), (0, "still\n"), err)
+        self.assertNotIn("lock.lost", self.events("k"))
+
+    def test_a_waiter_gets_the_lock(self):
+        """L4: from the front that answers."""
+        held = self.acquire("k", "--ttl", "60s")
+        waiter = self.start("run", "k", "--wait", "60s", "--ttl", "6s", "--", "true", env=self.over)
+        wait_until(lambda: self.fronts[1].queue("k"), "the waiter")
+        self.stopped(self.fronts[0])
+        self.ok("release", "k", "--id", held["lock_id"])
+        _, err = waiter.communicate(timeout=PATIENCE)
+        self.assertEqual(waiter.returncode, 0, err)
+
+    def test_watch_goes_over_to_no_server_of_another_store(self):
+        """L1: what it would show is about other locks."""
+        other = self.serve("--store", f"sqlite:{self.dir}/other.db")
+        watch = self.start("watch", "--json", env={"BELAY_STORE": f"{self.fronts[0].url},{other.url}"})
+        wait_until(lambda: b"belay_event_listeners 1" in self.fronts[0].get("/metrics").body, "the stream to begin")
+        self.fronts[0].process.kill()
+        _, err = watch.communicate(timeout=PATIENCE)
+        self.assertEqual(watch.returncode, 64, err)
+        self.assertIn("must name servers of one store", err)
+
+
+if __name__ == "__main__":
+    unittest.main()
