@@ -602,7 +602,7 @@ CREATE OR REPLACE FUNCTION @schema@.acquire(of_key text, deadline bigint, id tex
 RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    now bigint := floor(date_part('epoch', clock_timestamp()) * 1000)::bigint; -- as clock_ms(), without a call
+    now bigint := @schema@.clock_ms();
     base bigint;
     new_revision bigint;
     new_token bigint;
@@ -659,7 +659,7 @@ CREATE OR REPLACE FUNCTION @schema@.change(of_key text, deadline bigint, id text
 RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    now bigint := floor(date_part('epoch', clock_timestamp()) * 1000)::bigint;
+    now bigint := @schema@.clock_ms();
     base bigint;
     row_text text;
     its_token bigint;
@@ -716,7 +716,7 @@ RETURNS TABLE (place bigint, answer text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = 200
 SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    now bigint := floor(date_part('epoch', clock_timestamp()) * 1000)::bigint;
+    now bigint := @schema@.clock_ms();
     base bigint;
     n_done bigint;
     n_all bigint := 0;
