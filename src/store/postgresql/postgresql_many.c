@@ -98,12 +98,9 @@ static bool add_texts(struct buf arrays[VALUES], const struct belay_batch *batch
     const struct belay_event *event = &batch->events[0];
     char *metadata = NULL;
     bool ok = true;
-    const char *texts[TEXTS] = { [KEY] = write->key,
-                                 [ID] = event->lock_id,
-                                 [OWNER] = event->locked_by,
-                                 [NAME] = event->locked_by_name,
-                                 [BY] = event->by,
-                                 [REASON] = event->reason,
+    const char *texts[TEXTS] = { [KEY] = write->key,         [ID] = event->lock_id,
+                                 [OWNER] = event->locked_by, [NAME] = event->locked_by_name,
+                                 [BY] = event->by,           [REASON] = event->reason,
                                  [TYPE] = event->type };
 
     if (acquires(batch)) {
@@ -128,8 +125,9 @@ static void add_numbers(struct buf *array, const struct belay_batch *batch)
     bool releases = write->condition == BELAY_IF_HELD_BY;
     int64_t of_acquire[NUMBERS_EACH] = { values->durable, values->ttl_ms, values->heartbeat_ms,
                                          values->stale_after_ms, batch->require_unused_id != NULL };
-    int64_t of_change[NUMBERS_EACH] = { write->condition, releases ? (int64_t)values->outcome : values->ttl_ms,
-                                        event->level, (int64_t)event->token, event->duration_ms };
+    int64_t of_change[NUMBERS_EACH] = { write->condition,
+                                        releases ? (int64_t)values->outcome : values->ttl_ms, event->level,
+                                        (int64_t)event->token, event->duration_ms };
 
     for (size_t i = 0; i < NUMBERS_EACH; i++) {
         add_u32(array, 8);

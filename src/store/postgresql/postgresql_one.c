@@ -138,9 +138,9 @@ enum belay_code pg_write_one(const struct belay_batch *batch, int64_t deadline_m
     } else {
         out_one->statement = PG_CHANGE;
         to[CONDITION] = number(out_one, 2, write->condition);
-        to[OUTCOME_OR_TTL] =
-            number(out_one, 1,
-                   write->condition == BELAY_IF_HELD_BY ? (int64_t)write->values->outcome : write->values->ttl_ms);
+        to[OUTCOME_OR_TTL] = number(out_one, 1,
+                                    write->condition == BELAY_IF_HELD_BY ? (int64_t)write->values->outcome
+                                                                         : write->values->ttl_ms);
     }
     if (ok && batch->n_events > 0) {
         ok = fill_event(out_one, to + event_at, &batch->events[0]);
