@@ -66,7 +66,8 @@ static void check_same(struct worker *worker, const struct belay_record *a, cons
 }
 
 /* Commit one write and its event; what it says of the record must be what is read. */
-static void commit(struct worker *worker, const struct belay_write *write, const struct belay_event *event)
+static void commit(struct worker *worker, const struct belay_write *write, const struct belay_event *event,
+                   int64_t ttl_ms)
 {
     struct belay_batch batch = { .writes = write, .n_writes = 1, .events = event, .n_events = 1 };
     struct belay_commit done = { 0 };
@@ -80,6 +81,8 @@ static void commit(struct worker *worker, const struct belay_write *write, const
     EXPECT(worker, done.n_records == 1 && done.event_id != 0);
     if (worker->failed == NULL) {
         check_same(worker, &done.records[0], &read);
+        EXPECT(worker, read.ttl_ms == ttl_ms && read.expires_ms == read.last_heartbeat_ms + ttl_ms);
+        EXPECT(worker, read.held == (write->condition != BELAY_IF_HELD_BY));
         EXPECT(worker, write->condition != BELAY_IF_FREE || done.token > worker->last_token);
         worker->last_token = done.token > 0 ? done.token : worker->last_token;
     }
@@ -90,6 +93,7 @@ static void commit(struct worker *worker, const struct belay_write *write, const
 static void take_a_turn(struct worker *worker, int turn)
 {
     char key[64], id[64];
+    int64_t ttl_ms = 60000 + turn;
     struct belay_meta metadata = { (char *)"note", (char *)ODD };
     struct belay_record values = { .lock_id = id, .owner = (char *)ODD, .owner_name = (char *)ODD };
     struct belay_write write = {
@@ -106,7 +110,7 @@ static void take_a_turn(struct worker *worker, int turn)
 
     (void)snprintf(key, sizeof key, "key-%d", worker->number);
     (void)snprintf(id, sizeof id, "\"%d, \\%d\"", worker->number, turn);
-    values.ttl_ms = 60000 + turn;
+    values.ttl_ms = ttl_ms;
     values.heartbeat_ms = 20000;
     values.stale_after_ms = turn;
     values.durable = turn % 2 == 0;
@@ -116,19 +120,20 @@ static void take_a_turn(struct worker *worker, int turn)
         event.metadata = &metadata;
         event.n_metadata = 1;
     }
-    commit(worker, &write, &event);
+    commit(worker, &write, &event, ttl_ms);
     write = (struct belay_write){
         .key = key, .condition = BELAY_IF_LIVE_BY, .lock_id = id, .set = BELAY_SET_LEASE, .values = &values
     };
     values.ttl_ms = turn % 2 == 0 ? 0 : 90000;
+    ttl_ms = turn % 2 == 0 ? ttl_ms : 90000;
     event = (struct belay_event){ .type = "lock.renewed", .key = key, .lock_id = id, .duration_ms = -1 };
-    commit(worker, &write, &event);
+    commit(worker, &write, &event, ttl_ms);
     write.condition = BELAY_IF_HELD_BY;
     write.set = BELAY_SET_RELEASED;
     values.outcome = turn % 3 == 0 ? BELAY_OUTCOME_FORCED : BELAY_OUTCOME_COMPLETED;
     event.type = "lock.released";
     event.duration_ms = BELAY_DURATION_HELD;
-    commit(worker, &write, &event);
+    commit(worker, &write, &event, ttl_ms);
 }
 
 static void *work(void *context)
