@@ -112,10 +112,6 @@ struct pg_wake {
 
 /* Changes of several threads in one transaction; see postgresql_group.c. */
 struct pg_group {
-    struct pg_group *next; /* in the list of all, under its mutex, as is n_stores */
-    size_t n_stores;       /* that send through it */
-    char *conninfo;        /* owned; the same for all of them, as is the schema */
-    char schema[PG_NAME_MAX + 1];
     pthread_condattr_t monotonic;
     pthread_mutex_t mutex; /* for what follows */
     struct pg_member *first;
@@ -144,7 +140,7 @@ struct pg_store {
     uint64_t commits;
 
     struct pg_wake wake;
-    struct pg_group *group; /* shared with the other stores of this process on the same schema */
+    struct pg_group group;
 };
 
 static inline struct pg_store *pg_of(struct belay_store *base)
@@ -259,9 +255,8 @@ enum belay_code pg_read_answer(const char *answer, const struct belay_batch *bat
 
 /* ---- postgresql_group.c ---- */
 
-/* The group of all stores of this process with these parameters; NULL: no memory. */
-struct pg_group *pg_group_join(const struct pg_params *params);
-void pg_group_leave(struct pg_group *group); /* NULL does nothing */
+void pg_group_init(struct pg_group *group);
+void pg_group_close(struct pg_group *group);
 /*
  * Send a batch for which pg_is_one() is true. left_ms: for how long the caller has use for the answer, which
  * the caller frees. BELAY_CANCELLED: commit() of functions.sql has to decide.
