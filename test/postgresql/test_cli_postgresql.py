@@ -65,7 +65,7 @@ class Watch(PostgresStore, test_list.Watch):
 class RunExitCode(PostgresStore, test_run_command.ExitCode):
     def test_is_the_commands_even_if_the_lock_cannot_be_released(self):
         process, _ = self.start_command(script="while [ ! -e go ]; do sleep 0.05; done; exit 7")
-        self.sql("DROP FUNCTION @schema@.commit; DROP FUNCTION @schema@.release")
+        self.sql("DROP FUNCTION @schema@.commit; DROP FUNCTION @schema@.change")
         (self.dir / "go").touch()
         _, err = process.communicate(timeout=30)
         self.assertEqual(process.returncode, 7, err)

@@ -261,12 +261,35 @@ class Clock(OwnServerCase):
 
 
 class Migration(PostgresCase):
+    def make_version_2(self):
+        """Other functions for what is called most, which answered with a type of their own, and another index."""
+        self.sql("DROP TABLE @schema@.clocks; DROP FUNCTION @schema@.known_clock; DROP FUNCTION @schema@.keep_clock")
+        self.sql("UPDATE @schema@.meta SET version = 2; DROP FUNCTION @schema@.acquire; DROP FUNCTION @schema@.change; "
+                 "DROP FUNCTION @schema@.change_many; DROP TRIGGER note_freezes ON @schema@.items; "
+                 "ALTER TABLE @schema@.events DROP COLUMN used_id; ALTER TABLE @schema@.meta DROP COLUMN has_freezes; "
+                 "CREATE INDEX events_of_id ON @schema@.events (key, lock_id) "
+                 "WHERE type IN ('lock.acquired', 'lock.adopted'); "
+                 "CREATE TYPE @schema@.brief AS (code integer); "
+                 "CREATE FUNCTION @schema@.acquire() RETURNS @schema@.brief LANGUAGE sql AS 'SELECT 1'")
+
     def make_old(self):
         """As version 1 was: another index, another function, and none of those that are called most."""
-        self.sql("DROP TABLE @schema@.clocks; DROP FUNCTION @schema@.known_clock; DROP FUNCTION @schema@.keep_clock")
-        self.sql("UPDATE @schema@.meta SET version = 1; DROP INDEX @schema@.events_of_id; DROP FUNCTION @schema@.acquire; "
-                 "DROP FUNCTION @schema@.release; DROP FUNCTION @schema@.renew; DROP TYPE @schema@.brief CASCADE; "
+        self.make_version_2()
+        self.sql("UPDATE @schema@.meta SET version = 1; DROP INDEX @schema@.events_of_id; DROP TYPE @schema@.brief CASCADE; "
                  "CREATE FUNCTION @schema@.one() RETURNS integer LANGUAGE sql AS 'SELECT 1'")
+
+    def test_ids_and_freezes_of_version_2_are_still_known(self):
+        """L5, and a freeze that was made before."""
+        self.ok("acquire", "k", "--id", "first")
+        self.ok("release", "k", "--id", "first")
+        self.ok("run", "k", "--", "true")
+        self.ok("freeze", "prod-*", "--reason", "holidays")
+        self.make_version_2()
+        self.ok("table", "create")
+        self.assertEqual(self.sql("SELECT to_regtype('@schema@.brief') IS NULL"), "t")
+        self.assertIn("the id first had this lock", self.belay("acquire", "k", "--id", "first").err)
+        self.assertNotEqual(self.belay("acquire", "prod-1").code, 0)
+        self.ok("run", "k", "--", "true")
 
     def test_an_older_schema_is_migrated_under_load(self):
         role = f"{self.schema}_user"
@@ -359,6 +382,29 @@ class Front(PostgresCase):
         self.assertEqual(self.sql(counts), "lock.acquired|144\nlock.released|144")
         most = self.sql("SELECT max(n) FROM (SELECT count(*) n FROM @schema@.events GROUP BY id >> 6) x")
         self.assertGreater(int(most), 1, "no two changes were in one transaction")
+
+    def test_an_id_that_was_used_is_refused_among_others_that_are_not(self):
+        """L5: in a group, the others get their locks."""
+        for n in range(4):
+            for lock_id in (f"used-{n}", "between"):
+                self.ok("acquire", f"u-{n}", "--id", lock_id)
+                self.ok("release", f"u-{n}", "--id", lock_id)
+        got = {}
+
+        def work(connection, number):
+            for turn in range(4):
+                lock_id = f"used-{number}" if number < 4 else f"new-{number}-{turn}"
+                status, answer = self.ask(connection, f"u-{number}", "acquire", lock_id=lock_id)
+                got.setdefault(number, []).append(status)
+                if status == 200:
+                    self.assertEqual(self.ask(connection, f"u-{number}", "release", lock_id=lock_id)[0], 200)
+                else:
+                    self.assertIn("had this lock", answer["error"]["message"])
+
+        self.together(16, work)
+        self.assertEqual({n: set(statuses) for n, statuses in got.items()},
+                         {n: {409} if n < 4 else {200} for n in range(16)})
+        self.assertEqual(self.sql("SELECT count(*) FROM @schema@.events WHERE used_id LIKE 'used-%'"), "4")
 
     def test_a_row_that_is_locked_for_long_holds_up_nobody_else(self):
         for n in range(3):

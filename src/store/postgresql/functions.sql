@@ -368,11 +368,23 @@ BEGIN
     RETURN list;
 END $$;
 
+-- A batch need not look for freezes while there are none.
+CREATE OR REPLACE FUNCTION @schema@.note_freezes() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP <> 'INSERT' AND OLD.space = 'freeze' OR TG_OP <> 'DELETE' AND NEW.space = 'freeze' THEN
+        UPDATE @schema@.meta SET has_freezes = EXISTS (
+            SELECT FROM @schema@.items WHERE space = 'freeze' AND name = 'list' AND value <> '[]');
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE OR REPLACE TRIGGER note_freezes AFTER INSERT OR UPDATE OR DELETE ON @schema@.items
+    FOR EACH ROW EXECUTE FUNCTION @schema@.note_freezes();
+
 -- Whether the id ever acquired the key, as far back as there are events.
 CREATE OR REPLACE FUNCTION @schema@.has_acquired(of_key text, of_id text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN -- not SQL, whose plan is not kept
-    RETURN EXISTS (SELECT FROM @schema@.events e
-                   WHERE e.key = of_key AND e.lock_id = of_id AND e.type IN ('lock.acquired', 'lock.adopted'));
+    RETURN EXISTS (SELECT FROM @schema@.events e WHERE e.used_id = of_id AND e.key = of_key);
 END $$;
 
 CREATE OR REPLACE FUNCTION @schema@.id_used(r @schema@.locks, used text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
@@ -416,7 +428,8 @@ BEGIN
         e->>'b', e->>'r',
         CASE WHEN (e->>'d')::bigint = -2 THEN coalesce(now - r.locked_at_ms, -1) ELSE (e->>'d')::bigint END,
         CASE WHEN e ? 'm' THEN nullif(e->>'m', '[]')
-             WHEN s & 8 = 0 AND (is_of_record OR (s & 2 <> 0 AND e->>'i' = w->'v'->>'i')) THEN r.metadata END);
+             WHEN s & 8 = 0 AND (is_of_record OR (s & 2 <> 0 AND e->>'i' = w->'v'->>'i')) THEN r.metadata END,
+        CASE WHEN e->>'t' IN ('lock.acquired', 'lock.adopted') THEN e->>'i' END);
 END $$;
 
 -- It is long, and one function: what its parts share are arrays of records, which every call would copy.
@@ -552,100 +565,77 @@ END $$;
 --
 -- One write that acquires an exclusive lock if it is free, releases it or renews it, and its event.
 -- The row is changed first; only if that finds none to change, it is read. Numbers are drawn, and the
--- clock is read again, once the row is locked: a refusal takes no transaction id. Several of these
--- calls may be in one transaction, each with a place of its own for its event. The answer is flat, and
--- filled by RETURNING: a record inside a record costs more than the change does. The start of the server
--- is enough to know it by: one that took over was started at another time, so meta has its timeline.
+-- clock is read again, once the row is locked: a refusal takes no transaction id. The start of the
+-- server is enough to know it by: one that took over was started at another time, so meta has its timeline.
+--
+-- Each answers with one text, since a record as the result costs more than the change does
+-- (postgresql_answer.c reads it):
+--
+--     A now event revision token freed     acquired; the caller knows the other fields of the record
+--     C now event (record)                 released or renewed
+--     R now (record)                       refused: this is the record
+--     U now                                undecided: call commit()
 
-DROP TYPE IF EXISTS @schema@.brief CASCADE;
-CREATE TYPE @schema@.brief AS (
-    code integer,
-    now_ms bigint,
-    refused integer,
-    granted bigint,
-    event_id bigint,
-    detail text,
-    key text COLLATE "C",                   -- from here on as in locks
-    revision bigint,
-    held boolean,
-    lock_id text,
-    released_ids text[],
-    acquired_by text,
-    token bigint,
-    owner text,
-    owner_name text,
-    outcome smallint,
-    durable boolean,
-    stale_reported boolean,
-    ttl_ms bigint,
-    heartbeat_ms bigint,
-    stale_after_ms bigint,
-    expires_ms bigint,
-    last_heartbeat_ms bigint,
-    locked_at_ms bigint,
-    freed_ms bigint,
-    mode smallint,
-    slots integer,
-    metadata text,
-    tickets jsonb,
-    intents jsonb,
-    holders jsonb
-);
-
-CREATE OR REPLACE FUNCTION @schema@.undecided(now bigint) RETURNS @schema@.brief LANGUAGE plpgsql IMMUTABLE AS $$
-DECLARE
-    r @schema@.brief;
+-- The fields of a record in the order of `locks`, but that released_ids are lines.
+CREATE OR REPLACE FUNCTION @schema@.as_text(l @schema@.locks) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
-    r.code := 5;
-    r.now_ms := now;
-    RETURN r;
+    RETURN ROW(l.key, l.revision, l.held, l.lock_id, array_to_string(l.released_ids, chr(10)), l.acquired_by, l.token,
+        l.owner, l.owner_name, l.outcome, l.durable, l.stale_reported, l.ttl_ms, l.heartbeat_ms, l.stale_after_ms,
+        l.expires_ms, l.last_heartbeat_ms, l.locked_at_ms, l.freed_ms, l.mode, l.slots, l.metadata, l.tickets,
+        l.intents, l.holders)::text;
 END $$;
 
--- The answer of a call that changed nothing: refused, or code 5 if commit() has to decide, because
--- the record has changed since, or it is too late.
-CREATE OR REPLACE FUNCTION @schema@.unchanged(of_key text, condition integer, id text, deadline bigint)
-RETURNS @schema@.brief LANGUAGE plpgsql VOLATILE AS $$
+-- The answer of a call that changed nothing: refused, or commit() has to decide, because the record
+-- has changed since, or it is too late.
+CREATE OR REPLACE FUNCTION @schema@.unchanged(of_key text, condition bigint, id text, deadline bigint)
+RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     now bigint;
     l @schema@.locks;
-    r @schema@.brief;
 BEGIN
     SELECT * INTO l FROM @schema@.locks WHERE key = of_key;
     now := @schema@.clock_ms();
     IF l.key IS NULL THEN
         l := @schema@.absent(of_key);
     END IF;
-    SELECT 1, now, 0, 0::bigint, 0::bigint, NULL::text, l.* INTO r;
     IF now > deadline OR (l.revision = 0 AND condition = 2)
        OR (condition = 2 AND NOT l.held AND l.tickets IS NULL AND l.intents IS NULL AND l.lock_id <> id)
        OR (condition > 2 AND l.held AND l.mode = 0 AND l.lock_id = id AND (condition = 5 OR now < l.expires_ms)) THEN
-        r.code := 5;
+        RETURN 'U ' || now;
     END IF;
-    RETURN r;
+    RETURN concat_ws(' ', 'R', now, @schema@.as_text(l));
 END $$;
 
-CREATE OR REPLACE FUNCTION @schema@.acquire(of_key text, deadline bigint, id text, place integer, by_credential text,
+-- After the rows are locked: nobody can have used an id since and remain unseen. The events of this
+-- transaction do not count. numbers[5 * i] is 0 if id i was just made up.
+CREATE OR REPLACE FUNCTION @schema@.refuse_used(keys text[], ids text[], numbers bigint[]) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF EXISTS (SELECT FROM unnest(keys, ids) WITH ORDINALITY i(key, id, n)
+               JOIN @schema@.events e ON e.used_id = i.id AND e.key = i.key
+               WHERE numbers[i.n * 5] <> 0 AND e.id >> 6 <> pg_current_xact_id_if_assigned()::text::bigint) THEN
+        RAISE EXCEPTION 'a lock id was used before' USING ERRCODE = 'BL001'; -- commit() says it properly
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION @schema@.acquire(of_key text, deadline bigint, id text, by_credential text,
     new_owner text, new_name text, new_metadata text, is_durable boolean, heartbeat bigint, stale_after bigint,
     ttl bigint, check_freezes boolean, must_be_new boolean, e_level smallint, e_type text, e_token bigint,
     e_owner text, e_name text, e_by text, e_reason text, e_duration bigint, e_metadata text)
-RETURNS @schema@.brief
+RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     now bigint := @schema@.clock_ms();
     base bigint;
-    r @schema@.brief;
+    new_revision bigint;
+    new_token bigint;
+    freed bigint;
+    event_id bigint;
 BEGIN
     SELECT (m.epoch + m.timeline - 1) << 40 INTO base FROM @schema@.meta m
-    WHERE m.server_start = pg_postmaster_start_time() AND now <= deadline
-      AND (NOT check_freezes OR NOT EXISTS (
-          SELECT FROM @schema@.items i WHERE i.space = 'freeze' AND i.name = 'list' AND i.value <> '[]'));
-    IF base IS NULL THEN
-        RETURN @schema@.undecided(now);
-    END IF;
-    IF must_be_new THEN -- by itself, or the statement above would be planned anew each time
-        IF @schema@.has_acquired(of_key, id) THEN
-            RETURN @schema@.undecided(now);
-        END IF;
+    WHERE m.server_start = pg_postmaster_start_time() AND NOT (check_freezes AND m.has_freezes);
+    IF base IS NULL OR now > deadline THEN
+        RETURN 'U ' || now;
     END IF;
     UPDATE @schema@.locks l SET revision = base | nextval('@schema@.numbers'), held = true, lock_id = id,
         released_ids = NULL, acquired_by = by_credential, token = base | nextval('@schema@.numbers'),
@@ -655,8 +645,8 @@ BEGIN
         metadata = new_metadata, holders = NULL
     WHERE l.key = of_key AND NOT l.held AND l.tickets IS NULL AND l.intents IS NULL AND l.lock_id <> id
       AND l.revision > 0 AND @schema@.clock_ms() <= deadline
-    RETURNING 0, now, 0, l.token, (pg_current_xact_id()::text::bigint << 6) + place, NULL::text, l.* INTO r;
-    IF r.code IS NULL THEN
+    RETURNING l.revision, l.token, l.freed_ms INTO new_revision, new_token, freed;
+    IF new_token IS NULL THEN
         IF EXISTS (SELECT FROM @schema@.locks l WHERE l.key = of_key) THEN
             RETURN @schema@.unchanged(of_key, 2, id, deadline);
         END IF;
@@ -664,95 +654,160 @@ BEGIN
             by_credential, base | nextval('@schema@.numbers'), new_owner, new_name, 0, is_durable, false, ttl,
             heartbeat, stale_after, @schema@.later(now, ttl), now, now, 0, 0, 0, new_metadata, NULL, NULL, NULL)
         ON CONFLICT DO NOTHING
-        RETURNING 0, now, 0, l.token, (pg_current_xact_id()::text::bigint << 6) + place, NULL::text, l.* INTO r;
-        IF r.code IS NULL THEN
-            RETURN @schema@.undecided(now);
+        RETURNING l.revision, l.token, l.freed_ms INTO new_revision, new_token, freed;
+        IF new_token IS NULL THEN
+            RETURN 'U ' || now;
         END IF;
     END IF;
-    -- Now that the row is locked: nobody can have used the id since and remain unseen.
-    IF must_be_new THEN
+    IF must_be_new THEN -- now that the row is locked, nobody can have used the id since and remain unseen
         IF @schema@.has_acquired(of_key, id) THEN
-            RAISE EXCEPTION 'the lock id was used meanwhile' USING ERRCODE = 'serialization_failure';
+            RAISE EXCEPTION 'a lock id was used before' USING ERRCODE = 'BL001'; -- commit() says it properly
         END IF;
     END IF;
-    IF e_type IS NOT NULL THEN
-        INSERT INTO @schema@.events VALUES (r.event_id, now, e_level, e_type, of_key, id,
-            CASE WHEN e_token = -1 THEN r.token ELSE e_token END, e_owner, e_name, e_by, e_reason, e_duration,
-            nullif(e_metadata, '[]'));
-    ELSE
-        r.event_id := 0;
+    IF e_type IS NULL THEN
+        RETURN concat_ws(' ', 'A', now, 0, new_revision, new_token, freed);
     END IF;
-    RETURN r;
+    event_id := pg_current_xact_id()::text::bigint << 6;
+    INSERT INTO @schema@.events VALUES (event_id, now, e_level, e_type, of_key, id,
+        CASE WHEN e_token = -1 THEN new_token ELSE e_token END, e_owner, e_name, e_by, e_reason, e_duration,
+        nullif(e_metadata, '[]'), CASE WHEN e_type IN ('lock.acquired', 'lock.adopted') THEN id END);
+    RETURN concat_ws(' ', 'A', now, event_id, new_revision, new_token, freed);
 END $$;
 
--- The event of a release or a renewal takes from the record what it does not say.
-CREATE OR REPLACE FUNCTION @schema@.release(of_key text, deadline bigint, id text, place integer, new_outcome smallint,
+-- A release (condition 5: value is the outcome) or a renewal (6: value is the ttl, 0: as before). Its event
+-- takes from the record what it does not say.
+CREATE OR REPLACE FUNCTION @schema@.change(of_key text, deadline bigint, id text, condition integer, value bigint,
     e_level smallint, e_type text, e_token bigint, e_owner text, e_name text, e_by text, e_reason text,
     e_duration bigint, e_metadata text)
-RETURNS @schema@.brief
+RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     now bigint := @schema@.clock_ms();
     base bigint;
-    r @schema@.brief;
+    row_text text;
+    its_token bigint;
+    its_owner text;
+    its_name text;
+    its_metadata text;
+    since bigint;
+    event_id bigint := 0;
 BEGIN
     SELECT (m.epoch + m.timeline - 1) << 40 INTO base FROM @schema@.meta m
-    WHERE m.server_start = pg_postmaster_start_time() AND now <= deadline;
-    IF base IS NULL THEN
-        RETURN @schema@.undecided(now);
+    WHERE m.server_start = pg_postmaster_start_time();
+    IF base IS NULL OR now > deadline THEN
+        RETURN 'U ' || now;
     END IF;
-    UPDATE @schema@.locks l SET revision = base | nextval('@schema@.numbers'), held = false, outcome = new_outcome,
-        freed_ms = now, released_ids = CASE WHEN new_outcome = 3 THEN l.released_ids ELSE ARRAY[id] END
-    WHERE l.key = of_key AND l.held AND l.mode = 0 AND l.lock_id = id AND @schema@.clock_ms() <= deadline
-    RETURNING 0, now, 0, 0::bigint, (pg_current_xact_id()::text::bigint << 6) + place, NULL::text, l.* INTO r;
-    IF r.code IS NULL THEN
-        RETURN @schema@.unchanged(of_key, 5, id, deadline);
-    ELSIF e_type IS NOT NULL THEN
-        INSERT INTO @schema@.events VALUES (r.event_id, now, e_level, e_type, of_key, id,
-            coalesce(nullif(e_token, 0), r.token), coalesce(e_owner, r.owner),
-            CASE WHEN e_owner IS NULL THEN r.owner_name ELSE e_name END, e_by, e_reason,
-            CASE WHEN e_duration = -2 THEN now - r.locked_at_ms ELSE e_duration END,
-            CASE WHEN e_metadata IS NULL THEN r.metadata ELSE nullif(e_metadata, '[]') END);
+    IF condition = 5 THEN
+        UPDATE @schema@.locks l SET revision = base | nextval('@schema@.numbers'), held = false, outcome = value,
+            freed_ms = now, released_ids = CASE WHEN value = 3 THEN l.released_ids ELSE ARRAY[id] END
+        WHERE l.key = of_key AND l.held AND l.mode = 0 AND l.lock_id = id AND @schema@.clock_ms() <= deadline
+        RETURNING l::text, l.token, l.owner, l.owner_name, l.metadata, l.locked_at_ms
+        INTO row_text, its_token, its_owner, its_name, its_metadata, since;
     ELSE
-        r.event_id := 0;
+        UPDATE @schema@.locks l SET revision = base | nextval('@schema@.numbers'),
+            ttl_ms = coalesce(nullif(value, 0), l.ttl_ms),
+            expires_ms = @schema@.later(now, coalesce(nullif(value, 0), l.ttl_ms)), last_heartbeat_ms = now,
+            stale_reported = false
+        WHERE l.key = of_key AND l.held AND l.mode = 0 AND l.lock_id = id AND @schema@.clock_ms() < l.expires_ms
+          AND @schema@.clock_ms() <= deadline
+        RETURNING l::text, l.token, l.owner, l.owner_name, l.metadata, l.locked_at_ms
+        INTO row_text, its_token, its_owner, its_name, its_metadata, since;
     END IF;
-    RETURN r;
+    IF row_text IS NULL THEN
+        RETURN @schema@.unchanged(of_key, condition, id, deadline);
+    ELSIF e_type IS NOT NULL THEN
+        event_id := pg_current_xact_id()::text::bigint << 6;
+        INSERT INTO @schema@.events VALUES (event_id, now, e_level, e_type, of_key, id,
+            coalesce(nullif(e_token, 0), its_token), coalesce(e_owner, its_owner),
+            CASE WHEN e_owner IS NULL THEN its_name ELSE e_name END, e_by, e_reason,
+            CASE WHEN e_duration = -2 THEN now - since ELSE e_duration END,
+            CASE WHEN e_metadata IS NULL THEN its_metadata ELSE nullif(e_metadata, '[]') END);
+    END IF;
+    RETURN concat_ws(' ', 'C', now, event_id, row_text);
 END $$;
 
-CREATE OR REPLACE FUNCTION @schema@.renew(of_key text, deadline bigint, id text, place integer, ttl bigint,
-    e_level smallint, e_type text, e_token bigint, e_owner text, e_name text, e_by text, e_reason text,
-    e_duration bigint, e_metadata text)
-RETURNS @schema@.brief
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- Several of these, of different keys, in one transaction: the first n_acquires acquire, the others change.
+-- The arrays have an element for each, `numbers` has five: durable, ttl, heartbeat, stale_after and
+-- must_be_new, or condition, value, and the level, the token and the duration of the event. Event i is
+-- event i of the transaction. Who finds no answer here is alone with its change: its record does not
+-- exist. The joins go along the arrays, so that rows are locked in that order; plans are kept, however
+-- short the arrays are. A row that somebody else keeps locked must not hold up the others.
+CREATE OR REPLACE FUNCTION @schema@.change_many(deadline bigint, check_freezes boolean, any_new boolean,
+    n_acquires integer, keys text[], ids text[], owners text[], names text[], metadatas text[], bys text[], reasons text[], types text[],
+    credentials text[], numbers bigint[])
+RETURNS TABLE (place bigint, answer text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = 200
+SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     now bigint := @schema@.clock_ms();
     base bigint;
-    r @schema@.brief;
+    n_done bigint;
+    n_all bigint := 0;
 BEGIN
     SELECT (m.epoch + m.timeline - 1) << 40 INTO base FROM @schema@.meta m
-    WHERE m.server_start = pg_postmaster_start_time() AND now <= deadline;
-    IF base IS NULL THEN
-        RETURN @schema@.undecided(now);
+    WHERE m.server_start = pg_postmaster_start_time() AND NOT (check_freezes AND m.has_freezes);
+    IF base IS NULL OR now > deadline THEN
+        RETURN; -- all are sent alone
     END IF;
-    UPDATE @schema@.locks l SET revision = base | nextval('@schema@.numbers'),
-        ttl_ms = coalesce(nullif(ttl, 0), l.ttl_ms),
-        expires_ms = @schema@.later(now, coalesce(nullif(ttl, 0), l.ttl_ms)), last_heartbeat_ms = now,
-        stale_reported = false
-    WHERE l.key = of_key AND l.held AND l.mode = 0 AND l.lock_id = id AND @schema@.clock_ms() < l.expires_ms
-      AND @schema@.clock_ms() <= deadline
-    RETURNING 0, now, 0, 0::bigint, (pg_current_xact_id()::text::bigint << 6) + place, NULL::text, l.* INTO r;
-    IF r.code IS NULL THEN
-        RETURN @schema@.unchanged(of_key, 6, id, deadline);
-    ELSIF e_type IS NOT NULL THEN
-        INSERT INTO @schema@.events VALUES (r.event_id, now, e_level, e_type, of_key, id,
-            coalesce(nullif(e_token, 0), r.token), coalesce(e_owner, r.owner),
-            CASE WHEN e_owner IS NULL THEN r.owner_name ELSE e_name END, e_by, e_reason,
-            CASE WHEN e_duration = -2 THEN now - r.locked_at_ms ELSE e_duration END,
-            CASE WHEN e_metadata IS NULL THEN r.metadata ELSE nullif(e_metadata, '[]') END);
-    ELSE
-        r.event_id := 0;
+    IF n_acquires > 0 THEN
+        RETURN QUERY WITH u AS (
+            UPDATE @schema@.locks l SET revision = base | nextval('@schema@.numbers'), held = true, lock_id = i.id,
+                released_ids = NULL, acquired_by = i.credential, token = base | nextval('@schema@.numbers'),
+                owner = i.owner, owner_name = coalesce(i.name, ''), outcome = 0, durable = numbers[i.n * 5 - 4] <> 0,
+                stale_reported = false, ttl_ms = numbers[i.n * 5 - 3], heartbeat_ms = numbers[i.n * 5 - 2],
+                stale_after_ms = numbers[i.n * 5 - 1], expires_ms = @schema@.later(now, numbers[i.n * 5 - 3]),
+                last_heartbeat_ms = now, locked_at_ms = now, mode = 0, slots = 0, metadata = i.metadata, holders = NULL
+            FROM unnest(keys, ids, owners, names, metadatas, bys, reasons, credentials) WITH ORDINALITY
+                i(key, id, owner, name, metadata, by, reason, credential, n)
+            WHERE i.n <= n_acquires AND l.key = i.key AND NOT l.held AND l.tickets IS NULL AND l.intents IS NULL
+              AND l.lock_id <> i.id AND l.revision > 0 AND @schema@.clock_ms() <= deadline
+            RETURNING i.n, i.key, i.id, i.owner, i.name, i.metadata, i.by, i.reason, l.revision, l.token, l.freed_ms,
+                (pg_current_xact_id()::text::bigint << 6) + i.n - 1 AS event_id
+        ), e AS (
+            INSERT INTO @schema@.events SELECT u.event_id, now, 0, 'lock.acquired', u.key, u.id, u.token, u.owner, u.name,
+                u.by, u.reason, -1, u.metadata, u.id FROM u
+        ) SELECT u.n, concat_ws(' ', 'A', now, u.event_id, u.revision, u.token, u.freed_ms) FROM u;
+        GET DIAGNOSTICS n_all = ROW_COUNT;
+        IF any_new THEN
+            PERFORM @schema@.refuse_used(keys[:n_acquires], ids[:n_acquires], numbers);
+        END IF;
     END IF;
-    RETURN r;
+    IF n_acquires < cardinality(keys) THEN
+        RETURN QUERY WITH u AS (
+            UPDATE @schema@.locks l SET revision = base | nextval('@schema@.numbers'),
+                held = numbers[i.n * 5 - 4] = 6,
+                outcome = CASE WHEN numbers[i.n * 5 - 4] = 5 THEN numbers[i.n * 5 - 3] ELSE l.outcome END,
+                freed_ms = CASE WHEN numbers[i.n * 5 - 4] = 5 THEN now ELSE l.freed_ms END,
+                released_ids = CASE WHEN numbers[i.n * 5 - 4] = 5 AND numbers[i.n * 5 - 3] <> 3 THEN ARRAY[i.id]
+                               ELSE l.released_ids END,
+                ttl_ms = CASE WHEN numbers[i.n * 5 - 4] = 6 AND numbers[i.n * 5 - 3] > 0 THEN numbers[i.n * 5 - 3]
+                         ELSE l.ttl_ms END,
+                expires_ms = CASE WHEN numbers[i.n * 5 - 4] = 6
+                             THEN @schema@.later(now, coalesce(nullif(numbers[i.n * 5 - 3], 0), l.ttl_ms))
+                             ELSE l.expires_ms END,
+                last_heartbeat_ms = CASE WHEN numbers[i.n * 5 - 4] = 6 THEN now ELSE l.last_heartbeat_ms END,
+                stale_reported = numbers[i.n * 5 - 4] = 5 AND l.stale_reported
+            FROM unnest(keys, ids, owners, names, bys, reasons, types) WITH ORDINALITY
+                i(key, id, owner, name, by, reason, type, n)
+            WHERE i.n > n_acquires AND l.key = i.key AND l.held AND l.mode = 0 AND l.lock_id = i.id
+              AND (numbers[i.n * 5 - 4] = 5 OR @schema@.clock_ms() < l.expires_ms) AND @schema@.clock_ms() <= deadline
+            RETURNING i.n, i.type, i.by, i.reason, l.key, l.lock_id, l.token, coalesce(i.owner, l.owner) AS owner,
+                CASE WHEN i.owner IS NULL THEN l.owner_name ELSE i.name END AS name, l.metadata, l.locked_at_ms, l::text AS record,
+                (pg_current_xact_id()::text::bigint << 6) + i.n - 1 AS event_id
+        ), e AS (
+            INSERT INTO @schema@.events SELECT u.event_id, now, numbers[u.n * 5 - 2], u.type, u.key, u.lock_id,
+                coalesce(nullif(numbers[u.n * 5 - 1], 0), u.token), u.owner, u.name, u.by, u.reason,
+                CASE WHEN numbers[u.n * 5] = -2 THEN now - u.locked_at_ms ELSE numbers[u.n * 5] END, u.metadata FROM u
+        ) SELECT u.n, concat_ws(' ', 'C', now, u.event_id, u.record) FROM u;
+        GET DIAGNOSTICS n_done = ROW_COUNT;
+        n_all := n_all + n_done;
+    END IF;
+    IF n_all < cardinality(keys) THEN
+        RETURN QUERY SELECT i.n, @schema@.unchanged(i.key, CASE WHEN i.n <= n_acquires THEN 2 ELSE numbers[i.n * 5 - 4] END,
+                                                    i.id, deadline)
+            FROM unnest(keys, ids) WITH ORDINALITY i(key, id, n) JOIN @schema@.locks l ON l.key = i.key
+            WHERE l.lock_id <> i.id;
+    END IF;
 END $$;
 
 -- ---- reading ----

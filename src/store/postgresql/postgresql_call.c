@@ -28,19 +28,16 @@ enum { ATTEMPTS = 5 };
 static const char *const texts[PG_STATEMENTS] = {
     [PG_COMMIT] = "SELECT code, now_ms, refused, token, event_id, detail, " PG_RECORD_COLUMNS
                   " FROM @schema@.commit($1::jsonb)",
-    [PG_ACQUIRE] = "SELECT code, now_ms, refused, granted, event_id, detail, " PG_FLAT_COLUMNS
-                   " FROM @schema@.acquire($1::text, $2::bigint, $3::text, $4::integer, $5::text, $6::text, "
-                   "$7::text, $8::text, $9::boolean, $10::bigint, $11::bigint, $12::bigint, $13::boolean, "
-                   "$14::boolean, $15::smallint, $16::text, $17::bigint, $18::text, $19::text, $20::text, "
-                   "$21::text, $22::bigint, $23::text)",
-    [PG_RELEASE] = "SELECT code, now_ms, refused, granted, event_id, detail, " PG_FLAT_COLUMNS
-                   " FROM @schema@.release($1::text, $2::bigint, $3::text, $4::integer, $5::smallint, "
-                   "$6::smallint, $7::text, $8::bigint, $9::text, $10::text, $11::text, $12::text, "
-                   "$13::bigint, $14::text)",
-    [PG_RENEW] = "SELECT code, now_ms, refused, granted, event_id, detail, " PG_FLAT_COLUMNS
-                 " FROM @schema@.renew($1::text, $2::bigint, $3::text, $4::integer, $5::bigint, "
-                 "$6::smallint, $7::text, $8::bigint, $9::text, $10::text, $11::text, $12::text, "
-                 "$13::bigint, $14::text)",
+    [PG_ACQUIRE] = "SELECT @schema@.acquire($1::text, $2::bigint, $3::text, $4::text, $5::text, $6::text, "
+                   "$7::text, $8::boolean, $9::bigint, $10::bigint, $11::bigint, $12::boolean, $13::boolean, "
+                   "$14::smallint, $15::text, $16::bigint, $17::text, $18::text, $19::text, $20::text, "
+                   "$21::bigint, $22::text)",
+    [PG_CHANGE] = "SELECT @schema@.change($1::text, $2::bigint, $3::text, $4::integer, $5::bigint, "
+                  "$6::smallint, $7::text, $8::bigint, $9::text, $10::text, $11::text, $12::text, "
+                  "$13::bigint, $14::text)",
+    [PG_CHANGE_MANY] = "SELECT place, answer FROM @schema@.change_many($1::bigint, $2::boolean, $3::boolean, "
+                       "$4::integer, $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], "
+                       "$10::text[], $11::text[], $12::text[], $13::text[], $14::bigint[])",
     [PG_GET] = "SELECT now_ms, " PG_RECORD_COLUMNS " FROM @schema@.get($1::text[])",
     [PG_SCAN] = "SELECT now_ms, " PG_RECORD_COLUMNS
                 " FROM @schema@.scan($1::text, $2::text, $3::boolean, $4::integer)",
@@ -51,7 +48,6 @@ static const char *const texts[PG_STATEMENTS] = {
     [PG_ITEM_PUT] = "SELECT @schema@.item_put($1::text, $2::text, $3::text, $4::bigint)",
     [PG_FORGET] = "SELECT @schema@.forget($1::bigint, $2::bigint, $3::integer)",
     [PG_WAKE] = "SELECT pg_notify($1::text, $2::text)",
-    [PG_LOCK_TIMEOUT] = "SELECT set_config('lock_timeout', '200', true)",
     [PG_CLOCK_JUMPED] = "SELECT @schema@.clock_jumped($1::bigint)",
     [PG_KEEP_CLOCK] = "SELECT @schema@.keep_clock($1::text, $2::bigint, $3::bigint)",
     /* Writes something, so that its commit waits for the standby, as the commits before it must have done. */
@@ -300,6 +296,8 @@ static struct value_forms forms_of(const struct pg_call *call, const struct pg_b
     assert(call->n <= PG_VALUES_MAX && (bytes == NULL || bytes->data == NULL || bytes->at < call->n));
     for (int i = 0; i < call->n; i++) {
         forms.values[i] = call->values[i];
+        forms.lengths[i] = bytes == NULL || bytes->lengths == NULL ? 0 : bytes->lengths[i];
+        forms.formats[i] = bytes != NULL && bytes->lengths != NULL;
     }
     if (bytes != NULL && bytes->data != NULL) {
         forms.values[bytes->at] = bytes->data;
@@ -477,95 +475,4 @@ enum belay_code pg_settle(struct pg_store *store, int64_t timeout_ms, struct bel
     }
     PQclear(result);
     return BELAY_OK;
-}
-
-/* ---- several calls in one transaction ---- */
-
-/* Queue the calls behind a limit on waiting for rows. False: one could not be queued. */
-static bool send_pipeline(struct pg_store *store, struct pg_conn *conn, const struct pg_call *calls, size_t n,
-                          int64_t deadline_boot_ms)
-{
-    static const struct pg_call limit = { PG_LOCK_TIMEOUT, NULL, 0, false, 0 };
-    PGresult *refused = NULL;
-    bool ok = prepare(store, conn, PG_LOCK_TIMEOUT, deadline_boot_ms, &refused);
-
-    for (size_t i = 0; ok && refused == NULL && i < n; i++) {
-        ok = prepare(store, conn, calls[i].statement, deadline_boot_ms, &refused);
-    }
-    ok = ok && refused == NULL && PQenterPipelineMode(conn->pg) == 1;
-    PQclear(refused);
-    for (size_t i = 0; ok && i <= n; i++) {
-        const struct pg_call *call = i == 0 ? &limit : &calls[i - 1];
-        char name[48];
-
-        name_statement(name, call->statement);
-        ok = PQsendQueryPrepared(conn->pg, name, call->n, call->values, NULL, NULL, 0) == 1;
-    }
-    return ok && PQpipelineSync(conn->pg) == 1;
-}
-
-/* Read up to the end of the transaction. BELAY_CANCELLED: a statement failed, so nothing was changed. */
-static enum belay_code read_pipeline(struct pg_conn *conn, size_t n, int64_t deadline_boot_ms,
-                                     PGresult *out_results[])
-{
-    enum belay_code code = BELAY_OK;
-    bool is_between = false; /* two statements; twice in turn is an end that should not be */
-    size_t done = 0;         /* the first is the limit's */
-
-    for (;;) {
-        PGresult *result = pg_conn_await(conn, deadline_boot_ms) ? PQgetResult(conn->pg) : NULL;
-        ExecStatusType status = PQresultStatus(result);
-
-        if (result == NULL && !is_between && PQstatus(conn->pg) == CONNECTION_OK &&
-            clock_boot_ms() < deadline_boot_ms) {
-            is_between = true;
-            continue;
-        }
-        is_between = false;
-        if (status == PGRES_TUPLES_OK && done >= 1 && done <= n) {
-            out_results[done++ - 1] = result;
-            continue;
-        }
-        done += status == PGRES_TUPLES_OK ? 1 : 0;
-        PQclear(result);
-        if (result == NULL || PQstatus(conn->pg) != CONNECTION_OK) {
-            return BELAY_UNKNOWN;
-        }
-        if (status == PGRES_PIPELINE_SYNC) {
-            return code == BELAY_OK && done != n + 1 ? BELAY_UNKNOWN : code;
-        }
-        code = status == PGRES_TUPLES_OK ? code : BELAY_CANCELLED;
-    }
-}
-
-enum belay_code pg_call_pipeline(struct pg_store *store, const struct pg_call *calls, size_t n,
-                                 PGresult *out_results[])
-{
-    int64_t deadline_boot_ms = clock_boot_ms() + pg_timeout_ms(store, 0);
-    struct pg_conn *conn = NULL;
-    enum belay_code code = take_conn(store, deadline_boot_ms, &conn, NULL);
-
-    if (code != BELAY_OK) {
-        return BELAY_CANCELLED;
-    }
-    conn->is_unsure = false;
-    if (!send_pipeline(store, conn, calls, n, deadline_boot_ms)) {
-        drop_conn(store, conn); /* without the end of the pipeline nothing is committed */
-        return BELAY_CANCELLED;
-    }
-    code = pg_conn_flush(conn, deadline_boot_ms) ? read_pipeline(conn, n, deadline_boot_ms, out_results)
-                                                 : BELAY_UNKNOWN;
-    if (code == BELAY_OK && conn->is_unsure) {
-        code = BELAY_UNKNOWN;
-    }
-    for (size_t i = 0; code != BELAY_OK && i < n; i++) {
-        PQclear(out_results[i]);
-        out_results[i] = NULL;
-    }
-    if (code != BELAY_UNKNOWN && PQexitPipelineMode(conn->pg) == 1) {
-        put_conn(store, conn);
-    } else {
-        drop_conn(store, conn);
-    }
-    return code;
 }

@@ -12,7 +12,7 @@
 #include "store/postgresql/postgresql_internal.h"
 
 /* The code of an answer, as in functions.sql. */
-enum { DONE, REFUSED, FROZEN, ID_USED, LATE, NOT_ONE };
+enum { DONE, REFUSED, FROZEN, ID_USED, LATE };
 
 /* Its columns. */
 enum { CODE, NOW, INDEX, TOKEN, EVENT, DETAIL, RECORD };
@@ -104,7 +104,7 @@ static enum belay_code read_answer(const PGresult *result, const struct belay_ba
         return error_set(err, BELAY_ID_USED, "lock id '%s' has already had '%s'; take a new one",
                          batch->require_unused_id, batch->writes[pg_number(result, 0, INDEX)].key);
     default:
-        return BELAY_CANCELLED; /* late by the server's clock, or for commit(); see send_batch() */
+        return BELAY_CANCELLED; /* late by the server's clock; see send_batch() */
     }
 }
 
@@ -126,16 +126,32 @@ static enum belay_code call_commit(struct pg_store *store, const struct belay_ba
     return code;
 }
 
-static enum belay_code call_one(struct pg_store *store, const struct belay_batch *batch, int64_t deadline_ms,
-                                int64_t left_ms, PGresult **out_result, struct belay_error *err)
+/* BELAY_CANCELLED: it is for commit(), or late. */
+static enum belay_code commit_batch(struct pg_store *store, const struct belay_batch *batch,
+                                    int64_t deadline_ms, int64_t left_ms, struct belay_commit *out,
+                                    struct belay_error *err)
 {
-    struct pg_one one;
-    enum belay_code code = pg_write_one(batch, deadline_ms, &one, err);
+    PGresult *result = NULL;
+    enum belay_code code = call_commit(store, batch, deadline_ms, left_ms, &result, err);
 
     if (code == BELAY_OK) {
-        code = pg_group_call(store, &one, left_ms, out_result, err);
-        pg_one_release(&one);
+        code = read_answer(result, batch, out, err);
     }
+    PQclear(result);
+    return code;
+}
+
+static enum belay_code commit_one(struct pg_store *store, const struct belay_batch *batch,
+                                  int64_t deadline_ms, int64_t left_ms, struct belay_commit *out,
+                                  struct belay_error *err)
+{
+    char *answer = NULL;
+    enum belay_code code = pg_group_call(store, batch, deadline_ms, left_ms, &answer, err);
+
+    if (code == BELAY_OK) {
+        code = pg_read_answer(answer, batch, out, err);
+    }
+    free(answer);
     return code;
 }
 
@@ -186,20 +202,18 @@ static enum belay_code send_batch(struct pg_store *store, const struct belay_bat
         int64_t left_ms = until_boot_ms - clock_boot_ms();
         int64_t deadline_ms = pg_deadline_ms(store, left_ms);
         int64_t asked_boot_ms;
-        PGresult *result = NULL;
 
         if (left_ms <= 0) {
             break;
         }
         asked_boot_ms = clock_boot_ms();
-        code = is_one ? call_one(store, batch, deadline_ms, left_ms, &result, err)
-                      : call_commit(store, batch, deadline_ms, left_ms, &result, err);
-        if (code == BELAY_OK) {
-            code = read_answer(result, batch, out, err);
+        out->now_ms = 0;
+        code = is_one ? commit_one(store, batch, deadline_ms, left_ms, out, err)
+                      : commit_batch(store, batch, deadline_ms, left_ms, out, err);
+        if (out->now_ms != 0) {
             pg_saw_clock(store, out->now_ms, asked_boot_ms);
         }
         is_one = false;
-        PQclear(result);
         if (pg_mend_clock(store) && code == BELAY_REFUSED) {
             belay_commit_release(out); /* refused by a lease that seemed to have ended, perhaps its own */
             code = BELAY_CANCELLED;

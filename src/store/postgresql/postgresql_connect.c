@@ -225,7 +225,8 @@ enum belay_code pg_failed(const PGresult *result, const char *schema, struct bel
     } known[] = { { "42501", BELAY_NOT_PERMITTED }, { "28", BELAY_NOT_PERMITTED },
                   { "22", BELAY_INVALID },          { "57", BELAY_UNREACHABLE },
                   { "53", BELAY_UNREACHABLE },      { "55P03", BELAY_UNREACHABLE },
-                  { "40", BELAY_UNREACHABLE },      { "25006", BELAY_UNREACHABLE } };
+                  { "40", BELAY_UNREACHABLE },      { "25006", BELAY_UNREACHABLE },
+                  { "BL001", BELAY_ID_USED } }; /* of functions.sql */
     const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
     const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
     enum belay_code code = BELAY_UNREACHABLE;

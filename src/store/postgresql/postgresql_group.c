@@ -8,10 +8,9 @@
  *                                      +-- QUEUE_MS passed ------> it sends its change alone, as well
  *     a group is back: its leader hands the answers out, and makes the first of the queue lead
  *
- * The changes of a group are statements of one pipeline (libpq), sorted as commit() in functions.sql
- * locks rows, so that two groups cannot wait for each other. Each has its own condition: a refusal
- * concerns nobody else. An error before the commit undoes the group, and each change is sent alone:
- * among them a row that somebody locks for long, which would hold up the others.
+ * The changes of a group are one call of change_many() in functions.sql. Each has its own condition: a
+ * refusal concerns nobody else. An error before the commit undoes the group, and each change is sent
+ * alone: among them one for a row that somebody locks for long, which would hold up the others.
  */
 #include <assert.h>
 #include <errno.h>
@@ -30,10 +29,9 @@ enum state { QUEUED, LEADS, LED, ANSWERED, LEFT };
 
 /* One thread's change. */
 struct pg_member {
-    struct pg_one *one; /* borrowed */
-    enum state state;   /* under the group's mutex */
+    struct pg_item item;
+    enum state state; /* under the group's mutex */
     enum belay_code code;
-    PGresult *result;       /* owned; with BELAY_OK */
     struct pg_member *next; /* in the queue, then in its group */
     pthread_cond_t changed;
 };
@@ -55,62 +53,19 @@ void pg_group_close(struct pg_group *group)
 
 /* ---- one group ---- */
 
-static int by_key(const void *a, const void *b)
-{
-    const struct pg_member *const *x = a;
-    const struct pg_member *const *y = b;
-
-    return strcmp((*y)->one->values[0], (*x)->one->values[0]); /* the last key first */
-}
-
-/* False: two are about one key; the second would find what the first did, not yet committed. */
-static bool sort_members(struct pg_member *first, struct pg_member *members[GROUP_MAX], size_t *out_n)
-{
-    size_t n = 0;
-
-    for (struct pg_member *member = first; member != NULL; member = member->next) {
-        members[n++] = member;
-    }
-    qsort((void *)members, n, sizeof(struct pg_member *), by_key);
-    for (size_t i = 1; i < n; i++) {
-        if (strcmp(members[i - 1]->one->values[0], members[i]->one->values[0]) == 0) {
-            return false;
-        }
-    }
-    *out_n = n;
-    return true;
-}
-
-/* In the order of the calls; an answer that is missing is unknown to all. */
-static void hand_out(struct pg_member *const members[], size_t n, enum belay_code code, PGresult *results[])
-{
-    for (size_t i = 0; i < n; i++) {
-        members[i]->code = code;
-        members[i]->result = code == BELAY_OK ? results[i] : NULL;
-    }
-}
-
 /* BELAY_CANCELLED for all of them: nothing was changed, and each sends its change alone. */
 static void send_group(struct pg_store *store, struct pg_member *first)
 {
-    struct pg_member *members[GROUP_MAX];
-    struct pg_call calls[GROUP_MAX];
-    PGresult *results[GROUP_MAX] = { NULL };
+    struct pg_item *items[GROUP_MAX];
     size_t n = 0;
-    enum belay_code code = BELAY_CANCELLED;
+    enum belay_code code;
 
-    if (sort_members(first, members, &n)) {
-        for (size_t i = 0; i < n; i++) {
-            pg_one_set_place(members[i]->one, (unsigned)i);
-            calls[i] = (struct pg_call){ members[i]->one->statement, members[i]->one->values,
-                                         members[i]->one->n, false, 0 };
-        }
-        code = pg_call_pipeline(store, calls, n, results);
-        hand_out(members, n, code, results);
-    } else {
-        for (struct pg_member *member = first; member != NULL; member = member->next) {
-            member->code = BELAY_CANCELLED;
-        }
+    for (struct pg_member *member = first; member != NULL; member = member->next) {
+        items[n++] = &member->item;
+    }
+    code = pg_call_many(store, items, n);
+    for (struct pg_member *member = first; member != NULL; member = member->next) {
+        member->code = code == BELAY_OK && member->item.answer == NULL ? BELAY_CANCELLED : code;
     }
 }
 
@@ -195,45 +150,61 @@ static void finish(struct pg_group *group, struct pg_member *leader)
     pass_on(group);
 }
 
-enum belay_code pg_group_call(struct pg_store *store, struct pg_one *one, int64_t left_ms,
-                              PGresult **out_result, struct belay_error *err)
+static enum belay_code send_alone(struct pg_store *store, const struct pg_item *item, int64_t left_ms,
+                                  char **out_answer, struct belay_error *err)
+{
+    struct pg_one one;
+    PGresult *result = NULL;
+    enum belay_code code = pg_write_one(item->batch, item->deadline_ms, &one, err);
+    struct pg_call call = { one.statement, one.values, one.n, false, left_ms };
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    code = pg_call(store, &call, &result, err);
+    if (code == BELAY_OK) {
+        *out_answer = strdup(PQgetvalue(result, 0, 0));
+        code = *out_answer == NULL ? error_set(err, BELAY_UNKNOWN, "no memory left") : BELAY_OK;
+    }
+    PQclear(result);
+    pg_one_release(&one);
+    return code == BELAY_ID_USED ? BELAY_CANCELLED : code;
+}
+
+enum belay_code pg_group_call(struct pg_store *store, const struct belay_batch *batch, int64_t deadline_ms,
+                              int64_t left_ms, char **out_answer, struct belay_error *err)
 {
     struct pg_group *group = &store->group;
-    struct pg_member member = { .one = one, .code = BELAY_CANCELLED };
-    struct pg_call alone = { one->statement, one->values, one->n, false, left_ms };
+    struct pg_member member = { .item = { batch, deadline_ms, NULL }, .code = BELAY_CANCELLED };
+    bool is_alone = true;
 
-    if (left_ms < LEAST_MS || atomic_load(&store->is_unprepared)) {
-        return pg_call(store, &alone, out_result, err);
+    if (left_ms < LEAST_MS || !pg_can_join(batch)) {
+        return send_alone(store, &member.item, left_ms, out_answer, err);
     }
     (void)pthread_cond_init(&member.changed, &group->monotonic);
     (void)pthread_mutex_lock(&group->mutex);
     enter(group, &member);
     (void)pthread_mutex_unlock(&group->mutex);
     if (member.state == LEADS) {
-        bool is_alone = member.next == NULL;
-
+        is_alone = member.next == NULL;
         if (is_alone) {
-            member.code = pg_call(store, &alone, &member.result, err);
+            member.code = send_alone(store, &member.item, left_ms, &member.item.answer, err);
         } else {
             send_group(store, &member);
         }
         (void)pthread_mutex_lock(&group->mutex);
         finish(group, &member);
         (void)pthread_mutex_unlock(&group->mutex);
-        if (is_alone) {
-            (void)pthread_cond_destroy(&member.changed);
-            *out_result = member.result;
-            return member.code;
-        }
+    } else {
+        is_alone = false;
     }
     (void)pthread_cond_destroy(&member.changed);
-    if (member.code == BELAY_CANCELLED) {
-        pg_one_set_place(one, 0);
-        return pg_call(store, &alone, out_result, err);
+    if (!is_alone && member.code == BELAY_CANCELLED) {
+        return send_alone(store, &member.item, left_ms, out_answer, err);
     }
-    *out_result = member.result;
-    return member.code == BELAY_OK
-               ? BELAY_OK
+    *out_answer = member.item.answer;
+    return is_alone || member.code == BELAY_OK
+               ? member.code
                : error_set(err, member.code,
                            "the connection to PostgreSQL was lost, or it did not answer in time");
 }

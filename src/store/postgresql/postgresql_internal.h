@@ -73,8 +73,8 @@ bool pg_has_state(const PGresult *result, const char *sqlstate);
 enum pg_statement {
     PG_COMMIT,
     PG_ACQUIRE,
-    PG_RELEASE,
-    PG_RENEW,
+    PG_CHANGE,
+    PG_CHANGE_MANY,
     PG_GET,
     PG_SCAN,
     PG_EVENTS,
@@ -84,7 +84,6 @@ enum pg_statement {
     PG_ITEM_PUT,
     PG_FORGET,
     PG_WAKE,
-    PG_LOCK_TIMEOUT,
     PG_CLOCK_JUMPED,
     PG_KEEP_CLOCK,
     PG_SETTLE,
@@ -171,16 +170,11 @@ struct pg_bytes {
     const void *data; /* instead of the call's value `at`; NULL: none */
     int len;
     int at;
-    bool is_answer; /* all columns of the answer are bytes */
+    bool is_answer;     /* all columns of the answer are bytes */
+    const int *lengths; /* not NULL: all values are bytes, so many of each */
 };
 enum belay_code pg_call_bytes(struct pg_store *store, const struct pg_call *call,
                               const struct pg_bytes *bytes, PGresult **out_result, struct belay_error *err);
-/*
- * Several calls in one transaction. BELAY_OK: out_results has an answer for each, which the caller clears.
- * BELAY_CANCELLED: nothing was changed. Else BELAY_UNKNOWN.
- */
-enum belay_code pg_call_pipeline(struct pg_store *store, const struct pg_call *calls, size_t n,
-                                 PGresult *out_results[]);
 /*
  * Have a connection, and with it the server's clock, before the first change: without a deadline by that clock a
  * change that is held up on its way could happen long after its client has given it up.
@@ -232,11 +226,10 @@ void pg_keep_clock_if_due(struct pg_store *store);
     "(record).stale_after_ms, (record).expires_ms, (record).last_heartbeat_ms, (record).locked_at_ms, "      \
     "(record).freed_ms, (record).mode, (record).slots, (record).metadata, (record).tickets, "                \
     "(record).intents, (record).holders"
-/* The same where the record is not inside another one. */
-#define PG_FLAT_COLUMNS                                                                                      \
-    "key, revision, held, lock_id, array_to_string(released_ids, chr(10)), acquired_by, token, owner, "      \
-    "owner_name, outcome, durable, stale_reported, ttl_ms, heartbeat_ms, stale_after_ms, expires_ms, "       \
-    "last_heartbeat_ms, locked_at_ms, freed_ms, mode, slots, metadata, tickets, intents, holders"
+enum { PG_RECORD_FIELDS = 25 };
+/* From their texts; NULL for NULL. */
+enum belay_code pg_record_of(const char *const fields[PG_RECORD_FIELDS], struct belay_record *out_record,
+                             struct belay_error *err);
 enum belay_code pg_read_record(const PGresult *result, int row, int at, struct belay_record *out_record,
                                struct belay_error *err);
 enum belay_code pg_read_meta(const char *text, struct belay_meta **out_meta, size_t *out_n,
@@ -251,29 +244,49 @@ enum belay_code pg_write_batch(const struct belay_batch *batch, int64_t deadline
 
 /* Metadata as it is stored, for the caller to free; NULL: it is not UTF-8, or there is no memory. */
 char *pg_meta_text(const struct belay_meta *meta, size_t n);
-/* The same for one of the functions acquire(), release() and renew(), if the batch is of their kind. */
-enum { PG_ONE_VALUES = 23 };
+/* The same for acquire() or change(), if the batch is of their kind. */
+enum { PG_ONE_VALUES = 22 };
 struct pg_one {
     enum pg_statement statement;
     int n;
     const char *values[PG_ONE_VALUES]; /* borrow from the batch and from what follows */
-    char numbers[9][24];
+    char numbers[8][24];
     char *metadata[2]; /* owned */
 };
 bool pg_is_one(const struct belay_batch *batch);
 enum belay_code pg_write_one(const struct belay_batch *batch, int64_t deadline_ms, struct pg_one *out_one,
                              struct belay_error *err);
-/* Several in one transaction need different places, below PG_EVENTS_MAX. */
-void pg_one_set_place(struct pg_one *one, unsigned place);
 void pg_one_release(struct pg_one *one);
+
+/* ---- postgresql_many.c ---- */
+
+/* A batch for which pg_is_one() is true, among others. */
+struct pg_item {
+    const struct belay_batch *batch; /* borrowed */
+    int64_t deadline_ms;
+    char *answer; /* owned; NULL: send it alone */
+};
+/* Whether change_many() can do it, beside others. */
+bool pg_can_join(const struct belay_batch *batch);
+/* In one transaction; sorts `items`. BELAY_CANCELLED: nothing was changed. Else BELAY_OK or BELAY_UNKNOWN. */
+enum belay_code pg_call_many(struct pg_store *store, struct pg_item *items[], size_t n);
+
+/* ---- postgresql_answer.c ---- */
+
+/* As commit() returns; BELAY_CANCELLED: commit() of functions.sql has to decide. The caller releases *out. */
+enum belay_code pg_read_answer(const char *answer, const struct belay_batch *batch, struct belay_commit *out,
+                               struct belay_error *err);
 
 /* ---- postgresql_group.c ---- */
 
 void pg_group_init(struct pg_group *group);
 void pg_group_close(struct pg_group *group);
-/* As pg_call(); left_ms: for how long the caller has use for the answer. */
-enum belay_code pg_group_call(struct pg_store *store, struct pg_one *one, int64_t left_ms,
-                              PGresult **out_result, struct belay_error *err);
+/*
+ * Send a batch for which pg_is_one() is true. left_ms: for how long the caller has use for the answer, which
+ * the caller frees. BELAY_CANCELLED: commit() of functions.sql has to decide.
+ */
+enum belay_code pg_group_call(struct pg_store *store, const struct belay_batch *batch, int64_t deadline_ms,
+                              int64_t left_ms, char **out_answer, struct belay_error *err);
 
 /* ---- the port ---- */
 

@@ -1,7 +1,7 @@
 /*
  * The batches that are sent most: one write that acquires, releases or renews an exclusive lock of a
  * key without ancestors or waiters of its own, and its event. Their values are parameters instead of
- * JSON, and functions.sql has some for them that change the row without reading it first.
+ * JSON, and functions.sql has functions for them that change the row without reading it first.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "store/postgresql/postgresql_internal.h"
 
-/* The parameters of acquire(), release() and renew(): the same first ones, then their own, then the event's. */
-enum { KEY, DEADLINE, ID, PLACE, OWN };
+/* The parameters of acquire() and change(): the same first ones, then their own, then the event's. */
+enum { KEY, DEADLINE, ID, OWN };
 enum {
     CREDENTIAL = OWN,
     OWNER,
@@ -26,7 +26,7 @@ enum {
     MUST_BE_NEW,
     ACQUIRE_EVENT
 };
-enum { OUTCOME_OR_TTL = OWN, CHANGE_EVENT };
+enum { CONDITION = OWN, OUTCOME_OR_TTL, CHANGE_EVENT };
 enum { E_LEVEL, E_TYPE, E_TOKEN, E_OWNER, E_NAME, E_BY, E_REASON, E_DURATION, E_METADATA, E_VALUES };
 
 static bool is_plain(const struct belay_write *write)
@@ -132,16 +132,15 @@ enum belay_code pg_write_one(const struct belay_batch *batch, int64_t deadline_m
     to[KEY] = write->key;
     to[DEADLINE] = number(out_one, 0, deadline_ms);
     to[ID] = id_of(write);
-    to[PLACE] = "0";
     if (write->condition == BELAY_IF_FREE) {
         out_one->statement = PG_ACQUIRE;
         ok = fill_holder(out_one, batch);
-    } else if (write->condition == BELAY_IF_HELD_BY) {
-        out_one->statement = PG_RELEASE;
-        to[OUTCOME_OR_TTL] = number(out_one, 1, write->values->outcome);
     } else {
-        out_one->statement = PG_RENEW;
-        to[OUTCOME_OR_TTL] = number(out_one, 1, write->values->ttl_ms);
+        out_one->statement = PG_CHANGE;
+        to[CONDITION] = number(out_one, 2, write->condition);
+        to[OUTCOME_OR_TTL] = number(out_one, 1,
+                                    write->condition == BELAY_IF_HELD_BY ? (int64_t)write->values->outcome
+                                                                         : write->values->ttl_ms);
     }
     if (ok && batch->n_events > 0) {
         ok = fill_event(out_one, to + event_at, &batch->events[0]);
@@ -151,11 +150,6 @@ enum belay_code pg_write_one(const struct belay_batch *batch, int64_t deadline_m
         return error_set(err, BELAY_INVALID, "metadata must be valid UTF-8 (or there is no memory left)");
     }
     return BELAY_OK;
-}
-
-void pg_one_set_place(struct pg_one *one, unsigned place)
-{
-    one->values[PLACE] = number(one, 8, place);
 }
 
 void pg_one_release(struct pg_one *one)

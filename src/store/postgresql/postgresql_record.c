@@ -11,11 +11,6 @@ int64_t pg_number(const PGresult *result, int row, int column)
     return strtoll(PQgetvalue(result, row, column), NULL, 10);
 }
 
-static bool is_true(const PGresult *result, int row, int column)
-{
-    return PQgetvalue(result, row, column)[0] == 't';
-}
-
 static enum belay_code bad_row(const char *what, struct belay_error *err)
 {
     return error_set(err, BELAY_BAD_CONTENT, "the database is damaged: %s of a lock cannot be read", what);
@@ -138,27 +133,26 @@ static bool read_holder(const json_t *item, struct belay_holder *holder)
         json_decref(items_);                                                                                 \
     } while (0)
 
-static enum belay_code read_lists(const PGresult *result, int row, int at, struct belay_record *record,
+static enum belay_code read_lists(const char *const fields[4], struct belay_record *record,
                                   struct belay_error *err)
 {
     bool ok = true;
 
-    if (!PQgetisnull(result, row, at)) {
-        enum belay_code code =
-            pg_read_meta(PQgetvalue(result, row, at), &record->metadata, &record->n_metadata, err);
+    if (fields[0] != NULL) {
+        enum belay_code code = pg_read_meta(fields[0], &record->metadata, &record->n_metadata, err);
 
         if (code != BELAY_OK) {
             return code;
         }
     }
-    if (!PQgetisnull(result, row, at + 1)) {
-        READ_LIST(PQgetvalue(result, row, at + 1), record, tickets, read_ticket, ok);
+    if (fields[1] != NULL) {
+        READ_LIST(fields[1], record, tickets, read_ticket, ok);
     }
-    if (ok && !PQgetisnull(result, row, at + 2)) {
-        READ_LIST(PQgetvalue(result, row, at + 2), record, intents, read_intent, ok);
+    if (ok && fields[2] != NULL) {
+        READ_LIST(fields[2], record, intents, read_intent, ok);
     }
-    if (ok && !PQgetisnull(result, row, at + 3)) {
-        READ_LIST(PQgetvalue(result, row, at + 3), record, holders, read_holder, ok);
+    if (ok && fields[3] != NULL) {
+        READ_LIST(fields[3], record, holders, read_holder, ok);
     }
     return ok ? BELAY_OK : bad_row("a list", err);
 }
@@ -186,31 +180,41 @@ static bool read_released(const char *lines, struct belay_record *record)
     return ok;
 }
 
+static const char *text_at(const char *const fields[], size_t i)
+{
+    return fields[i] == NULL ? "" : fields[i];
+}
+
+static int64_t number_at(const char *const fields[], size_t i)
+{
+    return strtoll(text_at(fields, i), NULL, 10);
+}
+
 /* The server has one clock: the store's and the wall clock are the same. */
-enum belay_code pg_read_record(const PGresult *result, int row, int at, struct belay_record *out_record,
-                               struct belay_error *err)
+enum belay_code pg_record_of(const char *const fields[PG_RECORD_FIELDS], struct belay_record *out_record,
+                             struct belay_error *err)
 {
     struct belay_record record = {
-        .key = strdup(PQgetvalue(result, row, at)),
-        .revision = (uint64_t)pg_number(result, row, at + 1),
-        .held = is_true(result, row, at + 2),
-        .lock_id = strdup(PQgetvalue(result, row, at + 3)),
-        .acquired_by = strdup(PQgetvalue(result, row, at + 5)),
-        .token = (uint64_t)pg_number(result, row, at + 6),
-        .owner = strdup(PQgetvalue(result, row, at + 7)),
-        .owner_name = strdup(PQgetvalue(result, row, at + 8)),
-        .outcome = (enum belay_outcome)pg_number(result, row, at + 9),
-        .durable = is_true(result, row, at + 10),
-        .stale_reported = is_true(result, row, at + 11),
-        .ttl_ms = pg_number(result, row, at + 12),
-        .heartbeat_ms = pg_number(result, row, at + 13),
-        .stale_after_ms = pg_number(result, row, at + 14),
-        .expires_ms = pg_number(result, row, at + 15),
-        .last_heartbeat_ms = pg_number(result, row, at + 16),
-        .locked_at_unix_ms = pg_number(result, row, at + 17),
-        .freed_ms = pg_number(result, row, at + 18),
-        .mode = (enum belay_mode)pg_number(result, row, at + 19),
-        .slots = (int)pg_number(result, row, at + 20),
+        .key = strdup(text_at(fields, 0)),
+        .revision = (uint64_t)number_at(fields, 1),
+        .held = text_at(fields, 2)[0] == 't',
+        .lock_id = strdup(text_at(fields, 3)),
+        .acquired_by = strdup(text_at(fields, 5)),
+        .token = (uint64_t)number_at(fields, 6),
+        .owner = strdup(text_at(fields, 7)),
+        .owner_name = strdup(text_at(fields, 8)),
+        .outcome = (enum belay_outcome)number_at(fields, 9),
+        .durable = text_at(fields, 10)[0] == 't',
+        .stale_reported = text_at(fields, 11)[0] == 't',
+        .ttl_ms = number_at(fields, 12),
+        .heartbeat_ms = number_at(fields, 13),
+        .stale_after_ms = number_at(fields, 14),
+        .expires_ms = number_at(fields, 15),
+        .last_heartbeat_ms = number_at(fields, 16),
+        .locked_at_unix_ms = number_at(fields, 17),
+        .freed_ms = number_at(fields, 18),
+        .mode = (enum belay_mode)number_at(fields, 19),
+        .slots = (int)number_at(fields, 20),
     };
     /* The analyzer does not see that the strings in the record's union are released. */
     enum belay_code code = BELAY_OK; /* NOLINT(clang-analyzer-unix.Malloc) */
@@ -219,11 +223,11 @@ enum belay_code pg_read_record(const PGresult *result, int row, int at, struct b
     record.last_heartbeat_unix_ms = record.last_heartbeat_ms;
     record.freed_at_unix_ms = record.freed_ms;
     if (record.key == NULL || record.lock_id == NULL || record.acquired_by == NULL || record.owner == NULL ||
-        record.owner_name == NULL || !read_released(PQgetvalue(result, row, at + 4), &record)) {
+        record.owner_name == NULL || !read_released(text_at(fields, 4), &record)) {
         code = error_no_memory(err);
     }
     if (code == BELAY_OK) {
-        code = read_lists(result, row, at + 21, &record, err);
+        code = read_lists(fields + 21, &record, err);
     }
     if (code != BELAY_OK) {
         belay_record_release(&record);
@@ -231,4 +235,15 @@ enum belay_code pg_read_record(const PGresult *result, int row, int at, struct b
     }
     *out_record = record;
     return BELAY_OK;
+}
+
+enum belay_code pg_read_record(const PGresult *result, int row, int at, struct belay_record *out_record,
+                               struct belay_error *err)
+{
+    const char *fields[PG_RECORD_FIELDS];
+
+    for (int i = 0; i < PG_RECORD_FIELDS; i++) {
+        fields[i] = PQgetisnull(result, row, at + i) ? NULL : PQgetvalue(result, row, at + i);
+    }
+    return pg_record_of(fields, out_record, err);
 }

@@ -106,7 +106,16 @@ static const char *const steps[PG_SCHEMA_VERSION] = {
           "CREATE INDEX IF NOT EXISTS events_of_id ON @schema@.events (key, lock_id) "
           "WHERE type IN ('lock.acquired', 'lock.adopted')",
     [2] = "CREATE TABLE IF NOT EXISTS @schema@.clocks (machine text COLLATE \"C\" PRIMARY KEY, "
-          "server_start timestamptz NOT NULL, server_ms bigint NOT NULL, boot_ms bigint NOT NULL)",
+          "server_start timestamptz NOT NULL, server_ms bigint NOT NULL, boot_ms bigint NOT NULL);"
+          "DROP TYPE IF EXISTS @schema@.brief CASCADE;" /* and what answered with it: acquire() and others */
+          "DROP FUNCTION IF EXISTS @schema@.unchanged;"
+          "ALTER TABLE @schema@.meta ADD COLUMN has_freezes boolean NOT NULL DEFAULT false;"
+          "UPDATE @schema@.meta SET has_freezes = EXISTS (SELECT FROM @schema@.items "
+          "WHERE space = 'freeze' AND name = 'list' AND value <> '[]');"
+          "ALTER TABLE @schema@.events ADD COLUMN used_id text;"
+          "UPDATE @schema@.events SET used_id = lock_id WHERE type IN ('lock.acquired', 'lock.adopted');"
+          "DROP INDEX @schema@.events_of_id;"
+          "CREATE INDEX events_of_used_id ON @schema@.events USING hash (used_id)",
 };
 
 /* Functions are for those roles that may execute hello(), and nobody else. Functions of states are not of this file. */
@@ -141,7 +150,7 @@ static enum belay_code make_schema(struct pg_conn *conn, const char *schema, int
     if (code == BELAY_OK) {
         (void)snprintf(sql, sizeof sql,
                        version == 0 ? "INSERT INTO @schema@.meta VALUES (true, %d, gen_random_uuid(), 0, "
-                                      "@schema@.timeline(), pg_postmaster_start_time())"
+                                      "@schema@.timeline(), pg_postmaster_start_time(), false)"
                                     : "UPDATE @schema@.meta SET version = %d",
                        (int)PG_SCHEMA_VERSION);
         code = run_with_schema(conn, schema, sql, NULL, err);

@@ -14,7 +14,8 @@ CREATE TABLE @schema@.meta (
     store_id text NOT NULL,
     epoch bigint NOT NULL,                  -- raised after a restore of a copy; part of every token
     timeline bigint NOT NULL,               -- under which, and since which start of the server,
-    server_start timestamptz NOT NULL       -- all leases count: see check_server()
+    server_start timestamptz NOT NULL,      -- all leases count: see new_server()
+    has_freezes boolean NOT NULL DEFAULT false -- whether the list of freezes is not empty: see note_freezes()
 );
 
 -- Nothing that changes is in an index, and pages have room: updates stay in their page.
@@ -61,10 +62,11 @@ CREATE TABLE @schema@.events (
     done_by text,
     reason text,
     duration_ms bigint NOT NULL,
-    metadata text
+    metadata text,
+    used_id text                            -- lock_id, if the event says that it acquired the key
 );
 CREATE INDEX events_of_key ON @schema@.events (key, id);
-CREATE INDEX events_of_id ON @schema@.events (key, lock_id) WHERE type IN ('lock.acquired', 'lock.adopted');
+CREATE INDEX events_of_used_id ON @schema@.events USING hash (used_id); -- NULL is not in it, which spares a condition
 
 -- What a machine last knew of the server's clock, so that the next process on it notices a step: see
 -- known_clock(). postgresql_schema.c has a copy, for schemas without it.
