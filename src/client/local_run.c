@@ -213,7 +213,8 @@ static bool must_listen(const struct belay_client *client, const struct op *op)
 {
     return client->store->ops->listen != NULL &&
            ((op->want == OP_GET && op->blocker_key == NULL) ||
-            (op->want == OP_COMMIT && op->batch.n_writes > 0 && op->batch.writes[0].put_ticket != NULL));
+            (op->want == OP_COMMIT && op->batch.n_writes > 0 &&
+             (op->batch.writes[0].put_ticket != NULL || op->batch.writes[0].condition == BELAY_IF_NEXT)));
 }
 
 enum belay_code local_run(struct backend *backend, struct op_request *request, const struct wait_hooks *hooks,
