@@ -41,6 +41,13 @@ static const char *const texts[PG_STATEMENTS] = {
                  " FROM @schema@.renew($1::text, $2::bigint, $3::text, $4::integer, $5::bigint, "
                  "$6::smallint, $7::text, $8::bigint, $9::text, $10::text, $11::text, $12::text, "
                  "$13::bigint, $14::text)",
+    [PG_QUEUE] = "SELECT code, now_ms, refused, granted, event_id, detail, " PG_FLAT_COLUMNS
+                 " FROM @schema@.queue($1::text, $2::bigint, $3::jsonb, $4::boolean, $5::smallint, $6::text, "
+                 "$7::text, $8::text)",
+    [PG_CLAIM] = "SELECT code, now_ms, refused, granted, event_id, detail, " PG_FLAT_COLUMNS
+                 " FROM @schema@.claim($1::text, $2::bigint, $3::text, $4::text, $5::text, $6::text, "
+                 "$7::text, $8::boolean, $9::bigint, $10::bigint, $11::bigint, $12::boolean, $13::boolean, "
+                 "$14::smallint, $15::bigint, $16::text)",
     [PG_GET] = "SELECT now_ms, " PG_RECORD_COLUMNS " FROM @schema@.get($1::text[])",
     [PG_SCAN] = "SELECT now_ms, " PG_RECORD_COLUMNS
                 " FROM @schema@.scan($1::text, $2::text, $3::boolean, $4::integer)",

@@ -139,6 +139,21 @@ static enum belay_code call_one(struct pg_store *store, const struct belay_batch
     return code;
 }
 
+static enum belay_code call_turn(struct pg_store *store, const struct belay_batch *batch, int64_t deadline_ms,
+                                 int64_t left_ms, PGresult **out_result, struct belay_error *err)
+{
+    struct pg_turn turn;
+    enum belay_code code = pg_write_turn(batch, deadline_ms, &turn, err);
+
+    if (code == BELAY_OK) {
+        struct pg_call call = { turn.statement, turn.values, turn.n, false, left_ms };
+
+        code = pg_call(store, &call, out_result, err);
+        pg_turn_release(&turn);
+    }
+    return code;
+}
+
 /* Whether the record names the id that a write acquires with. */
 static bool is_own(const struct belay_record *record, const struct belay_write *write)
 {
@@ -176,6 +191,7 @@ static enum belay_code send_batch(struct pg_store *store, const struct belay_bat
 {
     int64_t until_boot_ms = clock_boot_ms() + pg_timeout_ms(store, batch->timeout_ms);
     bool is_one = pg_is_one(batch);
+    bool is_turn = !is_one && pg_is_turn(batch);
     enum belay_code code = BELAY_CANCELLED;
 
     for (int i = 0; code == BELAY_CANCELLED && i < 4; i++) {
@@ -188,13 +204,14 @@ static enum belay_code send_batch(struct pg_store *store, const struct belay_bat
             break;
         }
         asked_boot_ms = clock_boot_ms();
-        code = is_one ? call_one(store, batch, deadline_ms, left_ms, &result, err)
-                      : call_commit(store, batch, deadline_ms, left_ms, &result, err);
+        code = is_one    ? call_one(store, batch, deadline_ms, left_ms, &result, err)
+               : is_turn ? call_turn(store, batch, deadline_ms, left_ms, &result, err)
+                         : call_commit(store, batch, deadline_ms, left_ms, &result, err);
         if (code == BELAY_OK) {
             code = read_answer(result, batch, out, err);
             pg_saw_clock(store, out->now_ms, asked_boot_ms);
         }
-        is_one = false;
+        is_one = is_turn = false;
         PQclear(result);
         if (pg_mend_clock(store) && code == BELAY_REFUSED) {
             belay_commit_release(out); /* refused by a lease that seemed to have ended, perhaps its own */
@@ -207,6 +224,35 @@ static enum belay_code send_batch(struct pg_store *store, const struct belay_bat
     return code == BELAY_CANCELLED
                ? error_set(err, BELAY_UNREACHABLE, "PostgreSQL did not come to it in time")
                : code;
+}
+
+/*
+ * Of a long queue the answer has the first only. If all of these have expired, the caller would wake
+ * nobody: then it gets the whole queue.
+ */
+static void complete_queues(struct pg_store *store, struct belay_commit *answer)
+{
+    for (size_t i = 0; i < answer->n_records; i++) {
+        struct belay_record *record = &answer->records[i];
+        const char *key = record->key;
+        bool is_alive = record->n_behind == 0;
+        struct belay_record whole = { 0 };
+        int64_t now_ms;
+
+        for (size_t t = 0; t < record->n_tickets && !is_alive; t++) {
+            is_alive = answer->now_ms < record->tickets[t].expires_ms;
+        }
+        if (!is_alive && pg_get(&store->base, &key, 1, &whole, &now_ms, NULL) == BELAY_OK) {
+            struct belay_record old = *record;
+
+            record->tickets = whole.tickets;
+            record->n_tickets = whole.n_tickets;
+            record->n_behind = record->n_between = 0;
+            whole.tickets = old.tickets;
+            whole.n_tickets = old.n_tickets;
+            belay_record_release(&whole);
+        }
+    }
 }
 
 /* Old events and records are deleted by whoever commits, a few at a time. */
@@ -249,6 +295,7 @@ enum belay_code pg_commit(struct belay_store *base, const struct belay_batch *ba
         pg_wake_watchers(store);
     }
     if (code == BELAY_OK) {
+        complete_queues(store, &answer);
         forget_if_due(store, answer.now_ms);
     }
     if (code == BELAY_OK || code == BELAY_REFUSED || code == BELAY_FROZEN) {

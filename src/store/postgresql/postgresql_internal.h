@@ -11,7 +11,7 @@
 #include "store/postgresql/postgresql_store.h"
 
 enum {
-    PG_SCHEMA_VERSION = 2,
+    PG_SCHEMA_VERSION = 3,
     PG_STATE_VERSION = 1,     /* of state.sql, which a schema may lack */
     PG_TIMEOUT_MS = 10000,    /* of one call, if the caller names none */
     PG_POLL_MS = 500,         /* of the first waiter, whom a notification should wake; less than claim_ms */
@@ -75,6 +75,8 @@ enum pg_statement {
     PG_ACQUIRE,
     PG_RELEASE,
     PG_RENEW,
+    PG_QUEUE,
+    PG_CLAIM,
     PG_GET,
     PG_SCAN,
     PG_EVENTS,
@@ -105,6 +107,7 @@ struct pg_wake {
     bool started;                                   /* the thread that listens */
     bool stopped;                                   /* it must end */
     int stop_fd;                                    /* an eventfd that wakes it */
+    struct pg_sleeper *sleepers;                    /* those in pg_wait(), under the mutex */
     void (*fn)(void *context, const char *lock_id); /* subscribed; called with the mutex held; NULL: none */
     void *context;
     atomic_bool is_listening;
@@ -207,12 +210,13 @@ bool pg_mend_clock(struct pg_store *store);
     "(record).durable, (record).stale_reported, (record).ttl_ms, (record).heartbeat_ms, "                    \
     "(record).stale_after_ms, (record).expires_ms, (record).last_heartbeat_ms, (record).locked_at_ms, "      \
     "(record).freed_ms, (record).mode, (record).slots, (record).metadata, (record).tickets, "                \
-    "(record).intents, (record).holders"
+    "(record).intents, (record).holders, (record).behind"
 /* The same where the record is not inside another one. */
 #define PG_FLAT_COLUMNS                                                                                      \
     "key, revision, held, lock_id, array_to_string(released_ids, chr(10)), acquired_by, token, owner, "      \
     "owner_name, outcome, durable, stale_reported, ttl_ms, heartbeat_ms, stale_after_ms, expires_ms, "       \
-    "last_heartbeat_ms, locked_at_ms, freed_ms, mode, slots, metadata, tickets, intents, holders"
+    "last_heartbeat_ms, locked_at_ms, freed_ms, mode, slots, metadata, tickets, intents, holders, "          \
+    "behind"
 enum belay_code pg_read_record(const PGresult *result, int row, int at, struct belay_record *out_record,
                                struct belay_error *err);
 enum belay_code pg_read_meta(const char *text, struct belay_meta **out_meta, size_t *out_n,
@@ -225,6 +229,8 @@ int64_t pg_number(const PGresult *result, int row, int column);
 enum belay_code pg_write_batch(const struct belay_batch *batch, int64_t deadline_ms, char **out_text,
                                struct belay_error *err);
 
+/* A ticket as it is stored, for the caller to free; NULL: it is not UTF-8, or there is no memory. */
+char *pg_ticket_text(const struct belay_put_ticket *put);
 /* Metadata as it is stored, for the caller to free; NULL: it is not UTF-8, or there is no memory. */
 char *pg_meta_text(const struct belay_meta *meta, size_t n);
 /* The same for one of the functions acquire(), release() and renew(), if the batch is of their kind. */
@@ -242,6 +248,22 @@ enum belay_code pg_write_one(const struct belay_batch *batch, int64_t deadline_m
 /* Several in one transaction need different places, below PG_EVENTS_MAX. */
 void pg_one_set_place(struct pg_one *one, unsigned place);
 void pg_one_release(struct pg_one *one);
+
+/* ---- postgresql_turn.c ---- */
+
+/* The same for queue() and claim(): a waiter's own batches. */
+enum { PG_TURN_VALUES = 16 };
+struct pg_turn {
+    enum pg_statement statement;
+    int n;
+    const char *values[PG_TURN_VALUES]; /* borrow from the batch and from what follows */
+    char numbers[6][24];
+    char *texts[2]; /* owned */
+};
+bool pg_is_turn(const struct belay_batch *batch);
+enum belay_code pg_write_turn(const struct belay_batch *batch, int64_t deadline_ms, struct pg_turn *out_turn,
+                              struct belay_error *err);
+void pg_turn_release(struct pg_turn *turn);
 
 /* ---- postgresql_group.c ---- */
 

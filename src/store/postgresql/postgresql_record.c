@@ -67,8 +67,9 @@ static int64_t number_of(const json_t *item, const char *name)
     return json_integer_value(json_object_get(item, name));
 }
 
-static bool read_ticket(const json_t *item, struct belay_ticket *ticket)
+static bool read_ticket(const json_t *item, struct belay_record *record, struct belay_ticket *ticket)
 {
+    record->n_between += (size_t)number_of(item, "b"); /* only one has it: see placed() */
     *ticket = (struct belay_ticket){
         .lock_id = text_of(item, "i"),
         .key = text_of(item, "k"),
@@ -86,8 +87,9 @@ static bool read_ticket(const json_t *item, struct belay_ticket *ticket)
            ticket->owner_name != NULL && ticket->acquired_by != NULL;
 }
 
-static bool read_intent(const json_t *item, struct belay_intent *intent)
+static bool read_intent(const json_t *item, struct belay_record *record, struct belay_intent *intent)
 {
+    (void)record;
     *intent = (struct belay_intent){
         .lock_id = text_of(item, "i"),
         .key = text_of(item, "k"),
@@ -97,10 +99,11 @@ static bool read_intent(const json_t *item, struct belay_intent *intent)
     return intent->lock_id != NULL && intent->key != NULL;
 }
 
-static bool read_holder(const json_t *item, struct belay_holder *holder)
+static bool read_holder(const json_t *item, struct belay_record *record, struct belay_holder *holder)
 {
     const char *metadata = json_string_value(json_object_get(item, "m"));
 
+    (void)record;
     *holder = (struct belay_holder){
         .lock_id = text_of(item, "i"),
         .owner = text_of(item, "o"),
@@ -133,7 +136,7 @@ static bool read_holder(const json_t *item, struct belay_holder *holder)
         (ok) = json_is_array(items_) && (n_ == 0 || (record)->list != NULL);                                 \
         for (size_t i_ = 0; (ok) && i_ < n_; i_++) {                                                         \
             (record)->n_##list = i_ + 1;                                                                     \
-            (ok) = read_one(json_array_get(items_, i_), &(record)->list[i_]);                                \
+            (ok) = read_one(json_array_get(items_, i_), (record), &(record)->list[i_]);                      \
         }                                                                                                    \
         json_decref(items_);                                                                                 \
     } while (0)
@@ -160,6 +163,7 @@ static enum belay_code read_lists(const PGresult *result, int row, int at, struc
     if (ok && !PQgetisnull(result, row, at + 3)) {
         READ_LIST(PQgetvalue(result, row, at + 3), record, holders, read_holder, ok);
     }
+    record->n_behind = (size_t)pg_number(result, row, at + 4);
     return ok ? BELAY_OK : bad_row("a list", err);
 }
 
