@@ -112,6 +112,21 @@ class HandOver(FrontsCase):
         self.assertEqual(order, [f"w{i}" for i in range(14)] + ["shared"])
         self.assertEqual(self.sql("SELECT count(*) FROM @schema@.waiting"), "0")
 
+    def test_only_a_waiter_behind_another_front_is_notified(self):
+        """One behind the same front is woken there."""
+        a, b = self.two()
+        psql = subprocess.Popen([postgresql.program("psql"), "-XAtq", self.store.split("?", maxsplit=1)[0]],
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(self.end, psql)
+        psql.stdin.write(f"LISTEN {self.schema}_wake; SELECT 'listening';\n")
+        psql.stdin.flush()
+        self.assertEqual(psql.stdout.readline(), "listening\n")
+        self.hand_over_ms(a, lambda lock: a.release("near", lock["lock_id"]), "near")
+        self.hand_over_ms(a, lambda lock: b.release("far", lock["lock_id"]), "far")
+        out, _ = psql.communicate("SELECT 'end';\n\\q\n", timeout=30)
+        self.assertIn('"far-w"', out)
+        self.assertNotIn('"near-w"', out)
+
     def test_a_lost_connection_for_wake_ups_loses_nobody(self):
         """L4"""
         a, b = self.two()
