@@ -113,6 +113,13 @@ struct belay_record {
     int64_t freed_at_unix_ms;
     struct belay_ticket *tickets; /* by seq */
     size_t n_tickets;
+    /*
+     * In the answer of commit(), with capabilities.takes_turns: tickets that the store left out of a
+     * long queue. All of them are for this key, exclusive and not joint. The first of the queue and
+     * that of a write with one of the two conditions about the queue are always there.
+     */
+    size_t n_between; /* before the last one of `tickets`, without those that have expired */
+    size_t n_behind;  /* behind it */
     struct belay_intent *intents;
     size_t n_intents;
     /*
@@ -158,7 +165,15 @@ enum belay_condition {
     BELAY_IF_FREE_FOR_INTENT, /* no record; or not held and no tickets. Intents do not exclude each other. */
     BELAY_IF_UNCHANGED,       /* the revision is write.revision */
     BELAY_IF_HELD_BY,         /* held by write.lock_id, even if the lease has expired */
-    BELAY_IF_LIVE_BY          /* held by write.lock_id, and now < expires_ms */
+    BELAY_IF_LIVE_BY,         /* held by write.lock_id, and now < expires_ms */
+    /*
+     * The next two only in a store whose capabilities have takes_turns. They are about the queue,
+     * for a waiter that has not seen the record: changes that do not concern it do not refuse it.
+     */
+    BELAY_IF_OCCUPIED, /* for put_ticket. Held, or with tickets or intents; and a ticket of the same id
+                          was put with the same acquired_by */
+    BELAY_IF_NEXT      /* not held, no intents, and write.lock_id has a ticket: those ahead of it have
+                          expired or are dead, and the write drops them. It is not the last holder's id. */
 };
 
 /*
@@ -322,6 +337,7 @@ struct belay_store_capabilities {
     bool has_freezes;           /* commit() checks freezes */
     const char *freezes_advice; /* without has_freezes: what to do instead; NULL: nothing can be done */
     bool finds_mode;            /* understands a write with any_mode */
+    bool takes_turns;           /* understands BELAY_IF_OCCUPIED and BELAY_IF_NEXT */
     bool has_modes;             /* keeps shared locks, slots and joint tickets; false: exclusive locks only */
     const char *owner_name_meta; /* the store needs the name of a person for each lock: the owner's name or
                                     this entry of the metadata. NULL: it does not */

@@ -389,7 +389,7 @@ static void wake_now(struct belay_client *client)
     while (woken != NULL) {
         struct woken *next = woken->next;
 
-        async_wake(client, woken->lock_id, true);
+        (void)async_wake(client, woken->lock_id, true);
         if (woken->is_from_store && client->on_wake != NULL) {
             client->on_wake(client->context, woken->lock_id);
         }
@@ -398,16 +398,16 @@ static void wake_now(struct belay_client *client)
     }
 }
 
-void async_wake(struct belay_client *client, const char *lock_id, bool at_once)
+bool async_wake(struct belay_client *client, const char *lock_id, bool at_once)
 {
     struct belay_async *call;
 
     if (!atomic_load(&client->has_poll_thread)) {
-        return;
+        return false;
     }
     if (!pthread_equal(pthread_self(), client->poll_thread)) {
         wake_later(client, lock_id, false);
-        return;
+        return false;
     }
     call = async_table_find(&client->asyncs, lock_id);
     if (call != NULL && call->is_out) {
@@ -418,6 +418,7 @@ void async_wake(struct belay_client *client, const char *lock_id, bool at_once)
     } else if (call != NULL && call->heap_at != 0) {
         async_table_hasten(&client->asyncs, call, clock_boot_ms());
     }
+    return call != NULL && call->op.request.kind == OP_ACQUIRE && !call->is_forgotten;
 }
 
 void async_on_store_wake(void *context, const char *lock_id)

@@ -190,9 +190,9 @@ enum belay_code client_count(struct belay_client *client, bool is_commit, enum b
 
 /*
  * Wake an operation of this client whose turn it may be, without waiting for the store to do it.
- * Not `at_once`: it looks in the next belay_client_poll().
+ * Not `at_once`: it looks in the next belay_client_poll(). True: there is one, which waits.
  */
-void async_wake(struct belay_client *client, const char *lock_id, bool at_once);
+bool async_wake(struct belay_client *client, const char *lock_id, bool at_once);
 /* For a store's subscribe(). `context` is the client. */
 void async_on_store_wake(void *context, const char *lock_id);
 /* Abandon all; their tickets in the store expire. */

@@ -132,8 +132,11 @@ void store_step_report(struct belay_client *client, struct op *op, struct store_
     }
     for (size_t i = 0; is_commit && i < op->n_wakes; i++) {
         /* After a lock was taken, or a place given up, the next waiter has only to learn of it: that can wait. */
-        async_wake(client, op->wakes[i], request->kind != OP_ACQUIRE);
-        threads_wake(client, op->wakes[i]);
+        bool is_here = async_wake(client, op->wakes[i], request->kind != OP_ACQUIRE);
+
+        if (!is_here || request->capabilities.is_local) {
+            threads_wake(client, op->wakes[i]);
+        }
     }
     /*
      * The holder of a lock that another client ended may listen for its id. A holder that
@@ -213,7 +216,8 @@ static bool must_listen(const struct belay_client *client, const struct op *op)
 {
     return client->store->ops->listen != NULL &&
            ((op->want == OP_GET && op->blocker_key == NULL) ||
-            (op->want == OP_COMMIT && op->batch.n_writes > 0 && op->batch.writes[0].put_ticket != NULL));
+            (op->want == OP_COMMIT && op->batch.n_writes > 0 &&
+             (op->batch.writes[0].put_ticket != NULL || op->batch.writes[0].condition == BELAY_IF_NEXT)));
 }
 
 enum belay_code local_run(struct backend *backend, struct op_request *request, const struct wait_hooks *hooks,

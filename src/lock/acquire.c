@@ -15,6 +15,9 @@
  * queue is empty. Everything else is decided from the records
  * and written on the condition that they have not changed since. A try that a freeze
  * refused goes on like a refused one: LOOKING, then QUEUEING and WAITING, or LEAVING.
+ *
+ * Where the store knows of turns, a waiter that is woken is CLAIMING instead of LOOKING: it takes the
+ * lock if it is the first, in one step. Refused, it decides from the record that came back.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -233,6 +236,15 @@ static int64_t look_again_ms(struct op *op, int64_t ahead)
     return span_ms - span_ms / 20 - step_random(&op->rng, span_ms / POLL_PART + 1);
 }
 
+/*
+ * A try would be for nothing, and of many waiters each has its own: where the store knows of turns, the
+ * next attempt counts when the waiter next looks. Not if the attempts are limited.
+ */
+static bool is_far_back(const struct op *op, const struct decision *decision)
+{
+    return decision->ahead > LOOK_OFTEN && op->request.attempts == 0 && acquire_takes_turns(op);
+}
+
 static void wait_in_queue(struct op *op, const struct decision *decision, int64_t now_ms)
 {
     int64_t early_ms = early_look_ms(op, (int64_t)decision->ahead);
@@ -245,7 +257,7 @@ static void wait_in_queue(struct op *op, const struct decision *decision, int64_
     if (op->is_frozen && op->frozen_until_ms < until_ms) {
         until_ms = op->frozen_until_ms;
     }
-    if (op->next_attempt_ms < until_ms) {
+    if (op->next_attempt_ms < until_ms && !is_far_back(op, decision)) {
         until_ms = op->next_attempt_ms;
     }
     if (op->ticket_until_ms < until_ms) {
@@ -263,7 +275,9 @@ static bool is_queue_full(const struct op *op)
     bool is_full = false;
 
     for (size_t i = 0; i < op_n_targets(&op->request); i++) {
-        is_full = is_full || op->records[i].n_tickets >= BELAY_QUEUE_MAX;
+        const struct belay_record *record = &op->records[i];
+
+        is_full = is_full || record->n_tickets + record->n_between + record->n_behind >= BELAY_QUEUE_MAX;
     }
     return is_full;
 }
@@ -371,15 +385,26 @@ static void on_decision(struct op *op, int64_t now_ms)
 
 /* ---- being answered ---- */
 
+/* By itself, before our lease ends: then it need not be woken, which costs a store that is not here. */
+static bool next_waiter_looks_in_time(const struct op *op)
+{
+    const struct belay_store_capabilities *capabilities = &op->request.capabilities;
+
+    return !capabilities->is_local && op->request.ttl_ms > (int64_t)LOOK_SELDOM * capabilities->poll_ms;
+}
+
 static void on_done(struct op *op, struct belay_commit *result, int64_t sent_ms, int64_t now_ms)
 {
     step_adopt_records(op, result);
     op->conflicts = 0;
     switch ((enum acquire_state)op->state) {
     case TRYING:
+    case CLAIMING:
     case TAKING:
         /* The first waiter knows only the end of the old lease; it must be awake at the end of ours (L4). */
-        step_find_wakes(op);
+        if (!next_waiter_looks_in_time(op)) {
+            step_find_wakes(op);
+        }
         succeed(op, false, sent_ms);
         return;
     case REENTERING:
@@ -391,7 +416,9 @@ static void on_done(struct op *op, struct belay_commit *result, int64_t sent_ms,
             op->waiting.since_ms = now_ms;
         }
         op->ticket_until_ms = acquire_renew_ticket_ms(op, now_ms);
-        on_decision(op, now_ms); /* but for our ticket the records are as they were before: so is err */
+        /* But for our ticket the records are as they were before, and so is err, if that was the condition. */
+        op->is_described = op->is_described && op->writes[0].condition != BELAY_IF_OCCUPIED;
+        on_decision(op, now_ms);
         return;
     case LEAVING:
         step_find_wakes(op);
@@ -411,7 +438,7 @@ static void on_done(struct op *op, struct belay_commit *result, int64_t sent_ms,
  */
 static void on_frozen(struct op *op, const struct belay_commit *result, int64_t now_ms)
 {
-    assert(op->state == TRYING || op->state == TAKING);
+    assert(op->state == TRYING || op->state == CLAIMING || op->state == TAKING);
     (void)error_set(&op->err, BELAY_FROZEN, "lock '%s': %s", op->request.key, result->frozen);
     op->waiting.holder = NULL; /* it was err's */
     op->is_frozen = true;
@@ -441,7 +468,7 @@ static void on_commit(struct op *op, enum belay_code code, struct belay_commit *
         step_done(op, op->code);
         return;
     }
-    if (op->state != TRYING && ++op->conflicts > CONFLICTS_AT_ONCE) {
+    if (op->state != TRYING && op->state != CLAIMING && ++op->conflicts > CONFLICTS_AT_ONCE) {
         step_wait(op, RECOVERING, now_ms + step_random(&op->rng, CONFLICT_BACKOFF_MAX_MS));
         return;
     }
@@ -473,7 +500,13 @@ static void on_wake(struct op *op, int64_t now_ms)
     }
     belay_record_release(&op->blocker);
     op->is_frozen = false; /* until the next try says so again */
-    step_look(op, LOOKING, now_ms);
+    if (op->state != WAITING || !op->queued || op->cancelled || !acquire_takes_turns(op)) {
+        step_look(op, LOOKING, now_ms);
+    } else if (now_ms >= op->ticket_until_ms) {
+        acquire_queue(op, true, false, now_ms);
+    } else {
+        acquire_claim(op, now_ms);
+    }
 }
 
 /* A ticket expires by itself, but the next waiter would wait for that: so retry, unless it takes long. */
@@ -491,11 +524,16 @@ static void leave_again(struct op *op, enum belay_code code, int64_t now_ms)
 static void on_fault(struct op *op, enum belay_code code, const struct belay_error *err, bool committing,
                      int64_t now_ms)
 {
-    bool taking = committing && (op->state == TRYING || op->state == TAKING);
+    bool taking = committing && (op->state == TRYING || op->state == CLAIMING || op->state == TAKING);
     int64_t retry_ms;
 
     if (op->state == LEAVING) {
         leave_again(op, code, now_ms);
+        return;
+    }
+    if (code == BELAY_ID_USED && op->state == QUEUEING && acquire_takes_turns(op)) {
+        op->must_look = true; /* another process may have acquired it under this id, for us */
+        step_look(op, LOOKING, now_ms);
         return;
     }
     if (code == BELAY_ID_USED) {

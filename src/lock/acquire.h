@@ -8,6 +8,7 @@
 enum acquire_state {
     TRYING,
     LOOKING,
+    CLAIMING,
     TAKING,
     REENTERING,
     READING_BLOCKER,
@@ -21,6 +22,10 @@ enum acquire_state {
 void acquire_try_free(struct op *op, int64_t now_ms);
 /* Take it from what op->records show: on the condition that they have not changed. */
 void acquire_take(struct op *op, int64_t now_ms);
+/* Whether the store can tell by itself that it is our turn, or that we must wait. */
+bool acquire_takes_turns(const struct op *op);
+/* Take it without looking, if it is our turn. */
+void acquire_claim(struct op *op, int64_t now_ms);
 /* Our owner's own lock under another id: prove and renew it. */
 void acquire_reenter(struct op *op, const char *holder_id, int64_t now_ms);
 /* Put a ticket on every key. `again`: we had one before. `is_broken`: not on every key any more. */

@@ -108,7 +108,7 @@ static void add_acquired_events(struct op *op, int64_t now_ms)
 {
     size_t n = op_n_targets(&op->request);
 
-    for (size_t i = 0; op->state != TRYING && i < n; i++) {
+    for (size_t i = 0; op->state != TRYING && op->state != CLAIMING && i < n; i++) {
         add_taken_over_events(op, i);
     }
     if (op->queued) {
@@ -132,6 +132,30 @@ void acquire_try_free(struct op *op, int64_t now_ms)
     op->state = TRYING;
     add_acquired_events(op, now_ms);
     step_commit(op, TRYING, now_ms);
+}
+
+/*
+ * Not after an answer was lost, or if another process may be at it under the same id: what that did
+ * is only in the records.
+ */
+bool acquire_takes_turns(const struct op *op)
+{
+    return op->request.capabilities.takes_turns && op_n_records(&op->request) == 1 &&
+           op->request.mode == BELAY_EXCLUSIVE && !op->was_unknown && !op->request.is_restart &&
+           !op->must_look;
+}
+
+void acquire_claim(struct op *op, int64_t now_ms)
+{
+    assert(op->queued && acquire_takes_turns(op));
+    step_begin_batch(op);
+    write_take(op);
+    drop_own_ticket(op);
+    op->writes[0].condition = BELAY_IF_NEXT;
+    op->writes[0].lock_id = op->request.lock_id;
+    op->state = CLAIMING;
+    add_acquired_events(op, now_ms);
+    step_commit(op, CLAIMING, now_ms);
 }
 
 /* How many of the waiters for a slot ahead of us had their turn without taking it. */
@@ -225,8 +249,8 @@ void acquire_take(struct op *op, int64_t now_ms)
     size_t room = 1;
     const char **at;
 
-    assert(op->state == TRYING || op->state == LOOKING || op->state == TAKING || op->state == REENTERING ||
-           op->state == QUEUEING);
+    assert(op->state == TRYING || op->state == LOOKING || op->state == CLAIMING || op->state == TAKING ||
+           op->state == REENTERING || op->state == QUEUEING);
     for (size_t i = 0; i < n; i++) {
         room += op->records[i].n_tickets + op->records[i].n_intents + op->records[i].n_holders;
     }
@@ -321,7 +345,11 @@ void acquire_queue(struct op *op, bool again, bool is_broken, int64_t now_ms)
     const struct op_request *request = &op->request;
 
     step_begin_batch(op);
-    step_if_unchanged(op);
+    if (acquire_takes_turns(op) && !op->is_frozen) { /* what is frozen may be free */
+        op->writes[0].condition = BELAY_IF_OCCUPIED;
+    } else {
+        step_if_unchanged(op);
+    }
     for (size_t i = 0; i < op->batch.n_writes; i++) {
         size_t target = i < op_n_targets(request) ? i : acquire_first_below(request, i);
 

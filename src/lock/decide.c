@@ -243,6 +243,13 @@ static struct queue_ahead look_ahead(const struct op_request *request, const str
         }
         add_to_line(&line, ticket);
     }
+    /* What the store left out of the queue is exclusive and for this key. */
+    if (own == record->n_tickets || own + 1 == record->n_tickets) {
+        size_t left_out = record->n_between + (own == record->n_tickets ? record->n_behind : 0);
+
+        ahead.waiters += left_out;
+        ahead.turns = left_out == 0 ? ahead.turns : line.turns + left_out;
+    }
     slots = slot_waiters == 0
                 ? 0
                 : decide_free_slots(record, request->slots, request->capabilities.margin_ms, now_ms);

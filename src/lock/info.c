@@ -288,6 +288,8 @@ struct belay_info *info_from_record(const struct belay_record *record, int64_t n
     if (info == NULL) {
         return NULL;
     }
+    /* A part of the queue is not shown for the whole. */
+    with_queue = with_queue && record->n_between == 0 && record->n_behind == 0;
     info->has_queue = with_queue;
     if ((record->n_holders > 0 && !add_holders(info, record, now_ms)) ||
         (with_queue && record->n_tickets > 0 && !add_waiters(info, record, now_ms))) {

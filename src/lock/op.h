@@ -154,6 +154,7 @@ struct op {
     bool was_unknown;             /* an outcome is not known */
     int faults;                   /* failures to reach it, one after the other */
     int64_t faults_since_ms;      /* boot clock: when the first of them was asked for */
+    bool must_look;               /* what the store answered is not enough to wait or to take by */
     bool commit_failed;           /* the last commit did; a read that works does not end that */
     int conflicts;                /* lost races, one after the other */
     int64_t next_attempt_ms;      /* boot clock */

@@ -66,7 +66,8 @@ static bool begin(struct suite_fixture *out_fixture)
                                            .knows_used_ids = true,
                                            .keeps_modes = true,
                                            .timeout_ms = 10000 };
-    return run("DELETE FROM suite.locks; DELETE FROM suite.events; DELETE FROM suite.items; "
+    return run("DELETE FROM suite.locks; DELETE FROM suite.waiting; DELETE FROM suite.events; DELETE FROM "
+               "suite.items; "
                "UPDATE suite_clock SET ms = 1730816000000");
 }
 

@@ -83,6 +83,50 @@ class HandOver(FrontsCase):
             front.release("k", lock["lock_id"])
         self.assertEqual(order, [f"w{i}" for i in range(6)])
 
+    def line_up(self, fronts, n):
+        """n waiters in their order, behind these fronts in turn."""
+        later = []
+        for i in range(n):
+            front = fronts[i % len(fronts)]
+            later.append((front, front.acquire_later("k", f"w{i}", wait_ms=int(PATIENCE * 1000), ttl_ms=60000,
+                                                     lock_id=f"id-{i}")))
+            wait_until(lambda i=i: fronts[0].queue("k")[-1:] == [f"w{i}"], f"w{i} to be in the queue")
+        return later
+
+    def test_a_long_queue_behind_two_fronts_is_served_in_order(self):
+        """L4: a part of it is in a table of its own. One leaves its end, and one that waits otherwise joins."""
+        fronts = self.two()
+        held = fronts[0].acquire("k", "holder", ttl_ms=60000).json()
+        later = self.line_up(fronts, 14)
+        self.assertEqual(self.sql("SELECT behind, jsonb_array_length(tickets) FROM @schema@.locks"), "6|8")
+        self.assertEqual(fronts[1].acquire("k", "gone", wait_ms=50).status, 409)  # without an id it keeps no place
+        fronts[1].wait_for_queue("k", [f"w{i}" for i in range(14)])
+        shared = fronts[0].acquire_later("k", "shared", wait_ms=int(PATIENCE * 1000), ttl_ms=60000, lock_id="shared", shared=True)
+        wait_until(lambda: fronts[0].queue("k")[-1:] == ["shared"], "the reader to be in the queue")
+        fronts[0].release("k", held["lock_id"])
+        order = []
+        for front, one in [*later, (fronts[0], shared)]:
+            lock = one.get().json()
+            order.append(lock["locked_by"])
+            front.release("k", lock["lock_id"])
+        self.assertEqual(order, [f"w{i}" for i in range(14)] + ["shared"])
+        self.assertEqual(self.sql("SELECT count(*) FROM @schema@.waiting"), "0")
+
+    def test_only_a_waiter_behind_another_front_is_notified(self):
+        """One behind the same front is woken there."""
+        a, b = self.two()
+        psql = subprocess.Popen([postgresql.program("psql"), "-XAtq", self.store.split("?", maxsplit=1)[0]],
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(self.end, psql)
+        psql.stdin.write(f"LISTEN {self.schema}_wake; SELECT 'listening';\n")
+        psql.stdin.flush()
+        self.assertEqual(psql.stdout.readline(), "listening\n")
+        self.hand_over_ms(a, lambda lock: a.release("near", lock["lock_id"]), "near")
+        self.hand_over_ms(a, lambda lock: b.release("far", lock["lock_id"]), "far")
+        out, _ = psql.communicate("SELECT 'end';\n\\q\n", timeout=30)
+        self.assertIn('"far-w"', out)
+        self.assertNotIn('"near-w"', out)
+
     def test_a_lost_connection_for_wake_ups_loses_nobody(self):
         """L4"""
         a, b = self.two()
@@ -110,6 +154,35 @@ class HandOver(FrontsCase):
         self.assertLess(time.monotonic() - began, 4)  # unwoken the front would look after 8 s
         self.assertEqual((answer.status, json.load(answer)["error"]["code"]), (409, "lease_lost"))
         asking.close()
+
+
+class Calls(FrontsCase):
+    """What a hand-over asks of the database, counted there."""
+
+    def make_server(self):
+        server = postgresql.Server(options=("-c", "track_functions=all"))
+        self.addCleanup(server.close)
+        return server.init().start()
+
+    def calls(self):
+        rows = self.sql("SELECT funcname, calls FROM pg_stat_user_functions WHERE schemaname = '@schema@' "
+                        "AND funcname IN ('acquire', 'release', 'queue', 'claim', 'commit', 'get')")
+        return {name: int(n) for name, n in (row.split("|") for row in rows.splitlines())}
+
+    def test_a_hand_over_is_one_call_to_release_and_one_to_take(self):
+        front, n = self.serve(), 30
+        lock = front.acquire("k", "w0", ttl_ms=60000).json()
+        for i in range(1, n + 1):
+            later = front.acquire_later("k", f"w{i}", wait_ms=int(PATIENCE * 1000), ttl_ms=60000, lock_id=f"id-{i}")
+            wait_until(lambda: self.sql("SELECT tickets IS NOT NULL FROM @schema@.locks") == "t", "the waiter to wait")
+            front.release("k", lock["lock_id"])
+            lock = later.get().json()
+        wait_until(lambda: self.calls().get("claim", 0) >= n, "the statistics")
+        calls = self.calls()
+        self.assertEqual((calls["acquire"], calls["release"], calls["queue"]), (n + 1, n, n), calls)
+        self.assertLess(calls["claim"], 2 * n, calls)  # a poll now and then, on a busy machine
+        self.assertEqual(calls.get("commit", 0), 0, calls)
+        self.assertLess(calls.get("get", 0), n, calls)
 
 
 class Events(FrontsCase):

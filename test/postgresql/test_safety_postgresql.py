@@ -263,7 +263,8 @@ class Clock(OwnServerCase):
 class Migration(PostgresCase):
     def make_version_2(self):
         """Other functions for what is called most, which answered with a type of their own, and another index."""
-        self.sql("DROP TABLE @schema@.clocks; DROP FUNCTION @schema@.known_clock; DROP FUNCTION @schema@.keep_clock")
+        self.sql("DROP TABLE @schema@.clocks; DROP FUNCTION @schema@.known_clock; DROP FUNCTION @schema@.keep_clock; "
+                 "DROP TABLE @schema@.waiting CASCADE; ALTER TABLE @schema@.locks DROP COLUMN behind")
         self.sql("UPDATE @schema@.meta SET version = 2; DROP FUNCTION @schema@.acquire; DROP FUNCTION @schema@.change; "
                  "DROP FUNCTION @schema@.change_many; DROP TRIGGER note_freezes ON @schema@.items; "
                  "ALTER TABLE @schema@.events DROP COLUMN used_id; ALTER TABLE @schema@.meta DROP COLUMN has_freezes; "

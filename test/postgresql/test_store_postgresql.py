@@ -101,7 +101,7 @@ class Rights(PostgresCase):
     def test_a_user_cannot_write_past_the_rules(self):
         self.ok("table", "create", "--grant", self.role)
         self.acquire("k")
-        for table in ("locks", "events", "items", "meta", "clocks"):
+        for table in ("locks", "waiting", "events", "items", "meta", "clocks"):
             for verb in ("select", "insert", "update", "delete"):
                 self.assertEqual(self.sql(f"SELECT has_table_privilege('{self.role}', '@schema@.{table}', '{verb}')"), "f")
         url = self.as_user.split("?", maxsplit=1)[0]

@@ -101,8 +101,10 @@ void net_send(struct sim *sim, int number, int slot)
     sim_note(sim, request->is_get ? "sends a read" : "sends a batch", task->client, number, task->key,
              (int64_t)request->act, (int64_t)request->fate);
     /* Listen before looking. To ask for a holder's name is not to look: a wake-up before it still counts. */
-    if (request->is_get ? task->op[slot].blocker_key == NULL
-                        : request->batch.n_writes > 0 && request->batch.writes[0].put_ticket != NULL) {
+    if (request->is_get
+            ? task->op[slot].blocker_key == NULL
+            : request->batch.n_writes > 0 && (request->batch.writes[0].put_ticket != NULL ||
+                                              request->batch.writes[0].condition == BELAY_IF_NEXT)) {
         task->listened = task->wakes;
     }
     if (request->fate != FATE_WELL && request->fate != FATE_DUPLICATE) {

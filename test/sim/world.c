@@ -286,6 +286,7 @@ static void choose_swarm(struct sim *sim)
 static void choose_capabilities(struct sim *sim)
 {
     sim->capabilities.has_modes = true;
+    sim->capabilities.takes_turns = !sim->swarm.dynamo && coin(sim); /* it needs one clock for all */
     if (sim->swarm.dynamo) {
         sim->capabilities.margin_ms = rng_range(&sim->rng, 100, 800);
         sim->capabilities.claim_ms = rng_range(&sim->rng, 3000, 6000);

@@ -11,6 +11,9 @@
     X(NOTHING, nothing)                                                                                      \
     /* conditions */                                                                                         \
     X(IGNORES_ABSENT, ignores_absent)                                                                        \
+    X(QUEUES_FOR_WHAT_IS_FREE, queues_for_what_is_free)                                                      \
+    X(IGNORES_TURNS, ignores_turns)                                                                          \
+    X(TAKES_TURNS_WHILE_HELD, takes_turns_while_held)                                                        \
     X(IGNORES_FREE, ignores_free)                                                                            \
     X(FREE_IGNORES_TICKETS, free_ignores_tickets)                                                            \
     X(FREE_IGNORES_TICKETS_THAT_ARE_OVER, free_ignores_tickets_that_are_over)                                \

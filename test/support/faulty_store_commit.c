@@ -186,6 +186,15 @@ static void bend_condition(struct faulty_store *b, struct bent *bent, size_t i)
         bend_held_by(b->rule, w, r, bent->now_ms);
         bend_held_by_one(b->rule, w, r, bent->now_ms);
         break;
+    case BELAY_IF_OCCUPIED:
+        w->condition = b->rule == FAULTY_QUEUES_FOR_WHAT_IS_FREE ? BELAY_IF_ANY : w->condition;
+        break;
+    case BELAY_IF_NEXT:
+        if ((b->rule == FAULTY_IGNORES_TURNS && !r->held && r->n_intents == 0) ||
+            (b->rule == FAULTY_TAKES_TURNS_WHILE_HELD && r->held)) {
+            w->condition = BELAY_IF_ANY;
+        }
+        break;
     }
 }
 

@@ -332,9 +332,12 @@ struct memstore_data *memstore_data_new(int64_t (*now_ms)(void *ctx), int64_t (*
     data->now_ms = now_ms != NULL ? now_ms : machine_boot_ms;
     data->unix_ms = unix_ms != NULL ? unix_ms : machine_unix_ms;
     data->ctx = ctx;
-    data->capabilities = (struct belay_store_capabilities){
-        .is_local = true, .claim_ms = 1000, .poll_ms = 1000, .ticket_ttl_ms = 60000, .has_modes = true
-    };
+    data->capabilities = (struct belay_store_capabilities){ .is_local = true,
+                                                            .claim_ms = 1000,
+                                                            .poll_ms = 1000,
+                                                            .ticket_ttl_ms = 60000,
+                                                            .takes_turns = true,
+                                                            .has_modes = true };
     data->knows_used_ids = true;
     return data;
 }

@@ -72,6 +72,37 @@ static bool is_free_for(const struct belay_record *record, const struct belay_wr
     return (write->set & BELAY_SET_IDENTITY) == 0 || !same(record->lock_id, write->values->lock_id);
 }
 
+/* The place of an id in the queue; NULL: it has none. */
+static const struct belay_ticket *find_ticket(const struct belay_record *record, const char *lock_id)
+{
+    for (size_t i = 0; record != NULL && i < record->n_tickets; i++) {
+        if (same(record->tickets[i].lock_id, lock_id)) {
+            return &record->tickets[i];
+        }
+    }
+    return NULL;
+}
+
+static bool is_occupied(const struct belay_record *record, const struct belay_write *write)
+{
+    const struct belay_put_ticket *put = write->put_ticket;
+    const struct belay_ticket *ticket = find_ticket(record, put->lock_id);
+
+    return record != NULL && (record->held || record->n_tickets > 0 || record->n_intents > 0) &&
+           (ticket == NULL || same(ticket->acquired_by, put->acquired_by == NULL ? "" : put->acquired_by));
+}
+
+static bool is_next(const struct belay_record *record, const struct belay_write *write, int64_t now)
+{
+    const struct belay_ticket *own = find_ticket(record, write->lock_id);
+    bool is_first = own != NULL;
+
+    for (const struct belay_ticket *other = own == NULL ? NULL : record->tickets; other != own; other++) {
+        is_first = is_first && (other->dead || now >= other->expires_ms);
+    }
+    return is_first && !record->held && record->n_intents == 0 && !same(record->lock_id, write->lock_id);
+}
+
 static bool holds(const struct memstore_data *data, const struct belay_write *write, int64_t now)
 {
     const struct belay_record *record = mem_find(data, write->key);
@@ -96,6 +127,10 @@ static bool holds(const struct memstore_data *data, const struct belay_write *wr
         return is_holder(record, write, &ends_ms);
     case BELAY_IF_LIVE_BY:
         return is_holder(record, write, &ends_ms) && now < ends_ms;
+    case BELAY_IF_OCCUPIED:
+        return is_occupied(record, write);
+    case BELAY_IF_NEXT:
+        return is_next(record, write, now);
     }
     abort();
 }
@@ -428,6 +463,10 @@ static void apply(struct memstore_data *data, const struct belay_write *write, c
         record = create(data, write->key);
     }
     set_record(data, record, write, moment);
+    while (write->condition == BELAY_IF_NEXT && record->n_tickets > 0 &&
+           !same(record->tickets[0].lock_id, write->lock_id)) {
+        drop_ticket(record, record->tickets[0].lock_id);
+    }
     for (size_t i = 0; i < write->n_drop_tickets; i++) {
         drop_ticket(record, write->drop_tickets[i]);
     }

@@ -8,8 +8,8 @@
 #include "support/suite_kit.h"
 
 static const struct suite_case *const themes[] = {
-    suite_conditions, suite_fields, suite_batches, suite_tokens,  suite_lines, suite_reading,
-    suite_sizes,      suite_events, suite_waking,  suite_threads, suite_items, suite_modes,
+    suite_conditions, suite_fields, suite_batches, suite_tokens, suite_lines, suite_reading, suite_sizes,
+    suite_events,     suite_waking, suite_threads, suite_items,  suite_modes, suite_turns,
 };
 enum { N_THEMES = sizeof themes / sizeof themes[0] };
 

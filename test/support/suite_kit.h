@@ -55,6 +55,7 @@ extern const struct suite_case suite_waking[];
 extern const struct suite_case suite_threads[];
 extern const struct suite_case suite_items[];
 extern const struct suite_case suite_modes[];
+extern const struct suite_case suite_turns[];
 
 /* ---- saying what is wrong ---------------------------------------------- */
 

@@ -32,8 +32,9 @@ static int set_up(void **state)
     struct fixture *f = calloc(1, sizeof *f);
 
     f->data = memstore_data_new(NULL, NULL, NULL);
-    memstore_set_capabilities(f->data, (struct belay_store_capabilities){
-                                           .claim_ms = 1000, .poll_ms = 250, .ticket_ttl_ms = 3600000 });
+    memstore_set_capabilities(
+        f->data, (struct belay_store_capabilities){
+                     .is_local = true, .claim_ms = 1000, .poll_ms = 250, .ticket_ttl_ms = 3600000 });
     assert_int_equal(belay_client_open_store(memstore_open(f->data), NULL, &f->client, NULL), BELAY_OK);
     *state = f;
     return 0;
@@ -148,6 +149,27 @@ static void the_next_waiter_sees_a_new_lease_in_the_next_poll(void **state)
     began_ms = belay_now_boot_ms();
     assert_true(belay_client_poll(f->client) > began_ms);
     assert_int_equal(heard[2].times, 0);
+}
+
+/* L4: a wake-up costs a store on another machine, and this waiter looks long before the lease ends. */
+static void the_next_waiter_of_a_remote_store_is_not_woken_for_a_long_lease(void **state)
+{
+    struct fixture *f = *state;
+    struct heard heard[3] = { 0 };
+    struct heard done = { 0 };
+    int64_t began_ms = belay_now_boot_ms();
+
+    memstore_set_capabilities(f->data, (struct belay_store_capabilities){
+                                           .claim_ms = 600000, .poll_ms = 200, .ticket_ttl_ms = 3600000 });
+    acquire(f, "a", 0, &heard[0], NULL);
+    acquire(f, "b", 60000, &heard[1], NULL);
+    acquire(f, "c", 60000, &heard[2], NULL);
+    assert_true(belay_client_poll(f->client) > began_ms);
+    assert_int_equal(belay_async_release(f->client, "k", "a", BELAY_OUTCOME_COMPLETED, hear, &done, NULL),
+                     BELAY_OK);
+    assert_true(belay_client_poll(f->client) > began_ms + 100); /* by its own poll */
+    assert_int_equal(heard[1].code, BELAY_OK);
+    assert_int_equal(heard[1].times, 1);
 }
 
 static void a_cancelled_call_leaves_the_queue(void **state)
@@ -367,6 +389,7 @@ int main(void)
         TEST(nothing_happens_outside_of_a_poll),
         TEST(waiters_get_the_lock_in_order_in_the_poll_of_the_release),
         TEST(the_next_waiter_sees_a_new_lease_in_the_next_poll),
+        TEST(the_next_waiter_of_a_remote_store_is_not_woken_for_a_long_lease),
         TEST(a_cancelled_call_leaves_the_queue),
         TEST(a_second_call_with_an_id_in_use_is_refused),
         TEST(a_client_that_is_not_the_holder_changes_nothing),

@@ -347,6 +347,39 @@ static void a_joint_lock_of_which_a_part_has_ended_is_not_taken_again(void **sta
     assert_int_equal(decide_joint('S', "S=me:2000 S=a:2000", "S=me:900 S=a:2000"), VERDICT_USED);
 }
 
+static struct decision decide_partly(const char *text, size_t n_between, size_t n_behind)
+{
+    struct op_request request = { .kind = OP_ACQUIRE,
+                                  .key = "k",
+                                  .lock_id = "me",
+                                  .owner = "me",
+                                  .capabilities = { .margin_ms = MARGIN_MS, .claim_ms = CLAIM_MS } };
+    struct written own;
+
+    read_record("k", text, &own);
+    own.record.n_between = n_between;
+    own.record.n_behind = n_behind;
+    return decide(&request, &own.record, NOW_MS);
+}
+
+static void tickets_that_a_store_left_out_count(void **state)
+{
+    struct decision decision = decide_partly("freed:850 E~a E~me", 3, 7);
+
+    (void)state;
+    assert_int_equal(decision.verdict, VERDICT_BLOCKED);
+    assert_true(decision.queued);
+    assert_int_equal(decision.ahead, 4);
+    assert_int_equal(decision.may_try_ms, 850 + 4 * CLAIM_MS);
+    decision = decide_partly("freed:850 E~a", 0, 7); /* without a ticket, those behind are ahead of us */
+    assert_int_equal(decision.verdict, VERDICT_BLOCKED);
+    assert_false(decision.queued);
+    assert_int_equal(decision.ahead, 8);
+    decision = decide_partly("freed:850 E~me E~a", 0, 7);
+    assert_int_equal(decision.verdict, VERDICT_TAKE);
+    assert_int_equal(decision.ahead, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -357,6 +390,7 @@ int main(void)
         cmocka_unit_test(slots_go_to_those_that_came_first),
         cmocka_unit_test(a_joint_waiter_keeps_its_place_until_its_ticket_expires),
         cmocka_unit_test(a_lock_id_finds_itself_among_the_holders),
+        cmocka_unit_test(tickets_that_a_store_left_out_count),
         cmocka_unit_test(several_keys_are_taken_together_or_not_at_all),
         cmocka_unit_test(a_joint_lock_of_which_a_part_has_ended_is_not_taken_again),
     };

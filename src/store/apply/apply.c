@@ -74,6 +74,9 @@ static bool may_happen(const struct belay_write *write, const struct belay_recor
         return is_held_by(record, write, &expires_ms);
     case BELAY_IF_LIVE_BY:
         return is_held_by(record, write, &expires_ms) && now_ms < expires_ms;
+    case BELAY_IF_OCCUPIED: /* stores without takes_turns */
+    case BELAY_IF_NEXT:
+        break;
     }
     return false;
 }

@@ -5,6 +5,7 @@
  * and an expiry, and no status that says otherwise; it is unchanged if all attributes of the
  * layout are as they were read.
  */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,6 +28,8 @@ bool ddb_holds_if_absent(const struct belay_write *write)
         return write->revision == 0;
     case BELAY_IF_HELD_BY:
     case BELAY_IF_LIVE_BY:
+    case BELAY_IF_OCCUPIED:
+    case BELAY_IF_NEXT:
         break;
     }
     return false;
@@ -256,6 +259,10 @@ void ddb_write_condition(const struct ddb_store *store, const struct belay_write
         }
         held_by(layout, write, seen, expr);
         break;
+    case BELAY_IF_OCCUPIED:
+    case BELAY_IF_NEXT:
+        assert(!"a store without takes_turns");
+        break;
     }
 }
 
@@ -275,6 +282,8 @@ void ddb_queue_condition(const struct belay_write *write, const struct ddb_items
         queue_is_empty(write, expr);
         return;
     case BELAY_IF_UNCHANGED:
+    case BELAY_IF_OCCUPIED:
+    case BELAY_IF_NEXT:
         break;
     }
     if (seen != NULL && !seen->queue_known && (write->set & BELAY_SET_ACQUIRED) == 0) {

@@ -98,6 +98,8 @@ static bool is_meant(const struct belay_write *write, const struct belay_record 
     case BELAY_IF_ABSENT:
     case BELAY_IF_FREE:
     case BELAY_IF_FREE_FOR_INTENT:
+    case BELAY_IF_OCCUPIED:
+    case BELAY_IF_NEXT:
         break;
     }
     return true;

@@ -32,6 +32,7 @@ BEGIN
         intents = (SELECT jsonb_agg(i || jsonb_build_object('e', @schema@.later(now, (i->>'l')::bigint)) ORDER BY n)
                    FROM jsonb_array_elements(intents) WITH ORDINALITY x(i, n))
     WHERE held OR tickets IS NOT NULL OR intents IS NOT NULL;
+    UPDATE @schema@.waiting SET expires_ms = @schema@.later(now, (ticket->>'l')::bigint);
 END $$;
 
 -- The server was started again, or another one took over.
@@ -93,7 +94,7 @@ AS $$ SELECT ((epoch + @schema@.timeline() - 1) << 40) | nextval('@schema@.numbe
 
 CREATE OR REPLACE FUNCTION @schema@.absent(key text) RETURNS @schema@.locks LANGUAGE sql IMMUTABLE AS $$
     SELECT ROW(key, 0, false, '', NULL, '', 0, '', '', 0, false, false, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-               NULL, NULL, NULL, NULL)::@schema@.locks
+               NULL, NULL, NULL, NULL, 0)::@schema@.locks
 $$;
 
 -- This one and others are not in SQL, because their queries would be planned anew in every transaction.
@@ -104,7 +105,7 @@ END $$;
 
 -- Whether the condition of write w holds for r.
 CREATE OR REPLACE FUNCTION @schema@.holds(w jsonb, r @schema@.locks, now bigint) RETURNS boolean
-LANGUAGE plpgsql IMMUTABLE AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     condition integer := (w->>'c')::integer;
     h jsonb;
@@ -126,6 +127,12 @@ BEGIN
         RETURN r.revision = 0 OR (NOT r.held AND r.tickets IS NULL);
     ELSIF condition = 4 THEN
         RETURN r.revision = (w->>'r')::bigint;
+    ELSIF condition = 7 THEN
+        RETURN r.revision <> 0 AND (r.held OR r.tickets IS NOT NULL OR r.intents IS NOT NULL)
+            AND coalesce(@schema@.ticket_of(r, w->'pt'->>'i')->>'a' = w->'pt'->>'a', true);
+    ELSIF condition = 8 THEN
+        RETURN r.revision <> 0 AND NOT r.held AND r.intents IS NULL AND r.lock_id <> w->>'i'
+            AND @schema@.is_next(r, w->>'i', now);
     ELSIF w ? 'co' THEN
         RETURN h IS NOT NULL AND (condition = 5 OR now < (h->>'e')::bigint);
     END IF;
@@ -301,24 +308,161 @@ END $$;
 
 -- ---- the queue and the intents ----
 
-CREATE OR REPLACE FUNCTION @schema@.with_ticket(r @schema@.locks, put jsonb, now bigint, number bigint) RETURNS @schema@.locks
-LANGUAGE plpgsql IMMUTABLE AS $$
-DECLARE
-    ticket jsonb := put || jsonb_build_object('q', number, 'e', @schema@.later(now, (put->>'l')::bigint));
-    at integer := (SELECT x.n - 1 FROM jsonb_array_elements(r.tickets) WITH ORDINALITY x(t, n)
-                   WHERE x.t->>'i' = put->>'i');
+-- locks.tickets has the first of the queue, and `waiting` the rest of a long one. That is only so if all tickets
+-- are plain: then to know the first is enough to hand the lock over. The order is that of seq throughout.
+
+CREATE OR REPLACE FUNCTION @schema@.is_plain(ticket jsonb, key text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
-    IF at IS NULL THEN
-        r.tickets := coalesce(r.tickets, '[]') || jsonb_build_array(ticket);
-    ELSE -- it keeps its place
+    RETURN ticket->>'m' = '0' AND ticket->>'j' = 'false' AND ticket->>'k' = key;
+END $$;
+
+CREATE OR REPLACE FUNCTION @schema@.all_plain(tickets jsonb, key text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN NOT EXISTS (SELECT FROM jsonb_array_elements(tickets) t
+                       WHERE NOT t @> jsonb_build_object('m', 0, 'j', false, 'k', key));
+END $$;
+
+CREATE OR REPLACE FUNCTION @schema@.place_of(tickets jsonb, id text) RETURNS integer LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN (SELECT x.n - 1 FROM jsonb_array_elements(tickets) WITH ORDINALITY x(t, n) WHERE x.t->>'i' = id);
+END $$;
+
+-- The record with its whole queue. STABLE: it sees what the query sees that calls it.
+CREATE OR REPLACE FUNCTION @schema@.whole(r @schema@.locks) RETURNS @schema@.locks LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF r.behind > 0 THEN
+        r.tickets := r.tickets || (SELECT jsonb_agg(w.ticket || jsonb_build_object('e', w.expires_ms) ORDER BY w.seq)
+                                   FROM @schema@.waiting w WHERE w.key = r.key);
+        r.behind := 0;
+    END IF;
+    RETURN r;
+END $$;
+
+CREATE OR REPLACE FUNCTION @schema@.ticket_of(r @schema@.locks, of_id text) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    at integer := @schema@.place_of(r.tickets, of_id);
+BEGIN
+    IF at IS NOT NULL OR r.behind = 0 THEN
+        RETURN r.tickets->at;
+    END IF;
+    RETURN (SELECT w.ticket FROM @schema@.waiting w WHERE w.key = r.key AND w.id = of_id);
+END $$;
+
+-- Whether the id has a ticket, and those ahead of it have expired.
+CREATE OR REPLACE FUNCTION @schema@.is_next(r @schema@.locks, of_id text, now bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    at integer := @schema@.place_of(r.tickets, of_id);
+    own bigint;
+BEGIN
+    IF at IS NULL AND r.behind > 0 THEN
+        SELECT w.seq INTO own FROM @schema@.waiting w WHERE w.key = r.key AND w.id = of_id;
+    END IF;
+    IF at IS NULL AND own IS NULL THEN
+        RETURN false;
+    END IF;
+    RETURN NOT EXISTS (SELECT FROM jsonb_array_elements(r.tickets) WITH ORDINALITY x(t, n)
+                       WHERE (at IS NULL OR x.n - 1 < at) AND (x.t->>'e')::bigint > now)
+        AND (own IS NULL OR NOT EXISTS (SELECT FROM @schema@.waiting w
+                                        WHERE w.key = r.key AND w.seq < own AND w.expires_ms > now));
+END $$;
+
+-- Some more of the queue, if the first of it are gone. Those that have expired are gone, too.
+CREATE OR REPLACE FUNCTION @schema@.with_next(r @schema@.locks, now bigint) RETURNS @schema@.locks
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    n integer;
+BEGIN
+    IF r.behind = 0 OR jsonb_array_length(r.tickets) > 0 THEN
+        RETURN r;
+    END IF;
+    WITH gone AS (
+        DELETE FROM @schema@.waiting w WHERE w.key = r.key AND w.seq <= coalesce(
+            (SELECT max(x.seq) FROM (SELECT y.seq FROM @schema@.waiting y
+                                     WHERE y.key = r.key AND y.expires_ms > now ORDER BY y.seq LIMIT 8) x),
+            9223372036854775807)
+        RETURNING w.seq, w.expires_ms, w.ticket)
+    SELECT count(*), jsonb_agg(g.ticket || jsonb_build_object('e', g.expires_ms) ORDER BY g.seq)
+        FILTER (WHERE g.expires_ms > now) INTO n, r.tickets FROM gone g;
+    r.behind := r.behind - n;
+    RETURN r;
+END $$;
+
+-- Without the tickets of these ids.
+CREATE OR REPLACE FUNCTION @schema@.without_tickets(r @schema@.locks, ids jsonb, now bigint) RETURNS @schema@.locks
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    n integer := 0;
+BEGIN
+    IF r.behind > 0 THEN
+        DELETE FROM @schema@.waiting w
+        WHERE w.key = r.key AND w.id = ANY (ARRAY(SELECT jsonb_array_elements_text(ids)));
+        GET DIAGNOSTICS n = ROW_COUNT;
+        r.behind := r.behind - n;
+    END IF;
+    r.tickets := @schema@.without(r.tickets, ids);
+    IF r.tickets IS NULL AND r.behind > 0 THEN
+        r.tickets := '[]';
+        r := @schema@.with_next(r, now);
+    END IF;
+    RETURN r;
+END $$;
+
+-- Without the tickets ahead of that of the id.
+CREATE OR REPLACE FUNCTION @schema@.without_ahead(r @schema@.locks, of_id text, now bigint) RETURNS @schema@.locks
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    at integer := @schema@.place_of(r.tickets, of_id);
+    ids jsonb;
+BEGIN
+    IF at IS NOT NULL THEN
+        ids := (SELECT jsonb_agg(x.t->'i') FROM jsonb_array_elements(r.tickets) WITH ORDINALITY x(t, n) WHERE x.n <= at);
+    ELSE
+        ids := (SELECT jsonb_agg(x.t->'i') FROM jsonb_array_elements(r.tickets) x(t))
+            || coalesce((SELECT jsonb_agg(w.id) FROM @schema@.waiting w
+                         WHERE w.key = r.key AND w.seq < (SELECT o.seq FROM @schema@.waiting o
+                                                          WHERE o.key = r.key AND o.id = of_id)), '[]');
+    END IF;
+    RETURN CASE WHEN ids IS NULL THEN r ELSE @schema@.without_tickets(r, ids, now) END;
+END $$;
+
+-- Only the caller's transaction changes the queue: it has locked the row.
+CREATE OR REPLACE FUNCTION @schema@.with_ticket(r @schema@.locks, put jsonb, now bigint, number bigint) RETURNS @schema@.locks
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    expires bigint := @schema@.later(now, (put->>'l')::bigint);
+    at integer := @schema@.place_of(r.tickets, put->>'i');
+BEGIN
+    IF r.behind > 0 AND NOT @schema@.is_plain(put, r.key) THEN
+        r := @schema@.whole(r);
+        DELETE FROM @schema@.waiting w WHERE w.key = r.key;
+        at := @schema@.place_of(r.tickets, put->>'i');
+    END IF;
+    IF at IS NOT NULL THEN -- it keeps its place
         r.tickets := jsonb_set(r.tickets, array[at::text],
-                               ticket || jsonb_build_object('q', r.tickets->at->'q'));
+                               put || jsonb_build_object('q', r.tickets->at->'q', 'e', expires));
+        RETURN r;
+    END IF;
+    IF r.behind > 0 THEN
+        UPDATE @schema@.waiting w SET expires_ms = expires, ticket = put || jsonb_build_object('q', w.seq)
+        WHERE w.key = r.key AND w.id = put->>'i';
+        IF FOUND THEN
+            RETURN r;
+        END IF;
+    END IF;
+    IF r.behind > 0 OR (jsonb_array_length(r.tickets) >= 8 AND @schema@.is_plain(put, r.key)
+                        AND @schema@.all_plain(r.tickets, r.key)) THEN
+        INSERT INTO @schema@.waiting VALUES (r.key, number, put->>'i', expires, put || jsonb_build_object('q', number));
+        r.behind := r.behind + 1;
+    ELSE
+        r.tickets := coalesce(r.tickets, '[]')
+            || jsonb_build_array(put || jsonb_build_object('q', number, 'e', expires));
     END IF;
     RETURN r;
 END $$;
 
 CREATE OR REPLACE FUNCTION @schema@.applied(r @schema@.locks, w jsonb, now bigint, number bigint) RETURNS @schema@.locks
-LANGUAGE plpgsql IMMUTABLE AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     put jsonb;
 BEGIN
@@ -327,8 +471,11 @@ BEGIN
     ELSE
         r := @schema@.with_fields(r, (w->>'s')::integer, w->'v', w->>'i', now, number);
     END IF;
+    IF (w->>'c')::integer = 8 THEN
+        r := @schema@.without_ahead(r, w->>'i', now);
+    END IF;
     IF w ? 'dt' THEN
-        r.tickets := @schema@.without(r.tickets, w->'dt');
+        r := @schema@.without_tickets(r, w->'dt', now);
     END IF;
     IF w ? 'di' THEN
         r.intents := @schema@.without(r.intents, w->'di');
@@ -400,7 +547,7 @@ BEGIN
         durable = r.durable, stale_reported = r.stale_reported, ttl_ms = r.ttl_ms, heartbeat_ms = r.heartbeat_ms,
         stale_after_ms = r.stale_after_ms, expires_ms = r.expires_ms, last_heartbeat_ms = r.last_heartbeat_ms,
         locked_at_ms = r.locked_at_ms, freed_ms = r.freed_ms, mode = r.mode, slots = r.slots, metadata = r.metadata,
-        tickets = r.tickets, intents = r.intents, holders = r.holders
+        tickets = r.tickets, intents = r.intents, holders = r.holders, behind = r.behind
     WHERE l.key = r.key;
 END $$;
 
@@ -475,7 +622,7 @@ BEGIN
             r := @schema@.absent(w->>'k');
         END IF;
         IF NOT @schema@.holds(w, r, now) THEN
-            RETURN NEXT (1, now, i, 0, 0, NULL, r)::@schema@.answer;
+            RETURN NEXT (1, now, i, 0, 0, NULL, @schema@.whole(r))::@schema@.answer;
             RETURN;
         END IF;
         alone := alone AND @schema@.leaves_alone(w, r);
@@ -514,7 +661,7 @@ BEGIN
         IF NOT @schema@.holds(w, before[i], now) THEN
             DELETE FROM @schema@.locks
             WHERE key IN (SELECT e->>'k' FROM jsonb_array_elements(b->'w') e) AND revision = 0;
-            RETURN NEXT (1, now, i, 0, 0, NULL, before[i])::@schema@.answer;
+            RETURN NEXT (1, now, i, 0, 0, NULL, @schema@.whole(before[i]))::@schema@.answer;
             RETURN;
         END IF;
     END LOOP;
@@ -557,7 +704,8 @@ BEGIN
         RETURN NEXT (0, now, 0, number, coalesce(first_event, 0), NULL, NULL)::@schema@.answer;
     END IF;
     FOR i IN 0 .. n - 1 LOOP
-        RETURN NEXT (0, now, 0, number, coalesce(first_event, 0), NULL, after[i])::@schema@.answer;
+        RETURN NEXT (0, now, 0, number, coalesce(first_event, 0), NULL,
+            CASE WHEN b->'w'->i ? 'pt' THEN @schema@.whole(after[i]) ELSE after[i] END)::@schema@.answer;
     END LOOP;
 END $$;
 
@@ -582,7 +730,7 @@ BEGIN
     RETURN ROW(l.key, l.revision, l.held, l.lock_id, array_to_string(l.released_ids, chr(10)), l.acquired_by, l.token,
         l.owner, l.owner_name, l.outcome, l.durable, l.stale_reported, l.ttl_ms, l.heartbeat_ms, l.stale_after_ms,
         l.expires_ms, l.last_heartbeat_ms, l.locked_at_ms, l.freed_ms, l.mode, l.slots, l.metadata, l.tickets,
-        l.intents, l.holders)::text;
+        l.intents, l.holders, l.behind)::text;
 END $$;
 
 -- The answer of a call that changed nothing: refused, or commit() has to decide, because the record
@@ -810,6 +958,144 @@ BEGIN
     END IF;
 END $$;
 
+-- ---- the queue of an exclusive lock without ancestors ----
+--
+-- A waiter puts or renews its ticket with queue(), and takes its turn with claim(): the batches of a hand-over.
+-- They decide by what concerns the waiter, whatever else has changed meanwhile, and answer as above, but that what
+-- was done is
+--
+--     T now event token (record)           queued, the token is 0; or acquired
+
+-- The record for one waiter: the first of the queue, and its own ticket with the number of those between.
+CREATE OR REPLACE FUNCTION @schema@.placed(r @schema@.locks, of_id text, now bigint) RETURNS @schema@.locks
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    own @schema@.waiting;
+    n integer;
+    n_alive integer;
+BEGIN
+    IF r.behind > 0 THEN
+        SELECT * INTO own FROM @schema@.waiting w WHERE w.key = r.key AND w.id = of_id;
+        IF FOUND THEN
+            SELECT count(*), count(*) FILTER (WHERE w.expires_ms > now) INTO n, n_alive
+            FROM @schema@.waiting w WHERE w.key = r.key AND w.seq < own.seq;
+            r.tickets := r.tickets
+                || jsonb_build_array(own.ticket || jsonb_build_object('e', own.expires_ms, 'b', n_alive));
+            r.behind := greatest(r.behind - n - 1, 0);
+        END IF;
+    END IF;
+    RETURN r;
+END $$;
+
+-- What a queue needs is no more durable than the process that waits: a crash of the server may lose a place
+-- that was taken a moment before, and the waiter takes another. So nobody waits for the disk, with a row locked.
+CREATE OR REPLACE FUNCTION @schema@.queue(of_key text, deadline bigint, put jsonb, must_be_new boolean,
+    e_level smallint, e_type text, e_reason text, e_metadata text)
+RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now bigint := @schema@.clock_ms();
+    of_id text := put->>'i';
+    base bigint;
+    is_renewed boolean := false;
+    event_id bigint := 0;
+    l @schema@.locks;
+BEGIN
+    SELECT (m.epoch + m.timeline - 1) << 40 INTO base FROM @schema@.meta m
+    WHERE m.server_start = pg_postmaster_start_time() AND now <= deadline;
+    IF base IS NULL OR (must_be_new AND @schema@.has_acquired(of_key, of_id)) THEN
+        RETURN 'U ' || now;
+    END IF;
+    IF e_type IS NULL THEN -- far back, a renewal changes no more than this
+        UPDATE @schema@.waiting w SET expires_ms = @schema@.later(now, (put->>'l')::bigint)
+        WHERE w.key = of_key AND w.id = of_id AND w.ticket->>'a' = put->>'a' AND w.expires_ms > now;
+        is_renewed := FOUND;
+    END IF;
+    IF is_renewed THEN
+        SELECT * INTO l FROM @schema@.locks x WHERE x.key = of_key;
+    ELSE
+        SELECT * INTO l FROM @schema@.locks x WHERE x.key = of_key FOR UPDATE;
+        now := @schema@.clock_ms();
+        IF l.key IS NULL OR now > deadline OR l.lock_id = of_id OR l.holders IS NOT NULL
+           OR (NOT l.held AND l.tickets IS NULL AND l.intents IS NULL)
+           OR (l.tickets IS NOT NULL AND @schema@.ticket_of(l, of_id)->>'a' <> put->>'a') THEN
+            RETURN 'U ' || now;
+        END IF;
+        l.revision := base | nextval('@schema@.numbers');
+        l := @schema@.with_ticket(l, put, now, l.revision);
+        UPDATE @schema@.locks x SET revision = l.revision, tickets = l.tickets, behind = l.behind WHERE x.key = of_key;
+    END IF;
+    IF e_type IS NOT NULL THEN
+        event_id := pg_current_xact_id()::text::bigint << 6;
+        INSERT INTO @schema@.events VALUES (event_id, now, e_level, e_type, of_key, of_id, 0, put->>'o', put->>'n',
+                                            NULL, e_reason, -1, e_metadata);
+    END IF;
+    PERFORM set_config('synchronous_commit', 'off', true);
+    RETURN concat_ws(' ', 'T', now, event_id, 0, @schema@.as_text(@schema@.placed(l, of_id, now)));
+END $$;
+
+-- Not the turn of the id; or undecided if it may be, but the first of the queue have expired, or it is too late.
+CREATE OR REPLACE FUNCTION @schema@.not_next(of_key text, of_id text, deadline bigint) RETURNS text
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    now bigint;
+    l @schema@.locks;
+BEGIN
+    SELECT * INTO l FROM @schema@.locks x WHERE x.key = of_key;
+    now := @schema@.clock_ms();
+    IF l.key IS NULL THEN
+        l := @schema@.absent(of_key);
+    END IF;
+    IF now > deadline OR (l.revision > 0 AND NOT l.held AND l.intents IS NULL AND l.lock_id <> of_id
+                          AND @schema@.is_next(l, of_id, now)) THEN
+        RETURN 'U ' || now;
+    END IF;
+    RETURN concat_ws(' ', 'R', now, @schema@.as_text(@schema@.placed(l, of_id, now)));
+END $$;
+
+CREATE OR REPLACE FUNCTION @schema@.claim(of_key text, deadline bigint, id text, by_credential text,
+    new_owner text, new_name text, new_metadata text, is_durable boolean, heartbeat bigint, stale_after bigint,
+    ttl bigint, check_freezes boolean, must_be_new boolean, e_level smallint, waited bigint, e_reason text)
+RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now bigint := @schema@.clock_ms();
+    base bigint;
+    event_id bigint;
+    l @schema@.locks;
+BEGIN
+    SELECT (m.epoch + m.timeline - 1) << 40 INTO base FROM @schema@.meta m
+    WHERE m.server_start = pg_postmaster_start_time() AND now <= deadline AND NOT (check_freezes AND m.has_freezes);
+    -- Once is enough: whoever uses the id meanwhile drops its ticket.
+    IF base IS NULL OR (must_be_new AND @schema@.has_acquired(of_key, id)) THEN
+        RETURN 'U ' || now;
+    END IF;
+    UPDATE @schema@.locks x SET revision = base | nextval('@schema@.numbers'), held = true, lock_id = id,
+        released_ids = NULL, acquired_by = by_credential, token = base | nextval('@schema@.numbers'),
+        owner = new_owner, owner_name = new_name, outcome = 0, durable = is_durable, stale_reported = false,
+        ttl_ms = ttl, heartbeat_ms = heartbeat, stale_after_ms = stale_after,
+        expires_ms = @schema@.later(now, ttl), last_heartbeat_ms = now, locked_at_ms = now, mode = 0, slots = 0,
+        metadata = new_metadata, holders = NULL,
+        tickets = CASE WHEN jsonb_array_length(x.tickets) > 1 OR x.behind > 0 THEN x.tickets - 0 END
+    WHERE x.key = of_key AND NOT x.held AND x.tickets->0->>'i' = id AND x.intents IS NULL AND x.lock_id <> id
+      AND @schema@.clock_ms() <= deadline
+    RETURNING x.* INTO l;
+    IF l.key IS NULL THEN
+        RETURN @schema@.not_next(of_key, id, deadline);
+    END IF;
+    IF l.behind > 0 AND l.tickets = '[]' THEN
+        l := @schema@.with_next(l, now);
+        UPDATE @schema@.locks x SET tickets = l.tickets, behind = l.behind WHERE x.key = of_key;
+    END IF;
+    event_id := pg_current_xact_id()::text::bigint << 6;
+    INSERT INTO @schema@.events VALUES
+        (event_id, now, e_level, 'wait.ended', of_key, id, 0, new_owner, new_name, NULL, 'acquired', waited,
+         new_metadata, NULL),
+        (event_id + 1, now, e_level, 'lock.acquired', of_key, id, l.token, new_owner, new_name, NULL, e_reason, -1,
+         new_metadata, id);
+    RETURN concat_ws(' ', 'T', now, event_id, l.token, @schema@.as_text(l));
+END $$;
+
 -- ---- reading ----
 
 CREATE OR REPLACE FUNCTION @schema@.get(keys text[]) RETURNS TABLE (now_ms bigint, record @schema@.locks)
@@ -817,7 +1103,8 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 DECLARE
     now bigint := @schema@.clock_ms(); -- before reading, so that a lock that is renewed now does not seem expired
 BEGIN
-    RETURN QUERY SELECT now, CASE WHEN l.revision > 0 THEN l ELSE @schema@.absent(k.key) END
+    RETURN QUERY SELECT now, CASE WHEN l.behind > 0 THEN @schema@.whole(l) WHEN l.revision > 0 THEN l
+                                  ELSE @schema@.absent(k.key) END
         FROM unnest(keys) WITH ORDINALITY k(key, n) LEFT JOIN @schema@.locks l ON l.key = k.key ORDER BY k.n;
 END $$;
 
@@ -831,7 +1118,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 DECLARE
     now bigint := @schema@.clock_ms();
 BEGIN
-    RETURN QUERY SELECT now, l FROM @schema@.locks l
+    RETURN QUERY SELECT now, CASE WHEN l.behind > 0 THEN @schema@.whole(l) ELSE l END FROM @schema@.locks l
         WHERE l.key >= prefix AND l.key > after AND l.key <= @schema@.end_of(prefix)
           AND (l.held OR NOT held_only) AND l.revision > 0
         ORDER BY l.key LIMIT page;

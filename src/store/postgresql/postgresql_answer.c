@@ -1,6 +1,7 @@
 /*
- * The answer of acquire(), change() and change_many(): a text, which functions.sql describes. A record in
- * it is in PostgreSQL's form of a row: fields between commas, in quotes where they need it, nothing for NULL.
+ * The answer of acquire(), change(), change_many(), queue() and claim(): a text, which functions.sql describes.
+ * A record in it is in PostgreSQL's form of a row: fields between commas, in quotes where they need it, nothing
+ * for NULL.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -151,15 +152,17 @@ enum belay_code pg_read_answer(const char *answer, const struct belay_batch *bat
         code = copy_row(at, out->records, err);
     } else {
         out->event_id = (uint64_t)next_number(&at);
+        out->token = answer[0] == 'T' ? (uint64_t)next_number(&at) : 0;
         code = answer[0] == 'A'   ? make_acquired(write, out->now_ms, at, out->records, err)
                : answer[0] == 'C' ? make_changed(write, at, out->records, err)
+               : answer[0] == 'T' ? copy_row(at, out->records, err)
                                   : bad_answer(err);
     }
     if (code != BELAY_OK) {
         return answer[0] == 'R' ? code : BELAY_UNKNOWN; /* it has happened, whatever can be read of it */
     }
     out->n_records = 1;
-    out->token = answer[0] == 'A' ? out->records[0].token : 0;
+    out->token = answer[0] == 'A' ? out->records[0].token : out->token;
     return answer[0] == 'R' ? error_set(err, BELAY_REFUSED, "the condition on '%s' does not hold", write->key)
                             : BELAY_OK;
 }

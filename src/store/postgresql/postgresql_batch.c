@@ -112,6 +112,15 @@ static json_t *ticket_of(const struct belay_put_ticket *put)
                      (json_int_t)put->ttl_ms, "m", (int)put->mode, "c", put->slots, "j", (int)put->joint);
 }
 
+char *pg_ticket_text(const struct belay_put_ticket *put)
+{
+    json_t *ticket = ticket_of(put);
+    char *text = ticket == NULL ? NULL : json_dumps(ticket, JSON_COMPACT);
+
+    json_decref(ticket);
+    return text;
+}
+
 static bool add_intents(json_t *to, const struct belay_write *write)
 {
     json_t *list;

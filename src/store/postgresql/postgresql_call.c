@@ -38,6 +38,11 @@ static const char *const texts[PG_STATEMENTS] = {
     [PG_CHANGE_MANY] = "SELECT place, answer FROM @schema@.change_many($1::bigint, $2::boolean, $3::boolean, "
                        "$4::integer, $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], "
                        "$10::text[], $11::text[], $12::text[], $13::text[], $14::bigint[])",
+    [PG_QUEUE] = "SELECT @schema@.queue($1::text, $2::bigint, $3::jsonb, $4::boolean, $5::smallint, "
+                 "$6::text, $7::text, $8::text)",
+    [PG_CLAIM] = "SELECT @schema@.claim($1::text, $2::bigint, $3::text, $4::text, $5::text, $6::text, "
+                 "$7::text, $8::boolean, $9::bigint, $10::bigint, $11::bigint, $12::boolean, $13::boolean, "
+                 "$14::smallint, $15::bigint, $16::text)",
     [PG_GET] = "SELECT now_ms, " PG_RECORD_COLUMNS " FROM @schema@.get($1::text[])",
     [PG_SCAN] = "SELECT now_ms, " PG_RECORD_COLUMNS
                 " FROM @schema@.scan($1::text, $2::text, $3::boolean, $4::integer)",

@@ -155,6 +155,27 @@ static enum belay_code commit_one(struct pg_store *store, const struct belay_bat
     return code;
 }
 
+static enum belay_code commit_turn(struct pg_store *store, const struct belay_batch *batch,
+                                   int64_t deadline_ms, int64_t left_ms, struct belay_commit *out,
+                                   struct belay_error *err)
+{
+    struct pg_turn turn;
+    PGresult *result = NULL;
+    enum belay_code code = pg_write_turn(batch, deadline_ms, &turn, err);
+
+    if (code == BELAY_OK) {
+        struct pg_call call = { turn.statement, turn.values, turn.n, false, left_ms };
+
+        code = pg_call(store, &call, &result, err);
+        pg_turn_release(&turn);
+    }
+    if (code == BELAY_OK) {
+        code = pg_read_answer(PQgetvalue(result, 0, 0), batch, out, err);
+    }
+    PQclear(result);
+    return code;
+}
+
 /* Whether the record names the id that a write acquires with. */
 static bool is_own(const struct belay_record *record, const struct belay_write *write)
 {
@@ -192,6 +213,7 @@ static enum belay_code send_batch(struct pg_store *store, const struct belay_bat
 {
     int64_t until_boot_ms = clock_boot_ms() + pg_timeout_ms(store, batch->timeout_ms);
     bool is_one = pg_is_one(batch);
+    bool is_turn = !is_one && pg_is_turn(batch);
     enum belay_code code = pg_reach(store, until_boot_ms - clock_boot_ms(), err);
 
     if (code != BELAY_OK) {
@@ -208,12 +230,13 @@ static enum belay_code send_batch(struct pg_store *store, const struct belay_bat
         }
         asked_boot_ms = clock_boot_ms();
         out->now_ms = 0;
-        code = is_one ? commit_one(store, batch, deadline_ms, left_ms, out, err)
-                      : commit_batch(store, batch, deadline_ms, left_ms, out, err);
+        code = is_one    ? commit_one(store, batch, deadline_ms, left_ms, out, err)
+               : is_turn ? commit_turn(store, batch, deadline_ms, left_ms, out, err)
+                         : commit_batch(store, batch, deadline_ms, left_ms, out, err);
         if (out->now_ms != 0) {
             pg_saw_clock(store, out->now_ms, asked_boot_ms);
         }
-        is_one = false;
+        is_one = is_turn = false;
         if (pg_mend_clock(store) && code == BELAY_REFUSED) {
             belay_commit_release(out); /* refused by a lease that seemed to have ended, perhaps its own */
             code = BELAY_CANCELLED;
@@ -225,6 +248,35 @@ static enum belay_code send_batch(struct pg_store *store, const struct belay_bat
     return code == BELAY_CANCELLED
                ? error_set(err, BELAY_UNREACHABLE, "PostgreSQL did not come to it in time")
                : code;
+}
+
+/*
+ * Of a long queue the answer has the first only. If all of these have expired, the caller would wake
+ * nobody: then it gets the whole queue.
+ */
+static void complete_queues(struct pg_store *store, struct belay_commit *answer)
+{
+    for (size_t i = 0; i < answer->n_records; i++) {
+        struct belay_record *record = &answer->records[i];
+        const char *key = record->key;
+        bool is_alive = record->n_behind == 0;
+        struct belay_record whole = { 0 };
+        int64_t now_ms;
+
+        for (size_t t = 0; t < record->n_tickets && !is_alive; t++) {
+            is_alive = answer->now_ms < record->tickets[t].expires_ms;
+        }
+        if (!is_alive && pg_get(&store->base, &key, 1, &whole, &now_ms, NULL) == BELAY_OK) {
+            struct belay_record old = *record;
+
+            record->tickets = whole.tickets;
+            record->n_tickets = whole.n_tickets;
+            record->n_behind = record->n_between = 0;
+            whole.tickets = old.tickets;
+            whole.n_tickets = old.n_tickets;
+            belay_record_release(&whole);
+        }
+    }
 }
 
 /* Old events and records are deleted by whoever commits, a few at a time. */
@@ -267,6 +319,7 @@ enum belay_code pg_commit(struct belay_store *base, const struct belay_batch *ba
         pg_wake_watchers(store);
     }
     if (code == BELAY_OK) {
+        complete_queues(store, &answer);
         forget_if_due(store, answer.now_ms);
         pg_keep_clock_if_due(store);
     }

@@ -75,6 +75,8 @@ enum pg_statement {
     PG_ACQUIRE,
     PG_CHANGE,
     PG_CHANGE_MANY,
+    PG_QUEUE,
+    PG_CLAIM,
     PG_GET,
     PG_SCAN,
     PG_EVENTS,
@@ -105,6 +107,7 @@ struct pg_wake {
     bool started;                                   /* the thread that listens */
     bool stopped;                                   /* it must end */
     int stop_fd;                                    /* an eventfd that wakes it */
+    struct pg_sleeper *sleepers;                    /* those in pg_wait(), under the mutex */
     void (*fn)(void *context, const char *lock_id); /* subscribed; called with the mutex held; NULL: none */
     void *context;
     atomic_bool is_listening;
@@ -225,8 +228,8 @@ void pg_keep_clock_if_due(struct pg_store *store);
     "(record).durable, (record).stale_reported, (record).ttl_ms, (record).heartbeat_ms, "                    \
     "(record).stale_after_ms, (record).expires_ms, (record).last_heartbeat_ms, (record).locked_at_ms, "      \
     "(record).freed_ms, (record).mode, (record).slots, (record).metadata, (record).tickets, "                \
-    "(record).intents, (record).holders"
-enum { PG_RECORD_FIELDS = 25 };
+    "(record).intents, (record).holders, (record).behind"
+enum { PG_RECORD_FIELDS = 26 };
 /* From their texts; NULL for NULL. */
 enum belay_code pg_record_of(const char *const fields[PG_RECORD_FIELDS], struct belay_record *out_record,
                              struct belay_error *err);
@@ -242,6 +245,8 @@ int64_t pg_number(const PGresult *result, int row, int column);
 enum belay_code pg_write_batch(const struct belay_batch *batch, int64_t deadline_ms, char **out_text,
                                struct belay_error *err);
 
+/* A ticket as it is stored, for the caller to free; NULL: it is not UTF-8, or there is no memory. */
+char *pg_ticket_text(const struct belay_put_ticket *put);
 /* Metadata as it is stored, for the caller to free; NULL: it is not UTF-8, or there is no memory. */
 char *pg_meta_text(const struct belay_meta *meta, size_t n);
 /* The same for acquire() or change(), if the batch is of their kind. */
@@ -276,6 +281,22 @@ enum belay_code pg_call_many(struct pg_store *store, struct pg_item *items[], si
 /* As commit() returns; BELAY_CANCELLED: commit() of functions.sql has to decide. The caller releases *out. */
 enum belay_code pg_read_answer(const char *answer, const struct belay_batch *batch, struct belay_commit *out,
                                struct belay_error *err);
+
+/* ---- postgresql_turn.c ---- */
+
+/* The same for queue() and claim(): a waiter's own batches. */
+enum { PG_TURN_VALUES = 16 };
+struct pg_turn {
+    enum pg_statement statement;
+    int n;
+    const char *values[PG_TURN_VALUES]; /* borrow from the batch and from what follows */
+    char numbers[6][24];
+    char *texts[2]; /* owned */
+};
+bool pg_is_turn(const struct belay_batch *batch);
+enum belay_code pg_write_turn(const struct belay_batch *batch, int64_t deadline_ms, struct pg_turn *out_turn,
+                              struct belay_error *err);
+void pg_turn_release(struct pg_turn *turn);
 
 /* ---- postgresql_group.c ---- */
 

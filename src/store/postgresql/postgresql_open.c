@@ -38,6 +38,7 @@ static struct belay_store_capabilities capabilities(struct belay_store *base)
                                               .poll_ms = is_pooled ? PG_POLL_UNWOKEN_MS : PG_POLL_MS,
                                               .ticket_ttl_ms = TICKET_TTL_MS,
                                               .has_freezes = true,
+                                              .takes_turns = true,
                                               .has_modes = true };
 }
 

@@ -62,8 +62,9 @@ static int64_t number_of(const json_t *item, const char *name)
     return json_integer_value(json_object_get(item, name));
 }
 
-static bool read_ticket(const json_t *item, struct belay_ticket *ticket)
+static bool read_ticket(const json_t *item, struct belay_record *record, struct belay_ticket *ticket)
 {
+    record->n_between += (size_t)number_of(item, "b"); /* only one has it: see placed() */
     *ticket = (struct belay_ticket){
         .lock_id = text_of(item, "i"),
         .key = text_of(item, "k"),
@@ -81,8 +82,9 @@ static bool read_ticket(const json_t *item, struct belay_ticket *ticket)
            ticket->owner_name != NULL && ticket->acquired_by != NULL;
 }
 
-static bool read_intent(const json_t *item, struct belay_intent *intent)
+static bool read_intent(const json_t *item, struct belay_record *record, struct belay_intent *intent)
 {
+    (void)record;
     *intent = (struct belay_intent){
         .lock_id = text_of(item, "i"),
         .key = text_of(item, "k"),
@@ -92,10 +94,11 @@ static bool read_intent(const json_t *item, struct belay_intent *intent)
     return intent->lock_id != NULL && intent->key != NULL;
 }
 
-static bool read_holder(const json_t *item, struct belay_holder *holder)
+static bool read_holder(const json_t *item, struct belay_record *record, struct belay_holder *holder)
 {
     const char *metadata = json_string_value(json_object_get(item, "m"));
 
+    (void)record;
     *holder = (struct belay_holder){
         .lock_id = text_of(item, "i"),
         .owner = text_of(item, "o"),
@@ -128,7 +131,7 @@ static bool read_holder(const json_t *item, struct belay_holder *holder)
         (ok) = json_is_array(items_) && (n_ == 0 || (record)->list != NULL);                                 \
         for (size_t i_ = 0; (ok) && i_ < n_; i_++) {                                                         \
             (record)->n_##list = i_ + 1;                                                                     \
-            (ok) = read_one(json_array_get(items_, i_), &(record)->list[i_]);                                \
+            (ok) = read_one(json_array_get(items_, i_), (record), &(record)->list[i_]);                      \
         }                                                                                                    \
         json_decref(items_);                                                                                 \
     } while (0)
@@ -215,6 +218,7 @@ enum belay_code pg_record_of(const char *const fields[PG_RECORD_FIELDS], struct 
         .freed_ms = number_at(fields, 18),
         .mode = (enum belay_mode)number_at(fields, 19),
         .slots = (int)number_at(fields, 20),
+        .n_behind = (size_t)number_at(fields, 25),
     };
     /* The analyzer does not see that the strings in the record's union are released. */
     enum belay_code code = BELAY_OK; /* NOLINT(clang-analyzer-unix.Malloc) */

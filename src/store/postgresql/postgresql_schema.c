@@ -99,6 +99,14 @@ enum belay_code pg_schema_describe(struct pg_conn *conn, const char *schema,
     return code;
 }
 
+/* What a long queue needs. */
+#define ADD_WAITING                                                                                          \
+    "ALTER TABLE @schema@.locks ADD COLUMN IF NOT EXISTS behind integer NOT NULL DEFAULT 0;"                 \
+    "CREATE TABLE IF NOT EXISTS @schema@.waiting (key text COLLATE \"C\" NOT NULL, seq bigint NOT NULL, "    \
+    "id text NOT NULL, expires_ms bigint NOT NULL, ticket jsonb NOT NULL, PRIMARY KEY (key, seq)) "          \
+    "WITH (fillfactor = 70);"                                                                                \
+    "CREATE UNIQUE INDEX IF NOT EXISTS waiting_of_id ON @schema@.waiting (key, id)"
+
 /* From the version that is the index to the next one: what schema.sql has since, and functions that are gone. */
 static const char *const steps[PG_SCHEMA_VERSION] = {
     [1] = "DROP FUNCTION IF EXISTS @schema@.one;"
@@ -115,7 +123,7 @@ static const char *const steps[PG_SCHEMA_VERSION] = {
           "ALTER TABLE @schema@.events ADD COLUMN used_id text;"
           "UPDATE @schema@.events SET used_id = lock_id WHERE type IN ('lock.acquired', 'lock.adopted');"
           "DROP INDEX @schema@.events_of_id;"
-          "CREATE INDEX events_of_used_id ON @schema@.events USING hash (used_id)",
+          "CREATE INDEX events_of_used_id ON @schema@.events USING hash (used_id);" ADD_WAITING,
 };
 
 /* Functions are for those roles that may execute hello(), and nobody else. Functions of states are not of this file. */

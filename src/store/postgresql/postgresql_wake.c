@@ -4,14 +4,16 @@
  * into a word that the waiter sleeps on as a futex. Ids that share a word wake each other needlessly,
  * which does no harm.
  *
- *     release:  commit, then NOTIFY id               (a statement of its own: it writes nothing)
+ *     release:  commit, then wake id if it sleeps in this store, else NOTIFY id
+ *                                                    (a statement of its own: it writes nothing)
  *     waiter:   listen() -> the word; read the record; wait() on the word
  *     thread:   notification -> add to the word, wake; tell the subscriber, an event loop
  *               connection lost -> wake everybody, connect again, wake everybody
  *
  * A notification may get lost with the connection, so waiters poll as well, if seldom. Commits of
- * other processes notify no watcher (the NULL id): a watcher polls. A pooler in transaction mode accepts LISTEN and forgets it: the thread asks for its channels, and
- * finds out; then waiters poll more often, unless `listen` names a direct connection.
+ * other processes notify no watcher (the NULL id): a watcher polls. A pooler in transaction mode accepts
+ * LISTEN and forgets it: the thread asks for its channels, and finds out; then waiters poll more often,
+ * unless `listen` names a direct connection.
  */
 #include <errno.h>
 #include <limits.h>
@@ -231,14 +233,57 @@ uint32_t pg_listen(struct belay_store *base, const char *lock_id)
     return __atomic_load_n(word_of(store, lock_id), __ATOMIC_SEQ_CST);
 }
 
+/* A thread in pg_wait(). Only one client waits with an id. */
+struct pg_sleeper {
+    const char *lock_id; /* borrowed */
+    struct pg_sleeper *next;
+};
+
+static void add_sleeper(struct pg_wake *wake, struct pg_sleeper *sleeper)
+{
+    (void)pthread_mutex_lock(&wake->mutex);
+    sleeper->next = wake->sleepers;
+    wake->sleepers = sleeper;
+    (void)pthread_mutex_unlock(&wake->mutex);
+}
+
+static void remove_sleeper(struct pg_wake *wake, struct pg_sleeper *sleeper)
+{
+    struct pg_sleeper **at = &wake->sleepers;
+
+    (void)pthread_mutex_lock(&wake->mutex);
+    while (*at != sleeper) {
+        at = &(*at)->next;
+    }
+    *at = sleeper->next;
+    (void)pthread_mutex_unlock(&wake->mutex);
+}
+
+static bool sleeps_here(struct pg_wake *wake, const char *lock_id)
+{
+    const struct pg_sleeper *sleeper;
+
+    (void)pthread_mutex_lock(&wake->mutex);
+    sleeper = wake->sleepers;
+    while (sleeper != NULL && strcmp(sleeper->lock_id, lock_id) != 0) {
+        sleeper = sleeper->next;
+    }
+    (void)pthread_mutex_unlock(&wake->mutex);
+    return sleeper != NULL;
+}
+
 void pg_wake(struct belay_store *base, const char *lock_id)
 {
     struct pg_store *store = pg_of(base);
     const char *values[] = { store->channel, lock_id == NULL ? "" : lock_id };
     struct pg_call call = { PG_WAKE, values, 2, true, 0 };
     PGresult *result = NULL;
+    bool is_here = lock_id != NULL && sleeps_here(&store->wake, lock_id);
 
     wake_word(word_of(store, lock_id));
+    if (is_here) {
+        return;
+    }
     (void)pg_call(store, &call, &result, NULL); /* if it fails, the waiter polls */
     PQclear(result);
 }
@@ -264,11 +309,13 @@ void pg_wait(struct belay_store *base, const char *lock_id, uint32_t listened, i
     bool is_listening = atomic_load(&store->wake.is_listening);
     /* A loss of the connection wakes everybody, so a waiter with one need not look by itself. */
     int64_t most_ms = lock_id == NULL ? WATCH_POLL_MS : is_listening ? INT_MAX : PG_POLL_UNWOKEN_MS;
+    struct pg_sleeper sleeper = { .lock_id = lock_id == NULL ? "" : lock_id };
     struct timespec timeout;
 
     if (timeout_ms <= 0) {
         return;
     }
+    add_sleeper(&store->wake, &sleeper);
     timeout_ms = timeout_ms < most_ms ? timeout_ms : most_ms;
     timeout = (struct timespec){ (time_t)(timeout_ms / 1000), (long)(timeout_ms % 1000 * 1000000) };
     if (cancel != NULL) {
@@ -280,4 +327,5 @@ void pg_wait(struct belay_store *base, const char *lock_id, uint32_t listened, i
     if (cancel != NULL) {
         belay_cancel_bind(cancel, NULL);
     }
+    remove_sleeper(&store->wake, &sleeper);
 }

@@ -42,10 +42,23 @@ CREATE TABLE @schema@.locks (
     mode smallint NOT NULL,
     slots integer NOT NULL,
     metadata text,                          -- JSON: [[name, value], ...]; NULL: none
-    tickets jsonb,                          -- NULL: none, as for the next two; by seq
+    tickets jsonb,                          -- NULL: none, as for the next two; by seq. The first of the queue
     intents jsonb,
-    holders jsonb                           -- by token
+    holders jsonb,                          -- by token
+    behind integer NOT NULL DEFAULT 0       -- how many of the queue are in `waiting`
 ) WITH (fillfactor = 50);
+
+-- The rest of a long queue, so that a change of one place does not write all of them. Only if every ticket of
+-- the queue is exclusive, for this key and not joint: else locks.tickets has them all.
+CREATE TABLE @schema@.waiting (
+    key text COLLATE "C" NOT NULL,
+    seq bigint NOT NULL,
+    id text NOT NULL,
+    expires_ms bigint NOT NULL,
+    ticket jsonb NOT NULL,                  -- as in locks.tickets; expires_ms is newer
+    PRIMARY KEY (key, seq)
+) WITH (fillfactor = 70);
+CREATE UNIQUE INDEX waiting_of_id ON @schema@.waiting (key, id);
 
 CREATE SEQUENCE @schema@.numbers;
 
