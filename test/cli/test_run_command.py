@@ -32,7 +32,8 @@ class ExitCode(RunCase):
     def test_is_126_for_a_command_that_is_not_executable_and_the_lock_ends_as_failed(self):
         (self.dir / "plain").write_text("echo no\n", encoding="utf-8")
         result = self.fails(126, "run", "k", "--", "./plain")
-        self.assertEqual(result.err, "belay: cannot run './plain': permission denied\n")
+        self.assertEqual(result.err, "belay: cannot run './plain': it is not executable: run chmod +x on it, or name its "
+                                     "interpreter first\n")
         self.assertEqual(self.status("k")["outcome"], "failed")
         self.fails(126, "run", "k", "--", str(self.dir))
 

@@ -24,8 +24,9 @@ WEBHOOKS = {"test_a_webhook_is_called_with_the_lock_of_its_kind_and_survives_a_k
             "test_a_webhook_of_a_removed_token_does_not_return_with_the_next_server",
             "test_a_file_that_a_killed_server_left_is_removed", "test_a_receiver_that_was_being_called_is_called_again",
             "test_the_file_is_for_the_servers_user_only", "test_waiters_survive_the_server"}
-# The store is read in worker threads, and some time later.
-THREADS = {"test_hundreds_wait_without_a_thread_for_each",
+# The store is read and written in worker threads, and some time later.
+THREADS = {"test_a_release_by_a_waiter_gives_up_its_place_at_once",
+           "test_hundreds_wait_without_a_thread_for_each",
            "test_a_lock_with_several_holders_is_one_lock_as_old_as_its_oldest_holder",
            "test_a_list_has_the_first_ten_waiters_and_their_number_and_the_queue_has_all"}
 # `belay backup` and the journal are SQLite's.
