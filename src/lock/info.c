@@ -169,18 +169,19 @@ static char *pack_text(struct pack *pack, const char *text)
 static void pack_info(struct pack *pack, struct belay_info *info)
 {
     const struct belay_meta *from = info->metadata;
+    struct belay_meta *to = pack->meta;
 
     info->key = pack_text(pack, info->key);
     info->lock_id = pack_text(pack, info->lock_id);
     info->locked_by = pack_text(pack, info->locked_by);
     info->locked_by_name = pack_text(pack, info->locked_by_name);
     info->acquired_by = pack_text(pack, info->acquired_by);
-    info->metadata = info->n_metadata == 0 ? NULL : pack->meta;
-    pack->meta += info->n_metadata;
     for (size_t i = 0; i < info->n_metadata; i++) {
-        info->metadata[i].name = pack_text(pack, from[i].name);
-        info->metadata[i].value = pack_text(pack, from[i].value);
+        to[i].name = pack_text(pack, from[i].name);
+        to[i].value = pack_text(pack, from[i].value);
     }
+    info->metadata = info->n_metadata == 0 ? NULL : to;
+    pack->meta += info->n_metadata;
 }
 
 /* The list owns what it borrowed. False: no memory, and it borrows still. */
