@@ -209,7 +209,7 @@ class Restore(BackupCase):
         self.fails(65, "restore", str(damaged), "--store", self.new)
         damaged.write_bytes(b"no database at all " * 300)
         self.fails(65, "restore", str(damaged), "--store", self.new)
-        self.fails(69, "restore", str(self.dir / "missing.db"), "--store", self.new)
+        self.fails(66, "restore", str(self.dir / "missing.db"), "--store", self.new)
         self.assertFalse((self.dir / "new" / "locks.db").exists())
 
     def test_a_clock_behind_the_backup_is_reported(self):
