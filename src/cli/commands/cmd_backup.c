@@ -116,6 +116,7 @@ const struct cli_command cmd_restore = {
     .exits = { { 0, "the backup is restored" },
                { 64, "the command line is wrong, or a database exists and --replace is missing" },
                { 65, "FILE is damaged, or not a backup" },
+               { 66, "FILE does not exist" },
                { 69, "a file cannot be read or written" },
                { 75, "the database is in use" },
                { 77, "not permitted" },
