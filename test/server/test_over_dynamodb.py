@@ -408,7 +408,10 @@ def through_a_server(case):
 # them, and Audit shows the same of it.
 LEFT_OUT = {"test_an_expired_lock_is_taken_over_with_a_warning", "test_history_is_read_from_the_configured_audit_file",
             "test_history_is_not_read_from_a_stream", "test_history_through_a_server_is_the_same",
-            "test_every_event_has_the_metadata_of_its_lock"}
+            "test_every_event_has_the_metadata_of_its_lock",
+            "test_on_a_terminal_a_wait_is_estimated_from_earlier_holds",
+            "test_a_wait_is_not_estimated_from_few_holds_and_says_if_it_takes_longer",
+            "test_a_free_slot_is_expected_from_the_holder_that_began_first"}
 MODULES = ["test_cli"]
 
 
