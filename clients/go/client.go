@@ -32,17 +32,16 @@ import (
 
 // Client is a client of one lock store, through one server or several. It may be used by several goroutines.
 type Client struct {
-	servers                  []*server
-	current                  atomic.Int64 // the server in use
-	token, tokenFile, caFile string
-	timeout                  time.Duration
-	owner, ownerName         string
-	process                  string // USER@HOST:PID
-	warn                     func(text string)
-	isOff                    atomic.Bool  // the server has said that its locking is switched off
-	store                    atomic.Value // of the first answer: all servers must have this one
-	background               context.Context
-	stop                     context.CancelFunc
+	servers                   []*server
+	current                   atomic.Int64 // the server in use
+	token, tokenFile, caFile  string
+	timeout                   time.Duration
+	owner, ownerName, process string // process is USER@HOST:PID
+	warn                      func(text string)
+	isOff                     atomic.Bool  // the server has said that its locking is switched off
+	store                     atomic.Value // of the first answer: all servers must have this one
+	background                context.Context
+	stop                      context.CancelFunc
 }
 
 type server struct {

@@ -26,8 +26,7 @@ type Error struct {
 	Lock     *Info  // the lock that stood in the way
 	Position int    // how many waiters are ahead
 
-	kind  error
-	cause error
+	kind, cause error
 }
 
 func (e *Error) Error() string {

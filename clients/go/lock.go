@@ -30,19 +30,17 @@ type Lock struct {
 	keys         []string
 	id           string
 	options      Options
-	ctx          context.Context    // the user's; cancelled when the lock is lost or released
-	work         context.Context    // of requests in the background
+	ctx, work    context.Context    // the user's, cancelled when the lock is lost or released; of background requests
 	cancel, stop context.CancelFunc // of ctx, of work
 	turn         sync.Mutex         // of renewals: their answers must not overtake each other
 
-	mu        sync.Mutex
-	infos     []Info
-	deadline  time.Duration // on the clock of now(): the lock is not to be relied upon from here on
-	beatEvery time.Duration
-	nextBeat  time.Duration // likewise
-	isBeating bool
-	timer     *time.Timer // calls tick
-	err       error       // why the lock is over; nil: it is held
+	mu                 sync.Mutex
+	infos              []Info
+	deadline, nextBeat time.Duration // on the clock of now(); the lock is not to be relied upon from the deadline on
+	beatEvery          time.Duration
+	isBeating          bool
+	timer              *time.Timer // calls tick
+	err                error       // why the lock is over; nil: it is held
 }
 
 // hold makes the Lock of a grant that was asked for at `sent`.
@@ -117,8 +115,7 @@ func (l *Lock) watch() {
 	for pause := 100 * time.Millisecond; sleep(l.work, pause); { // most of what a lock protects is over by then
 		r := post("/v1/held", fields{"lock_id": l.id, "wait_ms": time.Minute}.about(l.keys))
 		r.isRead, r.wait, pause = true, time.Minute, 100*time.Millisecond
-		_, err := askOnce[Info](l.work, l.client, r)
-		if isLoss(err) {
+		if _, err := askOnce[Info](l.work, l.client, r); isLoss(err) {
 			_ = l.lose(err)
 		} else if isFault(err) {
 			pause = time.Second

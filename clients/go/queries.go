@@ -104,8 +104,7 @@ func (c *Client) Freeze(ctx context.Context, o FreezeOptions) (Freeze, error) {
 
 // Unfreeze ends the freeze with an id, or those with exactly this pattern, and returns them.
 func (c *Client) Unfreeze(ctx context.Context, idOrPattern, reason string) ([]Freeze, error) {
-	r := newCall("DELETE", "/v1/freezes/"+url.PathEscape(idOrPattern), fields{"reason": reason})
-	got, err := ask[freezes](ctx, c, r)
+	got, err := ask[freezes](ctx, c, newCall("DELETE", "/v1/freezes/"+url.PathEscape(idOrPattern), fields{"reason": reason}))
 	return got.Freezes, err
 }
 

@@ -55,8 +55,7 @@ type call struct {
 	method, path, lockID string        // the path with its query, encoded; the id for errors: to repeat the request with
 	body                 fields        // nil: none
 	isRead               bool          // it changes nothing
-	wait                 time.Duration // that it asks for
-	timeout              time.Duration // beyond wait, if less than that of the client
+	wait, timeout        time.Duration // the wait that it asks for; beyond it, if less than the client's timeout
 	tries                int           // at least one of each server
 
 	at        int64         // the index of the server that it was last sent to
@@ -138,12 +137,11 @@ func (c *Client) open(ctx context.Context, r *call) (*http.Response, error) {
 	r.at = c.current.Load()
 	r.server = c.servers[r.at]
 	var isConnected atomic.Bool // without a connection nothing was sent
-	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { isConnected.Store(true) }}
 	var body io.Reader
 	if text, err := json.Marshal(r.body.sent()); err == nil && r.body != nil {
 		body = bytes.NewReader(text)
 	}
-	ctx = httptrace.WithClientTrace(ctx, trace)
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { isConnected.Store(true) }})
 	request, err := http.NewRequestWithContext(ctx, r.method, r.server.base+r.path, body)
 	if err != nil {
 		return nil, invalid(err, "the request cannot be made")
