@@ -696,7 +696,7 @@ BEGIN
             PERFORM @schema@.add_event(w, first_event + i, b->'w'->((w->>'w')::integer), before[(w->>'w')::integer],
                                        now, number);
         END LOOP;
-        IF n = 0 AND NOT b ? 'y' THEN -- a refusal and the like: nobody waits for it to be on disk
+        IF n = 0 AND NOT b ? 'y' THEN -- a refusal and the like: no client waits for it to be on disk
             PERFORM set_config('synchronous_commit', 'off', true);
         END IF;
     END IF;
@@ -754,7 +754,7 @@ BEGIN
     RETURN concat_ws(' ', 'R', now, @schema@.as_text(l));
 END $$;
 
--- After the rows are locked: nobody can have used an id since and remain unseen. The events of this
+-- After the rows are locked: no client can have used an id since and remain unseen. The events of this
 -- transaction do not count. numbers[5 * i] is 0 if id i was just made up.
 CREATE OR REPLACE FUNCTION @schema@.refuse_used(keys text[], ids text[], numbers bigint[]) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
@@ -807,7 +807,7 @@ BEGIN
             RETURN 'U ' || now;
         END IF;
     END IF;
-    IF must_be_new THEN -- now that the row is locked, nobody can have used the id since and remain unseen
+    IF must_be_new THEN -- now that the row is locked, no client can have used the id since and remain unseen
         IF @schema@.has_acquired(of_key, id) THEN
             RAISE EXCEPTION 'a lock id was used before' USING ERRCODE = 'BL001'; -- commit() says it properly
         END IF;
@@ -877,9 +877,9 @@ END $$;
 -- Several of these, of different keys, in one transaction: the first n_acquires acquire, the others change.
 -- The arrays have an element for each, `numbers` has five: durable, ttl, heartbeat, stale_after and
 -- must_be_new, or condition, value, and the level, the token and the duration of the event. Event i is
--- event i of the transaction. Who finds no answer here is alone with its change: its record does not
+-- event i of the transaction. A change without an answer here is sent alone: its record does not
 -- exist. The joins go along the arrays, so that rows are locked in that order; plans are kept, however
--- short the arrays are. A row that somebody else keeps locked must not hold up the others.
+-- short the arrays are. A row that another session keeps locked must not hold up the others.
 CREATE OR REPLACE FUNCTION @schema@.change_many(deadline bigint, check_freezes boolean, any_new boolean,
     n_acquires integer, keys text[], ids text[], owners text[], names text[], metadatas text[], bys text[], reasons text[], types text[],
     credentials text[], numbers bigint[])
@@ -988,7 +988,7 @@ BEGIN
 END $$;
 
 -- What a queue needs is no more durable than the process that waits: a crash of the server may lose a place
--- that was taken a moment before, and the waiter takes another. So nobody waits for the disk, with a row locked.
+-- that was taken a moment before, and the waiter takes another. So no session waits for the disk with a row locked.
 CREATE OR REPLACE FUNCTION @schema@.queue(of_key text, deadline bigint, put jsonb, must_be_new boolean,
     e_level smallint, e_type text, e_reason text, e_metadata text)
 RETURNS text
@@ -1134,7 +1134,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 BEGIN
     IF of_key IS NOT NULL THEN
         RETURN QUERY SELECT * FROM @schema@.events e
-            WHERE e.key = of_key AND e.id > after ORDER BY e.id LIMIT page; -- a history, which nobody tails
+            WHERE e.key = of_key AND e.id > after ORDER BY e.id LIMIT page; -- a history, which no client tails
     ELSE
         RETURN QUERY SELECT * FROM @schema@.events e
             WHERE e.id > after AND e.id < @schema@.settled() AND (prefix = '' OR starts_with(e.key, prefix))

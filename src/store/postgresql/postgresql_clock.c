@@ -1,5 +1,5 @@
 /*
- * The server's clock, which answers tell, beside this machine's boot clock, which nobody sets. What one process
+ * The server's clock, which answers tell, beside this machine's boot clock, which is never set. What one process
  * knows of both is kept in the database (table clocks) for the next one on the same machine: a command that was
  * started after a step of the server's clock notices it, too.
  */

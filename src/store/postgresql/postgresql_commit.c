@@ -252,7 +252,7 @@ static enum belay_code send_batch(struct pg_store *store, const struct belay_bat
 
 /*
  * Of a long queue the answer has the first only. If all of these have expired, the caller would wake
- * nobody: then it gets the whole queue.
+ * no waiter: then it gets the whole queue.
  */
 static void complete_queues(struct pg_store *store, struct belay_commit *answer)
 {

@@ -9,8 +9,8 @@
  *     a group is back: its leader hands the answers out, and makes the first of the queue lead
  *
  * The changes of a group are one call of change_many() in functions.sql. Each has its own condition: a
- * refusal concerns nobody else. An error before the commit undoes the group, and each change is sent
- * alone: among them one for a row that somebody locks for long, which would hold up the others.
+ * refusal concerns no other change. An error before the commit undoes the group, and each change is sent
+ * alone: among them one for a row that another session locks for long, which would hold up the others.
  */
 #include <assert.h>
 #include <errno.h>
@@ -110,7 +110,7 @@ static void leave_queue(struct pg_group *group, struct pg_member *member)
     member->state = LEFT;
 }
 
-/* With the mutex. Those that are out may wait long for a row, which concerns nobody else. */
+/* With the mutex. Those that are out may wait long for a row, which concerns no other change. */
 static void enter(struct pg_group *group, struct pg_member *member)
 {
     struct timespec until;

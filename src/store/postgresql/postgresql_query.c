@@ -76,7 +76,7 @@ enum belay_code pg_get(struct belay_store *base, const char *const *keys, size_t
     if (code == BELAY_OK && n > 0) {
         *out_now_ms = pg_number(result, 0, 0);
         pg_saw_clock(pg_of(base), *out_now_ms, asked_boot_ms);
-        (void)pg_mend_clock(pg_of(base)); /* what was read is stale: who acts on it is refused */
+        (void)pg_mend_clock(pg_of(base)); /* what was read is stale: a change that relies on it is refused */
     }
     while (code != BELAY_OK && done > 0) {
         belay_record_release(&out_records[--done]);

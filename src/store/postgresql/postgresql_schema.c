@@ -126,7 +126,7 @@ static const char *const steps[PG_SCHEMA_VERSION] = {
           "CREATE INDEX events_of_used_id ON @schema@.events USING hash (used_id);" ADD_WAITING,
 };
 
-/* Functions are for those roles that may execute hello(), and nobody else. Functions of states are not of this file. */
+/* Functions are for those roles that may execute hello(), and no others. Functions of states are not of this file. */
 static const char rights[] =
     "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA @schema@ FROM PUBLIC;"
     "DO $$ DECLARE one record; BEGIN "

@@ -10,7 +10,7 @@
 struct diagnostics;
 
 struct postgresql_options {
-    void (*on_warning)(void *warn_context, const char *text); /* NULL: nobody listens */
+    void (*on_warning)(void *warn_context, const char *text); /* NULL: warnings are dropped */
     void *warn_context;
     int timeout_factor; /* for tests: factor for all timeouts; 0: 1 */
 };

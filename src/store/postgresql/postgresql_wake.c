@@ -8,7 +8,7 @@
  *                                                    (a statement of its own: it writes nothing)
  *     waiter:   listen() -> the word; read the record; wait() on the word
  *     thread:   notification -> add to the word, wake; tell the subscriber, an event loop
- *               connection lost -> wake everybody, connect again, wake everybody
+ *               connection lost -> wake all waiters, connect again, wake all waiters
  *
  * A notification may get lost with the connection, so waiters poll as well, if seldom. Commits of
  * other processes notify no watcher (the NULL id): a watcher polls. A pooler in transaction mode accepts
@@ -307,7 +307,7 @@ void pg_wait(struct belay_store *base, const char *lock_id, uint32_t listened, i
     struct pg_store *store = pg_of(base);
     uint32_t *word = word_of(store, lock_id);
     bool is_listening = atomic_load(&store->wake.is_listening);
-    /* A loss of the connection wakes everybody, so a waiter with one need not look by itself. */
+    /* A loss of the connection wakes all waiters, so a waiter with one need not look by itself. */
     int64_t most_ms = lock_id == NULL ? WATCH_POLL_MS : is_listening ? INT_MAX : PG_POLL_UNWOKEN_MS;
     struct pg_sleeper sleeper = { .lock_id = lock_id == NULL ? "" : lock_id };
     struct timespec timeout;

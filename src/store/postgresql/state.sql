@@ -75,7 +75,7 @@ BEGIN
 END $$;
 
 -- Whether the id holds the key with this token, by the server's clock. The lock stays as it is until the transaction
--- ends: nobody takes it between this and the write.
+-- ends: no client takes it between this and the write.
 CREATE FUNCTION @schema@.check_lock(of_key text, id text, of_token bigint) RETURNS @schema@.blob_answer
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
