@@ -7,7 +7,7 @@
 #     test/sim/mutants.sh [NAME...]
 set -euo pipefail
 
-SEEDS=${SEEDS:-10000}
+SEEDS=${SEEDS:-20000}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 work=$(mktemp -d)
