@@ -269,7 +269,7 @@ class Fish(OnATerminal):
                                           "for line in $argv; complete -C $line; echo END; end\n", encoding="utf-8")
         lines = {"belay state load ": [], "belay state li": ["list\tlist the states in the state store"], "belay help stat": 3,
                  "belay help state loa": ["load\tprint the deployment state"], "belay --store x --quiet hel": 1, "belay status stat-key ": [],
-                 "belay state list --al": [], "belay list --al": ["--all\tlocks with any status"], "belay run stat": ["stat-key"],
+                 "belay state list --al": [], "belay list --all": ["--all\tlocks with any status"], "belay run stat": ["stat-key"],
                  "belay run k -- helper --a": ["--all\teverything"], "belay run k -- helper --wa": []}
         done = subprocess.run(["fish", "--no-config", self.dir / "fish.sh", *lines], env=self.env, cwd=self.dir, capture_output=True,
                               encoding="utf-8", timeout=60, check=True)
