@@ -252,12 +252,15 @@ class Waiting(RunCase):
     def check_what_a_wait_shows(self, how, is_counted):
         """A place in the queue is no retry."""
         lock = self.acquire("k", "--owner", "rival", "--ttl", "5m")
-        process = self.start("run", how, "k", "--", "echo", "mine")
-        wait_until(lambda: self.ok("status", "k", "--json").json()["waiting"], "the wait")
+        shown = self.dir / "shown"
+        with open(shown, "w", encoding="utf-8") as stderr:
+            process = self.start("run", how, "k", "--", "echo", "mine", stderr=stderr)
+        wait_until(lambda: "1st in the queue for 'k', held by" in shown.read_text(encoding="utf-8"), "the place")
+        self.assertTrue(self.ok("status", "k", "--json").json()["waiting"])
         self.ok("release", "k", "--id", lock["lock_id"])
-        out, err = process.communicate(timeout=20)
+        out, _ = process.communicate(timeout=20)
+        err = shown.read_text(encoding="utf-8")
         self.assertEqual((process.returncode, out), (0, "mine\n"), err)
-        self.assertIn("1st in the queue for 'k', held by", err)
         self.assertIn("rival", err)
         self.assertEqual("Lock held, retrying in " in err, is_counted, err)
 
