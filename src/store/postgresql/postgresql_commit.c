@@ -159,7 +159,7 @@ static enum belay_code commit_turn(struct pg_store *store, const struct belay_ba
                                    int64_t deadline_ms, int64_t left_ms, struct belay_commit *out,
                                    struct belay_error *err)
 {
-    struct pg_turn turn;
+    struct pg_one turn;
     PGresult *result = NULL;
     enum belay_code code = pg_write_turn(batch, deadline_ms, &turn, err);
 
@@ -167,7 +167,7 @@ static enum belay_code commit_turn(struct pg_store *store, const struct belay_ba
         struct pg_call call = { turn.statement, turn.values, turn.n, false, left_ms };
 
         code = pg_call(store, &call, &result, err);
-        pg_turn_release(&turn);
+        pg_one_release(&turn);
     }
     if (code == BELAY_OK) {
         code = pg_read_answer(PQgetvalue(result, 0, 0), batch, out, err);

@@ -249,19 +249,24 @@ enum belay_code pg_write_batch(const struct belay_batch *batch, int64_t deadline
 char *pg_ticket_text(const struct belay_put_ticket *put);
 /* Metadata as it is stored, for the caller to free; NULL: it is not UTF-8, or there is no memory. */
 char *pg_meta_text(const struct belay_meta *meta, size_t n);
-/* The same for acquire() or change(), if the batch is of their kind. */
+/* The parameters of acquire() or change(), if the batch is of their kind. */
 enum { PG_ONE_VALUES = 22 };
 struct pg_one {
     enum pg_statement statement;
     int n;
     const char *values[PG_ONE_VALUES]; /* borrow from the batch and from what follows */
     char numbers[8][24];
-    char *metadata[2]; /* owned */
+    char *texts[2]; /* owned */
 };
 bool pg_is_one(const struct belay_batch *batch);
 enum belay_code pg_write_one(const struct belay_batch *batch, int64_t deadline_ms, struct pg_one *out_one,
                              struct belay_error *err);
 void pg_one_release(struct pg_one *one);
+/* The number as a text that `one` keeps, in its place i. */
+const char *pg_one_number(struct pg_one *one, size_t i, int64_t value);
+/* The parameters of a new holder, from the id on to PG_HOLDER_END, with numbers 2 to 4 and the first text. */
+enum { PG_HOLDER_END = 13 };
+bool pg_one_fill_holder(struct pg_one *one, const struct belay_batch *batch);
 
 /* ---- postgresql_many.c ---- */
 
@@ -284,19 +289,10 @@ enum belay_code pg_read_answer(const char *answer, const struct belay_batch *bat
 
 /* ---- postgresql_turn.c ---- */
 
-/* The same for queue() and claim(): a waiter's own batches. */
-enum { PG_TURN_VALUES = 16 };
-struct pg_turn {
-    enum pg_statement statement;
-    int n;
-    const char *values[PG_TURN_VALUES]; /* borrow from the batch and from what follows */
-    char numbers[6][24];
-    char *texts[2]; /* owned */
-};
+/* As pg_is_one() and pg_write_one(), for queue() and claim(): a waiter's own batches. */
 bool pg_is_turn(const struct belay_batch *batch);
-enum belay_code pg_write_turn(const struct belay_batch *batch, int64_t deadline_ms, struct pg_turn *out_turn,
+enum belay_code pg_write_turn(const struct belay_batch *batch, int64_t deadline_ms, struct pg_one *out_turn,
                               struct belay_error *err);
-void pg_turn_release(struct pg_turn *turn);
 
 /* ---- postgresql_group.c ---- */
 

@@ -3,6 +3,7 @@
  * key without ancestors or waiters of its own, and its event. Their values are parameters instead of
  * JSON, and functions.sql has functions for them that change the row without reading it first.
  */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,7 @@ enum {
     MUST_BE_NEW,
     ACQUIRE_EVENT
 };
+static_assert((int)ACQUIRE_EVENT == (int)PG_HOLDER_END, "what follows the holder");
 enum { CONDITION = OWN, OUTCOME_OR_TTL, CHANGE_EVENT };
 enum { E_LEVEL, E_TYPE, E_TOKEN, E_OWNER, E_NAME, E_BY, E_REASON, E_DURATION, E_METADATA, E_VALUES };
 
@@ -70,7 +72,7 @@ bool pg_is_one(const struct belay_batch *batch)
              (event->locked_by != NULL || batch->writes[0].condition != BELAY_IF_FREE)));
 }
 
-static const char *number(struct pg_one *one, size_t i, int64_t value)
+const char *pg_one_number(struct pg_one *one, size_t i, int64_t value)
 {
     (void)snprintf(one->numbers[i], sizeof one->numbers[i], "%" PRId64, value);
     return one->numbers[i];
@@ -81,42 +83,43 @@ static const char *or_empty(const char *text)
     return text == NULL ? "" : text;
 }
 
-static bool fill_holder(struct pg_one *one, const struct belay_batch *batch)
+bool pg_one_fill_holder(struct pg_one *one, const struct belay_batch *batch)
 {
     const struct belay_record *values = batch->writes[0].values;
     const char **to = one->values;
 
+    to[ID] = values->lock_id;
     to[CREDENTIAL] = or_empty(values->acquired_by);
     to[OWNER] = or_empty(values->owner);
     to[NAME] = or_empty(values->owner_name);
     to[DURABLE] = values->durable ? "t" : "f";
-    to[HEARTBEAT] = number(one, 2, values->heartbeat_ms);
-    to[STALE_AFTER] = number(one, 3, values->stale_after_ms);
-    to[TTL] = number(one, 4, values->ttl_ms);
+    to[HEARTBEAT] = pg_one_number(one, 2, values->heartbeat_ms);
+    to[STALE_AFTER] = pg_one_number(one, 3, values->stale_after_ms);
+    to[TTL] = pg_one_number(one, 4, values->ttl_ms);
     to[FREEZES] = batch->check_freezes ? "t" : "f";
     to[MUST_BE_NEW] = batch->require_unused_id != NULL ? "t" : "f";
     if (values->n_metadata > 0) {
-        to[METADATA] = one->metadata[0] = pg_meta_text(values->metadata, values->n_metadata);
+        to[METADATA] = one->texts[0] = pg_meta_text(values->metadata, values->n_metadata);
     }
-    return values->n_metadata == 0 || one->metadata[0] != NULL;
+    return values->n_metadata == 0 || one->texts[0] != NULL;
 }
 
 static bool fill_event(struct pg_one *one, const char **to, const struct belay_event *event)
 {
     bool is_granted = event->token == BELAY_TOKEN_OF_BATCH;
 
-    to[E_LEVEL] = number(one, 5, event->level);
+    to[E_LEVEL] = pg_one_number(one, 5, event->level);
     to[E_TYPE] = event->type;
-    to[E_TOKEN] = number(one, 6, is_granted ? -1 : (int64_t)event->token);
+    to[E_TOKEN] = pg_one_number(one, 6, is_granted ? -1 : (int64_t)event->token);
     to[E_OWNER] = event->locked_by;
     to[E_NAME] = event->locked_by_name;
     to[E_BY] = event->by;
     to[E_REASON] = event->reason;
-    to[E_DURATION] = number(one, 7, event->duration_ms);
+    to[E_DURATION] = pg_one_number(one, 7, event->duration_ms);
     if (event->metadata != NULL) {
-        to[E_METADATA] = one->metadata[1] = pg_meta_text(event->metadata, event->n_metadata);
+        to[E_METADATA] = one->texts[1] = pg_meta_text(event->metadata, event->n_metadata);
     }
-    return event->metadata == NULL || one->metadata[1] != NULL;
+    return event->metadata == NULL || one->texts[1] != NULL;
 }
 
 enum belay_code pg_write_one(const struct belay_batch *batch, int64_t deadline_ms, struct pg_one *out_one,
@@ -130,17 +133,17 @@ enum belay_code pg_write_one(const struct belay_batch *batch, int64_t deadline_m
     memset(out_one, 0, sizeof *out_one);
     out_one->n = event_at + E_VALUES;
     to[KEY] = write->key;
-    to[DEADLINE] = number(out_one, 0, deadline_ms);
+    to[DEADLINE] = pg_one_number(out_one, 0, deadline_ms);
     to[ID] = id_of(write);
     if (write->condition == BELAY_IF_FREE) {
         out_one->statement = PG_ACQUIRE;
-        ok = fill_holder(out_one, batch);
+        ok = pg_one_fill_holder(out_one, batch);
     } else {
         out_one->statement = PG_CHANGE;
-        to[CONDITION] = number(out_one, 2, write->condition);
-        to[OUTCOME_OR_TTL] = number(out_one, 1,
-                                    write->condition == BELAY_IF_HELD_BY ? (int64_t)write->values->outcome
-                                                                         : write->values->ttl_ms);
+        to[CONDITION] = pg_one_number(out_one, 2, write->condition);
+        to[OUTCOME_OR_TTL] = pg_one_number(
+            out_one, 1,
+            write->condition == BELAY_IF_HELD_BY ? (int64_t)write->values->outcome : write->values->ttl_ms);
     }
     if (ok && batch->n_events > 0) {
         ok = fill_event(out_one, to + event_at, &batch->events[0]);
@@ -154,7 +157,7 @@ enum belay_code pg_write_one(const struct belay_batch *batch, int64_t deadline_m
 
 void pg_one_release(struct pg_one *one)
 {
-    free(one->metadata[0]);
-    free(one->metadata[1]);
+    free(one->texts[0]);
+    free(one->texts[1]);
     memset(one, 0, sizeof *one);
 }

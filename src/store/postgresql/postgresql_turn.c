@@ -2,9 +2,7 @@
  * The batches of a waiter, for an exclusive lock of a key without ancestors: to put or renew its ticket,
  * and to take its turn. functions.sql has queue() and claim() for them.
  */
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include <assert.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -13,24 +11,8 @@
 /* The parameters of both, of queue() and of claim(). */
 enum { KEY, DEADLINE, OWN };
 enum { TICKET = OWN, QUEUE_MUST_BE_NEW, BEGAN_LEVEL, BEGAN_TYPE, BEGAN_REASON, BEGAN_METADATA, QUEUE_VALUES };
-enum {
-    ID = OWN,
-    CREDENTIAL,
-    OWNER,
-    NAME,
-    METADATA,
-    DURABLE,
-    HEARTBEAT,
-    STALE_AFTER,
-    TTL,
-    FREEZES,
-    CLAIM_MUST_BE_NEW,
-    LEVEL,
-    WAITED,
-    REASON,
-    CLAIM_VALUES
-};
-_Static_assert((int)CLAIM_VALUES == (int)PG_TURN_VALUES, "claim() has the most");
+enum { LEVEL = PG_HOLDER_END, WAITED, REASON, CLAIM_VALUES };
+static_assert((int)CLAIM_VALUES <= (int)PG_ONE_VALUES && (int)QUEUE_VALUES <= (int)PG_ONE_VALUES, "they fit");
 
 static const char *or_empty(const char *text)
 {
@@ -103,13 +85,7 @@ bool pg_is_turn(const struct belay_batch *batch)
            write->n_put_intents == 0 && (is_queue(batch) || is_claim(batch));
 }
 
-static const char *number(struct pg_turn *turn, size_t i, int64_t value)
-{
-    (void)snprintf(turn->numbers[i], sizeof turn->numbers[i], "%" PRId64, value);
-    return turn->numbers[i];
-}
-
-static bool fill_queue(struct pg_turn *turn, const struct belay_batch *batch)
+static bool fill_queue(struct pg_one *turn, const struct belay_batch *batch)
 {
     const char **to = turn->values;
     bool ok = true;
@@ -121,7 +97,7 @@ static bool fill_queue(struct pg_turn *turn, const struct belay_batch *batch)
     if (batch->n_events > 0) {
         const struct belay_event *event = &batch->events[0];
 
-        to[BEGAN_LEVEL] = number(turn, 1, event->level);
+        to[BEGAN_LEVEL] = pg_one_number(turn, 1, event->level);
         to[BEGAN_TYPE] = event->type;
         to[BEGAN_REASON] = event->reason;
         if (event->n_metadata > 0) {
@@ -132,53 +108,32 @@ static bool fill_queue(struct pg_turn *turn, const struct belay_batch *batch)
     return ok && turn->texts[0] != NULL;
 }
 
-static bool fill_claim(struct pg_turn *turn, const struct belay_batch *batch)
+static bool fill_claim(struct pg_one *turn, const struct belay_batch *batch)
 {
-    const struct belay_record *values = batch->writes[0].values;
     const char **to = turn->values;
 
     turn->statement = PG_CLAIM;
     turn->n = CLAIM_VALUES;
-    to[ID] = values->lock_id;
-    to[CREDENTIAL] = or_empty(values->acquired_by);
-    to[OWNER] = or_empty(values->owner);
-    to[NAME] = or_empty(values->owner_name);
-    to[DURABLE] = values->durable ? "t" : "f";
-    to[HEARTBEAT] = number(turn, 1, values->heartbeat_ms);
-    to[STALE_AFTER] = number(turn, 2, values->stale_after_ms);
-    to[TTL] = number(turn, 3, values->ttl_ms);
-    to[FREEZES] = batch->check_freezes ? "t" : "f";
-    to[CLAIM_MUST_BE_NEW] = batch->require_unused_id != NULL ? "t" : "f";
-    to[LEVEL] = number(turn, 4, batch->events[0].level);
-    to[WAITED] = number(turn, 5, batch->events[0].duration_ms);
+    to[LEVEL] = pg_one_number(turn, 5, batch->events[0].level);
+    to[WAITED] = pg_one_number(turn, 6, batch->events[0].duration_ms);
     to[REASON] = batch->events[1].reason;
-    if (values->n_metadata > 0) {
-        to[METADATA] = turn->texts[0] = pg_meta_text(values->metadata, values->n_metadata);
-    }
-    return values->n_metadata == 0 || turn->texts[0] != NULL;
+    return pg_one_fill_holder(turn, batch);
 }
 
-enum belay_code pg_write_turn(const struct belay_batch *batch, int64_t deadline_ms, struct pg_turn *out_turn,
+enum belay_code pg_write_turn(const struct belay_batch *batch, int64_t deadline_ms, struct pg_one *out_turn,
                               struct belay_error *err)
 {
     bool ok;
 
     memset(out_turn, 0, sizeof *out_turn);
     out_turn->values[KEY] = batch->writes[0].key;
-    out_turn->values[DEADLINE] = number(out_turn, 0, deadline_ms);
+    out_turn->values[DEADLINE] = pg_one_number(out_turn, 0, deadline_ms);
     ok = batch->writes[0].condition == BELAY_IF_NEXT ? fill_claim(out_turn, batch)
                                                      : fill_queue(out_turn, batch);
     if (!ok) {
-        pg_turn_release(out_turn);
+        pg_one_release(out_turn);
         return error_set(err, BELAY_INVALID,
                          "a lock's texts must be valid UTF-8 (or there is no memory left)");
     }
     return BELAY_OK;
-}
-
-void pg_turn_release(struct pg_turn *turn)
-{
-    free(turn->texts[0]);
-    free(turn->texts[1]);
-    memset(turn, 0, sizeof *turn);
 }
