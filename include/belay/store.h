@@ -298,6 +298,7 @@ struct belay_commit {
     size_t refused;    /* with BELAY_REFUSED: the write whose condition did not hold */
     uint64_t token;    /* the new token of the first write that sets an identity; 0: none does */
     uint64_t event_id; /* of the first event; the ids of the others follow; 0: the store keeps no events */
+    int64_t events_at_unix_ms;    /* the time that the events have in the store; 0: it keeps none */
     struct belay_record *records; /* owned. BELAY_OK: all records after the batch, in the order of the writes.
                                      BELAY_REFUSED: the record whose condition did not hold. */
     size_t n_records;

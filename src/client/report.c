@@ -70,7 +70,7 @@ void report_commit(report_event_fn on_event, void *context, const struct belay_b
         const struct belay_record *record = record_of(&event, result);
 
         event.id = result->event_id == 0 ? 0 : result->event_id + i;
-        event.at_unix_ms = clock_unix_ms();
+        event.at_unix_ms = result->events_at_unix_ms != 0 ? result->events_at_unix_ms : clock_unix_ms();
         event.commit_us = commit_us;
         complete(&event, record, result);
         if (strcmp(event.type, "lock.acquired") == 0) {

@@ -56,9 +56,25 @@ class Events(NotifyCase):
         self.assertEqual((headers["Belay-Event"], headers["Belay-Attempt"], headers["Content-Type"]),
                          ("lock.released", "1", "application/json"))
         self.assertEqual(headers["Belay-Delivery"], str(event["id"]))
-        history = server.get("/v1/locks/k/history").json()["events"]
-        same = [e for e in history if e["id"] == event["id"]][0]
-        self.assertEqual({**same, "lock_id": None}, event)
+
+    def test_what_is_told_is_what_the_history_has(self):
+        receiver = Receiver(self)
+        events = ["lock.acquired", "lock.refused", "lock.renewed", "lock.released", "lock.forced"]
+        server = self.serve_with(self.target(receiver, events=events))
+        for n in range(5):  # often enough for the clock to move between a commit and its event
+            server.acquire("k", "build-7", lock_id=f"a{n}", correlation_id="c-1", metadata={"commit": "abc"})
+            server.acquire("k", "build-8")
+            server.post("/v1/locks/k/renew", {"lock_id": f"a{n}"})
+            server.release("k", f"a{n}", outcome="failed")
+        server.acquire("k", "build-9")
+        server.call("DELETE", "/v1/locks/k?reason=stuck")
+        history = server.get("/v1/locks/k/history?limit=100").json()["events"]
+        told = [self.told(receiver) for _ in history]
+        for event, kept in zip(told, history):
+            if kept["event"] in ("lock.acquired", "lock.renewed"):  # only the live event says how long it took
+                self.assertIsNone(kept.pop("duration_seconds"))
+                self.assertIsNotNone(event.pop("duration_seconds"))
+            self.assertEqual(event, {**kept, "lock_id": None})
 
     def test_a_forced_lock_is_told_with_the_reason(self):
         receiver = Receiver(self)

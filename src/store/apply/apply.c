@@ -672,6 +672,7 @@ void batch_answer(struct batch_work *work, enum belay_code code, struct belay_co
         .records = work->records,
         .n_records = done ? batch->n_writes : 1,
         .event_id = done && batch->n_events > 0 ? work->txn.next : 0,
+        .events_at_unix_ms = done && batch->n_events > 0 ? work->txn.unix_ms : 0,
     };
 
     if (code == BELAY_FROZEN) {

@@ -153,6 +153,7 @@ enum belay_code pg_read_answer(const char *answer, const struct belay_batch *bat
         code = copy_row(at, out->records, err);
     } else {
         out->event_id = (uint64_t)next_number(&at);
+        out->events_at_unix_ms = out->now_ms;
         out->token = answer[0] == 'T' ? (uint64_t)next_number(&at) : 0;
         code = answer[0] == 'A'   ? make_acquired(write, out->now_ms, at, out->records, err)
                : answer[0] == 'C' ? make_changed(write, at, out->records, err)

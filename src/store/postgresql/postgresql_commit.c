@@ -89,6 +89,7 @@ static enum belay_code read_answer(const PGresult *result, const struct belay_ba
     case DONE:
         out->token = grants(batch) ? (uint64_t)pg_number(result, 0, TOKEN) : 0;
         out->event_id = (uint64_t)pg_number(result, 0, EVENT);
+        out->events_at_unix_ms = out->now_ms;
         /* It has happened, whatever can be read of it. */
         code = read_records(result, batch->n_writes, out, err);
         return code == BELAY_OK ? BELAY_OK : BELAY_UNKNOWN;
