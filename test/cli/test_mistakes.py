@@ -166,7 +166,9 @@ MORE = [
     ("BELAY_STORE=sqlite:half.json LANG=C list", DATA, "it was left as it is"),
 ]
 # What only reads makes no store of a path with a typo in it.
-READERS = ("list", "locks list", "status k", "history k", "stats", "watch", "top", "freezes", "unlock k --force --yes", "backup copy.db")
+READERS = ("list", "locks list", "status k", "history k", "stats", "watch", "top", "freezes", "unlock k --force --yes", "backup copy.db",
+           "wait k", "check k --token 1", "release k --id a", "renew k --id a", "renew k --owner a --profile execution", "unfreeze k", "repair",
+           "app list", "app show a", "app status a", "app remove a", "app mark-stopped a", "app export", "db list", "db stop --app a")
 FILES = {"text.db": "not a database\n" * 100, "half.json": '{"a":', "tab.yaml": "profiles:\n\tbuild:\n",
          "crlf.yaml": "locks:\r\n  store: sqlite:x.db\r\n", "ttl.yaml": "profiles:\n  build:\n    ttl: ten\n",
          "port.yaml": "server:\n  listen: 127.0.0.1:99999\n", "list.yaml": "store: [a, b]\n", "open.yaml": "profiles: {}\n",
@@ -269,7 +271,8 @@ class Mistakes(BelayCase):
         for env, words in (({}, ["--store", "sqlite:nowhere/b.db"]), ({"BELAY_STORE": f"sqlite:{self.dir}/nowhere/b.db"}, [])):
             for command in READERS:
                 with self.subTest(command=command, env=env):
-                    err = self.fails(NO_SUCH, *words, *command.split(), env=env).err
+                    not_held = command.startswith("check")  # its exit code for each lock that is not there
+                    err = self.fails(76 if not_held else NO_SUCH, *words, *command.split(), env=env).err
                     self.assertRegex(err, "there is no store at 'sqlite:.*nowhere/b.db': the directory '.*nowhere' does not exist; "
                                           "'belay acquire' and 'belay run' create a store")
         self.assertFalse((self.dir / "nowhere").exists())
@@ -278,6 +281,7 @@ class Mistakes(BelayCase):
 
     def test_the_default_store_may_be_new(self):
         self.assertIn("which did not exist and is created now", self.ok("list", env={"BELAY_STORE": None}).err)
+        self.assertIn("'k' is free: the store did not exist and is created now", self.ok("--store", "sqlite:new.db", "wait", "k").err)
         for home in ({"HOME": None}, {"HOME": ""}):  # the system knows a home of the user
             self.ok("config", "show", env=home)
 

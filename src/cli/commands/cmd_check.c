@@ -120,7 +120,7 @@ static enum belay_code say_no_id(struct cli_context *context, const char *key, s
     const char *inherited = env_text("BELAY_KEY");
 
     /* 'belay run' sets no id then; the library says that the lock is not protected. */
-    if (cli_client(context, &client, err) != BELAY_OK || !belay_client_locking_enabled(client)) {
+    if (cli_existing_client(context, &client, err) != BELAY_OK || !belay_client_locking_enabled(client)) {
         return err->code;
     }
     if (inherited != NULL && strcmp(inherited, key) == 0) {
@@ -215,7 +215,7 @@ static int check_one(struct cli_context *context, struct check_target *target, i
     struct belay_client *client;
     int code = CLI_OK;
 
-    if (cli_client(context, &client, &err) != BELAY_OK ||
+    if (cli_existing_client(context, &client, &err) != BELAY_OK ||
         belay_check(client, target->key, target->id, target->token, min_valid_ms, &target->info, &err) !=
             BELAY_OK) {
         code = report(context, &err);

@@ -164,7 +164,7 @@ static int exec_unfreeze(struct cli_context *context, const struct options *opti
     int code = CLI_OK;
 
     unlock_actor(by, sizeof by);
-    if (cli_client(context, &client, &err) != BELAY_OK ||
+    if (cli_existing_client(context, &client, &err) != BELAY_OK ||
         belay_unfreeze(client, options->args[0], by, options_text(options, "reason"), print_one, &print,
                        &err) != BELAY_OK) {
         code = cli_error(context, &err);

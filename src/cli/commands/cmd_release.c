@@ -28,7 +28,7 @@ int release_exec(struct cli_context *context, const struct options *options)
 
     if (read_key_arguments(context, options, &keys, &err) != BELAY_OK ||
         read_lock_id(context, options, keys.first, id, &err) != BELAY_OK ||
-        cli_client(context, &client, &err) != BELAY_OK ||
+        cli_existing_client(context, &client, &err) != BELAY_OK ||
         belay_release_keys(client, keys.keys, keys.n, id,
                            outcome != NULL && strcmp(outcome, "failed") == 0 ? BELAY_OUTCOME_FAILED
                                                                              : BELAY_OUTCOME_COMPLETED,

@@ -41,7 +41,7 @@ static enum belay_code renew(struct cli_context *context, const struct options *
     enum belay_code code = read_lock_id(context, options, keys->first, id, err);
 
     if (code == BELAY_OK) {
-        code = cli_client(context, &client, err);
+        code = cli_existing_client(context, &client, err);
     }
     if (code != BELAY_OK) {
         return code;

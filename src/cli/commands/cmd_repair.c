@@ -10,7 +10,7 @@ static int exec_repair(struct cli_context *context, const struct options *option
     enum belay_code code;
 
     if (!options_has(options, "accept-loss")) {
-        code = cli_client(context, &client, &err);
+        code = cli_existing_client(context, &client, &err);
     } else {
         upkeep.store_url = context->store_url;
         code = cli_config(context, &upkeep.config, &err);
@@ -58,6 +58,7 @@ const struct cli_command cmd_repair = {
     .exits = { { 0, "the store can be used" },
                { 64, "the command line is wrong, or the store is not an SQLite file" },
                { 65, "the journal is damaged or missing, and --accept-loss is not given" },
+               CLI_EXIT_NO_STORE,
                { 69, "a server is using the file, or the file cannot be read" } },
     .examples = { { "belay repair", "report the damage" },
                   { "belay repair --accept-loss --store sqlite:/var/lib/belay/belay.db",

@@ -20,7 +20,7 @@ static int exec_wait(struct cli_context *context, const struct options *options)
         code = read_kind(options, &wait, &err);
     }
     if (code == BELAY_OK) {
-        code = cli_client(context, &client, &err);
+        code = cli_existing_client(context, &client, &err);
     }
     if (code == BELAY_OK) {
         waiting = wait_display_new(context, key, WAIT_UNQUEUED);
@@ -33,7 +33,8 @@ static int exec_wait(struct cli_context *context, const struct options *options)
         wait_display_free(waiting);
     }
     if (code == BELAY_OK) {
-        cli_note(context, "lock '%s' is free", key);
+        cli_note(context, "lock '%s' is free%s", key,
+                 context->is_new_store ? ": the store did not exist and is created now" : "");
     } else {
         (void)cli_error(context, &err);
     }
@@ -65,6 +66,7 @@ const struct cli_command cmd_wait = {
     .takes_key = true,
     .exits = { { 0, "the lock is free" },
                CLI_EXIT_USAGE,
+               CLI_EXIT_NO_STORE,
                CLI_EXIT_UNREACHABLE,
                { 75, "still held when the wait timed out" } },
     .examples = { { "belay wait db-migration && ./start-server", "start when the migration is done" },

@@ -105,7 +105,7 @@ int cli_list_all(struct cli_context *context, const struct cli_list_kind *kind, 
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
     size_t n = 1;
-    int status = cli_client(context, &client, &err) == BELAY_OK
+    int status = cli_existing_client(context, &client, &err) == BELAY_OK
                      ? read_all(context, client, kind, read, &n, &err)
                      : cli_error(context, &err);
 

@@ -55,7 +55,7 @@ enum belay_code read_lock_id(struct cli_context *context, const struct options *
     }
     code = check_profile(context, options, key, err);
     if (code == BELAY_OK) {
-        code = cli_client(context, &client, err);
+        code = cli_existing_client(context, &client, err);
     }
     if (code == BELAY_OK) {
         code = belay_find_own(client, key, options_text(options, "owner"), NULL, &info, err);

@@ -120,7 +120,7 @@ static int exec_app_show(struct cli_context *context, const struct options *opti
     struct belay_app *app = NULL;
     int status = CLI_OK;
 
-    if (cli_client(context, &client, &err) != BELAY_OK ||
+    if (cli_existing_client(context, &client, &err) != BELAY_OK ||
         belay_app_get(client, options->args[0], &app, &err) != BELAY_OK) {
         status = cli_error(context, &err);
     } else if (context->json) {
@@ -200,7 +200,7 @@ static int exec_app_remove(struct cli_context *context, const struct options *op
     struct belay_client *client;
     int status = CLI_OK;
 
-    if (cli_client(context, &client, &err) != BELAY_OK ||
+    if (cli_existing_client(context, &client, &err) != BELAY_OK ||
         belay_app_remove(client, options->args[0], 0, &err) != BELAY_OK) {
         status = cli_error(context, &err);
     } else if (!context->quiet && !context->json) {
@@ -219,7 +219,7 @@ static int mark_app(struct cli_context *context, const struct options *options, 
     struct belay_app *app = NULL;
     int status = CLI_OK;
 
-    if (cli_client(context, &client, &err) != BELAY_OK ||
+    if (cli_existing_client(context, &client, &err) != BELAY_OK ||
         belay_app_set_state(client, options->args[0], state, options_text(options, "by"), &app, &err) !=
             BELAY_OK) {
         status = cli_error(context, &err);

@@ -107,7 +107,7 @@ static int exec_app_export(struct cli_context *context, const struct options *op
     int status = CLI_OK;
 
     (void)options;
-    if (cli_client(context, &client, &err) != BELAY_OK ||
+    if (cli_existing_client(context, &client, &err) != BELAY_OK ||
         belay_app_list(client, print_yaml, &n, &err) != BELAY_OK) {
         status = cli_error(context, &err);
     } else if (n == 0) {

@@ -42,7 +42,7 @@ static int exec_app_status(struct cli_context *context, const struct options *op
     struct belay_app_status *status = NULL;
     int code = CLI_OK;
 
-    if (cli_client(context, &client, &err) != BELAY_OK ||
+    if (cli_existing_client(context, &client, &err) != BELAY_OK ||
         belay_app_check_health(client, options->args[0], &status, &err) != BELAY_OK) {
         code = cli_error(context, &err);
     } else if (context->json) {

@@ -87,7 +87,7 @@ static int stop_or_start(struct cli_context *context, const struct options *opti
     if ((db.app == NULL) == (db.database == NULL)) {
         return cli_fail(context, BELAY_INVALID, "give either --app NAME or --database ID");
     }
-    code = cli_client(context, &client, &err);
+    code = cli_existing_client(context, &client, &err);
     if (code == BELAY_OK) {
         db.cancel = cli_cancel(context);
         code = is_start ? belay_db_start(client, &db, &results, &err)
