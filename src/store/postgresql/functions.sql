@@ -1139,6 +1139,11 @@ BEGIN
         RETURN QUERY SELECT * FROM @schema@.events e
             WHERE e.id > after AND e.id < @schema@.settled() AND (prefix = '' OR starts_with(e.key, prefix))
             ORDER BY e.id LIMIT page;
+        -- After a crash the ids of transactions that were not on disk are used again, and a client that has
+        -- seen them would skip what comes.
+        IF FOUND AND pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn() THEN
+            PERFORM pg_logical_emit_message(true, 'belay', ''); -- so that the commit waits for the disk
+        END IF;
     END IF;
 END $$;
 
