@@ -116,7 +116,8 @@ struct belay_record {
     /*
      * In the answer of commit(), with capabilities.takes_turns: tickets that the store left out of a
      * long queue. All of them are for this key, exclusive and not joint. The first of the queue and
-     * that of a write with one of the two conditions about the queue are always there.
+     * that of a write with one of the two conditions about the queue are always there. After a write
+     * with BELAY_IF_NEXT, if the first is for this key, exclusive and not joint, it may be the only one.
      */
     size_t n_between; /* before the last one of `tickets`, without those that have expired */
     size_t n_behind;  /* behind it */

@@ -1093,7 +1093,11 @@ BEGIN
          new_metadata, NULL),
         (event_id + 1, now, e_level, 'lock.acquired', of_key, id, l.token, new_owner, new_name, NULL, e_reason, -1,
          new_metadata, id);
-    RETURN concat_ws(' ', 'T', now, event_id, l.token, @schema@.as_text(l));
+    IF jsonb_array_length(l.tickets) > 1 AND @schema@.is_plain(l.tickets->0, of_key) THEN -- the others wait for this one
+        l.behind := l.behind + jsonb_array_length(l.tickets) - 1;
+        l.tickets := jsonb_build_array(l.tickets->0);
+    END IF;
+    RETURN concat_ws(' ', 'T', now, event_id, l.token, l::text); -- as as_text(l): there are no released_ids
 END $$;
 
 -- ---- reading ----
