@@ -305,6 +305,7 @@ struct belay_commit {
     size_t n_records;
     char *frozen;          /* owned; with BELAY_FROZEN: "frozen until TIME by NAME: REASON" */
     int64_t frozen_for_ms; /* likewise: for how long from now on, at most; INT64_MAX: no end */
+    bool woke_first;       /* the store has woken the first waiter in records[0] that has not expired */
 };
 BELAY_API void belay_commit_release(struct belay_commit *commit);
 

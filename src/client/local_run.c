@@ -115,6 +115,7 @@ void store_step_report(struct belay_client *client, struct op *op, struct store_
     const struct op_request *request = &op->request;
     bool is_commit = step->code != BELAY_REDIRECTED && op->want == OP_COMMIT;
     bool is_ended; /* a lock, by another client */
+    size_t first_wake = is_commit && step->code == BELAY_OK && step->result.woke_first ? 1 : 0;
 
     if (step->code == BELAY_REDIRECTED) {
         op_stop(op, BELAY_REDIRECTED, &seen->err);
@@ -130,7 +131,7 @@ void store_step_report(struct belay_client *client, struct op *op, struct store_
     } else {
         op_on_get(op, step->code, seen->records, seen->store_now_ms, &seen->err, clock_boot_ms());
     }
-    for (size_t i = 0; is_commit && i < op->n_wakes; i++) {
+    for (size_t i = first_wake; is_commit && i < op->n_wakes; i++) {
         /* After a lock was taken, or a place given up, the next waiter has only to learn of it: that can wait. */
         bool is_here = async_wake(client, op->wakes[i], request->kind != OP_ACQUIRE);
 

@@ -292,6 +292,16 @@ class Migration(PostgresCase):
         self.assertNotEqual(self.belay("acquire", "prod-1").code, 0)
         self.ok("run", "k", "--", "true")
 
+    def test_of_version_3_no_function_is_left_beside_a_new_one(self):
+        self.sql("DROP FUNCTION @schema@.change; ALTER TABLE @schema@.locks RESET (toast_tuple_target); "
+                 "CREATE FUNCTION @schema@.change(of_key text, deadline bigint) RETURNS text LANGUAGE sql AS 'SELECT 1'; "
+                 "UPDATE @schema@.meta SET version = 3")
+        self.ok("table", "create")
+        self.assertEqual(self.sql("SELECT count(*) FROM pg_proc WHERE proname = 'change' "
+                                  "AND pronamespace = '@schema@'::regnamespace"), "1")
+        self.assertIn("toast_tuple_target=4000", self.sql("SELECT reloptions FROM pg_class WHERE oid = '@schema@.locks'::regclass"))
+        self.ok("run", "k", "--", "true")
+
     def test_an_older_schema_is_migrated_under_load(self):
         role = f"{self.schema}_user"
         self.sql(f"CREATE ROLE {role} LOGIN")

@@ -721,6 +721,7 @@ END $$;
 --
 --     A now event revision token freed     acquired; the caller knows the other fields of the record
 --     C now event (record)                 released or renewed
+--     W now event id (record)              released, and handed on to the waiter with this id: see change()
 --     R now (record)                       refused: this is the record
 --     U now                                undecided: call commit()
 
@@ -824,15 +825,22 @@ END $$;
 
 -- A release (condition 5: value is the outcome) or a renewal (6: value is the ttl, 0: as before). Its event
 -- takes from the record what it does not say.
+--
+-- A release that has a waiter is handed on: it is not flushed to disk here, and the first waiter is woken at once,
+-- with this transaction if it waits elsewhere (its ticket names another process than `here`). The commit of the
+-- waiter that takes the lock flushes both, since the log is in order. The caller answers no client before it has
+-- flushed the log, too. A NOTIFY holds a lock of the whole database until its commit has ended, so it must not be
+-- in a transaction that waits for the disk. It fails if the queue of notifications is full: then the waiter polls.
 CREATE OR REPLACE FUNCTION @schema@.change(of_key text, deadline bigint, id text, condition integer, value bigint,
     e_level smallint, e_type text, e_token bigint, e_owner text, e_name text, e_by text, e_reason text,
-    e_duration bigint, e_metadata text)
+    e_duration bigint, e_metadata text, channel text, here text)
 RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     now bigint := @schema@.clock_ms();
     base bigint;
     row_text text;
+    waiter jsonb;
     its_token bigint;
     its_owner text;
     its_name text;
@@ -849,8 +857,8 @@ BEGIN
         UPDATE @schema@.locks l SET revision = base | nextval('@schema@.numbers'), held = false, outcome = value,
             freed_ms = now, released_ids = CASE WHEN value = 3 THEN l.released_ids ELSE ARRAY[id] END
         WHERE l.key = of_key AND l.held AND l.mode = 0 AND l.lock_id = id AND @schema@.clock_ms() <= deadline
-        RETURNING l::text, l.token, l.owner, l.owner_name, l.metadata, l.locked_at_ms
-        INTO row_text, its_token, its_owner, its_name, its_metadata, since;
+        RETURNING l::text, l.token, l.owner, l.owner_name, l.metadata, l.locked_at_ms, l.tickets->0
+        INTO row_text, its_token, its_owner, its_name, its_metadata, since, waiter;
     ELSE
         UPDATE @schema@.locks l SET revision = base | nextval('@schema@.numbers'),
             ttl_ms = coalesce(nullif(value, 0), l.ttl_ms),
@@ -871,7 +879,14 @@ BEGIN
             CASE WHEN e_duration = -2 THEN now - since ELSE e_duration END,
             CASE WHEN e_metadata IS NULL THEN its_metadata ELSE nullif(e_metadata, '[]') END);
     END IF;
-    RETURN concat_ws(' ', 'C', now, event_id, row_text);
+    IF waiter IS NULL OR (waiter->>'e')::bigint <= now THEN -- of those that have expired the caller knows the next
+        RETURN concat_ws(' ', 'C', now, event_id, row_text);
+    END IF;
+    PERFORM set_config('synchronous_commit', 'off', true);
+    IF waiter->>'p' IS DISTINCT FROM here AND pg_notification_queue_usage() < 0.9 THEN
+        PERFORM pg_notify(channel, waiter->>'i');
+    END IF;
+    RETURN concat_ws(' ', 'W', now, event_id, waiter->>'i', row_text);
 END $$;
 
 -- Several of these, of different keys, in one transaction: the first n_acquires acquire, the others change.

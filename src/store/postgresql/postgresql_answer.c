@@ -135,6 +135,25 @@ static enum belay_code make_changed(const struct belay_write *write, const char 
     return BELAY_OK;
 }
 
+bool pg_is_handed_on(const char *answer, char out_id[BELAY_ID_MAX + 1])
+{
+    const char *id = answer;
+    size_t len;
+
+    if (answer[0] != 'W') {
+        return false;
+    }
+    for (int i = 0; i < 3; i++) {
+        id += strcspn(id, " ");
+        id += *id == ' ' ? 1 : 0;
+    }
+    len = strcspn(id, " ");
+    len = len > BELAY_ID_MAX ? BELAY_ID_MAX : len;
+    memcpy(out_id, id, len);
+    out_id[len] = '\0';
+    return true;
+}
+
 enum belay_code pg_read_answer(const char *answer, const struct belay_batch *batch, struct belay_commit *out,
                                struct belay_error *err)
 {
@@ -155,10 +174,12 @@ enum belay_code pg_read_answer(const char *answer, const struct belay_batch *bat
         out->event_id = (uint64_t)next_number(&at);
         out->events_at_unix_ms = out->now_ms;
         out->token = answer[0] == 'T' ? (uint64_t)next_number(&at) : 0;
-        code = answer[0] == 'A'   ? make_acquired(write, out->now_ms, at, out->records, err)
-               : answer[0] == 'C' ? make_changed(write, at, out->records, err)
-               : answer[0] == 'T' ? copy_row(at, out->records, err)
-                                  : bad_answer(err);
+        out->woke_first = answer[0] == 'W';
+        at += out->woke_first ? strcspn(at, " ") + 1 : 0;
+        code = answer[0] == 'A' ? make_acquired(write, out->now_ms, at, out->records, err)
+               : answer[0] == 'C' || answer[0] == 'W' ? make_changed(write, at, out->records, err)
+               : answer[0] == 'T'                     ? copy_row(at, out->records, err)
+                                                      : bad_answer(err);
     }
     if (code != BELAY_OK) {
         return answer[0] == 'R' ? code : BELAY_UNKNOWN; /* it has happened, whatever can be read of it */

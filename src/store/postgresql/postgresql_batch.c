@@ -112,10 +112,11 @@ static json_t *ticket_of(const struct belay_put_ticket *put)
                      (json_int_t)put->ttl_ms, "m", (int)put->mode, "c", put->slots, "j", (int)put->joint);
 }
 
-char *pg_ticket_text(const struct belay_put_ticket *put)
+char *pg_ticket_text(const struct belay_put_ticket *put, const char *here)
 {
     json_t *ticket = ticket_of(put);
-    char *text = ticket == NULL ? NULL : json_dumps(ticket, JSON_COMPACT);
+    bool ok = ticket != NULL && add_text(ticket, "p", here);
+    char *text = ok ? json_dumps(ticket, JSON_COMPACT) : NULL;
 
     json_decref(ticket);
     return text;

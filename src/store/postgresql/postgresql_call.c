@@ -34,7 +34,7 @@ static const char *const texts[PG_STATEMENTS] = {
                    "$21::bigint, $22::text)",
     [PG_CHANGE] = "SELECT @schema@.change($1::text, $2::bigint, $3::text, $4::integer, $5::bigint, "
                   "$6::smallint, $7::text, $8::bigint, $9::text, $10::text, $11::text, $12::text, "
-                  "$13::bigint, $14::text)",
+                  "$13::bigint, $14::text, $15::text, $16::text)",
     [PG_CHANGE_MANY] = "SELECT place, answer FROM @schema@.change_many($1::bigint, $2::boolean, $3::boolean, "
                        "$4::integer, $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], "
                        "$10::text[], $11::text[], $12::text[], $13::text[], $14::bigint[])",
@@ -55,8 +55,10 @@ static const char *const texts[PG_STATEMENTS] = {
     [PG_WAKE] = "SELECT pg_notify($1::text, $2::text)",
     [PG_CLOCK_JUMPED] = "SELECT @schema@.clock_jumped($1::bigint)",
     [PG_KEEP_CLOCK] = "SELECT @schema@.keep_clock($1::text, $2::bigint, $3::bigint)",
-    /* Writes something, so that its commit waits for the standby, as the commits before it must have done. */
-    [PG_SETTLE] = "SELECT pg_logical_emit_message(true, 'belay', '')",
+    /* Unless all is on disk: writes something, so that its commit waits for the disk and the standby. */
+    [PG_SETTLE] = "SELECT CASE WHEN pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn() OR "
+                  "current_setting('synchronous_standby_names') <> '' "
+                  "THEN pg_logical_emit_message(true, 'belay', '') END",
     [PG_HELLO] = "SELECT version, now_ms, store_id FROM @schema@.hello()",
     [PG_BLOB_PUT] = "SELECT code, now_ms, owner, owner_name, token, is_held FROM @schema@.blob_put($1::text, "
                     "$2::text, $3::text, $4::bigint, $5::bytea, $6::bigint, $7::text, $8::text, $9::text, "
@@ -474,9 +476,9 @@ enum belay_code pg_settle(struct pg_store *store, int64_t timeout_ms, struct bel
     atomic_store(&store->is_unsettled, false); /* what becomes unknown from now on needs another */
     if (pg_call(store, &call, &result, NULL) != BELAY_OK) {
         atomic_store(&store->is_unsettled, true);
-        return error_set(
-            err, BELAY_UNREACHABLE,
-            "PostgreSQL does not reach its synchronous standby: a change may be lost if it fails over");
+        return error_set(err, BELAY_UNREACHABLE,
+                         "PostgreSQL does not say that a change is on disk and on its synchronous standby: "
+                         "it may be lost if it fails over");
     }
     PQclear(result);
     return BELAY_OK;

@@ -142,18 +142,37 @@ static enum belay_code commit_batch(struct pg_store *store, const struct belay_b
     return code;
 }
 
+/* Wait until what was done or read is on disk, and on a synchronous standby. */
+static enum belay_code settle_until(struct pg_store *store, int64_t until_boot_ms, struct belay_error *err)
+{
+    int64_t left_ms = until_boot_ms - clock_boot_ms();
+
+    return pg_settle(store, left_ms > 0 ? left_ms : 1, err) == BELAY_OK ? BELAY_OK : BELAY_UNKNOWN;
+}
+
+/*
+ * A release that is handed on, see change() in functions.sql, is visible but not on disk yet when the server
+ * answers. The waiter need not wait for that, since its own commit flushes both; the caller must.
+ */
 static enum belay_code commit_one(struct pg_store *store, const struct belay_batch *batch,
                                   int64_t deadline_ms, int64_t left_ms, struct belay_commit *out,
                                   struct belay_error *err)
 {
+    int64_t until_boot_ms = clock_boot_ms() + left_ms;
     char *answer = NULL;
     enum belay_code code = pg_group_call(store, batch, deadline_ms, left_ms, &answer, err);
+    enum belay_code settled = BELAY_OK;
+    char waiter[BELAY_ID_MAX + 1];
 
+    if (code == BELAY_OK && pg_is_handed_on(answer, waiter)) {
+        pg_wake_here(store, waiter); /* before all else */
+        settled = settle_until(store, until_boot_ms, err);
+    }
     if (code == BELAY_OK) {
         code = pg_read_answer(answer, batch, out, err);
     }
     free(answer);
-    return code;
+    return code == BELAY_OK ? settled : code;
 }
 
 static enum belay_code commit_turn(struct pg_store *store, const struct belay_batch *batch,
@@ -162,7 +181,7 @@ static enum belay_code commit_turn(struct pg_store *store, const struct belay_ba
 {
     struct pg_one turn;
     PGresult *result = NULL;
-    enum belay_code code = pg_write_turn(batch, deadline_ms, &turn, err);
+    enum belay_code code = pg_write_turn(store, batch, deadline_ms, &turn, err);
 
     if (code == BELAY_OK) {
         struct pg_call call = { turn.statement, turn.values, turn.n, false, left_ms };
@@ -177,32 +196,39 @@ static enum belay_code commit_turn(struct pg_store *store, const struct belay_ba
     return code;
 }
 
-/* Whether the record names the id that a write acquires with. */
-static bool is_own(const struct belay_record *record, const struct belay_write *write)
+static bool is_same(const char *a, const char *b)
+{
+    return a != NULL && b != NULL && strcmp(a, b) == 0;
+}
+
+/* Whether the record shows that what the write asks for was done before: the id has the lock, or has released it. */
+static bool is_done(const struct belay_record *record, const struct belay_write *write)
 {
     const char *id = (write->set & BELAY_SET_IDENTITY) != 0 ? write->values->lock_id : NULL;
-    bool found = id != NULL && record->held && strcmp(record->lock_id, id) == 0;
+    bool found = record->held && is_same(record->lock_id, id);
 
-    for (size_t i = 0; id != NULL && i < record->n_holders; i++) {
-        found = found || strcmp(record->holders[i].lock_id, id) == 0;
+    for (size_t i = 0; i < record->n_holders; i++) {
+        found = found || is_same(record->holders[i].lock_id, id);
     }
-    return found;
+    return found || ((write->set & BELAY_SET_RELEASED) != 0 && !record->held &&
+                     is_same(record->lock_id, write->lock_id));
 }
 
 /*
- * Refused because the same id has the lock: an earlier attempt made it, perhaps one whose wait for a
- * synchronous standby was cut off. The caller takes this for success, so it must be on the standby first.
+ * Refused because an earlier attempt did the same, perhaps one whose wait for the disk or for a synchronous
+ * standby was cut off. The caller takes this for success, so it must be there first.
  */
 static enum belay_code settle(struct pg_store *store, const struct belay_batch *batch,
-                              const struct belay_commit *answer, int64_t left_ms, struct belay_error *err)
+                              const struct belay_commit *answer, int64_t until_boot_ms,
+                              struct belay_error *err)
 {
     enum belay_code code = BELAY_OK;
 
     assert(answer->n_records == 1);
-    if (answer->records != NULL && is_own(&answer->records[0], &batch->writes[answer->refused])) {
-        code = pg_settle(store, left_ms > 0 ? left_ms : 1, err);
+    if (answer->records != NULL && is_done(&answer->records[0], &batch->writes[answer->refused])) {
+        code = settle_until(store, until_boot_ms, err);
     }
-    return code == BELAY_OK ? BELAY_REFUSED : BELAY_UNKNOWN;
+    return code == BELAY_OK ? BELAY_REFUSED : code;
 }
 
 /*
@@ -244,7 +270,7 @@ static enum belay_code send_batch(struct pg_store *store, const struct belay_bat
         }
     }
     if (code == BELAY_REFUSED) {
-        code = settle(store, batch, out, until_boot_ms - clock_boot_ms(), err);
+        code = settle(store, batch, out, until_boot_ms, err);
     }
     return code == BELAY_CANCELLED
                ? error_set(err, BELAY_UNREACHABLE, "PostgreSQL did not come to it in time")

@@ -155,7 +155,7 @@ static enum belay_code send_alone(struct pg_store *store, const struct pg_item *
 {
     struct pg_one one;
     PGresult *result = NULL;
-    enum belay_code code = pg_write_one(item->batch, item->deadline_ms, &one, err);
+    enum belay_code code = pg_write_one(store, item->batch, item->deadline_ms, &one, err);
     struct pg_call call = { one.statement, one.values, one.n, false, left_ms };
 
     if (code != BELAY_OK) {

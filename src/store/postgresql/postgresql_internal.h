@@ -11,7 +11,7 @@
 #include "store/postgresql/postgresql_store.h"
 
 enum {
-    PG_SCHEMA_VERSION = 3,
+    PG_SCHEMA_VERSION = 4,
     PG_STATE_VERSION = 1,     /* of state.sql, which a schema may lack */
     PG_TIMEOUT_MS = 10000,    /* of one call, if the caller names none */
     PG_POLL_MS = 500,         /* of the first waiter, whom a notification should wake; less than claim_ms */
@@ -129,6 +129,7 @@ struct pg_store {
     struct postgresql_options options;
     char *sql[PG_STATEMENTS];      /* owned */
     char channel[PG_NAME_MAX + 8]; /* the name of the schema is shorter than it may be */
+    char here[17];                 /* names this store in the tickets of its waiters */
     atomic_bool is_unsettled;      /* a change has an unknown outcome: see pg_settle() */
     atomic_bool is_unprepared;     /* a pooler mixes up prepared statements: send unnamed ones */
 
@@ -185,8 +186,8 @@ enum belay_code pg_call_bytes(struct pg_store *store, const struct pg_call *call
 enum belay_code pg_reach(struct pg_store *store, int64_t timeout_ms, struct belay_error *err);
 int64_t pg_timeout_ms(const struct pg_store *store, int64_t asked_ms);
 /*
- * Wait until all that can be read is on the synchronous standby, too. A change whose outcome is unknown
- * may be visible without being there: the wait for the standby was cut off.
+ * Wait until all that can be read is on disk and on the synchronous standby, too. A change whose outcome is unknown
+ * may be visible without being there: the wait for the standby was cut off. So is a release that is handed on.
  */
 enum belay_code pg_settle(struct pg_store *store, int64_t timeout_ms, struct belay_error *err);
 void pg_close_idle(struct pg_store *store);
@@ -245,10 +246,10 @@ int64_t pg_number(const PGresult *result, int row, int column);
 enum belay_code pg_write_batch(const struct belay_batch *batch, int64_t deadline_ms, char **out_text,
                                struct belay_error *err);
 
-/* A ticket as it is stored, for the caller to free; NULL: it is not UTF-8, or there is no memory. */
-char *pg_ticket_text(const struct belay_put_ticket *put);
 /* Metadata as it is stored, for the caller to free; NULL: it is not UTF-8, or there is no memory. */
 char *pg_meta_text(const struct belay_meta *meta, size_t n);
+/* The same of a ticket, with the name of the store that it waits with. */
+char *pg_ticket_text(const struct belay_put_ticket *put, const char *here);
 /* The parameters of acquire() or change(), if the batch is of their kind. */
 enum { PG_ONE_VALUES = 22 };
 struct pg_one {
@@ -259,8 +260,8 @@ struct pg_one {
     char *texts[2]; /* owned */
 };
 bool pg_is_one(const struct belay_batch *batch);
-enum belay_code pg_write_one(const struct belay_batch *batch, int64_t deadline_ms, struct pg_one *out_one,
-                             struct belay_error *err);
+enum belay_code pg_write_one(const struct pg_store *store, const struct belay_batch *batch,
+                             int64_t deadline_ms, struct pg_one *out_one, struct belay_error *err);
 void pg_one_release(struct pg_one *one);
 /* The number as a text that `one` keeps, in its place i. */
 const char *pg_one_number(struct pg_one *one, size_t i, int64_t value);
@@ -287,12 +288,15 @@ enum belay_code pg_call_many(struct pg_store *store, struct pg_item *items[], si
 enum belay_code pg_read_answer(const char *answer, const struct belay_batch *batch, struct belay_commit *out,
                                struct belay_error *err);
 
+/* Whether it is of a release that was handed on, and to which waiter; such a release is not on disk yet. */
+bool pg_is_handed_on(const char *answer, char out_id[BELAY_ID_MAX + 1]);
+
 /* ---- postgresql_turn.c ---- */
 
 /* As pg_is_one() and pg_write_one(), for queue() and claim(): a waiter's own batches. */
 bool pg_is_turn(const struct belay_batch *batch);
-enum belay_code pg_write_turn(const struct belay_batch *batch, int64_t deadline_ms, struct pg_one *out_turn,
-                              struct belay_error *err);
+enum belay_code pg_write_turn(const struct pg_store *store, const struct belay_batch *batch,
+                              int64_t deadline_ms, struct pg_one *out_turn, struct belay_error *err);
 
 /* ---- postgresql_group.c ---- */
 
@@ -328,6 +332,8 @@ enum belay_code pg_identity(struct belay_store *base, char out_id[BELAY_STORE_ID
 
 void pg_wake_init(struct pg_wake *wake);
 void pg_wake_close(struct pg_store *store);
+/* A waiter in this process, if there is one with that id: the server has told the others. */
+void pg_wake_here(struct pg_store *store, const char *lock_id);
 void pg_wake_watchers(struct pg_store *store);
 uint32_t pg_listen(struct belay_store *base, const char *lock_id);
 void pg_wait(struct belay_store *base, const char *lock_id, uint32_t listened, int64_t timeout_ms,

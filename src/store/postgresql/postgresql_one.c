@@ -30,6 +30,7 @@ enum {
 static_assert((int)ACQUIRE_EVENT == (int)PG_HOLDER_END, "what follows the holder");
 enum { CONDITION = OWN, OUTCOME_OR_TTL, CHANGE_EVENT };
 enum { E_LEVEL, E_TYPE, E_TOKEN, E_OWNER, E_NAME, E_BY, E_REASON, E_DURATION, E_METADATA, E_VALUES };
+enum { CHANNEL = CHANGE_EVENT + E_VALUES, HERE, CHANGE_VALUES };
 
 static bool is_plain(const struct belay_write *write)
 {
@@ -122,8 +123,8 @@ static bool fill_event(struct pg_one *one, const char **to, const struct belay_e
     return event->metadata == NULL || one->texts[1] != NULL;
 }
 
-enum belay_code pg_write_one(const struct belay_batch *batch, int64_t deadline_ms, struct pg_one *out_one,
-                             struct belay_error *err)
+enum belay_code pg_write_one(const struct pg_store *store, const struct belay_batch *batch,
+                             int64_t deadline_ms, struct pg_one *out_one, struct belay_error *err)
 {
     const struct belay_write *write = &batch->writes[0];
     const char **to = out_one->values;
@@ -131,15 +132,18 @@ enum belay_code pg_write_one(const struct belay_batch *batch, int64_t deadline_m
     bool ok = true;
 
     memset(out_one, 0, sizeof *out_one);
-    out_one->n = event_at + E_VALUES;
     to[KEY] = write->key;
     to[DEADLINE] = pg_one_number(out_one, 0, deadline_ms);
     to[ID] = id_of(write);
     if (write->condition == BELAY_IF_FREE) {
         out_one->statement = PG_ACQUIRE;
+        out_one->n = ACQUIRE_EVENT + E_VALUES;
         ok = pg_one_fill_holder(out_one, batch);
     } else {
         out_one->statement = PG_CHANGE;
+        out_one->n = CHANGE_VALUES;
+        to[CHANNEL] = store->channel;
+        to[HERE] = store->here;
         to[CONDITION] = pg_one_number(out_one, 2, write->condition);
         to[OUTCOME_OR_TTL] = pg_one_number(
             out_one, 1,

@@ -1,9 +1,12 @@
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "store/postgresql/postgresql_internal.h"
 
 enum { CLAIM_MS = 1000, TICKET_TTL_MS = 15000 };
@@ -72,6 +75,15 @@ static bool init_mutexes(struct pg_store *store)
     return store->wake.stop_fd >= 0;
 }
 
+/* Two stores of one name would only poll for what the other ones release. */
+static void name_store(struct pg_store *store)
+{
+    uint64_t name = (uint64_t)clock_boot_us();
+
+    (void)random_bytes(&name, sizeof name);
+    (void)snprintf(store->here, sizeof store->here, "%016" PRIx64, name);
+}
+
 enum belay_code postgresql_store_open(const char *url, const struct postgresql_options *options,
                                       struct belay_store **out_store, char **out_url, struct belay_error *err)
 {
@@ -92,6 +104,7 @@ enum belay_code postgresql_store_open(const char *url, const struct postgresql_o
     if (options != NULL) {
         store->options = *options;
     }
+    name_store(store);
     pg_name_machine(store->machine, sizeof store->machine);
     (void)snprintf(store->channel, sizeof store->channel, "%s_wake", params.schema);
     *out_url = strdup(params.url);

@@ -124,6 +124,8 @@ static const char *const steps[PG_SCHEMA_VERSION] = {
           "UPDATE @schema@.events SET used_id = lock_id WHERE type IN ('lock.acquired', 'lock.adopted');"
           "DROP INDEX @schema@.events_of_id;"
           "CREATE INDEX events_of_used_id ON @schema@.events USING hash (used_id);" ADD_WAITING,
+    [3] = "ALTER TABLE @schema@.locks SET (toast_tuple_target = 4000);"
+          "DROP FUNCTION IF EXISTS @schema@.change", /* it has more parameters */
 };
 
 /* Functions are for those roles that may execute hello(), and no others. Functions of states are not of this file. */

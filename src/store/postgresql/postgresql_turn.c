@@ -85,14 +85,14 @@ bool pg_is_turn(const struct belay_batch *batch)
            write->n_put_intents == 0 && (is_queue(batch) || is_claim(batch));
 }
 
-static bool fill_queue(struct pg_one *turn, const struct belay_batch *batch)
+static bool fill_queue(struct pg_one *turn, const struct pg_store *store, const struct belay_batch *batch)
 {
     const char **to = turn->values;
     bool ok = true;
 
     turn->statement = PG_QUEUE;
     turn->n = QUEUE_VALUES;
-    to[TICKET] = turn->texts[0] = pg_ticket_text(batch->writes[0].put_ticket);
+    to[TICKET] = turn->texts[0] = pg_ticket_text(batch->writes[0].put_ticket, store->here);
     to[QUEUE_MUST_BE_NEW] = batch->require_unused_id != NULL ? "t" : "f";
     if (batch->n_events > 0) {
         const struct belay_event *event = &batch->events[0];
@@ -120,8 +120,8 @@ static bool fill_claim(struct pg_one *turn, const struct belay_batch *batch)
     return pg_one_fill_holder(turn, batch);
 }
 
-enum belay_code pg_write_turn(const struct belay_batch *batch, int64_t deadline_ms, struct pg_one *out_turn,
-                              struct belay_error *err)
+enum belay_code pg_write_turn(const struct pg_store *store, const struct belay_batch *batch,
+                              int64_t deadline_ms, struct pg_one *out_turn, struct belay_error *err)
 {
     bool ok;
 
@@ -129,7 +129,7 @@ enum belay_code pg_write_turn(const struct belay_batch *batch, int64_t deadline_
     out_turn->values[KEY] = batch->writes[0].key;
     out_turn->values[DEADLINE] = pg_one_number(out_turn, 0, deadline_ms);
     ok = batch->writes[0].condition == BELAY_IF_NEXT ? fill_claim(out_turn, batch)
-                                                     : fill_queue(out_turn, batch);
+                                                     : fill_queue(out_turn, store, batch);
     if (!ok) {
         pg_one_release(out_turn);
         return error_set(err, BELAY_INVALID,

@@ -4,7 +4,9 @@
  * into a word that the waiter sleeps on as a futex. Ids that share a word wake each other needlessly,
  * which does no harm.
  *
- *     release:  commit, then wake id if it sleeps in this store, else NOTIFY id
+ *     release:  of a lock without ancestors, alone: change() in functions.sql finds the waiter and sends
+ *               NOTIFY id with its commit, unless the ticket is of this store: then pg_wake_here()
+ *               else: commit, then wake id if it sleeps in this store, else NOTIFY id
  *                                                    (a statement of its own: it writes nothing)
  *     waiter:   listen() -> the word; read the record; wait() on the word
  *     thread:   notification -> add to the word, wake; tell the subscriber, an event loop
@@ -63,6 +65,12 @@ static void wake_everybody(struct pg_store *store)
         wake_word(&store->wake.words[i]);
     }
     tell_subscriber(store, NULL);
+}
+
+void pg_wake_here(struct pg_store *store, const char *lock_id)
+{
+    wake_word(word_of(store, lock_id));
+    tell_subscriber(store, lock_id);
 }
 
 void pg_wake_watchers(struct pg_store *store)

@@ -46,7 +46,7 @@ CREATE TABLE @schema@.locks (
     intents jsonb,
     holders jsonb,                          -- by token
     behind integer NOT NULL DEFAULT 0       -- how many of the queue are in `waiting`
-) WITH (fillfactor = 50);
+) WITH (fillfactor = 50, toast_tuple_target = 4000); -- a queue in the row is not worth compressing at each change
 
 -- The rest of a long queue, so that a change of one place does not write all of them. Only if every ticket of
 -- the queue is exclusive, for this key and not joint: else locks.tickets has them all.
