@@ -144,6 +144,11 @@ class Architecture(unittest.TestCase):
         self.assertGreater(len(folders), 15)
         self.assertEqual([name for name in folders if not re.search(rf"^    src/{name}\b", self.TEXT, re.M)], [])
 
+    def test_lists_every_folder_of_tests_and_no_other(self):
+        folders = {folder.name for folder in (ROOT / "test").iterdir() if folder.is_dir() and folder.name != "__pycache__"}
+        self.assertGreater(len(folders), 15)
+        self.assertEqual(set(re.findall(r"^    test/(\w+)", self.TEXT, re.M)), folders)
+
 
 class OneCase(unittest.TestCase):
     """tools/test -k CASE"""

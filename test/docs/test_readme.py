@@ -27,7 +27,7 @@ class Readme(PageCase):
         self.assertEqual(named - set(targets), set())
 
     def test_the_five_minutes(self):
-        self.section("The five minutes after that")
+        self.section("The next five minutes")
         self.replace("sleep 30", "until [ -e go ]; do sleep 0.05; done")
         command, shown = self.take_with_output("belay run --owner-name")
         holder = subprocess.Popen(["bash", "-c", command], env=self.env, cwd=self.dir, stdout=subprocess.PIPE, encoding="utf-8")
@@ -47,7 +47,7 @@ class Readme(PageCase):
 
 class Pages(BelayCase):
     def test_every_page_is_linked_and_every_link_leads_somewhere(self):
-        pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "clients").glob("*/README.md")]
+        pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "clients").glob("*/README.md")]
         linked = set()
         for page in pages:
             text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)

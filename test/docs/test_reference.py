@@ -96,7 +96,7 @@ class Operations(PageCase):
         self.shows("belay doctor", 77)
 
     def test_a_lock_is_ended_as_the_page_says(self):
-        self.section("Ending a lock that is no longer needed")
+        self.section("End a lock that is no longer needed")
         self.replace("KEY", "k")
         self.acquire("k", "--owner", "job-812")
         for command in ("belay status k", "belay history k"):
@@ -119,7 +119,7 @@ class Operations(PageCase):
         self.assert_shown(shown, self.shell(f"{acquire}\n{release}").stdout)
 
     def test_the_file_has_the_names_that_the_page_lists(self):
-        self.section("The file")
+        self.section("The database file")
         listed = self.claim("~/.local/state/belay/belay.db")
         suffixes = set(re.findall(r"…(-[\w.-]+)", listed))
         self.assertEqual(names_beside_the_database(self) - {"belay.db-state"}, {"belay.db", *(f"belay.db{suffix}" for suffix in suffixes)})

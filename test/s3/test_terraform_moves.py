@@ -1,4 +1,4 @@
-"""docs/terraform.md, "From S3 and DynamoDB": the real terraform moves a state from its s3 backend to belay, and back."""
+"""docs/terraform.md, "Move from S3 and DynamoDB": the real terraform moves a state from its s3 backend to belay, and back."""
 
 import json
 import sys

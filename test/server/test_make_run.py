@@ -63,7 +63,7 @@ class MakeRun(BelayCase):
 
     def test_the_readme_says_what_make_run_does(self):
         makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-        readme = (ROOT / "README.md").read_text(encoding="utf-8").split("## The five minutes")[0]
+        readme = (ROOT / "README.md").read_text(encoding="utf-8").split("## The next five minutes")[0]
         self.assertIn("@tools/run.sh build/belay", makefile)
         for text in ("make run", "until Ctrl-C", "http://127.0.0.1:7420"):
             self.assertIn(text, readme)
