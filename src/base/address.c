@@ -1,6 +1,7 @@
 #include "base/address.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -40,7 +41,7 @@ bool address_parse(const char *text, struct address *out)
     return true;
 }
 
-static bool has_bits_behind(const struct address_range *range)
+static bool has_bits_after_prefix(const struct address_range *range)
 {
     for (unsigned bit = range->bits; bit < 8 * ADDRESS_BYTES; bit++) {
         if ((range->first.bytes[bit / 8] & (0x80U >> bit % 8)) != 0) {
@@ -78,7 +79,7 @@ bool address_range_parse(const char *text, struct address_range *out)
         }
         range.bits = (unsigned)bits;
     }
-    if (has_bits_behind(&range)) {
+    if (has_bits_after_prefix(&range)) {
         return false;
     }
     *out = range;
@@ -97,12 +98,13 @@ bool address_of_socket(const struct sockaddr *from, struct address *out)
     return true;
 }
 
-static bool is_in(const struct address *address, const struct address_range *range)
+static bool range_contains(const struct address *address, const struct address_range *range)
 {
     unsigned whole = range->bits / 8;
     unsigned rest = range->bits % 8;
     unsigned char mask = (unsigned char)(0xff00U >> rest);
 
+    assert(range->bits <= 8 * ADDRESS_BYTES);
     return memcmp(address->bytes, range->first.bytes, whole) == 0 &&
            (rest == 0 || ((address->bytes[whole] ^ range->first.bytes[whole]) & mask) == 0);
 }
@@ -110,19 +112,19 @@ static bool is_in(const struct address *address, const struct address_range *ran
 bool address_is_within(const struct address *address, const struct address_range *ranges, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        if (is_in(address, &ranges[i])) {
+        if (range_contains(address, &ranges[i])) {
             return true;
         }
     }
     return false;
 }
 
-static bool is_listed(const struct address *address, const char *const *texts, size_t n)
+static bool is_in_any(const struct address *address, const char *const *texts, size_t n)
 {
     struct address_range range;
 
     for (size_t i = 0; i < n; i++) {
-        if (address_range_parse(texts[i], &range) && is_in(address, &range)) {
+        if (address_range_parse(texts[i], &range) && range_contains(address, &range)) {
             return true;
         }
     }
@@ -141,10 +143,10 @@ bool address_is_public(const struct address *address)
     static const char *const special_v6[] = { "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20" };
 
     if (is_v4(address)) {
-        return !is_listed(address, special_v4, sizeof special_v4 / sizeof special_v4[0]);
+        return !is_in_any(address, special_v4, sizeof special_v4 / sizeof special_v4[0]);
     }
-    return is_listed(address, global_v6, 1) &&
-           !is_listed(address, special_v6, sizeof special_v6 / sizeof special_v6[0]);
+    return is_in_any(address, global_v6, 1) &&
+           !is_in_any(address, special_v6, sizeof special_v6 / sizeof special_v6[0]);
 }
 
 void address_text(const struct address *address, char out[ADDRESS_TEXT_SIZE])

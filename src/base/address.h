@@ -21,7 +21,7 @@ struct address_range {
 
 /* "192.0.2.7" or "2001:db8::1", without brackets; also short forms as for inet_aton(), such as "127.1". */
 bool address_parse(const char *text, struct address *out);
-/* An address, or "10.0.0.0/8"; bits behind the prefix must be 0. */
+/* An address, or "10.0.0.0/8"; the bits after the prefix must be 0. */
 bool address_range_parse(const char *text, struct address_range *out);
 /* False if it is neither IPv4 nor IPv6. */
 bool address_of_socket(const struct sockaddr *from, struct address *out);
@@ -37,7 +37,7 @@ bool address_is_public(const struct address *address);
 enum { ADDRESS_TEXT_SIZE = 46 };
 void address_text(const struct address *address, char out[ADDRESS_TEXT_SIZE]);
 
-/* A TCP or UDP port in digits: 0 to 65535. getaddrinfo() takes larger numbers, without their upper bits. */
+/* A TCP or UDP port in digits, 0 to 65535: getaddrinfo() would accept larger numbers and drop their upper bits. */
 bool address_parse_port(const char *text, unsigned *out_port);
 
 /*

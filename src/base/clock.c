@@ -108,7 +108,7 @@ char *clock_format_utc(char out[CLOCK_TEXT_SIZE], int64_t unix_ms, bool millis)
 }
 
 /* Reads exactly n digits. */
-static bool digits(const char **text, int n, int *out)
+static bool take_digits(const char **text, int n, int *out)
 {
     int value = 0;
 
@@ -124,7 +124,7 @@ static bool digits(const char **text, int n, int *out)
     return true;
 }
 
-static bool literal(const char **text, const char *any_of)
+static bool take_one_of(const char **text, const char *any_of)
 {
     if (**text == '\0' || strchr(any_of, **text) == NULL) {
         return false;
@@ -164,13 +164,13 @@ static bool parse_zone(const char **text, int *out_minutes)
     if (**text == '\0') {
         return true;
     }
-    if (!literal(text, "+-") || !digits(text, 2, &hours)) {
+    if (!take_one_of(text, "+-") || !take_digits(text, 2, &hours)) {
         return false;
     }
     if (**text == ':') {
         (*text)++;
     }
-    if (**text != '\0' && !digits(text, 2, &minutes)) {
+    if (**text != '\0' && !take_digits(text, 2, &minutes)) {
         return false;
     }
     *out_minutes = sign * (hours * 60 + minutes);
@@ -199,11 +199,13 @@ bool clock_parse_iso(const char *text, int64_t *out_unix_ms)
     int ms = 0;
     int zone = 0;
 
-    if (text == NULL || !digits(&text, 4, &tm.tm_year) || !literal(&text, "-") ||
-        !digits(&text, 2, &tm.tm_mon) || !literal(&text, "-") || !digits(&text, 2, &tm.tm_mday) ||
-        !literal(&text, "Tt ") || !digits(&text, 2, &tm.tm_hour) || !literal(&text, ":") ||
-        !digits(&text, 2, &tm.tm_min) || !literal(&text, ":") || !digits(&text, 2, &tm.tm_sec) ||
-        !parse_fraction(&text, &ms) || !parse_zone(&text, &zone) || *text != '\0') {
+    if (text == NULL || !take_digits(&text, 4, &tm.tm_year) || !take_one_of(&text, "-") ||
+        !take_digits(&text, 2, &tm.tm_mon) || !take_one_of(&text, "-") ||
+        !take_digits(&text, 2, &tm.tm_mday) || !take_one_of(&text, "Tt ") ||
+        !take_digits(&text, 2, &tm.tm_hour) || !take_one_of(&text, ":") ||
+        !take_digits(&text, 2, &tm.tm_min) || !take_one_of(&text, ":") ||
+        !take_digits(&text, 2, &tm.tm_sec) || !parse_fraction(&text, &ms) || !parse_zone(&text, &zone) ||
+        *text != '\0') {
         return false;
     }
     tm.tm_year -= 1900;

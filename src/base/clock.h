@@ -21,11 +21,11 @@ char *clock_format_utc(char out[CLOCK_TEXT_SIZE], int64_t unix_ms, bool millis);
  */
 bool clock_parse_iso(const char *text, int64_t *out_unix_ms);
 /*
- * RFC 3339 only, with 'T' and a zone: for what people type, so that no time is taken for another. Never 0, which
- * means "no time" to its callers: the first millisecond of 1970 counts as the second.
+ * RFC 3339 only, with 'T' and a zone, for times that people type. Never returns 0, which means "no time" to its
+ * callers: 1970-01-01T00:00:00Z is 1.
  */
 bool clock_parse_rfc3339(const char *text, int64_t *out_unix_ms);
-/* Since when: such a time, or a duration before now, such as "7d". False for anything else. */
+/* The start of a period: such a time, or a duration before now, such as "7d". False for anything else. */
 bool clock_parse_since(const char *text, int64_t now_unix_ms, int64_t *out_unix_ms);
 int64_t clock_parse_utc(const char *text); /* 0 instead of false */
 

@@ -16,7 +16,7 @@ const char *belay_finding_level_name(enum belay_finding_level level)
     return "failed";
 }
 
-static void report(struct diagnostics *diagnostics, const struct belay_finding *finding)
+static void add_finding(struct diagnostics *diagnostics, const struct belay_finding *finding)
 {
     diagnostics->n++;
     if (diagnostics->fn != NULL) {
@@ -35,7 +35,7 @@ void diagnostics_ok(struct diagnostics *diagnostics, const char *name, const cha
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    report(diagnostics, &finding);
+    add_finding(diagnostics, &finding);
 }
 
 void diagnostics_warn(struct diagnostics *diagnostics, const char *name, const char *advice,
@@ -49,7 +49,7 @@ void diagnostics_warn(struct diagnostics *diagnostics, const char *name, const c
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
     diagnostics->n_warnings++;
-    report(diagnostics, &finding);
+    add_finding(diagnostics, &finding);
 }
 
 static enum belay_code to_store_code(enum belay_code code)
@@ -66,18 +66,18 @@ static enum belay_code to_store_code(enum belay_code code)
 }
 
 /* An unreachable store may recover by itself, so it counts least. */
-static int weight(enum belay_code code)
+static int severity(enum belay_code code)
 {
     return code == BELAY_CONFIG ? 3 : code == BELAY_NOT_PERMITTED ? 2 : code == BELAY_UNREACHABLE ? 1 : 0;
 }
 
-static void fail(struct diagnostics *diagnostics, const struct belay_finding *finding)
+static void add_failure(struct diagnostics *diagnostics, const struct belay_finding *finding)
 {
     diagnostics->n_failed++;
-    if (weight(finding->code) > weight(diagnostics->worst)) {
+    if (severity(finding->code) > severity(diagnostics->worst)) {
         diagnostics->worst = finding->code;
     }
-    report(diagnostics, finding);
+    add_finding(diagnostics, finding);
 }
 
 void diagnostics_fail(struct diagnostics *diagnostics, enum belay_code code, const char *name,
@@ -90,7 +90,7 @@ void diagnostics_fail(struct diagnostics *diagnostics, enum belay_code code, con
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fail(diagnostics, &finding);
+    add_failure(diagnostics, &finding);
 }
 
 void diagnostics_error(struct diagnostics *diagnostics, const char *name, const char *advice,
@@ -99,5 +99,5 @@ void diagnostics_error(struct diagnostics *diagnostics, const char *name, const 
     struct belay_finding finding = { BELAY_FINDING_FAILED, to_store_code(err->code), name, err->text,
                                      advice };
 
-    fail(diagnostics, &finding);
+    add_failure(diagnostics, &finding);
 }

@@ -1,5 +1,6 @@
 #include "base/store_url.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +11,7 @@ enum { URL_MAX = 8192, PARAMS_MAX = 32 };
 
 /* ---- percent-encoding ---- */
 
-static bool decode(char *text)
+static bool decode_in_place(char *text)
 {
     return text_decode_percent(text, strlen(text), false, text, strlen(text) + 1);
 }
@@ -86,14 +87,14 @@ char *store_url_place(const char *url, const char *scheme)
     }
     url += strlen(scheme);
     place = strndup(url, strcspn(url, "?,"));
-    if (place != NULL && !decode(place)) {
+    if (place != NULL && !decode_in_place(place)) {
         free(place);
         return NULL;
     }
     return place;
 }
 
-/* ---- taking apart ---- */
+/* ---- parsing ---- */
 
 static const char hint[] = "a ',' or '?' that is part of the name is written %2C or %3F";
 
@@ -112,7 +113,7 @@ static enum belay_code refuse_param(const struct store_url_kind *kind, const cha
 }
 
 /* `query` has the parameters that were read so far: "?NAME=VALUE&NAME=VALUE". */
-static bool is_in(const struct buf *query, const char *name)
+static bool has_param(const struct buf *query, const char *name)
 {
     size_t n = strlen(name);
 
@@ -125,17 +126,17 @@ static bool is_in(const struct buf *query, const char *name)
     return false;
 }
 
-static char **text_at(const struct store_url_text *text, void *params)
+static char **text_field(const struct store_url_text *text, void *params)
 {
     return (char **)(void *)((char *)params + text->offset);
 }
 
-static enum belay_code set_param(const struct store_url_kind *kind, void *params, const char *name,
-                                 const char *value, struct belay_error *err)
+static enum belay_code keep_param(const struct store_url_kind *kind, void *params, const char *name,
+                                  const char *value, struct belay_error *err)
 {
     for (const struct store_url_text *text = kind->texts; text != NULL && text->name != NULL; text++) {
         if (strcmp(text->name, name) == 0) {
-            char **at = text_at(text, params);
+            char **at = text_field(text, params);
 
             *at = strdup(value);
             return *at == NULL ? error_no_memory(err) : BELAY_OK;
@@ -156,8 +157,8 @@ void store_url_add_texts(struct buf *url, const struct store_url_text *texts, co
 void store_url_free_texts(const struct store_url_text *texts, void *params)
 {
     for (; texts->name != NULL; texts++) {
-        free(*text_at(texts, params));
-        *text_at(texts, params) = NULL;
+        free(*text_field(texts, params));
+        *text_field(texts, params) = NULL;
     }
 }
 
@@ -171,14 +172,14 @@ static enum belay_code parse_one(const struct store_url_kind *kind, char *text, 
         return refuse_param(kind, text, "has no value or is not known", err);
     }
     *value++ = '\0';
-    if (is_in(query, text)) {
+    if (has_param(query, text)) {
         return error_set(err, BELAY_INVALID, "store parameter '%.40s' is given twice", text);
     }
-    if (!decode(value)) {
+    if (!decode_in_place(value)) {
         return error_set(err, BELAY_INVALID, "store parameter '%.40s': a '%%' in a value is written %%25",
                          text);
     }
-    code = set_param(kind, params, text, value, err);
+    code = keep_param(kind, params, text, value, err);
     if (code == BELAY_NOT_FOUND) {
         return refuse_param(kind, text, "is not known", err);
     }
@@ -203,7 +204,7 @@ static enum belay_code parse_list(const struct store_url_kind *kind, char *list,
     return code;
 }
 
-/* A shell expands it in BELAY_STORE=sqlite:~/f, and not in --store sqlite:~/f: two files. */
+/* A shell expands '~' in BELAY_STORE=sqlite:~/f, but not in --store sqlite:~/f: they would name two files. */
 static enum belay_code refuse_tilde(const struct store_url_kind *kind, const char *text,
                                     struct belay_error *err)
 {
@@ -222,6 +223,7 @@ enum belay_code store_url_parse(const struct store_url_kind *kind, const char *t
     char *made = NULL;
     enum belay_code code = BELAY_OK;
 
+    assert(kind->scheme != NULL);
     if (place == NULL) {
         return strlen(text) > URL_MAX
                    ? error_set(err, BELAY_INVALID, "a store's URL is longer than %d bytes", (int)URL_MAX)
@@ -233,7 +235,7 @@ enum belay_code store_url_parse(const struct store_url_kind *kind, const char *t
     if (kind->place_is_a_path && text[0] == '~') {
         code = refuse_tilde(kind, text, err);
     }
-    if (code == BELAY_OK && !kind->place_is_a_url && !decode(place)) {
+    if (code == BELAY_OK && !kind->place_is_a_url && !decode_in_place(place)) {
         code = error_set(err, BELAY_INVALID, "'%s%.200s': a '%%' that is part of the name is written %%25",
                          kind->scheme, text);
     }

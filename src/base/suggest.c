@@ -5,13 +5,13 @@
 
 enum { NAME_MAX_COMPARED = 48 };
 
-static size_t least(size_t a, size_t b)
+static size_t smaller_of(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
 /* Three rows of the distance matrix suffice: a swap looks back two rows. */
-static size_t distance(const char *a, const char *b)
+static size_t edit_distance(const char *a, const char *b)
 {
     size_t rows[3][NAME_MAX_COMPARED + 1];
     size_t na = strlen(a);
@@ -29,9 +29,10 @@ static size_t distance(const char *a, const char *b)
 
         row[0] = i;
         for (size_t j = 1; j <= nb; j++) {
-            row[j] = least(least(before[j], row[j - 1]) + 1, before[j - 1] + (a[i - 1] != b[j - 1]));
+            row[j] =
+                smaller_of(smaller_of(before[j], row[j - 1]) + 1, before[j - 1] + (a[i - 1] != b[j - 1]));
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-                row[j] = least(row[j], rows[(i - 2) % 3][j - 2] + 1);
+                row[j] = smaller_of(row[j], rows[(i - 2) % 3][j - 2] + 1);
             }
         }
     }
@@ -47,7 +48,7 @@ void suggest_begin(struct suggestion *suggestion, const char *typed)
 
 void suggest_add(struct suggestion *suggestion, const char *candidate)
 {
-    size_t d = distance(suggestion->typed, candidate);
+    size_t d = edit_distance(suggestion->typed, candidate);
     size_t n = strlen(candidate);
 
     if (d < suggestion->distance && d <= n / 3 + 1 && d <= n / 2) {
