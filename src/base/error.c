@@ -33,6 +33,7 @@ enum belay_code error_wrap(struct belay_error *err, const char *format, ...)
     va_start(args, format);
     (void)vsnprintf(context, sizeof context, format, args);
     va_end(args);
+    assert(err->code != BELAY_OK);
     n = strlen(context);
     /* A text that is too long loses its end, not its context. */
     memmove(err->text + n + 2, err->text, sizeof err->text - n - 2);
@@ -59,6 +60,7 @@ enum belay_code error_no_memory(struct belay_error *err)
 
 enum belay_code error_move(struct belay_error *err, enum belay_code code, struct belay_error *from)
 {
+    assert(code != BELAY_OK);
     if (err != NULL) {
         belay_error_release(err);
         *err = *from;

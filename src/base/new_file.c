@@ -101,6 +101,22 @@ mode_t new_file_mode(const char *path)
     return is_groups ? 0660 : 0600;
 }
 
+bool file_write_all(int fd, const void *data, size_t len)
+{
+    const char *at = data;
+
+    while (len > 0) {
+        ssize_t n = write(fd, at, len);
+
+        if (n < 0 && errno != EINTR) {
+            return false;
+        }
+        at += n > 0 ? n : 0;
+        len -= n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
 static bool sync_and_close(int fd)
 {
     bool ok = fd >= 0 && fsync(fd) == 0;
@@ -119,7 +135,7 @@ bool new_file_sync(const char *path)
 }
 
 /* A new name is durable once its directory is synced. */
-static bool sync_directory(const char *path)
+static bool sync_directory_of(const char *path)
 {
     char *directory = directory_of(path);
     bool ok;
@@ -142,10 +158,10 @@ bool new_file_place(const char *temp, const char *path)
         }
         (void)unlink(temp);
     }
-    return sync_directory(path);
+    return sync_directory_of(path);
 }
 
 bool new_file_replace(const char *temp, const char *path)
 {
-    return rename(temp, path) == 0 && sync_directory(path);
+    return rename(temp, path) == 0 && sync_directory_of(path);
 }

@@ -6,6 +6,7 @@
 #define BASE_NEW_FILE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
 
 /*
@@ -13,13 +14,12 @@
  * name, which the caller frees. -1 with errno set.
  */
 int new_file_open(const char *path, const char *what, char **out_temp);
-/*
- * Removes what earlier processes left of that name: PATH.WHAT-RANDOM. Only while no other process can be
- * writing one.
- */
+/* Removes files PATH.WHAT-RANDOM that earlier processes left. Call it only while no other process can be writing one. */
 void new_file_clean(const char *path, const char *what);
 /* For a file with secrets: 0600, or 0660 in a directory of a group (setgid and group-writable). */
 mode_t new_file_mode(const char *path);
+/* Writes all of it. False with errno set. */
+bool file_write_all(int fd, const void *data, size_t len);
 /* Syncs a file's content. False with errno set. */
 bool new_file_sync(const char *path);
 /*

@@ -1,5 +1,6 @@
 #include "base/pool.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@ struct pool {
     pthread_t threads[]; /* n_threads of them */
 };
 
-static void *run(void *context)
+static void *pool_thread(void *context)
 {
     struct pool *pool = context;
 
@@ -34,6 +35,7 @@ static void *run(void *context)
             break;
         }
         job = pool->first;
+        assert(pool->n_queued > 0);
         pool->first = job->next;
         pool->n_queued--;
         if (pool->first == NULL) {
@@ -73,14 +75,54 @@ bool thread_start(pthread_t *thread, void *(*main)(void *), void *argument)
     return ok;
 }
 
+bool thread_start_detached(void *(*main)(void *), void *argument)
+{
+    pthread_t thread;
+    bool ok = thread_start(&thread, main, argument);
+
+    if (ok) {
+        (void)pthread_detach(thread);
+    }
+    return ok;
+}
+
+void cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attributes;
+
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(cond, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
+}
+
+struct timespec cond_deadline(int64_t ms)
+{
+    struct timespec until;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)(ms % 1000 * 1000000);
+    until.tv_sec += (time_t)(ms / 1000) + until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    return until;
+}
+
+void cond_wait_for(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t ms)
+{
+    struct timespec until = cond_deadline(ms);
+
+    (void)pthread_cond_timedwait(cond, mutex, &until);
+}
+
 bool pool_add(struct pool *pool, struct pool_job *job)
 {
     bool ok;
 
+    assert(job->work != NULL);
     job->next = NULL;
     (void)pthread_mutex_lock(&pool->mutex);
     if (pool->n_queued >= pool->n_idle && pool->n_threads < pool->max_threads) {
-        pool->n_threads += thread_start(&pool->threads[pool->n_threads], run, pool);
+        pool->n_threads += thread_start(&pool->threads[pool->n_threads], pool_thread, pool);
     }
     ok = pool->n_threads > 0 && !pool->is_stopping;
     if (ok) {
@@ -90,8 +132,8 @@ bool pool_add(struct pool *pool, struct pool_job *job)
     }
     (void)pthread_mutex_unlock(&pool->mutex);
     if (ok) {
-        (void)pthread_cond_signal(
-            &pool->work); /* after the unlock: the thread would wait for the mutex at once */
+        /* After the unlock, because the thread that wakes up needs the mutex. */
+        (void)pthread_cond_signal(&pool->work);
     }
     return ok;
 }

@@ -13,7 +13,7 @@
 
 enum { TOKEN_MAX = 4096 };
 
-static enum belay_code check_file(int fd, const char *path, struct belay_error *err)
+static enum belay_code check_secret_file(int fd, const char *path, struct belay_error *err)
 {
     struct stat about;
 
@@ -33,7 +33,7 @@ static enum belay_code check_file(int fd, const char *path, struct belay_error *
 enum belay_code secret_read(const char *path, char *out, size_t size, struct belay_error *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    enum belay_code code = check_file(fd, path, err);
+    enum belay_code code = check_secret_file(fd, path, err);
     ssize_t n = 0;
 
     if (code == BELAY_OK) {
@@ -58,31 +58,25 @@ enum belay_code secret_read(const char *path, char *out, size_t size, struct bel
     return BELAY_OK;
 }
 
+/* Visible ASCII. */
 static bool is_token(const char *text, size_t n)
 {
-    bool is_one = n > 0;
-
     for (size_t i = 0; i < n; i++) {
-        is_one = is_one && text[i] >= '!' && text[i] <= '~';
+        if (text[i] < '!' || text[i] > '~') {
+            return false;
+        }
     }
-    return is_one;
-}
-
-static const char *token_variable(void)
-{
-    const char *value = getenv(SECRET_TOKEN_VARIABLE);
-
-    return value == NULL || *value == '\0' ? NULL : value;
+    return n > 0;
 }
 
 const char *secret_token_source(const char *path)
 {
-    return token_variable() != NULL ? SECRET_TOKEN_VARIABLE : path;
+    return env_text(SECRET_TOKEN_VARIABLE) != NULL ? SECRET_TOKEN_VARIABLE : path;
 }
 
-static enum belay_code read_token(const char *path, char *out, size_t size, struct belay_error *err)
+static enum belay_code read_token_text(const char *path, char *out, size_t size, struct belay_error *err)
 {
-    const char *value = token_variable();
+    const char *value = env_text(SECRET_TOKEN_VARIABLE);
 
     if (value == NULL) {
         return secret_read(path, out, size, err);
@@ -99,7 +93,7 @@ enum belay_code secret_read_bearer(const char *path, char **out_header, struct b
 {
     char text[TOKEN_MAX + 1] = "";
     struct buf value = BUF_INIT(TOKEN_MAX + 16);
-    enum belay_code code = read_token(path, text, sizeof text, err);
+    enum belay_code code = read_token_text(path, text, sizeof text, err);
     const char *token = text + strspn(text, " ");
     size_t n = strcspn(token, " ");
     char *header = NULL;

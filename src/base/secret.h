@@ -14,11 +14,11 @@ enum belay_code secret_read(const char *path, char *out, size_t size, struct bel
 
 /* The variable that holds a token, for CI systems, whose secrets are variables. */
 #define SECRET_TOKEN_VARIABLE "BELAY_AUTH_TOKEN"
-/* Where the token is from, for people: the variable if it is set, else `path`, which may be NULL. */
+/* Where the token comes from, for messages: the variable if it is set, else `path`, which may be NULL. */
 const char *secret_token_source(const char *path);
 
 /*
- * "Bearer TOKEN", of BELAY_AUTH_TOKEN if it is set, else of a file with one token. The caller frees it. No
+ * "Bearer TOKEN", with the token of BELAY_AUTH_TOKEN if it is set, else of the file. The caller frees it. No
  * error and no setting ever shows the token.
  */
 enum belay_code secret_read_bearer(const char *path, char **out_header, struct belay_error *err);

@@ -7,7 +7,7 @@
 
 #include "base/utf8.h"
 
-static bool is_odd(unsigned char c)
+static bool needs_escape(unsigned char c)
 {
     return c < 0x20 || c > 0x7e || c == '"' || c == '\\';
 }
@@ -15,10 +15,11 @@ static bool is_odd(unsigned char c)
 #define EACH_BYTE(value) (UINT64_C(0x0101010101010101) * (value))
 
 /*
- * Whether one of eight bytes is odd. Of a byte that is not, no term sets the high bit and none carries into the next
- * byte; so the first odd byte is seen, and what it does to those after it does not matter.
+ * Whether one of eight bytes needs an escape. A byte that needs none sets no high bit in any term and borrows nothing
+ * from the next byte, so the first one that needs an escape is always seen. What it does to the bytes after it does not
+ * matter.
  */
-static inline bool has_odd(uint64_t bytes)
+static inline bool has_escape(uint64_t bytes)
 {
     uint64_t below_space = bytes - EACH_BYTE(0x20);
     uint64_t above_tilde = bytes | (bytes + EACH_BYTE(1));
@@ -34,17 +35,17 @@ size_t text_plain(const char *text, size_t len)
 
     for (; len - at >= sizeof bytes; at += sizeof bytes) {
         memcpy(&bytes, text + at, sizeof bytes);
-        if (has_odd(bytes)) {
+        if (has_escape(bytes)) {
             break;
         }
     }
-    if (at > 0 && len - at < sizeof bytes) { /* the rest, with bytes that were looked at before */
+    if (at > 0 && len - at < sizeof bytes) { /* the rest, with some bytes that were checked before */
         memcpy(&bytes, text + len - sizeof bytes, sizeof bytes);
-        if (!has_odd(bytes)) {
+        if (!has_escape(bytes)) {
             return len;
         }
     }
-    while (at < len && !is_odd((unsigned char)text[at])) {
+    while (at < len && !needs_escape((unsigned char)text[at])) {
         at++;
     }
     return at;
@@ -119,8 +120,8 @@ bool text_matches(const char *text, const char *pattern)
 }
 
 /*
- * If both have a star, only what is before the first and after the last one can keep them apart: a star of each takes
- * in all that the other has in between.
+ * If both have a star, only the texts before the first star and after the last one can contradict each other: a star
+ * of each matches whatever the other has in between.
  */
 bool text_patterns_meet(const char *a, const char *b)
 {
@@ -192,7 +193,7 @@ bool text_decode_percent(const char *text, size_t len, bool plus_is_space, char 
 static uint64_t hash_word(uint64_t hash, uint64_t word)
 {
     hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-    return hash ^ hash >> 32; /* a product's high bits are its best, and tables use the low ones */
+    return hash ^ hash >> 32; /* the high bits of a product are mixed best, and tables use the low ones */
 }
 
 uint64_t text_hash(const char *text)
@@ -213,7 +214,7 @@ uint64_t text_hash(const char *text)
         }
         memcpy(&word, last, sizeof word); /* the rest, with bytes of the word before */
     }
-    /* Once more for the high bytes of the last word, in which keys differ most: one product moves them up only. */
+    /* A second round, because keys differ most in the high bytes of the last word, and one product moves those up only. */
     return hash_word(hash_word(hash, word), 0);
 }
 
@@ -280,6 +281,16 @@ struct belay_meta *meta_copy(const struct belay_meta *from, size_t n)
         }
     }
     return copy;
+}
+
+const char *meta_find(const struct belay_meta *meta, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(meta[i].name, name) == 0) {
+            return meta[i].value;
+        }
+    }
+    return NULL;
 }
 
 void meta_free(struct belay_meta *meta, size_t n)

@@ -16,7 +16,7 @@ bool text_is_clean(const char *text, size_t max);
 /* How many of the first `len` bytes need no escape in JSON: visible ASCII and spaces, no '"' and no '\\'. */
 size_t text_plain(const char *text, size_t len);
 
-/* "00" to "99", one after the other: times and numbers are in every answer. */
+/* "00" to "99", one after the other, for fast formatting: every answer has times and numbers. */
 extern const char text_digit_pairs[201];
 static inline void text_two_digits(char out[2], unsigned value)
 {
@@ -24,7 +24,7 @@ static inline void text_two_digits(char out[2], unsigned value)
     memcpy(out, text_digit_pairs + 2 * (size_t)value, 2);
 }
 
-/* In decimal; faster than printf(). The result points into `space`, at whose end it is. */
+/* In decimal; faster than printf(). The result is at the end of `space`. */
 enum { NUMBER_TEXT_SIZE = 21 };
 char *number_text(char space[NUMBER_TEXT_SIZE], uint64_t value);
 
@@ -62,5 +62,7 @@ bool random_bytes(void *out, size_t n);
 /* Copies a list of metadata; free it with meta_free(). NULL for an empty list or without memory. */
 struct belay_meta *meta_copy(const struct belay_meta *from, size_t n);
 void meta_free(struct belay_meta *meta, size_t n);
+/* The value of an entry; NULL: there is none of that name. */
+const char *meta_find(const struct belay_meta *meta, size_t n, const char *name);
 
 #endif
