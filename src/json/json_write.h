@@ -15,7 +15,7 @@
 
 /* Each returns a new reference, or NULL without memory. */
 json_t *wire_lock(const struct belay_info *info);
-/* For its holder: the same without the lock ids of the other holders, of whom it has at most WIRE_HOLDERS_SHOWN. */
+/* For its holder: the same without the lock ids of the other holders. It shows at most WIRE_HOLDERS_SHOWN of them. */
 enum { WIRE_HOLDERS_SHOWN = 100 };
 json_t *wire_grant(const struct belay_info *info);
 /* {"lock_id", "locks": [...]}: the locks of several keys that were granted together. */
@@ -27,11 +27,9 @@ json_t *wire_freeze(const struct belay_freeze *freeze);
 /* {"error": {"code", "message", "lock"}}; lock is null if no holder is known. */
 json_t *wire_error(const struct belay_error *err);
 /*
- * Adds the same text as wire_line(wire_lock(info)), much faster. False: use that function,
- * because of metadata, special characters, or without memory.
+ * Adds the same text as wire_line(wire_grant(info)), much faster. False: use that function, because of metadata, a
+ * queue, characters that need escapes, more than WIRE_HOLDERS_SHOWN holders, or without memory.
  */
-bool wire_lock_line(struct buf *out, const struct belay_info *info);
-/* The same for wire_grant(), of a lock that is not exclusive. False also with very many holders. */
 bool wire_grant_line(struct buf *out, const struct belay_info *info);
 json_t *wire_text(const char *text); /* null for NULL */
 json_t *wire_time(int64_t unix_ms);  /* null for 0 */

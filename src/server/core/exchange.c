@@ -164,7 +164,7 @@ void reply_lock(struct exchange *x, const struct belay_info *info)
     line->failed = false;
     if (x->keys != NULL) {
         reply_line(x, 200, wire_line(wire_grants(info)));
-    } else if (wire_lock_line(line, info) || wire_grant_line(line, info)) {
+    } else if (wire_grant_line(line, info)) {
         reply_text(x, 200, "application/json", line->data, line->len);
     } else {
         reply_line(x, 200, wire_line(wire_grant(info)));
