@@ -55,7 +55,7 @@ static bool take_number(struct flat_json *json, int64_t *out)
     return true;
 }
 
-static bool take_word(struct flat_json *json, enum flat_kind *out)
+static bool take_constant(struct flat_json *json, enum flat_kind *out)
 {
     static const struct {
         const char *text;
@@ -84,7 +84,7 @@ static bool take_value(struct flat_json *json, struct flat_member *out)
         out->kind = FLAT_NUMBER;
         return take_number(json, &out->number);
     }
-    return take_word(json, &out->kind);
+    return take_constant(json, &out->kind);
 }
 
 enum flat_step flat_json_next(struct flat_json *json, struct flat_member *out)

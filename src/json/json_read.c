@@ -8,28 +8,28 @@
 #include "base/saturate.h"
 #include "base/text.h"
 
-static const char *text_of(const json_t *object, const char *name)
+static const char *member_text(const json_t *object, const char *name)
 {
     return json_string_value(json_object_get(object, name));
 }
 
-static int64_t number_of(const json_t *object, const char *name)
+static int64_t member_number(const json_t *object, const char *name)
 {
     return json_integer_value(json_object_get(object, name)); /* 0 for null */
 }
 
 /* A span in ms. It is added to clocks, so it is limited to a century, whatever the server sent. */
-static int64_t span_of(const json_t *object, const char *name)
+static int64_t member_span(const json_t *object, const char *name)
 {
     const int64_t most = 100LL * 366 * 24 * 3600 * 1000;
-    int64_t ms = number_of(object, name);
+    int64_t ms = member_number(object, name);
 
     return ms > most ? most : ms < -most ? -most : ms;
 }
 
 int64_t json_read_time(const json_t *object, const char *name)
 {
-    return clock_parse_utc(text_of(object, name));
+    return clock_parse_utc(member_text(object, name));
 }
 
 static enum belay_status status_of(const char *name)
@@ -53,7 +53,7 @@ static enum belay_outcome outcome_of(const char *name)
 }
 
 /* Borrowed names and values; returns their number. */
-static size_t metadata_of(const json_t *object, struct belay_meta metadata[BELAY_META_MAX])
+static size_t member_metadata(const json_t *object, struct belay_meta metadata[BELAY_META_MAX])
 {
     json_t *all = json_object_get(object, "metadata");
     const char *name;
@@ -77,7 +77,7 @@ static bool copy_or_empty(const char *text, char **out)
 
 enum belay_mode json_read_mode(const json_t *object)
 {
-    const char *name = text_of(object, "mode");
+    const char *name = member_text(object, "mode");
 
     for (int i = BELAY_EXCLUSIVE; name != NULL && i <= BELAY_SLOTS; i++) {
         if (strcmp(name, belay_mode_name((enum belay_mode)i)) == 0) {
@@ -87,46 +87,46 @@ enum belay_mode json_read_mode(const json_t *object)
     return BELAY_EXCLUSIVE;
 }
 
-static struct belay_info *read_holder(const json_t *lock, const char *key)
+static struct belay_info *read_holder_fields(const json_t *lock, const char *key)
 {
     struct belay_meta metadata[BELAY_META_MAX];
     struct belay_info *info;
-    const char *id = text_of(lock, "lock_id");
-    const char *credential = text_of(lock, "acquired_by");
+    const char *id = member_text(lock, "lock_id");
+    const char *credential = member_text(lock, "acquired_by");
     size_t n;
 
     if (key == NULL || (info = calloc(1, sizeof *info)) == NULL) {
         return NULL;
     }
-    n = metadata_of(lock, metadata);
+    n = member_metadata(lock, metadata);
     info->lock_id = id == NULL ? NULL : strdup(id);
     info->acquired_by = credential == NULL ? NULL : strdup(credential);
     info->metadata = meta_copy(metadata, n);
     info->n_metadata = info->metadata == NULL ? 0 : n;
-    if (!copy_or_empty(key, &info->key) || !copy_or_empty(text_of(lock, "locked_by"), &info->locked_by) ||
-        !copy_or_empty(text_of(lock, "locked_by_name"), &info->locked_by_name) ||
+    if (!copy_or_empty(key, &info->key) || !copy_or_empty(member_text(lock, "locked_by"), &info->locked_by) ||
+        !copy_or_empty(member_text(lock, "locked_by_name"), &info->locked_by_name) ||
         (id != NULL && info->lock_id == NULL) || (credential != NULL && info->acquired_by == NULL) ||
         info->n_metadata != n) {
         belay_info_free(info);
         return NULL;
     }
-    info->token = (uint64_t)number_of(lock, "token");
-    info->status = status_of(text_of(lock, "status"));
-    info->outcome = outcome_of(text_of(lock, "outcome"));
+    info->token = (uint64_t)member_number(lock, "token");
+    info->status = status_of(member_text(lock, "status"));
+    info->outcome = outcome_of(member_text(lock, "outcome"));
     info->locked_at_unix_ms = json_read_time(lock, "locked_at");
     info->expires_at_unix_ms = json_read_time(lock, "expires_at");
     info->released_at_unix_ms = json_read_time(lock, "released_at");
     info->last_heartbeat_unix_ms = json_read_time(lock, "last_heartbeat");
-    info->ttl_ms = span_of(lock, "ttl_ms");
-    info->expires_in_ms = span_of(lock, "expires_in_ms");
+    info->ttl_ms = member_span(lock, "ttl_ms");
+    info->expires_in_ms = member_span(lock, "expires_in_ms");
     info->valid_for_ms =
-        json_is_integer(json_object_get(lock, "valid_for_ms")) ? span_of(lock, "valid_for_ms") : -1;
+        json_is_integer(json_object_get(lock, "valid_for_ms")) ? member_span(lock, "valid_for_ms") : -1;
     info->is_stale = json_is_true(json_object_get(lock, "is_stale"));
     return info;
 }
 
 /* Moves `one`, which may be NULL, to the end of a list with room for it. */
-static bool append(struct belay_info *list, size_t *n, struct belay_info *one)
+static bool move_to_end(struct belay_info *list, size_t *n, struct belay_info *one)
 {
     if (one != NULL) {
         list[(*n)++] = *one;
@@ -136,7 +136,7 @@ static bool append(struct belay_info *list, size_t *n, struct belay_info *one)
 }
 
 /* The holders of a lock that may have several. */
-static bool read_holders(const json_t *holders, struct belay_info *info)
+static bool read_holder_list(const json_t *holders, struct belay_info *info)
 {
     size_t n = json_array_size(holders);
 
@@ -145,7 +145,8 @@ static bool read_holders(const json_t *holders, struct belay_info *info)
     }
     info->holders = n > BELAY_HOLDERS_MAX ? NULL : calloc(n, sizeof *info->holders);
     for (size_t i = 0; info->holders != NULL && i < n; i++) {
-        if (!append(info->holders, &info->n_holders, read_holder(json_array_get(holders, i), info->key))) {
+        if (!move_to_end(info->holders, &info->n_holders,
+                         read_holder_fields(json_array_get(holders, i), info->key))) {
             return false;
         }
         info->holders[i].mode = info->mode;
@@ -156,16 +157,16 @@ static bool read_holders(const json_t *holders, struct belay_info *info)
 
 struct belay_info *json_read_lock(const json_t *lock)
 {
-    struct belay_info *info = read_holder(lock, text_of(lock, "key"));
+    struct belay_info *info = read_holder_fields(lock, member_text(lock, "key"));
     const json_t *waiting = json_object_get(lock, "waiting");
-    int64_t slots = number_of(lock, "slots");
+    int64_t slots = member_number(lock, "slots");
 
     if (info == NULL) {
         return NULL;
     }
     info->mode = json_read_mode(lock);
     info->slots = info->mode == BELAY_SLOTS && slots > 0 && slots <= BELAY_HOLDERS_MAX ? (int)slots : 0;
-    if (!read_holders(json_object_get(lock, "holders"), info) ||
+    if (!read_holder_list(json_object_get(lock, "holders"), info) ||
         (json_is_array(waiting) && !json_read_waiters(waiting, info))) {
         belay_info_free(info);
         return NULL;
@@ -183,7 +184,7 @@ struct belay_info *json_read_locks(const json_t *locks)
     }
     info->joint = calloc(n - 1, sizeof *info->joint);
     for (size_t i = 1; info->joint != NULL && i < n; i++) {
-        if (!append(info->joint, &info->n_joint, json_read_lock(json_array_get(locks, i)))) {
+        if (!move_to_end(info->joint, &info->n_joint, json_read_lock(json_array_get(locks, i)))) {
             break;
         }
     }
@@ -210,9 +211,9 @@ bool json_read_waiters(const json_t *waiting, struct belay_info *info)
         const json_t *from = json_array_get(waiting, i);
         struct belay_waiter *waiter = &info->waiters[info->n_waiters++];
 
-        if (text_of(from, "key") == NULL || !copy_or_empty(text_of(from, "key"), &waiter->key) ||
-            !copy_or_empty(text_of(from, "locked_by"), &waiter->locked_by) ||
-            !copy_or_empty(text_of(from, "locked_by_name"), &waiter->locked_by_name)) {
+        if (member_text(from, "key") == NULL || !copy_or_empty(member_text(from, "key"), &waiter->key) ||
+            !copy_or_empty(member_text(from, "locked_by"), &waiter->locked_by) ||
+            !copy_or_empty(member_text(from, "locked_by_name"), &waiter->locked_by_name)) {
             return false;
         }
         waiter->since_unix_ms = json_read_time(from, "since");
@@ -223,10 +224,10 @@ bool json_read_waiters(const json_t *waiting, struct belay_info *info)
 
 bool json_read_freeze(const json_t *freeze, belay_freeze_fn fn, void *context, bool *out_go_on)
 {
-    struct belay_freeze read = { .id = json_string_value(json_object_get(freeze, "id")),
-                                 .pattern = json_string_value(json_object_get(freeze, "pattern")),
-                                 .reason = json_string_value(json_object_get(freeze, "reason")),
-                                 .by = json_string_value(json_object_get(freeze, "by")),
+    struct belay_freeze read = { .id = member_text(freeze, "id"),
+                                 .pattern = member_text(freeze, "pattern"),
+                                 .reason = member_text(freeze, "reason"),
+                                 .by = member_text(freeze, "by"),
                                  .created_unix_ms = json_read_time(freeze, "created_at"),
                                  .from_unix_ms = json_read_time(freeze, "from"),
                                  .until_unix_ms = json_read_time(freeze, "until"),
@@ -243,20 +244,20 @@ bool json_read_event(const json_t *object, belay_event_fn fn, void *context, boo
                      uint64_t *out_id)
 {
     struct belay_meta metadata[BELAY_META_MAX];
-    const char *level = text_of(object, "level");
+    const char *level = member_text(object, "level");
     const json_t *seconds = json_object_get(object, "duration_seconds");
     struct belay_event event = {
-        .id = (uint64_t)number_of(object, "id"),
+        .id = (uint64_t)member_number(object, "id"),
         .at_unix_ms = json_read_time(object, "timestamp"),
         .level = level != NULL && strcmp(level, "WARN") == 0 ? BELAY_LEVEL_WARNING : BELAY_LEVEL_INFO,
-        .type = text_of(object, "event"),
-        .key = text_of(object, "lock_key"),
-        .lock_id = text_of(object, "lock_id"),
-        .token = (uint64_t)number_of(object, "token"),
-        .locked_by = text_of(object, "locked_by"),
-        .locked_by_name = text_of(object, "locked_by_name"),
-        .by = text_of(object, "by"),
-        .reason = text_of(object, "reason"),
+        .type = member_text(object, "event"),
+        .key = member_text(object, "lock_key"),
+        .lock_id = member_text(object, "lock_id"),
+        .token = (uint64_t)member_number(object, "token"),
+        .locked_by = member_text(object, "locked_by"),
+        .locked_by_name = member_text(object, "locked_by_name"),
+        .by = member_text(object, "by"),
+        .reason = member_text(object, "reason"),
         .duration_ms = json_is_number(seconds) ? saturate(json_number_value(seconds) * 1000.0 + 0.5) : -1,
         .metadata = metadata
     };
@@ -264,7 +265,7 @@ bool json_read_event(const json_t *object, belay_event_fn fn, void *context, boo
     if (event.type == NULL || event.key == NULL) {
         return false;
     }
-    event.n_metadata = metadata_of(object, metadata);
+    event.n_metadata = member_metadata(object, metadata);
     *out_id = event.id;
     *out_go_on = fn(context, &event);
     return true;
