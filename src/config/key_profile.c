@@ -112,8 +112,8 @@ static int64_t scale_heartbeat(int64_t heartbeat_ms, int64_t ttl_ms, int64_t new
     return heartbeat_ms > new_ttl_ms / 2 ? new_ttl_ms / 4 : heartbeat_ms;
 }
 
-static const struct belay_setting *find_field(const struct belay_config *config, const char *profile,
-                                              const char *field)
+static const struct belay_setting *find_profile_setting(const struct belay_config *config,
+                                                        const char *profile, const char *field)
 {
     char name[256];
 
@@ -130,9 +130,9 @@ static bool is_default(const struct belay_setting *setting)
 static enum belay_code scale_default_heartbeat(struct belay_config *config, const char *profile,
                                                struct belay_error *err)
 {
-    const struct belay_setting *ttl = find_field(config, profile, "ttl");
-    const struct belay_setting *heartbeat = find_field(config, profile, "heartbeat");
-    const struct belay_setting *old_ttl = find_field(NULL, profile, "ttl");
+    const struct belay_setting *ttl = find_profile_setting(config, profile, "ttl");
+    const struct belay_setting *heartbeat = find_profile_setting(config, profile, "heartbeat");
+    const struct belay_setting *old_ttl = find_profile_setting(NULL, profile, "ttl");
     int64_t ttl_ms = 0, heartbeat_ms = 0, old_ttl_ms = 0;
     char name[256], text[CLOCK_TEXT_SIZE];
 
@@ -151,16 +151,16 @@ static enum belay_code scale_default_heartbeat(struct belay_config *config, cons
 static enum belay_code fail_pair(const struct belay_config *config, const char *profile, const char *field,
                                  const char *relation, const char *other, struct belay_error *err)
 {
-    const struct belay_setting *a = find_field(config, profile, field);
-    const struct belay_setting *b = find_field(config, profile, other);
+    const struct belay_setting *a = find_profile_setting(config, profile, field);
+    const struct belay_setting *b = find_profile_setting(config, profile, other);
 
     return error_set(err, BELAY_CONFIG, "%s: %s: %s must be %s %s, which is %s%s",
                      is_default(a) ? b->origin : a->origin, a->name, a->value, relation, other, b->value,
                      is_default(b) ? " by default" : "");
 }
 
-static enum belay_code check_profile(const struct belay_config *config, const struct belay_profile *values,
-                                     struct belay_error *err)
+static enum belay_code check_times(const struct belay_config *config, const struct belay_profile *values,
+                                   struct belay_error *err)
 {
     if (values->ttl_ms > 0 && values->heartbeat_ms >= values->ttl_ms) {
         return fail_pair(config, values->name, "heartbeat", "less than", "ttl", err);
@@ -194,7 +194,7 @@ static enum belay_code add_profile(struct belay_config *config, char *name, size
                            &scheme->n_environments)) {
         return error_no_memory(err);
     }
-    return check_profile(config, &profile->values, err);
+    return check_times(config, &profile->values, err);
 }
 
 enum belay_code config_make_profiles(struct belay_config *config, struct belay_error *err)

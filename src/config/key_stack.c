@@ -102,7 +102,7 @@ size_t key_above_stack(const char *key, char *out_keys[BELAY_ANCESTORS_MAX])
     return n;
 }
 
-static enum belay_code check_service(const char *service, struct belay_error *err)
+static enum belay_code check_service_name(const char *service, struct belay_error *err)
 {
     enum belay_code code = key_name_check("service", service, err);
 
@@ -129,7 +129,7 @@ static enum belay_code check_stack_parts(const struct belay_key_parts *parts, st
         code = key_name_check("environment", parts->environment, err);
     }
     if (code == BELAY_OK && parts->service != NULL) {
-        code = check_service(parts->service, err);
+        code = check_service_name(parts->service, err);
     }
     if (code == BELAY_OK && parts->component != NULL) {
         code = key_name_check("component", parts->component, err);

@@ -251,8 +251,8 @@ static enum belay_code fail_unknown_name(struct schema_walk *walk, const struct 
 
 /* ---- reading ----------------------------------------------------------- */
 
-static enum belay_code read_value(struct schema_walk *walk, const struct schema_rule *rule, const char *name,
-                                  const struct yaml_node *node)
+static enum belay_code set_from_value(struct schema_walk *walk, const struct schema_rule *rule,
+                                      const char *name, const struct yaml_node *node)
 {
     struct buf origin = BUF_INIT(VALUE_TEXT_MAX);
     const char *value = node->text;
@@ -289,8 +289,8 @@ static enum belay_code read_inside(struct schema_walk *walk, const struct schema
     return read_node(walk, rule, dotted, node);
 }
 
-static enum belay_code read_list(struct schema_walk *walk, const struct schema_rule *rule, const char *name,
-                                 const struct yaml_node *node)
+static enum belay_code read_items(struct schema_walk *walk, const struct schema_rule *rule, const char *name,
+                                  const struct yaml_node *node)
 {
     enum belay_code code = BELAY_OK;
 
@@ -386,9 +386,9 @@ static enum belay_code read_node(struct schema_walk *walk, const struct schema_r
 {
     switch (rule->shape) {
     case SHAPE_VALUE:
-        return read_value(walk, rule, name, node);
+        return set_from_value(walk, rule, name, node);
     case SHAPE_LIST:
-        return read_list(walk, rule, name, node);
+        return read_items(walk, rule, name, node);
     case SHAPE_MAP:
     case SHAPE_NAMED:
         break;

@@ -18,15 +18,15 @@ struct yaml_reader {
     struct belay_error *err;
 };
 
-static enum belay_code build(struct yaml_reader *reader, const yaml_event_t *event, size_t depth,
-                             struct yaml_node *out);
+static enum belay_code build_node(struct yaml_reader *reader, const yaml_event_t *event, size_t depth,
+                                  struct yaml_node *out);
 
-static enum belay_code fail_at(struct yaml_reader *reader, size_t line, const char *text)
+static enum belay_code fail_line(struct yaml_reader *reader, size_t line, const char *text)
 {
     return error_set(reader->err, BELAY_CONFIG, "%s:%zu: %s", reader->path, line, text);
 }
 
-static size_t line_of(const yaml_event_t *event)
+static size_t event_line(const yaml_event_t *event)
 {
     return event->start_mark.line + 1;
 }
@@ -101,16 +101,16 @@ static enum belay_code check_event(struct yaml_reader *reader, const yaml_event_
         tag = event->data.mapping_start.tag;
     }
     if (event->type == YAML_ALIAS_EVENT || anchor != NULL) {
-        return fail_at(reader, line_of(event),
-                       "anchors (&) and aliases (*) are not supported; write the value");
+        return fail_line(reader, event_line(event),
+                         "anchors (&) and aliases (*) are not supported; write the value");
     }
     if (tag != NULL) {
-        return fail_at(reader, line_of(event), "tags (!) are not supported; write the value alone");
+        return fail_line(reader, event_line(event), "tags (!) are not supported; write the value alone");
     }
     return BELAY_OK;
 }
 
-static bool is_empty(const yaml_event_t *event)
+static bool is_null_scalar(const yaml_event_t *event)
 {
     const char *text = (const char *)event->data.scalar.value;
 
@@ -118,13 +118,13 @@ static bool is_empty(const yaml_event_t *event)
            (*text == '\0' || strcmp(text, "~") == 0 || strcmp(text, "null") == 0);
 }
 
-static enum belay_code copy_text(struct yaml_reader *reader, const yaml_event_t *event, char **out)
+static enum belay_code copy_scalar(struct yaml_reader *reader, const yaml_event_t *event, char **out)
 {
     const char *text = (const char *)event->data.scalar.value;
     char *copy;
 
     if (strlen(text) != event->data.scalar.length) {
-        return fail_at(reader, line_of(event), "a text contains a NUL character");
+        return fail_line(reader, event_line(event), "a text contains a NUL character");
     }
     copy = strdup(text);
     if (copy == NULL) {
@@ -152,8 +152,8 @@ static struct yaml_node *add_item(struct yaml_node *parent)
 }
 
 /* The name of a map entry: one line of text, and unique. */
-static enum belay_code take_name(struct yaml_reader *reader, const yaml_event_t *event, struct yaml_node *map,
-                                 struct yaml_node *item)
+static enum belay_code read_entry_name(struct yaml_reader *reader, const yaml_event_t *event,
+                                       struct yaml_node *map, struct yaml_node *item)
 {
     enum belay_code code = check_event(reader, event);
 
@@ -161,23 +161,23 @@ static enum belay_code take_name(struct yaml_reader *reader, const yaml_event_t 
         return code;
     }
     if (event->type != YAML_SCALAR_EVENT) {
-        return fail_at(reader, line_of(event), "a name must be a text, not a list or a map");
+        return fail_line(reader, event_line(event), "a name must be a text, not a list or a map");
     }
-    code = copy_text(reader, event, &item->name);
+    code = copy_scalar(reader, event, &item->name);
     if (code != BELAY_OK) {
         return code;
     }
     if (!text_is_clean(item->name, 256)) {
-        return fail_at(reader, line_of(event), "a name is empty, too long, or has control characters");
+        return fail_line(reader, event_line(event), "a name is empty, too long, or has control characters");
     }
     for (size_t i = 0; i + 1 < map->n; i++) {
         if (strcmp(map->items[i].name, item->name) == 0) {
             return error_set(reader->err, BELAY_CONFIG,
                              "%s:%zu: duplicate name '%s'; the first is in line %zu", reader->path,
-                             line_of(event), item->name, map->items[i].line);
+                             event_line(event), item->name, map->items[i].line);
         }
     }
-    item->line = line_of(event);
+    item->line = event_line(event);
     return BELAY_OK;
 }
 
@@ -193,15 +193,15 @@ static enum belay_code build_item(struct yaml_reader *reader, const yaml_event_t
         return error_no_memory(reader->err);
     }
     if (parent->kind == YAML_NODE_LIST) {
-        item->line = line_of(event);
-        return build(reader, event, depth, item);
+        item->line = event_line(event);
+        return build_node(reader, event, depth, item);
     }
-    code = take_name(reader, event, parent, item);
+    code = read_entry_name(reader, event, parent, item);
     if (code == BELAY_OK) {
         code = next_event(reader, &value);
     }
     if (code == BELAY_OK) {
-        code = build(reader, &value, depth, item);
+        code = build_node(reader, &value, depth, item);
         yaml_event_delete(&value);
     }
     return code;
@@ -230,8 +230,8 @@ static enum belay_code build_items(struct yaml_reader *reader, yaml_event_type_t
 }
 
 /* Fills `out`, whose line and name are set. After an error it may be partly filled: the caller releases the root. */
-static enum belay_code build(struct yaml_reader *reader, const yaml_event_t *event, size_t depth,
-                             struct yaml_node *out)
+static enum belay_code build_node(struct yaml_reader *reader, const yaml_event_t *event, size_t depth,
+                                  struct yaml_node *out)
 {
     enum belay_code code = check_event(reader, event);
 
@@ -239,10 +239,10 @@ static enum belay_code build(struct yaml_reader *reader, const yaml_event_t *eve
         return code;
     }
     if (depth > YAML_DEPTH_MAX) {
-        return fail_at(reader, line_of(event), "nested too deeply");
+        return fail_line(reader, event_line(event), "nested too deeply");
     }
     if (++reader->n_nodes > reader->max_nodes) {
-        return fail_at(reader, line_of(event), "too many values");
+        return fail_line(reader, event_line(event), "too many values");
     }
     if (event->type == YAML_SEQUENCE_START_EVENT) {
         out->kind = YAML_NODE_LIST;
@@ -252,12 +252,12 @@ static enum belay_code build(struct yaml_reader *reader, const yaml_event_t *eve
         out->kind = YAML_NODE_MAP;
         return build_items(reader, YAML_MAPPING_END_EVENT, depth + 1, out);
     }
-    if (is_empty(event)) {
+    if (is_null_scalar(event)) {
         out->kind = YAML_NODE_EMPTY;
         return BELAY_OK;
     }
     out->kind = YAML_NODE_TEXT;
-    return copy_text(reader, event, &out->text);
+    return copy_scalar(reader, event, &out->text);
 }
 
 /* Stream start, document start, the root, document end, stream end; or no document at all. */
@@ -276,11 +276,11 @@ static enum belay_code build_root(struct yaml_reader *reader, struct yaml_node *
         }
         is_over = event.type == YAML_STREAM_END_EVENT;
         if (event.type == YAML_DOCUMENT_START_EVENT && ++n_documents > 1) {
-            code = fail_at(reader, line_of(&event), "a second document begins; only one is supported");
+            code = fail_line(reader, event_line(&event), "a second document begins; only one is supported");
         } else if (event.type == YAML_SCALAR_EVENT || event.type == YAML_SEQUENCE_START_EVENT ||
                    event.type == YAML_MAPPING_START_EVENT || event.type == YAML_ALIAS_EVENT) {
-            root->line = line_of(&event);
-            code = build(reader, &event, 0, root);
+            root->line = event_line(&event);
+            code = build_node(reader, &event, 0, root);
         }
         yaml_event_delete(&event);
     }
