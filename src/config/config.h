@@ -35,7 +35,7 @@ extern const size_t config_n_builtin;
 enum belay_code config_set(struct belay_config *config, const char *name, const char *value,
                            const char *origin, struct belay_error *err);
 
-/* Reset the settings whose names begin with `prefix` to the defaults. */
+/* Reset the settings whose names begin with `prefix`, all for "", to the defaults. */
 enum belay_code config_reset(struct belay_config *config, const char *prefix, struct belay_error *err);
 
 /* NULL if there is no such setting. */

@@ -216,9 +216,8 @@ enum belay_code belay_config_load(const char *path, struct belay_config **out_co
     enum belay_code code = config == NULL ? error_no_memory(err) : BELAY_OK;
     char *store = NULL;
 
-    for (size_t i = 0; code == BELAY_OK && i < config_n_builtin; i++) {
-        code = config_set(config, config_builtin[i].name, config_builtin[i].value, config_builtin[i].origin,
-                          err);
+    if (code == BELAY_OK) {
+        code = config_reset(config, "", err);
     }
     /* Without a home directory there is no default store, which is an error only if --store is missing too. */
     if (code == BELAY_OK && (store = config_default_store()) != NULL) {

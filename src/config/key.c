@@ -103,8 +103,7 @@ enum belay_code config_read_key(const struct belay_config *config, const char *k
 enum belay_code config_check_lists(const struct config_profile *profile, const char *key,
                                    struct belay_error *err)
 {
-    return profile == NULL || profile->scheme.template == NULL ? BELAY_OK
-                                                               : key_check_scheme(&profile->scheme, key, err);
+    return profile == NULL ? BELAY_OK : key_check_scheme(&profile->scheme, key, err);
 }
 
 enum belay_code belay_key_check(const struct belay_config *config, const char *profile, const char *key,
@@ -159,13 +158,6 @@ enum belay_code belay_key_profile(const struct belay_config *config, const char 
     return BELAY_OK;
 }
 
-static bool piece_is(struct key_piece piece, const char *name)
-{
-    return name == NULL
-               ? piece.at == NULL
-               : piece.at != NULL && strlen(name) == piece.len && memcmp(name, piece.at, piece.len) == 0;
-}
-
 /* Arguments for "%.*s". */
 #define SHOWN(piece) (int)(piece).len, (piece).at == NULL ? "" : (piece).at
 
@@ -182,8 +174,8 @@ static enum belay_code check_round_trip(const struct belay_config *config, const
         return error_set(err, BELAY_INVALID, "the key '%s' cannot be parsed into its parts", key);
     }
     is_ours = profile->scheme.template != NULL && strcmp(profile->scheme.template, made_by->template) == 0;
-    if (is_ours && piece_is(names.component, parts->component) &&
-        piece_is(names.environment, parts->environment)) {
+    if (is_ours && key_piece_is(names.component, parts->component) &&
+        key_piece_is(names.environment, parts->environment)) {
         return BELAY_OK;
     }
     (void)error_set(err, BELAY_INVALID,
@@ -198,13 +190,9 @@ static enum belay_code check_round_trip(const struct belay_config *config, const
     return BELAY_INVALID;
 }
 
-static enum belay_code make_by_profile(const struct belay_config *config, const struct key_scheme *scheme,
-                                       const struct belay_key_parts *parts, char **out_key,
-                                       struct belay_error *err)
+static enum belay_code make_by_profile(const struct key_scheme *scheme, const struct belay_key_parts *parts,
+                                       char **out_key, struct belay_error *err)
 {
-    char *key = NULL;
-    enum belay_code code;
-
     if (parts->service != NULL) {
         return error_set(err, BELAY_INVALID, "--service needs --stack");
     }
@@ -213,42 +201,29 @@ static enum belay_code make_by_profile(const struct belay_config *config, const 
                          "profile '%s' has no key template: add --stack, or give the whole key",
                          scheme->profile);
     }
-    code = key_make_by_template(scheme, parts, &key, err);
-    if (code == BELAY_OK) {
-        code = belay_key_check(config, NULL, key, err);
-    }
-    if (code == BELAY_OK) {
-        code = check_round_trip(config, scheme, parts, key, err);
-    }
-    if (code == BELAY_OK) {
-        *out_key = key;
-        key = NULL;
-    }
-    free(key);
-    return code;
+    return key_make_by_template(scheme, parts, out_key, err);
 }
 
-static enum belay_code make_by_stack(const struct belay_config *config, const struct belay_key_parts *parts,
-                                     char **out_key, struct belay_error *err)
+/* Neither --stack nor --profile is given. */
+static enum belay_code fail_incomplete(const struct belay_key_parts *parts, struct belay_error *err)
 {
-    char *key = NULL;
-    enum belay_code code = key_make_by_stack(parts, &key, err);
-
-    if (code == BELAY_OK) {
-        code = belay_key_check(config, NULL, key, err);
+    if (parts->component == NULL && parts->environment == NULL && parts->service == NULL) {
+        return error_set(err, BELAY_INVALID, "no lock given: give its key or its parts");
     }
-    if (code == BELAY_OK) {
-        *out_key = key;
-        key = NULL;
+    if (parts->service != NULL) {
+        return error_set(err, BELAY_INVALID, "--service needs --stack");
     }
-    free(key);
-    return code;
+    return error_set(err, BELAY_INVALID,
+                     "--%s alone does not name a lock: add --stack, or --profile with a key template",
+                     parts->component != NULL ? "component" : "environment");
 }
 
 enum belay_code belay_key_make(const struct belay_config *config, const struct belay_key_parts *parts,
                                char **out_key, struct belay_error *err)
 {
     const struct config_profile *profile = NULL;
+    enum belay_code code;
+    char *key = NULL;
 
     if (parts == NULL || out_key == NULL) {
         return error_set(err, BELAY_INVALID, "no parts of a key given");
@@ -264,21 +239,23 @@ enum belay_code belay_key_make(const struct belay_config *config, const struct b
             "(%s)",
             parts->profile, profile->scheme.template);
     }
-    if (parts->stack != NULL) {
-        return make_by_stack(config, parts, out_key, err);
+    if (parts->stack == NULL && profile == NULL) {
+        return fail_incomplete(parts, err);
     }
-    if (profile != NULL) {
-        return make_by_profile(config, &profile->scheme, parts, out_key, err);
+    code = parts->stack != NULL ? key_make_by_stack(parts, &key, err)
+                                : make_by_profile(&profile->scheme, parts, &key, err);
+    if (code == BELAY_OK) {
+        code = belay_key_check(config, NULL, key, err);
     }
-    if (parts->component == NULL && parts->environment == NULL && parts->service == NULL) {
-        return error_set(err, BELAY_INVALID, "no lock given: give its key or its parts");
+    if (code == BELAY_OK && parts->stack == NULL) {
+        code = check_round_trip(config, &profile->scheme, parts, key, err);
     }
-    if (parts->service != NULL) {
-        return error_set(err, BELAY_INVALID, "--service needs --stack");
+    if (code == BELAY_OK) {
+        *out_key = key;
+        key = NULL;
     }
-    return error_set(err, BELAY_INVALID,
-                     "--%s alone does not name a lock: add --stack, or --profile with a key template",
-                     parts->component != NULL ? "component" : "environment");
+    free(key);
+    return code;
 }
 
 /* ---- the form of a key ---------------------------------------------------- */
@@ -317,7 +294,6 @@ void belay_key_parse(const struct belay_config *config, const char *key, struct 
     } else if ((profile = match_profile(config, key, &names)) != NULL) {
         out_form->level = "component";
         out_form->profile = profile->scheme.profile;
-        (void)snprintf(out_form->environment, sizeof out_form->environment, "%.*s",
-                       (int)names.environment.len, names.environment.at == NULL ? "" : names.environment.at);
+        (void)snprintf(out_form->environment, sizeof out_form->environment, "%.*s", SHOWN(names.environment));
     }
 }

@@ -36,6 +36,9 @@ struct key_piece {
     size_t len;
 };
 
+/* Whether it is this text; NULL: whether it is not there. */
+bool key_piece_is(struct key_piece piece, const char *text);
+
 /* What a key that fits a template consists of. */
 struct key_names {
     struct key_piece component;
@@ -45,23 +48,15 @@ struct key_names {
 /* What is wrong with a template, as the end of a sentence; NULL if nothing is. */
 const char *key_template_fault(const char *template);
 
-/* How many of its bytes are not placeholders: the more, the more it says about a key. */
+/* How many of its bytes are not placeholders. Of two templates that match a key, the one with more is more specific. */
 size_t key_template_weight(const char *template);
 
 /*
- * Read a key by a scheme. False if it does not fit, or names what the lists do
- * not allow.
+ * Read a key by a scheme. False if it has not the form of the template. *out_is_allowed: whether the lists allow its
+ * names; if not, it is read as it was probably meant, with a listed environment if possible.
  *
- * "build-a-b-c" could be component a in environment b-c or a-b in c. If the
- * scheme lists its environments, the longest of them that fits is meant; if not,
- * the shortest, which is what follows the last '-'.
- */
-bool key_read(const struct key_scheme *scheme, const char *key, struct key_names *out_names);
-
-/*
- * Like key_read(), but true for every key that has the template's form: one that
- * names what the lists do not allow is read as it was probably meant, a listed
- * environment first.
+ * "build-a-b-c" could be component a in environment b-c or a-b in c. If the scheme lists its environments, the longest
+ * of them that fits is meant; if not, the shortest, which is what follows the last '-'.
  */
 bool key_read_form(const struct key_scheme *scheme, const char *key, struct key_names *out_names,
                    bool *out_is_allowed);

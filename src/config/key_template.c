@@ -83,9 +83,11 @@ size_t key_template_weight(const char *template)
 
 /* ---- names ------------------------------------------------------------- */
 
-static bool piece_is(struct key_piece piece, const char *text)
+bool key_piece_is(struct key_piece piece, const char *text)
 {
-    return strlen(text) == piece.len && memcmp(piece.at, text, piece.len) == 0;
+    return text == NULL
+               ? piece.at == NULL
+               : piece.at != NULL && strlen(text) == piece.len && memcmp(text, piece.at, piece.len) == 0;
 }
 
 static bool piece_is_name(struct key_piece piece)
@@ -93,29 +95,32 @@ static bool piece_is_name(struct key_piece piece)
     return piece.len > 0 && memchr(piece.at, ':', piece.len) == NULL;
 }
 
-/* An empty list allows everything. */
-static bool is_listed(const char *const *list, size_t n, struct key_piece piece)
+/* The names that a slot may have; an empty list allows everything. */
+static const char *const *slot_list(const struct key_scheme *scheme, enum slot slot, size_t *out_n)
 {
+    *out_n = slot == SLOT_COMPONENT ? scheme->n_components : scheme->n_environments;
+    return slot == SLOT_COMPONENT ? scheme->components : scheme->environments;
+}
+
+static bool slot_allows(const struct key_scheme *scheme, enum slot slot, struct key_piece piece)
+{
+    size_t n;
+    const char *const *list = slot_list(scheme, slot, &n);
+
     for (size_t i = 0; i < n; i++) {
-        if (piece_is(piece, list[i])) {
+        if (key_piece_is(piece, list[i])) {
             return true;
         }
     }
     return n == 0;
 }
 
-static bool is_allowed(const struct key_scheme *scheme, enum slot slot, struct key_piece piece)
-{
-    return slot == SLOT_COMPONENT ? is_listed(scheme->components, scheme->n_components, piece)
-                                  : is_listed(scheme->environments, scheme->n_environments, piece);
-}
-
-/* In the words that the chat's users know (S0.5). */
+/* S0.5 prescribes the text. */
 static enum belay_code fail_not_allowed(const struct key_scheme *scheme, enum slot slot,
                                         struct key_piece piece, struct belay_error *err)
 {
-    const char *const *list = slot == SLOT_COMPONENT ? scheme->components : scheme->environments;
-    size_t n = slot == SLOT_COMPONENT ? scheme->n_components : scheme->n_environments;
+    size_t n;
+    const char *const *list = slot_list(scheme, slot, &n);
     struct buf options = BUF_INIT(sizeof err->text);
 
     for (size_t i = 0; i < n; i++) {
@@ -146,6 +151,11 @@ enum belay_code key_name_check(const char *flag, const char *name, struct belay_
 
 /* ---- reading by a template --------------------------------------------- */
 
+static struct key_piece names_get(const struct key_names *names, enum slot slot)
+{
+    return slot == SLOT_COMPONENT ? names->component : names->environment;
+}
+
 static void names_set(struct key_names *names, enum slot slot, struct key_piece piece)
 {
     *(slot == SLOT_COMPONENT ? &names->component : &names->environment) = piece;
@@ -155,18 +165,18 @@ static bool names_fit(const struct key_scheme *scheme, const struct form *form, 
                       bool by_lists)
 {
     for (size_t i = 0; i < form->n; i++) {
-        struct key_piece piece = form->slots[i] == SLOT_COMPONENT ? names->component : names->environment;
+        struct key_piece piece = names_get(names, form->slots[i]);
 
-        if (!piece_is_name(piece) || (by_lists && !is_allowed(scheme, form->slots[i], piece))) {
+        if (!piece_is_name(piece) || (by_lists && !slot_allows(scheme, form->slots[i], piece))) {
             return false;
         }
     }
     return true;
 }
 
-/* Where `middle` falls into two names: the best of all places where the text between them stands. */
-static bool split(const struct key_scheme *scheme, const struct form *form, struct key_piece middle,
-                  bool by_lists, struct key_names *out)
+/* Split `middle` into two names: at the best of all places where the text between the placeholders occurs. */
+static bool split_names(const struct key_scheme *scheme, const struct form *form, struct key_piece middle,
+                        bool by_lists, struct key_names *out)
 {
     const struct key_piece between = form->text[1];
     bool want_longest = by_lists && scheme->n_environments > 0;
@@ -193,7 +203,7 @@ static bool split(const struct key_scheme *scheme, const struct form *form, stru
     return true;
 }
 
-/* Most keys are of another form, which their first letters say: for those the template is not taken apart. */
+/* Most keys have another form, which their first letters show: then the template need not be parsed. */
 static bool begins_like(const char *key, const char *template)
 {
     size_t n = 0;
@@ -204,8 +214,8 @@ static bool begins_like(const char *key, const char *template)
     return template[n] == '{' || template[n] == '\0';
 }
 
-static bool read_by_form(const struct key_scheme *scheme, const char *key, bool by_lists, struct form *form,
-                         struct key_names *out)
+static bool match_form(const struct key_scheme *scheme, const char *key, bool by_lists, struct form *form,
+                       struct key_names *out)
 {
     struct key_names names = { { NULL, 0 }, { NULL, 0 } };
     struct key_piece middle = { key, 0 };
@@ -228,7 +238,7 @@ static bool read_by_form(const struct key_scheme *scheme, const char *key, bool 
     middle.at += first.len;
     middle.len -= first.len + last.len;
     if (form->n == 2) {
-        return split(scheme, form, middle, by_lists, out);
+        return split_names(scheme, form, middle, by_lists, out);
     }
     names_set(&names, form->slots[0], middle);
     if (!names_fit(scheme, form, &names, by_lists)) {
@@ -242,17 +252,10 @@ static bool read_form(const struct key_scheme *scheme, const char *key, bool by_
                       struct key_names *out)
 {
     return scheme->template != NULL && begins_like(key, scheme->template) &&
-           read_by_form(scheme, key, by_lists, form, out);
+           match_form(scheme, key, by_lists, form, out);
 }
 
-bool key_read(const struct key_scheme *scheme, const char *key, struct key_names *out_names)
-{
-    struct form form;
-
-    return read_form(scheme, key, true, &form, out_names);
-}
-
-/* What a key was meant to be: a known environment first, so that the component gets the blame. */
+/* Read a key as it was probably meant: with a known environment if possible, so that the error is about the component. */
 static bool read_meant(const struct key_scheme *scheme, const char *key, struct form *form,
                        struct key_names *out)
 {
@@ -291,9 +294,9 @@ enum belay_code key_check_scheme(const struct key_scheme *scheme, const char *ke
         return BELAY_OK; /* another form: a key of its own */
     }
     for (size_t i = 0; i < form.n; i++) {
-        struct key_piece piece = form.slots[i] == SLOT_COMPONENT ? names.component : names.environment;
+        struct key_piece piece = names_get(&names, form.slots[i]);
 
-        if (!is_allowed(scheme, form.slots[i], piece)) {
+        if (!slot_allows(scheme, form.slots[i], piece)) {
             return fail_not_allowed(scheme, form.slots[i], piece, err);
         }
     }
@@ -310,7 +313,8 @@ static char *key_from_form(const struct form *form, const struct key_names *name
     for (size_t i = 0; i <= form->n; i++) {
         buf_add(&key, form->text[i].at, form->text[i].len);
         if (i < form->n) {
-            struct key_piece name = form->slots[i] == SLOT_COMPONENT ? names->component : names->environment;
+            struct key_piece name = names_get(names, form->slots[i]);
+
             buf_add(&key, name.at, name.len);
         }
     }
@@ -329,8 +333,8 @@ static bool form_has(const struct form *form, enum slot slot)
     return false;
 }
 
-static enum belay_code take_name(const struct key_scheme *scheme, const struct form *form, enum slot slot,
-                                 const char *name, struct key_names *names, struct belay_error *err)
+static enum belay_code put_name(const struct key_scheme *scheme, const struct form *form, enum slot slot,
+                                const char *name, struct key_names *names, struct belay_error *err)
 {
     struct key_piece piece = { name, name == NULL ? 0 : strlen(name) };
     enum belay_code code;
@@ -345,7 +349,7 @@ static enum belay_code take_name(const struct key_scheme *scheme, const struct f
         return error_set(err, BELAY_INVALID, "the keys of profile '%s' (%s) need --%s", scheme->profile,
                          scheme->template, slot_names[slot]);
     }
-    if (*name != '\0' && text_is_clean(name, BELAY_KEY_MAX) && !is_allowed(scheme, slot, piece)) {
+    if (*name != '\0' && text_is_clean(name, BELAY_KEY_MAX) && !slot_allows(scheme, slot, piece)) {
         return fail_not_allowed(scheme, slot, piece, err);
     }
     code = key_name_check(slot_names[slot], name, err);
@@ -366,9 +370,9 @@ enum belay_code key_make_by_template(const struct key_scheme *scheme, const stru
     if (form_parse(scheme->template, &form) != NULL) {
         return error_set(err, BELAY_BUG, "a template that was not checked: '%s'", scheme->template);
     }
-    code = take_name(scheme, &form, SLOT_COMPONENT, parts->component, &names, err);
+    code = put_name(scheme, &form, SLOT_COMPONENT, parts->component, &names, err);
     if (code == BELAY_OK) {
-        code = take_name(scheme, &form, SLOT_ENVIRONMENT, parts->environment, &names, err);
+        code = put_name(scheme, &form, SLOT_ENVIRONMENT, parts->environment, &names, err);
     }
     if (code != BELAY_OK) {
         return code;
@@ -387,7 +391,7 @@ size_t key_above_template(const struct key_scheme *scheme, const struct key_name
     struct key_names above = *names;
     struct form form;
 
-    if (names->component.at == NULL || piece_is(names->component, all) ||
+    if (names->component.at == NULL || key_piece_is(names->component, all) ||
         form_parse(scheme->template, &form) != NULL) {
         return 0;
     }

@@ -81,7 +81,7 @@ static const char *number_fault(const struct value_rule *rule, const char *value
     return NULL;
 }
 
-/* ---- of notifications ---- */
+/* ---- values of notifications ---- */
 
 static const char *word_fault(const struct word_list *list, const char *what, const char *word, size_t len,
                               char *why)
@@ -169,20 +169,14 @@ static const char *label_fault(const char *value)
                : "is not a name; use at most 64 letters, digits, '_', '.', '@' and '-'";
 }
 
-static const char *notify_fault(const struct value_rule *rule, const char *value, char *why)
+/* A value that is one of two words. */
+static const char *choice_fault(const char *value, const char *one, const char *other, char *why)
 {
-    switch (rule->kind) {
-    case VALUE_EVENT:
-        return word_fault(&notify_events, "an event", value, strlen(value), why);
-    case VALUE_FORMAT:
-        return word_fault(&notify_formats, "a format", value, strlen(value), why);
-    case VALUE_PATTERN:
-        return pattern_fault(value, why);
-    case VALUE_LABEL:
-        return label_fault(value);
-    default:
+    if (strcmp(value, one) == 0 || strcmp(value, other) == 0) {
         return NULL;
     }
+    (void)snprintf(why, VALUE_WHY_SIZE, "is not valid; write %s or %s", one, other);
+    return why;
 }
 
 static bool is_http(const char *value)
@@ -227,26 +221,23 @@ static const char *find_fault(const struct value_rule *rule, const char *value, 
     case VALUE_NAME:
         return strchr(value, ':') == NULL ? NULL : "has a ':', which separates the parts of a key";
     case VALUE_RULE:
-        return strcmp(value, "document") == 0 || strcmp(value, "cautious") == 0
-                   ? NULL
-                   : "is not valid; write document or cautious";
+        return choice_fault(value, "document", "cautious", why);
     case VALUE_ENDS:
-        return strcmp(value, "host") == 0 || strcmp(value, "database") == 0
-                   ? NULL
-                   : "is not valid; write host or database";
+        return choice_fault(value, "host", "database", why);
     case VALUE_EC2:
-        return strcmp(value, "stop") == 0 || strcmp(value, "start") == 0
-                   ? NULL
-                   : "is not valid; write stop or start";
+        return choice_fault(value, "stop", "start", why);
+    case VALUE_EVENT:
+        return word_fault(&notify_events, "an event", value, strlen(value), why);
+    case VALUE_FORMAT:
+        return word_fault(&notify_formats, "a format", value, strlen(value), why);
+    case VALUE_PATTERN:
+        return pattern_fault(value, why);
+    case VALUE_LABEL:
+        return label_fault(value);
     case VALUE_TEXT:
     case VALUE_ARGUMENT:
     case VALUE_MESSAGE:
         break;
-    case VALUE_EVENT:
-    case VALUE_FORMAT:
-    case VALUE_PATTERN:
-    case VALUE_LABEL:
-        return notify_fault(rule, value, why);
     }
     return NULL;
 }

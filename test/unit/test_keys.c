@@ -272,7 +272,8 @@ static void a_key_is_read_by_the_longest_listed_environment_or_the_last_dash(voi
     (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct key_names names = { { NULL, 0 }, { NULL, 0 } };
-        bool fits = key_read(&rows[i].scheme, rows[i].key, &names);
+        bool is_allowed = false;
+        bool fits = key_read_form(&rows[i].scheme, rows[i].key, &names, &is_allowed) && is_allowed;
         char component[64], environment[64];
 
         (void)snprintf(component, sizeof component, "%.*s", (int)names.component.len,
