@@ -52,7 +52,7 @@ const char *key_template_fault(const char *template);
 size_t key_template_weight(const char *template);
 
 /*
- * Read a key by a scheme. False if it has not the form of the template. *out_is_allowed: whether the lists allow its
+ * Read a key by a scheme. False if it does not have the form of the template. *out_is_allowed: whether the lists allow its
  * names; if not, it is read as it was probably meant, with a listed environment if possible.
  *
  * "build-a-b-c" could be component a in environment b-c or a-b in c. If the scheme lists its environments, the longest

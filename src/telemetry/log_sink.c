@@ -19,26 +19,17 @@
 enum { LINE_MAX_BYTES = 1 << 18, WHOLE_MAX = 4 << 20, ROOM_MS = 500 };
 
 /* Non-blocking: a pipe without a reader must not block a lock. */
-static int open_file(const char *path)
+static int open_log_file(const char *path)
 {
     return open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, new_file_mode(path));
 }
 
-/* Non-blocking: a log daemon that does not read must not block a lock. */
 static int open_socket(const char *path)
 {
     struct sockaddr_un to = { .sun_family = AF_UNIX };
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     memcpy(to.sun_path, path, strlen(path) + 1);
-    if (fd >= 0 && connect(fd, (const struct sockaddr *)&to, sizeof to) != 0) {
-        int saved = errno;
-
-        (void)close(fd);
-        errno = saved;
-        return -1;
-    }
-    return fd;
+    return connect_datagram(AF_UNIX, &to, sizeof to);
 }
 
 static enum belay_code open_daemon(struct log_sink *sink, enum log_sink_kind kind, const char *setting,
@@ -67,7 +58,7 @@ enum belay_code log_sink_open(struct log_sink *sink, const char *setting, const 
     if (strcmp(where, "journald") == 0) {
         return open_daemon(sink, LOG_SINK_JOURNALD, setting, JOURNAL_SOCKET, err);
     }
-    sink->fd = open_file(where);
+    sink->fd = open_log_file(where);
     if (sink->fd < 0 && errno != ENXIO) { /* a pipe without a reader may get one later */
         return error_set(err, BELAY_CONFIG, "%s: cannot write to '%s': %s", setting, where, strerror(errno));
     }
@@ -81,7 +72,7 @@ enum belay_code log_sink_open(struct log_sink *sink, const char *setting, const 
 }
 
 /* A slow reader of standard error or a pipe is waited for once, and not again until it has caught up. */
-static bool has_room(const struct log_sink *sink)
+static bool wait_for_room(const struct log_sink *sink)
 {
     struct pollfd about = { .fd = sink->fd, .events = POLLOUT };
     int n;
@@ -117,12 +108,12 @@ static bool write_line(struct log_sink *sink, const char *text)
     struct buf whole = BUF_INIT(WHOLE_MAX);
     bool done;
 
-    if (sink->fd < 0 && (sink->fd = open_file(sink->path)) < 0) {
+    if (sink->fd < 0 && (sink->fd = open_log_file(sink->path)) < 0) {
         return false;
     }
     buf_addf(&whole, "%s%s\n", sink->is_torn ? "\n" : "", text);
     errno = ENOMEM;
-    done = !whole.failed && has_room(sink) && write_whole(sink, &whole);
+    done = !whole.failed && wait_for_room(sink) && write_whole(sink, &whole);
     buf_release(&whole);
     return done;
 }
@@ -180,7 +171,7 @@ bool log_sink_reopen(struct log_sink *sink)
     if (sink->kind != LOG_SINK_FILE) {
         return true;
     }
-    fd = open_file(sink->path);
+    fd = open_log_file(sink->path);
     if (fd < 0) {
         return false;
     }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "telemetry/sinks.h"
 
 static void add_metric(struct metric *out, size_t *n, const char *name, double value, const char *unit,
@@ -36,14 +37,11 @@ static const struct {
 };
 /* clang-format on */
 
-static const char *meta_of(const struct belay_event *event, const char *name)
+static const char *meta_or_empty(const struct belay_event *event, const char *name)
 {
-    for (size_t i = 0; i < event->n_metadata; i++) {
-        if (strcmp(event->metadata[i].name, name) == 0) {
-            return event->metadata[i].value;
-        }
-    }
-    return "";
+    const char *value = meta_find(event->metadata, event->n_metadata, name);
+
+    return value == NULL ? "" : value;
 }
 
 bool event_is_of_database(const struct belay_event *event)
@@ -53,14 +51,14 @@ bool event_is_of_database(const struct belay_event *event)
 
 const char *event_database(const struct belay_event *event)
 {
-    return meta_of(event, "db_identifier");
+    return meta_or_empty(event, "db_identifier");
 }
 
 /* How the database's lock was acquired (S3.9). */
 static void add_lock_of_database(struct metric *out, size_t *n, const struct belay_event *event)
 {
-    long tries = strtol(meta_of(event, "lock_acquire_attempts"), NULL, 10);
-    long ms = strtol(meta_of(event, "lock_acquire_ms"), NULL, 10);
+    long tries = strtol(meta_or_empty(event, "lock_acquire_attempts"), NULL, 10);
+    long ms = strtol(meta_or_empty(event, "lock_acquire_ms"), NULL, 10);
 
     add_metric(out, n, "lock.acquire.retries", tries > 1 ? (double)(tries - 1) : 0, "Count", 'c');
     add_metric(out, n, "lock.acquire.duration", (double)ms, "Milliseconds", 'm');

@@ -27,6 +27,9 @@ bool log_sink_write(struct log_sink *sink, enum belay_level level, const char *t
 bool log_sink_reopen(struct log_sink *sink); /* false with errno: the old file stays open */
 void log_sink_close(struct log_sink *sink);
 
+/* A connected datagram socket that does not block: a daemon that does not read must not block a lock. -1 with errno. */
+int connect_datagram(int family, const void *address, size_t len);
+
 /* ---- metrics of an event (metric_map.c) ---- */
 
 /* One metric of an event, by the names of S0.7, S3.9 and S4.11. */
@@ -44,8 +47,8 @@ const char *event_database(const struct belay_event *event);
 
 /* ---- CloudWatch's embedded metric format (emf.c) ---- */
 
-char *emf_line(const struct belay_config *config,
-               const struct belay_event *event); /* NULL: the event has no metrics */
+/* The caller frees it. NULL: the event has no metrics. */
+char *emf_line(const struct belay_config *config, const struct belay_event *event);
 
 /* ---- StatsD and DogStatsD (statsd.c) ---- */
 
@@ -70,7 +73,7 @@ void statsd_close(struct statsd *statsd);
 struct traces;
 /* The receiver's URL from the environment; false: none. */
 bool traces_url(char *out, size_t size);
-/* *out is NULL if the URL is none, which is a warning. */
+/* *out is NULL if the text is not a URL, which is reported as a warning. */
 enum belay_code traces_open(const struct telemetry_options *options, const char *url, struct traces **out,
                             struct belay_error *err);
 void traces_event(struct traces *traces, const struct belay_event *event);

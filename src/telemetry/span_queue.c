@@ -1,11 +1,11 @@
 #include "telemetry/span_queue.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/error.h"
 #include "base/module_path.h"
@@ -45,7 +45,7 @@ struct span_queue {
 };
 
 /* libcurl is in a module of its own, so that processes without traces do not load it. */
-static enum belay_code load_module(struct span_queue *queue, struct belay_error *err)
+static enum belay_code load_sender(struct span_queue *queue, struct belay_error *err)
 {
     char path[MODULE_PATH_MAX];
     void *found;
@@ -76,13 +76,15 @@ enum belay_code span_queue_open(const struct span_target *target, struct span_qu
         return error_no_memory(err);
     }
     (void)pthread_mutex_init(&queue->mutex, NULL);
-    (void)pthread_cond_init(&queue->changed, NULL);
+    cond_init(&queue->changed);
     queue->url = strdup(target->url);
     queue->headers = strdup(target->headers == NULL ? "" : target->headers);
     queue->service = strdup(target->service);
     queue->ca_file = target->ca_file == NULL ? NULL : strdup(target->ca_file);
-    code = queue->url == NULL || queue->headers == NULL || queue->service == NULL ? error_no_memory(err)
-                                                                                  : load_module(queue, err);
+    code = queue->url == NULL || queue->headers == NULL || queue->service == NULL ||
+                   (target->ca_file != NULL && queue->ca_file == NULL)
+               ? error_no_memory(err)
+               : load_sender(queue, err);
     if (code != BELAY_OK) {
         span_queue_close(queue);
         return code;
@@ -93,31 +95,22 @@ enum belay_code span_queue_open(const struct span_target *target, struct span_qu
 
 /* ---- the sender ---- */
 
-static json_t *attribute(const char *name, const char *value)
+json_t *span_attribute(const char *name, const char *value)
 {
     return json_pack("{s:s, s:{s:o}}", "key", name, "value", "stringValue", wire_text(value));
 }
 
-static json_t *envelope(const struct span_queue *queue, json_t *spans)
+static json_t *wrap_spans(const struct span_queue *queue, json_t *spans)
 {
     return json_pack("{s:[{s:{s:[o]}, s:[{s:{s:s, s:s}, s:o}]}]}", "resourceSpans", "resource", "attributes",
-                     attribute("service.name", queue->service), "scopeSpans", "scope", "name", "belay",
+                     span_attribute("service.name", queue->service), "scopeSpans", "scope", "name", "belay",
                      "version", belay_version(), "spans", spans);
 }
 
 /* Call it with the mutex held. */
-static void wait_ms(struct span_queue *queue, long ms)
+static void wait_for_change(struct span_queue *queue, int64_t ms)
 {
-    struct timespec until;
-
-    (void)clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += ms / 1000;
-    until.tv_nsec += ms % 1000 * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
-    (void)pthread_cond_timedwait(&queue->changed, &queue->mutex, &until);
+    cond_wait_for(&queue->changed, &queue->mutex, ms);
 }
 
 static bool is_worth_a_retry(int status)
@@ -129,7 +122,7 @@ static bool is_worth_a_retry(int status)
 static void post_batch(struct span_queue *queue, json_t *spans)
 {
     size_t n = json_array_size(spans);
-    json_t *body = envelope(queue, spans);
+    json_t *body = wrap_spans(queue, spans);
     char *text = body == NULL ? NULL : json_dumps(body, JSON_COMPACT);
     int status = 0;
 
@@ -148,7 +141,7 @@ static void post_batch(struct span_queue *queue, json_t *spans)
         }
         (void)pthread_mutex_lock(&queue->mutex);
         if (!queue->closing) {
-            wait_ms(queue, 500L << i);
+            wait_for_change(queue, 500L << i);
         }
         closing = queue->closing;
         (void)pthread_mutex_unlock(&queue->mutex);
@@ -175,8 +168,9 @@ static json_t *next_batch(struct span_queue *queue)
         return NULL;
     }
     if (queue->n < BATCH_MAX && !queue->closing) {
-        wait_ms(queue, LINGER_MS); /* more spans of the same operation follow soon */
+        wait_for_change(queue, LINGER_MS); /* more spans of the same operation follow soon */
     }
+    assert(queue->n <= QUEUE_MAX);
     spans = json_array();
     for (size_t i = 0; i < BATCH_MAX && queue->n > 0; i++, queue->n--) {
         (void)json_array_append_new(spans, queue->spans[queue->first]);
@@ -239,12 +233,12 @@ static bool join_sender(struct span_queue *queue)
     queue->closing = true;
     (void)pthread_cond_broadcast(&queue->changed);
     for (int i = 0; !queue->done && i < CLOSE_STEPS; i++) {
-        wait_ms(queue, 100);
+        wait_for_change(queue, 100);
     }
     /* The sender checks `stop` often, but not while it sets up TLS, which must not run while the process exits. */
     atomic_store(&queue->stop, true);
     for (int i = 0; !queue->done && i < STOP_STEPS; i++) {
-        wait_ms(queue, 100);
+        wait_for_change(queue, 100);
     }
     done = queue->done;
     (void)pthread_mutex_unlock(&queue->mutex);

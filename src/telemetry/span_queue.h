@@ -17,8 +17,10 @@ struct span_target {
 
 enum belay_code span_queue_open(const struct span_target *target, struct span_queue **out,
                                 struct belay_error *err);
-void span_queue_put(struct span_queue *queue,
-                    json_t *span); /* takes ownership; drops the span if the queue is full */
+/* Takes ownership; drops the span if the queue is full. */
+void span_queue_put(struct span_queue *queue, json_t *span);
+/* An attribute of a span, or of the service; a new reference. */
+json_t *span_attribute(const char *name, const char *value);
 uint64_t span_queue_dropped(const struct span_queue *queue);
 void span_queue_close(struct span_queue *queue); /* sends the rest, for at most one second */
 

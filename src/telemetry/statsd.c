@@ -14,7 +14,7 @@
 enum { PACKET_MAX = 1400 };
 
 /* "HOST:PORT", with "[::1]:8125" for an address that has colons itself. */
-static bool split_address(const char *address, char host[256], char port[16])
+static bool split_host_port(const char *address, char host[256], char port[16])
 {
     const char *colon = strrchr(address, ':');
     size_t len;
@@ -47,7 +47,7 @@ static int connect_number(const char *host, const char *port, bool *out_is_numbe
     if (!*out_is_number) {
         return -1;
     }
-    fd = statsd_connect(found->ai_family, found->ai_addr, found->ai_addrlen);
+    fd = connect_datagram(found->ai_family, found->ai_addr, found->ai_addrlen);
     freeaddrinfo(found);
     return fd;
 }
@@ -61,7 +61,7 @@ enum belay_code statsd_open(struct statsd *statsd, const char *setting, const ch
     bool is_number;
 
     *statsd = (struct statsd){ .fd = -1 };
-    if (!split_address(address, host, port) || !address_parse_port(port, &number) || number == 0) {
+    if (!split_host_port(address, host, port) || !address_parse_port(port, &number) || number == 0) {
         return error_set(err, BELAY_CONFIG, "%s: '%s' is not HOST:PORT, such as 127.0.0.1:8125", setting,
                          address);
     }

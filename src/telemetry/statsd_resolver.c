@@ -1,17 +1,17 @@
 #include "telemetry/statsd_resolver.h"
-#include "base/pool.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <netdb.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "base/pool.h"
+#include "telemetry/sinks.h"
 
 enum { PACKETS_MAX = 256, RETRY_MS = 10000, WAIT_MS = 1000 };
 
@@ -34,7 +34,7 @@ struct statsd_resolver {
     struct packet **end;
     size_t n;
     char problem[160]; /* "": none */
-    bool is_said;
+    bool is_reported;
 };
 
 /* Call it with the mutex held; it is unlocked, or freed with the last reference. */
@@ -64,22 +64,7 @@ static void unref(struct statsd_resolver *resolver)
     free(resolver);
 }
 
-/* Call it with the mutex held; it is released while waiting. */
-static void wait_for_change(struct statsd_resolver *resolver, long ms)
-{
-    struct timespec until;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += ms / 1000;
-    until.tv_nsec += ms % 1000 * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
-    (void)pthread_cond_timedwait(&resolver->changed, &resolver->mutex, &until);
-}
-
-int statsd_connect(int family, const void *address, size_t len)
+int connect_datagram(int family, const void *address, size_t len)
 {
     int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
@@ -106,7 +91,7 @@ static int resolve(const struct statsd_resolver *resolver, const char **out_why)
         return -1;
     }
     for (const struct addrinfo *at = found; at != NULL && fd < 0; at = at->ai_next) {
-        fd = statsd_connect(at->ai_family, at->ai_addr, at->ai_addrlen);
+        fd = connect_datagram(at->ai_family, at->ai_addr, at->ai_addrlen);
     }
     *out_why = fd < 0 ? strerror(errno) : NULL;
     freeaddrinfo(found);
@@ -147,43 +132,29 @@ static void *resolve_thread(void *context)
         (void)snprintf(resolver->problem, sizeof resolver->problem, "'%.60s': %.80s", resolver->host, why);
         (void)pthread_cond_broadcast(&resolver->changed);
         if (!resolver->is_closing) {
-            wait_for_change(resolver, RETRY_MS);
+            cond_wait_for(&resolver->changed, &resolver->mutex, RETRY_MS);
         }
     }
     unref(resolver);
     return NULL;
 }
 
-static bool start_thread(struct statsd_resolver *resolver)
-{
-    pthread_t thread;
-    bool done = thread_start(&thread, resolve_thread, resolver);
-
-    if (done) {
-        (void)pthread_detach(thread);
-    }
-    return done;
-}
-
 struct statsd_resolver *statsd_resolver_new(const char *host, const char *port)
 {
     struct statsd_resolver *resolver = calloc(1, sizeof *resolver);
-    pthread_condattr_t attributes;
 
     if (resolver == NULL) {
         return NULL;
     }
     (void)pthread_mutex_init(&resolver->mutex, NULL);
-    (void)pthread_condattr_init(&attributes);
-    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&resolver->changed, &attributes);
-    (void)pthread_condattr_destroy(&attributes);
+    cond_init(&resolver->changed);
     resolver->fd = -1;
     resolver->end = &resolver->first;
     resolver->host = strdup(host);
     resolver->port = strdup(port);
     resolver->refs = 2;
-    if (resolver->host == NULL || resolver->port == NULL || !start_thread(resolver)) {
+    if (resolver->host == NULL || resolver->port == NULL ||
+        !thread_start_detached(resolve_thread, resolver)) {
         resolver->refs = 1;
         statsd_resolver_free(resolver);
         return NULL;
@@ -214,9 +185,9 @@ bool statsd_resolver_problem(struct statsd_resolver *resolver, char *out, size_t
     bool is_new;
 
     (void)pthread_mutex_lock(&resolver->mutex);
-    is_new = resolver->problem[0] != '\0' && !resolver->is_said;
+    is_new = resolver->problem[0] != '\0' && !resolver->is_reported;
     if (is_new) {
-        resolver->is_said = true;
+        resolver->is_reported = true;
         (void)snprintf(out, size, "%s", resolver->problem);
     }
     (void)pthread_mutex_unlock(&resolver->mutex);
@@ -227,7 +198,7 @@ void statsd_resolver_wait(struct statsd_resolver *resolver)
 {
     (void)pthread_mutex_lock(&resolver->mutex);
     if (resolver->n > 0 && resolver->fd < 0 && resolver->problem[0] == '\0') {
-        wait_for_change(resolver, WAIT_MS);
+        cond_wait_for(&resolver->changed, &resolver->mutex, WAIT_MS);
         if (resolver->fd < 0 && resolver->problem[0] == '\0') {
             (void)snprintf(resolver->problem, sizeof resolver->problem,
                            "'%.60s': no answer from the resolver", resolver->host);

@@ -23,7 +23,4 @@ bool statsd_resolver_problem(struct statsd_resolver *resolver, char *out, size_t
 void statsd_resolver_wait(struct statsd_resolver *resolver);
 void statsd_resolver_free(struct statsd_resolver *resolver); /* accepts NULL */
 
-/* A connected datagram socket; -1 with errno. */
-int statsd_connect(int family, const void *address, size_t len);
-
 #endif

@@ -10,11 +10,11 @@
  *
  * A lock id names one acquisition, so it connects the events.
  */
+#include <assert.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
 #include "base/error.h"
@@ -38,9 +38,8 @@ struct lock_trace {
     int64_t first_ns;    /* start of the earliest span inside lock.acquire */
     int64_t held_ns;     /* when the lock was granted; 0: not by this process */
     bool hold_is_remote; /* `hold` is a span that the client sends */
-    uint64_t
-        key; /* a hash of the first key that an event named: of several keys, only this one makes spans */
-    bool is_over; /* kept for the events of its other keys */
+    uint64_t key_hash; /* of the first key that an event named: of several keys, only this one makes spans */
+    bool is_over;      /* kept for the events of its other keys */
 };
 
 struct traces {
@@ -58,7 +57,7 @@ static void random_hex(char *out, size_t digits)
     unsigned char bytes[TRACE_HEX / 2];
 
     do {
-        if (getrandom(bytes, digits / 2, 0) != (ssize_t)(digits / 2)) {
+        if (!random_bytes(bytes, digits / 2)) {
             memset(bytes, 0x5a, sizeof bytes); /* no randomness available yet: use a fixed id */
         }
     } while (bytes[0] == 0);
@@ -89,7 +88,7 @@ static bool read_traceparent(const char *text, char trace_id[TRACE_HEX + 1], cha
 
 /* ---- traces by lock id ---- */
 
-static struct lock_trace **bucket_of(struct traces *traces, const char *lock_id)
+static struct lock_trace **trace_bucket(struct traces *traces, const char *lock_id)
 {
     return &traces->buckets[fnv_text(FNV_INIT, lock_id) % BUCKETS];
 }
@@ -111,7 +110,7 @@ static void trim_bucket(struct lock_trace *trace)
 /* Find or add; NULL if out of memory. */
 static struct lock_trace *find_trace(struct traces *traces, const char *lock_id)
 {
-    struct lock_trace **bucket = bucket_of(traces, lock_id);
+    struct lock_trace **bucket = trace_bucket(traces, lock_id);
     struct lock_trace *trace;
 
     for (trace = *bucket; trace != NULL; trace = trace->next) {
@@ -139,7 +138,7 @@ static struct lock_trace *find_trace(struct traces *traces, const char *lock_id)
 
 static void remove_trace(struct traces *traces, const char *lock_id)
 {
-    struct lock_trace **at = bucket_of(traces, lock_id);
+    struct lock_trace **at = trace_bucket(traces, lock_id);
 
     while (*at != NULL && strcmp((*at)->lock_id, lock_id) != 0) {
         at = &(*at)->next;
@@ -163,11 +162,10 @@ struct span {
     const char *error; /* NULL: none */
 };
 
-static void add_text(json_t *attributes, const char *name, const char *value)
+static void add_attribute(json_t *attributes, const char *name, const char *value)
 {
     if (value != NULL && *value != '\0') {
-        (void)json_array_append_new(
-            attributes, json_pack("{s:s, s:{s:o}}", "key", name, "value", "stringValue", wire_text(value)));
+        (void)json_array_append_new(attributes, span_attribute(name, value));
     }
 }
 
@@ -183,10 +181,10 @@ static void put_span(struct traces *traces, const struct lock_trace *trace, cons
     random_hex(id, SPAN_HEX);
     (void)snprintf(began, sizeof began, "%lld", (long long)span->began_ns);
     (void)snprintf(ended, sizeof ended, "%lld", (long long)span->ended_ns);
-    add_text(attributes, "lock.key", event->key);
-    add_text(attributes, "lock.id", event->lock_id);
-    add_text(attributes, "lock.owner", event->locked_by);
-    add_text(attributes, "lock.event", event->type);
+    add_attribute(attributes, "lock.key", event->key);
+    add_attribute(attributes, "lock.id", event->lock_id);
+    add_attribute(attributes, "lock.owner", event->locked_by);
+    add_attribute(attributes, "lock.event", event->type);
     object = json_pack("{s:s, s:s, s:s, s:i, s:s, s:s, s:o}", "traceId", trace->trace_id, "spanId",
                        span->id == NULL ? id : span->id, "name", span->name, "kind", 1, "startTimeUnixNano",
                        began, "endTimeUnixNano", ended, "attributes", attributes);
@@ -300,16 +298,18 @@ static struct lock_trace *begin_trace(struct traces *traces, const char *lock_id
 }
 
 /*
- * Whether an event only repeats, for a further key, what the first key of an acquisition has told. After the end
- * that is another end; anything else begins a new acquisition with an id that was used before.
+ * Whether an event only repeats for another key of the acquisition what the event of its first key said. After the
+ * end of the trace only another end can be such a repetition: any other event begins a new acquisition, whose id was
+ * used before.
  */
-static bool is_repeated(const struct lock_trace *trace, const struct belay_event *event)
+static bool repeats_first_key(const struct lock_trace *trace, const struct belay_event *event)
 {
     const char *type = event->type;
     bool is_end = strcmp(type, "lock.released") == 0 || strcmp(type, "lock.forced") == 0 ||
                   strcmp(type, "lock.lost") == 0;
 
-    return trace->key != 0 && trace->key != fnv_text(FNV_INIT, event->key) && (!trace->is_over || is_end);
+    return trace->key_hash != 0 && trace->key_hash != fnv_text(FNV_INIT, event->key) &&
+           (!trace->is_over || is_end);
 }
 
 /* True if this was the last event of the lock id. */
@@ -317,6 +317,7 @@ static bool trace_event(struct traces *traces, struct lock_trace *trace, const s
 {
     const char *type = event->type;
 
+    assert(!trace->is_over);
     if (strcmp(type, "wait.ended") == 0 && event->duration_ms >= 0) {
         end_wait(traces, trace, event);
         if (event->reason != NULL && strcmp(event->reason, "cancelled") == 0) {
@@ -350,10 +351,10 @@ void traces_event(struct traces *traces, const struct belay_event *event)
     }
     (void)pthread_mutex_lock(&traces->mutex);
     trace = find_trace(traces, event->lock_id);
-    if (trace != NULL && !is_repeated(trace, event)) {
+    if (trace != NULL && !repeats_first_key(trace, event)) {
         trace = begin_trace(traces, event->lock_id);
         if (trace != NULL) {
-            trace->key = fnv_text(FNV_INIT, event->key);
+            trace->key_hash = fnv_text(FNV_INIT, event->key);
             trace->is_over = trace_event(traces, trace, event);
         }
     }
@@ -449,7 +450,7 @@ enum belay_code traces_open(const struct telemetry_options *options, const char 
     struct traces *traces;
     enum belay_code code;
 
-    if (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0) {
+    if (!text_has_prefix(url, "http://") && !text_has_prefix(url, "https://")) {
         if (options->on_warning != NULL) {
             options->on_warning(
                 options->context,

@@ -10,7 +10,7 @@ BELAY_API int belay_otlp_post(const struct otlp_post *post);
 enum { STOP_CHECK_MS = 50 };
 
 /* The values in OTEL_EXPORTER_OTLP_HEADERS are percent-encoded. */
-static struct curl_slist *add_header(CURL *curl, struct curl_slist *list, const char *pair, size_t len)
+static struct curl_slist *append_header(CURL *curl, struct curl_slist *list, const char *pair, size_t len)
 {
     const char *equals = memchr(pair, '=', len);
     struct curl_slist *longer;
@@ -35,11 +35,11 @@ static struct curl_slist *header_list(CURL *curl, const char *headers)
 {
     struct curl_slist *list = curl_slist_append(NULL, "Content-Type: application/json");
 
-    list = add_header(curl, list, "Expect=", 7);
+    list = append_header(curl, list, "Expect=", 7);
     while (*headers != '\0') {
         size_t len = strcspn(headers, ",");
 
-        list = add_header(curl, list, headers, len);
+        list = append_header(curl, list, headers, len);
         headers += len + (headers[len] == ',');
     }
     return list;
@@ -53,7 +53,7 @@ static size_t ignore(char *data, size_t size, size_t n, void *context)
 }
 
 /* In steps, so that `stop` ends a transfer whose receiver does not answer. */
-static bool perform(CURLM *multi, const struct otlp_post *post)
+static bool transfer_until_stopped(CURLM *multi, const struct otlp_post *post)
 {
     const CURLMsg *message;
     int running = 1;
@@ -68,7 +68,7 @@ static bool perform(CURLM *multi, const struct otlp_post *post)
     return message != NULL && message->msg == CURLMSG_DONE && message->data.result == CURLE_OK;
 }
 
-static void set_up(CURL *curl, const struct otlp_post *post, struct curl_slist *headers)
+static void set_options(CURL *curl, const struct otlp_post *post, struct curl_slist *headers)
 {
     (void)curl_easy_setopt(curl, CURLOPT_URL, post->url);
     (void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -95,9 +95,9 @@ int belay_otlp_post(const struct otlp_post *post)
         goto out;
     }
     headers = header_list(curl, post->headers);
-    set_up(curl, post, headers);
+    set_options(curl, post, headers);
     if (curl_multi_add_handle(multi, curl) == CURLM_OK) {
-        if (perform(multi, post)) {
+        if (transfer_until_stopped(multi, post)) {
             (void)curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
         }
         (void)curl_multi_remove_handle(multi, curl);
