@@ -2,6 +2,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "cli/commands/commands.h"
 #include "cli/output/print.h"
 #include "json/json_write.h"
@@ -151,18 +152,12 @@ static void print_table_wait(void *context, const char *table, const char *statu
 
 /* ---- PostgreSQL: a schema ---------------------------------------------------------- */
 
-/* The store that the command is about; NULL: none. */
-static const char *store_url(const struct cli_context *context, const struct belay_config *config)
+static bool has_postgresql_scheme(const char *url)
 {
-    return context->store_url != NULL ? context->store_url : belay_config_get(config, "store");
+    return url != NULL && (text_has_prefix(url, "postgresql://") || text_has_prefix(url, "postgres://"));
 }
 
-static bool is_postgresql(const char *url)
-{
-    return url != NULL && (strncmp(url, "postgresql://", 13) == 0 || strncmp(url, "postgres://", 11) == 0);
-}
-
-static bool fits(const struct belay_postgresql_schema *schema)
+static bool schema_fits(const struct belay_postgresql_schema *schema)
 {
     return schema->version == schema->version_needed && schema->state_version == schema->state_version_needed;
 }
@@ -178,7 +173,7 @@ static int print_schema(const struct cli_context *context, const struct belay_po
                                          "database", schema->database, "server", schema->server, "version",
                                          schema->version, "version_needed", schema->version_needed,
                                          "state_version", schema->state_version, "state_version_needed",
-                                         schema->state_version_needed, "fits", fits(schema))));
+                                         schema->state_version_needed, "fits", schema_fits(schema))));
     }
     (void)snprintf(state, sizeof state, "%d, this belay needs %d", schema->state_version,
                    schema->state_version_needed);
@@ -215,7 +210,7 @@ static int exec_schema(struct cli_context *context, const struct options *option
     } else if (exit_code == CLI_OK && schema.version != schema.version_needed) {
         exit_code = cli_fail(context, BELAY_CONFIG, "schema '%s' has version %d, and this belay needs %d",
                              schema.name, schema.version, schema.version_needed);
-    } else if (exit_code == CLI_OK && !fits(&schema)) {
+    } else if (exit_code == CLI_OK && !schema_fits(&schema)) {
         exit_code = cli_fail(context, BELAY_CONFIG,
                              "schema '%s' has version %d for deployment state, and this belay needs %d: run "
                              "'belay table create'",
@@ -230,9 +225,7 @@ static bool takes_schema(struct cli_context *context, const struct options *opti
                          int *out_exit)
 {
     static const char *const others[] = { "wait", "kms-key", "dry-run" };
-    const struct belay_config *config = NULL;
-    bool is_schema =
-        cli_config(context, &config, NULL) == BELAY_OK && is_postgresql(store_url(context, config));
+    bool is_schema = has_postgresql_scheme(cli_store_url(context));
 
     *out_exit = CLI_OK;
     for (size_t i = 0; create && is_schema && *out_exit == CLI_OK && i < 3; i++) {

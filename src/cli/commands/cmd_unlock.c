@@ -1,4 +1,3 @@
-#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,18 +8,14 @@
 #include "cli/core/lock_print.h"
 #include "cli/output/print.h"
 
-/* By the user id, not by the environment, which anyone can set. */
 void unlock_actor(char *out, size_t size)
 {
-    const struct passwd *entry = getpwuid(getuid());
+    char user[256];
     char host[128] = "localhost";
 
+    cli_user_name(user, sizeof user);
     (void)gethostname(host, sizeof host - 1);
-    if (entry != NULL) {
-        (void)snprintf(out, size, "%s@%s", entry->pw_name, host);
-    } else {
-        (void)snprintf(out, size, "uid %lu@%s", (unsigned long)getuid(), host);
-    }
+    (void)snprintf(out, size, "%s@%s", user, host);
 }
 
 /* The holders to end. */
@@ -289,9 +284,7 @@ static int unlock_exec(struct cli_context *context, const struct options *option
 static const struct option_def unlock_defs[] = {
     { .name = "force", .kind = OPTION_FLAG, .help = "end the lock of another client" },
     { .name = "reason", .kind = OPTION_TEXT, .value = "TEXT", .help = "the reason, for the history" },
-    { .name = "yes",
-      .kind = OPTION_FLAG,
-      .help = "do not ask for confirmation; required without a terminal" },
+    CLI_YES_OPTION,
     { .name = "holder",
       .kind = OPTION_TEXT,
       .value = "OWNER",

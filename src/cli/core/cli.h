@@ -95,11 +95,17 @@ const struct cli_command *cli_find_command(const char *name);
 /* What the commands are for whose first word this is; NULL: there are none with two words. */
 const char *cli_group_summary(const char *word);
 
-/* ---- configuration, store, signals -------------------------------------- */
+/* ---- cli.c: configuration and store ------------------------------------- */
+
+/* The user of this process, by its user id, not by the environment, which anyone can set. */
+void cli_user_name(char *out, size_t size);
 
 /* The configuration, loaded by the first call. Borrowed. */
 enum belay_code cli_config(struct cli_context *context, const struct belay_config **out_config,
                            struct belay_error *err);
+
+/* The URL of the store: of --store, or as configured. NULL: there is none, or the configuration is wrong. */
+const char *cli_store_url(struct cli_context *context);
 
 /* The client, opened by the first call. Borrowed. */
 enum belay_code cli_client(struct cli_context *context, struct belay_client **out_client,
@@ -117,13 +123,21 @@ void cli_client_entered(struct cli_context *context);
 void cli_client_left(struct cli_context *context);
 
 /*
+ * Close the client and telemetry, if open. With --verbose, name the server that the client used. False: the client is
+ * still in use, so only _exit() may follow.
+ */
+bool cli_close(struct cli_context *context);
+
+/* ---- cli_signals.c --------------------------------------------------------- */
+
+/*
  * From now on SIGINT, SIGTERM and SIGHUP request this cancellation instead of ending the process. Borrowed; NULL
  * if out of memory.
  */
 struct belay_cancel *cli_cancel(struct cli_context *context);
 /*
- * While a lock is waited for: a store that does not answer can hold up the end after a signal, by some seconds. After
- * one second a hint is printed, and a second signal ends the process at once. What the store was asked may happen.
+ * Between these calls, while a lock is waited for: if the store does not answer within a second after a signal, a hint
+ * is printed, and a second signal ends the process at once. What the store was asked to do may happen then.
  */
 void cli_allow_leaving(void);
 void cli_forbid_leaving(void);
@@ -132,13 +146,7 @@ int cli_signal(void);
 /* Undo cli_cancel(). */
 void cli_restore_signals(struct cli_context *context);
 
-/*
- * Close the client and telemetry, if open. With --verbose, name the server that the client used. False: the client is
- * still in use, so only _exit() may follow.
- */
-bool cli_close(struct cli_context *context);
-
-/* ---- messages ------------------------------------------------------------ */
+/* ---- cli_messages.c ------------------------------------------------------- */
 
 /* The exit code for a code of the library; BELAY_CANCELLED is 128 plus the signal. */
 int cli_exit_code(enum belay_code code);
@@ -157,11 +165,18 @@ void cli_hint(const struct cli_context *context, const char *format, ...)
 /* "belay: warning: TEXT"; with --json one object {"warning": TEXT}. Not with --quiet, unless locking is switched off. */
 void cli_warn(const struct cli_context *context, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* Warn that locking is switched off, unless a warning has said so already. */
+void cli_warn_locking_off(const struct cli_context *context);
 
 /*
  * Ask for confirmation, unless --yes is given. Only "yes" confirms, so that a stray key press changes nothing. `what`
  * completes "add --yes to ..." if there is no terminal.
  */
+#define CLI_YES_OPTION                                                                                       \
+    {                                                                                                        \
+        .name = "yes", .kind = OPTION_FLAG,                                                                  \
+        .help = "do not ask for confirmation; required without a terminal"                                   \
+    }
 enum belay_code cli_confirm(const struct cli_context *context, const struct options *options,
                             const char *what, struct belay_error *err);
 

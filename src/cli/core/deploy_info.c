@@ -1,7 +1,6 @@
 #include "cli/core/deploy_info.h"
 
 #include <fcntl.h>
-#include <pwd.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +38,8 @@ static const struct option_def deploy_info_defs[] = {
 };
 const struct option_group deploy_info_group = { "Description of the deployment", deploy_info_defs };
 
-static const char *env(const char *name)
+/* NULL for a variable that is unset, empty, too long or not text. */
+static const char *env_clean(const char *name)
 {
     const char *value = env_text(name);
 
@@ -53,24 +53,14 @@ static const char *first_given(const char *a, const char *b)
 
 /* ---- metadata ----------------------------------------------------------------- */
 
-static void add_meta(struct deploy_info *info, const char *name, const char *value)
+static void put_meta(struct deploy_info *info, const char *name, const char *value)
 {
     if (value != NULL && *value != '\0' && info->n_meta < DEPLOY_META_MAX) {
         info->meta[info->n_meta++] = (struct belay_meta){ name, value };
     }
 }
 
-static bool has_meta(const struct lock_request *request, const char *name)
-{
-    for (size_t i = 0; i < request->options.n_metadata; i++) {
-        if (strcmp(request->meta[i].name, name) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* What the request has already stays. */
+/* Entries that the request already has stay as they are. */
 static enum belay_code add_all_meta(const struct deploy_info *info, struct lock_request *request,
                                     struct belay_error *err)
 {
@@ -84,7 +74,7 @@ static enum belay_code add_all_meta(const struct deploy_info *info, struct lock_
     request->meta = meta;
     options->metadata = meta;
     for (size_t i = 0; i < info->n_meta && options->n_metadata + 1 < BELAY_META_MAX; i++) {
-        if (!has_meta(request, info->meta[i].name)) {
+        if (meta_find(meta, options->n_metadata, info->meta[i].name) == NULL) {
             meta[options->n_metadata++] = info->meta[i];
         }
     }
@@ -151,7 +141,7 @@ bool deploy_info_in_ci(void)
 {
     const struct ci *ci = find_ci();
 
-    return ci != NULL && env(ci->run) != NULL;
+    return ci != NULL && env_clean(ci->run) != NULL;
 }
 
 /* Jenkins' BUILD_TAG begins with its name already. */
@@ -171,7 +161,7 @@ static char *make_url(const struct ci *ci)
 
     for (size_t i = 0; i < sizeof ci->url / sizeof ci->url[0] && ci->url[i] != NULL; i++) {
         const char *name = strchr(ci->url[i], '$') + 1;
-        const char *value = env(name);
+        const char *value = env_clean(name);
 
         if (value == NULL) {
             buf_release(&url);
@@ -187,7 +177,7 @@ static char *make_url(const struct ci *ci)
 enum belay_code deploy_info_add_ci(struct lock_request *request, struct belay_error *err)
 {
     const struct ci *ci = find_ci();
-    const char *run = ci == NULL ? NULL : env(ci->run);
+    const char *run = ci == NULL ? NULL : env_clean(ci->run);
     struct belay_lock_options *options = &request->options;
     struct deploy_info info = { .n_meta = 0 };
     char owner[2 * DEPLOY_TEXT_SIZE];
@@ -200,17 +190,17 @@ enum belay_code deploy_info_add_ci(struct lock_request *request, struct belay_er
         options->owner = request->ci_owner = strdup(owner);
     }
     request->ci_url = make_url(ci);
-    add_meta(&info, "ci_system", ci->name);
-    add_meta(&info, "ci_run_id", run);
-    add_meta(&info, "ci_url", request->ci_url);
+    put_meta(&info, "ci_system", ci->name);
+    put_meta(&info, "ci_run_id", run);
+    put_meta(&info, "ci_url", request->ci_url);
     return add_all_meta(&info, request, err);
 }
 
 static const char *first_set(const char *const *names, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        if (names[i] != NULL && env(names[i]) != NULL) {
-            return env(names[i]);
+        if (names[i] != NULL && env_clean(names[i]) != NULL) {
+            return env_clean(names[i]);
         }
     }
     return NULL;
@@ -218,12 +208,12 @@ static const char *first_set(const char *const *names, size_t n)
 
 static void read_ci(struct deploy_info *info, const struct ci *ci)
 {
-    const char *run = env(ci->run);
+    const char *run = env_clean(ci->run);
     const char *branch = first_set(ci->branch, 3);
 
     info->ci_system = ci->name;
     info->ci_run_id = run;
-    info->deployment.git_commit = env(ci->commit);
+    info->deployment.git_commit = env_clean(ci->commit);
     if (branch != NULL) {
         branch += text_has_prefix(branch, "refs/heads/") ? strlen("refs/heads/")
                   : text_has_prefix(branch, "origin/")   ? strlen("origin/")
@@ -298,19 +288,13 @@ static void read_git(struct deploy_info *info)
 
 static void read_self(struct deploy_info *info)
 {
-    const struct passwd *entry = getpwuid(getuid());
-
     (void)gethostname(info->host, sizeof info->host - 1);
     (void)snprintf(info->pid, sizeof info->pid, "%ld", (long)getpid());
-    if (entry != NULL) {
-        (void)snprintf(info->user, sizeof info->user, "%s", entry->pw_name);
-    } else {
-        (void)snprintf(info->user, sizeof info->user, "uid %lu", (unsigned long)getuid());
-    }
+    cli_user_name(info->user, sizeof info->user);
 }
 
-static enum belay_code read_options(const struct options *options, struct deploy_info *info,
-                                    struct belay_error *err)
+static enum belay_code read_info_options(const struct options *options, struct deploy_info *info,
+                                         struct belay_error *err)
 {
     static const char *const names[] = { "deployment-id", "triggered-by", "user",
                                          "git-commit",    "git-branch",   "release" };
@@ -348,7 +332,7 @@ enum belay_code deploy_info_read(const struct options *options, struct deploy_in
         read_ci(info, find_ci());
     }
     read_self(info);
-    code = read_options(options, info, err);
+    code = read_info_options(options, info, err);
     if (code != BELAY_OK) {
         return code;
     }
@@ -368,14 +352,14 @@ enum belay_code deploy_info_read(const struct options *options, struct deploy_in
         (void)snprintf(info->deployment_id, sizeof info->deployment_id, "dep-%.8s%.4s", id, id + 9);
         deployment->deployment_id = info->deployment_id;
     }
-    add_meta(info, "user", deployment->user);
-    add_meta(info, "ci_system", info->ci_system);
-    add_meta(info, "ci_run_id", info->ci_run_id);
-    add_meta(info, "deployment_id", deployment->deployment_id);
-    add_meta(info, "git_commit", deployment->git_commit);
-    add_meta(info, "git_branch", deployment->git_branch);
-    add_meta(info, "hostname", info->host);
-    add_meta(info, "pid", info->pid);
+    put_meta(info, "user", deployment->user);
+    put_meta(info, "ci_system", info->ci_system);
+    put_meta(info, "ci_run_id", info->ci_run_id);
+    put_meta(info, "deployment_id", deployment->deployment_id);
+    put_meta(info, "git_commit", deployment->git_commit);
+    put_meta(info, "git_branch", deployment->git_branch);
+    put_meta(info, "hostname", info->host);
+    put_meta(info, "pid", info->pid);
     return BELAY_OK;
 }
 

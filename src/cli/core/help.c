@@ -113,7 +113,6 @@ static void print_pair(FILE *file, const char *term, const char *says)
 char *help_term(char out[HELP_TERM_SIZE], const struct option_def *def)
 {
     const char *value = def->kind == OPTION_CHOICE ? def->choices : def->value;
-
     char letter[] = { '-', def->letter, ',', ' ', '\0' };
 
     (void)snprintf(out, HELP_TERM_SIZE, "%s--%s%s%s", def->letter == 0 ? "" : letter, def->name,
@@ -185,10 +184,7 @@ void help_command(FILE *file, const struct cli_command *command)
     print_options(file, "Options of every command", global_options);
     (void)fputs("\nExit codes:\n", file);
     for (size_t i = 0; command->exits[i].says != NULL; i++) {
-        char term[16];
-
-        (void)snprintf(term, sizeof term, "%d", command->exits[i].code);
-        (void)fprintf(file, "  %-4s", term);
+        (void)fprintf(file, "  %-4d", command->exits[i].code);
         wrap(file, command->exits[i].says, 6, 6);
     }
     (void)fputs("\nExamples:\n", file);

@@ -50,7 +50,7 @@ static int usage_error(const struct cli_context *context, const struct options *
     return code;
 }
 
-static int dispatch(struct cli_context *context, const struct options *options)
+static int run_parsed(struct cli_context *context, const struct options *options)
 {
     if (options_has(options, "help")) {
         if (options->command != NULL) {
@@ -88,7 +88,7 @@ int main(int argc, char **argv)
     (void)sigaction(SIGPIPE, &ignore, &context.old_sigpipe);
     if (options_parse(&options, argc, argv, &err) == BELAY_OK) {
         read_globals(&context, &options);
-        code = dispatch(&context, &options);
+        code = run_parsed(&context, &options);
     } else {
         context.json = wants_json(argv);
         code = usage_error(&context, &options, &err);

@@ -352,19 +352,6 @@ static void copy_string(char *to, size_t size, const char *from)
     (void)snprintf(to, size, "%s", from == NULL ? "" : from);
 }
 
-static const char *store_url(const struct run_session *run)
-{
-    const struct belay_config *config;
-
-    if (run->client != NULL) {
-        return belay_client_store_url(run->client);
-    }
-    if (run->context->store_url != NULL) {
-        return run->context->store_url;
-    }
-    return cli_config(run->context, &config, NULL) == BELAY_OK ? belay_config_get(config, "store") : NULL;
-}
-
 /* Tell the guardian all keys: it releases them if belay dies, and COMMAND gets a token for each. */
 static void copy_keys(const struct run_session *run, struct guardian_job *job)
 {
@@ -386,7 +373,8 @@ static void send_job(struct run_session *run)
 
     assert(!atomic_load(&shared->has_job));
     copy_keys(run, job);
-    copy_string(job->store_url, sizeof job->store_url, store_url(run));
+    copy_string(job->store_url, sizeof job->store_url,
+                run->client != NULL ? belay_client_store_url(run->client) : cli_store_url(run->context));
     if (is_protected(run)) {
         copy_string(job->lock_id, sizeof job->lock_id, belay_lock_id(run->lock));
         job->token = belay_lock_token(run->lock);

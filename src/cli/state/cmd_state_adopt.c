@@ -155,9 +155,7 @@ static const struct option_def adopt_defs[] = {
       .kind = OPTION_TEXT,
       .value = "WHICH",
       .help = "use this snapshot: 'latest', or a number or a time from 'belay state history'" },
-    { .name = "yes",
-      .kind = OPTION_FLAG,
-      .help = "do not ask for confirmation; required without a terminal" },
+    CLI_YES_OPTION,
     { .name = NULL },
 };
 static const struct option_group adopt_group = { "Options", adopt_defs };

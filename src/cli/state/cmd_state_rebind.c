@@ -83,9 +83,7 @@ static int exec_state_rebind(struct cli_context *context, const struct options *
 }
 
 static const struct option_def rebind_defs[] = {
-    { .name = "yes",
-      .kind = OPTION_FLAG,
-      .help = "do not ask for confirmation; required without a terminal" },
+    CLI_YES_OPTION,
     { .name = NULL },
 };
 static const struct option_group rebind_group = { "Options", rebind_defs };

@@ -273,9 +273,7 @@ static int exec_state_restore(struct cli_context *context, const struct options 
 }
 
 static const struct option_def restore_defs[] = {
-    { .name = "yes",
-      .kind = OPTION_FLAG,
-      .help = "do not ask for confirmation; required without a terminal" },
+    CLI_YES_OPTION,
     { .name = NULL },
 };
 static const struct option_group restore_group = { "Options", restore_defs };
