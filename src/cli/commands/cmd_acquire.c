@@ -52,8 +52,8 @@ static void print_for_people(const struct cli_context *context, const struct loc
     buf_release(&command);
 }
 
-static int print_json(const struct cli_context *context, const struct lock_request *request,
-                      struct belay_lock *lock)
+static int print_grant_json(const struct cli_context *context, const struct lock_request *request,
+                            struct belay_lock *lock)
 {
     const char *keys[BELAY_KEYS_MAX];
     size_t n_keys = list_keys(request, keys);
@@ -68,7 +68,7 @@ static int print_or_release(struct cli_context *context, const struct lock_reque
     int code = CLI_OK;
 
     if (context->json) {
-        code = print_json(context, request, lock);
+        code = print_grant_json(context, request, lock);
     } else {
         print_for_people(context, request, lock);
     }
@@ -87,7 +87,7 @@ static int print_unprotected(const struct cli_context *context, const struct loc
     const struct belay_info *info = belay_lock_info(lock);
 
     if (context->json) {
-        return print_json(context, request, lock);
+        return print_grant_json(context, request, lock);
     }
     if (context->quiet) {
         (void)printf("%s\n", info->lock_id);
@@ -115,7 +115,8 @@ static int report_not_acquired(const struct cli_context *context, const struct l
     return code;
 }
 
-static int acquire_lock(struct cli_context *context, struct lock_request *request, struct belay_error *err)
+static int acquire_and_print(struct cli_context *context, struct lock_request *request,
+                             struct belay_error *err)
 {
     struct belay_client *client;
     struct belay_lock *lock = NULL;
@@ -159,7 +160,7 @@ static int exec_acquire(struct cli_context *context, const struct options *optio
     if (lock_request_read(context, options, 0, &request, &err) != BELAY_OK) {
         code = cli_error(context, &err);
     } else {
-        code = acquire_lock(context, &request, &err);
+        code = acquire_and_print(context, &request, &err);
     }
     lock_request_release(&request);
     belay_error_release(&err);

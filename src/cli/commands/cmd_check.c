@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/commands/commands.h"
-#include "cli/core/inherited_lock.h"
+#include "cli/core/lock_id.h"
 #include "cli/core/lock_options.h"
 #include "cli/core/lock_print.h"
 #include "cli/output/print.h"
@@ -36,8 +36,8 @@ static void check_list_release(struct check_list *list)
 
 /* ---- what to check ------------------------------------------------------- */
 
-static enum belay_code read_token(const char *origin, const char *text, uint64_t *out_token,
-                                  struct belay_error *err)
+static enum belay_code parse_token(const char *origin, const char *text, uint64_t *out_token,
+                                   struct belay_error *err)
 {
     unsigned long long value;
 
@@ -50,7 +50,8 @@ static enum belay_code read_token(const char *origin, const char *text, uint64_t
     return BELAY_OK;
 }
 
-static enum belay_code add_key(struct check_list *list, const char *key, size_t len, struct belay_error *err)
+static enum belay_code add_target(struct check_list *list, const char *key, size_t len,
+                                  struct belay_error *err)
 {
     char *copy;
 
@@ -82,25 +83,22 @@ static enum belay_code read_inherited_keys(const struct options *options, struct
             "BELAY_LOCK_ID, or give KEY --id LOCK_ID");
     }
     while (code == BELAY_OK && inherited_next(&tokens, &line)) {
-        code = add_key(list, line.key, line.key_len, err);
+        code = add_target(list, line.key, line.key_len, err);
     }
     if (code == BELAY_OK && tokens != NULL && *tokens != '\0') {
         return error_set(err, BELAY_INVALID, "BELAY_TOKENS has the line '%.60s': each is TOKEN KEY", tokens);
     }
-    return code == BELAY_OK && list->n == 0 ? add_key(list, inherited, strlen(inherited), err) : code;
+    return code == BELAY_OK && list->n == 0 ? add_target(list, inherited, strlen(inherited), err) : code;
 }
 
 /* KEY, the options that name one, or those of the environment. */
-static enum belay_code read_keys(struct cli_context *context, const struct options *options,
-                                 struct check_list *list, struct belay_error *err)
+static enum belay_code read_target_keys(struct cli_context *context, const struct options *options,
+                                        struct check_list *list, struct belay_error *err)
 {
-    bool is_named = options->n_args > 0 || options_has(options, "stack") ||
-                    options_has(options, "environment") || options_has(options, "service") ||
-                    options_has(options, "component");
     struct key_arguments keys = { NULL, NULL, 0 };
     enum belay_code code;
 
-    if (!is_named) {
+    if (!names_lock(options)) {
         return read_inherited_keys(options, list, err);
     }
     code = read_key_arguments(context, options, &keys, err);
@@ -108,7 +106,7 @@ static enum belay_code read_keys(struct cli_context *context, const struct optio
         code = error_set(err, BELAY_INVALID, "--token is that of one key: give one KEY, or --id");
     }
     for (size_t i = 0; code == BELAY_OK && i < keys.n; i++) {
-        code = add_key(list, keys.keys[i], strlen(keys.keys[i]), err);
+        code = add_target(list, keys.keys[i], strlen(keys.keys[i]), err);
     }
     key_arguments_release(&keys);
     return code;
@@ -153,15 +151,15 @@ static enum belay_code read_target(struct cli_context *context, const struct opt
         target->id = env_text("BELAY_LOCK_ID");
     }
     if (token != NULL) {
-        return read_token(origin, token, &target->token, err);
+        return parse_token(origin, token, &target->token, err);
     }
     return target->id == NULL ? say_no_id(context, target->key, err) : BELAY_OK;
 }
 
-static enum belay_code read_list(struct cli_context *context, const struct options *options,
-                                 struct check_list *list, struct belay_error *err)
+static enum belay_code read_targets(struct cli_context *context, const struct options *options,
+                                    struct check_list *list, struct belay_error *err)
 {
-    enum belay_code code = read_keys(context, options, list, err);
+    enum belay_code code = read_target_keys(context, options, list, err);
 
     for (size_t i = 0; code == BELAY_OK && i < list->n; i++) {
         code = read_target(context, options, &list->targets[i], err);
@@ -171,7 +169,7 @@ static enum belay_code read_list(struct cli_context *context, const struct optio
 
 /* ---- the check ----------------------------------------------------------- */
 
-static void print_held(const struct belay_info *info)
+static void print_valid_for(const struct belay_info *info)
 {
     char span[CLOCK_TEXT_SIZE];
 
@@ -183,7 +181,7 @@ static void print_held(const struct belay_info *info)
 }
 
 /* One lock, or {"lock_id", "locks"} as after acquiring several keys. */
-static int print_json(const struct cli_context *context, const struct check_list *list)
+static int print_checked_json(const struct cli_context *context, const struct check_list *list)
 {
     const struct belay_info *first = list->targets[0].info;
     json_t *locks;
@@ -196,12 +194,11 @@ static int print_json(const struct cli_context *context, const struct check_list
     for (size_t i = 0; i < list->n; i++) {
         (void)json_array_append_new(locks, wire_grant(list->targets[i].info));
     }
-    return cli_print_line(
-        context, wire_line(json_pack("{s:o, s:o}", "lock_id", wire_text(first->lock_id), "locks", locks)));
+    return lock_print_locks_json(context, first->lock_id, locks);
 }
 
 /* Not held, for whatever reason, is one exit code: the caller must stop. */
-static int report(const struct cli_context *context, const struct belay_error *err)
+static int report_not_held(const struct cli_context *context, const struct belay_error *err)
 {
     int code = cli_error(context, err);
 
@@ -209,7 +206,7 @@ static int report(const struct cli_context *context, const struct belay_error *e
                                                                                                     : code;
 }
 
-static int check_one(struct cli_context *context, struct check_target *target, int64_t min_valid_ms)
+static int check_target(struct cli_context *context, struct check_target *target, int64_t min_valid_ms)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
@@ -218,7 +215,7 @@ static int check_one(struct cli_context *context, struct check_target *target, i
     if (cli_existing_client(context, &client, &err) != BELAY_OK ||
         belay_check(client, target->key, target->id, target->token, min_valid_ms, &target->info, &err) !=
             BELAY_OK) {
-        code = report(context, &err);
+        code = report_not_held(context, &err);
     }
     /* The analyzer loses the keys of the other targets, which check_list_release() frees. */
     belay_error_release(&err); /* NOLINT(clang-analyzer-unix.Malloc) */
@@ -228,17 +225,17 @@ static int check_one(struct cli_context *context, struct check_target *target, i
 static int check_all(struct cli_context *context, struct check_list *list, int64_t min_valid_ms)
 {
     for (size_t i = 0; i < list->n; i++) {
-        int code = check_one(context, &list->targets[i], min_valid_ms);
+        int code = check_target(context, &list->targets[i], min_valid_ms);
 
         if (code != CLI_OK || list->targets[i].info == NULL) {
             return code;
         }
     }
     if (context->json) {
-        return print_json(context, list);
+        return print_checked_json(context, list);
     }
     for (size_t i = 0; !context->quiet && i < list->n; i++) {
-        print_held(list->targets[i].info);
+        print_valid_for(list->targets[i].info);
     }
     return CLI_OK;
 }
@@ -251,7 +248,7 @@ static int exec_check(struct cli_context *context, const struct options *options
     int code = CLI_OK;
 
     (void)options_duration(options, "for", &min_valid_ms);
-    if (read_list(context, options, &list, &err) != BELAY_OK) {
+    if (read_targets(context, options, &list, &err) != BELAY_OK) {
         code = cli_error(context, &err);
     } else {
         code = check_all(context, &list, min_valid_ms);

@@ -25,12 +25,6 @@ static enum belay_code read_since(const struct options *options, int64_t *out_un
                            text);
 }
 
-static bool names_a_lock(const struct options *options)
-{
-    return options->n_args > 0 || options_has(options, "stack") || options_has(options, "environment") ||
-           options_has(options, "service") || options_has(options, "component");
-}
-
 static enum belay_code read_stats_query(struct cli_context *context, const struct options *options,
                                         struct belay_stats_query *query, char **out_key,
                                         struct belay_error *err)
@@ -43,7 +37,7 @@ static enum belay_code read_stats_query(struct cli_context *context, const struc
         query->by =
             strcmp(by, belay_stats_by_name((enum belay_stats_by)i)) == 0 ? (enum belay_stats_by)i : query->by;
     }
-    if (code == BELAY_OK && names_a_lock(options)) {
+    if (code == BELAY_OK && names_lock(options)) {
         code = read_key_argument(context, options, 0, out_key, err);
         query->key = *out_key;
     }

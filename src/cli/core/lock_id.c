@@ -1,8 +1,10 @@
 #include "cli/core/lock_id.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 
 bool has_lock_id(const struct cli_context *context, const struct options *options)
 {
@@ -18,9 +20,9 @@ bool has_lock_id(const struct cli_context *context, const struct options *option
     return true;
 }
 
-/* An owner is a name, not a secret. Where every process of an owner may have the lock, it is enough. */
-static enum belay_code check_profile(const struct cli_context *context, const struct options *options,
-                                     const char *key, struct belay_error *err)
+/* An owner is a name, not a secret. It is enough where every process of the owner may have the lock. */
+static enum belay_code check_reentrant(const struct cli_context *context, const struct options *options,
+                                       const char *key, struct belay_error *err)
 {
     struct belay_profile profile;
     enum belay_code code =
@@ -53,7 +55,7 @@ enum belay_code read_lock_id(struct cli_context *context, const struct options *
         return error_set(err, BELAY_INVALID, "'%.80s' is not a lock id: at most %d characters", id,
                          BELAY_ID_MAX);
     }
-    code = check_profile(context, options, key, err);
+    code = check_reentrant(context, options, key, err);
     if (code == BELAY_OK) {
         code = cli_existing_client(context, &client, err);
     }
@@ -65,4 +67,42 @@ enum belay_code read_lock_id(struct cli_context *context, const struct options *
     }
     belay_info_free(info);
     return code;
+}
+
+/* ---- the lock of an outer command ---- */
+
+bool inherited_next(const char **at, struct inherited_line *out)
+{
+    size_t len = *at == NULL ? 0 : strcspn(*at, "\n");
+    const char *space = len == 0 ? NULL : memchr(*at, ' ', len);
+
+    if (space == NULL) {
+        return false;
+    }
+    out->token = *at;
+    out->token_len = (size_t)(space - *at);
+    out->key = space + 1;
+    out->key_len = len - out->token_len - 1;
+    *at += len + ((*at)[len] == '\n');
+    return true;
+}
+
+bool inherited_lock_find(const char *key, char out_token[INHERITED_TOKEN_SIZE])
+{
+    const char *inherited = env_text("BELAY_KEY");
+    const char *token = env_text("BELAY_TOKEN");
+    const char *tokens = env_text("BELAY_TOKENS");
+    struct inherited_line line;
+
+    while (inherited_next(&tokens, &line)) {
+        if (strlen(key) == line.key_len && memcmp(key, line.key, line.key_len) == 0) {
+            (void)snprintf(
+                out_token, INHERITED_TOKEN_SIZE, "%.*s",
+                (int)(line.token_len < INHERITED_TOKEN_SIZE ? line.token_len : INHERITED_TOKEN_SIZE),
+                line.token);
+            return true;
+        }
+    }
+    (void)snprintf(out_token, INHERITED_TOKEN_SIZE, "%s", token == NULL ? "" : token);
+    return inherited != NULL && strcmp(inherited, key) == 0;
 }

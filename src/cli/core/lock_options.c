@@ -106,7 +106,7 @@ static struct belay_key_parts read_parts(const struct options *options)
     };
 }
 
-static const char *first_part(const struct belay_key_parts *parts)
+static const char *first_key_option(const struct belay_key_parts *parts)
 {
     return parts->stack != NULL         ? "stack"
            : parts->environment != NULL ? "environment"
@@ -115,11 +115,18 @@ static const char *first_part(const struct belay_key_parts *parts)
                                         : NULL;
 }
 
+bool names_lock(const struct options *options)
+{
+    struct belay_key_parts parts = read_parts(options);
+
+    return options->n_args > 0 || first_key_option(&parts) != NULL;
+}
+
 enum belay_code read_key_argument(struct cli_context *context, const struct options *options, size_t i,
                                   char **out_key, struct belay_error *err)
 {
     struct belay_key_parts parts = read_parts(options);
-    const char *part = first_part(&parts);
+    const char *part = first_key_option(&parts);
     const struct belay_config *config;
     struct belay_profile profile;
     enum belay_code code;
@@ -211,7 +218,7 @@ static enum belay_code read_meta(const struct options *options, struct lock_requ
     return BELAY_OK;
 }
 
-/* Commands that write a state under the lock do not: its holders would overwrite each other's. */
+/* Commands that write a state do not: several holders would overwrite each other's state. */
 static bool takes_kinds(const struct cli_command *command)
 {
     bool found = false;

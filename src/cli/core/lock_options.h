@@ -7,7 +7,7 @@
 extern const struct option_group key_group;  /* --stack, --environment, ... instead of KEY */
 extern const struct option_group lock_group; /* --profile, --ttl, --wait, ... */
 extern const struct option_group kind_group; /* --shared, --slots */
-/* Reads those. Without either, slots of a profile stay only if --profile names it. */
+/* Reads these. If neither is given, the slots of a profile stay only if --profile names it. */
 enum belay_code read_kind(const struct options *options, struct belay_lock_options *lock,
                           struct belay_error *err);
 
@@ -17,6 +17,9 @@ enum belay_code read_kind(const struct options *options, struct belay_lock_optio
         .help = "only locks whose keys begin with P"                                                         \
     }
 extern const struct option_group prefix_group; /* PREFIX_OPTION alone */
+
+/* True if the command line names a lock, by arguments or by the options of key_group. */
+bool names_lock(const struct options *options);
 
 /*
  * The key named by args[i], or by --stack, --environment, --service, --component and --profile. BELAY_INVALID if

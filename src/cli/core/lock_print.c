@@ -29,12 +29,17 @@ int lock_print_grant_json(const struct cli_context *context, const struct belay_
         one.key = (char *)keys[i];
         (void)json_array_append_new(locks, wire_grant(&one));
     }
-    return cli_print_line(
-        context, wire_line(json_pack("{s:o, s:o}", "lock_id", wire_text(info->lock_id), "locks", locks)));
+    return lock_print_locks_json(context, info->lock_id, locks);
 }
 
-/* Those whose lease has not ended. */
-static size_t count_holders(const struct belay_info *info)
+int lock_print_locks_json(const struct cli_context *context, const char *lock_id, json_t *locks)
+{
+    return cli_print_line(context,
+                          wire_line(json_pack("{s:o, s:o}", "lock_id", wire_text(lock_id), "locks", locks)));
+}
+
+/* Those whose lease has not expired. */
+static size_t count_active_holders(const struct belay_info *info)
 {
     size_t n = 0;
 
@@ -47,9 +52,9 @@ static size_t count_holders(const struct belay_info *info)
 void lock_format_mode(struct buf *out, const struct belay_info *info)
 {
     if (info->mode == BELAY_SLOTS) {
-        buf_addf(out, "%zu/%d slots", count_holders(info), info->slots);
+        buf_addf(out, "%zu/%d slots", count_active_holders(info), info->slots);
     } else if (info->mode == BELAY_SHARED && info->n_holders > 0) {
-        buf_addf(out, "%zu shared", count_holders(info));
+        buf_addf(out, "%zu shared", count_active_holders(info));
     } else {
         buf_adds(out, belay_mode_name(info->mode));
     }
@@ -185,7 +190,7 @@ static void print_title(const struct cli_context *context, const struct belay_in
 static void print_mode(const struct belay_info *info)
 {
     if (info->mode == BELAY_SLOTS) {
-        (void)printf("  %-12s%zu of %d slots\n", "Mode:", count_holders(info), info->slots);
+        (void)printf("  %-12s%zu of %d slots\n", "Mode:", count_active_holders(info), info->slots);
     } else if (info->mode != BELAY_EXCLUSIVE) {
         print_lock_field("Mode:", belay_mode_name(info->mode));
     }
@@ -202,7 +207,7 @@ static void print_metadata(const char *title, const struct belay_info *info)
     }
 }
 
-static void print_token(const char *title, const struct belay_info *info, bool with_key)
+static void print_token_line(const char *title, const struct belay_info *info, bool with_key)
 {
     if (info->token == 0) {
         return;
@@ -227,9 +232,9 @@ static void print_own(const struct belay_info *info, int64_t now)
     if (info->lock_id != NULL) {
         print_lock_field("Lock id:", info->lock_id);
     }
-    print_token(info->n_joint > 0 ? "Tokens:" : "Token:", info, info->n_joint > 0);
+    print_token_line(info->n_joint > 0 ? "Tokens:" : "Token:", info, info->n_joint > 0);
     for (size_t i = 0; i < info->n_joint; i++) {
-        print_token("", &info->joint[i], true);
+        print_token_line("", &info->joint[i], true);
     }
     print_metadata("Metadata:", info);
     buf_release(&holder);
@@ -247,13 +252,13 @@ static void print_holders(const struct belay_info *info, int64_t now)
     }
 }
 
-void lock_print_card(const struct cli_context *context, const struct belay_info *info)
+static void print_fields(const struct cli_context *context, const struct belay_info *info, bool is_grant)
 {
     int64_t now = clock_unix_ms();
 
     print_title(context, info);
     print_mode(info);
-    if (info->n_holders > 0) {
+    if (info->n_holders > 0 && !is_grant) {
         print_holders(info, now);
     } else {
         print_own(info, now);
@@ -261,14 +266,14 @@ void lock_print_card(const struct cli_context *context, const struct belay_info 
     print_waiters(info, now);
 }
 
+void lock_print_card(const struct cli_context *context, const struct belay_info *info)
+{
+    print_fields(context, info, false);
+}
+
 void lock_print_grant(const struct cli_context *context, const struct belay_info *info)
 {
-    int64_t now = clock_unix_ms();
-
-    print_title(context, info);
-    print_mode(info);
-    print_own(info, now);
-    print_waiters(info, now);
+    print_fields(context, info, true);
 }
 
 void shell_quote(struct buf *out, const char *text)

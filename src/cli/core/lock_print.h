@@ -2,6 +2,8 @@
 #ifndef CLI_CORE_LOCK_PRINT_H
 #define CLI_CORE_LOCK_PRINT_H
 
+#include <jansson.h>
+
 #include "base/buf.h"
 #include "cli/core/cli.h"
 
@@ -10,6 +12,8 @@ int lock_print_json(const struct cli_context *context, const struct belay_info *
 /* The same for its holder; of several keys {"lock_id", "locks": [...]}. `info` has them, or none if locking is off. */
 int lock_print_grant_json(const struct cli_context *context, const struct belay_info *info,
                           const char *const *keys, size_t n_keys);
+/* That object, of locks that were made before; takes over the reference. */
+int lock_print_locks_json(const struct cli_context *context, const char *lock_id, json_t *locks);
 
 /* All fields of the lock, one per line, with each of its holders. */
 void lock_print_card(const struct cli_context *context, const struct belay_info *info);

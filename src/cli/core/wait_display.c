@@ -3,12 +3,12 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/pool.h"
 #include "base/saturate.h"
+#include "base/text.h"
 #include "cli/core/deploy_info.h"
 #include "cli/output/print.h"
 
@@ -54,13 +54,13 @@ struct wait_display {
     struct holds_look *look; /* owned, see there; NULL: none */
 };
 
-/* A wait must not fail for a value that makes no sense. */
+/* A wait must not fail because of a wrong value: that is only a warning. */
 static int64_t progress_every_ms(const struct cli_context *context)
 {
-    const char *text = getenv("BELAY_PROGRESS_EVERY");
+    const char *text = env_text("BELAY_PROGRESS_EVERY");
     int64_t ms = EVERY_MS;
 
-    if (text != NULL && *text != '\0' && (!belay_parse_duration(text, &ms) || ms < 100)) {
+    if (text != NULL && (!belay_parse_duration(text, &ms) || ms < 100)) {
         cli_warn(context,
                  "BELAY_PROGRESS_EVERY: '%.60s' is not a duration of at least 100ms, such as 30s: it is 1m",
                  text);
@@ -84,7 +84,7 @@ struct wait_display *wait_display_new(struct cli_context *context, const char *k
         display->url = (struct buf)BUF_INIT(4096);
         display->lock_key = (struct buf)BUF_INIT(4096);
         (void)pthread_mutex_init(&display->mutex, NULL);
-        (void)pthread_cond_init(&display->changed, NULL);
+        cond_init(&display->changed);
     }
     return display;
 }
@@ -208,18 +208,6 @@ static void print_line(struct wait_display *display)
     buf_release(&line);
 }
 
-static void pause_ms(struct wait_display *display, int64_t ms)
-{
-    struct timespec until;
-
-    (void)clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += ms / 1000;
-    until.tv_nsec += ms % 1000 * 1000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    (void)pthread_cond_timedwait(&display->changed, &display->mutex, &until);
-}
-
 /* ---- past holds ---- */
 
 static void look_free(struct holds_look *look)
@@ -281,7 +269,6 @@ static void look_abandon(struct wait_display *display)
 static void look_start(struct wait_display *display)
 {
     struct holds_look *look;
-    pthread_t thread;
 
     if (display->lock_key.len == 0 ||
         (display->look != NULL && strcmp(display->look->key, display->lock_key.data) == 0)) {
@@ -296,18 +283,17 @@ static void look_start(struct wait_display *display)
     look->key = strdup(display->lock_key.data);
     (void)pthread_mutex_init(&look->mutex, NULL);
     cli_client_entered(display->context);
-    if (look->key == NULL || !thread_start(&thread, look_thread, look)) {
+    if (look->key == NULL || !thread_start_detached(look_thread, look)) {
         cli_client_left(display->context);
         look_free(look);
         return;
     }
-    (void)pthread_detach(thread);
     display->look = look;
 }
 
 /* ---- the thread that prints ---- */
 
-static void *tick(void *context)
+static void *print_thread(void *context)
 {
     struct wait_display *display = context;
     int64_t next_boot_ms = clock_boot_ms() + display->every_ms;
@@ -324,7 +310,7 @@ static void *tick(void *context)
             left_ms = display->every_ms;
             next_boot_ms = clock_boot_ms() + left_ms;
         }
-        pause_ms(display, left_ms);
+        cond_wait_for(&display->changed, &display->mutex, left_ms);
     }
     (void)pthread_mutex_unlock(&display->mutex);
     return NULL;
@@ -349,7 +335,7 @@ static void print_line_per_attempt(struct wait_display *display, const struct be
 }
 
 /* Keep what an estimate needs of the lock in the way. */
-static void take_lock(struct wait_display *display, const struct belay_info *lock)
+static void keep_lock(struct wait_display *display, const struct belay_info *lock)
 {
     struct belay_info *kept = &display->lock;
 
@@ -374,17 +360,17 @@ static void take_lock(struct wait_display *display, const struct belay_info *loc
 }
 
 /* What is known of the holder, for the line that is printed now or in a minute. */
-static void take_holder(struct wait_display *display, const struct belay_info *holder, int64_t boot_ms)
+static void keep_holder(struct wait_display *display, const struct belay_info *holder, int64_t boot_ms)
 {
+    const char *url = meta_find(holder->metadata, holder->n_metadata, "ci_url");
+
     buf_release(&display->url);
-    take_lock(display, holder);
+    keep_lock(display, holder);
     print_holder_short(&display->holder, holder);
     display->ends_boot_ms = add_saturated(boot_ms, holder->expires_in_ms);
     display->since_unix_ms = holder->locked_at_unix_ms;
-    for (size_t i = 0; i < holder->n_metadata; i++) {
-        if (strcmp(holder->metadata[i].name, "ci_url") == 0) {
-            escape_text(&display->url, holder->metadata[i].value);
-        }
+    if (url != NULL) {
+        escape_text(&display->url, url);
     }
 }
 
@@ -405,7 +391,7 @@ void wait_display_update(void *context, const struct belay_wait_info *now)
         display->ends_boot_ms = 0;
     }
     if (now->holder != NULL) {
-        take_holder(display, now->holder, boot_ms);
+        keep_holder(display, now->holder, boot_ms);
     }
     display->position = now->position;
     display->retry_boot_ms = add_saturated(boot_ms, now->retry_ms);
@@ -417,7 +403,7 @@ void wait_display_update(void *context, const struct belay_wait_info *now)
     (void)pthread_cond_signal(&display->changed);
     (void)pthread_mutex_unlock(&display->mutex);
     if (!display->ticking) {
-        display->ticking = thread_start(&display->ticker, tick, display);
+        display->ticking = thread_start(&display->ticker, print_thread, display);
     }
 }
 

@@ -1,10 +1,10 @@
 /*
- * The progress of a wait for a lock: on a terminal one line that is rewritten every second. Elsewhere, and in a CI job
- * even on a terminal: a line when the wait begins and then once a minute (BELAY_PROGRESS_EVERY), and one per attempt if they are
- * counted (S4.9).
+ * The progress of a wait for a lock. On a terminal one line is rewritten every second. Elsewhere, and in a CI job even
+ * on a terminal, a line is printed when the wait begins and then once a minute (BELAY_PROGRESS_EVERY), and one per
+ * attempt if attempts are counted (S4.9).
  *
- * The line on a terminal has an estimate of when it is over, from how long the lock was held before, if the store or
- * the audit file tells that. The next holder never waits for this to be read.
+ * On a terminal the line has an estimate of the time to go, made from earlier holds of the lock, if the store or the
+ * audit file has its history. Reading the history never delays the acquisition.
  */
 #ifndef CLI_CORE_WAIT_DISPLAY_H
 #define CLI_CORE_WAIT_DISPLAY_H
@@ -14,9 +14,9 @@
 struct wait_display;
 
 enum wait_kind {
-    WAIT_UNQUEUED, /* it only watches */
+    WAIT_UNQUEUED, /* the client only watches, without a place in the queue */
     WAIT_QUEUED,
-    WAIT_COUNTED /* queued, and given up after some attempts: when the next one comes is shown */
+    WAIT_COUNTED /* queued, with a limit of attempts: shows when the next attempt follows */
 };
 
 /* `key` is borrowed. NULL if nothing is to be shown; the other functions accept NULL. */

@@ -1,5 +1,4 @@
 #include "cli/state/state_cli.h"
-#include "cli/core/inherited_lock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "cli/core/lock_id.h"
 
 enum { SHOW_AFTER_MS = 400, SHOW_EVERY_MS = 100, MB = 1 << 20, READ_PIECE = 1 << 20 };
 
