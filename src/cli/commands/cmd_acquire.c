@@ -151,19 +151,17 @@ static int acquire_and_print(struct cli_context *context, struct lock_request *r
     return code;
 }
 
-static int exec_acquire(struct cli_context *context, const struct options *options)
+static int exec_acquire(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
     struct lock_request request = LOCK_REQUEST_INIT;
-    struct belay_error err = BELAY_ERROR_INIT;
     int code;
 
-    if (lock_request_read(context, options, 0, &request, &err) != BELAY_OK) {
-        code = cli_error(context, &err);
+    if (lock_request_read(context, options, 0, &request, err) != BELAY_OK) {
+        code = cli_error(context, err);
     } else {
-        code = acquire_and_print(context, &request, &err);
+        code = acquire_and_print(context, &request, err);
     }
     lock_request_release(&request);
-    belay_error_release(&err);
     return code;
 }
 

@@ -1,5 +1,4 @@
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "cli/commands/commands.h"
 #include "json/json_write.h"
@@ -7,61 +6,45 @@
 static int print_backup(struct cli_context *context, const char *verb, const char *file,
                         const struct belay_backup *backup)
 {
-    char *line;
-
     if (!context->json) {
         cli_note(context, "%s '%s': %" PRId64 " locks, %" PRId64 " of them held, %" PRId64 " bytes", verb,
                  file, backup->locks, backup->held, backup->bytes);
         return CLI_OK;
     }
-    line = wire_line(
-        json_pack("{s:o, s:I, s:I, s:I, s:o, s:o}", "file", wire_text(file), "locks",
-                  (json_int_t)backup->locks, "held", (json_int_t)backup->held, "bytes",
-                  (json_int_t)backup->bytes, "made_at", wire_time(backup->made_at_unix_ms), "next_token",
-                  backup->next_token == 0 ? json_null() : json_integer((json_int_t)backup->next_token)));
-    if (line == NULL) {
-        return CLI_BUG;
-    }
-    (void)printf("%s\n", line);
-    free(line);
-    return CLI_OK;
+    return cli_print_line(
+        context, wire_line(json_pack(
+                     "{s:o, s:I, s:I, s:I, s:o, s:o}", "file", wire_text(file), "locks",
+                     (json_int_t)backup->locks, "held", (json_int_t)backup->held, "bytes",
+                     (json_int_t)backup->bytes, "made_at", wire_time(backup->made_at_unix_ms), "next_token",
+                     backup->next_token == 0 ? json_null() : json_integer((json_int_t)backup->next_token))));
 }
 
-static int report_backup(struct cli_context *context, enum belay_code code, const char *verb,
-                         const char *file, const struct belay_backup *backup, struct belay_error *err)
-{
-    int exit_code = code == BELAY_OK ? print_backup(context, verb, file, backup) : cli_error(context, err);
-
-    belay_error_release(err);
-    return exit_code;
-}
-
-static int exec_backup(struct cli_context *context, const struct options *options)
+static int exec_backup(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
     struct belay_backup backup = BELAY_BACKUP_INIT;
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client = NULL;
-    enum belay_code code = cli_existing_client(context, &client, &err);
+    enum belay_code code = cli_existing_client(context, &client, err);
 
     if (code == BELAY_OK) {
-        code = belay_backup(client, options->args[0], cli_cancel(context), &backup, &err);
+        code = belay_backup(client, options->args[0], cli_cancel(context), &backup, err);
     }
-    return report_backup(context, code, "wrote", options->args[0], &backup, &err);
+    return code == BELAY_OK ? print_backup(context, "wrote", options->args[0], &backup)
+                            : cli_error(context, err);
 }
 
-static int exec_restore(struct cli_context *context, const struct options *options)
+static int exec_restore(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
     struct belay_backup backup = BELAY_BACKUP_INIT;
     struct belay_maintenance_options upkeep = BELAY_MAINTENANCE_OPTIONS_INIT;
-    struct belay_error err = BELAY_ERROR_INIT;
-    enum belay_code code = cli_config(context, &upkeep.config, &err);
+    enum belay_code code = cli_config(context, &upkeep.config, err);
 
     upkeep.store_url = context->store_url;
     upkeep.replace = options_has(options, "replace");
     if (code == BELAY_OK) {
-        code = belay_restore(options->args[0], &upkeep, &backup, &err);
+        code = belay_restore(options->args[0], &upkeep, &backup, err);
     }
-    return report_backup(context, code, "restored", options->args[0], &backup, &err);
+    return code == BELAY_OK ? print_backup(context, "restored", options->args[0], &backup)
+                            : cli_error(context, err);
 }
 
 const struct cli_command cmd_backup = {

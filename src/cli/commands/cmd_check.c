@@ -240,21 +240,19 @@ static int check_all(struct cli_context *context, struct check_list *list, int64
     return CLI_OK;
 }
 
-static int exec_check(struct cli_context *context, const struct options *options)
+static int exec_check(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
     struct check_list list = { 0 };
     int64_t min_valid_ms = 0;
     int code = CLI_OK;
 
     (void)options_duration(options, "for", &min_valid_ms);
-    if (read_targets(context, options, &list, &err) != BELAY_OK) {
-        code = cli_error(context, &err);
+    if (read_targets(context, options, &list, err) != BELAY_OK) {
+        code = cli_error(context, err);
     } else {
         code = check_all(context, &list, min_valid_ms);
     }
     check_list_release(&list);
-    belay_error_release(&err);
     return code;
 }
 

@@ -90,20 +90,14 @@ static int print_settings(const struct cli_context *context, const struct belay_
     return status;
 }
 
-static int exec_config_show(struct cli_context *context, const struct options *options)
+static int exec_config_show(struct cli_context *context, const struct options *options,
+                            struct belay_error *err)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
     const struct belay_config *config;
-    int code;
 
     (void)options;
-    if (cli_config(context, &config, &err) != BELAY_OK) {
-        code = cli_error(context, &err);
-    } else {
-        code = print_settings(context, config, &err);
-    }
-    belay_error_release(&err);
-    return code;
+    return cli_config(context, &config, err) == BELAY_OK ? print_settings(context, config, err)
+                                                         : cli_error(context, err);
 }
 
 const struct cli_command cmd_config_show = {

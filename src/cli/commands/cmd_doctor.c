@@ -1,9 +1,9 @@
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/pool.h"
 #include "cli/commands/commands.h"
 #include "cli/output/print.h"
 #include "json/json_write.h"
@@ -79,19 +79,9 @@ static void *exit_on_timeout(void *context)
     _exit(CLI_UNREACHABLE);
 }
 
-static void start_timeout(struct cli_context *context)
-{
-    pthread_t thread;
-
-    if (pthread_create(&thread, NULL, exit_on_timeout, context) == 0) {
-        (void)pthread_detach(thread);
-    }
-}
-
-static int exec_doctor(struct cli_context *context, const struct options *options)
+static int exec_doctor(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
     struct belay_doctor_options doctor = BELAY_DOCTOR_OPTIONS_INIT;
-    struct belay_error err = BELAY_ERROR_INIT;
     struct doctor_print print = { .cli = context };
     enum belay_code code;
 
@@ -99,22 +89,21 @@ static int exec_doctor(struct cli_context *context, const struct options *option
     doctor.config_path = context->config_path;
     doctor.store_url = context->store_url;
     doctor.store_origin = "option --store";
-    start_timeout(context);
+    (void)thread_start_detached(exit_on_timeout, context);
     if (context->json) {
         (void)fputs("{\"findings\":[", stdout);
     }
-    code = belay_doctor(&doctor, report_finding, &print, &err);
+    code = belay_doctor(&doctor, report_finding, &print, err);
     if (context->json) {
         (void)printf("],\"checks\":%zu,\"warnings\":%zu,\"failed\":%zu}\n", print.n, print.n_warnings,
                      print.n_failed);
     } else if (code != BELAY_OK) {
         (void)fflush(stdout);
-        (void)cli_error(context, &err);
+        (void)cli_error(context, err);
     } else if (print.n_warnings > 0) {
         (void)fflush(stdout);
         cli_note(context, "%zu checks, %zu warnings", print.n, print.n_warnings);
     }
-    belay_error_release(&err);
     return print.failed ? CLI_BUG : cli_exit_code(code);
 }
 

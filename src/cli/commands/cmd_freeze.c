@@ -15,7 +15,7 @@ struct freeze_print {
     bool failed;
 };
 
-static bool print_one(void *context, const struct belay_freeze *freeze)
+static bool print_freeze(void *context, const struct belay_freeze *freeze)
 {
     struct freeze_print *print = context;
     char time[CLOCK_TEXT_SIZE];
@@ -45,8 +45,8 @@ static bool print_one(void *context, const struct belay_freeze *freeze)
 
 /* ---- freeze ---- */
 
-static enum belay_code read_time(const struct options *options, const char *name, int64_t *out_unix_ms,
-                                 struct belay_error *err)
+static enum belay_code read_time_option(const struct options *options, const char *name, int64_t *out_unix_ms,
+                                        struct belay_error *err)
 {
     const char *text = options_text(options, name);
 
@@ -61,10 +61,10 @@ static enum belay_code read_time(const struct options *options, const char *name
 static enum belay_code read_freeze(const struct options *options, struct belay_freeze_options *freeze,
                                    struct belay_error *err)
 {
-    enum belay_code code = read_time(options, "from", &freeze->from_unix_ms, err);
+    enum belay_code code = read_time_option(options, "from", &freeze->from_unix_ms, err);
 
     if (code == BELAY_OK) {
-        code = read_time(options, "until", &freeze->until_unix_ms, err);
+        code = read_time_option(options, "until", &freeze->until_unix_ms, err);
     }
     if (code != BELAY_OK) {
         return code;
@@ -84,23 +84,20 @@ static enum belay_code read_freeze(const struct options *options, struct belay_f
     return BELAY_OK;
 }
 
-static int exec_freeze(struct cli_context *context, const struct options *options)
+static int exec_freeze(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
     struct belay_freeze_options freeze = BELAY_FREEZE_OPTIONS_INIT;
     struct freeze_print print = { .context = context, .done = "frozen:" };
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
     char by[BELAY_OWNER_MAX + 1];
-    int code = CLI_OK;
 
     unlock_actor(by, sizeof by);
     freeze.by = by;
-    if (read_freeze(options, &freeze, &err) != BELAY_OK || cli_client(context, &client, &err) != BELAY_OK ||
-        belay_freeze(client, options->args[0], &freeze, print_one, &print, &err) != BELAY_OK) {
-        code = cli_error(context, &err);
+    if (read_freeze(options, &freeze, err) != BELAY_OK || cli_client(context, &client, err) != BELAY_OK ||
+        belay_freeze(client, options->args[0], &freeze, print_freeze, &print, err) != BELAY_OK) {
+        return cli_error(context, err);
     }
-    belay_error_release(&err);
-    return print.failed ? CLI_UNKNOWN : code;
+    return print.failed ? CLI_UNKNOWN : CLI_OK;
 }
 
 static const struct option_def freeze_defs[] = {
@@ -155,22 +152,19 @@ const struct cli_command cmd_freeze = {
 
 /* ---- unfreeze ---- */
 
-static int exec_unfreeze(struct cli_context *context, const struct options *options)
+static int exec_unfreeze(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
     struct freeze_print print = { .context = context, .done = "no longer frozen:" };
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
     char by[BELAY_OWNER_MAX + 1];
-    int code = CLI_OK;
 
     unlock_actor(by, sizeof by);
-    if (cli_existing_client(context, &client, &err) != BELAY_OK ||
-        belay_unfreeze(client, options->args[0], by, options_text(options, "reason"), print_one, &print,
-                       &err) != BELAY_OK) {
-        code = cli_error(context, &err);
+    if (cli_existing_client(context, &client, err) != BELAY_OK ||
+        belay_unfreeze(client, options->args[0], by, options_text(options, "reason"), print_freeze, &print,
+                       err) != BELAY_OK) {
+        return cli_error(context, err);
     }
-    belay_error_release(&err);
-    return print.failed ? CLI_UNKNOWN : code;
+    return print.failed ? CLI_UNKNOWN : CLI_OK;
 }
 
 static const struct option_def unfreeze_defs[] = {
@@ -230,27 +224,21 @@ static bool list_freeze(void *context, const struct belay_freeze *freeze)
     return cli_list_next(list);
 }
 
-static int exec_freezes(struct cli_context *context, const struct options *options)
+static enum belay_code read_freezes(struct belay_client *client, struct cli_list *list,
+                                    struct belay_error *err)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
+    return belay_freezes(client, list_freeze, list, err);
+}
+
+static int exec_freezes(struct cli_context *context, const struct options *options, struct belay_error *err)
+{
     struct belay_client *client;
-    struct cli_list list;
-    int code;
+    size_t n;
 
     (void)options;
-    if (cli_existing_client(context, &client, &err) != BELAY_OK) {
-        code = cli_error(context, &err);
-    } else {
-        code = cli_list_begin(&list, &freezes, context);
-        if (code == CLI_OK) {
-            code = cli_list_end(&list, belay_freezes(client, list_freeze, &list, &err), &err);
-        }
-        if (code == CLI_OK) {
-            cli_list_close(&list, "");
-        }
-    }
-    belay_error_release(&err);
-    return code;
+    return cli_existing_client(context, &client, err) == BELAY_OK
+               ? cli_list_read(context, client, &freezes, read_freezes, &n, err)
+               : cli_error(context, err);
 }
 
 const struct cli_command cmd_freezes = {

@@ -28,20 +28,16 @@ static void print_names(void)
     }
 }
 
-static int fail_unknown(struct cli_context *context, const struct options *options)
+static int fail_unknown(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
     char name[64];
-    int code;
 
-    (void)options_unknown_command(command_name(options, name), &err);
-    err.code = BELAY_NOT_FOUND; /* 64 is for mistakes in the command line of 'help' itself */
-    code = cli_error(context, &err);
-    belay_error_release(&err);
-    return code;
+    (void)options_unknown_command(command_name(options, name), err);
+    err->code = BELAY_NOT_FOUND; /* 64 is for mistakes in the command line of 'help' itself */
+    return cli_error(context, err);
 }
 
-static int exec_help(struct cli_context *context, const struct options *options)
+static int exec_help(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
     const struct cli_command *command = options->n_args == 0 ? NULL : find_command(options);
 
@@ -54,7 +50,7 @@ static int exec_help(struct cli_context *context, const struct options *options)
             help_overview(stdout, options->args[0]);
             return CLI_OK;
         }
-        return fail_unknown(context, options);
+        return fail_unknown(context, options, err);
     } else if (options_has(options, "man")) {
         help_man(stdout, command);
     } else if (command == NULL) {
@@ -87,10 +83,12 @@ const struct cli_command cmd_help = {
     .exec = exec_help,
 };
 
-static int exec_completion(struct cli_context *context, const struct options *options)
+static int exec_completion(struct cli_context *context, const struct options *options,
+                           struct belay_error *err)
 {
     const char *shell = options->args[0];
 
+    (void)err;
     if (strcmp(shell, "bash") == 0) {
         completion_bash(stdout);
     } else if (strcmp(shell, "zsh") == 0) {
@@ -119,9 +117,10 @@ const struct cli_command cmd_completion = {
     .exec = exec_completion,
 };
 
-static int exec_version(struct cli_context *context, const struct options *options)
+static int exec_version(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
     (void)options;
+    (void)err;
     if (context->json) {
         (void)printf("{\"version\":\"%s\"}\n", belay_version());
     } else {

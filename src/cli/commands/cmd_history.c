@@ -67,22 +67,20 @@ static int print_events(struct cli_context *context, struct belay_client *client
     return CLI_OK;
 }
 
-static int exec_history(struct cli_context *context, const struct options *options)
+static int exec_history(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
     char *key = NULL;
     long limit = 0;
     int code;
 
     (void)options_count(options, "limit", &limit);
-    if (read_key_argument(context, options, 0, &key, &err) != BELAY_OK ||
-        cli_existing_client(context, &client, &err) != BELAY_OK) {
-        code = cli_error(context, &err);
+    if (read_key_argument(context, options, 0, &key, err) != BELAY_OK ||
+        cli_existing_client(context, &client, err) != BELAY_OK) {
+        code = cli_error(context, err);
     } else {
-        code = print_events(context, client, key, (size_t)limit, &err);
+        code = print_events(context, client, key, (size_t)limit, err);
     }
-    belay_error_release(&err);
     free(key);
     return code;
 }

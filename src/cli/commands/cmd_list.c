@@ -157,21 +157,16 @@ int list_locks(struct cli_context *context, struct belay_client *client, const s
     return status;
 }
 
-static int exec_list(struct cli_context *context, const struct options *options)
+static int exec_list(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
     struct belay_query query = BELAY_QUERY_INIT;
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
-    int code;
 
-    if (read_query(options, &query, &err) != BELAY_OK ||
-        cli_existing_client(context, &client, &err) != BELAY_OK) {
-        code = cli_error(context, &err);
-    } else {
-        code = list_locks(context, client, &query, &err);
+    if (read_query(options, &query, err) != BELAY_OK ||
+        cli_existing_client(context, &client, err) != BELAY_OK) {
+        return cli_error(context, err);
     }
-    belay_error_release(&err);
-    return code;
+    return list_locks(context, client, &query, err);
 }
 
 static const struct option_def defs[] = {

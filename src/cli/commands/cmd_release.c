@@ -16,24 +16,23 @@ static void print_released(const struct key_arguments *keys)
     }
 }
 
-int release_exec(struct cli_context *context, const struct options *options)
+int release_exec(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
     const char *outcome = options_text(options, "outcome");
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
     struct belay_info *info = NULL;
     char id[BELAY_ID_MAX + 1];
     struct key_arguments keys = { NULL, NULL, 0 };
     int code = CLI_OK;
 
-    if (read_key_arguments(context, options, &keys, &err) != BELAY_OK ||
-        read_lock_id(context, options, keys.first, id, &err) != BELAY_OK ||
-        cli_existing_client(context, &client, &err) != BELAY_OK ||
+    if (read_key_arguments(context, options, &keys, err) != BELAY_OK ||
+        read_lock_id(context, options, keys.first, id, err) != BELAY_OK ||
+        cli_existing_client(context, &client, err) != BELAY_OK ||
         belay_release_keys(client, keys.keys, keys.n, id,
                            outcome != NULL && strcmp(outcome, "failed") == 0 ? BELAY_OUTCOME_FAILED
                                                                              : BELAY_OUTCOME_COMPLETED,
-                           &info, &err) != BELAY_OK) {
-        code = cli_error(context, &err);
+                           &info, err) != BELAY_OK) {
+        code = cli_error(context, err);
     } else if (context->json && info != NULL && keys.n > 1) {
         code = lock_print_grant_json(context, info, keys.keys, keys.n);
     } else if (context->json && info != NULL) {
@@ -42,18 +41,17 @@ int release_exec(struct cli_context *context, const struct options *options)
         print_released(&keys);
     }
     belay_info_free(info);
-    belay_error_release(&err);
     key_arguments_release(&keys);
     return code;
 }
 
-static int exec_release(struct cli_context *context, const struct options *options)
+static int exec_release(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
     if (!has_lock_id(context, options)) {
         cli_hint(context, "to end the lock of another client: belay unlock KEY --force");
         return CLI_USAGE;
     }
-    return release_exec(context, options);
+    return release_exec(context, options, err);
 }
 
 static const struct option_def defs[] = {

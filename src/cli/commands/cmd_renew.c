@@ -60,9 +60,8 @@ static enum belay_code renew(struct cli_context *context, const struct options *
                : code;
 }
 
-static int exec_renew(struct cli_context *context, const struct options *options)
+static int exec_renew(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_info *info = NULL;
     struct key_arguments keys = { NULL, NULL, 0 };
     int code = CLI_OK;
@@ -70,9 +69,9 @@ static int exec_renew(struct cli_context *context, const struct options *options
     if (!has_lock_id(context, options)) {
         return CLI_USAGE;
     }
-    if (read_key_arguments(context, options, &keys, &err) != BELAY_OK ||
-        renew(context, options, &keys, &info, &err) != BELAY_OK) {
-        code = cli_error(context, &err);
+    if (read_key_arguments(context, options, &keys, err) != BELAY_OK ||
+        renew(context, options, &keys, &info, err) != BELAY_OK) {
+        code = cli_error(context, err);
     } else if (context->json && info != NULL) {
         code = lock_print_grant_json(context, info, keys.keys, keys.n);
     } else if (!context->quiet && info != NULL) {
@@ -82,7 +81,6 @@ static int exec_renew(struct cli_context *context, const struct options *options
         }
     }
     belay_info_free(info);
-    belay_error_release(&err);
     key_arguments_release(&keys);
     return code;
 }

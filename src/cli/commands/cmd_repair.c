@@ -1,26 +1,22 @@
 #include "cli/commands/commands.h"
 #include "json/json_write.h"
 
-static int exec_repair(struct cli_context *context, const struct options *options)
+static int exec_repair(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
     struct belay_maintenance_options upkeep = BELAY_MAINTENANCE_OPTIONS_INIT;
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
     bool lost = false;
     enum belay_code code;
 
     if (!options_has(options, "accept-loss")) {
-        code = cli_existing_client(context, &client, &err);
+        code = cli_existing_client(context, &client, err);
     } else {
         upkeep.store_url = context->store_url;
-        code = cli_config(context, &upkeep.config, &err);
-        code = code == BELAY_OK ? belay_repair(&upkeep, &lost, &err) : code;
+        code = cli_config(context, &upkeep.config, err);
+        code = code == BELAY_OK ? belay_repair(&upkeep, &lost, err) : code;
     }
     if (code != BELAY_OK) {
-        int exit_code = cli_error(context, &err);
-
-        belay_error_release(&err);
-        return exit_code;
+        return cli_error(context, err);
     }
     if (context->json) {
         (void)printf("{\"repaired\":%s}\n", lost ? "true" : "false");

@@ -52,9 +52,8 @@ static enum belay_code serve_module_load(struct serve_module *out, struct belay_
 
 /* ---- belay serve ------------------------------------------------------------- */
 
-static int exec_serve(struct cli_context *context, const struct options *options)
+static int exec_serve(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
     struct serve_options serve = { .version = belay_version(),
                                    .config_path = context->config_path,
                                    .store_url = context->store_url,
@@ -68,7 +67,6 @@ static int exec_serve(struct cli_context *context, const struct options *options
                                    .quiet = context->quiet };
     const char *log = options_text(options, "log");
     struct serve_module module;
-    int code = CLI_OK;
 
     for (size_t i = 0; options_nth(options, "listen", i) != NULL; i++) {
         if (i == SERVE_LISTEN_MAX) {
@@ -82,11 +80,10 @@ static int exec_serve(struct cli_context *context, const struct options *options
     if (log != NULL) {
         serve.log = strcmp(log, "json") == 0 ? SERVE_LOG_JSON : SERVE_LOG_TEXT;
     }
-    if (serve_module_load(&module, &err) != BELAY_OK || module.run(&serve, &err) != BELAY_OK) {
-        code = cli_error(context, &err);
+    if (serve_module_load(&module, err) != BELAY_OK || module.run(&serve, err) != BELAY_OK) {
+        return cli_error(context, err);
     }
-    belay_error_release(&err);
-    return code;
+    return CLI_OK;
 }
 
 static const struct option_def serve_defs[] = {
@@ -171,7 +168,7 @@ static bool make_secret(char out[SECRET_SIZE])
     return true;
 }
 
-static bool is_name(const char *name)
+static bool is_credential_name(const char *name)
 {
     size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.@-");
 
@@ -204,7 +201,7 @@ static json_t *token_entry(const struct new_token *token)
     return entry;
 }
 
-static int print_token(const struct cli_context *context, const struct new_token *token)
+static int print_new_token(const struct cli_context *context, const struct new_token *token)
 {
     json_t *entry = token_entry(token);
     char *line;
@@ -230,18 +227,16 @@ static int print_token(const struct cli_context *context, const struct new_token
     return CLI_OK;
 }
 
-static int exec_auth_new(struct cli_context *context, const struct options *options)
+static int exec_auth_new(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
     struct new_token token = { .name = options_text(options, "name"),
                                .role = options_text(options, "role"),
                                .options = options };
     struct serve_module module;
-    int code;
 
     token.name = token.name == NULL ? "token" : token.name;
     token.role = token.role == NULL ? "locker" : token.role;
-    if (!is_name(token.name)) {
+    if (!is_credential_name(token.name)) {
         return cli_fail(context, BELAY_INVALID,
                         "invalid --name '%s': use at most %d letters, digits, '_', '.', '@' and '-'",
                         token.name, NAME_MAX_BYTES);
@@ -256,14 +251,11 @@ static int exec_auth_new(struct cli_context *context, const struct options *opti
     if (!make_secret(token.secret)) {
         return cli_fail(context, BELAY_BUG, "cannot get random bytes from the system");
     }
-    if (serve_module_load(&module, &err) != BELAY_OK) {
-        code = cli_error(context, &err);
-    } else {
-        module.hash(token.secret, token.hash);
-        code = print_token(context, &token);
+    if (serve_module_load(&module, err) != BELAY_OK) {
+        return cli_error(context, err);
     }
-    belay_error_release(&err);
-    return code;
+    module.hash(token.secret, token.hash);
+    return print_new_token(context, &token);
 }
 
 static const struct option_def auth_defs[] = {

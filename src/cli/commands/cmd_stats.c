@@ -196,24 +196,22 @@ static int print_stats(const struct cli_context *context, const struct belay_sta
     return print_groups(context, stats);
 }
 
-static int exec_stats(struct cli_context *context, const struct options *options)
+static int exec_stats(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
     struct belay_stats_query query = BELAY_STATS_QUERY_INIT;
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_stats *stats = NULL;
     struct belay_client *client;
     char *key = NULL;
     int code;
 
-    if (read_stats_query(context, options, &query, &key, &err) != BELAY_OK ||
-        cli_existing_client(context, &client, &err) != BELAY_OK ||
-        belay_stats(client, &query, &stats, &err) != BELAY_OK) {
-        code = cli_error(context, &err);
+    if (read_stats_query(context, options, &query, &key, err) != BELAY_OK ||
+        cli_existing_client(context, &client, err) != BELAY_OK ||
+        belay_stats(client, &query, &stats, err) != BELAY_OK) {
+        code = cli_error(context, err);
     } else {
         code = print_stats(context, stats, &query);
     }
     belay_stats_free(stats);
-    belay_error_release(&err);
     free(key);
     return code;
 }

@@ -26,18 +26,17 @@ static enum belay_code get_lock(const struct cli_context *context, struct belay_
     return BELAY_OK;
 }
 
-static int exec_status(struct cli_context *context, const struct options *options)
+static int exec_status(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
     struct belay_info *info = NULL;
     char *key = NULL;
     int code = CLI_OK;
 
-    if (read_key_argument(context, options, 0, &key, &err) != BELAY_OK ||
-        cli_existing_client(context, &client, &err) != BELAY_OK ||
-        get_lock(context, client, key, &info, &err) != BELAY_OK) {
-        code = cli_error(context, &err);
+    if (read_key_argument(context, options, 0, &key, err) != BELAY_OK ||
+        cli_existing_client(context, &client, err) != BELAY_OK ||
+        get_lock(context, client, key, &info, err) != BELAY_OK) {
+        code = cli_error(context, err);
     } else if (context->json) {
         code = lock_print_json(context, info);
     } else if (context->quiet) {
@@ -49,7 +48,6 @@ static int exec_status(struct cli_context *context, const struct options *option
         }
     }
     belay_info_free(info);
-    belay_error_release(&err);
     free(key);
     return code;
 }

@@ -189,21 +189,21 @@ static int print_schema(const struct cli_context *context, const struct belay_po
     return CLI_OK;
 }
 
-static int exec_schema(struct cli_context *context, const struct options *options, bool create)
+static int exec_schema(struct cli_context *context, const struct options *options, bool create,
+                       struct belay_error *err)
 {
     struct belay_postgresql_schema_options schema_options = BELAY_POSTGRESQL_SCHEMA_OPTIONS_INIT;
     struct belay_postgresql_schema schema = { 0 };
-    struct belay_error err = BELAY_ERROR_INIT;
-    enum belay_code code = cli_config(context, &schema_options.config, &err);
+    enum belay_code code = cli_config(context, &schema_options.config, err);
     int exit_code;
 
     schema_options.store_url = context->store_url;
     schema_options.grant_to = create ? options_text(options, "grant") : NULL;
     if (code == BELAY_OK) {
-        code = create ? belay_postgresql_schema_create(&schema_options, &schema, &err)
-                      : belay_postgresql_schema_describe(&schema_options, &schema, &err);
+        code = create ? belay_postgresql_schema_create(&schema_options, &schema, err)
+                      : belay_postgresql_schema_describe(&schema_options, &schema, err);
     }
-    exit_code = code == BELAY_OK ? print_schema(context, &schema) : cli_error(context, &err);
+    exit_code = code == BELAY_OK ? print_schema(context, &schema) : cli_error(context, err);
     if (exit_code == CLI_OK && schema.version == 0) {
         exit_code = cli_fail(context, BELAY_NOT_FOUND,
                              "schema '%s' does not exist: create it with 'belay table create'", schema.name);
@@ -216,7 +216,6 @@ static int exec_schema(struct cli_context *context, const struct options *option
                              "'belay table create'",
                              schema.name, schema.state_version, schema.state_version_needed);
     }
-    belay_error_release(&err);
     return exit_code;
 }
 
@@ -244,19 +243,19 @@ static bool takes_schema(struct cli_context *context, const struct options *opti
 
 /* ---- commands --------------------------------------------------------------------- */
 
-static int exec_table_create(struct cli_context *context, const struct options *options)
+static int exec_table_create(struct cli_context *context, const struct options *options,
+                             struct belay_error *err)
 {
     struct belay_dynamodb_table_options table_options = BELAY_DYNAMODB_TABLE_OPTIONS_INIT;
     struct table_print print = { .cli = context, .dry_run = options_has(options, "dry-run") };
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_dynamodb_table *table = NULL;
     enum belay_code code;
     int exit_code;
 
     if (takes_schema(context, options, true, &exit_code) || exit_code != CLI_OK) {
-        return exit_code != CLI_OK ? exit_code : exec_schema(context, options, true);
+        return exit_code != CLI_OK ? exit_code : exec_schema(context, options, true, err);
     }
-    code = cli_config(context, &table_options.config, &err);
+    code = cli_config(context, &table_options.config, err);
     print.steps = json_array();
     table_options.store_url = context->store_url;
     table_options.dry_run = print.dry_run;
@@ -269,11 +268,11 @@ static int exec_table_create(struct cli_context *context, const struct options *
         table_options.wait_ms = 1; /* to the library 0 means the default */
     }
     if (code == BELAY_OK) {
-        code = belay_dynamodb_table_create(&table_options, &table, &err);
+        code = belay_dynamodb_table_create(&table_options, &table, err);
     }
     end_waiting(&print);
     if (code != BELAY_OK) {
-        exit_code = cli_error(context, &err);
+        exit_code = cli_error(context, err);
     } else if (print.dry_run && !context->json) {
         if (print.n_steps == 0) {
             cli_note(context, "table '%s' exists and fits the layout: nothing to do", table->name);
@@ -285,28 +284,27 @@ static int exec_table_create(struct cli_context *context, const struct options *
     }
     json_decref(print.steps);
     belay_dynamodb_table_free(table);
-    belay_error_release(&err);
     return exit_code;
 }
 
-static int exec_table_describe(struct cli_context *context, const struct options *options)
+static int exec_table_describe(struct cli_context *context, const struct options *options,
+                               struct belay_error *err)
 {
     struct belay_dynamodb_table_options table_options = BELAY_DYNAMODB_TABLE_OPTIONS_INIT;
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_dynamodb_table *table = NULL;
     enum belay_code code;
     int exit_code;
 
     if (takes_schema(context, options, false, &exit_code)) {
-        return exec_schema(context, options, false);
+        return exec_schema(context, options, false, err);
     }
-    code = cli_config(context, &table_options.config, &err);
+    code = cli_config(context, &table_options.config, err);
     table_options.store_url = context->store_url;
     if (code == BELAY_OK) {
-        code = belay_dynamodb_table_describe(&table_options, &table, &err);
+        code = belay_dynamodb_table_describe(&table_options, &table, err);
     }
     if (code != BELAY_OK) {
-        exit_code = cli_error(context, &err);
+        exit_code = cli_error(context, err);
     } else {
         exit_code = print_table(context, table, NULL);
         if (exit_code == CLI_OK && table->status == NULL) {
@@ -319,7 +317,6 @@ static int exec_table_describe(struct cli_context *context, const struct options
         }
     }
     belay_dynamodb_table_free(table);
-    belay_error_release(&err);
     return exit_code;
 }
 

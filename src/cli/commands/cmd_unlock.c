@@ -254,9 +254,8 @@ static enum belay_code end_chosen(struct belay_client *client, const struct opti
     return BELAY_OK;
 }
 
-static int unlock_exec(struct cli_context *context, const struct options *options)
+static int unlock_exec(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
     struct belay_info *info = NULL;
     struct belay_info *ended = NULL;
@@ -264,19 +263,18 @@ static int unlock_exec(struct cli_context *context, const struct options *option
     char *key = NULL;
     int code;
 
-    if (read_key_argument(context, options, 0, &key, &err) != BELAY_OK ||
-        cli_existing_client(context, &client, &err) != BELAY_OK ||
-        unlock_find_held(client, key, &info, &err) != BELAY_OK ||
-        read_choice(options, info, &choice, &err) != BELAY_OK ||
-        check_confirmed(context, options, &choice, &err) != BELAY_OK ||
-        end_chosen(client, options, &choice, &ended, &err) != BELAY_OK) {
-        code = report_not_unlocked(context, &info, &err);
+    if (read_key_argument(context, options, 0, &key, err) != BELAY_OK ||
+        cli_existing_client(context, &client, err) != BELAY_OK ||
+        unlock_find_held(client, key, &info, err) != BELAY_OK ||
+        read_choice(options, info, &choice, err) != BELAY_OK ||
+        check_confirmed(context, options, &choice, err) != BELAY_OK ||
+        end_chosen(client, options, &choice, &ended, err) != BELAY_OK) {
+        code = report_not_unlocked(context, &info, err);
     } else {
         code = report_done(context, &choice, ended);
     }
     belay_info_free(info);
     belay_info_free(ended);
-    belay_error_release(&err);
     free(key);
     return code;
 }
@@ -346,12 +344,14 @@ static const struct option_def locks_release_defs[] = {
 };
 static const struct option_group locks_release_group = { "Your own lock", locks_release_defs };
 
-static int exec_locks_release(struct cli_context *context, const struct options *options)
+static int exec_locks_release(struct cli_context *context, const struct options *options,
+                              struct belay_error *err)
 {
     if (options_has(options, "id") && options_has(options, "force")) {
         return cli_fail(context, BELAY_INVALID, "--id and --force exclude each other");
     }
-    return options_has(options, "id") ? release_exec(context, options) : unlock_exec(context, options);
+    return options_has(options, "id") ? release_exec(context, options, err)
+                                      : unlock_exec(context, options, err);
 }
 
 const struct cli_command cmd_locks_release = {

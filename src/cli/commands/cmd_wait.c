@@ -4,10 +4,9 @@
 #include "cli/core/lock_options.h"
 #include "cli/core/wait_display.h"
 
-static int exec_wait(struct cli_context *context, const struct options *options)
+static int exec_wait(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
     struct belay_lock_options wait = BELAY_LOCK_OPTIONS_INIT;
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
     struct wait_display *waiting = NULL;
     char *key = NULL;
@@ -15,12 +14,12 @@ static int exec_wait(struct cli_context *context, const struct options *options)
 
     wait.wait_ms = BELAY_WAIT_FOREVER;
     (void)options_duration(options, "wait", &wait.wait_ms);
-    code = read_key_argument(context, options, 0, &key, &err);
+    code = read_key_argument(context, options, 0, &key, err);
     if (code == BELAY_OK) {
-        code = read_kind(options, &wait, &err);
+        code = read_kind(options, &wait, err);
     }
     if (code == BELAY_OK) {
-        code = cli_existing_client(context, &client, &err);
+        code = cli_existing_client(context, &client, err);
     }
     if (code == BELAY_OK) {
         waiting = wait_display_new(context, key, WAIT_UNQUEUED);
@@ -28,7 +27,7 @@ static int exec_wait(struct cli_context *context, const struct options *options)
         wait.context = waiting;
         wait.cancel = cli_cancel(context);
         cli_allow_leaving();
-        code = belay_wait_until_free(client, key, &wait, &err);
+        code = belay_wait_until_free(client, key, &wait, err);
         cli_forbid_leaving();
         wait_display_free(waiting);
     }
@@ -36,9 +35,8 @@ static int exec_wait(struct cli_context *context, const struct options *options)
         cli_note(context, "lock '%s' is free%s", key,
                  context->is_new_store ? ": the store did not exist and is created now" : "");
     } else {
-        (void)cli_error(context, &err);
+        (void)cli_error(context, err);
     }
-    belay_error_release(&err);
     free(key);
     return cli_exit_code(code);
 }

@@ -79,25 +79,23 @@ static int end_watch(const struct cli_context *context, enum belay_code code, co
     return cli_signal() == 0 ? CLI_UNKNOWN : cli_exit_code(BELAY_CANCELLED);
 }
 
-static int exec_watch(struct cli_context *context, const struct options *options)
+static int exec_watch(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
     struct belay_cancel *cancel;
     struct reader_watch reader;
     enum belay_code code;
     int status;
 
-    if (cli_existing_client(context, &client, &err) != BELAY_OK) {
-        status = cli_error(context, &err);
+    if (cli_existing_client(context, &client, err) != BELAY_OK) {
+        status = cli_error(context, err);
     } else {
         cancel = cli_cancel(context);
         start_reader_watch(&reader, cancel);
-        code = belay_watch(client, options_text(options, "prefix"), 0, watch_event, context, cancel, &err);
+        code = belay_watch(client, options_text(options, "prefix"), 0, watch_event, context, cancel, err);
         stop_reader_watch(&reader);
-        status = end_watch(context, code, &err);
+        status = end_watch(context, code, err);
     }
-    belay_error_release(&err);
     return status;
 }
 

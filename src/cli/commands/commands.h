@@ -28,7 +28,7 @@ int list_locks(struct cli_context *context, struct belay_client *client, const s
                struct belay_error *err);
 
 /* Release KEY with --id and --outcome: for `release` and `locks release`. Returns the exit code. */
-int release_exec(struct cli_context *context, const struct options *options);
+int release_exec(struct cli_context *context, const struct options *options, struct belay_error *err);
 
 /* For `unlock`, `locks release` and `top`, which end the lock of another client. */
 

@@ -84,7 +84,8 @@ struct cli_command {
     bool takes_command; /* the words after "--" are a command */
     struct cli_exit_note exits[CLI_EXITS_MAX + 1];
     struct cli_example examples[CLI_EXAMPLES_MAX + 1];
-    int (*exec)(struct cli_context *context, const struct options *options); /* returns the exit code */
+    /* Returns the exit code, after it has printed its errors. `err` is empty; the caller releases it. */
+    int (*exec)(struct cli_context *context, const struct options *options, struct belay_error *err);
 };
 
 /* In the order in which help lists them; NULL at the end. */

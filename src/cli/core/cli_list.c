@@ -82,9 +82,8 @@ void cli_list_close(const struct cli_list *list, const char *more)
     (void)printf("]%s}\n", more);
 }
 
-static int read_all(struct cli_context *context, struct belay_client *client,
-                    const struct cli_list_kind *kind, cli_list_fn read, size_t *out_n,
-                    struct belay_error *err)
+int cli_list_read(const struct cli_context *context, struct belay_client *client,
+                  const struct cli_list_kind *kind, cli_list_fn read, size_t *out_n, struct belay_error *err)
 {
     struct cli_list list;
     int status = cli_list_begin(&list, kind, context);
@@ -100,19 +99,17 @@ static int read_all(struct cli_context *context, struct belay_client *client,
 }
 
 int cli_list_all(struct cli_context *context, const struct cli_list_kind *kind, cli_list_fn read,
-                 const char *what, const char *hint)
+                 const char *what, const char *hint, struct belay_error *err)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
     size_t n = 1;
-    int status = cli_existing_client(context, &client, &err) == BELAY_OK
-                     ? read_all(context, client, kind, read, &n, &err)
-                     : cli_error(context, &err);
+    int status = cli_existing_client(context, &client, err) == BELAY_OK
+                     ? cli_list_read(context, client, kind, read, &n, err)
+                     : cli_error(context, err);
 
     if (n == 0) {
         cli_note(context, "no %s in %s", what, belay_client_store_url(client));
         cli_hint(context, "%s", hint);
     }
-    belay_error_release(&err);
     return status;
 }

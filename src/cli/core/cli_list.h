@@ -38,14 +38,16 @@ bool cli_list_next(struct cli_list *list);
 
 /* End the table, and print the error if `code` is one. Returns the exit code. */
 int cli_list_end(struct cli_list *list, enum belay_code code, const struct belay_error *err);
-/*
- * A whole list: open the client, read the entries with `read`, close. If there are none, say so with
- * "no WHAT in STORE" and the hint. Returns the exit code.
- */
+/* A whole list: read the entries with `read`, and end it. *out_n is their number. Returns the exit code. */
 typedef enum belay_code (*cli_list_fn)(struct belay_client *client, struct cli_list *list,
                                        struct belay_error *err);
+int cli_list_read(const struct cli_context *context, struct belay_client *client,
+                  const struct cli_list_kind *kind, cli_list_fn read, size_t *out_n, struct belay_error *err);
+/*
+ * The same after opening the client. If there are no entries, it says so with "no WHAT in STORE" and the hint.
+ */
 int cli_list_all(struct cli_context *context, const struct cli_list_kind *kind, cli_list_fn read,
-                 const char *what, const char *hint);
+                 const char *what, const char *hint, struct belay_error *err);
 /* With --json, end the object; `more` follows the array, such as ",\"a\":1". */
 void cli_list_close(const struct cli_list *list, const char *more);
 

@@ -50,7 +50,7 @@ static int usage_error(const struct cli_context *context, const struct options *
     return code;
 }
 
-static int run_parsed(struct cli_context *context, const struct options *options)
+static int run_parsed(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
     if (options_has(options, "help")) {
         if (options->command != NULL) {
@@ -68,7 +68,7 @@ static int run_parsed(struct cli_context *context, const struct options *options
         help_overview(stderr, NULL);
         return CLI_USAGE;
     }
-    return options->command->exec(context, options);
+    return options->command->exec(context, options, err);
 }
 
 int main(int argc, char **argv)
@@ -88,7 +88,7 @@ int main(int argc, char **argv)
     (void)sigaction(SIGPIPE, &ignore, &context.old_sigpipe);
     if (options_parse(&options, argc, argv, &err) == BELAY_OK) {
         read_globals(&context, &options);
-        code = run_parsed(&context, &options);
+        code = run_parsed(&context, &options, &err);
     } else {
         context.json = wants_json(argv);
         code = usage_error(&context, &options, &err);

@@ -558,13 +558,12 @@ static void write_result(struct run_session *run)
 }
 
 int run_exec(struct cli_context *context, const struct options *options,
-             const struct run_callbacks *callbacks)
+             const struct run_callbacks *callbacks, struct belay_error *err)
 {
     struct run_session run = {
         .context = context, .options = options, .callbacks = callbacks, .request = LOCK_REQUEST_INIT
     };
     struct guardian_setup setup = { options->rest, context->config_path, context->old_sigpipe };
-    struct belay_error err = BELAY_ERROR_INIT;
     enum belay_code code;
 
     if (options->rest == NULL && options->n_args > 1) {
@@ -579,25 +578,24 @@ int run_exec(struct cli_context *context, const struct options *options,
     if (!guardian_start(&run.guardian, &setup)) {
         return cli_fail(context, BELAY_NO_MEMORY, "cannot start the guardian process: %s", strerror(errno));
     }
-    code = read_run_options(&run, &err);
+    code = read_run_options(&run, err);
     if (code == BELAY_OK) {
-        code = acquire_lock(&run, &err);
+        code = acquire_lock(&run, err);
     }
     if (code == BELAY_OK && callbacks != NULL) {
-        code = before_command(&run, &err);
+        code = before_command(&run, err);
     }
     supervise_block_signals(&run.supervise);
-    if (may_run(&run, code, &err)) {
+    if (may_run(&run, code, err)) {
         run_command(&run);
     } else {
-        report_refusal(&run, &err);
+        report_refusal(&run, err);
     }
     write_result(&run);
     belay_lock_free(run.lock);
     cli_close(context); /* while the guardian exits */
     guardian_stop(&run.guardian);
     lock_request_release(&run.request);
-    belay_error_release(&err);
     if (run.supervise.die_by_signal != 0 && run.result.exit_code != CLI_LOST) {
         supervise_die_by_signal(run.supervise.die_by_signal);
     }
@@ -622,9 +620,9 @@ static const struct option_def run_defs[] = {
 };
 static const struct option_group run_group = { "Options of run", run_defs };
 
-static int exec_run(struct cli_context *context, const struct options *options)
+static int exec_run(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
-    return run_exec(context, options, NULL);
+    return run_exec(context, options, NULL, err);
 }
 
 const struct cli_command cmd_run = {

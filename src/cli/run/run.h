@@ -40,6 +40,6 @@ struct run_callbacks {
 
 /* Run the command after "--"; `callbacks` may be NULL. Returns the exit code. */
 int run_exec(struct cli_context *context, const struct options *options,
-             const struct run_callbacks *callbacks);
+             const struct run_callbacks *callbacks, struct belay_error *err);
 
 #endif

@@ -58,19 +58,19 @@ static enum belay_code app_from_options(const struct options *options, struct be
     return BELAY_OK;
 }
 
-static int exec_app_register(struct cli_context *context, const struct options *options)
+static int exec_app_register(struct cli_context *context, const struct options *options,
+                             struct belay_error *err)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
     struct belay_app *app = NULL;
     struct belay_app *kept = NULL;
     bool is_new = true;
     int status = CLI_OK;
 
-    if (app_from_options(options, &app, &err) != BELAY_OK || cli_client(context, &client, &err) != BELAY_OK ||
-        belay_app_register(client, app, options_has(options, "replace"), &is_new, &err) != BELAY_OK ||
-        (context->json && belay_app_get(client, app->name, &kept, &err) != BELAY_OK)) {
-        status = cli_error(context, &err);
+    if (app_from_options(options, &app, err) != BELAY_OK || cli_client(context, &client, err) != BELAY_OK ||
+        belay_app_register(client, app, options_has(options, "replace"), &is_new, err) != BELAY_OK ||
+        (context->json && belay_app_get(client, app->name, &kept, err) != BELAY_OK)) {
+        status = cli_error(context, err);
     } else if (context->json) {
         status = cli_print_line(context, belay_app_to_json(kept));
     } else if (!context->quiet) {
@@ -78,7 +78,6 @@ static int exec_app_register(struct cli_context *context, const struct options *
     }
     belay_app_free(kept);
     belay_app_free(app);
-    belay_error_release(&err);
     return status;
 }
 
@@ -113,23 +112,21 @@ static void print_app(const struct belay_app *app)
     }
 }
 
-static int exec_app_show(struct cli_context *context, const struct options *options)
+static int exec_app_show(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
     struct belay_app *app = NULL;
     int status = CLI_OK;
 
-    if (cli_existing_client(context, &client, &err) != BELAY_OK ||
-        belay_app_get(client, options->args[0], &app, &err) != BELAY_OK) {
-        status = cli_error(context, &err);
+    if (cli_existing_client(context, &client, err) != BELAY_OK ||
+        belay_app_get(client, options->args[0], &app, err) != BELAY_OK) {
+        status = cli_error(context, err);
     } else if (context->json) {
         status = cli_print_line(context, belay_app_to_json(app));
     } else {
         print_app(app);
     }
     belay_app_free(app);
-    belay_error_release(&err);
     return status;
 }
 
@@ -185,62 +182,62 @@ static enum belay_code list_apps(struct belay_client *client, struct cli_list *l
     return belay_app_list(client, on_app, list, err);
 }
 
-static int exec_app_list(struct cli_context *context, const struct options *options)
+static int exec_app_list(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
     (void)options;
     return cli_list_all(context, &apps, list_apps, "applications",
-                        "to add one: belay app register NAME --url URL --database KIND=ID");
+                        "to add one: belay app register NAME --url URL --database KIND=ID", err);
 }
 
 /* ---- remove and mark ---------------------------------------------------------- */
 
-static int exec_app_remove(struct cli_context *context, const struct options *options)
+static int exec_app_remove(struct cli_context *context, const struct options *options,
+                           struct belay_error *err)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
-    int status = CLI_OK;
 
-    if (cli_existing_client(context, &client, &err) != BELAY_OK ||
-        belay_app_remove(client, options->args[0], 0, &err) != BELAY_OK) {
-        status = cli_error(context, &err);
-    } else if (!context->quiet && !context->json) {
-        (void)printf("Removed '%s'\n", options->args[0]);
-    } else if (context->json) {
-        (void)printf("{}\n");
+    if (cli_existing_client(context, &client, err) != BELAY_OK ||
+        belay_app_remove(client, options->args[0], 0, err) != BELAY_OK) {
+        return cli_error(context, err);
     }
-    belay_error_release(&err);
-    return status;
+    if (context->json) {
+        (void)printf("{}\n");
+    } else if (!context->quiet) {
+        (void)printf("Removed '%s'\n", options->args[0]);
+    }
+    return CLI_OK;
 }
 
-static int mark_app(struct cli_context *context, const struct options *options, enum belay_app_state state)
+static int mark_app(struct cli_context *context, const struct options *options, enum belay_app_state state,
+                    struct belay_error *err)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
     struct belay_app *app = NULL;
     int status = CLI_OK;
 
-    if (cli_existing_client(context, &client, &err) != BELAY_OK ||
-        belay_app_set_state(client, options->args[0], state, options_text(options, "by"), &app, &err) !=
+    if (cli_existing_client(context, &client, err) != BELAY_OK ||
+        belay_app_set_state(client, options->args[0], state, options_text(options, "by"), &app, err) !=
             BELAY_OK) {
-        status = cli_error(context, &err);
+        status = cli_error(context, err);
     } else if (context->json) {
         status = cli_print_line(context, belay_app_to_json(app));
     } else if (!context->quiet) {
         (void)printf("Recorded '%s' as %s\n", app->name, belay_app_state_name(state));
     }
     belay_app_free(app);
-    belay_error_release(&err);
     return status;
 }
 
-static int exec_app_mark_stopped(struct cli_context *context, const struct options *options)
+static int exec_app_mark_stopped(struct cli_context *context, const struct options *options,
+                                 struct belay_error *err)
 {
-    return mark_app(context, options, BELAY_APP_STOPPED);
+    return mark_app(context, options, BELAY_APP_STOPPED, err);
 }
 
-static int exec_app_mark_running(struct cli_context *context, const struct options *options)
+static int exec_app_mark_running(struct cli_context *context, const struct options *options,
+                                 struct belay_error *err)
 {
-    return mark_app(context, options, BELAY_APP_RUNNING);
+    return mark_app(context, options, BELAY_APP_RUNNING, err);
 }
 
 /* ---- the entries ---------------------------------------------------------------- */

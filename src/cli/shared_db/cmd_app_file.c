@@ -54,34 +54,33 @@ static bool import_app(void *context, const struct belay_app *app)
     return import->code == BELAY_OK;
 }
 
-static int exec_app_import(struct cli_context *context, const struct options *options)
+static int exec_app_import(struct cli_context *context, const struct options *options,
+                           struct belay_error *err)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
-    struct import import = { .context = context, .err = &err };
+    struct import import = { .context = context, .err = err };
     const struct belay_config *config = NULL;
     struct buf text = BUF_INIT(IMPORT_MAX);
-    enum belay_code code = read_import(options->args[0], &text, &err);
+    enum belay_code code = read_import(options->args[0], &text, err);
     int status = CLI_OK;
 
     if (code == BELAY_OK) {
-        code = cli_config(context, &config, &err);
+        code = cli_config(context, &config, err);
     }
     if (code == BELAY_OK) {
-        code = cli_client(context, &import.client, &err);
+        code = cli_client(context, &import.client, err);
     }
     if (code == BELAY_OK) {
         code = belay_apps_from_yaml(config, options->args[0], text.data == NULL ? "" : text.data, text.len,
-                                    import_app, &import, &err);
+                                    import_app, &import, err);
     }
     if (code != BELAY_OK || import.code != BELAY_OK) {
-        status = cli_error(context, &err);
+        status = cli_error(context, err);
     } else if (context->json) {
         (void)printf("{\"registered\":%zu,\"replaced\":%zu}\n", import.n_new, import.n_replaced);
     } else if (!context->quiet) {
         (void)printf("Registered %zu, replaced %zu\n", import.n_new, import.n_replaced);
     }
     buf_release(&text);
-    belay_error_release(&err);
     return status;
 }
 
@@ -99,22 +98,21 @@ static bool print_yaml(void *context, const struct belay_app *app)
     return !ferror(stdout);
 }
 
-static int exec_app_export(struct cli_context *context, const struct options *options)
+static int exec_app_export(struct cli_context *context, const struct options *options,
+                           struct belay_error *err)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
     size_t n = 0;
-    int status = CLI_OK;
 
     (void)options;
-    if (cli_existing_client(context, &client, &err) != BELAY_OK ||
-        belay_app_list(client, print_yaml, &n, &err) != BELAY_OK) {
-        status = cli_error(context, &err);
-    } else if (n == 0) {
+    if (cli_existing_client(context, &client, err) != BELAY_OK ||
+        belay_app_list(client, print_yaml, &n, err) != BELAY_OK) {
+        return cli_error(context, err);
+    }
+    if (n == 0) {
         (void)printf("apps: []\n");
     }
-    belay_error_release(&err);
-    return status;
+    return CLI_OK;
 }
 
 const struct cli_command cmd_app_import = {

@@ -35,23 +35,22 @@ static void print_app_status(const struct cli_context *context, const struct bel
     }
 }
 
-static int exec_app_status(struct cli_context *context, const struct options *options)
+static int exec_app_status(struct cli_context *context, const struct options *options,
+                           struct belay_error *err)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
     struct belay_app_status *status = NULL;
     int code = CLI_OK;
 
-    if (cli_existing_client(context, &client, &err) != BELAY_OK ||
-        belay_app_check_health(client, options->args[0], &status, &err) != BELAY_OK) {
-        code = cli_error(context, &err);
+    if (cli_existing_client(context, &client, err) != BELAY_OK ||
+        belay_app_check_health(client, options->args[0], &status, err) != BELAY_OK) {
+        code = cli_error(context, err);
     } else if (context->json) {
         code = cli_print_line(context, belay_app_status_to_json(status, true));
     } else {
         print_app_status(context, status);
     }
     belay_app_status_free(status);
-    belay_error_release(&err);
     return code;
 }
 

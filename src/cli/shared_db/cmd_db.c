@@ -68,10 +68,10 @@ static int print_results(const struct cli_context *context, const struct belay_d
     return status == CLI_OK ? results_exit_code(results) : status;
 }
 
-static int stop_or_start(struct cli_context *context, const struct options *options, bool is_start)
+static int stop_or_start(struct cli_context *context, const struct options *options, bool is_start,
+                         struct belay_error *err)
 {
     struct belay_db_options db = BELAY_DB_OPTIONS_INIT;
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_db_results *results = NULL;
     struct belay_client *client;
     enum belay_code code;
@@ -87,26 +87,25 @@ static int stop_or_start(struct cli_context *context, const struct options *opti
     if ((db.app == NULL) == (db.database == NULL)) {
         return cli_fail(context, BELAY_INVALID, "give either --app NAME or --database ID");
     }
-    code = cli_existing_client(context, &client, &err);
+    code = cli_existing_client(context, &client, err);
     if (code == BELAY_OK) {
         db.cancel = cli_cancel(context);
-        code = is_start ? belay_db_start(client, &db, &results, &err)
-                        : belay_db_stop(client, &db, &results, &err);
+        code =
+            is_start ? belay_db_start(client, &db, &results, err) : belay_db_stop(client, &db, &results, err);
     }
-    status = code == BELAY_OK ? print_results(context, results) : cli_error(context, &err);
+    status = code == BELAY_OK ? print_results(context, results) : cli_error(context, err);
     belay_db_results_free(results);
-    belay_error_release(&err);
     return status;
 }
 
-static int exec_db_stop(struct cli_context *context, const struct options *options)
+static int exec_db_stop(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
-    return stop_or_start(context, options, false);
+    return stop_or_start(context, options, false, err);
 }
 
-static int exec_db_start(struct cli_context *context, const struct options *options)
+static int exec_db_start(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
-    return stop_or_start(context, options, true);
+    return stop_or_start(context, options, true, err);
 }
 
 /* ---- list ----------------------------------------------------------------------- */
@@ -169,11 +168,11 @@ static enum belay_code list_databases(struct belay_client *client, struct cli_li
     return belay_db_list(client, on_database, list, err);
 }
 
-static int exec_db_list(struct cli_context *context, const struct options *options)
+static int exec_db_list(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
     (void)options;
     return cli_list_all(context, &databases, list_databases, "databases",
-                        "to add one: belay app register NAME --url URL --database KIND=ID");
+                        "to add one: belay app register NAME --url URL --database KIND=ID", err);
 }
 
 /* ---- the entries ------------------------------------------------------------------ */

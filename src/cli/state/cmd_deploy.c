@@ -221,7 +221,7 @@ static void clean_up(struct deploy *deploy)
     state_cli_close(&deploy->cli);
 }
 
-static int exec_deploy(struct cli_context *context, const struct options *options)
+static int exec_deploy(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
     struct deploy *deploy = calloc(1, sizeof *deploy);
     struct run_callbacks callbacks = { prepare_deploy, before_command, after_command, deploy };
@@ -236,7 +236,7 @@ static int exec_deploy(struct cli_context *context, const struct options *option
         free(deploy);
         return cli_fail(context, BELAY_INVALID, "no stack given: give --stack and --environment");
     }
-    code = run_exec(context, options, &callbacks);
+    code = run_exec(context, options, &callbacks, err);
     clean_up(deploy);
     free(deploy);
     return code;

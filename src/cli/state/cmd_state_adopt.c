@@ -119,34 +119,33 @@ static enum belay_code adopt(struct cli_context *context, const struct options *
                              err);
 }
 
-static int exec_state_adopt(struct cli_context *context, const struct options *options)
+static int exec_state_adopt(struct cli_context *context, const struct options *options,
+                            struct belay_error *err)
 {
     struct adopting adopting = { .lock = { .request = LOCK_REQUEST_INIT } };
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_state *state = NULL;
-    enum belay_code code = state_cli_open(context, options, &adopting.cli, &err);
+    enum belay_code code = state_cli_open(context, options, &adopting.cli, err);
     int exit_code;
 
     if (code == BELAY_OK) {
-        code = deploy_info_read(options, &adopting.info, &err);
+        code = deploy_info_read(options, &adopting.info, err);
     }
     if (code == BELAY_OK) {
-        code = inspect(context, options, &adopting, &err);
+        code = inspect(context, options, &adopting, err);
     }
     if (code == BELAY_OK && adopting.is_sound && adopting.snapshot == NULL) {
         exit_code = state_print_saved(context, &adopting.cli, adopting.there,
                                       "nothing to adopt, the checksums match:");
     } else {
-        code = code == BELAY_OK ? adopt(context, options, &adopting, &state, &err) : code;
+        code = code == BELAY_OK ? adopt(context, options, &adopting, &state, err) : code;
         exit_code = code == BELAY_OK ? state_print_saved(context, &adopting.cli, state, "adopted")
-                                     : cli_error(context, &err);
+                                     : cli_error(context, err);
     }
     state_lock_release(context, &adopting.lock, code == BELAY_OK);
     belay_state_free(state);
     belay_state_free(adopting.there);
     free(adopting.snapshot);
     state_cli_close(&adopting.cli);
-    belay_error_release(&err);
     return exit_code;
 }
 

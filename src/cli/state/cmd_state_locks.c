@@ -125,22 +125,21 @@ static int print_stack(struct cli_context *context, struct belay_client *client,
     return status;
 }
 
-static int exec_state_locks(struct cli_context *context, const struct options *options)
+static int exec_state_locks(struct cli_context *context, const struct options *options,
+                            struct belay_error *err)
 {
     struct stack_view view = { .options = options };
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
     char *key = NULL;
     int code;
 
-    if (read_key_argument(context, options, 0, &key, &err) != BELAY_OK ||
-        cli_client(context, &client, &err) != BELAY_OK) {
-        code = cli_error(context, &err);
+    if (read_key_argument(context, options, 0, &key, err) != BELAY_OK ||
+        cli_client(context, &client, err) != BELAY_OK) {
+        code = cli_error(context, err);
     } else {
         view.key = key;
-        code = print_stack(context, client, &view, &err);
+        code = print_stack(context, client, &view, err);
     }
-    belay_error_release(&err);
     free(key);
     return code;
 }

@@ -34,17 +34,17 @@ static enum belay_code load_version(struct state_cli *cli, const struct options 
     return code;
 }
 
-static int exec_state_load(struct cli_context *context, const struct options *options)
+static int exec_state_load(struct cli_context *context, const struct options *options,
+                           struct belay_error *err)
 {
     const char *path = options_text(options, "output");
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_state *state = NULL;
     struct state_cli cli;
     int code = CLI_OK;
 
-    if (state_cli_open(context, options, &cli, &err) != BELAY_OK ||
-        load_version(&cli, options, &state, &err) != BELAY_OK) {
-        code = cli_error(context, &err);
+    if (state_cli_open(context, options, &cli, err) != BELAY_OK ||
+        load_version(&cli, options, &state, err) != BELAY_OK) {
+        code = cli_error(context, err);
     } else if (path != NULL && !state_write_file(path, "we", state)) {
         code = cli_fail(context, BELAY_NOT_PERMITTED, "cannot write '%.300s': %s", path, strerror(errno));
     } else if (path == NULL) {
@@ -58,7 +58,6 @@ static int exec_state_load(struct cli_context *context, const struct options *op
     }
     belay_state_free(state);
     state_cli_close(&cli);
-    belay_error_release(&err);
     return code;
 }
 
@@ -122,33 +121,32 @@ static void print_part(void *context, const struct belay_finding *finding)
     }
 }
 
-static int exec_state_verify(struct cli_context *context, const struct options *options)
+static int exec_state_verify(struct cli_context *context, const struct options *options,
+                             struct belay_error *err)
 {
     const char *which = options_text(options, "snapshot");
     struct verify_view view = { .context = context, .parts = json_array() };
-    struct belay_error err = BELAY_ERROR_INIT;
     struct state_cli cli;
     char *snapshot = NULL;
-    enum belay_code code = state_cli_open(context, options, &cli, &err);
+    enum belay_code code = state_cli_open(context, options, &cli, err);
     int exit_code = CLI_OK;
 
     if (code == BELAY_OK && which != NULL) {
-        code = belay_state_find_snapshot(cli.states, &cli.name, which, &snapshot, &err);
+        code = belay_state_find_snapshot(cli.states, &cli.name, which, &snapshot, err);
     }
     if (code == BELAY_OK) {
-        code = belay_state_verify(cli.states, &cli.name, snapshot, print_part, &view, &err);
+        code = belay_state_verify(cli.states, &cli.name, snapshot, print_part, &view, err);
     }
     if (context->json && (code == BELAY_OK || code == BELAY_BAD_CONTENT)) {
         exit_code = cli_print_line(
             context, wire_line(json_pack("{s:b,s:O}", "ok", code == BELAY_OK, "parts", view.parts)));
     }
     if (code != BELAY_OK) {
-        exit_code = cli_error(context, &err);
+        exit_code = cli_error(context, err);
     }
     json_decref(view.parts);
     free(snapshot);
     state_cli_close(&cli);
-    belay_error_release(&err);
     return exit_code;
 }
 
@@ -238,31 +236,31 @@ static void print_history(const struct history_view *view)
     }
 }
 
-static int exec_state_history(struct cli_context *context, const struct options *options)
+static int exec_state_history(struct cli_context *context, const struct options *options,
+                              struct belay_error *err)
 {
     struct history_view view = { context, BUF_INIT(BELAY_BLOB_SIZE_MAX), BUF_INIT(BELAY_BLOB_SIZE_MAX),
                                  json_array(), false };
-    struct belay_error err = BELAY_ERROR_INIT;
     struct state_cli cli;
     long limit = 0;
-    enum belay_code code = state_cli_open(context, options, &cli, &err);
+    enum belay_code code = state_cli_open(context, options, &cli, err);
     int exit_code = CLI_OK;
 
     (void)options_count(options, "limit", &limit);
     if (code == BELAY_OK) {
-        code = belay_state_snapshots(cli.states, &cli.name, on_snapshot, &view, &err);
+        code = belay_state_snapshots(cli.states, &cli.name, on_snapshot, &view, err);
     }
     if (code == BELAY_OK) {
-        code = belay_state_history(cli.states, &cli.name, (size_t)limit, on_deployment, &view, &err);
+        code = belay_state_history(cli.states, &cli.name, (size_t)limit, on_deployment, &view, err);
         /* A damaged state still has snapshots, and users find them here. */
         if (code == BELAY_BAD_CONTENT && json_array_size(view.snapshots) > 0) {
-            cli_warn(context, "%s", err.text);
+            cli_warn(context, "%s", err->text);
             code = BELAY_OK;
         }
     }
     if (code != BELAY_OK || view.failed || view.deployments.failed) {
         exit_code =
-            code != BELAY_OK ? cli_error(context, &err) : cli_fail(context, BELAY_NO_MEMORY, "out of memory");
+            code != BELAY_OK ? cli_error(context, err) : cli_fail(context, BELAY_NO_MEMORY, "out of memory");
     } else if (context->json) {
         char *line = wire_line(json_incref(view.snapshots));
 
@@ -276,7 +274,6 @@ static int exec_state_history(struct cli_context *context, const struct options 
     buf_release(&view.shown);
     json_decref(view.snapshots);
     state_cli_close(&cli);
-    belay_error_release(&err);
     return exit_code;
 }
 
@@ -352,24 +349,23 @@ static int list_states(struct cli_context *context, struct belay_states *states,
     return status;
 }
 
-static int exec_state_list(struct cli_context *context, const struct options *options)
+static int exec_state_list(struct cli_context *context, const struct options *options,
+                           struct belay_error *err)
 {
     struct belay_states_options settings = BELAY_STATES_OPTIONS_INIT;
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_states *states = NULL;
     int code;
 
     (void)options;
     settings.url = context->state_store_url;
     settings.lock_store_url = context->store_url;
-    if (cli_config(context, &settings.config, &err) != BELAY_OK ||
-        belay_states_open(&settings, &states, &err) != BELAY_OK) {
-        code = cli_error(context, &err);
+    if (cli_config(context, &settings.config, err) != BELAY_OK ||
+        belay_states_open(&settings, &states, err) != BELAY_OK) {
+        code = cli_error(context, err);
     } else {
-        code = list_states(context, states, &err);
+        code = list_states(context, states, err);
     }
     belay_states_close(states);
-    belay_error_release(&err);
     return code;
 }
 

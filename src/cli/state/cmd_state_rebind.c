@@ -53,18 +53,18 @@ static enum belay_code rebind(struct cli_context *context, const struct options 
                : code;
 }
 
-static int exec_state_rebind(struct cli_context *context, const struct options *options)
+static int exec_state_rebind(struct cli_context *context, const struct options *options,
+                             struct belay_error *err)
 {
     struct rebinding rebinding = { 0 };
-    struct belay_error err = BELAY_ERROR_INIT;
-    enum belay_code code = open_both(context, options, &rebinding, &err);
+    enum belay_code code = open_both(context, options, &rebinding, err);
     int exit_code = CLI_OK;
 
     if (code == BELAY_OK) {
-        code = rebind(context, options, &rebinding, &err);
+        code = rebind(context, options, &rebinding, err);
     }
     if (code != BELAY_OK) {
-        exit_code = cli_error(context, &err);
+        exit_code = cli_error(context, err);
     } else if (context->json) {
         exit_code = cli_print_line(
             context,
@@ -78,7 +78,6 @@ static int exec_state_rebind(struct cli_context *context, const struct options *
     }
     free(rebinding.before);
     belay_states_close(rebinding.states);
-    belay_error_release(&err);
     return exit_code;
 }
 

@@ -63,32 +63,32 @@ static bool is_worth_keeping(enum belay_code code)
            code == BELAY_UNREACHABLE;
 }
 
-static int exec_state_save(struct cli_context *context, const struct options *options)
+static int exec_state_save(struct cli_context *context, const struct options *options,
+                           struct belay_error *err)
 {
     const char *path = options->n_args > 0 ? options->args[0] : "-";
     struct saving saving = { .lock = { .request = LOCK_REQUEST_INIT } };
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_state *state = NULL;
-    enum belay_code code = state_cli_open(context, options, &saving.cli, &err);
+    enum belay_code code = state_cli_open(context, options, &saving.cli, err);
     int exit_code;
 
     if (code == BELAY_OK) {
-        code = deploy_info_read(options, &saving.info, &err);
+        code = deploy_info_read(options, &saving.info, err);
     }
     if (code == BELAY_OK) {
-        code = state_read_file(path, &saving.text, &saving.len, &err);
+        code = state_read_file(path, &saving.text, &saving.len, err);
     }
     if (code == BELAY_OK) {
-        code = save_under_lock(context, options, &saving, &state, &err);
+        code = save_under_lock(context, options, &saving, &state, err);
         if (code == BELAY_BAD_CONTENT &&
             belay_state_check(&saving.cli.name, saving.text, saving.len, NULL) == BELAY_BAD_CONTENT) {
-            (void)error_wrap(&err, "'%.200s'", path);
+            (void)error_wrap(err, "'%.200s'", path);
         }
     }
     if (code == BELAY_OK) {
         exit_code = state_print_saved(context, &saving.cli, state, "saved");
     } else {
-        exit_code = cli_error(context, &err);
+        exit_code = cli_error(context, err);
         /* Content from a pipe exists nowhere else. */
         if (saving.text != NULL && strcmp(path, "-") == 0 && is_worth_keeping(code)) {
             (void)state_save_rejected(context, &saving.cli.name, saving.text, saving.len);
@@ -98,7 +98,6 @@ static int exec_state_save(struct cli_context *context, const struct options *op
     belay_state_free(state);
     free(saving.text);
     state_cli_close(&saving.cli);
-    belay_error_release(&err);
     return exit_code;
 }
 
@@ -142,16 +141,16 @@ const struct cli_command cmd_state_save = {
 
 /* ---- backup ---------------------------------------------------------------------------- */
 
-static int exec_state_backup(struct cli_context *context, const struct options *options)
+static int exec_state_backup(struct cli_context *context, const struct options *options,
+                             struct belay_error *err)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
     struct state_cli cli;
     char *snapshot = NULL;
     int code = CLI_OK;
 
-    if (state_cli_open(context, options, &cli, &err) != BELAY_OK ||
-        belay_state_backup(cli.states, &cli.name, &snapshot, &err) != BELAY_OK) {
-        code = cli_error(context, &err);
+    if (state_cli_open(context, options, &cli, err) != BELAY_OK ||
+        belay_state_backup(cli.states, &cli.name, &snapshot, err) != BELAY_OK) {
+        code = cli_error(context, err);
     } else if (context->json) {
         (void)printf("{\"snapshot\":\"%s\"}\n", snapshot);
     } else {
@@ -159,7 +158,6 @@ static int exec_state_backup(struct cli_context *context, const struct options *
     }
     free(snapshot);
     state_cli_close(&cli);
-    belay_error_release(&err);
     return code;
 }
 
@@ -231,28 +229,28 @@ static enum belay_code confirm_restore(struct cli_context *context, const struct
     return code;
 }
 
-static int exec_state_restore(struct cli_context *context, const struct options *options)
+static int exec_state_restore(struct cli_context *context, const struct options *options,
+                              struct belay_error *err)
 {
     struct belay_state_write write = BELAY_STATE_WRITE_INIT;
     struct saving saving = { .lock = { .request = LOCK_REQUEST_INIT } };
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_state *state = NULL;
     char *snapshot = NULL;
-    enum belay_code code = state_cli_open(context, options, &saving.cli, &err);
+    enum belay_code code = state_cli_open(context, options, &saving.cli, err);
     int exit_code;
 
     if (code == BELAY_OK) {
-        code = deploy_info_read(options, &saving.info, &err);
+        code = deploy_info_read(options, &saving.info, err);
     }
     if (code == BELAY_OK) {
         code =
-            belay_state_find_snapshot(saving.cli.states, &saving.cli.name, options->args[0], &snapshot, &err);
+            belay_state_find_snapshot(saving.cli.states, &saving.cli.name, options->args[0], &snapshot, err);
     }
     if (code == BELAY_OK) {
-        code = confirm_restore(context, options, &saving.cli, snapshot, &err);
+        code = confirm_restore(context, options, &saving.cli, snapshot, err);
     }
     if (code == BELAY_OK) {
-        code = state_lock_take(context, options, 1, &saving.info, &saving.lock, &err);
+        code = state_lock_take(context, options, 1, &saving.info, &saving.lock, err);
     }
     if (code == BELAY_OK) {
         saving.info.deployment.status = "restored";
@@ -260,15 +258,14 @@ static int exec_state_restore(struct cli_context *context, const struct options 
         write.lock = saving.lock.is_fenced ? &saving.lock.fence : NULL;
         write.deployment = &saving.info.deployment;
         write.keep_locked = saving.lock.is_nested;
-        code = belay_state_restore(saving.cli.states, &saving.cli.name, snapshot, &write, &state, &err);
+        code = belay_state_restore(saving.cli.states, &saving.cli.name, snapshot, &write, &state, err);
     }
     exit_code = code == BELAY_OK ? state_print_saved(context, &saving.cli, state, "restored")
-                                 : cli_error(context, &err);
+                                 : cli_error(context, err);
     state_lock_release(context, &saving.lock, code == BELAY_OK);
     belay_state_free(state);
     free(snapshot);
     state_cli_close(&saving.cli);
-    belay_error_release(&err);
     return exit_code;
 }
 

@@ -381,23 +381,18 @@ static int top_live(struct cli_context *context, struct belay_client *client, co
     return status;
 }
 
-static int exec_top(struct cli_context *context, const struct options *options)
+static int exec_top(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_query query = BELAY_QUERY_INIT;
     struct belay_client *client;
-    int status;
 
     query.prefix = options_text(options, "prefix");
-    if (cli_existing_client(context, &client, &err) != BELAY_OK) {
-        status = cli_error(context, &err);
-    } else if (context->json || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
-        status = list_locks(context, client, &query, &err);
-    } else {
-        status = top_live(context, client, query.prefix);
+    if (cli_existing_client(context, &client, err) != BELAY_OK) {
+        return cli_error(context, err);
     }
-    belay_error_release(&err);
-    return status;
+    return context->json || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)
+               ? list_locks(context, client, &query, err)
+               : top_live(context, client, query.prefix);
 }
 
 const struct cli_command cmd_top = {
