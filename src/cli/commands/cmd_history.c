@@ -35,7 +35,7 @@ static void add_event_row(struct text_table *table, const struct belay_event *ev
     buf_release(&holder);
 }
 
-static bool list_event(void *context, const struct belay_event *event)
+static bool add_history_event(void *context, const struct belay_event *event)
 {
     struct cli_list *list = context;
 
@@ -54,7 +54,7 @@ static int print_events(struct cli_context *context, struct belay_client *client
     int status = cli_list_begin(&list, &events, context);
 
     if (status == CLI_OK) {
-        status = cli_list_end(&list, belay_history(client, key, limit, list_event, &list, err), err);
+        status = cli_list_end(&list, belay_history(client, key, limit, add_history_event, &list, err), err);
     }
     if (status != CLI_OK) {
         return status;

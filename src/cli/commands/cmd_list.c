@@ -54,7 +54,7 @@ static void add_lock_row(struct text_table *table, const struct belay_info *info
     buf_release(&mode);
 }
 
-static bool list_lock(void *context, const struct belay_info *info)
+static bool add_listed_lock(void *context, const struct belay_info *info)
 {
     struct lock_list *list = context;
     struct cli_list *output = &list->output;
@@ -146,7 +146,8 @@ int list_locks(struct cli_context *context, struct belay_client *client, const s
         text_table_leave_out(list.output.table, MODE_COLUMN, belay_mode_name(BELAY_EXCLUSIVE));
     }
     if (status == CLI_OK) {
-        status = cli_list_end(&list.output, belay_list(client, query, list_lock, &list, &more, err), err);
+        status =
+            cli_list_end(&list.output, belay_list(client, query, add_listed_lock, &list, &more, err), err);
     }
     if (status == CLI_OK && context->json) {
         close_json(&list, more);

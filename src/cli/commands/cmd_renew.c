@@ -19,7 +19,7 @@ static void print_renewed(const struct belay_info *info)
 }
 
 /* The ttl of --profile, or of the profile "stack" if --stack is given; 0: none. */
-static int64_t profile_ttl_ms(struct cli_context *context, const struct options *options)
+static int64_t named_profile_ttl_ms(struct cli_context *context, const struct options *options)
 {
     const char *name = options_text(options, "profile");
     struct belay_profile profile = { 0 };
@@ -54,7 +54,7 @@ static enum belay_code renew(struct cli_context *context, const struct options *
         return belay_renew_keys(client, keys->keys, keys->n, id, ttl_ms, out_info, err);
     }
     code = belay_renew_keys(client, keys->keys, keys->n, id, 0, out_info, err);
-    ttl_ms = profile_ttl_ms(context, options);
+    ttl_ms = named_profile_ttl_ms(context, options);
     return code == BELAY_INVALID && ttl_ms > 0 && keys->n == 1
                ? belay_renew(client, keys->first, id, ttl_ms, out_info, err)
                : code;

@@ -12,8 +12,8 @@
 
 /* ---- the command line ---- */
 
-static enum belay_code read_since(const struct options *options, int64_t *out_unix_ms,
-                                  struct belay_error *err)
+static enum belay_code read_since_option(const struct options *options, int64_t *out_unix_ms,
+                                         struct belay_error *err)
 {
     const char *text = options_text(options, "since");
 
@@ -25,12 +25,12 @@ static enum belay_code read_since(const struct options *options, int64_t *out_un
                            text);
 }
 
-static enum belay_code read_stats_query(struct cli_context *context, const struct options *options,
-                                        struct belay_stats_query *query, char **out_key,
-                                        struct belay_error *err)
+static enum belay_code read_stats_options(struct cli_context *context, const struct options *options,
+                                          struct belay_stats_query *query, char **out_key,
+                                          struct belay_error *err)
 {
     const char *by = options_text(options, "by");
-    enum belay_code code = read_since(options, &query->since_unix_ms, err);
+    enum belay_code code = read_since_option(options, &query->since_unix_ms, err);
 
     query->prefix = options_text(options, "prefix");
     for (int i = BELAY_STATS_BY_DAY; by != NULL && i <= BELAY_STATS_BY_KEY; i++) {
@@ -67,7 +67,7 @@ static const struct text_column by_columns[][13] = {
     [BELAY_STATS_BY_KEY] = { { "KEY", 12 }, NUMBER_COLUMNS },
 };
 
-static void add_count(struct text_table *table, uint64_t n)
+static void add_count_cell(struct text_table *table, uint64_t n)
 {
     char text[24];
 
@@ -88,13 +88,13 @@ static void add_durations(struct text_table *table, const struct belay_durations
 static void add_group_row(struct text_table *table, const struct belay_stats_group *group, const char *name)
 {
     text_table_add(table, name);
-    add_count(table, group->acquired);
-    add_count(table, group->refused);
-    add_count(table, group->taken_over);
-    add_count(table, group->forced);
-    add_count(table, group->lost);
+    add_count_cell(table, group->acquired);
+    add_count_cell(table, group->refused);
+    add_count_cell(table, group->taken_over);
+    add_count_cell(table, group->forced);
+    add_count_cell(table, group->lost);
     add_durations(table, &group->held);
-    add_count(table, group->waited.count);
+    add_count_cell(table, group->waited.count);
     add_durations(table, &group->waited);
 }
 
@@ -204,7 +204,7 @@ static int exec_stats(struct cli_context *context, const struct options *options
     char *key = NULL;
     int code;
 
-    if (read_stats_query(context, options, &query, &key, err) != BELAY_OK ||
+    if (read_stats_options(context, options, &query, &key, err) != BELAY_OK ||
         cli_existing_client(context, &client, err) != BELAY_OK ||
         belay_stats(client, &query, &stats, err) != BELAY_OK) {
         code = cli_error(context, err);

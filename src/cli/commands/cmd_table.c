@@ -41,8 +41,8 @@ static json_t *table_json(const struct belay_dynamodb_table *table)
     return object;
 }
 
-static int print_json(const struct cli_context *context, const struct belay_dynamodb_table *table,
-                      json_t *steps)
+static int print_table_json(const struct cli_context *context, const struct belay_dynamodb_table *table,
+                            json_t *steps)
 {
     json_t *object = table_json(table);
     json_t *policy = table->policy == NULL ? NULL : json_loads(table->policy, 0, NULL);
@@ -88,7 +88,7 @@ static int print_table(const struct cli_context *context, const struct belay_dyn
                        json_t *steps)
 {
     if (context->json) {
-        return print_json(context, table, steps);
+        return print_table_json(context, table, steps);
     }
     print_card(table);
     if (table->fence != NULL) {

@@ -27,7 +27,7 @@ struct unlock_choice {
 };
 
 /* Each holder of a lock; an exclusive one has one. */
-static size_t count_holders(const struct belay_info *info)
+static size_t holder_count(const struct belay_info *info)
 {
     return info->n_holders > 0 ? info->n_holders : 1;
 }
@@ -119,7 +119,7 @@ static enum belay_code read_choice(const struct options *options, const struct b
     if (all + (choice->id != NULL) + (choice->owner != NULL) > 1) {
         return error_set(err, BELAY_INVALID, "--id, --holder and --all exclude each other: give one of them");
     }
-    for (size_t i = 0; i < count_holders(info); i++) {
+    for (size_t i = 0; i < holder_count(info); i++) {
         const struct belay_info *holder = holder_at(info, i);
 
         if (is_chosen(choice, holder) && holder->lock_id == NULL) {
@@ -172,7 +172,7 @@ static void note_former_holders(const struct unlock_choice *choice)
 {
     bool has_heartbeat = false;
 
-    for (size_t i = 0; i < count_holders(choice->info); i++) {
+    for (size_t i = 0; i < holder_count(choice->info); i++) {
         const struct belay_info *former = holder_at(choice->info, i);
 
         has_heartbeat = has_heartbeat || (is_chosen(choice, former) && former->last_heartbeat_unix_ms != 0);
@@ -233,7 +233,7 @@ static enum belay_code end_chosen(struct belay_client *client, const struct opti
     char by[256];
 
     unlock_actor(by, sizeof by);
-    for (size_t i = 0; i < count_holders(info); i++) {
+    for (size_t i = 0; i < holder_count(info); i++) {
         const struct belay_info *holder = holder_at(info, i);
         struct belay_info *now = NULL;
         enum belay_code code;

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+#include "base/buf.h"
 #include "belay.h"
 #include "cli/core/options.h"
 
@@ -183,6 +184,12 @@ enum belay_code cli_confirm(const struct cli_context *context, const struct opti
 
 /* Print a line of JSON and free it; NULL: out of memory. Returns the exit code. */
 int cli_print_line(const struct cli_context *context, char *line);
+
+/*
+ * Read a whole file, or standard input for "-", into `out`, whose limit is the largest file allowed. After an error the
+ * caller releases `out`, too.
+ */
+enum belay_code cli_read_file(const char *path, struct buf *out, struct belay_error *err);
 
 /* Flush standard output. Returns `code`, or CLI_UNKNOWN if that failed. */
 int cli_finish(const struct cli_context *context, int code);

@@ -1,10 +1,12 @@
-/* What a command prints: errors, notes, warnings, confirmations, and the end of its output. */
+/* What a command prints and reads: errors, notes, warnings, confirmations, files, and the end of its output. */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -205,6 +207,39 @@ int cli_print_line(const struct cli_context *context, char *line)
     (void)printf("%s\n", line);
     free(line);
     return CLI_OK;
+}
+
+enum belay_code cli_read_file(const char *path, struct buf *out, struct belay_error *err)
+{
+    bool is_input = strcmp(path, "-") == 0;
+    int fd = is_input ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    enum belay_code code = BELAY_OK;
+    char piece[1 << 16];
+    struct stat st;
+
+    if (fd < 0) {
+        return error_set(err, errno == ENOENT ? BELAY_NOT_FOUND : BELAY_BAD_CONTENT,
+                         "cannot open '%.300s': %s", path, strerror(errno));
+    }
+    /* Allocate the whole size if it is known: growing step by step would copy a large file many times. */
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size < out->max) {
+        (void)buf_reserve(out, (size_t)st.st_size);
+    }
+    for (ssize_t n = 1; n != 0 && !out->failed && code == BELAY_OK;) {
+        n = read(fd, piece, sizeof piece);
+        if (n < 0 && errno != EINTR) {
+            code = error_set(err, BELAY_BAD_CONTENT, "cannot read '%.300s': %s", path, strerror(errno));
+        } else if (n > 0) {
+            buf_add(out, piece, (size_t)n);
+        }
+    }
+    if (code == BELAY_OK && out->failed) {
+        code = error_set(err, BELAY_BAD_CONTENT, "'%.300s' is larger than %zu MB", path, out->max >> 20);
+    }
+    if (!is_input) {
+        (void)close(fd);
+    }
+    return code;
 }
 
 /* Whether standard output is a pipe whose reader has closed it. */

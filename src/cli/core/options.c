@@ -153,7 +153,7 @@ enum belay_code options_unknown_command(const char *word, struct belay_error *er
 }
 
 /* True if `word` is one of "a|b|c". */
-static bool is_choice(const char *choices, const char *word)
+static bool is_one_of(const char *choices, const char *word)
 {
     size_t n = strlen(word);
 
@@ -233,7 +233,7 @@ static enum belay_code check_value(const struct option_def *def, const char *tex
         }
         break;
     case OPTION_CHOICE:
-        if (!is_choice(def->choices, text)) {
+        if (!is_one_of(def->choices, text)) {
             return error_set(err, BELAY_INVALID, "--%s '%s' is not one of %s", def->name, text, def->choices);
         }
         break;

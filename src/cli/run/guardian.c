@@ -71,7 +71,7 @@ bool guardian_receive(const struct guardian *guardian, struct guardian_message *
 
 /* ---- the states ----------------------------------------------------------- */
 
-static void enter(struct guardian_process *process, enum guardian_state next)
+static void enter_state(struct guardian_process *process, enum guardian_state next)
 {
     static const unsigned allowed[] = {
         [WAITING] = 1U << RUNNING | 1U << ENDED | 1U << OVER, /* ENDED: COMMAND could not be started */
@@ -175,11 +175,11 @@ static void start_command(struct guardian_process *process)
     failure = command_spawn(&process->spawn, &process->command);
     if (failure != 0) {
         process->status = 127 << 8;
-        enter(process, ENDED);
+        enter_state(process, ENDED);
         guardian_send(process->guardian, GUARDIAN_NOT_STARTED, failure);
         return;
     }
-    enter(process, RUNNING);
+    enter_state(process, RUNNING);
     process->last_group = process->command;
     guardian_send(process->guardian, GUARDIAN_STARTED, (int)process->command);
     retitle(process->spawn.argv, job->key);
@@ -191,7 +191,7 @@ static void begin_ending(struct guardian_process *process)
     int64_t deadline_ms = atomic_load(&shared->deadline_boot_ms);
     int64_t grace_ends_ms = belay_now_boot_ms() + shared->job.kill_after_ms;
 
-    enter(process, ENDING);
+    enter_state(process, ENDING);
     process->was_ended = true;
     guardian_send(process->guardian, GUARDIAN_ENDING, 0);
     process->kill_at_ms = grace_ends_ms < deadline_ms ? grace_ends_ms : deadline_ms;
@@ -202,7 +202,7 @@ static void begin_ending(struct guardian_process *process)
 static void kill_all(struct guardian_process *process)
 {
     if (process->state != KILLING) {
-        enter(process, KILLING);
+        enter_state(process, KILLING);
         process->kill_again_ms = KILL_AGAIN_MIN_MS;
     } else if (process->kill_again_ms < KILL_AGAIN_MAX_MS) {
         process->kill_again_ms *= 2;
@@ -211,7 +211,7 @@ static void kill_all(struct guardian_process *process)
     process_tree_signal(process->command, SIGKILL);
 }
 
-static void reap(struct guardian_process *process)
+static void reap_children(struct guardian_process *process)
 {
     bool has_ended = false;
     int status;
@@ -234,7 +234,7 @@ static void reap(struct guardian_process *process)
         has_ended = true;
     }
     if (has_ended) {
-        enter(process, process->belay_is_dead ? OVER : ENDED);
+        enter_state(process, process->belay_is_dead ? OVER : ENDED);
     }
     if (has_ended && !process->belay_is_dead) {
         guardian_send(process->guardian, GUARDIAN_ENDED, process->status);
@@ -251,7 +251,7 @@ static void on_belay_dead(struct guardian_process *process)
     if (process->state == RUNNING) {
         begin_ending(process);
     } else if (process->state == WAITING || process->state == ENDED) {
-        enter(process, OVER);
+        enter_state(process, OVER);
     }
 }
 
@@ -281,7 +281,7 @@ static void on_belay_message(struct guardian_process *process, const struct guar
         }
         break;
     case GUARDIAN_DONE:
-        enter(process, OVER);
+        enter_state(process, OVER);
         break;
     default:
         break;
@@ -336,7 +336,7 @@ static void wait_for_something(struct guardian_process *process)
     (void)poll(fds, sizeof fds / sizeof fds[0], -1);
     if (fds[1].revents != 0) {
         (void)!read(process->signals, &info, sizeof info);
-        reap(process);
+        reap_children(process);
     }
     if (fds[0].revents != 0) {
         if (guardian_receive(process->guardian, &message)) {
@@ -371,7 +371,7 @@ static bool process_init(struct guardian_process *process, struct guardian *guar
 }
 
 /* Only now, when COMMAND is gone, may another client get the lock. */
-static void exec_release(const struct guardian_process *process)
+static void become_release(const struct guardian_process *process)
 {
     const struct guardian_job *job = &process->guardian->shared->job;
     bool completed = process->status == 0 && !process->was_ended;
@@ -423,7 +423,7 @@ static _Noreturn void guardian_main(struct guardian *guardian, const struct guar
     if (process.belay_is_dead && atomic_load(&shared->has_job)) {
         terminal_hand_over(guardian->tty, process.last_group, guardian->belay_group);
         if (shared->job.release) {
-            exec_release(&process);
+            become_release(&process);
         }
     }
     _exit(0);
@@ -531,7 +531,7 @@ bool guardian_take_over(struct guardian *guardian, pid_t command, int *out_statu
     process.command = command;
     process.belay_is_dead = true; /* there is no peer to report to */
     begin_ending(&process);
-    reap(&process);
+    reap_children(&process);
     while (process.state != OVER) {
         wait_for_something(&process);
     }

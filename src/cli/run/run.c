@@ -94,7 +94,7 @@ static int64_t set_times(struct run_session *run, int64_t ttl_ms, int64_t lease_
     return most_ms;
 }
 
-static enum belay_code read_times(struct run_session *run, struct belay_error *err)
+static enum belay_code read_run_times(struct run_session *run, struct belay_error *err)
 {
     struct belay_lock_options *lock = &run->request.options;
     char text[CLOCK_TEXT_SIZE];
@@ -176,7 +176,7 @@ static enum belay_code read_run_options(struct run_session *run, struct belay_er
     }
     if (code == BELAY_OK) {
         run->result.key = run->request.key;
-        code = read_times(run, err);
+        code = read_run_times(run, err);
     }
     if (code == BELAY_OK && run->callbacks != NULL) {
         code = run->callbacks->prepare(run->callbacks->context, &run->request, err);
@@ -204,7 +204,7 @@ static void update_display(void *context, const struct belay_wait_info *waiting)
     wait_display_update(run->waiting, waiting);
 }
 
-static void on_lost(void *context, struct belay_lock *lock, const char *why)
+static void on_lease_lost(void *context, struct belay_lock *lock, const char *why)
 {
     struct run_session *run = context;
 
@@ -239,7 +239,7 @@ static int64_t heartbeat_for(const struct run_session *run, int64_t ttl_ms)
 }
 
 /* The ttl of the holder with this id, if it is one of several. */
-static int64_t ttl_of(const struct belay_info *info, const char *id)
+static int64_t holder_ttl_ms(const struct belay_info *info, const char *id)
 {
     for (size_t i = 0; i < info->n_holders; i++) {
         if (info->holders[i].lock_id != NULL && strcmp(info->holders[i].lock_id, id) == 0) {
@@ -267,7 +267,7 @@ static enum belay_code adopt_lock(struct run_session *run, const char *id, struc
     }
     kept.ttl_ms = 0;
     if (!options_has(run->options, "heartbeat") && belay_get(run->client, key, &info, NULL) == BELAY_OK) {
-        int64_t ttl_ms = ttl_of(info, id);
+        int64_t ttl_ms = holder_ttl_ms(info, id);
 
         kept.heartbeat_ms = ttl_ms > 0 ? heartbeat_for(run, ttl_ms) : kept.heartbeat_ms;
     }
@@ -276,13 +276,13 @@ static enum belay_code adopt_lock(struct run_session *run, const char *id, struc
     return code == BELAY_INVALID ? belay_lock_adopt(run->client, key, id, options, &run->lock, err) : code;
 }
 
-static enum belay_code acquire_lock(struct run_session *run, struct belay_error *err)
+static enum belay_code acquire_or_adopt(struct run_session *run, struct belay_error *err)
 {
     struct belay_lock_options *options = &run->request.options;
     const char *adopt = options_text(run->options, "adopt");
     enum belay_code code;
 
-    options->on_lost = on_lost;
+    options->on_lost = on_lease_lost;
     options->defer_heartbeat = true;
     options->on_waiting = update_display;
     options->context = run;
@@ -319,7 +319,7 @@ static enum belay_code acquire_lock(struct run_session *run, struct belay_error 
 }
 
 /* The callback may take longer than a heartbeat, so renewal starts first. */
-static enum belay_code before_command(struct run_session *run, struct belay_error *err)
+static enum belay_code call_before(struct run_session *run, struct belay_error *err)
 {
     enum belay_code code = BELAY_OK;
 
@@ -388,7 +388,7 @@ static void send_job(struct run_session *run)
     terminal_save(run->guardian.tty, &run->supervise.mode);
     guardian_send(&run->guardian, GUARDIAN_START, 0);
     if (atomic_load(&run->supervise.lost)) {
-        guardian_send(&run->guardian, GUARDIAN_END, 0); /* the END of on_lost() came before START */
+        guardian_send(&run->guardian, GUARDIAN_END, 0); /* the END of on_lease_lost() came before START */
     }
 }
 
@@ -422,7 +422,7 @@ static void report_not_started(struct run_session *run)
 }
 
 /* The result by COMMAND's wait status alone; check_lease() follows. */
-static void read_status(struct run_session *run)
+static void read_exit_status(struct run_session *run)
 {
     const struct supervise *supervise = &run->supervise;
     struct run_result *result = &run->result;
@@ -513,7 +513,7 @@ static void run_command(struct run_session *run)
     run->supervise.guardian = &run->guardian;
     run->supervise.lock = is_protected(run) ? run->lock : NULL;
     supervise_run(&run->supervise);
-    read_status(run);
+    read_exit_status(run);
     check_lease(run);
     if (run->callbacks != NULL) {
         run->callbacks->after(run->callbacks->context, &run->result);
@@ -542,7 +542,7 @@ static void report_refusal(struct run_session *run, const struct belay_error *er
     }
 }
 
-static void write_result(struct run_session *run)
+static void write_result_file(struct run_session *run)
 {
     const char *path = options_text(run->options, "result");
     struct belay_error err = BELAY_ERROR_INIT;
@@ -580,10 +580,10 @@ int run_exec(struct cli_context *context, const struct options *options,
     }
     code = read_run_options(&run, err);
     if (code == BELAY_OK) {
-        code = acquire_lock(&run, err);
+        code = acquire_or_adopt(&run, err);
     }
     if (code == BELAY_OK && callbacks != NULL) {
-        code = before_command(&run, err);
+        code = call_before(&run, err);
     }
     supervise_block_signals(&run.supervise);
     if (may_run(&run, code, err)) {
@@ -591,7 +591,7 @@ int run_exec(struct cli_context *context, const struct options *options,
     } else {
         report_refusal(&run, err);
     }
-    write_result(&run);
+    write_result_file(&run);
     belay_lock_free(run.lock);
     cli_close(context); /* while the guardian exits */
     guardian_stop(&run.guardian);

@@ -12,7 +12,7 @@
 #include "base/new_file.h"
 #include "json/json_write.h"
 
-static enum belay_code cannot_write(const char *path, int reason, struct belay_error *err)
+static enum belay_code fail_to_write(const char *path, int reason, struct belay_error *err)
 {
     return error_set(err, BELAY_INVALID, "cannot write --result '%s': %s", path, strerror(reason));
 }
@@ -24,17 +24,17 @@ enum belay_code run_result_check(const char *path, struct belay_error *err)
     struct stat info;
 
     if (strlen(path) >= sizeof folder - 32) {
-        return cannot_write(path, ENAMETOOLONG, err);
+        return fail_to_write(path, ENAMETOOLONG, err);
     }
     if (slash != NULL) {
         memcpy(folder, path, (size_t)(slash - path) + 1);
         folder[slash - path + 1] = '\0';
     }
     if (access(folder, W_OK | X_OK) != 0) {
-        return cannot_write(path, errno, err);
+        return fail_to_write(path, errno, err);
     }
     if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
-        return cannot_write(path, EISDIR, err);
+        return fail_to_write(path, EISDIR, err);
     }
     return BELAY_OK;
 }
@@ -49,7 +49,7 @@ static json_t *locks_to_json(const struct belay_info *lock)
     return locks;
 }
 
-static json_t *to_json(const struct run_result *result)
+static json_t *result_to_json(const struct run_result *result)
 {
     const struct belay_info *lock = result->lock;
     bool has_token = lock != NULL && lock->token != 0;
@@ -63,25 +63,7 @@ static json_t *to_json(const struct run_result *result)
                      lock == NULL ? json_null() : wire_grant(lock), "locks", locks_to_json(lock));
 }
 
-static bool write_text(int fd, const char *text)
-{
-    size_t left = strlen(text);
-
-    while (left > 0) {
-        ssize_t n = write(fd, text, left);
-
-        if (n < 0 && errno != EINTR) {
-            return false;
-        }
-        if (n > 0) {
-            text += n;
-            left -= (size_t)n;
-        }
-    }
-    return true;
-}
-
-static bool write_file(const char *path, const char *text)
+static bool replace_result_file(const char *path, const char *text)
 {
     char *beside = NULL;
     int failure;
@@ -91,7 +73,7 @@ static bool write_file(const char *path, const char *text)
     if (fd < 0) {
         return false;
     }
-    done = write_text(fd, text) && write_text(fd, "\n");
+    done = file_write_all(fd, text, strlen(text)) && file_write_all(fd, "\n", 1);
     done = close(fd) == 0 && done && rename(beside, path) == 0;
     if (!done) {
         failure = errno;
@@ -104,14 +86,14 @@ static bool write_file(const char *path, const char *text)
 
 enum belay_code run_result_write(const char *path, const struct run_result *result, struct belay_error *err)
 {
-    char *text = wire_line(to_json(result));
+    char *text = wire_line(result_to_json(result));
     enum belay_code code = BELAY_OK;
 
     if (text == NULL) {
         return error_no_memory(err);
     }
-    if (!write_file(path, text)) {
-        code = cannot_write(path, errno, err);
+    if (!replace_result_file(path, text)) {
+        code = fail_to_write(path, errno, err);
     }
     free(text);
     return code;

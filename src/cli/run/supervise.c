@@ -250,7 +250,7 @@ static void start_renewal(struct supervise *supervise, bool *kept)
     belay_error_release(&err);
 }
 
-static void event_loop(struct supervise *supervise, int signals)
+static void supervise_loop(struct supervise *supervise, int signals)
 {
     struct pollfd fds[] = { { supervise->guardian->socket, POLLIN, 0 }, { signals, POLLIN, 0 } };
     struct guardian_message message;
@@ -319,7 +319,7 @@ void supervise_run(struct supervise *supervise)
     const struct guardian *guardian = supervise->guardian;
     int signals = fd_above_standard(signalfd(-1, &supervise->signals, SFD_CLOEXEC | SFD_NONBLOCK));
 
-    event_loop(supervise, signals);
+    supervise_loop(supervise, signals);
     (void)close(signals);
     if (supervise->end == SUPERVISE_STUCK && guardian->pid > 0) {
         /* If it was stopped, it would outlive belay. The kernel continues it, except in a container. */

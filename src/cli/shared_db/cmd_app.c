@@ -177,7 +177,7 @@ static bool on_app(void *context, const struct belay_app *app)
     return cli_list_next(list);
 }
 
-static enum belay_code list_apps(struct belay_client *client, struct cli_list *list, struct belay_error *err)
+static enum belay_code read_apps(struct belay_client *client, struct cli_list *list, struct belay_error *err)
 {
     return belay_app_list(client, on_app, list, err);
 }
@@ -185,7 +185,7 @@ static enum belay_code list_apps(struct belay_client *client, struct cli_list *l
 static int exec_app_list(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
     (void)options;
-    return cli_list_all(context, &apps, list_apps, "applications",
+    return cli_list_all(context, &apps, read_apps, "applications",
                         "to add one: belay app register NAME --url URL --database KIND=ID", err);
 }
 
@@ -208,8 +208,8 @@ static int exec_app_remove(struct cli_context *context, const struct options *op
     return CLI_OK;
 }
 
-static int mark_app(struct cli_context *context, const struct options *options, enum belay_app_state state,
-                    struct belay_error *err)
+static int record_app_state(struct cli_context *context, const struct options *options,
+                            enum belay_app_state state, struct belay_error *err)
 {
     struct belay_client *client;
     struct belay_app *app = NULL;
@@ -231,13 +231,13 @@ static int mark_app(struct cli_context *context, const struct options *options, 
 static int exec_app_mark_stopped(struct cli_context *context, const struct options *options,
                                  struct belay_error *err)
 {
-    return mark_app(context, options, BELAY_APP_STOPPED, err);
+    return record_app_state(context, options, BELAY_APP_STOPPED, err);
 }
 
 static int exec_app_mark_running(struct cli_context *context, const struct options *options,
                                  struct belay_error *err)
 {
-    return mark_app(context, options, BELAY_APP_RUNNING, err);
+    return record_app_state(context, options, BELAY_APP_RUNNING, err);
 }
 
 /* ---- the entries ---------------------------------------------------------------- */

@@ -1,5 +1,4 @@
 /* belay app import and export. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,41 +7,15 @@
 #include "belay/shared_db.h"
 #include "cli/commands/commands.h"
 
-enum { IMPORT_MAX = 64 << 20, CHUNK = 1 << 16 };
+enum { IMPORT_MAX = 64 << 20 };
 
 struct import {
-    struct cli_context *context;
     struct belay_client *client;
     struct belay_error *err;
     enum belay_code code;
     size_t n_new;
     size_t n_replaced;
 };
-
-static enum belay_code read_import(const char *path, struct buf *out, struct belay_error *err)
-{
-    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
-    char chunk[CHUNK];
-    size_t n;
-    bool failed;
-
-    if (file == NULL) {
-        return error_set(err, BELAY_NOT_FOUND, "cannot open '%.300s': %s", path, strerror(errno));
-    }
-    while ((n = fread(chunk, 1, sizeof chunk, file)) > 0) {
-        buf_add(out, chunk, n);
-    }
-    failed = ferror(file) != 0;
-    if (file != stdin) {
-        (void)fclose(file);
-    }
-    if (failed) {
-        return error_set(err, BELAY_BAD_CONTENT, "cannot read '%.300s': %s", path, strerror(errno));
-    }
-    return out->failed
-               ? error_set(err, BELAY_BAD_CONTENT, "'%.300s' is larger than %d bytes", path, IMPORT_MAX)
-               : BELAY_OK;
-}
 
 static bool import_app(void *context, const struct belay_app *app)
 {
@@ -57,10 +30,10 @@ static bool import_app(void *context, const struct belay_app *app)
 static int exec_app_import(struct cli_context *context, const struct options *options,
                            struct belay_error *err)
 {
-    struct import import = { .context = context, .err = err };
+    struct import import = { .err = err };
     const struct belay_config *config = NULL;
     struct buf text = BUF_INIT(IMPORT_MAX);
-    enum belay_code code = read_import(options->args[0], &text, err);
+    enum belay_code code = cli_read_file(options->args[0], &text, err);
     int status = CLI_OK;
 
     if (code == BELAY_OK) {

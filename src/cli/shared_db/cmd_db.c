@@ -162,7 +162,7 @@ static bool on_database(void *context, const struct belay_database *database)
     return cli_list_next(list);
 }
 
-static enum belay_code list_databases(struct belay_client *client, struct cli_list *list,
+static enum belay_code read_databases(struct belay_client *client, struct cli_list *list,
                                       struct belay_error *err)
 {
     return belay_db_list(client, on_database, list, err);
@@ -171,7 +171,7 @@ static enum belay_code list_databases(struct belay_client *client, struct cli_li
 static int exec_db_list(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
     (void)options;
-    return cli_list_all(context, &databases, list_databases, "databases",
+    return cli_list_all(context, &databases, read_databases, "databases",
                         "to add one: belay app register NAME --url URL --database KIND=ID", err);
 }
 

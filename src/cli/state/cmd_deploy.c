@@ -50,10 +50,7 @@ static enum belay_code prepare_deploy(void *context, struct lock_request *reques
 static enum belay_code make_files(struct deploy *deploy, const struct belay_state *state,
                                   struct belay_error *err)
 {
-    const char *tmp = getenv("TMPDIR");
-
-    (void)snprintf(deploy->folder, sizeof deploy->folder, "%s/belay-deploy-XXXXXX",
-                   tmp != NULL && *tmp == '/' ? tmp : "/tmp");
+    (void)snprintf(deploy->folder, sizeof deploy->folder, "%s/belay-deploy-XXXXXX", state_temp_folder());
     if (mkdtemp(deploy->folder) == NULL) {
         deploy->folder[0] = '\0';
         return error_set(err, BELAY_UNREACHABLE, "cannot create a directory for the state: %s",

@@ -37,7 +37,7 @@ static void print_mismatch(void *context, const struct belay_finding *finding)
     }
 }
 
-static bool count_one(void *context, const char *json)
+static bool count_entry(void *context, const char *json)
 {
     (void)json;
     ++*(size_t *)context;
@@ -58,14 +58,14 @@ static void print_state(struct adopting *adopting)
     print_property("deployment", there->deployment_id);
     (void)fprintf(stderr, "  %-16s %zu\n", "resources", there->n_resources);
     if (adopting->snapshot == NULL &&
-        belay_state_history(cli->states, &cli->name, 0, count_one, &n, NULL) == BELAY_OK) {
+        belay_state_history(cli->states, &cli->name, 0, count_entry, &n, NULL) == BELAY_OK) {
         (void)fprintf(stderr, "  %-16s %zu\n", "deployments", n);
     }
 }
 
 /* Load the state, and show it with its checksum errors. */
-static enum belay_code inspect(struct cli_context *context, const struct options *options,
-                               struct adopting *adopting, struct belay_error *err)
+static enum belay_code load_and_show(struct cli_context *context, const struct options *options,
+                                     struct adopting *adopting, struct belay_error *err)
 {
     const char *which = options_text(options, "snapshot");
     struct state_cli *cli = &adopting->cli;
@@ -96,11 +96,11 @@ static enum belay_code inspect(struct cli_context *context, const struct options
 
 /* ---- accepting it ------------------------------------------------------------------------ */
 
-static enum belay_code adopt(struct cli_context *context, const struct options *options,
-                             struct adopting *adopting, struct belay_state **out_state,
-                             struct belay_error *err)
+static enum belay_code adopt_under_lock(struct cli_context *context, const struct options *options,
+                                        struct adopting *adopting, struct belay_state **out_state,
+                                        struct belay_error *err)
 {
-    struct belay_state_write write = BELAY_STATE_WRITE_INIT;
+    struct belay_state_write write;
     enum belay_code code = cli_confirm(context, options, "adopt the state and give it new checksums", err);
 
     if (code == BELAY_OK) {
@@ -111,10 +111,8 @@ static enum belay_code adopt(struct cli_context *context, const struct options *
     }
     adopting->info.deployment.status = "adopted";
     adopting->info.deployment.version = adopting->snapshot;
-    write.lock = adopting->lock.is_fenced ? &adopting->lock.fence : NULL;
+    write = state_lock_write(&adopting->lock, &adopting->info.deployment);
     write.loaded = adopting->snapshot == NULL ? &adopting->there->tag : NULL;
-    write.deployment = &adopting->info.deployment;
-    write.keep_locked = adopting->lock.is_nested;
     return belay_state_adopt(adopting->cli.states, &adopting->cli.name, adopting->snapshot, &write, out_state,
                              err);
 }
@@ -131,13 +129,13 @@ static int exec_state_adopt(struct cli_context *context, const struct options *o
         code = deploy_info_read(options, &adopting.info, err);
     }
     if (code == BELAY_OK) {
-        code = inspect(context, options, &adopting, err);
+        code = load_and_show(context, options, &adopting, err);
     }
     if (code == BELAY_OK && adopting.is_sound && adopting.snapshot == NULL) {
         exit_code = state_print_saved(context, &adopting.cli, adopting.there,
                                       "nothing to adopt, the checksums match:");
     } else {
-        code = code == BELAY_OK ? adopt(context, options, &adopting, &state, err) : code;
+        code = code == BELAY_OK ? adopt_under_lock(context, options, &adopting, &state, err) : code;
         exit_code = code == BELAY_OK ? state_print_saved(context, &adopting.cli, state, "adopted")
                                      : cli_error(context, err);
     }
@@ -150,10 +148,7 @@ static int exec_state_adopt(struct cli_context *context, const struct options *o
 }
 
 static const struct option_def adopt_defs[] = {
-    { .name = "snapshot",
-      .kind = OPTION_TEXT,
-      .value = "WHICH",
-      .help = "use this snapshot: 'latest', or a number or a time from 'belay state history'" },
+    SNAPSHOT_OPTION,
     CLI_YES_OPTION,
     { .name = NULL },
 };

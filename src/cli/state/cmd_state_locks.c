@@ -34,7 +34,7 @@ static void print_when(const char *name, int64_t unix_ms, int64_t now)
                  print_long_span(span, now - unix_ms, 2));
 }
 
-static void print_held(const struct cli_context *context, const struct belay_info *info)
+static void print_stack_holder(const struct cli_context *context, const struct belay_info *info)
 {
     int64_t now = clock_unix_ms();
     char span[PRINT_TIME_SIZE];
@@ -89,7 +89,7 @@ static bool print_stack_lock(void *context, const struct belay_info *info)
         cli_list_add_json(&view->list, wire_line(wire_lock(info)));
     } else if (info->key[n] == '\0') {
         print_head(view);
-        print_held(view->list.context, info);
+        print_stack_holder(view->list.context, info);
     } else {
         if (view->list.n == 0) {
             print_head(view);
@@ -98,7 +98,7 @@ static bool print_stack_lock(void *context, const struct belay_info *info)
         (void)putchar('\n');
         print_escaped(stdout, info->key);
         (void)puts(":");
-        print_held(view->list.context, info);
+        print_stack_holder(view->list.context, info);
     }
     return cli_list_next(&view->list);
 }

@@ -16,8 +16,8 @@
 
 /* ---- load -------------------------------------------------------------------------- */
 
-static enum belay_code load_version(struct state_cli *cli, const struct options *options,
-                                    struct belay_state **out_state, struct belay_error *err)
+static enum belay_code load_chosen(struct state_cli *cli, const struct options *options,
+                                   struct belay_state **out_state, struct belay_error *err)
 {
     const char *which = options_text(options, "snapshot");
     char *snapshot = NULL;
@@ -43,7 +43,7 @@ static int exec_state_load(struct cli_context *context, const struct options *op
     int code = CLI_OK;
 
     if (state_cli_open(context, options, &cli, err) != BELAY_OK ||
-        load_version(&cli, options, &state, err) != BELAY_OK) {
+        load_chosen(&cli, options, &state, err) != BELAY_OK) {
         code = cli_error(context, err);
     } else if (path != NULL && !state_write_file(path, "we", state)) {
         code = cli_fail(context, BELAY_NOT_PERMITTED, "cannot write '%.300s': %s", path, strerror(errno));
@@ -60,12 +60,6 @@ static int exec_state_load(struct cli_context *context, const struct options *op
     state_cli_close(&cli);
     return code;
 }
-
-#define SNAPSHOT_OPTION                                                                                      \
-    {                                                                                                        \
-        .name = "snapshot", .kind = OPTION_TEXT, .value = "WHICH",                                           \
-        .help = "use this snapshot: 'latest', or a number or a time from 'belay state history'"              \
-    }
 
 static const struct option_def load_defs[] = {
     SNAPSHOT_OPTION,
@@ -183,7 +177,7 @@ struct history_view {
     bool failed;
 };
 
-static const char *text_of(const json_t *entry, const char *name)
+static const char *entry_text(const json_t *entry, const char *name)
 {
     const char *text = json_string_value(json_object_get(entry, name));
 
@@ -196,11 +190,12 @@ static bool on_deployment(void *context, const char *text)
     json_t *entry = json_loads(text, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, NULL);
 
     buf_addf(&view->deployments, "%s%s", view->deployments.len == 0 ? "" : ",", text);
-    buf_addf(&view->shown, "  %-20.40s  %-9.40s  ", text_of(entry, "timestamp"), text_of(entry, "status"));
-    escape_text(&view->shown, text_of(entry, "deployment_id"));
+    buf_addf(&view->shown, "  %-20.40s  %-9.40s  ", entry_text(entry, "timestamp"),
+             entry_text(entry, "status"));
+    escape_text(&view->shown, entry_text(entry, "deployment_id"));
     buf_adds(&view->shown, "  ");
-    escape_text(&view->shown, text_of(entry, "triggered_by"));
-    buf_addf(&view->shown, "  %.12s\n", text_of(entry, "git_commit"));
+    escape_text(&view->shown, entry_text(entry, "triggered_by"));
+    buf_addf(&view->shown, "  %.12s\n", entry_text(entry, "git_commit"));
     json_decref(entry);
     return !view->deployments.failed && !view->shown.failed;
 }
@@ -228,7 +223,7 @@ static void print_history(const struct history_view *view)
     {
         (void)printf("  %3lld  %s  %s  %lld bytes\n",
                      (long long)json_integer_value(json_object_get(entry, "index")),
-                     text_of(entry, "timestamp"), text_of(entry, "name"),
+                     entry_text(entry, "timestamp"), entry_text(entry, "name"),
                      (long long)json_integer_value(json_object_get(entry, "size")));
     }
     if (json_array_size(view->snapshots) == 0) {
@@ -311,8 +306,8 @@ static const struct text_column columns[] = {
 static const struct cli_list_kind all_states = { "states", columns, sizeof columns / sizeof columns[0],
                                                  false };
 
-static bool on_state(void *context, const struct belay_state_name *name, uint64_t size,
-                     int64_t modified_unix_ms)
+static bool add_state_entry(void *context, const struct belay_state_name *name, uint64_t size,
+                            int64_t modified_unix_ms)
 {
     struct cli_list *list = context;
     char text[CLOCK_TEXT_SIZE];
@@ -332,13 +327,13 @@ static bool on_state(void *context, const struct belay_state_name *name, uint64_
     return cli_list_next(list);
 }
 
-static int list_states(struct cli_context *context, struct belay_states *states, struct belay_error *err)
+static int print_states(struct cli_context *context, struct belay_states *states, struct belay_error *err)
 {
     struct cli_list list;
     int status = cli_list_begin(&list, &all_states, context);
 
     if (status == CLI_OK) {
-        status = cli_list_end(&list, belay_state_list(states, on_state, &list, err), err);
+        status = cli_list_end(&list, belay_state_list(states, add_state_entry, &list, err), err);
     }
     if (status == CLI_OK) {
         cli_list_close(&list, "");
@@ -352,20 +347,13 @@ static int list_states(struct cli_context *context, struct belay_states *states,
 static int exec_state_list(struct cli_context *context, const struct options *options,
                            struct belay_error *err)
 {
-    struct belay_states_options settings = BELAY_STATES_OPTIONS_INIT;
-    struct belay_states *states = NULL;
+    struct state_cli cli;
     int code;
 
     (void)options;
-    settings.url = context->state_store_url;
-    settings.lock_store_url = context->store_url;
-    if (cli_config(context, &settings.config, err) != BELAY_OK ||
-        belay_states_open(&settings, &states, err) != BELAY_OK) {
-        code = cli_error(context, err);
-    } else {
-        code = list_states(context, states, err);
-    }
-    belay_states_close(states);
+    code = state_store_open(context, &cli, err) == BELAY_OK ? print_states(context, cli.states, err)
+                                                            : cli_error(context, err);
+    state_cli_close(&cli);
     return code;
 }
 

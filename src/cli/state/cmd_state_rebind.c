@@ -9,7 +9,7 @@
 #include "json/json_write.h"
 
 struct rebinding {
-    struct belay_states *states; /* owned */
+    struct state_cli cli;
     struct belay_client *client; /* borrowed */
     const char *id;
     char *before; /* owned */
@@ -19,16 +19,10 @@ struct rebinding {
 static enum belay_code open_both(struct cli_context *context, const struct options *options,
                                  struct rebinding *out, struct belay_error *err)
 {
-    struct belay_states_options settings = BELAY_STATES_OPTIONS_INIT;
-    enum belay_code code = cli_config(context, &settings.config, err);
+    enum belay_code code = state_store_open(context, &out->cli, err);
 
-    settings.url = context->state_store_url;
-    settings.lock_store_url = context->store_url;
     if (code == BELAY_OK) {
         code = deploy_info_read(options, &out->info, err);
-    }
-    if (code == BELAY_OK) {
-        code = belay_states_open(&settings, &out->states, err);
     }
     if (code == BELAY_OK) {
         code = cli_client(context, &out->client, err);
@@ -44,11 +38,11 @@ static enum belay_code rebind(struct cli_context *context, const struct options 
 
     if (!context->json && !context->quiet) {
         (void)fprintf(stderr, "%s will accept writes only under locks of the lock store %s (%s)\n",
-                      belay_states_url(rebinding->states), url, rebinding->id);
+                      belay_states_url(rebinding->cli.states), url, rebinding->id);
     }
     code = cli_confirm(context, options, "rebind the state store", err);
     return code == BELAY_OK
-               ? belay_states_rebind(rebinding->states, rebinding->id, url,
+               ? belay_states_rebind(rebinding->cli.states, rebinding->id, url,
                                      rebinding->info.deployment.triggered_by, &rebinding->before, err)
                : code;
 }
@@ -67,17 +61,17 @@ static int exec_state_rebind(struct cli_context *context, const struct options *
         exit_code = cli_error(context, err);
     } else if (context->json) {
         exit_code = cli_print_line(
-            context,
-            wire_line(json_pack("{s:s,s:s,s:o,s:o}", "state_store", belay_states_url(rebinding.states), "id",
-                                rebinding.id, "store", wire_text(belay_client_store_url(rebinding.client)),
-                                "before", wire_text(rebinding.before))));
+            context, wire_line(json_pack("{s:s,s:s,s:o,s:o}", "state_store",
+                                         belay_states_url(rebinding.cli.states), "id", rebinding.id, "store",
+                                         wire_text(belay_client_store_url(rebinding.client)), "before",
+                                         wire_text(rebinding.before))));
     } else if (!context->quiet) {
-        (void)printf("%s is now fenced by %s", belay_states_url(rebinding.states),
+        (void)printf("%s is now fenced by %s", belay_states_url(rebinding.cli.states),
                      belay_client_store_url(rebinding.client));
         (void)printf(rebinding.before == NULL ? "\n" : "; before by %s\n", rebinding.before);
     }
     free(rebinding.before);
-    belay_states_close(rebinding.states);
+    state_cli_close(&rebinding.cli);
     return exit_code;
 }
 

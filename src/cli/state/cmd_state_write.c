@@ -41,7 +41,7 @@ static enum belay_code save_under_lock(struct cli_context *context, const struct
                                        struct saving *saving, struct belay_state **out_state,
                                        struct belay_error *err)
 {
-    struct belay_state_write write = BELAY_STATE_WRITE_INIT;
+    struct belay_state_write write;
     enum belay_code code = state_lock_take(context, options, 1, &saving->info, &saving->lock, err);
 
     if (code != BELAY_OK) {
@@ -49,10 +49,8 @@ static enum belay_code save_under_lock(struct cli_context *context, const struct
     }
     saving->info.given.status =
         options_text(options, "status") == NULL ? "success" : options_text(options, "status");
-    write.lock = saving->lock.is_fenced ? &saving->lock.fence : NULL;
-    write.deployment = &saving->info.given;
+    write = state_lock_write(&saving->lock, &saving->info.given);
     write.detected = &saving->info.deployment;
-    write.keep_locked = saving->lock.is_nested;
     return belay_state_save(saving->cli.states, &saving->cli.name, saving->text, saving->len, &write,
                             out_state, err);
 }
@@ -232,7 +230,7 @@ static enum belay_code confirm_restore(struct cli_context *context, const struct
 static int exec_state_restore(struct cli_context *context, const struct options *options,
                               struct belay_error *err)
 {
-    struct belay_state_write write = BELAY_STATE_WRITE_INIT;
+    struct belay_state_write write;
     struct saving saving = { .lock = { .request = LOCK_REQUEST_INIT } };
     struct belay_state *state = NULL;
     char *snapshot = NULL;
@@ -255,9 +253,7 @@ static int exec_state_restore(struct cli_context *context, const struct options 
     if (code == BELAY_OK) {
         saving.info.deployment.status = "restored";
         saving.info.deployment.version = snapshot;
-        write.lock = saving.lock.is_fenced ? &saving.lock.fence : NULL;
-        write.deployment = &saving.info.deployment;
-        write.keep_locked = saving.lock.is_nested;
+        write = state_lock_write(&saving.lock, &saving.info.deployment);
         code = belay_state_restore(saving.cli.states, &saving.cli.name, snapshot, &write, &state, err);
     }
     exit_code = code == BELAY_OK ? state_print_saved(context, &saving.cli, state, "restored")

@@ -11,10 +11,11 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/new_file.h"
 #include "base/text.h"
 #include "cli/core/lock_id.h"
 
-enum { SHOW_AFTER_MS = 400, SHOW_EVERY_MS = 100, MB = 1 << 20, READ_PIECE = 1 << 20 };
+enum { SHOW_AFTER_MS = 400, SHOW_EVERY_MS = 100, MB = 1 << 20 };
 
 static const struct option_def state_defs[] = {
     { .name = "stack", .kind = OPTION_TEXT, .value = "S", .help = "the stack" },
@@ -33,7 +34,7 @@ static void on_state_warning(void *context, const char *text)
 }
 
 /* On a terminal, a progress line for transfers that take long. */
-static void on_progress(void *context, uint64_t done, uint64_t total)
+static void show_progress(void *context, uint64_t done, uint64_t total)
 {
     struct state_cli *cli = context;
     int64_t now = clock_boot_ms();
@@ -62,28 +63,36 @@ static void on_progress(void *context, uint64_t done, uint64_t total)
     }
 }
 
-enum belay_code state_cli_open(struct cli_context *context, const struct options *options,
-                               struct state_cli *out, struct belay_error *err)
+enum belay_code state_store_open(struct cli_context *context, struct state_cli *out, struct belay_error *err)
 {
     struct belay_states_options settings = BELAY_STATES_OPTIONS_INIT;
-    enum belay_code code;
+    enum belay_code code = cli_config(context, &settings.config, err);
 
     *out = (struct state_cli){ .context = context };
-    out->name.stack = options_text(options, "stack");
-    out->name.environment = options_text(options, "environment");
-    if (out->name.stack == NULL || out->name.environment == NULL) {
-        return error_set(err, BELAY_INVALID, "no state given: give --stack and --environment");
-    }
-    code = cli_config(context, &settings.config, err);
     if (code != BELAY_OK) {
         return code;
     }
     settings.url = context->state_store_url;
     settings.lock_store_url = context->store_url;
     settings.on_warning = on_state_warning;
-    settings.on_progress = on_progress;
+    settings.on_progress = show_progress;
     settings.context = out;
     return belay_states_open(&settings, &out->states, err);
+}
+
+enum belay_code state_cli_open(struct cli_context *context, const struct options *options,
+                               struct state_cli *out, struct belay_error *err)
+{
+    struct belay_state_name name = { options_text(options, "stack"), options_text(options, "environment") };
+    enum belay_code code;
+
+    *out = (struct state_cli){ .context = context };
+    if (name.stack == NULL || name.environment == NULL) {
+        return error_set(err, BELAY_INVALID, "no state given: give --stack and --environment");
+    }
+    code = state_store_open(context, out, err);
+    out->name = name;
+    return code;
 }
 
 void state_cli_close(struct state_cli *cli)
@@ -134,9 +143,9 @@ static bool has_outer_lock(const char *key)
     return env_text("BELAY_LOCK_ID") != NULL && inherited_lock_find(key, token);
 }
 
-static enum belay_code acquire_lock(struct cli_context *context, struct belay_client *client,
-                                    const struct deploy_info *info, struct state_lock *out,
-                                    struct belay_error *err)
+static enum belay_code acquire_state_lock(struct cli_context *context, struct belay_client *client,
+                                          const struct deploy_info *info, struct state_lock *out,
+                                          struct belay_error *err)
 {
     struct belay_lock_options *options = &out->request.options;
     enum belay_code code = deploy_info_add(info, &out->request, err);
@@ -169,7 +178,7 @@ enum belay_code state_lock_take(struct cli_context *context, const struct option
         return code;
     }
     return has_outer_lock(out->request.key) ? join_outer_lock(client, out, err)
-                                            : acquire_lock(context, client, info, out, err);
+                                            : acquire_state_lock(context, client, info, out, err);
 }
 
 void state_lock_release(struct cli_context *context, struct state_lock *lock, bool completed)
@@ -188,42 +197,25 @@ void state_lock_release(struct cli_context *context, struct state_lock *lock, bo
     *lock = (struct state_lock){ .request = LOCK_REQUEST_INIT };
 }
 
+struct belay_state_write state_lock_write(const struct state_lock *lock,
+                                          const struct belay_deployment *deployment)
+{
+    struct belay_state_write write = BELAY_STATE_WRITE_INIT;
+
+    write.lock = lock->is_fenced ? &lock->fence : NULL;
+    write.keep_locked = lock->is_nested;
+    write.deployment = deployment;
+    return write;
+}
+
 /* ---- files ------------------------------------------------------------------------- */
 
 enum belay_code state_read_file(const char *path, char **out_text, size_t *out_len, struct belay_error *err)
 {
-    bool is_input = strcmp(path, "-") == 0;
-    int fd = is_input ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
     struct buf text = BUF_INIT(BELAY_BLOB_SIZE_MAX);
-    struct stat st;
-    enum belay_code code = BELAY_OK;
+    enum belay_code code = cli_read_file(path, &text, err);
 
-    if (fd < 0) {
-        return error_set(err, errno == ENOENT ? BELAY_NOT_FOUND : BELAY_BAD_CONTENT,
-                         "cannot open '%.300s': %s", path, strerror(errno));
-    }
-    /* Allocate the whole size if it is known: growing step by step would copy a large file many times. */
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size < BELAY_BLOB_SIZE_MAX) {
-        text.cap = (size_t)st.st_size + READ_PIECE + 2;
-        text.data = malloc(text.cap);
-        text.cap = text.data == NULL ? 0 : text.cap;
-    }
-    buf_adds(&text, "");
-    for (ssize_t n = 1; n != 0 && !text.failed && code == BELAY_OK;) {
-        char piece[1 << 16];
-
-        n = read(fd, piece, sizeof piece);
-        if (n < 0 && errno != EINTR) {
-            code = error_set(err, BELAY_BAD_CONTENT, "cannot read '%.300s': %s", path, strerror(errno));
-        } else if (n > 0) {
-            buf_add(&text, piece, (size_t)n);
-        }
-    }
-    if (code == BELAY_OK && text.failed) {
-        code = error_set(err, BELAY_BAD_CONTENT, "'%.300s' is larger than %zu MB", path,
-                         BELAY_BLOB_SIZE_MAX >> 20);
-    }
-    if (code == BELAY_OK && is_input && text.len == 0) {
+    if (code == BELAY_OK && text.len == 0 && strcmp(path, "-") == 0) {
         code = error_set(err, BELAY_BAD_CONTENT,
                          "standard input is empty: name a FILE, or pipe the JSON into belay");
     }
@@ -232,10 +224,14 @@ enum belay_code state_read_file(const char *path, char **out_text, size_t *out_l
         *out_text = buf_take(&text);
     }
     buf_release(&text);
-    if (!is_input) {
-        (void)close(fd);
-    }
     return code;
+}
+
+const char *state_temp_folder(void)
+{
+    const char *folder = getenv("TMPDIR");
+
+    return folder != NULL && *folder == '/' ? folder : "/tmp";
 }
 
 bool state_write_file(const char *path, const char *mode, const struct belay_state *state)
@@ -251,7 +247,6 @@ static int create_rejected_file(const struct belay_state_name *name, char path[P
 {
     const char *xdg = getenv("XDG_STATE_HOME");
     const char *home = getenv("HOME");
-    const char *tmp = getenv("TMPDIR");
     char utc[CLOCK_TEXT_SIZE];
     char folder[PATH_MAX / 2];
 
@@ -259,7 +254,7 @@ static int create_rejected_file(const struct belay_state_name *name, char path[P
         int fd;
 
         if (i == 1) {
-            (void)snprintf(folder, sizeof folder, "%s", tmp != NULL && *tmp == '/' ? tmp : "/tmp");
+            (void)snprintf(folder, sizeof folder, "%s", state_temp_folder());
         } else if (xdg != NULL && *xdg == '/') {
             (void)snprintf(folder, sizeof folder, "%s/belay/kept", xdg);
         } else if (home != NULL && *home == '/') {
@@ -292,16 +287,8 @@ bool state_save_rejected(const struct cli_context *context, const struct belay_s
 {
     char path[PATH_MAX];
     int fd = create_rejected_file(name, path);
-    bool done = fd >= 0;
+    bool done = fd >= 0 && file_write_all(fd, text, len) && fsync(fd) == 0;
 
-    while (done && len > 0) {
-        ssize_t n = write(fd, text, len);
-
-        done = n > 0 || (n < 0 && errno == EINTR);
-        text += n > 0 ? n : 0;
-        len -= n > 0 ? (size_t)n : 0;
-    }
-    done = done && fsync(fd) == 0;
     if (fd >= 0) {
         done = close(fd) == 0 && done;
     }

@@ -9,6 +9,12 @@
 
 extern const struct option_group state_group; /* --stack, --environment */
 
+#define SNAPSHOT_OPTION                                                                                      \
+    {                                                                                                        \
+        .name = "snapshot", .kind = OPTION_TEXT, .value = "WHICH",                                           \
+        .help = "use this snapshot: 'latest', or a number or a time from 'belay state history'"              \
+    }
+
 /* An open state store, and the state named on the command line. */
 struct state_cli {
     struct cli_context *context;
@@ -20,6 +26,8 @@ struct state_cli {
 
 enum belay_code state_cli_open(struct cli_context *context, const struct options *options,
                                struct state_cli *out, struct belay_error *err);
+/* The same for a command that names no state. */
+enum belay_code state_store_open(struct cli_context *context, struct state_cli *out, struct belay_error *err);
 void state_cli_close(struct state_cli *cli);
 
 /* The lock under which a state is written: acquired for the write, or that of an outer `belay deploy` or `run`. */
@@ -36,6 +44,9 @@ enum belay_code state_lock_take(struct cli_context *context, const struct option
                                 const struct deploy_info *info, struct state_lock *out,
                                 struct belay_error *err);
 void state_lock_release(struct cli_context *context, struct state_lock *lock, bool completed);
+/* A write of `deployment` under the lock, from which it borrows. */
+struct belay_state_write state_lock_write(const struct state_lock *lock,
+                                          const struct belay_deployment *deployment);
 
 /* Describe a lock for the state that it fences; the strings live as long as the lock's info and the client. */
 enum belay_code state_fence_fill(struct belay_state_lock *fence, struct belay_client *client,
@@ -45,8 +56,11 @@ enum belay_code state_fence_fill(struct belay_state_lock *fence, struct belay_cl
 int state_print_saved(const struct cli_context *context, const struct state_cli *cli,
                       const struct belay_state *state, const char *what);
 
-/* Read a whole file; "-" is standard input. The caller frees the text. */
+/* Read a new state; "-" is standard input. The caller frees the text. */
 enum belay_code state_read_file(const char *path, char **out_text, size_t *out_len, struct belay_error *err);
+
+/* The directory for temporary files. */
+const char *state_temp_folder(void);
 
 /* Write the text of a state; `mode` is that of fopen(). False with errno on failure. */
 bool state_write_file(const char *path, const char *mode, const struct belay_state *state);

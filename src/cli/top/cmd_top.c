@@ -122,15 +122,12 @@ static void on_holder(struct top *top, struct top_job *job)
 static void prompt_confirm(struct top *top)
 {
     struct buf holder = BUF_INIT(1024);
-    struct buf shown = BUF_INIT(1024);
 
     memcpy(top->reason, top->typed, sizeof top->reason);
     print_holder_short(&holder, top->target);
-    escape_text(&shown, holder.failed || holder.data == NULL ? "?" : holder.data);
-    (void)snprintf(top->note, sizeof top->note, "End the lock of %.60s? Are you sure? (yes/no): ",
-                   shown.failed || shown.data == NULL ? "?" : shown.data);
+    (void)snprintf(top->note, sizeof top->note,
+                   "End the lock of %.60s? Are you sure? (yes/no): ", holder.failed ? "?" : holder.data);
     buf_release(&holder);
-    buf_release(&shown);
     begin_prompt(top, TOP_PROMPT_CONFIRM);
 }
 
@@ -255,7 +252,7 @@ static void press(struct top *top, int key)
 /* ---- the loop ---- */
 
 /* False at end of file: the terminal is gone. */
-static bool read_keys(struct top *top)
+static bool press_typed_keys(struct top *top)
 {
     char bytes[256];
     int keys[256];
@@ -319,7 +316,7 @@ static void collect_list(struct top *top)
     }
 }
 
-static void event_loop(struct top *top)
+static void top_loop(struct top *top)
 {
     bool is_changed = false;
 
@@ -339,7 +336,7 @@ static void event_loop(struct top *top)
         if (ppoll(ends, 2, &pause, &top->terminal.while_waiting) < 0 && errno != EINTR) {
             return;
         }
-        if (ends[0].revents != 0 && !read_keys(top)) {
+        if (ends[0].revents != 0 && !press_typed_keys(top)) {
             return;
         }
         is_changed = read_wakeups(&top->model) || is_changed;
@@ -354,11 +351,10 @@ static void event_loop(struct top *top)
 
 static int top_live(struct cli_context *context, struct belay_client *client, const char *prefix)
 {
-    struct top top = { .context = context };
+    struct top top = { .view = TOP_LIST };
     int status = CLI_OK;
     bool is_idle = true;
 
-    top.model.context = context;
     top.model.client = client;
     top.model.prefix = prefix;
     (void)cli_cancel(context); /* Ctrl-C ends the loop, so that the terminal is restored */
@@ -366,7 +362,7 @@ static int top_live(struct cli_context *context, struct belay_client *client, co
         status = cli_fail(context, BELAY_UNREACHABLE, "cannot use the terminal: %s", strerror(errno));
     } else {
         top_jobs_open(&top.jobs, client, top.model.pipe[1]);
-        event_loop(&top);
+        top_loop(&top);
         is_idle = top_jobs_close(&top.jobs);
     }
     top_terminal_close(&top.terminal);

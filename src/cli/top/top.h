@@ -22,7 +22,7 @@
 
 struct top_terminal {
     struct termios before;
-    sigset_t while_waiting; /* the signals that are blocked while the loop waits */
+    sigset_t while_waiting; /* the signal mask while the loop waits */
     bool is_open;
     bool color;
     size_t rows;
@@ -76,7 +76,6 @@ struct top_row {
 };
 
 struct top_model {
-    struct cli_context *context; /* borrowed */
     struct belay_client *client; /* borrowed */
     const char *prefix;          /* borrowed; NULL: all */
     struct top_row *rows;        /* owned */
@@ -183,7 +182,6 @@ enum top_view { TOP_LIST, TOP_DETAIL, TOP_HELP };
 enum top_prompt { TOP_PROMPT_NONE, TOP_PROMPT_FILTER, TOP_PROMPT_REASON, TOP_PROMPT_CONFIRM };
 
 struct top {
-    struct cli_context *context; /* borrowed */
     struct top_terminal terminal;
     struct top_model model;
     struct top_jobs jobs;

@@ -44,7 +44,7 @@ static const char *style(const struct top *top, const char *name)
 }
 
 /* One truncated line of the screen. Reverse video is used without colors too: it shows the selection. */
-static void add_line(struct top *top, struct buf *out, const char *begin, const char *text)
+static void add_screen_line(struct top *top, struct buf *out, const char *begin, const char *text)
 {
     struct buf cut = BUF_INIT(1 << 16);
 
@@ -124,7 +124,7 @@ static void draw_row(struct top *top, struct buf *out, const struct top_row *row
               (const char *const[]){ row->shown, row->holder, age, status == BELAY_STATUS_ACTIVE ? left : "-",
                                      is_stale ? "stale" : belay_status_name(status),
                                      row->n_waiters == 0 ? "-" : queue });
-    add_line(top, out, begin, line.failed ? "?" : line.data);
+    add_screen_line(top, out, begin, line.failed ? "?" : line.data);
     buf_release(&line);
 }
 
@@ -149,10 +149,10 @@ static void draw_titles(struct top *top, struct buf *out)
         escape_text(&line, top->model.filter);
         buf_adds(&line, "'");
     }
-    add_line(top, out, style(top, "bold"), line.failed ? "belay top" : line.data);
+    add_screen_line(top, out, style(top, "bold"), line.failed ? "belay top" : line.data);
     buf_release(&line);
     add_cells(top, &line, (const char *const[]){ "KEY", "HOLDER", "AGE", "EXPIRES", "STATUS", "QUEUE" });
-    add_line(top, out, style(top, "dim"), line.failed ? "" : line.data);
+    add_screen_line(top, out, style(top, "dim"), line.failed ? "" : line.data);
     buf_release(&line);
 }
 
@@ -184,10 +184,11 @@ static void draw_list(struct top *top, struct buf *out)
         if (top->first + i < top->model.n) {
             draw_row(top, out, &top->model.rows[top->first + i], top->first + i == selected);
         } else if (i == 1 && top->model.n == 0) {
-            add_line(top, out, "",
-                     !top->model.is_listed          ? "  reading the locks"
-                     : top->model.filter[0] != '\0' ? "  no matching locks; press / and Enter to show all"
-                                                    : "  no locks; to acquire one: belay acquire KEY");
+            add_screen_line(top, out, "",
+                            !top->model.is_listed ? "  reading the locks"
+                            : top->model.filter[0] != '\0'
+                                ? "  no matching locks; press / and Enter to show all"
+                                : "  no locks; to acquire one: belay acquire KEY");
         } else {
             buf_adds(out, "\033[K\r\n");
         }
@@ -203,10 +204,10 @@ static void draw_lines(struct top *top, struct buf *out, const char *title, char
     if (top->first_line + page > n) {
         top->first_line = n > page ? n - page : 0;
     }
-    add_line(top, out, style(top, "bold"), title);
+    add_screen_line(top, out, style(top, "bold"), title);
     buf_adds(out, "\033[K\r\n");
     for (size_t i = 0; i < page; i++) {
-        add_line(top, out, "", top->first_line + i < n ? lines[top->first_line + i] : "");
+        add_screen_line(top, out, "", top->first_line + i < n ? lines[top->first_line + i] : "");
     }
 }
 

@@ -6,7 +6,6 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/pool.h"
@@ -31,7 +30,7 @@ void top_job_free(struct top_job *job)
     free(job);
 }
 
-static void run(struct top_job *job)
+static void do_task(struct top_job *job)
 {
     struct belay_client *client = job->jobs->client;
     char by[256];
@@ -51,12 +50,12 @@ static void run(struct top_job *job)
     }
 }
 
-static void *run_thread(void *context)
+static void *job_thread(void *context)
 {
     struct top_job *job = context;
     struct top_jobs *jobs = job->jobs;
 
-    run(job);
+    do_task(job);
     (void)pthread_mutex_lock(&jobs->mutex);
     assert(!job->is_done && jobs->n_running > 0);
     job->is_done = true;
@@ -69,17 +68,6 @@ static void *run_thread(void *context)
     (void)pthread_cond_broadcast(&jobs->changed);
     (void)pthread_mutex_unlock(&jobs->mutex);
     return NULL;
-}
-
-static bool start_thread(struct top_job *job)
-{
-    pthread_t thread;
-    bool is_started = thread_start(&thread, run_thread, job);
-
-    if (is_started) {
-        (void)pthread_detach(thread);
-    }
-    return is_started;
 }
 
 bool top_job_start(struct top_jobs *jobs, enum top_task task, const char *key, const char *lock_id,
@@ -101,7 +89,7 @@ bool top_job_start(struct top_jobs *jobs, enum top_task task, const char *key, c
     (void)snprintf(job->reason, sizeof job->reason, "%s", reason == NULL ? "" : reason);
     (void)pthread_mutex_lock(&jobs->mutex);
     is_started = job->key != NULL && (lock_id == NULL || job->lock_id != NULL) &&
-                 jobs->n_running < RUNNING_MAX && start_thread(job);
+                 jobs->n_running < RUNNING_MAX && thread_start_detached(job_thread, job);
     jobs->n_running += is_started;
     (void)pthread_mutex_unlock(&jobs->mutex);
     if (is_started) {
@@ -157,19 +145,15 @@ void top_jobs_open(struct top_jobs *jobs, struct belay_client *client, int wake_
     jobs->client = client;
     jobs->wake_fd = wake_fd;
     (void)pthread_mutex_init(&jobs->mutex, NULL);
-    (void)pthread_cond_init(&jobs->changed, NULL);
+    cond_init(&jobs->changed);
 }
 
 bool top_jobs_close(struct top_jobs *jobs)
 {
-    struct timespec until;
+    struct timespec until = cond_deadline(CLOSE_MS);
     bool is_idle;
 
     top_job_abandon(jobs);
-    (void)clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += CLOSE_MS * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
     (void)pthread_mutex_lock(&jobs->mutex);
     while (jobs->n_running > 0 && pthread_cond_timedwait(&jobs->changed, &jobs->mutex, &until) == 0) {
     }

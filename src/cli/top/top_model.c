@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -20,12 +19,17 @@ enum {
 
 /* ---- rows ---- */
 
+static void row_release(struct top_row *row)
+{
+    free(row->key);
+    free(row->shown);
+    free(row->holder);
+}
+
 static void free_rows(struct top_row *rows, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        free(rows[i].key);
-        free(rows[i].shown);
-        free(rows[i].holder);
+        row_release(&rows[i]);
     }
     free(rows);
 }
@@ -36,30 +40,24 @@ static bool matches(const char *filter, const struct top_row *row)
            strcasestr(row->holder, filter) != NULL;
 }
 
-static char *escaped(const char *text)
-{
-    struct buf out = BUF_INIT(1 << 16);
-
-    buf_adds(&out, "");
-    escape_text(&out, text);
-    return buf_take(&out);
-}
-
 static bool fill_row(struct top_row *row, const struct belay_info *info)
 {
+    struct buf shown = BUF_INIT(1 << 16);
     struct buf holder = BUF_INIT(1 << 16);
 
+    escape_text(&shown, info->key);
     print_holders_short(&holder, info);
     *row = (struct top_row){
         .key = strdup(info->key),
-        .shown = escaped(info->key),
-        .holder = escaped(holder.failed || holder.data == NULL ? "?" : holder.data),
+        .shown = buf_take(&shown),
+        .holder = buf_take(&holder),
         .status = info->status,
         .is_stale = info->is_stale,
         .locked_at_unix_ms = info->locked_at_unix_ms,
         .ends_boot_ms = clock_boot_ms() + info->expires_in_ms,
         .n_waiters = info->n_waiters,
     };
+    buf_release(&shown);
     buf_release(&holder);
     return row->key != NULL && row->shown != NULL && row->holder != NULL;
 }
@@ -102,9 +100,7 @@ static bool add_lock(void *context, const struct belay_info *info)
         result->failed = true;
     }
     if (result->failed || !matches(result->filter, &row)) {
-        free(row.key);
-        free(row.shown);
-        free(row.holder);
+        row_release(&row);
     } else {
         result->rows[result->n++] = row;
     }
@@ -112,7 +108,7 @@ static bool add_lock(void *context, const struct belay_info *info)
 }
 
 /* NULL if out of memory. */
-static struct top_result *read_list(const struct top_model *model, const char *filter)
+static struct top_result *list_rows(const struct top_model *model, const char *filter)
 {
     struct top_result *result = calloc(1, sizeof *result);
     struct belay_query query = BELAY_QUERY_INIT;
@@ -131,7 +127,7 @@ static struct top_result *read_list(const struct top_model *model, const char *f
     return result;
 }
 
-static void *read_lists(void *context)
+static void *list_thread(void *context)
 {
     struct top_model *model = context;
     char filter[sizeof model->wanted_filter];
@@ -148,7 +144,7 @@ static void *read_lists(void *context)
         model->is_reading = true;
         memcpy(filter, model->wanted_filter, sizeof filter);
         (void)pthread_mutex_unlock(&model->mutex);
-        result = read_list(model, filter);
+        result = list_rows(model, filter);
         (void)pthread_mutex_lock(&model->mutex);
         model->is_reading = false;
         result_free(model->result);
@@ -271,7 +267,7 @@ void top_model_sort(struct top_model *model)
 
 /* ---- the threads ---- */
 
-static bool on_event(void *context, const struct belay_event *event)
+static bool wake_on_event(void *context, const struct belay_event *event)
 {
     const struct top_model *model = context;
 
@@ -280,11 +276,11 @@ static bool on_event(void *context, const struct belay_event *event)
     return true;
 }
 
-static void *watch_events(void *context)
+static void *watch_thread(void *context)
 {
     struct top_model *model = context;
 
-    if (belay_watch(model->client, model->prefix, 0, on_event, model, model->cancel, NULL) != BELAY_OK) {
+    if (belay_watch(model->client, model->prefix, 0, wake_on_event, model, model->cancel, NULL) != BELAY_OK) {
         (void)!write(model->pipe[1], &(char){ TOP_WAKE_NO_EVENTS }, 1);
     }
     return NULL;
@@ -295,12 +291,12 @@ bool top_model_open(struct top_model *model)
     model->pipe[0] = model->pipe[1] = -1;
     model->cancel = belay_cancel_new();
     (void)pthread_mutex_init(&model->mutex, NULL);
-    (void)pthread_cond_init(&model->changed, NULL);
+    cond_init(&model->changed);
     if (model->cancel == NULL || pipe2(model->pipe, O_CLOEXEC | O_NONBLOCK) != 0) {
         return false;
     }
-    model->has_reader = thread_start(&model->reader, read_lists, model);
-    model->has_watcher = thread_start(&model->watcher, watch_events, model);
+    model->has_reader = thread_start(&model->reader, list_thread, model);
+    model->has_watcher = thread_start(&model->watcher, watch_thread, model);
     model->has_events = model->has_watcher;
     return model->has_reader;
 }
@@ -308,13 +304,9 @@ bool top_model_open(struct top_model *model)
 /* False: it is still blocked in the store. */
 static bool join_reader(struct top_model *model)
 {
-    struct timespec until;
+    struct timespec until = cond_deadline(CLOSE_MS);
     bool is_reading;
 
-    (void)clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += CLOSE_MS * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
     (void)pthread_mutex_lock(&model->mutex);
     model->is_closing = true;
     (void)pthread_cond_broadcast(&model->changed);
