@@ -50,6 +50,12 @@ class Docs(Shell):
         for word in ("--ttl D", "EXIT STATUS", "EXAMPLES", "BELAY_STORE"):
             self.assertIn(word, text)
 
+    def test_help_fits_into_80_columns(self):
+        pages = [[], *(command.split() for command in self.ok("help", "--list").out.splitlines())]
+        self.assertGreater(len(pages), 40)
+        self.assertEqual([(page, line) for page in pages for line in self.ok("help", *page).out.splitlines()
+                          if len(line) > 79], [])
+
     def test_the_examples_work(self):
         for command in self.ok("help", "--list").out.splitlines():
             text = self.ok("help", *command.split()).out

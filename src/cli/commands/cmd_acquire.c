@@ -174,10 +174,10 @@ const struct cli_command cmd_acquire = {
              "longer, renew it with 'belay renew'. To hold a lock while a command runs, 'belay run' is "
              "safer.\n\n"
              "If another client holds the lock, belay prints the holder and exits with 75. With --wait it "
-             "waits in the queue, first come, first served; Ctrl-C ends the wait and leaves the queue; while "
-             "the store does not answer, a second Ctrl-C exits at once. On a "
-             "terminal one line shows how it stands, with an estimate of how long it takes if the history of "
-             "the lock has three earlier holds or more.\n\n"
+             "waits in the queue, first come, first served. On a terminal one line shows the place in the "
+             "queue, the holder and, if the history has three earlier holds of the lock or more, an estimate "
+             "of the time to go. Ctrl-C ends the wait and leaves the queue; if the store does not answer, a "
+             "second Ctrl-C exits at once.\n\n"
              "Several keys, up to 16, are acquired together: all of them or none, under one lock id and with "
              "a token for each. Two commands that name the same keys in a different order cannot deadlock. "
              "With --shared or --slots several clients can hold the lock; docs/locks.md describes all kinds "
@@ -189,7 +189,7 @@ const struct cli_command cmd_acquire = {
     .exits = { { 0, "the lock is acquired" },
                CLI_EXIT_USAGE,
                CLI_EXIT_UNREACHABLE,
-               { 74, "unknown: repeat with the same --id to find out" },
+               { 74, "unknown: the lock may be acquired; repeat with the same --id to find out" },
                { 75, "another client holds the lock, or the wait timed out" },
                { 77, "the lock id was used before" },
                CLI_EXIT_CONFIG },
@@ -197,6 +197,6 @@ const struct cli_command cmd_acquire = {
                     "acquire it for one hour, waiting up to five minutes" },
                   { "id=$(belay acquire --quiet db-migration) || exit",
                     "in a script: keep the lock id for 'belay release'" },
-                  { "belay acquire deploy-api deploy-web", "both or none" } },
+                  { "belay acquire deploy-api deploy-web", "acquire both locks, or none" } },
     .exec = exec_acquire,
 };

@@ -55,7 +55,7 @@ const struct cli_command cmd_backup = {
              "or by a server. Through a server (--store http://...) it needs an admin token. The copy is "
              "verified, synced to disk, and readable by its owner only. FILE must not exist; after a failure "
              "there is no FILE.\n\n"
-             "The copy contains everything that was reported before the command started: locks, history, and "
+             "The copy contains every change that was complete when the command started: locks, history, and "
              "the registry of applications. Deployment state and webhooks are in files of their own "
              "(docs/operations.md).\n\n"
              "Do not copy the database files with cp or sqlite3: the newest locks of a server are in its "
@@ -104,7 +104,7 @@ const struct cli_command cmd_restore = {
                { 75, "the database is in use" },
                { 77, "not permitted" },
                { 78, "the clock is behind the backup, or the configuration is wrong" } },
-    .examples = { { "belay restore /backup/locks-2024-11-05.db --store sqlite:/var/lib/belay/new.db",
+    .examples = { { "belay restore locks-2024-11-05.db --store sqlite:/var/lib/belay/new.db",
                     "to a new file" },
                   { "belay restore --replace /backup/locks-2024-11-05.db", "in place of the old database" } },
     .exec = exec_restore,

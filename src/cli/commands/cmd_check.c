@@ -268,7 +268,7 @@ static const struct option_def defs[] = {
     { .name = "for",
       .kind = OPTION_DURATION,
       .value = "D",
-      .help = "the lock must be valid for at least this long; default: for any time" },
+      .help = "the lock must be valid for at least this long; default: no minimum" },
     { .name = NULL },
 };
 static const struct option_group group = { "Options", defs };
@@ -282,12 +282,13 @@ const struct cli_command cmd_check = {
         "and 'belay deploy' no arguments are needed: the lock is that of BELAY_KEY, BELAY_LOCK_ID and "
         "BELAY_TOKEN; of several keys, each is checked with its token in BELAY_TOKENS. Use it before a step "
         "that cannot be undone. Nothing is changed.\n\n"
-        "With --token and without --id, it checks whether the token is the current one and its lock is "
-        "held. That is for a receiver that was sent the token.\n\n"
+        "With --token and without --id, it checks whether the lock is held with this token. A program that "
+        "receives a token with a request can check it this way.\n\n"
         "A lock can be lost right after the check. For a write that must not come late, let the receiver "
         "reject old tokens (docs/fencing.md). With --for D the check fails if the lease ends sooner than D "
-        "from now: choose a D that is longer than the next step takes. The time that belay reports is never "
-        "longer than the holder itself may rely on the lock.\n\n"
+        "from now: choose a D that is longer than the next step takes. The holder itself may rely on the "
+        "lock at "
+        "least as long as belay reports.\n\n"
         "While locking is switched off, the check succeeds with a warning.",
     .groups = { &group, &key_group },
     .max_args = CLI_MANY_KEYS,

@@ -71,8 +71,9 @@ static enum belay_code read_freeze(const struct options *options, struct belay_f
     }
     freeze->reason = options_text(options, "reason");
     if (freeze->reason == NULL) {
-        return error_set(err, BELAY_INVALID,
-                         "no reason given: add --reason TEXT, which all that it stops are shown");
+        return error_set(
+            err, BELAY_INVALID,
+            "no reason given: add --reason TEXT, which is shown to everyone whom the freeze stops");
     }
     if (options_has(options, "until") && options_has(options, "for")) {
         return error_set(err, BELAY_INVALID, "--until and --for exclude each other: both say when it ends");
@@ -127,16 +128,16 @@ const struct cli_command cmd_freeze = {
     .name = "freeze",
     .synopsis = "PATTERN --reason TEXT [--from TIME] [--until TIME | --for D]",
     .summary = "refuse new acquisitions of some locks",
-    .about =
-        "While the freeze is in force, no client can newly acquire a lock whose key matches PATTERN: it "
-        "is refused with exit code 75, or waits with --wait, and is shown the reason. In PATTERN '*' "
-        "matches any run of characters. Holders keep their locks: they can renew, release, adopt and "
-        "re-enter them. Waiters keep their places in the queue.\n\n"
-        "When the command returns, the freeze is on disk, and every acquisition that begins later is "
-        "refused. An admin can still acquire a lock, with --ignore-freeze and --reason.\n\n"
-        "TIME is RFC 3339, by the clock of the machine with the SQLite file, or of the server. On DynamoDB "
-        "the store's URL must have freezes=on, for all clients, and a freeze is in force if it is by "
-        "DynamoDB's clock or by the client's.",
+    .about = "While the freeze is in force, no client can newly acquire a lock whose key matches PATTERN: it "
+             "is refused with exit code 75, or waits with --wait, and the reason is shown. In PATTERN '*' "
+             "matches any run of characters. Holders keep their locks: they can renew, release, adopt and "
+             "re-enter them. Waiters keep their places in the queue.\n\n"
+             "When the command returns, the freeze is on disk, and every acquisition that begins later is "
+             "refused. An admin can still acquire a lock, with --ignore-freeze and --reason.\n\n"
+             "TIME is written as in RFC 3339, and compared with the clock of the machine that has the SQLite "
+             "file, "
+             "or of the server. On DynamoDB all clients must have freezes=on in the URL of the store, and a "
+             "freeze is in force if DynamoDB's clock or the client's says so.",
     .groups = { &freeze_group },
     .min_args = 1,
     .max_args = 1,

@@ -77,7 +77,7 @@ const struct cli_command cmd_release = {
     .takes_key = true,
     .exits = { { 0, "released, now or before" },
                CLI_EXIT_USAGE,
-               { 66, "there is no such lock (0 if the store forgets released locks)" },
+               { 66, "there is no such lock; 0 on a store that does not keep released locks" },
                CLI_EXIT_UNREACHABLE,
                { 74, "unknown: the lock may have been released; repeat it" },
                { 77, "not the holder; nothing was changed" } },

@@ -287,7 +287,7 @@ static const struct option_def unlock_defs[] = {
       .kind = OPTION_TEXT,
       .value = "OWNER",
       .help = "of several holders, end the one with this owner" },
-    { .name = "all", .kind = OPTION_FLAG, .help = "of several holders, end each" },
+    { .name = "all", .kind = OPTION_FLAG, .help = "of several holders, end all" },
     { .name = NULL },
 };
 static const struct option_group unlock_group = { "Options", unlock_defs };
@@ -306,13 +306,13 @@ static const struct option_group unlock_id_group = { "Which holder", unlock_id_d
     "confirms. It ends the lock of that holder only: if another client has acquired the lock meanwhile, "    \
     "nothing is changed. The history records who ended the lock and why.\n\n"                                \
     "A shared lock or one with slots may have several holders. belay then lists them and ends none, unless " \
-    "the command line chooses one, or --all.\n\n"                                                            \
+    "an option chooses one, or --all is given.\n\n"                                                          \
     "A former holder under 'belay run' ends its command at once, on DynamoDB within 10s. If two runs at "    \
     "the same time could do harm, make sure first that the former holder is gone."
 #define UNLOCK_EXITS                                                                                         \
     {                                                                                                        \
         { 0, "the lock was ended" },                                                                         \
-            { 64, "--force is missing, or --yes without a terminal, or which of several holders" },          \
+            { 64, "--force is missing, --yes is missing without a terminal, or no holder is chosen" },       \
             { 66, "the lock is not held" }, CLI_EXIT_UNREACHABLE,                                            \
             { 74, "unknown: the lock may have been ended" },                                                 \
             { 77, "not confirmed, or another client holds the lock now; nothing was changed" },              \
@@ -330,7 +330,7 @@ const struct cli_command cmd_unlock = {
     .examples = { { "belay unlock deploy-api-prod --force --reason 'runner was deleted'",
                     "show the holder, ask, and end the lock" },
                   { "belay unlock --stack shop --environment prod --force --yes", "in a script" },
-                  { "belay unlock deploys-prod --force --yes --all", "end each holder of its slots" } },
+                  { "belay unlock deploys-prod --force --yes --all", "end all holders of its slots" } },
     .exec = unlock_exec,
 };
 

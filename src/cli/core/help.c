@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { HELP_COLUMNS = 79, TERM_COLUMNS = 24 };
+enum { HELP_COLUMNS = 79, TERM_COLUMNS = 24, USAGE_COLUMNS = 13 };
 
 const struct help_pair help_environment[] = {
     { "BELAY_STORE", "where locks are kept, unless --store is given" },
@@ -175,8 +175,12 @@ void help_overview(FILE *file, const char *group)
 
 void help_command(FILE *file, const struct cli_command *command)
 {
-    (void)fprintf(file, "Usage: belay %s%s%s\n\n", command->name, *command->synopsis == '\0' ? "" : " ",
-                  command->synopsis);
+    char usage[256];
+
+    (void)snprintf(usage, sizeof usage, "belay %s %s", command->name, command->synopsis);
+    (void)fputs("Usage: ", file);
+    wrap(file, usage, USAGE_COLUMNS, strlen("Usage: "));
+    (void)fputc('\n', file);
     wrap(file, command->about, 0, 0);
     for (size_t i = 0; command->groups[i] != NULL; i++) {
         print_options(file, command->groups[i]->title, command->groups[i]->defs);

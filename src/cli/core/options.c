@@ -36,7 +36,7 @@ const struct option_def global_options[] = {
     { .name = "quiet",
       .letter = 'q',
       .kind = OPTION_FLAG,
-      .help = "do not print notes and warnings, but for locking that is off" },
+      .help = "print no notes and no warnings, except that locking is switched off" },
     { .name = "verbose", .letter = 'v', .kind = OPTION_FLAG, .help = "print every event to standard error" },
     { .name = "no-color", .kind = OPTION_FLAG, .help = "do not use colors; NO_COLOR does the same" },
     { .name = "help", .letter = 'h', .kind = OPTION_FLAG, .help = "show the help of the command" },

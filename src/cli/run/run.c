@@ -615,7 +615,7 @@ static const struct option_def run_defs[] = {
       .help = "if the store is unreachable, warn and run without a lock" },
     { .name = "allow-empty-key",
       .kind = OPTION_FLAG,
-      .help = "if KEY is the empty string, run COMMAND without a lock and say so" },
+      .help = "if KEY is the empty string, warn and run COMMAND without a lock" },
     { .name = NULL },
 };
 static const struct option_group run_group = { "Options of run", run_defs };
@@ -639,8 +639,8 @@ const struct cli_command cmd_run = {
         "commands that name the same keys in a different order cannot deadlock. With --shared or --slots "
         "several clients can hold the lock; docs/locks.md describes all kinds of locks.\n\n"
         "COMMAND finds BELAY_KEY, BELAY_LOCK_ID, BELAY_TOKEN and BELAY_STORE in its environment. With "
-        "several "
-        "keys, BELAY_KEY and BELAY_TOKEN are those of the first, and BELAY_TOKENS has one line 'TOKEN KEY' "
+        "several keys, BELAY_KEY and BELAY_TOKEN are those of the first, and BELAY_TOKENS has one line "
+        "'TOKEN KEY' "
         "for each. Standard input is passed through. Signals sent to belay go to COMMAND's process group. On "
         "a terminal, Ctrl-C "
         "goes to COMMAND; Ctrl-Z stops both, and COMMAND continues only if the lease is still valid.\n\n"
@@ -673,6 +673,7 @@ const struct cli_command cmd_run = {
                   { "belay run --adopt \"$LOCK_ID\" build-router-plt -- make",
                     "run under a lock that an earlier step acquired" },
                   { "belay run deploy-api deploy-web -- ./deploy.sh", "hold both locks, or none" },
-                  { "belay run --allow-empty-key \"$LOCK\" -- make", "without a lock if LOCK is empty" } },
+                  { "belay run --allow-empty-key \"$LOCK\" -- make",
+                    "without a lock if the variable LOCK is empty" } },
     .exec = exec_run,
 };

@@ -293,10 +293,9 @@ const struct cli_command cmd_app_register = {
                { 64, "the command line is wrong, or the name is taken" },
                CLI_EXIT_UNREACHABLE,
                CLI_EXIT_CONFIG },
-    .examples = { { "belay app register shop --url https://shop.example/health "
-                    "--database postgres=10.0.1.5:5432",
+    .examples = { { "belay app register shop --url http://shop.example --database postgres=db:5432",
                     "one URL, one database" },
-                  { "belay app register billing --url http://10.0.2.7/ --database neo4j=i-0123456789abcdef0",
+                  { "belay app register crm --url http://10.0.2.7 --database neo4j=i-01234567",
                     "a database by its EC2 instance" } },
     .exec = exec_app_register,
 };

@@ -267,7 +267,7 @@ const struct cli_command cmd_deploy = {
                { 128, "plus N: COMMAND was ended by signal N" } },
     .examples = { { "belay deploy --stack shop --environment prod -- ./deploy.sh",
                     "one deployment at a time, with its state" },
-                  { "belay deploy --stack shop --environment prod --wait 10m --release v1.2.3 -- make deploy",
+                  { "belay deploy --stack shop --environment prod --wait 10m -- make deploy",
                     "wait up to ten minutes for the lock" } },
     .exec = exec_deploy,
 };

@@ -395,14 +395,15 @@ const struct cli_command cmd_top = {
     .name = "top",
     .synopsis = "[--prefix P]",
     .summary = "show locks in a live table",
-    .about = "Shows the locks with holder, age, expiry, status and queue length, and updates them live. The "
-             "arrow keys or j and k select a lock; Enter shows all its fields, its queue and its history; / "
-             "shows only keys and holders that contain a text. Locks that need attention come first: stale, "
-             "expired, the longest queue; s sorts by a column and r reverses the order; u ends the lock of "
-             "another client as 'belay unlock' does, after a reason and a "
-             "confirmation; ? lists the keys; q or Ctrl-C quits.\n\n"
-             "If the store keeps no events, as on DynamoDB, the list is read every five seconds. Without a "
-             "terminal, and with --json, it prints the same as 'belay list' and exits.",
+    .about =
+        "Shows the locks with holder, age, expiry, status and queue length, and updates them live. Locks "
+        "that need attention come first: stale, expired, the longest queue.\n\n"
+        "The arrow keys or j and k select a lock. Enter shows all its fields, its queue and its history. "
+        "/ shows only locks whose key or holder contains a text. s sorts by the next column, r reverses "
+        "the order. u ends the lock of another client as 'belay unlock' does: it asks for a reason and a "
+        "confirmation. ? lists the keys; q or Ctrl-C quits.\n\n"
+        "If the store keeps no events, as on DynamoDB, the list is read every five seconds. Without a "
+        "terminal, and with --json, it prints the same as 'belay list' and exits.",
     .groups = { &prefix_group },
     .exits = { { 0, "ended with q or Ctrl-C" },
                CLI_EXIT_USAGE,
