@@ -46,6 +46,15 @@ class Acquire(BelayCase):
         out = self.ok("acquire", "k", "--heartbeat", "1m").out
         self.assertIn("Renew it every 1m:\n  belay renew --ttl 10m k --id ", out)
 
+    def test_the_heartbeat_of_a_profile_fits_the_ttl_of_the_command_line(self):
+        """S2.5: 80 % of the ttl for an execution; a quarter for a stack, whose heartbeat is 30s, if 30s are too long."""
+        stack = ("--stack", "s", "--environment", "e", "--ttl")
+        self.assertIn("Renew it every 5s:\n", self.ok("acquire", *stack, "20s", "--service", "a").out)
+        self.assertIn("Renew it every 30s:\n", self.ok("acquire", *stack, "2h", "--service", "b").out)
+        execution = ("--profile", "execution", "--owner", "o", "--ttl")
+        self.assertIn("Renew it every 1h 36m:\n", self.ok("acquire", "k", *execution, "2h").out)
+        self.assertIn("Renew it every 4s:\n", self.ok("acquire", "l", *execution, "20s", "--heartbeat", "4s").out)
+
     def test_quiet_prints_the_lock_id_alone(self):
         lock_id = self.ok("acquire", "--quiet", "k").out.strip()
         self.assertEqual(self.ok("status", "--json", "k").json()["lock_id"], lock_id)

@@ -257,25 +257,26 @@ enum belay_code read_kind(const struct options *options, struct belay_lock_optio
     return BELAY_OK;
 }
 
+/* Read before the profile is applied, which fits its heartbeat to this ttl (S2.5). */
+static enum belay_code read_ttl(const struct options *options, struct belay_lock_options *lock,
+                                struct belay_error *err)
+{
+    if (options_duration(options, "ttl", &lock->ttl_ms) && lock->ttl_ms == 0) {
+        return error_set(err, BELAY_INVALID, "--ttl '%s' is too short: a lease lasts at least 100ms",
+                         options_text(options, "ttl"));
+    }
+    return BELAY_OK;
+}
+
 /* The command line overrides the profile, also with 0. */
 static enum belay_code read_lock_options(const struct options *options, struct lock_request *request,
                                          struct belay_error *err)
 {
     struct belay_lock_options *lock = &request->options;
-    int64_t profile_ttl_ms = lock->ttl_ms;
     long attempts;
 
-    if (options_duration(options, "ttl", &lock->ttl_ms) && lock->ttl_ms == 0) {
-        return error_set(err, BELAY_INVALID, "--ttl '%s' is too short: a lease lasts at least 100ms",
-                         options_text(options, "ttl"));
-    }
     (void)options_duration(options, "wait", &lock->wait_ms);
-    if (!options_duration(options, "heartbeat", &lock->heartbeat_ms) && lock->heartbeat_ms >= lock->ttl_ms &&
-        lock->ttl_ms > 0 && profile_ttl_ms > 0) {
-        /* Under a ttl shorter than the profile's, its heartbeat keeps its share of the ttl (S2.5: 80 %). */
-        lock->heartbeat_ms =
-            (int64_t)((double)lock->heartbeat_ms / (double)profile_ttl_ms * (double)lock->ttl_ms);
-    }
+    (void)options_duration(options, "heartbeat", &lock->heartbeat_ms);
     if (options_count(options, "attempts", &attempts)) {
         lock->attempts = (int)attempts;
     }
@@ -312,6 +313,9 @@ enum belay_code lock_request_read(struct cli_context *context, const struct opti
         /* Without --profile, the form of the key selects the profile. */
         code =
             belay_key_profile(context->config, options_text(options, "profile"), request.key, &profile, err);
+    }
+    if (code == BELAY_OK) {
+        code = read_ttl(options, &request.options, err);
     }
     if (code == BELAY_OK) {
         /* Retries follow S4.9; the profile "database" has its own rule (S3.2). */
