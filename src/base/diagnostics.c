@@ -16,7 +16,7 @@ const char *belay_finding_level_name(enum belay_finding_level level)
     return "failed";
 }
 
-static void add_finding(struct diagnostics *diagnostics, const struct belay_finding *finding)
+static void count_and_report(struct diagnostics *diagnostics, const struct belay_finding *finding)
 {
     diagnostics->n++;
     if (diagnostics->fn != NULL) {
@@ -35,7 +35,7 @@ void diagnostics_ok(struct diagnostics *diagnostics, const char *name, const cha
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    add_finding(diagnostics, &finding);
+    count_and_report(diagnostics, &finding);
 }
 
 void diagnostics_warn(struct diagnostics *diagnostics, const char *name, const char *advice,
@@ -49,7 +49,7 @@ void diagnostics_warn(struct diagnostics *diagnostics, const char *name, const c
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
     diagnostics->n_warnings++;
-    add_finding(diagnostics, &finding);
+    count_and_report(diagnostics, &finding);
 }
 
 static enum belay_code to_store_code(enum belay_code code)
@@ -77,7 +77,7 @@ static void add_failure(struct diagnostics *diagnostics, const struct belay_find
     if (severity(finding->code) > severity(diagnostics->worst)) {
         diagnostics->worst = finding->code;
     }
-    add_finding(diagnostics, finding);
+    count_and_report(diagnostics, finding);
 }
 
 void diagnostics_fail(struct diagnostics *diagnostics, enum belay_code code, const char *name,

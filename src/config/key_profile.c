@@ -159,8 +159,8 @@ static enum belay_code fail_pair(const struct belay_config *config, const char *
                      is_default(b) ? " by default" : "");
 }
 
-static enum belay_code check_times(const struct belay_config *config, const struct belay_profile *values,
-                                   struct belay_error *err)
+static enum belay_code check_profile_times(const struct belay_config *config,
+                                           const struct belay_profile *values, struct belay_error *err)
 {
     if (values->ttl_ms > 0 && values->heartbeat_ms >= values->ttl_ms) {
         return fail_pair(config, values->name, "heartbeat", "less than", "ttl", err);
@@ -194,7 +194,7 @@ static enum belay_code add_profile(struct belay_config *config, char *name, size
                            &scheme->n_environments)) {
         return error_no_memory(err);
     }
-    return check_times(config, &profile->values, err);
+    return check_profile_times(config, &profile->values, err);
 }
 
 enum belay_code config_make_profiles(struct belay_config *config, struct belay_error *err)

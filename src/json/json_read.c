@@ -13,7 +13,7 @@ static const char *member_text(const json_t *object, const char *name)
     return json_string_value(json_object_get(object, name));
 }
 
-static int64_t member_number(const json_t *object, const char *name)
+static int64_t member_integer(const json_t *object, const char *name)
 {
     return json_integer_value(json_object_get(object, name)); /* 0 for null */
 }
@@ -22,7 +22,7 @@ static int64_t member_number(const json_t *object, const char *name)
 static int64_t member_span(const json_t *object, const char *name)
 {
     const int64_t most = 100LL * 366 * 24 * 3600 * 1000;
-    int64_t ms = member_number(object, name);
+    int64_t ms = member_integer(object, name);
 
     return ms > most ? most : ms < -most ? -most : ms;
 }
@@ -110,7 +110,7 @@ static struct belay_info *read_holder_fields(const json_t *lock, const char *key
         belay_info_free(info);
         return NULL;
     }
-    info->token = (uint64_t)member_number(lock, "token");
+    info->token = (uint64_t)member_integer(lock, "token");
     info->status = status_of(member_text(lock, "status"));
     info->outcome = outcome_of(member_text(lock, "outcome"));
     info->locked_at_unix_ms = json_read_time(lock, "locked_at");
@@ -126,7 +126,7 @@ static struct belay_info *read_holder_fields(const json_t *lock, const char *key
 }
 
 /* Moves `one`, which may be NULL, to the end of a list with room for it. */
-static bool move_to_end(struct belay_info *list, size_t *n, struct belay_info *one)
+static bool append_info(struct belay_info *list, size_t *n, struct belay_info *one)
 {
     if (one != NULL) {
         list[(*n)++] = *one;
@@ -145,7 +145,7 @@ static bool read_holder_list(const json_t *holders, struct belay_info *info)
     }
     info->holders = n > BELAY_HOLDERS_MAX ? NULL : calloc(n, sizeof *info->holders);
     for (size_t i = 0; info->holders != NULL && i < n; i++) {
-        if (!move_to_end(info->holders, &info->n_holders,
+        if (!append_info(info->holders, &info->n_holders,
                          read_holder_fields(json_array_get(holders, i), info->key))) {
             return false;
         }
@@ -159,7 +159,7 @@ struct belay_info *json_read_lock(const json_t *lock)
 {
     struct belay_info *info = read_holder_fields(lock, member_text(lock, "key"));
     const json_t *waiting = json_object_get(lock, "waiting");
-    int64_t slots = member_number(lock, "slots");
+    int64_t slots = member_integer(lock, "slots");
 
     if (info == NULL) {
         return NULL;
@@ -184,7 +184,7 @@ struct belay_info *json_read_locks(const json_t *locks)
     }
     info->joint = calloc(n - 1, sizeof *info->joint);
     for (size_t i = 1; info->joint != NULL && i < n; i++) {
-        if (!move_to_end(info->joint, &info->n_joint, json_read_lock(json_array_get(locks, i)))) {
+        if (!append_info(info->joint, &info->n_joint, json_read_lock(json_array_get(locks, i)))) {
             break;
         }
     }
@@ -247,13 +247,13 @@ bool json_read_event(const json_t *object, belay_event_fn fn, void *context, boo
     const char *level = member_text(object, "level");
     const json_t *seconds = json_object_get(object, "duration_seconds");
     struct belay_event event = {
-        .id = (uint64_t)member_number(object, "id"),
+        .id = (uint64_t)member_integer(object, "id"),
         .at_unix_ms = json_read_time(object, "timestamp"),
         .level = level != NULL && strcmp(level, "WARN") == 0 ? BELAY_LEVEL_WARNING : BELAY_LEVEL_INFO,
         .type = member_text(object, "event"),
         .key = member_text(object, "lock_key"),
         .lock_id = member_text(object, "lock_id"),
-        .token = (uint64_t)member_number(object, "token"),
+        .token = (uint64_t)member_integer(object, "token"),
         .locked_by = member_text(object, "locked_by"),
         .locked_by_name = member_text(object, "locked_by_name"),
         .by = member_text(object, "by"),

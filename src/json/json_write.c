@@ -1,5 +1,6 @@
 #include "json/json_write.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -207,6 +208,7 @@ json_t *wire_grants(const struct belay_info *info)
     json_t *locks = json_array();
     int failed = json_array_append_new(locks, wire_grant(info));
 
+    assert(info->n_joint < BELAY_KEYS_MAX);
     for (size_t i = 0; failed == 0 && i < info->n_joint; i++) {
         failed = json_array_append_new(locks, wire_grant(&info->joint[i]));
     }

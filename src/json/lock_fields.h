@@ -15,7 +15,7 @@ static inline const char *lock_known_name(const char *name)
     return name == NULL || name[0] == '\0' ? NULL : name;
 }
 
-/* An expired lock has a holder, too: nobody has taken it over yet. */
+/* An expired lock has a holder, too, until another client takes it over. */
 static inline bool lock_is_held(const struct belay_info *info)
 {
     return info->status == BELAY_STATUS_ACTIVE || info->status == BELAY_STATUS_EXPIRED;

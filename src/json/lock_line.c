@@ -38,7 +38,7 @@ static bool needs_no_escape(struct text text)
 }
 
 /* False if the holder has metadata, or texts that need escapes. */
-static bool read_texts(const struct belay_info *info, struct holder_texts *out)
+static bool read_holder_texts(const struct belay_info *info, struct holder_texts *out)
 {
     *out = (struct holder_texts){ text_from(info->lock_id), text_from(lock_known_name(info->locked_by)),
                                   text_from(lock_known_name(info->locked_by_name)),
@@ -131,7 +131,7 @@ static void add_holder_objects(struct buf *out, const struct belay_info *info)
     for (size_t i = 0; i < info->n_holders; i++) {
         struct holder_texts texts;
 
-        (void)read_texts(&info->holders[i], &texts);
+        (void)read_holder_texts(&info->holders[i], &texts);
         buf_adds(out, i == 0 ? "{" : ",{");
         add_holder_fields(out, &info->holders[i], &texts, lock_is_own_holder(info, &info->holders[i]));
         ADD_LITERAL(out, "}");
@@ -148,11 +148,11 @@ bool wire_grant_line(struct buf *out, const struct belay_info *info)
     size_t len;
 
     if (info->has_queue || info->n_holders > WIRE_HOLDERS_SHOWN || !needs_no_escape(key) ||
-        !read_texts(info, &own)) {
+        !read_holder_texts(info, &own)) {
         return false;
     }
     for (size_t i = 0; i < info->n_holders; i++) {
-        if (!read_texts(&info->holders[i], &others)) {
+        if (!read_holder_texts(&info->holders[i], &others)) {
             return false;
         }
     }

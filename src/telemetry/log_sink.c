@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -158,6 +159,7 @@ static bool send_line(struct log_sink *sink, enum belay_level level, const char 
 
 bool log_sink_write(struct log_sink *sink, enum belay_level level, const char *text)
 {
+    assert(sink->kind != LOG_SINK_NONE);
     if (sink->kind == LOG_SINK_SYSLOG || sink->kind == LOG_SINK_JOURNALD) {
         return send_line(sink, level, text);
     }

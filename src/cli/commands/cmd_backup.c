@@ -76,11 +76,9 @@ const struct cli_command cmd_backup = {
     .exec = exec_backup,
 };
 
-static const struct option_def restore_defs[] = {
-    { .name = "replace", .kind = OPTION_FLAG, .help = "replace an existing database that is not in use" },
-    { .name = NULL },
+static const struct option_group restore_group = {
+    "Options", OPTION_TABLE(OPT_FLAG("replace", "replace an existing database that is not in use"))
 };
-static const struct option_group restore_group = { "Options", restore_defs };
 
 const struct cli_command cmd_restore = {
     .name = "restore",

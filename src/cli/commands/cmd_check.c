@@ -256,22 +256,12 @@ static int exec_check(struct cli_context *context, const struct options *options
     return code;
 }
 
-static const struct option_def defs[] = {
-    { .name = "id",
-      .kind = OPTION_TEXT,
-      .value = "LOCK_ID",
-      .help = "the lock id that must hold the lock; default: BELAY_LOCK_ID" },
-    { .name = "token",
-      .kind = OPTION_TEXT,
-      .value = "N",
-      .help = "the token that must be the current one; default: BELAY_TOKEN" },
-    { .name = "for",
-      .kind = OPTION_DURATION,
-      .value = "D",
-      .help = "the lock must be valid for at least this long; default: no minimum" },
-    { .name = NULL },
+static const struct option_group group = {
+    "Options",
+    OPTION_TABLE(OPT_TEXT("id", "LOCK_ID", "the lock id that must hold the lock; default: BELAY_LOCK_ID"),
+                 OPT_TEXT("token", "N", "the token that must be the current one; default: BELAY_TOKEN"),
+                 OPT_DURATION("for", "the lock must be valid for at least this long; default: no minimum"))
 };
-static const struct option_group group = { "Options", defs };
 
 const struct cli_command cmd_check = {
     .name = "check",

@@ -101,23 +101,14 @@ static int exec_freeze(struct cli_context *context, const struct options *option
     return print.failed ? CLI_UNKNOWN : CLI_OK;
 }
 
-static const struct option_def freeze_defs[] = {
-    { .name = "reason",
-      .kind = OPTION_TEXT,
-      .value = "TEXT",
-      .help = "the reason; shown to everyone whom the freeze stops" },
-    { .name = "from",
-      .kind = OPTION_TEXT,
-      .value = "TIME",
-      .help = "when it begins, such as 2026-11-26T18:00:00Z; default: now" },
-    { .name = "until",
-      .kind = OPTION_TEXT,
-      .value = "TIME",
-      .help = "when it ends, such as 2026-11-28T00:00:00Z; default: with 'belay unfreeze'" },
-    { .name = "for", .kind = OPTION_DURATION, .value = "D", .help = "how long it lasts, instead of --until" },
-    { .name = NULL },
+static const struct option_group freeze_group = {
+    "Options",
+    OPTION_TABLE(OPT_TEXT("reason", "TEXT", "the reason; shown to everyone whom the freeze stops"),
+                 OPT_TEXT("from", "TIME", "when it begins, such as 2026-11-26T18:00:00Z; default: now"),
+                 OPT_TEXT("until", "TIME",
+                          "when it ends, such as 2026-11-28T00:00:00Z; default: with 'belay unfreeze'"),
+                 OPT_DURATION("for", "how long it lasts, instead of --until"))
 };
-static const struct option_group freeze_group = { "Options", freeze_defs };
 
 /* clang-format off */
 #define EXIT_FREEZE_STORE { 64, "the command line is wrong, or the store has no freezes" }
@@ -168,11 +159,9 @@ static int exec_unfreeze(struct cli_context *context, const struct options *opti
     return print.failed ? CLI_UNKNOWN : CLI_OK;
 }
 
-static const struct option_def unfreeze_defs[] = {
-    { .name = "reason", .kind = OPTION_TEXT, .value = "TEXT", .help = "the reason, for the history" },
-    { .name = NULL },
+static const struct option_group unfreeze_group = {
+    "Options", OPTION_TABLE(OPT_TEXT("reason", "TEXT", "the reason, for the history"))
 };
-static const struct option_group unfreeze_group = { "Options", unfreeze_defs };
 
 const struct cli_command cmd_unfreeze = {
     .name = "unfreeze",

@@ -61,13 +61,11 @@ static int exec_help(struct cli_context *context, const struct options *options,
     return CLI_OK;
 }
 
-static const struct option_def help_defs[] = {
-    { .name = "list", .kind = OPTION_FLAG, .help = "print the command names, one per line" },
-    { .name = "man", .kind = OPTION_FLAG, .help = "print the man page" },
-    { .name = "markdown", .kind = OPTION_FLAG, .help = "print the reference of all commands (docs/cli.md)" },
-    { .name = NULL },
+static const struct option_group help_group = {
+    "Options", OPTION_TABLE(OPT_FLAG("list", "print the command names, one per line"),
+                            OPT_FLAG("man", "print the man page"),
+                            OPT_FLAG("markdown", "print the reference of all commands (docs/cli.md)"))
 };
-static const struct option_group help_group = { "Options", help_defs };
 
 const struct cli_command cmd_help = {
     .name = "help",

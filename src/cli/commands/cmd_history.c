@@ -85,15 +85,9 @@ static int exec_history(struct cli_context *context, const struct options *optio
     return code;
 }
 
-static const struct option_def defs[] = {
-    { .name = "limit",
-      .kind = OPTION_COUNT,
-      .value = "N",
-      .min = 1,
-      .help = "the last N events; default: all that are kept" },
-    { .name = NULL },
+static const struct option_group group = {
+    "Options", OPTION_TABLE(OPT_COUNT("limit", 1, "the last N events; default: all that are kept"))
 };
-static const struct option_group group = { "Options", defs };
 
 const struct cli_command cmd_history = {
     .name = "history",

@@ -170,23 +170,16 @@ static int exec_list(struct cli_context *context, const struct options *options,
     return list_locks(context, client, &query, err);
 }
 
-static const struct option_def defs[] = {
-    PREFIX_OPTION,
-    { .name = "filter",
-      .kind = OPTION_CHOICE,
-      .choices = "status=active|status=expired|status=released",
-      .help = "only locks with this status; default: active and expired" },
-    { .name = "all", .kind = OPTION_FLAG, .help = "locks with any status" },
-    { .name = "stale", .kind = OPTION_FLAG, .help = "only locks whose holder missed its heartbeats" },
-    { .name = "limit", .kind = OPTION_COUNT, .value = "N", .min = 1, .help = "print at most N locks" },
-    { .name = "cursor",
-      .kind = OPTION_TEXT,
-      .value = "KEY",
-      .complete = COMPLETE_KEY,
-      .help = "continue after this key: next_cursor of the previous page" },
-    { .name = NULL },
+static const struct option_group group = {
+    "Options", OPTION_TABLE(PREFIX_OPTION,
+                            OPT_CHOICE("filter", "status=active|status=expired|status=released",
+                                       "only locks with this status; default: active and expired"),
+                            OPT_FLAG("all", "locks with any status"),
+                            OPT_FLAG("stale", "only locks whose holder missed its heartbeats"),
+                            OPT_COUNT("limit", 1, "print at most N locks"),
+                            OPT_FROM(COMPLETE_KEY, "cursor", "KEY",
+                                     "continue after this key: next_cursor of the previous page"))
 };
-static const struct option_group group = { "Options", defs };
 
 #define LIST_ABOUT                                                                                           \
     "Lists locks, ordered by key: those that are held, and those whose lease expired without a release. A "  \

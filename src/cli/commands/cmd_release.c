@@ -54,15 +54,10 @@ static int exec_release(struct cli_context *context, const struct options *optio
     return release_exec(context, options, err);
 }
 
-static const struct option_def defs[] = {
-    ID_OR_OWNER,
-    { .name = "outcome",
-      .kind = OPTION_CHOICE,
-      .choices = "completed|failed",
-      .help = "how the work ended; default: completed" },
-    { .name = NULL },
+static const struct option_group group = {
+    "Options", OPTION_TABLE(ID_OR_OWNER, OPT_CHOICE("outcome", "completed|failed",
+                                                    "how the work ended; default: completed"))
 };
-static const struct option_group group = { "Options", defs };
 
 const struct cli_command cmd_release = {
     .name = "release",

@@ -85,15 +85,13 @@ static int exec_renew(struct cli_context *context, const struct options *options
     return code;
 }
 
-static const struct option_def defs[] = {
-    ID_OR_OWNER,
-    { .name = "ttl",
-      .kind = OPTION_DURATION,
-      .value = "D",
-      .help = "a new ttl; default: the lock's ttl, or the profile's if the store does not keep it" },
-    { .name = NULL },
+static const struct option_group group = {
+    "Options",
+    OPTION_TABLE(
+        ID_OR_OWNER,
+        OPT_DURATION("ttl",
+                     "a new ttl; default: the lock's ttl, or the profile's if the store does not keep it"))
 };
-static const struct option_group group = { "Options", defs };
 
 const struct cli_command cmd_renew = {
     .name = "renew",

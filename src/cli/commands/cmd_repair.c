@@ -31,11 +31,9 @@ static int exec_repair(struct cli_context *context, const struct options *option
     return CLI_OK;
 }
 
-static const struct option_def defs[] = {
-    { .name = "accept-loss", .kind = OPTION_FLAG, .help = "drop the locks that cannot be read" },
-    { .name = NULL },
+static const struct option_group group = {
+    "Options", OPTION_TABLE(OPT_FLAG("accept-loss", "drop the locks that cannot be read"))
 };
-static const struct option_group group = { "Options", defs };
 
 const struct cli_command cmd_repair = {
     .name = "repair",

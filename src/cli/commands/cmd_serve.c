@@ -86,37 +86,19 @@ static int exec_serve(struct cli_context *context, const struct options *options
     return CLI_OK;
 }
 
-static const struct option_def serve_defs[] = {
-    { .name = "listen",
-      .kind = OPTION_TEXT,
-      .value = "ADDR:PORT",
-      .help = "listen on this address; default: server.listen, else 127.0.0.1:7420",
-      .repeatable = true },
-    { .name = "unix",
-      .kind = OPTION_TEXT,
-      .value = "PATH",
-      .help = "listen on a unix socket that only this user can open",
-      .complete = COMPLETE_FILE },
-    { .name = "tls-cert",
-      .kind = OPTION_TEXT,
-      .value = "FILE",
-      .help = "certificate chain in PEM; default: server.tls.certificate",
-      .complete = COMPLETE_FILE },
-    { .name = "tls-key",
-      .kind = OPTION_TEXT,
-      .value = "FILE",
-      .help = "private key in PEM; default: server.tls.key",
-      .complete = COMPLETE_FILE },
-    { .name = "insecure",
-      .kind = OPTION_FLAG,
-      .help = "accept other machines although no tokens are configured" },
-    { .name = "log",
-      .kind = OPTION_CHOICE,
-      .choices = "json|text",
-      .help = "format of the log on standard error; default: text on a terminal, else json" },
-    { .name = NULL },
+static const struct option_group serve_group = {
+    "Options",
+    OPTION_TABLE(
+        OPT_LIST("listen", "ADDR:PORT",
+                 "listen on this address; default: server.listen, else 127.0.0.1:7420"),
+        OPT_FROM(COMPLETE_FILE, "unix", "PATH", "listen on a unix socket that only this user can open"),
+        OPT_FROM(COMPLETE_FILE, "tls-cert", "FILE",
+                 "certificate chain in PEM; default: server.tls.certificate"),
+        OPT_FROM(COMPLETE_FILE, "tls-key", "FILE", "private key in PEM; default: server.tls.key"),
+        OPT_FLAG("insecure", "accept other machines although no tokens are configured"),
+        OPT_CHOICE("log", "json|text",
+                   "format of the log on standard error; default: text on a terminal, else json"))
 };
-static const struct option_group serve_group = { "Options", serve_defs };
 
 const struct cli_command cmd_serve = {
     .name = "serve",
@@ -258,23 +240,12 @@ static int exec_auth_new(struct cli_context *context, const struct options *opti
     return print_new_token(context, &token);
 }
 
-static const struct option_def auth_defs[] = {
-    { .name = "name",
-      .kind = OPTION_TEXT,
-      .value = "NAME",
-      .help = "the token's name in logs and history; default: token" },
-    { .name = "role",
-      .kind = OPTION_CHOICE,
-      .choices = "reader|locker|admin",
-      .help = "permissions; default: locker" },
-    { .name = "keys",
-      .kind = OPTION_TEXT,
-      .value = "PATTERN",
-      .help = "keys it may see and lock; * matches any text; default: all keys",
-      .repeatable = true },
-    { .name = NULL },
+static const struct option_group auth_group = {
+    "Options", OPTION_TABLE(OPT_TEXT("name", "NAME", "the token's name in logs and history; default: token"),
+                            OPT_CHOICE("role", "reader|locker|admin", "permissions; default: locker"),
+                            OPT_LIST("keys", "PATTERN",
+                                     "keys it may see and lock; * matches any text; default: all keys"))
 };
-static const struct option_group auth_group = { "Options", auth_defs };
 
 const struct cli_command cmd_auth_new = {
     .name = "auth new",

@@ -216,19 +216,13 @@ static int exec_stats(struct cli_context *context, const struct options *options
     return code;
 }
 
-static const struct option_def defs[] = {
-    PREFIX_OPTION,
-    { .name = "since",
-      .kind = OPTION_TEXT,
-      .value = "D",
-      .help = "only the last D, such as 7d, or since a time; default: all that is kept" },
-    { .name = "by",
-      .kind = OPTION_CHOICE,
-      .choices = "day|profile|key",
-      .help = "one row for each day (UTC), profile or key" },
-    { .name = NULL },
+static const struct option_group group = {
+    "Options",
+    OPTION_TABLE(
+        PREFIX_OPTION,
+        OPT_TEXT("since", "D", "only the last D, such as 7d, or since a time; default: all that is kept"),
+        OPT_CHOICE("by", "day|profile|key", "one row for each day (UTC), profile or key"))
 };
-static const struct option_group group = { "Options", defs };
 
 const struct cli_command cmd_stats = {
     .name = "stats",

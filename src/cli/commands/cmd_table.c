@@ -320,23 +320,14 @@ static int exec_table_describe(struct cli_context *context, const struct options
     return exit_code;
 }
 
-static const struct option_def create_defs[] = {
-    { .name = "wait",
-      .kind = OPTION_DURATION,
-      .value = "D",
-      .help = "wait this long until the table is active; default: 5m" },
-    { .name = "kms-key",
-      .kind = OPTION_TEXT,
-      .value = "KEY",
-      .help = "encrypt with this KMS key; default: DynamoDB's own key, free of charge" },
-    { .name = "grant",
-      .kind = OPTION_TEXT,
-      .value = "ROLE",
-      .help = "PostgreSQL: let this role use the schema" },
-    { .name = "dry-run", .kind = OPTION_FLAG, .help = "print the requests and the policy; change nothing" },
-    { .name = NULL },
+static const struct option_group create_group = {
+    "Options",
+    OPTION_TABLE(
+        OPT_DURATION("wait", "wait this long until the table is active; default: 5m"),
+        OPT_TEXT("kms-key", "KEY", "encrypt with this KMS key; default: DynamoDB's own key, free of charge"),
+        OPT_TEXT("grant", "ROLE", "PostgreSQL: let this role use the schema"),
+        OPT_FLAG("dry-run", "print the requests and the policy; change nothing"))
 };
-static const struct option_group create_group = { "Options", create_defs };
 
 #define EXIT_USAGE "the command line is wrong, or the store is neither DynamoDB nor PostgreSQL"
 #define EXIT_UNREACHABLE "the store is unreachable"

@@ -224,7 +224,7 @@ static int report_not_unlocked(const struct cli_context *context, struct belay_i
     return code;
 }
 
-/* Of several, each that is still there: one that has ended meanwhile is no error. */
+/* Of several holders, end each that is still there: one that has released meanwhile is no error. */
 static enum belay_code end_chosen(struct belay_client *client, const struct options *options,
                                   const struct unlock_choice *choice, struct belay_info **ended,
                                   struct belay_error *err)
@@ -279,27 +279,17 @@ static int unlock_exec(struct cli_context *context, const struct options *option
     return code;
 }
 
-static const struct option_def unlock_defs[] = {
-    { .name = "force", .kind = OPTION_FLAG, .help = "end the lock of another client" },
-    { .name = "reason", .kind = OPTION_TEXT, .value = "TEXT", .help = "the reason, for the history" },
-    CLI_YES_OPTION,
-    { .name = "holder",
-      .kind = OPTION_TEXT,
-      .value = "OWNER",
-      .help = "of several holders, end the one with this owner" },
-    { .name = "all", .kind = OPTION_FLAG, .help = "of several holders, end all" },
-    { .name = NULL },
+static const struct option_group unlock_group = {
+    "Options", OPTION_TABLE(OPT_FLAG("force", "end the lock of another client"),
+                            OPT_TEXT("reason", "TEXT", "the reason, for the history"), CLI_YES_OPTION,
+                            OPT_TEXT("holder", "OWNER", "of several holders, end the one with this owner"),
+                            OPT_FLAG("all", "of several holders, end all"))
 };
-static const struct option_group unlock_group = { "Options", unlock_defs };
 
-static const struct option_def unlock_id_defs[] = {
-    { .name = "id",
-      .kind = OPTION_TEXT,
-      .value = "LOCK_ID",
-      .help = "end only the lock with this id; 'belay status' shows the ids" },
-    { .name = NULL },
+static const struct option_group unlock_id_group = {
+    "Which holder",
+    OPTION_TABLE(OPT_TEXT("id", "LOCK_ID", "end only the lock with this id; 'belay status' shows the ids"))
 };
-static const struct option_group unlock_id_group = { "Which holder", unlock_id_defs };
 
 #define UNLOCK_ABOUT                                                                                         \
     "Ends the lock of another client. belay shows the holder and asks for confirmation; only 'yes' "         \
@@ -334,15 +324,11 @@ const struct cli_command cmd_unlock = {
     .exec = unlock_exec,
 };
 
-static const struct option_def locks_release_defs[] = {
-    { .name = "id", .kind = OPTION_TEXT, .value = "LOCK_ID", .help = "your lock id: release your own lock" },
-    { .name = "outcome",
-      .kind = OPTION_CHOICE,
-      .choices = "completed|failed",
-      .help = "with --id: how the work ended; default: completed" },
-    { .name = NULL },
+static const struct option_group locks_release_group = {
+    "Your own lock", OPTION_TABLE(OPT_TEXT("id", "LOCK_ID", "your lock id: release your own lock"),
+                                  OPT_CHOICE("outcome", "completed|failed",
+                                             "with --id: how the work ended; default: completed"))
 };
-static const struct option_group locks_release_group = { "Your own lock", locks_release_defs };
 
 static int exec_locks_release(struct cli_context *context, const struct options *options,
                               struct belay_error *err)

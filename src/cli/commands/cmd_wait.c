@@ -41,14 +41,9 @@ static int exec_wait(struct cli_context *context, const struct options *options,
     return cli_exit_code(code);
 }
 
-static const struct option_def defs[] = {
-    { .name = "wait",
-      .kind = OPTION_DURATION,
-      .value = "D",
-      .help = "give up after this time; default: wait forever" },
-    { .name = NULL },
+static const struct option_group group = {
+    "Options", OPTION_TABLE(OPT_DURATION("wait", "give up after this time; default: wait forever"))
 };
-static const struct option_group group = { "Options", defs };
 
 const struct cli_command cmd_wait = {
     .name = "wait",

@@ -1,6 +1,7 @@
 /* The configuration, the client and the telemetry of a command. */
 #include "cli/core/cli.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pwd.h>
 #include <stdlib.h>
@@ -169,7 +170,9 @@ void cli_client_entered(struct cli_context *context)
 
 void cli_client_left(struct cli_context *context)
 {
-    atomic_fetch_sub(&context->client_users, 1);
+    int before = atomic_fetch_sub(&context->client_users, 1);
+
+    assert(before > 0);
 }
 
 bool cli_close(struct cli_context *context)

@@ -174,11 +174,7 @@ void cli_warn_locking_off(const struct cli_context *context);
  * Ask for confirmation, unless --yes is given. Only "yes" confirms, so that a stray key press changes nothing. `what`
  * completes "add --yes to ..." if there is no terminal.
  */
-#define CLI_YES_OPTION                                                                                       \
-    {                                                                                                        \
-        .name = "yes", .kind = OPTION_FLAG,                                                                  \
-        .help = "do not ask for confirmation; required without a terminal"                                   \
-    }
+#define CLI_YES_OPTION OPT_FLAG("yes", "do not ask for confirmation; required without a terminal")
 enum belay_code cli_confirm(const struct cli_context *context, const struct options *options,
                             const char *what, struct belay_error *err);
 

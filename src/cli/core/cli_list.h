@@ -30,8 +30,8 @@ struct cli_list {
 int cli_list_begin(struct cli_list *list, const struct cli_list_kind *kind,
                    const struct cli_context *context);
 
-/* Add one entry with one of these, or as a row of the table; then call cli_list_next(). Frees the line; NULL: out of memory. */
-void cli_list_add_json(struct cli_list *list, char *line);
+/* Add one entry with one of these, or as a row of the table; then call cli_list_next(). */
+void cli_list_add_json(struct cli_list *list, char *line); /* frees the line; NULL: out of memory */
 void cli_list_add_name(struct cli_list *list, const char *name);
 /* Count the entry. False: stop, the output failed. */
 bool cli_list_next(struct cli_list *list);

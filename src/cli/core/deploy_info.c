@@ -12,31 +12,17 @@
 #include "base/text.h"
 #include "cli/core/lock_options.h"
 
-static const struct option_def deploy_info_defs[] = {
-    { .name = "deployment-id",
-      .kind = OPTION_TEXT,
-      .value = "ID",
-      .help = "the deployment's id; default: a new one" },
-    { .name = "triggered-by",
-      .kind = OPTION_TEXT,
-      .value = "WHO",
-      .help = "what started the deployment; default: the CI run, else the user" },
-    { .name = "user",
-      .kind = OPTION_TEXT,
-      .value = "NAME",
-      .help = "the person behind the deployment; default: the CI system's user, else you" },
-    { .name = "git-commit",
-      .kind = OPTION_TEXT,
-      .value = "SHA",
-      .help = "the commit; default: the CI system's, else that of the working directory" },
-    { .name = "git-branch",
-      .kind = OPTION_TEXT,
-      .value = "NAME",
-      .help = "the branch; default: like --git-commit" },
-    { .name = "release", .kind = OPTION_TEXT, .value = "V", .help = "the deployed version, such as v1.2.3" },
-    { .name = NULL },
+const struct option_group deploy_info_group = {
+    "Description of the deployment",
+    OPTION_TABLE(
+        OPT_TEXT("deployment-id", "ID", "the deployment's id; default: a new one"),
+        OPT_TEXT("triggered-by", "WHO", "what started the deployment; default: the CI run, else the user"),
+        OPT_TEXT("user", "NAME", "the person behind the deployment; default: the CI system's user, else you"),
+        OPT_TEXT("git-commit", "SHA",
+                 "the commit; default: the CI system's, else that of the working directory"),
+        OPT_TEXT("git-branch", "NAME", "the branch; default: like --git-commit"),
+        OPT_TEXT("release", "V", "the deployed version, such as v1.2.3"))
 };
-const struct option_group deploy_info_group = { "Description of the deployment", deploy_info_defs };
 
 /* NULL for a variable that is unset, empty, too long or not text. */
 static const char *env_clean(const char *name)
@@ -53,7 +39,7 @@ static const char *first_given(const char *a, const char *b)
 
 /* ---- metadata ----------------------------------------------------------------- */
 
-static void put_meta(struct deploy_info *info, const char *name, const char *value)
+static void put_deploy_meta(struct deploy_info *info, const char *name, const char *value)
 {
     if (value != NULL && *value != '\0' && info->n_meta < DEPLOY_META_MAX) {
         info->meta[info->n_meta++] = (struct belay_meta){ name, value };
@@ -190,9 +176,9 @@ enum belay_code deploy_info_add_ci(struct lock_request *request, struct belay_er
         options->owner = request->ci_owner = strdup(owner);
     }
     request->ci_url = make_url(ci);
-    put_meta(&info, "ci_system", ci->name);
-    put_meta(&info, "ci_run_id", run);
-    put_meta(&info, "ci_url", request->ci_url);
+    put_deploy_meta(&info, "ci_system", ci->name);
+    put_deploy_meta(&info, "ci_run_id", run);
+    put_deploy_meta(&info, "ci_url", request->ci_url);
     return add_all_meta(&info, request, err);
 }
 
@@ -352,14 +338,14 @@ enum belay_code deploy_info_read(const struct options *options, struct deploy_in
         (void)snprintf(info->deployment_id, sizeof info->deployment_id, "dep-%.8s%.4s", id, id + 9);
         deployment->deployment_id = info->deployment_id;
     }
-    put_meta(info, "user", deployment->user);
-    put_meta(info, "ci_system", info->ci_system);
-    put_meta(info, "ci_run_id", info->ci_run_id);
-    put_meta(info, "deployment_id", deployment->deployment_id);
-    put_meta(info, "git_commit", deployment->git_commit);
-    put_meta(info, "git_branch", deployment->git_branch);
-    put_meta(info, "hostname", info->host);
-    put_meta(info, "pid", info->pid);
+    put_deploy_meta(info, "user", deployment->user);
+    put_deploy_meta(info, "ci_system", info->ci_system);
+    put_deploy_meta(info, "ci_run_id", info->ci_run_id);
+    put_deploy_meta(info, "deployment_id", deployment->deployment_id);
+    put_deploy_meta(info, "git_commit", deployment->git_commit);
+    put_deploy_meta(info, "git_branch", deployment->git_branch);
+    put_deploy_meta(info, "hostname", info->host);
+    put_deploy_meta(info, "pid", info->pid);
     return BELAY_OK;
 }
 

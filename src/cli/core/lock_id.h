@@ -9,14 +9,9 @@
 #include "cli/core/cli.h"
 
 #define ID_OR_OWNER                                                                                          \
-    { .name = "id",                                                                                          \
-      .kind = OPTION_TEXT,                                                                                   \
-      .value = "LOCK_ID",                                                                                    \
-      .help = "the lock id that 'belay acquire' printed" },                                                  \
-    {                                                                                                        \
-        .name = "owner", .kind = OPTION_TEXT, .value = "ID",                                                 \
-        .help = "instead of --id, with a re-entrant profile: the owner that acquired the lock"               \
-    }
+    OPT_TEXT("id", "LOCK_ID", "the lock id that 'belay acquire' printed"),                                   \
+        OPT_TEXT("owner", "ID",                                                                              \
+                 "instead of --id, with a re-entrant profile: the owner that acquired the lock")
 
 #define ABOUT_OWNER                                                                                          \
     "With a re-entrant profile (execution, or the profile of the key) the owner is enough, if the "          \

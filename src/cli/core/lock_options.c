@@ -6,94 +6,45 @@
 #include "base/error.h"
 #include "cli/core/deploy_info.h"
 
-static const struct option_def key_defs[] = {
-    { .name = "stack", .kind = OPTION_TEXT, .value = "S", .help = "the stack; needs --environment" },
-    { .name = "environment",
-      .kind = OPTION_TEXT,
-      .value = "E",
-      .help = "the environment; needs --stack or --component" },
-    { .name = "service", .kind = OPTION_TEXT, .value = "V", .help = "a service of the stack" },
-    { .name = "component",
-      .kind = OPTION_TEXT,
-      .value = "C",
-      .help = "a component of the stack, or the one for the key template of --profile" },
-    { .name = "profile",
-      .kind = OPTION_TEXT,
-      .value = "NAME",
-      .complete = COMPLETE_PROFILE,
-      .help = "use the key template and the defaults of this profile" },
-    { .name = NULL },
+const struct option_group key_group = {
+    "Instead of KEY",
+    OPTION_TABLE(
+        OPT_TEXT("stack", "S", "the stack; needs --environment"),
+        OPT_TEXT("environment", "E", "the environment; needs --stack or --component"),
+        OPT_TEXT("service", "V", "a service of the stack"),
+        OPT_TEXT("component", "C", "a component of the stack, or the one for the key template of --profile"),
+        OPT_FROM(COMPLETE_PROFILE, "profile", "NAME",
+                 "use the key template and the defaults of this profile"))
 };
-const struct option_group key_group = { "Instead of KEY", key_defs };
 
-static const struct option_def lock_defs[] = {
-    { .name = "ttl",
-      .kind = OPTION_DURATION,
-      .value = "D",
-      .help = "how long the lock lasts unless it is renewed" },
-    { .name = "wait",
-      .kind = OPTION_DURATION,
-      .value = "D",
-      .help = "wait this long in the queue for the lock; default: do not wait" },
-    { .name = "attempts",
-      .kind = OPTION_COUNT,
-      .value = "N",
-      .min = 1,
-      .help = "give up after N attempts; with --wait, when either limit is reached" },
-    { .name = "owner",
-      .kind = OPTION_TEXT,
-      .value = "ID",
-      .help = "id of the holder; default: unique to this process, or the run of the CI system" },
-    { .name = "owner-name",
-      .kind = OPTION_TEXT,
-      .value = "NAME",
-      .help = "name of the holder for people; default: user@host" },
-    { .name = "meta",
-      .kind = OPTION_TEXT,
-      .value = "K=V",
-      .repeatable = true,
-      .help = "metadata kept with the lock; may be repeated" },
-    { .name = "correlation-id",
-      .kind = OPTION_TEXT,
-      .value = "ID",
-      .help = "an id of your own, to find the lock in logs" },
-    { .name = "heartbeat",
-      .kind = OPTION_DURATION,
-      .value = "D",
-      .help = "renew the lease this often; a holder that misses its heartbeats is flagged as stale" },
-    { .name = "reentrant",
-      .kind = OPTION_FLAG,
-      .help = "with --owner: if this owner holds the lock already, succeed and share it" },
-    { .name = "id",
-      .kind = OPTION_TEXT,
-      .value = "LOCK_ID",
-      .help = "the lock id to use; repeat an acquire with it if the answer was lost" },
-    { .name = "ignore-freeze",
-      .kind = OPTION_FLAG,
-      .help = "acquire the lock although it is frozen; needs --reason, and an admin's token" },
-    { .name = "reason",
-      .kind = OPTION_TEXT,
-      .value = "TEXT",
-      .help = "with --ignore-freeze: the reason, for the history" },
-    { .name = NULL },
+const struct option_group lock_group = {
+    "Lock options",
+    OPTION_TABLE(
+        OPT_DURATION("ttl", "how long the lock lasts unless it is renewed"),
+        OPT_DURATION("wait", "wait this long in the queue for the lock; default: do not wait"),
+        OPT_COUNT("attempts", 1, "give up after N attempts; with --wait, when either limit is reached"),
+        OPT_TEXT("owner", "ID",
+                 "id of the holder; default: unique to this process, or the run of the CI system"),
+        OPT_TEXT("owner-name", "NAME", "name of the holder for people; default: user@host"),
+        OPT_LIST("meta", "K=V", "metadata kept with the lock; may be repeated"),
+        OPT_TEXT("correlation-id", "ID", "an id of your own, to find the lock in logs"),
+        OPT_DURATION("heartbeat",
+                     "renew the lease this often; a holder that misses its heartbeats is flagged as stale"),
+        OPT_FLAG("reentrant", "with --owner: if this owner holds the lock already, succeed and share it"),
+        OPT_TEXT("id", "LOCK_ID", "the lock id to use; repeat an acquire with it if the answer was lost"),
+        OPT_FLAG("ignore-freeze",
+                 "acquire the lock although it is frozen; needs --reason, and an admin's token"),
+        OPT_TEXT("reason", "TEXT", "with --ignore-freeze: the reason, for the history"))
 };
-const struct option_group lock_group = { "Lock options", lock_defs };
 
-static const struct option_def kind_defs[] = {
-    { .name = "shared",
-      .kind = OPTION_FLAG,
-      .help = "hold the lock beside other shared holders; it excludes only exclusive ones" },
-    { .name = "slots",
-      .kind = OPTION_COUNT,
-      .value = "N",
-      .min = 1,
-      .help = "at most N clients hold the lock at a time; all of them give the same N" },
-    { .name = NULL },
+const struct option_group kind_group = {
+    "Several holders",
+    OPTION_TABLE(
+        OPT_FLAG("shared", "hold the lock beside other shared holders; it excludes only exclusive ones"),
+        OPT_COUNT("slots", 1, "at most N clients hold the lock at a time; all of them give the same N"))
 };
-const struct option_group kind_group = { "Several holders", kind_defs };
 
-static const struct option_def prefix_defs[] = { PREFIX_OPTION, { .name = NULL } };
-const struct option_group prefix_group = { "Options", prefix_defs };
+const struct option_group prefix_group = { "Options", OPTION_TABLE(PREFIX_OPTION) };
 
 static struct belay_key_parts read_parts(const struct options *options)
 {

@@ -11,11 +11,7 @@ extern const struct option_group kind_group; /* --shared, --slots */
 enum belay_code read_kind(const struct options *options, struct belay_lock_options *lock,
                           struct belay_error *err);
 
-#define PREFIX_OPTION                                                                                        \
-    {                                                                                                        \
-        .name = "prefix", .kind = OPTION_TEXT, .value = "P", .complete = COMPLETE_KEY,                       \
-        .help = "only locks whose keys begin with P"                                                         \
-    }
+#define PREFIX_OPTION OPT_FROM(COMPLETE_KEY, "prefix", "P", "only locks whose keys begin with P")
 extern const struct option_group prefix_group; /* PREFIX_OPTION alone */
 
 /* True if the command line names a lock, by arguments or by the options of key_group. */

@@ -12,36 +12,21 @@
 #include "cli/core/cli.h"
 
 const struct option_def global_options[] = {
-    { .name = "store",
-      .kind = OPTION_TEXT,
-      .value = "URL",
-      .help = "where locks are kept, such as sqlite:/var/lib/belay/belay.db or "
-              "http://HOST:PORT,http://HOST:PORT; "
-              "default: BELAY_STORE" },
-    { .name = "state-store",
-      .kind = OPTION_TEXT,
-      .value = "URL",
-      .help = "where deployment state is kept: file:DIR, s3://BUCKET/PREFIX, postgresql://HOST/DATABASE or "
-              "http://HOST:PORT; default: BELAY_STATE_STORE" },
-    { .name = "config",
-      .kind = OPTION_TEXT,
-      .value = "FILE",
-      .complete = COMPLETE_FILE,
-      .help = "the configuration file; default: BELAY_CONFIG" },
-    { .name = "metrics",
-      .kind = OPTION_TEXT,
-      .value = "WHERE",
-      .help = "send metrics to emf, emf:FILE or statsd:HOST:PORT; default: as configured" },
-    { .name = "json", .kind = OPTION_FLAG, .help = "print JSON, errors included" },
-    { .name = "quiet",
-      .letter = 'q',
-      .kind = OPTION_FLAG,
-      .help = "print no notes and no warnings, except that locking is switched off" },
-    { .name = "verbose", .letter = 'v', .kind = OPTION_FLAG, .help = "print every event to standard error" },
-    { .name = "no-color", .kind = OPTION_FLAG, .help = "do not use colors; NO_COLOR does the same" },
-    { .name = "help", .letter = 'h', .kind = OPTION_FLAG, .help = "show the help of the command" },
-    { .name = "version", .letter = 'V', .kind = OPTION_FLAG, .help = "show the version" },
-    { .name = NULL },
+    OPT_TEXT("store", "URL",
+             "where locks are kept, such as sqlite:/var/lib/belay/belay.db or "
+             "http://HOST:PORT,http://HOST:PORT; default: BELAY_STORE"),
+    OPT_TEXT("state-store", "URL",
+             "where deployment state is kept: file:DIR, s3://BUCKET/PREFIX, postgresql://HOST/DATABASE or "
+             "http://HOST:PORT; default: BELAY_STATE_STORE"),
+    OPT_FROM(COMPLETE_FILE, "config", "FILE", "the configuration file; default: BELAY_CONFIG"),
+    OPT_TEXT("metrics", "WHERE", "send metrics to emf, emf:FILE or statsd:HOST:PORT; default: as configured"),
+    OPT_FLAG("json", "print JSON, errors included"),
+    OPT_LETTER("quiet", 'q', "print no notes and no warnings, except that locking is switched off"),
+    OPT_LETTER("verbose", 'v', "print every event to standard error"),
+    OPT_FLAG("no-color", "do not use colors; NO_COLOR does the same"),
+    OPT_LETTER("help", 'h', "show the help of the command"),
+    OPT_LETTER("version", 'V', "show the version"),
+    OPT_END,
 };
 
 /* The option whose name is the `len` bytes at `name`; NULL: none. */

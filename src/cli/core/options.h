@@ -34,6 +34,23 @@ struct option_def {
     bool repeatable; /* else it may be given twice only with the same value */
 };
 
+/* Rows of a table of options. OPT_LIST may be given several times; OPT_FROM completes its value from `source`. */
+/* clang-format off */
+#define OPT_FLAG(word, says) { .name = (word), .kind = OPTION_FLAG, .help = (says) }
+#define OPT_LETTER(word, short_form, says) { .name = (word), .letter = (short_form), .kind = OPTION_FLAG, .help = (says) }
+#define OPT_TEXT(word, place, says) { .name = (word), .kind = OPTION_TEXT, .value = (place), .help = (says) }
+#define OPT_LIST(word, place, says) \
+    { .name = (word), .kind = OPTION_TEXT, .value = (place), .help = (says), .repeatable = true }
+#define OPT_FROM(source, word, place, says) \
+    { .name = (word), .kind = OPTION_TEXT, .value = (place), .help = (says), .complete = (source) }
+#define OPT_DURATION(word, says) { .name = (word), .kind = OPTION_DURATION, .value = "D", .help = (says) }
+#define OPT_COUNT(word, least, says) \
+    { .name = (word), .kind = OPTION_COUNT, .value = "N", .min = (least), .help = (says) }
+#define OPT_CHOICE(word, words, says) { .name = (word), .kind = OPTION_CHOICE, .choices = (words), .help = (says) }
+#define OPT_END { .name = NULL }
+#define OPTION_TABLE(...) (const struct option_def[]){ __VA_ARGS__, OPT_END }
+/* clang-format on */
+
 struct option_group {
     const char *title; /* "Lock options" */
     const struct option_def *defs;

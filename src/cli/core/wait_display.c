@@ -15,10 +15,10 @@
 enum { EVERY_MS = 60000, SOON_MS = 100, TURNS_MAX = 1000 };
 
 /*
- * One look at how long a lock was held before, in a thread of its own: a store that hangs must delay neither the line
- * nor the end of the wait. Whichever of the display and the thread comes last frees it.
+ * A request for the past holds of a lock. It has a thread of its own, because a store that hangs must delay neither the
+ * line nor the end of the wait. The display or the thread frees it, whichever is done with it last.
  */
-struct holds_look {
+struct holds_query {
     struct cli_context *context; /* borrowed; its client stays open until the thread has ended */
     char *key;                   /* owned */
     pthread_mutex_t mutex;       /* guards the rest */
@@ -49,9 +49,9 @@ struct wait_display {
     size_t position;
     int64_t ends_boot_ms; /* of the holder's lease */
     int64_t retry_boot_ms;
-    struct belay_info lock;  /* in the way: what the estimate needs, without texts; its holders are owned */
-    struct buf lock_key;     /* of that lock; empty: not known */
-    struct holds_look *look; /* owned, see there; NULL: none */
+    struct belay_info lock;    /* in the way: what the estimate needs, without texts; its holders are owned */
+    struct buf lock_key;       /* of that lock; empty: not known */
+    struct holds_query *query; /* owned, see there; NULL: none */
 };
 
 /* A wait must not fail because of a wrong value: that is only a warning. */
@@ -120,10 +120,10 @@ static void add_estimate(struct buf *text, const struct wait_display *display)
     struct belay_holds holds = { 0 };
     char span[CLOCK_TEXT_SIZE];
 
-    if (display->look != NULL) {
-        (void)pthread_mutex_lock(&display->look->mutex);
-        holds = display->look->holds;
-        (void)pthread_mutex_unlock(&display->look->mutex);
+    if (display->query != NULL) {
+        (void)pthread_mutex_lock(&display->query->mutex);
+        holds = display->query->holds;
+        (void)pthread_mutex_unlock(&display->query->mutex);
     }
     belay_estimate_turns(&holds, &display->lock, clock_unix_ms(), turns_ms, n);
     if (turns_ms[n - 1] == BELAY_TURN_OVERDUE) {
@@ -134,8 +134,8 @@ static void add_estimate(struct buf *text, const struct wait_display *display)
 }
 
 /*
- * "2nd in the queue, about 5m to go (estimate), held for 4m 10s by alice (3m 2s left) 'key'": what changes comes first, so that a narrow
- * terminal truncates the names.
+ * "2nd in the queue, about 5m to go (estimate), held for 4m 10s by alice (3m 2s left) 'key'": what changes comes first,
+ * so that a narrow terminal truncates the names.
  */
 static void rewrite_line(struct wait_display *display)
 {
@@ -210,85 +210,85 @@ static void print_line(struct wait_display *display)
 
 /* ---- past holds ---- */
 
-static void look_free(struct holds_look *look)
+static void query_free(struct holds_query *query)
 {
-    (void)pthread_mutex_destroy(&look->mutex);
-    free(look->key);
-    free(look);
+    (void)pthread_mutex_destroy(&query->mutex);
+    free(query->key);
+    free(query);
 }
 
-static void *look_thread(void *argument)
+static void *query_thread(void *argument)
 {
-    struct holds_look *look = argument;
-    struct cli_context *context = look->context;
+    struct holds_query *query = argument;
+    struct cli_context *context = query->context;
     struct belay_holds holds = { 0 };
     bool is_abandoned;
 
-    (void)belay_past_holds(context->client, look->key, &holds, NULL);
-    (void)pthread_mutex_lock(&look->mutex);
-    look->holds = holds;
-    look->is_done = true;
-    is_abandoned = look->is_abandoned;
-    (void)pthread_mutex_unlock(&look->mutex);
+    (void)belay_past_holds(context->client, query->key, &holds, NULL);
+    (void)pthread_mutex_lock(&query->mutex);
+    query->holds = holds;
+    query->is_done = true;
+    is_abandoned = query->is_abandoned;
+    (void)pthread_mutex_unlock(&query->mutex);
     if (is_abandoned) {
-        look_free(look);
+        query_free(query);
     }
     cli_client_left(context);
     return NULL;
 }
 
-static bool look_is_done(struct holds_look *look)
+static bool query_is_done(struct holds_query *query)
 {
     bool is_done;
 
-    (void)pthread_mutex_lock(&look->mutex);
-    is_done = look->is_done;
-    (void)pthread_mutex_unlock(&look->mutex);
+    (void)pthread_mutex_lock(&query->mutex);
+    is_done = query->is_done;
+    (void)pthread_mutex_unlock(&query->mutex);
     return is_done;
 }
 
-static void look_abandon(struct wait_display *display)
+static void query_abandon(struct wait_display *display)
 {
-    struct holds_look *look = display->look;
+    struct holds_query *query = display->query;
     bool is_done;
 
-    if (look == NULL) {
+    if (query == NULL) {
         return;
     }
-    display->look = NULL;
-    (void)pthread_mutex_lock(&look->mutex);
-    look->is_abandoned = true;
-    is_done = look->is_done;
-    (void)pthread_mutex_unlock(&look->mutex);
+    display->query = NULL;
+    (void)pthread_mutex_lock(&query->mutex);
+    query->is_abandoned = true;
+    is_done = query->is_done;
+    (void)pthread_mutex_unlock(&query->mutex);
     if (is_done) {
-        look_free(look);
+        query_free(query);
     }
 }
 
-/* Look how long the lock in the way was held before, once for each such lock. */
-static void look_start(struct wait_display *display)
+/* Ask how long the lock in the way was held before, once for each such lock. */
+static void query_start(struct wait_display *display)
 {
-    struct holds_look *look;
+    struct holds_query *query;
 
     if (display->lock_key.len == 0 ||
-        (display->look != NULL && strcmp(display->look->key, display->lock_key.data) == 0)) {
+        (display->query != NULL && strcmp(display->query->key, display->lock_key.data) == 0)) {
         return;
     }
-    look_abandon(display);
-    look = calloc(1, sizeof *look);
-    if (look == NULL) {
+    query_abandon(display);
+    query = calloc(1, sizeof *query);
+    if (query == NULL) {
         return;
     }
-    look->context = display->context;
-    look->key = strdup(display->lock_key.data);
-    (void)pthread_mutex_init(&look->mutex, NULL);
+    query->context = display->context;
+    query->key = strdup(display->lock_key.data);
+    (void)pthread_mutex_init(&query->mutex, NULL);
     cli_client_entered(display->context);
-    if (look->key == NULL || !thread_start_detached(look_thread, look)) {
+    if (query->key == NULL || !thread_start_detached(query_thread, query)) {
         cli_client_left(display->context);
-        look_free(look);
+        query_free(query);
         return;
     }
-    display->look = look;
+    display->query = query;
 }
 
 /* ---- the thread that prints ---- */
@@ -304,7 +304,7 @@ static void *print_thread(void *context)
 
         if (display->on_terminal) {
             rewrite_line(display);
-            left_ms = display->look != NULL && !look_is_done(display->look) ? SOON_MS : 1000;
+            left_ms = display->query != NULL && !query_is_done(display->query) ? SOON_MS : 1000;
         } else if (left_ms <= 0) {
             print_line(display);
             left_ms = display->every_ms;
@@ -335,7 +335,7 @@ static void print_line_per_attempt(struct wait_display *display, const struct be
 }
 
 /* Keep what an estimate needs of the lock in the way. */
-static void keep_lock(struct wait_display *display, const struct belay_info *lock)
+static void remember_lock(struct wait_display *display, const struct belay_info *lock)
 {
     struct belay_info *kept = &display->lock;
 
@@ -360,12 +360,12 @@ static void keep_lock(struct wait_display *display, const struct belay_info *loc
 }
 
 /* What is known of the holder, for the line that is printed now or in a minute. */
-static void keep_holder(struct wait_display *display, const struct belay_info *holder, int64_t boot_ms)
+static void remember_holder(struct wait_display *display, const struct belay_info *holder, int64_t boot_ms)
 {
     const char *url = meta_find(holder->metadata, holder->n_metadata, "ci_url");
 
     buf_release(&display->url);
-    keep_lock(display, holder);
+    remember_lock(display, holder);
     print_holder_short(&display->holder, holder);
     display->ends_boot_ms = add_saturated(boot_ms, holder->expires_in_ms);
     display->since_unix_ms = holder->locked_at_unix_ms;
@@ -391,12 +391,12 @@ void wait_display_update(void *context, const struct belay_wait_info *now)
         display->ends_boot_ms = 0;
     }
     if (now->holder != NULL) {
-        keep_holder(display, now->holder, boot_ms);
+        remember_holder(display, now->holder, boot_ms);
     }
     display->position = now->position;
     display->retry_boot_ms = add_saturated(boot_ms, now->retry_ms);
     if (display->on_terminal) {
-        look_start(display);
+        query_start(display);
     } else {
         print_line_per_attempt(display, now);
     }
@@ -422,7 +422,7 @@ void wait_display_free(struct wait_display *display)
     if (display->on_terminal && display->shown) {
         (void)fputs("\r\033[K", stderr);
     }
-    look_abandon(display);
+    query_abandon(display);
     (void)pthread_cond_destroy(&display->changed);
     (void)pthread_mutex_destroy(&display->mutex);
     buf_release(&display->holder);

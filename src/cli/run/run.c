@@ -51,24 +51,15 @@ struct run_session {
 
 /* ---- options -------------------------------------------------------------- */
 
-static const struct option_def run_end_defs[] = {
-    { .name = "kill-after",
-      .kind = OPTION_DURATION,
-      .value = "D",
-      .help =
-          "time between TERM and KILL when the lease is lost; default 10s, at most a quarter of the ttl" },
-    { .name = "conflict-exit-code",
-      .kind = OPTION_COUNT,
-      .value = "N",
-      .help = "exit with N instead of 75 if another client holds the lock" },
-    { .name = "result",
-      .kind = OPTION_TEXT,
-      .value = "FILE",
-      .complete = COMPLETE_FILE,
-      .help = "write the outcome to FILE as one JSON object" },
-    { .name = NULL },
+const struct option_group run_end_group = {
+    "When the lock is held or lost",
+    OPTION_TABLE(
+        OPT_DURATION(
+            "kill-after",
+            "time between TERM and KILL when the lease is lost; default 10s, at most a quarter of the ttl"),
+        OPT_COUNT("conflict-exit-code", 0, "exit with N instead of 75 if another client holds the lock"),
+        OPT_FROM(COMPLETE_FILE, "result", "FILE", "write the outcome to FILE as one JSON object"))
 };
-const struct option_group run_end_group = { "When the lock is held or lost", run_end_defs };
 
 static bool is_protected(const struct run_session *run)
 {
@@ -550,6 +541,7 @@ static void write_result_file(struct run_session *run)
     if (path == NULL || run->is_result_refused) {
         return;
     }
+    assert(run->result.result != NULL); /* the run has ended, or was refused */
     run->result.lock = is_protected(run) ? belay_lock_info(run->lock) : NULL;
     if (run_result_write(path, &run->result, &err) != BELAY_OK) {
         cli_warn(run->context, "%s", err.text);
@@ -604,21 +596,15 @@ int run_exec(struct cli_context *context, const struct options *options,
 
 /* ---- the command --------------------------------------------------------------- */
 
-static const struct option_def run_defs[] = {
-    { .name = "adopt",
-      .kind = OPTION_TEXT,
-      .value = "LOCK_ID",
-      .help = "run under the lock with this id, acquired before by 'belay acquire'; each id can be adopted "
-              "once" },
-    { .name = "best-effort",
-      .kind = OPTION_FLAG,
-      .help = "if the store is unreachable, warn and run without a lock" },
-    { .name = "allow-empty-key",
-      .kind = OPTION_FLAG,
-      .help = "if KEY is the empty string, warn and run COMMAND without a lock" },
-    { .name = NULL },
+static const struct option_group run_group = {
+    "Options of run",
+    OPTION_TABLE(
+        OPT_TEXT("adopt", "LOCK_ID",
+                 "run under the lock with this id, acquired before by 'belay acquire'; each id can be "
+                 "adopted once"),
+        OPT_FLAG("best-effort", "if the store is unreachable, warn and run without a lock"),
+        OPT_FLAG("allow-empty-key", "if KEY is the empty string, warn and run COMMAND without a lock"))
 };
-static const struct option_group run_group = { "Options of run", run_defs };
 
 static int exec_run(struct cli_context *context, const struct options *options, struct belay_error *err)
 {

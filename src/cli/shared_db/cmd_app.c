@@ -242,34 +242,20 @@ static int exec_app_mark_running(struct cli_context *context, const struct optio
 
 /* ---- the entries ---------------------------------------------------------------- */
 
-static const struct option_def register_defs[] = {
-    { .name = "url",
-      .kind = OPTION_TEXT,
-      .value = "URL",
-      .repeatable = true,
-      .help = "URL of a health check; the application is up if any URL answers 200" },
-    { .name = "database",
-      .kind = OPTION_TEXT,
-      .value = "KIND=ID",
-      .repeatable = true,
-      .help = "a database that it uses; ID is an EC2 instance id, HOST:PORT, or i-...@HOST:PORT" },
-    { .name = "label",
-      .kind = OPTION_TEXT,
-      .value = "NAME=VALUE",
-      .repeatable = true,
-      .help = "a label for people" },
-    { .name = "replace",
-      .kind = OPTION_FLAG,
-      .help = "replace an application of this name; its recorded state stays if its URLs stay" },
-    { .name = NULL },
+static const struct option_group register_group = {
+    "Options",
+    OPTION_TABLE(
+        OPT_LIST("url", "URL", "URL of a health check; the application is up if any URL answers 200"),
+        OPT_LIST("database", "KIND=ID",
+                 "a database that it uses; ID is an EC2 instance id, HOST:PORT, or i-...@HOST:PORT"),
+        OPT_LIST("label", "NAME=VALUE", "a label for people"),
+        OPT_FLAG("replace",
+                 "replace an application of this name; its recorded state stays if its URLs stay"))
 };
-static const struct option_group register_group = { "Options", register_defs };
 
-static const struct option_def mark_defs[] = {
-    { .name = "by", .kind = OPTION_TEXT, .value = "WHO", .help = "who records it; default: user@host" },
-    { .name = NULL },
+static const struct option_group mark_group = {
+    "Options", OPTION_TABLE(OPT_TEXT("by", "WHO", "who records it; default: user@host"))
 };
-static const struct option_group mark_group = { "Options", mark_defs };
 
 #define EXITS                                                                                                \
     {                                                                                                        \

@@ -162,8 +162,8 @@ static bool on_database(void *context, const struct belay_database *database)
     return cli_list_next(list);
 }
 
-static enum belay_code read_databases(struct belay_client *client, struct cli_list *list,
-                                      struct belay_error *err)
+static enum belay_code read_db_list(struct belay_client *client, struct cli_list *list,
+                                    struct belay_error *err)
 {
     return belay_db_list(client, on_database, list, err);
 }
@@ -171,47 +171,29 @@ static enum belay_code read_databases(struct belay_client *client, struct cli_li
 static int exec_db_list(struct cli_context *context, const struct options *options, struct belay_error *err)
 {
     (void)options;
-    return cli_list_all(context, &databases, read_databases, "databases",
+    return cli_list_all(context, &databases, read_db_list, "databases",
                         "to add one: belay app register NAME --url URL --database KIND=ID", err);
 }
 
 /* ---- the entries ------------------------------------------------------------------ */
 
-#define APP_OPTION(says)                                                                                     \
-    {                                                                                                        \
-        .name = "app", .kind = OPTION_TEXT, .value = "NAME", .help = (says)                                  \
-    }
-#define BY_OPTION                                                                                            \
-    {                                                                                                        \
-        .name = "by", .kind = OPTION_TEXT, .value = "WHO",                                                   \
-        .help = "who does it, for the record; default: user@host"                                            \
-    }
+#define BY_OPTION OPT_TEXT("by", "WHO", "who does it, for the record; default: user@host")
 
-static const struct option_def stop_defs[] = {
-    APP_OPTION("the databases of this application; its own status is not checked"),
-    { .name = "database",
-      .kind = OPTION_TEXT,
-      .value = "ID",
-      .help = "this database; all applications that use it are checked" },
-    { .name = "dry-run", .kind = OPTION_FLAG, .help = "print what would happen and why; change nothing" },
-    { .name = "wait",
-      .kind = OPTION_DURATION,
-      .value = "D",
-      .help = "retry for this long until all are down and the lock is free" },
-    BY_OPTION,
-    { .name = NULL },
+static const struct option_group stop_group = {
+    "Options",
+    OPTION_TABLE(OPT_TEXT("app", "NAME", "the databases of this application; its own status is not checked"),
+                 OPT_TEXT("database", "ID", "this database; all applications that use it are checked"),
+                 OPT_FLAG("dry-run", "print what would happen and why; change nothing"),
+                 OPT_DURATION("wait", "retry for this long until all are down and the lock is free"),
+                 BY_OPTION)
 };
-static const struct option_group stop_group = { "Options", stop_defs };
 
-static const struct option_def start_defs[] = {
-    APP_OPTION("the databases of this application"),
-    { .name = "database", .kind = OPTION_TEXT, .value = "ID", .help = "this database" },
-    { .name = "dry-run", .kind = OPTION_FLAG, .help = "print what would happen; change nothing" },
-    { .name = "wait", .kind = OPTION_DURATION, .value = "D", .help = "wait this long for the lock" },
-    BY_OPTION,
-    { .name = NULL },
+static const struct option_group start_group = {
+    "Options", OPTION_TABLE(OPT_TEXT("app", "NAME", "the databases of this application"),
+                            OPT_TEXT("database", "ID", "this database"),
+                            OPT_FLAG("dry-run", "print what would happen; change nothing"),
+                            OPT_DURATION("wait", "wait this long for the lock"), BY_OPTION)
 };
-static const struct option_group start_group = { "Options", start_defs };
 
 #define DB_EXITS(done, held)                                                                                 \
     {                                                                                                        \

@@ -147,12 +147,7 @@ static int exec_state_adopt(struct cli_context *context, const struct options *o
     return exit_code;
 }
 
-static const struct option_def adopt_defs[] = {
-    SNAPSHOT_OPTION,
-    CLI_YES_OPTION,
-    { .name = NULL },
-};
-static const struct option_group adopt_group = { "Options", adopt_defs };
+static const struct option_group adopt_group = { "Options", OPTION_TABLE(SNAPSHOT_OPTION, CLI_YES_OPTION) };
 
 const struct cli_command cmd_state_adopt = {
     .name = "state adopt",

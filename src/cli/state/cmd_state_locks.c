@@ -144,14 +144,11 @@ static int exec_state_locks(struct cli_context *context, const struct options *o
     return code;
 }
 
-static const struct option_def defs[] = {
-    { .name = "stack", .kind = OPTION_TEXT, .value = "S", .help = "the stack" },
-    { .name = "environment", .kind = OPTION_TEXT, .value = "E", .help = "the environment" },
-    { .name = "service", .kind = OPTION_TEXT, .value = "V", .help = "only this service" },
-    { .name = "component", .kind = OPTION_TEXT, .value = "C", .help = "only this component" },
-    { .name = NULL },
-};
-static const struct option_group group = { "Options", defs };
+static const struct option_group group = { "Options",
+                                           OPTION_TABLE(OPT_TEXT("stack", "S", "the stack"),
+                                                        OPT_TEXT("environment", "E", "the environment"),
+                                                        OPT_TEXT("service", "V", "only this service"),
+                                                        OPT_TEXT("component", "C", "only this component")) };
 
 const struct cli_command cmd_state_locks = {
     .name = "state locks",

@@ -61,16 +61,11 @@ static int exec_state_load(struct cli_context *context, const struct options *op
     return code;
 }
 
-static const struct option_def load_defs[] = {
-    SNAPSHOT_OPTION,
-    { .name = "output",
-      .kind = OPTION_TEXT,
-      .value = "FILE",
-      .complete = COMPLETE_FILE,
-      .help = "write the state to FILE instead of standard output" },
-    { .name = NULL },
+static const struct option_group load_group = {
+    "Options",
+    OPTION_TABLE(SNAPSHOT_OPTION, OPT_FROM(COMPLETE_FILE, "output", "FILE",
+                                           "write the state to FILE instead of standard output"))
 };
-static const struct option_group load_group = { "Options", load_defs };
 
 const struct cli_command cmd_state_load = {
     .name = "state load",
@@ -144,11 +139,7 @@ static int exec_state_verify(struct cli_context *context, const struct options *
     return exit_code;
 }
 
-static const struct option_def verify_defs[] = {
-    SNAPSHOT_OPTION,
-    { .name = NULL },
-};
-static const struct option_group verify_group = { "Options", verify_defs };
+static const struct option_group verify_group = { "Options", OPTION_TABLE(SNAPSHOT_OPTION) };
 
 const struct cli_command cmd_state_verify = {
     .name = "state verify",
@@ -272,11 +263,9 @@ static int exec_state_history(struct cli_context *context, const struct options 
     return exit_code;
 }
 
-static const struct option_def history_defs[] = {
-    { .name = "limit", .kind = OPTION_COUNT, .value = "N", .min = 1, .help = "only the last N deployments" },
-    { .name = NULL },
+static const struct option_group history_group = {
+    "Options", OPTION_TABLE(OPT_COUNT("limit", 1, "only the last N deployments"))
 };
-static const struct option_group history_group = { "Options", history_defs };
 
 const struct cli_command cmd_state_history = {
     .name = "state history",

@@ -75,11 +75,7 @@ static int exec_state_rebind(struct cli_context *context, const struct options *
     return exit_code;
 }
 
-static const struct option_def rebind_defs[] = {
-    CLI_YES_OPTION,
-    { .name = NULL },
-};
-static const struct option_group rebind_group = { "Options", rebind_defs };
+static const struct option_group rebind_group = { "Options", OPTION_TABLE(CLI_YES_OPTION) };
 
 const struct cli_command cmd_state_rebind = {
     .name = "state rebind",

@@ -99,15 +99,10 @@ static int exec_state_save(struct cli_context *context, const struct options *op
     return exit_code;
 }
 
-static const struct option_def save_defs[] = {
-    { .name = "status",
-      .kind = OPTION_CHOICE,
-      .value = "WORD",
-      .choices = "success|failed",
-      .help = "outcome of the deployment; default: success" },
-    { .name = NULL },
+static const struct option_group save_group = {
+    "Options",
+    OPTION_TABLE(OPT_CHOICE("status", "success|failed", "outcome of the deployment; default: success"))
 };
-static const struct option_group save_group = { "Options", save_defs };
 
 const struct cli_command cmd_state_save = {
     .name = "state save",
@@ -265,11 +260,7 @@ static int exec_state_restore(struct cli_context *context, const struct options 
     return exit_code;
 }
 
-static const struct option_def restore_defs[] = {
-    CLI_YES_OPTION,
-    { .name = NULL },
-};
-static const struct option_group restore_group = { "Options", restore_defs };
+static const struct option_group restore_group = { "Options", OPTION_TABLE(CLI_YES_OPTION) };
 
 const struct cli_command cmd_state_restore = {
     .name = "state restore",

@@ -1,5 +1,6 @@
 #include "cli/state/state_cli.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -17,12 +18,9 @@
 
 enum { SHOW_AFTER_MS = 400, SHOW_EVERY_MS = 100, MB = 1 << 20 };
 
-static const struct option_def state_defs[] = {
-    { .name = "stack", .kind = OPTION_TEXT, .value = "S", .help = "the stack" },
-    { .name = "environment", .kind = OPTION_TEXT, .value = "E", .help = "the environment" },
-    { .name = NULL },
-};
-const struct option_group state_group = { "Which state", state_defs };
+const struct option_group state_group = { "Which state",
+                                          OPTION_TABLE(OPT_TEXT("stack", "S", "the stack"),
+                                                       OPT_TEXT("environment", "E", "the environment")) };
 
 /* ---- opening --------------------------------------------------------------------- */
 
@@ -202,6 +200,7 @@ struct belay_state_write state_lock_write(const struct state_lock *lock,
 {
     struct belay_state_write write = BELAY_STATE_WRITE_INIT;
 
+    assert(!lock->is_nested || lock->is_fenced);
     write.lock = lock->is_fenced ? &lock->fence : NULL;
     write.keep_locked = lock->is_nested;
     write.deployment = deployment;

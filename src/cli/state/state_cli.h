@@ -10,10 +10,8 @@
 extern const struct option_group state_group; /* --stack, --environment */
 
 #define SNAPSHOT_OPTION                                                                                      \
-    {                                                                                                        \
-        .name = "snapshot", .kind = OPTION_TEXT, .value = "WHICH",                                           \
-        .help = "use this snapshot: 'latest', or a number or a time from 'belay state history'"              \
-    }
+    OPT_TEXT("snapshot", "WHICH",                                                                            \
+             "use this snapshot: 'latest', or a number or a time from 'belay state history'")
 
 /* An open state store, and the state named on the command line. */
 struct state_cli {

@@ -58,7 +58,7 @@ static void move_cursor(struct top *top, int key)
     }
 }
 
-/* Ask for something about a key, off this thread. */
+/* Start a request about a lock; its answer is collected by the loop. */
 static void start_job(struct top *top, enum top_task task, const char *key, const char *lock_id)
 {
     if (!top_job_start(&top->jobs, task, key, lock_id, top->reason, top->terminal.columns)) {
@@ -211,7 +211,7 @@ static void press_in_list(struct top *top, int key)
     top_model_sort(&top->model);
 }
 
-/* Do not wait for what u or a confirmation asked for. */
+/* Stop waiting for the answer to u or to a confirmation. */
 static void leave_job(struct top *top)
 {
     if (top_job_is(&top->jobs, TOP_UNLOCK)) {

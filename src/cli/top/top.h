@@ -3,8 +3,8 @@
  *
  *   top_terminal.c  the terminal: raw mode, keys, size, restored at the end
  *   top_model.c     the locks: one thread lists them, another watches for events
- *   top_job.c       what a key asks of the store: on a thread of its own, so that a store that hangs blocks no key
- *   top_detail.c    all there is to say about one lock, in lines
+ *   top_job.c       requests to the store that a key starts, each in a thread: a store that hangs blocks no key
+ *   top_detail.c    all fields of one lock and its history, as lines
  *   top_draw.c      drawing the screen
  *   cmd_top.c       the loop and the actions of the keys
  */

@@ -1,7 +1,7 @@
 /*
- * A job is one request to the store that a key asked for. Each has a thread, so that a store that hangs
- * blocks neither the keyboard nor the next job. A job whose result is no longer
- * needed is abandoned: its thread runs until the store answers, and then frees it.
+ * A job is one request to the store that a key starts. Each has a thread, so that a store that hangs blocks neither the
+ * keyboard nor the next job. A job whose result is no longer needed is abandoned: its thread runs until the store
+ * answers, and then frees it.
  */
 #include <assert.h>
 #include <stdlib.h>

@@ -68,7 +68,7 @@ static bool transfer_until_stopped(CURLM *multi, const struct otlp_post *post)
     return message != NULL && message->msg == CURLMSG_DONE && message->data.result == CURLE_OK;
 }
 
-static void set_options(CURL *curl, const struct otlp_post *post, struct curl_slist *headers)
+static void set_post_options(CURL *curl, const struct otlp_post *post, struct curl_slist *headers)
 {
     (void)curl_easy_setopt(curl, CURLOPT_URL, post->url);
     (void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -95,7 +95,7 @@ int belay_otlp_post(const struct otlp_post *post)
         goto out;
     }
     headers = header_list(curl, post->headers);
-    set_options(curl, post, headers);
+    set_post_options(curl, post, headers);
     if (curl_multi_add_handle(multi, curl) == CURLM_OK) {
         if (transfer_until_stopped(multi, post)) {
             (void)curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
