@@ -128,6 +128,7 @@ enum belay_code belay_key_check(const struct belay_config *config, const char *p
 enum belay_code belay_key_profile(const struct belay_config *config, const char *profile, const char *key,
                                   struct belay_profile *out_profile, struct belay_error *err)
 {
+    static const struct belay_profile none = { .name = NULL };
     const struct config_profile *owner; /* the key's by its form */
     const struct config_profile *named;
     struct key_names names;
@@ -139,7 +140,7 @@ enum belay_code belay_key_profile(const struct belay_config *config, const char 
     owner = match_profile(config, key, &names);
     code = config_check_lists(owner, key, err);
     if (code == BELAY_OK && profile == NULL) {
-        *out_profile = owner == NULL ? (struct belay_profile){ .name = NULL } : owner->values;
+        *out_profile = owner == NULL ? none : owner->values;
     }
     if (code != BELAY_OK || profile == NULL) {
         return code;
