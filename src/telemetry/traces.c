@@ -361,20 +361,32 @@ void traces_event(struct traces *traces, const struct belay_event *event)
     (void)pthread_mutex_unlock(&traces->mutex);
 }
 
-void traces_set_parent(struct traces *traces, const char *lock_id, const char *traceparent)
+/*
+ * The trace of a lock id, as a part of the trace that the client's span belongs to; `out_span` is that span. NULL: the
+ * traceparent is invalid, or out of memory. Call it with the mutex held.
+ */
+static struct lock_trace *join_client_trace(struct traces *traces, const char *lock_id,
+                                            const char *traceparent, char out_span[SPAN_HEX + 1])
 {
     char trace_id[TRACE_HEX + 1];
-    char parent[SPAN_HEX + 1];
-    struct lock_trace *trace;
+    struct lock_trace *trace =
+        read_traceparent(traceparent, trace_id, out_span) ? begin_trace(traces, lock_id) : NULL;
 
-    if (!read_traceparent(traceparent, trace_id, parent)) {
-        return;
-    }
-    (void)pthread_mutex_lock(&traces->mutex);
-    trace = begin_trace(traces, lock_id);
     if (trace != NULL) {
         memcpy(trace->trace_id, trace_id, sizeof trace_id);
-        memcpy(trace->parent, parent, sizeof parent);
+    }
+    return trace;
+}
+
+void traces_set_parent(struct traces *traces, const char *lock_id, const char *traceparent)
+{
+    char span[SPAN_HEX + 1];
+    struct lock_trace *trace;
+
+    (void)pthread_mutex_lock(&traces->mutex);
+    trace = join_client_trace(traces, lock_id, traceparent, span);
+    if (trace != NULL) {
+        memcpy(trace->parent, span, sizeof span);
         trace->asked_ns = now_ns();
     }
     (void)pthread_mutex_unlock(&traces->mutex);
@@ -382,18 +394,13 @@ void traces_set_parent(struct traces *traces, const char *lock_id, const char *t
 
 void traces_set_hold_span(struct traces *traces, const char *lock_id, const char *traceparent)
 {
-    char trace_id[TRACE_HEX + 1];
-    char hold[SPAN_HEX + 1];
+    char span[SPAN_HEX + 1];
     struct lock_trace *trace;
 
-    if (!read_traceparent(traceparent, trace_id, hold)) {
-        return;
-    }
     (void)pthread_mutex_lock(&traces->mutex);
-    trace = begin_trace(traces, lock_id);
+    trace = join_client_trace(traces, lock_id, traceparent, span);
     if (trace != NULL) {
-        memcpy(trace->trace_id, trace_id, sizeof trace_id);
-        memcpy(trace->hold, hold, sizeof hold);
+        memcpy(trace->hold, span, sizeof span);
         trace->hold_is_remote = true;
     }
     (void)pthread_mutex_unlock(&traces->mutex);
