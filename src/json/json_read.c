@@ -69,7 +69,7 @@ static size_t member_metadata(const json_t *object, struct belay_meta metadata[B
     return n;
 }
 
-static bool copy_or_empty(const char *text, char **out)
+static bool copy_member(const char *text, char **out)
 {
     *out = strdup(text == NULL ? "" : text);
     return *out != NULL;
@@ -103,8 +103,8 @@ static struct belay_info *read_holder_fields(const json_t *lock, const char *key
     info->acquired_by = credential == NULL ? NULL : strdup(credential);
     info->metadata = meta_copy(metadata, n);
     info->n_metadata = info->metadata == NULL ? 0 : n;
-    if (!copy_or_empty(key, &info->key) || !copy_or_empty(member_text(lock, "locked_by"), &info->locked_by) ||
-        !copy_or_empty(member_text(lock, "locked_by_name"), &info->locked_by_name) ||
+    if (!copy_member(key, &info->key) || !copy_member(member_text(lock, "locked_by"), &info->locked_by) ||
+        !copy_member(member_text(lock, "locked_by_name"), &info->locked_by_name) ||
         (id != NULL && info->lock_id == NULL) || (credential != NULL && info->acquired_by == NULL) ||
         info->n_metadata != n) {
         belay_info_free(info);
@@ -211,9 +211,9 @@ bool json_read_waiters(const json_t *waiting, struct belay_info *info)
         const json_t *from = json_array_get(waiting, i);
         struct belay_waiter *waiter = &info->waiters[info->n_waiters++];
 
-        if (member_text(from, "key") == NULL || !copy_or_empty(member_text(from, "key"), &waiter->key) ||
-            !copy_or_empty(member_text(from, "locked_by"), &waiter->locked_by) ||
-            !copy_or_empty(member_text(from, "locked_by_name"), &waiter->locked_by_name)) {
+        if (member_text(from, "key") == NULL || !copy_member(member_text(from, "key"), &waiter->key) ||
+            !copy_member(member_text(from, "locked_by"), &waiter->locked_by) ||
+            !copy_member(member_text(from, "locked_by_name"), &waiter->locked_by_name)) {
             return false;
         }
         waiter->since_unix_ms = json_read_time(from, "since");

@@ -229,9 +229,10 @@ const struct cli_command cmd_stats = {
     .synopsis = "[KEY | --prefix P] [--since D] [--by day|profile|key]",
     .summary = "show hold times, wait times and refusals",
     .about =
-        "Counts the history of one lock or of all: locks acquired, refused, taken over after their lease "
-        "expired, ended by force and reported lost; how long they were held, and how long clients waited in "
-        "the queue. A client that got its lock at once did not wait, and does not count there. A hold or a "
+        "Summarizes the history of one lock or of all: how many were acquired, refused, taken over after "
+        "their lease expired, ended by force and reported lost; how long they were held; and how long "
+        "clients waited in the queue. A client that got its lock at once did not wait, and does not count "
+        "there. A hold or a "
         "wait counts on the day on which it ended. The hold of a lock that was taken over is not counted, "
         "because the time of its end is not known.\n\n"
         "The period is the time that the numbers cover: the store removes old events (retain_events). P50 is "

@@ -594,7 +594,7 @@ int run_exec(struct cli_context *context, const struct options *options,
     return run.result.exit_code;
 }
 
-/* ---- the command --------------------------------------------------------------- */
+/* ---- the entry ----------------------------------------------------------------- */
 
 static const struct option_group run_group = {
     "Options of run",
