@@ -156,7 +156,7 @@ struct folder_listing {
     bool shallow;
 };
 
-static bool add_found(struct folder_listing *listing, const char *name, const struct stat *st)
+static bool listing_add(struct folder_listing *listing, const char *name, const struct stat *st)
 {
     if (listing->n == listing->cap) {
         size_t cap = listing->cap == 0 ? 64 : listing->cap * 2;
@@ -193,11 +193,11 @@ static bool walk_entry(struct folder_listing *listing, int folder, const char *p
         goto done;
     }
     if (S_ISREG(st.st_mode) && text_has_prefix(name.data, listing->prefix)) {
-        ok = add_found(listing, name.data, &st);
+        ok = listing_add(listing, name.data, &st);
     } else if (S_ISDIR(st.st_mode)) {
         buf_adds(&name, "/");
         if (text_has_prefix(name.data, listing->prefix) && listing->shallow) {
-            ok = add_found(listing, name.data, NULL);
+            ok = listing_add(listing, name.data, NULL);
         } else if (text_has_prefix(name.data, listing->prefix) ||
                    text_has_prefix(listing->prefix, name.data)) {
             int inner = openat(folder, part, OPEN_FOLDER);
@@ -229,7 +229,7 @@ static bool walk_folder(struct folder_listing *listing, int folder, const char *
     return ok;
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_listed(const void *a, const void *b)
 {
     return strcmp(((const struct folder_found *)a)->name, ((const struct folder_found *)b)->name);
 }
@@ -255,7 +255,7 @@ enum belay_code file_list(struct file_store *store, const char *prefix, bool sha
         code = BELAY_OK; /* nothing was put yet */
     }
     if (code == BELAY_OK && listing.n > 0) {
-        qsort(listing.items, listing.n, sizeof *listing.items, by_name);
+        qsort(listing.items, listing.n, sizeof *listing.items, compare_listed);
     }
     for (size_t i = 0; code == BELAY_OK && i < listing.n; i++) {
         const struct folder_found *item = &listing.items[i];

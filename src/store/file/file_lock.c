@@ -54,7 +54,7 @@ bool file_is_settled(const struct stat *st)
     return since_ms >= SETTLED_MS;
 }
 
-static void pause_ms(int64_t ms)
+static void sleep_ms(int64_t ms)
 {
     struct timespec span = { .tv_sec = ms / 1000, .tv_nsec = (ms % 1000) * 1000000 };
 
@@ -85,7 +85,7 @@ enum belay_code file_lock_take(const struct file_store *store, int folder, int *
                              "another process has kept a lock in %.400s for %d s: is one stopped there?",
                              store->dir, TIMEOUT_MS / 1000);
         }
-        pause_ms(pause);
+        sleep_ms(pause);
         pause = pause * 2 < PAUSE_MAX_MS ? pause * 2 : PAUSE_MAX_MS;
     }
     *out_fd = fd;

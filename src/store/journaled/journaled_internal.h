@@ -13,31 +13,31 @@
 /* ---- journaled_index.c: records by key, and in the order of keys ---- */
 
 /* Packed, so that a million fit in memory. */
-struct item {
-    struct item *next; /* in its bucket */
+struct stored_record {
+    struct stored_record *next; /* in its bucket */
     uint64_t hash;
     unsigned char *packed; /* owned */
     size_t len;
     char key[];
 };
 
-struct items {
-    struct item **buckets; /* owned */
-    size_t n_buckets;      /* a power of two */
+struct record_table {
+    struct stored_record **buckets; /* owned */
+    size_t n_buckets;               /* a power of two */
     size_t n;
-    void *tree; /* of tsearch(): the same items by key */
+    void *tree; /* of tsearch(): the same records by key */
 };
 
-bool items_init(struct items *table);
-void items_release(struct items *table);
-struct item *items_find(const struct items *table, const char *key);
-/* An item without a record, for items_add(); NULL: no memory. */
-struct item *item_new(const char *key);
-void item_free(struct item *item);
-bool items_add(struct items *table, struct item *item); /* false: no memory */
-void items_remove(struct items *table, struct item *item);
+bool table_init(struct record_table *table);
+void table_release(struct record_table *table);
+struct stored_record *table_find(const struct record_table *table, const char *key);
+/* A record without content, for table_add(); NULL: no memory. */
+struct stored_record *stored_record_new(const char *key);
+void stored_record_free(struct stored_record *stored);
+bool table_add(struct record_table *table, struct stored_record *stored); /* false: no memory */
+void table_remove(struct record_table *table, struct stored_record *stored);
 /* The first whose key is greater, or not less if `or_same`; NULL: none. */
-struct item *items_after(const struct items *table, const char *key, bool or_same);
+struct stored_record *table_after(const struct record_table *table, const char *key, bool or_same);
 
 /* ---- journaled_used_ids.c: which ids have ever taken which key ---- */
 
@@ -83,7 +83,7 @@ struct journaled {
     bool no_checkpoint;
 
     pthread_mutex_t mutex; /* guards all below */
-    struct items table;
+    struct record_table table;
     struct freeze_list freezes; /* owned */
     bool has_freezes;           /* `freezes` are as in the database; only this process writes them */
     struct id_set ids;

@@ -147,19 +147,19 @@ static enum belay_code get_unless(struct s3_store *store, const char *name,
     return code;
 }
 
-static enum belay_code get_if_changed(struct belay_blob_store *base, const char *name,
-                                      const struct belay_blob_tag *known, struct belay_blob *out_blob,
-                                      struct belay_error *err)
+static enum belay_code s3_get_if_changed(struct belay_blob_store *base, const char *name,
+                                         const struct belay_blob_tag *known, struct belay_blob *out_blob,
+                                         struct belay_error *err)
 {
     enum belay_code code = belay_blob_name_check(name, err);
 
     return code == BELAY_OK ? get_unless((struct s3_store *)base, name, known, out_blob, err) : code;
 }
 
-static enum belay_code get(struct belay_blob_store *base, const char *name, struct belay_blob *out_blob,
-                           struct belay_error *err)
+static enum belay_code s3_get(struct belay_blob_store *base, const char *name, struct belay_blob *out_blob,
+                              struct belay_error *err)
 {
-    return get_if_changed(base, name, NULL, out_blob, err);
+    return s3_get_if_changed(base, name, NULL, out_blob, err);
 }
 
 /* ---- put ------------------------------------------------------------------------------- */
@@ -206,7 +206,7 @@ static enum found compare_content(struct s3_store *store, const char *name, cons
     return found;
 }
 
-static enum belay_code refuse(const char *name, struct belay_error *err)
+static enum belay_code say_changed(const char *name, struct belay_error *err)
 {
     return error_set(err, BELAY_REFUSED, "'%.400s' has changed", name);
 }
@@ -234,7 +234,7 @@ static enum belay_code settle_put(struct s3_store *store, const char *name, cons
         return error_set(err, BELAY_CONFIG, "there is no bucket '%s'", store->params.bucket);
     }
     if (code == BELAY_REFUSED && !response->in_doubt && !is_conflict(response)) {
-        return refuse(name, err);
+        return say_changed(name, err);
     }
     if (code != BELAY_REFUSED && code != BELAY_UNKNOWN && code != BELAY_NOT_FOUND) {
         return code;
@@ -243,7 +243,7 @@ static enum belay_code settle_put(struct s3_store *store, const char *name, cons
     case FOUND_OURS:
         return BELAY_OK;
     case FOUND_OTHER:
-        return refuse(name, err);
+        return say_changed(name, err);
     case FOUND_EXPECTED:
         *again = code == BELAY_REFUSED;
         return code;
@@ -255,9 +255,9 @@ static enum belay_code settle_put(struct s3_store *store, const char *name, cons
                : error_set(err, BELAY_UNKNOWN, "'%.300s' may or may not have been written", name);
 }
 
-static enum belay_code put_if(struct belay_blob_store *base, const char *name, const void *data, size_t len,
-                              const struct belay_blob_tag *expected, struct belay_blob_tag *out_tag,
-                              struct belay_error *err)
+static enum belay_code s3_put_if(struct belay_blob_store *base, const char *name, const void *data,
+                                 size_t len, const struct belay_blob_tag *expected,
+                                 struct belay_blob_tag *out_tag, struct belay_error *err)
 {
     struct s3_store *store = (struct s3_store *)base;
     enum belay_code code = belay_blob_name_check(name, err);
@@ -294,7 +294,7 @@ static enum belay_code list(struct belay_blob_store *base, const char *prefix, b
     return s3_list((struct s3_store *)base, prefix, shallow, fn, context, err);
 }
 
-static enum belay_code remove_blob(struct belay_blob_store *base, const char *name, struct belay_error *err)
+static enum belay_code s3_remove(struct belay_blob_store *base, const char *name, struct belay_error *err)
 {
     struct s3_call call = { .method = "DELETE", .operation = "DeleteObject", .name = name };
     struct aws_response response;
@@ -308,7 +308,7 @@ static enum belay_code remove_blob(struct belay_blob_store *base, const char *na
     return code == BELAY_NOT_FOUND ? BELAY_OK : code;
 }
 
-static void close_store(struct belay_blob_store *base)
+static void s3_close(struct belay_blob_store *base)
 {
     struct s3_store *store = (struct s3_store *)base;
 
@@ -319,12 +319,12 @@ static void close_store(struct belay_blob_store *base)
 
 static const struct belay_blob_ops s3_ops = {
     .name = "s3",
-    .close = close_store,
-    .get = get,
-    .put_if = put_if,
+    .close = s3_close,
+    .get = s3_get,
+    .put_if = s3_put_if,
     .list = list,
-    .remove = remove_blob,
-    .get_if_changed = get_if_changed,
+    .remove = s3_remove,
+    .get_if_changed = s3_get_if_changed,
 };
 
 enum belay_code s3_blob_open(const char *bucket_and_params, struct belay_blob_store **out_store,

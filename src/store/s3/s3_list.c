@@ -50,13 +50,13 @@ static void page_release(struct s3_page *page)
     *page = (struct s3_page){ 0 };
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_objects(const void *a, const void *b)
 {
     return strcmp(((const struct s3_found *)a)->name, ((const struct s3_found *)b)->name);
 }
 
 /* Objects and folders are listed separately; together they are one range of names. */
-static bool read_page(const struct xml *root, struct s3_page *out)
+static bool page_read(const struct xml *root, struct s3_page *out)
 {
     const char *truncated = xml_text(root, "IsTruncated");
     const char *next = xml_text(root, "NextContinuationToken");
@@ -85,7 +85,7 @@ static bool read_page(const struct xml *root, struct s3_page *out)
             item->modified_unix_ms = clock_parse_utc(xml_text(child, "LastModified"));
         }
     }
-    qsort(out->items, out->n, sizeof *out->items, by_name);
+    qsort(out->items, out->n, sizeof *out->items, compare_objects);
     if (truncated != NULL && strcmp(truncated, "true") == 0 && next != NULL) {
         out->next = strdup(next);
         return out->next != NULL;
@@ -123,7 +123,7 @@ static enum belay_code fetch_page(struct s3_store *store, const char *prefix, bo
         if (root == NULL || strcmp(root->name, "ListBucketResult") != 0) {
             code = error_set(err, BELAY_UNREACHABLE, "the S3 server's list of bucket '%s' cannot be read",
                              store->params.bucket);
-        } else if (!read_page(root, out)) {
+        } else if (!page_read(root, out)) {
             code = error_no_memory(err);
         }
     }

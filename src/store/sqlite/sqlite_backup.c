@@ -18,8 +18,8 @@
 
 enum { STEPS_A_LOOK = 10000, BACKUP_BUSY_MS = 10000 };
 
-static enum belay_code failed(const char *what, const char *path, sqlite3 *db, int rc,
-                              struct belay_error *err)
+static enum belay_code backup_failed(const char *what, const char *path, sqlite3 *db, int rc,
+                                     struct belay_error *err)
 {
     if ((rc & 0xff) == SQLITE_INTERRUPT) {
         return error_set(err, BELAY_CANCELLED, "the backup was cancelled");
@@ -34,7 +34,7 @@ static enum belay_code failed(const char *what, const char *path, sqlite3 *db, i
                      "%s '%.300s': %s", what, path, db == NULL ? sqlite3_errstr(rc) : sqlite3_errmsg(db));
 }
 
-static int is_cancelled(void *context)
+static int is_backup_cancelled(void *context)
 {
     return belay_cancel_requested(context);
 }
@@ -57,7 +57,7 @@ static int connect_to(const char *path, const char *vfs, int flags, struct belay
         db_harden(*out_db);
     }
     if (rc == SQLITE_OK && cancel != NULL) {
-        sqlite3_progress_handler(*out_db, STEPS_A_LOOK, is_cancelled, cancel);
+        sqlite3_progress_handler(*out_db, STEPS_A_LOOK, is_backup_cancelled, cancel);
     }
     return rc;
 }
@@ -82,7 +82,7 @@ enum belay_code sqlite_backup_mark(const char *path, int64_t unix_ms, int64_t bo
              ? sqlite3_exec(db, "PRAGMA journal_mode=MEMORY; PRAGMA synchronous=OFF", NULL, NULL, NULL)
              : rc;
     rc = rc == SQLITE_OK ? db_change(db, mark_sql, values, 3, NULL) : rc;
-    code = rc == SQLITE_OK ? BELAY_OK : failed("cannot mark the copy", path, db, rc, err);
+    code = rc == SQLITE_OK ? BELAY_OK : backup_failed("cannot mark the copy", path, db, rc, err);
     (void)sqlite3_close(db);
     return code;
 }
@@ -101,7 +101,7 @@ static enum belay_code check_sound(sqlite3 *db, const char *path, struct belay_e
         text = rc == SQLITE_ROW ? (const char *)sqlite3_column_text(statement, 0) : NULL;
     }
     if (rc != SQLITE_ROW) {
-        code = failed("cannot check", path, db, rc, err);
+        code = backup_failed("cannot check", path, db, rc, err);
     } else if (text == NULL || strcmp(text, "ok") != 0) {
         code =
             error_set(err, BELAY_BAD_CONTENT, "'%.300s' is damaged: %.200s", path, text == NULL ? "" : text);
@@ -125,7 +125,7 @@ enum belay_code sqlite_backup_check(const char *path, struct sqlite_backup_info 
     rc = rc == SQLITE_OK ? db_read_int(db, "PRAGMA application_id", &id) : rc;
     rc = rc == SQLITE_OK ? db_read_int(db, "PRAGMA user_version", &version) : rc;
     if (rc != SQLITE_OK) {
-        code = failed("cannot read", path, db, rc, err);
+        code = backup_failed("cannot read", path, db, rc, err);
         goto done;
     }
     code = sqlite_schema_check(path, id, version, err);
@@ -144,7 +144,7 @@ enum belay_code sqlite_backup_check(const char *path, struct sqlite_backup_info 
                          : rc;
     info.is_served = served != 0;
     info.ceiling = (uint64_t)ceiling;
-    code = rc == SQLITE_OK ? BELAY_OK : failed("cannot read", path, db, rc, err);
+    code = rc == SQLITE_OK ? BELAY_OK : backup_failed("cannot read", path, db, rc, err);
 
 done:
     (void)sqlite3_close(db);
@@ -163,7 +163,7 @@ enum belay_code sqlite_backup_copy(const char *from, const char *to, struct bela
     int rc = connect_to(from, NULL, SQLITE_OPEN_READONLY, NULL, &db);
 
     rc = rc == SQLITE_OK ? db_change(db, "VACUUM main INTO ?1", NULL, 0, to) : rc;
-    code = rc == SQLITE_OK ? BELAY_OK : failed("cannot copy", from, db, rc, err);
+    code = rc == SQLITE_OK ? BELAY_OK : backup_failed("cannot copy", from, db, rc, err);
     (void)sqlite3_close(db);
     return code;
 }
@@ -190,7 +190,8 @@ enum belay_code sqlite_backup_save(const struct sqlite_store *store, const char 
     int rc = connect_to(path, NULL, SQLITE_OPEN_READWRITE, NULL, &db);
 
     rc = rc == SQLITE_OK ? copy_content(db, store->db) : rc;
-    code = rc == SQLITE_OK ? BELAY_OK : failed("cannot copy the lock database to", path, NULL, rc, err);
+    code =
+        rc == SQLITE_OK ? BELAY_OK : backup_failed("cannot copy the lock database to", path, NULL, rc, err);
     (void)sqlite3_close(db);
     return code;
 }
@@ -203,7 +204,7 @@ enum belay_code sqlite_backup_fill(struct sqlite_store *store, const char *path,
 
     rc = rc == SQLITE_OK ? db_exec(store, "PRAGMA synchronous=EXTRA") : rc;
     rc = rc == SQLITE_OK ? copy_content(store->db, db) : rc;
-    code = rc == SQLITE_OK ? BELAY_OK : failed("cannot replace", store->path, NULL, rc, err);
+    code = rc == SQLITE_OK ? BELAY_OK : backup_failed("cannot replace", store->path, NULL, rc, err);
     (void)sqlite3_close(db);
     return code;
 }
@@ -217,7 +218,7 @@ enum belay_code sqlite_backup_make(const struct sqlite_store *store, const char 
     int rc = connect_to(store->path, store->hooks.vfs, SQLITE_OPEN_READWRITE, cancel, &db);
 
     rc = rc == SQLITE_OK ? db_change(db, "VACUUM main INTO ?1", NULL, 0, path) : rc;
-    code = rc == SQLITE_OK ? BELAY_OK : failed("cannot copy the lock database to", path, db, rc, err);
+    code = rc == SQLITE_OK ? BELAY_OK : backup_failed("cannot copy the lock database to", path, db, rc, err);
     (void)sqlite3_close(db);
     if (code == BELAY_OK && !store->is_beside && store->own_fd < 0) {
         struct sqlite_backup_info info = { 0 };

@@ -80,7 +80,7 @@ enum belay_code sqlite_raise_ceiling(struct sqlite_store *store, uint64_t to, st
     return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
 }
 
-static enum belay_code load_rows(struct sqlite_batch *work, struct belay_error *err)
+static enum belay_code load_batch_rows(struct sqlite_batch *work, struct belay_error *err)
 {
     enum belay_code code = BELAY_OK;
 
@@ -167,7 +167,7 @@ static enum belay_code write_number(struct sqlite_batch *work, struct belay_erro
     return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(work->store, rc, err);
 }
 
-static enum belay_code save(struct sqlite_batch *work, struct belay_error *err)
+static enum belay_code save_changes(struct sqlite_batch *work, struct belay_error *err)
 {
     const struct belay_batch *batch = work->base.batch;
     enum belay_code code = BELAY_OK;
@@ -206,7 +206,7 @@ static enum belay_code prepare_commit(struct sqlite_batch *work, struct belay_er
     if (db_has_moved(store)) {
         return sqlite_moved(store, err);
     }
-    code = load_rows(work, err);
+    code = load_batch_rows(work, err);
     if (code == BELAY_OK && work->base.batch->check_freezes) {
         /* In the transaction of the commit: a freeze is either before it or after it. */
         code = sqlite_load_freezes(store, err);
@@ -229,10 +229,10 @@ static enum belay_code prepare_commit(struct sqlite_batch *work, struct belay_er
         keep_tickets(work);
         code = batch_apply(&work->base, work->has_liveness, err);
     }
-    return code == BELAY_OK && !work->again ? save(work, err) : code;
+    return code == BELAY_OK && !work->again ? save_changes(work, err) : code;
 }
 
-static enum belay_code run_commit(struct sqlite_batch *work, struct belay_error *err)
+static enum belay_code commit_in_database(struct sqlite_batch *work, struct belay_error *err)
 {
     enum belay_code code;
     int rc;
@@ -312,7 +312,7 @@ enum belay_code sqlite_commit(struct belay_store *base, const struct belay_batch
     }
 
     (void)pthread_mutex_lock(&store->mutex);
-    code = run_commit(&work, err);
+    code = commit_in_database(&work, err);
     settle_tickets(&work, code == BELAY_OK);
     if (code == BELAY_OK) {
         maintain_if_due(store, work.base.txn.next - 1, last_number(&work));

@@ -258,7 +258,7 @@ static bool open_db(struct look *look, struct belay_error *err)
     return rc == SQLITE_OK;
 }
 
-static bool check_schema(struct look *look, const struct stat *st)
+static bool check_tables(struct look *look, const struct stat *st)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     bool is_empty = false;
@@ -278,7 +278,7 @@ static bool check_schema(struct look *look, const struct stat *st)
 }
 
 /* The newest event's time on the wall clock, and whether the database uses this boot's clock. */
-static int read_times(struct look *look, int64_t *out_unix_ms, bool *out_this_boot)
+static int read_newest_event(struct look *look, int64_t *out_unix_ms, bool *out_this_boot)
 {
     sqlite3_stmt *statement = NULL;
     int rc = sqlite3_prepare_v2(look->store.db,
@@ -297,7 +297,7 @@ static int read_times(struct look *look, int64_t *out_unix_ms, bool *out_this_bo
 }
 
 /* Leases use the boot clock (L7); the wall clock is for display. */
-static void check_clock(struct look *look, bool has_tables)
+static void check_boot_clock(struct look *look, bool has_tables)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     char up[CLOCK_TEXT_SIZE], span[CLOCK_TEXT_SIZE];
@@ -311,7 +311,7 @@ static void check_clock(struct look *look, bool has_tables)
         return;
     }
     if (has_tables) {
-        (void)read_times(look, &newest_ms, &this_boot);
+        (void)read_newest_event(look, &newest_ms, &this_boot);
     }
     (void)clock_format_span(up, sqlite_now_ms(&look->store));
     ahead = newest_ms - sqlite_unix_ms(&look->store);
@@ -365,7 +365,7 @@ static void check_write(struct look *look)
 }
 
 /* False if a server owns the file: then this process must not write to it. */
-static bool check_server(struct look *look)
+static bool check_serving(struct look *look)
 {
     struct sqlite_server server = { 0 };
     struct txn txn = { 0 };
@@ -388,7 +388,7 @@ static bool check_server(struct look *look)
     return false;
 }
 
-static void check_database(struct look *look)
+static void check_database_file(struct look *look)
 {
     struct stat st;
     bool has_tables = false;
@@ -397,13 +397,13 @@ static void check_database(struct look *look)
         diagnostics_ok(look->diagnostics, "database", "there is none at %s; the first command makes it",
                        look->store.path);
     } else if (check_permissions(look, &st)) {
-        has_tables = check_schema(look, &st);
+        has_tables = check_tables(look, &st);
         check_wake_file(look);
     } else {
         return;
     }
-    check_clock(look, has_tables);
-    if (has_tables && check_server(look)) {
+    check_boot_clock(look, has_tables);
+    if (has_tables && check_serving(look)) {
         check_write(look);
     }
 }
@@ -435,7 +435,7 @@ void sqlite_store_doctor(const char *path_and_params, const struct sqlite_hooks 
 
         check_space(&look);
         if (writable) {
-            check_database(&look);
+            check_database_file(&look);
         }
     }
     (void)sqlite3_finalize(look.store.statements[ST_META]);

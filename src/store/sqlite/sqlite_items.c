@@ -42,7 +42,7 @@ static int prepare_item(struct sqlite_store *store, const char *sql, const char 
     return rc == SQLITE_OK ? sqlite3_bind_text(*out_statement, 2, name, -1, SQLITE_STATIC) : rc;
 }
 
-static bool take_row(sqlite3_stmt *statement, struct belay_item *out_item)
+static bool copy_item_row(sqlite3_stmt *statement, struct belay_item *out_item)
 {
     const char *name = (const char *)sqlite3_column_text(statement, 0);
     const char *value = (const char *)sqlite3_column_text(statement, 2);
@@ -54,8 +54,8 @@ static bool take_row(sqlite3_stmt *statement, struct belay_item *out_item)
 }
 
 /* Under the mutex. If the item is absent, *out_item is unchanged. */
-static enum belay_code read_one(struct sqlite_store *store, const char *space, const char *name,
-                                struct belay_item *out_item, struct belay_error *err)
+static enum belay_code read_item_row(struct sqlite_store *store, const char *space, const char *name,
+                                     struct belay_item *out_item, struct belay_error *err)
 {
     sqlite3_stmt *statement = NULL;
     enum belay_code code = BELAY_OK;
@@ -68,7 +68,7 @@ static enum belay_code read_one(struct sqlite_store *store, const char *space, c
     }
     if (rc == SQLITE_OK && is_there) {
         rc = sqlite3_step(statement);
-        if (rc == SQLITE_ROW && !take_row(statement, out_item)) {
+        if (rc == SQLITE_ROW && !copy_item_row(statement, out_item)) {
             code = error_no_memory(err);
         }
         rc = rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
@@ -88,7 +88,7 @@ enum belay_code sqlite_item_get(struct belay_store *base, const char *space, con
     enum belay_code code;
 
     (void)pthread_mutex_lock(&store->mutex);
-    code = read_one(store, space, name, &item, err);
+    code = read_item_row(store, space, name, &item, err);
     (void)pthread_mutex_unlock(&store->mutex);
     if (code == BELAY_OK && item.name == NULL) {
         item.name = strdup(name);
@@ -152,8 +152,8 @@ static int has_served(struct sqlite_store *store, const struct belay_item_write 
     return rc;
 }
 
-static enum belay_code put_one(struct sqlite_store *store, const struct belay_item_write *write,
-                               uint64_t version, struct belay_error *err)
+static enum belay_code put_item(struct sqlite_store *store, const struct belay_item_write *write,
+                                uint64_t version, struct belay_error *err)
 {
     struct belay_item before = { 0 };
     enum belay_code code;
@@ -169,7 +169,7 @@ static enum belay_code put_one(struct sqlite_store *store, const struct belay_it
         return sqlite_redirected(store, err);
     }
     rc = rc == SQLITE_OK ? db_exec(store, MAKE_TABLE) : rc;
-    code = rc == SQLITE_OK ? read_one(store, write->space, write->name, &before, err)
+    code = rc == SQLITE_OK ? read_item_row(store, write->space, write->name, &before, err)
                            : sqlite_failed(store, rc, err);
     if (code == BELAY_OK && !write->any_version && before.version != write->version) {
         code = error_set(err, BELAY_REFUSED, "'%.200s' is of another version", write->name);
@@ -195,7 +195,7 @@ enum belay_code sqlite_item_put(struct belay_store *base, const struct belay_ite
     enum belay_code code;
 
     (void)pthread_mutex_lock(&store->mutex);
-    code = put_one(store, write, version, err);
+    code = put_item(store, write, version, err);
     store->freezes.is_current = false;
     if (code == BELAY_OK) {
         store->commits++;
@@ -217,7 +217,7 @@ struct item_list {
     size_t cap;
 };
 
-static bool list_add(struct item_list *list, sqlite3_stmt *statement)
+static bool item_list_add(struct item_list *list, sqlite3_stmt *statement)
 {
     if (list->n == list->cap) {
         size_t cap = list->cap == 0 ? 64 : 2 * list->cap;
@@ -230,12 +230,12 @@ static bool list_add(struct item_list *list, sqlite3_stmt *statement)
         list->cap = cap;
     }
     memset(&list->items[list->n], 0, sizeof list->items[list->n]);
-    return take_row(statement, &list->items[list->n++]);
+    return copy_item_row(statement, &list->items[list->n++]);
 }
 
 /* In one statement: all items are of one snapshot, and none is missed between two pages. */
-static enum belay_code read_all(struct sqlite_store *store, const char *space, struct item_list *list,
-                                struct belay_error *err)
+static enum belay_code read_items(struct sqlite_store *store, const char *space, struct item_list *list,
+                                  struct belay_error *err)
 {
     sqlite3_stmt *statement = NULL;
     enum belay_code code = BELAY_OK;
@@ -253,7 +253,7 @@ static enum belay_code read_all(struct sqlite_store *store, const char *space, s
             break;
         }
         rc = SQLITE_OK;
-        code = list_add(list, statement) ? BELAY_OK : error_no_memory(err);
+        code = item_list_add(list, statement) ? BELAY_OK : error_no_memory(err);
     }
     (void)sqlite3_finalize(statement);
     return rc == SQLITE_OK || rc == SQLITE_DONE ? code : sqlite_failed(store, rc, err);
@@ -268,7 +268,7 @@ enum belay_code sqlite_item_list(struct belay_store *base, const char *space, be
     bool go_on = true;
 
     (void)pthread_mutex_lock(&store->mutex);
-    code = read_all(store, space, &list, err);
+    code = read_items(store, space, &list, err);
     (void)pthread_mutex_unlock(&store->mutex);
     for (size_t i = 0; i < list.n; i++) {
         go_on = code == BELAY_OK && go_on && fn(context, &list.items[i]);

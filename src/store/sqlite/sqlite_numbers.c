@@ -112,7 +112,7 @@ static bool find_number(sqlite3_value *value, size_t *out_index)
     return false;
 }
 
-static bool read_value(sqlite3_value *value, int64_t out[N_NUMBERS])
+static bool numbers_from_value(sqlite3_value *value, int64_t out[N_NUMBERS])
 {
     const unsigned char *packed = sqlite3_value_blob(value);
 
@@ -125,7 +125,7 @@ static void number_function(sqlite3_context *context, int n, sqlite3_value **val
     size_t index;
 
     (void)n;
-    if (read_value(values[0], numbers) && find_number(values[1], &index)) {
+    if (numbers_from_value(values[0], numbers) && find_number(values[1], &index)) {
         sqlite3_result_int64(context, numbers[index]);
     } else {
         sqlite3_result_error_code(context, SQLITE_CORRUPT);
@@ -136,7 +136,7 @@ static void with_function(sqlite3_context *context, int n, sqlite3_value **value
 {
     unsigned char packed[NUMBERS_MAX];
     int64_t numbers[N_NUMBERS];
-    bool good = read_value(values[0], numbers);
+    bool good = numbers_from_value(values[0], numbers);
 
     for (int i = 1; good && i + 1 < n; i += 2) {
         size_t index = 0;

@@ -329,9 +329,9 @@ static struct sqlite_store *store_new(struct sqlite_params *params, const struct
 }
 
 /* With `out_lost` the store is repaired first: what can be saved of a dead server's journal is in it then. */
-static enum belay_code open_store(const char *path_and_params, const struct sqlite_hooks *hooks,
-                                  bool *out_lost, struct belay_store **out_store, char **out_url,
-                                  struct belay_error *err)
+static enum belay_code open_or_repair(const char *path_and_params, const struct sqlite_hooks *hooks,
+                                      bool *out_lost, struct belay_store **out_store, char **out_url,
+                                      struct belay_error *err)
 {
     struct sqlite_params params = { 0 };
     struct sqlite_store *store = NULL;
@@ -379,14 +379,14 @@ static enum belay_code open_store(const char *path_and_params, const struct sqli
 enum belay_code sqlite_store_open(const char *path_and_params, const struct sqlite_hooks *hooks,
                                   struct belay_store **out_store, char **out_url, struct belay_error *err)
 {
-    return open_store(path_and_params, hooks, NULL, out_store, out_url, err);
+    return open_or_repair(path_and_params, hooks, NULL, out_store, out_url, err);
 }
 
 enum belay_code sqlite_store_repair(const char *path_and_params, const struct sqlite_hooks *hooks,
                                     bool *out_lost, struct belay_error *err)
 {
     struct belay_store *store = NULL;
-    enum belay_code code = open_store(path_and_params, hooks, out_lost, &store, NULL, err);
+    enum belay_code code = open_or_repair(path_and_params, hooks, out_lost, &store, NULL, err);
 
     sqlite_close(store);
     return code;

@@ -101,7 +101,7 @@ enum belay_code sqlite_redirected(const struct sqlite_store *store, struct belay
 /* ---- the lock ---- */
 
 /* -1 with errno set; EWOULDBLOCK: another process has it. The file has the mode of the database. */
-static int take_lock(const struct sqlite_store *store)
+static int serve_lock_take(const struct sqlite_store *store)
 {
     char *path = beside(store, "-serve.lock");
     int fd = path == NULL ? -1 : open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -129,7 +129,7 @@ static int take_lock(const struct sqlite_store *store)
     return fd;
 }
 
-static void give_lock(int fd)
+static void serve_lock_release(int fd)
 {
     if (fd >= 0) {
         (void)flock(fd, LOCK_UN); /* also for a child that has inherited it */
@@ -143,7 +143,7 @@ bool sqlite_server_lives(const struct sqlite_store *store)
     int fd = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     bool lives = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 
-    give_lock(fd);
+    serve_lock_release(fd);
     free(path);
     return lives;
 }
@@ -210,7 +210,7 @@ static enum belay_code change_served(struct sqlite_store *store, const char *tex
 
 enum belay_code sqlite_unserve(struct sqlite_store *store, bool *out_is_alive, struct belay_error *err)
 {
-    int fd = take_lock(store);
+    int fd = serve_lock_take(store);
     enum belay_code code;
 
     *out_is_alive = false;
@@ -229,7 +229,7 @@ enum belay_code sqlite_unserve(struct sqlite_store *store, bool *out_is_alive, s
     if (code == BELAY_OK) {
         code = change_served(store, NULL, err);
     }
-    give_lock(fd);
+    serve_lock_release(fd);
     return code;
 }
 
@@ -240,7 +240,7 @@ static enum belay_code say_owned(const struct sqlite_store *store, struct belay_
                      read_pid(store), store->path);
 }
 
-static int await_lock(const struct sqlite_store *store)
+static int serve_lock_await(const struct sqlite_store *store)
 {
     const struct timespec step = { 0, LOCK_STEP_MS * 1000000L };
     int64_t until_ms = clock_boot_ms() + LOCK_TIMEOUT_MS;
@@ -249,7 +249,7 @@ static int await_lock(const struct sqlite_store *store)
     for (;;) {
         long pid;
 
-        fd = take_lock(store);
+        fd = serve_lock_take(store);
         if (fd >= 0 || errno != EWOULDBLOCK || clock_boot_ms() >= until_ms) {
             return fd;
         }
@@ -265,7 +265,7 @@ static int await_lock(const struct sqlite_store *store)
 enum belay_code sqlite_unserve_rest(struct sqlite_store *store, bool *out_lost, struct belay_error *err)
 {
     enum belay_code code;
-    int fd = await_lock(store);
+    int fd = serve_lock_await(store);
 
     if (fd < 0) {
         return errno == EWOULDBLOCK ? say_owned(store, err)
@@ -276,7 +276,7 @@ enum belay_code sqlite_unserve_rest(struct sqlite_store *store, bool *out_lost, 
     if (code == BELAY_OK) {
         code = change_served(store, NULL, err);
     }
-    give_lock(fd);
+    serve_lock_release(fd);
     return code;
 }
 
@@ -287,7 +287,7 @@ enum belay_code sqlite_store_own(struct belay_store *base, char **out_socket, st
     char text[sizeof store->served_by];
     enum belay_code code;
     char *socket;
-    int fd = await_lock(store);
+    int fd = serve_lock_await(store);
 
     if (fd < 0) {
         return errno == EWOULDBLOCK ? say_owned(store, err)
@@ -308,7 +308,7 @@ enum belay_code sqlite_store_own(struct belay_store *base, char **out_socket, st
     }
     (void)pthread_mutex_unlock(&store->mutex);
     if (code != BELAY_OK) {
-        give_lock(fd);
+        serve_lock_release(fd);
         free(socket);
         return code;
     }
@@ -319,13 +319,13 @@ enum belay_code sqlite_store_own(struct belay_store *base, char **out_socket, st
 
 void sqlite_abandon(struct sqlite_store *store)
 {
-    give_lock(store->own_fd);
+    serve_lock_release(store->own_fd);
     store->own_fd = -1;
 }
 
 bool sqlite_keep_servers_away(struct sqlite_store *store)
 {
-    store->own_fd = await_lock(store);
+    store->own_fd = serve_lock_await(store);
     return store->own_fd >= 0;
 }
 
@@ -345,7 +345,7 @@ void sqlite_disown(struct sqlite_store *store)
     if (!sqlite_has_journal(store)) {
         (void)change_served(store, NULL, NULL);
     }
-    give_lock(store->own_fd);
+    serve_lock_release(store->own_fd);
     store->own_fd = -1;
     store->left.version = 0;
 }

@@ -111,8 +111,8 @@ static int prepare_scan(struct sqlite_store *store, const struct belay_scan *sca
     return rc == SQLITE_OK ? bind_end(*out_statement, 2, scan->prefix) : rc;
 }
 
-static enum belay_code read_records(struct sqlite_store *store, const struct belay_scan *scan,
-                                    const char *after, struct record_page *page, struct belay_error *err)
+static enum belay_code fetch_records(struct sqlite_store *store, const struct belay_scan *scan,
+                                     const char *after, struct record_page *page, struct belay_error *err)
 {
     sqlite3_stmt *statement = NULL;
     enum belay_code code = BELAY_OK;
@@ -168,7 +168,7 @@ enum belay_code sqlite_scan(struct belay_store *base, const struct belay_scan *s
     bool more = code == BELAY_OK;
 
     while (more) {
-        code = read_records((struct sqlite_store *)base, scan, from, page, err);
+        code = fetch_records((struct sqlite_store *)base, scan, from, page, err);
         more = code == BELAY_OK && page->n == PAGE;
         for (size_t i = 0; code == BELAY_OK && i < page->n; i++) {
             if (!fn(context, &page->records[i], page->now_ms)) {
@@ -219,8 +219,8 @@ static void release_events(struct event_page *page)
     }
 }
 
-static enum belay_code read_event(struct sqlite_store *store, sqlite3_stmt *statement,
-                                  struct belay_event *event, struct belay_error *err)
+static enum belay_code event_from_row(struct sqlite_store *store, sqlite3_stmt *statement,
+                                      struct belay_event *event, struct belay_error *err)
 {
     const char **texts[] = { &event->type,           &event->key, &event->lock_id, NULL, &event->locked_by,
                              &event->locked_by_name, &event->by,  &event->reason };
@@ -290,8 +290,8 @@ static int prepare_events(struct sqlite_store *store, const struct belay_events_
 }
 
 /* The id after which the last `n` events begin. */
-static enum belay_code find_last(struct sqlite_store *store, const struct belay_events_query *query,
-                                 uint64_t before, uint64_t *out_after, struct belay_error *err)
+static enum belay_code start_of_last(struct sqlite_store *store, const struct belay_events_query *query,
+                                     uint64_t before, uint64_t *out_after, struct belay_error *err)
 {
     sqlite3_stmt *statement = NULL;
     int rc;
@@ -316,9 +316,9 @@ static enum belay_code find_last(struct sqlite_store *store, const struct belay_
     return rc == SQLITE_ROW || rc == SQLITE_DONE ? BELAY_OK : sqlite_failed(store, rc, err);
 }
 
-static enum belay_code read_events(struct sqlite_store *store, const struct belay_events_query *query,
-                                   uint64_t after, uint64_t before, struct event_page *page,
-                                   struct belay_error *err)
+static enum belay_code fetch_events(struct sqlite_store *store, const struct belay_events_query *query,
+                                    uint64_t after, uint64_t before, struct event_page *page,
+                                    struct belay_error *err)
 {
     sqlite3_stmt *statement = NULL;
     enum belay_code code = BELAY_OK;
@@ -342,7 +342,7 @@ static enum belay_code read_events(struct sqlite_store *store, const struct bela
             break;
         }
         rc = SQLITE_OK;
-        code = read_event(store, statement, &page->events[page->n++], err);
+        code = event_from_row(store, statement, &page->events[page->n++], err);
     }
     if (code == BELAY_OK && rc != SQLITE_OK && rc != SQLITE_DONE) {
         code = sqlite_failed(store, rc, err);
@@ -359,11 +359,12 @@ enum belay_code sqlite_events_before(struct sqlite_store *store, const struct be
 {
     struct event_page *page = calloc(1, sizeof *page);
     uint64_t after = 0;
-    enum belay_code code = page == NULL ? error_no_memory(err) : find_last(store, query, before, &after, err);
+    enum belay_code code =
+        page == NULL ? error_no_memory(err) : start_of_last(store, query, before, &after, err);
     bool more = code == BELAY_OK;
 
     while (more) {
-        code = read_events(store, query, after, before, page, err);
+        code = fetch_events(store, query, after, before, page, err);
         more = code == BELAY_OK && page->n == PAGE;
         after = page->n > 0 ? page->events[page->n - 1].id : after;
         for (size_t i = 0; code == BELAY_OK && i < page->n; i++) {

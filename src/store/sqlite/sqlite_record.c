@@ -32,7 +32,7 @@ enum column {
  * All texts are copies in one block, which ends with room for those of the queue. Each call of a
  * sqlite3_column function takes the connection's mutex.
  */
-static bool read_texts(sqlite3_stmt *statement, size_t room, struct belay_record *record)
+static bool row_read_texts(sqlite3_stmt *statement, size_t room, struct belay_record *record)
 {
     static const enum column columns[] = { COL_KEY, COL_LOCK_ID, COL_OWNER, COL_OWNER_NAME, COL_ACQUIRED_BY };
     enum { N_TEXTS = sizeof columns / sizeof columns[0] };
@@ -64,7 +64,7 @@ static bool read_texts(sqlite3_stmt *statement, size_t room, struct belay_record
     return true;
 }
 
-static bool read_numbers(sqlite3_stmt *statement, struct belay_record *record)
+static bool row_read_numbers(sqlite3_stmt *statement, struct belay_record *record)
 {
     const unsigned char *packed = sqlite3_column_blob(statement, COL_NUMBERS);
     int64_t numbers[N_NUMBERS];
@@ -93,8 +93,8 @@ static bool read_numbers(sqlite3_stmt *statement, struct belay_record *record)
     return record->revision != 0 && numbers[NUM_MODE] >= BELAY_EXCLUSIVE && numbers[NUM_MODE] <= BELAY_SLOTS;
 }
 
-static enum belay_code read_holders(const struct sqlite_store *store, sqlite3_stmt *statement,
-                                    struct belay_record *record, struct belay_error *err)
+static enum belay_code row_read_holders(const struct sqlite_store *store, sqlite3_stmt *statement,
+                                        struct belay_record *record, struct belay_error *err)
 {
     const void *packed = sqlite3_column_blob(statement, COL_HOLDERS);
 
@@ -116,9 +116,9 @@ enum belay_code row_read(struct sqlite_store *store, sqlite3_stmt *statement, st
     const char *intents = (const char *)sqlite3_column_text(statement, COL_INTENTS);
     enum belay_code code = BELAY_OK;
 
-    if (!read_texts(statement, tickets == NULL ? 0 : strlen(tickets) + 1, &row.record)) {
+    if (!row_read_texts(statement, tickets == NULL ? 0 : strlen(tickets) + 1, &row.record)) {
         code = error_no_memory(err);
-    } else if (!read_numbers(statement, &row.record)) {
+    } else if (!row_read_numbers(statement, &row.record)) {
         code = error_set(err, BELAY_BAD_CONTENT,
                          "the lock database '%s' is damaged: the record of '%s' cannot be read", store->path,
                          row.record.key);
@@ -126,7 +126,7 @@ enum belay_code row_read(struct sqlite_store *store, sqlite3_stmt *statement, st
         code = json_read_row(store, metadata, tickets, intents, &row, err);
     }
     if (code == BELAY_OK && row.record.mode != BELAY_EXCLUSIVE) {
-        code = read_holders(store, statement, &row.record, err);
+        code = row_read_holders(store, statement, &row.record, err);
     }
     if (code != BELAY_OK) {
         row_release(&row);

@@ -241,7 +241,7 @@ static enum belay_code replay_files(struct recovery *recovery, bool *out_lost, s
 }
 
 /* All of it is in: no journal is wanted any more, and numbers go on from the ceiling. */
-static enum belay_code finish(struct sqlite_store *store, struct belay_error *err)
+static enum belay_code end_recovery(struct sqlite_store *store, struct belay_error *err)
 {
     static const int64_t none[4] = { 0 };
     struct txn txn = { 0 };
@@ -280,7 +280,7 @@ enum belay_code sqlite_recover(struct sqlite_store *store, struct belay_error *e
         code = replay_files(&recovery, NULL, err);
     }
     if (code == BELAY_OK && is_any) {
-        code = finish(store, err);
+        code = end_recovery(store, err);
     }
     for (int i = 0; code == BELAY_OK && i < JOURNAL_FILES; i++) {
         if (recovery.journals[i].path != NULL) {
@@ -337,7 +337,7 @@ enum belay_code sqlite_recover_rest(struct sqlite_store *store, bool *out_lost, 
     }
     belay_error_release(&ignored);
     if (code == BELAY_OK && !lost) {
-        code = finish(store, err);
+        code = end_recovery(store, err);
     } else if (code == BELAY_OK) {
         rc = db_add_functions(store);
         rc = rc == SQLITE_OK ? db_begin(store, true) : rc;

@@ -36,7 +36,7 @@ struct replay {
         out_lost; /* borrowed; NULL: damage is an error, and what its transaction would have done is not done */
 };
 
-static void forget(struct replay *replay)
+static void cache_clear(struct replay *replay)
 {
     for (size_t i = 0; i < replay->n; i++) {
         row_release(&replay->all[i]->row);
@@ -46,8 +46,8 @@ static void forget(struct replay *replay)
     memset((void *)replay->buckets, 0, sizeof replay->buckets);
 }
 
-static enum belay_code fetch(struct replay *replay, const char *key, struct cached **out_cached,
-                             struct belay_error *err)
+static enum belay_code cache_fetch(struct replay *replay, const char *key, struct cached **out_cached,
+                                   struct belay_error *err)
 {
     struct cached **bucket = &replay->buckets[hash_text(key) % CACHE_BUCKETS];
     struct cached *cached = *bucket;
@@ -87,7 +87,7 @@ static enum belay_code apply_write(struct replay *replay, const struct belay_wri
                                    const struct txn *txn, struct belay_error *err)
 {
     struct cached *cached;
-    enum belay_code code = fetch(replay, write->key, &cached, err);
+    enum belay_code code = cache_fetch(replay, write->key, &cached, err);
 
     if (code != BELAY_OK || write_leaves_alone(write, &cached->row.record)) {
         return code;
@@ -100,7 +100,7 @@ static enum belay_code apply_write(struct replay *replay, const struct belay_wri
 static enum belay_code apply_delete(struct replay *replay, const char *key, struct belay_error *err)
 {
     struct cached *cached;
-    enum belay_code code = fetch(replay, key, &cached, err);
+    enum belay_code code = cache_fetch(replay, key, &cached, err);
     struct row absent;
 
     if (code == BELAY_OK) {
@@ -114,8 +114,8 @@ static enum belay_code apply_delete(struct replay *replay, const char *key, stru
     return code;
 }
 
-static enum belay_code apply(struct replay *replay, const struct journal_entry *entry,
-                             struct belay_error *err)
+static enum belay_code apply_entry(struct replay *replay, const struct journal_entry *entry,
+                                   struct belay_error *err)
 {
     struct txn txn = { .now_ms = entry->now_ms, .unix_ms = entry->unix_ms, .next = entry->number };
     enum belay_code code = BELAY_OK;
@@ -133,7 +133,7 @@ static enum belay_code apply(struct replay *replay, const struct journal_entry *
     return code;
 }
 
-static int by_key(const void *a, const void *b)
+static int compare_cached(const void *a, const void *b)
 {
     return strcmp((*(struct cached *const *)a)->row.record.key, (*(struct cached *const *)b)->row.record.key);
 }
@@ -147,7 +147,7 @@ static enum belay_code save_all(struct replay *replay, struct belay_error *err)
     int rc = SQLITE_OK;
 
     if (replay->n > 0) {
-        qsort((void *)replay->all, replay->n, sizeof(struct cached *), by_key);
+        qsort((void *)replay->all, replay->n, sizeof(struct cached *), compare_cached);
     }
     for (size_t i = 0; code == BELAY_OK && rc == SQLITE_OK && i < replay->n; i++) {
         struct cached *cached = replay->all[i];
@@ -212,7 +212,7 @@ static enum belay_code replay_some(struct replay *replay, const struct journal *
                            out_more, err);
             break;
         }
-        code = apply(replay, &entry, err);
+        code = apply_entry(replay, &entry, err);
         n++;
     }
     if (code == BELAY_OK && !*out_more && journal_is_damaged(reader)) {
@@ -246,7 +246,7 @@ static enum belay_code replay_step(struct replay *replay, const struct journal *
         store->commits += MANY_COMMITS;
         db_checkpoint_if_due(store);
     }
-    forget(replay);
+    cache_clear(replay);
     return code;
 }
 

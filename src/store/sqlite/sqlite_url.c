@@ -26,7 +26,8 @@ static enum belay_code parse_span(const char *name, const char *value, int64_t *
     return BELAY_OK;
 }
 
-static enum belay_code set_param(void *context, const char *name, const char *value, struct belay_error *err)
+static enum belay_code set_sqlite_param(void *context, const char *name, const char *value,
+                                        struct belay_error *err)
 {
     struct sqlite_params *params = context;
 
@@ -51,7 +52,7 @@ static const struct store_url_kind kind = {
     .scheme = "sqlite:",
     .known = "durability=normal|full, retain_events=DURATION and retain_records=DURATION",
     .place_is_a_path = true,
-    .set = set_param,
+    .set = set_sqlite_param,
 };
 
 /* A new name is durable once its directory is synced. SQLite syncs its own files. */
