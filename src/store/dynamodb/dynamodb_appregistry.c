@@ -49,7 +49,7 @@ static const json_t *list_of(const json_t *row, const char *name)
     return list != NULL ? list : json_object_get(value, "SS");
 }
 
-static const char *text_at(const json_t *list, size_t i)
+static const char *list_text(const json_t *list, size_t i)
 {
     const json_t *value = json_array_get(list, i);
 
@@ -57,7 +57,7 @@ static const char *text_at(const json_t *list, size_t i)
 }
 
 /* Whether one of the URLs has this host. */
-static bool is_asked(const json_t *urls, const char *host)
+static bool has_host(const json_t *urls, const char *host)
 {
     for (size_t i = 0; host != NULL && i < json_array_size(urls); i++) {
         const char *url = json_string_value(json_array_get(urls, i));
@@ -81,15 +81,15 @@ static json_t *urls_of(const json_t *row)
     char url[TEXT_SIZE];
 
     for (size_t i = 0; i < json_array_size(own); i++) {
-        const char *text = text_at(own, i);
+        const char *text = list_text(own, i);
 
         (void)json_array_append_new(urls, json_string(text == NULL ? "" : text));
     }
     for (size_t i = 0; i < json_array_size(hosts); i++) {
-        const char *text = text_at(hosts, i);
+        const char *text = list_text(hosts, i);
         bool is_url = text != NULL && strstr(text, "://") != NULL;
 
-        if (is_asked(urls, text)) {
+        if (has_host(urls, text)) {
             continue;
         }
         (void)snprintf(url, sizeof url, "%s%.500s%s", is_url ? "" : "https://", text == NULL ? "" : text,
@@ -110,7 +110,7 @@ static bool is_side(const char *database, const char *name)
                           (strncmp(id + 1, name, n) == 0 && (id[n + 1] == '\0' || id[n + 1] == '@')));
 }
 
-static bool is_said(const json_t *databases, const char *name)
+static bool names_database(const json_t *databases, const char *name)
 {
     for (size_t i = 0; i < json_array_size(databases); i++) {
         const char *text = json_string_value(json_array_get(databases, i));
@@ -122,7 +122,7 @@ static bool is_said(const json_t *databases, const char *name)
     return false;
 }
 
-static bool is_none(const json_t *value)
+static bool is_absent(const json_t *value)
 {
     const char *text = json_string_value(json_object_get(value, "S"));
 
@@ -133,7 +133,7 @@ static bool is_none(const json_t *value)
  * HOST:PORT exactly as in the row: a malformed text must stay visible, and must never be taken
  * for a host by mistake. False: the row names no host.
  */
-static bool host_of(const json_t *row, size_t k, char *out, size_t size)
+static bool place_of_kind(const json_t *row, size_t k, char *out, size_t size)
 {
     const json_t *host = json_object_get(row, kinds[k].host);
     const json_t *port = json_object_get(row, kinds[k].port);
@@ -141,7 +141,7 @@ static bool host_of(const json_t *row, size_t k, char *out, size_t size)
     const char *digits = json_string_value(json_object_get(port, "N"));
     char usual[24];
 
-    if (is_none(host)) {
+    if (is_absent(host)) {
         return false;
     }
     if (digits == NULL) {
@@ -149,7 +149,7 @@ static bool host_of(const json_t *row, size_t k, char *out, size_t size)
     }
     (void)snprintf(usual, sizeof usual, "%lld", (long long)kinds[k].default_port);
     (void)snprintf(out, size, "%.255s:%.20s", name == NULL ? "(not a text)" : name,
-                   is_none(port)    ? usual
+                   is_absent(port)  ? usual
                    : digits == NULL ? "(not a number)"
                                     : digits);
     return true;
@@ -173,12 +173,12 @@ static void add_kind(const json_t *row, size_t k, json_t *databases)
     const json_t *list = json_object_get(row, kinds[k].instances);
     const json_t *instances = list_of(row, kinds[k].instances);
     char text[TEXT_SIZE], place[TEXT_SIZE / 2] = "";
-    bool host_said = !host_of(row, k, place, sizeof place) || is_said(databases, place);
+    bool host_said = !place_of_kind(row, k, place, sizeof place) || names_database(databases, place);
 
     for (size_t i = 0; i < json_array_size(instances); i++) {
         const char *id = instance_of(json_array_get(instances, i));
 
-        if (is_said(databases, id)) {
+        if (names_database(databases, id)) {
             continue;
         }
         (void)snprintf(text, sizeof text, "%s=%.100s%s%s", kinds[k].kind, id, host_said ? "" : "@",
@@ -190,7 +190,7 @@ static void add_kind(const json_t *row, size_t k, json_t *databases)
         (void)snprintf(text, sizeof text, "%s=%s", kinds[k].kind, place);
         (void)json_array_append_new(databases, json_string(text));
     }
-    if (instances == NULL && !is_none(list)) {
+    if (instances == NULL && !is_absent(list)) {
         (void)snprintf(text, sizeof text, "%s=(%s is not a list)", kinds[k].kind, kinds[k].instances);
         (void)json_array_append_new(databases, json_string(text));
     }
@@ -202,7 +202,7 @@ static json_t *databases_of(const json_t *row)
     json_t *databases = json_array();
 
     for (size_t i = 0; i < json_array_size(own); i++) {
-        const char *text = text_at(own, i);
+        const char *text = list_text(own, i);
 
         (void)json_array_append_new(databases, json_string(text == NULL ? "" : text));
     }
@@ -237,7 +237,7 @@ static uint64_t version_of(const json_t *row)
     return (hash & ((UINT64_C(1) << 53) - 1)) | 1;
 }
 
-static json_t *text_or_null(const char *text)
+static json_t *json_text_or_null(const char *text)
 {
     return text == NULL ? json_null() : json_string(text);
 }
@@ -245,11 +245,11 @@ static json_t *text_or_null(const char *text)
 char *ddb_row_to_app(const json_t *row, uint64_t *out_version)
 {
     const char *state = item_text(row, ROW_STATE);
-    json_t *app =
-        json_pack("{s:o,s:o,s:o,s:o,s:s,s:o,s:o}", "name", text_or_null(item_text(row, "app_name")), "urls",
-                  urls_of(row), "databases", databases_of(row), "labels", labels_of(row), "state",
-                  state != NULL && *state != '\0' ? state : "running", "since",
-                  text_or_null(item_text(row, ROW_SINCE)), "by", text_or_null(item_text(row, ROW_BY)));
+    json_t *app = json_pack(
+        "{s:o,s:o,s:o,s:o,s:s,s:o,s:o}", "name", json_text_or_null(item_text(row, "app_name")), "urls",
+        urls_of(row), "databases", databases_of(row), "labels", labels_of(row), "state",
+        state != NULL && *state != '\0' ? state : "running", "since",
+        json_text_or_null(item_text(row, ROW_SINCE)), "by", json_text_or_null(item_text(row, ROW_BY)));
     char *text;
 
     if (item_bool(row, ROW_PUBLIC_ONLY) && json_object_set_new(app, "public_only", json_true()) != 0) {

@@ -60,7 +60,7 @@ void layout_made_release(struct layout_made *made)
     memset(made, 0, sizeof *made);
 }
 
-static const char *get(const struct making *making, const char *what)
+static const char *layout_setting(const struct making *making, const char *what)
 {
     char name[256];
 
@@ -69,7 +69,7 @@ static const char *get(const struct making *making, const char *what)
 }
 
 /* Keeps the first `n` bytes. NULL: no memory. */
-static const char *keep(struct making *making, const char *text, size_t n)
+static const char *keep_copy(struct making *making, const char *text, size_t n)
 {
     struct layout_made *made = making->made;
     char **texts = realloc(made->texts, (made->n_texts + 1) * sizeof *texts);
@@ -82,8 +82,8 @@ static const char *keep(struct making *making, const char *text, size_t n)
     return texts[made->n_texts] == NULL ? NULL : texts[made->n_texts++];
 }
 
-static enum belay_code fail(const struct making *making, const char *what, const char *value,
-                            const char *right)
+static enum belay_code layout_fail(const struct making *making, const char *what, const char *value,
+                                   const char *right)
 {
     return error_set(making->err, BELAY_CONFIG, "layouts.%s.%s: '%.80s' %s", making->name, what,
                      value == NULL ? "" : value, right);
@@ -94,7 +94,7 @@ static enum belay_code read_key(struct making *making, const char *what, bool is
 {
     struct layout *layout = &making->made->layout;
     struct layout_key *key = &layout->keys[layout->n_keys];
-    const char *value = get(making, what);
+    const char *value = layout_setting(making, what);
     const char *equals = value == NULL ? NULL : strchr(value, '=');
     const char *hole;
 
@@ -102,16 +102,18 @@ static enum belay_code read_key(struct making *making, const char *what, bool is
         return BELAY_OK;
     }
     if (equals == NULL || equals == value || equals[1] == '\0') {
-        return fail(making, what, value, "must be ATTRIBUTE=VALUE, such as PK=LOCK#{key}");
+        return layout_fail(making, what, value, "must be ATTRIBUTE=VALUE, such as PK=LOCK#{key}");
     }
     hole = strstr(equals, "{key}");
     if (hole == NULL && is_first) {
-        return fail(making, what, value, "must have {key} in it, where the lock's key goes");
+        return layout_fail(making, what, value, "must have {key} in it, where the lock's key goes");
     }
-    key->name = keep(making, value, (size_t)(equals - value));
+    key->name = keep_copy(making, value, (size_t)(equals - value));
     key->has_key = hole != NULL;
-    key->before = keep(making, equals + 1, hole == NULL ? strlen(equals + 1) : (size_t)(hole - equals - 1));
-    key->after = hole == NULL ? "" : keep(making, hole + strlen("{key}"), strlen(hole) - strlen("{key}"));
+    key->before =
+        keep_copy(making, equals + 1, hole == NULL ? strlen(equals + 1) : (size_t)(hole - equals - 1));
+    key->after =
+        hole == NULL ? "" : keep_copy(making, hole + strlen("{key}"), strlen(hole) - strlen("{key}"));
     layout->n_keys++;
     return key->name == NULL || key->before == NULL || key->after == NULL ? error_no_memory(making->err)
                                                                           : BELAY_OK;
@@ -129,10 +131,10 @@ static bool find_format(const char *word, enum layout_format *out)
 }
 
 /* "ExpiresAt rfc3339" */
-static enum belay_code read_field(struct making *making, size_t i)
+static enum belay_code read_attribute(struct making *making, size_t i)
 {
     struct layout_attribute *attribute = &making->made->layout.fields[fields[i].field];
-    const char *value = get(making, fields[i].name);
+    const char *value = layout_setting(making, fields[i].name);
     size_t n = value == NULL ? 0 : strcspn(value, " ");
 
     if (value == NULL) {
@@ -140,12 +142,12 @@ static enum belay_code read_field(struct making *making, size_t i)
     }
     attribute->format = fields[i].format;
     if (value[n] == ' ' && (!fields[i].is_time || !find_format(value + n + 1, &attribute->format))) {
-        return fail(making, fields[i].name, value,
-                    fields[i].is_time
-                        ? "must be ATTRIBUTE or ATTRIBUTE FORMAT, with seconds, millis, rfc3339 or iso"
-                        : "must be the name of an attribute");
+        return layout_fail(making, fields[i].name, value,
+                           fields[i].is_time
+                               ? "must be ATTRIBUTE or ATTRIBUTE FORMAT, with seconds, millis, rfc3339 or iso"
+                               : "must be the name of an attribute");
     }
-    attribute->name = keep(making, value, n);
+    attribute->name = keep_copy(making, value, n);
     return attribute->name == NULL ? error_no_memory(making->err) : BELAY_OK;
 }
 
@@ -160,22 +162,22 @@ static enum belay_code read_extras(struct making *making, const char *list, bool
         const char *value, *equals;
 
         (void)snprintf(what, sizeof what, "%s.%zu", list, i);
-        value = get(making, what);
+        value = layout_setting(making, what);
         if (value == NULL) {
             return BELAY_OK;
         }
         equals = strchr(value, '=');
         if (layout->n_extras == LAYOUT_EXTRAS_MAX) {
-            return fail(making, what, value, "is one too many: at most 8 constants and attributes");
+            return layout_fail(making, what, value, "is one too many: at most 8 constants and attributes");
         }
         if (equals == NULL && constant) {
-            return fail(making, what, value, "must be ATTRIBUTE=VALUE");
+            return layout_fail(making, what, value, "must be ATTRIBUTE=VALUE");
         }
         if (constant) {
-            extra->name = keep(making, value, (size_t)(equals - value));
+            extra->name = keep_copy(making, value, (size_t)(equals - value));
             extra->value = equals + 1;
         } else {
-            extra->meta = keep(making, value, equals == NULL ? strlen(value) : (size_t)(equals - value));
+            extra->meta = keep_copy(making, value, equals == NULL ? strlen(value) : (size_t)(equals - value));
             extra->name = equals == NULL ? extra->meta : equals + 1;
         }
         layout->n_extras++;
@@ -190,57 +192,58 @@ static void read_words(struct making *making)
     struct layout *layout = &making->made->layout;
     const char *value;
 
-    layout->held_word = get(making, "held");
-    layout->completed_word = get(making, "completed");
-    value = get(making, "failed");
+    layout->held_word = layout_setting(making, "held");
+    layout->completed_word = layout_setting(making, "completed");
+    value = layout_setting(making, "failed");
     layout->failed_word = value == NULL ? layout->completed_word : value;
-    value = get(making, "forced");
+    value = layout_setting(making, "forced");
     layout->forced_word = value == NULL ? layout->failed_word : value;
-    value = get(making, "line_prefix");
+    value = layout_setting(making, "line_prefix");
     layout->queue_prefix = value == NULL ? "belay-line#" : value;
-    value = get(making, "release");
+    value = layout_setting(making, "release");
     layout->release_deletes = value == NULL || strcmp(value, "delete") == 0;
     layout->release_expires = value != NULL && strcmp(value, "expire") == 0;
-    value = get(making, "heartbeat");
+    value = layout_setting(making, "heartbeat");
     if (value != NULL) {
         (void)belay_parse_duration(value, &layout->heartbeat_ms);
     }
-    value = get(making, "stale_after");
+    value = layout_setting(making, "stale_after");
     if (value != NULL) {
         (void)belay_parse_duration(value, &layout->stale_after_ms);
     }
 }
 
 /* The fields without which L1 and L3 do not hold. */
-static enum belay_code check_layout(const struct making *making)
+static enum belay_code check_complete(const struct making *making)
 {
     const struct layout *layout = &making->made->layout;
-    const char *release = get(making, "release");
+    const char *release = layout_setting(making, "release");
 
     if (layout_name_of(layout, FIELD_OWNER) == NULL) {
-        return fail(making, "owner", NULL, "is missing: name the attribute with the holder");
+        return layout_fail(making, "owner", NULL, "is missing: name the attribute with the holder");
     }
     if (layout_name_of(layout, FIELD_EXPIRES) == NULL) {
-        return fail(making, "expires_at", NULL, "is missing: name the attribute with the expiry");
+        return layout_fail(making, "expires_at", NULL, "is missing: name the attribute with the expiry");
     }
     if (layout_name_of(layout, FIELD_LOCK_ID) == NULL) {
-        return fail(making, "lock_id", NULL,
-                    "is missing: name an attribute for the id of each acquisition, a new one if need be");
+        return layout_fail(
+            making, "lock_id", NULL,
+            "is missing: name an attribute for the id of each acquisition, a new one if need be");
     }
     if (release != NULL && strcmp(release, "delete") != 0 && strcmp(release, "update") != 0 &&
         strcmp(release, "expire") != 0) {
-        return fail(making, "release", release, "must be delete, update or expire");
+        return layout_fail(making, "release", release, "must be delete, update or expire");
     }
     if ((!layout->release_deletes || layout_name_of(layout, FIELD_STATUS) != NULL) &&
         (layout_name_of(layout, FIELD_STATUS) == NULL || layout->held_word == NULL ||
          layout->completed_word == NULL)) {
-        return fail(making, "status", get(making, "status"),
-                    "needs an attribute and the words for held and completed");
+        return layout_fail(making, "status", layout_setting(making, "status"),
+                           "needs an attribute and the words for held and completed");
     }
     return BELAY_OK;
 }
 
-static enum belay_code make(struct making *making)
+static enum belay_code layout_read(struct making *making)
 {
     enum belay_code code = read_key(making, "key", true);
 
@@ -248,7 +251,7 @@ static enum belay_code make(struct making *making)
         code = read_key(making, "sort_key", false);
     }
     for (size_t i = 0; code == BELAY_OK && i < sizeof fields / sizeof fields[0]; i++) {
-        code = read_field(making, i);
+        code = read_attribute(making, i);
     }
     if (code == BELAY_OK) {
         code = read_extras(making, "constants", true);
@@ -260,7 +263,7 @@ static enum belay_code make(struct making *making)
         return code;
     }
     read_words(making);
-    return check_layout(making);
+    return check_complete(making);
 }
 
 enum belay_code layout_make(const char *name, layout_setting_fn setting, const void *settings,
@@ -270,11 +273,11 @@ enum belay_code layout_make(const char *name, layout_setting_fn setting, const v
     struct making making = { name, setting, settings, &made, err };
     enum belay_code code;
 
-    if (setting == NULL || strlen(name) > 64 || get(&making, "key") == NULL) {
+    if (setting == NULL || strlen(name) > 64 || layout_setting(&making, "key") == NULL) {
         return BELAY_NOT_FOUND;
     }
     made.layout.name = name;
-    code = make(&making);
+    code = layout_read(&making);
     if (code != BELAY_OK) {
         layout_made_release(&made);
         return code;

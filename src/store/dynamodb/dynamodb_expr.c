@@ -151,7 +151,7 @@ void expr_remove_path(struct expr *expr, const char *path)
     buf_addf(&expr->remove, "%s%s", expr->remove.len > 0 ? ", " : "", path);
 }
 
-static void change_set(struct expr *expr, struct buf *clause, const char *attribute, json_t *set)
+static void add_set_clause(struct expr *expr, struct buf *clause, const char *attribute, json_t *set)
 {
     struct expr_ref name = expr_name(expr, attribute);
     struct expr_ref value = expr_value(expr, set);
@@ -161,12 +161,12 @@ static void change_set(struct expr *expr, struct buf *clause, const char *attrib
 
 void expr_add(struct expr *expr, const char *attribute, json_t *set)
 {
-    change_set(expr, &expr->add, attribute, set);
+    add_set_clause(expr, &expr->add, attribute, set);
 }
 
 void expr_delete(struct expr *expr, const char *attribute, json_t *set)
 {
-    change_set(expr, &expr->del, attribute, set);
+    add_set_clause(expr, &expr->del, attribute, set);
 }
 
 bool expr_updates(const struct expr *expr)

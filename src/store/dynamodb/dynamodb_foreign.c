@@ -15,7 +15,7 @@
 #define FOREIGN_PREFIX "foreign-"
 #define NEVER_MS INT64_C(253402300799000) /* the last second of the year 9999 */
 
-static void warn(const struct ddb_store *store, const char *key, const char *what)
+static void warn_free(const struct ddb_store *store, const char *key, const char *what)
 {
     char text[700];
 
@@ -121,11 +121,11 @@ static bool decide_held(struct ddb_store *store, const char *key, const json_t *
         return false;
     }
     if (record->owner[0] == '\0') {
-        warn(store, key, "owner");
+        warn_free(store, key, "owner");
         return false;
     }
     if (record->expires_ms == 0) {
-        warn(store, key, "end that can be read");
+        warn_free(store, key, "end that can be read");
         return false;
     }
     return true;

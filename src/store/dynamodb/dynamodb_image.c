@@ -5,8 +5,8 @@
 #include "base/error.h"
 #include "store/dynamodb/dynamodb_plan.h"
 
-static bool is_held_by(const struct belay_write *write, const struct belay_record *record,
-                       const char *lock_id)
+static bool is_held_with_id(const struct belay_write *write, const struct belay_record *record,
+                            const char *lock_id)
 {
     return write->co_holder
                ? ddb_holder_find(record, lock_id) != NULL
@@ -25,7 +25,7 @@ static enum belay_code check_prolonged(const struct plan *plan, const struct bel
         const char *id = (write->set & BELAY_SET_IDENTITY) != 0 ? write->values->lock_id : write->lock_id;
 
         if ((write->set & (BELAY_SET_LEASE | BELAY_SET_ACQUIRED)) == BELAY_SET_LEASE && id != NULL &&
-            !is_held_by(write, &out->records[i], id)) {
+            !is_held_with_id(write, &out->records[i], id)) {
             return error_set(err, BELAY_UNKNOWN, "lock '%s' was renewed, and lost before it could be read",
                              write->key);
         }
@@ -173,7 +173,7 @@ static enum belay_code check_before(struct ddb_store *store, const struct plan *
     if (code != BELAY_OK) {
         return code;
     }
-    is_it = is_held_by(write, &record, write->lock_id);
+    is_it = is_held_with_id(write, &record, write->lock_id);
     belay_record_release(&record);
     if (!is_it) {
         *refusal = (struct refusal){ .write = i, .by_item = true, .known = true, .items = plan->before[i] };
@@ -239,8 +239,8 @@ static void drop_intents(const struct belay_write *write, struct belay_record *r
 }
 
 /* A new revision; where an attribute has it, the one that was written. */
-static uint64_t new_revision(const struct ddb_store *store, const struct plan *plan, size_t write,
-                             uint64_t before)
+static uint64_t revision_after(const struct ddb_store *store, const struct plan *plan, size_t write,
+                               uint64_t before)
 {
     const char *name = layout_name_of(store->layout, FIELD_REVISION);
     uint64_t revision = before ^ 2;
@@ -275,7 +275,7 @@ static enum belay_code image_of_ended(struct ddb_store *store, const struct plan
         }
         record->revision = (write->set & BELAY_SET_RELEASED) != 0 && store->layout->release_deletes
                                ? 0
-                               : new_revision(store, plan, i, record->revision);
+                               : revision_after(store, plan, i, record->revision);
     }
     return code;
 }

@@ -129,7 +129,7 @@ static void rewrite_set(struct expr *expr, const struct drops *drops, const json
  * in the set as ghosts: without an attribute they mean nothing, and the next write of the
  * first kind removes them.
  */
-static void change_set(struct expr *expr, const struct drops *drops, const json_t *seen, json_t *dropped)
+static void change_id_set(struct expr *expr, const struct drops *drops, const json_t *seen, json_t *dropped)
 {
     if (seen != NULL) {
         rewrite_set(expr, drops, seen, dropped);
@@ -157,11 +157,11 @@ static void change_ids(struct expr *expr, const struct drops *drops, const char 
             drop_one(expr, drops, drops->ids[i], dropped);
         }
     }
-    change_set(expr, drops, seen, dropped);
+    change_id_set(expr, drops, seen, dropped);
     json_decref(dropped);
 }
 
-static void put_seq(const struct belay_write *write, struct expr *expr)
+static void set_ticket_seq(const struct belay_write *write, struct expr *expr)
 {
     const struct belay_put_ticket *put = write->put_ticket;
     struct expr_ref last = expr_name(expr, QUEUE_LAST_SEQ);
@@ -182,7 +182,7 @@ static void put_seq(const struct belay_write *write, struct expr *expr)
     buf_release(&name);
 }
 
-static void put_ticket(const struct belay_write *write, int64_t now_ms, struct expr *expr)
+static void set_ticket(const struct belay_write *write, int64_t now_ms, struct expr *expr)
 {
     const struct belay_put_ticket *put = write->put_ticket;
     json_t *map = json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "key", av_text(put->key), "locked_by",
@@ -200,10 +200,10 @@ static void put_ticket(const struct belay_write *write, int64_t now_ms, struct e
         expr->failed = true;
     }
     set_named(expr, QUEUE_TICKET, put->lock_id, av_map(map));
-    put_seq(write, expr);
+    set_ticket_seq(write, expr);
 }
 
-static void put_intent(const struct belay_put_intent *put, int64_t now_ms, struct expr *expr)
+static void set_intent(const struct belay_put_intent *put, int64_t now_ms, struct expr *expr)
 {
     json_t *map = json_pack("{s:o,s:o,s:o}", "key", av_text(put->key), "expires_at",
                             av_int(now_ms + put->ttl_ms), "ttl_ms", av_int(put->ttl_ms));
@@ -235,10 +235,10 @@ void ddb_write_queue(const struct belay_write *write, const json_t *seen, int64_
     change_ids(expr, &tickets, own, seen);
     change_ids(expr, &intents, own, seen);
     if (write->put_ticket != NULL) {
-        put_ticket(write, now_ms, expr);
+        set_ticket(write, now_ms, expr);
     }
     for (size_t i = 0; i < write->n_put_intents; i++) {
-        put_intent(&write->put_intents[i], now_ms, expr);
+        set_intent(&write->put_intents[i], now_ms, expr);
     }
 }
 

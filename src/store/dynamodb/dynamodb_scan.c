@@ -19,7 +19,7 @@ struct found_locks {
     size_t cap;
 };
 
-static void release(struct found_locks *found_locks)
+static void found_locks_release(struct found_locks *found_locks)
 {
     for (size_t i = 0; i < found_locks->n; i++) {
         free(found_locks->list[i].key);
@@ -55,7 +55,7 @@ static bool add_found_lock(struct found_locks *found_locks, char *key, json_t *i
 }
 
 /* The lock's key in an item's key; NULL if it is not a lock's. */
-static char *key_of(const struct layout *layout, const json_t *item, bool *out_is_queue)
+static char *lock_key_of(const struct layout *layout, const json_t *item, bool *out_is_queue)
 {
     const struct layout_key *first = &layout->keys[0];
     const char *text = item_text(item, first->name);
@@ -83,7 +83,7 @@ static char *key_of(const struct layout *layout, const json_t *item, bool *out_i
     return strndup(text + before, strlen(text) - before - after);
 }
 
-static bool is_wanted(const char *key, const struct belay_scan *scan)
+static bool scan_wants(const char *key, const struct belay_scan *scan)
 {
     return (scan->prefix == NULL || text_has_prefix(key, scan->prefix)) &&
            (scan->after == NULL || strcmp(key, scan->after) > 0);
@@ -99,9 +99,9 @@ static enum belay_code take_item(struct ddb_store *store, json_t *item, void *co
 {
     const struct scanning *scanning = context;
     bool is_queue;
-    char *key = key_of(store->layout, item, &is_queue);
+    char *key = lock_key_of(store->layout, item, &is_queue);
 
-    if (key == NULL || !is_wanted(key, scanning->scan)) {
+    if (key == NULL || !scan_wants(key, scanning->scan)) {
         free(key);
         return BELAY_OK;
     }
@@ -140,13 +140,13 @@ enum belay_code ddb_each_item(struct ddb_store *store, ddb_item_fn fn, void *con
     return code;
 }
 
-static int by_key(const void *a, const void *b)
+static int compare_found_keys(const void *a, const void *b)
 {
     return strcmp(((const struct scan_found *)a)->key, ((const struct scan_found *)b)->key);
 }
 
 /* An item and the queue beside it are one record. */
-static void join(struct found_locks *found_locks)
+static void join_queues(struct found_locks *found_locks)
 {
     size_t n = 0;
 
@@ -200,9 +200,9 @@ static enum belay_code read_fences(struct ddb_store *store, struct found_locks *
     return code;
 }
 
-static enum belay_code hand_out(struct ddb_store *store, const struct found_locks *found_locks,
-                                const struct belay_scan *scan, belay_record_fn fn, void *context,
-                                struct belay_error *err)
+static enum belay_code report_found_locks(struct ddb_store *store, const struct found_locks *found_locks,
+                                          const struct belay_scan *scan, belay_record_fn fn, void *context,
+                                          struct belay_error *err)
 {
     int64_t now_ms = ddb_clock_judge_ms(store);
     enum belay_code code = BELAY_OK;
@@ -234,14 +234,14 @@ enum belay_code ddb_scan(struct belay_store *base, const struct belay_scan *scan
 
     if (code == BELAY_OK) {
         if (found_locks.n > 0) {
-            qsort(found_locks.list, found_locks.n, sizeof *found_locks.list, by_key);
+            qsort(found_locks.list, found_locks.n, sizeof *found_locks.list, compare_found_keys);
         }
-        join(&found_locks);
+        join_queues(&found_locks);
         code = read_fences(store, &found_locks, err);
     }
     if (code == BELAY_OK) {
-        code = hand_out(store, &found_locks, scan, fn, context, err);
+        code = report_found_locks(store, &found_locks, scan, fn, context, err);
     }
-    release(&found_locks);
+    found_locks_release(&found_locks);
     return code;
 }

@@ -78,7 +78,8 @@ static enum belay_code nap(const struct make *make, int64_t ms, struct belay_err
 }
 
 /* A pause before the next poll; BELAY_UNREACHABLE after the deadline. */
-static enum belay_code pause(const struct make *make, const char *status, int round, struct belay_error *err)
+static enum belay_code pause_before_poll(const struct make *make, const char *status, int round,
+                                         struct belay_error *err)
 {
     int64_t waited = clock_boot_ms() - make->began_boot_ms;
     char span[CLOCK_TEXT_SIZE];
@@ -106,7 +107,7 @@ static enum belay_code wait_until_active(struct make *make, struct belay_error *
         if (status != NULL && strcmp(status, "ACTIVE") == 0) {
             return BELAY_OK;
         }
-        code = pause(make, status == NULL ? "CREATING" : status, round, err);
+        code = pause_before_poll(make, status == NULL ? "CREATING" : status, round, err);
         if (code == BELAY_OK) {
             code = table_look(&make->session, make->spec, &table, err);
         }
@@ -222,7 +223,7 @@ static enum belay_code switch_recovery_on(struct make *make, struct table_answer
         table_call(&make->session, "UpdateContinuousBackups", recovery_request(make), answer, err);
 
     for (int round = 0; is_error(answer, "ContinuousBackupsUnavailableException"); round++) {
-        code = pause(make, "not ready for recovery", round, err);
+        code = pause_before_poll(make, "not ready for recovery", round, err);
         if (code != BELAY_OK) {
             break;
         }
@@ -335,8 +336,8 @@ static enum belay_code make_one(struct make *make, const struct table_spec *spec
 }
 
 /* The final state of the table. */
-static enum belay_code look_again(struct make *make, const struct table_spec *spec,
-                                  struct belay_dynamodb_table **table, struct belay_error *err)
+static enum belay_code describe_final(struct make *make, const struct table_spec *spec,
+                                      struct belay_dynamodb_table **table, struct belay_error *err)
 {
     struct belay_dynamodb_table *now = NULL;
     enum belay_code code = make->options->dry_run ? BELAY_OK : table_look(&make->session, spec, &now, err);
@@ -370,7 +371,7 @@ enum belay_code dynamodb_table_create(const char *table_and_params, const struct
         code = make_one(&make, &fence, &table->fence, err);
     }
     if (code == BELAY_OK) {
-        code = look_again(&make, &spec, &table, err);
+        code = describe_final(&make, &spec, &table, err);
     }
     if (code == BELAY_OK) {
         table->policy = table_policy(table);
