@@ -13,8 +13,8 @@
 
 enum { MAX_FILE = 1 << 20 };
 
-static enum belay_code read_all(int fd, const char *path, size_t max, char **out_text,
-                                struct belay_error *err)
+static enum belay_code read_to_end(int fd, const char *path, size_t max, char **out_text,
+                                   struct belay_error *err)
 {
     struct buf text = BUF_INIT(max);
     char block[4096];
@@ -52,7 +52,7 @@ enum belay_code read_small_file(const char *path, size_t max, char **out_text, s
     if (fd < 0) {
         return error_set(err, BELAY_CONFIG, "cannot read '%s': %s", path, strerror(errno));
     }
-    code = read_all(fd, path, max, out_text, err);
+    code = read_to_end(fd, path, max, out_text, err);
     (void)close(fd);
     return code;
 }
@@ -79,7 +79,7 @@ static char *find_path(const struct platform *platform, const char *variable, co
     return buf_take(&path);
 }
 
-static enum belay_code load_one(const char *path, struct ini *out, struct belay_error *err)
+static enum belay_code load_ini(const char *path, struct ini *out, struct belay_error *err)
 {
     char *text = NULL;
     enum belay_code code = read_small_file(path, MAX_FILE, &text, err);
@@ -108,9 +108,9 @@ enum belay_code profiles_load(const struct platform *platform, struct profiles *
         code = error_no_memory(err);
         goto failed;
     }
-    code = load_one(config_path, &config, err);
+    code = load_ini(config_path, &config, err);
     if (code == BELAY_OK) {
-        code = load_one(credentials_path, &credentials, err);
+        code = load_ini(credentials_path, &credentials, err);
     }
     if (code != BELAY_OK) {
         goto failed;

@@ -42,7 +42,8 @@ static void first_line(const struct buf *complaints, char out[MAX_SHOWN + 1])
     }
 }
 
-static enum belay_code check_version(const struct buf *out, const char *profile, struct belay_error *err)
+static enum belay_code check_output_version(const struct buf *out, const char *profile,
+                                            struct belay_error *err)
 {
     json_t *root = json_loadb(out->data == NULL ? "" : out->data, out->len, 0, NULL);
     const json_t *version = json_object_get(root, "Version");
@@ -58,7 +59,7 @@ static enum belay_code check_version(const struct buf *out, const char *profile,
 static enum belay_code use_output(const struct platform *platform, const struct buf *out, const char *profile,
                                   struct credentials *made, struct belay_error *err)
 {
-    enum belay_code code = check_version(out, profile, err);
+    enum belay_code code = check_output_version(out, profile, err);
 
     if (code == BELAY_OK) {
         code = credentials_from_json(out->data, out->len, "SessionToken", "credential_process", made, err);

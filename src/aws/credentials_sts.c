@@ -31,8 +31,8 @@ static void add_role(struct buf *body, const struct platform *platform, const st
     }
 }
 
-static enum belay_code read_answer(const struct aws_response *response, const char *result,
-                                   struct credentials *out, struct belay_error *err)
+static enum belay_code read_sts_credentials(const struct aws_response *response, const char *result,
+                                            struct credentials *out, struct belay_error *err)
 {
     struct xml *root = xml_parse(response->http.body, response->http.body_len);
     const struct xml *result_node = xml_find(root, result);
@@ -88,7 +88,7 @@ static enum belay_code ask_sts(struct aws_client *client, const char *operation,
     request.deadline_mono_ms = platform_mono_ms(client->platform) + STS_ALL_MS;
     code = aws_call_as(client, base, &request, &response, err);
     if (code == BELAY_OK) {
-        code = read_answer(&response, result, out, err);
+        code = read_sts_credentials(&response, result, out, err);
     }
     aws_response_release(&response);
     /* BELAY_NOT_FOUND would mean that this source is not configured. */

@@ -115,7 +115,7 @@ static bool read_both(struct pipes *pipes, int64_t deadline_ms, struct buf *out,
 }
 
 /* Waits for its end; kills it after the deadline. Returns its status. */
-static int reap(pid_t pid, bool in_time, int64_t deadline_ms)
+static int process_reap(pid_t pid, bool in_time, int64_t deadline_ms)
 {
     int status = 0;
 
@@ -160,7 +160,7 @@ enum belay_code process_run(char *const arguments[], int64_t timeout_ms, struct 
     (void)close(pipes.complaints[1]);
     pipes.out[1] = pipes.complaints[1] = -1;
     in_time = read_both(&pipes, deadline_ms, out, complaints, &overflow);
-    *out_status = reap(pid, in_time && !overflow, deadline_ms);
+    *out_status = process_reap(pid, in_time && !overflow, deadline_ms);
     if (overflow) {
         code = error_set(err, BELAY_BAD_CONTENT, "'%s' printed more than %zu bytes", arguments[0], out->max);
     } else if (!in_time) {

@@ -72,7 +72,7 @@ static bool hmac(const unsigned char *key, size_t key_len, const char *text, uns
 }
 
 /* Lower-case hex of SHA-256. False if libcrypto fails. */
-static bool hash_of(const void *data, size_t len, char out[SIGV4_HASH_SIZE])
+static bool hash_hex(const void *data, size_t len, char out[SIGV4_HASH_SIZE])
 {
     unsigned char digest[KEY_SIZE];
 
@@ -180,7 +180,7 @@ static bool sign_text(struct sigv4_signer *signer, const struct sigv4_identity *
     struct buf text = BUF_INIT(2048);
     unsigned char key[KEY_SIZE];
     char hash[SIGV4_HASH_SIZE];
-    bool ok = !canonical->failed && hash_of(canonical->data, canonical->len, hash);
+    bool ok = !canonical->failed && hash_hex(canonical->data, canonical->len, hash);
 
     if (ok) {
         buf_addf(&text, "%s\n%s\n%s\n%s", algorithm, scope->date, scope->text, hash);
@@ -201,7 +201,7 @@ static bool payload_hash(const struct sigv4_request *request, char out[SIGV4_HAS
         (void)snprintf(out, SIGV4_HASH_SIZE, "%s", SIGV4_UNSIGNED_PAYLOAD);
         return true;
     }
-    return hash_of(request->body, request->body_len, out);
+    return hash_hex(request->body, request->body_len, out);
 }
 
 static size_t add_own_headers(struct http_client_header *headers, size_t n,
