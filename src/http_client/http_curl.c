@@ -102,7 +102,7 @@ static CURLcode set_up_request(struct http_curl *client, CURL *curl, struct curl
     return rc;
 }
 
-static CURLcode result_of(CURLM *multi, CURL *curl)
+static CURLcode curl_result(CURLM *multi, CURL *curl)
 {
     CURLcode result = CURLE_OUT_OF_MEMORY;
     const CURLMsg *message;
@@ -130,13 +130,13 @@ static CURLcode drive(const struct handle *handle, int wake_fd)
             mc = curl_multi_poll(handle->multi, &wake, wake_fd > 0 ? 1 : 0, 1000, NULL);
         }
     }
-    result = mc == CURLM_OK ? result_of(handle->multi, handle->curl) : CURLE_OUT_OF_MEMORY;
+    result = mc == CURLM_OK ? curl_result(handle->multi, handle->curl) : CURLE_OUT_OF_MEMORY;
     (void)curl_multi_remove_handle(handle->multi, handle->curl);
     return result;
 }
 
 /* OpenSSL writes with write(): a closed connection must not end the program (SIGPIPE). */
-static CURLcode perform(const struct handle *handle, int wake_fd)
+static CURLcode perform_quietly(const struct handle *handle, int wake_fd)
 {
     const struct timespec none = { 0, 0 };
     sigset_t pipe_only;
@@ -313,7 +313,7 @@ static enum belay_code http_curl_send(struct http *http, const struct http_clien
     }
     rc = set_up_request(client, curl, &exchange, headers, message);
     if (rc == CURLE_OK) {
-        rc = perform(&handle, request->wake_fd);
+        rc = perform_quietly(&handle, request->wake_fd);
     }
     code = rc == CURLE_OK ? take_response(curl, &exchange, out_response, err)
                           : explain_curl_error(curl, rc, &exchange, message, err);

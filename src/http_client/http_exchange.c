@@ -87,8 +87,8 @@ static int on_begin(void *context, char *primary_ip, char *local_ip, int primary
     return CURL_PREREQFUNC_OK;
 }
 
-static int on_progress(void *context, curl_off_t down_total, curl_off_t down, curl_off_t up_total,
-                       curl_off_t up)
+static int on_curl_progress(void *context, curl_off_t down_total, curl_off_t down, curl_off_t up_total,
+                            curl_off_t up)
 {
     struct curl_exchange *exchange = context;
 
@@ -163,7 +163,7 @@ void exchange_attach(struct curl_exchange *exchange, CURL *curl)
 {
     exchange->curl = curl;
     if (exchange->request->should_stop != NULL) {
-        (void)curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+        (void)curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_curl_progress);
         (void)curl_easy_setopt(curl, CURLOPT_XFERINFODATA, exchange);
         (void)curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
     }

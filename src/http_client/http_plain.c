@@ -60,7 +60,7 @@ struct plain_reading {
 
 /* ---- parsing; a result other than 0 ends it ---- */
 
-static int give_up(struct plain_reading *reading, const char *why)
+static int stop_reading(struct plain_reading *reading, const char *why)
 {
     reading->why = why;
     return -1;
@@ -74,12 +74,12 @@ static int flush_header(struct plain_reading *reading)
         return 0;
     }
     if (reading->name.failed || reading->value.failed || response->n_headers >= MAX_ANSWER_HEADERS) {
-        return give_up(reading, "the head of the answer is too large");
+        return stop_reading(reading, "the head of the answer is too large");
     }
     if (!http_response_add_header(response, reading->name.data, reading->name.len,
                                   reading->value.data == NULL ? "" : reading->value.data,
                                   reading->value.len)) {
-        return give_up(reading, "out of memory");
+        return stop_reading(reading, "out of memory");
     }
     buf_release(&reading->name);
     buf_release(&reading->value);
@@ -87,7 +87,7 @@ static int flush_header(struct plain_reading *reading)
     return 0;
 }
 
-static int on_name(http_parse_state *parser, const char *data, size_t len)
+static int on_header_name(http_parse_state *parser, const char *data, size_t len)
 {
     struct plain_reading *reading = parser->data;
     int rc = reading->in_value ? flush_header(reading) : 0;
@@ -97,7 +97,7 @@ static int on_name(http_parse_state *parser, const char *data, size_t len)
     return rc;
 }
 
-static int on_value(http_parse_state *parser, const char *data, size_t len)
+static int on_header_value(http_parse_state *parser, const char *data, size_t len)
 {
     struct plain_reading *reading = parser->data;
 
@@ -112,7 +112,7 @@ static int on_head(http_parse_state *parser)
 
     reading->response.status = (int)parser->status_code;
     if (parser->status_code < 100 || parser->status_code > 999) {
-        return give_up(reading, "the answer has no HTTP status");
+        return stop_reading(reading, "the answer has no HTTP status");
     }
     if (flush_header(reading) != 0) {
         return -1;
@@ -130,13 +130,13 @@ static int on_plain_body(http_parse_state *parser, const char *data, size_t len)
         return reading->stopped ? -1 : 0;
     }
     if (len > reading->body.max - reading->body.len) {
-        return give_up(reading, "the answer is too large");
+        return stop_reading(reading, "the answer is too large");
     }
     buf_add(&reading->body, data, len);
-    return reading->body.failed ? give_up(reading, "out of memory") : 0;
+    return reading->body.failed ? stop_reading(reading, "out of memory") : 0;
 }
 
-static int on_end(http_parse_state *parser)
+static int on_message_end(http_parse_state *parser)
 {
     struct plain_reading *reading = parser->data;
 
@@ -149,11 +149,11 @@ static int on_end(http_parse_state *parser)
     return http_parse_pause(parser); /* further bytes do not belong to this answer */
 }
 
-static const http_parse_callbacks callbacks = { .on_header_field = on_name,
-                                                .on_header_value = on_value,
+static const http_parse_callbacks callbacks = { .on_header_field = on_header_name,
+                                                .on_header_value = on_header_value,
                                                 .on_headers_complete = on_head,
                                                 .on_body = on_plain_body,
-                                                .on_message_complete = on_end };
+                                                .on_message_complete = on_message_end };
 
 /* ---- one exchange ---- */
 
@@ -174,14 +174,15 @@ static enum belay_code say_unreachable(const struct http_plain *client, const ch
                      client->unix_path != NULL ? client->unix_path : client->uri.authority, why);
 }
 
-static enum belay_code say_unknown(const struct http_plain *client, const char *why, struct belay_error *err)
+static enum belay_code say_no_answer(const struct http_plain *client, const char *why,
+                                     struct belay_error *err)
 {
     return error_set(err, BELAY_UNKNOWN, "no answer from %.300s to a request that was sent: %s",
                      client->unix_path != NULL ? client->unix_path : client->uri.authority, why);
 }
 
-static char *make_text(const struct http_plain *client, const struct http_client_request *request,
-                       size_t *out_len)
+static char *request_text(const struct http_plain *client, const struct http_client_request *request,
+                          size_t *out_len)
 {
     struct buf text = BUF_INIT(MAX_REQUEST);
     const char *path = request->url + client->skip;
@@ -203,8 +204,9 @@ static char *make_text(const struct http_plain *client, const struct http_client
 }
 
 /* BELAY_OK: reading->is_done, or the connection was closed. */
-static enum belay_code read_answer(const struct http_plain *client, int fd, struct plain_reading *reading,
-                                   struct plain_limit *limit, bool *out_nothing_came, struct belay_error *err)
+static enum belay_code read_response(const struct http_plain *client, int fd, struct plain_reading *reading,
+                                     struct plain_limit *limit, bool *out_nothing_came,
+                                     struct belay_error *err)
 {
     char *data = malloc(READ_SIZE);
     struct http_parse parse;
@@ -241,8 +243,9 @@ static enum belay_code read_answer(const struct http_plain *client, int fd, stru
         }
     }
     free(data);
-    return reading->is_done ? BELAY_OK
-                            : say_unknown(client, reading->why == NULL ? "out of memory" : reading->why, err);
+    return reading->is_done
+               ? BELAY_OK
+               : say_no_answer(client, reading->why == NULL ? "out of memory" : reading->why, err);
 }
 
 static enum belay_code hand_over(struct plain_reading *reading, struct http_response *out_response,
@@ -275,7 +278,7 @@ static int take_idle(struct http_plain *client)
     return fd;
 }
 
-static void give_back(struct http_plain *client, int fd)
+static void give_back_connection(struct http_plain *client, int fd)
 {
     (void)pthread_mutex_lock(&client->mutex);
     if (client->n_idle < MAX_IDLE) {
@@ -327,12 +330,12 @@ static enum belay_code exchange(struct http_plain *client, const struct http_cli
     }
     io = plain_write(fd, text, len, &limit, &sent);
     if (io == PLAIN_DONE) {
-        code = read_answer(client, fd, &reading, &limit, &nothing_came, err);
+        code = read_response(client, fd, &reading, &limit, &nothing_came, err);
     } else if (io == PLAIN_STOPPED) {
         code = say_stopped(client, err);
     } else {
-        code =
-            sent == 0 ? say_unreachable(client, io_reason(io), err) : say_unknown(client, io_reason(io), err);
+        code = sent == 0 ? say_unreachable(client, io_reason(io), err)
+                         : say_no_answer(client, io_reason(io), err);
     }
     *out_may_repeat = was_idle && nothing_came && code != BELAY_CANCELLED && io != PLAIN_TIMEOUT &&
                       (request->may_repeat || sent == 0);
@@ -340,7 +343,7 @@ static enum belay_code exchange(struct http_plain *client, const struct http_cli
         code = hand_over(&reading, out_response, err);
     }
     if (code == BELAY_OK && reading.keeps) {
-        give_back(client, fd);
+        give_back_connection(client, fd);
     } else {
         (void)close(fd);
     }
@@ -356,7 +359,7 @@ static enum belay_code http_plain_send(struct http *http, const struct http_clie
 {
     struct http_plain *client = (struct http_plain *)http;
     size_t len = 0;
-    char *text = make_text(client, request, &len);
+    char *text = request_text(client, request, &len);
     bool may_repeat = false;
     enum belay_code code;
 

@@ -32,7 +32,7 @@ struct asking {
     char message[CURL_ERROR_SIZE];
 };
 
-static size_t take_body(char *data, size_t size, size_t n, void *context)
+static size_t on_probe_body(char *data, size_t size, size_t n, void *context)
 {
     struct asking *asking = context;
 
@@ -98,7 +98,7 @@ static void set_up_probe(struct asking *asking, int64_t left_ms, const char *ca_
     (void)curl_easy_setopt(curl, CURLOPT_USERAGENT, "belay/" BELAY_VERSION);
     (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)(left_ms < 1 ? 1 : left_ms));
     (void)curl_easy_setopt(curl, CURLOPT_NOBODY, asking->is_get ? 0L : 1L);
-    (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
+    (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_probe_body);
     (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, asking);
     (void)curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT,
                            1L); /* a connection that was established before proves nothing */
@@ -185,7 +185,7 @@ static bool is_unreached(const struct asking *asking, CURLcode rc)
            (rc != CURLE_COULDNT_RESOLVE_HOST || has_no_address(asking));
 }
 
-static void note(struct asking *asking, CURLcode rc, long status)
+static void note_result(struct asking *asking, CURLcode rc, long status)
 {
     struct net_probe *probe = asking->probe;
 
@@ -236,13 +236,13 @@ static size_t take_answers(CURLM *multi, int64_t end_ms, const char *ca_file)
         if (rc == CURLE_OK && ask_again(multi, asking, status, end_ms, ca_file)) {
             again++;
         } else {
-            note(asking, rc, status);
+            note_result(asking, rc, status);
         }
     }
     return again;
 }
 
-static void run(CURLM *multi, int64_t end_ms, const char *ca_file)
+static void run_probes(CURLM *multi, int64_t end_ms, const char *ca_file)
 {
     int running = 1;
     size_t again = 0;
@@ -294,7 +294,7 @@ static enum belay_code probe_some(struct net_probe *probes, size_t n, int64_t ti
         }
     }
     if (ok) {
-        run(multi, now_ms + timeout_ms, ca_file);
+        run_probes(multi, now_ms + timeout_ms, ca_file);
     }
     for (size_t i = 0; all != NULL && i < n; i++) {
         if (all[i].curl != NULL) {

@@ -78,7 +78,7 @@ static enum belay_code check_module(const struct module *module, const struct he
     return BELAY_OK;
 }
 
-static enum belay_code load_module(const struct module *module, const void **out_entry,
+static enum belay_code open_module(const struct module *module, const void **out_entry,
                                    struct belay_error *err)
 {
     /* Beside this file, as in a build tree; in libbelay.so's own folder; in that of the program in bin. */
@@ -115,7 +115,7 @@ enum belay_code loader_net(const struct net_module **out_module, struct belay_er
     if (loaded_net == NULL) {
         const void *entry = NULL;
 
-        code = load_module(&module, &entry, err);
+        code = open_module(&module, &entry, err);
         loaded_net = code == BELAY_OK ? entry : NULL;
     }
     if (code == BELAY_OK) {
@@ -139,7 +139,7 @@ enum belay_code loader_pg(const struct pg_module **out_module, struct belay_erro
     if (loaded_pg == NULL) {
         const void *entry = NULL;
 
-        code = load_module(&module, &entry, err);
+        code = open_module(&module, &entry, err);
         loaded_pg = code == BELAY_OK ? entry : NULL;
     }
     if (code == BELAY_OK) {
