@@ -78,9 +78,7 @@ static struct sigv4_request to_sign(const struct aws_request *request, const str
         .n_headers = prepared->n_headers,
         .body = request->body,
         .body_len = request->body_len,
-        .unsigned_payload = request->service == AWS_S3 && request->unsigned_payload,
-        .plain_path = request->service == AWS_S3,
-        .hash_header = request->service == AWS_S3,
+        .is_s3 = request->service == AWS_S3,
     };
 }
 
@@ -104,7 +102,7 @@ static enum belay_code sign_attempt(struct aws_client *client, const struct cred
     if (credentials->session_token != NULL) {
         prepared_add_header(prepared, "x-amz-security-token", credentials->session_token);
     }
-    if (subject.hash_header) {
+    if (subject.is_s3) {
         prepared_add_header(prepared, "x-amz-content-sha256", prepared->signature.payload_hash);
     }
     prepared_add_header(prepared, "Authorization", prepared->signature.authorization);
@@ -137,7 +135,6 @@ static bool is_success(int status)
     return status >= 200 && status < 300;
 }
 
-/* Judges an answer. */
 static void judge_answer(const struct aws_request *request, struct aws_response *response,
                          struct attempt *out, struct belay_error *err)
 {
@@ -157,6 +154,7 @@ static void judge_answer(const struct aws_request *request, struct aws_response 
     out->verdict = aws_error_judge(request->service, response->http.status, response->error_code);
 }
 
+/* No answer came. `sent` is the result of http_send(). */
 static struct attempt_verdict judge_silence(enum belay_code sent)
 {
     if (sent == BELAY_UNKNOWN) {
@@ -199,45 +197,4 @@ void aws_attempt(struct aws_client *client, const struct credentials *credential
         out->verdict = judge_silence(out->sent);
     }
     prepared_release(&prepared);
-}
-
-enum belay_code aws_presign(struct aws_client *client, const struct aws_request *request, int64_t expires_s,
-                            char **out_url, struct belay_error *err)
-{
-    struct credentials credentials = { 0 };
-    struct prepared prepared = { 0 };
-    struct aws_request bare = *request;
-    struct buf url = BUF_INIT(MAX_URL);
-    char *query = NULL;
-    char *done;
-    enum belay_code code = credentials_cache_get(client->cache, &credentials, err);
-
-    if (code == BELAY_OK && client->endpoints[request->service].url == NULL) {
-        code = error_set(err, BELAY_CONFIG, "no AWS region: set AWS_REGION");
-    }
-    if (code == BELAY_OK) {
-        bare.query = NULL;
-        code = prepare_attempt(client, NULL, &bare, &prepared, err);
-    }
-    if (code == BELAY_OK) {
-        struct sigv4_identity identity = identity_of(client, &credentials, request);
-        struct sigv4_request subject;
-
-        prepared.n_headers--; /* without Accept-Encoding */
-        subject = to_sign(request, &prepared);
-        code = sigv4_presign(client->signer, &subject, &identity, expires_s, &query, err);
-    }
-    if (code == BELAY_OK) {
-        buf_addf(&url, "%s?%s", prepared.url, query);
-        done = buf_take(&url);
-        if (done != NULL) {
-            *out_url = done;
-        } else {
-            code = error_no_memory(err);
-        }
-    }
-    free(query);
-    prepared_release(&prepared);
-    credentials_release(&credentials);
-    return code;
 }

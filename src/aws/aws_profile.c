@@ -11,7 +11,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 
-enum { MAX_FILE = 1 << 20 };
+enum { MAX_FILE = 1 << 20, MAX_TOKEN = 64 << 10 };
 
 static enum belay_code read_to_end(int fd, const char *path, size_t max, char **out_text,
                                    struct belay_error *err)
@@ -55,6 +55,21 @@ enum belay_code read_small_file(const char *path, size_t max, char **out_text, s
     code = read_to_end(fd, path, max, out_text, err);
     (void)close(fd);
     return code;
+}
+
+enum belay_code read_token_file(const char *path, const char *what, char **out_token, struct belay_error *err)
+{
+    enum belay_code code = read_small_file(path, MAX_TOKEN, out_token, err);
+    size_t len;
+
+    if (code != BELAY_OK) {
+        (void)error_wrap(err, "%s", what);
+        return code == BELAY_NOT_FOUND ? BELAY_CONFIG : code;
+    }
+    for (len = strlen(*out_token); len > 0 && strchr("\r\n", (*out_token)[len - 1]) != NULL; len--) {
+        (*out_token)[len - 1] = '\0';
+    }
+    return BELAY_OK;
 }
 
 /* The path in `variable`, or `otherwise` below the home directory. A leading "~/" is the home directory. */

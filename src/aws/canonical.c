@@ -51,7 +51,7 @@ static void add_path(struct buf *out, const struct sigv4_request *request)
     const char *path = request->path == NULL || *request->path == '\0' ? "/" : request->path;
     struct buf normal = BUF_INIT(out->max);
 
-    if (request->plain_path) {
+    if (request->is_s3) {
         add_plain_path(out, path);
         return;
     }

@@ -228,14 +228,9 @@ static enum belay_code get_keys(struct imds *imds, const char *role, struct cred
         extend_expiry(imds->platform, &made);
         code = credentials_set_source(&made, err, "the EC2 instance's role '%s'", role);
     }
-    if (code == BELAY_OK) {
-        *out = made;
-    } else {
-        credentials_release(&made);
-    }
     buf_release(&path);
     http_response_release(&response);
-    return code;
+    return credentials_finish(code, &made, out);
 }
 
 enum belay_code credentials_from_imds(const struct platform *platform, struct http *http,

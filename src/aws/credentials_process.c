@@ -107,18 +107,10 @@ enum belay_code credentials_from_process(const struct platform *platform, const 
     if (code == BELAY_OK) {
         code = credentials_set_source(&made, err, "credential_process of profile '%s'", profile);
     }
-    if (code == BELAY_OK) {
-        *out = made;
-        memset(&made, 0, sizeof made);
-    }
 
 done:
-    credentials_release(&made);
-    if (text.data != NULL) {
-        explicit_bzero(text.data, text.cap);
-    }
-    buf_release(&text);
+    wipe_buf(&text);
     buf_release(&complaints);
     argv_free(words);
-    return code;
+    return credentials_finish(code, &made, out);
 }

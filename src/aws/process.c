@@ -64,26 +64,23 @@ static int spawn(char *const arguments[], const struct pipes *pipes, pid_t *out_
     return rc;
 }
 
-/* Reads some bytes of one pipe; false at its end. */
+/* Reads some bytes of one pipe; false at its end. `keep_all`: more bytes than fit are an error. */
 static bool drain(int fd, struct buf *into, bool keep_all, bool *out_overflow)
 {
     char block[4096];
     ssize_t n = read(fd, block, sizeof block);
+    size_t room = into->max - into->len;
+    bool fits = n <= 0 || (size_t)n <= room;
 
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) {
         return true;
     }
-    if (n > 0 && (size_t)n > into->max - into->len) {
-        *out_overflow = *out_overflow || keep_all;
-        n = (ssize_t)(into->max - into->len);
-        buf_add(into, block, (size_t)n);
-        return !keep_all;
-    }
     if (n > 0) {
-        buf_add(into, block, (size_t)n);
+        buf_add(into, block, fits ? (size_t)n : room);
     }
-    explicit_bzero(block, sizeof block);
-    return n > 0;
+    explicit_bzero(block, sizeof block); /* it may contain a secret */
+    *out_overflow = *out_overflow || (!fits && keep_all);
+    return n > 0 && (fits || !keep_all);
 }
 
 /* Reads both pipes to their ends; false after the deadline. */
