@@ -51,7 +51,7 @@ static size_t on_header(char *data, size_t size, size_t n, void *context)
     const char *value;
 
     if (n >= 5 && memcmp(data, "HTTP/", 5) == 0) {
-        http_response_release(&exchange->response); /* the previous head was a 1xx or a redirect */
+        http_response_release(&exchange->response); /* the previous head was a 1xx */
         return size * n;
     }
     if (colon == NULL) {
@@ -79,7 +79,7 @@ static int on_begin(void *context, char *primary_ip, char *local_ip, int primary
     (void)local_ip;
     (void)primary_port;
     (void)local_port;
-    if (exchange->begun > 0 && !exchange->request->may_repeat && !exchange->request->follow_redirects) {
+    if (exchange->begun > 0 && !exchange->request->may_repeat) {
         exchange->not_resent = true;
         return CURL_PREREQFUNC_ABORT;
     }

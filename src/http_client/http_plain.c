@@ -25,9 +25,6 @@ enum {
     MAX_HEAD = 64 << 10,
     MAX_REQUEST = 64 << 20,
     READ_SIZE = 16 << 10,
-    DEFAULT_CONNECT_MS = 3000,
-    DEFAULT_TOTAL_MS = 10000,
-    DEFAULT_MAX_ANSWER = 16 << 20,
     SILENCE_MS = 60000 /* of a request without a timeout */
 };
 
@@ -36,12 +33,10 @@ struct http_plain {
     pthread_mutex_t mutex;
     int idle[MAX_IDLE]; /* owned; a stack, guarded by mutex */
     size_t n_idle;
-    struct uri uri;  /* owned */
-    char *unix_path; /* owned; NULL: TCP */
-    size_t skip;     /* length of the URL before its path */
-    int64_t connect_timeout_ms;
-    int64_t timeout_ms;
-    size_t max_answer;
+    struct uri uri;                     /* owned */
+    char *unix_path;                    /* owned; NULL: TCP */
+    size_t skip;                        /* length of the URL before its path */
+    struct http_client_options options; /* complete */
 };
 
 /* An answer that is being read. */
@@ -294,7 +289,8 @@ static void give_back_connection(struct http_plain *client, int fd)
 static enum belay_code open_connection(struct http_plain *client, const struct http_client_request *request,
                                        int *out_fd, struct belay_error *err)
 {
-    int64_t ms = request->connect_timeout_ms > 0 ? request->connect_timeout_ms : client->connect_timeout_ms;
+    int64_t ms =
+        request->connect_timeout_ms > 0 ? request->connect_timeout_ms : client->options.connect_timeout_ms;
     struct plain_limit limit = { request, clock_boot_ms() + ms };
     const char *why = NULL;
     enum plain_io io =
@@ -311,13 +307,13 @@ static enum belay_code exchange(struct http_plain *client, const struct http_cli
                                 const char *text, size_t len, bool fresh, struct http_response *out_response,
                                 bool *out_may_repeat, struct belay_error *err)
 {
-    int64_t ms = request->timeout_ms > 0 ? request->timeout_ms : client->timeout_ms;
+    int64_t ms = request->timeout_ms > 0 ? request->timeout_ms : client->options.timeout_ms;
     struct plain_limit limit = { request, clock_boot_ms() + ms };
     struct plain_reading reading = { .request = request,
                                      .name = BUF_INIT(MAX_HEAD),
                                      .value = BUF_INIT(MAX_HEAD),
                                      .body = BUF_INIT(request->max_answer > 0 ? request->max_answer
-                                                                              : client->max_answer) };
+                                                                              : client->options.max_answer) };
     int fd = fresh ? -1 : take_idle(client);
     bool was_idle = fd >= 0;
     bool nothing_came = true;
@@ -393,19 +389,14 @@ enum belay_code http_plain_open(const char *base_url, const char *unix_path,
                                 const struct http_client_options *options, struct http **out_http,
                                 struct belay_error *err)
 {
-    static const struct http_client_options defaults;
     struct http_plain *client = calloc(1, sizeof *client);
 
     if (client == NULL) {
         return error_no_memory(err);
     }
-    options = options == NULL ? &defaults : options;
     client->base.ops = &http_plain_ops;
     (void)pthread_mutex_init(&client->mutex, NULL);
-    client->connect_timeout_ms =
-        options->connect_timeout_ms > 0 ? options->connect_timeout_ms : DEFAULT_CONNECT_MS;
-    client->timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : DEFAULT_TOTAL_MS;
-    client->max_answer = options->max_answer > 0 ? options->max_answer : DEFAULT_MAX_ANSWER;
+    client->options = http_options_complete(options);
     client->unix_path = unix_path == NULL ? NULL : strdup(unix_path);
     if (!uri_parse(base_url, &client->uri) || client->uri.tls) {
         http_plain_close(&client->base);

@@ -3,7 +3,6 @@
 #include <curl/curl.h>
 #include <errno.h>
 #include <netdb.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +11,8 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "http_client/ca_file.h"
+#include "http_client/curl_common.h"
 #include "http_client/http.h"
-#include "version.h"
 
 enum { AT_ONCE = 200, MAX_REDIRECTS = 5, POLL_MS = 100 };
 
@@ -63,7 +61,6 @@ static bool may_probe(struct asking *asking, const struct sockaddr *to)
     return false;
 }
 
-/* libcurl's own sockets would be inherited by programs that are started meanwhile. */
 static curl_socket_t open_probe_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
 {
     struct asking *asking = context;
@@ -82,35 +79,23 @@ static void set_up_probe(struct asking *asking, int64_t left_ms, const char *ca_
 {
     CURL *curl = asking->curl;
 
-    curl_easy_reset(curl);
-    (void)curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, open_probe_socket);
-    (void)curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, asking);
+    curl_set_common(curl, asking->message, open_probe_socket, asking);
+    curl_set_ca_file(curl, ca_file);
     /* A redirect must not use a connection that another probe was permitted to open. */
     (void)curl_easy_setopt(curl, CURLOPT_FORBID_REUSE, 1L);
     (void)curl_easy_setopt(curl, CURLOPT_PRIVATE, asking);
-    (void)curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, asking->message);
-    (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    (void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
     (void)curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
     (void)curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 1L);
     (void)curl_easy_setopt(curl, CURLOPT_MAXREDIRS, (long)MAX_REDIRECTS);
-    (void)curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    (void)curl_easy_setopt(curl, CURLOPT_USERAGENT, "belay/" BELAY_VERSION);
     (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)(left_ms < 1 ? 1 : left_ms));
     (void)curl_easy_setopt(curl, CURLOPT_NOBODY, asking->is_get ? 0L : 1L);
     (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_probe_body);
     (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, asking);
-    (void)curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT,
-                           1L); /* a connection that was established before proves nothing */
+    /* A connection that was established before proves nothing. */
+    (void)curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT, 1L);
     (void)curl_easy_setopt(curl, CURLOPT_URL, asking->probe->url);
     if (asking->is_get) {
         (void)curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L);
-    }
-    if (ca_file == NULL) {
-        ca_file = ca_file_of_system();
-    }
-    if (ca_file != NULL) {
-        (void)curl_easy_setopt(curl, CURLOPT_CAINFO, ca_file);
     }
     if (asking->probe->authorization != NULL) {
         /* The token is for this address only, not for another one that the answer names. */
@@ -311,26 +296,19 @@ static enum belay_code probe_some(struct net_probe *probes, size_t n, int64_t ti
     return ok ? BELAY_OK : error_no_memory(err);
 }
 
-/* Starts libcurl, and keeps a closed connection from ending the program (OpenSSL writes with write()). */
 enum belay_code net_probe_all(struct net_probe *probes, size_t n, int64_t timeout_ms, const char *ca_file,
                               struct belay_error *err)
 {
     struct http *http = NULL;
     enum belay_code code = http_open(NULL, &http, err);
-    sigset_t pipe_only, before;
-    const struct timespec none = { 0, 0 };
+    struct sigpipe_guard guard;
 
-    http_close(http);
-    (void)sigemptyset(&pipe_only);
-    (void)sigaddset(&pipe_only, SIGPIPE);
-    (void)pthread_sigmask(SIG_BLOCK, &pipe_only, &before);
+    http_close(http); /* it was opened to start libcurl */
+    sigpipe_block(&guard);
     for (size_t at = 0; code == BELAY_OK && at < n; at += AT_ONCE) {
         code = probe_some(probes + at, n - at < AT_ONCE ? n - at : AT_ONCE, timeout_ms, ca_file, err);
     }
-    if (sigismember(&before, SIGPIPE) == 0) {
-        (void)sigtimedwait(&pipe_only, NULL, &none);
-    }
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    sigpipe_restore(&guard);
     return code;
 }
 
