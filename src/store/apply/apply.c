@@ -1,6 +1,7 @@
 /* Conditional writes: whether the condition holds, and the record after the write. */
 #include "store/apply/apply_internal.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,22 @@ void row_release(struct row *row)
     free(row->packed);
     row->has_liveness = NULL;
     row->packed = NULL;
+}
+
+struct belay_record row_take_record(struct row *row)
+{
+    struct belay_record record = row->record;
+
+    memset(&row->record, 0, sizeof row->record);
+    row_release(row);
+    return record;
+}
+
+void records_release(struct belay_record *records, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        belay_record_release(&records[i]);
+    }
 }
 
 enum belay_code row_absent(const char *key, struct row *out_row, struct belay_error *err)
@@ -535,13 +552,8 @@ static struct belay_event event_complete(const struct batch_work *work, size_t i
     return event;
 }
 
-bool write_needs_unused(const struct belay_batch *batch, size_t index)
-{
-    return batch->require_unused_id != NULL &&
-           (index == 0 || (batch->writes[index].set & BELAY_SET_ACQUIRED) != 0);
-}
-
-bool record_names(const struct belay_record *record, const char *lock_id)
+/* Whether the record's present or last holder, or one of several, has that id. */
+static bool record_names(const struct belay_record *record, const char *lock_id)
 {
     return record->revision != 0 &&
            (strcmp(record->lock_id, lock_id) == 0 || holder_find(record, lock_id) != NULL);
@@ -600,6 +612,34 @@ void batch_release(struct batch_work *work)
     }
     free(work->records);
     free(work->found_writes);
+}
+
+enum belay_code batch_check_unused(const struct batch_work *work, id_used_fn is_used, void *context,
+                                   struct belay_error *err)
+{
+    const char *id = work->batch->require_unused_id;
+
+    for (size_t i = 0; id != NULL && i < work->batch->n_writes; i++) {
+        const struct belay_write *write = &work->batch->writes[i];
+        bool used;
+
+        if (i > 0 && (write->set & BELAY_SET_ACQUIRED) == 0) {
+            continue; /* it is about an ancestor */
+        }
+        used = record_names(&work->rows[i].record, id);
+        if (!used) {
+            enum belay_code code = is_used(context, write->key, id, &used, err);
+
+            if (code != BELAY_OK) {
+                return code;
+            }
+        }
+        if (used) {
+            return error_set(err, BELAY_ID_USED, "lock id '%s' has already had '%s'; take a new one", id,
+                             write->key);
+        }
+    }
+    return BELAY_OK;
 }
 
 bool batch_must_last(const struct batch_work *work)
@@ -682,6 +722,7 @@ void batch_answer(struct batch_work *work, enum belay_code code, struct belay_co
     if (!done && code != BELAY_REFUSED) {
         return;
     }
+    assert(done || work->refused < batch->n_writes);
     work->records = NULL; /* the answer's now */
     for (size_t i = 0; i < answer.n_records; i++) {
         answer.records[i] = work->rows[first + i].record;

@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/new_file.h"
 #include "base/text.h"
 
 #define MAGIC "BelayLedger 3"
-#define MAGIC_1 "BelayLedger 1" /* without an id */
 #define FRAME_MAX ((size_t)1 << 30)
 
 enum { WRITE_AT_ONCE = 1 << 20, GROW_BY = 4 << 20, GENTLY_AT_ONCE = 256 << 10 };
@@ -29,13 +29,6 @@ struct file_head {
     uint64_t sum;
 };
 
-struct file_head_1 {
-    char magic[16];
-    uint64_t use;
-    uint64_t stamp;
-    uint64_t sum;
-};
-
 struct frame_head {
     uint64_t sum; /* of all that follows, zeros included */
     uint64_t stamp;
@@ -45,10 +38,10 @@ struct frame_head {
 _Static_assert(sizeof(struct frame_head) == JOURNAL_FRAME_HEAD, "the head of a frame");
 
 /* Every byte of `data`, whose length is a multiple of eight, makes a difference in most bits. */
-static uint64_t checksum(const void *data, size_t len, uint64_t seed)
+static uint64_t checksum(const void *data, size_t len)
 {
     const unsigned char *at = data;
-    uint64_t sum = seed ^ 0x9e3779b97f4a7c15ULL;
+    uint64_t sum = 0x9e3779b97f4a7c15ULL;
 
     for (; len >= sizeof(uint64_t); at += sizeof(uint64_t), len -= sizeof(uint64_t)) {
         uint64_t word;
@@ -179,26 +172,6 @@ static bool share_with_database(int fd, const char *database)
     return geteuid() != 0 || fchown(fd, st.st_uid, st.st_gid) == 0;
 }
 
-/* A new name is on disk when its directory is. */
-static bool sync_directory(const char *path)
-{
-    char *copy = strdup(path);
-    char *slash = copy == NULL ? NULL : strrchr(copy, '/');
-    int fd = -1;
-    bool ok;
-
-    if (slash != NULL) {
-        slash[slash == copy ? 1 : 0] = '\0';
-        fd = open(copy, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    }
-    ok = fd >= 0 && fsync(fd) == 0;
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-    free(copy);
-    return ok;
-}
-
 static bool write_head(struct journal *journal)
 {
     char sector[JOURNAL_SECTOR] = { 0 };
@@ -210,7 +183,7 @@ static bool write_head(struct journal *journal)
         .room = journal->size,
     };
 
-    head.sum = checksum(&head, offsetof(struct file_head, sum), 0);
+    head.sum = checksum(&head, offsetof(struct file_head, sum));
     memcpy(sector, &head, sizeof head);
     return pwrite_all(journal->fd, sector, sizeof sector, 0) && fdatasync(journal->fd) == 0;
 }
@@ -242,7 +215,7 @@ enum belay_code journal_begin_gently(struct journal *journal, uint64_t use, size
     }
     /* The head last, and synced with what is before it: a file that has one has all its room. */
     if ((is_new && !share_with_database(journal->fd, database)) || fdatasync(journal->fd) != 0 ||
-        !write_head(journal) || (is_new && !sync_directory(journal->path)) || !map_file(journal)) {
+        !write_head(journal) || (is_new && !new_file_sync_parent(journal->path)) || !map_file(journal)) {
         return journal_failed(journal, "made", errno, err);
     }
     return BELAY_OK;
@@ -269,7 +242,6 @@ static bool is_unfinished(const struct file_head *head)
 static enum belay_code read_head(struct journal *journal, struct belay_error *err)
 {
     struct file_head head;
-    struct file_head_1 old;
 
     if (journal->size >= sizeof head) {
         memcpy(&head, journal->map, sizeof head);
@@ -277,19 +249,11 @@ static enum belay_code read_head(struct journal *journal, struct belay_error *er
             return BELAY_NOT_FOUND; /* its server died before it was ready */
         }
         if (memcmp(head.magic, MAGIC, sizeof MAGIC) == 0 &&
-            head.sum == checksum(&head, offsetof(struct file_head, sum), 0)) {
+            head.sum == checksum(&head, offsetof(struct file_head, sum))) {
             journal->is_cut = journal->size < head.room;
             journal->use = head.use;
             journal->stamp = head.stamp;
             journal->id = head.id;
-            return BELAY_OK;
-        }
-        memcpy(&old, journal->map, sizeof old);
-        if (memcmp(old.magic, MAGIC_1, sizeof MAGIC_1) == 0 &&
-            old.sum == checksum(&old, offsetof(struct file_head_1, sum), 0)) {
-            journal->use = old.use;
-            journal->stamp = old.stamp;
-            journal->id = 0;
             return BELAY_OK;
         }
     }
@@ -370,7 +334,7 @@ bool journal_seal(const struct journal *journal, struct buf *frame)
         return false;
     }
     memcpy(frame->data, &head, sizeof head);
-    head.sum = checksum(frame->data + sizeof head.sum, frame->len - sizeof head.sum, 0);
+    head.sum = checksum(frame->data + sizeof head.sum, frame->len - sizeof head.sum);
     memcpy(frame->data, &head.sum, sizeof head.sum);
     return true;
 }
@@ -443,7 +407,7 @@ static bool is_frame(const struct journal_reader *reader, const unsigned char *a
         return false;
     }
     len = whole_sectors(sizeof *out_head + (size_t)out_head->len);
-    return len <= left && out_head->sum == checksum(at + sizeof out_head->sum, len - sizeof out_head->sum, 0);
+    return len <= left && out_head->sum == checksum(at + sizeof out_head->sum, len - sizeof out_head->sum);
 }
 
 static bool next_frame(struct journal_reader *reader)

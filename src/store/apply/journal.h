@@ -35,7 +35,7 @@ struct journal {
     size_t size;        /* of the file, with all its blocks allocated */
     size_t mapped;      /* how much of it is mapped */
     size_t used;        /* up to the end of the last frame */
-    uint64_t id;        /* of the server's run, as in the database; 0: an old version had none */
+    uint64_t id;        /* of the server's run, as in the database; never 0 */
     uint64_t use;       /* counts up from 1: the later of two files has the greater */
     uint64_t stamp;
     uint64_t frames; /* in it */

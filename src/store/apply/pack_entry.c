@@ -56,14 +56,6 @@ static bool is_given(const char *credential)
     return credential != NULL && credential[0] != '\0';
 }
 
-static void put_ids(struct writer *w, const char *const *ids, size_t n)
-{
-    put_unsigned(w, n);
-    for (size_t i = 0; i < n; i++) {
-        put_text(w, ids[i]);
-    }
-}
-
 static void put_new_ticket(struct writer *w, const struct belay_put_ticket *ticket, unsigned puts)
 {
     put_text(w, ticket->lock_id);
@@ -251,14 +243,6 @@ static size_t get_ids(struct reader *r, struct lists *lists, size_t n)
 static void *as_index(size_t at)
 {
     return (void *)(uintptr_t)at; /* NOLINT(performance-no-int-to-ptr) */
-}
-
-static enum belay_mode get_mode(struct reader *r)
-{
-    uint64_t mode = get_unsigned(r);
-
-    r->bad = r->bad || mode > BELAY_SLOTS;
-    return (enum belay_mode)mode;
 }
 
 static void get_values(struct reader *r, struct lists *lists, unsigned set, struct belay_record *values)

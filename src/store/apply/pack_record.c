@@ -37,14 +37,6 @@ static void put_holder(struct writer *w, const struct belay_holder *holder)
     put_meta(w, holder->metadata, holder->n_metadata);
 }
 
-static void put_released(struct writer *w, const struct belay_record *record)
-{
-    put_unsigned(w, record->n_released_ids);
-    for (size_t i = 0; i < record->n_released_ids; i++) {
-        put_text(w, record->released_ids[i]);
-    }
-}
-
 void holders_pack(struct buf *to, const struct belay_record *record)
 {
     struct writer w = { .to = to };
@@ -53,7 +45,7 @@ void holders_pack(struct buf *to, const struct belay_record *record)
     for (size_t i = 0; i < record->n_holders; i++) {
         put_holder(&w, &record->holders[i]);
     }
-    put_released(&w, record);
+    put_ids(&w, (const char *const *)record->released_ids, record->n_released_ids);
 }
 
 /*
@@ -287,12 +279,6 @@ static bool unpack_meta(struct reader *r, struct belay_meta **out_meta, size_t *
     return ok;
 }
 
-static enum belay_mode get_mode(struct reader *r, uint64_t mode)
-{
-    r->bad = r->bad || mode > BELAY_SLOTS;
-    return (enum belay_mode)mode;
-}
-
 /* Its strings are copies. */
 static bool get_holder(struct reader *r, struct belay_holder *holder)
 {
@@ -351,7 +337,7 @@ static char *get_released_in_place(struct reader *r)
     return text;
 }
 
-/* `in_place`: those of put_released_in_place(). Else of put_released(), copied; rows of an earlier belay end before them. */
+/* `in_place`: those of put_released_in_place(). Else those of holders_pack(), copied; rows of an earlier belay have none. */
 static bool unpack_released(struct reader *r, bool in_place, struct belay_record *record)
 {
     size_t n = r->at == r->end ? 0 : get_count(r);
@@ -386,7 +372,7 @@ static bool unpack_mode(struct reader *r, struct belay_record *record)
     if (record->mode == BELAY_EXCLUSIVE) {
         return true;
     }
-    record->mode = get_mode(r, get_unsigned(r));
+    record->mode = get_mode(r);
     r->bad = r->bad || record->mode == BELAY_EXCLUSIVE;
     record->slots = (int)get_int(r);
     return unpack_holders(r, record, get_holder_in_place) && unpack_released(r, true, record);

@@ -203,15 +203,6 @@ enum belay_code ddb_item_list(struct belay_store *base, const char *space, belay
 
 /* ---- writing ---- */
 
-/* Random, so that an item that was deleted and put again differs from the old one. */
-static uint64_t new_version(void)
-{
-    uint64_t version = 0;
-
-    (void)random_bytes(&version, sizeof version);
-    return (version & ((UINT64_C(1) << 53) - 1)) | 1;
-}
-
 static void put_condition(const struct ddb_store *store, const struct belay_item_write *write,
                           const json_t *row, struct expr *expr)
 {
@@ -274,7 +265,7 @@ enum belay_code ddb_item_put(struct belay_store *base, const struct belay_item_w
                              uint64_t *out_version, struct belay_error *err)
 {
     struct ddb_store *store = ddb_of(base);
-    uint64_t version = new_version();
+    uint64_t version = random_version();
     uint64_t before = 0;
     json_t *row = NULL;
     enum belay_code code = check_form(store, write->space, err);

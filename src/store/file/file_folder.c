@@ -1,7 +1,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/new_file.h"
 #include "base/text.h"
 #include "store/file/file_internal.h"
 
@@ -46,19 +46,6 @@ static int make_folder(int parent, const char *part)
     return errno == EEXIST ? 0 : errno;
 }
 
-static int sync_parent(const char *path)
-{
-    char *copy = strdup(path);
-    int fd = copy == NULL ? -1 : open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int failed = fd >= 0 && fsync(fd) != 0 ? errno : 0;
-
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-    free(copy);
-    return failed;
-}
-
 /* Creates every folder of the store's own path. Links in it belong to the user, and are followed. */
 static int make_root(const char *dir)
 {
@@ -70,7 +57,11 @@ static int make_root(const char *dir)
         if (slash != NULL) {
             *slash = '\0';
         }
-        failed = mkdir(path, 0700) == 0 ? sync_parent(path) : errno == EEXIST ? 0 : errno;
+        if (mkdir(path, 0700) != 0) {
+            failed = errno == EEXIST ? 0 : errno;
+        } else if (!new_file_sync_parent(path) && errno != EACCES) {
+            failed = errno; /* EACCES: a parent that this user must not read cannot be synced */
+        }
         if (slash != NULL) {
             *slash = '/';
         }

@@ -32,7 +32,7 @@ enum {
     REST_MAX_MS = 50,
 };
 
-/* With the mutex. The next sync() reports it: this thread has no caller. */
+/* With the mutex. The next sync() reports the error, because this thread has no caller. */
 static void keep_warning(struct journaled *store, const struct belay_error *err)
 {
     free(store->warning);

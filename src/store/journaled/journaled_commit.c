@@ -53,20 +53,13 @@ static enum belay_code unpack_rows(struct journaled_batch *work, struct belay_er
     return code;
 }
 
-static enum belay_code check_unused(const struct journaled_batch *work, struct belay_error *err)
+static enum belay_code is_id_used(void *context, const char *key, const char *lock_id, bool *out_used,
+                                  struct belay_error *err)
 {
-    const char *id = work->base.batch->require_unused_id;
+    const struct journaled *store = context;
 
-    for (size_t i = 0; id != NULL && i < work->base.batch->n_writes; i++) {
-        const char *key = work->base.batch->writes[i].key;
-
-        if (write_needs_unused(work->base.batch, i) &&
-            (record_names(&work->base.rows[i].record, id) ||
-             ids_has(&work->store->ids, (uint64_t)hash_acquisition(key, id)))) {
-            return error_set(err, BELAY_ID_USED, "lock id '%s' has already had '%s'; take a new one", id,
-                             key);
-        }
-    }
+    (void)err;
+    *out_used = ids_has(&store->ids, (uint64_t)hash_acquisition(key, lock_id));
     return BELAY_OK;
 }
 
@@ -223,7 +216,7 @@ static enum belay_code commit_in_memory(struct journaled_batch *work, struct bel
         code = batch_check(&work->base, &store->freezes, err);
     }
     if (code == BELAY_OK) {
-        code = check_unused(work, err);
+        code = batch_check_unused(&work->base, is_id_used, store, err);
     }
     if (code == BELAY_OK && store->next + work->base.batch->n_events >= store->ceiling) {
         code = raise_ceiling(store, store->next + work->base.batch->n_events, err);

@@ -1,4 +1,5 @@
 /* Records by key: a hash table to find one, and the C library's tree to list them in order. */
+#include <assert.h>
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,6 +123,7 @@ void table_remove(struct record_table *table, struct stored_record *stored)
     struct stored_record **at = table_bucket(table, stored->hash);
 
     while (*at != stored) {
+        assert(*at != NULL); /* the record is in the table */
         at = &(*at)->next;
     }
     *at = stored->next;

@@ -41,7 +41,7 @@ struct stored_record *table_after(const struct record_table *table, const char *
 
 /* ---- journaled_used_ids.c: which ids have ever taken which key ---- */
 
-/* Hashes, of the last so many at least; twice that at most. */
+/* Hashes of at least the last EVENTS_KEPT acquisitions, and at most of twice as many. */
 struct id_set {
     uint64_t *slots[2]; /* owned; 0: empty. [0] is filled, [1] only looked into */
     size_t n;           /* in slots[0] */
@@ -52,7 +52,7 @@ void ids_release(struct id_set *ids);
 void ids_add(struct id_set *ids, uint64_t hash);
 bool ids_has(const struct id_set *ids, uint64_t hash);
 
-/* ---- the whole ---- */
+/* ---- the store ---- */
 
 /* How far ahead the ceiling is raised, once half of the numbers below it are used: seconds of the heaviest load. */
 enum { CEILING_AHEAD = 1 << 20 };
@@ -110,8 +110,7 @@ struct journaled {
     char *sweep_key;              /* owned; NULL: from the first */
     int64_t committed_ms;         /* boot clock */
 
-    uint64_t
-        wanted; /* a backup waits until the entries up to this number are in the database; 0: none does */
+    uint64_t wanted; /* a backup waits until entries up to this number are in the database; 0: none does */
     unsigned faults; /* failed checkpoints */
     bool is_copying; /* a backup is in progress */
     pthread_t thread;
@@ -121,12 +120,13 @@ struct journaled {
     pthread_cond_t wake;
 };
 
-/* ---- journaled_commit.c; with the mutex held ---- */
+/* ---- journaled_commit.c ---- */
 enum belay_code journaled_commit(struct belay_store *base, const struct belay_batch *batch,
                                  struct belay_commit *out, struct belay_error *err);
+/* With the mutex. */
 enum belay_code journaled_load(struct journaled *store, const char *key, struct row *out_row,
                                struct belay_error *err);
-/* Append an entry to the frame, and reserve room for it in the file. On error nothing is changed. */
+/* With the mutex. Append an entry to the frame, and reserve room for it in the file. On error nothing is changed. */
 enum belay_code journaled_append(struct journaled *store, const struct journal_entry *entry,
                                  struct belay_error *err);
 
@@ -157,8 +157,8 @@ bool journaled_start_thread(struct journaled *store);
 enum belay_code journaled_checkpoint_all(struct journaled *store, struct belay_error *err);
 void journaled_stop_thread(struct journaled *store);
 
-/* ---- journaled_maintenance.c; with the mutex held ---- */
-/* Remove some records that were not used for retain_records. */
+/* ---- journaled_maintenance.c ---- */
+/* With the mutex. Remove some records that were not used for retain_records. */
 void journaled_sweep(struct journaled *store);
 
 #endif

@@ -5,8 +5,7 @@
 #include "store/journaled/journaled_internal.h"
 
 /* Most are too young, which their packed numbers tell without unpacking the rest. */
-static bool may_go(struct journaled *store, const struct stored_record *stored, int64_t now_ms,
-                   int64_t before_unix_ms)
+static bool may_go(const struct stored_record *stored, int64_t now_ms, int64_t before_unix_ms)
 {
     struct belay_record numbers;
     struct row row = { 0 };
@@ -15,7 +14,6 @@ static bool may_go(struct journaled *store, const struct stored_record *stored, 
                record_unpack(stored->key, stored->packed, stored->len, &row, NULL) == BELAY_OK &&
                record_may_go(&row.record, now_ms, before_unix_ms);
 
-    (void)store;
     row_release(&row);
     return yes;
 }
@@ -49,7 +47,7 @@ void journaled_sweep(struct journaled *store)
         &store->table, store->sweep_key == NULL ? "" : store->sweep_key, store->sweep_key == NULL);
 
     for (size_t i = 0; stored != NULL && i < SWEEP_ROWS; i++) {
-        if (may_go(store, stored, now_ms, unix_ms - store->read_db->retain_records_ms)) {
+        if (may_go(stored, now_ms, unix_ms - store->read_db->retain_records_ms)) {
             gone[n++] = stored;
         }
         if (i + 1 == SWEEP_ROWS) {

@@ -1,3 +1,4 @@
+/* Opening and closing: records and used ids are read from the database, and a new journal is begun. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

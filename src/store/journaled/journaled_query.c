@@ -35,15 +35,12 @@ enum belay_code journaled_get(struct belay_store *base, const char *const *keys,
 
         code = journaled_load(store, keys[done], &row, err);
         if (code == BELAY_OK) {
-            out_records[done++] = row.record;
-            free(row.has_liveness);
+            out_records[done++] = row_take_record(&row);
         }
     }
     (void)pthread_mutex_unlock(&store->mutex);
     if (code != BELAY_OK) {
-        while (done > 0) {
-            belay_record_release(&out_records[--done]);
-        }
+        records_release(out_records, done);
         return code;
     }
     *out_now_ms = now_ms;
@@ -129,8 +126,7 @@ static bool report_page(const struct scan_page *page, belay_record_fn fn, void *
             return false;
         }
         goes_on = fn(context, &row.record, page->now_ms);
-        belay_record_release(&row.record);
-        free(row.has_liveness);
+        row_release(&row);
     }
     return goes_on;
 }
@@ -213,7 +209,7 @@ static bool report_entry(const struct tail *tail, const struct journal_entry *en
     return goes_on;
 }
 
-/* False: no more is to be read in this part. */
+/* False: stop here, because TAIL_WORK is done or tail->is_over. */
 static bool read_part(struct journal_reader *reader, struct entry_room *room, struct tail *tail)
 {
     const void *data;
@@ -330,11 +326,12 @@ static bool add_to_page(void *context, const struct belay_event *event)
     return page->n < PAGE && !page->failed;
 }
 
+/* Events on their way to the caller of journaled_events(). */
 struct passing {
     belay_event_fn fn;
     void *context;
     uint64_t last; /* id that was passed on */
-    bool is_over;
+    bool is_over;  /* the caller wants no more, or there are no more */
 };
 
 static bool forward_event(void *context, const struct belay_event *event)
@@ -346,6 +343,7 @@ static bool forward_event(void *context, const struct belay_event *event)
     return !passing->is_over;
 }
 
+/* Counts events, and keeps the ids of the last ones. */
 struct count {
     uint64_t *ids; /* owned; a ring of the last so many */
     size_t size;
@@ -490,16 +488,14 @@ enum belay_code journaled_events(struct belay_store *base, const struct belay_ev
     struct belay_events_query part = *query;
     enum belay_code code = BELAY_OK;
     uint64_t floor = 0;
-    bool skip_database = false;
 
     if (query->last > 0) {
         (void)pthread_mutex_lock(&store->mutex);
         floor = floor_of(store);
         (void)pthread_mutex_unlock(&store->mutex);
         code = find_tail_start(store, query, floor, &passing.last, &part.last, err);
-        skip_database = part.last == 0;
     }
-    if (code == BELAY_OK && query->last > 0 && !skip_database) {
+    if (code == BELAY_OK && query->last > 0 && part.last > 0) {
         code = forward_checkpointed(store, &part, floor, &passing, err);
     }
     part.last = 0;

@@ -28,9 +28,8 @@ static enum belay_code backup_failed(const char *what, const char *path, sqlite3
         return error_no_memory(err);
     }
     return error_set(err,
-                     (rc & 0xff) == SQLITE_FULL || (rc & 0xff) == SQLITE_BUSY        ? BELAY_UNREACHABLE
-                     : (rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB ? BELAY_BAD_CONTENT
-                                                                                     : BELAY_UNREACHABLE,
+                     (rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB ? BELAY_BAD_CONTENT
+                                                                                   : BELAY_UNREACHABLE,
                      "%s '%.300s': %s", what, path, db == NULL ? sqlite3_errstr(rc) : sqlite3_errmsg(db));
 }
 
@@ -40,21 +39,13 @@ static int is_backup_cancelled(void *context)
 }
 
 /* Another connection of this process: the copy must not block the store's own. */
-static int connect_to(const char *path, const char *vfs, int flags, struct belay_cancel *cancel,
-                      sqlite3 **out_db)
+static int backup_connect(const char *path, const char *vfs, int flags, struct belay_cancel *cancel,
+                          sqlite3 **out_db)
 {
-    int on = 1;
-    int rc = sqlite3_open_v2(path, out_db, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, vfs);
+    int rc = db_connect(path, vfs, flags, out_db);
 
     if (rc == SQLITE_OK) {
         rc = sqlite3_busy_timeout(*out_db, BACKUP_BUSY_MS);
-    }
-    if (rc == SQLITE_OK) {
-        (void)sqlite3_db_config(*out_db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-        (void)sqlite3_file_control(*out_db, "main", SQLITE_FCNTL_PERSIST_WAL, &on);
-    }
-    if (rc == SQLITE_OK) {
-        db_harden(*out_db);
     }
     if (rc == SQLITE_OK && cancel != NULL) {
         sqlite3_progress_handler(*out_db, STEPS_A_LOOK, is_backup_cancelled, cancel);
@@ -76,7 +67,7 @@ enum belay_code sqlite_backup_mark(const char *path, int64_t unix_ms, int64_t bo
     sqlite3 *db = NULL;
     enum belay_code code;
     /* No other process knows the file yet: it is synced as a whole at the end. */
-    int rc = connect_to(path, NULL, SQLITE_OPEN_READWRITE, NULL, &db);
+    int rc = backup_connect(path, NULL, SQLITE_OPEN_READWRITE, NULL, &db);
 
     rc = rc == SQLITE_OK
              ? sqlite3_exec(db, "PRAGMA journal_mode=MEMORY; PRAGMA synchronous=OFF", NULL, NULL, NULL)
@@ -120,7 +111,7 @@ enum belay_code sqlite_backup_check(const char *path, struct sqlite_backup_info 
     int64_t id = 0;
     int64_t version = 0;
     int64_t ceiling = 0;
-    int rc = connect_to(path, NULL, SQLITE_OPEN_READONLY, NULL, &db);
+    int rc = backup_connect(path, NULL, SQLITE_OPEN_READONLY, NULL, &db);
 
     rc = rc == SQLITE_OK ? db_read_int(db, "PRAGMA application_id", &id) : rc;
     rc = rc == SQLITE_OK ? db_read_int(db, "PRAGMA user_version", &version) : rc;
@@ -160,7 +151,7 @@ enum belay_code sqlite_backup_copy(const char *from, const char *to, struct bela
 {
     sqlite3 *db = NULL;
     enum belay_code code;
-    int rc = connect_to(from, NULL, SQLITE_OPEN_READONLY, NULL, &db);
+    int rc = backup_connect(from, NULL, SQLITE_OPEN_READONLY, NULL, &db);
 
     rc = rc == SQLITE_OK ? db_change(db, "VACUUM main INTO ?1", NULL, 0, to) : rc;
     code = rc == SQLITE_OK ? BELAY_OK : backup_failed("cannot copy", from, db, rc, err);
@@ -187,7 +178,7 @@ enum belay_code sqlite_backup_save(const struct sqlite_store *store, const char 
 {
     sqlite3 *db = NULL;
     enum belay_code code;
-    int rc = connect_to(path, NULL, SQLITE_OPEN_READWRITE, NULL, &db);
+    int rc = backup_connect(path, NULL, SQLITE_OPEN_READWRITE, NULL, &db);
 
     rc = rc == SQLITE_OK ? copy_content(db, store->db) : rc;
     code =
@@ -200,7 +191,7 @@ enum belay_code sqlite_backup_fill(struct sqlite_store *store, const char *path,
 {
     sqlite3 *db = NULL;
     enum belay_code code;
-    int rc = connect_to(path, NULL, SQLITE_OPEN_READONLY, NULL, &db);
+    int rc = backup_connect(path, NULL, SQLITE_OPEN_READONLY, NULL, &db);
 
     rc = rc == SQLITE_OK ? db_exec(store, "PRAGMA synchronous=EXTRA") : rc;
     rc = rc == SQLITE_OK ? copy_content(store->db, db) : rc;
@@ -215,7 +206,7 @@ enum belay_code sqlite_backup_make(const struct sqlite_store *store, const char 
     sqlite3 *db = NULL;
     int64_t boot_ms = sqlite_now_ms(store);
     enum belay_code code;
-    int rc = connect_to(store->path, store->hooks.vfs, SQLITE_OPEN_READWRITE, cancel, &db);
+    int rc = backup_connect(store->path, store->hooks.vfs, SQLITE_OPEN_READWRITE, cancel, &db);
 
     rc = rc == SQLITE_OK ? db_change(db, "VACUUM main INTO ?1", NULL, 0, path) : rc;
     code = rc == SQLITE_OK ? BELAY_OK : backup_failed("cannot copy the lock database to", path, db, rc, err);

@@ -9,10 +9,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
-#include "base/buf.h"
 #include "base/clock.h"
 #include "base/diagnostics.h"
 #include "base/error.h"
@@ -49,19 +47,12 @@ static char *check_params(struct diagnostics *diagnostics, const char *text)
     return place;
 }
 
-/* The full path; resolved as far as it exists. */
+/* The absolute path, without its links if the file exists. NULL: it is too long, or no memory. */
 static char *full_path(const char *text)
 {
-    struct buf full = BUF_INIT(PATH_MAX);
-    char cwd[PATH_MAX];
-    char *path, *real;
+    char *path = NULL;
+    char *real = sqlite_absolute_path(text, &path, NULL) == BELAY_OK ? realpath(path, NULL) : NULL;
 
-    if (text[0] != '/') {
-        buf_addf(&full, "%s/", getcwd(cwd, sizeof cwd) == NULL ? "." : cwd);
-    }
-    buf_adds(&full, text);
-    path = buf_take(&full);
-    real = path == NULL ? NULL : realpath(path, NULL);
     if (real != NULL) {
         free(path);
         return real;
@@ -127,14 +118,8 @@ static bool check_directory(struct look *look)
 
 static bool check_file_system(struct look *look)
 {
-    struct statfs fs;
-    long type = 0;
+    long type = sqlite_file_system_type(&look->store, look->directory);
 
-    if (look->store.hooks.fs_type != NULL) {
-        type = look->store.hooks.fs_type(look->store.hooks.context, look->directory);
-    } else if (statfs(look->directory, &fs) == 0) {
-        type = (long)fs.f_type;
-    }
     if (sqlite_network_name(type) != NULL) {
         diagnostics_fail(look->diagnostics, BELAY_CONFIG, "file system",
                          "name a file on a local disk, or one belay server for all machines",
@@ -239,19 +224,13 @@ static void check_wake_file(struct look *look)
 static bool open_db(struct look *look, struct belay_error *err)
 {
     struct sqlite_store *store = &look->store;
-    int on = 1;
-    int rc = sqlite3_open_v2(store->path, &store->db,
-                             SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
-                             store->hooks.vfs);
+    int rc = db_connect(store->path, store->hooks.vfs, SQLITE_OPEN_READWRITE, &store->db);
 
     if (store->db == NULL) {
         (void)error_no_memory(err);
         return false;
     }
-    /* Leaves the log to the processes that use it. */
     (void)sqlite3_busy_timeout(store->db, TIMEOUT_MS);
-    (void)sqlite3_db_config(store->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-    (void)sqlite3_file_control(store->db, "main", SQLITE_FCNTL_PERSIST_WAL, &on);
     if (rc != SQLITE_OK) {
         (void)sqlite_failed(store, rc, err);
     }

@@ -102,15 +102,6 @@ enum belay_code sqlite_item_get(struct belay_store *base, const char *space, con
     return BELAY_OK;
 }
 
-/* Random, so that an item that was deleted and put again differs from the old one. */
-static uint64_t new_version(void)
-{
-    uint64_t version = 0;
-
-    (void)random_bytes(&version, sizeof version);
-    return (version & ((UINT64_C(1) << 53) - 1)) | 1; /* a number that JSON and DynamoDB can represent */
-}
-
 static int write_row(struct sqlite_store *store, const struct belay_item_write *write, uint64_t version)
 {
     sqlite3_stmt *statement = NULL;
@@ -191,7 +182,7 @@ enum belay_code sqlite_item_put(struct belay_store *base, const struct belay_ite
                                 uint64_t *out_version, struct belay_error *err)
 {
     struct sqlite_store *store = (struct sqlite_store *)base;
-    uint64_t version = new_version();
+    uint64_t version = random_version();
     enum belay_code code;
 
     (void)pthread_mutex_lock(&store->mutex);

@@ -11,6 +11,7 @@
  * died leaves served_by behind, but not the lock: a process that can take the lock recovers
  * the server's journal and clears served_by.
  */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -233,13 +234,6 @@ enum belay_code sqlite_unserve(struct sqlite_store *store, bool *out_is_alive, s
     return code;
 }
 
-static enum belay_code say_owned(const struct sqlite_store *store, struct belay_error *err)
-{
-    return error_set(err, BELAY_UNREACHABLE,
-                     "process %ld serves the lock database '%s' already: use that server, or stop it first",
-                     read_pid(store), store->path);
-}
-
 static int serve_lock_await(const struct sqlite_store *store)
 {
     const struct timespec step = { 0, LOCK_STEP_MS * 1000000L };
@@ -262,15 +256,32 @@ static int serve_lock_await(const struct sqlite_store *store)
     }
 }
 
-enum belay_code sqlite_unserve_rest(struct sqlite_store *store, bool *out_lost, struct belay_error *err)
+/* BELAY_UNREACHABLE, with the reason, if another process keeps the lock or the file cannot be used. */
+static enum belay_code serve_lock_obtain(const struct sqlite_store *store, int *out_fd,
+                                         struct belay_error *err)
 {
-    enum belay_code code;
     int fd = serve_lock_await(store);
 
-    if (fd < 0) {
-        return errno == EWOULDBLOCK ? say_owned(store, err)
-                                    : error_set(err, BELAY_UNREACHABLE, "cannot lock '%s-serve.lock': %s",
-                                                store->path, strerror(errno));
+    if (fd >= 0) {
+        *out_fd = fd;
+        return BELAY_OK;
+    }
+    if (errno == EWOULDBLOCK) {
+        return error_set(
+            err, BELAY_UNREACHABLE,
+            "process %ld serves the lock database '%s' already: use that server, or stop it first",
+            read_pid(store), store->path);
+    }
+    return error_set(err, BELAY_UNREACHABLE, "cannot lock '%s-serve.lock': %s", store->path, strerror(errno));
+}
+
+enum belay_code sqlite_unserve_rest(struct sqlite_store *store, bool *out_lost, struct belay_error *err)
+{
+    int fd;
+    enum belay_code code = serve_lock_obtain(store, &fd, err);
+
+    if (code != BELAY_OK) {
+        return code;
     }
     code = sqlite_recover_rest(store, out_lost, err);
     if (code == BELAY_OK) {
@@ -285,15 +296,14 @@ enum belay_code sqlite_store_own(struct belay_store *base, char **out_socket, st
     struct sqlite_store *store = (struct sqlite_store *)base;
     char name[NAME_MAX_BYTES + 1];
     char text[sizeof store->served_by];
-    enum belay_code code;
     char *socket;
-    int fd = serve_lock_await(store);
+    int fd;
+    enum belay_code code = serve_lock_obtain(store, &fd, err);
 
-    if (fd < 0) {
-        return errno == EWOULDBLOCK ? say_owned(store, err)
-                                    : error_set(err, BELAY_UNREACHABLE, "cannot lock '%s-serve.lock': %s",
-                                                store->path, strerror(errno));
+    if (code != BELAY_OK) {
+        return code;
     }
+    assert(store->own_fd < 0);
     write_pid(fd);
     make_socket_name(store, name, sizeof name);
     (void)snprintf(text, sizeof text, "%ld %s %s", (long)getpid(), store->boot_id, name);
@@ -345,8 +355,7 @@ void sqlite_disown(struct sqlite_store *store)
     if (!sqlite_has_journal(store)) {
         (void)change_served(store, NULL, NULL);
     }
-    serve_lock_release(store->own_fd);
-    store->own_fd = -1;
+    sqlite_abandon(store);
     store->left.version = 0;
 }
 

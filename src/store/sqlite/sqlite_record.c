@@ -78,7 +78,7 @@ static bool row_read_numbers(sqlite3_stmt *statement, struct belay_record *recor
     record->revision = (uint64_t)numbers[NUM_REVISION];
     record->token = (uint64_t)numbers[NUM_TOKEN];
     record->outcome = (enum belay_outcome)numbers[NUM_OUTCOME];
-    record->stale_reported = numbers[NUM_STALE_NOTED] != 0;
+    record->stale_reported = numbers[NUM_STALE_REPORTED] != 0;
     record->ttl_ms = numbers[NUM_TTL];
     record->heartbeat_ms = numbers[NUM_HEARTBEAT];
     record->stale_after_ms = numbers[NUM_STALE_AFTER];
@@ -216,7 +216,7 @@ static size_t write_numbers(const struct belay_record *record, unsigned char out
         [NUM_REVISION] = (int64_t)record->revision,
         [NUM_TOKEN] = (int64_t)record->token,
         [NUM_OUTCOME] = (int64_t)record->outcome,
-        [NUM_STALE_NOTED] = record->stale_reported,
+        [NUM_STALE_REPORTED] = record->stale_reported,
         [NUM_TTL] = record->ttl_ms,
         [NUM_HEARTBEAT] = record->heartbeat_ms,
         [NUM_STALE_AFTER] = record->stale_after_ms,

@@ -31,9 +31,8 @@ struct replay {
     size_t n;
     size_t cap;
     struct entry_room room;
-    uint64_t last; /* number in the database, or about to be */
-    bool *
-        out_lost; /* borrowed; NULL: damage is an error, and what its transaction would have done is not done */
+    uint64_t last;  /* number in the database, or about to be */
+    bool *out_lost; /* borrowed; NULL: damage is an error, which rolls back the transaction that meets it */
 };
 
 static void cache_clear(struct replay *replay)
@@ -143,7 +142,6 @@ static enum belay_code save_all(struct replay *replay, struct belay_error *err)
 {
     struct sqlite_store *store = replay->store;
     enum belay_code code = BELAY_OK;
-    sqlite3_stmt *statement;
     int rc = SQLITE_OK;
 
     if (replay->n > 0) {
@@ -155,16 +153,11 @@ static enum belay_code save_all(struct replay *replay, struct belay_error *err)
         if (cached->row.record.revision != 0) {
             code = row_save(store, &cached->row, err);
         } else if (cached->is_gone) {
-            rc = db_statement(store, ST_DELETE, &statement);
-            rc = rc == SQLITE_OK ? sqlite3_bind_text(statement, 1, cached->row.record.key, -1, SQLITE_STATIC)
-                                 : rc;
-            rc = rc == SQLITE_OK ? db_finish(statement) : rc;
+            rc = db_run_text(store, ST_DELETE, cached->row.record.key);
         }
     }
     if (code == BELAY_OK && rc == SQLITE_OK) {
-        rc = db_statement(store, ST_SET_NUMBER, &statement);
-        rc = rc == SQLITE_OK ? sqlite3_bind_int64(statement, 1, (int64_t)replay->last) : rc;
-        rc = rc == SQLITE_OK ? db_finish(statement) : rc;
+        rc = db_run_int(store, ST_SET_NUMBER, (int64_t)replay->last);
     }
     if (code == BELAY_OK && rc == SQLITE_OK) {
         rc = sweep_all_events(store);
@@ -267,7 +260,7 @@ static enum belay_code replay_all(struct sqlite_store *store, const struct journ
     while (code == BELAY_OK && more) {
         code = replay_step(replay, journal, &reader, &more, err);
         if (code == BELAY_OK && more && keep_going != NULL && !keep_going(context)) {
-            code = error_set(err, BELAY_CANCELLED, "the journal '%s' was not brought in", journal->path);
+            code = error_set(err, BELAY_CANCELLED, "the journal '%s' was not replayed", journal->path);
         }
     }
     if (replay != NULL) {
