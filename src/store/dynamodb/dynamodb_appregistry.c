@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/fnv.h"
 #include "base/text.h"
-#include "store/dynamodb/dynamodb_items.h"
+#include "store/dynamodb/dynamodb_internal.h"
 
 #define ROW_VERSION "belay_version"
 #define ROW_URLS "belay_urls"
@@ -56,6 +56,20 @@ static const char *list_text(const json_t *list, size_t i)
     return json_is_string(value) ? json_string_value(value) : json_string_value(json_object_get(value, "S"));
 }
 
+/* A new array of the texts in a list of the row. */
+static json_t *copy_texts(const json_t *row, const char *name)
+{
+    const json_t *list = list_of(row, name);
+    json_t *texts = json_array();
+
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *text = list_text(list, i);
+
+        (void)json_array_append_new(texts, json_string(text == NULL ? "" : text));
+    }
+    return texts;
+}
+
 /* Whether one of the URLs has this host. */
 static bool has_host(const json_t *urls, const char *host)
 {
@@ -75,16 +89,10 @@ static bool has_host(const json_t *urls, const char *host)
 /* The URLs that belay was given, and the hosts that document 003's programs have added. */
 static json_t *urls_of(const json_t *row)
 {
-    const json_t *own = list_of(row, ROW_URLS);
     const json_t *hosts = list_of(row, "hostnames");
-    json_t *urls = json_array();
+    json_t *urls = copy_texts(row, ROW_URLS);
     char url[TEXT_SIZE];
 
-    for (size_t i = 0; i < json_array_size(own); i++) {
-        const char *text = list_text(own, i);
-
-        (void)json_array_append_new(urls, json_string(text == NULL ? "" : text));
-    }
     for (size_t i = 0; i < json_array_size(hosts); i++) {
         const char *text = list_text(hosts, i);
         bool is_url = text != NULL && strstr(text, "://") != NULL;
@@ -198,14 +206,8 @@ static void add_kind(const json_t *row, size_t k, json_t *databases)
 
 static json_t *databases_of(const json_t *row)
 {
-    const json_t *own = list_of(row, ROW_DATABASES);
-    json_t *databases = json_array();
+    json_t *databases = copy_texts(row, ROW_DATABASES);
 
-    for (size_t i = 0; i < json_array_size(own); i++) {
-        const char *text = list_text(own, i);
-
-        (void)json_array_append_new(databases, json_string(text == NULL ? "" : text));
-    }
     for (size_t k = 0; k < N_KINDS; k++) {
         add_kind(row, k, databases);
     }
@@ -230,11 +232,7 @@ static json_t *labels_of(const json_t *row)
 /* Of a row that belay has not written: it changes whenever the row changes. */
 static uint64_t version_of(const json_t *row)
 {
-    char *text = json_dumps(row, JSON_COMPACT | JSON_SORT_KEYS);
-    uint64_t hash = fnv_text(FNV_INIT, text);
-
-    free(text);
-    return (hash & ((UINT64_C(1) << 53) - 1)) | 1;
+    return (ddb_hash_item(row, FNV_INIT) & ((UINT64_C(1) << 53) - 1)) | 1;
 }
 
 static json_t *json_text_or_null(const char *text)

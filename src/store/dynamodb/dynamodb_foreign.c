@@ -54,25 +54,13 @@ static void replace(char **text, const char *with, bool *ok)
     *ok = *ok && *text != NULL;
 }
 
-static void add_meta(struct belay_record *record, const char *name, const char *value, bool *ok)
-{
-    struct belay_meta *grown = realloc(record->metadata, (record->n_metadata + 1) * sizeof *grown);
-
-    if (grown == NULL || value == NULL) {
-        record->metadata = grown == NULL ? record->metadata : grown;
-        *ok = *ok && grown != NULL;
-        return;
-    }
-    record->metadata = grown;
-    grown[record->n_metadata].name = strdup(name);
-    grown[record->n_metadata].value = strdup(value);
-    *ok = *ok && grown[record->n_metadata].name != NULL && grown[record->n_metadata].value != NULL;
-    record->n_metadata++;
-}
-
 /* Terraform: one attribute contains everything as JSON, and no lease. */
 static void read_info(const struct layout *layout, const json_t *item, struct belay_record *record, bool *ok)
 {
+    static const struct {
+        const char *member;
+        const char *meta;
+    } shown[] = { { "Operation", "operation" }, { "Path", "path" } };
     const char *text = item_text(item, layout->info);
     json_t *info = text == NULL ? NULL : json_loads(text, 0, NULL);
 
@@ -84,8 +72,13 @@ static void read_info(const struct layout *layout, const json_t *item, struct be
     replace(&record->owner, json_string_value(json_object_get(info, "Who")), ok);
     replace(&record->owner_name, record->owner, ok);
     (void)ddb_parse_time(json_string_value(json_object_get(info, "Created")), &record->locked_at_unix_ms);
-    add_meta(record, "operation", json_string_value(json_object_get(info, "Operation")), ok);
-    add_meta(record, "path", json_string_value(json_object_get(info, "Path")), ok);
+    for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++) {
+        const char *value = json_string_value(json_object_get(info, shown[i].member));
+
+        if (value != NULL) {
+            ddb_add_meta(record, shown[i].meta, value, ok);
+        }
+    }
     record->expires_ms = NEVER_MS;
     record->expires_at_unix_ms = NEVER_MS;
     json_decref(info);

@@ -148,6 +148,18 @@ static inline struct ddb_store *ddb_of(struct belay_store *store)
 /* Whether this message of the service says so. */
 bool ddb_says_too_large(const char *message);
 
+/* Whether the operation has no effect. */
+bool ddb_only_reads(const char *operation);
+
+/* The request of one operation. Not to be copied: `aws` refers to the other members. */
+struct ddb_request {
+    char target[64];
+    struct http_client_header headers[2];
+    struct aws_request aws;
+};
+/* `body` is borrowed. */
+void ddb_request_init(struct ddb_request *request, const char *operation, const char *body);
+
 struct ddb_answer {
     json_t *body;     /* owned; NULL if there was none that could be read */
     char *error_code; /* owned; NULL after success */
@@ -161,11 +173,6 @@ void ddb_answer_release(struct ddb_answer *answer);
  */
 enum belay_code ddb_call(struct ddb_store *store, const char *operation, json_t *request,
                          struct ddb_answer *out, struct belay_error *err);
-/* Calls fn for each item of the table. Every page, or an error: a lock on a missing page may be held. */
-typedef enum belay_code (*ddb_item_fn)(struct ddb_store *store, json_t *item, void *context,
-                                       struct belay_error *err);
-enum belay_code ddb_each_item(struct ddb_store *store, ddb_item_fn fn, void *context,
-                              struct belay_error *err);
 /* The same with a timeout; 0: the usual one. */
 enum belay_code ddb_call_within(struct ddb_store *store, const char *operation, json_t *request,
                                 int64_t timeout_ms, struct ddb_answer *out, struct belay_error *err);
@@ -201,6 +208,10 @@ enum belay_code ddb_record(struct ddb_store *store, const char *key, const struc
                            struct belay_record *out_record, struct belay_error *err);
 /* The attributes of one holder, in an item or in an entry of its holders. */
 void ddb_read_holder(const struct layout *layout, const json_t *item, struct belay_record *record, bool *ok);
+/* Adds an entry to the record's metadata. */
+void ddb_add_meta(struct belay_record *record, const char *name, const char *value, bool *ok);
+/* A hash of an item's content, whatever the order of its attributes; `hash` is FNV_INIT or that of another item. */
+uint64_t ddb_hash_item(const json_t *item, uint64_t hash);
 
 /* The holder in an item of another program. */
 void ddb_foreign_holder(struct ddb_store *store, const char *key, const json_t *item,
@@ -216,10 +227,10 @@ int64_t ddb_intent_ttl_ms(const json_t *queue, const char *lock_id);
 
 /* ---- trusting no clock (dynamodb_observe.c) ---------------------------------- */
 
-/* Sets the expiries of the record by local observation (dynamodb_observe.c). */
+/* Sets the expiries of the record by local observation. */
 void ddb_observe(struct ddb_store *store, const json_t *queue, struct belay_record *record);
 
-/* ---- writes to expressions (dynamodb_write.c) ------------------------------ */
+/* ---- writes to expressions (dynamodb_condition.c, dynamodb_write.c, dynamodb_queue.c) ---------------- */
 
 /* Attributes of the queue, in the lock's item or in an item of its own. */
 #define QUEUE_WAITING "waiting" /* SS: ids of the tickets */
@@ -250,6 +261,7 @@ void ddb_write_outcome(const struct ddb_store *store, const struct belay_write *
 /* The same for a queue in an item of its own. */
 void ddb_queue_condition(const struct belay_write *write, const struct ddb_items *seen, struct expr *expr);
 bool ddb_changes_queue(const struct belay_write *write);
+bool ddb_ids_contain(const char *const *ids, size_t n, const char *id);
 /* `seen`: the item with the queue, if the condition is that it is unchanged; or NULL. */
 void ddb_write_queue(const struct belay_write *write, const json_t *seen, int64_t now_ms, struct expr *expr);
 void ddb_write_queue_revision(struct expr *expr);
@@ -307,13 +319,22 @@ void ddb_holders_repeat(struct belay_record *record, bool *ok);
 /* Removes the holder from the record; the record keeps the last one, not held. */
 void ddb_holders_end(struct belay_record *record, const char *lock_id, bool *ok);
 
-/* ---- the operations -------------------------------------------------------- */
+/* ---- reading and committing (dynamodb_read.c, dynamodb_commit.c, dynamodb_scan.c) ------------------ */
 
 enum belay_code ddb_get(struct belay_store *base, const char *const *keys, size_t n,
                         struct belay_record *out_records, int64_t *out_now_ms, struct belay_error *err);
 enum belay_code ddb_commit(struct belay_store *base, const struct belay_batch *batch,
                            struct belay_commit *out, struct belay_error *err);
-/* ---- items beside the locks (dynamodb_items.c) ---- */
+enum belay_code ddb_scan(struct belay_store *base, const struct belay_scan *scan, belay_record_fn fn,
+                         void *context, struct belay_error *err);
+/* Calls fn for each item of the table. Every page, or an error: a lock on a missing page may be held. */
+typedef enum belay_code (*ddb_item_fn)(struct ddb_store *store, json_t *item, void *context,
+                                       struct belay_error *err);
+enum belay_code ddb_each_item(struct ddb_store *store, ddb_item_fn fn, void *context,
+                              struct belay_error *err);
+
+/* ---- items beside the locks (dynamodb_items.c, dynamodb_appregistry.c) --------------------------- */
+
 enum belay_code ddb_item_get(struct belay_store *base, const char *space, const char *name,
                              struct belay_item *out_item, struct belay_error *err);
 enum belay_code ddb_item_put(struct belay_store *base, const struct belay_item_write *write,
@@ -323,11 +344,16 @@ enum belay_code ddb_item_list(struct belay_store *base, const char *space, belay
 /* Whether this is the key of such an item, and not of a lock. */
 bool ddb_is_item(const struct layout *layout, const char *key);
 
-/* ---- which table this is (dynamodb_identity.c) ---- */
+/* A row of document 003 as the registry's JSON, and its version: belay's, or a hash of the row. NULL: no memory. */
+char *ddb_row_to_app(const json_t *row, uint64_t *out_version);
+/* Sets the row's attributes. False: no memory, or not such JSON. */
+bool ddb_app_to_row(const char *value, uint64_t version, struct expr *expr);
+/* Adds the condition that the row is unchanged. */
+void ddb_row_condition(const json_t *row, struct expr *expr);
+
+/* ---- which table this is (dynamodb_identity.c) ----------------------------------------------------- */
+
 enum belay_code ddb_identity(struct belay_store *base, char out_id[BELAY_STORE_ID_SIZE],
                              struct belay_error *err);
-
-enum belay_code ddb_scan(struct belay_store *base, const struct belay_scan *scan, belay_record_fn fn,
-                         void *context, struct belay_error *err);
 
 #endif

@@ -4,13 +4,18 @@
  * contain a tab, so they never collide. In document 003's table of applications they are its
  * own rows (dynamodb_appregistry.c). The tables of other programs have no place for items.
  */
-#include "store/dynamodb/dynamodb_items.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "store/dynamodb/dynamodb_internal.h"
+
+enum ddb_form {
+    DDB_FORM_NONE, /* the layout has no place for items */
+    DDB_FORM_JSON, /* `value` and `version` */
+    DDB_FORM_ROW   /* a row of document 003's table of applications */
+};
 
 #define ITEM_VALUE "value"
 #define ITEM_VERSION "version"

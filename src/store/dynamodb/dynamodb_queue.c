@@ -39,7 +39,7 @@ static void remove_named(struct expr *expr, const char *prefix, const char *id)
     buf_release(&name);
 }
 
-static bool is_listed(const char *const *ids, size_t n, const char *id)
+bool ddb_ids_contain(const char *const *ids, size_t n, const char *id)
 {
     for (size_t i = 0; i < n; i++) {
         if (strcmp(ids[i], id) == 0) {
@@ -60,7 +60,7 @@ struct drops {
 
 static void drop_one(struct expr *expr, const struct drops *drops, const char *id, json_t *dropped)
 {
-    if (is_listed(drops->puts, drops->n_puts, id)) {
+    if (ddb_ids_contain(drops->puts, drops->n_puts, id)) {
         return;
     }
     for (size_t p = 0; p < 2 && drops->prefixes[p] != NULL; p++) {
@@ -105,7 +105,7 @@ static void rewrite_set(struct expr *expr, const struct drops *drops, const json
         const char *text = json_string_value(id);
 
         if (!contains(dropped, text) && !is_ghost(seen, drops, text) &&
-            !is_listed(drops->puts, drops->n_puts, text)) {
+            !ddb_ids_contain(drops->puts, drops->n_puts, text)) {
             ok = json_array_append(ids, id) == 0;
         }
     }
@@ -147,13 +147,13 @@ static void change_id_set(struct expr *expr, const struct drops *drops, const js
 static void change_ids(struct expr *expr, const struct drops *drops, const char *own, const json_t *seen)
 {
     json_t *dropped = json_array();
-    bool has_own = own != NULL && is_listed(drops->ids, drops->n, own);
+    bool has_own = own != NULL && ddb_ids_contain(drops->ids, drops->n, own);
 
     if (has_own) {
         drop_one(expr, drops, own, dropped);
     }
     for (size_t i = 0; i < drops->n && json_array_size(dropped) < DROPS_MAX; i++) {
-        if (!(has_own && strcmp(drops->ids[i], own) == 0) && !is_listed(drops->ids, i, drops->ids[i])) {
+        if (!(has_own && strcmp(drops->ids[i], own) == 0) && !ddb_ids_contain(drops->ids, i, drops->ids[i])) {
             drop_one(expr, drops, drops->ids[i], dropped);
         }
     }
@@ -171,7 +171,7 @@ static void set_ticket_seq(const struct belay_write *write, struct expr *expr)
     buf_addf(&name, "%s%s", QUEUE_SEQ, put->lock_id);
     if (name.failed) {
         expr->failed = true;
-    } else if (is_listed(write->drop_tickets, write->n_drop_tickets, put->lock_id)) {
+    } else if (ddb_ids_contain(write->drop_tickets, write->n_drop_tickets, put->lock_id)) {
         expr_set_to(expr, name.data, "if_not_exists(%s, %s)", last.text, one.text);
     } else {
         /* By the grammar in AWS's developer guide any operand can be the second argument, also a function. */

@@ -121,11 +121,17 @@ static bool time_of(const struct layout *layout, const json_t *item, enum layout
     return ddb_parse_time(field_text(layout, item, field), out);
 }
 
-static void add_meta(struct belay_record *record, const char *name, const char *value, bool *ok)
+void ddb_add_meta(struct belay_record *record, const char *name, const char *value, bool *ok)
 {
-    record->metadata[record->n_metadata].name = copy_item_text(name, ok);
-    record->metadata[record->n_metadata].value = copy_item_text(value, ok);
-    record->n_metadata++;
+    struct belay_meta *grown = realloc(record->metadata, (record->n_metadata + 1) * sizeof *grown);
+
+    if (grown == NULL) {
+        *ok = false;
+        return;
+    }
+    record->metadata = grown;
+    grown[record->n_metadata].name = copy_item_text(name, ok);
+    grown[record->n_metadata++].value = copy_item_text(value, ok);
 }
 
 static void read_item_metadata(const struct layout *layout, const json_t *item, struct belay_record *record,
@@ -135,21 +141,16 @@ static void read_item_metadata(const struct layout *layout, const json_t *item, 
     const char *name;
     json_t *value;
 
-    record->metadata = calloc(json_object_size(map) + layout->n_extras + 1, sizeof *record->metadata);
-    *ok = *ok && record->metadata != NULL;
-    if (!*ok) {
-        return;
-    }
     json_object_foreach((json_t *)map, name, value)
     {
-        add_meta(record, name, item_text(map, name), ok);
+        ddb_add_meta(record, name, item_text(map, name), ok);
     }
     for (size_t i = 0; i < layout->n_extras; i++) {
         const struct layout_extra *extra = &layout->extras[i];
 
         if (extra->meta != NULL && item_text(item, extra->name) != NULL &&
             json_object_get(map, extra->meta) == NULL) {
-            add_meta(record, extra->meta, item_text(item, extra->name), ok);
+            ddb_add_meta(record, extra->meta, item_text(item, extra->name), ok);
         }
     }
 }
@@ -243,7 +244,7 @@ static void read_item_state(struct ddb_store *store, const json_t *item, struct 
     record->outcome = record->held ? BELAY_OUTCOME_NONE : record->outcome;
 }
 
-static uint64_t hash_item(const json_t *item, uint64_t hash)
+uint64_t ddb_hash_item(const json_t *item, uint64_t hash)
 {
     char *text = json_dumps(item, JSON_COMPACT | JSON_SORT_KEYS);
 
@@ -263,8 +264,8 @@ static uint64_t revision_of(const struct layout *layout, const json_t *item, con
     if (item == NULL && queue == NULL) {
         return 0;
     }
-    revision = hash_item(item, FNV_INIT);
-    return (queue == item || queue == NULL ? revision : hash_item(queue, revision)) | 1;
+    revision = ddb_hash_item(item, FNV_INIT);
+    return (queue == item || queue == NULL ? revision : ddb_hash_item(queue, revision)) | 1;
 }
 
 /*

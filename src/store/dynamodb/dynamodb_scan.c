@@ -7,10 +7,8 @@
 #include "store/dynamodb/dynamodb_internal.h"
 
 struct scan_found {
-    char *key;     /* owned */
-    json_t *item;  /* owned; or NULL */
-    json_t *queue; /* owned; or NULL */
-    json_t *fence; /* owned; or NULL */
+    char *key; /* owned */
+    struct ddb_items items;
 };
 
 struct found_locks {
@@ -23,9 +21,7 @@ static void found_locks_release(struct found_locks *found_locks)
 {
     for (size_t i = 0; i < found_locks->n; i++) {
         free(found_locks->list[i].key);
-        json_decref(found_locks->list[i].item);
-        json_decref(found_locks->list[i].queue);
-        json_decref(found_locks->list[i].fence);
+        ddb_items_release(&found_locks->list[i].items);
     }
     free(found_locks->list);
 }
@@ -33,7 +29,7 @@ static void found_locks_release(struct found_locks *found_locks)
 /* Takes over `key`. */
 static bool add_found_lock(struct found_locks *found_locks, char *key, json_t *item, bool is_queue)
 {
-    struct scan_found found = { .key = key };
+    struct scan_found found = { .key = key, .items = { .queue_known = true } };
 
     if (key == NULL) {
         return false;
@@ -49,7 +45,7 @@ static bool add_found_lock(struct found_locks *found_locks, char *key, json_t *i
         found_locks->list = list;
         found_locks->cap = cap;
     }
-    *(is_queue ? &found.queue : &found.item) = json_incref(item);
+    *(is_queue ? &found.items.queue : &found.items.item) = json_incref(item);
     found_locks->list[found_locks->n++] = found;
     return true;
 }
@@ -158,17 +154,16 @@ static void join_queues(struct found_locks *found_locks)
             found_locks->list[n++] = *next;
             continue;
         }
-        if (last->item == NULL) {
-            last->item = next->item;
-            next->item = NULL;
+        if (last->items.item == NULL) {
+            last->items.item = next->items.item;
+            next->items.item = NULL;
         }
-        if (last->queue == NULL) {
-            last->queue = next->queue;
-            next->queue = NULL;
+        if (last->items.queue == NULL) {
+            last->items.queue = next->items.queue;
+            next->items.queue = NULL;
         }
         free(next->key);
-        json_decref(next->item);
-        json_decref(next->queue);
+        ddb_items_release(&next->items);
     }
     found_locks->n = n;
 }
@@ -193,7 +188,7 @@ static enum belay_code read_fences(struct ddb_store *store, struct found_locks *
     }
     code = ddb_read(store, places, found_locks->n, err);
     for (size_t i = 0; code == BELAY_OK && i < found_locks->n; i++) {
-        found_locks->list[i].fence = json_incref(places[i].item);
+        found_locks->list[i].items.fence = json_incref(places[i].item);
     }
     ddb_places_release(places, found_locks->n);
     free(places);
@@ -210,10 +205,8 @@ static enum belay_code report_found_locks(struct ddb_store *store, const struct 
 
     for (size_t i = 0; code == BELAY_OK && go_on && i < found_locks->n; i++) {
         struct belay_record record;
-        struct ddb_items items = { found_locks->list[i].item, found_locks->list[i].queue,
-                                   found_locks->list[i].fence, true };
 
-        code = ddb_record(store, found_locks->list[i].key, &items, &record, err);
+        code = ddb_record(store, found_locks->list[i].key, &found_locks->list[i].items, &record, err);
         if (code == BELAY_OK) {
             if (record.revision != 0 && (record.held || !scan->held_only)) {
                 go_on = fn(context, &record, now_ms);

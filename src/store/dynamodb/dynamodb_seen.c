@@ -1,3 +1,4 @@
+/* The items of the keys that were read last, in memory. */
 #include <stdlib.h>
 #include <string.h>
 

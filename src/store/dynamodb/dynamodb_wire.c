@@ -1,8 +1,10 @@
+/* Requests to the service, and consistent reads of items. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "store/dynamodb/dynamodb_internal.h"
 
 enum { READ_AT_ONCE = 100, READ_TRIES = 8 };
@@ -23,16 +25,31 @@ void ddb_answer_release(struct ddb_answer *answer)
     memset(answer, 0, sizeof *answer);
 }
 
-static bool only_reads(const char *operation)
+bool ddb_only_reads(const char *operation)
 {
-    static const char *const reading[] = { "GetItem", "BatchGetItem", "Scan", "DescribeTable", ASK_DATE };
+    static const char *const reading[] = { "GetItem", "BatchGetItem", "Scan" };
 
     for (size_t i = 0; i < sizeof reading / sizeof reading[0]; i++) {
         if (strcmp(operation, reading[i]) == 0) {
             return true;
         }
     }
-    return false;
+    return text_has_prefix(operation, "Describe");
+}
+
+void ddb_request_init(struct ddb_request *request, const char *operation, const char *body)
+{
+    request->headers[0] = (struct http_client_header){ "content-type", "application/x-amz-json-1.0" };
+    request->headers[1] = (struct http_client_header){ "x-amz-target", request->target };
+    (void)snprintf(request->target, sizeof request->target, "DynamoDB_20120810.%s", operation);
+    request->aws = (struct aws_request){ .service = AWS_DYNAMODB,
+                                         .operation = operation,
+                                         .headers = request->headers,
+                                         .n_headers = 2,
+                                         .body = body,
+                                         .body_len = strlen(body),
+                                         .reads_only = ddb_only_reads(operation),
+                                         .retry = AWS_RETRY_STANDARD };
 }
 
 /* AWS, DynamoDB Local and dynalite use different words. */
@@ -136,27 +153,18 @@ static enum belay_code send_operation(struct ddb_store *store, const char *opera
                                       struct belay_error *err)
 {
     bool is_signed = strcmp(operation, ASK_DATE) != 0;
-    char target[64];
-    struct http_client_header headers[] = { { "content-type", "application/x-amz-json-1.0" },
-                                            { "x-amz-target", target } };
-    bool reads = only_reads(operation);
-    struct aws_request request = { .service = AWS_DYNAMODB,
-                                   .operation = operation,
-                                   .headers = headers,
-                                   .n_headers = 2,
-                                   .body = body,
-                                   .body_len = strlen(body),
-                                   .reads_only = reads };
     int64_t began_ms = ddb_boot_ms(store);
+    struct ddb_request request;
     enum belay_code code;
 
-    /* A transaction has a token, so that a retry is applied once. */
-    request.retry =
-        reads || strcmp(operation, "TransactWriteItems") == 0 ? AWS_RETRY_STANDARD : AWS_RETRY_SAFE;
-    set_timeouts(store, &request, operation, timeout_ms);
-    (void)snprintf(target, sizeof target, "DynamoDB_20120810.%s", operation);
-    code = is_signed ? aws_call(store->aws, &request, response, err)
-                     : aws_call_as(store->aws, NULL, &request, response, err);
+    ddb_request_init(&request, operation, body);
+    /* A transaction has a token, so that a retry is applied once; other writes have not. */
+    if (!request.aws.reads_only && strcmp(operation, "TransactWriteItems") != 0) {
+        request.aws.retry = AWS_RETRY_SAFE;
+    }
+    set_timeouts(store, &request.aws, operation, timeout_ms);
+    code = is_signed ? aws_call(store->aws, &request.aws, response, err)
+                     : aws_call_as(store->aws, NULL, &request.aws, response, err);
     count_requests(store, operation, response->attempts);
     if (response->http.status != 0) {
         ddb_clock_hear(store, response->http.date_unix_ms,
@@ -214,7 +222,7 @@ enum belay_code ddb_call_within(struct ddb_store *store, const char *operation, 
     out->error_code = response.error_code;
     response.error_code = NULL;
     if (code == BELAY_OK && out->body == NULL) {
-        code = error_set(err, only_reads(operation) ? BELAY_UNREACHABLE : BELAY_UNKNOWN,
+        code = error_set(err, ddb_only_reads(operation) ? BELAY_UNREACHABLE : BELAY_UNKNOWN,
                          "dynamodb answered %s with something that is no JSON", operation);
     } else if (code != BELAY_OK) {
         response.error_code = out->error_code;

@@ -111,28 +111,11 @@ static void hear_clock(struct table_session *session, const struct aws_response 
     }
 }
 
-static bool only_reads(const char *operation)
-{
-    return text_has_prefix(operation, "Describe") || strcmp(operation, "GetItem") == 0 ||
-           strcmp(operation, "BatchGetItem") == 0 || strcmp(operation, "Scan") == 0;
-}
-
 enum belay_code table_call(struct table_session *session, const char *operation, json_t *request,
                            struct table_answer *out, struct belay_error *err)
 {
     char *body = request == NULL ? NULL : json_dumps(request, JSON_COMPACT);
-    char target[64];
-    struct http_client_header headers[] = { { "content-type", "application/x-amz-json-1.0" },
-                                            { "x-amz-target", target } };
-    struct aws_request aws = { .service = AWS_DYNAMODB,
-                               .operation = operation,
-                               .headers = headers,
-                               .n_headers = 2,
-                               .body = body,
-                               .reads_only = only_reads(operation),
-                               .retry = AWS_RETRY_STANDARD,
-                               .max_attempts = ATTEMPTS,
-                               .timeout_ms = TIMEOUT_MS };
+    struct ddb_request to_send;
     struct aws_response response = { 0 };
     enum belay_code code;
 
@@ -141,9 +124,10 @@ enum belay_code table_call(struct table_session *session, const char *operation,
     if (body == NULL) {
         return error_no_memory(err);
     }
-    aws.body_len = strlen(body);
-    (void)snprintf(target, sizeof target, "DynamoDB_20120810.%s", operation);
-    code = aws_call(session->store->aws, &aws, &response, err);
+    ddb_request_init(&to_send, operation, body);
+    to_send.aws.max_attempts = ATTEMPTS;
+    to_send.aws.timeout_ms = TIMEOUT_MS;
+    code = aws_call(session->store->aws, &to_send.aws, &response, err);
     free(body);
     hear_clock(session, &response);
     if (response.http.body != NULL) {

@@ -58,9 +58,6 @@ enum belay_code table_look_ttl(struct table_session *session, struct belay_dynam
 /* What is known without a request. NULL: no memory. */
 struct belay_dynamodb_table *table_new(const struct table_session *session, const struct table_spec *spec);
 
-/* IAM actions without "dynamodb:"; NULL at the end. */
-extern const char *const table_actions_to_lock[];
-extern const char *const table_actions_to_make[];
 /* The policy as JSON; NULL: no memory. The caller frees it. */
 char *table_policy(const struct belay_dynamodb_table *table);
 
