@@ -226,7 +226,6 @@ static enum belay_code put_new(struct put *put, struct belay_error *err)
 static enum belay_code current_tag(const struct put *put, int lock, struct belay_blob_tag *out_tag,
                                    struct belay_error *err)
 {
-    struct file_identity identity;
     struct belay_blob blob = { 0 };
     struct stat st = { 0 };
     int fd = -1;
@@ -235,8 +234,8 @@ static enum belay_code current_tag(const struct put *put, int lock, struct belay
     if (code != BELAY_OK) {
         return code;
     }
-    identity = file_identity(&st);
-    if (!file_lock_recall(lock, put->last, &identity, out_tag)) {
+    file_mark(&st, out_tag);
+    if (!file_lock_recall(lock, put->last, out_tag)) {
         code = read_blob_file(put->store, fd, put->name, (size_t)st.st_size, &blob, err);
         *out_tag = blob.tag;
         belay_blob_release(&blob);
@@ -266,9 +265,8 @@ static enum belay_code put_over(struct put *put, const struct belay_blob_tag *ex
         code = file_failed(put->store, put->folder, put->name, put->last, "replace", errno, err);
     }
     if (code == BELAY_OK && fstat(put->fd, &st) == 0) {
-        struct file_identity identity = file_identity(&st);
-
-        file_lock_record(lock, put->last, &identity, &put->tag);
+        file_mark(&st, &put->tag);
+        file_lock_record(lock, put->last, &put->tag);
     }
     (void)close(lock);
     return code;
@@ -333,12 +331,6 @@ static enum belay_code file_put_if(struct belay_blob_store *base, const char *na
 
 /* ---- the rest -------------------------------------------------------------- */
 
-static enum belay_code list(struct belay_blob_store *base, const char *prefix, bool shallow, belay_blob_fn fn,
-                            void *context, struct belay_error *err)
-{
-    return file_list((struct file_store *)base, prefix, shallow, fn, context, err);
-}
-
 static enum belay_code file_remove(struct belay_blob_store *base, const char *name, struct belay_error *err)
 {
     struct file_store *store = (struct file_store *)base;
@@ -379,7 +371,7 @@ static const struct belay_blob_ops file_ops = {
     .close = file_close,
     .get = file_get,
     .put_if = file_put_if,
-    .list = list,
+    .list = file_list,
     .remove = file_remove,
     .get_if_changed = file_get_if_changed,
 };

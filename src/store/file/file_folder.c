@@ -1,3 +1,4 @@
+/* Folders of the store: opening and creating them, and listing the blobs in them. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -225,7 +226,7 @@ static int compare_listed(const void *a, const void *b)
     return strcmp(((const struct folder_found *)a)->name, ((const struct folder_found *)b)->name);
 }
 
-enum belay_code file_list(struct file_store *store, const char *prefix, bool shallow, belay_blob_fn fn,
+enum belay_code file_list(struct belay_blob_store *base, const char *prefix, bool shallow, belay_blob_fn fn,
                           void *context, struct belay_error *err)
 {
     struct folder_listing listing = { .prefix = prefix, .shallow = shallow };
@@ -238,7 +239,7 @@ enum belay_code file_list(struct file_store *store, const char *prefix, bool sha
     if (path == NULL) {
         return error_no_memory(err);
     }
-    code = file_folder_open(store, path, false, &folder, &last, err);
+    code = file_folder_open((struct file_store *)base, path, false, &folder, &last, err);
     if (code == BELAY_OK && !walk_folder(&listing, folder, path, 0)) {
         code = error_no_memory(err);
     }

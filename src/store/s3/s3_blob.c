@@ -58,6 +58,17 @@ enum belay_code s3_call(struct s3_store *store, const struct s3_call *call, stru
     return code;
 }
 
+enum belay_code s3_say_no_bucket(const struct s3_store *store, struct belay_error *err)
+{
+    return error_set(err, BELAY_CONFIG, "there is no bucket '%s'", store->params.bucket);
+}
+
+static bool is_bucket_missing(enum belay_code code, const struct aws_response *response)
+{
+    return code == BELAY_NOT_FOUND && response->error_code != NULL &&
+           strcmp(response->error_code, "NoSuchBucket") == 0;
+}
+
 bool s3_checksum(const void *data, size_t len, char out[S3_SUM_SIZE])
 {
     unsigned char digest[SHA256_SIZE];
@@ -125,9 +136,8 @@ static enum belay_code get_unless(struct s3_store *store, const char *name,
         aws_response_release(&response);
         return BELAY_OK;
     }
-    if (code == BELAY_NOT_FOUND && response.error_code != NULL &&
-        strcmp(response.error_code, "NoSuchBucket") == 0) {
-        code = error_set(err, BELAY_CONFIG, "there is no bucket '%s'", store->params.bucket);
+    if (is_bucket_missing(code, &response)) {
+        code = s3_say_no_bucket(store, err);
     }
     if (code == BELAY_OK && !is_whole(&response.http)) {
         code = error_set(err, BELAY_BAD_CONTENT, "'%.300s' in s3://%s is damaged: its checksum is wrong",
@@ -185,14 +195,19 @@ enum belay_code s3_put_once(struct s3_store *store, const char *name, const void
 }
 
 /* What a read finds after a write with an unclear result. */
-enum found { FOUND_OURS, FOUND_EXPECTED, FOUND_OTHER, FOUND_NOTHING_OUT };
+enum found {
+    FOUND_OURS,     /* the content that was to be written */
+    FOUND_EXPECTED, /* the content before the write */
+    FOUND_OTHER,
+    FOUND_UNKNOWN /* it could not be read */
+};
 
 static enum found compare_content(struct s3_store *store, const char *name, const void *data, size_t len,
                                   const struct belay_blob_tag *expected, struct belay_blob_tag *out_tag)
 {
     struct belay_blob blob = { 0 };
     enum belay_code code = get_unless(store, name, NULL, &blob, NULL);
-    enum found found = FOUND_NOTHING_OUT;
+    enum found found = FOUND_UNKNOWN;
 
     if (code == BELAY_NOT_FOUND) {
         found = expected == NULL ? FOUND_EXPECTED : FOUND_OTHER;
@@ -229,9 +244,8 @@ static enum belay_code settle_put(struct s3_store *store, const char *name, cons
     if (code == BELAY_OK) {
         return read_tag(store, response, out_tag, err);
     }
-    if (code == BELAY_NOT_FOUND && response->error_code != NULL &&
-        strcmp(response->error_code, "NoSuchBucket") == 0) {
-        return error_set(err, BELAY_CONFIG, "there is no bucket '%s'", store->params.bucket);
+    if (is_bucket_missing(code, response)) {
+        return s3_say_no_bucket(store, err);
     }
     if (code == BELAY_REFUSED && !response->in_doubt && !is_conflict(response)) {
         return say_changed(name, err);
@@ -247,7 +261,7 @@ static enum belay_code settle_put(struct s3_store *store, const char *name, cons
     case FOUND_EXPECTED:
         *again = code == BELAY_REFUSED;
         return code;
-    case FOUND_NOTHING_OUT:
+    case FOUND_UNKNOWN:
         break;
     }
     return code == BELAY_UNKNOWN
@@ -288,12 +302,6 @@ static enum belay_code s3_put_if(struct belay_blob_store *base, const char *name
 
 /* ---- the rest --------------------------------------------------------------------------- */
 
-static enum belay_code list(struct belay_blob_store *base, const char *prefix, bool shallow, belay_blob_fn fn,
-                            void *context, struct belay_error *err)
-{
-    return s3_list((struct s3_store *)base, prefix, shallow, fn, context, err);
-}
-
 static enum belay_code s3_remove(struct belay_blob_store *base, const char *name, struct belay_error *err)
 {
     struct s3_call call = { .method = "DELETE", .operation = "DeleteObject", .name = name };
@@ -322,7 +330,7 @@ static const struct belay_blob_ops s3_ops = {
     .close = s3_close,
     .get = s3_get,
     .put_if = s3_put_if,
-    .list = list,
+    .list = s3_list,
     .remove = s3_remove,
     .get_if_changed = s3_get_if_changed,
 };

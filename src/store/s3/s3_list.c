@@ -1,3 +1,4 @@
+/* The objects below a prefix, page by page. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,7 +117,7 @@ static enum belay_code fetch_page(struct s3_store *store, const char *prefix, bo
     call.query = query.data;
     code = query.failed || full.failed ? error_no_memory(err) : s3_call(store, &call, &response, err);
     if (code == BELAY_NOT_FOUND) {
-        code = error_set(err, BELAY_CONFIG, "there is no bucket '%s'", store->params.bucket);
+        code = s3_say_no_bucket(store, err);
     }
     if (code == BELAY_OK) {
         root = xml_parse(response.http.body, response.http.body_len);
@@ -150,9 +151,10 @@ static bool is_shown(const char *name, bool shallow)
     return belay_blob_name_check(name, NULL) == BELAY_OK;
 }
 
-enum belay_code s3_list(struct s3_store *store, const char *prefix, bool shallow, belay_blob_fn fn,
+enum belay_code s3_list(struct belay_blob_store *base, const char *prefix, bool shallow, belay_blob_fn fn,
                         void *context, struct belay_error *err)
 {
+    struct s3_store *store = (struct s3_store *)base;
     size_t skip = strlen(store->params.prefix);
     char *token = NULL;
     bool go_on = true;

@@ -133,7 +133,7 @@ enum belay_code s3_probe(struct s3_store *store, struct belay_error *err)
     (void)snprintf(name, sizeof name, ".belay-probe-%s", id);
     code = write_twice(store, name, err);
     if (code == BELAY_NOT_FOUND) {
-        return error_set(err, BELAY_CONFIG, "there is no bucket '%s'", store->params.bucket);
+        return s3_say_no_bucket(store, err);
     }
     if (code == BELAY_OK) {
         store->is_probed = true;
