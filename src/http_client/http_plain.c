@@ -162,18 +162,23 @@ static enum belay_code say_stopped(const struct http_plain *client, struct belay
     return error_set(err, BELAY_CANCELLED, "the request to %s was cancelled", client->uri.authority);
 }
 
+/* The server's name in messages. */
+static const char *server_name(const struct http_plain *client)
+{
+    return client->unix_path != NULL ? client->unix_path : client->uri.authority;
+}
+
 static enum belay_code say_unreachable(const struct http_plain *client, const char *why,
                                        struct belay_error *err)
 {
-    return error_set(err, BELAY_UNREACHABLE, "cannot reach %.300s: %s",
-                     client->unix_path != NULL ? client->unix_path : client->uri.authority, why);
+    return error_set(err, BELAY_UNREACHABLE, "cannot reach %.300s: %s", server_name(client), why);
 }
 
 static enum belay_code say_no_answer(const struct http_plain *client, const char *why,
                                      struct belay_error *err)
 {
     return error_set(err, BELAY_UNKNOWN, "no answer from %.300s to a request that was sent: %s",
-                     client->unix_path != NULL ? client->unix_path : client->uri.authority, why);
+                     server_name(client), why);
 }
 
 static char *request_text(const struct http_plain *client, const struct http_client_request *request,
