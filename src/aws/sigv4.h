@@ -37,7 +37,7 @@ struct sigv4_identity {
     int64_t unix_ms; /* the time of signing, by the server's clock as far as known */
 };
 
-/* What is to be sent besides the headers that were given. */
+/* The caller sends these besides the headers that it gave. */
 struct sigv4_signature {
     char *authorization;                /* owned */
     char amz_date[SIGV4_DATE_SIZE];     /* x-amz-date */

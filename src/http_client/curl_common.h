@@ -1,4 +1,4 @@
-/* What every request over libcurl needs. */
+/* Settings that every request over libcurl needs. */
 #ifndef HTTP_CLIENT_CURL_COMMON_H
 #define HTTP_CLIENT_CURL_COMMON_H
 

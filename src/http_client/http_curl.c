@@ -5,6 +5,7 @@
  * not support a connection cache shared by threads.)
  * http_exchange.c knows whether a failed request was sent.
  */
+#include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -213,6 +214,7 @@ static struct handle take_handle(struct http_curl *client)
 static void give_back_handle(struct http_curl *client, struct handle handle)
 {
     (void)pthread_mutex_lock(&client->mutex);
+    assert(client->n_idle <= MAX_IDLE && handle.curl != NULL);
     if (client->n_idle < MAX_IDLE) {
         client->idle[client->n_idle++] = handle;
         handle = (struct handle){ NULL, NULL };

@@ -5,6 +5,7 @@
  * answer, it is replaced if the request may be repeated; otherwise the caller gets
  * BELAY_UNKNOWN.
  */
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -251,6 +252,7 @@ static enum belay_code read_response(const struct http_plain *client, int fd, st
 static enum belay_code hand_over(struct plain_reading *reading, struct http_response *out_response,
                                  struct belay_error *err)
 {
+    assert(reading->is_done);
     reading->response.body_len = reading->body.len;
     buf_adds(&reading->body, "");
     reading->response.body = buf_take(&reading->body);
@@ -308,9 +310,10 @@ static enum belay_code open_connection(struct http_plain *client, const struct h
 }
 
 /* *out_may_repeat: the request was lost with a connection that had been idle for too long. */
-static enum belay_code exchange(struct http_plain *client, const struct http_client_request *request,
-                                const char *text, size_t len, bool fresh, struct http_response *out_response,
-                                bool *out_may_repeat, struct belay_error *err)
+static enum belay_code exchange_once(struct http_plain *client, const struct http_client_request *request,
+                                     const char *text, size_t len, bool fresh,
+                                     struct http_response *out_response, bool *out_may_repeat,
+                                     struct belay_error *err)
 {
     int64_t ms = request->timeout_ms > 0 ? request->timeout_ms : client->options.timeout_ms;
     struct plain_limit limit = { request, clock_boot_ms() + ms };
@@ -367,9 +370,9 @@ static enum belay_code http_plain_send(struct http *http, const struct http_clie
     if (text == NULL) {
         return error_no_memory(err);
     }
-    code = exchange(client, request, text, len, false, out_response, &may_repeat, err);
+    code = exchange_once(client, request, text, len, false, out_response, &may_repeat, err);
     if (code != BELAY_OK && may_repeat) {
-        code = exchange(client, request, text, len, true, out_response, &may_repeat, err);
+        code = exchange_once(client, request, text, len, true, out_response, &may_repeat, err);
     }
     free(text);
     return code;

@@ -429,7 +429,7 @@ enum belay_code write_apply(const struct belay_write *write, const struct txn *t
 
 /* ---- events ---- */
 
-/* Which fields of the record before the batch the events take from the store. */
+/* The fields that the events take from the record as it was before the batch. */
 static unsigned fields_asked_for(const struct belay_batch *batch)
 {
     unsigned fields = 0;
@@ -463,7 +463,7 @@ static bool keep_before(const char *text, bool is_replaced, const char **out_tex
     return text != NULL;
 }
 
-/* A list that stays as it is, but in memory that the write may free. */
+/* The write does not change the metadata, but may free the memory that it is in. */
 static bool keep_metadata(struct before *before)
 {
     before->kept_metadata = meta_copy(before->metadata, before->n_metadata);
@@ -471,7 +471,7 @@ static bool keep_metadata(struct before *before)
     return before->metadata != NULL || before->n_metadata == 0;
 }
 
-/* What the events need of the record of a write, before that is changed. False: no memory. */
+/* Keeps the fields of the write's record that events need, before the write changes them. False: no memory. */
 static bool remember_before(struct batch_work *work, size_t at, unsigned asked_for)
 {
     const struct belay_write *write = &work->batch->writes[at];
@@ -669,6 +669,7 @@ enum belay_code batch_apply(struct batch_work *work, const bool *has_liveness, s
     for (size_t i = 0; code == BELAY_OK && i < batch->n_writes; i++) {
         struct row *row = &work->rows[i];
 
+        assert(row->record.key != NULL); /* the store has loaded it */
         row->is_changed = !write_leaves_alone(&batch->writes[i], &row->record);
         if (row->is_changed) {
             code =
@@ -689,6 +690,7 @@ enum belay_code batch_pack(struct batch_work *work, struct buf *scratch, struct 
         if (!row->is_changed) {
             continue;
         }
+        assert(row->packed == NULL);
         scratch->len = 0;
         scratch->failed = false;
         record_pack(scratch, &row->record);

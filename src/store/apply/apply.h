@@ -19,14 +19,14 @@ struct row {
     bool *has_liveness; /* owned; beside record.tickets: the waiter holds a liveness lock in the wake file */
 };
 
-/* A write transaction: what it finds when it begins. */
+/* The state in which a transaction finds the store. */
 struct txn {
-    int64_t now_ms;
-    int64_t unix_ms;
-    uint64_t number;  /* the last without an event */
-    uint64_t newest;  /* event; 0: none */
-    uint64_t next;    /* number */
-    uint64_t ceiling; /* numbers below this may be handed out */
+    int64_t now_ms;   /* the store's clock */
+    int64_t unix_ms;  /* wall clock */
+    uint64_t number;  /* the last one that a batch without events took */
+    uint64_t newest;  /* id of the newest event; 0: there is none */
+    uint64_t next;    /* the number that this transaction takes */
+    uint64_t ceiling; /* numbers below this may be issued */
     bool served;      /* another process, a server, owns the file */
 };
 

@@ -1,4 +1,4 @@
-/* What the files of src/store/apply that apply a write share. */
+/* Shared by apply.c and apply_holders.c. */
 #ifndef STORE_APPLY_APPLY_INTERNAL_H
 #define STORE_APPLY_APPLY_INTERNAL_H
 

@@ -37,7 +37,7 @@ struct frame_head {
 };
 _Static_assert(sizeof(struct frame_head) == JOURNAL_FRAME_HEAD, "the head of a frame");
 
-/* Every byte of `data`, whose length is a multiple of eight, makes a difference in most bits. */
+/* A change of any byte changes about half of the bits. `len` is a multiple of eight. */
 static uint64_t checksum(const void *data, size_t len)
 {
     const unsigned char *at = data;
@@ -311,6 +311,7 @@ enum belay_code journal_reserve(struct journal *journal, size_t frame_len, struc
     size_t needed = journal->used + whole_sectors(frame_len);
     size_t size;
 
+    assert(journal->fd >= 0);
     if (needed <= journal->size) {
         return BELAY_OK;
     }

@@ -49,9 +49,8 @@ void holders_pack(struct buf *to, const struct belay_record *record)
 }
 
 /*
- * In memory a holder begins with a struct as it is; its strings follow, each with its '\0'. A
- * lock with many holders is read and written at every commit: so they are read without
- * looking at the strings.
+ * In memory a holder is a copy of its struct, followed by its strings, each with its '\0'. A lock with many holders is
+ * read and written at every commit, and this form is read without going through the strings.
  */
 enum { TEXTS_MAX = 4 };
 
@@ -86,7 +85,7 @@ static void texts_put(struct buf *to, const char *const texts[TEXTS_MAX])
     }
 }
 
-/* Each string is there, and none goes on behind `end`. */
+/* Whether every string begins and ends before `end`. */
 static inline bool texts_fit(const struct texts *texts, const unsigned char *from, const unsigned char *end)
 {
     uint32_t size = texts->size;
@@ -101,7 +100,7 @@ static void put_holder_in_place(struct writer *w, const struct belay_holder *hol
                                            holder->acquired_by == NULL ? "" : holder->acquired_by };
     struct holder_head head;
 
-    /* Field by field: to copy the struct would copy what lies between the fields, and equal records would differ. */
+    /* Field by field: a copy of the struct would have its padding, and equal records would differ. */
     memset(&head, 0, sizeof head);
     head.holder.token = holder->token;
     head.holder.durable = holder->durable;
@@ -136,7 +135,7 @@ static bool is_bool(const bool *byte)
     return *(const unsigned char *)byte <= 1;
 }
 
-/* Its strings stay where they are. */
+/* The holder borrows its strings from the memory that is read. */
 static bool get_holder_in_place(struct reader *r, struct belay_holder *holder)
 {
     char *texts = (char *)r->at + sizeof(struct holder_head);
@@ -164,8 +163,8 @@ static bool get_holder_in_place(struct reader *r, struct belay_holder *holder)
 }
 
 /*
- * Most times are shortly before or after another one, and a small number is short and quick to
- * read. Differences wrap around: whatever the numbers are, the same come back.
+ * Most times are close to another one, and a small difference takes few bytes. Differences wrap around, so that any
+ * two times can be stored.
  */
 static void put_after(struct writer *w, int64_t time_ms, int64_t earlier_ms)
 {

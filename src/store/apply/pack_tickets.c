@@ -11,10 +11,10 @@
 
 #include "store/apply/pack_internal.h"
 
-/* No such string. Of `key`: it is the record's own, as most are. */
+/* There is no such string. For `key`: it is the record's own key, as usual. */
 #define NOWHERE UINT32_MAX
 
-/* Without gaps, so that equal queues are equal bytes; at any address. */
+/* Packed: without padding, so that equal queues have equal bytes, and readable at any address. */
 struct __attribute__((packed)) image {
     uint64_t seq;
     int64_t since_unix_ms;
@@ -23,7 +23,7 @@ struct __attribute__((packed)) image {
     uint32_t mode;
     uint32_t joint;
     uint32_t
-        size; /* of its text, which begins with lock_id; the others, if they are there, follow in this order */
+        size; /* of its text: lock_id, then the strings below that exist, in this order, at these offsets */
     uint32_t owner;
     uint32_t owner_name;
     uint32_t acquired_by;
@@ -45,7 +45,7 @@ static uint32_t place_string(const char *text, uint32_t *size)
     return at;
 }
 
-/* Where the strings are to be, which are not one piece yet. */
+/* The offsets for a ticket whose strings are not one block yet. */
 static void image_measure(const struct belay_record *record, const struct belay_ticket *ticket,
                           struct image *image)
 {

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/new_file.h"
@@ -150,16 +151,12 @@ struct folder_listing {
 
 static bool listing_add(struct folder_listing *listing, const char *name, const struct stat *st)
 {
-    if (listing->n == listing->cap) {
-        size_t cap = listing->cap == 0 ? 64 : listing->cap * 2;
-        struct folder_found *grown = realloc(listing->items, cap * sizeof *grown);
+    struct folder_found *grown = array_grow(listing->items, sizeof *grown, listing->n + 1, &listing->cap);
 
-        if (grown == NULL) {
-            return false;
-        }
-        listing->items = grown;
-        listing->cap = cap;
+    if (grown == NULL) {
+        return false;
     }
+    listing->items = grown;
     listing->items[listing->n] = (struct folder_found){ .name = strdup(name) };
     if (st != NULL) {
         listing->items[listing->n].size = (uint64_t)st->st_size;

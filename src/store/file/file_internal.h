@@ -1,4 +1,4 @@
-/* What the files of the file store share. */
+/* Shared by the files of the file store. */
 #ifndef STORE_FILE_FILE_INTERNAL_H
 #define STORE_FILE_FILE_INTERNAL_H
 

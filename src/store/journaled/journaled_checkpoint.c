@@ -23,13 +23,13 @@
 #include "store/journaled/journaled_internal.h"
 
 enum {
-    LOOK_MS = 200,
-    SOON_MS = 5,
-    BACKUP_LIMIT_MS = 60000,
-    RETRY_MS = 5000,
+    LOOK_MS = 200,           /* between two looks for work */
+    SOON_MS = 5,             /* the same while a backup waits */
+    BACKUP_LIMIT_MS = 60000, /* for the checkpoint that a backup waits for */
+    RETRY_MS = 5000,         /* after a checkpoint that failed */
     CHECKPOINT_NICE = 5,
-    GROW_FACTOR = 8, /* a new file has so many times the room of the one in use, up to journal_bytes */
-    REST_MAX_MS = 50,
+    GROW_FACTOR = 8,  /* a new file has so many times the room of the one in use, up to journal_bytes */
+    REST_MAX_MS = 50, /* between two steps of enlarging a file */
 };
 
 /* With the mutex. The next sync() reports the error, because this thread has no caller. */

@@ -123,7 +123,7 @@ static enum belay_code append_entry(struct journaled_batch *work, struct belay_e
     return journaled_append(work->store, &entry, err);
 }
 
-static void publish(struct journaled_batch *work)
+static void publish_records(struct journaled_batch *work)
 {
     for (size_t i = 0; i < work->base.batch->n_writes; i++) {
         struct stored_record *stored = work->steps[i].stored;
@@ -147,7 +147,7 @@ static void publish(struct journaled_batch *work)
 }
 
 /* Remove the records that were added for a commit that failed. */
-static void discard(struct journaled_batch *work)
+static void discard_added(struct journaled_batch *work)
 {
     for (size_t i = 0; i < work->base.batch->n_writes; i++) {
         struct stored_record *stored = work->steps[i].stored;
@@ -232,9 +232,9 @@ static enum belay_code commit_in_memory(struct journaled_batch *work, struct bel
         code = append_entry(work, err);
     }
     if (code == BELAY_OK) {
-        publish(work);
+        publish_records(work);
     } else {
-        discard(work);
+        discard_added(work);
     }
     return code;
 }

@@ -1,4 +1,4 @@
-/* What the files of the journaled store share. Nothing outside this folder includes it. */
+/* Shared by the files of the journaled store. */
 #ifndef STORE_JOURNALED_JOURNALED_INTERNAL_H
 #define STORE_JOURNALED_JOURNALED_INTERNAL_H
 
@@ -82,12 +82,12 @@ struct journaled {
     int64_t idle_ms;
     bool no_checkpoint;
 
-    pthread_mutex_t mutex; /* guards all below */
+    pthread_mutex_t mutex; /* guards everything below, except what `flushing` and `step_ms` say */
     struct record_table table;
     struct freeze_list freezes; /* owned */
     bool has_freezes;           /* `freezes` are as in the database; only this process writes them */
     struct id_set ids;
-    uint64_t next;              /* number; the LSN of an entry is its last number */
+    uint64_t next; /* the first number of the next entry; the LSN of an entry is its last number */
     _Atomic uint64_t committed; /* LSN of the newest entry in memory; written with the mutex, read without */
     _Atomic uint64_t durable;   /* LSN of the newest entry on disk; the same */
     uint64_t ceiling;           /* on disk, and above all numbers in use (L2) */
@@ -101,8 +101,8 @@ struct journaled {
     int active;                    /* the one that commits are appended to */
     uint64_t first[JOURNAL_FILES]; /* the first number in each that may not be in the database; 0: none */
     struct frame_index frame_index[JOURNAL_FILES];
-    uint64_t frame_first;   /* number in the frame; 0: it is empty */
-    uint64_t frame_commits; /* in the frame */
+    uint64_t frame_first;   /* the first number in `frame`; 0: it is empty */
+    uint64_t frame_commits; /* how many commits are in `frame` */
     struct belay_store_counts counts;
     bool is_ready[JOURNAL_FILES]; /* begun, and empty */
     char *warning;                /* owned; not reported yet */

@@ -17,7 +17,7 @@ enum {
     SCAN_BYTES = 256 << 10,
     SCAN_LOOKS = 128, /* records examined, likewise */
     TAIL_WORK = 1024, /* entries of the journal, likewise */
-    UNPACK_WORK = 4,  /* to unpack one takes as long as to skip so many */
+    UNPACK_WORK = 4,  /* unpacking an entry takes as long as skipping so many */
 };
 
 enum belay_code journaled_get(struct belay_store *base, const char *const *keys, size_t n,

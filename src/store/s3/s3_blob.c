@@ -194,7 +194,7 @@ enum belay_code s3_put_once(struct s3_store *store, const char *name, const void
     return s3_call(store, &call, response, err);
 }
 
-/* What a read finds after a write with an unclear result. */
+/* The content that is found after a write with an unclear result. */
 enum found {
     FOUND_OURS,     /* the content that was to be written */
     FOUND_EXPECTED, /* the content before the write */

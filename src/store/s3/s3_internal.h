@@ -1,4 +1,4 @@
-/* What the files of the S3 store share. */
+/* Shared by the files of the S3 store. */
 #ifndef STORE_S3_S3_INTERNAL_H
 #define STORE_S3_S3_INTERNAL_H
 

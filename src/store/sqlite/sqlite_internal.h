@@ -1,4 +1,4 @@
-/* What the files of the SQLite store share, also with the journaled store, which is built on it. */
+/* Shared by the files of the SQLite store, and by the journaled store, which is built on it. */
 #ifndef STORE_SQLITE_SQLITE_INTERNAL_H
 #define STORE_SQLITE_SQLITE_INTERNAL_H
 
@@ -66,7 +66,7 @@ struct wake_file {
     uint32_t *words; /* mapped; NULL: there is no such file, and waiters sleep for a short time */
     bool is_watcher; /* this store is counted as one */
     bool is_listener;
-    uint32_t listeners; /* after the last commit of this store; unknown: some */
+    uint32_t listeners; /* how many there were after the last commit of this store; 1 while that is unknown */
 };
 
 /* A ticket that this store put: its process holds the waiter's liveness lock. */
@@ -385,10 +385,10 @@ void sqlite_wait(struct belay_store *base, const char *lock_id, uint32_t listene
                  struct belay_cancel *cancel);
 void sqlite_wake(struct belay_store *base, const char *lock_id);
 void wake_writers(struct sqlite_store *store); /* after a write transaction of this process */
-/* Both after a commit; in between, and if it fails, sqlite_wake() wakes whether anybody listens or not. */
+/* Around a commit. Between the two, and if it fails, sqlite_wake() wakes even if no store is known to listen. */
 void wake_before_commit(struct sqlite_store *store);
 void wake_after_commit(struct sqlite_store *store, bool has_events);
-/* Sleep until a write transaction of another process has ended, or so long. */
+/* Sleep until a write transaction of another process has ended, for at most so long. */
 void wake_wait_for_writer(struct sqlite_store *store, int64_t most_us);
 void wake_reset(struct sqlite_store *store); /* no process of this boot can be watching yet */
 /* When the store is opened; a file that cannot be opened is no error. */

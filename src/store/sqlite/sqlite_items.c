@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "store/sqlite/sqlite_internal.h"
@@ -210,16 +211,12 @@ struct item_list {
 
 static bool item_list_add(struct item_list *list, sqlite3_stmt *statement)
 {
-    if (list->n == list->cap) {
-        size_t cap = list->cap == 0 ? 64 : 2 * list->cap;
-        struct belay_item *grown = realloc(list->items, cap * sizeof *grown);
+    struct belay_item *grown = array_grow(list->items, sizeof *grown, list->n + 1, &list->cap);
 
-        if (grown == NULL) {
-            return false;
-        }
-        list->items = grown;
-        list->cap = cap;
+    if (grown == NULL) {
+        return false;
     }
+    list->items = grown;
     memset(&list->items[list->n], 0, sizeof list->items[list->n]);
     return copy_item_row(statement, &list->items[list->n++]);
 }

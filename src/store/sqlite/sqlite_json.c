@@ -102,7 +102,7 @@ enum belay_code json_read_row(const struct sqlite_store *store, const char *meta
         }
     }
     if (tickets != NULL && !tickets_read(tickets, row)) {
-        return say_damaged(store, "the waiting line", record->key, err);
+        return say_damaged(store, "the queue", record->key, err);
     }
     if (intents != NULL && !intents_from_json(intents, row)) {
         return say_damaged(store, "the list of locks below", record->key, err);
@@ -124,8 +124,8 @@ static enum belay_code list_to_text(json_t *list, size_t n, const char *what, ch
     return BELAY_OK;
 }
 
-/* Takes over both; NULL if one is, or without memory. */
-static json_t *extended(json_t *item, json_t *more)
+/* Takes over both. NULL: one of them is NULL, or there is no memory. */
+static json_t *json_extended(json_t *item, json_t *more)
 {
     if (json_array_extend(item, more) != 0) {
         json_decref(item);
@@ -164,7 +164,7 @@ enum belay_code json_write_intents(const struct row *row, char **out_text, struc
         const struct belay_intent *intent = &row->record.intents[i];
         json_t *item = json_pack("[s, s, I]", intent->lock_id, intent->key, (json_int_t)intent->expires_ms);
 
-        (void)json_array_append_new(list, intent->shared ? extended(item, json_pack("[b]", 1)) : item);
+        (void)json_array_append_new(list, intent->shared ? json_extended(item, json_pack("[b]", 1)) : item);
     }
     return list_to_text(list, row->record.n_intents, "the key of a lock", out_text, err);
 }

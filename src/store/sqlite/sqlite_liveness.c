@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "store/sqlite/sqlite_internal.h"
 
 static struct flock byte_of(uint64_t id_hash, short type)
@@ -49,16 +50,12 @@ static bool kept_find(const struct sqlite_store *store, uint64_t id_hash, uint64
 
 static bool kept_add(struct sqlite_store *store, uint64_t id_hash, uint64_t key_hash)
 {
-    if (store->n_kept == store->cap_kept) {
-        size_t cap = store->cap_kept == 0 ? 8 : store->cap_kept * 2;
-        struct kept_ticket *kept = realloc(store->kept, cap * sizeof *kept);
+    struct kept_ticket *kept = array_grow(store->kept, sizeof *kept, store->n_kept + 1, &store->cap_kept);
 
-        if (kept == NULL) {
-            return false;
-        }
-        store->kept = kept;
-        store->cap_kept = cap;
+    if (kept == NULL) {
+        return false;
     }
+    store->kept = kept;
     store->kept[store->n_kept].id_hash = id_hash;
     store->kept[store->n_kept++].key_hash = key_hash;
     return true;

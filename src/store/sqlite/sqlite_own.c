@@ -33,7 +33,7 @@ enum {
     LOCK_STEP_MS = 20
 };
 
-static char *beside(const struct sqlite_store *store, const char *suffix)
+static char *path_beside(const struct sqlite_store *store, const char *suffix)
 {
     size_t size = strlen(store->path) + strlen(suffix) + 1;
     char *path = malloc(size);
@@ -104,7 +104,7 @@ enum belay_code sqlite_redirected(const struct sqlite_store *store, struct belay
 /* -1 with errno set; EWOULDBLOCK: another process has it. The file has the mode of the database. */
 static int serve_lock_take(const struct sqlite_store *store)
 {
-    char *path = beside(store, "-serve.lock");
+    char *path = path_beside(store, "-serve.lock");
     int fd = path == NULL ? -1 : open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     struct stat st;
     struct stat db;
@@ -140,7 +140,7 @@ static void serve_lock_release(int fd)
 
 bool sqlite_server_lives(const struct sqlite_store *store)
 {
-    char *path = beside(store, "-serve.lock");
+    char *path = path_beside(store, "-serve.lock");
     int fd = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     bool lives = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 
@@ -151,7 +151,7 @@ bool sqlite_server_lives(const struct sqlite_store *store)
 
 static long read_pid(const struct sqlite_store *store)
 {
-    char *path = beside(store, "-serve.lock");
+    char *path = path_beside(store, "-serve.lock");
     FILE *file = path == NULL ? NULL : fopen(path, "re");
     long pid = 0;
 

@@ -6,10 +6,12 @@
  * database. Entries that the database already has are skipped, so a replay may be interrupted
  * at any point and repeated.
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "store/apply/journal.h"
 #include "store/apply/pack.h"
@@ -50,6 +52,7 @@ static enum belay_code cache_fetch(struct replay *replay, const char *key, struc
 {
     struct cached **bucket = &replay->buckets[hash_text(key) % CACHE_BUCKETS];
     struct cached *cached = *bucket;
+    struct cached **all;
     enum belay_code code;
 
     while (cached != NULL && strcmp(cached->row.record.key, key) != 0) {
@@ -59,16 +62,11 @@ static enum belay_code cache_fetch(struct replay *replay, const char *key, struc
     if (cached != NULL) {
         return BELAY_OK;
     }
-    if (replay->n == replay->cap) {
-        size_t cap = replay->cap == 0 ? ENTRIES_AT_ONCE : 2 * replay->cap;
-        struct cached **all = realloc((void *)replay->all, cap * sizeof(struct cached *));
-
-        if (all == NULL) {
-            return error_no_memory(err);
-        }
-        replay->all = all;
-        replay->cap = cap;
+    all = array_grow((void *)replay->all, sizeof(struct cached *), replay->n + 1, &replay->cap);
+    if (all == NULL) {
+        return error_no_memory(err);
     }
+    replay->all = all;
     cached = calloc(1, sizeof *cached);
     code = cached == NULL ? error_no_memory(err) : row_load(replay->store, key, &cached->row, err);
     if (code != BELAY_OK) {
@@ -119,6 +117,7 @@ static enum belay_code apply_entry(struct replay *replay, const struct journal_e
     struct txn txn = { .now_ms = entry->now_ms, .unix_ms = entry->unix_ms, .next = entry->number };
     enum belay_code code = BELAY_OK;
 
+    assert(entry->number == replay->last + 1); /* numbers have no gap */
     for (size_t i = 0; code == BELAY_OK && i < entry->n_writes; i++) {
         code = apply_write(replay, &entry->writes[i], &txn, err);
     }
@@ -166,8 +165,8 @@ static enum belay_code save_all(struct replay *replay, struct belay_error *err)
 }
 
 /* With `out_lost` the entries before the damage are kept, and the rest is skipped. */
-static enum belay_code damaged(struct replay *replay, const struct journal *journal, const char *how,
-                               bool *out_more, struct belay_error *err)
+static enum belay_code report_damage(struct replay *replay, const struct journal *journal, const char *how,
+                                     bool *out_more, struct belay_error *err)
 {
     if (replay->out_lost != NULL) {
         *replay->out_lost = true;
@@ -194,22 +193,23 @@ static enum belay_code replay_some(struct replay *replay, const struct journal *
             break;
         }
         if (!entry_unpack(data, len, &replay->room, &entry)) {
-            code = damaged(replay, journal, "has an entry that cannot be read", out_more, err);
+            code = report_damage(replay, journal, "has an entry that cannot be read", out_more, err);
             break;
         }
         if (entry_last(&entry) <= replay->last) {
             continue;
         }
         if (entry.number != replay->last + 1) {
-            code = damaged(replay, journal, "does not belong to this database, or a part of it is missing",
-                           out_more, err);
+            code =
+                report_damage(replay, journal, "does not belong to this database, or a part of it is missing",
+                              out_more, err);
             break;
         }
         code = apply_entry(replay, &entry, err);
         n++;
     }
     if (code == BELAY_OK && !*out_more && journal_is_damaged(reader)) {
-        code = damaged(replay, journal, "is damaged in its middle", out_more, err);
+        code = report_damage(replay, journal, "is damaged in its middle", out_more, err);
     }
     return code == BELAY_OK && n > 0 ? save_all(replay, err) : code;
 }

@@ -71,7 +71,7 @@ static int settle_records(struct sqlite_store *store, const struct restart *rest
     return rc;
 }
 
-/* What end_processes and renew_others do, for one of several holders. */
+/* Does for one of several holders what end_processes and renew_others do for an exclusive one. */
 static void settle_holder(struct belay_holder *holder, const struct restart *restart)
 {
     const struct txn *txn = restart->txn;
