@@ -387,24 +387,13 @@ bool ddb_app_to_row(const char *value, uint64_t version, struct expr *expr)
     return true;
 }
 
-static void same_attribute(const json_t *row, const char *name, struct expr *expr)
-{
-    json_t *value = json_object_get(row, name);
-
-    if (value == NULL) {
-        expr_and(expr, "attribute_not_exists(%s)", expr_name(expr, name).text);
-    } else {
-        expr_and(expr, "%s = %s", expr_name(expr, name).text, expr_value(expr, json_incref(value)).text);
-    }
-}
-
 void ddb_row_condition(const json_t *row, struct expr *expr)
 {
-    same_attribute(row, "app_name", expr);
-    same_attribute(row, ROW_VERSION, expr);
-    same_attribute(row, "hostnames", expr);
+    ddb_require_as_seen("app_name", row, expr);
+    ddb_require_as_seen(ROW_VERSION, row, expr);
+    ddb_require_as_seen("hostnames", row, expr);
     for (size_t k = 0; k < N_KINDS; k++) {
-        same_attribute(row, kinds[k].host, expr);
-        same_attribute(row, kinds[k].port, expr);
+        ddb_require_as_seen(kinds[k].host, row, expr);
+        ddb_require_as_seen(kinds[k].port, row, expr);
     }
 }

@@ -1,5 +1,6 @@
 #include "store/dynamodb/dynamodb_expr.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -74,6 +75,7 @@ struct expr_ref expr_value(struct expr *expr, json_t *value)
 
 void expr_within(struct expr *expr, const char *attribute, const char *key)
 {
+    assert(attribute == NULL || expr->within[0] == '\0'); /* maps do not nest */
     if (attribute == NULL) {
         expr->within[0] = '\0';
     } else {

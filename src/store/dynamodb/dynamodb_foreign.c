@@ -47,7 +47,7 @@ static bool foreign_id_of(const struct layout *layout, const json_t *item, char 
     return true;
 }
 
-static void replace(char **text, const char *with, bool *ok)
+static void replace_field(char **text, const char *with, bool *ok)
 {
     free(*text);
     *text = strdup(with == NULL ? "" : with);
@@ -68,9 +68,9 @@ static void read_info(const struct layout *layout, const json_t *item, struct be
     if (!record->held) {
         return;
     }
-    replace(&record->lock_id, json_string_value(json_object_get(info, "ID")), ok);
-    replace(&record->owner, json_string_value(json_object_get(info, "Who")), ok);
-    replace(&record->owner_name, record->owner, ok);
+    replace_field(&record->lock_id, json_string_value(json_object_get(info, "ID")), ok);
+    replace_field(&record->owner, json_string_value(json_object_get(info, "Who")), ok);
+    replace_field(&record->owner_name, record->owner, ok);
     (void)ddb_parse_time(json_string_value(json_object_get(info, "Created")), &record->locked_at_unix_ms);
     for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++) {
         const char *value = json_string_value(json_object_get(info, shown[i].member));
@@ -143,6 +143,6 @@ void ddb_foreign_holder(struct ddb_store *store, const char *key, const json_t *
         record->stale_after_ms = record->stale_after_ms > 0 ? record->stale_after_ms : layout->stale_after_ms;
     }
     if (record->lock_id[0] == '\0' && foreign_id_of(layout, item, id)) {
-        replace(&record->lock_id, id, ok);
+        replace_field(&record->lock_id, id, ok);
     }
 }

@@ -69,7 +69,7 @@ bool ddb_holders_need_item(const struct belay_write *write)
 
 /* ---- conditions ---- */
 
-static void is_several(const struct ddb_store *store, struct expr *expr)
+static void require_several(const struct ddb_store *store, struct expr *expr)
 {
     struct expr_ref status = expr_name(expr, attribute_of(store, FIELD_STATUS));
     struct expr_ref id = expr_name(expr, attribute_of(store, FIELD_LOCK_ID));
@@ -80,7 +80,7 @@ static void is_several(const struct ddb_store *store, struct expr *expr)
 }
 
 /* No set of an exclusive holder's fields applies to several. */
-static void is_not_several(const struct ddb_store *store, struct expr *expr)
+static void require_not_several(const struct ddb_store *store, struct expr *expr)
 {
     struct expr_ref id = expr_name(expr, attribute_of(store, FIELD_LOCK_ID));
     struct expr_ref several = expr_value(expr, av_text(HOLDERS_SEVERAL));
@@ -88,8 +88,8 @@ static void is_not_several(const struct ddb_store *store, struct expr *expr)
     expr_and(expr, "attribute_not_exists(%s) OR %s <> %s", id.text, id.text, several.text);
 }
 
-static void has_holder(const struct ddb_store *store, const struct belay_write *write, int64_t now_ms,
-                       struct expr *expr)
+static void require_holder(const struct ddb_store *store, const struct belay_write *write, int64_t now_ms,
+                           struct expr *expr)
 {
     struct expr_ref map = expr_name(expr, HOLDERS_MAP);
     struct expr_ref id = expr_name(expr, write->lock_id);
@@ -104,7 +104,8 @@ static void has_holder(const struct ddb_store *store, const struct belay_write *
 }
 
 /* The record's own ttl is not shorter than the new one. */
-static void ttl_covers(const struct ddb_store *store, const struct belay_write *write, struct expr *expr)
+static void require_ttl_covered(const struct ddb_store *store, const struct belay_write *write,
+                                struct expr *expr)
 {
     struct expr_ref ttl = expr_name(expr, attribute_of(store, FIELD_LEASE));
 
@@ -119,14 +120,14 @@ void ddb_holders_condition(const struct ddb_store *store, const struct belay_wri
     json_t *revision = json_object_get(seen, attribute_of(store, FIELD_REVISION));
 
     if (needs_holder(write)) {
-        is_several(store, expr);
-        has_holder(store, write, now_ms, expr);
+        require_several(store, expr);
+        require_holder(store, write, now_ms, expr);
         if ((write->set & BELAY_SET_LEASE) != 0 && seen == NULL) {
-            ttl_covers(store, write, expr);
+            require_ttl_covered(store, write, expr);
         }
     } else if (!write->co_holder && !is_named && (write->set & BELAY_SET_ACQUIRED) == 0 &&
                (write->set & of_holder) != 0) {
-        is_not_several(store, expr);
+        require_not_several(store, expr);
     }
     if (seen != NULL && write->condition != BELAY_IF_UNCHANGED) {
         struct expr_ref name = expr_name(expr, attribute_of(store, FIELD_REVISION));
@@ -178,7 +179,7 @@ static void set_bounds(const struct ddb_store *store, const json_t *seen, int64_
     set_field_time(store, FIELD_TTL, now_ms + keep_ms, expr);
 }
 
-/* It is whatever the item says. */
+/* The longest ttl is the one in the item: the service adds it to the new time. */
 static void move_bounds(const struct ddb_store *store, int64_t now_ms, struct expr *expr)
 {
     struct expr_ref ttl = expr_name(expr, attribute_of(store, FIELD_LEASE));
@@ -332,7 +333,7 @@ static void set_first_holder(const struct ddb_store *store, const struct belay_w
     expr_remove(expr, HOLDERS_LAST_ID);
 }
 
-/* Beside others. */
+/* A further holder, beside those in `left`. */
 static void join_holders(const struct ddb_store *store, const struct belay_write *write, const json_t *seen,
                          json_t *left, int64_t now_ms, struct expr *expr)
 {

@@ -90,7 +90,7 @@ static void holder_from_entry(const struct layout *layout, const char *id, const
     *ok = *ok && holder->lock_id != NULL;
 }
 
-static void repeat(struct belay_record *record, const struct belay_holder *holder, bool *ok)
+static void show_holder(struct belay_record *record, const struct belay_holder *holder, bool *ok)
 {
     record->ttl_is_estimate = false;
     *ok = belay_record_show(record, holder) && *ok;
@@ -143,8 +143,8 @@ static void holders_release(struct belay_record *record)
  * holders, released the lock by force, all of them are still there: then the one whose
  * lease would have ended last.
  */
-static void repeat_last(const struct layout *layout, const json_t *item, uint64_t first_token,
-                        struct belay_record *record, bool *ok)
+static void show_last_holder(const struct layout *layout, const json_t *item, uint64_t first_token,
+                             struct belay_record *record, bool *ok)
 {
     const char *id = item_text(item, HOLDERS_LAST_ID);
     const json_t *entry = item_map(item, HOLDERS_LAST);
@@ -155,7 +155,7 @@ static void repeat_last(const struct layout *layout, const json_t *item, uint64_
     } else if (id != NULL && entry != NULL) {
         holder_from_entry(layout, id, entry, first_token, &last, ok);
         if (*ok) {
-            repeat(record, &last, ok);
+            show_holder(record, &last, ok);
         }
         holder_release(&last);
     }
@@ -171,7 +171,7 @@ void ddb_read_holders(const struct ddb_store *store, const json_t *item, struct 
     record->mode = ddb_read_mode(item, &record->slots);
     read_entries(store->layout, item, first_token, record, ok);
     if (*ok && !record->held) {
-        repeat_last(store->layout, item, first_token, record, ok);
+        show_last_holder(store->layout, item, first_token, record, ok);
     }
 }
 
@@ -197,7 +197,7 @@ void ddb_holders_repeat(struct belay_record *record, bool *ok)
             last = &record->holders[i];
         }
     }
-    repeat(record, last, ok);
+    show_holder(record, last, ok);
 }
 
 void ddb_holders_end(struct belay_record *record, const char *lock_id, bool *ok)
@@ -209,7 +209,7 @@ void ddb_holders_end(struct belay_record *record, const char *lock_id, bool *ok)
         return;
     }
     if (record->n_holders == 1) {
-        repeat(record, holder, ok);
+        show_holder(record, holder, ok);
         record->held = false;
     }
     after = (size_t)(record->holders + record->n_holders - holder) - 1;

@@ -25,11 +25,10 @@ struct ddb_clock {
     pthread_mutex_t mutex;
     int64_t anchor_unix_ms; /* the local wall clock, read once and advanced by the boot clock */
     int64_t anchor_boot_ms;
-    bool heard; /* there are bounds */
+    bool has_date; /* there are bounds */
     int64_t low_ms;
     int64_t high_ms;
-    int64_t at_boot_ms;
-    int64_t heard_boot_ms; /* when the last answer arrived */
+    int64_t at_boot_ms; /* when the last answer arrived, to which the bounds belong */
 };
 
 struct ddb_store;
@@ -38,19 +37,19 @@ void ddb_clock_init(struct ddb_store *store);
 void ddb_clock_release(struct ddb_store *store);
 int64_t ddb_boot_ms(const struct ddb_store *store);
 /* Called for an answer with this Date to a request sent at `sent_boot_ms`. */
-void ddb_clock_hear(struct ddb_store *store, int64_t date_unix_ms, int64_t sent_boot_ms);
+void ddb_clock_set_date(struct ddb_store *store, int64_t date_unix_ms, int64_t sent_boot_ms);
 /*
  * Whether a deadline can be written without asking for the time first. Not before the first
  * answer, and not when the last answer is so old that the boot clock may have drifted by half
  * of max_clock_skew.
  */
 bool ddb_clock_is_known(struct ddb_store *store);
-bool ddb_clock_was_heard(struct ddb_store *store);
+bool ddb_clock_has_date(struct ddb_store *store);
 /* The time to write: the local clock, moved into the bounds. */
 int64_t ddb_clock_write_ms(struct ddb_store *store);
 /* The time to judge other clients' leases by: never later than the service's clock. */
 int64_t ddb_clock_judge_ms(struct ddb_store *store);
-/* What the time may be, by the service's clock and the local one. */
+/* The earliest and the latest that the time can be, by the service's clock and the local one. */
 void ddb_clock_bounds(struct ddb_store *store, int64_t *out_low_ms, int64_t *out_high_ms);
 /* How far the local clock is certainly wrong, positive if it is ahead; 0: not more than allowed. */
 int64_t ddb_clock_skew_ms(struct ddb_store *store);
@@ -247,6 +246,8 @@ bool ddb_creates(const struct belay_write *write);
 /* Whether the write's condition holds without a record. */
 bool ddb_holds_if_absent(const struct belay_write *write);
 
+/* Adds the condition that the attribute is as in this item: it has the same value, or is absent. NULL adds nothing. */
+void ddb_require_as_seen(const char *attribute, const json_t *item, struct expr *expr);
 /* `seen`: the items that the condition refers to, or NULL. */
 void ddb_write_condition(const struct ddb_store *store, const struct belay_write *write,
                          const struct ddb_items *seen, int64_t now_ms, struct expr *expr);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "store/dynamodb/dynamodb_internal.h"
@@ -159,21 +160,17 @@ static enum belay_code list_row(struct ddb_store *store, json_t *row, void *cont
 {
     struct item_listing *listing = context;
     const char *name = item_name_of(store, listing->space, row);
+    struct belay_item *grown;
     enum belay_code code;
 
     if (name == NULL) {
         return BELAY_OK;
     }
-    if (listing->n == listing->cap) {
-        size_t cap = listing->cap == 0 ? 64 : 2 * listing->cap;
-        struct belay_item *grown = realloc(listing->items, cap * sizeof *grown);
-
-        if (grown == NULL) {
-            return error_no_memory(err);
-        }
-        listing->items = grown;
-        listing->cap = cap;
+    grown = array_grow(listing->items, sizeof *grown, listing->n + 1, &listing->cap);
+    if (grown == NULL) {
+        return error_no_memory(err);
     }
+    listing->items = grown;
     code = item_from_row(store, listing->space, name, row, &listing->items[listing->n], err);
     listing->n += code == BELAY_OK;
     return code;

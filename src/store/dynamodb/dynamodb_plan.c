@@ -416,6 +416,7 @@ static enum belay_code send_transaction(struct ddb_store *store, struct plan *pl
 enum belay_code plan_send(struct ddb_store *store, struct plan *plan, json_t **out_image,
                           struct refusal *refusal, struct belay_error *err)
 {
+    assert(plan->n > 0);
     /* A single check is a transaction, too: there is no other request for it. */
     return plan->n == 1 && plan->actions[0].kind != ACTION_CHECK
                ? send_single(store, plan, out_image, refusal, err)

@@ -82,7 +82,7 @@ static bool is_ghost(const json_t *seen, const struct drops *drops, const char *
     return ghost;
 }
 
-static bool contains(const json_t *ids, const char *id)
+static bool json_contains(const json_t *ids, const char *id)
 {
     for (size_t i = 0; i < json_array_size(ids); i++) {
         if (strcmp(json_string_value(json_array_get(ids, i)), id) == 0) {
@@ -104,7 +104,7 @@ static void rewrite_set(struct expr *expr, const struct drops *drops, const json
         json_t *id = json_array_get(old, i);
         const char *text = json_string_value(id);
 
-        if (!contains(dropped, text) && !is_ghost(seen, drops, text) &&
+        if (!json_contains(dropped, text) && !is_ghost(seen, drops, text) &&
             !ddb_ids_contain(drops->puts, drops->n_puts, text)) {
             ok = json_array_append(ids, id) == 0;
         }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "store/dynamodb/dynamodb_internal.h"
@@ -30,21 +31,14 @@ static void found_locks_release(struct found_locks *found_locks)
 static bool add_found_lock(struct found_locks *found_locks, char *key, json_t *item, bool is_queue)
 {
     struct scan_found found = { .key = key, .items = { .queue_known = true } };
+    struct scan_found *list =
+        array_grow(found_locks->list, sizeof *list, found_locks->n + 1, &found_locks->cap);
 
-    if (key == NULL) {
+    if (list == NULL) {
+        free(key);
         return false;
     }
-    if (found_locks->n == found_locks->cap) {
-        size_t cap = found_locks->cap == 0 ? 64 : 2 * found_locks->cap;
-        struct scan_found *list = realloc(found_locks->list, cap * sizeof *list);
-
-        if (list == NULL) {
-            free(key);
-            return false;
-        }
-        found_locks->list = list;
-        found_locks->cap = cap;
-    }
+    found_locks->list = list;
     *(is_queue ? &found.items.queue : &found.items.item) = json_incref(item);
     found_locks->list[found_locks->n++] = found;
     return true;

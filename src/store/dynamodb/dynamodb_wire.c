@@ -167,8 +167,8 @@ static enum belay_code send_operation(struct ddb_store *store, const char *opera
                      : aws_call_as(store->aws, NULL, &request.aws, response, err);
     count_requests(store, operation, response->attempts);
     if (response->http.status != 0) {
-        ddb_clock_hear(store, response->http.date_unix_ms,
-                       ddb_boot_ms(store) - spent_ms(store, response, began_ms));
+        ddb_clock_set_date(store, response->http.date_unix_ms,
+                           ddb_boot_ms(store) - spent_ms(store, response, began_ms));
     }
     return code;
 }
@@ -183,7 +183,7 @@ enum belay_code ddb_ask_date(struct ddb_store *store, int64_t timeout_ms, struct
     if (response.http.status == 0) {
         code = add_table_advice(store, code == BELAY_OK ? BELAY_UNREACHABLE : code, &response, &why);
         (void)error_set(err, code, "%s", why.text);
-    } else if (!ddb_clock_was_heard(store) && !store->params.observe) {
+    } else if (!ddb_clock_has_date(store) && !store->params.observe) {
         code = error_set(err, BELAY_CONFIG,
                          "the answers of %s have no Date, so that no clock can be checked by them: does a "
                          "proxy remove it? (?observe=1 in the store's URL needs no clock)",

@@ -224,7 +224,7 @@ void ddb_write_holder(const struct ddb_store *store, const struct belay_write *w
     }
 }
 
-/* What the record as a whole gets, whether it has one holder or several. */
+/* Fields of the record as a whole, whether it has one holder or several. */
 static void put_common(const struct ddb_store *store, const struct belay_write *write, int64_t now_ms,
                        struct expr *expr)
 {

@@ -213,7 +213,7 @@ static void check_service_clock(struct doctor *doctor)
     int64_t within = -session->low_ms > session->high_ms ? -session->low_ms : session->high_ms;
     char span[CLOCK_TEXT_SIZE];
 
-    if (!session->heard) {
+    if (!session->has_date) {
         diagnostics_warn(doctor->diagnostics, "clock", NULL,
                          "the service's answers have no Date to compare with");
     } else if (off == 0) {
@@ -457,7 +457,7 @@ static void check_by_requests(struct doctor *doctor)
         probe_lock_table(doctor);
         probe_fence_table(doctor);
     }
-    if (doctor->session.heard) {
+    if (doctor->session.has_date) {
         check_service_clock(doctor);
     }
     if (good && doctor->n_denied == 0 && doctor->n_lacking == 0) {

@@ -93,7 +93,7 @@ void table_answer_release(struct table_answer *answer)
 }
 
 /* The service's clock was between Date and a second later, at some moment between sending and receiving. */
-static void hear_clock(struct table_session *session, const struct aws_response *response)
+static void note_date(struct table_session *session, const struct aws_response *response)
 {
     int64_t low = response->sent_unix_ms - response->http.date_unix_ms - 999;
     int64_t high = response->received_unix_ms - response->http.date_unix_ms;
@@ -101,10 +101,10 @@ static void hear_clock(struct table_session *session, const struct aws_response 
     if (response->http.date_unix_ms == 0 || high < low) {
         return;
     }
-    if (!session->heard || low > session->high_ms || high < session->low_ms) {
+    if (!session->has_date || low > session->high_ms || high < session->low_ms) {
         session->low_ms = low;
         session->high_ms = high;
-        session->heard = true;
+        session->has_date = true;
     } else {
         session->low_ms = low > session->low_ms ? low : session->low_ms;
         session->high_ms = high < session->high_ms ? high : session->high_ms;
@@ -129,7 +129,7 @@ enum belay_code table_call(struct table_session *session, const char *operation,
     to_send.aws.timeout_ms = TIMEOUT_MS;
     code = aws_call(session->store->aws, &to_send.aws, &response, err);
     free(body);
-    hear_clock(session, &response);
+    note_date(session, &response);
     if (response.http.body != NULL) {
         out->body = json_loadb(response.http.body, response.http.body_len, 0, NULL);
     }

@@ -65,7 +65,7 @@ static json_t *recovery_request(const struct make *make)
 
 /* ---- waiting ------------------------------------------------------------------- */
 
-static enum belay_code nap(const struct make *make, int64_t ms, struct belay_error *err)
+static enum belay_code sleep_cancellable(const struct make *make, int64_t ms, struct belay_error *err)
 {
     for (; ms > 0; ms -= NAP_MS) {
         if (make->options->cancel != NULL && belay_cancel_requested(make->options->cancel)) {
@@ -92,7 +92,7 @@ static enum belay_code pause_before_poll(const struct make *make, const char *st
                          "table '%s' is %s after %s: run the same command again to go on waiting",
                          make->spec->table, status, clock_format_span(span, make->wait_ms));
     }
-    return nap(make, round == 0 ? POLL_FIRST_MS : POLL_MS, err);
+    return sleep_cancellable(make, round == 0 ? POLL_FIRST_MS : POLL_MS, err);
 }
 
 /* A new table may not be visible at once. */
@@ -122,7 +122,7 @@ static enum belay_code wait_until_active(struct make *make, struct belay_error *
 /* ---- steps --------------------------------------------------------------------- */
 
 /* With dry_run: shows the request instead of sending it. Takes over `request`. */
-static void show(struct make *make, const char *operation, json_t *request)
+static void show_request(struct make *make, const char *operation, json_t *request)
 {
     char *text = request == NULL ? NULL : json_dumps(request, JSON_COMPACT);
 
@@ -142,7 +142,7 @@ static enum belay_code step_create(struct make *make, struct belay_error *err)
     enum belay_code code;
 
     if (make->options->dry_run) {
-        show(make, "CreateTable", create_request(make));
+        show_request(make, "CreateTable", create_request(make));
         return BELAY_OK;
     }
     code = table_call(&make->session, "CreateTable", create_request(make), &answer, err);
@@ -196,7 +196,7 @@ static enum belay_code step_ttl(struct make *make, struct belay_error *err)
         return BELAY_OK;
     }
     if (make->options->dry_run) {
-        show(make, "UpdateTimeToLive", ttl_request(make));
+        show_request(make, "UpdateTimeToLive", ttl_request(make));
         return BELAY_OK;
     }
     code = table_call(&make->session, "UpdateTimeToLive", ttl_request(make), &answer, err);
@@ -245,7 +245,7 @@ static enum belay_code step_recovery(struct make *make, struct belay_error *err)
         return BELAY_OK;
     }
     if (make->options->dry_run) {
-        show(make, "UpdateContinuousBackups", recovery_request(make));
+        show_request(make, "UpdateContinuousBackups", recovery_request(make));
         return BELAY_OK;
     }
     code = switch_recovery_on(make, &answer, err);
