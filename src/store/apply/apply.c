@@ -200,6 +200,13 @@ static bool write_must_last(const struct belay_write *write, const struct belay_
                                             write->values->ttl_ms != 0 && write->values->ttl_ms != ttl_ms);
 }
 
+void free_record_text(const struct belay_record *record, char *text)
+{
+    if (!belay_record_has_text(record, text)) {
+        free(text);
+    }
+}
+
 bool replace_text(const struct belay_record *record, char **text, const char *with)
 {
     char *copy = strdup(with == NULL ? "" : with);
@@ -207,9 +214,7 @@ bool replace_text(const struct belay_record *record, char **text, const char *wi
     if (copy == NULL) {
         return false;
     }
-    if (!belay_record_has_text(record, *text)) {
-        free(*text);
-    }
+    free_record_text(record, *text);
     *text = copy;
     return true;
 }

@@ -50,21 +50,14 @@ bool holders_must_last(const struct belay_write *write, const struct belay_recor
 
 /* ---- the list ---- */
 
-static void free_text(const struct belay_record *record, char *text)
-{
-    if (!belay_record_has_text(record, text)) {
-        free(text);
-    }
-}
-
 static void remove_holder(struct belay_record *record, struct belay_holder *holder)
 {
     size_t after = (size_t)(record->holders + record->n_holders - holder) - 1;
 
-    free_text(record, holder->lock_id);
-    free_text(record, holder->owner);
-    free_text(record, holder->owner_name);
-    free_text(record, holder->acquired_by);
+    free_record_text(record, holder->lock_id);
+    free_record_text(record, holder->owner);
+    free_record_text(record, holder->owner_name);
+    free_record_text(record, holder->acquired_by);
     meta_free(holder->metadata, holder->n_metadata);
     memmove(holder, holder + 1, after * sizeof *holder);
     record->n_holders--;

@@ -90,7 +90,7 @@ static void holder_from_entry(const struct layout *layout, const char *id, const
     *ok = *ok && holder->lock_id != NULL;
 }
 
-static void show_holder(struct belay_record *record, const struct belay_holder *holder, bool *ok)
+static void record_show_holder(struct belay_record *record, const struct belay_holder *holder, bool *ok)
 {
     record->ttl_is_estimate = false;
     *ok = belay_record_show(record, holder) && *ok;
@@ -155,7 +155,7 @@ static void show_last_holder(const struct layout *layout, const json_t *item, ui
     } else if (id != NULL && entry != NULL) {
         holder_from_entry(layout, id, entry, first_token, &last, ok);
         if (*ok) {
-            show_holder(record, &last, ok);
+            record_show_holder(record, &last, ok);
         }
         holder_release(&last);
     }
@@ -197,7 +197,7 @@ void ddb_holders_repeat(struct belay_record *record, bool *ok)
             last = &record->holders[i];
         }
     }
-    show_holder(record, last, ok);
+    record_show_holder(record, last, ok);
 }
 
 void ddb_holders_end(struct belay_record *record, const char *lock_id, bool *ok)
@@ -209,7 +209,7 @@ void ddb_holders_end(struct belay_record *record, const char *lock_id, bool *ok)
         return;
     }
     if (record->n_holders == 1) {
-        show_holder(record, holder, ok);
+        record_show_holder(record, holder, ok);
         record->held = false;
     }
     after = (size_t)(record->holders + record->n_holders - holder) - 1;

@@ -53,8 +53,8 @@ static enum belay_code unpack_rows(struct journaled_batch *work, struct belay_er
     return code;
 }
 
-static enum belay_code is_id_used(void *context, const char *key, const char *lock_id, bool *out_used,
-                                  struct belay_error *err)
+static enum belay_code find_used_id(void *context, const char *key, const char *lock_id, bool *out_used,
+                                    struct belay_error *err)
 {
     const struct journaled *store = context;
 
@@ -216,7 +216,7 @@ static enum belay_code commit_in_memory(struct journaled_batch *work, struct bel
         code = batch_check(&work->base, &store->freezes, err);
     }
     if (code == BELAY_OK) {
-        code = batch_check_unused(&work->base, is_id_used, store, err);
+        code = batch_check_unused(&work->base, find_used_id, store, err);
     }
     if (code == BELAY_OK && store->next + work->base.batch->n_events >= store->ceiling) {
         code = raise_ceiling(store, store->next + work->base.batch->n_events, err);

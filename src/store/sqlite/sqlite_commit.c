@@ -84,8 +84,8 @@ static enum belay_code load_batch_rows(struct sqlite_batch *work, struct belay_e
 }
 
 /* Whether the acquisition is in the index, or among the events that are not indexed yet. */
-static enum belay_code is_id_used(void *context, const char *key, const char *id, bool *out_used,
-                                  struct belay_error *err)
+static enum belay_code find_acquisition(void *context, const char *key, const char *id, bool *out_used,
+                                        struct belay_error *err)
 {
     struct sqlite_store *store = context;
     sqlite3_stmt *statement;
@@ -180,7 +180,7 @@ static enum belay_code prepare_commit(struct sqlite_batch *work, struct belay_er
         code = batch_check(&work->base, &store->freezes.list, err);
     }
     if (code == BELAY_OK) {
-        code = batch_check_unused(&work->base, is_id_used, store, err);
+        code = batch_check_unused(&work->base, find_acquisition, store, err);
     }
     if (code == BELAY_OK && !work->full && batch_must_last(&work->base)) {
         work->full = work->again = true;

@@ -244,6 +244,9 @@ enum { NUMBERS_MAX = N_NUMBERS * 10 }; /* bytes; VARINT_MAX each */
 size_t numbers_write(const int64_t numbers[N_NUMBERS], unsigned char out[NUMBERS_MAX]);
 bool numbers_read(const unsigned char *packed, size_t size, int64_t out[N_NUMBERS]);
 int64_t id_born(const char *lock_id); /* Unix ms; 0: unknown */
+/* Both are in files: of the database, of the wake file. They must not change. */
+uint64_t hash_text(const char *text);
+int64_t hash_acquisition(const char *key, const char *lock_id);
 int db_add_functions(struct sqlite_store *store);
 
 /* ---- sqlite_record.c, sqlite_json.c ---- */
@@ -394,8 +397,6 @@ void wake_reset(struct sqlite_store *store); /* no process of this boot can be w
 /* When the store is opened; a file that cannot be opened is no error. */
 void wake_open(struct sqlite_store *store);
 void wake_close(struct sqlite_store *store);
-uint64_t hash_text(const char *text);
-int64_t hash_acquisition(const char *key, const char *lock_id);
 void wake_all(struct sqlite_store *store); /* every waiter polls again */
 
 /* ---- sqlite_own.c ---- */

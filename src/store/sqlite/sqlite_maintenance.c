@@ -136,18 +136,19 @@ struct old_record {
     bool plain;
 };
 
-struct stretch {
+/* The records that one step examines. */
+struct sweep_page {
     struct old_record old[SWEEP_ROWS];
     size_t n;
     char *last; /* owned; the key up to which this step goes; NULL: to the end */
 };
 
-static void stretch_release(struct stretch *stretch)
+static void sweep_page_release(struct sweep_page *page)
 {
-    for (size_t i = 0; i < stretch->n; i++) {
-        free(stretch->old[i].key);
+    for (size_t i = 0; i < page->n; i++) {
+        free(page->old[i].key);
     }
-    free(stretch->last);
+    free(page->last);
 }
 
 static bool is_old(sqlite3_stmt *row, const struct sqlite_store *store, const struct txn *txn)
@@ -163,7 +164,7 @@ static bool is_old(sqlite3_stmt *row, const struct sqlite_store *store, const st
            (!held || numbers[NUM_EXPIRES_AT] < limit);
 }
 
-static int look_at_stretch(struct sqlite_store *store, const struct txn *txn, struct stretch *stretch)
+static int sweep_page_read(struct sqlite_store *store, const struct txn *txn, struct sweep_page *page)
 {
     sqlite3_stmt *select;
     size_t seen = 0;
@@ -177,13 +178,13 @@ static int look_at_stretch(struct sqlite_store *store, const struct txn *txn, st
 
         rc = key == NULL ? SQLITE_NOMEM : SQLITE_OK;
         if (rc == SQLITE_OK && ++seen == SWEEP_ROWS) {
-            stretch->last = strdup(key);
-            rc = stretch->last == NULL ? SQLITE_NOMEM : SQLITE_OK;
+            page->last = strdup(key);
+            rc = page->last == NULL ? SQLITE_NOMEM : SQLITE_OK;
         }
         if (rc == SQLITE_OK && is_old(select, store, txn)) {
-            stretch->old[stretch->n].plain = sqlite3_column_int(select, 4) != 0;
-            stretch->old[stretch->n].key = strdup(key);
-            rc = stretch->old[stretch->n++].key == NULL ? SQLITE_NOMEM : SQLITE_OK;
+            page->old[page->n].plain = sqlite3_column_int(select, 4) != 0;
+            page->old[page->n].key = strdup(key);
+            rc = page->old[page->n++].key == NULL ? SQLITE_NOMEM : SQLITE_OK;
         }
     }
     (void)sqlite3_reset(select);
@@ -205,18 +206,18 @@ static int remove_old(struct sqlite_store *store, const struct old_record *old, 
 
 static int sweep_records(struct sqlite_store *store, const struct txn *txn)
 {
-    struct stretch *stretch = calloc(1, sizeof *stretch);
-    int rc = stretch == NULL ? SQLITE_NOMEM : look_at_stretch(store, txn, stretch);
+    struct sweep_page *page = calloc(1, sizeof *page);
+    int rc = page == NULL ? SQLITE_NOMEM : sweep_page_read(store, txn, page);
 
-    for (size_t i = 0; rc == SQLITE_OK && i < stretch->n; i++) {
-        rc = remove_old(store, &stretch->old[i], txn);
+    for (size_t i = 0; rc == SQLITE_OK && i < page->n; i++) {
+        rc = remove_old(store, &page->old[i], txn);
     }
     if (rc == SQLITE_OK) {
-        rc = db_run_text(store, ST_SWEEP_CURSOR, stretch->last == NULL ? "" : stretch->last);
+        rc = db_run_text(store, ST_SWEEP_CURSOR, page->last == NULL ? "" : page->last);
     }
-    if (stretch != NULL) {
-        stretch_release(stretch);
-        free(stretch);
+    if (page != NULL) {
+        sweep_page_release(page);
+        free(page);
     }
     return rc;
 }

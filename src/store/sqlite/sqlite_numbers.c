@@ -12,6 +12,7 @@
  */
 #include <string.h>
 
+#include "base/fnv.h"
 #include "store/apply/varint.h"
 #include "store/sqlite/sqlite_internal.h"
 
@@ -60,6 +61,20 @@ bool numbers_read(const unsigned char *packed, size_t size, int64_t out[N_NUMBER
         out[i] = zigzag_back(value);
     }
     return true;
+}
+
+uint64_t hash_text(const char *text)
+{
+    uint64_t hash = fnv_text(FNV_INIT, text);
+
+    hash ^= hash >> 32; /* the high bits of FNV are weak for short strings */
+    hash *= 0xd6e8feb86659fd93ULL;
+    return hash ^ hash >> 32;
+}
+
+int64_t hash_acquisition(const char *key, const char *lock_id)
+{
+    return (int64_t)(hash_text(key) * 31 + hash_text(lock_id));
 }
 
 /*

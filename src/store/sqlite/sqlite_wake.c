@@ -31,7 +31,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/fnv.h"
 #include "store/sqlite/sqlite_internal.h"
 
 enum {
@@ -45,20 +44,6 @@ enum {
     SHORT_SLEEP_MS = 10
 };
 #define WAKE_BYTES (WORDS * sizeof(uint32_t))
-
-uint64_t hash_text(const char *text)
-{
-    uint64_t hash = fnv_text(FNV_INIT, text);
-
-    hash ^= hash >> 32; /* the high bits of FNV are weak for short strings */
-    hash *= 0xd6e8feb86659fd93ULL;
-    return hash ^ hash >> 32;
-}
-
-int64_t hash_acquisition(const char *key, const char *lock_id)
-{
-    return (int64_t)(hash_text(key) * 31 + hash_text(lock_id));
-}
 
 /* Allocate all blocks now: on a full disk a write would later raise SIGBUS. */
 static bool wake_file_fill(int fd, const char *database)
