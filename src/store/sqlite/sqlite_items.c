@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/array.h"
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "store/sqlite/sqlite_internal.h"

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/array.h"
+#include "base/buf.h"
 #include "store/sqlite/sqlite_internal.h"
 
 static struct flock byte_of(uint64_t id_hash, short type)

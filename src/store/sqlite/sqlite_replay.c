@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/array.h"
+#include "base/buf.h"
 #include "base/error.h"
 #include "store/apply/journal.h"
 #include "store/apply/pack.h"
