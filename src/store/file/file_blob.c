@@ -247,7 +247,7 @@ static enum belay_code current_tag(const struct put *put, int lock, struct belay
 static enum belay_code put_over(struct put *put, const struct belay_blob_tag *expected,
                                 struct belay_error *err)
 {
-    struct belay_blob_tag current;
+    struct belay_blob_tag current = { .text = "" };
     struct stat st;
     int lock = -1;
     enum belay_code code = file_lock_take(put->store, put->folder, &lock, err);
