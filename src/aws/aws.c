@@ -7,8 +7,8 @@
 #include "aws/aws_client.h"
 #include "base/error.h"
 
-static enum belay_code find_places(struct aws_client *client, const struct aws_options *options,
-                                   const struct profiles *profiles, struct belay_error *err)
+static enum belay_code find_endpoints(struct aws_client *client, const struct aws_options *options,
+                                      const struct profiles *profiles, struct belay_error *err)
 {
     enum belay_code code = region_find(client->platform, profiles, client->profile, options->region,
                                        &client->region, &client->region_origin, err);
@@ -42,8 +42,8 @@ static enum belay_code find_max_attempts(struct aws_client *client, const struct
     return BELAY_OK;
 }
 
-static enum belay_code open_http(struct aws_client *client, const struct aws_options *options,
-                                 const struct profiles *profiles, struct belay_error *err)
+static enum belay_code open_transport(struct aws_client *client, const struct aws_options *options,
+                                      const struct profiles *profiles, struct belay_error *err)
 {
     struct http_client_options http = { 0 };
 
@@ -108,13 +108,13 @@ enum belay_code aws_open(const struct aws_options *options, struct aws_client **
         code = choose_profile(client, options, &profiles, err);
     }
     if (code == BELAY_OK) {
-        code = find_places(client, options, &profiles, err);
+        code = find_endpoints(client, options, &profiles, err);
     }
     if (code == BELAY_OK) {
         code = find_max_attempts(client, options, &profiles, err);
     }
     if (code == BELAY_OK) {
-        code = open_http(client, options, &profiles, err);
+        code = open_transport(client, options, &profiles, err);
     }
     profiles_release(&profiles);
     if (code != BELAY_OK) {

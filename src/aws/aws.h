@@ -54,8 +54,7 @@ struct aws_request {
     size_t n_headers;
     const void *body;
     size_t body_len;
-    bool unsigned_payload; /* S3 only */
-    bool reads_only;       /* the request has no effect, so a failure is never in doubt */
+    bool reads_only; /* the request has no effect, so a failure is never in doubt */
     enum aws_retry retry;
     int max_attempts;         /* 0: the client's */
     int64_t timeout_ms;       /* for one attempt; 0: the client's */
@@ -113,9 +112,5 @@ enum belay_code aws_credentials_origin(struct aws_client *client, char **out_tex
 
 /* The service's clock minus the local one, as used for signatures: 0 unless it was minutes off. */
 int64_t aws_signing_skew_ms(const struct aws_client *client);
-
-/* A URL that gives access without credentials for a limited time: S3. The caller frees it. */
-enum belay_code aws_presign(struct aws_client *client, const struct aws_request *request, int64_t expires_s,
-                            char **out_url, struct belay_error *err);
 
 #endif

@@ -27,7 +27,7 @@ static void prepared_release(struct prepared *prepared)
     sigv4_signature_release(&prepared->signature);
 }
 
-static char *join(const char *a, const char *b)
+static char *concat(const char *a, const char *b)
 {
     struct buf text = BUF_INIT(MAX_URL);
 
@@ -41,8 +41,8 @@ static bool make_request_url(const struct aws_client *client, const struct aws_r
     const struct uri *uri = &client->endpoints[request->service].uri;
     struct buf url = BUF_INIT(MAX_URL);
 
-    prepared->host = join(request->host_prefix == NULL ? "" : request->host_prefix, uri->authority);
-    prepared->path = join(uri->path, request->path == NULL ? "/" : request->path);
+    prepared->host = concat(request->host_prefix == NULL ? "" : request->host_prefix, uri->authority);
+    prepared->path = concat(uri->path, request->path == NULL ? "/" : request->path);
     if (prepared->host == NULL || prepared->path == NULL) {
         return false;
     }
@@ -78,20 +78,18 @@ static struct sigv4_request to_sign(const struct aws_request *request, const str
         .n_headers = prepared->n_headers,
         .body = request->body,
         .body_len = request->body_len,
-        .unsigned_payload = request->service == AWS_S3 && request->unsigned_payload,
-        .plain_path = request->service == AWS_S3,
-        .hash_header = request->service == AWS_S3,
+        .is_s3 = request->service == AWS_S3,
     };
 }
 
-static void add_header(struct prepared *prepared, const char *name, const char *value)
+static void prepared_add_header(struct prepared *prepared, const char *name, const char *value)
 {
     prepared->headers[prepared->n_headers++] = (struct http_client_header){ name, value };
 }
 
-static enum belay_code sign(struct aws_client *client, const struct credentials *credentials,
-                            const struct aws_request *request, struct prepared *prepared,
-                            struct belay_error *err)
+static enum belay_code sign_attempt(struct aws_client *client, const struct credentials *credentials,
+                                    const struct aws_request *request, struct prepared *prepared,
+                                    struct belay_error *err)
 {
     struct sigv4_identity identity = identity_of(client, credentials, request);
     struct sigv4_request subject = to_sign(request, prepared);
@@ -100,20 +98,20 @@ static enum belay_code sign(struct aws_client *client, const struct credentials 
     if (code != BELAY_OK) {
         return code;
     }
-    add_header(prepared, "x-amz-date", prepared->signature.amz_date);
+    prepared_add_header(prepared, "x-amz-date", prepared->signature.amz_date);
     if (credentials->session_token != NULL) {
-        add_header(prepared, "x-amz-security-token", credentials->session_token);
+        prepared_add_header(prepared, "x-amz-security-token", credentials->session_token);
     }
-    if (subject.hash_header) {
-        add_header(prepared, "x-amz-content-sha256", prepared->signature.payload_hash);
+    if (subject.is_s3) {
+        prepared_add_header(prepared, "x-amz-content-sha256", prepared->signature.payload_hash);
     }
-    add_header(prepared, "Authorization", prepared->signature.authorization);
+    prepared_add_header(prepared, "Authorization", prepared->signature.authorization);
     return BELAY_OK;
 }
 
-static enum belay_code prepare(struct aws_client *client, const struct credentials *credentials,
-                               const struct aws_request *request, struct prepared *out,
-                               struct belay_error *err)
+static enum belay_code prepare_attempt(struct aws_client *client, const struct credentials *credentials,
+                                       const struct aws_request *request, struct prepared *out,
+                                       struct belay_error *err)
 {
     enum belay_code code = BELAY_OK;
 
@@ -121,14 +119,14 @@ static enum belay_code prepare(struct aws_client *client, const struct credentia
     if (out->headers == NULL || !make_request_url(client, request, out)) {
         return error_no_memory(err);
     }
-    add_header(out, "Host", out->host);
+    prepared_add_header(out, "Host", out->host);
     for (size_t i = 0; i < request->n_headers; i++) {
-        add_header(out, request->headers[i].name, request->headers[i].value);
+        prepared_add_header(out, request->headers[i].name, request->headers[i].value);
     }
     if (credentials != NULL) {
-        code = sign(client, credentials, request, out, err);
+        code = sign_attempt(client, credentials, request, out, err);
     }
-    add_header(out, "Accept-Encoding", "identity"); /* the checksum is of the plain body */
+    prepared_add_header(out, "Accept-Encoding", "identity"); /* the checksum is of the plain body */
     return code;
 }
 
@@ -137,7 +135,6 @@ static bool is_success(int status)
     return status >= 200 && status < 300;
 }
 
-/* Judges an answer. */
 static void judge_answer(const struct aws_request *request, struct aws_response *response,
                          struct attempt *out, struct belay_error *err)
 {
@@ -157,6 +154,7 @@ static void judge_answer(const struct aws_request *request, struct aws_response 
     out->verdict = aws_error_judge(request->service, response->http.status, response->error_code);
 }
 
+/* No answer came. `sent` is the result of http_send(). */
 static struct attempt_verdict judge_silence(enum belay_code sent)
 {
     if (sent == BELAY_UNKNOWN) {
@@ -178,7 +176,7 @@ void aws_attempt(struct aws_client *client, const struct credentials *credential
     free(response->error_message);
     response->error_code = response->error_message = NULL;
 
-    out->sent = prepare(client, credentials, request, &prepared, err);
+    out->sent = prepare_attempt(client, credentials, request, &prepared, err);
     if (out->sent == BELAY_OK) {
         http.method = request->method == NULL ? "POST" : request->method;
         http.url = prepared.url;
@@ -199,45 +197,4 @@ void aws_attempt(struct aws_client *client, const struct credentials *credential
         out->verdict = judge_silence(out->sent);
     }
     prepared_release(&prepared);
-}
-
-enum belay_code aws_presign(struct aws_client *client, const struct aws_request *request, int64_t expires_s,
-                            char **out_url, struct belay_error *err)
-{
-    struct credentials credentials = { 0 };
-    struct prepared prepared = { 0 };
-    struct aws_request bare = *request;
-    struct buf url = BUF_INIT(MAX_URL);
-    char *query = NULL;
-    char *done;
-    enum belay_code code = credentials_cache_get(client->cache, &credentials, err);
-
-    if (code == BELAY_OK && client->endpoints[request->service].url == NULL) {
-        code = error_set(err, BELAY_CONFIG, "no AWS region: set AWS_REGION");
-    }
-    if (code == BELAY_OK) {
-        bare.query = NULL;
-        code = prepare(client, NULL, &bare, &prepared, err);
-    }
-    if (code == BELAY_OK) {
-        struct sigv4_identity identity = identity_of(client, &credentials, request);
-        struct sigv4_request subject;
-
-        prepared.n_headers--; /* without Accept-Encoding */
-        subject = to_sign(request, &prepared);
-        code = sigv4_presign(client->signer, &subject, &identity, expires_s, &query, err);
-    }
-    if (code == BELAY_OK) {
-        buf_addf(&url, "%s?%s", prepared.url, query);
-        done = buf_take(&url);
-        if (done != NULL) {
-            *out_url = done;
-        } else {
-            code = error_no_memory(err);
-        }
-    }
-    free(query);
-    prepared_release(&prepared);
-    credentials_release(&credentials);
-    return code;
 }

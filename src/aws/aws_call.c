@@ -203,7 +203,7 @@ static enum belay_code no_time(const struct aws_call *call, struct belay_error *
                      aws_service_name(call->request->service));
 }
 
-static enum belay_code run(struct aws_call *call, struct attempt *last, struct belay_error *err)
+static enum belay_code run_attempts(struct aws_call *call, struct attempt *last, struct belay_error *err)
 {
     for (;;) {
         int64_t timeout = attempt_timeout(call);
@@ -254,7 +254,7 @@ enum belay_code aws_call_as(struct aws_client *client, const struct credentials 
     if (!has_endpoint(client, request, err)) {
         return BELAY_CONFIG;
     }
-    code = run(&call, &last, err != NULL ? err : &own);
+    code = run_attempts(&call, &last, err != NULL ? err : &own);
     belay_error_release(&own);
     return code;
 }
@@ -305,10 +305,10 @@ enum belay_code aws_call(struct aws_client *client, const struct aws_request *re
     code = credentials_cache_get(client->cache, &credentials, err);
     if (code == BELAY_OK) {
         call.credentials = &credentials;
-        code = run(&call, &last, err);
+        code = run_attempts(&call, &last, err);
         /* A rejected request had no effect, so repeating it is safe. */
         if (last.verdict.mend == MEND_CREDENTIALS && replace_credentials(client, &credentials)) {
-            code = run(&call, &last, err);
+            code = run_attempts(&call, &last, err);
         }
     }
     credentials_release(&credentials);

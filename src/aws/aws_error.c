@@ -13,7 +13,7 @@
 enum { MAX_MESSAGE = 400 };
 
 /* One line without control characters, of limited length. */
-static char *one_line(const char *text)
+static char *message_line(const char *text)
 {
     size_t len = strcspn(text, "\r\n");
     char *line;
@@ -67,7 +67,7 @@ static void parse_json(const struct http_response *response, char **code, char *
         text = json_text(root, "Message");
     }
     *code = type == NULL ? NULL : short_name(type);
-    *message = text == NULL ? NULL : one_line(text);
+    *message = text == NULL ? NULL : message_line(text);
     json_decref(root);
 }
 
@@ -87,7 +87,7 @@ static void parse_xml(const struct http_response *response, char **code, char **
             *code = short_name(text);
             (void)snprintf(path, sizeof path, "%sMessage", places[i]);
             text = xml_text(root, path);
-            *message = text == NULL ? NULL : one_line(text);
+            *message = text == NULL ? NULL : message_line(text);
             break;
         }
     }

@@ -11,10 +11,10 @@
 #include "base/buf.h"
 #include "base/error.h"
 
-enum { MAX_FILE = 1 << 20 };
+enum { MAX_FILE = 1 << 20, MAX_TOKEN = 64 << 10 };
 
-static enum belay_code read_all(int fd, const char *path, size_t max, char **out_text,
-                                struct belay_error *err)
+static enum belay_code read_to_end(int fd, const char *path, size_t max, char **out_text,
+                                   struct belay_error *err)
 {
     struct buf text = BUF_INIT(max);
     char block[4096];
@@ -52,9 +52,24 @@ enum belay_code read_small_file(const char *path, size_t max, char **out_text, s
     if (fd < 0) {
         return error_set(err, BELAY_CONFIG, "cannot read '%s': %s", path, strerror(errno));
     }
-    code = read_all(fd, path, max, out_text, err);
+    code = read_to_end(fd, path, max, out_text, err);
     (void)close(fd);
     return code;
+}
+
+enum belay_code read_token_file(const char *path, const char *what, char **out_token, struct belay_error *err)
+{
+    enum belay_code code = read_small_file(path, MAX_TOKEN, out_token, err);
+    size_t len;
+
+    if (code != BELAY_OK) {
+        (void)error_wrap(err, "%s", what);
+        return code == BELAY_NOT_FOUND ? BELAY_CONFIG : code;
+    }
+    for (len = strlen(*out_token); len > 0 && strchr("\r\n", (*out_token)[len - 1]) != NULL; len--) {
+        (*out_token)[len - 1] = '\0';
+    }
+    return BELAY_OK;
 }
 
 /* The path in `variable`, or `otherwise` below the home directory. A leading "~/" is the home directory. */
@@ -79,7 +94,7 @@ static char *find_path(const struct platform *platform, const char *variable, co
     return buf_take(&path);
 }
 
-static enum belay_code load_one(const char *path, struct ini *out, struct belay_error *err)
+static enum belay_code load_ini(const char *path, struct ini *out, struct belay_error *err)
 {
     char *text = NULL;
     enum belay_code code = read_small_file(path, MAX_FILE, &text, err);
@@ -108,9 +123,9 @@ enum belay_code profiles_load(const struct platform *platform, struct profiles *
         code = error_no_memory(err);
         goto failed;
     }
-    code = load_one(config_path, &config, err);
+    code = load_ini(config_path, &config, err);
     if (code == BELAY_OK) {
-        code = load_one(credentials_path, &credentials, err);
+        code = load_ini(credentials_path, &credentials, err);
     }
     if (code != BELAY_OK) {
         goto failed;

@@ -31,7 +31,10 @@ const char *profile_get(const struct profiles *profiles, const char *name, const
 /* `key` of [services X], where X is the profile's `services`. */
 const char *profile_get_service(const struct profiles *profiles, const char *name, const char *key);
 
-/* A whole small file as a string. BELAY_NOT_FOUND if it does not exist. In aws_profile.c. */
+/* A whole small file as a string. BELAY_NOT_FOUND if it does not exist. */
 enum belay_code read_small_file(const char *path, size_t max, char **out_text, struct belay_error *err);
+/* The same without newlines at its end; BELAY_CONFIG if it does not exist. `what` names it in errors. */
+enum belay_code read_token_file(const char *path, const char *what, char **out_token,
+                                struct belay_error *err);
 
 #endif

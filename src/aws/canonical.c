@@ -51,7 +51,7 @@ static void add_path(struct buf *out, const struct sigv4_request *request)
     const char *path = request->path == NULL || *request->path == '\0' ? "/" : request->path;
     struct buf normal = BUF_INIT(out->max);
 
-    if (request->plain_path) {
+    if (request->is_s3) {
         add_plain_path(out, path);
         return;
     }
@@ -146,7 +146,7 @@ static void add_query(struct buf *out, const char *query)
     free_pairs(pairs, n);
 }
 
-static bool is_blank(char c)
+static bool is_header_blank(char c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
@@ -157,8 +157,8 @@ static char *squeeze(const char *value)
     struct buf out = BUF_INIT(strlen(value));
 
     for (const char *c = value; *c != '\0'; c++) {
-        if (!is_blank(*c)) {
-            if (out.len > 0 && is_blank(c[-1])) {
+        if (!is_header_blank(*c)) {
+            if (out.len > 0 && is_header_blank(c[-1])) {
                 buf_adds(&out, " ");
             }
             buf_add(&out, c, 1);
@@ -167,7 +167,7 @@ static char *squeeze(const char *value)
     return buf_take(&out);
 }
 
-static char *lower(const char *name)
+static char *lower_copy(const char *name)
 {
     char *copy = strdup(name);
 
@@ -184,7 +184,7 @@ static void add_headers(struct buf *out, struct buf *names, const struct sigv4_r
 
     out->failed = out->failed || pairs == NULL;
     for (size_t i = 0; pairs != NULL && i < n; i++) {
-        pairs[i].name = lower(request->headers[i].name);
+        pairs[i].name = lower_copy(request->headers[i].name);
         pairs[i].value = squeeze(request->headers[i].value);
         pairs[i].place = i;
         out->failed = out->failed || pairs[i].name == NULL || pairs[i].value == NULL;

@@ -16,12 +16,20 @@
 /* Pauses after a failed fetch, while the old credentials are valid. */
 enum { PAUSE_ADVISORY_MS = 60000, PAUSE_MANDATORY_MS = 5000 };
 
-static void wipe_text(char *secret)
+void wipe_text(char *secret)
 {
     if (secret != NULL) {
         explicit_bzero(secret, strlen(secret));
         free(secret);
     }
+}
+
+void wipe_buf(struct buf *secret)
+{
+    if (secret->data != NULL) {
+        explicit_bzero(secret->data, secret->cap);
+    }
+    buf_release(secret);
 }
 
 void credentials_release(struct credentials *credentials)
@@ -31,6 +39,16 @@ void credentials_release(struct credentials *credentials)
     wipe_text(credentials->session_token);
     free(credentials->source);
     memset(credentials, 0, sizeof *credentials);
+}
+
+enum belay_code credentials_finish(enum belay_code code, struct credentials *made, struct credentials *out)
+{
+    if (code == BELAY_OK) {
+        *out = *made;
+        memset(made, 0, sizeof *made);
+    }
+    credentials_release(made);
+    return code;
 }
 
 bool credentials_init(struct credentials *out, const char *access_key_id, const char *secret_access_key,
@@ -288,13 +306,9 @@ enum belay_code credentials_from_json(const char *text, size_t len, const char *
     if (expiration != NULL && !clock_parse_iso(expiration, &made.expires_unix_ms)) {
         code = error_set(err, BELAY_BAD_CONTENT,
                          "%s gave an Expiration that is not a time such as 2026-01-31T12:00:00Z", what);
-        goto done;
     }
-    *out = made;
-    memset(&made, 0, sizeof made);
 
 done:
-    credentials_release(&made);
     json_decref(root);
-    return code;
+    return credentials_finish(code, &made, out);
 }

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "belay.h"
 #include "http_client/platform.h"
 
@@ -29,9 +30,15 @@ void credentials_release(struct credentials *credentials); /* leaves it empty */
 /* Copies the strings; false without memory. session_token may be NULL. */
 bool credentials_init(struct credentials *out, const char *access_key_id, const char *secret_access_key,
                       const char *session_token);
+/* Moves *made to *out if the code is BELAY_OK, otherwise releases it. Returns the code. */
+enum belay_code credentials_finish(enum belay_code code, struct credentials *made, struct credentials *out);
 /* Records the source. Returns BELAY_OK or BELAY_NO_MEMORY. */
 enum belay_code credentials_set_source(struct credentials *credentials, struct belay_error *err,
                                        const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Overwrite a secret, then free it. NULL does nothing. */
+void wipe_text(char *secret);
+void wipe_buf(struct buf *secret);
 
 enum { CREDENTIALS_ADVISORY_MS = 15 * 60 * 1000, CREDENTIALS_MANDATORY_MS = 10 * 60 * 1000 };
 

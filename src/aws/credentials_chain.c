@@ -52,17 +52,9 @@ static enum belay_code from_environment(const struct platform *platform, struct 
     if (code == BELAY_OK) {
         code = credentials_set_source(&made, err, "the environment (AWS_ACCESS_KEY_ID)");
     }
-    if (code == BELAY_OK) {
-        *out = made;
-    } else {
-        credentials_release(&made);
-    }
     free(id);
-    if (secret != NULL) {
-        explicit_bzero(secret, strlen(secret));
-    }
-    free(secret);
-    return code;
+    wipe_text(secret);
+    return credentials_finish(code, &made, out);
 }
 
 /* Keys in one of the files. */
@@ -86,12 +78,7 @@ static enum belay_code from_section(const struct ini_section *section, const cha
         return error_no_memory(err);
     }
     code = credentials_set_source(&made, err, "profile '%s' in %s", profile, path);
-    if (code == BELAY_OK) {
-        *out = made;
-    } else {
-        credentials_release(&made);
-    }
-    return code;
+    return credentials_finish(code, &made, out);
 }
 
 static enum belay_code from_files(const struct walk *walk, const char *profile, bool config_file,

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "http_client/uri.h"
 
-enum { TIMEOUT_MS = 2000, TRIES = 3, PAUSE_MS = 1000, MAX_ANSWER = 64 << 10, MAX_TOKEN = 64 << 10 };
+enum { TIMEOUT_MS = 2000, TRIES = 3, PAUSE_MS = 1000, MAX_ANSWER = 64 << 10 };
 
 /* Plain http would expose the token: only to hosts that are this machine or its hypervisor. */
 static bool is_local_host(const char *host)
@@ -55,16 +55,6 @@ static enum belay_code find_url(const struct platform *platform, char **out_url,
     return BELAY_OK;
 }
 
-/* Removes the newline at the end of a token file. */
-static void trim_end(char *text)
-{
-    size_t len = strlen(text);
-
-    while (len > 0 && (text[len - 1] == '\n' || text[len - 1] == '\r')) {
-        text[--len] = '\0';
-    }
-}
-
 /* The Authorization header; *out_token stays NULL without one. Read each time, because it is rotated. */
 static enum belay_code read_container_token(const struct platform *platform, char **out_token,
                                             struct belay_error *err)
@@ -78,12 +68,10 @@ static enum belay_code read_container_token(const struct platform *platform, cha
         return BELAY_OK;
     }
     if (path != NULL) {
-        code = read_small_file(path, MAX_TOKEN, &token, err);
+        code = read_token_file(path, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", &token, err);
         if (code != BELAY_OK) {
-            (void)error_wrap(err, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
-            return code == BELAY_NOT_FOUND ? BELAY_CONFIG : code;
+            return code;
         }
-        trim_end(token);
     } else if ((token = strdup(plain)) == NULL) {
         return error_no_memory(err);
     }
@@ -160,16 +148,8 @@ enum belay_code credentials_from_container(const struct platform *platform, stru
         /* BELAY_NOT_FOUND would mean that the endpoint is not configured. */
         code = code == BELAY_NOT_FOUND ? BELAY_CONFIG : code;
     }
-    if (code == BELAY_OK) {
-        *out = made;
-        memset(&made, 0, sizeof made);
-    }
-    credentials_release(&made);
     http_response_release(&response);
-    if (token != NULL) {
-        explicit_bzero(token, strlen(token));
-    }
-    free(token);
+    wipe_text(token);
     free(url);
-    return code;
+    return credentials_finish(code, &made, out);
 }

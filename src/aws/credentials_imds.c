@@ -26,15 +26,15 @@ struct imds {
     char *token;   /* owned; NULL: version 1 */
 };
 
-static const char *setting(const struct platform *platform, const char *variable,
-                           const struct profiles *profiles, const char *profile, const char *key)
+static const char *imds_setting(const struct platform *platform, const char *variable,
+                                const struct profiles *profiles, const char *profile, const char *key)
 {
     const char *value = platform_env(platform, variable);
 
     return value != NULL ? value : profile_get(profiles, profile, key);
 }
 
-static bool is_true(const char *text)
+static bool is_true_word(const char *text)
 {
     return text != NULL && strcasecmp(text, "true") == 0;
 }
@@ -43,16 +43,16 @@ static enum belay_code find_endpoint(struct imds *imds, const struct profiles *p
                                      struct belay_error *err)
 {
     const struct platform *platform = imds->platform;
-    const char *url = setting(platform, "AWS_EC2_METADATA_SERVICE_ENDPOINT", profiles, profile,
-                              "ec2_metadata_service_endpoint");
+    const char *url = imds_setting(platform, "AWS_EC2_METADATA_SERVICE_ENDPOINT", profiles, profile,
+                                   "ec2_metadata_service_endpoint");
     struct uri uri = { 0 };
     size_t len;
 
     imds->is_set = url != NULL;
     imds->base = url == NULL ? NULL : strdup(url);
     if (url == NULL) {
-        const char *mode = setting(platform, "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", profiles, profile,
-                                   "ec2_metadata_service_endpoint_mode");
+        const char *mode = imds_setting(platform, "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", profiles, profile,
+                                        "ec2_metadata_service_endpoint_mode");
         bool v6 = mode != NULL && strcasecmp(mode, "ipv6") == 0;
         imds->base = strdup(v6 ? "http://[fd00:ec2::254]" : "http://169.254.169.254");
     }
@@ -66,8 +66,8 @@ static enum belay_code find_endpoint(struct imds *imds, const struct profiles *p
     for (len = strlen(imds->base); len > 0 && imds->base[len - 1] == '/';) {
         imds->base[--len] = '\0';
     }
-    imds->v1_is_ok = !is_true(
-        setting(platform, "AWS_EC2_METADATA_V1_DISABLED", profiles, profile, "ec2_metadata_v1_disabled"));
+    imds->v1_is_ok = !is_true_word(imds_setting(platform, "AWS_EC2_METADATA_V1_DISABLED", profiles, profile,
+                                                "ec2_metadata_v1_disabled"));
     return BELAY_OK;
 }
 
@@ -145,8 +145,8 @@ static enum belay_code get_token(struct imds *imds, struct belay_error *err)
     return code;
 }
 
-static enum belay_code get(struct imds *imds, const char *path, struct http_response *out,
-                           struct belay_error *err)
+static enum belay_code imds_get(struct imds *imds, const char *path, struct http_response *out,
+                                struct belay_error *err)
 {
     const struct http_client_header header = { "x-aws-ec2-metadata-token", imds->token };
     enum belay_code code = ask_imds(imds, "GET", path, imds->token == NULL ? NULL : &header, out, err);
@@ -180,7 +180,7 @@ static char *role_of(const struct http_response *response)
 static enum belay_code get_role(struct imds *imds, char **out_role, struct belay_error *err)
 {
     struct http_response response = { 0 };
-    enum belay_code code = get(imds, ROLE_PATH, &response, err);
+    enum belay_code code = imds_get(imds, ROLE_PATH, &response, err);
 
     if (code == BELAY_OK) {
         char *role = role_of(&response);
@@ -199,7 +199,7 @@ static enum belay_code get_role(struct imds *imds, char **out_role, struct belay
  * The service may fail to renew the keys, which usually work after their expiry. So they are
  * kept, and fetched again a little later, with jitter, so that not all machines ask at once.
  */
-static void stretch(const struct platform *platform, struct credentials *made)
+static void extend_expiry(const struct platform *platform, struct credentials *made)
 {
     int64_t now = platform_unix_ms(platform);
     int64_t window = CREDENTIALS_ADVISORY_MS + 120000 + (int64_t)(platform_random(platform) * 480000);
@@ -219,23 +219,18 @@ static enum belay_code get_keys(struct imds *imds, const char *role, struct cred
     enum belay_code code;
 
     buf_addf(&path, "%s%s", ROLE_PATH, role);
-    code = path.failed ? error_no_memory(err) : get(imds, path.data, &response, err);
+    code = path.failed ? error_no_memory(err) : imds_get(imds, path.data, &response, err);
     if (code == BELAY_OK) {
         code = credentials_from_json(response.body, response.body_len, "Token",
                                      "the instance metadata service", &made, err);
     }
     if (code == BELAY_OK) {
-        stretch(imds->platform, &made);
+        extend_expiry(imds->platform, &made);
         code = credentials_set_source(&made, err, "the EC2 instance's role '%s'", role);
-    }
-    if (code == BELAY_OK) {
-        *out = made;
-    } else {
-        credentials_release(&made);
     }
     buf_release(&path);
     http_response_release(&response);
-    return code;
+    return credentials_finish(code, &made, out);
 }
 
 enum belay_code credentials_from_imds(const struct platform *platform, struct http *http,

@@ -10,15 +10,15 @@
 #include "base/buf.h"
 #include "base/error.h"
 
-enum { TIMEOUT_MS = 60000, MAX_OUTPUT = 64 << 10, MAX_COMPLAINTS = 4096, MAX_SHOWN = 200, SECRET_LIKE = 20 };
+enum { TIMEOUT_MS = 60000, MAX_OUTPUT = 64 << 10, MAX_ERRORS = 4096, MAX_SHOWN = 200, SECRET_LIKE = 20 };
 
 /*
  * The first line that a command wrote to standard error. Long runs of letters and digits are
  * masked: a command may print a key.
  */
-static void first_line(const struct buf *complaints, char out[MAX_SHOWN + 1])
+static void first_line(const struct buf *errors, char out[MAX_SHOWN + 1])
 {
-    const char *text = complaints->data == NULL ? "" : complaints->data;
+    const char *text = errors->data == NULL ? "" : errors->data;
     size_t len = strcspn(text, "\r\n");
     size_t run = 0;
 
@@ -42,7 +42,8 @@ static void first_line(const struct buf *complaints, char out[MAX_SHOWN + 1])
     }
 }
 
-static enum belay_code check_version(const struct buf *out, const char *profile, struct belay_error *err)
+static enum belay_code check_output_version(const struct buf *out, const char *profile,
+                                            struct belay_error *err)
 {
     json_t *root = json_loadb(out->data == NULL ? "" : out->data, out->len, 0, NULL);
     const json_t *version = json_object_get(root, "Version");
@@ -58,7 +59,7 @@ static enum belay_code check_version(const struct buf *out, const char *profile,
 static enum belay_code use_output(const struct platform *platform, const struct buf *out, const char *profile,
                                   struct credentials *made, struct belay_error *err)
 {
-    enum belay_code code = check_version(out, profile, err);
+    enum belay_code code = check_output_version(out, profile, err);
 
     if (code == BELAY_OK) {
         code = credentials_from_json(out->data, out->len, "SessionToken", "credential_process", made, err);
@@ -78,7 +79,7 @@ enum belay_code credentials_from_process(const struct platform *platform, const 
                                          struct belay_error *err)
 {
     struct buf text = BUF_INIT(MAX_OUTPUT);
-    struct buf complaints = BUF_INIT(MAX_COMPLAINTS);
+    struct buf errors = BUF_INIT(MAX_ERRORS);
     struct credentials made = { 0 };
     char **words = NULL;
     enum belay_code code;
@@ -88,14 +89,14 @@ enum belay_code credentials_from_process(const struct platform *platform, const 
         code = error_set(err, BELAY_CONFIG, "credential_process of profile '%s' has an open quote", profile);
         goto done;
     }
-    code = process_run(words, TIMEOUT_MS, &text, &complaints, &status, err);
+    code = process_run(words, TIMEOUT_MS, &text, &errors, &status, err);
     if (code != BELAY_OK) {
         (void)error_wrap(err, "credential_process of profile '%s'", profile);
     }
     if (code == BELAY_OK && status != 0) {
         char shown[MAX_SHOWN + 1];
 
-        first_line(&complaints, shown);
+        first_line(&errors, shown);
         code = error_set(err, BELAY_NOT_PERMITTED,
                          "credential_process of profile '%s' failed with status %d%s%s", profile, status,
                          *shown == '\0' ? "" : ": ", shown);
@@ -106,18 +107,10 @@ enum belay_code credentials_from_process(const struct platform *platform, const 
     if (code == BELAY_OK) {
         code = credentials_set_source(&made, err, "credential_process of profile '%s'", profile);
     }
-    if (code == BELAY_OK) {
-        *out = made;
-        memset(&made, 0, sizeof made);
-    }
 
 done:
-    credentials_release(&made);
-    if (text.data != NULL) {
-        explicit_bzero(text.data, text.cap);
-    }
-    buf_release(&text);
-    buf_release(&complaints);
+    wipe_buf(&text);
+    buf_release(&errors);
     argv_free(words);
-    return code;
+    return credentials_finish(code, &made, out);
 }

@@ -11,9 +11,7 @@
 #include "base/error.h"
 #include "http_client/uri.h"
 
-enum { STS_ATTEMPT_MS = 5000, STS_ALL_MS = 10000 };
-
-enum { MAX_BODY = 256 << 10, MAX_TOKEN = 64 << 10 };
+enum { STS_ATTEMPT_MS = 5000, STS_ALL_MS = 10000, MAX_BODY = 256 << 10 };
 
 static void add_role(struct buf *body, const struct platform *platform, const struct sts_role *role)
 {
@@ -31,8 +29,8 @@ static void add_role(struct buf *body, const struct platform *platform, const st
     }
 }
 
-static enum belay_code read_answer(const struct aws_response *response, const char *result,
-                                   struct credentials *out, struct belay_error *err)
+static enum belay_code read_sts_credentials(const struct aws_response *response, const char *result,
+                                            struct credentials *out, struct belay_error *err)
 {
     struct xml *root = xml_parse(response->http.body, response->http.body_len);
     const struct xml *result_node = xml_find(root, result);
@@ -52,13 +50,8 @@ static enum belay_code read_answer(const struct aws_response *response, const ch
         code =
             error_set(err, BELAY_BAD_CONTENT, "the answer of sts does not say when the credentials expire");
     }
-    if (code == BELAY_OK) {
-        *out = made;
-    } else {
-        credentials_release(&made);
-    }
     xml_free(root);
-    return code;
+    return credentials_finish(code, &made, out);
 }
 
 static enum belay_code ask_sts(struct aws_client *client, const char *operation, const char *result,
@@ -88,19 +81,11 @@ static enum belay_code ask_sts(struct aws_client *client, const char *operation,
     request.deadline_mono_ms = platform_mono_ms(client->platform) + STS_ALL_MS;
     code = aws_call_as(client, base, &request, &response, err);
     if (code == BELAY_OK) {
-        code = read_answer(&response, result, out, err);
+        code = read_sts_credentials(&response, result, out, err);
     }
     aws_response_release(&response);
     /* BELAY_NOT_FOUND would mean that this source is not configured. */
     return code == BELAY_NOT_FOUND ? BELAY_CONFIG : code;
-}
-
-static void wipe_buf(struct buf *buf)
-{
-    if (buf->data != NULL) {
-        explicit_bzero(buf->data, buf->cap);
-    }
-    buf_release(buf);
 }
 
 enum belay_code credentials_assume_role(struct aws_client *client, const struct sts_role *role,
@@ -120,35 +105,19 @@ enum belay_code credentials_assume_role(struct aws_client *client, const struct 
     } else {
         (void)error_wrap(err, "assume role '%.100s'", role->role_arn);
     }
-    if (code == BELAY_OK) {
-        *out = made;
-    } else {
-        credentials_release(&made);
-    }
     wipe_buf(&body);
-    return code;
+    return credentials_finish(code, &made, out);
 }
 
-/* The token, without a newline at its end. */
+/* The caller frees *out_token, also after an error. */
 static enum belay_code read_web_token(const char *path, char **out_token, struct belay_error *err)
 {
-    char *token = NULL;
-    enum belay_code code = read_small_file(path, MAX_TOKEN, &token, err);
-    size_t len = token == NULL ? 0 : strlen(token);
+    enum belay_code code = read_token_file(path, "the web identity token", out_token, err);
 
-    if (token == NULL) {
-        (void)error_wrap(err, "the web identity token");
-        return code == BELAY_NOT_FOUND ? BELAY_CONFIG : code;
+    if (code == BELAY_OK && **out_token == '\0') {
+        code = error_set(err, BELAY_CONFIG, "the web identity token in '%s' is empty", path);
     }
-    while (len > 0 && (token[len - 1] == '\n' || token[len - 1] == '\r')) {
-        token[--len] = '\0';
-    }
-    if (len == 0) {
-        free(token);
-        return error_set(err, BELAY_CONFIG, "the web identity token in '%s' is empty", path);
-    }
-    *out_token = token;
-    return BELAY_OK;
+    return code;
 }
 
 enum belay_code credentials_assume_role_with_token(struct aws_client *client, const struct sts_role *role,
@@ -159,11 +128,10 @@ enum belay_code credentials_assume_role_with_token(struct aws_client *client, co
     char *token = NULL;
     enum belay_code code = read_web_token(role->token_file, &token, err);
 
-    if (token != NULL) {
+    if (code == BELAY_OK) {
         uri_add_query(&body, "Action", "AssumeRoleWithWebIdentity");
         add_role(&body, client->platform, role);
         uri_add_query(&body, "WebIdentityToken", token);
-        explicit_bzero(token, strlen(token));
         code = ask_sts(client, "AssumeRoleWithWebIdentity", "AssumeRoleWithWebIdentityResult", &body, NULL,
                        &made, err);
     }
@@ -173,12 +141,7 @@ enum belay_code credentials_assume_role_with_token(struct aws_client *client, co
     } else {
         (void)error_wrap(err, "assume role '%.100s'", role->role_arn);
     }
-    if (code == BELAY_OK) {
-        *out = made;
-    } else {
-        credentials_release(&made);
-    }
-    free(token);
+    wipe_text(token);
     wipe_buf(&body);
-    return code;
+    return credentials_finish(code, &made, out);
 }

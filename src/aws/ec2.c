@@ -30,8 +30,8 @@ static const char *find_state(const struct xml *root)
 }
 
 /* One call; *out_root is the answer, or NULL if it is no XML. */
-static enum belay_code call(const char *operation, const struct buf *body, int64_t timeout_ms,
-                            struct xml **out_root, struct belay_error *err)
+static enum belay_code ec2_call(const char *operation, const struct buf *body, int64_t timeout_ms,
+                                struct xml **out_root, struct belay_error *err)
 {
     struct aws_options options = { .timeout_ms = timeout_ms };
     struct aws_client *client = NULL;
@@ -76,7 +76,7 @@ enum belay_code net_ec2(const char *operation, const char *instance, int64_t tim
 
     begin_query(&body, operation);
     uri_add_query(&body, "InstanceId.1", instance);
-    code = call(operation, &body, timeout_ms, &root, err);
+    code = ec2_call(operation, &body, timeout_ms, &root, err);
     if (code == BELAY_OK) {
         state = root == NULL ? NULL : find_state(root);
         (void)snprintf(out_state, EC2_STATE_SIZE, "%s", state == NULL ? "" : state);
@@ -121,7 +121,7 @@ static bool is_name_of_host(const char *element)
 }
 
 /* As in identifiers: lower case, an IPv6 address in its shortest form and in brackets. */
-static bool add_name(struct net_ec2_found *found, const char *text)
+static bool found_add_name(struct net_ec2_found *found, const char *text)
 {
     char shortest[INET6_ADDRSTRLEN];
     struct in6_addr address;
@@ -148,7 +148,7 @@ static bool add_name(struct net_ec2_found *found, const char *text)
 }
 
 /* All addresses and names of the instance, of its interfaces and of their secondary addresses. */
-static bool add_names(const struct xml *node, struct net_ec2_found *found)
+static bool found_add_names(const struct xml *node, struct net_ec2_found *found)
 {
     bool ok = true;
 
@@ -156,9 +156,9 @@ static bool add_names(const struct xml *node, struct net_ec2_found *found)
         const struct xml *child = node->children[i];
 
         if (child->n_children == 0 && *child->text != '\0' && is_name_of_host(child->name)) {
-            ok = found->n_names < NAMES_MAX && add_name(found, child->text);
+            ok = found->n_names < NAMES_MAX && found_add_name(found, child->text);
         } else {
-            ok = add_names(child, found);
+            ok = found_add_names(child, found);
         }
     }
     return ok;
@@ -182,7 +182,7 @@ static enum belay_code take_found(const struct xml *root, const char *what, stru
         return error_set(err, BELAY_BAD_CONTENT, "more than one instance has %s", what);
     }
     (void)snprintf(found.instance, sizeof found.instance, "%s", id);
-    if (!add_names(instance, &found)) {
+    if (!found_add_names(instance, &found)) {
         net_ec2_found_release(&found);
         return error_set(err, BELAY_BAD_CONTENT, "the names of instance '%.60s' are too many", id);
     }
@@ -227,7 +227,7 @@ enum belay_code net_ec2_find(const char *instance, const char *host, int64_t tim
         add_filters(&body, host);
         (void)snprintf(what, sizeof what, "%s '%.250s'", filter_of(host), host);
     }
-    code = call("DescribeInstances", &body, timeout_ms, &root, err);
+    code = ec2_call("DescribeInstances", &body, timeout_ms, &root, err);
     if (code == BELAY_OK) {
         code = take_found(root, what, out_found, err);
     }

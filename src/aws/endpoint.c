@@ -91,8 +91,8 @@ static const char *domain_of(const char *region)
 }
 
 /* The configured URL, and in *out_origin its source; NULL if there is none. */
-static const char *configured(const struct platform *platform, const struct profiles *profiles,
-                              const char *profile, enum aws_service service, const char **out_origin)
+static const char *configured_url(const struct platform *platform, const struct profiles *profiles,
+                                  const char *profile, enum aws_service service, const char **out_origin)
 {
     const char *ignore = profile_get(profiles, profile, "ignore_configured_endpoint_urls");
     const char *url;
@@ -129,7 +129,7 @@ enum belay_code endpoint_find(const struct platform *platform, const struct prof
                               const char *region, struct endpoint *out, struct belay_error *err)
 {
     const char *origin = "the store's URL";
-    const char *set = wanted != NULL ? wanted : configured(platform, profiles, profile, service, &origin);
+    const char *set = wanted != NULL ? wanted : configured_url(platform, profiles, profile, service, &origin);
     struct uri uri = { 0 };
     char *url;
 

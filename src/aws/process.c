@@ -14,12 +14,12 @@
 
 struct pipes {
     int out[2];
-    int complaints[2];
+    int errors[2];
 };
 
 static void close_all(struct pipes *pipes)
 {
-    int *all[] = { &pipes->out[0], &pipes->out[1], &pipes->complaints[0], &pipes->complaints[1] };
+    int *all[] = { &pipes->out[0], &pipes->out[1], &pipes->errors[0], &pipes->errors[1] };
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         if (*all[i] >= 0) {
@@ -51,7 +51,7 @@ static int spawn(char *const arguments[], const struct pipes *pipes, pid_t *out_
         rc = posix_spawn_file_actions_adddup2(&actions, pipes->out[1], 1);
     }
     if (rc == 0) {
-        rc = posix_spawn_file_actions_adddup2(&actions, pipes->complaints[1], 2);
+        rc = posix_spawn_file_actions_adddup2(&actions, pipes->errors[1], 2);
     }
     if (rc == 0) {
         rc = posix_spawn_file_actions_addclosefrom_np(&actions, 3);
@@ -64,33 +64,30 @@ static int spawn(char *const arguments[], const struct pipes *pipes, pid_t *out_
     return rc;
 }
 
-/* Reads some bytes of one pipe; false at its end. */
+/* Reads some bytes of one pipe; false at its end. `keep_all`: more bytes than fit are an error. */
 static bool drain(int fd, struct buf *into, bool keep_all, bool *out_overflow)
 {
     char block[4096];
     ssize_t n = read(fd, block, sizeof block);
+    size_t room = into->max - into->len;
+    bool fits = n <= 0 || (size_t)n <= room;
 
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) {
         return true;
     }
-    if (n > 0 && (size_t)n > into->max - into->len) {
-        *out_overflow = *out_overflow || keep_all;
-        n = (ssize_t)(into->max - into->len);
-        buf_add(into, block, (size_t)n);
-        return !keep_all;
-    }
     if (n > 0) {
-        buf_add(into, block, (size_t)n);
+        buf_add(into, block, fits ? (size_t)n : room);
     }
-    explicit_bzero(block, sizeof block);
-    return n > 0;
+    explicit_bzero(block, sizeof block); /* it may contain a secret */
+    *out_overflow = *out_overflow || (!fits && keep_all);
+    return n > 0 && (fits || !keep_all);
 }
 
 /* Reads both pipes to their ends; false after the deadline. */
-static bool read_both(struct pipes *pipes, int64_t deadline_ms, struct buf *out, struct buf *complaints,
+static bool read_both(struct pipes *pipes, int64_t deadline_ms, struct buf *out, struct buf *errors,
                       bool *out_overflow)
 {
-    struct pollfd fds[2] = { { pipes->out[0], POLLIN, 0 }, { pipes->complaints[0], POLLIN, 0 } };
+    struct pollfd fds[2] = { { pipes->out[0], POLLIN, 0 }, { pipes->errors[0], POLLIN, 0 } };
     bool open[2] = { true, true };
 
     while ((open[0] || open[1]) && !*out_overflow) {
@@ -100,7 +97,7 @@ static bool read_both(struct pipes *pipes, int64_t deadline_ms, struct buf *out,
             return false;
         }
         fds[0].fd = open[0] ? pipes->out[0] : -1;
-        fds[1].fd = open[1] ? pipes->complaints[0] : -1;
+        fds[1].fd = open[1] ? pipes->errors[0] : -1;
         if (poll(fds, 2, (int)left) < 0 && errno != EINTR) {
             return false;
         }
@@ -108,14 +105,14 @@ static bool read_both(struct pipes *pipes, int64_t deadline_ms, struct buf *out,
             open[0] = drain(pipes->out[0], out, true, out_overflow);
         }
         if (open[1] && fds[1].revents != 0) {
-            open[1] = drain(pipes->complaints[0], complaints, false, out_overflow);
+            open[1] = drain(pipes->errors[0], errors, false, out_overflow);
         }
     }
     return true;
 }
 
 /* Waits for its end; kills it after the deadline. Returns its status. */
-static int reap(pid_t pid, bool in_time, int64_t deadline_ms)
+static int process_reap(pid_t pid, bool in_time, int64_t deadline_ms)
 {
     int status = 0;
 
@@ -136,8 +133,8 @@ static int reap(pid_t pid, bool in_time, int64_t deadline_ms)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-enum belay_code process_run(char *const arguments[], int64_t timeout_ms, struct buf *out,
-                            struct buf *complaints, int *out_status, struct belay_error *err)
+enum belay_code process_run(char *const arguments[], int64_t timeout_ms, struct buf *out, struct buf *errors,
+                            int *out_status, struct belay_error *err)
 {
     struct pipes pipes = { { -1, -1 }, { -1, -1 } };
     int64_t deadline_ms = clock_boot_ms() + timeout_ms;
@@ -147,7 +144,7 @@ enum belay_code process_run(char *const arguments[], int64_t timeout_ms, struct 
     pid_t pid;
     int rc;
 
-    if (pipe2(pipes.out, O_CLOEXEC) < 0 || pipe2(pipes.complaints, O_CLOEXEC) < 0) {
+    if (pipe2(pipes.out, O_CLOEXEC) < 0 || pipe2(pipes.errors, O_CLOEXEC) < 0) {
         code = error_set(err, BELAY_UNREACHABLE, "cannot run '%s': %s", arguments[0], strerror(errno));
         goto done;
     }
@@ -157,10 +154,10 @@ enum belay_code process_run(char *const arguments[], int64_t timeout_ms, struct 
         goto done;
     }
     (void)close(pipes.out[1]);
-    (void)close(pipes.complaints[1]);
-    pipes.out[1] = pipes.complaints[1] = -1;
-    in_time = read_both(&pipes, deadline_ms, out, complaints, &overflow);
-    *out_status = reap(pid, in_time && !overflow, deadline_ms);
+    (void)close(pipes.errors[1]);
+    pipes.out[1] = pipes.errors[1] = -1;
+    in_time = read_both(&pipes, deadline_ms, out, errors, &overflow);
+    *out_status = process_reap(pid, in_time && !overflow, deadline_ms);
     if (overflow) {
         code = error_set(err, BELAY_BAD_CONTENT, "'%s' printed more than %zu bytes", arguments[0], out->max);
     } else if (!in_time) {

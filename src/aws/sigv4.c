@@ -10,8 +10,8 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
+#include "aws/credentials.h"
 #include "base/error.h"
-#include "http_client/uri.h"
 
 enum { KEY_SIZE = 32, CACHE_SIZE = 8, DAY_SIZE = 9, MAX_CANONICAL = 4 << 20, EXTRA_HEADERS = 3 };
 static const char algorithm[] = "AWS4-HMAC-SHA256";
@@ -72,7 +72,7 @@ static bool hmac(const unsigned char *key, size_t key_len, const char *text, uns
 }
 
 /* Lower-case hex of SHA-256. False if libcrypto fails. */
-static bool hash_of(const void *data, size_t len, char out[SIGV4_HASH_SIZE])
+static bool hash_hex(const void *data, size_t len, char out[SIGV4_HASH_SIZE])
 {
     unsigned char digest[KEY_SIZE];
 
@@ -106,10 +106,7 @@ static bool derive_key(const struct sigv4_identity *identity, const char *day, u
     ok = !secret.failed && hmac((const unsigned char *)secret.data, secret.len, day, key) &&
          hmac(key, sizeof key, identity->region, key) && hmac(key, sizeof key, identity->service, key) &&
          hmac(key, sizeof key, "aws4_request", out);
-    if (secret.data != NULL) {
-        OPENSSL_cleanse(secret.data, secret.cap);
-    }
-    buf_release(&secret);
+    wipe_buf(&secret);
     OPENSSL_cleanse(key, sizeof key);
     return ok;
 }
@@ -122,10 +119,7 @@ static bool hash_of_origin(const struct sigv4_identity *identity, const char *da
 
     buf_addf(&text, "%s\n%s\n%s\n%s", day, identity->region, identity->service, identity->secret_access_key);
     ok = !text.failed && sha256(text.data, text.len, out);
-    if (text.data != NULL) {
-        OPENSSL_cleanse(text.data, text.cap);
-    }
-    buf_release(&text);
+    wipe_buf(&text);
     return ok;
 }
 
@@ -180,7 +174,7 @@ static bool sign_text(struct sigv4_signer *signer, const struct sigv4_identity *
     struct buf text = BUF_INIT(2048);
     unsigned char key[KEY_SIZE];
     char hash[SIGV4_HASH_SIZE];
-    bool ok = !canonical->failed && hash_of(canonical->data, canonical->len, hash);
+    bool ok = !canonical->failed && hash_hex(canonical->data, canonical->len, hash);
 
     if (ok) {
         buf_addf(&text, "%s\n%s\n%s\n%s", algorithm, scope->date, scope->text, hash);
@@ -195,15 +189,6 @@ static bool sign_text(struct sigv4_signer *signer, const struct sigv4_identity *
     return ok;
 }
 
-static bool payload_hash(const struct sigv4_request *request, char out[SIGV4_HASH_SIZE])
-{
-    if (request->unsigned_payload) {
-        (void)snprintf(out, SIGV4_HASH_SIZE, "%s", SIGV4_UNSIGNED_PAYLOAD);
-        return true;
-    }
-    return hash_of(request->body, request->body_len, out);
-}
-
 static size_t add_own_headers(struct http_client_header *headers, size_t n,
                               const struct sigv4_request *request, const struct sigv4_identity *identity,
                               const struct scope *scope, const char *hash)
@@ -212,7 +197,7 @@ static size_t add_own_headers(struct http_client_header *headers, size_t n,
     if (identity->session_token != NULL) {
         headers[n++] = (struct http_client_header){ "x-amz-security-token", identity->session_token };
     }
-    if (request->hash_header) {
+    if (request->is_s3) {
         headers[n++] = (struct http_client_header){ "x-amz-content-sha256", hash };
     }
     return n;
@@ -231,7 +216,8 @@ enum belay_code sigv4_sign(struct sigv4_signer *signer, const struct sigv4_reque
     struct scope scope = { 0 };
     enum belay_code code = BELAY_OK;
 
-    if (headers == NULL || !scope_init(&scope, identity) || !payload_hash(request, result.payload_hash)) {
+    if (headers == NULL || !scope_init(&scope, identity) ||
+        !hash_hex(request->body, request->body_len, result.payload_hash)) {
         code = error_set(err, BELAY_NO_MEMORY, "cannot sign: out of memory");
         goto done;
     }
@@ -269,73 +255,4 @@ void sigv4_signature_release(struct sigv4_signature *signature)
 {
     free(signature->authorization);
     memset(signature, 0, sizeof *signature);
-}
-
-static void add_presign_query(struct buf *query, const struct sigv4_request *request,
-                              const struct sigv4_identity *identity, const struct scope *scope,
-                              int64_t expires_s, const char *signed_headers)
-{
-    struct buf credential = BUF_INIT(2048);
-    char seconds[24];
-
-    if (request->query != NULL) {
-        buf_adds(query, request->query);
-    }
-    buf_addf(&credential, "%s/%s", identity->access_key_id, scope->text);
-    query->failed = query->failed || credential.failed;
-    (void)snprintf(seconds, sizeof seconds, "%lld", (long long)expires_s);
-    if (!query->failed) {
-        uri_add_query(query, "X-Amz-Algorithm", algorithm);
-        uri_add_query(query, "X-Amz-Credential", credential.data);
-        uri_add_query(query, "X-Amz-Date", scope->date);
-        uri_add_query(query, "X-Amz-Expires", seconds);
-        uri_add_query(query, "X-Amz-SignedHeaders", signed_headers);
-        if (identity->session_token != NULL) {
-            uri_add_query(query, "X-Amz-Security-Token", identity->session_token);
-        }
-    }
-    buf_release(&credential);
-}
-
-enum belay_code sigv4_presign(struct sigv4_signer *signer, const struct sigv4_request *request,
-                              const struct sigv4_identity *identity, int64_t expires_s, char **out_query,
-                              struct belay_error *err)
-{
-    struct sigv4_request whole = *request;
-    struct buf query = BUF_INIT(MAX_CANONICAL);
-    struct buf canonical = BUF_INIT(MAX_CANONICAL);
-    struct buf names = BUF_INIT(65536);
-    char hash[SIGV4_HASH_SIZE];
-    char signature[SIGV4_HASH_SIZE];
-    struct scope scope = { 0 };
-    enum belay_code code = BELAY_OK;
-    char *done = NULL;
-
-    if (scope_init(&scope, identity) && payload_hash(request, hash)) {
-        /* The list of signed headers is itself signed. */
-        sigv4_canonical(&whole, hash, &canonical, &names);
-        if (!canonical.failed && !names.failed) {
-            add_presign_query(&query, request, identity, &scope, expires_s, names.data);
-            buf_release(&canonical);
-            names.len = 0;
-            whole.query = query.data;
-        }
-    }
-    if (query.data != NULL && !query.failed) {
-        sigv4_canonical(&whole, hash, &canonical, &names);
-        if (sign_text(signer, identity, &scope, &canonical, signature)) {
-            uri_add_query(&query, "X-Amz-Signature", signature);
-            done = buf_take(&query);
-        }
-    }
-    if (done != NULL) {
-        *out_query = done;
-    } else {
-        code = error_set(err, BELAY_NO_MEMORY, "cannot sign: the request is too large, or out of memory");
-    }
-    free(scope.text);
-    buf_release(&query);
-    buf_release(&canonical);
-    buf_release(&names);
-    return code;
 }

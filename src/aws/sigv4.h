@@ -15,8 +15,6 @@
 #include "belay.h"
 #include "http_client/http.h"
 
-#define SIGV4_UNSIGNED_PAYLOAD "UNSIGNED-PAYLOAD"
-
 enum { SIGV4_HASH_SIZE = 65, SIGV4_DATE_SIZE = 17 };
 
 struct sigv4_request {
@@ -27,9 +25,7 @@ struct sigv4_request {
     size_t n_headers;
     const void *body;
     size_t body_len;
-    bool unsigned_payload; /* S3: leave the body out of the signature */
-    bool plain_path;       /* S3: the path as it is */
-    bool hash_header;      /* S3: send and sign x-amz-content-sha256 */
+    bool is_s3; /* the path is signed as it is, and x-amz-content-sha256 is sent and signed */
 };
 
 struct sigv4_identity {
@@ -41,11 +37,11 @@ struct sigv4_identity {
     int64_t unix_ms; /* the time of signing, by the server's clock as far as known */
 };
 
-/* What is to be sent besides the headers that were given. */
+/* The caller sends these besides the headers that it gave. */
 struct sigv4_signature {
     char *authorization;                /* owned */
     char amz_date[SIGV4_DATE_SIZE];     /* x-amz-date */
-    char payload_hash[SIGV4_HASH_SIZE]; /* x-amz-content-sha256, if hash_header */
+    char payload_hash[SIGV4_HASH_SIZE]; /* x-amz-content-sha256, for S3 */
     char signature[SIGV4_HASH_SIZE];
 };
 
@@ -56,18 +52,13 @@ void sigv4_signer_free(struct sigv4_signer *signer);
 
 /*
  * Sign with headers. x-amz-date, x-amz-security-token (if there is a token) and
- * x-amz-content-sha256 (if hash_header) are signed as well, and the caller sends
+ * x-amz-content-sha256 (for S3) are signed as well, and the caller sends
  * them; they may not be among the headers given.
  */
 enum belay_code sigv4_sign(struct sigv4_signer *signer, const struct sigv4_request *request,
                            const struct sigv4_identity *identity, struct sigv4_signature *out_signature,
                            struct belay_error *err);
 void sigv4_signature_release(struct sigv4_signature *signature);
-
-/* The whole query of a URL that is valid for expires_s seconds and needs only the given headers. */
-enum belay_code sigv4_presign(struct sigv4_signer *signer, const struct sigv4_request *request,
-                              const struct sigv4_identity *identity, int64_t expires_s, char **out_query,
-                              struct belay_error *err);
 
 /* The canonical request; *out_signed_headers gets "host;x-amz-date". In canonical.c. */
 void sigv4_canonical(const struct sigv4_request *request, const char *payload_hash, struct buf *out_canonical,

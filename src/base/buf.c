@@ -8,6 +8,8 @@
 
 #include "base/text.h"
 
+enum { ARRAY_FIRST = 16 };
+
 bool buf_reserve(struct buf *buf, size_t more)
 {
     size_t cap = buf->cap == 0 ? 128 : buf->cap;
@@ -120,4 +122,18 @@ void buf_release(struct buf *buf)
     buf->data = NULL;
     buf->len = buf->cap = 0;
     buf->failed = false;
+}
+
+void *array_grow(void *array, size_t size, size_t n, size_t *cap)
+{
+    size_t wanted = *cap == 0 ? ARRAY_FIRST : 2 * *cap;
+    void *grown;
+
+    if (n <= *cap) {
+        return array;
+    }
+    wanted = wanted < n ? n : wanted;
+    grown = realloc(array, wanted * size);
+    *cap = grown == NULL ? *cap : wanted;
+    return grown;
 }

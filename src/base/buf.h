@@ -72,4 +72,10 @@ bool buf_reserve(struct buf *buf, size_t more);
 char *buf_take(struct buf *buf);
 void buf_release(struct buf *buf);
 
+/*
+ * For an array: room for n elements of `size` bytes; the capacity at least doubles. Returns the array, which may have
+ * moved. NULL: no memory, and the array is unchanged.
+ */
+void *array_grow(void *array, size_t size, size_t n, size_t *cap);
+
 #endif

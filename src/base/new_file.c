@@ -134,8 +134,7 @@ bool new_file_sync(const char *path)
     return sync_and_close(open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
 }
 
-/* A new name is durable once its directory is synced. */
-static bool sync_directory_of(const char *path)
+bool new_file_sync_parent(const char *path)
 {
     char *directory = directory_of(path);
     bool ok;
@@ -158,10 +157,10 @@ bool new_file_place(const char *temp, const char *path)
         }
         (void)unlink(temp);
     }
-    return sync_directory_of(path);
+    return new_file_sync_parent(path);
 }
 
 bool new_file_replace(const char *temp, const char *path)
 {
-    return rename(temp, path) == 0 && sync_directory_of(path);
+    return rename(temp, path) == 0 && new_file_sync_parent(path);
 }

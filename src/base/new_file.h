@@ -22,6 +22,8 @@ mode_t new_file_mode(const char *path);
 bool file_write_all(int fd, const void *data, size_t len);
 /* Syncs a file's content. False with errno set. */
 bool new_file_sync(const char *path);
+/* Syncs the directory that `path` is in: only then is a new name in it durable. False with errno set. */
+bool new_file_sync_parent(const char *path);
 /*
  * Renames it to a name that is free, and syncs the directory. False with errno set; EEXIST:
  * the name is in use.

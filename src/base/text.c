@@ -223,6 +223,14 @@ bool random_bytes(void *out, size_t n)
     return getrandom(out, n, 0) == (ssize_t)n;
 }
 
+uint64_t random_version(void)
+{
+    uint64_t version = 0;
+
+    (void)random_bytes(&version, sizeof version);
+    return (version & ((UINT64_C(1) << 53) - 1)) | 1;
+}
+
 static void uuid_write(unsigned char b[16], unsigned version, char *out)
 {
     static const char digits[] = "0123456789abcdef";

@@ -58,6 +58,11 @@ bool uuid_make(char out[UUID_TEXT_SIZE]);
 /* A version 7 UUID: a timestamp, then 74 random bits. For lock ids. */
 bool uuid_make_at(int64_t unix_ms, char out[UUID_TEXT_SIZE]);
 bool random_bytes(void *out, size_t n);
+/*
+ * The version of an item that is being put: random, so that an item that was deleted and put again differs from the
+ * old one; odd, so never 0; and below 2^53, which JSON and DynamoDB can represent.
+ */
+uint64_t random_version(void);
 
 /* Copies a list of metadata; free it with meta_free(). NULL for an empty list or without memory. */
 struct belay_meta *meta_copy(const struct belay_meta *from, size_t n);

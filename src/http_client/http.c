@@ -5,6 +5,27 @@
 #include <string.h>
 #include <strings.h>
 
+enum { DEFAULT_CONNECT_MS = 3000, DEFAULT_TOTAL_MS = 10000, DEFAULT_MAX_ANSWER = 16 << 20 };
+
+struct http_client_options http_options_complete(const struct http_client_options *options)
+{
+    struct http_client_options complete = { 0 };
+
+    if (options != NULL) {
+        complete = *options;
+    }
+    if (complete.connect_timeout_ms <= 0) {
+        complete.connect_timeout_ms = DEFAULT_CONNECT_MS;
+    }
+    if (complete.timeout_ms <= 0) {
+        complete.timeout_ms = DEFAULT_TOTAL_MS;
+    }
+    if (complete.max_answer == 0) {
+        complete.max_answer = DEFAULT_MAX_ANSWER;
+    }
+    return complete;
+}
+
 enum belay_code http_send(struct http *http, const struct http_client_request *request,
                           struct http_response *out_response, struct belay_error *err)
 {

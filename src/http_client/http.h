@@ -30,7 +30,6 @@ struct http_client_request {
     size_t max_answer;          /* bytes of the body; 0: the client's */
     bool may_repeat;            /* idempotent: a dead connection is replaced silently */
     bool direct;                /* without a proxy: link-local services */
-    bool follow_redirects;
 
     /*
      * Each may be NULL. on_data takes the body in pieces, which are then not kept; false ends
@@ -93,8 +92,10 @@ struct http_client_options {
     int64_t timeout_ms;         /* 0: 10 s */
     size_t max_answer;          /* 0: 16 MiB */
     const char *ca_bundle;      /* a file of certificates in PEM; NULL: the system's */
-    const char *user_agent;     /* NULL: "belay/VERSION" */
 };
+
+/* The options with the defaults filled in. `options` may be NULL. */
+struct http_client_options http_options_complete(const struct http_client_options *options);
 
 /*
  * A client for any number of threads. Connections stay open and are reused. Opening is cheap;

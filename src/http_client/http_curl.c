@@ -5,21 +5,19 @@
  * not support a connection cache shared by threads.)
  * http_exchange.c knows whether a failed request was sent.
  */
+#include <assert.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include <curl/curl.h>
 
 #include "base/error.h"
-#include "http_client/ca_file.h"
+#include "http_client/curl_common.h"
 #include "http_client/http_exchange.h"
-#include "version.h"
 
-enum { MAX_IDLE = 16, DEFAULT_CONNECT_MS = 3000, DEFAULT_TOTAL_MS = 10000, DEFAULT_MAX_ANSWER = 16 << 20 };
+enum { MAX_IDLE = 16 };
 
 /* An easy handle, and the multi handle that owns its connections and can wait for other descriptors, too. */
 struct handle {
@@ -32,11 +30,8 @@ struct http_curl {
     pthread_mutex_t mutex;
     struct handle idle[MAX_IDLE]; /* owned; a stack, guarded by mutex */
     size_t n_idle;
-    int64_t connect_timeout_ms;
-    int64_t timeout_ms;
-    size_t max_answer;
-    char *ca_bundle;  /* owned; or NULL */
-    char *user_agent; /* owned */
+    struct http_client_options options; /* complete */
+    char *ca_bundle;                    /* owned; or NULL */
 };
 
 static long pick_ms(int64_t wanted, int64_t otherwise)
@@ -46,7 +41,6 @@ static long pick_ms(int64_t wanted, int64_t otherwise)
     return ms > 86400000 ? 86400000L : (long)ms;
 }
 
-/* libcurl's own sockets would be inherited by programs that are started meanwhile. */
 static curl_socket_t open_checked_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
 {
     struct curl_exchange *exchange = context;
@@ -66,29 +60,18 @@ static CURLcode set_up_request(struct http_curl *client, CURL *curl, struct curl
                                struct curl_slist *headers, char *message)
 {
     const struct http_client_request *request = exchange->request;
-    CURLcode rc;
 
-    curl_easy_reset(curl); /* keeps its connections */
-    (void)curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, open_checked_socket);
-    (void)curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, exchange);
-    (void)curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, message);
-    (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    (void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    (void)curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    curl_set_common(curl, message, open_checked_socket, exchange);
+    curl_set_ca_file(curl, client->ca_bundle);
     (void)curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L); /* the path is signed as it is */
     (void)curl_easy_setopt(curl, CURLOPT_TCP_NODELAY, 1L);
     (void)curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
     (void)curl_easy_setopt(curl, CURLOPT_MAXAGE_CONN, 50L);
-    (void)curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, request->follow_redirects ? 1L : 0L);
-    (void)curl_easy_setopt(curl, CURLOPT_MAXREDIRS, 5L);
     (void)curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS,
-                           pick_ms(request->connect_timeout_ms, client->connect_timeout_ms));
-    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, pick_ms(request->timeout_ms, client->timeout_ms));
-    (void)curl_easy_setopt(curl, CURLOPT_USERAGENT, client->user_agent);
+                           pick_ms(request->connect_timeout_ms, client->options.connect_timeout_ms));
+    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS,
+                           pick_ms(request->timeout_ms, client->options.timeout_ms));
     (void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
-    if (client->ca_bundle != NULL) {
-        (void)curl_easy_setopt(curl, CURLOPT_CAINFO, client->ca_bundle);
-    }
     if (request->direct) {
         (void)curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
     }
@@ -98,11 +81,10 @@ static CURLcode set_up_request(struct http_curl *client, CURL *curl, struct curl
         (void)curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, 60L);
     }
     exchange_attach(exchange, curl);
-    rc = curl_easy_setopt(curl, CURLOPT_URL, request->url);
-    return rc;
+    return curl_easy_setopt(curl, CURLOPT_URL, request->url);
 }
 
-static CURLcode result_of(CURLM *multi, CURL *curl)
+static CURLcode curl_result(CURLM *multi, CURL *curl)
 {
     CURLcode result = CURLE_OUT_OF_MEMORY;
     const CURLMsg *message;
@@ -130,33 +112,9 @@ static CURLcode drive(const struct handle *handle, int wake_fd)
             mc = curl_multi_poll(handle->multi, &wake, wake_fd > 0 ? 1 : 0, 1000, NULL);
         }
     }
-    result = mc == CURLM_OK ? result_of(handle->multi, handle->curl) : CURLE_OUT_OF_MEMORY;
+    result = mc == CURLM_OK ? curl_result(handle->multi, handle->curl) : CURLE_OUT_OF_MEMORY;
     (void)curl_multi_remove_handle(handle->multi, handle->curl);
     return result;
-}
-
-/* OpenSSL writes with write(): a closed connection must not end the program (SIGPIPE). */
-static CURLcode perform(const struct handle *handle, int wake_fd)
-{
-    const struct timespec none = { 0, 0 };
-    sigset_t pipe_only;
-    sigset_t before;
-    sigset_t pending;
-    bool was_pending;
-    CURLcode rc;
-
-    (void)sigemptyset(&pipe_only);
-    (void)sigaddset(&pipe_only, SIGPIPE);
-    (void)sigpending(&pending);
-    was_pending = sigismember(&pending, SIGPIPE) == 1;
-    (void)pthread_sigmask(SIG_BLOCK, &pipe_only, &before);
-    rc = drive(handle, wake_fd);
-    (void)sigpending(&pending);
-    if (!was_pending && sigismember(&pending, SIGPIPE) == 1) {
-        (void)sigtimedwait(&pipe_only, NULL, &none);
-    }
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc;
 }
 
 /* The part of a URL that may be displayed: no path, no query, no password. */
@@ -256,6 +214,7 @@ static struct handle take_handle(struct http_curl *client)
 static void give_back_handle(struct http_curl *client, struct handle handle)
 {
     (void)pthread_mutex_lock(&client->mutex);
+    assert(client->n_idle <= MAX_IDLE && handle.curl != NULL);
     if (client->n_idle < MAX_IDLE) {
         client->idle[client->n_idle++] = handle;
         handle = (struct handle){ NULL, NULL };
@@ -295,9 +254,10 @@ static enum belay_code http_curl_send(struct http *http, const struct http_clien
                                       struct http_response *out_response, struct belay_error *err)
 {
     struct http_curl *client = (struct http_curl *)http;
-    struct curl_exchange exchange = { .request = request,
-                                      .body = BUF_INIT(request->max_answer > 0 ? request->max_answer
-                                                                               : client->max_answer) };
+    struct curl_exchange exchange = {
+        .request = request,
+        .body = BUF_INIT(request->max_answer > 0 ? request->max_answer : client->options.max_answer)
+    };
     char message[CURL_ERROR_SIZE] = "";
     struct curl_slist *headers = NULL;
     enum belay_code code;
@@ -313,7 +273,11 @@ static enum belay_code http_curl_send(struct http *http, const struct http_clien
     }
     rc = set_up_request(client, curl, &exchange, headers, message);
     if (rc == CURLE_OK) {
-        rc = perform(&handle, request->wake_fd);
+        struct sigpipe_guard guard;
+
+        sigpipe_block(&guard);
+        rc = drive(&handle, request->wake_fd);
+        sigpipe_restore(&guard);
     }
     code = rc == CURLE_OK ? take_response(curl, &exchange, out_response, err)
                           : explain_curl_error(curl, rc, &exchange, message, err);
@@ -339,7 +303,6 @@ static void http_curl_close(struct http *http)
     }
     (void)pthread_mutex_destroy(&client->mutex);
     free(client->ca_bundle);
-    free(client->user_agent);
     free(client);
 }
 
@@ -354,27 +317,19 @@ enum belay_code http_open(const struct http_client_options *options, struct http
                           struct belay_error *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    static const struct http_client_options defaults;
+    struct http_client_options complete = http_options_complete(options);
     struct http_curl *client = calloc(1, sizeof *client);
-    const char *ca_bundle;
 
     if (client == NULL) {
         return error_no_memory(err);
     }
-    if (options == NULL) {
-        options = &defaults;
-    }
-    ca_bundle = options->ca_bundle != NULL ? options->ca_bundle : ca_file_of_system();
     (void)pthread_once(&once, start_curl);
     client->base.ops = &http_curl_ops;
     (void)pthread_mutex_init(&client->mutex, NULL);
-    client->connect_timeout_ms =
-        options->connect_timeout_ms > 0 ? options->connect_timeout_ms : DEFAULT_CONNECT_MS;
-    client->timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : DEFAULT_TOTAL_MS;
-    client->max_answer = options->max_answer > 0 ? options->max_answer : DEFAULT_MAX_ANSWER;
-    client->ca_bundle = ca_bundle == NULL ? NULL : strdup(ca_bundle);
-    client->user_agent = strdup(options->user_agent != NULL ? options->user_agent : "belay/" BELAY_VERSION);
-    if (client->user_agent == NULL || (ca_bundle != NULL && client->ca_bundle == NULL)) {
+    client->ca_bundle = complete.ca_bundle == NULL ? NULL : strdup(complete.ca_bundle);
+    client->options = complete;
+    client->options.ca_bundle = client->ca_bundle;
+    if (complete.ca_bundle != NULL && client->ca_bundle == NULL) {
         http_curl_close(&client->base);
         return error_no_memory(err);
     }

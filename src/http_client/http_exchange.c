@@ -51,7 +51,7 @@ static size_t on_header(char *data, size_t size, size_t n, void *context)
     const char *value;
 
     if (n >= 5 && memcmp(data, "HTTP/", 5) == 0) {
-        http_response_release(&exchange->response); /* the previous head was a 1xx or a redirect */
+        http_response_release(&exchange->response); /* the previous head was a 1xx */
         return size * n;
     }
     if (colon == NULL) {
@@ -79,7 +79,7 @@ static int on_begin(void *context, char *primary_ip, char *local_ip, int primary
     (void)local_ip;
     (void)primary_port;
     (void)local_port;
-    if (exchange->begun > 0 && !exchange->request->may_repeat && !exchange->request->follow_redirects) {
+    if (exchange->begun > 0 && !exchange->request->may_repeat) {
         exchange->not_resent = true;
         return CURL_PREREQFUNC_ABORT;
     }
@@ -87,8 +87,8 @@ static int on_begin(void *context, char *primary_ip, char *local_ip, int primary
     return CURL_PREREQFUNC_OK;
 }
 
-static int on_progress(void *context, curl_off_t down_total, curl_off_t down, curl_off_t up_total,
-                       curl_off_t up)
+static int on_curl_progress(void *context, curl_off_t down_total, curl_off_t down, curl_off_t up_total,
+                            curl_off_t up)
 {
     struct curl_exchange *exchange = context;
 
@@ -163,7 +163,7 @@ void exchange_attach(struct curl_exchange *exchange, CURL *curl)
 {
     exchange->curl = curl;
     if (exchange->request->should_stop != NULL) {
-        (void)curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+        (void)curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_curl_progress);
         (void)curl_easy_setopt(curl, CURLOPT_XFERINFODATA, exchange);
         (void)curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
     }

@@ -5,6 +5,7 @@
  * answer, it is replaced if the request may be repeated; otherwise the caller gets
  * BELAY_UNKNOWN.
  */
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -25,9 +26,6 @@ enum {
     MAX_HEAD = 64 << 10,
     MAX_REQUEST = 64 << 20,
     READ_SIZE = 16 << 10,
-    DEFAULT_CONNECT_MS = 3000,
-    DEFAULT_TOTAL_MS = 10000,
-    DEFAULT_MAX_ANSWER = 16 << 20,
     SILENCE_MS = 60000 /* of a request without a timeout */
 };
 
@@ -36,12 +34,10 @@ struct http_plain {
     pthread_mutex_t mutex;
     int idle[MAX_IDLE]; /* owned; a stack, guarded by mutex */
     size_t n_idle;
-    struct uri uri;  /* owned */
-    char *unix_path; /* owned; NULL: TCP */
-    size_t skip;     /* length of the URL before its path */
-    int64_t connect_timeout_ms;
-    int64_t timeout_ms;
-    size_t max_answer;
+    struct uri uri;                     /* owned */
+    char *unix_path;                    /* owned; NULL: TCP */
+    size_t skip;                        /* length of the URL before its path */
+    struct http_client_options options; /* complete */
 };
 
 /* An answer that is being read. */
@@ -60,7 +56,7 @@ struct plain_reading {
 
 /* ---- parsing; a result other than 0 ends it ---- */
 
-static int give_up(struct plain_reading *reading, const char *why)
+static int stop_reading(struct plain_reading *reading, const char *why)
 {
     reading->why = why;
     return -1;
@@ -74,12 +70,12 @@ static int flush_header(struct plain_reading *reading)
         return 0;
     }
     if (reading->name.failed || reading->value.failed || response->n_headers >= MAX_ANSWER_HEADERS) {
-        return give_up(reading, "the head of the answer is too large");
+        return stop_reading(reading, "the head of the answer is too large");
     }
     if (!http_response_add_header(response, reading->name.data, reading->name.len,
                                   reading->value.data == NULL ? "" : reading->value.data,
                                   reading->value.len)) {
-        return give_up(reading, "out of memory");
+        return stop_reading(reading, "out of memory");
     }
     buf_release(&reading->name);
     buf_release(&reading->value);
@@ -87,7 +83,7 @@ static int flush_header(struct plain_reading *reading)
     return 0;
 }
 
-static int on_name(http_parse_state *parser, const char *data, size_t len)
+static int on_header_name(http_parse_state *parser, const char *data, size_t len)
 {
     struct plain_reading *reading = parser->data;
     int rc = reading->in_value ? flush_header(reading) : 0;
@@ -97,7 +93,7 @@ static int on_name(http_parse_state *parser, const char *data, size_t len)
     return rc;
 }
 
-static int on_value(http_parse_state *parser, const char *data, size_t len)
+static int on_header_value(http_parse_state *parser, const char *data, size_t len)
 {
     struct plain_reading *reading = parser->data;
 
@@ -112,7 +108,7 @@ static int on_head(http_parse_state *parser)
 
     reading->response.status = (int)parser->status_code;
     if (parser->status_code < 100 || parser->status_code > 999) {
-        return give_up(reading, "the answer has no HTTP status");
+        return stop_reading(reading, "the answer has no HTTP status");
     }
     if (flush_header(reading) != 0) {
         return -1;
@@ -130,13 +126,13 @@ static int on_plain_body(http_parse_state *parser, const char *data, size_t len)
         return reading->stopped ? -1 : 0;
     }
     if (len > reading->body.max - reading->body.len) {
-        return give_up(reading, "the answer is too large");
+        return stop_reading(reading, "the answer is too large");
     }
     buf_add(&reading->body, data, len);
-    return reading->body.failed ? give_up(reading, "out of memory") : 0;
+    return reading->body.failed ? stop_reading(reading, "out of memory") : 0;
 }
 
-static int on_end(http_parse_state *parser)
+static int on_message_end(http_parse_state *parser)
 {
     struct plain_reading *reading = parser->data;
 
@@ -149,11 +145,11 @@ static int on_end(http_parse_state *parser)
     return http_parse_pause(parser); /* further bytes do not belong to this answer */
 }
 
-static const http_parse_callbacks callbacks = { .on_header_field = on_name,
-                                                .on_header_value = on_value,
+static const http_parse_callbacks callbacks = { .on_header_field = on_header_name,
+                                                .on_header_value = on_header_value,
                                                 .on_headers_complete = on_head,
                                                 .on_body = on_plain_body,
-                                                .on_message_complete = on_end };
+                                                .on_message_complete = on_message_end };
 
 /* ---- one exchange ---- */
 
@@ -167,21 +163,27 @@ static enum belay_code say_stopped(const struct http_plain *client, struct belay
     return error_set(err, BELAY_CANCELLED, "the request to %s was cancelled", client->uri.authority);
 }
 
+/* The server's name in messages. */
+static const char *server_name(const struct http_plain *client)
+{
+    return client->unix_path != NULL ? client->unix_path : client->uri.authority;
+}
+
 static enum belay_code say_unreachable(const struct http_plain *client, const char *why,
                                        struct belay_error *err)
 {
-    return error_set(err, BELAY_UNREACHABLE, "cannot reach %.300s: %s",
-                     client->unix_path != NULL ? client->unix_path : client->uri.authority, why);
+    return error_set(err, BELAY_UNREACHABLE, "cannot reach %.300s: %s", server_name(client), why);
 }
 
-static enum belay_code say_unknown(const struct http_plain *client, const char *why, struct belay_error *err)
+static enum belay_code say_no_answer(const struct http_plain *client, const char *why,
+                                     struct belay_error *err)
 {
     return error_set(err, BELAY_UNKNOWN, "no answer from %.300s to a request that was sent: %s",
-                     client->unix_path != NULL ? client->unix_path : client->uri.authority, why);
+                     server_name(client), why);
 }
 
-static char *make_text(const struct http_plain *client, const struct http_client_request *request,
-                       size_t *out_len)
+static char *request_text(const struct http_plain *client, const struct http_client_request *request,
+                          size_t *out_len)
 {
     struct buf text = BUF_INIT(MAX_REQUEST);
     const char *path = request->url + client->skip;
@@ -203,8 +205,9 @@ static char *make_text(const struct http_plain *client, const struct http_client
 }
 
 /* BELAY_OK: reading->is_done, or the connection was closed. */
-static enum belay_code read_answer(const struct http_plain *client, int fd, struct plain_reading *reading,
-                                   struct plain_limit *limit, bool *out_nothing_came, struct belay_error *err)
+static enum belay_code read_response(const struct http_plain *client, int fd, struct plain_reading *reading,
+                                     struct plain_limit *limit, bool *out_nothing_came,
+                                     struct belay_error *err)
 {
     char *data = malloc(READ_SIZE);
     struct http_parse parse;
@@ -241,13 +244,15 @@ static enum belay_code read_answer(const struct http_plain *client, int fd, stru
         }
     }
     free(data);
-    return reading->is_done ? BELAY_OK
-                            : say_unknown(client, reading->why == NULL ? "out of memory" : reading->why, err);
+    return reading->is_done
+               ? BELAY_OK
+               : say_no_answer(client, reading->why == NULL ? "out of memory" : reading->why, err);
 }
 
 static enum belay_code hand_over(struct plain_reading *reading, struct http_response *out_response,
                                  struct belay_error *err)
 {
+    assert(reading->is_done);
     reading->response.body_len = reading->body.len;
     buf_adds(&reading->body, "");
     reading->response.body = buf_take(&reading->body);
@@ -275,7 +280,7 @@ static int take_idle(struct http_plain *client)
     return fd;
 }
 
-static void give_back(struct http_plain *client, int fd)
+static void give_back_connection(struct http_plain *client, int fd)
 {
     (void)pthread_mutex_lock(&client->mutex);
     if (client->n_idle < MAX_IDLE) {
@@ -291,7 +296,8 @@ static void give_back(struct http_plain *client, int fd)
 static enum belay_code open_connection(struct http_plain *client, const struct http_client_request *request,
                                        int *out_fd, struct belay_error *err)
 {
-    int64_t ms = request->connect_timeout_ms > 0 ? request->connect_timeout_ms : client->connect_timeout_ms;
+    int64_t ms =
+        request->connect_timeout_ms > 0 ? request->connect_timeout_ms : client->options.connect_timeout_ms;
     struct plain_limit limit = { request, clock_boot_ms() + ms };
     const char *why = NULL;
     enum plain_io io =
@@ -304,17 +310,18 @@ static enum belay_code open_connection(struct http_plain *client, const struct h
 }
 
 /* *out_may_repeat: the request was lost with a connection that had been idle for too long. */
-static enum belay_code exchange(struct http_plain *client, const struct http_client_request *request,
-                                const char *text, size_t len, bool fresh, struct http_response *out_response,
-                                bool *out_may_repeat, struct belay_error *err)
+static enum belay_code exchange_once(struct http_plain *client, const struct http_client_request *request,
+                                     const char *text, size_t len, bool fresh,
+                                     struct http_response *out_response, bool *out_may_repeat,
+                                     struct belay_error *err)
 {
-    int64_t ms = request->timeout_ms > 0 ? request->timeout_ms : client->timeout_ms;
+    int64_t ms = request->timeout_ms > 0 ? request->timeout_ms : client->options.timeout_ms;
     struct plain_limit limit = { request, clock_boot_ms() + ms };
     struct plain_reading reading = { .request = request,
                                      .name = BUF_INIT(MAX_HEAD),
                                      .value = BUF_INIT(MAX_HEAD),
                                      .body = BUF_INIT(request->max_answer > 0 ? request->max_answer
-                                                                              : client->max_answer) };
+                                                                              : client->options.max_answer) };
     int fd = fresh ? -1 : take_idle(client);
     bool was_idle = fd >= 0;
     bool nothing_came = true;
@@ -327,12 +334,12 @@ static enum belay_code exchange(struct http_plain *client, const struct http_cli
     }
     io = plain_write(fd, text, len, &limit, &sent);
     if (io == PLAIN_DONE) {
-        code = read_answer(client, fd, &reading, &limit, &nothing_came, err);
+        code = read_response(client, fd, &reading, &limit, &nothing_came, err);
     } else if (io == PLAIN_STOPPED) {
         code = say_stopped(client, err);
     } else {
-        code =
-            sent == 0 ? say_unreachable(client, io_reason(io), err) : say_unknown(client, io_reason(io), err);
+        code = sent == 0 ? say_unreachable(client, io_reason(io), err)
+                         : say_no_answer(client, io_reason(io), err);
     }
     *out_may_repeat = was_idle && nothing_came && code != BELAY_CANCELLED && io != PLAIN_TIMEOUT &&
                       (request->may_repeat || sent == 0);
@@ -340,7 +347,7 @@ static enum belay_code exchange(struct http_plain *client, const struct http_cli
         code = hand_over(&reading, out_response, err);
     }
     if (code == BELAY_OK && reading.keeps) {
-        give_back(client, fd);
+        give_back_connection(client, fd);
     } else {
         (void)close(fd);
     }
@@ -356,16 +363,16 @@ static enum belay_code http_plain_send(struct http *http, const struct http_clie
 {
     struct http_plain *client = (struct http_plain *)http;
     size_t len = 0;
-    char *text = make_text(client, request, &len);
+    char *text = request_text(client, request, &len);
     bool may_repeat = false;
     enum belay_code code;
 
     if (text == NULL) {
         return error_no_memory(err);
     }
-    code = exchange(client, request, text, len, false, out_response, &may_repeat, err);
+    code = exchange_once(client, request, text, len, false, out_response, &may_repeat, err);
     if (code != BELAY_OK && may_repeat) {
-        code = exchange(client, request, text, len, true, out_response, &may_repeat, err);
+        code = exchange_once(client, request, text, len, true, out_response, &may_repeat, err);
     }
     free(text);
     return code;
@@ -390,19 +397,14 @@ enum belay_code http_plain_open(const char *base_url, const char *unix_path,
                                 const struct http_client_options *options, struct http **out_http,
                                 struct belay_error *err)
 {
-    static const struct http_client_options defaults;
     struct http_plain *client = calloc(1, sizeof *client);
 
     if (client == NULL) {
         return error_no_memory(err);
     }
-    options = options == NULL ? &defaults : options;
     client->base.ops = &http_plain_ops;
     (void)pthread_mutex_init(&client->mutex, NULL);
-    client->connect_timeout_ms =
-        options->connect_timeout_ms > 0 ? options->connect_timeout_ms : DEFAULT_CONNECT_MS;
-    client->timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : DEFAULT_TOTAL_MS;
-    client->max_answer = options->max_answer > 0 ? options->max_answer : DEFAULT_MAX_ANSWER;
+    client->options = http_options_complete(options);
     client->unix_path = unix_path == NULL ? NULL : strdup(unix_path);
     if (!uri_parse(base_url, &client->uri) || client->uri.tls) {
         http_plain_close(&client->base);

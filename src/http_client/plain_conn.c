@@ -16,7 +16,7 @@
 enum { ASK_MS = 1000 };
 
 /* Waits for `events`. should_stop is called once a second, and when wake_fd is readable. */
-static enum plain_io wait_for(int fd, short events, const struct plain_limit *limit)
+static enum plain_io wait_until_ready(int fd, short events, const struct plain_limit *limit)
 {
     const struct http_client_request *request = limit->request;
 
@@ -42,8 +42,8 @@ static enum plain_io wait_for(int fd, short events, const struct plain_limit *li
     }
 }
 
-static enum plain_io connect_to(const struct sockaddr *address, socklen_t len,
-                                const struct plain_limit *limit, int *out_fd)
+static enum plain_io connect_socket(const struct sockaddr *address, socklen_t len,
+                                    const struct plain_limit *limit, int *out_fd)
 {
     int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     enum plain_io io = PLAIN_DONE;
@@ -59,7 +59,7 @@ static enum plain_io connect_to(const struct sockaddr *address, socklen_t len,
         (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     }
     if (connect(fd, address, len) != 0) {
-        io = errno == EINPROGRESS ? wait_for(fd, POLLOUT, limit) : PLAIN_FAILED;
+        io = errno == EINPROGRESS ? wait_until_ready(fd, POLLOUT, limit) : PLAIN_FAILED;
         error = io == PLAIN_FAILED ? errno : 0;
         if (io == PLAIN_DONE && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_len) == 0 && error != 0) {
             io = PLAIN_FAILED;
@@ -84,7 +84,7 @@ static enum plain_io connect_unix(const char *path, const struct plain_limit *li
     if (!unix_address(path, &un, &folder)) {
         return PLAIN_FAILED;
     }
-    io = connect_to((const struct sockaddr *)&un, sizeof un, limit, out_fd);
+    io = connect_socket((const struct sockaddr *)&un, sizeof un, limit, out_fd);
     saved = errno;
     if (folder >= 0) {
         (void)close(folder);
@@ -114,7 +114,7 @@ enum plain_io plain_connect(const char *unix_path, const char *host, unsigned po
     }
     /* The next address is tried after a failure, not after a stop by the caller. */
     for (const struct addrinfo *info = found; info != NULL && io == PLAIN_FAILED; info = info->ai_next) {
-        io = connect_to(info->ai_addr, info->ai_addrlen, limit, out_fd);
+        io = connect_socket(info->ai_addr, info->ai_addrlen, limit, out_fd);
     }
     problem = errno;
     freeaddrinfo(found);
@@ -149,7 +149,7 @@ enum plain_io plain_write(int fd, const char *data, size_t len, const struct pla
         if (!is_not_yet(errno)) {
             return PLAIN_FAILED;
         }
-        io = wait_for(fd, POLLOUT, limit);
+        io = wait_until_ready(fd, POLLOUT, limit);
         if (io != PLAIN_DONE) {
             return io;
         }
@@ -160,7 +160,7 @@ enum plain_io plain_write(int fd, const char *data, size_t len, const struct pla
 enum plain_io plain_read(int fd, char *out, size_t size, const struct plain_limit *limit, size_t *out_n)
 {
     for (;;) {
-        enum plain_io io = wait_for(fd, POLLIN, limit);
+        enum plain_io io = wait_until_ready(fd, POLLIN, limit);
         ssize_t n;
 
         if (io != PLAIN_DONE) {

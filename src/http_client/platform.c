@@ -29,7 +29,7 @@ static void system_sleep_ms(void *context, int64_t ms)
     }
 }
 
-static double system_chance(void *context)
+static double system_random(void *context)
 {
     uint64_t bits;
 
@@ -47,13 +47,13 @@ static const char *system_env(void *context, const char *name)
     return getenv(name);
 }
 
-static const struct platform system_port = {
-    system_unix_ms, system_mono_ms, system_sleep_ms, system_chance, system_env, NULL,
+static const struct platform system_platform = {
+    system_unix_ms, system_mono_ms, system_sleep_ms, system_random, system_env, NULL,
 };
 
 const struct platform *platform_system(void)
 {
-    return &system_port;
+    return &system_platform;
 }
 
 int64_t platform_unix_ms(const struct platform *platform)

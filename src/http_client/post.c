@@ -30,7 +30,7 @@ static bool may_connect(void *context, const struct sockaddr *to)
     return address_is_public(&address) || address_is_within(&address, call->allow, call->n_allow);
 }
 
-static bool should_stop(void *context)
+static bool is_post_cancelled(void *context)
 {
     const struct post_call *call = context;
 
@@ -91,7 +91,7 @@ enum belay_code net_post(const struct belay_http_post *post, int *out_status, st
                                            .connect_timeout_ms = timeout_ms,
                                            .direct = true,
                                            .on_data = ignore_data,
-                                           .should_stop = should_stop,
+                                           .should_stop = is_post_cancelled,
                                            .may_connect = may_connect,
                                            .context = &call };
     char text[ADDRESS_TEXT_SIZE];

@@ -3,7 +3,6 @@
 #include <curl/curl.h>
 #include <errno.h>
 #include <netdb.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,13 +11,13 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "http_client/ca_file.h"
+#include "http_client/curl_common.h"
 #include "http_client/http.h"
-#include "version.h"
 
 enum { AT_ONCE = 200, MAX_REDIRECTS = 5, POLL_MS = 100 };
 
-struct asking {
+/* A probe while it is sent. */
+struct probe_transfer {
     struct net_probe *probe; /* borrowed */
     CURL *curl;              /* owned */
     struct buf body;
@@ -32,21 +31,21 @@ struct asking {
     char message[CURL_ERROR_SIZE];
 };
 
-static size_t take_body(char *data, size_t size, size_t n, void *context)
+static size_t on_probe_body(char *data, size_t size, size_t n, void *context)
 {
-    struct asking *asking = context;
+    struct probe_transfer *transfer = context;
 
-    if (!asking->probe->get) {
+    if (!transfer->probe->get) {
         return size * n; /* only the status matters */
     }
-    buf_add(&asking->body, data, size * n);
-    return asking->body.failed ? 0 : size * n;
+    buf_add(&transfer->body, data, size * n);
+    return transfer->body.failed ? 0 : size * n;
 }
 
 /* The address that the connection would go to, whatever the name or the redirect was. */
-static bool may_probe(struct asking *asking, const struct sockaddr *to)
+static bool may_probe(struct probe_transfer *transfer, const struct sockaddr *to)
 {
-    struct net_probe *probe = asking->probe;
+    struct net_probe *probe = transfer->probe;
     struct address address;
 
     if (!probe->public_only) {
@@ -58,83 +57,71 @@ static bool may_probe(struct asking *asking, const struct sockaddr *to)
     if (address_is_public(&address) || address_is_within(&address, probe->allow, probe->n_allow)) {
         return true;
     }
-    asking->refused = address;
+    transfer->refused = address;
     probe->is_refused = true;
     return false;
 }
 
-/* libcurl's own sockets would be inherited by programs that are started meanwhile. */
 static curl_socket_t open_probe_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
 {
-    struct asking *asking = context;
+    struct probe_transfer *transfer = context;
     curl_socket_t fd;
 
     (void)purpose;
-    if (!may_probe(asking, &address->addr)) {
+    if (!may_probe(transfer, &address->addr)) {
         return CURL_SOCKET_BAD;
     }
     fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-    asking->no_socket = asking->no_socket || (fd < 0 && errno != EAFNOSUPPORT);
+    transfer->no_socket = transfer->no_socket || (fd < 0 && errno != EAFNOSUPPORT);
     return fd;
 }
 
-static void set_up_probe(struct asking *asking, int64_t left_ms, const char *ca_file)
+static void set_up_probe(struct probe_transfer *transfer, int64_t left_ms, const char *ca_file)
 {
-    CURL *curl = asking->curl;
+    CURL *curl = transfer->curl;
 
-    curl_easy_reset(curl);
-    (void)curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, open_probe_socket);
-    (void)curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, asking);
+    curl_set_common(curl, transfer->message, open_probe_socket, transfer);
+    curl_set_ca_file(curl, ca_file);
     /* A redirect must not use a connection that another probe was permitted to open. */
     (void)curl_easy_setopt(curl, CURLOPT_FORBID_REUSE, 1L);
-    (void)curl_easy_setopt(curl, CURLOPT_PRIVATE, asking);
-    (void)curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, asking->message);
-    (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    (void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    (void)curl_easy_setopt(curl, CURLOPT_PRIVATE, transfer);
     (void)curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
     (void)curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 1L);
     (void)curl_easy_setopt(curl, CURLOPT_MAXREDIRS, (long)MAX_REDIRECTS);
-    (void)curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    (void)curl_easy_setopt(curl, CURLOPT_USERAGENT, "belay/" BELAY_VERSION);
     (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)(left_ms < 1 ? 1 : left_ms));
-    (void)curl_easy_setopt(curl, CURLOPT_NOBODY, asking->is_get ? 0L : 1L);
-    (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
-    (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, asking);
-    (void)curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT,
-                           1L); /* a connection that was established before proves nothing */
-    (void)curl_easy_setopt(curl, CURLOPT_URL, asking->probe->url);
-    if (asking->is_get) {
+    (void)curl_easy_setopt(curl, CURLOPT_NOBODY, transfer->is_get ? 0L : 1L);
+    (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_probe_body);
+    (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, transfer);
+    /* A connection that was established before proves nothing. */
+    (void)curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT, 1L);
+    (void)curl_easy_setopt(curl, CURLOPT_URL, transfer->probe->url);
+    if (transfer->is_get) {
         (void)curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L);
     }
-    if (ca_file == NULL) {
-        ca_file = ca_file_of_system();
-    }
-    if (ca_file != NULL) {
-        (void)curl_easy_setopt(curl, CURLOPT_CAINFO, ca_file);
-    }
-    if (asking->probe->authorization != NULL) {
+    if (transfer->probe->authorization != NULL) {
         /* The token is for this address only, not for another one that the answer names. */
-        (void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, asking->headers);
+        (void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, transfer->headers);
         (void)curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
     }
-    if (!asking->probe->use_proxy) {
+    if (!transfer->probe->use_proxy) {
         (void)curl_easy_setopt(curl, CURLOPT_PROXY, "");
     }
 }
 
 /* Not every server implements HEAD. The remaining time must suffice for the second attempt. */
-static bool ask_again(CURLM *multi, struct asking *asking, long status, int64_t end_ms, const char *ca_file)
+static bool repeat_with_get(CURLM *multi, struct probe_transfer *transfer, long status, int64_t end_ms,
+                            const char *ca_file)
 {
     int64_t left_ms = end_ms - clock_boot_ms();
 
-    if (asking->is_get || (status != 405 && status != 501)) {
+    if (transfer->is_get || (status != 405 && status != 501)) {
         return false;
     }
-    asking->is_get = true;
-    asking->is_again = true;
-    asking->message[0] = '\0';
-    set_up_probe(asking, left_ms, ca_file);
-    return curl_multi_add_handle(multi, asking->curl) == CURLM_OK;
+    transfer->is_get = true;
+    transfer->is_again = true;
+    transfer->message[0] = '\0';
+    set_up_probe(transfer, left_ms, ca_file);
+    return curl_multi_add_handle(multi, transfer->curl) == CURLM_OK;
 }
 
 /*
@@ -142,7 +129,7 @@ static bool ask_again(CURLM *multi, struct asking *asking, long status, int64_t 
  * resolver that fails, and then the application may be up. A failing resolver is slow, so it
  * is asked only once.
  */
-static bool has_no_address(const struct asking *asking)
+static bool has_no_address(const struct probe_transfer *transfer)
 {
     const struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
     struct addrinfo *found = NULL;
@@ -150,15 +137,15 @@ static bool has_no_address(const struct asking *asking)
     char *host = NULL;
     int rc = EAI_AGAIN;
 
-    if (!*asking->no_names && url != NULL &&
-        curl_url_set(url, CURLUPART_URL, asking->probe->url, 0) == CURLUE_OK &&
+    if (!*transfer->no_names && url != NULL &&
+        curl_url_set(url, CURLUPART_URL, transfer->probe->url, 0) == CURLUE_OK &&
         curl_url_get(url, CURLUPART_HOST, &host, 0) == CURLUE_OK) {
         rc = getaddrinfo(host, NULL, &hints, &found);
     }
     if (rc == 0) {
         freeaddrinfo(found);
     }
-    *asking->no_names = *asking->no_names || (rc != 0 && rc != EAI_NONAME && rc != EAI_NODATA);
+    *transfer->no_names = *transfer->no_names || (rc != 0 && rc != EAI_NONAME && rc != EAI_NODATA);
     curl_free(host);
     curl_url_cleanup(url);
     return rc == EAI_NONAME || rc == EAI_NODATA;
@@ -168,29 +155,29 @@ static bool has_no_address(const struct asking *asking)
  * No connection was established, and not for a local reason: an application that is stopped
  * looks like this, one that is slow or broken does not.
  */
-static bool is_unreached(const struct asking *asking, CURLcode rc)
+static bool is_unreached(const struct probe_transfer *transfer, CURLcode rc)
 {
     curl_off_t connect_us = 0, names_us = 0;
     long redirects = 0, os_errno = 0;
     bool is_failure;
 
-    (void)curl_easy_getinfo(asking->curl, CURLINFO_CONNECT_TIME_T, &connect_us);
-    (void)curl_easy_getinfo(asking->curl, CURLINFO_NAMELOOKUP_TIME_T, &names_us);
-    (void)curl_easy_getinfo(asking->curl, CURLINFO_REDIRECT_COUNT, &redirects);
-    (void)curl_easy_getinfo(asking->curl, CURLINFO_OS_ERRNO, &os_errno);
+    (void)curl_easy_getinfo(transfer->curl, CURLINFO_CONNECT_TIME_T, &connect_us);
+    (void)curl_easy_getinfo(transfer->curl, CURLINFO_NAMELOOKUP_TIME_T, &names_us);
+    (void)curl_easy_getinfo(transfer->curl, CURLINFO_REDIRECT_COUNT, &redirects);
+    (void)curl_easy_getinfo(transfer->curl, CURLINFO_OS_ERRNO, &os_errno);
     is_failure = rc == CURLE_COULDNT_CONNECT || (rc == CURLE_OPERATION_TIMEDOUT && names_us > 0) ||
                  rc == CURLE_COULDNT_RESOLVE_HOST;
-    return is_failure && connect_us == 0 && redirects == 0 && !asking->is_again && !asking->no_socket &&
-           !asking->probe->is_refused && os_errno != ENETUNREACH &&
-           (rc != CURLE_COULDNT_RESOLVE_HOST || has_no_address(asking));
+    return is_failure && connect_us == 0 && redirects == 0 && !transfer->is_again && !transfer->no_socket &&
+           !transfer->probe->is_refused && os_errno != ENETUNREACH &&
+           (rc != CURLE_COULDNT_RESOLVE_HOST || has_no_address(transfer));
 }
 
-static void note(struct asking *asking, CURLcode rc, long status)
+static void note_result(struct probe_transfer *transfer, CURLcode rc, long status)
 {
-    struct net_probe *probe = asking->probe;
+    struct net_probe *probe = transfer->probe;
 
-    probe->connected = status > 0 || !is_unreached(asking, rc);
-    probe->took_ms = clock_boot_ms() - asking->began_ms;
+    probe->connected = status > 0 || !is_unreached(transfer, rc);
+    probe->took_ms = clock_boot_ms() - transfer->began_ms;
     /*
      * An answer with a truncated body is an answer: its status arrived. But a redirect that
      * could not be followed says nothing about the application.
@@ -198,7 +185,7 @@ static void note(struct asking *asking, CURLcode rc, long status)
     if (rc == CURLE_OK || (rc == CURLE_WRITE_ERROR && status > 0)) {
         probe->is_refused = false; /* one of several addresses suffices */
         probe->status = (int)status;
-        probe->body = buf_take(&asking->body);
+        probe->body = buf_take(&transfer->body);
         if (status == 0) {
             (void)snprintf(probe->why, sizeof probe->why, "no HTTP status");
         }
@@ -207,7 +194,7 @@ static void note(struct asking *asking, CURLcode rc, long status)
     if (probe->is_refused) {
         char text[ADDRESS_TEXT_SIZE];
 
-        address_text(&asking->refused, text);
+        address_text(&transfer->refused, text);
         (void)snprintf(probe->why, sizeof probe->why,
                        "%s is not a public address: have an admin register it, or allow it "
                        "(controller.quick_status_allow)",
@@ -215,7 +202,7 @@ static void note(struct asking *asking, CURLcode rc, long status)
         return;
     }
     (void)snprintf(probe->why, sizeof probe->why, "%.190s",
-                   asking->message[0] != '\0' ? asking->message : curl_easy_strerror(rc));
+                   transfer->message[0] != '\0' ? transfer->message : curl_easy_strerror(rc));
 }
 
 static size_t take_answers(CURLM *multi, int64_t end_ms, const char *ca_file)
@@ -227,22 +214,22 @@ static size_t take_answers(CURLM *multi, int64_t end_ms, const char *ca_file)
     while ((message = curl_multi_info_read(multi, &left)) != NULL) {
         CURL *curl = message->easy_handle;
         CURLcode rc = message->data.result;
-        struct asking *asking = NULL;
+        struct probe_transfer *transfer = NULL;
         long status = 0;
 
-        (void)curl_easy_getinfo(curl, CURLINFO_PRIVATE, (char **)&asking);
+        (void)curl_easy_getinfo(curl, CURLINFO_PRIVATE, (char **)&transfer);
         (void)curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
         (void)curl_multi_remove_handle(multi, curl);
-        if (rc == CURLE_OK && ask_again(multi, asking, status, end_ms, ca_file)) {
+        if (rc == CURLE_OK && repeat_with_get(multi, transfer, status, end_ms, ca_file)) {
             again++;
         } else {
-            note(asking, rc, status);
+            note_result(transfer, rc, status);
         }
     }
     return again;
 }
 
-static void run(CURLM *multi, int64_t end_ms, const char *ca_file)
+static void run_probes(CURLM *multi, int64_t end_ms, const char *ca_file)
 {
     int running = 1;
     size_t again = 0;
@@ -258,30 +245,30 @@ static void run(CURLM *multi, int64_t end_ms, const char *ca_file)
     }
 }
 
-static bool add_authorization(struct asking *asking)
+static bool add_authorization(struct probe_transfer *transfer)
 {
     struct buf line = BUF_INIT(16 * 1024);
 
-    if (asking->probe->authorization == NULL) {
+    if (transfer->probe->authorization == NULL) {
         return true;
     }
-    buf_addf(&line, "Authorization: %s", asking->probe->authorization);
-    asking->headers = line.failed || line.data == NULL ? NULL : curl_slist_append(NULL, line.data);
+    buf_addf(&line, "Authorization: %s", transfer->probe->authorization);
+    transfer->headers = line.failed || line.data == NULL ? NULL : curl_slist_append(NULL, line.data);
     buf_release(&line);
-    return asking->headers != NULL;
+    return transfer->headers != NULL;
 }
 
 static enum belay_code probe_some(struct net_probe *probes, size_t n, int64_t timeout_ms, const char *ca_file,
                                   struct belay_error *err)
 {
-    struct asking *all = calloc(n, sizeof *all);
+    struct probe_transfer *all = calloc(n, sizeof *all);
     CURLM *multi = curl_multi_init();
     int64_t now_ms = clock_boot_ms();
     bool ok = all != NULL && multi != NULL;
     bool no_names = false;
 
     for (size_t i = 0; ok && i < n; i++) {
-        all[i] = (struct asking){ .probe = &probes[i], .began_ms = now_ms, .is_get = probes[i].get };
+        all[i] = (struct probe_transfer){ .probe = &probes[i], .began_ms = now_ms, .is_get = probes[i].get };
         all[i].body = (struct buf)BUF_INIT(PROBE_BODY_MAX);
         all[i].no_names = &no_names;
         all[i].curl = curl_easy_init();
@@ -294,7 +281,7 @@ static enum belay_code probe_some(struct net_probe *probes, size_t n, int64_t ti
         }
     }
     if (ok) {
-        run(multi, now_ms + timeout_ms, ca_file);
+        run_probes(multi, now_ms + timeout_ms, ca_file);
     }
     for (size_t i = 0; all != NULL && i < n; i++) {
         if (all[i].curl != NULL) {
@@ -311,26 +298,19 @@ static enum belay_code probe_some(struct net_probe *probes, size_t n, int64_t ti
     return ok ? BELAY_OK : error_no_memory(err);
 }
 
-/* Starts libcurl, and keeps a closed connection from ending the program (OpenSSL writes with write()). */
 enum belay_code net_probe_all(struct net_probe *probes, size_t n, int64_t timeout_ms, const char *ca_file,
                               struct belay_error *err)
 {
     struct http *http = NULL;
     enum belay_code code = http_open(NULL, &http, err);
-    sigset_t pipe_only, before;
-    const struct timespec none = { 0, 0 };
+    struct sigpipe_guard guard;
 
-    http_close(http);
-    (void)sigemptyset(&pipe_only);
-    (void)sigaddset(&pipe_only, SIGPIPE);
-    (void)pthread_sigmask(SIG_BLOCK, &pipe_only, &before);
+    http_close(http); /* it was opened to start libcurl */
+    sigpipe_block(&guard);
     for (size_t at = 0; code == BELAY_OK && at < n; at += AT_ONCE) {
         code = probe_some(probes + at, n - at < AT_ONCE ? n - at : AT_ONCE, timeout_ms, ca_file, err);
     }
-    if (sigismember(&before, SIGPIPE) == 0) {
-        (void)sigtimedwait(&pipe_only, NULL, &none);
-    }
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    sigpipe_restore(&guard);
     return code;
 }
 

@@ -1,6 +1,6 @@
 #include "http_parse/http_parse.h"
 
-static enum http_parse_result result_of(int code)
+static enum http_parse_result parse_result(int code)
 {
     switch (code) {
 #ifdef BELAY_LLHTTP
@@ -55,14 +55,14 @@ enum http_parse_result http_parse_run(struct http_parse *parse, const char *byte
 
     *out_taken = is_inside ? (size_t)(end - bytes) : len;
     return is_about_version(&parse->state, code, is_inside ? end : NULL) ? HTTP_PARSE_BAD_VERSION
-                                                                         : result_of((int)code);
+                                                                         : parse_result((int)code);
 }
 
 enum http_parse_result http_parse_end(struct http_parse *parse)
 {
     llhttp_errno_t code = llhttp_finish(&parse->state);
 
-    return is_about_version(&parse->state, code, NULL) ? HTTP_PARSE_BAD_VERSION : result_of((int)code);
+    return is_about_version(&parse->state, code, NULL) ? HTTP_PARSE_BAD_VERSION : parse_result((int)code);
 }
 
 int http_parse_pause(http_parse_state *state)
@@ -95,13 +95,13 @@ enum http_parse_result http_parse_run(struct http_parse *parse, const char *byte
                                       size_t *out_taken)
 {
     *out_taken = http_parser_execute(&parse->state, parse->callbacks, bytes, len);
-    return result_of((int)HTTP_PARSER_ERRNO(&parse->state));
+    return parse_result((int)HTTP_PARSER_ERRNO(&parse->state));
 }
 
 enum http_parse_result http_parse_end(struct http_parse *parse)
 {
     (void)http_parser_execute(&parse->state, parse->callbacks, NULL, 0);
-    return result_of((int)HTTP_PARSER_ERRNO(&parse->state));
+    return parse_result((int)HTTP_PARSER_ERRNO(&parse->state));
 }
 
 int http_parse_pause(http_parse_state *state)

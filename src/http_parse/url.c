@@ -33,7 +33,7 @@ static bool is_ipv6(struct url_part host)
     return true;
 }
 
-static bool is_name(struct url_part host)
+static bool is_plain_host(struct url_part host)
 {
     for (size_t i = 0; i < host.len; i++) {
         if (!is_host_char(host.at[i])) {
@@ -91,7 +91,7 @@ static bool split_authority(const char *at, const char *end, struct url *url)
     host_end = memchr(at, ':', (size_t)(end - at));
     host_end = host_end == NULL ? end : host_end;
     url->host = (struct url_part){ at, (size_t)(host_end - at) };
-    return is_name(url->host) && split_port(host_end, end, url);
+    return is_plain_host(url->host) && split_port(host_end, end, url);
 }
 
 bool url_split(const char *text, struct url *out)

@@ -1,6 +1,5 @@
 #include "network/net_module.h"
 
-#include "aws/aws.h"
 #include "http_client/http.h"
 #include "http_client/probe.h"
 #include "store/dynamodb/dynamodb_store.h"
@@ -10,8 +9,6 @@
 const struct net_module belay_net_entry = {
     .abi = NET_MODULE_ABI,
     .version = BELAY_VERSION,
-    .aws_open = aws_open,
-    .aws_close = aws_close,
     .open_dynamodb = dynamodb_store_open,
     .table_create = dynamodb_table_create,
     .table_describe = dynamodb_table_describe,

@@ -15,8 +15,8 @@
 #pragma weak belay_pg_entry
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static const struct net_module *loaded_net; /* under the mutex */
-static const struct pg_module *loaded_pg;   /* under the mutex */
+static const void *loaded_net; /* under the mutex; NULL: not yet */
+static const void *loaded_pg;  /* the same */
 
 /* A module: its file, its one symbol, which begins with the two fields of struct head, and what needs it. */
 struct module {
@@ -78,13 +78,15 @@ static enum belay_code check_module(const struct module *module, const struct he
     return BELAY_OK;
 }
 
-static enum belay_code load_module(const struct module *module, const void **out_entry,
+static enum belay_code open_module(const struct module *module, const void **out_entry,
                                    struct belay_error *err)
 {
     /* Beside this file, as in a build tree; in libbelay.so's own folder; in that of the program in bin. */
     static const char *const places[] = { "", "belay/", "../lib/belay/" };
     char self[PATH_MAX], path[PATH_MAX + 128];
     void *handle = NULL;
+    const void *entry;
+    enum belay_code code;
 
     if (!find_self(self)) {
         return error_set(err, BELAY_CONFIG, "cannot find belay's own file, to load %s", module->file);
@@ -98,30 +100,44 @@ static enum belay_code load_module(const struct module *module, const void **out
         return error_set(err, BELAY_CONFIG, "%s need %s, which cannot be loaded: %.300s%s", module->needed_by,
                          module->file, dlerror(), module->advice);
     }
-    *out_entry = dlsym(handle, module->symbol);
-    return check_module(module, *out_entry, path, err);
+    entry = dlsym(handle, module->symbol);
+    code = check_module(module, entry, path, err);
+    if (code == BELAY_OK) {
+        *out_entry = entry;
+    }
+    return code;
+}
+
+/* `linked` is the module's table if its code is linked into the program, else NULL. */
+static enum belay_code find_module(const struct module *module, const void *linked, const void **loaded,
+                                   const void **out_entry, struct belay_error *err)
+{
+    enum belay_code code = BELAY_OK;
+
+    (void)pthread_mutex_lock(&mutex);
+    if (*loaded == NULL) {
+        *loaded = linked;
+    }
+    if (*loaded == NULL) {
+        code = open_module(module, loaded, err);
+    }
+    if (code == BELAY_OK) {
+        *out_entry = *loaded;
+    }
+    (void)pthread_mutex_unlock(&mutex);
+    return code;
 }
 
 enum belay_code loader_net(const struct net_module **out_module, struct belay_error *err)
 {
     static const struct module module = { NET_MODULE_FILE, NET_MODULE_SYMBOL, NET_MODULE_ABI,
                                           "stores on the network", "" };
-    enum belay_code code = BELAY_OK;
+    const void *entry = NULL;
+    enum belay_code code = find_module(&module, &belay_net_entry, &loaded_net, &entry, err);
 
-    (void)pthread_mutex_lock(&mutex);
-    if (loaded_net == NULL && &belay_net_entry != NULL) {
-        loaded_net = &belay_net_entry;
-    }
-    if (loaded_net == NULL) {
-        const void *entry = NULL;
-
-        code = load_module(&module, &entry, err);
-        loaded_net = code == BELAY_OK ? entry : NULL;
-    }
     if (code == BELAY_OK) {
-        *out_module = loaded_net;
+        *out_module = entry;
     }
-    (void)pthread_mutex_unlock(&mutex);
     return code;
 }
 
@@ -130,22 +146,12 @@ enum belay_code loader_pg(const struct pg_module **out_module, struct belay_erro
     static const struct module module = { PG_MODULE_FILE, PG_MODULE_SYMBOL, PG_MODULE_ABI,
                                           "stores on PostgreSQL",
                                           " (Debian: install belay-postgresql; else libpq)" };
-    enum belay_code code = BELAY_OK;
+    const void *entry = NULL;
+    enum belay_code code = find_module(&module, &belay_pg_entry, &loaded_pg, &entry, err);
 
-    (void)pthread_mutex_lock(&mutex);
-    if (loaded_pg == NULL && &belay_pg_entry != NULL) {
-        loaded_pg = &belay_pg_entry;
-    }
-    if (loaded_pg == NULL) {
-        const void *entry = NULL;
-
-        code = load_module(&module, &entry, err);
-        loaded_pg = code == BELAY_OK ? entry : NULL;
-    }
     if (code == BELAY_OK) {
-        *out_module = loaded_pg;
+        *out_module = entry;
     }
-    (void)pthread_mutex_unlock(&mutex);
     return code;
 }
 

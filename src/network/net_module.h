@@ -20,8 +20,6 @@
 
 #include "belay.h"
 
-struct aws_client;
-struct aws_options;
 struct belay_blob_store;
 struct belay_store;
 struct dynamodb_options;
@@ -34,16 +32,11 @@ struct net_probe;
 
 #define NET_MODULE_FILE "belay-net.so"
 #define NET_MODULE_SYMBOL "belay_net_entry"
-enum { NET_MODULE_ABI = 8 }; /* increment it whenever this struct changes */
+enum { NET_MODULE_ABI = 9 }; /* increment it whenever this struct changes */
 
 struct net_module {
     uint32_t abi;
     const char *version;
-
-    /* aws/aws.h, for `belay doctor` and for stores */
-    enum belay_code (*aws_open)(const struct aws_options *options, struct aws_client **out_client,
-                                struct belay_error *err);
-    void (*aws_close)(struct aws_client *client);
 
     /* store/dynamodb/dynamodb_store.h */
     enum belay_code (*open_dynamodb)(const char *table_and_params, const struct dynamodb_options *options,

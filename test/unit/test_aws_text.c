@@ -330,7 +330,7 @@ static void a_signature_is_the_documented_one(void **state)
 
 static void check_path(const char *path, bool plain, const char *wanted)
 {
-    struct sigv4_request request = { .method = "GET", .path = path, .plain_path = plain };
+    struct sigv4_request request = { .method = "GET", .path = path, .is_s3 = plain };
     struct buf canonical = BUF_INIT(10000);
     struct buf names = BUF_INIT(1000);
 

@@ -210,6 +210,26 @@ static void leases_of_other_clients_are_judged_by_the_services_clock(void **stat
     store->ops->close(store);
 }
 
+/* L7: a boot clock that is too fast by 1 in 1,000 must not end a lease early, however often the time is read. */
+static void the_bounds_of_the_services_clock_widen_however_often_they_are_read(void **state)
+{
+    struct belay_store *base = fresh("belay", "");
+    struct ddb_store *store = ddb_of(base);
+    int64_t began_ms, low_ms, high_ms;
+
+    (void)state;
+    ddb_clock_set_date(store, SERVICE_MS, boot_now_ms);
+    began_ms = ddb_clock_judge_ms(store);
+    for (int i = 0; i < 100000; i++) {
+        boot_now_ms++;
+        low_ms = ddb_clock_judge_ms(store);
+    }
+    ddb_clock_bounds(store, &low_ms, &high_ms);
+    assert_int_equal(low_ms, began_ms + 100000 - 100);
+    assert_int_equal(high_ms, began_ms + 100000 + 100);
+    base->ops->close(base);
+}
+
 /* ---- observe --------------------------------------------------------------------- */
 
 /* The remaining time that the store reports, by its own clock. */
@@ -310,6 +330,8 @@ int main(void)
         cmocka_unit_test_setup(a_step_of_the_wall_clock_moves_no_lease, right_clocks),
         cmocka_unit_test_setup(a_corrected_clock_is_used_again, right_clocks),
         cmocka_unit_test_setup(leases_of_other_clients_are_judged_by_the_services_clock, right_clocks),
+        cmocka_unit_test_setup(the_bounds_of_the_services_clock_widen_however_often_they_are_read,
+                               right_clocks),
         cmocka_unit_test_setup(an_observer_takes_a_lock_without_heartbeats_for_its_whole_lease, right_clocks),
         cmocka_unit_test_setup(a_heartbeat_restarts_the_observation, right_clocks),
         cmocka_unit_test_setup(a_short_process_continues_the_observation_of_an_earlier_one, right_clocks),

@@ -30,7 +30,7 @@ static const char *take_quoted(const char *at, char quote, struct buf *word)
     return NULL;
 }
 
-static const char *take_word(const char *at, struct buf *word)
+static const char *take_argument(const char *at, struct buf *word)
 {
     buf_add(word, "", 0);
     while (at != NULL && *at != '\0' && !is_space(*at)) {
@@ -65,7 +65,7 @@ bool argv_split(const char *line, char ***out_argv)
             *out_argv = words;
             return true;
         }
-        line = n < MAX_WORDS && *line != '\0' ? take_word(line, &word) : NULL;
+        line = n < MAX_WORDS && *line != '\0' ? take_argument(line, &word) : NULL;
         words[n] = line == NULL ? NULL : buf_take(&word);
         buf_release(&word);
         if (words[n++] == NULL) {

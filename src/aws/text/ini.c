@@ -15,17 +15,17 @@ struct parser {
     bool no_memory;
 };
 
-static bool is_blank(char c)
+static bool is_ini_blank(char c)
 {
     return c == ' ' || c == '\t';
 }
 
 static char *copy_trimmed(const char *start, const char *end)
 {
-    while (start < end && is_blank(*start)) {
+    while (start < end && is_ini_blank(*start)) {
         start++;
     }
-    while (end > start && (is_blank(end[-1]) || end[-1] == '\r')) {
+    while (end > start && (is_ini_blank(end[-1]) || end[-1] == '\r')) {
         end--;
     }
     return strndup(start, (size_t)(end - start));
@@ -40,7 +40,7 @@ static char *section_name(const char *start, const char *end)
         if (*start == '"' || *start == '\'') {
             continue;
         }
-        if (!is_blank(*start)) {
+        if (!is_ini_blank(*start)) {
             buf_add(&name, start, 1);
         } else if (name.len > 0 && name.data[name.len - 1] != ' ') {
             buf_adds(&name, " ");
@@ -80,7 +80,7 @@ static void open_section(struct parser *parser, char *name)
 }
 
 /* Takes over both strings. */
-static void put(struct parser *parser, char *name, char *value)
+static void put_entry(struct parser *parser, char *name, char *value)
 {
     struct ini_section *section = &parser->ini.sections[parser->section - 1];
     struct ini_entry *grown;
@@ -110,7 +110,7 @@ no_memory:
     free(value);
 }
 
-static char *join(const char *parent, const char *name)
+static char *join_names(const char *parent, const char *name)
 {
     struct buf text = BUF_INIT(65536);
 
@@ -122,14 +122,14 @@ static char *join(const char *parent, const char *name)
 static const char *value_end(const char *start, const char *end)
 {
     for (const char *c = start; c < end; c++) {
-        if ((*c == '#' || *c == ';') && c > start && is_blank(c[-1])) {
+        if ((*c == '#' || *c == ';') && c > start && is_ini_blank(c[-1])) {
             return c;
         }
     }
     return end;
 }
 
-static void lower(char *text)
+static void lower_case(char *text)
 {
     for (; text != NULL && *text != '\0'; text++) {
         *text = (char)tolower((unsigned char)*text);
@@ -137,7 +137,7 @@ static void lower(char *text)
 }
 
 /* "name = value"; false if it is not that. */
-static bool take_pair(struct parser *parser, const char *line, const char *end, bool below)
+static bool take_entry(struct parser *parser, const char *line, const char *end, bool below)
 {
     const char *equals = memchr(line, '=', (size_t)(end - line));
     char *name;
@@ -148,11 +148,11 @@ static bool take_pair(struct parser *parser, const char *line, const char *end, 
     }
     name = copy_trimmed(line, equals);
     value = copy_trimmed(equals + 1, value_end(equals + 1, end));
-    lower(name);
+    lower_case(name);
     if (name == NULL || value == NULL) {
         parser->no_memory = true;
     } else if (below) {
-        char *whole = join(parser->parent, name);
+        char *whole = join_names(parser->parent, name);
         free(name);
         name = whole;
     } else {
@@ -161,7 +161,7 @@ static bool take_pair(struct parser *parser, const char *line, const char *end, 
         parser->nested = *value == '\0';
         parser->no_memory = parser->no_memory || parser->parent == NULL;
     }
-    put(parser, name, value);
+    put_entry(parser, name, value);
     return true;
 }
 
@@ -170,7 +170,7 @@ static const char *take_line(struct parser *parser, const char *line, const char
 {
     const char *start = line;
 
-    while (start < end && (is_blank(*start) || *start == '\r')) {
+    while (start < end && (is_ini_blank(*start) || *start == '\r')) {
         start++;
     }
     if (start == end || *start == '#' || *start == ';') {
@@ -192,9 +192,9 @@ static const char *take_line(struct parser *parser, const char *line, const char
          * Below a key without a value: its keys. Otherwise the continuation of a value, which
          * is not needed here.
          */
-        return !parser->nested || take_pair(parser, start, end, true) ? NULL : "no '='";
+        return !parser->nested || take_entry(parser, start, end, true) ? NULL : "no '='";
     }
-    return take_pair(parser, start, end, false) ? NULL : "no '='";
+    return take_entry(parser, start, end, false) ? NULL : "no '='";
 }
 
 enum belay_code ini_parse(const char *text, const char *origin, struct ini *out, struct belay_error *err)

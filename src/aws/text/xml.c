@@ -16,7 +16,7 @@ struct builder {
     bool failed;
 };
 
-static void give_up(struct builder *builder)
+static void stop_parsing(struct builder *builder)
 {
     builder->failed = true;
     (void)XML_StopParser(builder->parser, XML_FALSE);
@@ -40,7 +40,7 @@ static struct xml *node_new(const char *name, struct xml *parent)
     return node;
 }
 
-static bool adopt(struct xml *parent, struct xml *child)
+static bool add_child(struct xml *parent, struct xml *child)
 {
     /* The capacity doubles whenever the number of children is a power of two. */
     if ((parent->n_children & (parent->n_children - 1)) == 0) {
@@ -56,7 +56,7 @@ static bool adopt(struct xml *parent, struct xml *child)
     return true;
 }
 
-static void on_start(void *context, const XML_Char *name, const XML_Char **attributes)
+static void on_element_start(void *context, const XML_Char *name, const XML_Char **attributes)
 {
     struct builder *builder = context;
     struct xml *node = NULL;
@@ -66,21 +66,21 @@ static void on_start(void *context, const XML_Char *name, const XML_Char **attri
         node = node_new(name, builder->at);
     }
     if (node == NULL) {
-        give_up(builder);
+        stop_parsing(builder);
         return;
     }
     if (builder->at == NULL) {
         builder->root = node;
-    } else if (!adopt(builder->at, node)) {
+    } else if (!add_child(builder->at, node)) {
         xml_free(node);
-        give_up(builder);
+        stop_parsing(builder);
         return;
     }
     builder->at = node;
     builder->depth++;
 }
 
-static void on_end(void *context, const XML_Char *name)
+static void on_element_end(void *context, const XML_Char *name)
 {
     struct builder *builder = context;
 
@@ -99,7 +99,7 @@ static void on_text(void *context, const XML_Char *text, int len)
         char *grown = realloc(node->text, 2 * need);
 
         if (grown == NULL) {
-            give_up(builder);
+            stop_parsing(builder);
             return;
         }
         node->text = grown;
@@ -118,7 +118,7 @@ static void on_doctype(void *context, const XML_Char *name, const XML_Char *syst
     (void)system_id;
     (void)public_id;
     (void)has_internal_subset;
-    give_up(context);
+    stop_parsing(context);
 }
 
 struct xml *xml_parse(const char *text, size_t len)
@@ -130,7 +130,7 @@ struct xml *xml_parse(const char *text, size_t len)
         builder.failed = true;
     } else {
         XML_SetUserData(builder.parser, &builder);
-        XML_SetElementHandler(builder.parser, on_start, on_end);
+        XML_SetElementHandler(builder.parser, on_element_start, on_element_end);
         XML_SetCharacterDataHandler(builder.parser, on_text);
         XML_SetStartDoctypeDeclHandler(builder.parser, on_doctype);
         if (XML_Parse(builder.parser, text, (int)len, XML_TRUE) != XML_STATUS_OK) {

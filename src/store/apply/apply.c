@@ -1,6 +1,7 @@
 /* Conditional writes: whether the condition holds, and the record after the write. */
 #include "store/apply/apply_internal.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,22 @@ void row_release(struct row *row)
     free(row->packed);
     row->has_liveness = NULL;
     row->packed = NULL;
+}
+
+struct belay_record row_take_record(struct row *row)
+{
+    struct belay_record record = row->record;
+
+    memset(&row->record, 0, sizeof row->record);
+    row_release(row);
+    return record;
+}
+
+void records_release(struct belay_record *records, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        belay_record_release(&records[i]);
+    }
 }
 
 enum belay_code row_absent(const char *key, struct row *out_row, struct belay_error *err)
@@ -42,8 +59,8 @@ static bool sets_same_id(const struct belay_write *write, const struct belay_rec
     return (write->set & BELAY_SET_IDENTITY) != 0 && strcmp(record->lock_id, write->values->lock_id) == 0;
 }
 
-static bool is_held_by(const struct belay_record *record, const struct belay_write *write,
-                       int64_t *out_expires_ms)
+static bool has_named_holder(const struct belay_record *record, const struct belay_write *write,
+                             int64_t *out_expires_ms)
 {
     const struct belay_holder *holder = write->co_holder ? holder_find(record, write->lock_id) : NULL;
 
@@ -71,9 +88,9 @@ static bool may_happen(const struct belay_write *write, const struct belay_recor
     case BELAY_IF_UNCHANGED:
         return record->revision == write->revision;
     case BELAY_IF_HELD_BY:
-        return is_held_by(record, write, &expires_ms);
+        return has_named_holder(record, write, &expires_ms);
     case BELAY_IF_LIVE_BY:
-        return is_held_by(record, write, &expires_ms) && now_ms < expires_ms;
+        return has_named_holder(record, write, &expires_ms) && now_ms < expires_ms;
     case BELAY_IF_OCCUPIED: /* stores without takes_turns */
     case BELAY_IF_NEXT:
         break;
@@ -183,6 +200,13 @@ static bool write_must_last(const struct belay_write *write, const struct belay_
                                             write->values->ttl_ms != 0 && write->values->ttl_ms != ttl_ms);
 }
 
+void free_record_text(const struct belay_record *record, char *text)
+{
+    if (!belay_record_has_text(record, text)) {
+        free(text);
+    }
+}
+
 bool replace_text(const struct belay_record *record, char **text, const char *with)
 {
     char *copy = strdup(with == NULL ? "" : with);
@@ -190,9 +214,7 @@ bool replace_text(const struct belay_record *record, char **text, const char *wi
     if (copy == NULL) {
         return false;
     }
-    if (!belay_record_has_text(record, *text)) {
-        free(*text);
-    }
+    free_record_text(record, *text);
     *text = copy;
     return true;
 }
@@ -269,7 +291,7 @@ bool set_fields(struct belay_record *record, unsigned set, const struct belay_re
     return true;
 }
 
-/* The analyzer does not follow array elements that move up: NOLINT, here and in drop_intent(). */
+/* The analyzer does not follow array elements that move up: NOLINT, here and in record_drop_intent(). */
 static void clear_ticket(struct belay_ticket *ticket)
 {
     if (ticket->packed) {
@@ -293,7 +315,7 @@ static size_t find_ticket(const struct belay_record *record, const char *lock_id
     return at;
 }
 
-static void drop_ticket(struct row *row, const char *lock_id)
+static void row_drop_ticket(struct row *row, const char *lock_id)
 {
     struct belay_record *record = &row->record;
     size_t at = find_ticket(record, lock_id);
@@ -309,7 +331,7 @@ static void drop_ticket(struct row *row, const char *lock_id)
     record->n_tickets--;
 }
 
-static void drop_intent(struct belay_record *record, const char *lock_id)
+static void record_drop_intent(struct belay_record *record, const char *lock_id)
 {
     size_t kept = 0;
 
@@ -324,8 +346,8 @@ static void drop_intent(struct belay_record *record, const char *lock_id)
     record->n_intents = kept;
 }
 
-static bool put_ticket(struct row *row, const struct belay_put_ticket *put, bool has_liveness,
-                       const struct txn *txn)
+static bool row_put_ticket(struct row *row, const struct belay_put_ticket *put, bool has_liveness,
+                           const struct txn *txn)
 {
     struct belay_record *record = &row->record;
     struct belay_ticket ticket = { .seq = txn->next };
@@ -360,13 +382,14 @@ static bool put_ticket(struct row *row, const struct belay_put_ticket *put, bool
     return true;
 }
 
-static bool put_intent(struct belay_record *record, const struct belay_put_intent *put, const struct txn *txn)
+static bool record_put_intent(struct belay_record *record, const struct belay_put_intent *put,
+                              const struct txn *txn)
 {
     struct belay_intent intent = { .expires_ms = add_saturated(txn->now_ms, put->ttl_ms),
                                    .shared = put->shared };
     struct belay_intent *intents;
 
-    drop_intent(record, put->lock_id);
+    record_drop_intent(record, put->lock_id);
     intents = realloc(record->intents, (record->n_intents + 1) * sizeof *intents);
     if (intents == NULL) {
         return false;
@@ -392,16 +415,16 @@ enum belay_code write_apply(const struct belay_write *write, const struct txn *t
         return error_no_memory(err);
     }
     for (size_t i = 0; i < write->n_drop_tickets; i++) {
-        drop_ticket(row, write->drop_tickets[i]);
+        row_drop_ticket(row, write->drop_tickets[i]);
     }
     for (size_t i = 0; i < write->n_drop_intents; i++) {
-        drop_intent(&row->record, write->drop_intents[i]);
+        record_drop_intent(&row->record, write->drop_intents[i]);
     }
-    if (write->put_ticket != NULL && !put_ticket(row, write->put_ticket, has_liveness, txn)) {
+    if (write->put_ticket != NULL && !row_put_ticket(row, write->put_ticket, has_liveness, txn)) {
         return error_no_memory(err);
     }
     for (size_t i = 0; i < write->n_put_intents; i++) {
-        if (!put_intent(&row->record, &write->put_intents[i], txn)) {
+        if (!record_put_intent(&row->record, &write->put_intents[i], txn)) {
             return error_no_memory(err);
         }
     }
@@ -411,7 +434,7 @@ enum belay_code write_apply(const struct belay_write *write, const struct txn *t
 
 /* ---- events ---- */
 
-/* Which fields of the record before the batch the events take from the store. */
+/* The fields that the events take from the record as it was before the batch. */
 static unsigned fields_asked_for(const struct belay_batch *batch)
 {
     unsigned fields = 0;
@@ -424,7 +447,7 @@ static unsigned fields_asked_for(const struct belay_batch *batch)
 }
 
 /* The write whose record completes the event. */
-static size_t write_of(const struct belay_batch *batch, const struct belay_event *event)
+static size_t write_of_event(const struct belay_batch *batch, const struct belay_event *event)
 {
     for (size_t i = 0; i < batch->n_writes; i++) {
         if (strcmp(batch->writes[i].key, event->key) == 0) {
@@ -435,7 +458,7 @@ static size_t write_of(const struct belay_batch *batch, const struct belay_event
 }
 
 /* Remember a string; copy it if the batch replaces it. */
-static bool keep(const char *text, bool is_replaced, const char **out_text, char **out_kept)
+static bool keep_before(const char *text, bool is_replaced, const char **out_text, char **out_kept)
 {
     if (is_replaced) {
         *out_kept = strdup(text);
@@ -445,7 +468,7 @@ static bool keep(const char *text, bool is_replaced, const char **out_text, char
     return text != NULL;
 }
 
-/* A list that stays as it is, but in memory that the write may free. */
+/* The write does not change the metadata, but may free the memory that it is in. */
 static bool keep_metadata(struct before *before)
 {
     before->kept_metadata = meta_copy(before->metadata, before->n_metadata);
@@ -453,8 +476,8 @@ static bool keep_metadata(struct before *before)
     return before->metadata != NULL || before->n_metadata == 0;
 }
 
-/* What the events need of the record of a write, before that is changed. False: no memory. */
-static bool remember(struct batch_work *work, size_t at, unsigned asked_for)
+/* Keeps the fields of the write's record that events need, before the write changes them. False: no memory. */
+static bool remember_before(struct batch_work *work, size_t at, unsigned asked_for)
 {
     const struct belay_write *write = &work->batch->writes[at];
     const struct belay_record *record = &work->rows[at].record;
@@ -483,14 +506,14 @@ static bool remember(struct batch_work *work, size_t at, unsigned asked_for)
         ok = !can_move || keep_metadata(before);
     }
     if (ok && (asked_for & BELAY_SET_IDENTITY) != 0) {
-        ok = keep(record->lock_id, can_move || (write->set & BELAY_SET_IDENTITY) != 0, &before->lock_id,
-                  &before->kept[0]);
+        ok = keep_before(record->lock_id, can_move || (write->set & BELAY_SET_IDENTITY) != 0,
+                         &before->lock_id, &before->kept[0]);
     }
     if (ok && (asked_for & BELAY_SET_OWNER) != 0) {
         bool is_replaced = can_move || (write->set & BELAY_SET_OWNER) != 0;
 
-        ok = keep(record->owner, is_replaced, &before->owner, &before->kept[1]) &&
-             keep(record->owner_name, is_replaced, &before->owner_name, &before->kept[2]);
+        ok = keep_before(record->owner, is_replaced, &before->owner, &before->kept[1]) &&
+             keep_before(record->owner_name, is_replaced, &before->owner_name, &before->kept[2]);
     }
     return ok;
 }
@@ -511,7 +534,7 @@ static struct belay_event event_complete(const struct batch_work *work, size_t i
 {
     const struct txn *txn = &work->txn;
     struct belay_event event = work->batch->events[index];
-    const struct before *before = &work->before[write_of(work->batch, &event)];
+    const struct before *before = &work->before[write_of_event(work->batch, &event)];
 
     event.id = txn->next + index;
     event.at_unix_ms = txn->unix_ms;
@@ -534,13 +557,8 @@ static struct belay_event event_complete(const struct batch_work *work, size_t i
     return event;
 }
 
-bool write_needs_unused(const struct belay_batch *batch, size_t index)
-{
-    return batch->require_unused_id != NULL &&
-           (index == 0 || (batch->writes[index].set & BELAY_SET_ACQUIRED) != 0);
-}
-
-bool record_names(const struct belay_record *record, const char *lock_id)
+/* Whether the record's present or last holder, or one of several, has that id. */
+static bool record_names(const struct belay_record *record, const char *lock_id)
 {
     return record->revision != 0 &&
            (strcmp(record->lock_id, lock_id) == 0 || holder_find(record, lock_id) != NULL);
@@ -601,6 +619,34 @@ void batch_release(struct batch_work *work)
     free(work->found_writes);
 }
 
+enum belay_code batch_check_unused(const struct batch_work *work, id_used_fn is_used, void *context,
+                                   struct belay_error *err)
+{
+    const char *id = work->batch->require_unused_id;
+
+    for (size_t i = 0; id != NULL && i < work->batch->n_writes; i++) {
+        const struct belay_write *write = &work->batch->writes[i];
+        bool used;
+
+        if (i > 0 && (write->set & BELAY_SET_ACQUIRED) == 0) {
+            continue; /* it is about an ancestor */
+        }
+        used = record_names(&work->rows[i].record, id);
+        if (!used) {
+            enum belay_code code = is_used(context, write->key, id, &used, err);
+
+            if (code != BELAY_OK) {
+                return code;
+            }
+        }
+        if (used) {
+            return error_set(err, BELAY_ID_USED, "lock id '%s' has already had '%s'; take a new one", id,
+                             write->key);
+        }
+    }
+    return BELAY_OK;
+}
+
 bool batch_must_last(const struct batch_work *work)
 {
     bool must = false;
@@ -619,15 +665,16 @@ enum belay_code batch_apply(struct batch_work *work, const bool *has_liveness, s
 
     work->before[0].held_ms = -1;
     for (size_t i = 0; code == BELAY_OK && batch->n_writes > 0 && i < batch->n_events; i++) {
-        size_t at = write_of(batch, &batch->events[i]);
+        size_t at = write_of_event(batch, &batch->events[i]);
 
-        if (!work->before[at].is_known && !remember(work, at, asked_for)) {
+        if (!work->before[at].is_known && !remember_before(work, at, asked_for)) {
             code = error_no_memory(err);
         }
     }
     for (size_t i = 0; code == BELAY_OK && i < batch->n_writes; i++) {
         struct row *row = &work->rows[i];
 
+        assert(row->record.key != NULL); /* the store has loaded it */
         row->is_changed = !write_leaves_alone(&batch->writes[i], &row->record);
         if (row->is_changed) {
             code =
@@ -648,6 +695,7 @@ enum belay_code batch_pack(struct batch_work *work, struct buf *scratch, struct 
         if (!row->is_changed) {
             continue;
         }
+        assert(row->packed == NULL);
         scratch->len = 0;
         scratch->failed = false;
         record_pack(scratch, &row->record);
@@ -681,6 +729,7 @@ void batch_answer(struct batch_work *work, enum belay_code code, struct belay_co
     if (!done && code != BELAY_REFUSED) {
         return;
     }
+    assert(done || work->refused < batch->n_writes);
     work->records = NULL; /* the answer's now */
     for (size_t i = 0; i < answer.n_records; i++) {
         answer.records[i] = work->rows[first + i].record;

@@ -19,18 +19,22 @@ struct row {
     bool *has_liveness; /* owned; beside record.tickets: the waiter holds a liveness lock in the wake file */
 };
 
-/* A write transaction: what it finds when it begins. */
+/* The state in which a transaction finds the store. */
 struct txn {
-    int64_t now_ms;
-    int64_t unix_ms;
-    uint64_t number;  /* the last without an event */
-    uint64_t newest;  /* event; 0: none */
-    uint64_t next;    /* number */
-    uint64_t ceiling; /* numbers below this may be handed out */
+    int64_t now_ms;   /* the store's clock */
+    int64_t unix_ms;  /* wall clock */
+    uint64_t number;  /* the last one that a batch without events took */
+    uint64_t newest;  /* id of the newest event; 0: there is none */
+    uint64_t next;    /* the number that this transaction takes */
+    uint64_t ceiling; /* numbers below this may be issued */
     bool served;      /* another process, a server, owns the file */
 };
 
 void row_release(struct row *row);
+/* The record alone: releases the rest of the row. */
+struct belay_record row_take_record(struct row *row);
+/* Release the first n of an array. */
+void records_release(struct belay_record *records, size_t n);
 /* The row of a key that has no record. */
 enum belay_code row_absent(const char *key, struct row *out_row, struct belay_error *err);
 
@@ -46,8 +50,8 @@ struct belay_holder *holder_find(const struct belay_record *record, const char *
 bool holders_repeat(struct belay_record *record);
 
 /*
- * For the events of one key that leave some fields to the store: those of the key's record
- * before the batch, or of one of its holders. NULL: no event needs it.
+ * What the events of one key take from the key's record as it was before the batch, or from one of its holders. A
+ * string that no event takes is NULL.
  */
 struct before {
     const char *lock_id; /* borrowed from the record, as are the next two, or from `kept` */
@@ -84,8 +88,8 @@ struct batch_work {
     struct belay_batch found;     /* the same batch, with its own writes: co_holder is set for any_mode */
     struct belay_write *found_writes; /* owned; NULL: no write needs that */
 
-    struct row
-        few_rows[BATCH_FEW]; /* from here on not zeroed: batch_begin() does as many as there are writes */
+    /* batch_begin() zeroes only as many of these as there are writes. */
+    struct row few_rows[BATCH_FEW];
     struct before few_before[BATCH_FEW];
     struct belay_event few_events[BATCH_FEW];
 };
@@ -99,6 +103,12 @@ void batch_release(struct batch_work *work);
  */
 enum belay_code batch_check(struct batch_work *work, const struct freeze_list *freezes,
                             struct belay_error *err);
+/* Whether the lock id has acquired the key before, as far as the store remembers. */
+typedef enum belay_code (*id_used_fn)(void *context, const char *key, const char *lock_id, bool *out_used,
+                                      struct belay_error *err);
+/* BELAY_ID_USED: batch->require_unused_id has had one of the keys that it is to acquire (L5). */
+enum belay_code batch_check_unused(const struct batch_work *work, id_used_fn is_used, void *context,
+                                   struct belay_error *err);
 /* Whether it must be on disk before it is reported (sqlite_commit.c). */
 bool batch_must_last(const struct batch_work *work);
 /* Change the rows and complete the events. `has_liveness` is for the tickets that are put; NULL: all have it. */
@@ -111,10 +121,6 @@ enum belay_code batch_pack(struct batch_work *work, struct buf *scratch, struct 
  */
 void batch_answer(struct batch_work *work, enum belay_code code, struct belay_commit *out);
 
-/* Whether batch->require_unused_id is about this write's key. */
-bool write_needs_unused(const struct belay_batch *batch, size_t index);
-/* The record's present or last holder, or one of several, has that id. */
-bool record_names(const struct belay_record *record, const char *lock_id);
 /* Whether the event says that a lock id acquired its key. */
 bool event_takes(const struct belay_event *event);
 

@@ -50,21 +50,14 @@ bool holders_must_last(const struct belay_write *write, const struct belay_recor
 
 /* ---- the list ---- */
 
-static void free_text(const struct belay_record *record, char *text)
-{
-    if (!belay_record_has_text(record, text)) {
-        free(text);
-    }
-}
-
 static void remove_holder(struct belay_record *record, struct belay_holder *holder)
 {
     size_t after = (size_t)(record->holders + record->n_holders - holder) - 1;
 
-    free_text(record, holder->lock_id);
-    free_text(record, holder->owner);
-    free_text(record, holder->owner_name);
-    free_text(record, holder->acquired_by);
+    free_record_text(record, holder->lock_id);
+    free_record_text(record, holder->owner);
+    free_record_text(record, holder->owner_name);
+    free_record_text(record, holder->acquired_by);
     meta_free(holder->metadata, holder->n_metadata);
     memmove(holder, holder + 1, after * sizeof *holder);
     record->n_holders--;
@@ -81,7 +74,7 @@ static void move_to_end(struct belay_record *record, struct belay_holder *holder
 }
 
 /* The holder of that id, which is added if there is none; NULL: no memory. */
-static struct belay_holder *add_holder(struct belay_record *record, const char *lock_id)
+static struct belay_holder *find_or_add_holder(struct belay_record *record, const char *lock_id)
 {
     struct belay_holder *found = holder_find(record, lock_id);
     struct belay_holder *holders;
@@ -105,7 +98,7 @@ static struct belay_holder *add_holder(struct belay_record *record, const char *
 
 /* ---- the record's own fields ---- */
 
-static const struct belay_holder *ends_last(const struct belay_record *record)
+static const struct belay_holder *last_to_end(const struct belay_record *record)
 {
     const struct belay_holder *last = &record->holders[0];
 
@@ -128,13 +121,13 @@ static bool repeat_holder(struct belay_record *record, const struct belay_holder
 
 bool holders_repeat(struct belay_record *record)
 {
-    return record->n_holders == 0 || repeat_holder(record, ends_last(record));
+    return record->n_holders == 0 || repeat_holder(record, last_to_end(record));
 }
 
 /* ---- a write ---- */
 
-static bool set_holder(const struct belay_write *write, const struct txn *txn, struct belay_record *record,
-                       struct belay_holder *holder)
+static bool set_holder_fields(const struct belay_write *write, const struct txn *txn,
+                              struct belay_record *record, struct belay_holder *holder)
 {
     struct belay_record one = holder_as_record(holder, record);
     bool done = set_fields(&one, write->set, write->values, txn);
@@ -144,8 +137,8 @@ static bool set_holder(const struct belay_write *write, const struct txn *txn, s
 }
 
 /* After the last release the record's own fields keep that holder. */
-static bool release_holder(const struct belay_write *write, const struct txn *txn,
-                           struct belay_record *record, struct belay_holder *holder)
+static bool release_co_holder(const struct belay_write *write, const struct txn *txn,
+                              struct belay_record *record, struct belay_holder *holder)
 {
     bool is_last = record->n_holders == 1;
 
@@ -168,7 +161,7 @@ static bool change_holder(const struct belay_write *write, const struct txn *txn
 {
     bool adds = (write->set & BELAY_SET_ACQUIRED) != 0;
     struct belay_holder *holder =
-        adds ? add_holder(record, write->values->lock_id) : holder_find(record, write->lock_id);
+        adds ? find_or_add_holder(record, write->values->lock_id) : holder_find(record, write->lock_id);
 
     if ((write->set & BELAY_SET_FREED) != 0) {
         record->freed_ms = txn->now_ms;
@@ -181,11 +174,11 @@ static bool change_holder(const struct belay_write *write, const struct txn *txn
         record->mode = write->values->mode;
         record->slots = write->values->slots;
     }
-    if (!set_holder(write, txn, record, holder)) {
+    if (!set_holder_fields(write, txn, record, holder)) {
         return false;
     }
     if ((write->set & BELAY_SET_RELEASED) != 0) {
-        return release_holder(write, txn, record, holder);
+        return release_co_holder(write, txn, record, holder);
     }
     if ((write->set & BELAY_SET_IDENTITY) != 0) {
         move_to_end(record, holder);

@@ -1,4 +1,4 @@
-/* What the files of src/store/apply that apply a write share. */
+/* Shared by apply.c and apply_holders.c. */
 #ifndef STORE_APPLY_APPLY_INTERNAL_H
 #define STORE_APPLY_APPLY_INTERNAL_H
 
@@ -7,7 +7,8 @@
 /* apply.c. False: no memory. */
 bool set_fields(struct belay_record *record, unsigned set, const struct belay_record *values,
                 const struct txn *txn);
-/* For a string that may be part of the record's one piece of memory. */
+/* For a string that may be part of the record's block of text. */
+void free_record_text(const struct belay_record *record, char *text);
 bool replace_text(const struct belay_record *record, char **text, const char *with);
 
 /* apply_holders.c: a lock that is shared or has slots */

@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/new_file.h"
 #include "base/text.h"
 
 #define MAGIC "BelayLedger 3"
-#define MAGIC_1 "BelayLedger 1" /* without an id */
 #define FRAME_MAX ((size_t)1 << 30)
 
 enum { WRITE_AT_ONCE = 1 << 20, GROW_BY = 4 << 20, GENTLY_AT_ONCE = 256 << 10 };
@@ -29,13 +29,6 @@ struct file_head {
     uint64_t sum;
 };
 
-struct file_head_1 {
-    char magic[16];
-    uint64_t use;
-    uint64_t stamp;
-    uint64_t sum;
-};
-
 struct frame_head {
     uint64_t sum; /* of all that follows, zeros included */
     uint64_t stamp;
@@ -44,11 +37,11 @@ struct frame_head {
 };
 _Static_assert(sizeof(struct frame_head) == JOURNAL_FRAME_HEAD, "the head of a frame");
 
-/* Every byte of `data`, whose length is a multiple of eight, makes a difference in most bits. */
-static uint64_t sum_of(const void *data, size_t len, uint64_t seed)
+/* A change of any byte changes about half of the bits. `len` is a multiple of eight. */
+static uint64_t checksum(const void *data, size_t len)
 {
     const unsigned char *at = data;
-    uint64_t sum = seed ^ 0x9e3779b97f4a7c15ULL;
+    uint64_t sum = 0x9e3779b97f4a7c15ULL;
 
     for (; len >= sizeof(uint64_t); at += sizeof(uint64_t), len -= sizeof(uint64_t)) {
         uint64_t word;
@@ -65,8 +58,8 @@ static size_t whole_sectors(size_t len)
     return (len + JOURNAL_SECTOR - 1) / JOURNAL_SECTOR * JOURNAL_SECTOR;
 }
 
-static enum belay_code failed(const struct journal *journal, const char *what, int why,
-                              struct belay_error *err)
+static enum belay_code journal_failed(const struct journal *journal, const char *what, int why,
+                                      struct belay_error *err)
 {
     if (why == ENOSPC || why == EDQUOT || why == EFBIG) {
         return error_set(err, BELAY_UNREACHABLE,
@@ -87,7 +80,7 @@ char *journal_path(const char *database, int which)
     return path;
 }
 
-static bool write_all(int fd, const void *data, size_t len, size_t at)
+static bool pwrite_all(int fd, const void *data, size_t len, size_t at)
 {
     const char *from = data;
 
@@ -141,7 +134,7 @@ static bool write_zeros(int fd, size_t from, size_t to)
     while (from < to) {
         size_t n = to - from < sizeof zeros ? to - from : sizeof zeros;
 
-        if (!write_all(fd, zeros, n, from)) {
+        if (!pwrite_all(fd, zeros, n, from)) {
             return false;
         }
         from += n;
@@ -168,7 +161,7 @@ static bool fill_gently(int fd, size_t from, size_t to, bool (*keep_going)(void 
 }
 
 /* The journal has the owner and mode of the database, whose users may have to replay it. */
-static bool share(int fd, const char *database)
+static bool share_with_database(int fd, const char *database)
 {
     struct stat st;
 
@@ -177,26 +170,6 @@ static bool share(int fd, const char *database)
     }
     (void)fchmod(fd, st.st_mode & 0666);
     return geteuid() != 0 || fchown(fd, st.st_uid, st.st_gid) == 0;
-}
-
-/* A new name is on disk when its directory is. */
-static bool sync_directory(const char *path)
-{
-    char *copy = strdup(path);
-    char *slash = copy == NULL ? NULL : strrchr(copy, '/');
-    int fd = -1;
-    bool ok;
-
-    if (slash != NULL) {
-        slash[slash == copy ? 1 : 0] = '\0';
-        fd = open(copy, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    }
-    ok = fd >= 0 && fsync(fd) == 0;
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-    free(copy);
-    return ok;
 }
 
 static bool write_head(struct journal *journal)
@@ -210,9 +183,9 @@ static bool write_head(struct journal *journal)
         .room = journal->size,
     };
 
-    head.sum = sum_of(&head, offsetof(struct file_head, sum), 0);
+    head.sum = checksum(&head, offsetof(struct file_head, sum));
     memcpy(sector, &head, sizeof head);
-    return write_all(journal->fd, sector, sizeof sector, 0) && fdatasync(journal->fd) == 0;
+    return pwrite_all(journal->fd, sector, sizeof sector, 0) && fdatasync(journal->fd) == 0;
 }
 
 enum belay_code journal_begin_gently(struct journal *journal, uint64_t use, size_t size, const char *database,
@@ -226,7 +199,7 @@ enum belay_code journal_begin_gently(struct journal *journal, uint64_t use, size
         journal->fd = open(journal->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     }
     if (journal->fd < 0 || fstat(journal->fd, &st) != 0) {
-        return failed(journal, "made", errno, err);
+        return journal_failed(journal, "made", errno, err);
     }
     if (!random_bytes(&journal->stamp, sizeof journal->stamp)) {
         return error_set(err, BELAY_UNREACHABLE, "the system gives no random bytes");
@@ -238,12 +211,12 @@ enum belay_code journal_begin_gently(struct journal *journal, uint64_t use, size
     if (!(keep_going == NULL ? write_zeros(journal->fd, (size_t)st.st_size, size)
                              : fill_gently(journal->fd, (size_t)st.st_size, size, keep_going, context))) {
         return errno == ECANCELED ? error_set(err, BELAY_CANCELLED, "'%s' was not made", journal->path)
-                                  : failed(journal, "made", errno, err);
+                                  : journal_failed(journal, "made", errno, err);
     }
     /* The head last, and synced with what is before it: a file that has one has all its room. */
-    if ((is_new && !share(journal->fd, database)) || fdatasync(journal->fd) != 0 || !write_head(journal) ||
-        (is_new && !sync_directory(journal->path)) || !map_file(journal)) {
-        return failed(journal, "made", errno, err);
+    if ((is_new && !share_with_database(journal->fd, database)) || fdatasync(journal->fd) != 0 ||
+        !write_head(journal) || (is_new && !new_file_sync_parent(journal->path)) || !map_file(journal)) {
+        return journal_failed(journal, "made", errno, err);
     }
     return BELAY_OK;
 }
@@ -269,7 +242,6 @@ static bool is_unfinished(const struct file_head *head)
 static enum belay_code read_head(struct journal *journal, struct belay_error *err)
 {
     struct file_head head;
-    struct file_head_1 old;
 
     if (journal->size >= sizeof head) {
         memcpy(&head, journal->map, sizeof head);
@@ -277,19 +249,11 @@ static enum belay_code read_head(struct journal *journal, struct belay_error *er
             return BELAY_NOT_FOUND; /* its server died before it was ready */
         }
         if (memcmp(head.magic, MAGIC, sizeof MAGIC) == 0 &&
-            head.sum == sum_of(&head, offsetof(struct file_head, sum), 0)) {
+            head.sum == checksum(&head, offsetof(struct file_head, sum))) {
             journal->is_cut = journal->size < head.room;
             journal->use = head.use;
             journal->stamp = head.stamp;
             journal->id = head.id;
-            return BELAY_OK;
-        }
-        memcpy(&old, journal->map, sizeof old);
-        if (memcmp(old.magic, MAGIC_1, sizeof MAGIC_1) == 0 &&
-            old.sum == sum_of(&old, offsetof(struct file_head_1, sum), 0)) {
-            journal->use = old.use;
-            journal->stamp = old.stamp;
-            journal->id = 0;
             return BELAY_OK;
         }
     }
@@ -306,14 +270,14 @@ enum belay_code journal_open(struct journal *journal, struct belay_error *err)
         return BELAY_NOT_FOUND;
     }
     if (journal->fd < 0 || fstat(journal->fd, &st) != 0) {
-        return failed(journal, "opened", errno, err);
+        return journal_failed(journal, "opened", errno, err);
     }
     journal->size = (size_t)st.st_size;
     if (journal->size == 0) {
         journal_close(journal);
         return BELAY_NOT_FOUND;
     }
-    code = map_file(journal) ? read_head(journal, err) : failed(journal, "read", errno, err);
+    code = map_file(journal) ? read_head(journal, err) : journal_failed(journal, "read", errno, err);
     if (code != BELAY_OK) {
         journal_close(journal);
     }
@@ -347,12 +311,13 @@ enum belay_code journal_reserve(struct journal *journal, size_t frame_len, struc
     size_t needed = journal->used + whole_sectors(frame_len);
     size_t size;
 
+    assert(journal->fd >= 0);
     if (needed <= journal->size) {
         return BELAY_OK;
     }
     size = needed + GROW_BY;
     if (!write_zeros(journal->fd, journal->size, size)) {
-        return failed(journal, "enlarged", errno, err);
+        return journal_failed(journal, "enlarged", errno, err);
     }
     journal->size = size;
     return map_file(journal) ? BELAY_OK : error_no_memory(err);
@@ -370,7 +335,7 @@ bool journal_seal(const struct journal *journal, struct buf *frame)
         return false;
     }
     memcpy(frame->data, &head, sizeof head);
-    head.sum = sum_of(frame->data + sizeof head.sum, frame->len - sizeof head.sum, 0);
+    head.sum = checksum(frame->data + sizeof head.sum, frame->len - sizeof head.sum);
     memcpy(frame->data, &head.sum, sizeof head.sum);
     return true;
 }
@@ -389,7 +354,7 @@ enum belay_code journal_write(const struct journal *journal, const struct buf *f
     n = pwritev2(journal->fd, &piece, 1, (off_t)journal->used, RWF_DSYNC);
     may_retry = n >= 0 || errno == EINTR || errno == EOPNOTSUPP || errno == ENOSYS;
     if (n == (ssize_t)frame->len ||
-        (may_retry && write_all(journal->fd, frame->data, frame->len, journal->used) &&
+        (may_retry && pwrite_all(journal->fd, frame->data, frame->len, journal->used) &&
          fdatasync(journal->fd) == 0)) {
         return BELAY_OK;
     }
@@ -443,7 +408,7 @@ static bool is_frame(const struct journal_reader *reader, const unsigned char *a
         return false;
     }
     len = whole_sectors(sizeof *out_head + (size_t)out_head->len);
-    return len <= left && out_head->sum == sum_of(at + sizeof out_head->sum, len - sizeof out_head->sum, 0);
+    return len <= left && out_head->sum == checksum(at + sizeof out_head->sum, len - sizeof out_head->sum);
 }
 
 static bool next_frame(struct journal_reader *reader)

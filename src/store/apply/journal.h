@@ -35,10 +35,10 @@ struct journal {
     size_t size;        /* of the file, with all its blocks allocated */
     size_t mapped;      /* how much of it is mapped */
     size_t used;        /* up to the end of the last frame */
-    uint64_t id;        /* of the server's run, as in the database; 0: an old version had none */
+    uint64_t id;        /* of the server's run, as in the database; never 0 */
     uint64_t use;       /* counts up from 1: the later of two files has the greater */
     uint64_t stamp;
-    uint64_t frames; /* in it */
+    uint64_t frames; /* written in this use of the file */
     bool is_cut;     /* shorter than when it was begun: a part is missing */
 };
 
@@ -88,8 +88,8 @@ struct journal_reader {
     const unsigned char *at;
     const unsigned char *end;
     uint64_t stamp;
-    uint64_t frames;            /* so many were read */
-    const unsigned char *entry; /* within the frame */
+    uint64_t frames;            /* number of frames read so far */
+    const unsigned char *entry; /* the next one, within the frame */
     const unsigned char *frame_end;
 };
 void journal_read(const struct journal *journal, struct journal_reader *out_reader);

@@ -56,15 +56,7 @@ static bool is_given(const char *credential)
     return credential != NULL && credential[0] != '\0';
 }
 
-static void put_ids(struct writer *w, const char *const *ids, size_t n)
-{
-    put_unsigned(w, n);
-    for (size_t i = 0; i < n; i++) {
-        put_text(w, ids[i]);
-    }
-}
-
-static void put_ticket(struct writer *w, const struct belay_put_ticket *ticket, unsigned puts)
+static void put_new_ticket(struct writer *w, const struct belay_put_ticket *ticket, unsigned puts)
 {
     put_text(w, ticket->lock_id);
     put_text(w, ticket->key);
@@ -121,7 +113,7 @@ static void put_write(struct writer *w, const struct belay_write *write)
     put_ids(w, write->drop_intents, write->n_drop_intents);
     put_unsigned(w, puts);
     if (write->put_ticket != NULL) {
-        put_ticket(w, write->put_ticket, puts);
+        put_new_ticket(w, write->put_ticket, puts);
     }
     if (write->n_put_intents > 1) {
         put_unsigned(w, write->n_put_intents);
@@ -173,7 +165,7 @@ void entry_pack(struct buf *to, const struct journal_entry *entry)
 }
 
 /* Make room for `n` elements; the array may move. */
-static bool grow(void *array, size_t size, size_t *cap, size_t n)
+static bool room_grow(void *array, size_t size, size_t *cap, size_t n)
 {
     void *grown;
 
@@ -218,7 +210,7 @@ static size_t get_meta(struct reader *r, struct lists *lists, size_t *out_n)
     size_t n = get_count(r);
     size_t from = lists->n_meta;
 
-    if (!grow((void *)&lists->room->meta, sizeof *lists->room->meta, &lists->room->cap_meta, from + n)) {
+    if (!room_grow((void *)&lists->room->meta, sizeof *lists->room->meta, &lists->room->cap_meta, from + n)) {
         r->bad = true;
         return 0;
     }
@@ -235,7 +227,8 @@ static size_t get_ids(struct reader *r, struct lists *lists, size_t n)
 {
     size_t from = lists->n_texts;
 
-    if (!grow((void *)&lists->room->texts, sizeof *lists->room->texts, &lists->room->cap_texts, from + n)) {
+    if (!room_grow((void *)&lists->room->texts, sizeof *lists->room->texts, &lists->room->cap_texts,
+                   from + n)) {
         r->bad = true;
         return 0;
     }
@@ -250,14 +243,6 @@ static size_t get_ids(struct reader *r, struct lists *lists, size_t n)
 static void *as_index(size_t at)
 {
     return (void *)(uintptr_t)at; /* NOLINT(performance-no-int-to-ptr) */
-}
-
-static enum belay_mode get_mode(struct reader *r)
-{
-    uint64_t mode = get_unsigned(r);
-
-    r->bad = r->bad || mode > BELAY_SLOTS;
-    return (enum belay_mode)mode;
 }
 
 static void get_values(struct reader *r, struct lists *lists, unsigned set, struct belay_record *values)
@@ -294,7 +279,7 @@ static void get_values(struct reader *r, struct lists *lists, unsigned set, stru
     }
 }
 
-static struct belay_put_ticket get_ticket(struct reader *r, uint64_t puts)
+static struct belay_put_ticket get_new_ticket(struct reader *r, uint64_t puts)
 {
     struct belay_put_ticket ticket = { 0 };
 
@@ -319,7 +304,7 @@ static void get_intents(struct reader *r, struct lists *lists, struct belay_writ
     size_t from = lists->n_intents;
     struct entry_room *room = lists->room;
 
-    if (!grow((void *)&room->intents, sizeof *room->intents, &room->cap_intents, from + n)) {
+    if (!room_grow((void *)&room->intents, sizeof *room->intents, &room->cap_intents, from + n)) {
         r->bad = true;
         return;
     }
@@ -361,7 +346,7 @@ static void get_write(struct reader *r, struct lists *lists, size_t i)
     write->drop_intents = as_index(get_ids(r, lists, write->n_drop_intents));
     puts = get_unsigned(r);
     if ((puts & PUTS_TICKET) != 0) {
-        room->tickets[i] = get_ticket(r, puts);
+        room->tickets[i] = get_new_ticket(r, puts);
         write->put_ticket = &room->tickets[i];
     }
     if ((puts & (PUTS_INTENT | PUTS_INTENTS)) != 0) {
@@ -385,15 +370,15 @@ static void get_event(struct reader *r, struct lists *lists, struct belay_event 
     event->metadata = as_index(get_meta(r, lists, &event->n_metadata));
 }
 
-static bool make_room(struct entry_room *room, size_t n_writes, size_t n_events)
+static bool room_reserve(struct entry_room *room, size_t n_writes, size_t n_events)
 {
     size_t cap[3] = { room->cap_writes, room->cap_writes, room->cap_writes };
-    bool ok = grow((void *)&room->writes, sizeof *room->writes, &cap[0], n_writes) &&
-              grow((void *)&room->values, sizeof *room->values, &cap[1], n_writes) &&
-              grow((void *)&room->tickets, sizeof *room->tickets, &cap[2], n_writes);
+    bool ok = room_grow((void *)&room->writes, sizeof *room->writes, &cap[0], n_writes) &&
+              room_grow((void *)&room->values, sizeof *room->values, &cap[1], n_writes) &&
+              room_grow((void *)&room->tickets, sizeof *room->tickets, &cap[2], n_writes);
 
     room->cap_writes = ok ? cap[0] : room->cap_writes;
-    return ok && grow((void *)&room->events, sizeof *room->events, &room->cap_events, n_events);
+    return ok && room_grow((void *)&room->events, sizeof *room->events, &room->cap_events, n_events);
 }
 
 /* The array is NULL if all lists are empty. */
@@ -450,7 +435,7 @@ bool entry_unpack(const void *data, size_t len, struct entry_room *room, struct 
     entry.n_writes = get_count(&r);
     entry.n_events = get_count(&r);
     entry.n_deletes = get_count(&r);
-    if (r.bad || !make_room(room, entry.n_writes, entry.n_events)) {
+    if (r.bad || !room_reserve(room, entry.n_writes, entry.n_events)) {
         return false;
     }
     for (size_t i = 0; i < entry.n_writes && !r.bad; i++) {

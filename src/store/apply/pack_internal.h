@@ -5,8 +5,9 @@
 #include <string.h>
 
 #include "store/apply/pack.h"
+#include "store/apply/varint.h"
 
-enum { SEEN_MAX = 16, NUMBER_MAX = 10 };
+enum { SEEN_MAX = 16 };
 
 /* A string that was written in full. */
 struct seen {
@@ -32,24 +33,16 @@ struct reader {
 
 static inline void put_unsigned(struct writer *w, uint64_t value)
 {
-    unsigned char *at = buf_room(w->to, NUMBER_MAX);
-    size_t n = 0;
+    unsigned char *at = buf_room(w->to, VARINT_MAX);
 
-    if (at == NULL) {
-        return;
+    if (at != NULL) {
+        buf_took(w->to, varint_write(at, value));
     }
-    while (value >= 0x80) {
-        at[n++] = (unsigned char)(value | 0x80);
-        value >>= 7;
-    }
-    at[n++] = (unsigned char)value;
-    buf_took(w->to, n);
 }
 
-/* The sign is the lowest bit, so that small negative numbers are short, too. */
 static inline void put_int(struct writer *w, int64_t value)
 {
-    put_unsigned(w, (uint64_t)value << 1 ^ (value < 0 ? UINT64_MAX : 0));
+    put_unsigned(w, zigzag(value));
 }
 
 /* 0: NULL. Odd: a reference to an earlier string. Even: its length, then the string. */
@@ -77,27 +70,17 @@ static inline void put_text(struct writer *w, const char *text)
 
 static inline uint64_t get_unsigned(struct reader *r)
 {
-    const unsigned char *at = r->at;
     uint64_t value = 0;
 
-    for (unsigned shift = 0; shift < 64 && at != r->end; shift += 7) {
-        unsigned char byte = *at++;
-
-        value |= (uint64_t)(byte & 0x7f) << shift;
-        if (byte < 0x80) {
-            r->at = at;
-            return value;
-        }
+    if (!varint_read(&r->at, r->end, &value)) {
+        r->bad = true;
     }
-    r->bad = true;
-    return 0;
+    return value;
 }
 
 static inline int64_t get_int(struct reader *r)
 {
-    uint64_t value = get_unsigned(r);
-
-    return (int64_t)(value >> 1 ^ (~(value & 1) + 1));
+    return zigzag_back(get_unsigned(r));
 }
 
 static inline const char *get_text(struct reader *r)
@@ -149,6 +132,23 @@ static inline size_t get_count(struct reader *r)
         return 0;
     }
     return (size_t)n;
+}
+
+static inline enum belay_mode get_mode(struct reader *r)
+{
+    uint64_t mode = get_unsigned(r);
+
+    r->bad = r->bad || mode > BELAY_SLOTS;
+    return (enum belay_mode)mode;
+}
+
+/* Lock ids, or keys. */
+static inline void put_ids(struct writer *w, const char *const *ids, size_t n)
+{
+    put_unsigned(w, n);
+    for (size_t i = 0; i < n; i++) {
+        put_text(w, ids[i]);
+    }
 }
 
 static inline void put_meta(struct writer *w, const struct belay_meta *meta, size_t n)

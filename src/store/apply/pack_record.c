@@ -6,7 +6,7 @@
 #include "base/error.h"
 
 /* FLAG_HOLDERS: the record is not exclusive. Only then are its mode, slots and holders written. */
-enum { FLAG_HELD = 1, FLAG_OUTLIVES = 2, FLAG_STALE_NOTED = 4, FLAG_HOLDERS = 8 };
+enum { FLAG_HELD = 1, FLAG_DURABLE = 2, FLAG_STALE_REPORTED = 4, FLAG_HOLDERS = 8 };
 
 static void put_numbers(struct writer *w, const int64_t *numbers, size_t n)
 {
@@ -15,7 +15,7 @@ static void put_numbers(struct writer *w, const int64_t *numbers, size_t n)
     }
 }
 
-static void pack_holder(struct writer *w, const struct belay_holder *holder)
+static void put_holder(struct writer *w, const struct belay_holder *holder)
 {
     const int64_t numbers[] = { holder->ttl_ms,
                                 holder->heartbeat_ms,
@@ -27,7 +27,7 @@ static void pack_holder(struct writer *w, const struct belay_holder *holder)
                                 holder->last_heartbeat_unix_ms };
 
     put_unsigned(w,
-                 (holder->durable ? FLAG_OUTLIVES : 0U) | (holder->stale_reported ? FLAG_STALE_NOTED : 0U));
+                 (holder->durable ? FLAG_DURABLE : 0U) | (holder->stale_reported ? FLAG_STALE_REPORTED : 0U));
     put_unsigned(w, holder->token);
     put_numbers(w, numbers, sizeof numbers / sizeof numbers[0]);
     put_text(w, holder->lock_id);
@@ -37,29 +37,20 @@ static void pack_holder(struct writer *w, const struct belay_holder *holder)
     put_meta(w, holder->metadata, holder->n_metadata);
 }
 
-static void put_released(struct writer *w, const struct belay_record *record)
-{
-    put_unsigned(w, record->n_released_ids);
-    for (size_t i = 0; i < record->n_released_ids; i++) {
-        put_text(w, record->released_ids[i]);
-    }
-}
-
 void holders_pack(struct buf *to, const struct belay_record *record)
 {
     struct writer w = { .to = to };
 
     put_unsigned(&w, record->n_holders);
     for (size_t i = 0; i < record->n_holders; i++) {
-        pack_holder(&w, &record->holders[i]);
+        put_holder(&w, &record->holders[i]);
     }
-    put_released(&w, record);
+    put_ids(&w, (const char *const *)record->released_ids, record->n_released_ids);
 }
 
 /*
- * In memory a holder begins with a struct as it is; its strings follow, each with its '\0'. A
- * lock with many holders is read and written at every commit: so they are read without
- * looking at the strings.
+ * In memory a holder is a copy of its struct, followed by its strings, each with its '\0'. A lock with many holders is
+ * read and written at every commit, and this form is read without going through the strings.
  */
 enum { TEXTS_MAX = 4 };
 
@@ -74,7 +65,7 @@ struct holder_head {
     struct texts texts;
 };
 
-static void measure(const char *const texts[TEXTS_MAX], struct texts *out)
+static void texts_measure(const char *const texts[TEXTS_MAX], struct texts *out)
 {
     uint32_t at = 0;
 
@@ -87,14 +78,14 @@ static void measure(const char *const texts[TEXTS_MAX], struct texts *out)
     out->size = at;
 }
 
-static void put_texts(struct buf *to, const char *const texts[TEXTS_MAX])
+static void texts_put(struct buf *to, const char *const texts[TEXTS_MAX])
 {
     for (size_t i = 0; i < TEXTS_MAX; i++) {
         buf_add(to, texts[i], strlen(texts[i]) + 1);
     }
 }
 
-/* Each string is there, and none goes on behind `end`. */
+/* Whether every string begins and ends before `end`. */
 static inline bool texts_fit(const struct texts *texts, const unsigned char *from, const unsigned char *end)
 {
     uint32_t size = texts->size;
@@ -103,13 +94,13 @@ static inline bool texts_fit(const struct texts *texts, const unsigned char *fro
            texts->at[1] < size && texts->at[2] < size;
 }
 
-static void keep_holder(struct writer *w, const struct belay_holder *holder)
+static void put_holder_in_place(struct writer *w, const struct belay_holder *holder)
 {
     const char *const texts[TEXTS_MAX] = { holder->lock_id, holder->owner, holder->owner_name,
                                            holder->acquired_by == NULL ? "" : holder->acquired_by };
     struct holder_head head;
 
-    /* Field by field: to copy the struct would copy what lies between the fields, and equal records would differ. */
+    /* Field by field: a copy of the struct would have its padding, and equal records would differ. */
     memset(&head, 0, sizeof head);
     head.holder.token = holder->token;
     head.holder.durable = holder->durable;
@@ -123,13 +114,13 @@ static void keep_holder(struct writer *w, const struct belay_holder *holder)
     head.holder.expires_at_unix_ms = holder->expires_at_unix_ms;
     head.holder.last_heartbeat_unix_ms = holder->last_heartbeat_unix_ms;
     head.holder.n_metadata = holder->n_metadata;
-    measure(texts, &head.texts);
+    texts_measure(texts, &head.texts);
     buf_add(w->to, &head, sizeof head);
-    put_texts(w->to, texts);
+    texts_put(w->to, texts);
     put_meta(w, holder->metadata, holder->n_metadata);
 }
 
-static void keep_released(struct writer *w, const struct belay_record *record)
+static void put_released_in_place(struct writer *w, const struct belay_record *record)
 {
     put_unsigned(w, record->n_released_ids);
     for (size_t i = 0; i < record->n_released_ids; i++) {
@@ -144,8 +135,8 @@ static bool is_bool(const bool *byte)
     return *(const unsigned char *)byte <= 1;
 }
 
-/* Its strings stay where they are. */
-static bool find_holder(struct reader *r, struct belay_holder *holder)
+/* The holder borrows its strings from the memory that is read. */
+static bool get_holder_in_place(struct reader *r, struct belay_holder *holder)
 {
     char *texts = (char *)r->at + sizeof(struct holder_head);
     struct holder_head head;
@@ -172,8 +163,8 @@ static bool find_holder(struct reader *r, struct belay_holder *holder)
 }
 
 /*
- * Most times are shortly before or after another one, and a small number is short and quick to
- * read. Differences wrap around: whatever the numbers are, the same come back.
+ * Most times are close to another one, and a small difference takes few bytes. Differences wrap around, so that any
+ * two times can be stored.
  */
 static void put_after(struct writer *w, int64_t time_ms, int64_t earlier_ms)
 {
@@ -217,8 +208,8 @@ void record_pack(struct buf *to, const struct belay_record *record)
 {
     struct writer w = { .to = to };
     bool has_holders = record->mode != BELAY_EXCLUSIVE;
-    unsigned flags = (record->held ? FLAG_HELD : 0U) | (record->durable ? FLAG_OUTLIVES : 0U) |
-                     (record->stale_reported ? FLAG_STALE_NOTED : 0U) | (has_holders ? FLAG_HOLDERS : 0U);
+    unsigned flags = (record->held ? FLAG_HELD : 0U) | (record->durable ? FLAG_DURABLE : 0U) |
+                     (record->stale_reported ? FLAG_STALE_REPORTED : 0U) | (has_holders ? FLAG_HOLDERS : 0U);
     put_unsigned(&w, flags);
     put_unsigned(&w, (uint64_t)record->outcome);
     put_unsigned(&w, record->revision);
@@ -234,9 +225,9 @@ void record_pack(struct buf *to, const struct belay_record *record)
         put_int(&w, record->slots);
         put_unsigned(&w, record->n_holders);
         for (size_t i = 0; i < record->n_holders; i++) {
-            keep_holder(&w, &record->holders[i]);
+            put_holder_in_place(&w, &record->holders[i]);
         }
-        keep_released(&w, record);
+        put_released_in_place(&w, record);
     }
     put_unsigned(&w, record->n_intents);
     for (size_t i = 0; i < record->n_intents; i++) {
@@ -253,7 +244,7 @@ bool record_is_held_packed(const void *data)
     return (*(const unsigned char *)data & FLAG_HELD) != 0;
 }
 
-static char *copy_text(struct reader *r, bool *ok)
+static char *get_copy(struct reader *r, bool *ok)
 {
     char *copy = strdup(get_given(r));
 
@@ -262,7 +253,7 @@ static char *copy_text(struct reader *r, bool *ok)
 }
 
 /* A string that is borrowed in place; NULL: it cannot be read. */
-static char *keep_text(struct reader *r)
+static char *get_in_place(struct reader *r)
 {
     const char *text = get_given(r);
 
@@ -281,20 +272,14 @@ static bool unpack_meta(struct reader *r, struct belay_meta **out_meta, size_t *
     *out_meta = meta;
     *out_n = n;
     for (size_t i = 0; i < n; i++) {
-        meta[i].name = copy_text(r, &ok);
-        meta[i].value = copy_text(r, &ok);
+        meta[i].name = get_copy(r, &ok);
+        meta[i].value = get_copy(r, &ok);
     }
     return ok;
 }
 
-static enum belay_mode get_mode(struct reader *r, uint64_t mode)
-{
-    r->bad = r->bad || mode > BELAY_SLOTS;
-    return (enum belay_mode)mode;
-}
-
 /* Its strings are copies. */
-static bool unpack_holder(struct reader *r, struct belay_holder *holder)
+static bool get_holder(struct reader *r, struct belay_holder *holder)
 {
     char **const texts[] = { &holder->lock_id, &holder->owner, &holder->owner_name, &holder->acquired_by };
     int64_t *const numbers[] = { &holder->ttl_ms,
@@ -308,14 +293,14 @@ static bool unpack_holder(struct reader *r, struct belay_holder *holder)
     uint64_t flags = get_unsigned(r);
     bool ok = true;
 
-    holder->durable = (flags & FLAG_OUTLIVES) != 0;
-    holder->stale_reported = (flags & FLAG_STALE_NOTED) != 0;
+    holder->durable = (flags & FLAG_DURABLE) != 0;
+    holder->stale_reported = (flags & FLAG_STALE_REPORTED) != 0;
     holder->token = get_unsigned(r);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         *numbers[i] = get_int(r);
     }
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        *texts[i] = copy_text(r, &ok);
+        *texts[i] = get_copy(r, &ok);
     }
     return ok && unpack_meta(r, &holder->metadata, &holder->n_metadata);
 }
@@ -337,8 +322,8 @@ static bool unpack_holders(struct reader *r, struct belay_record *record,
     return ok;
 }
 
-/* A string of keep_released(), which stays where it is; NULL: it cannot be read. */
-static char *find_released(struct reader *r)
+/* A string of put_released_in_place(), which stays where it is; NULL: it cannot be read. */
+static char *get_released_in_place(struct reader *r)
 {
     char *text = (char *)r->at;
     const unsigned char *end = memchr(r->at, '\0', (size_t)(r->end - r->at));
@@ -351,7 +336,7 @@ static char *find_released(struct reader *r)
     return text;
 }
 
-/* `in_place`: those of keep_released(). Else of put_released(), copied; rows of an earlier belay end before them. */
+/* `in_place`: those of put_released_in_place(). Else those of holders_pack(), copied; rows of an earlier belay have none. */
 static bool unpack_released(struct reader *r, bool in_place, struct belay_record *record)
 {
     size_t n = r->at == r->end ? 0 : get_count(r);
@@ -366,7 +351,7 @@ static bool unpack_released(struct reader *r, bool in_place, struct belay_record
         return false;
     }
     for (size_t i = 0; i < n; i++) {
-        record->released_ids[i] = in_place ? find_released(r) : copy_text(r, &ok);
+        record->released_ids[i] = in_place ? get_released_in_place(r) : get_copy(r, &ok);
     }
     record->n_released_ids = n;
     return ok;
@@ -376,7 +361,7 @@ bool holders_unpack(const void *data, size_t len, struct belay_record *record)
 {
     struct reader r = { .at = data, .end = (const unsigned char *)data + len };
 
-    return unpack_holders(&r, record, unpack_holder) && unpack_released(&r, false, record) && !r.bad &&
+    return unpack_holders(&r, record, get_holder) && unpack_released(&r, false, record) && !r.bad &&
            r.at == r.end;
 }
 
@@ -386,10 +371,10 @@ static bool unpack_mode(struct reader *r, struct belay_record *record)
     if (record->mode == BELAY_EXCLUSIVE) {
         return true;
     }
-    record->mode = get_mode(r, get_unsigned(r));
+    record->mode = get_mode(r);
     r->bad = r->bad || record->mode == BELAY_EXCLUSIVE;
     record->slots = (int)get_int(r);
-    return unpack_holders(r, record, find_holder) && unpack_released(r, true, record);
+    return unpack_holders(r, record, get_holder_in_place) && unpack_released(r, true, record);
 }
 
 static bool unpack_intents(struct reader *r, struct belay_record *record)
@@ -403,8 +388,8 @@ static bool unpack_intents(struct reader *r, struct belay_record *record)
     }
     record->n_intents = n;
     for (size_t i = 0; i < n; i++) {
-        record->intents[i].lock_id = copy_text(r, &ok);
-        record->intents[i].key = copy_text(r, &ok);
+        record->intents[i].lock_id = get_copy(r, &ok);
+        record->intents[i].key = get_copy(r, &ok);
         record->intents[i].expires_ms = get_int(r);
         record->intents[i].shared = get_unsigned(r) != 0;
     }
@@ -416,8 +401,8 @@ static void unpack_numbers(struct reader *r, struct belay_record *record)
     uint64_t flags = get_unsigned(r);
 
     record->held = (flags & FLAG_HELD) != 0;
-    record->durable = (flags & FLAG_OUTLIVES) != 0;
-    record->stale_reported = (flags & FLAG_STALE_NOTED) != 0;
+    record->durable = (flags & FLAG_DURABLE) != 0;
+    record->stale_reported = (flags & FLAG_STALE_REPORTED) != 0;
     record->mode = (flags & FLAG_HOLDERS) != 0 ? BELAY_SHARED : BELAY_EXCLUSIVE; /* until it is read */
     record->outcome = (enum belay_outcome)get_unsigned(r);
     record->revision = get_unsigned(r);
@@ -457,10 +442,10 @@ enum belay_code record_unpack(const char *key, const void *data, size_t len, str
     memcpy(text, data, len);
     row.record.key = memcpy(text + len, key, key_size);
     unpack_numbers(&r, &row.record);
-    row.record.lock_id = keep_text(&r);
-    row.record.owner = keep_text(&r);
-    row.record.owner_name = keep_text(&r);
-    row.record.acquired_by = keep_text(&r);
+    row.record.lock_id = get_in_place(&r);
+    row.record.owner = get_in_place(&r);
+    row.record.owner_name = get_in_place(&r);
+    row.record.acquired_by = get_in_place(&r);
     ok = unpack_meta(&r, &row.record.metadata, &row.record.n_metadata) && unpack_mode(&r, &row.record) &&
          unpack_intents(&r, &row.record) && unpack_tickets(&r, &row);
     if (!ok || r.bad) {

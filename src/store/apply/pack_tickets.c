@@ -11,10 +11,10 @@
 
 #include "store/apply/pack_internal.h"
 
-/* No such string. Of `key`: it is the record's own, as most are. */
+/* There is no such string. For `key`: it is the record's own key, as usual. */
 #define NOWHERE UINT32_MAX
 
-/* Without gaps, so that equal queues are equal bytes; at any address. */
+/* Packed: without padding, so that equal queues have equal bytes, and readable at any address. */
 struct __attribute__((packed)) image {
     uint64_t seq;
     int64_t since_unix_ms;
@@ -23,7 +23,7 @@ struct __attribute__((packed)) image {
     uint32_t mode;
     uint32_t joint;
     uint32_t
-        size; /* of its text, which begins with lock_id; the others, if they are there, follow in this order */
+        size; /* of its text: lock_id, then the strings below that exist, in this order, at these offsets */
     uint32_t owner;
     uint32_t owner_name;
     uint32_t acquired_by;
@@ -37,7 +37,7 @@ static bool is_own_key(const struct belay_record *record, const struct belay_tic
     return ticket->key == record->key || (record->key != NULL && strcmp(ticket->key, record->key) == 0);
 }
 
-static uint32_t place(const char *text, uint32_t *size)
+static uint32_t place_string(const char *text, uint32_t *size)
 {
     uint32_t at = *size;
 
@@ -45,25 +45,26 @@ static uint32_t place(const char *text, uint32_t *size)
     return at;
 }
 
-/* Where the strings are to be, which are not one piece yet. */
-static void measure(const struct belay_record *record, const struct belay_ticket *ticket, struct image *image)
+/* The offsets for a ticket whose strings are not one block yet. */
+static void image_measure(const struct belay_record *record, const struct belay_ticket *ticket,
+                          struct image *image)
 {
     uint32_t size = 0;
 
-    (void)place(ticket->lock_id, &size);
-    image->owner = place(ticket->owner, &size);
-    image->owner_name = place(ticket->owner_name, &size);
-    image->acquired_by = ticket->acquired_by == NULL ? NOWHERE : place(ticket->acquired_by, &size);
-    image->key = is_own_key(record, ticket) ? NOWHERE : place(ticket->key, &size);
+    (void)place_string(ticket->lock_id, &size);
+    image->owner = place_string(ticket->owner, &size);
+    image->owner_name = place_string(ticket->owner_name, &size);
+    image->acquired_by = ticket->acquired_by == NULL ? NOWHERE : place_string(ticket->acquired_by, &size);
+    image->key = is_own_key(record, ticket) ? NOWHERE : place_string(ticket->key, &size);
     image->size = size;
 }
 
-static uint32_t distance(const struct belay_ticket *ticket, const char *text)
+static uint32_t offset_of(const struct belay_ticket *ticket, const char *text)
 {
     return (uint32_t)(text - ticket->lock_id);
 }
 
-static void write_image(const struct belay_record *record, const struct belay_ticket *ticket,
+static void image_write(const struct belay_record *record, const struct belay_ticket *ticket,
                         struct image *image)
 {
     image->seq = ticket->seq;
@@ -73,17 +74,17 @@ static void write_image(const struct belay_record *record, const struct belay_ti
     image->mode = ticket->mode;
     image->joint = ticket->joint;
     if (ticket->text_size == 0) {
-        measure(record, ticket, image);
+        image_measure(record, ticket, image);
         return;
     }
     image->size = ticket->text_size;
-    image->owner = distance(ticket, ticket->owner);
-    image->owner_name = distance(ticket, ticket->owner_name);
-    image->acquired_by = ticket->acquired_by == NULL ? NOWHERE : distance(ticket, ticket->acquired_by);
-    image->key = ticket->key == record->key ? NOWHERE : distance(ticket, ticket->key);
+    image->owner = offset_of(ticket, ticket->owner);
+    image->owner_name = offset_of(ticket, ticket->owner_name);
+    image->acquired_by = ticket->acquired_by == NULL ? NOWHERE : offset_of(ticket, ticket->acquired_by);
+    image->key = ticket->key == record->key ? NOWHERE : offset_of(ticket, ticket->key);
 }
 
-static void put_whole(struct buf *to, const char *text)
+static void put_with_nul(struct buf *to, const char *text)
 {
     if (text != NULL) {
         buf_add(to, text, strlen(text) + 1);
@@ -91,7 +92,7 @@ static void put_whole(struct buf *to, const char *text)
 }
 
 /* The text of a ticket, and of those behind it that follow in memory as well. Returns how many. */
-static size_t put_texts(struct buf *to, const struct belay_record *record, size_t first)
+static size_t put_ticket_texts(struct buf *to, const struct belay_record *record, size_t first)
 {
     const struct belay_ticket *ticket = &record->tickets[first];
     const char *end = ticket->lock_id;
@@ -104,11 +105,11 @@ static size_t put_texts(struct buf *to, const struct belay_record *record, size_
         buf_add(to, ticket->lock_id, (size_t)(end - ticket->lock_id));
         return n;
     }
-    put_whole(to, ticket->lock_id);
-    put_whole(to, ticket->owner);
-    put_whole(to, ticket->owner_name);
-    put_whole(to, ticket->acquired_by);
-    put_whole(to, is_own_key(record, ticket) ? NULL : ticket->key);
+    put_with_nul(to, ticket->lock_id);
+    put_with_nul(to, ticket->owner);
+    put_with_nul(to, ticket->owner_name);
+    put_with_nul(to, ticket->acquired_by);
+    put_with_nul(to, is_own_key(record, ticket) ? NULL : ticket->key);
     return 1;
 }
 
@@ -123,17 +124,17 @@ void pack_tickets(struct writer *w, const struct belay_record *record)
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        write_image(record, &record->tickets[i], &images[i]);
+        image_write(record, &record->tickets[i], &images[i]);
     }
     buf_took(w->to, n * sizeof *images);
     for (size_t i = 0; i < n;) {
-        i += put_texts(w->to, record, i);
+        i += put_ticket_texts(w->to, record, i);
     }
 }
 
 /* ---- unpacking ---- */
 
-static inline bool fits(const struct image *image, const char *text, const char *end)
+static inline bool image_fits(const struct image *image, const char *text, const char *end)
 {
     uint32_t size = image->size;
 
@@ -142,7 +143,7 @@ static inline bool fits(const struct image *image, const char *text, const char 
            (image->key < size || image->key == NOWHERE) && image->mode <= BELAY_SLOTS && image->joint <= 1;
 }
 
-static inline void read_image(const struct image *image, char *text, char *own_key,
+static inline void image_read(const struct image *image, char *text, char *own_key,
                               struct belay_ticket *ticket)
 {
     ticket->lock_id = text;
@@ -180,11 +181,11 @@ bool unpack_tickets(struct reader *r, struct row *row)
         return false;
     }
     for (size_t i = 0; i < n; i++) {
-        if (!fits(&images[i], text, (const char *)r->end)) {
+        if (!image_fits(&images[i], text, (const char *)r->end)) {
             r->bad = true;
             return true;
         }
-        read_image(&images[i], text, own_key, &record->tickets[i]);
+        image_read(&images[i], text, own_key, &record->tickets[i]);
         text += images[i].size;
         record->n_tickets = i + 1;
     }

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/fnv.h"
 #include "base/text.h"
-#include "store/dynamodb/dynamodb_items.h"
+#include "store/dynamodb/dynamodb_internal.h"
 
 #define ROW_VERSION "belay_version"
 #define ROW_URLS "belay_urls"
@@ -49,15 +49,29 @@ static const json_t *list_of(const json_t *row, const char *name)
     return list != NULL ? list : json_object_get(value, "SS");
 }
 
-static const char *text_at(const json_t *list, size_t i)
+static const char *list_text(const json_t *list, size_t i)
 {
     const json_t *value = json_array_get(list, i);
 
     return json_is_string(value) ? json_string_value(value) : json_string_value(json_object_get(value, "S"));
 }
 
+/* A new array of the texts in a list of the row. */
+static json_t *copy_texts(const json_t *row, const char *name)
+{
+    const json_t *list = list_of(row, name);
+    json_t *texts = json_array();
+
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *text = list_text(list, i);
+
+        (void)json_array_append_new(texts, json_string(text == NULL ? "" : text));
+    }
+    return texts;
+}
+
 /* Whether one of the URLs has this host. */
-static bool is_asked(const json_t *urls, const char *host)
+static bool has_host(const json_t *urls, const char *host)
 {
     for (size_t i = 0; host != NULL && i < json_array_size(urls); i++) {
         const char *url = json_string_value(json_array_get(urls, i));
@@ -75,21 +89,15 @@ static bool is_asked(const json_t *urls, const char *host)
 /* The URLs that belay was given, and the hosts that document 003's programs have added. */
 static json_t *urls_of(const json_t *row)
 {
-    const json_t *own = list_of(row, ROW_URLS);
     const json_t *hosts = list_of(row, "hostnames");
-    json_t *urls = json_array();
+    json_t *urls = copy_texts(row, ROW_URLS);
     char url[TEXT_SIZE];
 
-    for (size_t i = 0; i < json_array_size(own); i++) {
-        const char *text = text_at(own, i);
-
-        (void)json_array_append_new(urls, json_string(text == NULL ? "" : text));
-    }
     for (size_t i = 0; i < json_array_size(hosts); i++) {
-        const char *text = text_at(hosts, i);
+        const char *text = list_text(hosts, i);
         bool is_url = text != NULL && strstr(text, "://") != NULL;
 
-        if (is_asked(urls, text)) {
+        if (has_host(urls, text)) {
             continue;
         }
         (void)snprintf(url, sizeof url, "%s%.500s%s", is_url ? "" : "https://", text == NULL ? "" : text,
@@ -110,7 +118,7 @@ static bool is_side(const char *database, const char *name)
                           (strncmp(id + 1, name, n) == 0 && (id[n + 1] == '\0' || id[n + 1] == '@')));
 }
 
-static bool is_said(const json_t *databases, const char *name)
+static bool names_database(const json_t *databases, const char *name)
 {
     for (size_t i = 0; i < json_array_size(databases); i++) {
         const char *text = json_string_value(json_array_get(databases, i));
@@ -122,7 +130,7 @@ static bool is_said(const json_t *databases, const char *name)
     return false;
 }
 
-static bool is_none(const json_t *value)
+static bool is_absent(const json_t *value)
 {
     const char *text = json_string_value(json_object_get(value, "S"));
 
@@ -133,7 +141,7 @@ static bool is_none(const json_t *value)
  * HOST:PORT exactly as in the row: a malformed text must stay visible, and must never be taken
  * for a host by mistake. False: the row names no host.
  */
-static bool host_of(const json_t *row, size_t k, char *out, size_t size)
+static bool place_of_kind(const json_t *row, size_t k, char *out, size_t size)
 {
     const json_t *host = json_object_get(row, kinds[k].host);
     const json_t *port = json_object_get(row, kinds[k].port);
@@ -141,7 +149,7 @@ static bool host_of(const json_t *row, size_t k, char *out, size_t size)
     const char *digits = json_string_value(json_object_get(port, "N"));
     char usual[24];
 
-    if (is_none(host)) {
+    if (is_absent(host)) {
         return false;
     }
     if (digits == NULL) {
@@ -149,7 +157,7 @@ static bool host_of(const json_t *row, size_t k, char *out, size_t size)
     }
     (void)snprintf(usual, sizeof usual, "%lld", (long long)kinds[k].default_port);
     (void)snprintf(out, size, "%.255s:%.20s", name == NULL ? "(not a text)" : name,
-                   is_none(port)    ? usual
+                   is_absent(port)  ? usual
                    : digits == NULL ? "(not a number)"
                                     : digits);
     return true;
@@ -173,12 +181,12 @@ static void add_kind(const json_t *row, size_t k, json_t *databases)
     const json_t *list = json_object_get(row, kinds[k].instances);
     const json_t *instances = list_of(row, kinds[k].instances);
     char text[TEXT_SIZE], place[TEXT_SIZE / 2] = "";
-    bool host_said = !host_of(row, k, place, sizeof place) || is_said(databases, place);
+    bool host_said = !place_of_kind(row, k, place, sizeof place) || names_database(databases, place);
 
     for (size_t i = 0; i < json_array_size(instances); i++) {
         const char *id = instance_of(json_array_get(instances, i));
 
-        if (is_said(databases, id)) {
+        if (names_database(databases, id)) {
             continue;
         }
         (void)snprintf(text, sizeof text, "%s=%.100s%s%s", kinds[k].kind, id, host_said ? "" : "@",
@@ -190,7 +198,7 @@ static void add_kind(const json_t *row, size_t k, json_t *databases)
         (void)snprintf(text, sizeof text, "%s=%s", kinds[k].kind, place);
         (void)json_array_append_new(databases, json_string(text));
     }
-    if (instances == NULL && !is_none(list)) {
+    if (instances == NULL && !is_absent(list)) {
         (void)snprintf(text, sizeof text, "%s=(%s is not a list)", kinds[k].kind, kinds[k].instances);
         (void)json_array_append_new(databases, json_string(text));
     }
@@ -198,14 +206,8 @@ static void add_kind(const json_t *row, size_t k, json_t *databases)
 
 static json_t *databases_of(const json_t *row)
 {
-    const json_t *own = list_of(row, ROW_DATABASES);
-    json_t *databases = json_array();
+    json_t *databases = copy_texts(row, ROW_DATABASES);
 
-    for (size_t i = 0; i < json_array_size(own); i++) {
-        const char *text = text_at(own, i);
-
-        (void)json_array_append_new(databases, json_string(text == NULL ? "" : text));
-    }
     for (size_t k = 0; k < N_KINDS; k++) {
         add_kind(row, k, databases);
     }
@@ -230,14 +232,10 @@ static json_t *labels_of(const json_t *row)
 /* Of a row that belay has not written: it changes whenever the row changes. */
 static uint64_t version_of(const json_t *row)
 {
-    char *text = json_dumps(row, JSON_COMPACT | JSON_SORT_KEYS);
-    uint64_t hash = fnv_text(FNV_INIT, text);
-
-    free(text);
-    return (hash & ((UINT64_C(1) << 53) - 1)) | 1;
+    return (ddb_hash_item(row, FNV_INIT) & ((UINT64_C(1) << 53) - 1)) | 1;
 }
 
-static json_t *text_or_null(const char *text)
+static json_t *json_text_or_null(const char *text)
 {
     return text == NULL ? json_null() : json_string(text);
 }
@@ -245,11 +243,11 @@ static json_t *text_or_null(const char *text)
 char *ddb_row_to_app(const json_t *row, uint64_t *out_version)
 {
     const char *state = item_text(row, ROW_STATE);
-    json_t *app =
-        json_pack("{s:o,s:o,s:o,s:o,s:s,s:o,s:o}", "name", text_or_null(item_text(row, "app_name")), "urls",
-                  urls_of(row), "databases", databases_of(row), "labels", labels_of(row), "state",
-                  state != NULL && *state != '\0' ? state : "running", "since",
-                  text_or_null(item_text(row, ROW_SINCE)), "by", text_or_null(item_text(row, ROW_BY)));
+    json_t *app = json_pack(
+        "{s:o,s:o,s:o,s:o,s:s,s:o,s:o}", "name", json_text_or_null(item_text(row, "app_name")), "urls",
+        urls_of(row), "databases", databases_of(row), "labels", labels_of(row), "state",
+        state != NULL && *state != '\0' ? state : "running", "since",
+        json_text_or_null(item_text(row, ROW_SINCE)), "by", json_text_or_null(item_text(row, ROW_BY)));
     char *text;
 
     if (item_bool(row, ROW_PUBLIC_ONLY) && json_object_set_new(app, "public_only", json_true()) != 0) {
@@ -389,24 +387,13 @@ bool ddb_app_to_row(const char *value, uint64_t version, struct expr *expr)
     return true;
 }
 
-static void same_attribute(const json_t *row, const char *name, struct expr *expr)
-{
-    json_t *value = json_object_get(row, name);
-
-    if (value == NULL) {
-        expr_and(expr, "attribute_not_exists(%s)", expr_name(expr, name).text);
-    } else {
-        expr_and(expr, "%s = %s", expr_name(expr, name).text, expr_value(expr, json_incref(value)).text);
-    }
-}
-
 void ddb_row_condition(const json_t *row, struct expr *expr)
 {
-    same_attribute(row, "app_name", expr);
-    same_attribute(row, ROW_VERSION, expr);
-    same_attribute(row, "hostnames", expr);
+    ddb_require_as_seen("app_name", row, expr);
+    ddb_require_as_seen(ROW_VERSION, row, expr);
+    ddb_require_as_seen("hostnames", row, expr);
     for (size_t k = 0; k < N_KINDS; k++) {
-        same_attribute(row, kinds[k].host, expr);
-        same_attribute(row, kinds[k].port, expr);
+        ddb_require_as_seen(kinds[k].host, row, expr);
+        ddb_require_as_seen(kinds[k].port, row, expr);
     }
 }

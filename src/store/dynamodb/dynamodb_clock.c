@@ -8,11 +8,11 @@
  * answer would leave a lease whose end its own, unchecked clock decided. A process with no
  * Date, or only an old one, asks for one first (ddb_ask_date()).
  */
-#include "base/clock.h"
+#include <assert.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "store/dynamodb/dynamodb_internal.h"
-#include <assert.h>
 
 enum {
     DRIFT = 1000 /* a boot clock drifts by less than 1 in this number */
@@ -28,7 +28,7 @@ static int64_t wall_ms(const struct ddb_store *store)
     return store->hooks.unix_ms != NULL ? store->hooks.unix_ms(store->hooks.context) : clock_unix_ms();
 }
 
-static void anchor(struct ddb_store *store)
+static void anchor_clock(struct ddb_store *store)
 {
     store->clock.anchor_boot_ms = ddb_boot_ms(store);
     store->clock.anchor_unix_ms = wall_ms(store);
@@ -37,7 +37,7 @@ static void anchor(struct ddb_store *store)
 void ddb_clock_init(struct ddb_store *store)
 {
     (void)pthread_mutex_init(&store->clock.mutex, NULL);
-    anchor(store);
+    anchor_clock(store);
 }
 
 void ddb_clock_release(struct ddb_store *store)
@@ -45,19 +45,21 @@ void ddb_clock_release(struct ddb_store *store)
     (void)pthread_mutex_destroy(&store->clock.mutex);
 }
 
-/* Advances the bounds to `boot_ms`. */
-static void carry(struct ddb_clock *clock, int64_t boot_ms)
+/*
+ * With the mutex held: the bounds at `boot_ms`. They are computed from those of the last answer and not kept, and the
+ * drift is rounded up: however often they are read, none of it is lost.
+ */
+static void bounds_at(const struct ddb_clock *clock, int64_t boot_ms, int64_t *out_low_ms,
+                      int64_t *out_high_ms)
 {
-    int64_t passed = boot_ms - clock->at_boot_ms;
+    int64_t passed = boot_ms > clock->at_boot_ms ? boot_ms - clock->at_boot_ms : 0;
+    int64_t drift = (passed + DRIFT - 1) / DRIFT;
 
-    if (passed > 0) {
-        clock->low_ms += passed - passed / DRIFT;
-        clock->high_ms += passed + passed / DRIFT;
-        clock->at_boot_ms = boot_ms;
-    }
+    *out_low_ms = clock->low_ms + passed - drift;
+    *out_high_ms = clock->high_ms + passed + drift;
 }
 
-void ddb_clock_hear(struct ddb_store *store, int64_t date_unix_ms, int64_t sent_boot_ms)
+void ddb_clock_set_date(struct ddb_store *store, int64_t date_unix_ms, int64_t sent_boot_ms)
 {
     struct ddb_clock *clock = &store->clock;
     int64_t resolution = DDB_DATE_RESOLUTION_MS;
@@ -74,43 +76,22 @@ void ddb_clock_hear(struct ddb_store *store, int64_t date_unix_ms, int64_t sent_
     low = date_unix_ms; /* when it answered; the answer was later */
     high = date_unix_ms + resolution - 1 + (boot_ms - sent_boot_ms);
     (void)pthread_mutex_lock(&clock->mutex);
-    carry(clock, boot_ms);
-    clock->heard_boot_ms = boot_ms;
-    /* Bounds that no longer overlap belong to a clock that was set, or to another machine. */
-    if (!clock->heard || low > clock->high_ms || high < clock->low_ms) {
-        clock->low_ms = low;
-        clock->high_ms = high;
-        clock->at_boot_ms = boot_ms;
-        clock->heard = true;
-    } else {
-        clock->low_ms = low > clock->low_ms ? low : clock->low_ms;
-        clock->high_ms = high < clock->high_ms ? high : clock->high_ms;
+    if (clock->has_date) {
+        int64_t old_low, old_high;
+
+        bounds_at(clock, boot_ms, &old_low, &old_high);
+        /* Bounds that do not overlap belong to a clock that was set, or to another machine. */
+        if (low <= old_high && high >= old_low) {
+            low = low > old_low ? low : old_low;
+            high = high < old_high ? high : old_high;
+        }
     }
-    assert(clock->low_ms <= clock->high_ms);
+    assert(low <= high);
+    clock->low_ms = low;
+    clock->high_ms = high;
+    clock->at_boot_ms = boot_ms;
+    clock->has_date = true;
     (void)pthread_mutex_unlock(&clock->mutex);
-}
-
-bool ddb_clock_is_known(struct ddb_store *store)
-{
-    struct ddb_clock *clock = &store->clock;
-    int64_t boot_ms = ddb_boot_ms(store);
-    bool known;
-
-    (void)pthread_mutex_lock(&clock->mutex);
-    known = clock->heard && boot_ms - clock->heard_boot_ms <= store->params.max_skew_ms * (DRIFT / 2);
-    (void)pthread_mutex_unlock(&clock->mutex);
-    return known;
-}
-
-bool ddb_clock_was_heard(struct ddb_store *store)
-{
-    struct ddb_clock *clock = &store->clock;
-    bool heard;
-
-    (void)pthread_mutex_lock(&clock->mutex);
-    heard = clock->heard;
-    (void)pthread_mutex_unlock(&clock->mutex);
-    return heard;
 }
 
 /* With the mutex held. */
@@ -119,88 +100,94 @@ static int64_t local_ms(const struct ddb_clock *clock, int64_t boot_ms)
     return clock->anchor_unix_ms + (boot_ms - clock->anchor_boot_ms);
 }
 
-int64_t ddb_clock_write_ms(struct ddb_store *store)
+/* The clocks at this moment. */
+struct clock_reading {
+    int64_t boot_ms;
+    int64_t local_ms; /* the wall clock as it was read once, advanced by the boot clock */
+    bool has_date;
+    int64_t date_boot_ms; /* of the last Date */
+    int64_t low_ms;       /* the bounds, if there is a Date */
+    int64_t high_ms;
+};
+
+static struct clock_reading read_clocks(struct ddb_store *store)
 {
     struct ddb_clock *clock = &store->clock;
-    int64_t boot_ms = ddb_boot_ms(store);
-    int64_t now;
+    struct clock_reading now = { .boot_ms = ddb_boot_ms(store) };
 
     (void)pthread_mutex_lock(&clock->mutex);
-    now = local_ms(clock, boot_ms);
-    if (clock->heard) {
-        carry(clock, boot_ms);
-        now = now < clock->low_ms ? clock->low_ms : now > clock->high_ms ? clock->high_ms : now;
-    }
+    now.local_ms = local_ms(clock, now.boot_ms);
+    now.has_date = clock->has_date;
+    now.date_boot_ms = clock->at_boot_ms;
+    bounds_at(clock, now.boot_ms, &now.low_ms, &now.high_ms);
     (void)pthread_mutex_unlock(&clock->mutex);
     return now;
+}
+
+bool ddb_clock_is_known(struct ddb_store *store)
+{
+    struct clock_reading now = read_clocks(store);
+
+    return now.has_date && now.boot_ms - now.date_boot_ms <= store->params.max_skew_ms * (DRIFT / 2);
+}
+
+bool ddb_clock_has_date(struct ddb_store *store)
+{
+    return read_clocks(store).has_date;
+}
+
+int64_t ddb_clock_write_ms(struct ddb_store *store)
+{
+    struct clock_reading now = read_clocks(store);
+
+    if (now.has_date && now.local_ms < now.low_ms) {
+        return now.low_ms;
+    }
+    return now.has_date && now.local_ms > now.high_ms ? now.high_ms : now.local_ms;
 }
 
 void ddb_clock_bounds(struct ddb_store *store, int64_t *out_low_ms, int64_t *out_high_ms)
 {
-    struct ddb_clock *clock = &store->clock;
-    int64_t boot_ms = ddb_boot_ms(store);
-    int64_t local;
+    struct clock_reading now = read_clocks(store);
 
-    (void)pthread_mutex_lock(&clock->mutex);
-    local = local_ms(clock, boot_ms);
-    *out_low_ms = *out_high_ms = local;
-    if (clock->heard) {
-        carry(clock, boot_ms);
-        *out_low_ms = clock->low_ms < local ? clock->low_ms : local;
-        *out_high_ms = clock->high_ms > local ? clock->high_ms : local;
-    }
-    (void)pthread_mutex_unlock(&clock->mutex);
+    *out_low_ms = now.has_date && now.low_ms < now.local_ms ? now.low_ms : now.local_ms;
+    *out_high_ms = now.has_date && now.high_ms > now.local_ms ? now.high_ms : now.local_ms;
 }
 
 int64_t ddb_clock_judge_ms(struct ddb_store *store)
 {
-    struct ddb_clock *clock = &store->clock;
-    int64_t boot_ms = ddb_boot_ms(store);
-    int64_t now;
+    struct clock_reading now = read_clocks(store);
 
-    (void)pthread_mutex_lock(&clock->mutex);
-    if (clock->heard) {
-        carry(clock, boot_ms);
-        now = clock->low_ms;
-    } else {
-        now = local_ms(clock, boot_ms); /* no answer yet, so no lease is judged */
-    }
-    (void)pthread_mutex_unlock(&clock->mutex);
-    return now;
+    return now.has_date ? now.low_ms : now.local_ms; /* before the first answer no lease is judged */
 }
 
-/* With the mutex held. How far the local clock is outside the bounds. */
-static int64_t outside(const struct ddb_clock *clock, int64_t boot_ms)
+/* How far the local clock is outside the bounds. */
+static int64_t distance_from_bounds(struct ddb_store *store)
 {
-    int64_t local = local_ms(clock, boot_ms);
+    struct clock_reading now = read_clocks(store);
 
-    if (local > clock->high_ms) {
-        return local - clock->high_ms;
+    if (now.local_ms > now.high_ms) {
+        return now.local_ms - now.high_ms;
     }
-    return local < clock->low_ms ? local - clock->low_ms : 0;
+    return now.local_ms < now.low_ms ? now.local_ms - now.low_ms : 0;
 }
 
 int64_t ddb_clock_skew_ms(struct ddb_store *store)
 {
-    struct ddb_clock *clock = &store->clock;
-    int64_t boot_ms = ddb_boot_ms(store);
     int64_t most = store->params.max_skew_ms;
-    int64_t skew = 0;
+    int64_t skew;
 
-    if (store->params.observe) {
-        return 0; /* trusts no clock, so none can be wrong */
+    if (store->params.observe || !ddb_clock_has_date(store)) {
+        return 0; /* with `observe` no clock is trusted, so none can be wrong */
     }
-    (void)pthread_mutex_lock(&clock->mutex);
-    if (clock->heard) {
-        carry(clock, boot_ms);
-        skew = outside(clock, boot_ms);
-        if (skew > most || skew < -most) {
-            /* It may have been corrected since it was read. */
-            anchor(store);
-            skew = outside(clock, boot_ms);
-        }
+    skew = distance_from_bounds(store);
+    if (skew > most || skew < -most) {
+        /* It may have been corrected since it was read. */
+        (void)pthread_mutex_lock(&store->clock.mutex);
+        anchor_clock(store);
+        (void)pthread_mutex_unlock(&store->clock.mutex);
+        skew = distance_from_bounds(store);
     }
-    (void)pthread_mutex_unlock(&clock->mutex);
     return skew > most || skew < -most ? skew : 0;
 }
 

@@ -22,7 +22,7 @@ enum { TRIES_MAX = 12, PAUSE_MS = 15 };
 
 /* ---- the result -------------------------------------------------------------- */
 
-static enum belay_code make_records(struct belay_commit *out, size_t n, struct belay_error *err)
+static enum belay_code answer_alloc(struct belay_commit *out, size_t n, struct belay_error *err)
 {
     out->records = calloc(n + 1, sizeof *out->records);
     if (out->records == NULL) {
@@ -35,7 +35,7 @@ static enum belay_code make_records(struct belay_commit *out, size_t n, struct b
 static enum belay_code answer_done(struct ddb_store *store, const struct plan *plan, json_t *image,
                                    struct belay_commit *out, struct belay_error *err)
 {
-    enum belay_code code = make_records(out, plan->batch->n_writes, err);
+    enum belay_code code = answer_alloc(out, plan->batch->n_writes, err);
 
     if (code != BELAY_OK) {
         return code;
@@ -44,7 +44,7 @@ static enum belay_code answer_done(struct ddb_store *store, const struct plan *p
     return plan_images(store, plan, image, out, err);
 }
 
-static bool is_own(const struct belay_write *write, const struct belay_record *record)
+static bool is_writers_lock(const struct belay_write *write, const struct belay_record *record)
 {
     const char *id = (write->set & BELAY_SET_IDENTITY) != 0 ? write->values->lock_id : write->lock_id;
 
@@ -66,7 +66,7 @@ static enum belay_code answer_refused(struct ddb_store *store, const struct plan
                                       struct belay_error *err)
 {
     const struct belay_write *write = &plan->batch->writes[refusal->write];
-    enum belay_code code = make_records(out, 1, err);
+    enum belay_code code = answer_alloc(out, 1, err);
 
     if (code == BELAY_OK) {
         code = ddb_record(store, write->key, &refusal->items, &out->records[0], err);
@@ -81,7 +81,7 @@ static enum belay_code answer_refused(struct ddb_store *store, const struct plan
      * client's own lease must not seem longer than it is: it counts from the write, by the
      * later clock.
      */
-    if (is_own(write, &out->records[0])) {
+    if (is_writers_lock(write, &out->records[0])) {
         out->now_ms = plan->now_ms > out->now_ms ? plan->now_ms : out->now_ms;
         show_as_written(&out->records[0]);
     }
@@ -132,7 +132,7 @@ static enum belay_code answer_absent(const struct ddb_store *store, const struct
                                      struct belay_commit *out, struct belay_error *err)
 {
     struct ddb_items nothing = { 0 };
-    enum belay_code code = make_records(out, 1, err);
+    enum belay_code code = answer_alloc(out, 1, err);
 
     if (code == BELAY_OK) {
         out->now_ms = plan->now_ms;
@@ -158,7 +158,7 @@ static enum belay_code take_as_seen(struct ddb_store *store, struct plan *plan, 
         return BELAY_OK;
     }
     code = ddb_record(store, write->key, &refusal->items, &record, err);
-    if (code == BELAY_OK && !record.held && !is_own(write, &record)) {
+    if (code == BELAY_OK && !record.held && !is_writers_lock(write, &record)) {
         plan->seen[refusal->write] = refusal->items;
         memset(&refusal->items, 0, sizeof refusal->items);
         plan->has_seen[refusal->write] = true;
@@ -193,8 +193,8 @@ static bool make_from_newer(const struct ddb_store *store, struct plan *plan, st
 }
 
 /* BELAY_OK with *again: a conflict, or a write is to be left out. */
-static enum belay_code on_refused(struct ddb_store *store, struct plan *plan, struct refusal *refusal,
-                                  struct belay_commit *out, bool *again, struct belay_error *err)
+static enum belay_code handle_refusal(struct ddb_store *store, struct plan *plan, struct refusal *refusal,
+                                      struct belay_commit *out, bool *again, struct belay_error *err)
 {
     enum belay_code code = complete_refusal(store, plan, refusal, err);
 
@@ -227,7 +227,7 @@ static enum belay_code on_refused(struct ddb_store *store, struct plan *plan, st
     return BELAY_OK;
 }
 
-static void pause_a_little(int tries)
+static void pause_with_jitter(int tries)
 {
     uint8_t chance = 0;
     int64_t ms;
@@ -239,8 +239,8 @@ static void pause_a_little(int tries)
     (void)nanosleep(&span, NULL);
 }
 
-static enum belay_code try_once(struct ddb_store *store, struct plan *plan, int tries,
-                                struct belay_commit *out, bool *again, struct belay_error *err)
+static enum belay_code try_commit(struct ddb_store *store, struct plan *plan, int tries,
+                                  struct belay_commit *out, bool *again, struct belay_error *err)
 {
     struct refusal refusal = { 0 };
     json_t *image = NULL;
@@ -259,18 +259,18 @@ static enum belay_code try_once(struct ddb_store *store, struct plan *plan, int 
         code = answer_done(store, plan, image, out, err);
     } else if (code == BELAY_REFUSED && refusal.conflict) {
         *again = true;
-        pause_a_little(tries);
+        pause_with_jitter(tries);
         code = BELAY_OK;
     } else if (code == BELAY_REFUSED) {
-        code = on_refused(store, plan, &refusal, out, again, err);
+        code = handle_refusal(store, plan, &refusal, out, again, err);
     }
     json_decref(image);
     refusal_release(&refusal);
     return code;
 }
 
-static enum belay_code commit(struct ddb_store *store, const struct belay_batch *batch,
-                              struct belay_commit *out, struct belay_error *err)
+static enum belay_code commit_planned(struct ddb_store *store, const struct belay_batch *batch,
+                                      struct belay_commit *out, struct belay_error *err)
 {
     struct plan plan;
     enum belay_code code = plan_init(&plan, batch, err);
@@ -284,7 +284,7 @@ static enum belay_code commit(struct ddb_store *store, const struct belay_batch 
             break;
         }
         belay_commit_release(out);
-        code = try_once(store, &plan, tries, out, &again, err);
+        code = try_commit(store, &plan, tries, out, &again, err);
         if (!again) {
             break;
         }
@@ -342,7 +342,7 @@ static enum belay_code commit_in_time(struct ddb_store *store, const struct bela
 {
     enum belay_code code = check_time(store, batch, err);
 
-    return code == BELAY_OK ? commit(store, batch, out, err) : code;
+    return code == BELAY_OK ? commit_planned(store, batch, out, err) : code;
 }
 
 /* ---- a lease of which only the record knows the length ------------------------ */
@@ -456,7 +456,7 @@ static void commit_back(struct ddb_store *store, const struct belay_batch *batch
 
     /* Without memory the lock ends with its ttl. */
     if (compensation_make(&compensation, batch)) {
-        (void)commit(store, &compensation.batch, &done, NULL);
+        (void)commit_planned(store, &compensation.batch, &done, NULL);
     }
     belay_commit_release(&done);
     compensation_release(&compensation);

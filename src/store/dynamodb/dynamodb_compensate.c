@@ -22,7 +22,7 @@ static void drop_put_intents(const struct belay_write *write, struct inverse *ba
 }
 
 /* The write acquired the lock: release it. */
-static void give_back(const struct belay_write *write, struct inverse *back)
+static void invert_acquire(const struct belay_write *write, struct inverse *back)
 {
     back->values.outcome = BELAY_OUTCOME_FAILED;
     if ((write->set & BELAY_SET_ACQUIRED) != 0) {
@@ -42,8 +42,8 @@ static void give_back(const struct belay_write *write, struct inverse *back)
  * The write renewed a lock that was held before and stays held: write its lease again by the
  * right clock, and restore an id that was exchanged.
  */
-static void write_again(const struct belay_batch *batch, const struct belay_write *write,
-                        struct inverse *back)
+static void invert_renewal(const struct belay_batch *batch, const struct belay_write *write,
+                           struct inverse *back)
 {
     const struct belay_write *first = &batch->writes[0];
     bool exchanged = (first->set & BELAY_SET_IDENTITY) != 0;
@@ -82,9 +82,9 @@ bool compensation_make(struct compensation *compensation, const struct belay_bat
     for (size_t i = 0; i < batch->n_writes; i++) {
         back[i].write = (struct belay_write){ .key = batch->writes[i].key, .values = &back[i].values };
         if (prolongs) {
-            write_again(batch, &batch->writes[i], &back[i]);
+            invert_renewal(batch, &batch->writes[i], &back[i]);
         } else {
-            give_back(&batch->writes[i], &back[i]);
+            invert_acquire(&batch->writes[i], &back[i]);
         }
         writes[i] = back[i].write;
     }

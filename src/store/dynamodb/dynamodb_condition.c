@@ -40,23 +40,23 @@ static struct expr_ref field_name(const struct layout *layout, enum layout_field
     return expr_name(expr, layout_name_of(layout, field));
 }
 
-static void none_in(const char *attribute, struct expr *expr)
+static void require_absent(const char *attribute, struct expr *expr)
 {
     expr_and(expr, "attribute_not_exists(%s)", expr_name(expr, attribute).text);
 }
 
 /* ---- held or not -------------------------------------------------------------- */
 
-static void not_held_native(const struct layout *layout, struct expr *expr)
+static void require_not_held_native(const struct layout *layout, struct expr *expr)
 {
     struct expr_ref status = field_name(layout, FIELD_STATUS, expr);
-    struct expr_ref held = expr_value(expr, av_text(layout->held_word));
+    struct expr_ref word = expr_value(expr, av_text(layout->held_word));
 
-    expr_and(expr, "attribute_not_exists(%s) OR %s <> %s", status.text, status.text, held.text);
+    expr_and(expr, "attribute_not_exists(%s) OR %s <> %s", status.text, status.text, word.text);
 }
 
 /* "#status IN (:a, :b, :c)" with the words that mean free. */
-static void is_free_word(const struct layout *layout, struct expr *expr, char out[64])
+static void free_words_text(const struct layout *layout, struct expr *expr, char out[64])
 {
     struct expr_ref status = field_name(layout, FIELD_STATUS, expr);
     struct expr_ref a = expr_value(expr, av_text(layout->completed_word));
@@ -71,23 +71,23 @@ static void is_free_word(const struct layout *layout, struct expr *expr, char ou
  * refuses it: the refusal returns the item, the user is warned, and the lock is then acquired
  * on the condition that it is unchanged (dynamodb_commit.c).
  */
-static void not_held(const struct layout *layout, struct expr *expr)
+static void require_not_held(const struct layout *layout, struct expr *expr)
 {
     struct expr_ref key;
     char words[64] = "";
 
     if (!layout_is_foreign(layout)) {
-        not_held_native(layout, expr);
+        require_not_held_native(layout, expr);
         return;
     }
     key = expr_name(expr, layout->keys[0].name);
     if (layout_name_of(layout, FIELD_STATUS) != NULL) {
-        is_free_word(layout, expr, words);
+        free_words_text(layout, expr, words);
     }
     expr_and(expr, "attribute_not_exists(%s)%s%s", key.text, *words == '\0' ? "" : " OR ", words);
 }
 
-static void held(const struct layout *layout, struct expr *expr)
+static void require_held(const struct layout *layout, struct expr *expr)
 {
     char words[64];
 
@@ -96,15 +96,15 @@ static void held(const struct layout *layout, struct expr *expr)
 
         expr_and(expr, "%s = %s", status.text, expr_value(expr, av_text(layout->held_word)).text);
     } else if (layout_name_of(layout, FIELD_STATUS) != NULL) {
-        is_free_word(layout, expr, words);
+        free_words_text(layout, expr, words);
         expr_and(expr, "NOT %s", words);
     }
 }
 
-/* ---- whose -------------------------------------------------------------------- */
+/* ---- the holder ---------------------------------------------------------------- */
 
 /* The id that had the lock last cannot acquire it again (L5). */
-static void not_the_last(const struct layout *layout, const struct belay_write *write, struct expr *expr)
+static void require_new_id(const struct layout *layout, const struct belay_write *write, struct expr *expr)
 {
     struct expr_ref name = field_name(layout, FIELD_LOCK_ID, expr);
     struct expr_ref id = expr_value(expr, av_text(write->values->lock_id));
@@ -116,8 +116,7 @@ static void not_the_last(const struct layout *layout, const struct belay_write *
     }
 }
 
-/* The attribute is unchanged: it has the same value, or is still absent. */
-static void as_seen(const char *attribute, const json_t *item, struct expr *expr)
+void ddb_require_as_seen(const char *attribute, const json_t *item, struct expr *expr)
 {
     json_t *value = attribute == NULL ? NULL : json_object_get(item, attribute);
     struct expr_ref name;
@@ -134,20 +133,20 @@ static void as_seen(const char *attribute, const json_t *item, struct expr *expr
 }
 
 /* The holder without an id is the one that was read: same name and time. */
-static void held_by_seen(const struct layout *layout, const json_t *item, struct expr *expr)
+static void require_seen_holder(const struct layout *layout, const json_t *item, struct expr *expr)
 {
-    as_seen(layout_name_of(layout, FIELD_LOCK_ID), item, expr);
-    as_seen(layout_name_of(layout, FIELD_OWNER), item, expr);
-    as_seen(layout_name_of(layout, FIELD_LOCKED_AT), item, expr);
-    as_seen(layout->info, item, expr);
+    ddb_require_as_seen(layout_name_of(layout, FIELD_LOCK_ID), item, expr);
+    ddb_require_as_seen(layout_name_of(layout, FIELD_OWNER), item, expr);
+    ddb_require_as_seen(layout_name_of(layout, FIELD_LOCKED_AT), item, expr);
+    ddb_require_as_seen(layout->info, item, expr);
 }
 
-static void held_by(const struct layout *layout, const struct belay_write *write,
-                    const struct ddb_items *seen, struct expr *expr)
+static void require_held_by(const struct layout *layout, const struct belay_write *write,
+                            const struct ddb_items *seen, struct expr *expr)
 {
-    held(layout, expr);
+    require_held(layout, expr);
     if (seen != NULL) {
-        held_by_seen(layout, seen->item, expr);
+        require_seen_holder(layout, seen->item, expr);
     } else {
         struct expr_ref name = field_name(layout, FIELD_LOCK_ID, expr);
 
@@ -155,7 +154,7 @@ static void held_by(const struct layout *layout, const struct belay_write *write
     }
 }
 
-static void not_over(const struct ddb_store *store, int64_t now_ms, struct expr *expr)
+static void require_not_expired(const struct ddb_store *store, int64_t now_ms, struct expr *expr)
 {
     struct expr_ref name;
     json_t *now;
@@ -170,13 +169,13 @@ static void not_over(const struct ddb_store *store, int64_t now_ms, struct expr 
 
 /* ---- unchanged ----------------------------------------------------------------- */
 
-static void unchanged(const struct layout *layout, const struct belay_write *write,
-                      const struct ddb_items *seen, struct expr *expr)
+static void require_unchanged(const struct layout *layout, const struct belay_write *write,
+                              const struct ddb_items *seen, struct expr *expr)
 {
     struct expr_ref name;
 
     if (seen == NULL ? write->revision == 0 : seen->item == NULL) {
-        none_in(layout->keys[0].name, expr);
+        require_absent(layout->keys[0].name, expr);
         return;
     }
     if (seen == NULL) {
@@ -184,34 +183,34 @@ static void unchanged(const struct layout *layout, const struct belay_write *wri
         expr_and(expr, "%s = %s", name.text, expr_value(expr, av_uint(write->revision)).text);
         return;
     }
-    as_seen(layout->keys[0].name, seen->item, expr);
+    ddb_require_as_seen(layout->keys[0].name, seen->item, expr);
     for (int i = 0; i < N_FIELDS; i++) {
-        as_seen(layout_name_of(layout, (enum layout_field)i), seen->item, expr);
+        ddb_require_as_seen(layout_name_of(layout, (enum layout_field)i), seen->item, expr);
     }
     for (size_t i = 0; i < layout->n_extras; i++) {
-        as_seen(layout->extras[i].name, seen->item, expr);
+        ddb_require_as_seen(layout->extras[i].name, seen->item, expr);
     }
-    as_seen(layout->info, seen->item, expr);
-    as_seen(layout->lease_text, seen->item, expr);
-    as_seen(layout->released_flag, seen->item, expr);
+    ddb_require_as_seen(layout->info, seen->item, expr);
+    ddb_require_as_seen(layout->lease_text, seen->item, expr);
+    ddb_require_as_seen(layout->released_flag, seen->item, expr);
 }
 
 /* ---- all of them ----------------------------------------------------------------- */
 
-static void queue_is_empty(const struct belay_write *write, struct expr *expr)
+static void require_empty_queue(const struct belay_write *write, struct expr *expr)
 {
-    none_in(QUEUE_WAITING, expr);
+    require_absent(QUEUE_WAITING, expr);
     if (write->condition != BELAY_IF_FREE_FOR_INTENT) {
-        none_in(QUEUE_INTENTS, expr);
+        require_absent(QUEUE_INTENTS, expr);
     }
 }
 
-/* Of one of several holders; and that a lock has one or several. */
-static void holders(const struct ddb_store *store, const struct belay_write *write,
-                    const struct ddb_items *seen, int64_t now_ms, struct expr *expr)
+/* The conditions about several holders. If the item was read and is absent, it must still be absent. */
+static void require_holders(const struct ddb_store *store, const struct belay_write *write,
+                            const struct ddb_items *seen, int64_t now_ms, struct expr *expr)
 {
     if (seen != NULL && seen->item == NULL) {
-        none_in(store->layout->keys[0].name, expr);
+        require_absent(store->layout->keys[0].name, expr);
     }
     ddb_holders_condition(store, write, seen == NULL ? NULL : seen->item, now_ms, expr);
 }
@@ -220,34 +219,34 @@ void ddb_write_condition(const struct ddb_store *store, const struct belay_write
                          const struct ddb_items *seen, int64_t now_ms, struct expr *expr)
 {
     const struct layout *layout = store->layout;
-    bool has_queue = !layout_is_foreign(layout);
+    bool is_native = !layout_is_foreign(layout); /* then the queue is in the lock's item */
 
-    if (!layout_is_foreign(layout)) {
-        holders(store, write, seen, now_ms, expr);
+    if (is_native) {
+        require_holders(store, write, seen, now_ms, expr);
         seen = NULL; /* the revision is all that the rest refers to */
     }
     switch (write->condition) {
     case BELAY_IF_ANY:
         break;
     case BELAY_IF_ABSENT:
-        none_in(layout->keys[0].name, expr);
+        require_absent(layout->keys[0].name, expr);
         break;
     case BELAY_IF_FREE:
     case BELAY_IF_FREE_FOR_INTENT:
         if (seen != NULL) {
-            unchanged(layout, write, seen, expr);
+            require_unchanged(layout, write, seen, expr);
             break;
         }
-        not_held(layout, expr);
-        if (has_queue) {
-            queue_is_empty(write, expr);
+        require_not_held(layout, expr);
+        if (is_native) {
+            require_empty_queue(write, expr);
         }
         if (write->condition == BELAY_IF_FREE && (write->set & BELAY_SET_IDENTITY) != 0) {
-            not_the_last(layout, write, expr);
+            require_new_id(layout, write, expr);
         }
         break;
     case BELAY_IF_UNCHANGED:
-        unchanged(layout, write, seen, expr);
+        require_unchanged(layout, write, seen, expr);
         break;
     case BELAY_IF_LIVE_BY:
     case BELAY_IF_HELD_BY:
@@ -255,9 +254,9 @@ void ddb_write_condition(const struct ddb_store *store, const struct belay_write
             break;
         }
         if (write->condition == BELAY_IF_LIVE_BY) {
-            not_over(store, now_ms, expr);
+            require_not_expired(store, now_ms, expr);
         }
-        held_by(layout, write, seen, expr);
+        require_held_by(layout, write, seen, expr);
         break;
     case BELAY_IF_OCCUPIED:
     case BELAY_IF_NEXT:
@@ -279,7 +278,7 @@ void ddb_queue_condition(const struct belay_write *write, const struct ddb_items
     case BELAY_IF_ABSENT:
     case BELAY_IF_FREE:
     case BELAY_IF_FREE_FOR_INTENT:
-        queue_is_empty(write, expr);
+        require_empty_queue(write, expr);
         return;
     case BELAY_IF_UNCHANGED:
     case BELAY_IF_OCCUPIED:
@@ -290,8 +289,8 @@ void ddb_queue_condition(const struct belay_write *write, const struct ddb_items
         return;
     }
     if (queue == NULL) {
-        queue_is_empty(write, expr);
+        require_empty_queue(write, expr);
     } else {
-        as_seen(QUEUE_REVISION, queue, expr);
+        ddb_require_as_seen(QUEUE_REVISION, queue, expr);
     }
 }

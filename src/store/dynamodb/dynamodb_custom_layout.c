@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "store/dynamodb/dynamodb_layout.h"
 
-struct making {
+struct layout_reader {
     const char *name;
     layout_setting_fn setting;
     const void *settings;
@@ -60,18 +60,18 @@ void layout_made_release(struct layout_made *made)
     memset(made, 0, sizeof *made);
 }
 
-static const char *get(const struct making *making, const char *what)
+static const char *layout_setting(const struct layout_reader *reader, const char *what)
 {
     char name[256];
 
-    (void)snprintf(name, sizeof name, "layouts.%s.%s", making->name, what);
-    return making->setting(making->settings, name);
+    (void)snprintf(name, sizeof name, "layouts.%s.%s", reader->name, what);
+    return reader->setting(reader->settings, name);
 }
 
 /* Keeps the first `n` bytes. NULL: no memory. */
-static const char *keep(struct making *making, const char *text, size_t n)
+static const char *keep_copy(struct layout_reader *reader, const char *text, size_t n)
 {
-    struct layout_made *made = making->made;
+    struct layout_made *made = reader->made;
     char **texts = realloc(made->texts, (made->n_texts + 1) * sizeof *texts);
 
     if (texts == NULL) {
@@ -82,19 +82,19 @@ static const char *keep(struct making *making, const char *text, size_t n)
     return texts[made->n_texts] == NULL ? NULL : texts[made->n_texts++];
 }
 
-static enum belay_code fail(const struct making *making, const char *what, const char *value,
-                            const char *right)
+static enum belay_code layout_fail(const struct layout_reader *reader, const char *what, const char *value,
+                                   const char *right)
 {
-    return error_set(making->err, BELAY_CONFIG, "layouts.%s.%s: '%.80s' %s", making->name, what,
+    return error_set(reader->err, BELAY_CONFIG, "layouts.%s.%s: '%.80s' %s", reader->name, what,
                      value == NULL ? "" : value, right);
 }
 
 /* "PK=LOCK#{key}" */
-static enum belay_code read_key(struct making *making, const char *what, bool is_first)
+static enum belay_code read_key(struct layout_reader *reader, const char *what, bool is_first)
 {
-    struct layout *layout = &making->made->layout;
+    struct layout *layout = &reader->made->layout;
     struct layout_key *key = &layout->keys[layout->n_keys];
-    const char *value = get(making, what);
+    const char *value = layout_setting(reader, what);
     const char *equals = value == NULL ? NULL : strchr(value, '=');
     const char *hole;
 
@@ -102,18 +102,20 @@ static enum belay_code read_key(struct making *making, const char *what, bool is
         return BELAY_OK;
     }
     if (equals == NULL || equals == value || equals[1] == '\0') {
-        return fail(making, what, value, "must be ATTRIBUTE=VALUE, such as PK=LOCK#{key}");
+        return layout_fail(reader, what, value, "must be ATTRIBUTE=VALUE, such as PK=LOCK#{key}");
     }
     hole = strstr(equals, "{key}");
     if (hole == NULL && is_first) {
-        return fail(making, what, value, "must have {key} in it, where the lock's key goes");
+        return layout_fail(reader, what, value, "must have {key} in it, where the lock's key goes");
     }
-    key->name = keep(making, value, (size_t)(equals - value));
+    key->name = keep_copy(reader, value, (size_t)(equals - value));
     key->has_key = hole != NULL;
-    key->before = keep(making, equals + 1, hole == NULL ? strlen(equals + 1) : (size_t)(hole - equals - 1));
-    key->after = hole == NULL ? "" : keep(making, hole + strlen("{key}"), strlen(hole) - strlen("{key}"));
+    key->before =
+        keep_copy(reader, equals + 1, hole == NULL ? strlen(equals + 1) : (size_t)(hole - equals - 1));
+    key->after =
+        hole == NULL ? "" : keep_copy(reader, hole + strlen("{key}"), strlen(hole) - strlen("{key}"));
     layout->n_keys++;
-    return key->name == NULL || key->before == NULL || key->after == NULL ? error_no_memory(making->err)
+    return key->name == NULL || key->before == NULL || key->after == NULL ? error_no_memory(reader->err)
                                                                           : BELAY_OK;
 }
 
@@ -129,10 +131,10 @@ static bool find_format(const char *word, enum layout_format *out)
 }
 
 /* "ExpiresAt rfc3339" */
-static enum belay_code read_field(struct making *making, size_t i)
+static enum belay_code read_attribute(struct layout_reader *reader, size_t i)
 {
-    struct layout_attribute *attribute = &making->made->layout.fields[fields[i].field];
-    const char *value = get(making, fields[i].name);
+    struct layout_attribute *attribute = &reader->made->layout.fields[fields[i].field];
+    const char *value = layout_setting(reader, fields[i].name);
     size_t n = value == NULL ? 0 : strcspn(value, " ");
 
     if (value == NULL) {
@@ -140,19 +142,19 @@ static enum belay_code read_field(struct making *making, size_t i)
     }
     attribute->format = fields[i].format;
     if (value[n] == ' ' && (!fields[i].is_time || !find_format(value + n + 1, &attribute->format))) {
-        return fail(making, fields[i].name, value,
-                    fields[i].is_time
-                        ? "must be ATTRIBUTE or ATTRIBUTE FORMAT, with seconds, millis, rfc3339 or iso"
-                        : "must be the name of an attribute");
+        return layout_fail(reader, fields[i].name, value,
+                           fields[i].is_time
+                               ? "must be ATTRIBUTE or ATTRIBUTE FORMAT, with seconds, millis, rfc3339 or iso"
+                               : "must be the name of an attribute");
     }
-    attribute->name = keep(making, value, n);
-    return attribute->name == NULL ? error_no_memory(making->err) : BELAY_OK;
+    attribute->name = keep_copy(reader, value, n);
+    return attribute->name == NULL ? error_no_memory(reader->err) : BELAY_OK;
 }
 
 /* "lock_type=database" is a constant; "component" or "correlation_id=correlationId" is metadata. */
-static enum belay_code read_extras(struct making *making, const char *list, bool constant)
+static enum belay_code read_extras(struct layout_reader *reader, const char *list, bool constant)
 {
-    struct layout *layout = &making->made->layout;
+    struct layout *layout = &reader->made->layout;
     char what[64];
 
     for (size_t i = 0;; i++) {
@@ -160,121 +162,122 @@ static enum belay_code read_extras(struct making *making, const char *list, bool
         const char *value, *equals;
 
         (void)snprintf(what, sizeof what, "%s.%zu", list, i);
-        value = get(making, what);
+        value = layout_setting(reader, what);
         if (value == NULL) {
             return BELAY_OK;
         }
         equals = strchr(value, '=');
         if (layout->n_extras == LAYOUT_EXTRAS_MAX) {
-            return fail(making, what, value, "is one too many: at most 8 constants and attributes");
+            return layout_fail(reader, what, value, "is one too many: at most 8 constants and attributes");
         }
         if (equals == NULL && constant) {
-            return fail(making, what, value, "must be ATTRIBUTE=VALUE");
+            return layout_fail(reader, what, value, "must be ATTRIBUTE=VALUE");
         }
         if (constant) {
-            extra->name = keep(making, value, (size_t)(equals - value));
+            extra->name = keep_copy(reader, value, (size_t)(equals - value));
             extra->value = equals + 1;
         } else {
-            extra->meta = keep(making, value, equals == NULL ? strlen(value) : (size_t)(equals - value));
+            extra->meta = keep_copy(reader, value, equals == NULL ? strlen(value) : (size_t)(equals - value));
             extra->name = equals == NULL ? extra->meta : equals + 1;
         }
         layout->n_extras++;
         if (extra->name == NULL) {
-            return error_no_memory(making->err);
+            return error_no_memory(reader->err);
         }
     }
 }
 
-static void read_words(struct making *making)
+static void read_words(struct layout_reader *reader)
 {
-    struct layout *layout = &making->made->layout;
+    struct layout *layout = &reader->made->layout;
     const char *value;
 
-    layout->held_word = get(making, "held");
-    layout->completed_word = get(making, "completed");
-    value = get(making, "failed");
+    layout->held_word = layout_setting(reader, "held");
+    layout->completed_word = layout_setting(reader, "completed");
+    value = layout_setting(reader, "failed");
     layout->failed_word = value == NULL ? layout->completed_word : value;
-    value = get(making, "forced");
+    value = layout_setting(reader, "forced");
     layout->forced_word = value == NULL ? layout->failed_word : value;
-    value = get(making, "line_prefix");
+    value = layout_setting(reader, "line_prefix");
     layout->queue_prefix = value == NULL ? "belay-line#" : value;
-    value = get(making, "release");
+    value = layout_setting(reader, "release");
     layout->release_deletes = value == NULL || strcmp(value, "delete") == 0;
     layout->release_expires = value != NULL && strcmp(value, "expire") == 0;
-    value = get(making, "heartbeat");
+    value = layout_setting(reader, "heartbeat");
     if (value != NULL) {
         (void)belay_parse_duration(value, &layout->heartbeat_ms);
     }
-    value = get(making, "stale_after");
+    value = layout_setting(reader, "stale_after");
     if (value != NULL) {
         (void)belay_parse_duration(value, &layout->stale_after_ms);
     }
 }
 
 /* The fields without which L1 and L3 do not hold. */
-static enum belay_code check_layout(const struct making *making)
+static enum belay_code check_complete(const struct layout_reader *reader)
 {
-    const struct layout *layout = &making->made->layout;
-    const char *release = get(making, "release");
+    const struct layout *layout = &reader->made->layout;
+    const char *release = layout_setting(reader, "release");
 
     if (layout_name_of(layout, FIELD_OWNER) == NULL) {
-        return fail(making, "owner", NULL, "is missing: name the attribute with the holder");
+        return layout_fail(reader, "owner", NULL, "is missing: name the attribute with the holder");
     }
     if (layout_name_of(layout, FIELD_EXPIRES) == NULL) {
-        return fail(making, "expires_at", NULL, "is missing: name the attribute with the expiry");
+        return layout_fail(reader, "expires_at", NULL, "is missing: name the attribute with the expiry");
     }
     if (layout_name_of(layout, FIELD_LOCK_ID) == NULL) {
-        return fail(making, "lock_id", NULL,
-                    "is missing: name an attribute for the id of each acquisition, a new one if need be");
+        return layout_fail(
+            reader, "lock_id", NULL,
+            "is missing: name an attribute for the id of each acquisition, a new one if need be");
     }
     if (release != NULL && strcmp(release, "delete") != 0 && strcmp(release, "update") != 0 &&
         strcmp(release, "expire") != 0) {
-        return fail(making, "release", release, "must be delete, update or expire");
+        return layout_fail(reader, "release", release, "must be delete, update or expire");
     }
     if ((!layout->release_deletes || layout_name_of(layout, FIELD_STATUS) != NULL) &&
         (layout_name_of(layout, FIELD_STATUS) == NULL || layout->held_word == NULL ||
          layout->completed_word == NULL)) {
-        return fail(making, "status", get(making, "status"),
-                    "needs an attribute and the words for held and completed");
+        return layout_fail(reader, "status", layout_setting(reader, "status"),
+                           "needs an attribute and the words for held and completed");
     }
     return BELAY_OK;
 }
 
-static enum belay_code make(struct making *making)
+static enum belay_code layout_read(struct layout_reader *reader)
 {
-    enum belay_code code = read_key(making, "key", true);
+    enum belay_code code = read_key(reader, "key", true);
 
     if (code == BELAY_OK) {
-        code = read_key(making, "sort_key", false);
+        code = read_key(reader, "sort_key", false);
     }
     for (size_t i = 0; code == BELAY_OK && i < sizeof fields / sizeof fields[0]; i++) {
-        code = read_field(making, i);
+        code = read_attribute(reader, i);
     }
     if (code == BELAY_OK) {
-        code = read_extras(making, "constants", true);
+        code = read_extras(reader, "constants", true);
     }
     if (code == BELAY_OK) {
-        code = read_extras(making, "attributes", false);
+        code = read_extras(reader, "attributes", false);
     }
     if (code != BELAY_OK) {
         return code;
     }
-    read_words(making);
-    return check_layout(making);
+    read_words(reader);
+    return check_complete(reader);
 }
 
 enum belay_code layout_make(const char *name, layout_setting_fn setting, const void *settings,
                             struct layout_made *out_made, struct belay_error *err)
 {
     struct layout_made made = { 0 };
-    struct making making = { name, setting, settings, &made, err };
+    struct layout_reader reader = { name, setting, settings, &made, err };
     enum belay_code code;
 
-    if (setting == NULL || strlen(name) > 64 || get(&making, "key") == NULL) {
+    if (setting == NULL || strlen(name) > 64 || layout_setting(&reader, "key") == NULL) {
         return BELAY_NOT_FOUND;
     }
     made.layout.name = name;
-    code = make(&making);
+    code = layout_read(&reader);
     if (code != BELAY_OK) {
         layout_made_release(&made);
         return code;

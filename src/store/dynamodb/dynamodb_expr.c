@@ -1,12 +1,13 @@
 #include "store/dynamodb/dynamodb_expr.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { EXPRESSION_MAX = 4096 }; /* the service's limit */
+enum { EXPRESSION_MAX = 4096, PART_SIZE = 512 }; /* the first is the service's limit */
 
 void expr_init(struct expr *expr)
 {
@@ -74,6 +75,7 @@ struct expr_ref expr_value(struct expr *expr, json_t *value)
 
 void expr_within(struct expr *expr, const char *attribute, const char *key)
 {
+    assert(attribute == NULL || expr->within[0] == '\0'); /* maps do not nest */
     if (attribute == NULL) {
         expr->within[0] = '\0';
     } else {
@@ -82,44 +84,36 @@ void expr_within(struct expr *expr, const char *attribute, const char *key)
     }
 }
 
-__attribute__((format(printf, 3, 0))) static void add_formatted(struct buf *buf, const char *between,
-                                                                const char *format, va_list args)
+/* False: it is too long. */
+__attribute__((format(printf, 2, 0))) static bool format_part(char out[PART_SIZE], const char *format,
+                                                              va_list args)
 {
-    char text[512];
-    int n = vsnprintf(text, sizeof text, format, args);
+    int n = vsnprintf(out, PART_SIZE, format, args);
 
-    if (n < 0 || (size_t)n >= sizeof text) {
-        buf->failed = true;
-        return;
-    }
-    if (buf->len > 0) {
-        buf_adds(buf, between);
-    }
-    buf_adds(buf, text);
+    return n >= 0 && n < PART_SIZE;
 }
 
 void expr_and(struct expr *expr, const char *format, ...)
 {
-    char text[512];
+    char text[PART_SIZE];
     va_list args;
-    int n;
 
     va_start(args, format);
-    n = vsnprintf(text, sizeof text, format, args);
+    expr->failed = !format_part(text, format, args) || expr->failed;
     va_end(args);
-    expr->failed = expr->failed || n < 0 || (size_t)n >= sizeof text;
     buf_addf(&expr->condition, "%s(%s)", expr->condition.len > 0 ? " AND " : "", text);
 }
 
 void expr_set_to(struct expr *expr, const char *attribute, const char *format, ...)
 {
-    struct expr_ref name = expr_name(expr, attribute);
+    char text[PART_SIZE];
     va_list args;
 
-    buf_addf(&expr->set, "%s%s%s = ", expr->set.len > 0 ? ", " : "", expr->within, name.text);
     va_start(args, format);
-    add_formatted(&expr->set, "", format, args);
+    expr->failed = !format_part(text, format, args) || expr->failed;
     va_end(args);
+    buf_addf(&expr->set, "%s%s%s = %s", expr->set.len > 0 ? ", " : "", expr->within,
+             expr_name(expr, attribute).text, text);
 }
 
 void expr_set(struct expr *expr, const char *attribute, json_t *value)
@@ -151,7 +145,7 @@ void expr_remove_path(struct expr *expr, const char *path)
     buf_addf(&expr->remove, "%s%s", expr->remove.len > 0 ? ", " : "", path);
 }
 
-static void change_set(struct expr *expr, struct buf *clause, const char *attribute, json_t *set)
+static void add_set_clause(struct expr *expr, struct buf *clause, const char *attribute, json_t *set)
 {
     struct expr_ref name = expr_name(expr, attribute);
     struct expr_ref value = expr_value(expr, set);
@@ -161,12 +155,12 @@ static void change_set(struct expr *expr, struct buf *clause, const char *attrib
 
 void expr_add(struct expr *expr, const char *attribute, json_t *set)
 {
-    change_set(expr, &expr->add, attribute, set);
+    add_set_clause(expr, &expr->add, attribute, set);
 }
 
 void expr_delete(struct expr *expr, const char *attribute, json_t *set)
 {
-    change_set(expr, &expr->del, attribute, set);
+    add_set_clause(expr, &expr->del, attribute, set);
 }
 
 bool expr_updates(const struct expr *expr)

@@ -15,7 +15,7 @@
 #define FOREIGN_PREFIX "foreign-"
 #define NEVER_MS INT64_C(253402300799000) /* the last second of the year 9999 */
 
-static void warn(const struct ddb_store *store, const char *key, const char *what)
+static void warn_free(const struct ddb_store *store, const char *key, const char *what)
 {
     char text[700];
 
@@ -47,32 +47,20 @@ static bool foreign_id_of(const struct layout *layout, const json_t *item, char 
     return true;
 }
 
-static void replace(char **text, const char *with, bool *ok)
+static void replace_field(char **text, const char *with, bool *ok)
 {
     free(*text);
     *text = strdup(with == NULL ? "" : with);
     *ok = *ok && *text != NULL;
 }
 
-static void add_meta(struct belay_record *record, const char *name, const char *value, bool *ok)
-{
-    struct belay_meta *grown = realloc(record->metadata, (record->n_metadata + 1) * sizeof *grown);
-
-    if (grown == NULL || value == NULL) {
-        record->metadata = grown == NULL ? record->metadata : grown;
-        *ok = *ok && grown != NULL;
-        return;
-    }
-    record->metadata = grown;
-    grown[record->n_metadata].name = strdup(name);
-    grown[record->n_metadata].value = strdup(value);
-    *ok = *ok && grown[record->n_metadata].name != NULL && grown[record->n_metadata].value != NULL;
-    record->n_metadata++;
-}
-
 /* Terraform: one attribute contains everything as JSON, and no lease. */
 static void read_info(const struct layout *layout, const json_t *item, struct belay_record *record, bool *ok)
 {
+    static const struct {
+        const char *member;
+        const char *meta;
+    } shown[] = { { "Operation", "operation" }, { "Path", "path" } };
     const char *text = item_text(item, layout->info);
     json_t *info = text == NULL ? NULL : json_loads(text, 0, NULL);
 
@@ -80,12 +68,17 @@ static void read_info(const struct layout *layout, const json_t *item, struct be
     if (!record->held) {
         return;
     }
-    replace(&record->lock_id, json_string_value(json_object_get(info, "ID")), ok);
-    replace(&record->owner, json_string_value(json_object_get(info, "Who")), ok);
-    replace(&record->owner_name, record->owner, ok);
+    replace_field(&record->lock_id, json_string_value(json_object_get(info, "ID")), ok);
+    replace_field(&record->owner, json_string_value(json_object_get(info, "Who")), ok);
+    replace_field(&record->owner_name, record->owner, ok);
     (void)ddb_parse_time(json_string_value(json_object_get(info, "Created")), &record->locked_at_unix_ms);
-    add_meta(record, "operation", json_string_value(json_object_get(info, "Operation")), ok);
-    add_meta(record, "path", json_string_value(json_object_get(info, "Path")), ok);
+    for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++) {
+        const char *value = json_string_value(json_object_get(info, shown[i].member));
+
+        if (value != NULL) {
+            ddb_add_meta(record, shown[i].meta, value, ok);
+        }
+    }
     record->expires_ms = NEVER_MS;
     record->expires_at_unix_ms = NEVER_MS;
     json_decref(info);
@@ -121,11 +114,11 @@ static bool decide_held(struct ddb_store *store, const char *key, const json_t *
         return false;
     }
     if (record->owner[0] == '\0') {
-        warn(store, key, "owner");
+        warn_free(store, key, "owner");
         return false;
     }
     if (record->expires_ms == 0) {
-        warn(store, key, "end that can be read");
+        warn_free(store, key, "end that can be read");
         return false;
     }
     return true;
@@ -150,6 +143,6 @@ void ddb_foreign_holder(struct ddb_store *store, const char *key, const json_t *
         record->stale_after_ms = record->stale_after_ms > 0 ? record->stale_after_ms : layout->stale_after_ms;
     }
     if (record->lock_id[0] == '\0' && foreign_id_of(layout, item, id)) {
-        replace(&record->lock_id, id, ok);
+        replace_field(&record->lock_id, id, ok);
     }
 }

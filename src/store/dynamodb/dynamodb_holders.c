@@ -26,12 +26,12 @@
 #define KEEP_LONG_MS BELAY_TTL_MAX_MS /* no intent lasts longer */
 #define OLD_BELAY_OWNER "several holders, which a newer belay shows"
 
-static const char *name_of(const struct ddb_store *store, enum layout_field field)
+static const char *attribute_of(const struct ddb_store *store, enum layout_field field)
 {
     return layout_name_of(store->layout, field);
 }
 
-static bool acquires(const struct belay_write *write)
+static bool acquires_place(const struct belay_write *write)
 {
     return write->co_holder && (write->set & BELAY_SET_ACQUIRED) != 0;
 }
@@ -49,8 +49,8 @@ static bool releases(const struct belay_write *write)
 /* Whether the condition names a holder, or the write changes one that exists. */
 static bool needs_holder(const struct belay_write *write)
 {
-    return write->co_holder &&
-           (!acquires(write) || write->condition == BELAY_IF_HELD_BY || write->condition == BELAY_IF_LIVE_BY);
+    return write->co_holder && (!acquires_place(write) || write->condition == BELAY_IF_HELD_BY ||
+                                write->condition == BELAY_IF_LIVE_BY);
 }
 
 static bool requires_no_holder(const struct belay_write *write)
@@ -64,15 +64,15 @@ bool ddb_holders_need_item(const struct belay_write *write)
 {
     bool drops = write->n_drop_holders > 0 && (write->co_holder || (write->set & BELAY_SET_ACQUIRED) == 0);
 
-    return (acquires(write) || adopts(write) || drops) && !requires_no_holder(write);
+    return (acquires_place(write) || adopts(write) || drops) && !requires_no_holder(write);
 }
 
 /* ---- conditions ---- */
 
-static void is_several(const struct ddb_store *store, struct expr *expr)
+static void require_several(const struct ddb_store *store, struct expr *expr)
 {
-    struct expr_ref status = expr_name(expr, name_of(store, FIELD_STATUS));
-    struct expr_ref id = expr_name(expr, name_of(store, FIELD_LOCK_ID));
+    struct expr_ref status = expr_name(expr, attribute_of(store, FIELD_STATUS));
+    struct expr_ref id = expr_name(expr, attribute_of(store, FIELD_LOCK_ID));
     struct expr_ref held = expr_value(expr, av_text(store->layout->held_word));
     struct expr_ref several = expr_value(expr, av_text(HOLDERS_SEVERAL));
 
@@ -80,16 +80,16 @@ static void is_several(const struct ddb_store *store, struct expr *expr)
 }
 
 /* No set of an exclusive holder's fields applies to several. */
-static void is_not_several(const struct ddb_store *store, struct expr *expr)
+static void require_not_several(const struct ddb_store *store, struct expr *expr)
 {
-    struct expr_ref id = expr_name(expr, name_of(store, FIELD_LOCK_ID));
+    struct expr_ref id = expr_name(expr, attribute_of(store, FIELD_LOCK_ID));
     struct expr_ref several = expr_value(expr, av_text(HOLDERS_SEVERAL));
 
     expr_and(expr, "attribute_not_exists(%s) OR %s <> %s", id.text, id.text, several.text);
 }
 
-static void has_holder(const struct ddb_store *store, const struct belay_write *write, int64_t now_ms,
-                       struct expr *expr)
+static void require_holder(const struct ddb_store *store, const struct belay_write *write, int64_t now_ms,
+                           struct expr *expr)
 {
     struct expr_ref map = expr_name(expr, HOLDERS_MAP);
     struct expr_ref id = expr_name(expr, write->lock_id);
@@ -97,16 +97,17 @@ static void has_holder(const struct ddb_store *store, const struct belay_write *
 
     expr_and(expr, "attribute_exists(%s.%s)", map.text, id.text);
     if (write->condition == BELAY_IF_LIVE_BY && !store->params.observe) {
-        expires = expr_name(expr, name_of(store, FIELD_EXPIRES));
+        expires = expr_name(expr, attribute_of(store, FIELD_EXPIRES));
         expr_and(expr, "%s.%s.%s > %s", map.text, id.text, expires.text,
                  expr_value(expr, av_int(now_ms)).text);
     }
 }
 
 /* The record's own ttl is not shorter than the new one. */
-static void has_room(const struct ddb_store *store, const struct belay_write *write, struct expr *expr)
+static void require_ttl_covered(const struct ddb_store *store, const struct belay_write *write,
+                                struct expr *expr)
 {
-    struct expr_ref ttl = expr_name(expr, name_of(store, FIELD_LEASE));
+    struct expr_ref ttl = expr_name(expr, attribute_of(store, FIELD_LEASE));
 
     expr_and(expr, "%s >= %s", ttl.text, expr_value(expr, av_int(write->values->ttl_ms)).text);
 }
@@ -116,20 +117,20 @@ void ddb_holders_condition(const struct ddb_store *store, const struct belay_wri
 {
     const unsigned of_holder = ~(unsigned)(BELAY_SET_FREED | BELAY_SET_ACQUIRED);
     bool is_named = write->condition == BELAY_IF_HELD_BY || write->condition == BELAY_IF_LIVE_BY;
-    json_t *revision = json_object_get(seen, name_of(store, FIELD_REVISION));
+    json_t *revision = json_object_get(seen, attribute_of(store, FIELD_REVISION));
 
     if (needs_holder(write)) {
-        is_several(store, expr);
-        has_holder(store, write, now_ms, expr);
+        require_several(store, expr);
+        require_holder(store, write, now_ms, expr);
         if ((write->set & BELAY_SET_LEASE) != 0 && seen == NULL) {
-            has_room(store, write, expr);
+            require_ttl_covered(store, write, expr);
         }
     } else if (!write->co_holder && !is_named && (write->set & BELAY_SET_ACQUIRED) == 0 &&
                (write->set & of_holder) != 0) {
-        is_not_several(store, expr);
+        require_not_several(store, expr);
     }
     if (seen != NULL && write->condition != BELAY_IF_UNCHANGED) {
-        struct expr_ref name = expr_name(expr, name_of(store, FIELD_REVISION));
+        struct expr_ref name = expr_name(expr, attribute_of(store, FIELD_REVISION));
 
         expr_and(expr, "%s = %s", name.text, expr_value(expr, json_incref(revision)).text);
     }
@@ -141,15 +142,17 @@ bool ddb_holders_must_grow(const struct ddb_store *store, const struct belay_wri
 
     return needs_holder(write) && (write->set & BELAY_SET_LEASE) != 0 &&
            ddb_is_several(store->layout, item) && ddb_holder_entry(item, write->lock_id) != NULL &&
-           item_int(item, name_of(store, FIELD_LEASE), &longest_ms) && longest_ms < write->values->ttl_ms;
+           item_int(item, attribute_of(store, FIELD_LEASE), &longest_ms) &&
+           longest_ms < write->values->ttl_ms;
 }
 
 /* ---- the item's own attributes ---- */
 
-static void set_time(const struct ddb_store *store, enum layout_field field, int64_t unix_ms,
-                     struct expr *expr)
+static void set_field_time(const struct ddb_store *store, enum layout_field field, int64_t unix_ms,
+                           struct expr *expr)
 {
-    expr_set(expr, name_of(store, field), ddb_time_value(store->layout->fields[field].format, unix_ms, true));
+    expr_set(expr, attribute_of(store, field),
+             ddb_time_value(store->layout->fields[field].format, unix_ms, true));
 }
 
 static int64_t whole_s(int64_t ms)
@@ -169,24 +172,24 @@ static void set_bounds(const struct ddb_store *store, const json_t *seen, int64_
     int64_t keep_ms =
         DDB_KEEP_MS + (json_object_get(seen, QUEUE_INTENTS) != NULL ? KEEP_LONG_MS : longest_ms);
 
-    expr_set(expr, name_of(store, FIELD_LEASE), av_int(longest_ms));
+    expr_set(expr, attribute_of(store, FIELD_LEASE), av_int(longest_ms));
     expr_set(expr, HOLDERS_KEEP, av_int(whole_s(keep_ms)));
-    set_time(store, FIELD_EXPIRES, now_ms + longest_ms, expr);
-    set_time(store, FIELD_BEAT, now_ms, expr);
-    set_time(store, FIELD_TTL, now_ms + keep_ms, expr);
+    set_field_time(store, FIELD_EXPIRES, now_ms + longest_ms, expr);
+    set_field_time(store, FIELD_BEAT, now_ms, expr);
+    set_field_time(store, FIELD_TTL, now_ms + keep_ms, expr);
 }
 
-/* It is whatever the item says. */
+/* The longest ttl is the one in the item: the service adds it to the new time. */
 static void move_bounds(const struct ddb_store *store, int64_t now_ms, struct expr *expr)
 {
-    struct expr_ref ttl = expr_name(expr, name_of(store, FIELD_LEASE));
+    struct expr_ref ttl = expr_name(expr, attribute_of(store, FIELD_LEASE));
     struct expr_ref keep = expr_name(expr, HOLDERS_KEEP);
     struct expr_ref now = expr_value(expr, av_int(now_ms));
     struct expr_ref now_s = expr_value(expr, av_int(whole_s(now_ms)));
 
-    expr_set_to(expr, name_of(store, FIELD_EXPIRES), "%s + %s", now.text, ttl.text);
-    expr_set_to(expr, name_of(store, FIELD_TTL), "%s + %s", now_s.text, keep.text);
-    set_time(store, FIELD_BEAT, now_ms, expr);
+    expr_set_to(expr, attribute_of(store, FIELD_EXPIRES), "%s + %s", now.text, ttl.text);
+    expr_set_to(expr, attribute_of(store, FIELD_TTL), "%s + %s", now_s.text, keep.text);
+    set_field_time(store, FIELD_BEAT, now_ms, expr);
 }
 
 static void set_mode(const struct belay_record *values, struct expr *expr)
@@ -222,10 +225,10 @@ static json_t *make_entry(const struct ddb_store *store, const struct belay_writ
     expr_init(&fields);
     ddb_write_holder(store, write, now_ms, &fields);
     if ((write->set & BELAY_SET_LEASE) != 0) {
-        (void)json_object_del(entry, name_of(store, FIELD_STALE_NOTED));
+        (void)json_object_del(entry, attribute_of(store, FIELD_STALE_NOTED));
     }
     ok = !fields.failed && json_object_update(entry, fields.assigned) == 0 &&
-         (token == 0 || json_object_set_new(entry, name_of(store, FIELD_TOKEN), av_uint(token)) == 0);
+         (token == 0 || json_object_set_new(entry, attribute_of(store, FIELD_TOKEN), av_uint(token)) == 0);
     expr_release(&fields);
     if (!ok) {
         json_decref(entry);
@@ -237,7 +240,7 @@ static json_t *make_entry(const struct ddb_store *store, const struct belay_writ
 /* The entries of the item without those that the write drops. Empty if it has no holders; NULL: no memory. */
 static json_t *copy_left(const struct ddb_store *store, const struct belay_write *write, const json_t *seen)
 {
-    const char *status = item_text(seen, name_of(store, FIELD_STATUS));
+    const char *status = item_text(seen, attribute_of(store, FIELD_STATUS));
     bool held = status != NULL && strcmp(status, store->layout->held_word) == 0;
     const json_t *map = held && ddb_is_several(store->layout, seen) ? item_map(seen, HOLDERS_MAP) : NULL;
     json_t *left = map == NULL ? json_object() : json_copy((json_t *)map);
@@ -258,7 +261,7 @@ static int64_t longest_of(const struct ddb_store *store, const json_t *entries, 
     {
         int64_t ttl_ms = 0;
 
-        (void)item_int(json_object_get(entry, "M"), name_of(store, FIELD_LEASE), &ttl_ms);
+        (void)item_int(json_object_get(entry, "M"), attribute_of(store, FIELD_LEASE), &ttl_ms);
         longest_ms = ttl_ms > longest_ms ? ttl_ms : longest_ms;
     }
     return longest_ms;
@@ -278,13 +281,13 @@ static struct entry_path path_of(struct expr *expr, const char *lock_id)
 }
 
 /* All entries at once. */
-static void rewrite(const struct ddb_store *store, const json_t *entries, struct expr *expr)
+static void rewrite_entries(const struct ddb_store *store, const json_t *entries, struct expr *expr)
 {
     size_t n = json_object_size(entries);
 
     expr_set(expr, HOLDERS_MAP, av_map(json_incref((json_t *)entries)));
     expr_set(expr, HOLDERS_MARKS, av_repeated(store->layout->held_word, n));
-    expr_set(expr, name_of(store, FIELD_STATUS),
+    expr_set(expr, attribute_of(store, FIELD_STATUS),
              av_text(n > 0 ? store->layout->held_word : store->layout->completed_word));
 }
 
@@ -292,7 +295,7 @@ static uint64_t next_token(const struct ddb_store *store, const json_t *seen)
 {
     uint64_t token = 0;
 
-    (void)item_uint(seen, name_of(store, FIELD_TOKEN), &token);
+    (void)item_uint(seen, attribute_of(store, FIELD_TOKEN), &token);
     return token + 1;
 }
 
@@ -305,7 +308,7 @@ static void set_first_holder(const struct ddb_store *store, const struct belay_w
     static const enum layout_field of_one[] = { FIELD_ACQUIRED_BY, FIELD_OUTCOME,     FIELD_OUTLIVES,
                                                 FIELD_STALE_NOTED, FIELD_STALE_AFTER, FIELD_HEARTBEAT,
                                                 FIELD_METADATA };
-    struct expr_ref token = expr_name(expr, name_of(store, FIELD_TOKEN));
+    struct expr_ref token = expr_name(expr, attribute_of(store, FIELD_TOKEN));
     struct expr_ref before = expr_value(expr, av_int(now_ms));
     struct expr_ref one = expr_value(expr, av_int(1));
     json_t *entries = json_object();
@@ -314,25 +317,25 @@ static void set_first_holder(const struct ddb_store *store, const struct belay_w
         0) {
         expr->failed = true;
     }
-    rewrite(store, entries, expr);
+    rewrite_entries(store, entries, expr);
     json_decref(entries);
-    expr_set_to(expr, name_of(store, FIELD_TOKEN), "if_not_exists(%s, %s) + %s", token.text, before.text,
+    expr_set_to(expr, attribute_of(store, FIELD_TOKEN), "if_not_exists(%s, %s) + %s", token.text, before.text,
                 one.text);
     expr_set_to(expr, HOLDERS_FIRST, "if_not_exists(%s, %s) + %s", token.text, before.text, one.text);
-    expr_set(expr, name_of(store, FIELD_LOCK_ID), av_text(HOLDERS_SEVERAL));
-    expr_set(expr, name_of(store, FIELD_OWNER), av_text(OLD_BELAY_OWNER));
-    expr_set(expr, name_of(store, FIELD_OWNER_NAME), av_text(OLD_BELAY_OWNER));
-    set_time(store, FIELD_LOCKED_AT, now_ms, expr);
+    expr_set(expr, attribute_of(store, FIELD_LOCK_ID), av_text(HOLDERS_SEVERAL));
+    expr_set(expr, attribute_of(store, FIELD_OWNER), av_text(OLD_BELAY_OWNER));
+    expr_set(expr, attribute_of(store, FIELD_OWNER_NAME), av_text(OLD_BELAY_OWNER));
+    set_field_time(store, FIELD_LOCKED_AT, now_ms, expr);
     for (size_t i = 0; i < sizeof of_one / sizeof of_one[0]; i++) {
-        expr_remove(expr, name_of(store, of_one[i]));
+        expr_remove(expr, attribute_of(store, of_one[i]));
     }
     expr_remove(expr, HOLDERS_LAST);
     expr_remove(expr, HOLDERS_LAST_ID);
 }
 
-/* Beside others. */
-static void join(const struct ddb_store *store, const struct belay_write *write, const json_t *seen,
-                 json_t *left, int64_t now_ms, struct expr *expr)
+/* A further holder, beside those in `left`. */
+static void join_holders(const struct ddb_store *store, const struct belay_write *write, const json_t *seen,
+                         json_t *left, int64_t now_ms, struct expr *expr)
 {
     const char *id = write->values->lock_id;
     uint64_t token = next_token(store, seen);
@@ -341,7 +344,7 @@ static void join(const struct ddb_store *store, const struct belay_write *write,
 
     if (json_object_size(left) != json_object_size(item_map(seen, HOLDERS_MAP))) {
         expr->failed = expr->failed || json_object_set_new(left, id, entry) != 0;
-        rewrite(store, left, expr);
+        rewrite_entries(store, left, expr);
     } else {
         struct expr_ref marks = expr_name(expr, HOLDERS_MARKS);
         struct expr_ref mark = expr_value(expr, av_repeated(store->layout->held_word, is_new ? 1 : 0));
@@ -349,12 +352,12 @@ static void join(const struct ddb_store *store, const struct belay_write *write,
         expr_set_path(expr, path_of(expr, id).text, entry);
         expr_set_to(expr, HOLDERS_MARKS, "list_append(%s, %s)", marks.text, mark.text);
     }
-    expr_set(expr, name_of(store, FIELD_TOKEN), av_uint(token));
-    expr_remove(expr, name_of(store, FIELD_OUTCOME));
+    expr_set(expr, attribute_of(store, FIELD_TOKEN), av_uint(token));
+    expr_remove(expr, attribute_of(store, FIELD_OUTCOME));
 }
 
-static void acquire(const struct ddb_store *store, const struct belay_write *write, const json_t *seen,
-                    int64_t now_ms, struct expr *expr)
+static void write_acquired(const struct ddb_store *store, const struct belay_write *write, const json_t *seen,
+                           int64_t now_ms, struct expr *expr)
 {
     json_t *left = copy_left(store, write, seen);
 
@@ -363,7 +366,7 @@ static void acquire(const struct ddb_store *store, const struct belay_write *wri
     if (json_object_size(left) == 0) {
         set_first_holder(store, write, now_ms, expr);
     } else {
-        join(store, write, seen, left, now_ms, expr);
+        join_holders(store, write, seen, left, now_ms, expr);
     }
     expr->failed = expr->failed || left == NULL;
     json_decref(left);
@@ -387,7 +390,7 @@ void ddb_holders_shift_released(const struct layout *layout, struct expr *expr)
 }
 
 /* The second mark, if there is one, says that the lock stays held. */
-static void release_one(const struct ddb_store *store, const struct belay_write *write, struct expr *expr)
+static void release_entry(const struct ddb_store *store, const struct belay_write *write, struct expr *expr)
 {
     struct entry_path path = path_of(expr, write->lock_id);
     struct expr_ref marks = expr_name(expr, HOLDERS_MARKS);
@@ -395,7 +398,7 @@ static void release_one(const struct ddb_store *store, const struct belay_write 
     char first[16];
 
     (void)snprintf(first, sizeof first, "%s[0]", marks.text);
-    expr_set_to(expr, name_of(store, FIELD_STATUS), "if_not_exists(%s[1], %s)", marks.text, word.text);
+    expr_set_to(expr, attribute_of(store, FIELD_STATUS), "if_not_exists(%s[1], %s)", marks.text, word.text);
     expr_set_to(expr, HOLDERS_LAST, "%s", path.text);
     expr_set(expr, HOLDERS_LAST_ID, av_text(write->lock_id));
     expr_remove_path(expr, path.text);
@@ -415,7 +418,7 @@ static void adopt_one(const struct ddb_store *store, const struct belay_write *w
     if (strcmp(id, write->lock_id) != 0) {
         expr_remove_path(expr, path_of(expr, write->lock_id).text);
     }
-    expr_set(expr, name_of(store, FIELD_TOKEN), av_uint(token));
+    expr_set(expr, attribute_of(store, FIELD_TOKEN), av_uint(token));
 }
 
 /* The same as part of a write that drops others, too. */
@@ -436,9 +439,9 @@ static void change_entries(const struct ddb_store *store, const struct belay_wri
         ddb_write_outcome(store, write, expr);
     }
     if (token > 0) {
-        expr_set(expr, name_of(store, FIELD_TOKEN), av_uint(token));
+        expr_set(expr, attribute_of(store, FIELD_TOKEN), av_uint(token));
     }
-    rewrite(store, left, expr);
+    rewrite_entries(store, left, expr);
 }
 
 static void change_one(const struct ddb_store *store, const struct belay_write *write, const json_t *seen,
@@ -447,7 +450,7 @@ static void change_one(const struct ddb_store *store, const struct belay_write *
     if (adopts(write)) {
         adopt_one(store, write, seen, now_ms, expr);
     } else if (releases(write)) {
-        release_one(store, write, expr);
+        release_entry(store, write, expr);
     } else {
         expr_within(expr, HOLDERS_MAP, write->lock_id);
         ddb_write_holder(store, write, now_ms, expr);
@@ -461,8 +464,8 @@ void ddb_write_co_holder(const struct ddb_store *store, const struct belay_write
     json_t *left;
 
     assert(!layout_is_foreign(store->layout));
-    if (acquires(write)) {
-        acquire(store, write, seen, now_ms, expr);
+    if (acquires_place(write)) {
+        write_acquired(store, write, seen, now_ms, expr);
         return;
     }
     left = copy_left(store, write, seen);
@@ -484,8 +487,8 @@ void ddb_write_co_holder(const struct ddb_store *store, const struct belay_write
 
 /* ---- dropping some ---- */
 
-static const char *ends_last(const struct ddb_store *store, const struct belay_write *write,
-                             const json_t *seen)
+static const char *last_dropped(const struct ddb_store *store, const struct belay_write *write,
+                                const json_t *seen)
 {
     const char *last = NULL;
     int64_t last_ms = 0;
@@ -494,7 +497,7 @@ static const char *ends_last(const struct ddb_store *store, const struct belay_w
         const json_t *entry = ddb_holder_entry(seen, write->drop_holders[i]);
         int64_t expires_ms = 0;
 
-        (void)item_int(entry, name_of(store, FIELD_EXPIRES), &expires_ms);
+        (void)item_int(entry, attribute_of(store, FIELD_EXPIRES), &expires_ms);
         if (entry != NULL && (last == NULL || expires_ms > last_ms)) {
             last = write->drop_holders[i];
             last_ms = expires_ms;
@@ -506,14 +509,14 @@ static const char *ends_last(const struct ddb_store *store, const struct belay_w
 void ddb_write_drops(const struct ddb_store *store, const struct belay_write *write, const json_t *seen,
                      struct expr *expr)
 {
-    const char *last = ends_last(store, write, seen);
+    const char *last = last_dropped(store, write, seen);
     json_t *left;
 
     if (last == NULL || (write->set & BELAY_SET_ACQUIRED) != 0 || !ddb_is_several(store->layout, seen)) {
         return;
     }
     left = copy_left(store, write, seen);
-    rewrite(store, left, expr);
+    rewrite_entries(store, left, expr);
     if (json_object_size(left) == 0) {
         expr_set(expr, HOLDERS_LAST, av_map(json_copy((json_t *)ddb_holder_entry(seen, last))));
         expr_set(expr, HOLDERS_LAST_ID, av_text(last));

@@ -68,7 +68,7 @@ void ddb_read_released(const struct layout *layout, const json_t *item, struct b
 
 /* ---- one of them ---- */
 
-static void release_holder(struct belay_holder *holder)
+static void holder_release(struct belay_holder *holder)
 {
     free(holder->lock_id);
     free(holder->owner);
@@ -79,8 +79,8 @@ static void release_holder(struct belay_holder *holder)
 }
 
 /* `token` is of the entry that has none of its own. */
-static void read_entry(const struct layout *layout, const char *id, const json_t *entry, uint64_t token,
-                       struct belay_holder *holder, bool *ok)
+static void holder_from_entry(const struct layout *layout, const char *id, const json_t *entry,
+                              uint64_t token, struct belay_holder *holder, bool *ok)
 {
     struct belay_record one = { .token = token };
 
@@ -90,7 +90,7 @@ static void read_entry(const struct layout *layout, const char *id, const json_t
     *ok = *ok && holder->lock_id != NULL;
 }
 
-static void repeat(struct belay_record *record, const struct belay_holder *holder, bool *ok)
+static void record_show_holder(struct belay_record *record, const struct belay_holder *holder, bool *ok)
 {
     record->ttl_is_estimate = false;
     *ok = belay_record_show(record, holder) && *ok;
@@ -120,18 +120,18 @@ static void read_entries(const struct layout *layout, const json_t *item, uint64
     }
     json_object_foreach((json_t *)map, id, value)
     {
-        read_entry(layout, id, json_object_get(value, "M"), first_token,
-                   &record->holders[record->n_holders++], ok);
+        holder_from_entry(layout, id, json_object_get(value, "M"), first_token,
+                          &record->holders[record->n_holders++], ok);
     }
     if (record->n_holders > 1) {
         qsort(record->holders, record->n_holders, sizeof *record->holders, by_token);
     }
 }
 
-static void release_holders(struct belay_record *record)
+static void holders_release(struct belay_record *record)
 {
     for (size_t i = 0; i < record->n_holders; i++) {
-        release_holder(&record->holders[i]);
+        holder_release(&record->holders[i]);
     }
     free(record->holders);
     record->holders = NULL;
@@ -143,8 +143,8 @@ static void release_holders(struct belay_record *record)
  * holders, released the lock by force, all of them are still there: then the one whose
  * lease would have ended last.
  */
-static void repeat_last(const struct layout *layout, const json_t *item, uint64_t first_token,
-                        struct belay_record *record, bool *ok)
+static void show_last_holder(const struct layout *layout, const json_t *item, uint64_t first_token,
+                             struct belay_record *record, bool *ok)
 {
     const char *id = item_text(item, HOLDERS_LAST_ID);
     const json_t *entry = item_map(item, HOLDERS_LAST);
@@ -153,13 +153,13 @@ static void repeat_last(const struct layout *layout, const json_t *item, uint64_
     if (record->n_holders > 0) {
         ddb_holders_repeat(record, ok);
     } else if (id != NULL && entry != NULL) {
-        read_entry(layout, id, entry, first_token, &last, ok);
+        holder_from_entry(layout, id, entry, first_token, &last, ok);
         if (*ok) {
-            repeat(record, &last, ok);
+            record_show_holder(record, &last, ok);
         }
-        release_holder(&last);
+        holder_release(&last);
     }
-    release_holders(record);
+    holders_release(record);
 }
 
 void ddb_read_holders(const struct ddb_store *store, const json_t *item, struct belay_record *record,
@@ -171,7 +171,7 @@ void ddb_read_holders(const struct ddb_store *store, const json_t *item, struct 
     record->mode = ddb_read_mode(item, &record->slots);
     read_entries(store->layout, item, first_token, record, ok);
     if (*ok && !record->held) {
-        repeat_last(store->layout, item, first_token, record, ok);
+        show_last_holder(store->layout, item, first_token, record, ok);
     }
 }
 
@@ -197,7 +197,7 @@ void ddb_holders_repeat(struct belay_record *record, bool *ok)
             last = &record->holders[i];
         }
     }
-    repeat(record, last, ok);
+    record_show_holder(record, last, ok);
 }
 
 void ddb_holders_end(struct belay_record *record, const char *lock_id, bool *ok)
@@ -209,11 +209,11 @@ void ddb_holders_end(struct belay_record *record, const char *lock_id, bool *ok)
         return;
     }
     if (record->n_holders == 1) {
-        repeat(record, holder, ok);
+        record_show_holder(record, holder, ok);
         record->held = false;
     }
     after = (size_t)(record->holders + record->n_holders - holder) - 1;
-    release_holder(holder);
+    holder_release(holder);
     memmove(holder, holder + 1, after * sizeof *holder);
     record->n_holders--;
     ddb_holders_repeat(record, ok);

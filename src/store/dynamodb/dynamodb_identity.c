@@ -16,7 +16,7 @@ enum { ID_MAX = 310 };
  * TableId. DynamoDB Local omits it, and its ARNs are the same in every region: there the
  * region and the table's creation time take its place.
  */
-static bool add_id(const struct ddb_store *store, const json_t *table, struct buf *out)
+static bool add_table_id(const struct ddb_store *store, const json_t *table, struct buf *out)
 {
     const char *id = json_string_value(json_object_get(table, "TableId"));
     const char *arn = json_string_value(json_object_get(table, "TableArn"));
@@ -45,7 +45,7 @@ static enum belay_code add_table(struct ddb_store *store, const char *table, str
                          table);
     } else if (code == BELAY_OK) {
         buf_adds(out, out->len == 0 ? "dynamodb-" : "+");
-        code = add_id(store, json_object_get(answer.body, "Table"), out)
+        code = add_table_id(store, json_object_get(answer.body, "Table"), out)
                    ? BELAY_OK
                    : error_set(err, BELAY_UNREACHABLE, "the answer to DescribeTable is not DynamoDB's");
     }

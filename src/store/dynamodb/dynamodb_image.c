@@ -5,8 +5,8 @@
 #include "base/error.h"
 #include "store/dynamodb/dynamodb_plan.h"
 
-static bool is_held_by(const struct belay_write *write, const struct belay_record *record,
-                       const char *lock_id)
+static bool is_held_with_id(const struct belay_write *write, const struct belay_record *record,
+                            const char *lock_id)
 {
     return write->co_holder
                ? ddb_holder_find(record, lock_id) != NULL
@@ -25,7 +25,7 @@ static enum belay_code check_prolonged(const struct plan *plan, const struct bel
         const char *id = (write->set & BELAY_SET_IDENTITY) != 0 ? write->values->lock_id : write->lock_id;
 
         if ((write->set & (BELAY_SET_LEASE | BELAY_SET_ACQUIRED)) == BELAY_SET_LEASE && id != NULL &&
-            !is_held_by(write, &out->records[i], id)) {
+            !is_held_with_id(write, &out->records[i], id)) {
             return error_set(err, BELAY_UNKNOWN, "lock '%s' was renewed, and lost before it could be read",
                              write->key);
         }
@@ -33,22 +33,27 @@ static enum belay_code check_prolonged(const struct plan *plan, const struct bel
     return BELAY_OK;
 }
 
+/* The key of each write; the caller frees the array. NULL: no memory. */
+static const char **keys_of_writes(const struct plan *plan)
+{
+    const char **keys = calloc(plan->batch->n_writes, sizeof *keys);
+
+    for (size_t i = 0; keys != NULL && i < plan->batch->n_writes; i++) {
+        keys[i] = plan->batch->writes[i].key;
+    }
+    return keys;
+}
+
 /* The present records. A transaction returns none, so they are read. */
 static enum belay_code read_images(struct ddb_store *store, const struct plan *plan, struct belay_commit *out,
                                    struct belay_error *err)
 {
-    size_t n = plan->batch->n_writes;
-    const char **keys = calloc(n + 1, sizeof *keys);
+    const char **keys = keys_of_writes(plan);
     int64_t now_ms;
-    enum belay_code code;
+    enum belay_code code =
+        keys == NULL ? error_no_memory(err)
+                     : ddb_get(&store->base, keys, plan->batch->n_writes, out->records, &now_ms, err);
 
-    if (keys == NULL) {
-        return error_no_memory(err);
-    }
-    for (size_t i = 0; i < n; i++) {
-        keys[i] = plan->batch->writes[i].key;
-    }
-    code = ddb_get(&store->base, keys, n, out->records, &now_ms, err);
     free((void *)keys);
     if (code == BELAY_OK) {
         code = check_prolonged(plan, out, err);
@@ -173,7 +178,7 @@ static enum belay_code check_before(struct ddb_store *store, const struct plan *
     if (code != BELAY_OK) {
         return code;
     }
-    is_it = is_held_by(write, &record, write->lock_id);
+    is_it = is_held_with_id(write, &record, write->lock_id);
     belay_record_release(&record);
     if (!is_it) {
         *refusal = (struct refusal){ .write = i, .by_item = true, .known = true, .items = plan->before[i] };
@@ -193,14 +198,11 @@ enum belay_code plan_look_before(struct ddb_store *store, struct plan *plan, str
     if (plan->before != NULL) {
         return BELAY_OK; /* it belonged to that id, and an id has a lock only once */
     }
-    keys = calloc(n, sizeof *keys);
+    keys = keys_of_writes(plan);
     plan->before = calloc(n, sizeof *plan->before);
     if (keys == NULL || plan->before == NULL) {
         free((void *)keys);
         return error_no_memory(err);
-    }
-    for (size_t i = 0; i < n; i++) {
-        keys[i] = plan->batch->writes[i].key;
     }
     code = ddb_read_locks(store, keys, n, plan->before, err);
     free((void *)keys);
@@ -208,16 +210,6 @@ enum belay_code plan_look_before(struct ddb_store *store, struct plan *plan, str
         code = check_before(store, plan, i, refusal, err);
     }
     return code;
-}
-
-static bool is_dropped(const char *const *ids, size_t n, const char *id)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (strcmp(ids[i], id) == 0) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /* Without the intents that the write removed. Such a batch drops no tickets. */
@@ -228,7 +220,7 @@ static void drop_intents(const struct belay_write *write, struct belay_record *r
     for (size_t i = 0; i < record->n_intents; i++) {
         struct belay_intent *intent = &record->intents[i];
 
-        if (is_dropped(write->drop_intents, write->n_drop_intents, intent->lock_id)) {
+        if (ddb_ids_contain(write->drop_intents, write->n_drop_intents, intent->lock_id)) {
             free(intent->lock_id);
             free(intent->key);
         } else {
@@ -239,8 +231,8 @@ static void drop_intents(const struct belay_write *write, struct belay_record *r
 }
 
 /* A new revision; where an attribute has it, the one that was written. */
-static uint64_t new_revision(const struct ddb_store *store, const struct plan *plan, size_t write,
-                             uint64_t before)
+static uint64_t revision_after(const struct ddb_store *store, const struct plan *plan, size_t write,
+                               uint64_t before)
 {
     const char *name = layout_name_of(store->layout, FIELD_REVISION);
     uint64_t revision = before ^ 2;
@@ -275,7 +267,7 @@ static enum belay_code image_of_ended(struct ddb_store *store, const struct plan
         }
         record->revision = (write->set & BELAY_SET_RELEASED) != 0 && store->layout->release_deletes
                                ? 0
-                               : new_revision(store, plan, i, record->revision);
+                               : revision_after(store, plan, i, record->revision);
     }
     return code;
 }

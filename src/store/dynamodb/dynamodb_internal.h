@@ -25,11 +25,10 @@ struct ddb_clock {
     pthread_mutex_t mutex;
     int64_t anchor_unix_ms; /* the local wall clock, read once and advanced by the boot clock */
     int64_t anchor_boot_ms;
-    bool heard; /* there are bounds */
+    bool has_date; /* there are bounds */
     int64_t low_ms;
     int64_t high_ms;
-    int64_t at_boot_ms;
-    int64_t heard_boot_ms; /* when the last answer arrived */
+    int64_t at_boot_ms; /* when the last answer arrived, to which the bounds belong */
 };
 
 struct ddb_store;
@@ -38,19 +37,19 @@ void ddb_clock_init(struct ddb_store *store);
 void ddb_clock_release(struct ddb_store *store);
 int64_t ddb_boot_ms(const struct ddb_store *store);
 /* Called for an answer with this Date to a request sent at `sent_boot_ms`. */
-void ddb_clock_hear(struct ddb_store *store, int64_t date_unix_ms, int64_t sent_boot_ms);
+void ddb_clock_set_date(struct ddb_store *store, int64_t date_unix_ms, int64_t sent_boot_ms);
 /*
  * Whether a deadline can be written without asking for the time first. Not before the first
  * answer, and not when the last answer is so old that the boot clock may have drifted by half
  * of max_clock_skew.
  */
 bool ddb_clock_is_known(struct ddb_store *store);
-bool ddb_clock_was_heard(struct ddb_store *store);
+bool ddb_clock_has_date(struct ddb_store *store);
 /* The time to write: the local clock, moved into the bounds. */
 int64_t ddb_clock_write_ms(struct ddb_store *store);
 /* The time to judge other clients' leases by: never later than the service's clock. */
 int64_t ddb_clock_judge_ms(struct ddb_store *store);
-/* What the time may be, by the service's clock and the local one. */
+/* The earliest and the latest that the time can be, by the service's clock and the local one. */
 void ddb_clock_bounds(struct ddb_store *store, int64_t *out_low_ms, int64_t *out_high_ms);
 /* How far the local clock is certainly wrong, positive if it is ahead; 0: not more than allowed. */
 int64_t ddb_clock_skew_ms(struct ddb_store *store);
@@ -148,6 +147,18 @@ static inline struct ddb_store *ddb_of(struct belay_store *store)
 /* Whether this message of the service says so. */
 bool ddb_says_too_large(const char *message);
 
+/* Whether the operation has no effect. */
+bool ddb_only_reads(const char *operation);
+
+/* The request of one operation. Not to be copied: `aws` refers to the other members. */
+struct ddb_request {
+    char target[64];
+    struct http_client_header headers[2];
+    struct aws_request aws;
+};
+/* `body` is borrowed. */
+void ddb_request_init(struct ddb_request *request, const char *operation, const char *body);
+
 struct ddb_answer {
     json_t *body;     /* owned; NULL if there was none that could be read */
     char *error_code; /* owned; NULL after success */
@@ -161,11 +172,6 @@ void ddb_answer_release(struct ddb_answer *answer);
  */
 enum belay_code ddb_call(struct ddb_store *store, const char *operation, json_t *request,
                          struct ddb_answer *out, struct belay_error *err);
-/* Calls fn for each item of the table. Every page, or an error: a lock on a missing page may be held. */
-typedef enum belay_code (*ddb_item_fn)(struct ddb_store *store, json_t *item, void *context,
-                                       struct belay_error *err);
-enum belay_code ddb_each_item(struct ddb_store *store, ddb_item_fn fn, void *context,
-                              struct belay_error *err);
 /* The same with a timeout; 0: the usual one. */
 enum belay_code ddb_call_within(struct ddb_store *store, const char *operation, json_t *request,
                                 int64_t timeout_ms, struct ddb_answer *out, struct belay_error *err);
@@ -201,6 +207,10 @@ enum belay_code ddb_record(struct ddb_store *store, const char *key, const struc
                            struct belay_record *out_record, struct belay_error *err);
 /* The attributes of one holder, in an item or in an entry of its holders. */
 void ddb_read_holder(const struct layout *layout, const json_t *item, struct belay_record *record, bool *ok);
+/* Adds an entry to the record's metadata. */
+void ddb_add_meta(struct belay_record *record, const char *name, const char *value, bool *ok);
+/* A hash of an item's content, whatever the order of its attributes; `hash` is FNV_INIT or that of another item. */
+uint64_t ddb_hash_item(const json_t *item, uint64_t hash);
 
 /* The holder in an item of another program. */
 void ddb_foreign_holder(struct ddb_store *store, const char *key, const json_t *item,
@@ -216,10 +226,10 @@ int64_t ddb_intent_ttl_ms(const json_t *queue, const char *lock_id);
 
 /* ---- trusting no clock (dynamodb_observe.c) ---------------------------------- */
 
-/* Sets the expiries of the record by local observation (dynamodb_observe.c). */
+/* Sets the expiries of the record by local observation. */
 void ddb_observe(struct ddb_store *store, const json_t *queue, struct belay_record *record);
 
-/* ---- writes to expressions (dynamodb_write.c) ------------------------------ */
+/* ---- writes to expressions (dynamodb_condition.c, dynamodb_write.c, dynamodb_queue.c) ---------------- */
 
 /* Attributes of the queue, in the lock's item or in an item of its own. */
 #define QUEUE_WAITING "waiting" /* SS: ids of the tickets */
@@ -236,6 +246,8 @@ bool ddb_creates(const struct belay_write *write);
 /* Whether the write's condition holds without a record. */
 bool ddb_holds_if_absent(const struct belay_write *write);
 
+/* Adds the condition that the attribute is as in this item: it has the same value, or is absent. NULL adds nothing. */
+void ddb_require_as_seen(const char *attribute, const json_t *item, struct expr *expr);
 /* `seen`: the items that the condition refers to, or NULL. */
 void ddb_write_condition(const struct ddb_store *store, const struct belay_write *write,
                          const struct ddb_items *seen, int64_t now_ms, struct expr *expr);
@@ -250,6 +262,7 @@ void ddb_write_outcome(const struct ddb_store *store, const struct belay_write *
 /* The same for a queue in an item of its own. */
 void ddb_queue_condition(const struct belay_write *write, const struct ddb_items *seen, struct expr *expr);
 bool ddb_changes_queue(const struct belay_write *write);
+bool ddb_ids_contain(const char *const *ids, size_t n, const char *id);
 /* `seen`: the item with the queue, if the condition is that it is unchanged; or NULL. */
 void ddb_write_queue(const struct belay_write *write, const json_t *seen, int64_t now_ms, struct expr *expr);
 void ddb_write_queue_revision(struct expr *expr);
@@ -307,13 +320,22 @@ void ddb_holders_repeat(struct belay_record *record, bool *ok);
 /* Removes the holder from the record; the record keeps the last one, not held. */
 void ddb_holders_end(struct belay_record *record, const char *lock_id, bool *ok);
 
-/* ---- the operations -------------------------------------------------------- */
+/* ---- reading and committing (dynamodb_read.c, dynamodb_commit.c, dynamodb_scan.c) ------------------ */
 
 enum belay_code ddb_get(struct belay_store *base, const char *const *keys, size_t n,
                         struct belay_record *out_records, int64_t *out_now_ms, struct belay_error *err);
 enum belay_code ddb_commit(struct belay_store *base, const struct belay_batch *batch,
                            struct belay_commit *out, struct belay_error *err);
-/* ---- items beside the locks (dynamodb_items.c) ---- */
+enum belay_code ddb_scan(struct belay_store *base, const struct belay_scan *scan, belay_record_fn fn,
+                         void *context, struct belay_error *err);
+/* Calls fn for each item of the table. Every page, or an error: a lock on a missing page may be held. */
+typedef enum belay_code (*ddb_item_fn)(struct ddb_store *store, json_t *item, void *context,
+                                       struct belay_error *err);
+enum belay_code ddb_each_item(struct ddb_store *store, ddb_item_fn fn, void *context,
+                              struct belay_error *err);
+
+/* ---- items beside the locks (dynamodb_items.c, dynamodb_appregistry.c) --------------------------- */
+
 enum belay_code ddb_item_get(struct belay_store *base, const char *space, const char *name,
                              struct belay_item *out_item, struct belay_error *err);
 enum belay_code ddb_item_put(struct belay_store *base, const struct belay_item_write *write,
@@ -323,11 +345,16 @@ enum belay_code ddb_item_list(struct belay_store *base, const char *space, belay
 /* Whether this is the key of such an item, and not of a lock. */
 bool ddb_is_item(const struct layout *layout, const char *key);
 
-/* ---- which table this is (dynamodb_identity.c) ---- */
+/* A row of document 003 as the registry's JSON, and its version: belay's, or a hash of the row. NULL: no memory. */
+char *ddb_row_to_app(const json_t *row, uint64_t *out_version);
+/* Sets the row's attributes. False: no memory, or not such JSON. */
+bool ddb_app_to_row(const char *value, uint64_t version, struct expr *expr);
+/* Adds the condition that the row is unchanged. */
+void ddb_row_condition(const json_t *row, struct expr *expr);
+
+/* ---- which table this is (dynamodb_identity.c) ----------------------------------------------------- */
+
 enum belay_code ddb_identity(struct belay_store *base, char out_id[BELAY_STORE_ID_SIZE],
                              struct belay_error *err);
-
-enum belay_code ddb_scan(struct belay_store *base, const struct belay_scan *scan, belay_record_fn fn,
-                         void *context, struct belay_error *err);
 
 #endif

@@ -4,13 +4,19 @@
  * contain a tab, so they never collide. In document 003's table of applications they are its
  * own rows (dynamodb_appregistry.c). The tables of other programs have no place for items.
  */
-#include "store/dynamodb/dynamodb_items.h"
-
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "store/dynamodb/dynamodb_internal.h"
+
+enum ddb_form {
+    DDB_FORM_NONE, /* the layout has no place for items */
+    DDB_FORM_JSON, /* `value` and `version` */
+    DDB_FORM_ROW   /* a row of document 003's table of applications */
+};
 
 #define ITEM_VALUE "value"
 #define ITEM_VERSION "version"
@@ -66,7 +72,7 @@ static json_t *item_key(const struct ddb_store *store, const char *space, const 
 }
 
 /* The name, if the row belongs to that space; else NULL. */
-static const char *name_of(const struct ddb_store *store, const char *space, const json_t *row)
+static const char *item_name_of(const struct ddb_store *store, const char *space, const json_t *row)
 {
     const char *text = item_text(row, store->layout->keys[0].name);
     struct buf prefix = BUF_INIT(256);
@@ -85,8 +91,8 @@ static const char *name_of(const struct ddb_store *store, const char *space, con
 
 /* ---- reading ---- */
 
-static enum belay_code read_row(const struct ddb_store *store, const char *space, const char *name,
-                                const json_t *row, struct belay_item *out_item, struct belay_error *err)
+static enum belay_code item_from_row(const struct ddb_store *store, const char *space, const char *name,
+                                     const json_t *row, struct belay_item *out_item, struct belay_error *err)
 {
     struct belay_item item = { .name = strdup(name) };
     const char *value;
@@ -137,7 +143,7 @@ enum belay_code ddb_item_get(struct belay_store *base, const char *space, const 
         *out_item = none;
         code = none.name == NULL ? error_no_memory(err) : BELAY_OK;
     } else if (code == BELAY_OK) {
-        code = read_row(store, space, name, row, out_item, err);
+        code = item_from_row(store, space, name, row, out_item, err);
     }
     json_decref(row);
     return code;
@@ -150,31 +156,27 @@ struct item_listing {
     size_t cap;
 };
 
-static enum belay_code take_row(struct ddb_store *store, json_t *row, void *context, struct belay_error *err)
+static enum belay_code list_row(struct ddb_store *store, json_t *row, void *context, struct belay_error *err)
 {
     struct item_listing *listing = context;
-    const char *name = name_of(store, listing->space, row);
+    const char *name = item_name_of(store, listing->space, row);
+    struct belay_item *grown;
     enum belay_code code;
 
     if (name == NULL) {
         return BELAY_OK;
     }
-    if (listing->n == listing->cap) {
-        size_t cap = listing->cap == 0 ? 64 : 2 * listing->cap;
-        struct belay_item *grown = realloc(listing->items, cap * sizeof *grown);
-
-        if (grown == NULL) {
-            return error_no_memory(err);
-        }
-        listing->items = grown;
-        listing->cap = cap;
+    grown = array_grow(listing->items, sizeof *grown, listing->n + 1, &listing->cap);
+    if (grown == NULL) {
+        return error_no_memory(err);
     }
-    code = read_row(store, listing->space, name, row, &listing->items[listing->n], err);
+    listing->items = grown;
+    code = item_from_row(store, listing->space, name, row, &listing->items[listing->n], err);
     listing->n += code == BELAY_OK;
     return code;
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_item_names(const void *a, const void *b)
 {
     return strcmp(((const struct belay_item *)a)->name, ((const struct belay_item *)b)->name);
 }
@@ -188,10 +190,10 @@ enum belay_code ddb_item_list(struct belay_store *base, const char *space, belay
     bool go_on = true;
 
     if (code == BELAY_OK) {
-        code = ddb_each_item(store, take_row, &listing, err);
+        code = ddb_each_item(store, list_row, &listing, err);
     }
     if (listing.n > 0) {
-        qsort(listing.items, listing.n, sizeof *listing.items, by_name);
+        qsort(listing.items, listing.n, sizeof *listing.items, compare_item_names);
     }
     for (size_t i = 0; i < listing.n; i++) {
         go_on = code == BELAY_OK && go_on && fn(context, &listing.items[i]);
@@ -202,15 +204,6 @@ enum belay_code ddb_item_list(struct belay_store *base, const char *space, belay
 }
 
 /* ---- writing ---- */
-
-/* Random, so that an item that was deleted and put again differs from the old one. */
-static uint64_t new_version(void)
-{
-    uint64_t version = 0;
-
-    (void)random_bytes(&version, sizeof version);
-    return (version & ((UINT64_C(1) << 53) - 1)) | 1;
-}
 
 static void put_condition(const struct ddb_store *store, const struct belay_item_write *write,
                           const json_t *row, struct expr *expr)
@@ -230,8 +223,8 @@ static void put_condition(const struct ddb_store *store, const struct belay_item
     }
 }
 
-static enum belay_code send(struct ddb_store *store, const struct belay_item_write *write, const json_t *row,
-                            uint64_t version, struct belay_error *err)
+static enum belay_code send_item(struct ddb_store *store, const struct belay_item_write *write,
+                                 const json_t *row, uint64_t version, struct belay_error *err)
 {
     json_t *request = json_pack("{s:s,s:o}", "TableName", store->params.table, "Key",
                                 item_key(store, write->space, write->name));
@@ -260,7 +253,7 @@ static enum belay_code send(struct ddb_store *store, const struct belay_item_wri
 }
 
 /* Whether the stored item is the one that this client wrote: a retry of an applied write is refused. */
-static bool is_ours(struct ddb_store *store, const struct belay_item_write *write, uint64_t version)
+static bool was_applied(struct ddb_store *store, const struct belay_item_write *write, uint64_t version)
 {
     struct belay_item item = { 0 };
     bool ours = ddb_item_get(&store->base, write->space, write->name, &item, NULL) == BELAY_OK &&
@@ -274,7 +267,7 @@ enum belay_code ddb_item_put(struct belay_store *base, const struct belay_item_w
                              uint64_t *out_version, struct belay_error *err)
 {
     struct ddb_store *store = ddb_of(base);
-    uint64_t version = new_version();
+    uint64_t version = random_version();
     uint64_t before = 0;
     json_t *row = NULL;
     enum belay_code code = check_form(store, write->space, err);
@@ -289,8 +282,8 @@ enum belay_code ddb_item_put(struct belay_store *base, const struct belay_item_w
         }
     }
     if (code == BELAY_OK) {
-        code = send(store, write, row, version, err);
-        if ((code == BELAY_REFUSED || code == BELAY_UNKNOWN) && is_ours(store, write, version)) {
+        code = send_item(store, write, row, version, err);
+        if ((code == BELAY_REFUSED || code == BELAY_UNKNOWN) && was_applied(store, write, version)) {
             code = BELAY_OK;
         }
     }

@@ -74,7 +74,7 @@ static const struct layout layouts[] = {
             { .name = "correlationId", .meta = "correlation_id" },
         },
         .n_extras = 3,
-        .key_parts = "{command}-{component}-{environment}",
+        .has_key_parts = true,
         .held_word = "IN_PROGRESS",
         .completed_word = "COMPLETED",
         .failed_word = "FAILED",
@@ -189,18 +189,13 @@ bool layout_word_is_free(const struct layout *layout, const char *word)
            (layout->forced_word != NULL && strcmp(word, layout->forced_word) == 0);
 }
 
-/*
- * "{command}-{component}-{environment}" splits "build-my-app-prod" into build, my-app, prod:
- * the first and the last part contain no '-'.
- */
+/* "build-my-app-prod" is build, my-app and prod: the first and the last part contain no '-'. */
 char *layout_key_part(const struct layout *layout, const char *key, const char *part)
 {
-    static const char *const names[] = { "{command}-{component}-{environment}" };
     const char *first = strchr(key, '-');
     const char *last = strrchr(key, '-');
 
-    if (layout->key_parts == NULL || strcmp(layout->key_parts, names[0]) != 0 || first == NULL ||
-        first == last) {
+    if (!layout->has_key_parts || first == NULL || first == last) {
         return NULL;
     }
     if (strcmp(part, "command") == 0) {

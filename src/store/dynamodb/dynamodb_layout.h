@@ -60,7 +60,7 @@ struct layout_key {
 struct layout_extra {
     const char *name;
     const char *value; /* constant; may be "{key}" */
-    const char *meta;  /* the metadata's name; a part of the key (key_parts) if there is no such entry */
+    const char *meta;  /* the metadata's name; a part of the key (has_key_parts) if there is no such entry */
 };
 
 enum { LAYOUT_KEYS_MAX = 2, LAYOUT_EXTRAS_MAX = 8 };
@@ -77,7 +77,7 @@ struct layout {
     struct layout_attribute fields[N_FIELDS];
     struct layout_extra extras[LAYOUT_EXTRAS_MAX];
     size_t n_extras;
-    const char *key_parts; /* "{command}-{component}-{environment}"; NULL: none */
+    bool has_key_parts;    /* the key is COMMAND-COMPONENT-ENVIRONMENT */
     const char *held_word; /* in FIELD_STATUS; with any other word the lock is not held */
     const char *completed_word;
     const char *failed_word;
@@ -101,7 +101,8 @@ const char *layout_builtin_names(void);
 /* A layout from the configuration: `layouts: NAME: {...}`. */
 struct layout_made {
     struct layout layout;
-    char **texts; /* owned; the strings of the layout */
+    char **
+        texts; /* owned; strings of the layout that are parts of settings. Others are borrowed from the settings */
     size_t n_texts;
 };
 typedef const char *(*layout_setting_fn)(const void *settings, const char *name);
@@ -114,7 +115,8 @@ void layout_made_release(struct layout_made *made);
 /* Whether this status means free. An unknown word means held. */
 bool layout_word_is_free(const struct layout *layout, const char *word);
 
-/* The part of a key with this name in key_parts, or NULL; the caller frees it. */
+/* The part `command`, `component` or `environment` of a key; NULL: the layout's keys have no such part. The caller
+ * frees it. */
 char *layout_key_part(const struct layout *layout, const char *key, const char *part);
 
 /* The lock's key without the layout's prefix. */

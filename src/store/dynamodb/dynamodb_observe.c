@@ -19,7 +19,7 @@
 
 enum { BOOT_ID_SIZE = 40 };
 
-static uint64_t add_number(uint64_t hash, int64_t number)
+static uint64_t hash_number(uint64_t hash, int64_t number)
 {
     char text[24];
 
@@ -103,7 +103,7 @@ static bool load_observation(const char *path, const char *boot_id, uint64_t sta
 }
 
 /* Atomically: half a number would be another time. */
-static void save(const char *path, const char *boot_id, uint64_t state, int64_t since_ms)
+static void save_observation(const char *path, const char *boot_id, uint64_t state, int64_t since_ms)
 {
     char temporary[2300];
     FILE *file;
@@ -142,7 +142,7 @@ static int64_t unchanged_ms(struct ddb_store *store, uint64_t what, uint64_t sta
             since_ms > now_ms) {
             since_ms = now_ms;
             if (has_file && boot_id[0] != '\0') {
-                save(path, boot_id, state, since_ms);
+                save_observation(path, boot_id, state, since_ms);
             }
         }
         *observed = (struct ddb_observed){ what, state, since_ms };
@@ -152,7 +152,7 @@ static int64_t unchanged_ms(struct ddb_store *store, uint64_t what, uint64_t sta
     return now_ms - since_ms;
 }
 
-static void forget(const struct ddb_store *store, uint64_t what)
+static void remove_observation(const struct ddb_store *store, uint64_t what)
 {
     char path[2200];
 
@@ -169,22 +169,22 @@ void ddb_observe(struct ddb_store *store, const json_t *queue, struct belay_reco
     for (size_t i = 0; i < record->n_holders; i++) {
         struct belay_holder *holder = &record->holders[i];
         uint64_t of_it = fnv_field(fnv_field(what, "holder"), holder->lock_id);
-        uint64_t state = add_number(add_number(of_it, holder->expires_ms), holder->last_heartbeat_ms);
+        uint64_t state = hash_number(hash_number(of_it, holder->expires_ms), holder->last_heartbeat_ms);
 
         holder->expires_ms = now_ms + holder->ttl_ms - unchanged_ms(store, of_it, state);
     }
     if (record->held && record->n_holders == 0) {
-        uint64_t state = add_number(add_number(fnv_field(what, record->lock_id), record->expires_ms),
-                                    record->last_heartbeat_ms);
+        uint64_t state = hash_number(hash_number(fnv_field(what, record->lock_id), record->expires_ms),
+                                     record->last_heartbeat_ms);
 
         record->expires_ms = now_ms + record->ttl_ms - unchanged_ms(store, what, state);
     } else if (!record->held && record->revision != 0) {
-        forget(store, what);
+        remove_observation(store, what);
     }
     for (size_t i = 0; i < record->n_intents; i++) {
         struct belay_intent *intent = &record->intents[i];
         uint64_t below = fnv_field(fnv_field(what, "intent"), intent->lock_id);
-        uint64_t state = add_number(below, intent->expires_ms);
+        uint64_t state = hash_number(below, intent->expires_ms);
 
         intent->expires_ms =
             now_ms + ddb_intent_ttl_ms(queue, intent->lock_id) - unchanged_ms(store, below, state);

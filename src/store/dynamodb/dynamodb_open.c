@@ -10,7 +10,7 @@
  */
 enum { POLL_MS = 2000, FIRST_POLL_MS = 100, TICKET_POLLS = 24 };
 
-static void close_store(struct belay_store *base)
+static void ddb_close(struct belay_store *base)
 {
     struct ddb_store *store = ddb_of(base);
 
@@ -40,31 +40,30 @@ static const char *freezes_advice(const struct ddb_store *store)
                                               "the freezes first, and a client without it would ignore them";
 }
 
-static struct belay_store_capabilities capabilities(struct belay_store *base)
+static struct belay_store_capabilities ddb_capabilities(struct belay_store *base)
 {
     const struct ddb_store *store = ddb_of(base);
-    struct belay_store_capabilities capabilities = { .is_local = false,
-                                                     .margin_ms = margin_ms(store),
-                                                     .has_freezes = store->params.freezes,
-                                                     .freezes_advice = freezes_advice(store),
-                                                     .claim_ms = POLL_MS,
-                                                     .poll_ms = POLL_MS,
-                                                     .first_poll_ms = FIRST_POLL_MS,
-                                                     .ticket_ttl_ms = TICKET_POLLS * POLL_MS,
-                                                     .release_deletes = store->layout->release_deletes,
-                                                     .read_clock_lag_ms = DDB_DATE_RESOLUTION_MS,
-                                                     .has_modes = !layout_is_foreign(store->layout),
-                                                     .owner_name_meta = store->layout->owner_name_meta };
 
-    return capabilities;
+    return (struct belay_store_capabilities){ .is_local = false,
+                                              .margin_ms = margin_ms(store),
+                                              .has_freezes = store->params.freezes,
+                                              .freezes_advice = freezes_advice(store),
+                                              .claim_ms = POLL_MS,
+                                              .poll_ms = POLL_MS,
+                                              .first_poll_ms = FIRST_POLL_MS,
+                                              .ticket_ttl_ms = TICKET_POLLS * POLL_MS,
+                                              .release_deletes = store->layout->release_deletes,
+                                              .read_clock_lag_ms = DDB_DATE_RESOLUTION_MS,
+                                              .has_modes = !layout_is_foreign(store->layout),
+                                              .owner_name_meta = store->layout->owner_name_meta };
 }
 
 static const struct belay_store_ops ops = { .name = "dynamodb",
-                                            .close = close_store,
+                                            .close = ddb_close,
                                             .get = ddb_get,
                                             .commit = ddb_commit,
                                             .scan = ddb_scan,
-                                            .capabilities = capabilities,
+                                            .capabilities = ddb_capabilities,
                                             .item_get = ddb_item_get,
                                             .item_put = ddb_item_put,
                                             .item_list = ddb_item_list,
@@ -139,7 +138,7 @@ enum belay_code dynamodb_store_open(const char *table_and_params, const struct d
         code = url == NULL ? error_no_memory(err) : BELAY_OK;
     }
     if (code != BELAY_OK) {
-        close_store(&store->base);
+        ddb_close(&store->base);
         return code;
     }
     *out_store = &store->base;

@@ -85,7 +85,7 @@ static bool needs_seen(const struct ddb_store *store, const struct belay_write *
 }
 
 /* Whether the record is the one that the write's condition refers to. */
-static bool is_meant(const struct belay_write *write, const struct belay_record *record)
+static bool is_record_of_condition(const struct belay_write *write, const struct belay_record *record)
 {
     switch (write->condition) {
     case BELAY_IF_UNCHANGED:
@@ -128,7 +128,7 @@ static enum belay_code find_seen(struct ddb_store *store, struct plan *plan, siz
         ddb_items_release(&items);
         return code;
     }
-    same = is_meant(write, &record);
+    same = is_record_of_condition(write, &record);
     belay_record_release(&record);
     if (same) {
         plan->seen[i] = items;
@@ -309,8 +309,8 @@ static void take_refused(struct refusal *refusal, const struct action *action, j
     }
 }
 
-static enum belay_code send_one(struct ddb_store *store, struct plan *plan, json_t **out_image,
-                                struct refusal *refusal, struct belay_error *err)
+static enum belay_code send_single(struct ddb_store *store, struct plan *plan, json_t **out_image,
+                                   struct refusal *refusal, struct belay_error *err)
 {
     struct action *action = &plan->actions[0];
     bool deletes_it = action->kind == ACTION_DELETE;
@@ -398,8 +398,8 @@ static enum belay_code read_reasons(const struct plan *plan, const json_t *body,
     return error_set(err, BELAY_INVALID, "dynamodb cancelled a transaction with %s", other);
 }
 
-static enum belay_code send_all(struct ddb_store *store, struct plan *plan, struct refusal *refusal,
-                                struct belay_error *err)
+static enum belay_code send_transaction(struct ddb_store *store, struct plan *plan, struct refusal *refusal,
+                                        struct belay_error *err)
 {
     json_t *request = make_transaction(plan);
     struct ddb_answer answer;
@@ -416,8 +416,9 @@ static enum belay_code send_all(struct ddb_store *store, struct plan *plan, stru
 enum belay_code plan_send(struct ddb_store *store, struct plan *plan, json_t **out_image,
                           struct refusal *refusal, struct belay_error *err)
 {
+    assert(plan->n > 0);
     /* A single check is a transaction, too: there is no other request for it. */
     return plan->n == 1 && plan->actions[0].kind != ACTION_CHECK
-               ? send_one(store, plan, out_image, refusal, err)
-               : send_all(store, plan, refusal, err);
+               ? send_single(store, plan, out_image, refusal, err)
+               : send_transaction(store, plan, refusal, err);
 }

@@ -39,7 +39,7 @@ static void remove_named(struct expr *expr, const char *prefix, const char *id)
     buf_release(&name);
 }
 
-static bool is_listed(const char *const *ids, size_t n, const char *id)
+bool ddb_ids_contain(const char *const *ids, size_t n, const char *id)
 {
     for (size_t i = 0; i < n; i++) {
         if (strcmp(ids[i], id) == 0) {
@@ -60,7 +60,7 @@ struct drops {
 
 static void drop_one(struct expr *expr, const struct drops *drops, const char *id, json_t *dropped)
 {
-    if (is_listed(drops->puts, drops->n_puts, id)) {
+    if (ddb_ids_contain(drops->puts, drops->n_puts, id)) {
         return;
     }
     for (size_t p = 0; p < 2 && drops->prefixes[p] != NULL; p++) {
@@ -82,7 +82,7 @@ static bool is_ghost(const json_t *seen, const struct drops *drops, const char *
     return ghost;
 }
 
-static bool contains(const json_t *ids, const char *id)
+static bool json_contains(const json_t *ids, const char *id)
 {
     for (size_t i = 0; i < json_array_size(ids); i++) {
         if (strcmp(json_string_value(json_array_get(ids, i)), id) == 0) {
@@ -104,8 +104,8 @@ static void rewrite_set(struct expr *expr, const struct drops *drops, const json
         json_t *id = json_array_get(old, i);
         const char *text = json_string_value(id);
 
-        if (!contains(dropped, text) && !is_ghost(seen, drops, text) &&
-            !is_listed(drops->puts, drops->n_puts, text)) {
+        if (!json_contains(dropped, text) && !is_ghost(seen, drops, text) &&
+            !ddb_ids_contain(drops->puts, drops->n_puts, text)) {
             ok = json_array_append(ids, id) == 0;
         }
     }
@@ -129,7 +129,7 @@ static void rewrite_set(struct expr *expr, const struct drops *drops, const json
  * in the set as ghosts: without an attribute they mean nothing, and the next write of the
  * first kind removes them.
  */
-static void change_set(struct expr *expr, const struct drops *drops, const json_t *seen, json_t *dropped)
+static void change_id_set(struct expr *expr, const struct drops *drops, const json_t *seen, json_t *dropped)
 {
     if (seen != NULL) {
         rewrite_set(expr, drops, seen, dropped);
@@ -147,21 +147,21 @@ static void change_set(struct expr *expr, const struct drops *drops, const json_
 static void change_ids(struct expr *expr, const struct drops *drops, const char *own, const json_t *seen)
 {
     json_t *dropped = json_array();
-    bool has_own = own != NULL && is_listed(drops->ids, drops->n, own);
+    bool has_own = own != NULL && ddb_ids_contain(drops->ids, drops->n, own);
 
     if (has_own) {
         drop_one(expr, drops, own, dropped);
     }
     for (size_t i = 0; i < drops->n && json_array_size(dropped) < DROPS_MAX; i++) {
-        if (!(has_own && strcmp(drops->ids[i], own) == 0) && !is_listed(drops->ids, i, drops->ids[i])) {
+        if (!(has_own && strcmp(drops->ids[i], own) == 0) && !ddb_ids_contain(drops->ids, i, drops->ids[i])) {
             drop_one(expr, drops, drops->ids[i], dropped);
         }
     }
-    change_set(expr, drops, seen, dropped);
+    change_id_set(expr, drops, seen, dropped);
     json_decref(dropped);
 }
 
-static void put_seq(const struct belay_write *write, struct expr *expr)
+static void set_ticket_seq(const struct belay_write *write, struct expr *expr)
 {
     const struct belay_put_ticket *put = write->put_ticket;
     struct expr_ref last = expr_name(expr, QUEUE_LAST_SEQ);
@@ -171,7 +171,7 @@ static void put_seq(const struct belay_write *write, struct expr *expr)
     buf_addf(&name, "%s%s", QUEUE_SEQ, put->lock_id);
     if (name.failed) {
         expr->failed = true;
-    } else if (is_listed(write->drop_tickets, write->n_drop_tickets, put->lock_id)) {
+    } else if (ddb_ids_contain(write->drop_tickets, write->n_drop_tickets, put->lock_id)) {
         expr_set_to(expr, name.data, "if_not_exists(%s, %s)", last.text, one.text);
     } else {
         /* By the grammar in AWS's developer guide any operand can be the second argument, also a function. */
@@ -182,7 +182,7 @@ static void put_seq(const struct belay_write *write, struct expr *expr)
     buf_release(&name);
 }
 
-static void put_ticket(const struct belay_write *write, int64_t now_ms, struct expr *expr)
+static void set_ticket(const struct belay_write *write, int64_t now_ms, struct expr *expr)
 {
     const struct belay_put_ticket *put = write->put_ticket;
     json_t *map = json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "key", av_text(put->key), "locked_by",
@@ -200,10 +200,10 @@ static void put_ticket(const struct belay_write *write, int64_t now_ms, struct e
         expr->failed = true;
     }
     set_named(expr, QUEUE_TICKET, put->lock_id, av_map(map));
-    put_seq(write, expr);
+    set_ticket_seq(write, expr);
 }
 
-static void put_intent(const struct belay_put_intent *put, int64_t now_ms, struct expr *expr)
+static void set_intent(const struct belay_put_intent *put, int64_t now_ms, struct expr *expr)
 {
     json_t *map = json_pack("{s:o,s:o,s:o}", "key", av_text(put->key), "expires_at",
                             av_int(now_ms + put->ttl_ms), "ttl_ms", av_int(put->ttl_ms));
@@ -235,10 +235,10 @@ void ddb_write_queue(const struct belay_write *write, const json_t *seen, int64_
     change_ids(expr, &tickets, own, seen);
     change_ids(expr, &intents, own, seen);
     if (write->put_ticket != NULL) {
-        put_ticket(write, now_ms, expr);
+        set_ticket(write, now_ms, expr);
     }
     for (size_t i = 0; i < write->n_put_intents; i++) {
-        put_intent(&write->put_intents[i], now_ms, expr);
+        set_intent(&write->put_intents[i], now_ms, expr);
     }
 }
 

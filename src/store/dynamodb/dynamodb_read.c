@@ -10,7 +10,7 @@
 
 /* ---- the queue -------------------------------------------------------------  */
 
-static char *copy_or_empty(const char *text, bool *ok)
+static char *copy_item_text(const char *text, bool *ok)
 {
     char *made = strdup(text == NULL ? "" : text);
 
@@ -29,16 +29,16 @@ static const json_t *id_map(const json_t *item, const char *prefix, const char *
     return map;
 }
 
-static void read_ticket(const json_t *item, const json_t *map, const char *id, struct belay_ticket *ticket,
-                        bool *ok)
+static void read_queue_ticket(const json_t *item, const json_t *map, const char *id,
+                              struct belay_ticket *ticket, bool *ok)
 {
     struct buf name = BUF_INIT(512);
 
-    ticket->lock_id = copy_or_empty(id, ok);
-    ticket->key = copy_or_empty(item_text(map, "key"), ok);
-    ticket->owner = copy_or_empty(item_text(map, "locked_by"), ok);
-    ticket->owner_name = copy_or_empty(item_text(map, "locked_by_name"), ok);
-    ticket->acquired_by = copy_or_empty(item_text(map, "acquired_by"), ok);
+    ticket->lock_id = copy_item_text(id, ok);
+    ticket->key = copy_item_text(item_text(map, "key"), ok);
+    ticket->owner = copy_item_text(item_text(map, "locked_by"), ok);
+    ticket->owner_name = copy_item_text(item_text(map, "locked_by_name"), ok);
+    ticket->acquired_by = copy_item_text(item_text(map, "acquired_by"), ok);
     (void)item_int(map, "since", &ticket->since_unix_ms);
     (void)item_int(map, "expires_at", &ticket->expires_ms);
     ticket->mode = ddb_read_mode(map, &ticket->slots);
@@ -58,7 +58,7 @@ static int by_seq(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void read_tickets(const json_t *item, struct belay_record *record, bool *ok)
+static void read_queue_tickets(const json_t *item, struct belay_record *record, bool *ok)
 {
     const json_t *ids = json_object_get(json_object_get(item, QUEUE_WAITING), "SS");
     size_t n = json_array_size(ids);
@@ -70,7 +70,7 @@ static void read_tickets(const json_t *item, struct belay_record *record, bool *
         const json_t *map = id_map(item, QUEUE_TICKET, id);
 
         if (map != NULL) { /* else a ghost: see dynamodb_queue.c */
-            read_ticket(item, map, id, &record->tickets[record->n_tickets++], ok);
+            read_queue_ticket(item, map, id, &record->tickets[record->n_tickets++], ok);
         }
     }
     if (record->tickets != NULL && record->n_tickets > 1) {
@@ -78,7 +78,7 @@ static void read_tickets(const json_t *item, struct belay_record *record, bool *
     }
 }
 
-static void read_intents(const json_t *item, struct belay_record *record, bool *ok)
+static void read_queue_intents(const json_t *item, struct belay_record *record, bool *ok)
 {
     const json_t *ids = json_object_get(json_object_get(item, QUEUE_INTENTS), "SS");
     size_t n = json_array_size(ids);
@@ -94,8 +94,8 @@ static void read_intents(const json_t *item, struct belay_record *record, bool *
             continue; /* a ghost: see dynamodb_queue.c */
         }
         intent = &record->intents[record->n_intents++];
-        intent->lock_id = copy_or_empty(id, ok);
-        intent->key = copy_or_empty(item_text(map, "key"), ok);
+        intent->lock_id = copy_item_text(id, ok);
+        intent->key = copy_item_text(item_text(map, "key"), ok);
         (void)item_int(map, "expires_at", &intent->expires_ms);
         intent->shared = item_bool(map, "shared");
     }
@@ -121,35 +121,36 @@ static bool time_of(const struct layout *layout, const json_t *item, enum layout
     return ddb_parse_time(field_text(layout, item, field), out);
 }
 
-static void add_meta(struct belay_record *record, const char *name, const char *value, bool *ok)
+void ddb_add_meta(struct belay_record *record, const char *name, const char *value, bool *ok)
 {
-    record->metadata[record->n_metadata].name = copy_or_empty(name, ok);
-    record->metadata[record->n_metadata].value = copy_or_empty(value, ok);
-    record->n_metadata++;
+    struct belay_meta *grown = realloc(record->metadata, (record->n_metadata + 1) * sizeof *grown);
+
+    if (grown == NULL) {
+        *ok = false;
+        return;
+    }
+    record->metadata = grown;
+    grown[record->n_metadata].name = copy_item_text(name, ok);
+    grown[record->n_metadata++].value = copy_item_text(value, ok);
 }
 
-static void read_metadata(const struct layout *layout, const json_t *item, struct belay_record *record,
-                          bool *ok)
+static void read_item_metadata(const struct layout *layout, const json_t *item, struct belay_record *record,
+                               bool *ok)
 {
     const json_t *map = item_map(item, layout_name_of(layout, FIELD_METADATA));
     const char *name;
     json_t *value;
 
-    record->metadata = calloc(json_object_size(map) + layout->n_extras + 1, sizeof *record->metadata);
-    *ok = *ok && record->metadata != NULL;
-    if (!*ok) {
-        return;
-    }
     json_object_foreach((json_t *)map, name, value)
     {
-        add_meta(record, name, item_text(map, name), ok);
+        ddb_add_meta(record, name, item_text(map, name), ok);
     }
     for (size_t i = 0; i < layout->n_extras; i++) {
         const struct layout_extra *extra = &layout->extras[i];
 
         if (extra->meta != NULL && item_text(item, extra->name) != NULL &&
             json_object_get(map, extra->meta) == NULL) {
-            add_meta(record, extra->meta, item_text(item, extra->name), ok);
+            ddb_add_meta(record, extra->meta, item_text(item, extra->name), ok);
         }
     }
 }
@@ -176,7 +177,7 @@ static enum belay_outcome read_outcome(const struct layout *layout, const json_t
                                                                                  : BELAY_OUTCOME_COMPLETED;
 }
 
-static void read_times(const struct layout *layout, const json_t *item, struct belay_record *record)
+static void read_item_times(const struct layout *layout, const json_t *item, struct belay_record *record)
 {
     if (time_of(layout, item, FIELD_EXPIRES, &record->expires_ms)) {
         record->expires_at_unix_ms = record->expires_ms;
@@ -213,20 +214,21 @@ static bool is_held(const struct layout *layout, const json_t *item)
 
 void ddb_read_holder(const struct layout *layout, const json_t *item, struct belay_record *record, bool *ok)
 {
-    record->owner = copy_or_empty(field_text(layout, item, FIELD_OWNER), ok);
-    record->owner_name = copy_or_empty(field_text(layout, item, FIELD_OWNER_NAME), ok);
+    record->owner = copy_item_text(field_text(layout, item, FIELD_OWNER), ok);
+    record->owner_name = copy_item_text(field_text(layout, item, FIELD_OWNER_NAME), ok);
     if (layout_name_of(layout, FIELD_ACQUIRED_BY) != NULL) {
-        record->acquired_by = copy_or_empty(field_text(layout, item, FIELD_ACQUIRED_BY), ok);
+        record->acquired_by = copy_item_text(field_text(layout, item, FIELD_ACQUIRED_BY), ok);
     }
     if (*ok && item != NULL) {
-        read_times(layout, item, record);
+        read_item_times(layout, item, record);
         read_liveness(layout, item, record);
-        read_metadata(layout, item, record, ok);
+        read_item_metadata(layout, item, record, ok);
     }
 }
 
 /* Whether the lock is held, by whom, and how it ended. */
-static void read_state(struct ddb_store *store, const json_t *item, struct belay_record *record, bool *ok)
+static void read_item_state(struct ddb_store *store, const json_t *item, struct belay_record *record,
+                            bool *ok)
 {
     const struct layout *layout = store->layout;
 
@@ -242,7 +244,7 @@ static void read_state(struct ddb_store *store, const json_t *item, struct belay
     record->outcome = record->held ? BELAY_OUTCOME_NONE : record->outcome;
 }
 
-static uint64_t hash_of(const json_t *item, uint64_t hash)
+uint64_t ddb_hash_item(const json_t *item, uint64_t hash)
 {
     char *text = json_dumps(item, JSON_COMPACT | JSON_SORT_KEYS);
 
@@ -262,8 +264,8 @@ static uint64_t revision_of(const struct layout *layout, const json_t *item, con
     if (item == NULL && queue == NULL) {
         return 0;
     }
-    revision = hash_of(item, FNV_INIT);
-    return (queue == item || queue == NULL ? revision : hash_of(queue, revision)) | 1;
+    revision = ddb_hash_item(item, FNV_INIT);
+    return (queue == item || queue == NULL ? revision : ddb_hash_item(queue, revision)) | 1;
 }
 
 /*
@@ -299,17 +301,17 @@ enum belay_code ddb_record(struct ddb_store *store, const char *key, const struc
     struct belay_record record = { 0 };
     bool ok = true;
 
-    record.key = copy_or_empty(key, &ok);
-    record.lock_id = copy_or_empty(field_text(layout, item, FIELD_LOCK_ID), &ok);
+    record.key = copy_item_text(key, &ok);
+    record.lock_id = copy_item_text(field_text(layout, item, FIELD_LOCK_ID), &ok);
     ddb_read_released(layout, item, &record, &ok);
     ddb_read_holder(layout, item, &record, &ok);
     if (ok && item != NULL) {
-        read_state(store, item, &record, &ok);
+        read_item_state(store, item, &record, &ok);
         read_fence(items->fence, &record);
     }
     record.revision = revision_of(layout, item, queue);
-    read_tickets(queue, &record, &ok);
-    read_intents(queue, &record, &ok);
+    read_queue_tickets(queue, &record, &ok);
+    read_queue_intents(queue, &record, &ok);
     if (!ok) {
         belay_record_release(&record);
         return error_no_memory(err);
@@ -391,9 +393,9 @@ enum belay_code ddb_read_locks(struct ddb_store *store, const char *const *keys,
     return code;
 }
 
-static enum belay_code make_records(struct ddb_store *store, const char *const *keys, size_t n,
-                                    const struct ddb_items *items, struct belay_record *out_records,
-                                    struct belay_error *err)
+static enum belay_code records_of_items(struct ddb_store *store, const char *const *keys, size_t n,
+                                        const struct ddb_items *items, struct belay_record *out_records,
+                                        struct belay_error *err)
 {
     enum belay_code code = BELAY_OK;
     size_t made = 0;
@@ -418,7 +420,7 @@ enum belay_code ddb_get(struct belay_store *base, const char *const *keys, size_
 
     if (code == BELAY_OK) {
         assert(items != NULL);
-        code = make_records(store, keys, n, items, out_records, err);
+        code = records_of_items(store, keys, n, items, out_records, err);
     }
     if (code == BELAY_OK) {
         *out_now_ms = ddb_clock_judge_ms(store);

@@ -2,15 +2,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "store/dynamodb/dynamodb_internal.h"
 
 struct scan_found {
-    char *key;     /* owned */
-    json_t *item;  /* owned; or NULL */
-    json_t *queue; /* owned; or NULL */
-    json_t *fence; /* owned; or NULL */
+    char *key; /* owned */
+    struct ddb_items items;
 };
 
 struct found_locks {
@@ -19,13 +18,11 @@ struct found_locks {
     size_t cap;
 };
 
-static void release(struct found_locks *found_locks)
+static void found_locks_release(struct found_locks *found_locks)
 {
     for (size_t i = 0; i < found_locks->n; i++) {
         free(found_locks->list[i].key);
-        json_decref(found_locks->list[i].item);
-        json_decref(found_locks->list[i].queue);
-        json_decref(found_locks->list[i].fence);
+        ddb_items_release(&found_locks->list[i].items);
     }
     free(found_locks->list);
 }
@@ -33,29 +30,22 @@ static void release(struct found_locks *found_locks)
 /* Takes over `key`. */
 static bool add_found_lock(struct found_locks *found_locks, char *key, json_t *item, bool is_queue)
 {
-    struct scan_found found = { .key = key };
+    struct scan_found found = { .key = key, .items = { .queue_known = true } };
+    struct scan_found *list =
+        array_grow(found_locks->list, sizeof *list, found_locks->n + 1, &found_locks->cap);
 
-    if (key == NULL) {
+    if (list == NULL) {
+        free(key);
         return false;
     }
-    if (found_locks->n == found_locks->cap) {
-        size_t cap = found_locks->cap == 0 ? 64 : 2 * found_locks->cap;
-        struct scan_found *list = realloc(found_locks->list, cap * sizeof *list);
-
-        if (list == NULL) {
-            free(key);
-            return false;
-        }
-        found_locks->list = list;
-        found_locks->cap = cap;
-    }
-    *(is_queue ? &found.queue : &found.item) = json_incref(item);
+    found_locks->list = list;
+    *(is_queue ? &found.items.queue : &found.items.item) = json_incref(item);
     found_locks->list[found_locks->n++] = found;
     return true;
 }
 
 /* The lock's key in an item's key; NULL if it is not a lock's. */
-static char *key_of(const struct layout *layout, const json_t *item, bool *out_is_queue)
+static char *lock_key_of(const struct layout *layout, const json_t *item, bool *out_is_queue)
 {
     const struct layout_key *first = &layout->keys[0];
     const char *text = item_text(item, first->name);
@@ -83,7 +73,7 @@ static char *key_of(const struct layout *layout, const json_t *item, bool *out_i
     return strndup(text + before, strlen(text) - before - after);
 }
 
-static bool is_wanted(const char *key, const struct belay_scan *scan)
+static bool scan_wants(const char *key, const struct belay_scan *scan)
 {
     return (scan->prefix == NULL || text_has_prefix(key, scan->prefix)) &&
            (scan->after == NULL || strcmp(key, scan->after) > 0);
@@ -99,9 +89,9 @@ static enum belay_code take_item(struct ddb_store *store, json_t *item, void *co
 {
     const struct scanning *scanning = context;
     bool is_queue;
-    char *key = key_of(store->layout, item, &is_queue);
+    char *key = lock_key_of(store->layout, item, &is_queue);
 
-    if (key == NULL || !is_wanted(key, scanning->scan)) {
+    if (key == NULL || !scan_wants(key, scanning->scan)) {
         free(key);
         return BELAY_OK;
     }
@@ -140,13 +130,13 @@ enum belay_code ddb_each_item(struct ddb_store *store, ddb_item_fn fn, void *con
     return code;
 }
 
-static int by_key(const void *a, const void *b)
+static int compare_found_keys(const void *a, const void *b)
 {
     return strcmp(((const struct scan_found *)a)->key, ((const struct scan_found *)b)->key);
 }
 
 /* An item and the queue beside it are one record. */
-static void join(struct found_locks *found_locks)
+static void join_queues(struct found_locks *found_locks)
 {
     size_t n = 0;
 
@@ -158,17 +148,16 @@ static void join(struct found_locks *found_locks)
             found_locks->list[n++] = *next;
             continue;
         }
-        if (last->item == NULL) {
-            last->item = next->item;
-            next->item = NULL;
+        if (last->items.item == NULL) {
+            last->items.item = next->items.item;
+            next->items.item = NULL;
         }
-        if (last->queue == NULL) {
-            last->queue = next->queue;
-            next->queue = NULL;
+        if (last->items.queue == NULL) {
+            last->items.queue = next->items.queue;
+            next->items.queue = NULL;
         }
         free(next->key);
-        json_decref(next->item);
-        json_decref(next->queue);
+        ddb_items_release(&next->items);
     }
     found_locks->n = n;
 }
@@ -193,16 +182,16 @@ static enum belay_code read_fences(struct ddb_store *store, struct found_locks *
     }
     code = ddb_read(store, places, found_locks->n, err);
     for (size_t i = 0; code == BELAY_OK && i < found_locks->n; i++) {
-        found_locks->list[i].fence = json_incref(places[i].item);
+        found_locks->list[i].items.fence = json_incref(places[i].item);
     }
     ddb_places_release(places, found_locks->n);
     free(places);
     return code;
 }
 
-static enum belay_code hand_out(struct ddb_store *store, const struct found_locks *found_locks,
-                                const struct belay_scan *scan, belay_record_fn fn, void *context,
-                                struct belay_error *err)
+static enum belay_code report_found_locks(struct ddb_store *store, const struct found_locks *found_locks,
+                                          const struct belay_scan *scan, belay_record_fn fn, void *context,
+                                          struct belay_error *err)
 {
     int64_t now_ms = ddb_clock_judge_ms(store);
     enum belay_code code = BELAY_OK;
@@ -210,10 +199,8 @@ static enum belay_code hand_out(struct ddb_store *store, const struct found_lock
 
     for (size_t i = 0; code == BELAY_OK && go_on && i < found_locks->n; i++) {
         struct belay_record record;
-        struct ddb_items items = { found_locks->list[i].item, found_locks->list[i].queue,
-                                   found_locks->list[i].fence, true };
 
-        code = ddb_record(store, found_locks->list[i].key, &items, &record, err);
+        code = ddb_record(store, found_locks->list[i].key, &found_locks->list[i].items, &record, err);
         if (code == BELAY_OK) {
             if (record.revision != 0 && (record.held || !scan->held_only)) {
                 go_on = fn(context, &record, now_ms);
@@ -234,14 +221,14 @@ enum belay_code ddb_scan(struct belay_store *base, const struct belay_scan *scan
 
     if (code == BELAY_OK) {
         if (found_locks.n > 0) {
-            qsort(found_locks.list, found_locks.n, sizeof *found_locks.list, by_key);
+            qsort(found_locks.list, found_locks.n, sizeof *found_locks.list, compare_found_keys);
         }
-        join(&found_locks);
+        join_queues(&found_locks);
         code = read_fences(store, &found_locks, err);
     }
     if (code == BELAY_OK) {
-        code = hand_out(store, &found_locks, scan, fn, context, err);
+        code = report_found_locks(store, &found_locks, scan, fn, context, err);
     }
-    release(&found_locks);
+    found_locks_release(&found_locks);
     return code;
 }

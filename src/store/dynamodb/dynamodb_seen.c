@@ -1,3 +1,4 @@
+/* The items of the keys that were read last, in memory. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@ void ddb_seen_init(struct ddb_seen *seen)
     (void)pthread_mutex_init(&seen->mutex, NULL);
 }
 
-static void forget(struct ddb_seen_entry *entry)
+static void entry_clear(struct ddb_seen_entry *entry)
 {
     free(entry->key);
     ddb_items_release(&entry->items);
@@ -26,7 +27,7 @@ static void forget(struct ddb_seen_entry *entry)
 void ddb_seen_release(struct ddb_seen *seen)
 {
     for (size_t i = 0; i < SEEN_MAX; i++) {
-        forget(&seen->entries[i]);
+        entry_clear(&seen->entries[i]);
     }
     (void)pthread_mutex_destroy(&seen->mutex);
 }
@@ -43,7 +44,7 @@ static struct ddb_seen_entry *entry_for(struct ddb_seen *seen, const char *key)
     }
     entry = &seen->entries[seen->next];
     seen->next = (seen->next + 1) % SEEN_MAX;
-    forget(entry);
+    entry_clear(entry);
     entry->key = strdup(key);
     return entry;
 }

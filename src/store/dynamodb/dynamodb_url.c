@@ -47,7 +47,8 @@ static const struct store_url_text texts[] = {
     { NULL, 0 },
 };
 
-static enum belay_code set_param(void *context, const char *name, const char *value, struct belay_error *err)
+static enum belay_code set_dynamodb_param(void *context, const char *name, const char *value,
+                                          struct belay_error *err)
 {
     struct ddb_params *params = context;
 
@@ -75,7 +76,7 @@ static const struct store_url_kind kind = {
     .known = "layout=NAME, region=R, endpoint=URL, profile=NAME, fence_table=NAME, max_clock_skew=DURATION, "
              "observe=1 and freezes=on",
     .texts = texts,
-    .set = set_param,
+    .set = set_dynamodb_param,
 };
 
 enum belay_code ddb_params_parse(const char *text, struct ddb_params *out_params, struct belay_error *err)

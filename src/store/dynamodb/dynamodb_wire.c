@@ -1,8 +1,10 @@
+/* Requests to the service, and consistent reads of items. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "store/dynamodb/dynamodb_internal.h"
 
 enum { READ_AT_ONCE = 100, READ_TRIES = 8 };
@@ -23,16 +25,31 @@ void ddb_answer_release(struct ddb_answer *answer)
     memset(answer, 0, sizeof *answer);
 }
 
-static bool only_reads(const char *operation)
+bool ddb_only_reads(const char *operation)
 {
-    static const char *const reading[] = { "GetItem", "BatchGetItem", "Scan", "DescribeTable", ASK_DATE };
+    static const char *const reading[] = { "GetItem", "BatchGetItem", "Scan" };
 
     for (size_t i = 0; i < sizeof reading / sizeof reading[0]; i++) {
         if (strcmp(operation, reading[i]) == 0) {
             return true;
         }
     }
-    return false;
+    return text_has_prefix(operation, "Describe");
+}
+
+void ddb_request_init(struct ddb_request *request, const char *operation, const char *body)
+{
+    request->headers[0] = (struct http_client_header){ "content-type", "application/x-amz-json-1.0" };
+    request->headers[1] = (struct http_client_header){ "x-amz-target", request->target };
+    (void)snprintf(request->target, sizeof request->target, "DynamoDB_20120810.%s", operation);
+    request->aws = (struct aws_request){ .service = AWS_DYNAMODB,
+                                         .operation = operation,
+                                         .headers = request->headers,
+                                         .n_headers = 2,
+                                         .body = body,
+                                         .body_len = strlen(body),
+                                         .reads_only = ddb_only_reads(operation),
+                                         .retry = AWS_RETRY_STANDARD };
 }
 
 /* AWS, DynamoDB Local and dynalite use different words. */
@@ -85,7 +102,7 @@ static enum belay_code add_table_advice(const struct ddb_store *store, enum bela
     return code;
 }
 
-static void count(struct ddb_store *store, const char *operation, int attempts)
+static void count_requests(struct ddb_store *store, const char *operation, int attempts)
 {
     (void)atomic_fetch_add(&store->requests, (uint64_t)attempts);
     for (int i = 0; store->hooks.on_request != NULL && i < attempts; i++) {
@@ -94,8 +111,8 @@ static void count(struct ddb_store *store, const char *operation, int attempts)
 }
 
 /* For one attempt; twice that for all attempts. */
-static void set_time(const struct ddb_store *store, struct aws_request *request, const char *operation,
-                     int64_t timeout_ms)
+static void set_timeouts(const struct ddb_store *store, struct aws_request *request, const char *operation,
+                         int64_t timeout_ms)
 {
     bool is_read = strcmp(operation, "GetItem") == 0 || strcmp(operation, "BatchGetItem") == 0 ||
                    strcmp(operation, ASK_DATE) == 0;
@@ -131,35 +148,27 @@ static int64_t spent_ms(const struct ddb_store *store, const struct aws_response
     return last_ms < 0 || last_ms > all_ms ? all_ms : last_ms;
 }
 
-static enum belay_code send(struct ddb_store *store, const char *operation, const char *body,
-                            int64_t timeout_ms, struct aws_response *response, struct belay_error *err)
+static enum belay_code send_operation(struct ddb_store *store, const char *operation, const char *body,
+                                      int64_t timeout_ms, struct aws_response *response,
+                                      struct belay_error *err)
 {
     bool is_signed = strcmp(operation, ASK_DATE) != 0;
-    char target[64];
-    struct http_client_header headers[] = { { "content-type", "application/x-amz-json-1.0" },
-                                            { "x-amz-target", target } };
-    bool reads = only_reads(operation);
-    struct aws_request request = { .service = AWS_DYNAMODB,
-                                   .operation = operation,
-                                   .headers = headers,
-                                   .n_headers = 2,
-                                   .body = body,
-                                   .body_len = strlen(body),
-                                   .reads_only = reads };
     int64_t began_ms = ddb_boot_ms(store);
+    struct ddb_request request;
     enum belay_code code;
 
-    /* A transaction has a token, so that a retry is applied once. */
-    request.retry =
-        reads || strcmp(operation, "TransactWriteItems") == 0 ? AWS_RETRY_STANDARD : AWS_RETRY_SAFE;
-    set_time(store, &request, operation, timeout_ms);
-    (void)snprintf(target, sizeof target, "DynamoDB_20120810.%s", operation);
-    code = is_signed ? aws_call(store->aws, &request, response, err)
-                     : aws_call_as(store->aws, NULL, &request, response, err);
-    count(store, operation, response->attempts);
+    ddb_request_init(&request, operation, body);
+    /* A transaction has a token, so that a retry is applied once; other writes have not. */
+    if (!request.aws.reads_only && strcmp(operation, "TransactWriteItems") != 0) {
+        request.aws.retry = AWS_RETRY_SAFE;
+    }
+    set_timeouts(store, &request.aws, operation, timeout_ms);
+    code = is_signed ? aws_call(store->aws, &request.aws, response, err)
+                     : aws_call_as(store->aws, NULL, &request.aws, response, err);
+    count_requests(store, operation, response->attempts);
     if (response->http.status != 0) {
-        ddb_clock_hear(store, response->http.date_unix_ms,
-                       ddb_boot_ms(store) - spent_ms(store, response, began_ms));
+        ddb_clock_set_date(store, response->http.date_unix_ms,
+                           ddb_boot_ms(store) - spent_ms(store, response, began_ms));
     }
     return code;
 }
@@ -168,13 +177,13 @@ enum belay_code ddb_ask_date(struct ddb_store *store, int64_t timeout_ms, struct
 {
     struct aws_response response = { 0 };
     struct belay_error why = BELAY_ERROR_INIT;
-    enum belay_code code = send(store, ASK_DATE, "{}", timeout_ms, &response, &why);
+    enum belay_code code = send_operation(store, ASK_DATE, "{}", timeout_ms, &response, &why);
     const char *endpoint = aws_endpoint(store->aws, AWS_DYNAMODB);
 
     if (response.http.status == 0) {
         code = add_table_advice(store, code == BELAY_OK ? BELAY_UNREACHABLE : code, &response, &why);
         (void)error_set(err, code, "%s", why.text);
-    } else if (!ddb_clock_was_heard(store) && !store->params.observe) {
+    } else if (!ddb_clock_has_date(store) && !store->params.observe) {
         code = error_set(err, BELAY_CONFIG,
                          "the answers of %s have no Date, so that no clock can be checked by them: does a "
                          "proxy remove it? (?observe=1 in the store's URL needs no clock)",
@@ -205,7 +214,7 @@ enum belay_code ddb_call_within(struct ddb_store *store, const char *operation, 
     if (body == NULL) {
         return error_no_memory(err);
     }
-    code = send(store, operation, body, timeout_ms, &response, err);
+    code = send_operation(store, operation, body, timeout_ms, &response, err);
     free(body);
     if (response.http.body != NULL) {
         out->body = json_loadb(response.http.body, response.http.body_len, 0, NULL);
@@ -213,7 +222,7 @@ enum belay_code ddb_call_within(struct ddb_store *store, const char *operation, 
     out->error_code = response.error_code;
     response.error_code = NULL;
     if (code == BELAY_OK && out->body == NULL) {
-        code = error_set(err, only_reads(operation) ? BELAY_UNREACHABLE : BELAY_UNKNOWN,
+        code = error_set(err, ddb_only_reads(operation) ? BELAY_UNREACHABLE : BELAY_UNKNOWN,
                          "dynamodb answered %s with something that is no JSON", operation);
     } else if (code != BELAY_OK) {
         response.error_code = out->error_code;
@@ -226,7 +235,7 @@ enum belay_code ddb_call_within(struct ddb_store *store, const char *operation, 
 
 /* ---- keys ----------------------------------------------------------------- */
 
-static json_t *make_key(const struct layout *layout, const char *key, bool queue)
+static json_t *make_item_key(const struct layout *layout, const char *key, bool queue)
 {
     json_t *object = json_object();
 
@@ -252,12 +261,12 @@ static json_t *make_key(const struct layout *layout, const char *key, bool queue
 
 json_t *ddb_item_key(const struct layout *layout, const char *key)
 {
-    return make_key(layout, key, false);
+    return make_item_key(layout, key, false);
 }
 
 json_t *ddb_queue_key(const struct layout *layout, const char *key)
 {
-    return make_key(layout, key, true);
+    return make_item_key(layout, key, true);
 }
 
 json_t *ddb_fence_key(const struct ddb_store *store, const char *key)
@@ -281,7 +290,7 @@ void ddb_places_release(struct ddb_place *places, size_t n)
     }
 }
 
-static enum belay_code read_one(struct ddb_store *store, struct ddb_place *place, struct belay_error *err)
+static enum belay_code read_place(struct ddb_store *store, struct ddb_place *place, struct belay_error *err)
 {
     json_t *request =
         json_pack("{s:s,s:O,s:b}", "TableName", place->table, "Key", place->key, "ConsistentRead", 1);
@@ -352,8 +361,8 @@ static json_t *keys_by_table(const struct ddb_place *places, size_t n)
     return tables;
 }
 
-static enum belay_code read_some(struct ddb_store *store, struct ddb_place *places, size_t n,
-                                 struct belay_error *err)
+static enum belay_code read_places(struct ddb_store *store, struct ddb_place *places, size_t n,
+                                   struct belay_error *err)
 {
     json_t *left = keys_by_table(places, n);
     enum belay_code code = left == NULL ? error_no_memory(err) : BELAY_OK;
@@ -387,10 +396,10 @@ enum belay_code ddb_read(struct ddb_store *store, struct ddb_place *places, size
         }
     }
     if (n == 1) {
-        return read_one(store, places, err);
+        return read_place(store, places, err);
     }
     for (size_t i = 0; code == BELAY_OK && i < n; i += READ_AT_ONCE) {
-        code = read_some(store, places + i, n - i < READ_AT_ONCE ? n - i : READ_AT_ONCE, err);
+        code = read_places(store, places + i, n - i < READ_AT_ONCE ? n - i : READ_AT_ONCE, err);
     }
     return code;
 }

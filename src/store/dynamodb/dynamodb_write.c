@@ -8,7 +8,8 @@
 /* ---- fields -------------------------------------------------------------------- */
 
 /* Sets a field, if the layout has an attribute for it. */
-static void put(const struct ddb_store *store, enum layout_field field, json_t *value, struct expr *expr)
+static void put_field(const struct ddb_store *store, enum layout_field field, json_t *value,
+                      struct expr *expr)
 {
     const char *name = layout_name_of(store->layout, field);
 
@@ -28,10 +29,10 @@ static void put_time(const struct ddb_store *store, enum layout_field field, int
      */
     bool round_up = field == FIELD_EXPIRES || field == FIELD_TTL || field == FIELD_BEAT;
 
-    put(store, field, ddb_time_value(store->layout->fields[field].format, unix_ms, round_up), expr);
+    put_field(store, field, ddb_time_value(store->layout->fields[field].format, unix_ms, round_up), expr);
 }
 
-static void clear(const struct ddb_store *store, enum layout_field field, struct expr *expr)
+static void clear_field(const struct ddb_store *store, enum layout_field field, struct expr *expr)
 {
     const char *name = layout_name_of(store->layout, field);
 
@@ -120,7 +121,7 @@ static void put_metadata(const struct ddb_store *store, const struct belay_recor
             expr->failed = true;
         }
     }
-    put(store, FIELD_METADATA, av_map(map), expr);
+    put_field(store, FIELD_METADATA, av_map(map), expr);
 }
 
 /* When DynamoDB may remove the item. */
@@ -134,26 +135,27 @@ static void put_ttl(const struct ddb_store *store, const struct belay_record *va
 static void put_lease(const struct ddb_store *store, const struct belay_record *values, int64_t now_ms,
                       struct expr *expr)
 {
-    put(store, FIELD_LEASE, av_int(values->ttl_ms), expr);
+    put_field(store, FIELD_LEASE, av_int(values->ttl_ms), expr);
     put_time(store, FIELD_EXPIRES, now_ms + values->ttl_ms, expr);
     put_time(store, FIELD_BEAT, now_ms, expr);
-    clear(store, FIELD_STALE_NOTED, expr);
+    clear_field(store, FIELD_STALE_NOTED, expr);
 }
 
 void ddb_write_outcome(const struct ddb_store *store, const struct belay_write *write, struct expr *expr)
 {
     enum belay_outcome outcome = write->values->outcome;
 
-    put(store, FIELD_OUTCOME, av_text(belay_outcome_name(outcome)), expr);
+    put_field(store, FIELD_OUTCOME, av_text(belay_outcome_name(outcome)), expr);
     if (outcome != BELAY_OUTCOME_FORCED && write->lock_id != NULL) {
-        put(store, FIELD_RELEASED_ID, av_text(write->lock_id), expr);
+        put_field(store, FIELD_RELEASED_ID, av_text(write->lock_id), expr);
         if (write->co_holder) {
             ddb_holders_shift_released(store->layout, expr);
         }
     }
 }
 
-static void put_released(const struct ddb_store *store, const struct belay_write *write, struct expr *expr)
+static void put_released_status(const struct ddb_store *store, const struct belay_write *write,
+                                struct expr *expr)
 {
     const struct layout *layout = store->layout;
     enum belay_outcome outcome = write->values->outcome;
@@ -161,12 +163,12 @@ static void put_released(const struct ddb_store *store, const struct belay_write
                        : outcome == BELAY_OUTCOME_FORCED ? layout->forced_word
                                                          : layout->completed_word;
 
-    put(store, FIELD_STATUS, av_text(word), expr);
+    put_field(store, FIELD_STATUS, av_text(word), expr);
     ddb_write_outcome(store, write, expr);
 }
 
 /* Random: it never recurs, not even for a key whose item was deleted in between. */
-static json_t *new_revision(struct expr *expr)
+static json_t *random_revision(struct expr *expr)
 {
     uint64_t revision = 0;
 
@@ -178,7 +180,7 @@ static json_t *new_revision(struct expr *expr)
 
 void ddb_write_queue_revision(struct expr *expr)
 {
-    expr_set(expr, QUEUE_REVISION, new_revision(expr));
+    expr_set(expr, QUEUE_REVISION, random_revision(expr));
 }
 
 static void put_owner_name(const struct ddb_store *store, const struct belay_record *values,
@@ -187,7 +189,7 @@ static void put_owner_name(const struct ddb_store *store, const struct belay_rec
     const char *meta = store->layout->owner_name_meta;
     const char *name = meta == NULL ? NULL : meta_value(values, meta);
 
-    put(store, FIELD_OWNER_NAME, av_text(name == NULL ? values->owner_name : name), expr);
+    put_field(store, FIELD_OWNER_NAME, av_text(name == NULL ? values->owner_name : name), expr);
 }
 
 void ddb_write_holder(const struct ddb_store *store, const struct belay_write *write, int64_t now_ms,
@@ -199,29 +201,30 @@ void ddb_write_holder(const struct ddb_store *store, const struct belay_write *w
         put_time(store, FIELD_LOCKED_AT, now_ms, expr);
     }
     if ((write->set & BELAY_SET_IDENTITY) != 0) {
-        put(store, FIELD_ACQUIRED_BY, av_text(values->acquired_by == NULL ? "" : values->acquired_by), expr);
+        put_field(store, FIELD_ACQUIRED_BY, av_text(values->acquired_by == NULL ? "" : values->acquired_by),
+                  expr);
     }
     if ((write->set & BELAY_SET_OWNER) != 0) {
-        put(store, FIELD_OWNER, av_text(values->owner), expr);
+        put_field(store, FIELD_OWNER, av_text(values->owner), expr);
         put_owner_name(store, values, expr);
     }
     if ((write->set & BELAY_SET_METADATA) != 0) {
         put_metadata(store, values, expr);
     }
     if ((write->set & BELAY_SET_LIVENESS) != 0) {
-        put(store, FIELD_OUTLIVES, av_bool(values->durable), expr);
-        put(store, FIELD_HEARTBEAT, av_int(values->heartbeat_ms), expr);
-        put(store, FIELD_STALE_AFTER, av_int(values->stale_after_ms), expr);
+        put_field(store, FIELD_OUTLIVES, av_bool(values->durable), expr);
+        put_field(store, FIELD_HEARTBEAT, av_int(values->heartbeat_ms), expr);
+        put_field(store, FIELD_STALE_AFTER, av_int(values->stale_after_ms), expr);
     }
     if ((write->set & BELAY_SET_LEASE) != 0) {
         put_lease(store, values, now_ms, expr);
     }
     if ((write->set & BELAY_SET_STALE_REPORTED) != 0 && (write->set & BELAY_SET_LEASE) == 0) {
-        put(store, FIELD_STALE_NOTED, av_bool(true), expr);
+        put_field(store, FIELD_STALE_NOTED, av_bool(true), expr);
     }
 }
 
-/* What the record as a whole gets, whether it has one holder or several. */
+/* Fields of the record as a whole, whether it has one holder or several. */
 static void put_common(const struct ddb_store *store, const struct belay_write *write, int64_t now_ms,
                        struct expr *expr)
 {
@@ -232,12 +235,12 @@ static void put_common(const struct ddb_store *store, const struct belay_write *
     }
     /* An intent may last longer than all other entries of the item, and there may be several. */
     if (write->n_put_intents > 0 && (write->set & BELAY_SET_LEASE) == 0) {
-        clear(store, FIELD_TTL, expr);
+        clear_field(store, FIELD_TTL, expr);
         if (!foreign) {
             ddb_holders_keep_long(expr);
         }
     }
-    put(store, FIELD_REVISION, new_revision(expr), expr);
+    put_field(store, FIELD_REVISION, random_revision(expr), expr);
 }
 
 /* Of an exclusive lock. */
@@ -245,16 +248,16 @@ static void put_own(const struct ddb_store *store, const struct belay_write *wri
                     struct expr *expr)
 {
     if ((write->set & BELAY_SET_ACQUIRED) != 0) {
-        put(store, FIELD_STATUS, av_text(store->layout->held_word), expr);
-        clear(store, FIELD_OUTCOME, expr);
+        put_field(store, FIELD_STATUS, av_text(store->layout->held_word), expr);
+        clear_field(store, FIELD_OUTCOME, expr);
         if (layout_is_foreign(store->layout)) {
-            clear(store, FIELD_FREED, expr); /* it says that the present hold has ended */
+            clear_field(store, FIELD_FREED, expr); /* it says that the present hold has ended */
         } else {
             ddb_holders_clear(expr);
         }
     }
     if ((write->set & BELAY_SET_IDENTITY) != 0) {
-        put(store, FIELD_LOCK_ID, av_text(write->values->lock_id), expr);
+        put_field(store, FIELD_LOCK_ID, av_text(write->values->lock_id), expr);
         put_token(store, now_ms, expr);
     }
     ddb_write_holder(store, write, now_ms, expr);
@@ -263,14 +266,15 @@ static void put_own(const struct ddb_store *store, const struct belay_write *wri
         put_ttl(store, write->values, now_ms, expr);
     }
     if ((write->set & BELAY_SET_RELEASED) != 0) {
-        put_released(store, write, expr);
+        put_released_status(store, write, expr);
         /*
          * A second ago, because those programs compare whole seconds with "<": the lock is
          * free at once (L4).
          */
         if (store->layout->release_expires && (write->set & BELAY_SET_LEASE) == 0) {
-            put(store, FIELD_EXPIRES,
-                ddb_time_value(store->layout->fields[FIELD_EXPIRES].format, now_ms - 1000, false), expr);
+            put_field(store, FIELD_EXPIRES,
+                      ddb_time_value(store->layout->fields[FIELD_EXPIRES].format, now_ms - 1000, false),
+                      expr);
         }
     }
 }

@@ -27,8 +27,9 @@ static void report_progress(const struct file_store *store, size_t done, size_t 
 
 /* ---- reading --------------------------------------------------------------- */
 
-static enum belay_code open_file(const struct file_store *store, int folder, const char *name,
-                                 const char *last, int *out_fd, struct stat *out_st, struct belay_error *err)
+static enum belay_code open_blob_file(const struct file_store *store, int folder, const char *name,
+                                      const char *last, int *out_fd, struct stat *out_st,
+                                      struct belay_error *err)
 {
     int fd = openat(folder, last, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 
@@ -51,8 +52,8 @@ static enum belay_code open_file(const struct file_store *store, int folder, con
 }
 
 /* Up to `size` bytes; a file that is being written in place may be shorter by now. */
-static enum belay_code read_all(const struct file_store *store, int fd, const char *name, size_t size,
-                                struct belay_blob *out_blob, struct belay_error *err)
+static enum belay_code read_blob_file(const struct file_store *store, int fd, const char *name, size_t size,
+                                      struct belay_blob *out_blob, struct belay_error *err)
 {
     struct sha256 hash;
     char *data = malloc(size + 1);
@@ -85,9 +86,9 @@ static enum belay_code read_all(const struct file_store *store, int fd, const ch
     return BELAY_OK;
 }
 
-static enum belay_code get_if_changed(struct belay_blob_store *base, const char *name,
-                                      const struct belay_blob_tag *known, struct belay_blob *out_blob,
-                                      struct belay_error *err)
+static enum belay_code file_get_if_changed(struct belay_blob_store *base, const char *name,
+                                           const struct belay_blob_tag *known, struct belay_blob *out_blob,
+                                           struct belay_error *err)
 {
     struct file_store *store = (struct file_store *)base;
     enum belay_code code = belay_blob_name_check(name, err);
@@ -102,13 +103,13 @@ static enum belay_code get_if_changed(struct belay_blob_store *base, const char 
     if (code != BELAY_OK) {
         return code;
     }
-    code = open_file(store, folder, name, last, &fd, &st, err);
+    code = open_blob_file(store, folder, name, last, &fd, &st, err);
     if (code == BELAY_OK) {
         struct belay_blob_tag tag;
 
         file_mark(&st, &tag);
         if (known == NULL || tag.hint[0] == '\0' || strcmp(tag.hint, known->hint) != 0) {
-            code = read_all(store, fd, name, (size_t)st.st_size, out_blob, err);
+            code = read_blob_file(store, fd, name, (size_t)st.st_size, out_blob, err);
             if (code == BELAY_OK && file_is_settled(&st)) {
                 memcpy(out_blob->tag.hint, tag.hint, sizeof tag.hint);
             }
@@ -119,10 +120,10 @@ static enum belay_code get_if_changed(struct belay_blob_store *base, const char 
     return code;
 }
 
-static enum belay_code get(struct belay_blob_store *base, const char *name, struct belay_blob *out_blob,
-                           struct belay_error *err)
+static enum belay_code file_get(struct belay_blob_store *base, const char *name, struct belay_blob *out_blob,
+                                struct belay_error *err)
 {
-    return get_if_changed(base, name, NULL, out_blob, err);
+    return file_get_if_changed(base, name, NULL, out_blob, err);
 }
 
 /* ---- writing --------------------------------------------------------------- */
@@ -205,7 +206,7 @@ static int rename_to_free_name(const struct put *put)
     return 0;
 }
 
-static enum belay_code refuse(const struct put *put, const char *why, struct belay_error *err)
+static enum belay_code refuse_put(const struct put *put, const char *why, struct belay_error *err)
 {
     return error_set(err, BELAY_REFUSED, "'%.400s' %s", put->name, why);
 }
@@ -215,7 +216,7 @@ static enum belay_code put_new(struct put *put, struct belay_error *err)
     int failed = rename_to_free_name(put);
 
     if (failed == EEXIST) {
-        return refuse(put, "is there already", err);
+        return refuse_put(put, "is there already", err);
     }
     return failed == 0 ? BELAY_OK
                        : file_failed(put->store, put->folder, put->name, put->last, "write", failed, err);
@@ -225,18 +226,17 @@ static enum belay_code put_new(struct put *put, struct belay_error *err)
 static enum belay_code current_tag(const struct put *put, int lock, struct belay_blob_tag *out_tag,
                                    struct belay_error *err)
 {
-    struct file_identity identity;
     struct belay_blob blob = { 0 };
     struct stat st = { 0 };
     int fd = -1;
-    enum belay_code code = open_file(put->store, put->folder, put->name, put->last, &fd, &st, err);
+    enum belay_code code = open_blob_file(put->store, put->folder, put->name, put->last, &fd, &st, err);
 
     if (code != BELAY_OK) {
         return code;
     }
-    identity = file_identity(&st);
-    if (!file_lock_recall(lock, put->last, &identity, out_tag)) {
-        code = read_all(put->store, fd, put->name, (size_t)st.st_size, &blob, err);
+    file_mark(&st, out_tag);
+    if (!file_lock_recall(lock, put->last, out_tag)) {
+        code = read_blob_file(put->store, fd, put->name, (size_t)st.st_size, &blob, err);
         *out_tag = blob.tag;
         belay_blob_release(&blob);
     }
@@ -247,7 +247,7 @@ static enum belay_code current_tag(const struct put *put, int lock, struct belay
 static enum belay_code put_over(struct put *put, const struct belay_blob_tag *expected,
                                 struct belay_error *err)
 {
-    struct belay_blob_tag current;
+    struct belay_blob_tag current = { .text = "" };
     struct stat st;
     int lock = -1;
     enum belay_code code = file_lock_take(put->store, put->folder, &lock, err);
@@ -257,17 +257,16 @@ static enum belay_code put_over(struct put *put, const struct belay_blob_tag *ex
     }
     code = current_tag(put, lock, &current, err);
     if (code == BELAY_NOT_FOUND) {
-        code = refuse(put, "is not there any more", err);
+        code = refuse_put(put, "is not there any more", err);
     } else if (code == BELAY_OK && strcmp(current.text, expected->text) != 0) {
-        code = refuse(put, "has changed", err);
+        code = refuse_put(put, "has changed", err);
     }
     if (code == BELAY_OK && renameat(put->folder, put->temp, put->folder, put->last) != 0) {
         code = file_failed(put->store, put->folder, put->name, put->last, "replace", errno, err);
     }
     if (code == BELAY_OK && fstat(put->fd, &st) == 0) {
-        struct file_identity identity = file_identity(&st);
-
-        file_lock_record(lock, put->last, &identity, &put->tag);
+        file_mark(&st, &put->tag);
+        file_lock_record(lock, put->last, &put->tag);
     }
     (void)close(lock);
     return code;
@@ -299,9 +298,9 @@ static enum belay_code put_file(struct put *put, const void *data, size_t len,
     return code;
 }
 
-static enum belay_code put_if(struct belay_blob_store *base, const char *name, const void *data, size_t len,
-                              const struct belay_blob_tag *expected, struct belay_blob_tag *out_tag,
-                              struct belay_error *err)
+static enum belay_code file_put_if(struct belay_blob_store *base, const char *name, const void *data,
+                                   size_t len, const struct belay_blob_tag *expected,
+                                   struct belay_blob_tag *out_tag, struct belay_error *err)
 {
     struct put put = { .store = (struct file_store *)base, .name = name, .fd = -1 };
     enum belay_code code = belay_blob_name_check(name, err);
@@ -332,13 +331,7 @@ static enum belay_code put_if(struct belay_blob_store *base, const char *name, c
 
 /* ---- the rest -------------------------------------------------------------- */
 
-static enum belay_code list(struct belay_blob_store *base, const char *prefix, bool shallow, belay_blob_fn fn,
-                            void *context, struct belay_error *err)
-{
-    return file_list((struct file_store *)base, prefix, shallow, fn, context, err);
-}
-
-static enum belay_code remove_blob(struct belay_blob_store *base, const char *name, struct belay_error *err)
+static enum belay_code file_remove(struct belay_blob_store *base, const char *name, struct belay_error *err)
 {
     struct file_store *store = (struct file_store *)base;
     enum belay_code code = belay_blob_name_check(name, err);
@@ -365,7 +358,7 @@ static enum belay_code remove_blob(struct belay_blob_store *base, const char *na
     return code;
 }
 
-static void close_store(struct belay_blob_store *base)
+static void file_close(struct belay_blob_store *base)
 {
     struct file_store *store = (struct file_store *)base;
 
@@ -375,16 +368,16 @@ static void close_store(struct belay_blob_store *base)
 
 static const struct belay_blob_ops file_ops = {
     .name = "file",
-    .close = close_store,
-    .get = get,
-    .put_if = put_if,
-    .list = list,
-    .remove = remove_blob,
-    .get_if_changed = get_if_changed,
+    .close = file_close,
+    .get = file_get,
+    .put_if = file_put_if,
+    .list = file_list,
+    .remove = file_remove,
+    .get_if_changed = file_get_if_changed,
 };
 
 /* Absolute, without slashes at its end. */
-static char *full_path(const char *dir)
+static char *full_folder_path(const char *dir)
 {
     struct buf path = BUF_INIT(PATH_MAX - BELAY_BLOB_NAME_MAX);
     char cwd[PATH_MAX];
@@ -419,7 +412,7 @@ enum belay_code file_blob_open(const char *dir_and_params, struct belay_blob_sto
     if (code != BELAY_OK) {
         return code;
     }
-    path = text_is_clean(dir, PATH_MAX) ? full_path(dir) : NULL;
+    path = text_is_clean(dir, PATH_MAX) ? full_folder_path(dir) : NULL;
     if (path == NULL) {
         code =
             error_set(err, BELAY_INVALID,

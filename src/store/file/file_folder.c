@@ -1,7 +1,7 @@
+/* Folders of the store: opening and creating them, and listing the blobs in them. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/new_file.h"
 #include "base/text.h"
 #include "store/file/file_internal.h"
 
@@ -46,19 +47,6 @@ static int make_folder(int parent, const char *part)
     return errno == EEXIST ? 0 : errno;
 }
 
-static int sync_parent(const char *path)
-{
-    char *copy = strdup(path);
-    int fd = copy == NULL ? -1 : open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int failed = fd >= 0 && fsync(fd) != 0 ? errno : 0;
-
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-    free(copy);
-    return failed;
-}
-
 /* Creates every folder of the store's own path. Links in it belong to the user, and are followed. */
 static int make_root(const char *dir)
 {
@@ -70,7 +58,11 @@ static int make_root(const char *dir)
         if (slash != NULL) {
             *slash = '\0';
         }
-        failed = mkdir(path, 0700) == 0 ? sync_parent(path) : errno == EEXIST ? 0 : errno;
+        if (mkdir(path, 0700) != 0) {
+            failed = errno == EEXIST ? 0 : errno;
+        } else if (!new_file_sync_parent(path) && errno != EACCES) {
+            failed = errno; /* EACCES: a parent that this user must not read cannot be synced */
+        }
         if (slash != NULL) {
             *slash = '/';
         }
@@ -156,18 +148,14 @@ struct folder_listing {
     bool shallow;
 };
 
-static bool add_found(struct folder_listing *listing, const char *name, const struct stat *st)
+static bool listing_add(struct folder_listing *listing, const char *name, const struct stat *st)
 {
-    if (listing->n == listing->cap) {
-        size_t cap = listing->cap == 0 ? 64 : listing->cap * 2;
-        struct folder_found *grown = realloc(listing->items, cap * sizeof *grown);
+    struct folder_found *grown = array_grow(listing->items, sizeof *grown, listing->n + 1, &listing->cap);
 
-        if (grown == NULL) {
-            return false;
-        }
-        listing->items = grown;
-        listing->cap = cap;
+    if (grown == NULL) {
+        return false;
     }
+    listing->items = grown;
     listing->items[listing->n] = (struct folder_found){ .name = strdup(name) };
     if (st != NULL) {
         listing->items[listing->n].size = (uint64_t)st->st_size;
@@ -193,11 +181,11 @@ static bool walk_entry(struct folder_listing *listing, int folder, const char *p
         goto done;
     }
     if (S_ISREG(st.st_mode) && text_has_prefix(name.data, listing->prefix)) {
-        ok = add_found(listing, name.data, &st);
+        ok = listing_add(listing, name.data, &st);
     } else if (S_ISDIR(st.st_mode)) {
         buf_adds(&name, "/");
         if (text_has_prefix(name.data, listing->prefix) && listing->shallow) {
-            ok = add_found(listing, name.data, NULL);
+            ok = listing_add(listing, name.data, NULL);
         } else if (text_has_prefix(name.data, listing->prefix) ||
                    text_has_prefix(listing->prefix, name.data)) {
             int inner = openat(folder, part, OPEN_FOLDER);
@@ -229,12 +217,12 @@ static bool walk_folder(struct folder_listing *listing, int folder, const char *
     return ok;
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_listed(const void *a, const void *b)
 {
     return strcmp(((const struct folder_found *)a)->name, ((const struct folder_found *)b)->name);
 }
 
-enum belay_code file_list(struct file_store *store, const char *prefix, bool shallow, belay_blob_fn fn,
+enum belay_code file_list(struct belay_blob_store *base, const char *prefix, bool shallow, belay_blob_fn fn,
                           void *context, struct belay_error *err)
 {
     struct folder_listing listing = { .prefix = prefix, .shallow = shallow };
@@ -247,7 +235,7 @@ enum belay_code file_list(struct file_store *store, const char *prefix, bool sha
     if (path == NULL) {
         return error_no_memory(err);
     }
-    code = file_folder_open(store, path, false, &folder, &last, err);
+    code = file_folder_open((struct file_store *)base, path, false, &folder, &last, err);
     if (code == BELAY_OK && !walk_folder(&listing, folder, path, 0)) {
         code = error_no_memory(err);
     }
@@ -255,7 +243,7 @@ enum belay_code file_list(struct file_store *store, const char *prefix, bool sha
         code = BELAY_OK; /* nothing was put yet */
     }
     if (code == BELAY_OK && listing.n > 0) {
-        qsort(listing.items, listing.n, sizeof *listing.items, by_name);
+        qsort(listing.items, listing.n, sizeof *listing.items, compare_listed);
     }
     for (size_t i = 0; code == BELAY_OK && i < listing.n; i++) {
         const struct folder_found *item = &listing.items[i];

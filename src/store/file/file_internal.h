@@ -1,3 +1,4 @@
+/* Shared by the files of the file store. */
 #ifndef STORE_FILE_FILE_INTERNAL_H
 #define STORE_FILE_FILE_INTERNAL_H
 
@@ -30,21 +31,13 @@ enum belay_code file_folder_open(const struct file_store *store, const char *nam
 enum belay_code file_failed(const struct file_store *store, int folder, const char *name, const char *last,
                             const char *doing, int failed, struct belay_error *err);
 
-enum belay_code file_list(struct file_store *store, const char *prefix, bool shallow, belay_blob_fn fn,
+/* The blob port's list(). */
+enum belay_code file_list(struct belay_blob_store *base, const char *prefix, bool shallow, belay_blob_fn fn,
                           void *context, struct belay_error *err);
 
 /* ---- one writer at a time (file_lock.c) ---- */
 
-/* The identity of a file without reading it: every write changes it. */
-struct file_identity {
-    uint64_t inode;
-    uint64_t size;
-    int64_t modified_ns;
-    int64_t changed_ns;
-};
-struct file_identity file_identity(const struct stat *st);
-
-/* The identity as the hint of a tag. */
+/* The hint of a tag: identifies a file without reading it, because every write changes it. */
 void file_mark(const struct stat *st, struct belay_blob_tag *out_tag);
 /*
  * File times advance in steps of some ms: two writes within one step get the same time.
@@ -57,11 +50,9 @@ bool file_is_settled(const struct stat *st);
 /* Takes the folder's lock; close *out_fd to release it. */
 enum belay_code file_lock_take(const struct file_store *store, int folder, int *out_fd,
                                struct belay_error *err);
-/* The tag that was recorded for this file, if the file is unchanged. */
-bool file_lock_recall(int lock, const char *last, const struct file_identity *identity,
-                      struct belay_blob_tag *out_tag);
-void file_lock_record(int lock, const char *last, const struct file_identity *identity,
-                      const struct belay_blob_tag *tag);
+/* The text of the tag that was recorded for this file, if the file still has the tag's hint. */
+bool file_lock_recall(int lock, const char *last, struct belay_blob_tag *tag);
+void file_lock_record(int lock, const char *last, const struct belay_blob_tag *tag);
 
 /* Removes the temporary files of dead writers. */
 void file_sweep(int folder);

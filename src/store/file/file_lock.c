@@ -1,3 +1,4 @@
+/* The lock of a folder, which also records the tag of the last write; and temporary files. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,21 +16,16 @@
 
 enum { TIMEOUT_MS = 30000, PAUSE_FIRST_MS = 1, PAUSE_MAX_MS = 20, RECORD_SIZE = 1024, SETTLED_MS = 100 };
 
-struct file_identity file_identity(const struct stat *st)
+static int64_t nanoseconds(const struct timespec *time)
 {
-    return (
-        struct file_identity){ .inode = (uint64_t)st->st_ino,
-                               .size = (uint64_t)st->st_size,
-                               .modified_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec,
-                               .changed_ns = (int64_t)st->st_ctim.tv_sec * 1000000000 + st->st_ctim.tv_nsec };
+    return (int64_t)time->tv_sec * 1000000000 + time->tv_nsec;
 }
 
 void file_mark(const struct stat *st, struct belay_blob_tag *out_tag)
 {
-    struct file_identity identity = file_identity(st);
-
     (void)snprintf(out_tag->hint, sizeof out_tag->hint, "%" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64,
-                   identity.inode, identity.size, identity.modified_ns, identity.changed_ns);
+                   (uint64_t)st->st_ino, (uint64_t)st->st_size, nanoseconds(&st->st_mtim),
+                   nanoseconds(&st->st_ctim));
 }
 
 void file_set_time(int fd)
@@ -54,7 +50,7 @@ bool file_is_settled(const struct stat *st)
     return since_ms >= SETTLED_MS;
 }
 
-static void pause_ms(int64_t ms)
+static void sleep_ms(int64_t ms)
 {
     struct timespec span = { .tv_sec = ms / 1000, .tv_nsec = (ms % 1000) * 1000000 };
 
@@ -85,48 +81,44 @@ enum belay_code file_lock_take(const struct file_store *store, int folder, int *
                              "another process has kept a lock in %.400s for %d s: is one stopped there?",
                              store->dir, TIMEOUT_MS / 1000);
         }
-        pause_ms(pause);
+        sleep_ms(pause);
         pause = pause * 2 < PAUSE_MAX_MS ? pause * 2 : PAUSE_MAX_MS;
     }
     *out_fd = fd;
     return BELAY_OK;
 }
 
-bool file_lock_recall(int lock, const char *last, const struct file_identity *identity,
-                      struct belay_blob_tag *out_tag)
+bool file_lock_recall(int lock, const char *last, struct belay_blob_tag *tag)
 {
     char record[RECORD_SIZE];
     char wanted[RECORD_SIZE];
     ssize_t n = pread(lock, record, sizeof record - 1, 0);
-    const char *tag;
+    const char *text;
     char *end;
 
     if (n <= 0) {
         return false;
     }
     record[n] = '\0';
-    (void)snprintf(wanted, sizeof wanted, "%s\n%" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64 "\n", last,
-                   identity->inode, identity->size, identity->modified_ns, identity->changed_ns);
+    (void)snprintf(wanted, sizeof wanted, "%s\n%s\n", last, tag->hint);
     if (!text_has_prefix(record, wanted)) {
         return false;
     }
-    tag = record + strlen(wanted);
-    end = strchr(tag, '\n');
-    if (end == NULL || end - tag > BELAY_BLOB_TAG_MAX) {
+    text = record + strlen(wanted);
+    end = strchr(text, '\n');
+    if (end == NULL || end - text > BELAY_BLOB_TAG_MAX) {
         return false; /* truncated while it was written */
     }
     *end = '\0';
-    (void)snprintf(out_tag->text, sizeof out_tag->text, "%s", tag);
+    (void)snprintf(tag->text, sizeof tag->text, "%s", text);
     return true;
 }
 
 /* Best effort: without it the file is read again. */
-void file_lock_record(int lock, const char *last, const struct file_identity *identity,
-                      const struct belay_blob_tag *tag)
+void file_lock_record(int lock, const char *last, const struct belay_blob_tag *tag)
 {
     char record[RECORD_SIZE];
-    int n = snprintf(record, sizeof record, "%s\n%" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64 "\n%s\n", last,
-                     identity->inode, identity->size, identity->modified_ns, identity->changed_ns, tag->text);
+    int n = snprintf(record, sizeof record, "%s\n%s\n%s\n", last, tag->hint, tag->text);
 
     if (ftruncate(lock, 0) != 0 || pwrite(lock, record, (size_t)n, 0) != n) {
         (void)!ftruncate(lock, 0);

@@ -23,17 +23,17 @@
 #include "store/journaled/journaled_internal.h"
 
 enum {
-    LOOK_MS = 200,
-    SOON_MS = 5,
-    BACKUP_LIMIT_MS = 60000,
-    RETRY_MS = 5000,
+    LOOK_MS = 200,           /* between two looks for work */
+    SOON_MS = 5,             /* the same while a backup waits */
+    BACKUP_LIMIT_MS = 60000, /* for the checkpoint that a backup waits for */
+    RETRY_MS = 5000,         /* after a checkpoint that failed */
     CHECKPOINT_NICE = 5,
-    GROW_FACTOR = 8, /* a new file has so many times the room of the one in use, up to journal_bytes */
-    REST_MAX_MS = 50,
+    GROW_FACTOR = 8,  /* a new file has so many times the room of the one in use, up to journal_bytes */
+    REST_MAX_MS = 50, /* between two steps of enlarging a file */
 };
 
-/* With the mutex. The next sync() reports it: this thread has no caller. */
-static void warn(struct journaled *store, const struct belay_error *err)
+/* With the mutex. The next sync() reports the error, because this thread has no caller. */
+static void keep_warning(struct journaled *store, const struct belay_error *err)
 {
     free(store->warning);
     store->warning = strdup(err->text);
@@ -90,7 +90,7 @@ static void raise_ceiling_early(struct journaled *store)
  * Called between two steps of enlarging a file. Commits need the same disk: leave it to them for half of the
  * time, unless the active journal fills up meanwhile, or a backup waits.
  */
-static bool rest(void *context)
+static bool yield_disk(void *context)
 {
     struct journaled *store = context;
     const struct journal *active;
@@ -134,7 +134,7 @@ static enum belay_code checkpoint_other(struct journaled *store, int which, bool
     size = size < store->journal_bytes ? size : store->journal_bytes;
     store->step_ms = sqlite_now_ms(store->read_db);
     (void)pthread_mutex_unlock(&store->mutex);
-    code = journal_begin_gently(journal, use, size, store->checkpoint_db->path, rest, store, err);
+    code = journal_begin_gently(journal, use, size, store->checkpoint_db->path, yield_disk, store, err);
     if (code == BELAY_OK) {
         /* Before it has an entry, so that its loss is noticed. */
         code = sqlite_journal_want(store->checkpoint_db, journal->id, use, use - JOURNAL_FILES, 0, err);
@@ -145,7 +145,7 @@ static enum belay_code checkpoint_other(struct journaled *store, int which, bool
     return code;
 }
 
-static void *run_thread(void *context)
+static void *checkpoint_thread(void *context)
 {
     struct journaled *store = context;
 
@@ -165,7 +165,7 @@ static void *run_thread(void *context)
             code = checkpoint_other(store, other, has_entries, &err);
             (void)pthread_mutex_lock(&store->mutex);
             if (code != BELAY_OK && code != BELAY_CANCELLED) {
-                warn(store, &err);
+                keep_warning(store, &err);
                 store->faults++;
             }
             belay_error_release(&err);
@@ -189,7 +189,7 @@ static void *run_thread(void *context)
 
 bool journaled_start_thread(struct journaled *store)
 {
-    store->has_thread = thread_start(&store->thread, run_thread, store);
+    store->has_thread = thread_start(&store->thread, checkpoint_thread, store);
     return store->has_thread;
 }
 

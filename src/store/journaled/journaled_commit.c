@@ -11,10 +11,10 @@
 #include "base/error.h"
 #include "store/journaled/journaled_internal.h"
 
-/* The item of a write. */
+/* The record of a write in the table. */
 struct step {
-    struct item *found; /* the one that the table has; NULL: none */
-    struct item *item;  /* the one to change; a new one if the table has none; NULL: nothing changes */
+    struct stored_record *found;  /* the one that the table has; NULL: none */
+    struct stored_record *stored; /* the one to change: `found`, or a new one; NULL: nothing changes */
 };
 
 struct journaled_batch {
@@ -27,46 +27,39 @@ struct journaled_batch {
     struct batch_work base;
 };
 
-static enum belay_code item_unpack(const struct item *item, const char *key, struct row *out_row,
-                                   struct belay_error *err)
+static enum belay_code stored_record_unpack(const struct stored_record *stored, const char *key,
+                                            struct row *out_row, struct belay_error *err)
 {
-    return item == NULL ? row_absent(key, out_row, err)
-                        : record_unpack(key, item->packed, item->len, out_row, err);
+    return stored == NULL ? row_absent(key, out_row, err)
+                          : record_unpack(key, stored->packed, stored->len, out_row, err);
 }
 
 enum belay_code journaled_load(struct journaled *store, const char *key, struct row *out_row,
                                struct belay_error *err)
 {
-    return item_unpack(items_find(&store->table, key), key, out_row, err);
+    return stored_record_unpack(table_find(&store->table, key), key, out_row, err);
 }
 
-static enum belay_code load_rows(struct journaled_batch *work, struct belay_error *err)
+static enum belay_code unpack_rows(struct journaled_batch *work, struct belay_error *err)
 {
     enum belay_code code = BELAY_OK;
 
     for (size_t i = 0; code == BELAY_OK && i < work->base.batch->n_writes; i++) {
         const char *key = work->base.batch->writes[i].key;
 
-        work->steps[i].found = items_find(&work->store->table, key);
-        code = item_unpack(work->steps[i].found, key, &work->base.rows[i], err);
+        work->steps[i].found = table_find(&work->store->table, key);
+        code = stored_record_unpack(work->steps[i].found, key, &work->base.rows[i], err);
     }
     return code;
 }
 
-static enum belay_code check_unused(const struct journaled_batch *work, struct belay_error *err)
+static enum belay_code find_used_id(void *context, const char *key, const char *lock_id, bool *out_used,
+                                    struct belay_error *err)
 {
-    const char *id = work->base.batch->require_unused_id;
+    const struct journaled *store = context;
 
-    for (size_t i = 0; id != NULL && i < work->base.batch->n_writes; i++) {
-        const char *key = work->base.batch->writes[i].key;
-
-        if (write_needs_unused(work->base.batch, i) &&
-            (record_names(&work->base.rows[i].record, id) ||
-             ids_has(&work->store->ids, (uint64_t)hash_acquisition(key, id)))) {
-            return error_set(err, BELAY_ID_USED, "lock id '%s' has already had '%s'; take a new one", id,
-                             key);
-        }
-    }
+    (void)err;
+    *out_used = ids_has(&store->ids, (uint64_t)hash_acquisition(key, lock_id));
     return BELAY_OK;
 }
 
@@ -104,8 +97,8 @@ enum belay_code journaled_append(struct journaled *store, const struct journal_e
     return BELAY_OK;
 }
 
-/* New items, for which there may be no memory, come first; after the entry is appended nothing can fail. */
-static enum belay_code append(struct journaled_batch *work, struct belay_error *err)
+/* New records, for which there may be no memory, come first; after the entry is appended nothing can fail. */
+static enum belay_code append_entry(struct journaled_batch *work, struct belay_error *err)
 {
     struct journal_entry entry = { .number = work->base.txn.next,
                                    .now_ms = work->base.txn.now_ms,
@@ -121,8 +114,8 @@ static enum belay_code append(struct journaled_batch *work, struct belay_error *
         if (!work->base.rows[i].is_changed) {
             continue;
         }
-        step->item = step->found != NULL ? step->found : item_new(write->key);
-        if (step->item == NULL || (step->found == NULL && !items_add(&work->store->table, step->item))) {
+        step->stored = step->found != NULL ? step->found : stored_record_new(write->key);
+        if (step->stored == NULL || (step->found == NULL && !table_add(&work->store->table, step->stored))) {
             return error_no_memory(err);
         }
         work->changes[entry.n_writes++] = *write;
@@ -130,17 +123,17 @@ static enum belay_code append(struct journaled_batch *work, struct belay_error *
     return journaled_append(work->store, &entry, err);
 }
 
-static void publish(struct journaled_batch *work)
+static void publish_records(struct journaled_batch *work)
 {
     for (size_t i = 0; i < work->base.batch->n_writes; i++) {
-        struct item *item = work->steps[i].item;
+        struct stored_record *stored = work->steps[i].stored;
         struct row *row = &work->base.rows[i];
 
-        if (item != NULL) {
+        if (stored != NULL) {
             assert(row->packed != NULL);
-            free(item->packed);
-            item->packed = row->packed;
-            item->len = row->packed_len;
+            free(stored->packed);
+            stored->packed = row->packed;
+            stored->len = row->packed_len;
             row->packed = NULL;
         }
     }
@@ -153,19 +146,19 @@ static void publish(struct journaled_batch *work)
     }
 }
 
-/* Remove the items that were made for a commit that failed. */
-static void discard(struct journaled_batch *work)
+/* Remove the records that were added for a commit that failed. */
+static void discard_added(struct journaled_batch *work)
 {
     for (size_t i = 0; i < work->base.batch->n_writes; i++) {
-        struct item *item = work->steps[i].item;
+        struct stored_record *stored = work->steps[i].stored;
 
-        if (item == NULL || item->packed != NULL) {
+        if (stored == NULL || stored->packed != NULL) {
             continue;
         }
-        if (items_find(&work->store->table, item->key) == item) {
-            items_remove(&work->store->table, item);
+        if (table_find(&work->store->table, stored->key) == stored) {
+            table_remove(&work->store->table, stored);
         } else {
-            item_free(item);
+            stored_record_free(stored);
         }
     }
 }
@@ -204,7 +197,7 @@ static enum belay_code load_freezes(struct journaled *store, struct belay_error 
     return code;
 }
 
-static enum belay_code run_commit(struct journaled_batch *work, struct belay_error *err)
+static enum belay_code commit_in_memory(struct journaled_batch *work, struct belay_error *err)
 {
     struct journaled *store = work->store;
     enum belay_code code;
@@ -215,7 +208,7 @@ static enum belay_code run_commit(struct journaled_batch *work, struct belay_err
     work->base.txn.now_ms = sqlite_now_ms(store->read_db);
     work->base.txn.unix_ms = sqlite_unix_ms(store->read_db);
     work->base.txn.next = store->next;
-    code = load_rows(work, err);
+    code = unpack_rows(work, err);
     if (code == BELAY_OK && work->base.batch->check_freezes && !store->has_freezes) {
         code = load_freezes(store, err);
     }
@@ -223,7 +216,7 @@ static enum belay_code run_commit(struct journaled_batch *work, struct belay_err
         code = batch_check(&work->base, &store->freezes, err);
     }
     if (code == BELAY_OK) {
-        code = check_unused(work, err);
+        code = batch_check_unused(&work->base, find_used_id, store, err);
     }
     if (code == BELAY_OK && store->next + work->base.batch->n_events >= store->ceiling) {
         code = raise_ceiling(store, store->next + work->base.batch->n_events, err);
@@ -236,12 +229,12 @@ static enum belay_code run_commit(struct journaled_batch *work, struct belay_err
         code = batch_pack(&work->base, &store->scratch, err);
     }
     if (code == BELAY_OK) {
-        code = append(work, err);
+        code = append_entry(work, err);
     }
     if (code == BELAY_OK) {
-        publish(work);
+        publish_records(work);
     } else {
-        discard(work);
+        discard_added(work);
     }
     return code;
 }
@@ -267,7 +260,7 @@ enum belay_code journaled_commit(struct belay_store *base, const struct belay_ba
         goto done;
     }
     (void)pthread_mutex_lock(&store->mutex);
-    code = run_commit(&work, err);
+    code = commit_in_memory(&work, err);
     if (code == BELAY_OK && work.base.txn.next / SWEEP_EVERY != store->next / SWEEP_EVERY) {
         journaled_sweep(store);
     }

@@ -1,4 +1,5 @@
 /* Records by key: a hash table to find one, and the C library's tree to list them in order. */
+#include <assert.h>
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,91 +9,91 @@
 
 enum { BUCKETS_FIRST = 1024 };
 
-static int by_key(const void *a, const void *b)
+static int compare_keys(const void *a, const void *b)
 {
-    return strcmp(((const struct item *)a)->key, ((const struct item *)b)->key);
+    return strcmp(((const struct stored_record *)a)->key, ((const struct stored_record *)b)->key);
 }
 
-bool items_init(struct items *table)
+bool table_init(struct record_table *table)
 {
     table->n_buckets = BUCKETS_FIRST;
-    table->buckets = calloc(table->n_buckets, sizeof(struct item *));
+    table->buckets = calloc(table->n_buckets, sizeof(struct stored_record *));
     return table->buckets != NULL;
 }
 
-void item_free(struct item *item)
+void stored_record_free(struct stored_record *stored)
 {
-    if (item != NULL) {
-        free(item->packed);
-        free(item);
+    if (stored != NULL) {
+        free(stored->packed);
+        free(stored);
     }
 }
 
-static void leave_alone(void *item)
+static void leave_alone(void *stored)
 {
-    (void)item; /* items_release() frees it with its bucket */
+    (void)stored; /* table_release() frees it with its bucket */
 }
 
-void items_release(struct items *table)
+void table_release(struct record_table *table)
 {
     tdestroy(table->tree, leave_alone);
     for (size_t i = 0; table->buckets != NULL && i < table->n_buckets; i++) {
         while (table->buckets[i] != NULL) {
-            struct item *item = table->buckets[i];
+            struct stored_record *stored = table->buckets[i];
 
-            table->buckets[i] = item->next;
-            item_free(item);
+            table->buckets[i] = stored->next;
+            stored_record_free(stored);
         }
     }
     free((void *)table->buckets);
     memset(table, 0, sizeof *table);
 }
 
-static struct item **bucket_of(const struct items *table, uint64_t hash)
+static struct stored_record **table_bucket(const struct record_table *table, uint64_t hash)
 {
     return &table->buckets[hash & (table->n_buckets - 1)];
 }
 
-struct item *items_find(const struct items *table, const char *key)
+struct stored_record *table_find(const struct record_table *table, const char *key)
 {
     uint64_t hash = text_hash(key);
-    struct item *item = *bucket_of(table, hash);
+    struct stored_record *stored = *table_bucket(table, hash);
 
-    while (item != NULL && (item->hash != hash || strcmp(item->key, key) != 0)) {
-        item = item->next;
+    while (stored != NULL && (stored->hash != hash || strcmp(stored->key, key) != 0)) {
+        stored = stored->next;
     }
-    return item;
+    return stored;
 }
 
-struct item *item_new(const char *key)
+struct stored_record *stored_record_new(const char *key)
 {
     size_t size = strlen(key) + 1;
-    struct item *item = calloc(1, sizeof *item + size);
+    struct stored_record *stored = calloc(1, sizeof *stored + size);
 
-    if (item != NULL) {
-        memcpy(item->key, key, size);
-        item->hash = text_hash(key);
+    if (stored != NULL) {
+        memcpy(stored->key, key, size);
+        stored->hash = text_hash(key);
     }
-    return item;
+    return stored;
 }
 
 /* Without memory it stays as it is, only slower. */
-static void grow(struct items *table)
+static void table_grow(struct record_table *table)
 {
-    struct items larger = { .n_buckets = 2 * table->n_buckets };
+    struct record_table larger = { .n_buckets = 2 * table->n_buckets };
 
-    larger.buckets = calloc(larger.n_buckets, sizeof(struct item *));
+    larger.buckets = calloc(larger.n_buckets, sizeof(struct stored_record *));
     if (larger.buckets == NULL) {
         return;
     }
     for (size_t i = 0; i < table->n_buckets; i++) {
         while (table->buckets[i] != NULL) {
-            struct item *item = table->buckets[i];
-            struct item **bucket = bucket_of(&larger, item->hash);
+            struct stored_record *stored = table->buckets[i];
+            struct stored_record **bucket = table_bucket(&larger, stored->hash);
 
-            table->buckets[i] = item->next;
-            item->next = *bucket;
-            *bucket = item;
+            table->buckets[i] = stored->next;
+            stored->next = *bucket;
+            *bucket = stored;
         }
     }
     free((void *)table->buckets);
@@ -100,57 +101,58 @@ static void grow(struct items *table)
     table->n_buckets = larger.n_buckets;
 }
 
-bool items_add(struct items *table, struct item *item)
+bool table_add(struct record_table *table, struct stored_record *stored)
 {
-    struct item **bucket;
+    struct stored_record **bucket;
 
-    if (tsearch(item, &table->tree, by_key) == NULL) {
+    if (tsearch(stored, &table->tree, compare_keys) == NULL) {
         return false;
     }
     if (table->n >= table->n_buckets) {
-        grow(table);
+        table_grow(table);
     }
-    bucket = bucket_of(table, item->hash);
-    item->next = *bucket;
-    *bucket = item;
+    bucket = table_bucket(table, stored->hash);
+    stored->next = *bucket;
+    *bucket = stored;
     table->n++;
     return true;
 }
 
-void items_remove(struct items *table, struct item *item)
+void table_remove(struct record_table *table, struct stored_record *stored)
 {
-    struct item **at = bucket_of(table, item->hash);
+    struct stored_record **at = table_bucket(table, stored->hash);
 
-    while (*at != item) {
+    while (*at != stored) {
+        assert(*at != NULL); /* the record is in the table */
         at = &(*at)->next;
     }
-    *at = item->next;
-    (void)tdelete(item, &table->tree, by_key);
+    *at = stored->next;
+    (void)tdelete(stored, &table->tree, compare_keys);
     table->n--;
-    item_free(item);
+    stored_record_free(stored);
 }
 
 /* The least greater key that a search passes on its way down the tree. */
 struct search {
     const char *key;
     bool or_same;
-    struct item *best;
+    struct stored_record *best;
 };
 
 static int go_down(const void *a, const void *b)
 {
     struct search *search = *(struct search *const *)a;
-    struct item *item = (struct item *)b;
-    int order = strcmp(search->key, item->key);
+    struct stored_record *stored = (struct stored_record *)b;
+    int order = strcmp(search->key, stored->key);
 
     if (order < 0 || (order == 0 && search->or_same)) {
-        search->best = item;
+        search->best = stored;
         return -1;
     }
     return 1;
 }
 
-struct item *items_after(const struct items *table, const char *key, bool or_same)
+struct stored_record *table_after(const struct record_table *table, const char *key, bool or_same)
 {
     struct search search = { .key = key, .or_same = or_same };
     struct search *at = &search;

@@ -1,4 +1,4 @@
-/* What the files of the journaled store share. Nothing outside this folder includes it. */
+/* Shared by the files of the journaled store. */
 #ifndef STORE_JOURNALED_JOURNALED_INTERNAL_H
 #define STORE_JOURNALED_JOURNALED_INTERNAL_H
 
@@ -13,35 +13,35 @@
 /* ---- journaled_index.c: records by key, and in the order of keys ---- */
 
 /* Packed, so that a million fit in memory. */
-struct item {
-    struct item *next; /* in its bucket */
+struct stored_record {
+    struct stored_record *next; /* in its bucket */
     uint64_t hash;
     unsigned char *packed; /* owned */
     size_t len;
     char key[];
 };
 
-struct items {
-    struct item **buckets; /* owned */
-    size_t n_buckets;      /* a power of two */
+struct record_table {
+    struct stored_record **buckets; /* owned */
+    size_t n_buckets;               /* a power of two */
     size_t n;
-    void *tree; /* of tsearch(): the same items by key */
+    void *tree; /* of tsearch(): the same records by key */
 };
 
-bool items_init(struct items *table);
-void items_release(struct items *table);
-struct item *items_find(const struct items *table, const char *key);
-/* An item without a record, for items_add(); NULL: no memory. */
-struct item *item_new(const char *key);
-void item_free(struct item *item);
-bool items_add(struct items *table, struct item *item); /* false: no memory */
-void items_remove(struct items *table, struct item *item);
+bool table_init(struct record_table *table);
+void table_release(struct record_table *table);
+struct stored_record *table_find(const struct record_table *table, const char *key);
+/* A record without content, for table_add(); NULL: no memory. */
+struct stored_record *stored_record_new(const char *key);
+void stored_record_free(struct stored_record *stored);
+bool table_add(struct record_table *table, struct stored_record *stored); /* false: no memory */
+void table_remove(struct record_table *table, struct stored_record *stored);
 /* The first whose key is greater, or not less if `or_same`; NULL: none. */
-struct item *items_after(const struct items *table, const char *key, bool or_same);
+struct stored_record *table_after(const struct record_table *table, const char *key, bool or_same);
 
 /* ---- journaled_used_ids.c: which ids have ever taken which key ---- */
 
-/* Hashes, of the last so many at least; twice that at most. */
+/* Hashes of at least the last EVENTS_KEPT acquisitions, and at most of twice as many. */
 struct id_set {
     uint64_t *slots[2]; /* owned; 0: empty. [0] is filled, [1] only looked into */
     size_t n;           /* in slots[0] */
@@ -52,7 +52,7 @@ void ids_release(struct id_set *ids);
 void ids_add(struct id_set *ids, uint64_t hash);
 bool ids_has(const struct id_set *ids, uint64_t hash);
 
-/* ---- the whole ---- */
+/* ---- the store ---- */
 
 /* How far ahead the ceiling is raised, once half of the numbers below it are used: seconds of the heaviest load. */
 enum { CEILING_AHEAD = 1 << 20 };
@@ -82,12 +82,12 @@ struct journaled {
     int64_t idle_ms;
     bool no_checkpoint;
 
-    pthread_mutex_t mutex; /* guards all below */
-    struct items table;
+    pthread_mutex_t mutex; /* guards everything below, except what `flushing` and `step_ms` say */
+    struct record_table table;
     struct freeze_list freezes; /* owned */
     bool has_freezes;           /* `freezes` are as in the database; only this process writes them */
     struct id_set ids;
-    uint64_t next;              /* number; the LSN of an entry is its last number */
+    uint64_t next; /* the first number of the next entry; the LSN of an entry is its last number */
     _Atomic uint64_t committed; /* LSN of the newest entry in memory; written with the mutex, read without */
     _Atomic uint64_t durable;   /* LSN of the newest entry on disk; the same */
     uint64_t ceiling;           /* on disk, and above all numbers in use (L2) */
@@ -101,8 +101,8 @@ struct journaled {
     int active;                    /* the one that commits are appended to */
     uint64_t first[JOURNAL_FILES]; /* the first number in each that may not be in the database; 0: none */
     struct frame_index frame_index[JOURNAL_FILES];
-    uint64_t frame_first;   /* number in the frame; 0: it is empty */
-    uint64_t frame_commits; /* in the frame */
+    uint64_t frame_first;   /* the first number in `frame`; 0: it is empty */
+    uint64_t frame_commits; /* how many commits are in `frame` */
     struct belay_store_counts counts;
     bool is_ready[JOURNAL_FILES]; /* begun, and empty */
     char *warning;                /* owned; not reported yet */
@@ -110,8 +110,7 @@ struct journaled {
     char *sweep_key;              /* owned; NULL: from the first */
     int64_t committed_ms;         /* boot clock */
 
-    uint64_t
-        wanted; /* a backup waits until the entries up to this number are in the database; 0: none does */
+    uint64_t wanted; /* a backup waits until entries up to this number are in the database; 0: none does */
     unsigned faults; /* failed checkpoints */
     bool is_copying; /* a backup is in progress */
     pthread_t thread;
@@ -121,12 +120,13 @@ struct journaled {
     pthread_cond_t wake;
 };
 
-/* ---- journaled_commit.c; with the mutex held ---- */
+/* ---- journaled_commit.c ---- */
 enum belay_code journaled_commit(struct belay_store *base, const struct belay_batch *batch,
                                  struct belay_commit *out, struct belay_error *err);
+/* With the mutex. */
 enum belay_code journaled_load(struct journaled *store, const char *key, struct row *out_row,
                                struct belay_error *err);
-/* Append an entry to the frame, and reserve room for it in the file. On error nothing is changed. */
+/* With the mutex. Append an entry to the frame, and reserve room for it in the file. On error nothing is changed. */
 enum belay_code journaled_append(struct journaled *store, const struct journal_entry *entry,
                                  struct belay_error *err);
 
@@ -157,8 +157,8 @@ bool journaled_start_thread(struct journaled *store);
 enum belay_code journaled_checkpoint_all(struct journaled *store, struct belay_error *err);
 void journaled_stop_thread(struct journaled *store);
 
-/* ---- journaled_maintenance.c; with the mutex held ---- */
-/* Remove some records that were not used for retain_records. */
+/* ---- journaled_maintenance.c ---- */
+/* With the mutex. Remove some records that were not used for retain_records. */
 void journaled_sweep(struct journaled *store);
 
 #endif

@@ -5,22 +5,21 @@
 #include "store/journaled/journaled_internal.h"
 
 /* Most are too young, which their packed numbers tell without unpacking the rest. */
-static bool may_go(struct journaled *store, const struct item *item, int64_t now_ms, int64_t before_unix_ms)
+static bool may_go(const struct stored_record *stored, int64_t now_ms, int64_t before_unix_ms)
 {
     struct belay_record numbers;
     struct row row = { 0 };
-    bool yes = record_unpack_numbers(item->packed, item->len, &numbers) &&
+    bool yes = record_unpack_numbers(stored->packed, stored->len, &numbers) &&
                record_may_go(&numbers, now_ms, before_unix_ms) &&
-               record_unpack(item->key, item->packed, item->len, &row, NULL) == BELAY_OK &&
+               record_unpack(stored->key, stored->packed, stored->len, &row, NULL) == BELAY_OK &&
                record_may_go(&row.record, now_ms, before_unix_ms);
 
-    (void)store;
     row_release(&row);
     return yes;
 }
 
-static void remove_all(struct journaled *store, struct item *const *items, size_t n, int64_t now_ms,
-                       int64_t unix_ms)
+static void remove_all(struct journaled *store, struct stored_record *const *records, size_t n,
+                       int64_t now_ms, int64_t unix_ms)
 {
     const char *keys[SWEEP_ROWS];
     struct journal_entry entry = {
@@ -28,35 +27,35 @@ static void remove_all(struct journaled *store, struct item *const *items, size_
     };
 
     for (size_t i = 0; i < n; i++) {
-        keys[i] = items[i]->key;
+        keys[i] = records[i]->key;
     }
     /* If the disk is full, they stay. */
     if (n > 0 && journaled_append(store, &entry, NULL) == BELAY_OK) {
         for (size_t i = 0; i < n; i++) {
-            items_remove(&store->table, items[i]);
+            table_remove(&store->table, records[i]);
         }
     }
 }
 
 void journaled_sweep(struct journaled *store)
 {
-    struct item *gone[SWEEP_ROWS];
+    struct stored_record *gone[SWEEP_ROWS];
     int64_t now_ms = sqlite_now_ms(store->read_db);
     int64_t unix_ms = sqlite_unix_ms(store->read_db);
     size_t n = 0;
-    struct item *item = items_after(&store->table, store->sweep_key == NULL ? "" : store->sweep_key,
-                                    store->sweep_key == NULL);
+    struct stored_record *stored = table_after(
+        &store->table, store->sweep_key == NULL ? "" : store->sweep_key, store->sweep_key == NULL);
 
-    for (size_t i = 0; item != NULL && i < SWEEP_ROWS; i++) {
-        if (may_go(store, item, now_ms, unix_ms - store->read_db->retain_records_ms)) {
-            gone[n++] = item;
+    for (size_t i = 0; stored != NULL && i < SWEEP_ROWS; i++) {
+        if (may_go(stored, now_ms, unix_ms - store->read_db->retain_records_ms)) {
+            gone[n++] = stored;
         }
         if (i + 1 == SWEEP_ROWS) {
             break;
         }
-        item = items_after(&store->table, item->key, false);
+        stored = table_after(&store->table, stored->key, false);
     }
     free(store->sweep_key);
-    store->sweep_key = item == NULL ? NULL : strdup(item->key);
+    store->sweep_key = stored == NULL ? NULL : strdup(stored->key);
     remove_all(store, gone, n, now_ms, unix_ms);
 }

@@ -1,3 +1,4 @@
+/* Opening and closing: records and used ids are read from the database, and a new journal is begun. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -32,7 +33,7 @@ static void journaled_close(struct belay_store *base)
         journal_close(&store->journals[i]);
         free(store->journals[i].path);
     }
-    items_release(&store->table);
+    table_release(&store->table);
     freeze_list_release(&store->freezes);
     ids_release(&store->ids);
     buf_release(&store->frame);
@@ -162,7 +163,7 @@ static struct journaled *journaled_new(const struct journaled_hooks *hooks)
     store->flushing = (struct buf)BUF_INIT(FRAME_MAX_BYTES);
     store->scratch = (struct buf)BUF_INIT(FRAME_MAX_BYTES);
     store->journals[0].fd = store->journals[1].fd = -1;
-    if (!items_init(&store->table) || !ids_init(&store->ids)) {
+    if (!table_init(&store->table) || !ids_init(&store->ids)) {
         journaled_close(&store->base);
         return NULL;
     }
@@ -181,7 +182,7 @@ static bool load_record(void *context, const struct belay_record *record, int64_
 {
     struct loading *loading = context;
     struct journaled *store = loading->store;
-    struct item *item = item_new(record->key);
+    struct stored_record *stored = stored_record_new(record->key);
 
     /* The waiters were connections of a server that is gone. They may come back for a moment. */
     for (size_t i = 0; i < record->n_tickets; i++) {
@@ -191,16 +192,16 @@ static bool load_record(void *context, const struct belay_record *record, int64_
     }
     store->scratch.len = 0;
     record_pack(&store->scratch, record);
-    if (item != NULL && !store->scratch.failed) {
-        item->packed = malloc(store->scratch.len);
+    if (stored != NULL && !store->scratch.failed) {
+        stored->packed = malloc(store->scratch.len);
     }
-    if (item == NULL || item->packed == NULL || !items_add(&store->table, item)) {
-        item_free(item);
+    if (stored == NULL || stored->packed == NULL || !table_add(&store->table, stored)) {
+        stored_record_free(stored);
         loading->code = error_no_memory(loading->err);
         return false;
     }
-    memcpy(item->packed, store->scratch.data, store->scratch.len);
-    item->len = store->scratch.len;
+    memcpy(stored->packed, store->scratch.data, store->scratch.len);
+    stored->len = store->scratch.len;
     return true;
 }
 

@@ -17,7 +17,7 @@ enum {
     SCAN_BYTES = 256 << 10,
     SCAN_LOOKS = 128, /* records examined, likewise */
     TAIL_WORK = 1024, /* entries of the journal, likewise */
-    UNPACK_WORK = 4,  /* to unpack one takes as long as to skip so many */
+    UNPACK_WORK = 4,  /* unpacking an entry takes as long as skipping so many */
 };
 
 enum belay_code journaled_get(struct belay_store *base, const char *const *keys, size_t n,
@@ -35,15 +35,12 @@ enum belay_code journaled_get(struct belay_store *base, const char *const *keys,
 
         code = journaled_load(store, keys[done], &row, err);
         if (code == BELAY_OK) {
-            out_records[done++] = row.record;
-            free(row.has_liveness);
+            out_records[done++] = row_take_record(&row);
         }
     }
     (void)pthread_mutex_unlock(&store->mutex);
     if (code != BELAY_OK) {
-        while (done > 0) {
-            belay_record_release(&out_records[--done]);
-        }
+        records_release(out_records, done);
         return code;
     }
     *out_now_ms = now_ms;
@@ -66,57 +63,57 @@ struct scan_page {
     int64_t now_ms;
 };
 
-static void copy_item(struct scan_page *page, const struct item *item, bool is_wanted)
+static void page_add(struct scan_page *page, const struct stored_record *stored, bool is_wanted)
 {
     page->last = page->data.len;
-    buf_add(&page->data, item->key, strlen(item->key) + 1);
+    buf_add(&page->data, stored->key, strlen(stored->key) + 1);
     if (is_wanted) {
         page->at[page->n].key = page->last;
         page->at[page->n].packed = page->data.len;
-        page->at[page->n++].len = item->len;
-        buf_add(&page->data, item->packed, item->len);
+        page->at[page->n++].len = stored->len;
+        buf_add(&page->data, stored->packed, stored->len);
     }
 }
 
 /* The next records that the scan asks for. False: no memory. */
-static bool read_records(struct journaled *store, const struct belay_scan *scan, const char *after,
-                         struct scan_page *page)
+static bool copy_page(struct journaled *store, const struct belay_scan *scan, const char *after,
+                      struct scan_page *page)
 {
     const char *prefix = scan->prefix == NULL ? "" : scan->prefix;
     bool from_prefix = after == NULL || strcmp(prefix, after) > 0;
-    const struct item *item;
-    const struct item *last = NULL;
-    const struct item *copied = NULL;
+    const struct stored_record *stored;
+    const struct stored_record *last = NULL;
+    const struct stored_record *copied = NULL;
 
     page->n = 0;
     (void)pthread_mutex_lock(&store->mutex);
     page->now_ms = sqlite_now_ms(store->read_db);
-    item = items_after(&store->table, from_prefix ? prefix : after, from_prefix);
+    stored = table_after(&store->table, from_prefix ? prefix : after, from_prefix);
     page->data.len = 0; /* `after` may be in it */
-    for (int i = 0; i < SCAN_LOOKS && page->n < SCAN_RECORDS && page->data.len < SCAN_BYTES && item != NULL;
+    for (int i = 0; i < SCAN_LOOKS && page->n < SCAN_RECORDS && page->data.len < SCAN_BYTES && stored != NULL;
          i++) {
-        if (!text_has_prefix(item->key, prefix)) {
-            item = NULL;
+        if (!text_has_prefix(stored->key, prefix)) {
+            stored = NULL;
             break;
         }
-        last = item;
-        if (!scan->held_only || record_is_held_packed(item->packed)) {
-            copy_item(page, item, true);
-            copied = item;
+        last = stored;
+        if (!scan->held_only || record_is_held_packed(stored->packed)) {
+            page_add(page, stored, true);
+            copied = stored;
         }
-        item = items_after(&store->table, item->key, false);
+        stored = table_after(&store->table, stored->key, false);
     }
-    page->is_end = item == NULL;
+    page->is_end = stored == NULL;
     if (last != copied) {
-        copy_item(page, last, false);
+        page_add(page, last, false);
     }
     (void)pthread_mutex_unlock(&store->mutex);
     return !page->data.failed;
 }
 
 /* Returns whether to continue. */
-static bool tell_records(const struct scan_page *page, belay_record_fn fn, void *context,
-                         enum belay_code *out_code, struct belay_error *err)
+static bool report_page(const struct scan_page *page, belay_record_fn fn, void *context,
+                        enum belay_code *out_code, struct belay_error *err)
 {
     bool goes_on = true;
 
@@ -129,8 +126,7 @@ static bool tell_records(const struct scan_page *page, belay_record_fn fn, void 
             return false;
         }
         goes_on = fn(context, &row.record, page->now_ms);
-        belay_record_release(&row.record);
-        free(row.has_liveness);
+        row_release(&row);
     }
     return goes_on;
 }
@@ -147,12 +143,12 @@ enum belay_code journaled_scan(struct belay_store *base, const struct belay_scan
     }
     page->data = (struct buf)BUF_INIT(SIZE_MAX / 2);
     do {
-        if (!read_records((struct journaled *)base, scan, after, page)) {
+        if (!copy_page((struct journaled *)base, scan, after, page)) {
             code = error_no_memory(err);
             break;
         }
         after = page->is_end ? NULL : page->data.data + page->last;
-    } while (tell_records(page, fn, context, &code, err) && after != NULL);
+    } while (report_page(page, fn, context, &code, err) && after != NULL);
     buf_release(&page->data);
     free(page);
     return code;
@@ -173,7 +169,8 @@ static uint64_t floor_of(const struct journaled *store)
     return floor;
 }
 
-static bool is_wanted(const struct belay_event *event, const struct belay_events_query *query, uint64_t after)
+static bool event_matches(const struct belay_event *event, const struct belay_events_query *query,
+                          uint64_t after)
 {
     return event->id > after && (query->key == NULL || strcmp(event->key, query->key) == 0) &&
            (query->prefix == NULL || text_has_prefix(event->key, query->prefix));
@@ -201,18 +198,18 @@ static bool may_have(const struct tail *tail, const void *data, size_t len)
     return tail->key_len == 0 || memmem(data, len, tail->query->key, tail->key_len) != NULL;
 }
 
-static bool tell_entry(const struct tail *tail, const struct journal_entry *entry)
+static bool report_entry(const struct tail *tail, const struct journal_entry *entry)
 {
     bool goes_on = true;
 
     for (size_t i = 0; i < entry->n_events && goes_on; i++) {
-        goes_on = !is_wanted(&entry->events[i], tail->query, tail->after) ||
+        goes_on = !event_matches(&entry->events[i], tail->query, tail->after) ||
                   tail->fn(tail->context, &entry->events[i]);
     }
     return goes_on;
 }
 
-/* False: no more is to be read in this part. */
+/* False: stop here, because TAIL_WORK is done or tail->is_over. */
 static bool read_part(struct journal_reader *reader, struct entry_room *room, struct tail *tail)
 {
     const void *data;
@@ -228,7 +225,7 @@ static bool read_part(struct journal_reader *reader, struct entry_room *room, st
         tail->left--;
         if (last == 0 || may_have(tail, data, len)) {
             tail->left -= UNPACK_WORK;
-            tail->is_over = !entry_unpack(data, len, room, &entry) || !tell_entry(tail, &entry);
+            tail->is_over = !entry_unpack(data, len, room, &entry) || !report_entry(tail, &entry);
         }
         if (tail->is_over) {
             return false;
@@ -303,7 +300,7 @@ struct journaled_page {
     bool failed;
 };
 
-static const char *copy_text(const char *text, bool *failed)
+static const char *copy_event_text(const char *text, bool *failed)
 {
     char *copy = text == NULL ? NULL : strdup(text);
 
@@ -317,26 +314,27 @@ static bool add_to_page(void *context, const struct belay_event *event)
     struct belay_event *copy = &page->events[page->n++];
 
     *copy = *event;
-    copy->type = copy_text(event->type, &page->failed);
-    copy->key = copy_text(event->key, &page->failed);
-    copy->lock_id = copy_text(event->lock_id, &page->failed);
-    copy->locked_by = copy_text(event->locked_by, &page->failed);
-    copy->locked_by_name = copy_text(event->locked_by_name, &page->failed);
-    copy->by = copy_text(event->by, &page->failed);
-    copy->reason = copy_text(event->reason, &page->failed);
+    copy->type = copy_event_text(event->type, &page->failed);
+    copy->key = copy_event_text(event->key, &page->failed);
+    copy->lock_id = copy_event_text(event->lock_id, &page->failed);
+    copy->locked_by = copy_event_text(event->locked_by, &page->failed);
+    copy->locked_by_name = copy_event_text(event->locked_by_name, &page->failed);
+    copy->by = copy_event_text(event->by, &page->failed);
+    copy->reason = copy_event_text(event->reason, &page->failed);
     copy->metadata = meta_copy(event->metadata, event->n_metadata);
     page->failed = page->failed || (copy->metadata == NULL && event->n_metadata > 0);
     return page->n < PAGE && !page->failed;
 }
 
+/* Events on their way to the caller of journaled_events(). */
 struct passing {
     belay_event_fn fn;
     void *context;
     uint64_t last; /* id that was passed on */
-    bool is_over;
+    bool is_over;  /* the caller wants no more, or there are no more */
 };
 
-static bool pass_on(void *context, const struct belay_event *event)
+static bool forward_event(void *context, const struct belay_event *event)
 {
     struct passing *passing = context;
 
@@ -345,13 +343,14 @@ static bool pass_on(void *context, const struct belay_event *event)
     return !passing->is_over;
 }
 
+/* Counts events, and keeps the ids of the last ones. */
 struct count {
     uint64_t *ids; /* owned; a ring of the last so many */
     size_t size;
     size_t n;
 };
 
-static bool count_one(void *context, const struct belay_event *event)
+static bool count_event(void *context, const struct belay_event *event)
 {
     struct count *count = context;
 
@@ -366,7 +365,7 @@ static bool count_one(void *context, const struct belay_event *event)
 static enum belay_code count_after(struct journaled *store, const struct belay_events_query *query,
                                    uint64_t from, struct count *count, struct belay_error *err)
 {
-    struct tail tail = { .query = query, .fn = count_one, .context = count, .after = from };
+    struct tail tail = { .query = query, .fn = count_event, .context = count, .after = from };
     enum belay_code code = BELAY_OK;
     bool is_end = false;
 
@@ -384,7 +383,7 @@ static enum belay_code count_after(struct journaled *store, const struct belay_e
         if (!is_end && tail.after + 1 < floor) {
             part.after = tail.after;
             part.last = 0;
-            code = sqlite_events_before(store->read_db, &part, floor, count_one, count, err);
+            code = sqlite_events_before(store->read_db, &part, floor, count_event, count, err);
             tail.after = floor - 1;
         }
     }
@@ -410,9 +409,9 @@ static uint64_t before_indexed_frame(struct journaled *store, size_t back, uint6
  * With query->last: the id after which to begin in the tail, which starts at `floor`, and
  * how many events are to come from the database before it. Searches backwards from the end.
  */
-static enum belay_code find_last(struct journaled *store, const struct belay_events_query *query,
-                                 uint64_t floor, uint64_t *out_after, size_t *out_from_database,
-                                 struct belay_error *err)
+static enum belay_code find_tail_start(struct journaled *store, const struct belay_events_query *query,
+                                       uint64_t floor, uint64_t *out_after, size_t *out_from_database,
+                                       struct belay_error *err)
 {
     uint64_t first = query->after + 1 < floor ? floor - 1 : query->after;
     struct count count = { .size = query->last };
@@ -436,10 +435,10 @@ static enum belay_code find_last(struct journaled *store, const struct belay_eve
     return code;
 }
 
-static enum belay_code read_database(struct journaled *store, const struct belay_events_query *query,
-                                     uint64_t before, struct passing *passing, struct belay_error *err)
+static enum belay_code forward_checkpointed(struct journaled *store, const struct belay_events_query *query,
+                                            uint64_t before, struct passing *passing, struct belay_error *err)
 {
-    enum belay_code code = sqlite_events_before(store->read_db, query, before, pass_on, passing, err);
+    enum belay_code code = sqlite_events_before(store->read_db, query, before, forward_event, passing, err);
 
     if (code == BELAY_OK && !passing->is_over && passing->last + 1 < before) {
         passing->last = before - 1;
@@ -447,8 +446,9 @@ static enum belay_code read_database(struct journaled *store, const struct belay
     return code;
 }
 
-static enum belay_code read_page(struct journaled *store, const struct belay_events_query *query,
-                                 struct passing *passing, uint64_t *out_floor, struct belay_error *err)
+static enum belay_code forward_tail_page(struct journaled *store, const struct belay_events_query *query,
+                                         struct passing *passing, uint64_t *out_floor,
+                                         struct belay_error *err)
 {
     struct journaled_page *page = calloc(1, sizeof *page);
     struct tail tail = { .query = query, .fn = add_to_page, .context = page, .after = passing->last };
@@ -468,7 +468,7 @@ static enum belay_code read_page(struct journaled *store, const struct belay_eve
     (void)pthread_mutex_unlock(&store->mutex);
     for (size_t i = 0; i < page->n; i++) {
         if (goes_on && code == BELAY_OK) {
-            goes_on = pass_on(passing, &page->events[i]);
+            goes_on = forward_event(passing, &page->events[i]);
         }
         event_release(&page->events[i]);
     }
@@ -488,24 +488,22 @@ enum belay_code journaled_events(struct belay_store *base, const struct belay_ev
     struct belay_events_query part = *query;
     enum belay_code code = BELAY_OK;
     uint64_t floor = 0;
-    bool skip_database = false;
 
     if (query->last > 0) {
         (void)pthread_mutex_lock(&store->mutex);
         floor = floor_of(store);
         (void)pthread_mutex_unlock(&store->mutex);
-        code = find_last(store, query, floor, &passing.last, &part.last, err);
-        skip_database = part.last == 0;
+        code = find_tail_start(store, query, floor, &passing.last, &part.last, err);
     }
-    if (code == BELAY_OK && query->last > 0 && !skip_database) {
-        code = read_database(store, &part, floor, &passing, err);
+    if (code == BELAY_OK && query->last > 0 && part.last > 0) {
+        code = forward_checkpointed(store, &part, floor, &passing, err);
     }
     part.last = 0;
     while (code == BELAY_OK && !passing.is_over) {
-        code = read_page(store, &part, &passing, &floor, err);
+        code = forward_tail_page(store, &part, &passing, &floor, err);
         if (code == BELAY_OK && !passing.is_over && passing.last + 1 < floor) {
             part.after = passing.last;
-            code = read_database(store, &part, floor, &passing, err);
+            code = forward_checkpointed(store, &part, floor, &passing, err);
         }
     }
     return code;

@@ -58,6 +58,17 @@ enum belay_code s3_call(struct s3_store *store, const struct s3_call *call, stru
     return code;
 }
 
+enum belay_code s3_say_no_bucket(const struct s3_store *store, struct belay_error *err)
+{
+    return error_set(err, BELAY_CONFIG, "there is no bucket '%s'", store->params.bucket);
+}
+
+static bool is_bucket_missing(enum belay_code code, const struct aws_response *response)
+{
+    return code == BELAY_NOT_FOUND && response->error_code != NULL &&
+           strcmp(response->error_code, "NoSuchBucket") == 0;
+}
+
 bool s3_checksum(const void *data, size_t len, char out[S3_SUM_SIZE])
 {
     unsigned char digest[SHA256_SIZE];
@@ -125,9 +136,8 @@ static enum belay_code get_unless(struct s3_store *store, const char *name,
         aws_response_release(&response);
         return BELAY_OK;
     }
-    if (code == BELAY_NOT_FOUND && response.error_code != NULL &&
-        strcmp(response.error_code, "NoSuchBucket") == 0) {
-        code = error_set(err, BELAY_CONFIG, "there is no bucket '%s'", store->params.bucket);
+    if (is_bucket_missing(code, &response)) {
+        code = s3_say_no_bucket(store, err);
     }
     if (code == BELAY_OK && !is_whole(&response.http)) {
         code = error_set(err, BELAY_BAD_CONTENT, "'%.300s' in s3://%s is damaged: its checksum is wrong",
@@ -147,19 +157,19 @@ static enum belay_code get_unless(struct s3_store *store, const char *name,
     return code;
 }
 
-static enum belay_code get_if_changed(struct belay_blob_store *base, const char *name,
-                                      const struct belay_blob_tag *known, struct belay_blob *out_blob,
-                                      struct belay_error *err)
+static enum belay_code s3_get_if_changed(struct belay_blob_store *base, const char *name,
+                                         const struct belay_blob_tag *known, struct belay_blob *out_blob,
+                                         struct belay_error *err)
 {
     enum belay_code code = belay_blob_name_check(name, err);
 
     return code == BELAY_OK ? get_unless((struct s3_store *)base, name, known, out_blob, err) : code;
 }
 
-static enum belay_code get(struct belay_blob_store *base, const char *name, struct belay_blob *out_blob,
-                           struct belay_error *err)
+static enum belay_code s3_get(struct belay_blob_store *base, const char *name, struct belay_blob *out_blob,
+                              struct belay_error *err)
 {
-    return get_if_changed(base, name, NULL, out_blob, err);
+    return s3_get_if_changed(base, name, NULL, out_blob, err);
 }
 
 /* ---- put ------------------------------------------------------------------------------- */
@@ -184,15 +194,20 @@ enum belay_code s3_put_once(struct s3_store *store, const char *name, const void
     return s3_call(store, &call, response, err);
 }
 
-/* What a read finds after a write with an unclear result. */
-enum found { FOUND_OURS, FOUND_EXPECTED, FOUND_OTHER, FOUND_NOTHING_OUT };
+/* The content that is found after a write with an unclear result. */
+enum found {
+    FOUND_OURS,     /* the content that was to be written */
+    FOUND_EXPECTED, /* the content before the write */
+    FOUND_OTHER,
+    FOUND_UNKNOWN /* it could not be read */
+};
 
 static enum found compare_content(struct s3_store *store, const char *name, const void *data, size_t len,
                                   const struct belay_blob_tag *expected, struct belay_blob_tag *out_tag)
 {
     struct belay_blob blob = { 0 };
     enum belay_code code = get_unless(store, name, NULL, &blob, NULL);
-    enum found found = FOUND_NOTHING_OUT;
+    enum found found = FOUND_UNKNOWN;
 
     if (code == BELAY_NOT_FOUND) {
         found = expected == NULL ? FOUND_EXPECTED : FOUND_OTHER;
@@ -206,7 +221,7 @@ static enum found compare_content(struct s3_store *store, const char *name, cons
     return found;
 }
 
-static enum belay_code refuse(const char *name, struct belay_error *err)
+static enum belay_code say_changed(const char *name, struct belay_error *err)
 {
     return error_set(err, BELAY_REFUSED, "'%.400s' has changed", name);
 }
@@ -229,12 +244,11 @@ static enum belay_code settle_put(struct s3_store *store, const char *name, cons
     if (code == BELAY_OK) {
         return read_tag(store, response, out_tag, err);
     }
-    if (code == BELAY_NOT_FOUND && response->error_code != NULL &&
-        strcmp(response->error_code, "NoSuchBucket") == 0) {
-        return error_set(err, BELAY_CONFIG, "there is no bucket '%s'", store->params.bucket);
+    if (is_bucket_missing(code, response)) {
+        return s3_say_no_bucket(store, err);
     }
     if (code == BELAY_REFUSED && !response->in_doubt && !is_conflict(response)) {
-        return refuse(name, err);
+        return say_changed(name, err);
     }
     if (code != BELAY_REFUSED && code != BELAY_UNKNOWN && code != BELAY_NOT_FOUND) {
         return code;
@@ -243,11 +257,11 @@ static enum belay_code settle_put(struct s3_store *store, const char *name, cons
     case FOUND_OURS:
         return BELAY_OK;
     case FOUND_OTHER:
-        return refuse(name, err);
+        return say_changed(name, err);
     case FOUND_EXPECTED:
         *again = code == BELAY_REFUSED;
         return code;
-    case FOUND_NOTHING_OUT:
+    case FOUND_UNKNOWN:
         break;
     }
     return code == BELAY_UNKNOWN
@@ -255,9 +269,9 @@ static enum belay_code settle_put(struct s3_store *store, const char *name, cons
                : error_set(err, BELAY_UNKNOWN, "'%.300s' may or may not have been written", name);
 }
 
-static enum belay_code put_if(struct belay_blob_store *base, const char *name, const void *data, size_t len,
-                              const struct belay_blob_tag *expected, struct belay_blob_tag *out_tag,
-                              struct belay_error *err)
+static enum belay_code s3_put_if(struct belay_blob_store *base, const char *name, const void *data,
+                                 size_t len, const struct belay_blob_tag *expected,
+                                 struct belay_blob_tag *out_tag, struct belay_error *err)
 {
     struct s3_store *store = (struct s3_store *)base;
     enum belay_code code = belay_blob_name_check(name, err);
@@ -288,13 +302,7 @@ static enum belay_code put_if(struct belay_blob_store *base, const char *name, c
 
 /* ---- the rest --------------------------------------------------------------------------- */
 
-static enum belay_code list(struct belay_blob_store *base, const char *prefix, bool shallow, belay_blob_fn fn,
-                            void *context, struct belay_error *err)
-{
-    return s3_list((struct s3_store *)base, prefix, shallow, fn, context, err);
-}
-
-static enum belay_code remove_blob(struct belay_blob_store *base, const char *name, struct belay_error *err)
+static enum belay_code s3_remove(struct belay_blob_store *base, const char *name, struct belay_error *err)
 {
     struct s3_call call = { .method = "DELETE", .operation = "DeleteObject", .name = name };
     struct aws_response response;
@@ -308,7 +316,7 @@ static enum belay_code remove_blob(struct belay_blob_store *base, const char *na
     return code == BELAY_NOT_FOUND ? BELAY_OK : code;
 }
 
-static void close_store(struct belay_blob_store *base)
+static void s3_close(struct belay_blob_store *base)
 {
     struct s3_store *store = (struct s3_store *)base;
 
@@ -319,12 +327,12 @@ static void close_store(struct belay_blob_store *base)
 
 static const struct belay_blob_ops s3_ops = {
     .name = "s3",
-    .close = close_store,
-    .get = get,
-    .put_if = put_if,
-    .list = list,
-    .remove = remove_blob,
-    .get_if_changed = get_if_changed,
+    .close = s3_close,
+    .get = s3_get,
+    .put_if = s3_put_if,
+    .list = s3_list,
+    .remove = s3_remove,
+    .get_if_changed = s3_get_if_changed,
 };
 
 enum belay_code s3_blob_open(const char *bucket_and_params, struct belay_blob_store **out_store,

@@ -1,3 +1,4 @@
+/* Shared by the files of the S3 store. */
 #ifndef STORE_S3_S3_INTERNAL_H
 #define STORE_S3_S3_INTERNAL_H
 
@@ -42,6 +43,9 @@ struct s3_call {
 enum belay_code s3_call(struct s3_store *store, const struct s3_call *call, struct aws_response *response,
                         struct belay_error *err);
 
+/* BELAY_CONFIG. */
+enum belay_code s3_say_no_bucket(const struct s3_store *store, struct belay_error *err);
+
 /* The SHA-256 in base64, as in S3's checksum headers. */
 enum { S3_SUM_SIZE = 64 };
 bool s3_checksum(const void *data, size_t len, char out[S3_SUM_SIZE]);
@@ -54,8 +58,8 @@ enum belay_code s3_put_once(struct s3_store *store, const char *name, const void
 /* Makes sure, once, that the server honours conditions (s3_probe.c). */
 enum belay_code s3_probe(struct s3_store *store, struct belay_error *err);
 
-/* s3_list.c */
-enum belay_code s3_list(struct s3_store *store, const char *prefix, bool shallow, belay_blob_fn fn,
+/* The blob port's list() (s3_list.c). */
+enum belay_code s3_list(struct belay_blob_store *base, const char *prefix, bool shallow, belay_blob_fn fn,
                         void *context, struct belay_error *err);
 
 #endif

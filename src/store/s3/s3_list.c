@@ -1,3 +1,4 @@
+/* The objects below a prefix, page by page. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,13 +51,13 @@ static void page_release(struct s3_page *page)
     *page = (struct s3_page){ 0 };
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_objects(const void *a, const void *b)
 {
     return strcmp(((const struct s3_found *)a)->name, ((const struct s3_found *)b)->name);
 }
 
 /* Objects and folders are listed separately; together they are one range of names. */
-static bool read_page(const struct xml *root, struct s3_page *out)
+static bool page_read(const struct xml *root, struct s3_page *out)
 {
     const char *truncated = xml_text(root, "IsTruncated");
     const char *next = xml_text(root, "NextContinuationToken");
@@ -85,7 +86,7 @@ static bool read_page(const struct xml *root, struct s3_page *out)
             item->modified_unix_ms = clock_parse_utc(xml_text(child, "LastModified"));
         }
     }
-    qsort(out->items, out->n, sizeof *out->items, by_name);
+    qsort(out->items, out->n, sizeof *out->items, compare_objects);
     if (truncated != NULL && strcmp(truncated, "true") == 0 && next != NULL) {
         out->next = strdup(next);
         return out->next != NULL;
@@ -116,14 +117,14 @@ static enum belay_code fetch_page(struct s3_store *store, const char *prefix, bo
     call.query = query.data;
     code = query.failed || full.failed ? error_no_memory(err) : s3_call(store, &call, &response, err);
     if (code == BELAY_NOT_FOUND) {
-        code = error_set(err, BELAY_CONFIG, "there is no bucket '%s'", store->params.bucket);
+        code = s3_say_no_bucket(store, err);
     }
     if (code == BELAY_OK) {
         root = xml_parse(response.http.body, response.http.body_len);
         if (root == NULL || strcmp(root->name, "ListBucketResult") != 0) {
             code = error_set(err, BELAY_UNREACHABLE, "the S3 server's list of bucket '%s' cannot be read",
                              store->params.bucket);
-        } else if (!read_page(root, out)) {
+        } else if (!page_read(root, out)) {
             code = error_no_memory(err);
         }
     }
@@ -150,9 +151,10 @@ static bool is_shown(const char *name, bool shallow)
     return belay_blob_name_check(name, NULL) == BELAY_OK;
 }
 
-enum belay_code s3_list(struct s3_store *store, const char *prefix, bool shallow, belay_blob_fn fn,
+enum belay_code s3_list(struct belay_blob_store *base, const char *prefix, bool shallow, belay_blob_fn fn,
                         void *context, struct belay_error *err)
 {
+    struct s3_store *store = (struct s3_store *)base;
     size_t skip = strlen(store->params.prefix);
     char *token = NULL;
     bool go_on = true;

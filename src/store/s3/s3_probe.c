@@ -60,7 +60,7 @@ static bool is_remembered(const struct s3_store *store)
            st.st_uid == geteuid() && st.st_mtime <= time(NULL) && time(NULL) - st.st_mtime < REMEMBERED_S;
 }
 
-static void remember(const struct s3_store *store)
+static void remember_probe(const struct s3_store *store)
 {
     char path[PATH_SIZE];
     int fd = -1;
@@ -94,7 +94,7 @@ static enum belay_code must_be_refused(struct s3_store *store, const char *name,
                      aws_endpoint(store->aws, AWS_S3), expected == NULL ? "If-None-Match" : "If-Match");
 }
 
-static enum belay_code try_it(struct s3_store *store, const char *name, struct belay_error *err)
+static enum belay_code write_twice(struct s3_store *store, const char *name, struct belay_error *err)
 {
     static const struct belay_blob_tag wrong = { .text = "\"00000000000000000000000000000000\"" };
     struct s3_call clean_up = { .method = "DELETE", .operation = "DeleteObject", .name = name };
@@ -131,13 +131,13 @@ enum belay_code s3_probe(struct s3_store *store, struct belay_error *err)
         return error_set(err, BELAY_BUG, "the system gives no random bytes");
     }
     (void)snprintf(name, sizeof name, ".belay-probe-%s", id);
-    code = try_it(store, name, err);
+    code = write_twice(store, name, err);
     if (code == BELAY_NOT_FOUND) {
-        return error_set(err, BELAY_CONFIG, "there is no bucket '%s'", store->params.bucket);
+        return s3_say_no_bucket(store, err);
     }
     if (code == BELAY_OK) {
         store->is_probed = true;
-        remember(store);
+        remember_probe(store);
     }
     return code;
 }

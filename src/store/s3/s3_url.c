@@ -26,7 +26,8 @@ void s3_params_release(struct s3_params *params)
     *params = (struct s3_params){ 0 };
 }
 
-static enum belay_code set_param(void *context, const char *name, const char *value, struct belay_error *err)
+static enum belay_code set_s3_param(void *context, const char *name, const char *value,
+                                    struct belay_error *err)
 {
     struct s3_params *params = context;
 
@@ -43,7 +44,7 @@ static const struct store_url_kind kind = {
     .scheme = "s3://",
     .known = "region=R, endpoint=URL, profile=NAME and timeout=D",
     .texts = texts,
-    .set = set_param,
+    .set = set_s3_param,
 };
 
 static bool is_bucket(const char *text)
@@ -75,7 +76,7 @@ static enum belay_code set_prefix(struct s3_params *params, const char *text, st
     return params->prefix == NULL ? error_no_memory(err) : BELAY_OK;
 }
 
-static char *full_url(const struct s3_params *params)
+static char *s3_params_url(const struct s3_params *params)
 {
     struct buf url = BUF_INIT(16384);
     char timeout[32];
@@ -122,7 +123,7 @@ enum belay_code s3_params_parse(const char *text, struct s3_params *out_params, 
         code = set_prefix(&params, slash == NULL ? "" : slash, err);
     }
     if (code == BELAY_OK && out_url != NULL) {
-        *out_url = full_url(&params);
+        *out_url = s3_params_url(&params);
         code = *out_url == NULL ? error_no_memory(err) : BELAY_OK;
     }
     if (code != BELAY_OK) {

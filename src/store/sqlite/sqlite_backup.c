@@ -18,8 +18,8 @@
 
 enum { STEPS_A_LOOK = 10000, BACKUP_BUSY_MS = 10000 };
 
-static enum belay_code failed(const char *what, const char *path, sqlite3 *db, int rc,
-                              struct belay_error *err)
+static enum belay_code backup_failed(const char *what, const char *path, sqlite3 *db, int rc,
+                                     struct belay_error *err)
 {
     if ((rc & 0xff) == SQLITE_INTERRUPT) {
         return error_set(err, BELAY_CANCELLED, "the backup was cancelled");
@@ -28,36 +28,27 @@ static enum belay_code failed(const char *what, const char *path, sqlite3 *db, i
         return error_no_memory(err);
     }
     return error_set(err,
-                     (rc & 0xff) == SQLITE_FULL || (rc & 0xff) == SQLITE_BUSY        ? BELAY_UNREACHABLE
-                     : (rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB ? BELAY_BAD_CONTENT
-                                                                                     : BELAY_UNREACHABLE,
+                     (rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB ? BELAY_BAD_CONTENT
+                                                                                   : BELAY_UNREACHABLE,
                      "%s '%.300s': %s", what, path, db == NULL ? sqlite3_errstr(rc) : sqlite3_errmsg(db));
 }
 
-static int is_cancelled(void *context)
+static int is_backup_cancelled(void *context)
 {
     return belay_cancel_requested(context);
 }
 
 /* Another connection of this process: the copy must not block the store's own. */
-static int connect_to(const char *path, const char *vfs, int flags, struct belay_cancel *cancel,
-                      sqlite3 **out_db)
+static int backup_connect(const char *path, const char *vfs, int flags, struct belay_cancel *cancel,
+                          sqlite3 **out_db)
 {
-    int on = 1;
-    int rc = sqlite3_open_v2(path, out_db, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, vfs);
+    int rc = db_connect(path, vfs, flags, out_db);
 
     if (rc == SQLITE_OK) {
         rc = sqlite3_busy_timeout(*out_db, BACKUP_BUSY_MS);
     }
-    if (rc == SQLITE_OK) {
-        (void)sqlite3_db_config(*out_db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-        (void)sqlite3_file_control(*out_db, "main", SQLITE_FCNTL_PERSIST_WAL, &on);
-    }
-    if (rc == SQLITE_OK) {
-        db_harden(*out_db);
-    }
     if (rc == SQLITE_OK && cancel != NULL) {
-        sqlite3_progress_handler(*out_db, STEPS_A_LOOK, is_cancelled, cancel);
+        sqlite3_progress_handler(*out_db, STEPS_A_LOOK, is_backup_cancelled, cancel);
     }
     return rc;
 }
@@ -76,13 +67,13 @@ enum belay_code sqlite_backup_mark(const char *path, int64_t unix_ms, int64_t bo
     sqlite3 *db = NULL;
     enum belay_code code;
     /* No other process knows the file yet: it is synced as a whole at the end. */
-    int rc = connect_to(path, NULL, SQLITE_OPEN_READWRITE, NULL, &db);
+    int rc = backup_connect(path, NULL, SQLITE_OPEN_READWRITE, NULL, &db);
 
     rc = rc == SQLITE_OK
              ? sqlite3_exec(db, "PRAGMA journal_mode=MEMORY; PRAGMA synchronous=OFF", NULL, NULL, NULL)
              : rc;
     rc = rc == SQLITE_OK ? db_change(db, mark_sql, values, 3, NULL) : rc;
-    code = rc == SQLITE_OK ? BELAY_OK : failed("cannot mark the copy", path, db, rc, err);
+    code = rc == SQLITE_OK ? BELAY_OK : backup_failed("cannot mark the copy", path, db, rc, err);
     (void)sqlite3_close(db);
     return code;
 }
@@ -101,7 +92,7 @@ static enum belay_code check_sound(sqlite3 *db, const char *path, struct belay_e
         text = rc == SQLITE_ROW ? (const char *)sqlite3_column_text(statement, 0) : NULL;
     }
     if (rc != SQLITE_ROW) {
-        code = failed("cannot check", path, db, rc, err);
+        code = backup_failed("cannot check", path, db, rc, err);
     } else if (text == NULL || strcmp(text, "ok") != 0) {
         code =
             error_set(err, BELAY_BAD_CONTENT, "'%.300s' is damaged: %.200s", path, text == NULL ? "" : text);
@@ -120,12 +111,12 @@ enum belay_code sqlite_backup_check(const char *path, struct sqlite_backup_info 
     int64_t id = 0;
     int64_t version = 0;
     int64_t ceiling = 0;
-    int rc = connect_to(path, NULL, SQLITE_OPEN_READONLY, NULL, &db);
+    int rc = backup_connect(path, NULL, SQLITE_OPEN_READONLY, NULL, &db);
 
     rc = rc == SQLITE_OK ? db_read_int(db, "PRAGMA application_id", &id) : rc;
     rc = rc == SQLITE_OK ? db_read_int(db, "PRAGMA user_version", &version) : rc;
     if (rc != SQLITE_OK) {
-        code = failed("cannot read", path, db, rc, err);
+        code = backup_failed("cannot read", path, db, rc, err);
         goto done;
     }
     code = sqlite_schema_check(path, id, version, err);
@@ -144,7 +135,7 @@ enum belay_code sqlite_backup_check(const char *path, struct sqlite_backup_info 
                          : rc;
     info.is_served = served != 0;
     info.ceiling = (uint64_t)ceiling;
-    code = rc == SQLITE_OK ? BELAY_OK : failed("cannot read", path, db, rc, err);
+    code = rc == SQLITE_OK ? BELAY_OK : backup_failed("cannot read", path, db, rc, err);
 
 done:
     (void)sqlite3_close(db);
@@ -160,10 +151,10 @@ enum belay_code sqlite_backup_copy(const char *from, const char *to, struct bela
 {
     sqlite3 *db = NULL;
     enum belay_code code;
-    int rc = connect_to(from, NULL, SQLITE_OPEN_READONLY, NULL, &db);
+    int rc = backup_connect(from, NULL, SQLITE_OPEN_READONLY, NULL, &db);
 
     rc = rc == SQLITE_OK ? db_change(db, "VACUUM main INTO ?1", NULL, 0, to) : rc;
-    code = rc == SQLITE_OK ? BELAY_OK : failed("cannot copy", from, db, rc, err);
+    code = rc == SQLITE_OK ? BELAY_OK : backup_failed("cannot copy", from, db, rc, err);
     (void)sqlite3_close(db);
     return code;
 }
@@ -187,10 +178,11 @@ enum belay_code sqlite_backup_save(const struct sqlite_store *store, const char 
 {
     sqlite3 *db = NULL;
     enum belay_code code;
-    int rc = connect_to(path, NULL, SQLITE_OPEN_READWRITE, NULL, &db);
+    int rc = backup_connect(path, NULL, SQLITE_OPEN_READWRITE, NULL, &db);
 
     rc = rc == SQLITE_OK ? copy_content(db, store->db) : rc;
-    code = rc == SQLITE_OK ? BELAY_OK : failed("cannot copy the lock database to", path, NULL, rc, err);
+    code =
+        rc == SQLITE_OK ? BELAY_OK : backup_failed("cannot copy the lock database to", path, NULL, rc, err);
     (void)sqlite3_close(db);
     return code;
 }
@@ -199,11 +191,11 @@ enum belay_code sqlite_backup_fill(struct sqlite_store *store, const char *path,
 {
     sqlite3 *db = NULL;
     enum belay_code code;
-    int rc = connect_to(path, NULL, SQLITE_OPEN_READONLY, NULL, &db);
+    int rc = backup_connect(path, NULL, SQLITE_OPEN_READONLY, NULL, &db);
 
     rc = rc == SQLITE_OK ? db_exec(store, "PRAGMA synchronous=EXTRA") : rc;
     rc = rc == SQLITE_OK ? copy_content(store->db, db) : rc;
-    code = rc == SQLITE_OK ? BELAY_OK : failed("cannot replace", store->path, NULL, rc, err);
+    code = rc == SQLITE_OK ? BELAY_OK : backup_failed("cannot replace", store->path, NULL, rc, err);
     (void)sqlite3_close(db);
     return code;
 }
@@ -214,10 +206,10 @@ enum belay_code sqlite_backup_make(const struct sqlite_store *store, const char 
     sqlite3 *db = NULL;
     int64_t boot_ms = sqlite_now_ms(store);
     enum belay_code code;
-    int rc = connect_to(store->path, store->hooks.vfs, SQLITE_OPEN_READWRITE, cancel, &db);
+    int rc = backup_connect(store->path, store->hooks.vfs, SQLITE_OPEN_READWRITE, cancel, &db);
 
     rc = rc == SQLITE_OK ? db_change(db, "VACUUM main INTO ?1", NULL, 0, path) : rc;
-    code = rc == SQLITE_OK ? BELAY_OK : failed("cannot copy the lock database to", path, db, rc, err);
+    code = rc == SQLITE_OK ? BELAY_OK : backup_failed("cannot copy the lock database to", path, db, rc, err);
     (void)sqlite3_close(db);
     if (code == BELAY_OK && !store->is_beside && store->own_fd < 0) {
         struct sqlite_backup_info info = { 0 };

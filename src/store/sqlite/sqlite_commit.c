@@ -21,11 +21,11 @@
 struct sqlite_batch {
     struct sqlite_store *store;
     struct batch_work base;
-    bool *
-        has_liveness; /* beside base.batch->writes, of the ticket that the write puts; owned unless they are few */
-    bool *kept;       /* the same; this commit took the liveness lock of that ticket */
-    bool full;
-    bool again;
+    /* Of the ticket that each write puts. Beside base.batch->writes; owned unless they are few. */
+    bool *has_liveness;
+    bool *kept; /* this commit took the ticket's liveness lock */
+    bool full;  /* commit with a sync */
+    bool again; /* prepare_commit() has to run again */
 
     bool few_has_liveness[BATCH_FEW];
     bool few_kept[BATCH_FEW];
@@ -54,7 +54,6 @@ enum belay_code sqlite_raise_ceiling(struct sqlite_store *store, uint64_t to, st
     struct txn txn = { 0 };
     bool other_boot = false;
     bool raised = false;
-    sqlite3_stmt *statement;
     int rc = db_begin(store, true);
 
     if (rc == SQLITE_OK) {
@@ -62,13 +61,7 @@ enum belay_code sqlite_raise_ceiling(struct sqlite_store *store, uint64_t to, st
     }
     if (rc == SQLITE_OK && !other_boot && !txn.served && txn.ceiling < to) {
         raised = true;
-        rc = db_statement(store, ST_SET_CEILING, &statement);
-        if (rc == SQLITE_OK) {
-            rc = sqlite3_bind_int64(statement, 1, (int64_t)to);
-        }
-        if (rc == SQLITE_OK) {
-            rc = db_finish(statement);
-        }
+        rc = db_run_int(store, ST_SET_CEILING, (int64_t)to);
     }
     if (rc == SQLITE_OK) {
         rc = db_run(store, ST_COMMIT);
@@ -80,7 +73,7 @@ enum belay_code sqlite_raise_ceiling(struct sqlite_store *store, uint64_t to, st
     return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
 }
 
-static enum belay_code load_rows(struct sqlite_batch *work, struct belay_error *err)
+static enum belay_code load_batch_rows(struct sqlite_batch *work, struct belay_error *err)
 {
     enum belay_code code = BELAY_OK;
 
@@ -90,9 +83,11 @@ static enum belay_code load_rows(struct sqlite_batch *work, struct belay_error *
     return code;
 }
 
-/* An id that ever acquired this key: it is in the record, or its acquisition is among the events (L5). */
-static int look_up_id(struct sqlite_store *store, const char *key, const char *id, bool *out_used)
+/* Whether the acquisition is in the index, or among the events that are not indexed yet. */
+static enum belay_code find_acquisition(void *context, const char *key, const char *id, bool *out_used,
+                                        struct belay_error *err)
 {
+    struct sqlite_store *store = context;
     sqlite3_stmt *statement;
     int rc = db_statement(store, ST_ID_USED, &statement);
 
@@ -113,28 +108,7 @@ static int look_up_id(struct sqlite_store *store, const char *key, const char *i
         *out_used = rc == SQLITE_ROW;
         (void)sqlite3_reset(statement);
     }
-    return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
-}
-
-static enum belay_code check_unused(struct sqlite_batch *work, struct belay_error *err)
-{
-    const char *id = work->base.batch->require_unused_id;
-
-    for (size_t i = 0; id != NULL && i < work->base.batch->n_writes; i++) {
-        const char *key = work->base.batch->writes[i].key;
-        bool needed = write_needs_unused(work->base.batch, i);
-        bool used = needed && record_names(&work->base.rows[i].record, id);
-        int rc = needed && !used ? look_up_id(work->store, key, id, &used) : SQLITE_OK;
-
-        if (rc != SQLITE_OK) {
-            return sqlite_failed(work->store, rc, err);
-        }
-        if (used) {
-            return error_set(err, BELAY_ID_USED, "lock id '%s' has already had '%s'; take a new one", id,
-                             key);
-        }
-    }
-    return BELAY_OK;
+    return rc == SQLITE_ROW || rc == SQLITE_DONE ? BELAY_OK : sqlite_failed(store, rc, err);
 }
 
 /*
@@ -153,21 +127,7 @@ static void keep_tickets(struct sqlite_batch *work)
     }
 }
 
-static enum belay_code write_number(struct sqlite_batch *work, struct belay_error *err)
-{
-    sqlite3_stmt *statement;
-    int rc = db_statement(work->store, ST_SET_NUMBER, &statement);
-
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_int64(statement, 1, (int64_t)work->base.txn.next);
-    }
-    if (rc == SQLITE_OK) {
-        rc = db_finish(statement);
-    }
-    return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(work->store, rc, err);
-}
-
-static enum belay_code save(struct sqlite_batch *work, struct belay_error *err)
+static enum belay_code save_changes(struct sqlite_batch *work, struct belay_error *err)
 {
     const struct belay_batch *batch = work->base.batch;
     enum belay_code code = BELAY_OK;
@@ -180,7 +140,12 @@ static enum belay_code save(struct sqlite_batch *work, struct belay_error *err)
     for (size_t i = 0; code == BELAY_OK && i < batch->n_events; i++) {
         code = event_save(work->store, &work->base.events[i], err);
     }
-    return code == BELAY_OK && batch->n_events == 0 ? write_number(work, err) : code;
+    if (code == BELAY_OK && batch->n_events == 0) {
+        int rc = db_run_int(work->store, ST_SET_NUMBER, (int64_t)work->base.txn.next);
+
+        code = rc == SQLITE_OK ? BELAY_OK : sqlite_failed(work->store, rc, err);
+    }
+    return code;
 }
 
 /* From BEGIN to just before COMMIT. With work->again everything has to be repeated. */
@@ -206,7 +171,7 @@ static enum belay_code prepare_commit(struct sqlite_batch *work, struct belay_er
     if (db_has_moved(store)) {
         return sqlite_moved(store, err);
     }
-    code = load_rows(work, err);
+    code = load_batch_rows(work, err);
     if (code == BELAY_OK && work->base.batch->check_freezes) {
         /* In the transaction of the commit: a freeze is either before it or after it. */
         code = sqlite_load_freezes(store, err);
@@ -215,7 +180,7 @@ static enum belay_code prepare_commit(struct sqlite_batch *work, struct belay_er
         code = batch_check(&work->base, &store->freezes.list, err);
     }
     if (code == BELAY_OK) {
-        code = check_unused(work, err);
+        code = batch_check_unused(&work->base, find_acquisition, store, err);
     }
     if (code == BELAY_OK && !work->full && batch_must_last(&work->base)) {
         work->full = work->again = true;
@@ -229,10 +194,10 @@ static enum belay_code prepare_commit(struct sqlite_batch *work, struct belay_er
         keep_tickets(work);
         code = batch_apply(&work->base, work->has_liveness, err);
     }
-    return code == BELAY_OK && !work->again ? save(work, err) : code;
+    return code == BELAY_OK && !work->again ? save_changes(work, err) : code;
 }
 
-static enum belay_code run_commit(struct sqlite_batch *work, struct belay_error *err)
+static enum belay_code commit_in_database(struct sqlite_batch *work, struct belay_error *err)
 {
     enum belay_code code;
     int rc;
@@ -312,7 +277,7 @@ enum belay_code sqlite_commit(struct belay_store *base, const struct belay_batch
     }
 
     (void)pthread_mutex_lock(&store->mutex);
-    code = run_commit(&work, err);
+    code = commit_in_database(&work, err);
     settle_tickets(&work, code == BELAY_OK);
     if (code == BELAY_OK) {
         maintain_if_due(store, work.base.txn.next - 1, last_number(&work));

@@ -1,3 +1,4 @@
+/* Connections, statements and transactions. */
 #include <assert.h>
 #include <time.h>
 
@@ -60,6 +61,22 @@ static const char *const sources[N_STATEMENTS] = {
                    "' AND name = '" FREEZE_ITEM "'",
 };
 
+int db_connect(const char *path, const char *vfs, int flags, sqlite3 **out_db)
+{
+    int on = 1;
+    int rc = sqlite3_open_v2(path, out_db, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, vfs);
+
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_db_config(*out_db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    }
+    if (rc == SQLITE_OK) {
+        (void)sqlite3_file_control(*out_db, "main", SQLITE_FCNTL_PERSIST_WAL, &on);
+        (void)sqlite3_db_config(*out_db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+        (void)sqlite3_db_config(*out_db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+    }
+    return rc;
+}
+
 int db_statement(struct sqlite_store *store, enum statement which, sqlite3_stmt **out_statement)
 {
     int rc = SQLITE_OK;
@@ -88,6 +105,24 @@ int db_run(struct sqlite_store *store, enum statement which)
     sqlite3_stmt *statement;
     int rc = db_statement(store, which, &statement);
 
+    return rc == SQLITE_OK ? db_finish(statement) : rc;
+}
+
+int db_run_int(struct sqlite_store *store, enum statement which, int64_t value)
+{
+    sqlite3_stmt *statement;
+    int rc = db_statement(store, which, &statement);
+
+    rc = rc == SQLITE_OK ? sqlite3_bind_int64(statement, 1, value) : rc;
+    return rc == SQLITE_OK ? db_finish(statement) : rc;
+}
+
+int db_run_text(struct sqlite_store *store, enum statement which, const char *text)
+{
+    sqlite3_stmt *statement;
+    int rc = db_statement(store, which, &statement);
+
+    rc = rc == SQLITE_OK ? sqlite3_bind_text(statement, 1, text, -1, SQLITE_STATIC) : rc;
     return rc == SQLITE_OK ? db_finish(statement) : rc;
 }
 
@@ -340,12 +375,6 @@ void db_checkpoint_if_due(struct sqlite_store *store)
         (void)sqlite3_wal_checkpoint_v2(store->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
         store->wal_pages = 0;
     }
-}
-
-void db_harden(sqlite3 *db)
-{
-    (void)sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-    (void)sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
 }
 
 void db_write_back(struct sqlite_store *store)

@@ -6,7 +6,8 @@
  */
 #include "store/sqlite/sqlite_internal.h"
 
-static enum belay_code read_row(struct sqlite_store *store, sqlite3_stmt *statement, struct belay_error *err)
+static enum belay_code use_freezes_row(struct sqlite_store *store, sqlite3_stmt *statement,
+                                       struct belay_error *err)
 {
     struct belay_item item = { .version = (uint64_t)sqlite3_column_int64(statement, 0) };
     struct freeze_list list = { 0 };
@@ -44,7 +45,7 @@ enum belay_code sqlite_load_freezes(struct sqlite_store *store, struct belay_err
     if (rc == SQLITE_OK) {
         rc = sqlite3_step(statement);
         if (rc == SQLITE_ROW) {
-            code = read_row(store, statement, err);
+            code = use_freezes_row(store, statement, err);
         } else if (rc == SQLITE_DONE) {
             freeze_list_release(&store->freezes.list);
         }

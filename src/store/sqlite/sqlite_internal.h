@@ -1,4 +1,4 @@
-/* What the files of the SQLite store share. Nothing outside this folder includes it. */
+/* Shared by the files of the SQLite store, and by the journaled store, which is built on it. */
 #ifndef STORE_SQLITE_SQLITE_INTERNAL_H
 #define STORE_SQLITE_SQLITE_INTERNAL_H
 
@@ -17,7 +17,8 @@ enum {
     SWEEP_ROWS = 512,      /* records examined in one step */
     LIST_EVERY = 4096,     /* numbers between two steps that index events by key, and remove old ones */
     SWEEP_EVENTS = 8192,   /* events removed in such a step, at most */
-    SQLITE_PLACE_KEPT_MS = 10000, /* the place of a waiter whose server is gone: it may come back */
+    SQLITE_PLACE_KEPT_MS =
+        10000,               /* how long a waiter whose server is gone keeps its place: it may come back */
     CHECKPOINT_SMALL = 64,   /* pages of the WAL at which a process that just started makes a checkpoint */
     CHECKPOINT_LARGE = 4000, /* the same after many commits; one block of SQLite's index */
     MANY_COMMITS = 64,
@@ -65,7 +66,7 @@ struct wake_file {
     uint32_t *words; /* mapped; NULL: there is no such file, and waiters sleep for a short time */
     bool is_watcher; /* this store is counted as one */
     bool is_listener;
-    uint32_t listeners; /* after the last commit of this store; unknown: some */
+    uint32_t listeners; /* how many there were after the last commit of this store; 1 while that is unknown */
 };
 
 /* A ticket that this store put: its process holds the waiter's liveness lock. */
@@ -133,16 +134,27 @@ enum belay_code sqlite_params_parse(const char *text, struct sqlite_params *out_
 enum belay_code sqlite_params_read(const char *text, struct sqlite_params *out_params, char **out_place,
                                    char **out_query, struct belay_error *err);
 void sqlite_params_release(struct sqlite_params *params);
+/* The path as an absolute one, with its links; the caller frees it. */
+enum belay_code sqlite_absolute_path(const char *path, char **out_path, struct belay_error *err);
 
 /* ---- sqlite_clock.c ---- */
 enum belay_code sqlite_clock_init(struct sqlite_store *store, struct belay_error *err);
 int64_t sqlite_now_ms(const struct sqlite_store *store);
 int64_t sqlite_unix_ms(const struct sqlite_store *store);
 
-/* ---- sqlite_db.c: statements and transactions; all return an SQLite code ---- */
+/* ---- sqlite_db.c: connections, statements and transactions; an int is an SQLite code ---- */
+/*
+ * Opens a connection that trusts no SQL inside the file. When it is closed, the WAL remains, without a checkpoint: a
+ * short-lived process would spend most of its time on that. After a failure *out_db may be set for the error text; the
+ * caller closes it in any case.
+ */
+int db_connect(const char *path, const char *vfs, int flags, sqlite3 **out_db);
 int db_statement(struct sqlite_store *store, enum statement which, sqlite3_stmt **out_statement);
 int db_run(struct sqlite_store *store, enum statement which); /* without a result */
-int db_finish(sqlite3_stmt *statement);                       /* step to the end and reset */
+/* The same with one parameter. */
+int db_run_int(struct sqlite_store *store, enum statement which, int64_t value);
+int db_run_text(struct sqlite_store *store, enum statement which, const char *text);
+int db_finish(sqlite3_stmt *statement); /* step to the end and reset */
 /* The number in the only row of a query; 0 for NULL. */
 int db_read_int(sqlite3 *db, const char *sql, int64_t *out_value);
 /* Runs SQL whose parameters ?1 to ?n are `values`, as far as it has so many, and ?n+1, if it has it, is `text`. */
@@ -167,8 +179,6 @@ void db_checkpoint_if_due(struct sqlite_store *store);
  * without it, does not set the ceiling back.
  */
 void db_write_back(struct sqlite_store *store);
-/* Do not trust SQL inside the file, whoever wrote it. */
-void db_harden(sqlite3 *db);
 int db_on_wal(void *context, sqlite3 *db, const char *name, int pages);
 
 /* ---- sqlite_error.c ---- */
@@ -182,6 +192,8 @@ enum belay_code sqlite_redirected(const struct sqlite_store *store, struct belay
 enum belay_code sqlite_other_boot(const struct sqlite_store *store, struct belay_error *err);
 
 /* ---- sqlite_open.c ---- */
+/* The type of statfs(); 0: unknown. */
+long sqlite_file_system_type(const struct sqlite_store *store, const char *directory);
 /* "NFS" and so on, for a type of statfs(); NULL: not a network file system. */
 const char *sqlite_network_name(long fs_type);
 
@@ -193,12 +205,14 @@ enum belay_code sqlite_schema_look(struct sqlite_store *store, bool *out_is_empt
 /* Checks the application and the version in the header of a database. */
 enum belay_code sqlite_schema_check(const char *path, int64_t application, int64_t version,
                                     struct belay_error *err);
+enum belay_code sqlite_identity(struct belay_store *base, char out_id[BELAY_STORE_ID_SIZE],
+                                struct belay_error *err);
 enum belay_code sqlite_restart(struct sqlite_store *store, struct belay_error *err);
 /*
- * The same when data was lost, so that it is unknown which processes are gone. Inside a transaction, after
- * db_add_functions(). `far`: numbers continue from sqlite_far_ahead(), not only from the ceiling.
+ * The same when data was lost, so that it is unknown which processes are gone: all leases start again, and numbers
+ * continue from sqlite_far_ahead(). Inside a transaction, after db_add_functions().
  */
-enum belay_code sqlite_start_over(struct sqlite_store *store, bool far, struct belay_error *err);
+enum belay_code sqlite_start_over(struct sqlite_store *store, struct belay_error *err);
 /*
  * Above every number that this database or a copy of it has used so far: it grows by 1,024 a millisecond,
  * which is more than can be used in that time. Below 2^53 until the year 2248.
@@ -212,7 +226,7 @@ enum number {
     NUM_REVISION,
     NUM_TOKEN,
     NUM_OUTCOME,
-    NUM_STALE_NOTED,
+    NUM_STALE_REPORTED,
     NUM_TTL,
     NUM_HEARTBEAT,
     NUM_STALE_AFTER,
@@ -226,10 +240,13 @@ enum number {
     NUM_SLOTS,
     N_NUMBERS
 };
-enum { NUMBERS_MAX = N_NUMBERS * 10 };
+enum { NUMBERS_MAX = N_NUMBERS * 10 }; /* bytes; VARINT_MAX each */
 size_t numbers_write(const int64_t numbers[N_NUMBERS], unsigned char out[NUMBERS_MAX]);
 bool numbers_read(const unsigned char *packed, size_t size, int64_t out[N_NUMBERS]);
 int64_t id_born(const char *lock_id); /* Unix ms; 0: unknown */
+/* Both are in files: of the database, of the wake file. They must not change. */
+uint64_t hash_text(const char *text);
+int64_t hash_acquisition(const char *key, const char *lock_id);
 int db_add_functions(struct sqlite_store *store);
 
 /* ---- sqlite_record.c, sqlite_json.c ---- */
@@ -365,29 +382,22 @@ enum belay_code sqlite_item_list(struct belay_store *base, const char *space, be
 /* Read the freezes, unless those in store->freezes are current. With the mutex. */
 enum belay_code sqlite_load_freezes(struct sqlite_store *store, struct belay_error *err);
 
-/* ---- sqlite_schema.c ---- */
-enum belay_code sqlite_identity(struct belay_store *base, char out_id[BELAY_STORE_ID_SIZE],
-                                struct belay_error *err);
-
 /* ---- sqlite_wake.c ---- */
 uint32_t sqlite_listen(struct belay_store *base, const char *lock_id);
 void sqlite_wait(struct belay_store *base, const char *lock_id, uint32_t listened, int64_t timeout_ms,
                  struct belay_cancel *cancel);
 void sqlite_wake(struct belay_store *base, const char *lock_id);
 void wake_writers(struct sqlite_store *store); /* after a write transaction of this process */
-/* Both after a commit; in between, and if it fails, sqlite_wake() wakes whether anybody listens or not. */
+/* Around a commit. Between the two, and if it fails, sqlite_wake() wakes even if no store is known to listen. */
 void wake_before_commit(struct sqlite_store *store);
 void wake_after_commit(struct sqlite_store *store, bool has_events);
-/* Sleep until a write transaction of another process has ended, or so long. */
+/* Sleep until a write transaction of another process has ended, for at most so long. */
 void wake_wait_for_writer(struct sqlite_store *store, int64_t most_us);
 void wake_reset(struct sqlite_store *store); /* no process of this boot can be watching yet */
 /* When the store is opened; a file that cannot be opened is no error. */
 void wake_open(struct sqlite_store *store);
 void wake_close(struct sqlite_store *store);
-uint64_t hash_text(const char *text);
-int64_t hash_acquisition(const char *key, const char *lock_id);
-
-void wake_all(struct sqlite_store *store); /* every waiter looks again */
+void wake_all(struct sqlite_store *store); /* every waiter polls again */
 
 /* ---- sqlite_own.c ---- */
 /* Take over from a server that is dead. With the mutex held, unless the store is being opened. */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "store/sqlite/sqlite_internal.h"
@@ -42,7 +43,7 @@ static int prepare_item(struct sqlite_store *store, const char *sql, const char 
     return rc == SQLITE_OK ? sqlite3_bind_text(*out_statement, 2, name, -1, SQLITE_STATIC) : rc;
 }
 
-static bool take_row(sqlite3_stmt *statement, struct belay_item *out_item)
+static bool copy_item_row(sqlite3_stmt *statement, struct belay_item *out_item)
 {
     const char *name = (const char *)sqlite3_column_text(statement, 0);
     const char *value = (const char *)sqlite3_column_text(statement, 2);
@@ -53,31 +54,60 @@ static bool take_row(sqlite3_stmt *statement, struct belay_item *out_item)
     return out_item->name != NULL && out_item->value != NULL;
 }
 
-/* Under the mutex. If the item is absent, *out_item is unchanged. */
-static enum belay_code read_one(struct sqlite_store *store, const char *space, const char *name,
-                                struct belay_item *out_item, struct belay_error *err)
+struct item_list {
+    struct belay_item *items; /* owned */
+    size_t n;
+    size_t cap;
+};
+
+static void item_list_release(struct item_list *list)
 {
+    for (size_t i = 0; i < list->n; i++) {
+        belay_item_release(&list->items[i]);
+    }
+    free(list->items);
+}
+
+static bool item_list_add(struct item_list *list, sqlite3_stmt *statement)
+{
+    struct belay_item *grown = array_grow(list->items, sizeof *grown, list->n + 1, &list->cap);
+
+    if (grown == NULL) {
+        return false;
+    }
+    list->items = grown;
+    memset(&list->items[list->n], 0, sizeof list->items[list->n]);
+    return copy_item_row(statement, &list->items[list->n++]);
+}
+
+/*
+ * With the mutex. The item of that name, or all items of the space if the name is NULL: in one statement, so that they
+ * are of one snapshot. The caller releases the list, also after an error.
+ */
+static enum belay_code read_items(struct sqlite_store *store, const char *space, const char *name,
+                                  struct item_list *list, struct belay_error *err)
+{
+    static const char one[] = "SELECT name, version, value FROM items WHERE space = ?1 AND name = ?2";
+    static const char all[] =
+        "SELECT name, version, value FROM items WHERE space = ?1 AND name > ?2 ORDER BY name";
     sqlite3_stmt *statement = NULL;
     enum belay_code code = BELAY_OK;
     bool is_there = false;
     int rc = has_table(store, &is_there);
 
     if (rc == SQLITE_OK && is_there) {
-        rc = prepare_item(store, "SELECT name, version, value FROM items WHERE space = ?1 AND name = ?2",
-                          space, name, &statement);
+        rc = prepare_item(store, name == NULL ? all : one, space, name == NULL ? "" : name, &statement);
     }
-    if (rc == SQLITE_OK && is_there) {
+    while (rc == SQLITE_OK && is_there && code == BELAY_OK) {
         rc = sqlite3_step(statement);
-        if (rc == SQLITE_ROW && !take_row(statement, out_item)) {
-            code = error_no_memory(err);
+        if (rc != SQLITE_ROW) {
+            break;
         }
-        rc = rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
+        rc = SQLITE_OK;
+        code = item_list_add(list, statement) ? BELAY_OK : error_no_memory(err);
     }
     (void)sqlite3_finalize(statement);
-    if (rc != SQLITE_OK) {
-        code = sqlite_failed(store, rc, err);
-    }
-    return code;
+    return rc == SQLITE_OK || rc == SQLITE_DONE ? code : sqlite_failed(store, rc, err);
 }
 
 enum belay_code sqlite_item_get(struct belay_store *base, const char *space, const char *name,
@@ -85,30 +115,24 @@ enum belay_code sqlite_item_get(struct belay_store *base, const char *space, con
 {
     struct sqlite_store *store = (struct sqlite_store *)base;
     struct belay_item item = { 0 };
+    struct item_list list = { 0 };
     enum belay_code code;
 
     (void)pthread_mutex_lock(&store->mutex);
-    code = read_one(store, space, name, &item, err);
+    code = read_items(store, space, name, &list, err);
     (void)pthread_mutex_unlock(&store->mutex);
-    if (code == BELAY_OK && item.name == NULL) {
+    if (code == BELAY_OK && list.n > 0) {
+        item = list.items[0];
+        list.n = 0; /* it is the caller's now */
+    } else if (code == BELAY_OK) {
         item.name = strdup(name);
         code = item.name == NULL ? error_no_memory(err) : BELAY_OK;
     }
-    if (code != BELAY_OK) {
-        belay_item_release(&item);
-        return code;
+    item_list_release(&list);
+    if (code == BELAY_OK) {
+        *out_item = item;
     }
-    *out_item = item;
-    return BELAY_OK;
-}
-
-/* Random, so that an item that was deleted and put again differs from the old one. */
-static uint64_t new_version(void)
-{
-    uint64_t version = 0;
-
-    (void)random_bytes(&version, sizeof version);
-    return (version & ((UINT64_C(1) << 53) - 1)) | 1; /* a number that JSON and DynamoDB can represent */
+    return code;
 }
 
 static int write_row(struct sqlite_store *store, const struct belay_item_write *write, uint64_t version)
@@ -152,10 +176,10 @@ static int has_served(struct sqlite_store *store, const struct belay_item_write 
     return rc;
 }
 
-static enum belay_code put_one(struct sqlite_store *store, const struct belay_item_write *write,
-                               uint64_t version, struct belay_error *err)
+static enum belay_code put_item(struct sqlite_store *store, const struct belay_item_write *write,
+                                uint64_t version, struct belay_error *err)
 {
-    struct belay_item before = { 0 };
+    struct item_list before = { 0 };
     enum belay_code code;
     bool is_served = false;
     int rc = db_has_moved(store) ? SQLITE_OK : db_begin(store, true);
@@ -169,9 +193,10 @@ static enum belay_code put_one(struct sqlite_store *store, const struct belay_it
         return sqlite_redirected(store, err);
     }
     rc = rc == SQLITE_OK ? db_exec(store, MAKE_TABLE) : rc;
-    code = rc == SQLITE_OK ? read_one(store, write->space, write->name, &before, err)
+    code = rc == SQLITE_OK ? read_items(store, write->space, write->name, &before, err)
                            : sqlite_failed(store, rc, err);
-    if (code == BELAY_OK && !write->any_version && before.version != write->version) {
+    if (code == BELAY_OK && !write->any_version &&
+        (before.n == 0 ? 0 : before.items[0].version) != write->version) {
         code = error_set(err, BELAY_REFUSED, "'%.200s' is of another version", write->name);
     }
     if (code == BELAY_OK) {
@@ -183,7 +208,7 @@ static enum belay_code put_one(struct sqlite_store *store, const struct belay_it
         code = rc == SQLITE_OK ? BELAY_OK : sqlite_commit_failed(store, rc, err);
     }
     db_rollback(store);
-    belay_item_release(&before);
+    item_list_release(&before);
     return code;
 }
 
@@ -191,11 +216,11 @@ enum belay_code sqlite_item_put(struct belay_store *base, const struct belay_ite
                                 uint64_t *out_version, struct belay_error *err)
 {
     struct sqlite_store *store = (struct sqlite_store *)base;
-    uint64_t version = new_version();
+    uint64_t version = random_version();
     enum belay_code code;
 
     (void)pthread_mutex_lock(&store->mutex);
-    code = put_one(store, write, version, err);
+    code = put_item(store, write, version, err);
     store->freezes.is_current = false;
     if (code == BELAY_OK) {
         store->commits++;
@@ -211,54 +236,6 @@ enum belay_code sqlite_item_put(struct belay_store *base, const struct belay_ite
     return code;
 }
 
-struct item_list {
-    struct belay_item *items; /* owned */
-    size_t n;
-    size_t cap;
-};
-
-static bool list_add(struct item_list *list, sqlite3_stmt *statement)
-{
-    if (list->n == list->cap) {
-        size_t cap = list->cap == 0 ? 64 : 2 * list->cap;
-        struct belay_item *grown = realloc(list->items, cap * sizeof *grown);
-
-        if (grown == NULL) {
-            return false;
-        }
-        list->items = grown;
-        list->cap = cap;
-    }
-    memset(&list->items[list->n], 0, sizeof list->items[list->n]);
-    return take_row(statement, &list->items[list->n++]);
-}
-
-/* In one statement: all items are of one snapshot, and none is missed between two pages. */
-static enum belay_code read_all(struct sqlite_store *store, const char *space, struct item_list *list,
-                                struct belay_error *err)
-{
-    sqlite3_stmt *statement = NULL;
-    enum belay_code code = BELAY_OK;
-    bool is_there = false;
-    int rc = has_table(store, &is_there);
-
-    if (rc == SQLITE_OK && is_there) {
-        rc = prepare_item(
-            store, "SELECT name, version, value FROM items WHERE space = ?1 AND name > ?2 ORDER BY name",
-            space, "", &statement);
-    }
-    while (rc == SQLITE_OK && is_there && code == BELAY_OK) {
-        rc = sqlite3_step(statement);
-        if (rc != SQLITE_ROW) {
-            break;
-        }
-        rc = SQLITE_OK;
-        code = list_add(list, statement) ? BELAY_OK : error_no_memory(err);
-    }
-    (void)sqlite3_finalize(statement);
-    return rc == SQLITE_OK || rc == SQLITE_DONE ? code : sqlite_failed(store, rc, err);
-}
-
 enum belay_code sqlite_item_list(struct belay_store *base, const char *space, belay_item_fn fn, void *context,
                                  struct belay_error *err)
 {
@@ -268,12 +245,11 @@ enum belay_code sqlite_item_list(struct belay_store *base, const char *space, be
     bool go_on = true;
 
     (void)pthread_mutex_lock(&store->mutex);
-    code = read_all(store, space, &list, err);
+    code = read_items(store, space, NULL, &list, err);
     (void)pthread_mutex_unlock(&store->mutex);
-    for (size_t i = 0; i < list.n; i++) {
-        go_on = code == BELAY_OK && go_on && fn(context, &list.items[i]);
-        belay_item_release(&list.items[i]);
+    for (size_t i = 0; code == BELAY_OK && go_on && i < list.n; i++) {
+        go_on = fn(context, &list.items[i]);
     }
-    free(list.items);
+    item_list_release(&list);
     return code;
 }

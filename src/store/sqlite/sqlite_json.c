@@ -15,8 +15,8 @@
 #include "base/text.h"
 #include "store/sqlite/sqlite_internal.h"
 
-static enum belay_code bad_row(const struct sqlite_store *store, const char *what, const char *key,
-                               struct belay_error *err)
+static enum belay_code say_damaged(const struct sqlite_store *store, const char *what, const char *key,
+                                   struct belay_error *err)
 {
     return error_set(err, BELAY_BAD_CONTENT, "the lock database '%s' is damaged: %s of '%s' cannot be read",
                      store->path, what, key);
@@ -28,7 +28,7 @@ enum belay_code json_read_meta(const struct sqlite_store *store, const char *tex
     json_t *list = json_loads(text, 0, NULL);
     size_t n = json_array_size(list);
     struct belay_meta *meta = n == 0 ? NULL : calloc(n, sizeof *meta);
-    enum belay_code code = list == NULL ? bad_row(store, "metadata", "a lock", err) : BELAY_OK;
+    enum belay_code code = list == NULL ? say_damaged(store, "metadata", "a lock", err) : BELAY_OK;
 
     if (n > 0 && meta == NULL) {
         code = error_no_memory(err);
@@ -38,7 +38,7 @@ enum belay_code json_read_meta(const struct sqlite_store *store, const char *tex
         const char *value = NULL;
 
         if (json_unpack(json_array_get(list, i), "[s, s]", &name, &value) != 0) {
-            code = bad_row(store, "metadata", "a lock", err);
+            code = say_damaged(store, "metadata", "a lock", err);
             break;
         }
         meta[i].name = strdup(name);
@@ -57,7 +57,7 @@ enum belay_code json_read_meta(const struct sqlite_store *store, const char *tex
     return BELAY_OK;
 }
 
-static bool read_intent(json_t *item, struct belay_intent *intent)
+static bool intent_from_json(json_t *item, struct belay_intent *intent)
 {
     const char *id, *key;
     json_int_t expires;
@@ -72,7 +72,7 @@ static bool read_intent(json_t *item, struct belay_intent *intent)
     return intent->lock_id != NULL && intent->key != NULL;
 }
 
-static bool read_intents(const char *text, struct row *row)
+static bool intents_from_json(const char *text, struct row *row)
 {
     json_t *list = json_loads(text, 0, NULL);
     size_t n = json_array_size(list);
@@ -84,7 +84,7 @@ static bool read_intents(const char *text, struct row *row)
     }
     for (size_t i = 0; good && i < n; i++) {
         row->record.n_intents = i + 1;
-        good = read_intent(json_array_get(list, i), &row->record.intents[i]);
+        good = intent_from_json(json_array_get(list, i), &row->record.intents[i]);
     }
     json_decref(list);
     return good;
@@ -102,17 +102,17 @@ enum belay_code json_read_row(const struct sqlite_store *store, const char *meta
         }
     }
     if (tickets != NULL && !tickets_read(tickets, row)) {
-        return bad_row(store, "the waiting line", record->key, err);
+        return say_damaged(store, "the queue", record->key, err);
     }
-    if (intents != NULL && !read_intents(intents, row)) {
-        return bad_row(store, "the list of locks below", record->key, err);
+    if (intents != NULL && !intents_from_json(intents, row)) {
+        return say_damaged(store, "the list of locks below", record->key, err);
     }
     return BELAY_OK;
 }
 
 /* Takes over `list`, to which every item was appended unless it could not be made. */
-static enum belay_code write_list(json_t *list, size_t n, const char *what, char **out_text,
-                                  struct belay_error *err)
+static enum belay_code list_to_text(json_t *list, size_t n, const char *what, char **out_text,
+                                    struct belay_error *err)
 {
     char *text = json_array_size(list) == n ? json_dumps(list, JSON_COMPACT) : NULL;
 
@@ -124,8 +124,8 @@ static enum belay_code write_list(json_t *list, size_t n, const char *what, char
     return BELAY_OK;
 }
 
-/* Takes over both; NULL if one is, or without memory. */
-static json_t *extended(json_t *item, json_t *more)
+/* Takes over both. NULL: one of them is NULL, or there is no memory. */
+static json_t *json_extended(json_t *item, json_t *more)
 {
     if (json_array_extend(item, more) != 0) {
         json_decref(item);
@@ -148,7 +148,7 @@ enum belay_code json_write_meta(const struct belay_meta *meta, size_t n, char **
     for (size_t i = 0; i < n; i++) {
         (void)json_array_append_new(list, json_pack("[s, s]", meta[i].name, meta[i].value));
     }
-    return write_list(list, n, "metadata", out_text, err);
+    return list_to_text(list, n, "metadata", out_text, err);
 }
 
 enum belay_code json_write_intents(const struct row *row, char **out_text, struct belay_error *err)
@@ -164,7 +164,7 @@ enum belay_code json_write_intents(const struct row *row, char **out_text, struc
         const struct belay_intent *intent = &row->record.intents[i];
         json_t *item = json_pack("[s, s, I]", intent->lock_id, intent->key, (json_int_t)intent->expires_ms);
 
-        (void)json_array_append_new(list, intent->shared ? extended(item, json_pack("[b]", 1)) : item);
+        (void)json_array_append_new(list, intent->shared ? json_extended(item, json_pack("[b]", 1)) : item);
     }
-    return write_list(list, row->record.n_intents, "the key of a lock", out_text, err);
+    return list_to_text(list, row->record.n_intents, "the key of a lock", out_text, err);
 }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "store/sqlite/sqlite_internal.h"
 
 static struct flock byte_of(uint64_t id_hash, short type)
@@ -27,8 +28,8 @@ static struct flock byte_of(uint64_t id_hash, short type)
     return lock;
 }
 
-static bool is_kept(const struct sqlite_store *store, uint64_t id_hash, uint64_t key_hash, size_t *out_at,
-                    bool *out_same_id)
+static bool kept_find(const struct sqlite_store *store, uint64_t id_hash, uint64_t key_hash, size_t *out_at,
+                      bool *out_same_id)
 {
     bool found = false;
 
@@ -47,18 +48,14 @@ static bool is_kept(const struct sqlite_store *store, uint64_t id_hash, uint64_t
     return found;
 }
 
-static bool remember(struct sqlite_store *store, uint64_t id_hash, uint64_t key_hash)
+static bool kept_add(struct sqlite_store *store, uint64_t id_hash, uint64_t key_hash)
 {
-    if (store->n_kept == store->cap_kept) {
-        size_t cap = store->cap_kept == 0 ? 8 : store->cap_kept * 2;
-        struct kept_ticket *kept = realloc(store->kept, cap * sizeof *kept);
+    struct kept_ticket *kept = array_grow(store->kept, sizeof *kept, store->n_kept + 1, &store->cap_kept);
 
-        if (kept == NULL) {
-            return false;
-        }
-        store->kept = kept;
-        store->cap_kept = cap;
+    if (kept == NULL) {
+        return false;
     }
+    store->kept = kept;
     store->kept[store->n_kept].id_hash = id_hash;
     store->kept[store->n_kept++].key_hash = key_hash;
     return true;
@@ -76,11 +73,11 @@ bool alive_keep(struct sqlite_store *store, const char *lock_id, const char *key
     if (store->wake.words == NULL) {
         return false;
     }
-    if (is_kept(store, id_hash, key_hash, &at, &same_id)) {
+    if (kept_find(store, id_hash, key_hash, &at, &same_id)) {
         return true;
     }
     /* Another process may hold the liveness lock of this id, and may die before ours. */
-    if ((!same_id && fcntl(store->wake.fd, F_OFD_SETLK, &lock) != 0) || !remember(store, id_hash, key_hash)) {
+    if ((!same_id && fcntl(store->wake.fd, F_OFD_SETLK, &lock) != 0) || !kept_add(store, id_hash, key_hash)) {
         return false;
     }
     *out_is_new = true;
@@ -94,7 +91,7 @@ void alive_drop(struct sqlite_store *store, const char *lock_id, const char *key
     bool same_id;
     size_t at;
 
-    if (!is_kept(store, id_hash, hash_text(key), &at, &same_id)) {
+    if (!kept_find(store, id_hash, hash_text(key), &at, &same_id)) {
         return;
     }
     assert(at < store->n_kept);

@@ -10,29 +10,18 @@
 
 #include "store/sqlite/sqlite_internal.h"
 
-static int run_with(struct sqlite_store *store, enum statement which, int64_t value)
-{
-    sqlite3_stmt *statement;
-    int rc = db_statement(store, which, &statement);
-
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_int64(statement, 1, value);
-    }
-    return rc == SQLITE_OK ? db_finish(statement) : rc;
-}
-
-/* Indexes the events since the last step in `acquisitions`, and at times in `history`. */
+/* Indexes the events since the last step in `acquisitions`, and if `history` is true there, too. */
 static int index_events(struct sqlite_store *store, uint64_t newest, bool history)
 {
     int rc = db_run(store, ST_INDEX_IDS);
 
     if (rc == SQLITE_OK) {
-        rc = run_with(store, ST_SET_INDEXED, (int64_t)newest);
+        rc = db_run_int(store, ST_SET_INDEXED, (int64_t)newest);
     }
     if (rc == SQLITE_OK && history) {
         rc = db_run(store, ST_INDEX_HISTORY);
     }
-    return rc == SQLITE_OK && history ? run_with(store, ST_SET_LISTED, (int64_t)newest) : rc;
+    return rc == SQLITE_OK && history ? db_run_int(store, ST_SET_LISTED, (int64_t)newest) : rc;
 }
 
 /*
@@ -90,13 +79,14 @@ static int sweep_events(struct sqlite_store *store, const struct txn *txn)
     if (rc != SQLITE_OK || cut == 0) {
         return rc; /* usually: the oldest event is not old enough */
     }
-    rc = run_with(store, ST_SWEEP_HISTORY, cut);
+    rc = db_run_int(store, ST_SWEEP_HISTORY, cut);
     if (rc == SQLITE_OK) {
-        rc = run_with(store, ST_SWEEP_IDS, cut);
+        rc = db_run_int(store, ST_SWEEP_IDS, cut);
     }
-    return rc == SQLITE_OK ? run_with(store, ST_SWEEP_EVENTS, cut) : rc;
+    return rc == SQLITE_OK ? db_run_int(store, ST_SWEEP_EVENTS, cut) : rc;
 }
 
+/* Whether no ticket and no intent of the record is still valid. */
 static bool is_abandoned(const struct belay_record *record, int64_t now_ms)
 {
     bool left = false;
@@ -146,18 +136,19 @@ struct old_record {
     bool plain;
 };
 
-struct stretch {
+/* The records that one step examines. */
+struct sweep_page {
     struct old_record old[SWEEP_ROWS];
     size_t n;
     char *last; /* owned; the key up to which this step goes; NULL: to the end */
 };
 
-static void stretch_release(struct stretch *stretch)
+static void sweep_page_release(struct sweep_page *page)
 {
-    for (size_t i = 0; i < stretch->n; i++) {
-        free(stretch->old[i].key);
+    for (size_t i = 0; i < page->n; i++) {
+        free(page->old[i].key);
     }
-    free(stretch->last);
+    free(page->last);
 }
 
 static bool is_old(sqlite3_stmt *row, const struct sqlite_store *store, const struct txn *txn)
@@ -173,7 +164,7 @@ static bool is_old(sqlite3_stmt *row, const struct sqlite_store *store, const st
            (!held || numbers[NUM_EXPIRES_AT] < limit);
 }
 
-static int look_at_stretch(struct sqlite_store *store, const struct txn *txn, struct stretch *stretch)
+static int sweep_page_read(struct sqlite_store *store, const struct txn *txn, struct sweep_page *page)
 {
     sqlite3_stmt *select;
     size_t seen = 0;
@@ -187,59 +178,46 @@ static int look_at_stretch(struct sqlite_store *store, const struct txn *txn, st
 
         rc = key == NULL ? SQLITE_NOMEM : SQLITE_OK;
         if (rc == SQLITE_OK && ++seen == SWEEP_ROWS) {
-            stretch->last = strdup(key);
-            rc = stretch->last == NULL ? SQLITE_NOMEM : SQLITE_OK;
+            page->last = strdup(key);
+            rc = page->last == NULL ? SQLITE_NOMEM : SQLITE_OK;
         }
         if (rc == SQLITE_OK && is_old(select, store, txn)) {
-            stretch->old[stretch->n].plain = sqlite3_column_int(select, 4) != 0;
-            stretch->old[stretch->n].key = strdup(key);
-            rc = stretch->old[stretch->n++].key == NULL ? SQLITE_NOMEM : SQLITE_OK;
+            page->old[page->n].plain = sqlite3_column_int(select, 4) != 0;
+            page->old[page->n].key = strdup(key);
+            rc = page->old[page->n++].key == NULL ? SQLITE_NOMEM : SQLITE_OK;
         }
     }
     (void)sqlite3_reset(select);
     return rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-/* Also a record whose waiters and whose holders below never came back to remove their entries. */
+/* Also a record whose tickets and intents have expired, because their clients never removed them. */
 static int remove_old(struct sqlite_store *store, const struct old_record *old, const struct txn *txn)
 {
-    sqlite3_stmt *delete;
     struct row row = { 0 };
     bool goes = old->plain;
-    int rc = db_statement(store, ST_DELETE, &delete);
 
     if (!goes) {
         goes = row_load(store, old->key, &row, NULL) == BELAY_OK && is_abandoned(&row.record, txn->now_ms);
         row_release(&row);
     }
-    if (rc == SQLITE_OK && goes) {
-        rc = sqlite3_bind_text(delete, 1, old->key, -1, SQLITE_STATIC);
-        rc = rc == SQLITE_OK ? db_finish(delete) : rc;
-    }
-    return rc;
+    return goes ? db_run_text(store, ST_DELETE, old->key) : SQLITE_OK;
 }
 
 static int sweep_records(struct sqlite_store *store, const struct txn *txn)
 {
-    struct stretch *stretch = calloc(1, sizeof *stretch);
-    sqlite3_stmt *statement;
-    int rc = stretch == NULL ? SQLITE_NOMEM : look_at_stretch(store, txn, stretch);
+    struct sweep_page *page = calloc(1, sizeof *page);
+    int rc = page == NULL ? SQLITE_NOMEM : sweep_page_read(store, txn, page);
 
-    for (size_t i = 0; rc == SQLITE_OK && i < stretch->n; i++) {
-        rc = remove_old(store, &stretch->old[i], txn);
+    for (size_t i = 0; rc == SQLITE_OK && i < page->n; i++) {
+        rc = remove_old(store, &page->old[i], txn);
     }
     if (rc == SQLITE_OK) {
-        rc = db_statement(store, ST_SWEEP_CURSOR, &statement);
+        rc = db_run_text(store, ST_SWEEP_CURSOR, page->last == NULL ? "" : page->last);
     }
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_text(statement, 1, stretch->last == NULL ? "" : stretch->last, -1, SQLITE_STATIC);
-    }
-    if (rc == SQLITE_OK) {
-        rc = db_finish(statement);
-    }
-    if (stretch != NULL) {
-        stretch_release(stretch);
-        free(stretch);
+    if (page != NULL) {
+        sweep_page_release(page);
+        free(page);
     }
     return rc;
 }

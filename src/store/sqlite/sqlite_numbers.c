@@ -2,7 +2,7 @@
  * The numbers of a record, in one column: a commit reads and writes them all, SQL needs few,
  * and a row of at most 13 columns is found twice as fast (SQLite has a slow path for wider
  * keys).
- * Each is a zigzag varint, in the order of enum number. Numbers that are missing at the end
+ * Each is a zigzag varint (store/apply/varint.h), in the order of enum number. Numbers that are missing at the end
  * are 0, so that one can be added without changing old rows, and zeros at the end are not written.
  * For the SQL of maintenance and of a restart:
  *     belay_number(numbers, 'name')                 one of them
@@ -12,13 +12,15 @@
  */
 #include <string.h>
 
+#include "base/fnv.h"
+#include "store/apply/varint.h"
 #include "store/sqlite/sqlite_internal.h"
 
 static const char *const names[N_NUMBERS] = {
     [NUM_REVISION] = "revision",
     [NUM_TOKEN] = "token",
     [NUM_OUTCOME] = "outcome",
-    [NUM_STALE_NOTED] = "stale_noted",
+    [NUM_STALE_REPORTED] = "stale_noted",
     [NUM_TTL] = "ttl_ms",
     [NUM_HEARTBEAT] = "heartbeat_ms",
     [NUM_STALE_AFTER] = "stale_after_ms",
@@ -41,36 +43,38 @@ size_t numbers_write(const int64_t numbers[N_NUMBERS], unsigned char out[NUMBERS
         n--;
     }
     for (size_t i = 0; i < n; i++) {
-        uint64_t rest = (uint64_t)numbers[i] << 1 ^ (numbers[i] < 0 ? UINT64_MAX : 0);
-
-        for (; rest > 0x7f; rest >>= 7) {
-            out[at++] = (unsigned char)(rest | 0x80);
-        }
-        out[at++] = (unsigned char)rest;
+        at += varint_write(out + at, zigzag(numbers[i]));
     }
     return at;
 }
 
 bool numbers_read(const unsigned char *packed, size_t size, int64_t out[N_NUMBERS])
 {
-    size_t at = 0;
+    const unsigned char *end = size == 0 ? packed : packed + size; /* an empty blob is NULL */
 
     for (size_t i = 0; i < N_NUMBERS; i++) {
         uint64_t value = 0;
-        unsigned shift = 0;
-        bool more = at < size;
 
-        while (more) {
-            if (at == size || shift > 63) {
-                return false;
-            }
-            value |= (uint64_t)(packed[at] & 0x7f) << shift;
-            shift += 7;
-            more = (packed[at++] & 0x80) != 0;
+        if (packed != end && !varint_read(&packed, end, &value)) {
+            return false;
         }
-        out[i] = (int64_t)(value >> 1 ^ ((value & 1) != 0 ? UINT64_MAX : 0));
+        out[i] = zigzag_back(value);
     }
     return true;
+}
+
+uint64_t hash_text(const char *text)
+{
+    uint64_t hash = fnv_text(FNV_INIT, text);
+
+    hash ^= hash >> 32; /* the high bits of FNV are weak for short strings */
+    hash *= 0xd6e8feb86659fd93ULL;
+    return hash ^ hash >> 32;
+}
+
+int64_t hash_acquisition(const char *key, const char *lock_id)
+{
+    return (int64_t)(hash_text(key) * 31 + hash_text(lock_id));
 }
 
 /*
@@ -112,7 +116,7 @@ static bool find_number(sqlite3_value *value, size_t *out_index)
     return false;
 }
 
-static bool read_value(sqlite3_value *value, int64_t out[N_NUMBERS])
+static bool numbers_from_value(sqlite3_value *value, int64_t out[N_NUMBERS])
 {
     const unsigned char *packed = sqlite3_value_blob(value);
 
@@ -125,7 +129,7 @@ static void number_function(sqlite3_context *context, int n, sqlite3_value **val
     size_t index;
 
     (void)n;
-    if (read_value(values[0], numbers) && find_number(values[1], &index)) {
+    if (numbers_from_value(values[0], numbers) && find_number(values[1], &index)) {
         sqlite3_result_int64(context, numbers[index]);
     } else {
         sqlite3_result_error_code(context, SQLITE_CORRUPT);
@@ -136,7 +140,7 @@ static void with_function(sqlite3_context *context, int n, sqlite3_value **value
 {
     unsigned char packed[NUMBERS_MAX];
     int64_t numbers[N_NUMBERS];
-    bool good = read_value(values[0], numbers);
+    bool good = numbers_from_value(values[0], numbers);
 
     for (int i = 1; good && i + 1 < n; i += 2) {
         size_t index = 0;

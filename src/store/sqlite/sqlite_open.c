@@ -27,7 +27,7 @@ static const struct {
     { 0x0bd00bd0, "LUSTRE" }, { 0x47504653, "GPFS" },
 };
 
-static long file_system_type(const struct sqlite_store *store, const char *directory)
+long sqlite_file_system_type(const struct sqlite_store *store, const char *directory)
 {
     struct statfs fs;
 
@@ -82,7 +82,7 @@ static enum belay_code check_place(const struct sqlite_store *store, struct bela
         return error_no_memory(err);
     }
     strrchr(directory, '/')[strrchr(directory, '/') == directory ? 1 : 0] = '\0';
-    network = sqlite_network_name(file_system_type(store, directory));
+    network = sqlite_network_name(sqlite_file_system_type(store, directory));
     if (network != NULL) {
         code = error_set(err, BELAY_INVALID,
                          "'%s' is on a network file system (%s), where SQLite's locks do not hold; name a "
@@ -173,7 +173,8 @@ static void make_private_again(const struct sqlite_store *store, mode_t mode)
     }
 }
 
-static void see_to_mode(const struct sqlite_store *store)
+/* A new file, or one that others may read. Not with a test's VFS, whose files may be in memory. */
+static void restrict_mode(const struct sqlite_store *store)
 {
     struct stat st;
 
@@ -189,11 +190,8 @@ static void see_to_mode(const struct sqlite_store *store)
 
 static enum belay_code connect_db(struct sqlite_store *store, struct belay_error *err)
 {
-    int on = 1;
-    int rc = sqlite3_open_v2(store->path, &store->db,
-                             SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX |
-                                 SQLITE_OPEN_EXRESCODE,
-                             store->hooks.vfs);
+    int rc =
+        db_connect(store->path, store->hooks.vfs, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, &store->db);
 
     if (store->db == NULL) {
         return error_no_memory(err);
@@ -206,16 +204,7 @@ static enum belay_code connect_db(struct sqlite_store *store, struct belay_error
     if (rc == SQLITE_OK) {
         rc = sqlite3_busy_handler(store->db, db_busy, store);
     }
-    /*
-     * The log remains when the last process closes the database, without a checkpoint: a
-     * short-lived process would spend most of its time on that.
-     */
     if (rc == SQLITE_OK) {
-        rc = sqlite3_db_config(store->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-    }
-    db_harden(store->db);
-    if (rc == SQLITE_OK) {
-        (void)sqlite3_file_control(store->db, "main", SQLITE_FCNTL_PERSIST_WAL, &on);
         (void)sqlite3_wal_hook(store->db, db_on_wal, store);
     }
     return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
@@ -231,7 +220,7 @@ static void begin_log_anew(struct sqlite_store *store)
 {
     (void)sqlite3_busy_handler(store->db, NULL, NULL);
     if (sqlite3_wal_checkpoint_v2(store->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL) == SQLITE_OK) {
-        sqlite_sweep(store, false);
+        sqlite_sweep(store, false); /* its commit is the one that starts the log again */
     }
 }
 
@@ -329,9 +318,9 @@ static struct sqlite_store *store_new(struct sqlite_params *params, const struct
 }
 
 /* With `out_lost` the store is repaired first: what can be saved of a dead server's journal is in it then. */
-static enum belay_code open_store(const char *path_and_params, const struct sqlite_hooks *hooks,
-                                  bool *out_lost, struct belay_store **out_store, char **out_url,
-                                  struct belay_error *err)
+static enum belay_code open_or_repair(const char *path_and_params, const struct sqlite_hooks *hooks,
+                                      bool *out_lost, struct belay_store **out_store, char **out_url,
+                                      struct belay_error *err)
 {
     struct sqlite_params params = { 0 };
     struct sqlite_store *store = NULL;
@@ -346,7 +335,7 @@ static enum belay_code open_store(const char *path_and_params, const struct sqli
         code = check_place(store, err);
     }
     if (code == BELAY_OK) {
-        see_to_mode(store);
+        restrict_mode(store);
         is_whole = has_log(store);
         code = connect_db(store, err);
     }
@@ -379,14 +368,14 @@ static enum belay_code open_store(const char *path_and_params, const struct sqli
 enum belay_code sqlite_store_open(const char *path_and_params, const struct sqlite_hooks *hooks,
                                   struct belay_store **out_store, char **out_url, struct belay_error *err)
 {
-    return open_store(path_and_params, hooks, NULL, out_store, out_url, err);
+    return open_or_repair(path_and_params, hooks, NULL, out_store, out_url, err);
 }
 
 enum belay_code sqlite_store_repair(const char *path_and_params, const struct sqlite_hooks *hooks,
                                     bool *out_lost, struct belay_error *err)
 {
     struct belay_store *store = NULL;
-    enum belay_code code = open_store(path_and_params, hooks, out_lost, &store, NULL, err);
+    enum belay_code code = open_or_repair(path_and_params, hooks, out_lost, &store, NULL, err);
 
     sqlite_close(store);
     return code;

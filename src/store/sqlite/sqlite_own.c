@@ -11,6 +11,7 @@
  * died leaves served_by behind, but not the lock: a process that can take the lock recovers
  * the server's journal and clears served_by.
  */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -32,7 +33,7 @@ enum {
     LOCK_STEP_MS = 20
 };
 
-static char *beside(const struct sqlite_store *store, const char *suffix)
+static char *path_beside(const struct sqlite_store *store, const char *suffix)
 {
     size_t size = strlen(store->path) + strlen(suffix) + 1;
     char *path = malloc(size);
@@ -101,9 +102,9 @@ enum belay_code sqlite_redirected(const struct sqlite_store *store, struct belay
 /* ---- the lock ---- */
 
 /* -1 with errno set; EWOULDBLOCK: another process has it. The file has the mode of the database. */
-static int take_lock(const struct sqlite_store *store)
+static int serve_lock_take(const struct sqlite_store *store)
 {
-    char *path = beside(store, "-serve.lock");
+    char *path = path_beside(store, "-serve.lock");
     int fd = path == NULL ? -1 : open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     struct stat st;
     struct stat db;
@@ -129,7 +130,7 @@ static int take_lock(const struct sqlite_store *store)
     return fd;
 }
 
-static void give_lock(int fd)
+static void serve_lock_release(int fd)
 {
     if (fd >= 0) {
         (void)flock(fd, LOCK_UN); /* also for a child that has inherited it */
@@ -139,18 +140,18 @@ static void give_lock(int fd)
 
 bool sqlite_server_lives(const struct sqlite_store *store)
 {
-    char *path = beside(store, "-serve.lock");
+    char *path = path_beside(store, "-serve.lock");
     int fd = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     bool lives = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 
-    give_lock(fd);
+    serve_lock_release(fd);
     free(path);
     return lives;
 }
 
 static long read_pid(const struct sqlite_store *store)
 {
-    char *path = beside(store, "-serve.lock");
+    char *path = path_beside(store, "-serve.lock");
     FILE *file = path == NULL ? NULL : fopen(path, "re");
     long pid = 0;
 
@@ -210,7 +211,7 @@ static enum belay_code change_served(struct sqlite_store *store, const char *tex
 
 enum belay_code sqlite_unserve(struct sqlite_store *store, bool *out_is_alive, struct belay_error *err)
 {
-    int fd = take_lock(store);
+    int fd = serve_lock_take(store);
     enum belay_code code;
 
     *out_is_alive = false;
@@ -229,18 +230,11 @@ enum belay_code sqlite_unserve(struct sqlite_store *store, bool *out_is_alive, s
     if (code == BELAY_OK) {
         code = change_served(store, NULL, err);
     }
-    give_lock(fd);
+    serve_lock_release(fd);
     return code;
 }
 
-static enum belay_code say_owned(const struct sqlite_store *store, struct belay_error *err)
-{
-    return error_set(err, BELAY_UNREACHABLE,
-                     "process %ld serves the lock database '%s' already: use that server, or stop it first",
-                     read_pid(store), store->path);
-}
-
-static int await_lock(const struct sqlite_store *store)
+static int serve_lock_await(const struct sqlite_store *store)
 {
     const struct timespec step = { 0, LOCK_STEP_MS * 1000000L };
     int64_t until_ms = clock_boot_ms() + LOCK_TIMEOUT_MS;
@@ -249,7 +243,7 @@ static int await_lock(const struct sqlite_store *store)
     for (;;) {
         long pid;
 
-        fd = take_lock(store);
+        fd = serve_lock_take(store);
         if (fd >= 0 || errno != EWOULDBLOCK || clock_boot_ms() >= until_ms) {
             return fd;
         }
@@ -262,21 +256,38 @@ static int await_lock(const struct sqlite_store *store)
     }
 }
 
+/* BELAY_UNREACHABLE, with the reason, if another process keeps the lock or the file cannot be used. */
+static enum belay_code serve_lock_obtain(const struct sqlite_store *store, int *out_fd,
+                                         struct belay_error *err)
+{
+    int fd = serve_lock_await(store);
+
+    if (fd >= 0) {
+        *out_fd = fd;
+        return BELAY_OK;
+    }
+    if (errno == EWOULDBLOCK) {
+        return error_set(
+            err, BELAY_UNREACHABLE,
+            "process %ld serves the lock database '%s' already: use that server, or stop it first",
+            read_pid(store), store->path);
+    }
+    return error_set(err, BELAY_UNREACHABLE, "cannot lock '%s-serve.lock': %s", store->path, strerror(errno));
+}
+
 enum belay_code sqlite_unserve_rest(struct sqlite_store *store, bool *out_lost, struct belay_error *err)
 {
-    enum belay_code code;
-    int fd = await_lock(store);
+    int fd;
+    enum belay_code code = serve_lock_obtain(store, &fd, err);
 
-    if (fd < 0) {
-        return errno == EWOULDBLOCK ? say_owned(store, err)
-                                    : error_set(err, BELAY_UNREACHABLE, "cannot lock '%s-serve.lock': %s",
-                                                store->path, strerror(errno));
+    if (code != BELAY_OK) {
+        return code;
     }
     code = sqlite_recover_rest(store, out_lost, err);
     if (code == BELAY_OK) {
         code = change_served(store, NULL, err);
     }
-    give_lock(fd);
+    serve_lock_release(fd);
     return code;
 }
 
@@ -285,15 +296,14 @@ enum belay_code sqlite_store_own(struct belay_store *base, char **out_socket, st
     struct sqlite_store *store = (struct sqlite_store *)base;
     char name[NAME_MAX_BYTES + 1];
     char text[sizeof store->served_by];
-    enum belay_code code;
     char *socket;
-    int fd = await_lock(store);
+    int fd;
+    enum belay_code code = serve_lock_obtain(store, &fd, err);
 
-    if (fd < 0) {
-        return errno == EWOULDBLOCK ? say_owned(store, err)
-                                    : error_set(err, BELAY_UNREACHABLE, "cannot lock '%s-serve.lock': %s",
-                                                store->path, strerror(errno));
+    if (code != BELAY_OK) {
+        return code;
     }
+    assert(store->own_fd < 0);
     write_pid(fd);
     make_socket_name(store, name, sizeof name);
     (void)snprintf(text, sizeof text, "%ld %s %s", (long)getpid(), store->boot_id, name);
@@ -308,7 +318,7 @@ enum belay_code sqlite_store_own(struct belay_store *base, char **out_socket, st
     }
     (void)pthread_mutex_unlock(&store->mutex);
     if (code != BELAY_OK) {
-        give_lock(fd);
+        serve_lock_release(fd);
         free(socket);
         return code;
     }
@@ -319,13 +329,13 @@ enum belay_code sqlite_store_own(struct belay_store *base, char **out_socket, st
 
 void sqlite_abandon(struct sqlite_store *store)
 {
-    give_lock(store->own_fd);
+    serve_lock_release(store->own_fd);
     store->own_fd = -1;
 }
 
 bool sqlite_keep_servers_away(struct sqlite_store *store)
 {
-    store->own_fd = await_lock(store);
+    store->own_fd = serve_lock_await(store);
     return store->own_fd >= 0;
 }
 
@@ -345,8 +355,7 @@ void sqlite_disown(struct sqlite_store *store)
     if (!sqlite_has_journal(store)) {
         (void)change_served(store, NULL, NULL);
     }
-    give_lock(store->own_fd);
-    store->own_fd = -1;
+    sqlite_abandon(store);
     store->left.version = 0;
 }
 

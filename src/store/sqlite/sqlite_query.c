@@ -34,8 +34,7 @@ enum belay_code sqlite_get(struct belay_store *base, const char *const *keys, si
 
         code = row_look(store, keys[done], &row, &served, err);
         if (code == BELAY_OK) {
-            out_records[done++] = row.record;
-            free(row.has_liveness);
+            out_records[done++] = row_take_record(&row);
             code = served ? sqlite_redirected(store, err) : BELAY_OK;
         }
     }
@@ -45,9 +44,7 @@ enum belay_code sqlite_get(struct belay_store *base, const char *const *keys, si
     db_rollback(store);
     (void)pthread_mutex_unlock(&store->mutex);
     if (code != BELAY_OK) {
-        while (done > 0) {
-            belay_record_release(&out_records[--done]);
-        }
+        records_release(out_records, done);
         return code;
     }
     *out_now_ms = now_ms;
@@ -71,7 +68,7 @@ static int bind_end(sqlite3_stmt *statement, int at, const char *prefix)
     return sqlite3_bind_text(statement, at, end, (int)len, SQLITE_TRANSIENT);
 }
 
-/* A read transaction, in which it is checked whether a server owns the file. */
+/* With the mutex: begin a read transaction. *out_served: another process, a server, owns the file. */
 static int begin_look(struct sqlite_store *store, bool *out_served)
 {
     struct txn txn = { 0 };
@@ -83,6 +80,21 @@ static int begin_look(struct sqlite_store *store, bool *out_served)
     }
     *out_served = txn.served;
     return rc;
+}
+
+/*
+ * End what begin_look() began, and release the mutex. `rc` is the result of the last step, unless `code` is an error.
+ */
+static enum belay_code end_look(struct sqlite_store *store, sqlite3_stmt *statement, int rc,
+                                enum belay_code code, struct belay_error *err)
+{
+    if (code == BELAY_OK && rc != SQLITE_OK && rc != SQLITE_DONE) {
+        code = sqlite_failed(store, rc, err);
+    }
+    (void)sqlite3_finalize(statement);
+    db_rollback(store);
+    (void)pthread_mutex_unlock(&store->mutex);
+    return code;
 }
 
 /* ---- records ------------------------------------------------------------ */
@@ -111,8 +123,8 @@ static int prepare_scan(struct sqlite_store *store, const struct belay_scan *sca
     return rc == SQLITE_OK ? bind_end(*out_statement, 2, scan->prefix) : rc;
 }
 
-static enum belay_code read_records(struct sqlite_store *store, const struct belay_scan *scan,
-                                    const char *after, struct record_page *page, struct belay_error *err)
+static enum belay_code fetch_records(struct sqlite_store *store, const struct belay_scan *scan,
+                                     const char *after, struct record_page *page, struct belay_error *err)
 {
     sqlite3_stmt *statement = NULL;
     enum belay_code code = BELAY_OK;
@@ -121,7 +133,7 @@ static enum belay_code read_records(struct sqlite_store *store, const struct bel
 
     page->n = 0;
     (void)pthread_mutex_lock(&store->mutex);
-    page->now_ms = sqlite_now_ms(store);
+    page->now_ms = sqlite_now_ms(store); /* before reading, as in sqlite_get() */
     rc = begin_look(store, &served);
     if (rc == SQLITE_OK && !served) {
         rc = prepare_scan(store, scan, after, &statement);
@@ -138,24 +150,10 @@ static enum belay_code read_records(struct sqlite_store *store, const struct bel
         rc = SQLITE_OK;
         code = row_read(store, statement, &row, err);
         if (code == BELAY_OK) {
-            page->records[page->n++] = row.record;
-            free(row.has_liveness);
+            page->records[page->n++] = row_take_record(&row);
         }
     }
-    if (code == BELAY_OK && rc != SQLITE_OK && rc != SQLITE_DONE) {
-        code = sqlite_failed(store, rc, err);
-    }
-    (void)sqlite3_finalize(statement);
-    db_rollback(store);
-    (void)pthread_mutex_unlock(&store->mutex);
-    return code;
-}
-
-static void release_records(struct record_page *page)
-{
-    while (page->n > 0) {
-        belay_record_release(&page->records[--page->n]);
-    }
+    return end_look(store, statement, rc, code, err);
 }
 
 enum belay_code sqlite_scan(struct belay_store *base, const struct belay_scan *scan, belay_record_fn fn,
@@ -168,7 +166,7 @@ enum belay_code sqlite_scan(struct belay_store *base, const struct belay_scan *s
     bool more = code == BELAY_OK;
 
     while (more) {
-        code = read_records((struct sqlite_store *)base, scan, from, page, err);
+        code = fetch_records((struct sqlite_store *)base, scan, from, page, err);
         more = code == BELAY_OK && page->n == PAGE;
         for (size_t i = 0; code == BELAY_OK && i < page->n; i++) {
             if (!fn(context, &page->records[i], page->now_ms)) {
@@ -182,7 +180,7 @@ enum belay_code sqlite_scan(struct belay_store *base, const struct belay_scan *s
             more = after != NULL;
             code = more ? BELAY_OK : error_no_memory(err);
         }
-        release_records(page);
+        records_release(page->records, page->n);
         if (code != BELAY_OK) {
             break;
         }
@@ -219,8 +217,8 @@ static void release_events(struct event_page *page)
     }
 }
 
-static enum belay_code read_event(struct sqlite_store *store, sqlite3_stmt *statement,
-                                  struct belay_event *event, struct belay_error *err)
+static enum belay_code event_from_row(struct sqlite_store *store, sqlite3_stmt *statement,
+                                      struct belay_event *event, struct belay_error *err)
 {
     const char **texts[] = { &event->type,           &event->key, &event->lock_id, NULL, &event->locked_by,
                              &event->locked_by_name, &event->by,  &event->reason };
@@ -289,9 +287,9 @@ static int prepare_events(struct sqlite_store *store, const struct belay_events_
     return rc == SQLITE_OK ? sqlite3_bind_int64(*out_statement, 4, (int64_t)before) : rc;
 }
 
-/* The id after which the last `n` events begin. */
-static enum belay_code find_last(struct sqlite_store *store, const struct belay_events_query *query,
-                                 uint64_t before, uint64_t *out_after, struct belay_error *err)
+/* The id after which the last query->last events begin. */
+static enum belay_code start_of_last(struct sqlite_store *store, const struct belay_events_query *query,
+                                     uint64_t before, uint64_t *out_after, struct belay_error *err)
 {
     sqlite3_stmt *statement = NULL;
     int rc;
@@ -316,9 +314,9 @@ static enum belay_code find_last(struct sqlite_store *store, const struct belay_
     return rc == SQLITE_ROW || rc == SQLITE_DONE ? BELAY_OK : sqlite_failed(store, rc, err);
 }
 
-static enum belay_code read_events(struct sqlite_store *store, const struct belay_events_query *query,
-                                   uint64_t after, uint64_t before, struct event_page *page,
-                                   struct belay_error *err)
+static enum belay_code fetch_events(struct sqlite_store *store, const struct belay_events_query *query,
+                                    uint64_t after, uint64_t before, struct event_page *page,
+                                    struct belay_error *err)
 {
     sqlite3_stmt *statement = NULL;
     enum belay_code code = BELAY_OK;
@@ -342,15 +340,9 @@ static enum belay_code read_events(struct sqlite_store *store, const struct bela
             break;
         }
         rc = SQLITE_OK;
-        code = read_event(store, statement, &page->events[page->n++], err);
+        code = event_from_row(store, statement, &page->events[page->n++], err);
     }
-    if (code == BELAY_OK && rc != SQLITE_OK && rc != SQLITE_DONE) {
-        code = sqlite_failed(store, rc, err);
-    }
-    (void)sqlite3_finalize(statement);
-    db_rollback(store);
-    (void)pthread_mutex_unlock(&store->mutex);
-    return code;
+    return end_look(store, statement, rc, code, err);
 }
 
 enum belay_code sqlite_events_before(struct sqlite_store *store, const struct belay_events_query *query,
@@ -359,11 +351,12 @@ enum belay_code sqlite_events_before(struct sqlite_store *store, const struct be
 {
     struct event_page *page = calloc(1, sizeof *page);
     uint64_t after = 0;
-    enum belay_code code = page == NULL ? error_no_memory(err) : find_last(store, query, before, &after, err);
+    enum belay_code code =
+        page == NULL ? error_no_memory(err) : start_of_last(store, query, before, &after, err);
     bool more = code == BELAY_OK;
 
     while (more) {
-        code = read_events(store, query, after, before, page, err);
+        code = fetch_events(store, query, after, before, page, err);
         more = code == BELAY_OK && page->n == PAGE;
         after = page->n > 0 ? page->events[page->n - 1].id : after;
         for (size_t i = 0; code == BELAY_OK && i < page->n; i++) {

@@ -32,7 +32,7 @@ enum column {
  * All texts are copies in one block, which ends with room for those of the queue. Each call of a
  * sqlite3_column function takes the connection's mutex.
  */
-static bool read_texts(sqlite3_stmt *statement, size_t room, struct belay_record *record)
+static bool row_read_texts(sqlite3_stmt *statement, size_t room, struct belay_record *record)
 {
     static const enum column columns[] = { COL_KEY, COL_LOCK_ID, COL_OWNER, COL_OWNER_NAME, COL_ACQUIRED_BY };
     enum { N_TEXTS = sizeof columns / sizeof columns[0] };
@@ -64,7 +64,7 @@ static bool read_texts(sqlite3_stmt *statement, size_t room, struct belay_record
     return true;
 }
 
-static bool read_numbers(sqlite3_stmt *statement, struct belay_record *record)
+static bool row_read_numbers(sqlite3_stmt *statement, struct belay_record *record)
 {
     const unsigned char *packed = sqlite3_column_blob(statement, COL_NUMBERS);
     int64_t numbers[N_NUMBERS];
@@ -78,7 +78,7 @@ static bool read_numbers(sqlite3_stmt *statement, struct belay_record *record)
     record->revision = (uint64_t)numbers[NUM_REVISION];
     record->token = (uint64_t)numbers[NUM_TOKEN];
     record->outcome = (enum belay_outcome)numbers[NUM_OUTCOME];
-    record->stale_reported = numbers[NUM_STALE_NOTED] != 0;
+    record->stale_reported = numbers[NUM_STALE_REPORTED] != 0;
     record->ttl_ms = numbers[NUM_TTL];
     record->heartbeat_ms = numbers[NUM_HEARTBEAT];
     record->stale_after_ms = numbers[NUM_STALE_AFTER];
@@ -93,8 +93,8 @@ static bool read_numbers(sqlite3_stmt *statement, struct belay_record *record)
     return record->revision != 0 && numbers[NUM_MODE] >= BELAY_EXCLUSIVE && numbers[NUM_MODE] <= BELAY_SLOTS;
 }
 
-static enum belay_code read_holders(const struct sqlite_store *store, sqlite3_stmt *statement,
-                                    struct belay_record *record, struct belay_error *err)
+static enum belay_code row_read_holders(const struct sqlite_store *store, sqlite3_stmt *statement,
+                                        struct belay_record *record, struct belay_error *err)
 {
     const void *packed = sqlite3_column_blob(statement, COL_HOLDERS);
 
@@ -116,9 +116,9 @@ enum belay_code row_read(struct sqlite_store *store, sqlite3_stmt *statement, st
     const char *intents = (const char *)sqlite3_column_text(statement, COL_INTENTS);
     enum belay_code code = BELAY_OK;
 
-    if (!read_texts(statement, tickets == NULL ? 0 : strlen(tickets) + 1, &row.record)) {
+    if (!row_read_texts(statement, tickets == NULL ? 0 : strlen(tickets) + 1, &row.record)) {
         code = error_no_memory(err);
-    } else if (!read_numbers(statement, &row.record)) {
+    } else if (!row_read_numbers(statement, &row.record)) {
         code = error_set(err, BELAY_BAD_CONTENT,
                          "the lock database '%s' is damaged: the record of '%s' cannot be read", store->path,
                          row.record.key);
@@ -126,7 +126,7 @@ enum belay_code row_read(struct sqlite_store *store, sqlite3_stmt *statement, st
         code = json_read_row(store, metadata, tickets, intents, &row, err);
     }
     if (code == BELAY_OK && row.record.mode != BELAY_EXCLUSIVE) {
-        code = read_holders(store, statement, &row.record, err);
+        code = row_read_holders(store, statement, &row.record, err);
     }
     if (code != BELAY_OK) {
         row_release(&row);
@@ -216,7 +216,7 @@ static size_t write_numbers(const struct belay_record *record, unsigned char out
         [NUM_REVISION] = (int64_t)record->revision,
         [NUM_TOKEN] = (int64_t)record->token,
         [NUM_OUTCOME] = (int64_t)record->outcome,
-        [NUM_STALE_NOTED] = record->stale_reported,
+        [NUM_STALE_REPORTED] = record->stale_reported,
         [NUM_TTL] = record->ttl_ms,
         [NUM_HEARTBEAT] = record->heartbeat_ms,
         [NUM_STALE_AFTER] = record->stale_after_ms,

@@ -22,8 +22,6 @@
 #include "store/apply/pack.h"
 #include "store/sqlite/sqlite_internal.h"
 
-enum { JOURNAL_LIVE_MAX = 2 };
-
 struct recovery {
     struct sqlite_store *store;
     struct journal journals[JOURNAL_FILES];
@@ -146,14 +144,14 @@ static const char *fault_of_use(const struct recovery *recovery, uint64_t use)
     if (journal->id != recovery->id) {
         return "belongs to another database, or to another run of the server";
     }
-    /* One that was brought in and begun anew, just before the database could be told. */
+    /* One that was checkpointed and begun again, just before the database was told. */
     if (journal->use != use && journal->use != recovery->use + 1) {
         return "is an older copy";
     }
     return journal->is_cut ? "was cut short" : NULL;
 }
 
-/* A database that wants no journal may find one that it has already, or that a version without ids has left. */
+/* A database that wants no journal may find one whose entries it has already. */
 static const char *fault_of_stray(const struct recovery *recovery, int slot, uint64_t last)
 {
     const struct journal *journal = &recovery->journals[slot];
@@ -169,9 +167,6 @@ static const char *fault_of_stray(const struct recovery *recovery, int slot, uin
     }
     if (recovery->found[slot] != BELAY_OK) {
         return recovery->faults[slot] != NULL ? recovery->faults[slot] : "is damaged";
-    }
-    if (journal->id == 0) {
-        return NULL;
     }
     journal_read(journal, &reader);
     while (fault == NULL && journal_next(&reader, &data, &len)) {
@@ -194,8 +189,8 @@ static enum belay_code check_files(const struct recovery *recovery, uint64_t las
             fault = fault_of_stray(recovery, i, last);
         }
     } else {
-        uint64_t first = recovery->use - recovery->checkpointed > JOURNAL_LIVE_MAX
-                             ? recovery->use - JOURNAL_LIVE_MAX + 1
+        uint64_t first = recovery->use - recovery->checkpointed > JOURNAL_FILES
+                             ? recovery->use - JOURNAL_FILES + 1
                              : recovery->checkpointed + 1;
 
         for (uint64_t use = first; fault == NULL && use <= recovery->use; use++) {
@@ -207,7 +202,7 @@ static enum belay_code check_files(const struct recovery *recovery, uint64_t las
                          : sqlite_journal_lost(recovery->store, recovery->journals[slot].path, fault, err);
 }
 
-/* ---- bringing it in ---- */
+/* ---- replaying it ---- */
 
 static enum belay_code read_last(struct sqlite_store *store, uint64_t *out_last, bool *out_served,
                                  struct belay_error *err)
@@ -231,7 +226,7 @@ static enum belay_code replay_files(struct recovery *recovery, bool *out_lost, s
         int which = i == 0 ? first : 1 - first;
         const struct journal *journal = &recovery->journals[which];
 
-        if (recovery->found[which] != BELAY_OK || (journal->id != recovery->id && journal->id != 0)) {
+        if (recovery->found[which] != BELAY_OK || journal->id != recovery->id) {
             continue;
         }
         code = out_lost == NULL ? sqlite_replay(recovery->store, journal, NULL, NULL, err)
@@ -240,8 +235,8 @@ static enum belay_code replay_files(struct recovery *recovery, bool *out_lost, s
     return code;
 }
 
-/* All of it is in: no journal is wanted any more, and numbers go on from the ceiling. */
-static enum belay_code finish(struct sqlite_store *store, struct belay_error *err)
+/* All of it is in the database: no journal is wanted any more, and numbers continue from the ceiling. */
+static enum belay_code end_recovery(struct sqlite_store *store, struct belay_error *err)
 {
     static const int64_t none[4] = { 0 };
     struct txn txn = { 0 };
@@ -270,7 +265,7 @@ enum belay_code sqlite_recover(struct sqlite_store *store, struct belay_error *e
     if (code == BELAY_OK) {
         code = read_last(store, &last, &served, err);
     }
-    /* A server of an earlier version did not record its journal, which may have been removed. */
+    /* Without a journal there may still have been a server: it died before it began one. */
     is_any = served || recovery.id != 0 || recovery.found[0] != BELAY_NOT_FOUND ||
              recovery.found[1] != BELAY_NOT_FOUND;
     if (code == BELAY_OK && is_any) {
@@ -280,7 +275,7 @@ enum belay_code sqlite_recover(struct sqlite_store *store, struct belay_error *e
         code = replay_files(&recovery, NULL, err);
     }
     if (code == BELAY_OK && is_any) {
-        code = finish(store, err);
+        code = end_recovery(store, err);
     }
     for (int i = 0; code == BELAY_OK && i < JOURNAL_FILES; i++) {
         if (recovery.journals[i].path != NULL) {
@@ -304,7 +299,7 @@ bool sqlite_has_journal(const struct sqlite_store *store)
     return found;
 }
 
-/* ---- going on without it ---- */
+/* ---- continuing without it ---- */
 
 static void move_away(const char *path, int64_t unix_ms)
 {
@@ -337,12 +332,12 @@ enum belay_code sqlite_recover_rest(struct sqlite_store *store, bool *out_lost, 
     }
     belay_error_release(&ignored);
     if (code == BELAY_OK && !lost) {
-        code = finish(store, err);
+        code = end_recovery(store, err);
     } else if (code == BELAY_OK) {
         rc = db_add_functions(store);
         rc = rc == SQLITE_OK ? db_begin(store, true) : rc;
         rc = rc == SQLITE_OK ? set_wanted(store, none) : rc;
-        code = rc == SQLITE_OK ? sqlite_start_over(store, true, err) : sqlite_failed(store, rc, err);
+        code = rc == SQLITE_OK ? sqlite_start_over(store, err) : sqlite_failed(store, rc, err);
         rc = code == BELAY_OK ? db_run(store, ST_COMMIT) : SQLITE_OK;
         db_rollback(store);
         code = rc == SQLITE_OK ? code : sqlite_failed(store, rc, err);

@@ -6,10 +6,12 @@
  * database. Entries that the database already has are skipped, so a replay may be interrupted
  * at any point and repeated.
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "store/apply/journal.h"
 #include "store/apply/pack.h"
@@ -31,12 +33,11 @@ struct replay {
     size_t n;
     size_t cap;
     struct entry_room room;
-    uint64_t last; /* number in the database, or about to be */
-    bool *
-        out_lost; /* borrowed; NULL: damage is an error, and what its transaction would have done is not done */
+    uint64_t last;  /* number in the database, or about to be */
+    bool *out_lost; /* borrowed; NULL: damage is an error, which rolls back the transaction that meets it */
 };
 
-static void forget(struct replay *replay)
+static void cache_clear(struct replay *replay)
 {
     for (size_t i = 0; i < replay->n; i++) {
         row_release(&replay->all[i]->row);
@@ -46,11 +47,12 @@ static void forget(struct replay *replay)
     memset((void *)replay->buckets, 0, sizeof replay->buckets);
 }
 
-static enum belay_code fetch(struct replay *replay, const char *key, struct cached **out_cached,
-                             struct belay_error *err)
+static enum belay_code cache_fetch(struct replay *replay, const char *key, struct cached **out_cached,
+                                   struct belay_error *err)
 {
     struct cached **bucket = &replay->buckets[hash_text(key) % CACHE_BUCKETS];
     struct cached *cached = *bucket;
+    struct cached **all;
     enum belay_code code;
 
     while (cached != NULL && strcmp(cached->row.record.key, key) != 0) {
@@ -60,16 +62,11 @@ static enum belay_code fetch(struct replay *replay, const char *key, struct cach
     if (cached != NULL) {
         return BELAY_OK;
     }
-    if (replay->n == replay->cap) {
-        size_t cap = replay->cap == 0 ? ENTRIES_AT_ONCE : 2 * replay->cap;
-        struct cached **all = realloc((void *)replay->all, cap * sizeof(struct cached *));
-
-        if (all == NULL) {
-            return error_no_memory(err);
-        }
-        replay->all = all;
-        replay->cap = cap;
+    all = array_grow((void *)replay->all, sizeof(struct cached *), replay->n + 1, &replay->cap);
+    if (all == NULL) {
+        return error_no_memory(err);
     }
+    replay->all = all;
     cached = calloc(1, sizeof *cached);
     code = cached == NULL ? error_no_memory(err) : row_load(replay->store, key, &cached->row, err);
     if (code != BELAY_OK) {
@@ -87,7 +84,7 @@ static enum belay_code apply_write(struct replay *replay, const struct belay_wri
                                    const struct txn *txn, struct belay_error *err)
 {
     struct cached *cached;
-    enum belay_code code = fetch(replay, write->key, &cached, err);
+    enum belay_code code = cache_fetch(replay, write->key, &cached, err);
 
     if (code != BELAY_OK || write_leaves_alone(write, &cached->row.record)) {
         return code;
@@ -100,7 +97,7 @@ static enum belay_code apply_write(struct replay *replay, const struct belay_wri
 static enum belay_code apply_delete(struct replay *replay, const char *key, struct belay_error *err)
 {
     struct cached *cached;
-    enum belay_code code = fetch(replay, key, &cached, err);
+    enum belay_code code = cache_fetch(replay, key, &cached, err);
     struct row absent;
 
     if (code == BELAY_OK) {
@@ -114,12 +111,13 @@ static enum belay_code apply_delete(struct replay *replay, const char *key, stru
     return code;
 }
 
-static enum belay_code apply(struct replay *replay, const struct journal_entry *entry,
-                             struct belay_error *err)
+static enum belay_code apply_entry(struct replay *replay, const struct journal_entry *entry,
+                                   struct belay_error *err)
 {
     struct txn txn = { .now_ms = entry->now_ms, .unix_ms = entry->unix_ms, .next = entry->number };
     enum belay_code code = BELAY_OK;
 
+    assert(entry->number == replay->last + 1); /* numbers have no gap */
     for (size_t i = 0; code == BELAY_OK && i < entry->n_writes; i++) {
         code = apply_write(replay, &entry->writes[i], &txn, err);
     }
@@ -133,7 +131,7 @@ static enum belay_code apply(struct replay *replay, const struct journal_entry *
     return code;
 }
 
-static int by_key(const void *a, const void *b)
+static int compare_cached(const void *a, const void *b)
 {
     return strcmp((*(struct cached *const *)a)->row.record.key, (*(struct cached *const *)b)->row.record.key);
 }
@@ -143,11 +141,10 @@ static enum belay_code save_all(struct replay *replay, struct belay_error *err)
 {
     struct sqlite_store *store = replay->store;
     enum belay_code code = BELAY_OK;
-    sqlite3_stmt *statement;
     int rc = SQLITE_OK;
 
     if (replay->n > 0) {
-        qsort((void *)replay->all, replay->n, sizeof(struct cached *), by_key);
+        qsort((void *)replay->all, replay->n, sizeof(struct cached *), compare_cached);
     }
     for (size_t i = 0; code == BELAY_OK && rc == SQLITE_OK && i < replay->n; i++) {
         struct cached *cached = replay->all[i];
@@ -155,16 +152,11 @@ static enum belay_code save_all(struct replay *replay, struct belay_error *err)
         if (cached->row.record.revision != 0) {
             code = row_save(store, &cached->row, err);
         } else if (cached->is_gone) {
-            rc = db_statement(store, ST_DELETE, &statement);
-            rc = rc == SQLITE_OK ? sqlite3_bind_text(statement, 1, cached->row.record.key, -1, SQLITE_STATIC)
-                                 : rc;
-            rc = rc == SQLITE_OK ? db_finish(statement) : rc;
+            rc = db_run_text(store, ST_DELETE, cached->row.record.key);
         }
     }
     if (code == BELAY_OK && rc == SQLITE_OK) {
-        rc = db_statement(store, ST_SET_NUMBER, &statement);
-        rc = rc == SQLITE_OK ? sqlite3_bind_int64(statement, 1, (int64_t)replay->last) : rc;
-        rc = rc == SQLITE_OK ? db_finish(statement) : rc;
+        rc = db_run_int(store, ST_SET_NUMBER, (int64_t)replay->last);
     }
     if (code == BELAY_OK && rc == SQLITE_OK) {
         rc = sweep_all_events(store);
@@ -173,8 +165,8 @@ static enum belay_code save_all(struct replay *replay, struct belay_error *err)
 }
 
 /* With `out_lost` the entries before the damage are kept, and the rest is skipped. */
-static enum belay_code damaged(struct replay *replay, const struct journal *journal, const char *how,
-                               bool *out_more, struct belay_error *err)
+static enum belay_code report_damage(struct replay *replay, const struct journal *journal, const char *how,
+                                     bool *out_more, struct belay_error *err)
 {
     if (replay->out_lost != NULL) {
         *replay->out_lost = true;
@@ -201,22 +193,23 @@ static enum belay_code replay_some(struct replay *replay, const struct journal *
             break;
         }
         if (!entry_unpack(data, len, &replay->room, &entry)) {
-            code = damaged(replay, journal, "has an entry that cannot be read", out_more, err);
+            code = report_damage(replay, journal, "has an entry that cannot be read", out_more, err);
             break;
         }
         if (entry_last(&entry) <= replay->last) {
             continue;
         }
         if (entry.number != replay->last + 1) {
-            code = damaged(replay, journal, "does not belong to this database, or a part of it is missing",
-                           out_more, err);
+            code =
+                report_damage(replay, journal, "does not belong to this database, or a part of it is missing",
+                              out_more, err);
             break;
         }
-        code = apply(replay, &entry, err);
+        code = apply_entry(replay, &entry, err);
         n++;
     }
     if (code == BELAY_OK && !*out_more && journal_is_damaged(reader)) {
-        code = damaged(replay, journal, "is damaged in its middle", out_more, err);
+        code = report_damage(replay, journal, "is damaged in its middle", out_more, err);
     }
     return code == BELAY_OK && n > 0 ? save_all(replay, err) : code;
 }
@@ -246,7 +239,7 @@ static enum belay_code replay_step(struct replay *replay, const struct journal *
         store->commits += MANY_COMMITS;
         db_checkpoint_if_due(store);
     }
-    forget(replay);
+    cache_clear(replay);
     return code;
 }
 
@@ -267,7 +260,7 @@ static enum belay_code replay_all(struct sqlite_store *store, const struct journ
     while (code == BELAY_OK && more) {
         code = replay_step(replay, journal, &reader, &more, err);
         if (code == BELAY_OK && more && keep_going != NULL && !keep_going(context)) {
-            code = error_set(err, BELAY_CANCELLED, "the journal '%s' was not brought in", journal->path);
+            code = error_set(err, BELAY_CANCELLED, "the journal '%s' was not replayed", journal->path);
         }
     }
     if (replay != NULL) {

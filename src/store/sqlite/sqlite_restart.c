@@ -21,45 +21,57 @@
 #include "base/saturate.h"
 #include "store/sqlite/sqlite_internal.h"
 
-#define NUMBER(name) "belay_number(numbers, '" name "')"
+#define TTL_MS "belay_number(numbers, 'ttl_ms')"
+#define BEAT_MS "belay_number(numbers, 'beat_ms')"
+#define FREED_MS "belay_number(numbers, 'freed_ms')"
+#define EXPIRES_AT "belay_number(numbers, 'expires_at_unix_ms')"
+
+/*
+ * ?1 is the next number, ?2 the boot clock, ?3 the wall clock, ?4 the latest reading of the old boot clock, and ?5
+ * whether processes may still live.
+ */
 static const char end_processes[] =
-    "UPDATE locks SET expires_ms = 0, numbers = belay_with(numbers, 'revision', ?1, 'expires_at_unix_ms', "
-    "min(" NUMBER("expires_at_unix_ms") ", ?3), 'beat_ms', min(" NUMBER(
-        "beat_ms") ", ?2)) "
-                   "WHERE holders IS NULL AND held = 1 AND ((outlives = 0 AND ?5 = 0) OR expires_ms <= ?4)";
-static const char renew_others[] = "UPDATE locks SET expires_ms = ?2 + " NUMBER(
-    "ttl_ms") ", numbers = belay_with(numbers, 'revision', ?1, "
-              "'expires_at_unix_ms', ?3 + " NUMBER("ttl_ms") ", 'beat_ms', ?2) "
-                                                             "WHERE holders IS NULL AND held = 1 AND "
-                                                             "(outlives = 1 OR ?5 = 1) AND expires_ms > ?4";
+    "UPDATE locks SET expires_ms = 0, numbers = belay_with(numbers, 'revision', ?1, "
+    "'expires_at_unix_ms', min(" EXPIRES_AT ", ?3), 'beat_ms', min(" BEAT_MS ", ?2)) "
+    "WHERE holders IS NULL AND held = 1 AND ((outlives = 0 AND ?5 = 0) OR expires_ms <= ?4)";
+static const char renew_others[] =
+    "UPDATE locks SET expires_ms = ?2 + " TTL_MS ", numbers = belay_with(numbers, 'revision', ?1, "
+    "'expires_at_unix_ms', ?3 + " TTL_MS ", 'beat_ms', ?2) "
+    "WHERE holders IS NULL AND held = 1 AND (outlives = 1 OR ?5 = 1) AND expires_ms > ?4";
 static const char settle_rest[] =
     "UPDATE locks SET tickets = NULL, numbers = belay_with(numbers, 'revision', ?1, "
-    "'freed_ms', min(" NUMBER("freed_ms") ", ?2), 'beat_ms', min(" NUMBER(
-        "beat_ms") ", ?2)) "
-                   "WHERE tickets IS NOT NULL OR " NUMBER("freed_ms") " > ?2 OR " NUMBER("beat_ms") " > ?2";
-static const char take_over[] = "UPDATE meta SET number = ?1, ceiling = ?1 + ?2, boot_id = ?3, copied_at = "
-                                "NULL, copied_boot_ms = NULL WHERE id = 1";
+    "'freed_ms', min(" FREED_MS ", ?2), 'beat_ms', min(" BEAT_MS ", ?2)) "
+    "WHERE tickets IS NOT NULL OR " FREED_MS " > ?2 OR " BEAT_MS " > ?2";
+static const char take_over[] = "UPDATE meta SET number = ?1, ceiling = ?1 + ?2, boot_id = ?3, "
+                                "copied_at = NULL, copied_boot_ms = NULL WHERE id = 1";
 
 /* The latest reading of the old boot's clock in the database. */
-static const char old_clock[] =
-    "SELECT max(ifnull((SELECT copied_boot_ms FROM meta), 0), ifnull((SELECT max(max(" NUMBER(
-        "beat_ms") ", " NUMBER("freed_ms") ")) FROM locks), 0))";
+static const char old_clock[] = "SELECT max(ifnull((SELECT copied_boot_ms FROM meta), 0), "
+                                "ifnull((SELECT max(max(" BEAT_MS ", " FREED_MS ")) FROM locks), 0))";
 
 struct restart {
     const struct txn *txn; /* borrowed */
     int64_t old_ms;        /* the latest reading of the old clock */
-    bool keep_processes;
+    bool keep_processes;   /* holders that are processes may still live: their leases start again, too */
 };
 
-static int update(struct sqlite_store *store, const char *sql, const struct txn *txn, int64_t old_ms,
-                  bool keep_processes)
+/* The holders of exclusive locks, and what every record needs. */
+static int settle_records(struct sqlite_store *store, const struct restart *restart)
 {
-    const int64_t values[] = { (int64_t)txn->next, txn->now_ms, txn->unix_ms, old_ms, keep_processes };
+    /* In this order: an ended lease is then before any reading of the old clock, and not renewed. */
+    static const char *const updates[] = { end_processes, renew_others, settle_rest };
+    const struct txn *txn = restart->txn;
+    const int64_t values[] = { (int64_t)txn->next, txn->now_ms, txn->unix_ms, restart->old_ms,
+                               restart->keep_processes };
+    int rc = SQLITE_OK;
 
-    return db_change(store->db, sql, values, 5, NULL);
+    for (size_t i = 0; rc == SQLITE_OK && i < sizeof updates / sizeof updates[0]; i++) {
+        rc = db_change(store->db, updates[i], values, 5, NULL);
+    }
+    return rc;
 }
 
-/* What end_processes and renew_others do, for one of several holders. */
+/* Does for one of several holders what end_processes and renew_others do for an exclusive one. */
 static void settle_holder(struct belay_holder *holder, const struct restart *restart)
 {
     const struct txn *txn = restart->txn;
@@ -167,10 +179,7 @@ static int note_jump(struct sqlite_store *store, uint64_t at, uint64_t by)
 
 int sqlite_jump(struct sqlite_store *store, struct txn *txn, uint64_t to)
 {
-    static const enum statement both[] = { ST_SET_NUMBER, ST_SET_CEILING };
-    int64_t values[2];
-    sqlite3_stmt *statement;
-    int rc = SQLITE_OK;
+    int rc;
 
     assert(!sqlite3_get_autocommit(store->db));
     if (to <= txn->next) {
@@ -180,37 +189,22 @@ int sqlite_jump(struct sqlite_store *store, struct txn *txn, uint64_t to)
     txn->next = to;
     txn->number = to - 1;
     txn->ceiling = to + (uint64_t)sqlite_numbers_ahead(store);
-    values[0] = (int64_t)txn->number;
-    values[1] = (int64_t)txn->ceiling;
-    for (int i = 0; rc == SQLITE_OK && i < 2; i++) {
-        rc = db_statement(store, both[i], &statement);
-        rc = rc == SQLITE_OK ? sqlite3_bind_int64(statement, 1, values[i]) : rc;
-        rc = rc == SQLITE_OK ? db_finish(statement) : rc;
-    }
-    return rc;
+    rc = rc == SQLITE_OK ? db_run_int(store, ST_SET_NUMBER, (int64_t)txn->number) : rc;
+    return rc == SQLITE_OK ? db_run_int(store, ST_SET_CEILING, (int64_t)txn->ceiling) : rc;
 }
 
 static enum belay_code start_over(struct sqlite_store *store, struct txn *txn, bool keep_processes,
                                   uint64_t least, struct belay_error *err)
 {
     struct restart restart = { .txn = txn, .keep_processes = keep_processes };
-    int64_t old_ms = 0;
     enum belay_code code;
-    int rc = db_read_int(store->db, old_clock, &old_ms);
+    int rc = db_read_int(store->db, old_clock, &restart.old_ms);
 
-    restart.old_ms = old_ms;
     if (rc == SQLITE_OK) {
         rc = sqlite_jump(store, txn, txn->ceiling > least ? txn->ceiling : least);
     }
-    /* In this order: an ended lease is then before any reading of the old clock, and not renewed. */
     if (rc == SQLITE_OK) {
-        rc = update(store, end_processes, txn, old_ms, keep_processes);
-    }
-    if (rc == SQLITE_OK) {
-        rc = update(store, renew_others, txn, old_ms, keep_processes);
-    }
-    if (rc == SQLITE_OK) {
-        rc = update(store, settle_rest, txn, old_ms, keep_processes);
+        rc = settle_records(store, &restart);
     }
     code = rc == SQLITE_OK ? row_each(store, ROW_HOLDERS, settle_holders, &restart, err)
                            : sqlite_failed(store, rc, err);
@@ -226,13 +220,13 @@ static enum belay_code start_over(struct sqlite_store *store, struct txn *txn, b
     return code;
 }
 
-enum belay_code sqlite_start_over(struct sqlite_store *store, bool far, struct belay_error *err)
+enum belay_code sqlite_start_over(struct sqlite_store *store, struct belay_error *err)
 {
     struct txn txn = { 0 };
     bool other_boot;
     int rc = db_read_txn(store, &txn, &other_boot);
 
-    return rc == SQLITE_OK ? start_over(store, &txn, true, far ? sqlite_far_ahead(store) : 0, err)
+    return rc == SQLITE_OK ? start_over(store, &txn, true, sqlite_far_ahead(store), err)
                            : sqlite_failed(store, rc, err);
 }
 
@@ -263,7 +257,7 @@ static uint64_t number_of_copy(const struct sqlite_store *store, const struct tx
     return txn->ceiling > far - (passed < far ? passed : far) ? txn->ceiling + passed : far;
 }
 
-/* In the present transaction: another boot, or a copy, which looks the same until it is first opened. */
+/* Inside a transaction. After another boot, or in a copy, which looks the same until it is first opened. */
 static enum belay_code begin_again(struct sqlite_store *store, struct txn *txn, struct belay_error *err)
 {
     int64_t copied_ms = 0;

@@ -34,7 +34,7 @@ struct restore {
     int64_t unix_ms;
 };
 
-static enum belay_code say_failed(const char *what, const char *path, struct belay_error *err)
+static enum belay_code restore_failed(const char *what, const char *path, struct belay_error *err)
 {
     return error_set(err, errno == EACCES || errno == EPERM ? BELAY_NOT_PERMITTED : BELAY_UNREACHABLE,
                      "cannot %s '%.300s': %s", what, path, strerror(errno));
@@ -125,7 +125,7 @@ static enum belay_code make_copy(struct restore *restore, struct sqlite_backup_i
     enum belay_code code;
 
     if (to < 0) {
-        return say_failed("write beside", restore->path, err);
+        return restore_failed("write beside", restore->path, err);
     }
     (void)fchmod(to, new_file_mode(restore->path));
     (void)close(to);
@@ -160,14 +160,14 @@ static enum belay_code keep_old(struct restore *restore, struct belay_error *err
     enum belay_code code;
 
     if (to < 0) {
-        return say_failed("write beside", restore->path, err);
+        return restore_failed("write beside", restore->path, err);
     }
     (void)fchmod(to, st.st_mode & 0660);
     (void)!fchown(to, geteuid() == 0 ? st.st_uid : (uid_t)-1, st.st_gid);
     (void)close(to);
     code = sqlite_backup_save(restore->old, temp, err);
     if (code == BELAY_OK && (!new_file_sync(temp) || !new_file_place(temp, restore->aside))) {
-        code = say_failed("write", restore->aside, err);
+        code = restore_failed("write", restore->aside, err);
     }
     if (code != BELAY_OK) {
         (void)unlink(temp);
@@ -196,7 +196,7 @@ static enum belay_code replace_content(struct restore *restore, struct belay_err
     return code;
 }
 
-static bool move(const char *from, const char *suffix, const char *to)
+static bool move_companion(const char *from, const char *suffix, const char *to)
 {
     struct buf old = BUF_INIT(PATH_MAX);
     struct buf new = BUF_INIT(PATH_MAX);
@@ -217,12 +217,12 @@ static bool move(const char *from, const char *suffix, const char *to)
 static enum belay_code put_in_place(struct restore *restore, struct belay_error *err)
 {
     for (size_t i = 0; i < N_COMPANIONS; i++) {
-        if (!move(restore->path, companions[i], restore->aside)) {
-            return say_failed("move away what belongs to", restore->path, err);
+        if (!move_companion(restore->path, companions[i], restore->aside)) {
+            return restore_failed("move away what belongs to", restore->path, err);
         }
     }
     if (!new_file_sync(restore->temp) || !new_file_place(restore->temp, restore->path)) {
-        return say_failed("put the copy in the place of", restore->path, err);
+        return restore_failed("put the copy in the place of", restore->path, err);
     }
     free(restore->temp);
     restore->temp = NULL;

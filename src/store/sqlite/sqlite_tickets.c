@@ -23,7 +23,7 @@ struct queue_scan {
     char *room;      /* for strings; not less than there is to read */
 };
 
-static bool skip(struct queue_scan *scan, const char *text)
+static bool scan_literal(struct queue_scan *scan, const char *text)
 {
     size_t n = strlen(text);
     bool is_there = strncmp(scan->at, text, n) == 0;
@@ -37,7 +37,7 @@ static bool scan_text(struct queue_scan *scan, char **out_text)
 {
     size_t n;
 
-    if (!skip(scan, "\"")) {
+    if (!scan_literal(scan, "\"")) {
         return false;
     }
     n = text_plain(scan->at, (size_t)(scan->end - scan->at));
@@ -45,10 +45,10 @@ static bool scan_text(struct queue_scan *scan, char **out_text)
     scan->room[n] = '\0';
     scan->room += n + 1;
     scan->at += n;
-    return skip(scan, "\"");
+    return scan_literal(scan, "\"");
 }
 
-static bool scan_number(struct queue_scan *scan, int64_t *out_number)
+static bool scan_integer(struct queue_scan *scan, int64_t *out_number)
 {
     int64_t value = 0;
     size_t n = 0;
@@ -63,8 +63,8 @@ static bool scan_number(struct queue_scan *scan, int64_t *out_number)
 
 static bool scan_bool(struct queue_scan *scan, bool *out_value)
 {
-    *out_value = skip(scan, "true");
-    return *out_value || skip(scan, "false");
+    *out_value = scan_literal(scan, "true");
+    return *out_value || scan_literal(scan, "false");
 }
 
 static bool scan_kind(struct queue_scan *scan, struct belay_ticket *ticket)
@@ -73,9 +73,9 @@ static bool scan_kind(struct queue_scan *scan, struct belay_ticket *ticket)
     int64_t slots = 0;
     bool good = true;
 
-    if (skip(scan, ",")) {
-        good = scan_number(scan, &mode) && skip(scan, ",") && scan_number(scan, &slots) && skip(scan, ",") &&
-               scan_bool(scan, &ticket->joint);
+    if (scan_literal(scan, ",")) {
+        good = scan_integer(scan, &mode) && scan_literal(scan, ",") && scan_integer(scan, &slots) &&
+               scan_literal(scan, ",") && scan_bool(scan, &ticket->joint);
     }
     ticket->mode = (enum belay_mode)mode;
     ticket->slots = (int)slots;
@@ -85,17 +85,18 @@ static bool scan_kind(struct queue_scan *scan, struct belay_ticket *ticket)
 static bool scan_ticket(struct queue_scan *scan, struct belay_ticket *ticket, bool *has_liveness)
 {
     int64_t seq = 0;
-    bool good = skip(scan, "[") && scan_text(scan, &ticket->lock_id) && skip(scan, ",") &&
-                scan_text(scan, &ticket->key) && skip(scan, ",") && scan_text(scan, &ticket->owner) &&
-                skip(scan, ",") && scan_text(scan, &ticket->owner_name) && skip(scan, ",") &&
-                scan_number(scan, &seq) && skip(scan, ",") && scan_number(scan, &ticket->since_unix_ms) &&
-                skip(scan, ",") && scan_number(scan, &ticket->expires_ms) && skip(scan, ",") &&
-                scan_bool(scan, has_liveness) && skip(scan, ",") &&
-                (skip(scan, "null") || scan_text(scan, &ticket->acquired_by)) && scan_kind(scan, ticket);
+    bool good =
+        scan_literal(scan, "[") && scan_text(scan, &ticket->lock_id) && scan_literal(scan, ",") &&
+        scan_text(scan, &ticket->key) && scan_literal(scan, ",") && scan_text(scan, &ticket->owner) &&
+        scan_literal(scan, ",") && scan_text(scan, &ticket->owner_name) && scan_literal(scan, ",") &&
+        scan_integer(scan, &seq) && scan_literal(scan, ",") && scan_integer(scan, &ticket->since_unix_ms) &&
+        scan_literal(scan, ",") && scan_integer(scan, &ticket->expires_ms) && scan_literal(scan, ",") &&
+        scan_bool(scan, has_liveness) && scan_literal(scan, ",") &&
+        (scan_literal(scan, "null") || scan_text(scan, &ticket->acquired_by)) && scan_kind(scan, ticket);
 
     ticket->seq = (uint64_t)seq;
     ticket->packed = true;
-    return good && skip(scan, "]");
+    return good && scan_literal(scan, "]");
 }
 
 static size_t count_most(const char *text)
@@ -121,13 +122,13 @@ static bool scan_tickets(const char *text, size_t len, struct row *row)
     struct belay_record *record = &row->record;
     struct queue_scan scan = { text, text + len, record->text + record->text_size - (len + 1) };
     size_t n = 0;
-    bool good = make_lists(row, count_most(text)) && skip(&scan, "[");
+    bool good = make_lists(row, count_most(text)) && scan_literal(&scan, "[");
 
     do {
         good = good && scan_ticket(&scan, &record->tickets[n], &row->has_liveness[n]);
         n++;
-    } while (good && skip(&scan, ","));
-    if (good && skip(&scan, "]") && scan.at == scan.end) {
+    } while (good && scan_literal(&scan, ","));
+    if (good && scan_literal(&scan, "]") && scan.at == scan.end) {
         record->n_tickets = n;
         return true;
     }
@@ -140,7 +141,7 @@ static bool scan_tickets(const char *text, size_t len, struct row *row)
 
 /* ---- with one ---- */
 
-static bool read_ticket(json_t *item, struct belay_ticket *ticket, bool *has_liveness)
+static bool ticket_from_json(json_t *item, struct belay_ticket *ticket, bool *has_liveness)
 {
     const char *id, *key, *owner, *name;
     const char *credential = json_string_value(json_array_get(item, 8));
@@ -185,7 +186,7 @@ bool tickets_read(const char *text, struct row *row)
     good = list != NULL && (n == 0 || make_lists(row, n));
     for (size_t i = 0; good && i < n; i++) {
         row->record.n_tickets = i + 1;
-        good = read_ticket(json_array_get(list, i), &row->record.tickets[i], &row->has_liveness[i]);
+        good = ticket_from_json(json_array_get(list, i), &row->record.tickets[i], &row->has_liveness[i]);
     }
     json_decref(list);
     return good;
@@ -206,7 +207,7 @@ static bool is_utf8(const char *text, size_t len)
     return n > 0;
 }
 
-static void add_text(struct buf *out, const char *text)
+static void add_json_text(struct buf *out, const char *text)
 {
     size_t len = text == NULL ? 0 : strlen(text);
 
@@ -226,7 +227,7 @@ static void add_ticket(struct buf *out, const struct belay_ticket *ticket, bool 
 
     buf_adds(out, "[");
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        add_text(out, texts[i]);
+        add_json_text(out, texts[i]);
         buf_adds(out, ",");
     }
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
@@ -234,7 +235,7 @@ static void add_ticket(struct buf *out, const struct belay_ticket *ticket, bool 
         buf_adds(out, ",");
     }
     buf_adds(out, has_liveness ? "true," : "false,");
-    add_text(out, ticket->acquired_by);
+    add_json_text(out, ticket->acquired_by);
     if (ticket->mode != BELAY_EXCLUSIVE || ticket->joint) {
         buf_addf(out, ",%d,%d,%s", (int)ticket->mode, ticket->slots, ticket->joint ? "true" : "false");
     }

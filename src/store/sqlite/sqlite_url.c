@@ -1,6 +1,4 @@
 #include <errno.h>
-#include <fcntl.h>
-#include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +7,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/new_file.h"
 #include "base/store_url.h"
 #include "store/sqlite/sqlite_internal.h"
 
@@ -26,7 +25,8 @@ static enum belay_code parse_span(const char *name, const char *value, int64_t *
     return BELAY_OK;
 }
 
-static enum belay_code set_param(void *context, const char *name, const char *value, struct belay_error *err)
+static enum belay_code set_sqlite_param(void *context, const char *name, const char *value,
+                                        struct belay_error *err)
 {
     struct sqlite_params *params = context;
 
@@ -51,25 +51,8 @@ static const struct store_url_kind kind = {
     .scheme = "sqlite:",
     .known = "durability=normal|full, retain_events=DURATION and retain_records=DURATION",
     .place_is_a_path = true,
-    .set = set_param,
+    .set = set_sqlite_param,
 };
-
-/* A new name is durable once its directory is synced. SQLite syncs its own files. */
-static void sync_parent(const char *path)
-{
-    char *copy = strdup(path);
-    int fd;
-
-    if (copy == NULL) {
-        return;
-    }
-    fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0) {
-        (void)fsync(fd);
-        (void)close(fd);
-    }
-    free(copy);
-}
 
 /* Creates each directory of `path`. */
 static enum belay_code make_parents(char *path, struct belay_error *err)
@@ -81,7 +64,7 @@ static enum belay_code make_parents(char *path, struct belay_error *err)
         *slash = '\0';
         failed = mkdir(path, 0700) == 0 ? 0 : errno;
         if (failed == 0) {
-            sync_parent(path);
+            (void)new_file_sync_parent(path);
         }
         if (failed == EEXIST) {
             failed = stat(path, &st) == 0 && !S_ISDIR(st.st_mode) ? ENOTDIR : 0;
@@ -100,8 +83,7 @@ static enum belay_code make_parents(char *path, struct belay_error *err)
     return BELAY_OK;
 }
 
-/* The absolute path; the caller frees it. */
-static enum belay_code make_absolute(const char *path, char **out_path, struct belay_error *err)
+enum belay_code sqlite_absolute_path(const char *path, char **out_path, struct belay_error *err)
 {
     struct buf full = BUF_INIT(PATH_MAX);
     char cwd[PATH_MAX];
@@ -173,7 +155,7 @@ static enum belay_code resolve_missing(const char *path, char **out_path, struct
 {
     char *made = NULL;
     char *next;
-    enum belay_code code = make_absolute(path, &made, err);
+    enum belay_code code = sqlite_absolute_path(path, &made, err);
 
     for (int links = 0; code == BELAY_OK; links++) {
         *out_path = realpath(made, NULL);

@@ -31,7 +31,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/fnv.h"
 #include "store/sqlite/sqlite_internal.h"
 
 enum {
@@ -46,22 +45,8 @@ enum {
 };
 #define WAKE_BYTES (WORDS * sizeof(uint32_t))
 
-uint64_t hash_text(const char *text)
-{
-    uint64_t hash = fnv_text(FNV_INIT, text);
-
-    hash ^= hash >> 32; /* the high bits of FNV are weak for short strings */
-    hash *= 0xd6e8feb86659fd93ULL;
-    return hash ^ hash >> 32;
-}
-
-int64_t hash_acquisition(const char *key, const char *lock_id)
-{
-    return (int64_t)(hash_text(key) * 31 + hash_text(lock_id));
-}
-
 /* Allocate all blocks now: on a full disk a write would later raise SIGBUS. */
-static bool make_room(int fd, const char *database)
+static bool wake_file_fill(int fd, const char *database)
 {
     struct stat st;
     struct stat db;
@@ -88,7 +73,7 @@ void wake_open(struct sqlite_store *store)
     void *map = MAP_FAILED;
 
     wake->fd = open(store->wake_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (wake->fd >= 0 && make_room(wake->fd, store->path)) {
+    if (wake->fd >= 0 && wake_file_fill(wake->fd, store->path)) {
         map = mmap(NULL, WAKE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, wake->fd, 0);
     }
     if (map != MAP_FAILED) {
@@ -149,7 +134,7 @@ void wake_reset(struct sqlite_store *store)
     }
 }
 
-static uint32_t *word_of(struct sqlite_store *store, const char *lock_id)
+static uint32_t *word_of_id(struct sqlite_store *store, const char *lock_id)
 {
     return &store->wake
                 .words[lock_id == NULL ? WORD_ANY : WORD_IDS + hash_text(lock_id) % (WORDS - WORD_IDS)];
@@ -177,7 +162,7 @@ void wake_after_commit(struct sqlite_store *store, bool has_events)
         futex_wake(&store->wake.words[WORD_WRITTEN]);
     }
     if (has_events && counts[WORD_WATCHERS] > 0) {
-        futex_wake(word_of(store, NULL));
+        futex_wake(word_of_id(store, NULL));
     }
 }
 
@@ -240,7 +225,7 @@ uint32_t sqlite_listen(struct belay_store *base, const char *lock_id)
     } else {
         count_in(store, &store->wake.is_listener, WORD_LISTENERS);
     }
-    return read_word(store, (size_t)(word_of(store, lock_id) - store->wake.words));
+    return read_word(store, (size_t)(word_of_id(store, lock_id) - store->wake.words));
 }
 
 void sqlite_wake(struct belay_store *base, const char *lock_id)
@@ -248,7 +233,7 @@ void sqlite_wake(struct belay_store *base, const char *lock_id)
     struct sqlite_store *store = (struct sqlite_store *)base;
 
     if (store->wake.words != NULL && __atomic_load_n(&store->wake.listeners, __ATOMIC_RELAXED) > 0) {
-        futex_wake(word_of(store, lock_id));
+        futex_wake(word_of_id(store, lock_id));
     }
 }
 
@@ -258,7 +243,7 @@ void sqlite_wait(struct belay_store *base, const char *lock_id, uint32_t listene
     struct sqlite_store *store = (struct sqlite_store *)base;
     uint32_t own_word = listened; /* without the file only a cancelling thread can wake this one */
     bool ready = store->wake.words != NULL;
-    uint32_t *word = ready ? word_of(store, lock_id) : &own_word;
+    uint32_t *word = ready ? word_of_id(store, lock_id) : &own_word;
     int64_t most = ready ? INT_MAX : SHORT_SLEEP_MS;
     struct timespec timeout;
 

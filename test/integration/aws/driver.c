@@ -5,10 +5,9 @@
  *   {"do": "open", "profile"?, "region"?, "dynamodb"?: URL, "timeout_ms"?, ...}
  *   {"do": "call", "service", "operation", "headers", "body", "retry"?, ...}
  *   {"do": "origin"}                     where the credentials come from
- *   {"do": "presigned", ...}             a URL, as aws_presign() makes it
  *   {"do": "threads", "n", "each", ...}  the same call from several threads
  *   {"do": "wait", "ms"}                 both clocks advance, without sleeping
- *   {"do": "sign" | "presign", ...}      driver_sign.c
+ *   {"do": "sign", ...}                  driver_sign.c
  *
  * Its clocks are the machine's plus what was waited: a sleep only moves them, and
  * the pauses are reported.
@@ -167,7 +166,6 @@ static struct aws_request request_of(const json_t *command, const struct http_cl
                                  .n_headers = n,
                                  .body = body,
                                  .body_len = body == NULL ? 0 : strlen(body),
-                                 .unsigned_payload = json_is_true(json_object_get(command, "unsigned")),
                                  .reads_only = json_is_true(json_object_get(command, "reads_only")),
                                  .retry = retry_of(command),
                                  .max_attempts = (int)number_of(command, "max_attempts"),
@@ -203,25 +201,6 @@ static json_t *do_call(const json_t *command)
     aws_response_release(&response);
     belay_error_release(&err);
     free(headers);
-    return answer;
-}
-
-static json_t *do_presigned(const json_t *command)
-{
-    size_t n = 0;
-    struct http_client_header *headers = headers_of(command, &n);
-    struct aws_request request = request_of(command, headers, n);
-    struct belay_error err = BELAY_ERROR_INIT;
-    char *url = NULL;
-    enum belay_code code = aws_presign(client, &request, number_of(command, "expires_s"), &url, &err);
-    json_t *answer = outcome(code, &err);
-
-    if (code == BELAY_OK) {
-        (void)json_object_set_new(answer, "url", json_string(url));
-    }
-    free(url);
-    free(headers);
-    belay_error_release(&err);
     return answer;
 }
 
@@ -291,7 +270,7 @@ static json_t *obey(const json_t *command)
     if (what == NULL) {
         return NULL;
     }
-    if (strcmp(what, "sign") == 0 || strcmp(what, "presign") == 0) {
+    if (strcmp(what, "sign") == 0) {
         return do_sign(command);
     }
     if (strcmp(what, "open") == 0) {
@@ -313,9 +292,6 @@ static json_t *obey(const json_t *command)
     }
     if (strcmp(what, "origin") == 0) {
         return do_origin();
-    }
-    if (strcmp(what, "presigned") == 0) {
-        return do_presigned(command);
     }
     return strcmp(what, "threads") == 0 ? do_threads(command) : NULL;
 }

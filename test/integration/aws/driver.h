@@ -11,7 +11,7 @@ const char *text_of(const json_t *object, const char *key);
 /* [["name", "value"], ...]; the array is the caller's to free, the texts are the JSON's. */
 struct http_client_header *headers_of(const json_t *object, size_t *out_n);
 
-/* {"do": "sign" or "presign"}: our signature for one request. */
+/* {"do": "sign"}: our signature for one request. */
 json_t *do_sign(const json_t *command);
 
 #endif

@@ -16,9 +16,7 @@ static struct sigv4_request request_of(const json_t *command, const struct http_
                                    .n_headers = n,
                                    .body = body,
                                    .body_len = body == NULL ? 0 : strlen(body),
-                                   .unsigned_payload = json_is_true(json_object_get(command, "unsigned")),
-                                   .plain_path = json_is_true(json_object_get(command, "s3")),
-                                   .hash_header = json_is_true(json_object_get(command, "s3")) };
+                                   .is_s3 = json_is_true(json_object_get(command, "s3")) };
 }
 
 json_t *do_sign(const json_t *command)
@@ -36,7 +34,6 @@ json_t *do_sign(const json_t *command)
     struct sigv4_signature signature = { 0 };
     struct belay_error err = BELAY_ERROR_INIT;
     json_t *answer = NULL;
-    char *query = NULL;
 
     if (command == NULL) {
         sigv4_signer_free(signer);
@@ -48,13 +45,7 @@ json_t *do_sign(const json_t *command)
         free(headers);
         return NULL;
     }
-    if (strcmp(text_of(command, "do"), "presign") == 0) {
-        int64_t expires_s = json_integer_value(json_object_get(command, "expires_s"));
-
-        if (sigv4_presign(signer, &request, &identity, expires_s, &query, &err) == BELAY_OK) {
-            answer = json_pack("{s:s}", "query", query);
-        }
-    } else if (sigv4_sign(signer, &request, &identity, &signature, &err) == BELAY_OK) {
+    if (sigv4_sign(signer, &request, &identity, &signature, &err) == BELAY_OK) {
         answer = json_pack("{s:s, s:s, s:s}", "authorization", signature.authorization, "date",
                            signature.amz_date, "hash", signature.payload_hash);
     }
@@ -62,7 +53,6 @@ json_t *do_sign(const json_t *command)
         answer = json_pack("{s:s}", "error", err.text);
     }
     sigv4_signature_release(&signature);
-    free(query);
     free(headers);
     belay_error_release(&err);
     return answer;

@@ -29,14 +29,14 @@ class Module(unittest.TestCase):
             self.skipTest("a sanitizer must be in the program, not only in the module")
 
         class Entry(ctypes.Structure):
-            _fields_ = [("abi", ctypes.c_uint32), ("version", ctypes.c_char_p), ("aws_open", ctypes.c_void_p),
-                        ("aws_close", ctypes.c_void_p)]
+            _fields_ = [("abi", ctypes.c_uint32), ("version", ctypes.c_char_p), ("open_dynamodb", ctypes.c_void_p),
+                        ("table_create", ctypes.c_void_p)]
         entry = Entry.in_dll(ctypes.CDLL(MODULE, mode=os.RTLD_NOW | os.RTLD_LOCAL), "belay_net_entry")
         with open(os.path.join(ROOT, "src/network/net_module.h"), encoding="utf-8") as file:
             self.assertEqual(entry.abi, int(re.search(r"NET_MODULE_ABI = (\d+)", file.read()).group(1)))
         with open(os.path.join(FOLDER, "generated/version.h"), encoding="utf-8") as file:
             self.assertIn(f'"{entry.version.decode()}"', file.read())
-        self.assertTrue(entry.aws_open and entry.aws_close)
+        self.assertTrue(entry.open_dynamodb and entry.table_create)
 
     def test_only_the_module_needs_the_network_libraries(self):
         self.assertTrue(any(name.startswith("libcurl") for name in needed(MODULE)))

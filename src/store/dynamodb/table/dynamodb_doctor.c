@@ -29,7 +29,7 @@ struct doctor {
 
 /* ---- how to get there ----------------------------------------------------------- */
 
-static void check_layout(struct doctor *doctor)
+static void say_layout(struct doctor *doctor)
 {
     const struct layout *layout = doctor->session.store->layout;
 
@@ -106,7 +106,7 @@ static void say_no_table(struct doctor *doctor, const char *name, const char *ta
 }
 
 /* A request without an answer, or with rejected credentials, says nothing about the table. */
-static void say_failed(struct doctor *doctor, const char *name, enum belay_code code)
+static void say_request_failed(struct doctor *doctor, const char *name, enum belay_code code)
 {
     if (code == BELAY_NOT_PERMITTED) {
         diagnostics_error(doctor->diagnostics, "credentials", NULL, &doctor->err);
@@ -171,13 +171,13 @@ static bool check_table(struct doctor *doctor, const char *name, struct belay_dy
         say_denied(doctor, "DescribeTable", false, "to check the table's keys, and by 'belay table'");
         good = true;
     } else {
-        say_failed(doctor, name, code);
+        say_request_failed(doctor, name, code);
     }
     table_answer_release(&answer);
     return good;
 }
 
-static void check_ttl(struct doctor *doctor, struct belay_dynamodb_table *table)
+static void check_time_to_live(struct doctor *doctor, struct belay_dynamodb_table *table)
 {
     static const char advice[] = "switch it on with 'belay table create', which leaves the rest as it is";
     struct table_answer answer = { 0 };
@@ -204,7 +204,7 @@ static void check_ttl(struct doctor *doctor, struct belay_dynamodb_table *table)
     table_answer_release(&answer);
 }
 
-static void check_clock(struct doctor *doctor)
+static void check_service_clock(struct doctor *doctor)
 {
     const struct table_session *session = &doctor->session;
     const struct ddb_params *params = &session->store->params;
@@ -213,7 +213,7 @@ static void check_clock(struct doctor *doctor)
     int64_t within = -session->low_ms > session->high_ms ? -session->low_ms : session->high_ms;
     char span[CLOCK_TEXT_SIZE];
 
-    if (!session->heard) {
+    if (!session->has_date) {
         diagnostics_warn(doctor->diagnostics, "clock", NULL,
                          "the service's answers have no Date to compare with");
     } else if (off == 0) {
@@ -285,7 +285,7 @@ static json_t *ask_read_some(const struct probe *probe)
                      "ConsistentRead", 1);
 }
 
-static json_t *ask_check(const struct probe *probe)
+static json_t *ask_condition(const struct probe *probe)
 {
     return json_pack("{s:[{s:{s:s,s:O,s:s,s:{s:s}}}]}", "TransactItems", "ConditionCheck", "TableName",
                      probe->table, "Key", probe->key, "ConditionExpression",
@@ -307,7 +307,7 @@ static const struct probe_step steps_between[] = {
     { "BatchGetItem", "BatchGetItem", true, "for locks with others above them (stacks, 'all')",
       ask_read_some },
     { "TransactWriteItems", "ConditionCheckItem", true, "for locks with others above them (stacks, 'all')",
-      ask_check },
+      ask_condition },
     { "Scan", "Scan", false, "by 'belay list' and 'belay watch'", ask_scan },
 };
 
@@ -331,7 +331,7 @@ static bool probe_run(struct probe *probe, const struct probe_step *step, struct
         say_no_table(doctor, probe->name, probe->table);
         probe->stop = true;
     } else {
-        say_failed(doctor, probe->name, code);
+        say_request_failed(doctor, probe->name, code);
         probe->stop = true;
     }
     return false;
@@ -396,7 +396,7 @@ static bool probe_key(char out[64])
     return true;
 }
 
-static void check_items(struct doctor *doctor)
+static void probe_lock_table(struct doctor *doctor)
 {
     const struct ddb_store *store = doctor->session.store;
     const struct layout *layout = store->layout;
@@ -420,7 +420,7 @@ static void check_items(struct doctor *doctor)
 
 /* ---- all of it --------------------------------------------------------------------- */
 
-static void check_fence(struct doctor *doctor)
+static void probe_fence_table(struct doctor *doctor)
 {
     struct table_spec spec;
     struct probe probe = { .doctor = doctor, .name = "fence write" };
@@ -443,7 +443,7 @@ static void check_fence(struct doctor *doctor)
     belay_dynamodb_table_free(table);
 }
 
-static void check_service(struct doctor *doctor)
+static void check_by_requests(struct doctor *doctor)
 {
     struct table_spec spec;
     struct belay_dynamodb_table *table;
@@ -453,12 +453,12 @@ static void check_service(struct doctor *doctor)
     table = table_new(&doctor->session, &spec);
     good = table != NULL && check_table(doctor, "table", table);
     if (good) {
-        check_ttl(doctor, table);
-        check_items(doctor);
-        check_fence(doctor);
+        check_time_to_live(doctor, table);
+        probe_lock_table(doctor);
+        probe_fence_table(doctor);
     }
-    if (doctor->session.heard) {
-        check_clock(doctor);
+    if (doctor->session.has_date) {
+        check_service_clock(doctor);
     }
     if (good && doctor->n_denied == 0 && doctor->n_lacking == 0) {
         diagnostics_ok(doctor->diagnostics, "permissions", "nothing that belay needs was denied");
@@ -474,11 +474,11 @@ void dynamodb_doctor(const char *table_and_params, const struct dynamodb_options
     if (table_session_open(&doctor.session, table_and_params, store, &doctor.err) != BELAY_OK) {
         diagnostics_error(diagnostics, "store", NULL, &doctor.err);
     } else {
-        check_layout(&doctor);
+        say_layout(&doctor);
         if (check_region(&doctor)) {
             check_endpoint(&doctor);
             if (check_credentials(&doctor)) {
-                check_service(&doctor);
+                check_by_requests(&doctor);
             }
         }
     }

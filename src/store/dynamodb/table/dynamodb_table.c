@@ -14,7 +14,7 @@ enum { ATTEMPTS = 2, TIMEOUT_MS = 5000 };
 /* ---- what it should be ------------------------------------------------------ */
 
 /* In most layouts of other programs, one attribute is the expiry and the time to live. */
-static const char *ttl_of(const struct layout *layout)
+static const char *ttl_attribute_of(const struct layout *layout)
 {
     if (layout_name_of(layout, FIELD_TTL) != NULL) {
         return layout_name_of(layout, FIELD_TTL);
@@ -27,9 +27,10 @@ void table_spec_of_layout(const struct ddb_store *store, struct table_spec *out_
 {
     const struct layout *layout = store->layout;
 
-    *out_spec = (struct table_spec){
-        .table = store->params.table, .layout = layout->name, .n_keys = layout->n_keys, .ttl = ttl_of(layout)
-    };
+    *out_spec = (struct table_spec){ .table = store->params.table,
+                                     .layout = layout->name,
+                                     .n_keys = layout->n_keys,
+                                     .ttl = ttl_attribute_of(layout) };
     for (size_t i = 0; i < layout->n_keys; i++) {
         out_spec->keys[i] = layout->keys[i].name;
     }
@@ -42,7 +43,7 @@ bool table_spec_of_fence(const struct ddb_store *store, struct table_spec *out_s
     return out_spec->table != NULL;
 }
 
-static bool add_key(struct buf *text, size_t i, const char *name, const char *type)
+static bool add_key_text(struct buf *text, size_t i, const char *name, const char *type)
 {
     buf_addf(text, "%s%s (%s, %s)", i == 0 ? "" : ", ", name, type, i == 0 ? "HASH" : "RANGE");
     return !text->failed;
@@ -53,7 +54,7 @@ static char *keys_expected(const struct table_spec *spec)
     struct buf text = BUF_INIT(2048);
 
     for (size_t i = 0; i < spec->n_keys; i++) {
-        (void)add_key(&text, i, spec->keys[i], "S");
+        (void)add_key_text(&text, i, spec->keys[i], "S");
     }
     return buf_take(&text);
 }
@@ -92,7 +93,7 @@ void table_answer_release(struct table_answer *answer)
 }
 
 /* The service's clock was between Date and a second later, at some moment between sending and receiving. */
-static void hear_clock(struct table_session *session, const struct aws_response *response)
+static void note_date(struct table_session *session, const struct aws_response *response)
 {
     int64_t low = response->sent_unix_ms - response->http.date_unix_ms - 999;
     int64_t high = response->received_unix_ms - response->http.date_unix_ms;
@@ -100,38 +101,21 @@ static void hear_clock(struct table_session *session, const struct aws_response 
     if (response->http.date_unix_ms == 0 || high < low) {
         return;
     }
-    if (!session->heard || low > session->high_ms || high < session->low_ms) {
+    if (!session->has_date || low > session->high_ms || high < session->low_ms) {
         session->low_ms = low;
         session->high_ms = high;
-        session->heard = true;
+        session->has_date = true;
     } else {
         session->low_ms = low > session->low_ms ? low : session->low_ms;
         session->high_ms = high < session->high_ms ? high : session->high_ms;
     }
 }
 
-static bool only_reads(const char *operation)
-{
-    return text_has_prefix(operation, "Describe") || strcmp(operation, "GetItem") == 0 ||
-           strcmp(operation, "BatchGetItem") == 0 || strcmp(operation, "Scan") == 0;
-}
-
 enum belay_code table_call(struct table_session *session, const char *operation, json_t *request,
                            struct table_answer *out, struct belay_error *err)
 {
     char *body = request == NULL ? NULL : json_dumps(request, JSON_COMPACT);
-    char target[64];
-    struct http_client_header headers[] = { { "content-type", "application/x-amz-json-1.0" },
-                                            { "x-amz-target", target } };
-    struct aws_request aws = { .service = AWS_DYNAMODB,
-                               .operation = operation,
-                               .headers = headers,
-                               .n_headers = 2,
-                               .body = body,
-                               .reads_only = only_reads(operation),
-                               .retry = AWS_RETRY_STANDARD,
-                               .max_attempts = ATTEMPTS,
-                               .timeout_ms = TIMEOUT_MS };
+    struct ddb_request to_send;
     struct aws_response response = { 0 };
     enum belay_code code;
 
@@ -140,11 +124,12 @@ enum belay_code table_call(struct table_session *session, const char *operation,
     if (body == NULL) {
         return error_no_memory(err);
     }
-    aws.body_len = strlen(body);
-    (void)snprintf(target, sizeof target, "DynamoDB_20120810.%s", operation);
-    code = aws_call(session->store->aws, &aws, &response, err);
+    ddb_request_init(&to_send, operation, body);
+    to_send.aws.max_attempts = ATTEMPTS;
+    to_send.aws.timeout_ms = TIMEOUT_MS;
+    code = aws_call(session->store->aws, &to_send.aws, &response, err);
     free(body);
-    hear_clock(session, &response);
+    note_date(session, &response);
     if (response.http.body != NULL) {
         out->body = json_loadb(response.http.body, response.http.body_len, 0, NULL);
     }
@@ -179,7 +164,7 @@ static char *copy_or_null(const char *text)
     return text == NULL ? NULL : strdup(text);
 }
 
-static char *copy_of(const json_t *object, const char *name)
+static char *copy_member(const json_t *object, const char *name)
 {
     return copy_or_null(json_string_value(json_object_get(object, name)));
 }
@@ -227,7 +212,7 @@ static const char *type_of(const json_t *description, const char *attribute)
     return "?";
 }
 
-static char *keys_of(const json_t *description)
+static char *keys_text(const json_t *description)
 {
     struct buf text = BUF_INIT(2048);
     size_t i;
@@ -238,7 +223,8 @@ static char *keys_of(const json_t *description)
     {
         const char *name = json_string_value(json_object_get(key, "AttributeName"));
 
-        (void)add_key(&text, i, name == NULL ? "?" : name, name == NULL ? "?" : type_of(description, name));
+        (void)add_key_text(&text, i, name == NULL ? "?" : name,
+                           name == NULL ? "?" : type_of(description, name));
     }
     return buf_take(&text);
 }
@@ -267,10 +253,10 @@ static bool read_description(struct belay_dynamodb_table *table, const json_t *d
 {
     const json_t *billing = json_object_get(description, "BillingModeSummary");
 
-    table->arn = copy_of(description, "TableArn");
-    table->status = copy_of(description, "TableStatus");
-    table->keys = keys_of(description);
-    table->billing = billing == NULL ? strdup("PROVISIONED") : copy_of(billing, "BillingMode");
+    table->arn = copy_member(description, "TableArn");
+    table->status = copy_member(description, "TableStatus");
+    table->keys = keys_text(description);
+    table->billing = billing == NULL ? strdup("PROVISIONED") : copy_member(billing, "BillingMode");
     table->encryption = encryption_of(description);
     table->deletion_protection = json_is_true(json_object_get(description, "DeletionProtectionEnabled"));
     table->items = description_number(description, "ItemCount");
@@ -319,8 +305,8 @@ enum belay_code table_look_ttl(struct table_session *session, struct belay_dynam
     if (code == BELAY_OK) {
         free(table->ttl_status);
         free(table->ttl_attribute);
-        table->ttl_status = copy_of(ttl, "TimeToLiveStatus");
-        table->ttl_attribute = copy_of(ttl, "AttributeName");
+        table->ttl_status = copy_member(ttl, "TimeToLiveStatus");
+        table->ttl_attribute = copy_member(ttl, "AttributeName");
         set_misfit(table);
     }
     return code;
@@ -335,7 +321,7 @@ static enum belay_code look_recovery(struct table_session *session, struct belay
 
     if (code == BELAY_OK) {
         free(table->recovery);
-        table->recovery = copy_of(recovery, "PointInTimeRecoveryStatus");
+        table->recovery = copy_member(recovery, "PointInTimeRecoveryStatus");
     }
     return code;
 }

@@ -65,7 +65,7 @@ static json_t *recovery_request(const struct make *make)
 
 /* ---- waiting ------------------------------------------------------------------- */
 
-static enum belay_code nap(const struct make *make, int64_t ms, struct belay_error *err)
+static enum belay_code sleep_cancellable(const struct make *make, int64_t ms, struct belay_error *err)
 {
     for (; ms > 0; ms -= NAP_MS) {
         if (make->options->cancel != NULL && belay_cancel_requested(make->options->cancel)) {
@@ -78,7 +78,8 @@ static enum belay_code nap(const struct make *make, int64_t ms, struct belay_err
 }
 
 /* A pause before the next poll; BELAY_UNREACHABLE after the deadline. */
-static enum belay_code pause(const struct make *make, const char *status, int round, struct belay_error *err)
+static enum belay_code pause_before_poll(const struct make *make, const char *status, int round,
+                                         struct belay_error *err)
 {
     int64_t waited = clock_boot_ms() - make->began_boot_ms;
     char span[CLOCK_TEXT_SIZE];
@@ -91,7 +92,7 @@ static enum belay_code pause(const struct make *make, const char *status, int ro
                          "table '%s' is %s after %s: run the same command again to go on waiting",
                          make->spec->table, status, clock_format_span(span, make->wait_ms));
     }
-    return nap(make, round == 0 ? POLL_FIRST_MS : POLL_MS, err);
+    return sleep_cancellable(make, round == 0 ? POLL_FIRST_MS : POLL_MS, err);
 }
 
 /* A new table may not be visible at once. */
@@ -106,7 +107,7 @@ static enum belay_code wait_until_active(struct make *make, struct belay_error *
         if (status != NULL && strcmp(status, "ACTIVE") == 0) {
             return BELAY_OK;
         }
-        code = pause(make, status == NULL ? "CREATING" : status, round, err);
+        code = pause_before_poll(make, status == NULL ? "CREATING" : status, round, err);
         if (code == BELAY_OK) {
             code = table_look(&make->session, make->spec, &table, err);
         }
@@ -121,7 +122,7 @@ static enum belay_code wait_until_active(struct make *make, struct belay_error *
 /* ---- steps --------------------------------------------------------------------- */
 
 /* With dry_run: shows the request instead of sending it. Takes over `request`. */
-static void show(struct make *make, const char *operation, json_t *request)
+static void show_request(struct make *make, const char *operation, json_t *request)
 {
     char *text = request == NULL ? NULL : json_dumps(request, JSON_COMPACT);
 
@@ -141,7 +142,7 @@ static enum belay_code step_create(struct make *make, struct belay_error *err)
     enum belay_code code;
 
     if (make->options->dry_run) {
-        show(make, "CreateTable", create_request(make));
+        show_request(make, "CreateTable", create_request(make));
         return BELAY_OK;
     }
     code = table_call(&make->session, "CreateTable", create_request(make), &answer, err);
@@ -195,7 +196,7 @@ static enum belay_code step_ttl(struct make *make, struct belay_error *err)
         return BELAY_OK;
     }
     if (make->options->dry_run) {
-        show(make, "UpdateTimeToLive", ttl_request(make));
+        show_request(make, "UpdateTimeToLive", ttl_request(make));
         return BELAY_OK;
     }
     code = table_call(&make->session, "UpdateTimeToLive", ttl_request(make), &answer, err);
@@ -222,7 +223,7 @@ static enum belay_code switch_recovery_on(struct make *make, struct table_answer
         table_call(&make->session, "UpdateContinuousBackups", recovery_request(make), answer, err);
 
     for (int round = 0; is_error(answer, "ContinuousBackupsUnavailableException"); round++) {
-        code = pause(make, "not ready for recovery", round, err);
+        code = pause_before_poll(make, "not ready for recovery", round, err);
         if (code != BELAY_OK) {
             break;
         }
@@ -244,7 +245,7 @@ static enum belay_code step_recovery(struct make *make, struct belay_error *err)
         return BELAY_OK;
     }
     if (make->options->dry_run) {
-        show(make, "UpdateContinuousBackups", recovery_request(make));
+        show_request(make, "UpdateContinuousBackups", recovery_request(make));
         return BELAY_OK;
     }
     code = switch_recovery_on(make, &answer, err);
@@ -335,8 +336,8 @@ static enum belay_code make_one(struct make *make, const struct table_spec *spec
 }
 
 /* The final state of the table. */
-static enum belay_code look_again(struct make *make, const struct table_spec *spec,
-                                  struct belay_dynamodb_table **table, struct belay_error *err)
+static enum belay_code describe_final(struct make *make, const struct table_spec *spec,
+                                      struct belay_dynamodb_table **table, struct belay_error *err)
 {
     struct belay_dynamodb_table *now = NULL;
     enum belay_code code = make->options->dry_run ? BELAY_OK : table_look(&make->session, spec, &now, err);
@@ -370,7 +371,7 @@ enum belay_code dynamodb_table_create(const char *table_and_params, const struct
         code = make_one(&make, &fence, &table->fence, err);
     }
     if (code == BELAY_OK) {
-        code = look_again(&make, &spec, &table, err);
+        code = describe_final(&make, &spec, &table, err);
     }
     if (code == BELAY_OK) {
         table->policy = table_policy(table);

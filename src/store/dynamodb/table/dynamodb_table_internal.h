@@ -23,7 +23,7 @@ bool table_spec_of_fence(const struct ddb_store *store, struct table_spec *out_s
  */
 struct table_session {
     struct ddb_store *store; /* owned */
-    bool heard;
+    bool has_date;
     int64_t low_ms;
     int64_t high_ms;
 };
@@ -55,12 +55,9 @@ enum belay_code table_look_keys(struct table_session *session, struct belay_dyna
                                 struct table_answer *out_answer, struct belay_error *err);
 enum belay_code table_look_ttl(struct table_session *session, struct belay_dynamodb_table *table,
                                struct table_answer *out_answer, struct belay_error *err);
-/* What is known without a request. NULL: no memory. */
+/* A table with the properties that are known without a request. NULL: no memory. */
 struct belay_dynamodb_table *table_new(const struct table_session *session, const struct table_spec *spec);
 
-/* IAM actions without "dynamodb:"; NULL at the end. */
-extern const char *const table_actions_to_lock[];
-extern const char *const table_actions_to_make[];
 /* The policy as JSON; NULL: no memory. The caller frees it. */
 char *table_policy(const struct belay_dynamodb_table *table);
 

@@ -3,16 +3,17 @@
 #include "base/text.h"
 #include "store/dynamodb/table/dynamodb_table_internal.h"
 
-const char *const table_actions_to_lock[] = {
+/* Without "dynamodb:"; NULL at the end. */
+static const char *const actions_to_lock[] = {
     "GetItem", "BatchGetItem", "UpdateItem", "DeleteItem", "ConditionCheckItem", "Scan", "DescribeTable", NULL
 };
-const char *const table_actions_to_make[] = { "CreateTable",
-                                              "DescribeTable",
-                                              "UpdateTimeToLive",
-                                              "DescribeTimeToLive",
-                                              "UpdateContinuousBackups",
-                                              "DescribeContinuousBackups",
-                                              NULL };
+static const char *const actions_to_make[] = { "CreateTable",
+                                               "DescribeTable",
+                                               "UpdateTimeToLive",
+                                               "DescribeTimeToLive",
+                                               "UpdateContinuousBackups",
+                                               "DescribeContinuousBackups",
+                                               NULL };
 
 static const char *partition_of(const char *region)
 {
@@ -56,8 +57,8 @@ static json_t *statement(const char *sid, const char *const *actions,
 char *table_policy(const struct belay_dynamodb_table *table)
 {
     json_t *policy = json_pack("{s:s,s:[o,o]}", "Version", "2012-10-17", "Statement",
-                               statement("BelayLocks", table_actions_to_lock, table),
-                               statement("BelayTable", table_actions_to_make, table));
+                               statement("BelayLocks", actions_to_lock, table),
+                               statement("BelayTable", actions_to_make, table));
     char *text = policy == NULL ? NULL : json_dumps(policy, JSON_INDENT(2));
 
     json_decref(policy);
