@@ -238,15 +238,9 @@ static void begin_waiting_for_loss(struct exchange *x, int64_t wait_ms)
 
 void handle_held(struct exchange *x)
 {
-    struct body body;
-    int64_t wait_ms;
+    int64_t wait_ms = x->body->wait_ms;
 
-    if (!lock_read_body(x, &body)) {
-        return;
-    }
-    (void)snprintf(x->found_id, sizeof x->found_id, "%s", body.lock_id);
-    wait_ms = body.wait_ms;
-    body_release(&body);
+    (void)snprintf(x->found_id, sizeof x->found_id, "%s", x->body->lock_id);
     if (!x->server->is_store_local && wait_ms > HOLDER_NETWORK_MS) {
         wait_ms = HOLDER_NETWORK_MS;
     }

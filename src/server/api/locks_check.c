@@ -57,15 +57,9 @@ static void begin_check(struct exchange *x, const char *lock_id)
 
 void handle_check(struct exchange *x)
 {
-    struct body body;
-
-    if (!lock_read_body(x, &body)) {
-        return;
-    }
-    x->check.token = (uint64_t)body.token;
-    x->check.for_ms = body.for_ms;
-    begin_check(x, body.lock_id);
-    body_release(&body);
+    x->check.token = (uint64_t)x->body->token;
+    x->check.for_ms = x->body->for_ms;
+    begin_check(x, x->body->lock_id);
 }
 
 /* A whole number of the query. False, and answered, if it is not from `min` to `max`; *out stays if it is absent. */

@@ -570,6 +570,38 @@ static bool check_store(struct exchange *x)
     return false;
 }
 
+/* The body of a route that names a lock, and the key from it if it is not in the path. False, and answered: wrong. */
+static bool read_body(struct exchange *x, struct body *body)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    enum belay_code code = body_read(body, x->route->fields, x->request->body, x->request->body_len, &err);
+
+    if (code == BELAY_OK) {
+        code = lock_key_read(x, body, &err);
+    }
+    if (code != BELAY_OK) {
+        reply_error(x, &err);
+        belay_error_release(&err);
+        return false;
+    }
+    return exchange_may_touch_keys(x);
+}
+
+void exchange_run_handler(struct exchange *x)
+{
+    struct body body;
+
+    if (!route_names_lock(x->route)) {
+        x->route->handle(x);
+        return;
+    }
+    if (read_body(x, &body)) {
+        x->body = &body;
+        x->route->handle(x);
+    }
+    body_release(&body);
+}
+
 void exchange_handle(void *context, struct http_request *request)
 {
     struct exchange *x = exchange_new(context, request);
@@ -595,6 +627,6 @@ void exchange_handle(void *context, struct http_request *request)
         return;
     }
     if (take_names(x, names)) {
-        x->route->handle(x);
+        exchange_run_handler(x);
     }
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/suggest.h"
+#include "base/text.h"
 
 enum { SEGMENTS_MAX = 6 };
 
@@ -294,6 +295,12 @@ const struct route *route_find(const struct http_request *request, struct http_s
 bool route_is_large(const struct route *route)
 {
     return route->handle == handle_tf_put || route->handle == handle_state_put;
+}
+
+bool route_names_lock(const struct route *route)
+{
+    return route->fields != NULL &&
+           (text_has_prefix(route->path, "/v1/locks/{key}") || strcmp(route->fields[0].name, "key") == 0);
 }
 
 static bool refuse_query(struct exchange *x, const char *name)

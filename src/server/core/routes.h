@@ -41,6 +41,9 @@ const struct route *route_find(const struct http_request *request, struct http_s
 /* A client with the role may send a body of ROUTE_LARGE_BODY bytes. */
 bool route_is_large(const struct route *route);
 
+/* Its path or its body names the lock or locks that it is about, and a table describes the body. */
+bool route_names_lock(const struct route *route);
+
 /* False, and answered, if the query has a name that the route does not know. */
 bool route_check_query(struct exchange *x);
 

@@ -12,15 +12,13 @@
 #include "belay.h"
 #include "server/core/auth.h"
 #include "server/core/group_commit.h"
-#include "server/core/lock_keys.h"
+#include "server/core/lock_key.h"
 #include "server/core/log.h"
 #include "server/core/sessions.h"
 #include "server/core/site.h"
 #include "server/core/store_identity.h"
 #include "server/core/work.h"
 #include "server/http/http_server.h"
-
-struct body;
 
 struct server {
     struct loop *loop;           /* owned */
@@ -89,6 +87,7 @@ struct exchange {
     struct holder *holder;           /* borrowed; NULL: not waiting to learn of a loss */
     struct stream *stream;           /* borrowed; NULL: not a stream */
     struct lock_keys *keys; /* owned; of a request with "keys", the first of which is `key`; NULL: one */
+    struct body *body;      /* borrowed, while the handler of a route that names a lock runs */
     const char *query;      /* borrowed from the request, or from read.query */
     struct exchange_read read;
     struct {
@@ -112,6 +111,11 @@ struct exchange {
 /* The callbacks of the HTTP server. */
 void exchange_handle(void *context, struct http_request *request);
 bool exchange_admit(void *context, const struct http_request *request, size_t *max_body);
+/*
+ * Call the handler of x->route. Of a route that names a lock, x->body is read before that, and the token may touch all
+ * keys of the request. A handler that has had the store read for it is called again so.
+ */
+void exchange_run_handler(struct exchange *x);
 
 /* Each replies, writes the log line and frees the exchange. */
 void reply(struct exchange *x, int status, json_t *body); /* takes the body */
@@ -232,8 +236,6 @@ json_t *error_for(const struct exchange *x, const struct belay_error *err);
 
 typedef void route_handler(struct exchange *x);
 /* locks_write.c */
-/* The body, and the key from it if it is not in the path. False, and answered, if it is wrong. */
-bool lock_read_body(struct exchange *x, struct body *body);
 route_handler handle_acquire, handle_adopt, handle_renew, handle_release, handle_force, handle_lost;
 route_handler handle_held;                    /* holders.c */
 route_handler handle_check, handle_check_get; /* locks_check.c */

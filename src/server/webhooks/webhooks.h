@@ -26,7 +26,7 @@
 #include "base/address.h"
 #include "belay.h"
 #include "server/core/json_body.h"
-#include "server/core/lock_keys.h"
+#include "server/core/lock_key.h"
 #include "server/core/work.h"
 #include "server/http/loop.h"
 #include "server/webhooks/outgoing.h"
