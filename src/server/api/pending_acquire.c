@@ -374,14 +374,13 @@ static void on_slice_timer(struct timer *timer)
     }
 }
 
-static void start_slice(struct pending_acquire *pending, int64_t wait_ms)
+/* False: no memory for the timer that ends it. */
+static bool start_slice(struct pending_acquire *pending, int64_t wait_ms)
 {
     set_state(pending, PENDING_WAITING);
     pending->looked_ms = 0;
-    if (pending->can_wait && !loop_timer_set(pending->server->loop, &pending->timer,
-                                             loop_now_ms(pending->server->loop) + wait_ms)) {
-        leave(pending);
-    }
+    return !pending->can_wait || loop_timer_set(pending->server->loop, &pending->timer,
+                                                loop_now_ms(pending->server->loop) + wait_ms);
 }
 
 /* ---- the beginning ---- */
@@ -417,7 +416,9 @@ static void leave_older_places(const struct pending_acquire *pending)
     }
 }
 
-static struct pending_acquire *pending_new(struct exchange *x, const struct belay_lock_options *options)
+/* In the table from now on. NULL: no memory. */
+static struct pending_acquire *pending_new(struct exchange *x, const struct belay_lock_options *options,
+                                           bool can_wait)
 {
     size_t key_size = strlen(x->key) + 1;
     size_t owner_size = strlen(options->owner) + 1;
@@ -444,6 +445,14 @@ static struct pending_acquire *pending_new(struct exchange *x, const struct bela
     if (pending->has_id) {
         memcpy(pending->lock_id, options->lock_id, strlen(options->lock_id) + 1);
     }
+    pending->began_turn = x->server->group_commit.n_turns;
+    pending->can_wait = can_wait;
+    if (can_wait) {
+        pending->began_unix_ms = clock_unix_ms();
+        pending->client = client_of(x, options->owner);
+    }
+    x->pending = pending;
+    add_pending(x->server->pending_acquires, pending);
     return pending;
 }
 
@@ -469,40 +478,31 @@ void pending_acquire_begin(struct exchange *x, const struct belay_lock_options *
     struct belay_client *client = x->server->client;
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_lock_options copy = *options;
-    struct pending_acquire *pending = pending_new(x, options);
+    struct pending_acquire *pending = pending_new(x, options, wait_ms > 0);
     char id[UUID_TEXT_SIZE];
-    enum belay_code code;
+    enum belay_code code = BELAY_OK;
 
-    if (pending == NULL) {
-        (void)error_no_memory(&err);
-        reply_error(x, &err);
-        return;
-    }
-    /* The timer ends the wait, and the next slice may prolong it. */
-    pending->can_wait = wait_ms > 0;
-    pending->began_turn = x->server->group_commit.n_turns;
-    if (pending->can_wait) {
-        pending->began_unix_ms = clock_unix_ms();
-        pending->client = client_of(x, options->owner);
-    }
-    if (pending->can_wait && pending->has_id && x->server->pending_acquires->n_kept > 0) {
+    if (pending == NULL || !start_slice(pending, wait_ms)) {
+        code = error_no_memory(&err);
+    } else if (pending->can_wait && pending->has_id && x->server->pending_acquires->n_kept > 0) {
         leave_older_places(pending);
     }
-    copy.wait_ms = pending->can_wait ? BELAY_WAIT_FOREVER : 0;
-    follow_trace(x, &copy, id);
-    code = belay_async_acquire(client, x->key, &copy, on_acquired, pending, &pending->call, &err);
+    copy.wait_ms =
+        wait_ms > 0 ? BELAY_WAIT_FOREVER : 0; /* the timer ends the wait; the next slice prolongs it */
+    if (code == BELAY_OK) {
+        follow_trace(x, &copy, id);
+        code = belay_async_acquire(client, x->key, &copy, on_acquired, pending, &pending->call, &err);
+    }
     if (code == BELAY_BUSY) {
         /* A renewal or a release with this id may be due now; then the id is free after this poll. */
         (void)belay_client_poll(client);
         code = belay_async_acquire(client, x->key, &copy, on_acquired, pending, &pending->call, &err);
     }
     if (code != BELAY_OK) {
-        pending_free(pending);
+        if (pending != NULL) {
+            drop(pending);
+        }
         reply_error(x, &err);
-    } else {
-        x->pending = pending;
-        add_pending(x->server->pending_acquires, pending);
-        start_slice(pending, wait_ms);
     }
     belay_error_release(&err);
 }
@@ -542,7 +542,9 @@ bool pending_acquire_resume(struct exchange *x, const char *lock_id, int64_t wai
     }
     pending->x = x;
     x->pending = pending;
-    start_slice(pending, wait_ms);
+    if (!start_slice(pending, wait_ms)) {
+        leave(pending);
+    }
     return true;
 }
 
