@@ -15,6 +15,7 @@
 #include "server/api/holders.h"
 #include "server/api/pending_acquire.h"
 #include "server/core/job.h"
+#include "server/core/routes.h"
 #include "server/core/server.h"
 #include "server/dashboard/dashboard_stream.h"
 #include "server/events/event_stream.h"
@@ -204,7 +205,8 @@ static enum belay_code open_telemetry(struct run *run, struct belay_error *err)
                                          .context = server };
 
     server->metrics = metrics_new(server->config);
-    if (server->metrics == NULL) {
+    server->route_counts = route_counts_new();
+    if (server->metrics == NULL || server->route_counts == NULL) {
         return error_no_memory(err);
     }
     return telemetry_open(&options, &server->telemetry, err);
@@ -401,6 +403,7 @@ static void close_server(struct run *run)
     log_end(&server->log);
     free(server->openapi);
     exchanges_release(server);
+    free(server->route_counts);
     free(run->unix_address);
     free(run->beside_address);
     free(run);

@@ -36,7 +36,7 @@ static void write_log(const struct exchange *x, int status)
     line.peer = request->peer->text;
     line.duration_ms = loop_now_ms(x->server->loop) - request->received_ms;
     log_request(&x->server->log, &line);
-    metrics_request(x->server->metrics, x->route, status, clock_boot_us() - x->began_us);
+    route_count(x->server->route_counts, x->route, status, clock_boot_us() - x->began_us);
 }
 
 /*

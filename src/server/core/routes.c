@@ -1,6 +1,7 @@
 #include "server/core/routes.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/suggest.h"
@@ -295,6 +296,20 @@ const struct route *route_find(const struct http_request *request, struct http_s
 bool route_is_large(const struct route *route)
 {
     return route->handle == handle_tf_put || route->handle == handle_state_put;
+}
+
+struct route_counts *route_counts_new(void)
+{
+    return calloc(n_routes + 1, sizeof(struct route_counts));
+}
+
+void route_count(struct route_counts *counts, const struct route *route, int status, int64_t took_us)
+{
+    struct route_counts *own = &counts[route == NULL ? n_routes : (size_t)(route - routes)];
+    int class = status / 100;
+
+    own->by_status[class >= 1 && class <= 5 ? class : 0]++;
+    histogram_add(&own->took, HISTOGRAM_BOUNDS(histogram_short_s), (double)took_us / 1e6);
 }
 
 bool route_names_lock(const struct route *route)

@@ -37,6 +37,7 @@ struct server {
     struct state_pool *states;                 /* owned */
     struct shared_db_counts *shared_db_counts; /* of stops and starts, by outcome */
     struct metrics *metrics;                   /* owned */
+    struct route_counts *route_counts;         /* owned; for metrics */
     struct telemetry *telemetry;               /* owned; NULL: not configured */
     struct dashboard_stream *dashboard;        /* owned */
     pthread_t thread;                          /* the loop's */
@@ -183,8 +184,6 @@ void pending_acquire_half_closed(struct pending_acquire *pending); /* pending_ac
 void pending_acquire_client_gone(struct pending_acquire *pending);
 void holder_answer(struct holder *holder); /* holders.c: read the lock and reply */
 void holder_forget(struct holder *holder);
-/* A request was answered; `route` NULL: none matched. In metrics.c. */
-void metrics_request(struct metrics *metrics, const struct route *route, int status, int64_t took_us);
 
 /* ---- exchange_work.c: requests that read the store ---- */
 
