@@ -3,7 +3,7 @@
  *
  * Every commit has a log sequence number (LSN). An answer, or a message on a stream, takes the LSN of the newest
  * commit at the moment when it is made: it may tell of its own commit, and of everything it read. It is sent once
- * the durable LSN has reached that number (http/gate.c).
+ * the durable LSN has reached that number (http/answer.c).
  *
  *     sockets      loop                                      thread           disk
  *     -------      ----                                      ------           ----

@@ -94,7 +94,7 @@ void conn_close(struct conn *conn)
     close(fd);
     unlink_conn(conn);
     peer_leave(conn);
-    gate_leave(conn);
+    answer_stop_waiting(conn);
     while (conn->first != NULL) {
         struct request *request = conn->first;
         if (!request->is_answered && request->notice != NULL) {
