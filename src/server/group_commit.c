@@ -119,8 +119,7 @@ static void sync_now(struct server *server)
 
 static void run_in_thread(struct pool_job *job)
 {
-    struct server *server =
-        (struct server *)(void *)((char *)job - offsetof(struct server, group_commit.job));
+    struct server *server = CONTAINER_OF(job, struct server, group_commit.job);
 
     sync_now(server);
     loop_post(server->loop, &server->group_commit.done);
@@ -162,8 +161,7 @@ static void send_durable(struct server *server, struct sync_result *result, uint
 /* To send the answers takes about as long as a sync, so the next one starts before that if it is worth a thread. */
 static void on_synced(struct loop_task *task)
 {
-    struct server *server =
-        (struct server *)(void *)((char *)task - offsetof(struct server, group_commit.done));
+    struct server *server = CONTAINER_OF(task, struct server, group_commit.done);
     struct sync_result result = server->group_commit.result;
     uint64_t lsn = belay_client_durable_lsn(server->client);
 

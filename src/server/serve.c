@@ -145,7 +145,7 @@ static void stop(struct run *run, int signal)
 
 static void on_signal(struct loop_watch *watch, uint32_t events)
 {
-    struct run *run = (struct run *)(void *)((char *)watch - offsetof(struct run, signals));
+    struct run *run = CONTAINER_OF(watch, struct run, signals);
     struct signalfd_siginfo info;
 
     (void)events;

@@ -137,7 +137,7 @@ void holder_forget(struct holder *holder)
 
 static void on_holder_timer(struct timer *timer)
 {
-    holder_answer((struct holder *)(void *)((char *)timer - offsetof(struct holder, timer)));
+    holder_answer(CONTAINER_OF(timer, struct holder, timer));
 }
 
 /* Has the holder's lock read again, and answers with what is found. */

@@ -354,8 +354,7 @@ static bool look_longer(struct pending_acquire *pending)
 
 static void on_slice_timer(struct timer *timer)
 {
-    struct pending_acquire *pending =
-        (struct pending_acquire *)(void *)((char *)timer - offsetof(struct pending_acquire, timer));
+    struct pending_acquire *pending = CONTAINER_OF(timer, struct pending_acquire, timer);
 
     switch (pending->state) {
     case PENDING_WAITING:

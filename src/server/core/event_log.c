@@ -53,7 +53,7 @@ static bool keep_event(void *context, const struct belay_event *event)
 
 static void read_events(struct work *work)
 {
-    struct event_log *log = (struct event_log *)(void *)((char *)work - offsetof(struct event_log, work));
+    struct event_log *log = CONTAINER_OF(work, struct event_log, work);
     enum belay_code code = belay_events(log->client, NULL, log->after, log->last, keep_event, log, NULL);
 
     log->code = log->code == BELAY_OK ? code : log->code;

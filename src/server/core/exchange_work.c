@@ -14,7 +14,7 @@
 
 static struct exchange *exchange_of(struct work *work)
 {
-    return (struct exchange *)(void *)((char *)work - offsetof(struct exchange, read.work));
+    return CONTAINER_OF(work, struct exchange, read.work);
 }
 
 static void run_read(struct work *work)

@@ -57,7 +57,7 @@ static int failure_of(const struct job *job)
 
 static struct job *job_of(struct work *work)
 {
-    return (struct job *)(void *)((char *)work - offsetof(struct job, work));
+    return CONTAINER_OF(work, struct job, work);
 }
 
 static void on_job_done(struct work *work)

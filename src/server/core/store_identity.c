@@ -9,7 +9,7 @@ enum { AGAIN_MS = 1000 };
 
 static struct store_identity *of_work(struct work *work)
 {
-    return (struct store_identity *)(void *)((char *)work - offsetof(struct store_identity, work));
+    return CONTAINER_OF(work, struct store_identity, work);
 }
 
 static void try_later(struct store_identity *identity)
@@ -46,8 +46,7 @@ static void on_read(struct work *work)
 
 static void on_timer(struct timer *timer)
 {
-    struct store_identity *identity =
-        (struct store_identity *)(void *)((char *)timer - offsetof(struct store_identity, timer));
+    struct store_identity *identity = CONTAINER_OF(timer, struct store_identity, timer);
 
     if (!work_queue(identity->server->workers, WORK_READ, &identity->work)) {
         try_later(identity);

@@ -362,8 +362,7 @@ static void read_on(struct dashboard_stream *dashboard)
 
 static void on_log(struct work *work)
 {
-    struct dashboard_stream *dashboard =
-        (struct dashboard_stream *)(void *)((char *)work - offsetof(struct dashboard_stream, log.work));
+    struct dashboard_stream *dashboard = CONTAINER_OF(work, struct dashboard_stream, log.work);
     size_t spent = dashboard->log.n + 1;
 
     if (work->is_cancelled) {
@@ -437,8 +436,7 @@ static void end_tick(struct dashboard_stream *dashboard)
 
 static void on_rows(struct work *work)
 {
-    struct dashboard_stream *dashboard =
-        (struct dashboard_stream *)(void *)((char *)work - offsetof(struct dashboard_stream, rows.work));
+    struct dashboard_stream *dashboard = CONTAINER_OF(work, struct dashboard_stream, rows.work);
 
     if (!dashboard->server->is_store_local || dashboard->rows.wants_stale) {
         dashboard->began_us =
@@ -467,8 +465,7 @@ static bool is_any_waiting(const struct dashboard_stream *dashboard)
 
 static void on_tick(struct timer *timer)
 {
-    struct dashboard_stream *dashboard =
-        (struct dashboard_stream *)(void *)((char *)timer - offsetof(struct dashboard_stream, tick_timer));
+    struct dashboard_stream *dashboard = CONTAINER_OF(timer, struct dashboard_stream, tick_timer);
     struct loop *loop = dashboard->server->loop;
 
     if (work_is_pending(&dashboard->rows.work)) {

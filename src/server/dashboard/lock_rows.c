@@ -65,7 +65,7 @@ static bool on_stale(void *context, const struct belay_info *info)
 
 static void read_rows(struct work *work)
 {
-    struct lock_rows *rows = (struct lock_rows *)(void *)((char *)work - offsetof(struct lock_rows, work));
+    struct lock_rows *rows = CONTAINER_OF(work, struct lock_rows, work);
     struct belay_query query = BELAY_QUERY_INIT;
 
     rows->json = json_array();

@@ -209,8 +209,7 @@ static void go_on(struct event_stream *events)
 
 static void on_log(struct work *work)
 {
-    struct event_stream *events =
-        (struct event_stream *)(void *)((char *)work - offsetof(struct event_stream, log.work));
+    struct event_stream *events = CONTAINER_OF(work, struct event_stream, log.work);
     struct event_listener *listener =
         events->reading_for == 0 ? NULL : find_listener(events, events->reading_for);
 
@@ -249,14 +248,12 @@ void event_stream_mark(struct event_stream *events)
 
 static void on_look(struct timer *timer)
 {
-    event_stream_mark(
-        (struct event_stream *)(void *)((char *)timer - offsetof(struct event_stream, look_timer)));
+    event_stream_mark(CONTAINER_OF(timer, struct event_stream, look_timer));
 }
 
 static void on_alive(struct timer *timer)
 {
-    struct event_stream *events =
-        (struct event_stream *)(void *)((char *)timer - offsetof(struct event_stream, alive_timer));
+    struct event_stream *events = CONTAINER_OF(timer, struct event_stream, alive_timer);
 
     streams_send(&events->streams, ": keep-alive\n\n", 14);
     if (events->streams.n > 0) {

@@ -8,8 +8,6 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#define CONTAINER_OF(pointer, type, member) ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
-
 void conn_later(struct conn *conn)
 {
     loop_later(conn->server->loop, &conn->task);

@@ -49,8 +49,7 @@ void listeners_resume(struct http_server *server)
 
 static void on_accept_timer(struct timer *timer)
 {
-    struct http_server *server =
-        (struct http_server *)(void *)((char *)timer - offsetof(struct http_server, accept_timer));
+    struct http_server *server = CONTAINER_OF(timer, struct http_server, accept_timer);
 
     if (server->is_accept_paused && server->n_conns < server->limits.max_connections + REFUSED_ROOM) {
         pause_accepting(server, false);
@@ -72,7 +71,7 @@ static bool is_shortage(int error)
 
 static void on_connection(struct loop_watch *watch, uint32_t events)
 {
-    struct listener *listener = (struct listener *)(void *)((char *)watch - offsetof(struct listener, watch));
+    struct listener *listener = CONTAINER_OF(watch, struct listener, watch);
     struct http_server *server = listener->server;
 
     (void)events;

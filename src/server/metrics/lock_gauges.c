@@ -79,7 +79,7 @@ static bool count_lock(void *context, const struct belay_info *info)
 
 static struct lock_gauges *gauges_of(struct work *work)
 {
-    return (struct lock_gauges *)(void *)((char *)work - offsetof(struct lock_gauges, work));
+    return CONTAINER_OF(work, struct lock_gauges, work);
 }
 
 static void count(struct work *work)

@@ -28,7 +28,7 @@ struct notify_catch_up {
 
 static struct notify_catch_up *catch_up_of(struct work *work)
 {
-    return (struct notify_catch_up *)(void *)((char *)work - offsetof(struct notify_catch_up, work));
+    return CONTAINER_OF(work, struct notify_catch_up, work);
 }
 
 static bool keep_found(void *context, const struct belay_event *event)

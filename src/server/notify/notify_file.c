@@ -181,7 +181,7 @@ static bool write_file(const char *path, const char *text)
 
 static struct notify *notify_of(struct work *work)
 {
-    return (struct notify *)(void *)((char *)work - offsetof(struct notify, save_work));
+    return CONTAINER_OF(work, struct notify, save_work);
 }
 
 static void save(struct work *work)
@@ -220,7 +220,7 @@ static void on_saved(struct work *work)
 /* What was seen before the previous save is safe: an event of another thread reaches the loop much sooner. */
 static void on_timer(struct timer *timer)
 {
-    struct notify *notify = (struct notify *)(void *)((char *)timer - offsetof(struct notify, save_timer));
+    struct notify *notify = CONTAINER_OF(timer, struct notify, save_timer);
 
     notify->is_save_due = false;
     if (work_is_pending(&notify->save_work) || notify->is_stopped) {

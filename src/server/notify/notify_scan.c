@@ -48,7 +48,7 @@ struct notify_scan {
 
 static struct notify_scan *scan_of(struct work *work)
 {
-    return (struct notify_scan *)(void *)((char *)work - offsetof(struct notify_scan, work));
+    return CONTAINER_OF(work, struct notify_scan, work);
 }
 
 /* ---- in the worker ---- */
@@ -328,7 +328,7 @@ void notify_scan_start(struct notify *notify)
 
 static void on_timer(struct timer *timer)
 {
-    notify_scan_start((struct notify *)(void *)((char *)timer - offsetof(struct notify, scan_timer)));
+    notify_scan_start(CONTAINER_OF(timer, struct notify, scan_timer));
 }
 
 void notify_scan_init(struct notify *notify)

@@ -13,7 +13,7 @@
 
 static struct notify_target *target_of(struct work *work)
 {
-    return (struct notify_target *)(void *)((char *)work - offsetof(struct notify_target, work));
+    return CONTAINER_OF(work, struct notify_target, work);
 }
 
 static struct log *log_of(const struct notify_target *target)
@@ -157,8 +157,7 @@ void notify_pump(struct notify_target *target)
 
 static void on_timer(struct timer *timer)
 {
-    struct notify_target *target =
-        (struct notify_target *)(void *)((char *)timer - offsetof(struct notify_target, timer));
+    struct notify_target *target = CONTAINER_OF(timer, struct notify_target, timer);
 
     target->is_paused = false;
     notify_pump(target);

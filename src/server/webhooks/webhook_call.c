@@ -12,7 +12,7 @@
 
 static struct webhook *webhook_of(struct work *work)
 {
-    return (struct webhook *)(void *)((char *)work - offsetof(struct webhook, work));
+    return CONTAINER_OF(work, struct webhook, work);
 }
 
 /* ---- what is sent ---- */

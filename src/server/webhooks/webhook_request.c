@@ -126,7 +126,7 @@ static void on_acquired(void *context, enum belay_code code, const struct belay_
 
 static void on_timer(struct timer *timer)
 {
-    struct webhook *webhook = (struct webhook *)(void *)((char *)timer - offsetof(struct webhook, timer));
+    struct webhook *webhook = CONTAINER_OF(timer, struct webhook, timer);
 
     switch (webhook->state) {
     case WEBHOOK_BEGUN:
