@@ -70,16 +70,6 @@ static enum belay_code check_pattern(struct job *job, const char *pattern)
                      job->x->who, pattern);
 }
 
-/* The client's name for people: as it says, marked with its credential. */
-static enum belay_code name_by(struct job *job, const char *said, char out[BELAY_OWNER_MAX + 1])
-{
-    if (said != NULL) {
-        return mark_name(said, job->x->who, "by", out, BELAY_OWNER_MAX + 1, &job->err);
-    }
-    (void)snprintf(out, BELAY_OWNER_MAX + 1, "%.*s", BELAY_OWNER_MAX, job->by);
-    return BELAY_OK;
-}
-
 static enum belay_code begin(struct job *job, const struct body *body, struct freeze_answer *answer)
 {
     struct belay_freeze_options options = BELAY_FREEZE_OPTIONS_INIT;
@@ -87,7 +77,7 @@ static enum belay_code begin(struct job *job, const struct body *body, struct fr
     enum belay_code code = check_pattern(job, body->pattern);
 
     if (code == BELAY_OK) {
-        code = name_by(job, body->by, by);
+        code = name_change(body->by, job->x->who, job->by, by, sizeof by, &job->err);
     }
     if (code == BELAY_OK) {
         code = read_time("from", body->from, &options.from_unix_ms, &job->err);
@@ -149,7 +139,7 @@ static enum belay_code end(struct job *job, const struct body *body, struct free
 {
     struct freeze_search search = { .job = job };
     char by[BELAY_OWNER_MAX + 1];
-    enum belay_code code = name_by(job, body->by, by);
+    enum belay_code code = name_change(body->by, job->x->who, job->by, by, sizeof by, &job->err);
 
     if (code == BELAY_OK) {
         code = belay_freezes(job->server->client, check_one, &search, &job->err);

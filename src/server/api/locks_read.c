@@ -132,24 +132,14 @@ static void ask_queue(struct exchange *x)
 static enum belay_code read_mode(const char *query, struct belay_lock_options *options,
                                  struct belay_error *err)
 {
-    char text[16];
-    enum http_found slots;
+    int64_t slots = 0;
     enum belay_code code = read_flag(query, "shared", &options->shared, err);
 
-    if (code != BELAY_OK) {
-        return code;
+    if (code == BELAY_OK) {
+        code = query_number(query, "slots", 1, BELAY_HOLDERS_MAX, &slots, err);
     }
-    slots = http_query_get(query, "slots", text, sizeof text);
-    if (slots == HTTP_ABSENT) {
-        return BELAY_OK;
-    }
-    options->slots = slots == HTTP_FOUND && strlen(text) <= 6 && strspn(text, "0123456789") == strlen(text)
-                         ? (int)strtol(text, NULL, 10)
-                         : 0;
-    return options->slots >= 1 && options->slots <= BELAY_HOLDERS_MAX
-               ? BELAY_OK
-               : error_set(err, BELAY_INVALID, "slots must be a whole number from 1 to %d",
-                           BELAY_HOLDERS_MAX);
+    options->slots = (int)slots;
+    return code;
 }
 
 static void ask_free(struct exchange *x)
@@ -167,40 +157,6 @@ static void ask_free(struct exchange *x)
 }
 
 /* ---- parameters ---- */
-
-enum belay_code read_whole(const char *query, const char *name, size_t most, size_t usual, size_t *out,
-                           struct belay_error *err)
-{
-    char text[24];
-    enum http_found found = http_query_get(query, name, text, sizeof text);
-    unsigned long value;
-
-    *out = usual;
-    if (found == HTTP_ABSENT) {
-        return BELAY_OK;
-    }
-    value = found == HTTP_FOUND && strspn(text, "0123456789") == strlen(text) ? strtoul(text, NULL, 10) : 0;
-    if (value < 1 || value > most) {
-        return error_set(err, BELAY_INVALID, "%s must be a whole number from 1 to %zu", name, most);
-    }
-    *out = value;
-    return BELAY_OK;
-}
-
-enum belay_code read_key_query(const struct exchange *x, const char *name, char space[BELAY_KEY_MAX + 1],
-                               const char **out, struct belay_error *err)
-{
-    enum http_found found = http_query_get(x->query, name, space, BELAY_KEY_MAX + 1);
-
-    if (found == HTTP_MALFORMED) {
-        return error_set(err, BELAY_INVALID, "%s is over %d bytes or not percent-encoded", name,
-                         BELAY_KEY_MAX);
-    }
-    if (found == HTTP_FOUND && *space != '\0') {
-        *out = space;
-    }
-    return BELAY_OK;
-}
 
 static enum belay_code read_status(const struct exchange *x, struct belay_query *query,
                                    struct belay_error *err)
@@ -340,16 +296,18 @@ static void ask_list(struct exchange *x)
     char prefix[BELAY_KEY_MAX + 1];
     char narrow[BELAY_KEY_MAX + 1];
     char cursor[BELAY_KEY_MAX + 1];
+    int64_t limit = LIST_DEFAULT;
     bool more = false;
 
-    if (read_whole(x->query, "limit", LIST_MAX, LIST_DEFAULT, &query.limit, &err) != BELAY_OK ||
-        read_key_query(x, "prefix", prefix, &query.prefix, &err) != BELAY_OK ||
-        read_key_query(x, "cursor", cursor, &query.cursor, &err) != BELAY_OK ||
+    if (query_number(x->query, "limit", 1, LIST_MAX, &limit, &err) != BELAY_OK ||
+        query_key(x->query, "prefix", prefix, &query.prefix, &err) != BELAY_OK ||
+        query_key(x->query, "cursor", cursor, &query.cursor, &err) != BELAY_OK ||
         read_status(x, &query, &err) != BELAY_OK || read_stale(x, &query, &err) != BELAY_OK) {
         reply_error(x, &err);
         belay_error_release(&err);
         return;
     }
+    query.limit = (size_t)limit;
     limit_to_keys(&listing, &query, narrow);
     listing.items = json_array();
     listing.waiting = json_object();
@@ -380,21 +338,21 @@ static void ask_history(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct list_reply listing = { .x = x };
-    size_t limit;
+    int64_t limit = HISTORY_DEFAULT;
 
-    if (read_whole(x->query, "limit", HISTORY_MAX, HISTORY_DEFAULT, &limit, &err) != BELAY_OK) {
+    if (query_number(x->query, "limit", 1, HISTORY_MAX, &limit, &err) != BELAY_OK) {
         reply_error(x, &err);
         belay_error_release(&err);
         return;
     }
     listing.items = json_array();
-    if (belay_history(x->server->client, x->key, limit, list_event, &listing, &err) != BELAY_OK) {
+    if (belay_history(x->server->client, x->key, (size_t)limit, list_event, &listing, &err) != BELAY_OK) {
         json_decref(listing.items);
         reply_error(x, &err);
     } else if (listing.is_full) {
         json_decref(listing.items);
-        reply_problem(x, 400, "invalid", "the last %zu events are over %d MiB; ask for fewer with limit",
-                      limit, ANSWER_MAX >> 20);
+        reply_problem(x, 400, "invalid", "the last %d events are over %d MiB; ask for fewer with limit",
+                      (int)limit, ANSWER_MAX >> 20);
     } else {
         reply(x, 200, json_pack("{s:o}", "events", listing.items));
     }

@@ -302,16 +302,6 @@ void handle_release(struct exchange *x)
     belay_error_release(&err);
 }
 
-static size_t count_active(const struct belay_info *info)
-{
-    size_t n = info->n_holders == 0 && info->status == BELAY_STATUS_ACTIVE;
-
-    for (size_t i = 0; i < info->n_holders; i++) {
-        n += info->holders[i].status == BELAY_STATUS_ACTIVE;
-    }
-    return n;
-}
-
 /* Write the id of the present lock to x->found_id, or reply that there is none, or that there are several. */
 static void ask_present_id(struct exchange *x)
 {
@@ -349,26 +339,18 @@ static bool from_query(const struct exchange *x, const char *name, const char **
     return found != HTTP_MALFORMED;
 }
 
-/* The client's name for the audit trail: as it says, marked with its credential. */
-static enum belay_code name_by(const struct exchange *x, const char *said, char *out, size_t size,
-                               struct belay_error *err)
-{
-    if (said == NULL) {
-        exchange_by(x, out, size);
-        return BELAY_OK;
-    }
-    return mark_name(said, x->who, "by", out, size, err);
-}
-
 void handle_force(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct body *body = x->body;
     char id[BELAY_ID_MAX + 1];
     char reason[BELAY_REASON_MAX + 1];
+    char own[BELAY_OWNER_MAX + 1];
     char by[BELAY_OWNER_MAX + 1];
-    enum belay_code code = name_by(x, body->by, by, sizeof by, &err);
+    enum belay_code code;
 
+    exchange_by(x, own, sizeof own);
+    code = name_change(body->by, x->who, own, by, sizeof by, &err);
     if (code == BELAY_OK && (!from_query(x, "reason", &body->reason, reason, sizeof reason) ||
                              !from_query(x, "lock_id", &body->lock_id, id, sizeof id))) {
         code = error_set(&err, BELAY_INVALID, "reason or lock_id in the query is too long or not encoded");

@@ -44,10 +44,10 @@ static enum belay_code read_since(const struct exchange *x, int64_t *out_unix_ms
 static enum belay_code read_stats_query(const struct exchange *x, struct stats_texts *texts,
                                         struct belay_stats_query *query, struct belay_error *err)
 {
-    enum belay_code code = read_key_query(x, "key", texts->key, &query->key, err);
+    enum belay_code code = query_key(x->query, "key", texts->key, &query->key, err);
 
     if (code == BELAY_OK) {
-        code = read_key_query(x, "prefix", texts->prefix, &query->prefix, err);
+        code = query_key(x->query, "prefix", texts->prefix, &query->prefix, err);
     }
     if (code == BELAY_OK) {
         code = read_by(x, &query->by, err);

@@ -415,6 +415,16 @@ enum belay_code mark_name(const char *name, const char *who, const char *what, c
     return BELAY_OK;
 }
 
+enum belay_code name_change(const char *said, const char *who, const char *usual, char *out, size_t size,
+                            struct belay_error *err)
+{
+    if (said != NULL) {
+        return mark_name(said, who, "by", out, size, err);
+    }
+    (void)snprintf(out, size, "%s", usual);
+    return BELAY_OK;
+}
+
 bool exchange_acts_for(const struct exchange *x, const char *who)
 {
     return x->role == ROLE_ADMIN || strcmp(x->who, who) == 0;

@@ -117,15 +117,6 @@ static bool init_job(struct job *job, struct exchange *x)
            keep_header(x, "Content-MD5", &job->content_md5);
 }
 
-enum belay_code job_name_by(struct job *job, const char *said, char *out, size_t size)
-{
-    if (said != NULL) {
-        return mark_name(said, job->by, "by", out, size, &job->err);
-    }
-    (void)snprintf(out, size, "%s", job->by);
-    return BELAY_OK;
-}
-
 bool job_query(const struct job *job, const char *name, char *out, size_t size)
 {
     return http_query_get(job->query, name, out, size) == HTTP_FOUND;

@@ -45,11 +45,6 @@ struct job {
 
 /* Replies later, or at once with 503 if the class is full. */
 void job_start(struct exchange *x, enum work_class class, job_fn *run);
-/*
- * The name under which a change is recorded: `said`, marked with job->by; said NULL: job->by.
- * BELAY_INVALID if that is no name.
- */
-enum belay_code job_name_by(struct job *job, const char *said, char *out, size_t size);
 /* A value of the query, decoded; false if it is absent or too long. */
 bool job_query(const struct job *job, const char *name, char *out, size_t size);
 /* Revoke stops and starts of databases whose token has lost its rights: the tokens were read again. */

@@ -96,7 +96,7 @@ struct exchange {
         int64_t for_ms;
     } check;             /* of locks_check.c */
     uint64_t last_event; /* of event_stream.c: the newest in the store */
-    int hours;           /* of dashboard_stream.c: that were asked for */
+    int64_t hours;       /* of dashboard_stream.c: that were asked for */
     const char *allow;   /* borrowed; with a 405: the methods of this path */
     enum role role;
     /* Only the first byte of these is cleared. */
@@ -158,6 +158,13 @@ void exchange_by(const struct exchange *x, char *out, size_t size);
 enum belay_code mark_name(const char *name, const char *who, const char *what, char *out, size_t size,
                           struct belay_error *err);
 
+/*
+ * The name under which a change is recorded: what the client said in "by", marked with `who`; without that, `usual`.
+ * BELAY_INVALID if it is no name.
+ */
+enum belay_code name_change(const char *said, const char *who, const char *usual, char *out, size_t size,
+                            struct belay_error *err);
+
 /* Whether this client may change a place in the queue that the credential `who` took: its own, or as an admin. */
 bool exchange_acts_for(const struct exchange *x, const char *who);
 
@@ -184,6 +191,15 @@ void pending_acquire_half_closed(struct pending_acquire *pending); /* pending_ac
 void pending_acquire_client_gone(struct pending_acquire *pending);
 void holder_answer(struct holder *holder); /* holders.c: read the lock and reply */
 void holder_forget(struct holder *holder);
+
+/* ---- routes.c: parameters of the query ---- */
+
+/* A whole number. *out stays as it is if it is absent. BELAY_INVALID names the range. */
+enum belay_code query_number(const char *query, const char *name, int64_t min, int64_t max, int64_t *out,
+                             struct belay_error *err);
+/* A key or the beginning of one, written to `space`. *out stays as it is if it is absent or empty. */
+enum belay_code query_key(const char *query, const char *name, char space[BELAY_KEY_MAX + 1],
+                          const char **out, struct belay_error *err);
 
 /* ---- exchange_work.c: requests that read the store ---- */
 
@@ -227,6 +243,8 @@ json_t *blocker_for(const struct exchange *x, const struct belay_info *info);
 json_t *grant_for(const struct exchange *x, const struct belay_info *info, const char *lock_id);
 /* The grant of this id, in the lock or among its holders; NULL: none. */
 const struct belay_info *grant_of(const struct belay_info *info, const char *lock_id);
+/* How many hold it now. */
+size_t count_active(const struct belay_info *info);
 json_t *event_for(const struct exchange *x, const struct belay_event *event);
 /* A copy of the error with its holder as this client may see it. */
 json_t *error_for(const struct exchange *x, const struct belay_error *err);
@@ -240,12 +258,6 @@ route_handler handle_held;                    /* holders.c */
 route_handler handle_check, handle_check_get; /* locks_check.c */
 /* locks_read.c */
 route_handler handle_get, handle_list, handle_history, handle_queue, handle_free;
-/* A number of a query, 1 to `most`; `usual` if it is absent. BELAY_INVALID names the range. */
-enum belay_code read_whole(const char *query, const char *name, size_t most, size_t usual, size_t *out,
-                           struct belay_error *err);
-/* A key or the beginning of one, written to `space`. *out stays as it is if it is absent or empty. */
-enum belay_code read_key_query(const struct exchange *x, const char *name, char space[BELAY_KEY_MAX + 1],
-                               const char **out, struct belay_error *err);
 route_handler handle_stats;                                   /* stats_api.c */
 route_handler handle_leave;                                   /* webhook_request.c */
 route_handler handle_metrics;                                 /* metrics.c */

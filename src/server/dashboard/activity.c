@@ -154,11 +154,11 @@ static struct activity_minute sum_of(const struct activity *activity, int64_t fr
     return sum;
 }
 
-json_t *activity_json(const struct activity *activity, int hours, int64_t now_unix_ms)
+json_t *activity_json(const struct activity *activity, int64_t hours, int64_t now_unix_ms)
 {
     const int64_t step = hours <= 1 ? 1 : hours <= 6 ? 5 : 15; /* minutes */
     int64_t end = now_unix_ms / MINUTE_MS / step * step + step;
-    int64_t begin = end - (int64_t)hours * 60;
+    int64_t begin = end - hours * 60;
     struct activity_minute total = sum_of(activity, begin, end);
     json_t *steps = json_array();
 

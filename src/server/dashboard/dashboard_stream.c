@@ -645,18 +645,6 @@ void handle_dashboard_stream(struct exchange *x)
 
 /* ---- numbers ---- */
 
-/* 0: it is not a number of hours. */
-static int read_hours(const struct exchange *x)
-{
-    char text[8] = "";
-    enum http_found found = http_query_get(x->query, "hours", text, sizeof text);
-    long hours = found == HTTP_ABSENT                                  ? HISTORY_HOURS_DEFAULT
-                 : strspn(text, "0123456789") == strlen(text) && *text ? strtol(text, NULL, 10)
-                                                                       : 0;
-
-    return found == HTTP_MALFORMED || hours < 1 || hours > ACTIVITY_HOURS ? 0 : (int)hours;
-}
-
 static void answer_activity(struct dashboard_stream *dashboard)
 {
     while (dashboard->waiting != NULL) {
@@ -674,16 +662,17 @@ static void answer_activity(struct dashboard_stream *dashboard)
 void handle_activity(struct exchange *x)
 {
     struct dashboard_stream *dashboard = x->server->dashboard;
-    int hours = read_hours(x);
+    struct belay_error err = BELAY_ERROR_INIT;
 
     if (!exchange_sees_all(x)) {
         return;
     }
-    if (hours == 0) {
-        reply_problem(x, 400, "invalid", "hours must be a whole number from 1 to %d", ACTIVITY_HOURS);
+    x->hours = HISTORY_HOURS_DEFAULT;
+    if (query_number(x->query, "hours", 1, ACTIVITY_HOURS, &x->hours, &err) != BELAY_OK) {
+        reply_error(x, &err);
+        belay_error_release(&err);
         return;
     }
-    x->hours = hours;
     x->next = dashboard->waiting;
     dashboard->waiting = x;
     seed(dashboard);

@@ -48,16 +48,6 @@ static int64_t held_since_ms(const struct belay_info *info)
     return since_ms;
 }
 
-static size_t count_holders(const struct belay_info *info)
-{
-    size_t n = info->n_holders == 0;
-
-    for (size_t i = 0; i < info->n_holders; i++) {
-        n += info->holders[i].status == BELAY_STATUS_ACTIVE;
-    }
-    return n;
-}
-
 /* A lock with several holders is one lock: stale if one of them is, and as old as the oldest. */
 static bool count_lock(void *context, const struct belay_info *info)
 {
@@ -67,7 +57,7 @@ static bool count_lock(void *context, const struct belay_info *info)
         int64_t held_ms = counts->now_unix_ms - held_since_ms(info);
 
         counts->active++;
-        counts->holders += count_holders(info);
+        counts->holders += count_active(info);
         counts->stale += info->is_stale;
         counts->over_an_hour += held_ms > HOUR_MS;
         counts->oldest_ms = held_ms > counts->oldest_ms ? held_ms : counts->oldest_ms;

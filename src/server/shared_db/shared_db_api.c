@@ -335,7 +335,7 @@ static void mark_app(struct job *job)
         json_decref(root);
         return;
     }
-    if (job_name_by(job, by, who, sizeof who) == BELAY_OK &&
+    if (name_change(by, job->by, job->by, who, sizeof who, &job->err) == BELAY_OK &&
         belay_app_set_state(job->server->client, job->x->key,
                             strcmp(state, "stopped") == 0 ? BELAY_APP_STOPPED : BELAY_APP_RUNNING, who, &app,
                             &job->err) == BELAY_OK) {
@@ -467,7 +467,7 @@ static void run_database(struct job *job, bool is_start)
         code = check_app_key(job, options.app);
     }
     if (code == BELAY_OK) {
-        code = job_name_by(job, options.by, by, sizeof by);
+        code = name_change(options.by, job->by, job->by, by, sizeof by, &job->err);
         options.by = by;
     }
     if (code == BELAY_OK) {

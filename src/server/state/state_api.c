@@ -128,18 +128,17 @@ static void get_history(struct job *job)
     struct belay_states *states = NULL;
     json_t *deployments = json_array();
     json_t *snapshots = json_array();
-    size_t limit = 0;
+    int64_t limit = ANSWER_HISTORY;
     char text[8];
     bool is_none = job_query(job, "limit", text, sizeof text) && strcmp(text, "0") == 0;
     enum belay_code code =
-        is_none ? BELAY_OK
-                : read_whole(job->query, "limit", ANSWER_HISTORY, ANSWER_HISTORY, &limit, &job->err);
+        is_none ? BELAY_OK : query_number(job->query, "limit", 1, ANSWER_HISTORY, &limit, &job->err);
 
     if (code == BELAY_OK) {
         code = state_pool_take(job->server->states, &states, &job->err);
     }
     if (code == BELAY_OK && !is_none) {
-        code = belay_state_history(states, &name, limit, add_deployment, deployments, &job->err);
+        code = belay_state_history(states, &name, (size_t)limit, add_deployment, deployments, &job->err);
     }
     if (code == BELAY_OK) {
         code = belay_state_snapshots(states, &name, state_job_add_version, snapshots, &job->err);
