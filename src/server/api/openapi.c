@@ -155,7 +155,7 @@ static const char view_schemas[] =
     "\"keys\":{\"type\":\"array\",\"description\":\"patterns; empty: every "
     "key\",\"items\":{\"type\":\"string\"}},"
     "\"needs_token\":{\"type\":\"boolean\"},\"version\":{\"type\":\"string\"},"
-    "\"store\":{\"type\":\"string\",\"description\":\"its kind: sqlite or dynamodb\"},"
+    "\"store\":{\"type\":\"string\",\"description\":\"its kind: sqlite, postgresql or dynamodb\"},"
     "\"locking_enabled\":{\"type\":\"boolean\"},"
     "\"now\":{\"type\":\"string\",\"format\":\"date-time\"}}}}";
 

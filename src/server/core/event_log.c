@@ -64,14 +64,15 @@ void event_log_init(struct event_log *log, struct belay_client *client, work_fn 
     *log = (struct event_log){ .work = { .work = read_events, .done = done }, .client = client };
 }
 
-bool event_log_read(struct event_log *log, struct workers *workers, uint64_t after, size_t last, size_t most)
+bool event_log_read(struct event_log *log, struct workers *workers, enum work_class class, uint64_t after,
+                    size_t last, size_t most)
 {
     event_log_release(log);
     log->after = after;
     log->last = last;
     log->most = most;
     log->code = BELAY_OK;
-    return work_queue(workers, WORK_READ, &log->work);
+    return work_queue(workers, class, &log->work);
 }
 
 void event_log_release(struct event_log *log)

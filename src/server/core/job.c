@@ -122,6 +122,13 @@ bool job_query(const struct job *job, const char *name, char *out, size_t size)
     return http_query_get(job->query, name, out, size) == HTTP_FOUND;
 }
 
+bool job_query_is_true(const struct job *job, const char *name)
+{
+    char text[8];
+
+    return job_query(job, name, text, sizeof text) && strcmp(text, "true") == 0;
+}
+
 void job_start(struct exchange *x, enum work_class class, job_fn *run_job)
 {
     struct job *job;

@@ -335,12 +335,12 @@ static bool read_next(struct dashboard_stream *dashboard)
         break;
     case LOG_SEED:
         dashboard->wants_seed = false;
-        return event_log_read(&dashboard->log, dashboard->server->workers, 0, SEED_EVENTS, 1);
+        return event_log_read(&dashboard->log, dashboard->server->workers, WORK_READ, 0, SEED_EVENTS, 1);
     case LOG_GAP:
         after = dashboard->gaps[dashboard->n_gaps - 1].after;
         break;
     }
-    return event_log_read(&dashboard->log, dashboard->server->workers, after, 0, most);
+    return event_log_read(&dashboard->log, dashboard->server->workers, WORK_READ, after, 0, most);
 }
 
 static void log_was_read(struct dashboard_stream *dashboard);

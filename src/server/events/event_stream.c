@@ -197,9 +197,9 @@ static void go_on(struct event_stream *events)
     events->is_going_on = true;
     while (!work_is_pending(&events->log.work) && (listener = next_behind(events)) != NULL) {
         events->reading_for = listener->serial;
-        events->has_more =
-            !event_log_read(&events->log, events->server->workers, listener->after, 0, PIECE_EVENTS) ||
-            events->has_more;
+        events->has_more = !event_log_read(&events->log, events->server->workers, WORK_READ, listener->after,
+                                           0, PIECE_EVENTS) ||
+                           events->has_more;
     }
     events->is_going_on = false;
     if (!work_is_pending(&events->log.work) && events->streams.n > 0) {
@@ -236,7 +236,7 @@ void event_stream_pump(struct event_stream *events)
     }
     events->is_marked = false;
     events->reading_for = 0;
-    if (!event_log_read(&events->log, events->server->workers, events->tail, 0, PIECE_EVENTS)) {
+    if (!event_log_read(&events->log, events->server->workers, WORK_READ, events->tail, 0, PIECE_EVENTS)) {
         look_again(events, LOOK_MS);
     }
 }

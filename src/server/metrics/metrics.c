@@ -12,9 +12,9 @@
 #include "server/dashboard/dashboard_stream.h"
 #include "server/events/event_stream.h"
 #include "server/metrics/lock_gauges.h"
-#include "server/metrics/notify_counts.h"
 #include "server/metrics/shared_db_counts.h"
 #include "server/metrics/text_format.h"
+#include "server/notify/notify.h"
 #include "telemetry/telemetry.h"
 
 enum { SERIES_MAX = 200, LABEL_MAX = 64 };
@@ -293,6 +293,38 @@ static void write_requests(const struct route_counts *requests, struct buf *out)
     }
 }
 
+static void write_notify_count(struct buf *out, const char *name, const char *result,
+                               unsigned long long value)
+{
+    buf_adds(out, "belay_notifications_total");
+    text_label(out, "{", "target", name, NOTIFY_NAME_SIZE);
+    buf_addf(out, ",result=\"%s\"} %llu\n", result, value);
+}
+
+/* Nothing if no target is configured. */
+static void write_notifications(const struct notify *notify, struct buf *out)
+{
+    struct notify_counts counts;
+
+    if (!notify_counts_at(notify, 0, &counts)) {
+        return;
+    }
+    text_head(out, "belay_notifications_total", "counter",
+              "Notifications sent or dropped, and calls that failed, by target.");
+    for (size_t i = 0; notify_counts_at(notify, i, &counts); i++) {
+        write_notify_count(out, counts.name, "sent", counts.sent);
+        write_notify_count(out, counts.name, "failed", counts.failed);
+        write_notify_count(out, counts.name, "dropped", counts.dropped);
+    }
+    text_head(out, "belay_notifications_queued", "gauge",
+              "Notifications that are still to be sent, by target.");
+    for (size_t i = 0; notify_counts_at(notify, i, &counts); i++) {
+        buf_adds(out, "belay_notifications_queued");
+        text_label(out, "{", "target", counts.name, NOTIFY_NAME_SIZE);
+        buf_addf(out, "} %zu\n", counts.queued);
+    }
+}
+
 /* The store: belay_client_store_counts() has the sizes of its batches. */
 static void write_store(const struct server *server, struct buf *out)
 {
@@ -344,7 +376,7 @@ static void write_metrics(struct server *server, struct buf *out)
     lock_gauges_write(metrics->gauges, out);
     write_requests(server->route_counts, out);
     shared_db_counts_write(server->shared_db_counts, out);
-    notify_counts_write(server->notify, out);
+    write_notifications(server->notify, out);
     write_store(server, out);
     text_gauge(out, "belay_locking_enabled", "0 while the kill switch grants every lock.",
                belay_client_locking_enabled(server->client) ? 1 : 0);

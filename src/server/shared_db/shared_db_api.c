@@ -20,7 +20,7 @@ static const char *key_of(const char *prefix, const char *name, char out[KEY_SIZ
     return out;
 }
 
-static bool may_see(const struct job *job, const char *prefix, const char *name)
+static bool may_see_named(const struct job *job, const char *prefix, const char *name)
 {
     char key[KEY_SIZE];
 
@@ -30,7 +30,7 @@ static bool may_see(const struct job *job, const char *prefix, const char *name)
 /* For jobs whose body names the application. */
 static enum belay_code check_app_key(struct job *job, const char *name)
 {
-    return strlen(name) > BELAY_KEY_MAX || may_see(job, APP_PREFIX, name)
+    return strlen(name) > BELAY_KEY_MAX || may_see_named(job, APP_PREFIX, name)
                ? BELAY_OK /* the library refuses so long a name */
                : error_set(&job->err, BELAY_NOT_PERMITTED,
                            "'%s' may not touch the key '" APP_PREFIX "%.128s'", job->x->who, name);
@@ -51,41 +51,39 @@ static void start_job_on(struct exchange *x, const char *prefix, enum work_class
 struct listed {
     const struct job *job;
     struct buf out;
+    size_t n;
     bool is_partial; /* rows that the token may not see were left out */
 };
+
+/* Takes `line`, which is JSON; NULL: no memory. */
+static bool add_row(struct listed *listed, char *line)
+{
+    buf_addf(&listed->out, "%s%s", listed->n++ > 0 ? ",\n" : "", line == NULL ? "" : line);
+    listed->out.failed = listed->out.failed || line == NULL;
+    free(line);
+    return !listed->out.failed;
+}
 
 static bool add_app(void *context, const struct belay_app *app)
 {
     struct listed *listed = context;
-    struct buf *out = &listed->out;
-    char *line;
 
-    if (!may_see(listed->job, APP_PREFIX, app->name)) {
+    if (!may_see_named(listed->job, APP_PREFIX, app->name)) {
         listed->is_partial = true;
         return true;
     }
-    line = belay_app_to_json(app);
-    buf_addf(out, "%s%s", out->len > sizeof "{\"apps\":[" ? ",\n" : "", line == NULL ? "" : line);
-    out->failed = out->failed || line == NULL;
-    free(line);
-    return !out->failed;
+    return add_row(listed, belay_app_to_json(app));
 }
 
-static bool add_database(void *context, const struct belay_database *database)
+static bool add_seen_database(void *context, const struct belay_database *database)
 {
     struct listed *listed = context;
-    struct buf *out = &listed->out;
-    char *line;
 
-    if (!may_see(listed->job, DB_LOCK_PREFIX, database->id)) {
+    if (!may_see_named(listed->job, DB_LOCK_PREFIX, database->id)) {
         listed->is_partial = true;
         return true;
     }
-    line = belay_database_to_json(database);
-    buf_addf(out, "%s%s", out->len > sizeof "{\"databases\":[" ? ",\n" : "", line == NULL ? "" : line);
-    out->failed = out->failed || line == NULL;
-    free(line);
-    return !out->failed;
+    return add_row(listed, belay_database_to_json(database));
 }
 
 static void finish_list(struct job *job, struct listed *listed, enum belay_code code)
@@ -97,7 +95,7 @@ static void finish_list(struct job *job, struct listed *listed, enum belay_code 
     buf_release(&listed->out);
 }
 
-static void list_apps(struct job *job)
+static void answer_apps(struct job *job)
 {
     struct listed listed = { .job = job, .out = BUF_INIT(ANSWER_MAX) };
 
@@ -105,22 +103,22 @@ static void list_apps(struct job *job)
     finish_list(job, &listed, belay_app_list(job->server->client, add_app, &listed, &job->err));
 }
 
-static void list_databases(struct job *job)
+static void answer_databases(struct job *job)
 {
     struct listed listed = { .job = job, .out = BUF_INIT(ANSWER_MAX) };
 
     buf_adds(&listed.out, "{\"databases\":[");
-    finish_list(job, &listed, belay_db_list(job->server->client, add_database, &listed, &job->err));
+    finish_list(job, &listed, belay_db_list(job->server->client, add_seen_database, &listed, &job->err));
 }
 
 void handle_apps(struct exchange *x)
 {
-    job_start(x, WORK_JOB, list_apps);
+    job_start(x, WORK_JOB, answer_apps);
 }
 
 void handle_databases(struct exchange *x)
 {
-    job_start(x, WORK_JOB, list_databases);
+    job_start(x, WORK_JOB, answer_databases);
 }
 
 /* ---- one database ---- */
@@ -138,7 +136,7 @@ static bool pick_database(void *context, const struct belay_database *database)
     /* A database that was found by its host has another key, which the token must match too. */
     if ((strcmp(database->id, wanted->id) != 0 &&
          (database->host == NULL || strcmp(database->host, wanted->id) != 0)) ||
-        !may_see(wanted->job, DB_LOCK_PREFIX, database->id)) {
+        !may_see_named(wanted->job, DB_LOCK_PREFIX, database->id)) {
         return true;
     }
     wanted->answer = belay_database_to_json(database);

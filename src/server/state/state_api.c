@@ -32,13 +32,6 @@ static void start_state_job(struct exchange *x, job_fn *run, char key_out[BELAY_
 
 /* ---- reading ---- */
 
-static bool is_unverified(const struct job *job)
-{
-    char text[8];
-
-    return job_query(job, "unverified", text, sizeof text) && strcmp(text, "true") == 0;
-}
-
 /* Takes the state. */
 static void answer_with(struct job *job, struct belay_state *state)
 {
@@ -67,7 +60,7 @@ static void get_state(struct job *job)
     struct belay_states *states = NULL;
     struct kept *kept = NULL;
 
-    if (is_unverified(job)) {
+    if (job_query_is_true(job, "unverified")) {
         peek_state(job);
         return;
     }
@@ -91,8 +84,9 @@ static void get_snapshot(struct job *job)
         code = belay_state_find_snapshot(states, &name, job->x->more[1], &which, &job->err);
     }
     if (code == BELAY_OK) {
-        code = is_unverified(job) ? belay_state_load_unverified(states, &name, which, &state, &job->err)
-                                  : belay_state_load_snapshot(states, &name, which, &state, &job->err);
+        code = job_query_is_true(job, "unverified")
+                   ? belay_state_load_unverified(states, &name, which, &state, &job->err)
+                   : belay_state_load_snapshot(states, &name, which, &state, &job->err);
     }
     if (code == BELAY_OK) {
         answer_with(job, state);

@@ -14,9 +14,9 @@ enum { OWN_TTL_MS = 600000, HISTORY_LOOK = 1000, LOCK_ID_BYTES = 20, AGAIN_WAIT_
 
 /* ---- names ---- */
 
-const char *tf_key(const struct job *job, char out[TF_KEY_SIZE])
+const char *tf_key(const char *name, char out[TF_KEY_SIZE])
 {
-    (void)snprintf(out, TF_KEY_SIZE, "terraform/%.*s", TF_NAME_MAX, job->x->key);
+    (void)snprintf(out, TF_KEY_SIZE, "terraform/%.*s", TF_NAME_MAX, name);
     return out;
 }
 
@@ -213,7 +213,7 @@ static enum belay_code take_lock(struct job *job, const char *id, const struct b
     options.acquired_by = job->x->who;
     options.durable = true; /* the holder is another process: on disk before the reply */
     options.cancel = job->cancel;
-    code = belay_lock_acquire(job->server->client, tf_key(job, key), &options, &lock, &job->err);
+    code = belay_lock_acquire(job->server->client, tf_key(job->x->key, key), &options, &lock, &job->err);
     belay_lock_free(lock);
     return code;
 }
@@ -337,7 +337,7 @@ enum belay_code tf_claim(struct job *job, const char *id, struct belay_info **ou
     if (!belay_client_locking_enabled(client)) {
         return BELAY_OK;
     }
-    code = find_lock(job, id, tf_key(job, key), &info);
+    code = find_lock(job, id, tf_key(job->x->key, key), &info);
     if (code != BELAY_OK) {
         return code;
     }
@@ -374,7 +374,7 @@ enum belay_code tf_take_own(struct job *job, const char *why, struct belay_lock 
     options.metadata = &meta;
     options.n_metadata = 1;
     options.cancel = job->cancel;
-    return belay_lock_acquire(job->server->client, tf_key(job, key), &options, out_lock, &job->err);
+    return belay_lock_acquire(job->server->client, tf_key(job->x->key, key), &options, out_lock, &job->err);
 }
 
 /* ---- UNLOCK ---- */
@@ -450,7 +450,7 @@ static enum belay_code release_tf_lock(struct job *job, const char *id)
     struct belay_client *client = job->server->client;
     struct belay_info *info = NULL;
     char key[TF_KEY_SIZE];
-    enum belay_code code = find_lock(job, id, tf_key(job, key), &info);
+    enum belay_code code = find_lock(job, id, tf_key(job->x->key, key), &info);
 
     if (code != BELAY_OK) {
         return code;
@@ -478,7 +478,7 @@ static enum belay_code force(struct job *job)
 {
     struct belay_info *info = NULL;
     char key[TF_KEY_SIZE];
-    enum belay_code code = belay_get(job->server->client, tf_key(job, key), &info, &job->err);
+    enum belay_code code = belay_get(job->server->client, tf_key(job->x->key, key), &info, &job->err);
 
     if (code == BELAY_OK || code == BELAY_NOT_FOUND) {
         belay_error_release(&job->err);

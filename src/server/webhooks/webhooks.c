@@ -205,24 +205,21 @@ void webhooks_revoke(struct server *server)
     }
 }
 
-/* As configured, else beside the database. NULL: the store is not a file. */
-static char *file_path(const struct server *server)
+char *webhooks_path(const struct server *server, const char *suffix)
 {
     const char *configured = belay_config_get(server->config, "server.webhooks.file");
-    const char *url = belay_client_store_url(server->client);
     struct buf path = BUF_INIT(4096);
-    char *database;
+    char *database = NULL;
 
+    if (configured == NULL) {
+        database = store_url_place(belay_client_store_url(server->client), "sqlite:");
+    }
     if (configured != NULL) {
-        return strdup(configured);
+        buf_addf(&path, "%s%s", configured, suffix);
+    } else if (database != NULL) {
+        buf_addf(&path, "%s%s", database, *suffix == '\0' ? "-webhooks" : suffix);
     }
-    database = store_url_place(url, "sqlite:");
-    if (database == NULL) {
-        return NULL;
-    }
-    buf_adds(&path, database);
     free(database);
-    buf_adds(&path, "-webhooks");
     return buf_take(&path);
 }
 
@@ -240,7 +237,7 @@ enum belay_code webhooks_open(struct server *server, struct belay_error *err)
     if (webhooks->cancel == NULL) {
         return error_no_memory(err);
     }
-    path = file_path(server);
+    path = webhooks_path(server, "");
     code = webhook_file_open(&webhooks->file, path, restore, server, err);
     free(path);
     if (code == BELAY_HELD) {

@@ -123,6 +123,12 @@ struct webhooks {
 /* Read the configuration, and resume what an earlier server had queued. */
 enum belay_code webhooks_open(struct server *server, struct belay_error *err);
 
+/*
+ * Where the queued webhooks are kept: the configured file, else one beside the database; NULL: there is neither, or no
+ * memory. With a suffix ("-notify"): the file of this name beside them.
+ */
+char *webhooks_path(const struct server *server, const char *suffix);
+
 /* After a sync: write new requests to the file, and reply 202 to those that are queued now. */
 void webhooks_pump(struct server *server);
 /* Whether webhooks_pump() would have nothing to do. */
