@@ -88,6 +88,7 @@ void webhook_drop(struct webhook *webhook)
         at = &(*at)->next;
     }
     *at = webhook->next;
+    assert(webhook->state == WEBHOOK_DELIVERED ? webhooks->n_delivered > 0 : webhooks->n > 0);
     if (webhook->state == WEBHOOK_DELIVERED) {
         webhooks->n_delivered--;
     } else {
@@ -208,17 +209,15 @@ void webhooks_revoke(struct server *server)
 char *webhooks_path(const struct server *server, const char *suffix)
 {
     const char *configured = belay_config_get(server->config, "server.webhooks.file");
+    char *database =
+        configured == NULL ? store_url_place(belay_client_store_url(server->client), "sqlite:") : NULL;
     struct buf path = BUF_INIT(4096);
-    char *database = NULL;
 
-    if (configured == NULL) {
-        database = store_url_place(belay_client_store_url(server->client), "sqlite:");
+    if (configured == NULL && database == NULL) {
+        return NULL;
     }
-    if (configured != NULL) {
-        buf_addf(&path, "%s%s", configured, suffix);
-    } else if (database != NULL) {
-        buf_addf(&path, "%s%s", database, *suffix == '\0' ? "-webhooks" : suffix);
-    }
+    buf_adds(&path, configured != NULL ? configured : database);
+    buf_adds(&path, configured == NULL && *suffix == '\0' ? "-webhooks" : suffix);
     free(database);
     return buf_take(&path);
 }
@@ -245,8 +244,8 @@ enum belay_code webhooks_open(struct server *server, struct belay_error *err)
         code = BELAY_OK;
     } else if (code == BELAY_OK && webhooks->n > 0) {
         log_note(&server->log, LOG_INFO, "webhook", "%zu are still queued", webhooks->n);
-        (void)loop_timer_set(server->loop, &server->group_commit.timer,
-                             0); /* nothing else may cause a turn */
+        /* Nothing else may cause a turn of the loop. */
+        (void)loop_timer_set(server->loop, &server->group_commit.timer, 0);
     }
     return code;
 }
