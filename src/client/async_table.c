@@ -215,6 +215,7 @@ void async_table_remove(struct async_table *table, struct belay_async *call)
 {
     struct belay_async **at = &table->buckets[call->bucket];
 
+    assert(!(call->is_ready && call->heap_at > 0)); /* in one of the two lists at most */
     if (call->heap_at > 0) {
         heap_remove(table, call);
     }

@@ -355,15 +355,6 @@ enum belay_code local_freezes(struct backend *backend, const struct freeze_reque
 
 /* ---- the API ---- */
 
-static enum belay_code check_text(const char *what, const char *text, size_t max, struct belay_error *err)
-{
-    return text_is_clean(text, max)
-               ? BELAY_OK
-               : error_set(err, BELAY_INVALID,
-                           "the %s '%.80s' is not 1 to %zu bytes of UTF-8 without control characters", what,
-                           text, max);
-}
-
 static enum belay_code check_begin(const struct freeze_request *request, struct belay_error *err)
 {
     enum belay_code code;
@@ -382,8 +373,8 @@ static enum belay_code check_begin(const struct freeze_request *request, struct 
         return error_set(err, BELAY_INVALID, "a freeze for %lld ms: it must last longer than nothing",
                          (long long)request->for_ms);
     }
-    code = check_text("pattern", request->pattern, BELAY_KEY_MAX, err);
-    return code == BELAY_OK ? check_text("reason", request->reason, BELAY_REASON_MAX, err) : code;
+    code = client_check_text("pattern", request->pattern, BELAY_KEY_MAX, err);
+    return code == BELAY_OK ? client_check_text("reason", request->reason, BELAY_REASON_MAX, err) : code;
 }
 
 static bool make_id(char out[BELAY_ID_MAX + 1])
@@ -415,7 +406,7 @@ enum belay_code belay_freeze(struct belay_client *client, const char *pattern,
     enum belay_code code = check_begin(&request, err);
 
     if (code == BELAY_OK) {
-        code = check_text("name", request.by, BELAY_OWNER_MAX, err);
+        code = client_check_text("name", request.by, BELAY_OWNER_MAX, err);
     }
     if (code == BELAY_OK && from->id == NULL && !make_id(id)) {
         code = error_set(err, BELAY_BUG, "the system gives no random bytes");
@@ -442,12 +433,12 @@ enum belay_code belay_unfreeze(struct belay_client *client, const char *id_or_pa
         return error_set(err, BELAY_INVALID,
                          "no freeze named: give its id or its pattern, as 'belay freezes' lists them");
     }
-    code = check_text("pattern", id_or_pattern, BELAY_KEY_MAX, err);
+    code = client_check_text("pattern", id_or_pattern, BELAY_KEY_MAX, err);
     if (code == BELAY_OK && reason != NULL) {
-        code = check_text("reason", reason, BELAY_REASON_MAX, err);
+        code = client_check_text("reason", reason, BELAY_REASON_MAX, err);
     }
     if (code == BELAY_OK) {
-        code = check_text("name", request.by, BELAY_OWNER_MAX, err);
+        code = client_check_text("name", request.by, BELAY_OWNER_MAX, err);
     }
     if (code == BELAY_OK) {
         ROUTE(&client->route, code, err, freezes, &request, fn, context);

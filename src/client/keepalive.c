@@ -149,6 +149,7 @@ static void beat(struct belay_lock *lock)
     bool unreported = lock->loss_unreported;
     enum belay_code code = BELAY_OK;
 
+    assert(lock->users == 0 && !lock->ending);
     lock->users++;
     lock->loss_unreported = false;
     (void)pthread_mutex_unlock(&client->mutex);

@@ -90,21 +90,29 @@ size_t joint_text_size(const struct op_joint *joint)
     size_t size = 0;
 
     for (size_t i = 0; i < joint->n_keys; i++) {
-        size += strlen(joint->keys[i]) + 1;
+        size += kept_text_size(joint->keys[i]);
     }
     for (size_t i = 0; i < joint->n_ancestors; i++) {
-        size += strlen(joint->ancestors[i]) + 1;
+        size += kept_text_size(joint->ancestors[i]);
     }
     return size;
 }
 
-static const char *keep_text(char **at, const char *text)
+size_t kept_text_size(const char *text)
 {
-    size_t size = strlen(text) + 1;
-    char *copy = memcpy(*at, text, size);
+    return text == NULL ? 0 : strlen(text) + 1;
+}
 
+const char *keep_text(char **at, const char *text)
+{
+    size_t size = kept_text_size(text);
+    char *copy = *at;
+
+    if (text == NULL) {
+        return NULL;
+    }
     *at += size;
-    return copy;
+    return memcpy(copy, text, size);
 }
 
 void joint_keep_texts(struct op_joint *joint, char **at)
@@ -253,14 +261,13 @@ const char *client_user_name(struct belay_client *client)
     return client->user;
 }
 
-static enum belay_code check_text(const char *what, const char *text, struct belay_error *err)
+enum belay_code client_check_text(const char *what, const char *text, size_t max, struct belay_error *err)
 {
-    if (!text_is_clean(text, BELAY_OWNER_MAX)) {
-        return error_set(err, BELAY_INVALID,
-                         "the %s '%.80s' is not 1 to %d bytes of UTF-8 without control characters", what,
-                         text, BELAY_OWNER_MAX);
-    }
-    return BELAY_OK;
+    return text_is_clean(text, max)
+               ? BELAY_OK
+               : error_set(err, BELAY_INVALID,
+                           "the %s '%.80s' is not 1 to %zu bytes of UTF-8 without control characters", what,
+                           text, max);
 }
 
 static enum belay_code fill_owner(struct client_request *request, struct belay_client *client,
@@ -272,11 +279,11 @@ static enum belay_code fill_owner(struct client_request *request, struct belay_c
     if (options->owner_name == NULL) {
         request->op.owner_name = client_user_name(client);
     } else {
-        code = check_text("owner's name", options->owner_name, err);
+        code = client_check_text("owner's name", options->owner_name, BELAY_OWNER_MAX, err);
     }
     if (code == BELAY_OK && options->owner != NULL) {
         request->op.owner = options->owner;
-        code = check_text("owner", options->owner, err);
+        code = client_check_text("owner", options->owner, BELAY_OWNER_MAX, err);
     } else if (options->owner == NULL) {
         (void)snprintf(request->owner, sizeof request->owner, "%.200s:%ld:%04x", client_user_name(client),
                        (long)getpid(), (unsigned)(request->op.seed & 0xffff));
@@ -284,7 +291,7 @@ static enum belay_code fill_owner(struct client_request *request, struct belay_c
     }
     if (code == BELAY_OK && options->acquired_by != NULL && options->acquired_by[0] != '\0') {
         request->op.acquired_by = options->acquired_by;
-        code = check_text("credential", options->acquired_by, err);
+        code = client_check_text("credential", options->acquired_by, BELAY_OWNER_MAX, err);
     }
     return code;
 }
