@@ -1,5 +1,6 @@
 #include "server/api/holders.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@ static struct exchange *take_exchange(struct holder *holder)
     struct exchange *x = holder->x;
     struct holder **at = holder->bucket;
 
+    assert(x->holder == holder && holder->all->n > 0);
     while (*at != holder) {
         at = &(*at)->next;
     }

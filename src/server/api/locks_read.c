@@ -8,13 +8,17 @@
 #include "server/core/server.h"
 #include "json/json_write.h"
 
-enum { PASSED_MAX = 10000 }; /* locks of a page that the client may not see: then the page ends */
-enum { LIST_DEFAULT = 100, LIST_MAX = 1000, HISTORY_DEFAULT = 100, HISTORY_MAX = 10000 };
 enum {
-    ANSWER_MAX = 8 << 20
-};                          /* bytes of metadata and holders in one reply, about; a lock may have 256 KiB */
-enum { TURNS_MAX = 1000 };  /* estimates in one reply */
-enum { HOLDER_SIZE = 500 }; /* of one, about, without its metadata */
+    LIST_DEFAULT = 100,
+    LIST_MAX = 1000,
+    HISTORY_DEFAULT = 100,
+    HISTORY_MAX = 10000,
+    PASSED_MAX = 10000, /* locks of a page that the client may not see: then the page ends */
+    ANSWER_MAX =
+        8 << 20, /* about how many bytes of metadata and holders one reply has; a lock may have 256 KiB */
+    HOLDER_SIZE = 500, /* of one holder, about, without its metadata */
+    TURNS_MAX = 1000   /* estimates in one reply */
+};
 
 /* A parameter that is absent is false. */
 static enum belay_code read_flag(const char *query, const char *name, bool *out, struct belay_error *err)

@@ -293,6 +293,7 @@ static void on_acquired(void *context, enum belay_code code, const struct belay_
     struct pending_acquire *pending = context;
     struct exchange *x = pending->x;
 
+    assert(x == NULL || x->pending == pending);
     pending->call = NULL;
     loop_timer_cancel(pending->server->loop, &pending->timer);
     if (code == BELAY_OK && x == NULL) {
@@ -320,6 +321,7 @@ static void on_acquired(void *context, enum belay_code code, const struct belay_
 
 static void leave(struct pending_acquire *pending)
 {
+    assert(pending->call != NULL);
     set_state(pending, PENDING_LEAVING);
     loop_timer_cancel(pending->server->loop, &pending->timer);
     belay_async_cancel(pending->call);
@@ -641,8 +643,8 @@ void pending_acquires_stop(struct server *server)
                 reply_problem(x, 503, "shutting_down", "the server is stopping; retry with the same lock_id");
             }
             if (pending->has_id && pending->state != PENDING_LEAVING) {
-                belay_async_abandon(
-                    pending->call); /* the ticket stays in the store, for a client that retries */
+                /* The ticket stays in the store, for a client that retries. */
+                belay_async_abandon(pending->call);
                 drop(pending);
             } else if (pending->state != PENDING_LEAVING) {
                 leave(pending);

@@ -1,5 +1,6 @@
 #include "server/core/auth.h"
 
+#include <assert.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/sha.h>
@@ -164,6 +165,7 @@ struct tokens *tokens_keep(struct tokens *tokens)
 
 void tokens_drop(struct tokens *tokens)
 {
+    assert(tokens == NULL || tokens->n_refs > 0);
     if (tokens == NULL || --tokens->n_refs > 0) {
         return;
     }

@@ -1,5 +1,6 @@
 #include "server/core/event_log.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +68,7 @@ void event_log_init(struct event_log *log, struct belay_client *client, work_fn 
 bool event_log_read(struct event_log *log, struct workers *workers, enum work_class class, uint64_t after,
                     size_t last, size_t most)
 {
+    assert(!work_is_pending(&log->work));
     event_log_release(log);
     log->after = after;
     log->last = last;

@@ -601,6 +601,7 @@ void exchange_run_handler(struct exchange *x)
 {
     struct body body;
 
+    assert(x->request != NULL && x->route != NULL && x->pending == NULL);
     if (!route_names_lock(x->route)) {
         x->route->handle(x);
         return;

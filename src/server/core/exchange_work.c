@@ -64,6 +64,7 @@ bool exchange_keeps_reply(struct exchange *x, int status, json_t *body)
 
 void exchange_read(struct exchange *x, enum work_class class, exchange_fn *fn, exchange_fn *then)
 {
+    assert(x->request != NULL && !work_is_pending(&x->read.work));
     if (class != WORK_READ) {
         http_read_no_more(x->request); /* a connection scans once at a time */
     }

@@ -263,6 +263,7 @@ bool lock_key_find_id(struct exchange *x)
     struct belay_error err = BELAY_ERROR_INIT;
     struct body *body = x->body;
 
+    assert(body != NULL);
     if (body->lock_id != NULL && body->locked_by != NULL) {
         reply_problem(x, 400, "invalid",
                       "lock_id and locked_by both say whose lock it is: give only one of them");

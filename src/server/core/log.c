@@ -108,9 +108,9 @@ static void flush(struct log *log)
         size_t len = log->out.len - at;
         ssize_t n;
 
-        len = log->is_file || len < PIPE_BUF
-                  ? len
-                  : PIPE_BUF; /* a pipe with room takes this much without blocking */
+        if (!log->is_file && len > PIPE_BUF) {
+            len = PIPE_BUF; /* a pipe with room takes this much without blocking */
+        }
         n = write(STDERR_FILENO, log->out.data + at, len);
         if (n < 0 && errno != EINTR && errno != EAGAIN) {
             at = log->out.len; /* a log without a reader must not end the server */

@@ -28,8 +28,8 @@ struct server {
     struct tokens *tokens;       /* a reference; replaced on SIGHUP */
     struct delays delays;        /* delayed replies to wrong tokens */
     struct sessions sessions;    /* of dashboards */
-    struct pending_acquires
-        *pending_acquires;   /* borrowed from serve.c, as are the next two and `shared_db_counts` */
+    /* Borrowed from serve.c, as is `shared_db_counts`. */
+    struct pending_acquires *pending_acquires;
     struct holders *holders; /* that wait to learn of the loss of their locks */
     struct webhooks *webhooks;
     struct notify *notify;                     /* owned */

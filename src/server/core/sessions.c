@@ -1,5 +1,6 @@
 #include "server/core/sessions.h"
 
+#include <assert.h>
 #include <openssl/crypto.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,6 +71,7 @@ static void write_cookie(const struct http_request *request, const char *id, lon
 
 static void drop(struct sessions *sessions, size_t i)
 {
+    assert(i < sessions->n);
     sessions->all[i] = sessions->all[--sessions->n];
     OPENSSL_cleanse(&sessions->all[sessions->n], sizeof sessions->all[0]);
 }

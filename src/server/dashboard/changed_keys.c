@@ -1,5 +1,6 @@
 #include "server/dashboard/changed_keys.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,6 +62,7 @@ static void drop(struct changes *changes, struct changed_key **in_bucket)
     if (change == NULL) {
         return;
     }
+    assert(changes->n > 0 && *change->back == change);
     *in_bucket = change->in_bucket;
     *change->back = change->next;
     if (change->next != NULL) {

@@ -33,12 +33,11 @@ enum {
     VIEWERS_MAX = 1000,
     TICK_MS = 250,
     TICK_MAX_MS = 5000,
-    WAITING_MS = 10,    /* until a tick that finds a viewer waiting for a sync looks again */
-    PAUSE_FACTOR = 400, /* the pause after a tick, as a multiple of its length */
-    SEND_US = 15,       /* the cost of sending to one viewer */
-    SEND_BYTES_US =
-        200,           /* bytes that cost one more microsecond: copied twice, and received on this machine */
-    TICK_EVENTS = 500, /* read at once */
+    WAITING_MS = 10,     /* until a tick that finds a viewer waiting for a sync looks again */
+    PAUSE_FACTOR = 400,  /* the pause after a tick, as a multiple of its length */
+    SEND_US = 15,        /* the cost of sending to one viewer */
+    SEND_BYTES_US = 200, /* bytes that cost one more microsecond: copied twice, and perhaps received here */
+    TICK_EVENTS = 500,   /* read at once */
     NETWORK_PIECES = 20, /* of so many events, in one tick on a store that is read off the loop */
     ACTIVITY_MS = 2000,  /* how often a change of the statistics alone is sent */
     STALE_MS = 15000,
@@ -439,8 +438,8 @@ static void on_rows(struct work *work)
     struct dashboard_stream *dashboard = CONTAINER_OF(work, struct dashboard_stream, rows.work);
 
     if (!dashboard->server->is_store_local || dashboard->rows.wants_stale) {
-        dashboard->began_us =
-            cpu_us(); /* a worker read the rows: what the loop did meanwhile does not count */
+        /* A worker read the rows: what the loop did meanwhile does not count. */
+        dashboard->began_us = cpu_us();
     }
     for (size_t i = 0; i < dashboard->rows.n_stale && dashboard->viewers.n > 0; i++) {
         changes_mark(&dashboard->changes, dashboard->rows.stale[i], CHANGE_OTHER);

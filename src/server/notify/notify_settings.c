@@ -1,4 +1,5 @@
 /* `notify` of the configuration. src/config has checked each value; here they are checked together. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@ struct notify_settings *notify_settings_keep(struct notify_settings *settings)
 
 void notify_settings_drop(struct notify_settings *settings)
 {
+    assert(settings == NULL || settings->n_refs > 0);
     if (settings == NULL || --settings->n_refs > 0) {
         return;
     }

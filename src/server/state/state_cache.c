@@ -1,5 +1,6 @@
 #include "server/state/state_cache.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,6 +61,7 @@ static void take_out(struct state_cache *cache, struct kept *kept)
 /* True if it has no user left. */
 static bool forget(struct state_cache *cache, struct kept *kept)
 {
+    assert(kept->n_users > 0 && cache->bytes >= size_of(kept));
     take_out(cache, kept);
     cache->bytes -= size_of(kept);
     return --kept->n_users == 0;
