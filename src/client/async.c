@@ -77,8 +77,9 @@ static void keep_texts(struct belay_async *call, struct op_request *request)
 }
 
 /* A call is one piece of memory, with copies of all that the request borrows. */
-static enum belay_code begin(struct belay_client *client, const struct op_request *checked, belay_async_fn fn,
-                             void *context, struct belay_async **out_call, struct belay_error *err)
+static enum belay_code begin_call(struct belay_client *client, const struct op_request *checked,
+                                  belay_async_fn fn, void *context, struct belay_async **out_call,
+                                  struct belay_error *err)
 {
     struct op_request request = *checked;
     struct belay_async *call;
@@ -124,7 +125,7 @@ enum belay_code belay_async_acquire(struct belay_client *client, const char *key
                       request.op.lock_id);
     }
     if (code == BELAY_OK) {
-        code = begin(client, &request.op, fn, context, out_async, err);
+        code = begin_call(client, &request.op, fn, context, out_async, err);
     }
     request_release(&request);
     return code;
@@ -138,21 +139,21 @@ enum belay_code belay_async_adopt(struct belay_client *client, const char *key, 
     enum belay_code code = request_init_adopt(&request, client, key, lock_id, options, err);
 
     if (code == BELAY_OK) {
-        code = begin(client, &request.op, fn, context, NULL, err);
+        code = begin_call(client, &request.op, fn, context, NULL, err);
     }
     request_release(&request);
     return code;
 }
 
 /* The same of a request for several keys, of which it is to name the further ones first. */
-static enum belay_code begin_keys(struct belay_client *client, struct client_request *request,
-                                  const char *const *more_keys, size_t n, belay_async_fn fn, void *context,
-                                  struct belay_error *err)
+static enum belay_code begin_call_keys(struct belay_client *client, struct client_request *request,
+                                       const char *const *more_keys, size_t n, belay_async_fn fn,
+                                       void *context, struct belay_error *err)
 {
     enum belay_code code = request_add_keys(request, client, more_keys, n, err);
 
     if (code == BELAY_OK) {
-        code = begin(client, &request->op, fn, context, NULL, err);
+        code = begin_call(client, &request->op, fn, context, NULL, err);
     }
     request_release(request);
     return code;
@@ -166,7 +167,8 @@ enum belay_code belay_async_renew_keys(struct belay_client *client, const char *
     enum belay_code code =
         request_init_renew(&request, client, n_keys == 0 ? NULL : keys[0], lock_id, ttl_ms, err);
 
-    return code == BELAY_OK ? begin_keys(client, &request, keys + 1, n_keys - 1, fn, context, err) : code;
+    return code == BELAY_OK ? begin_call_keys(client, &request, keys + 1, n_keys - 1, fn, context, err)
+                            : code;
 }
 
 enum belay_code belay_async_renew(struct belay_client *client, const char *key, const char *lock_id,
@@ -184,7 +186,8 @@ enum belay_code belay_async_release_keys(struct belay_client *client, const char
         request_init_release(&request, client, n_keys == 0 ? NULL : keys[0], lock_id, outcome, err);
 
     request.op.by = by;
-    return code == BELAY_OK ? begin_keys(client, &request, keys + 1, n_keys - 1, fn, context, err) : code;
+    return code == BELAY_OK ? begin_call_keys(client, &request, keys + 1, n_keys - 1, fn, context, err)
+                            : code;
 }
 
 enum belay_code belay_async_release_by(struct belay_client *client, const char *key, const char *lock_id,
@@ -208,7 +211,7 @@ enum belay_code belay_async_force_release(struct belay_client *client, const cha
     struct client_request request;
     enum belay_code code = request_init_force(&request, client, key, lock_id, by, reason, err);
 
-    return code == BELAY_OK ? begin(client, &request.op, fn, context, NULL, err) : code;
+    return code == BELAY_OK ? begin_call(client, &request.op, fn, context, NULL, err) : code;
 }
 
 void belay_async_cancel(struct belay_async *async)

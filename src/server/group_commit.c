@@ -42,7 +42,7 @@
 
 enum { DELAY_MS = 5, GATHER_MS = 2, THREAD_MIN = 20 };
 
-static void on_timer(struct timer *timer)
+static void on_commit_timer(struct timer *timer)
 {
     (void)timer; /* it has woken the loop, which is all it is for */
 }
@@ -215,7 +215,7 @@ bool group_commit_open(struct server *server)
 {
     struct group_commit *commit = &server->group_commit;
 
-    commit->timer.fire = on_timer;
+    commit->timer.fire = on_commit_timer;
     commit->job.work = run_in_thread;
     commit->done.run = on_synced;
     commit->pool = pool_new(1);

@@ -11,7 +11,7 @@
 #include "server/core/json_body.h"
 #include "server/core/server.h"
 
-static struct holder **bucket_of(struct holders *all, const char *lock_id)
+static struct holder **holder_bucket(struct holders *all, const char *lock_id)
 {
     return &all->buckets[fnv_text(FNV_INIT, lock_id) % HOLDER_BUCKETS];
 }
@@ -37,7 +37,8 @@ static struct exchange *take_exchange(struct holder *holder)
 /* ---- the answer ---- */
 
 /* Of a lock with several holders only the grant with this id counts. */
-static enum belay_code judge(const struct exchange *x, const struct belay_info *info, struct belay_error *err)
+static enum belay_code judge_grant(const struct exchange *x, const struct belay_info *info,
+                                   struct belay_error *err)
 {
     const struct belay_info *grant = grant_of(info, x->found_id);
 
@@ -71,7 +72,7 @@ static enum belay_code check_locks(const struct exchange *x, json_t *out_locks, 
 
         code = belay_get(x->server->client, keys[i], &info, err);
         if (code == BELAY_OK) {
-            code = judge(x, info, err);
+            code = judge_grant(x, info, err);
         }
         if (code == BELAY_OK && out_locks != NULL &&
             json_array_append_new(out_locks, grant_for(x, info, x->found_id)) != 0) {
@@ -174,7 +175,7 @@ static void wake_in(struct holder *first, const char *lock_id)
 void holders_wake(struct holders *all, const char *lock_id)
 {
     if (all->n > 0 && lock_id != NULL) {
-        wake_in(*bucket_of(all, lock_id), lock_id);
+        wake_in(*holder_bucket(all, lock_id), lock_id);
     }
     for (size_t i = 0; i < HOLDER_BUCKETS && all->n > 0 && lock_id == NULL; i++) {
         wake_in(all->buckets[i], NULL);
@@ -231,7 +232,7 @@ static void begin_waiting_for_loss(struct exchange *x, int64_t wait_ms)
     holder->timer.fire = on_holder_timer;
     holder->all = all;
     holder->x = x;
-    holder->bucket = bucket_of(all, holder->lock_id);
+    holder->bucket = holder_bucket(all, holder->lock_id);
     holder->next = *holder->bucket;
     *holder->bucket = holder;
     all->n++;

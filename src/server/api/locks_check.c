@@ -6,7 +6,7 @@
 #include "server/core/json_body.h"
 #include "server/core/server.h"
 
-static void ask_check(struct exchange *x)
+static void read_and_check(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     const char *id = x->found_id[0] == '\0' ? NULL : x->found_id;
@@ -49,7 +49,7 @@ static void begin_check(struct exchange *x, const char *lock_id)
         return;
     }
     (void)snprintf(x->found_id, sizeof x->found_id, "%s", lock_id == NULL ? "" : lock_id);
-    exchange_read(x, WORK_READ, ask_check, NULL);
+    exchange_read(x, WORK_READ, read_and_check, NULL);
 }
 
 void handle_check(struct exchange *x)

@@ -162,8 +162,8 @@ static void ask_free(struct exchange *x)
 
 /* ---- parameters ---- */
 
-static enum belay_code read_status(const struct exchange *x, struct belay_query *query,
-                                   struct belay_error *err)
+static enum belay_code read_status_filter(const struct exchange *x, struct belay_query *query,
+                                          struct belay_error *err)
 {
     char text[16];
     enum http_found found = http_query_get(x->query, "status", text, sizeof text);
@@ -215,7 +215,7 @@ struct list_reply {
     char last[BELAY_KEY_MAX + 1];
 };
 
-static size_t size_of(const struct belay_meta *metadata, size_t n)
+static size_t metadata_size(const struct belay_meta *metadata, size_t n)
 {
     size_t size = 0;
 
@@ -226,24 +226,24 @@ static size_t size_of(const struct belay_meta *metadata, size_t n)
 }
 
 /* Without holders and metadata a lock is small, and the limit on their number suffices. */
-static size_t size_of_lock(const struct belay_info *info)
+static size_t lock_size(const struct belay_info *info)
 {
-    size_t size = size_of(info->metadata, info->n_metadata);
+    size_t size = metadata_size(info->metadata, info->n_metadata);
 
     for (size_t i = 0; i < info->n_holders; i++) {
-        size += HOLDER_SIZE + size_of(info->holders[i].metadata, info->holders[i].n_metadata);
+        size += HOLDER_SIZE + metadata_size(info->holders[i].metadata, info->holders[i].n_metadata);
     }
     return size;
 }
 
-static bool has_room(struct list_reply *listing, size_t size)
+static bool fits_reply(struct list_reply *listing, size_t size)
 {
     listing->bytes += size;
     listing->is_full = listing->bytes > ANSWER_MAX;
     return !listing->is_full;
 }
 
-static bool list_lock(void *context, const struct belay_info *info)
+static bool add_listed_lock(void *context, const struct belay_info *info)
 {
     struct list_reply *listing = context;
 
@@ -256,7 +256,7 @@ static bool list_lock(void *context, const struct belay_info *info)
         listing->is_full = true;
         return false;
     }
-    if (!has_room(listing, size_of_lock(info))) {
+    if (!fits_reply(listing, lock_size(info))) {
         return false; /* it begins the next page */
     }
     listing->failed = json_array_append_new(listing->items, lock_for(listing->x, info)) != 0;
@@ -306,7 +306,7 @@ static void ask_list(struct exchange *x)
     if (query_number(x->query, "limit", 1, LIST_MAX, &limit, &err) != BELAY_OK ||
         query_key(x->query, "prefix", prefix, &query.prefix, &err) != BELAY_OK ||
         query_key(x->query, "cursor", cursor, &query.cursor, &err) != BELAY_OK ||
-        read_status(x, &query, &err) != BELAY_OK || read_stale(x, &query, &err) != BELAY_OK) {
+        read_status_filter(x, &query, &err) != BELAY_OK || read_stale(x, &query, &err) != BELAY_OK) {
         reply_error(x, &err);
         belay_error_release(&err);
         return;
@@ -315,7 +315,7 @@ static void ask_list(struct exchange *x)
     limit_to_keys(&listing, &query, narrow);
     listing.items = json_array();
     listing.waiting = json_object();
-    if (belay_list(x->server->client, &query, list_lock, &listing, &more, &err) != BELAY_OK) {
+    if (belay_list(x->server->client, &query, add_listed_lock, &listing, &more, &err) != BELAY_OK) {
         json_decref(listing.items);
         json_decref(listing.waiting);
         reply_error(x, &err);
@@ -327,11 +327,11 @@ static void ask_list(struct exchange *x)
     belay_error_release(&err);
 }
 
-static bool list_event(void *context, const struct belay_event *event)
+static bool add_event(void *context, const struct belay_event *event)
 {
     struct list_reply *listing = context;
 
-    if (!has_room(listing, size_of(event->metadata, event->n_metadata))) {
+    if (!fits_reply(listing, metadata_size(event->metadata, event->n_metadata))) {
         return false;
     }
     listing->failed = json_array_append_new(listing->items, event_for(listing->x, event)) != 0;
@@ -350,7 +350,7 @@ static void ask_history(struct exchange *x)
         return;
     }
     listing.items = json_array();
-    if (belay_history(x->server->client, x->key, (size_t)limit, list_event, &listing, &err) != BELAY_OK) {
+    if (belay_history(x->server->client, x->key, (size_t)limit, add_event, &listing, &err) != BELAY_OK) {
         json_decref(listing.items);
         reply_error(x, &err);
     } else if (listing.is_full) {

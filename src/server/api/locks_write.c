@@ -37,8 +37,8 @@ static enum belay_code make_name(const struct exchange *x, const struct body *bo
 }
 
 /* A profile that is named must fit every key. */
-static enum belay_code check_profile(const struct server *server, const char *name,
-                                     const struct lock_keys *keys, struct belay_error *err)
+static enum belay_code check_profile_of_keys(const struct server *server, const char *name,
+                                             const struct lock_keys *keys, struct belay_error *err)
 {
     struct belay_profile profile;
     enum belay_code code = BELAY_OK;
@@ -90,7 +90,7 @@ enum belay_code fill_options(const struct server *server, const char *key, const
         code = belay_key_profile(server->config, body->profile, key, &profile, err);
     }
     if (code == BELAY_OK) {
-        code = check_profile(server, body->profile, keys, err);
+        code = check_profile_of_keys(server, body->profile, keys, err);
     }
     if (code == BELAY_OK && body->profile != NULL) {
         belay_profile_apply(&profile, options);

@@ -63,7 +63,7 @@ static void unlink_kept(struct pending_acquire *pending)
     pending->server->pending_acquires->n_kept--;
 }
 
-static void set_state(struct pending_acquire *pending, enum pending_state state)
+static void pending_set_state(struct pending_acquire *pending, enum pending_state state)
 {
     assert(pending->state != PENDING_UNCLAIMED);
     assert(state != PENDING_KEPT || pending->x == NULL);
@@ -83,7 +83,7 @@ static void pending_free(struct pending_acquire *pending)
     free(pending);
 }
 
-static void drop(struct pending_acquire *pending)
+static void pending_drop(struct pending_acquire *pending)
 {
     struct pending_acquires *all = pending->server->pending_acquires;
     struct pending_acquire **at = pending->bucket;
@@ -255,12 +255,12 @@ static void tell_held(struct pending_acquire *pending, int64_t kept_ms)
 /* ---- the end of a call ---- */
 
 /* No client claimed the lock: the next waiter gets it. */
-static void pass_on(struct pending_acquire *pending)
+static void release_unclaimed(struct pending_acquire *pending)
 {
     log_note(&pending->server->log, LOG_INFO, "unclaimed",
              "'%s' was granted to %s, which is gone; releasing it", pending->key, pending->owner);
     server_release(pending->server, pending->key, pending->keys, pending->lock_id, NULL);
-    drop(pending);
+    pending_drop(pending);
 }
 
 /*
@@ -273,10 +273,10 @@ static void unclaimed(struct pending_acquire *pending, const struct belay_info *
         log_note(&pending->server->log, LOG_INFO, "unclaimed",
                  "'%s' was granted to %s, which is gone; it is left to its lease", pending->key,
                  pending->owner);
-        drop(pending);
+        pending_drop(pending);
         return;
     }
-    set_state(pending, PENDING_UNCLAIMED);
+    pending_set_state(pending, PENDING_UNCLAIMED);
     if (pending->has_id && loop_timer_set(pending->server->loop, &pending->timer,
                                           loop_now_ms(pending->server->loop) + PENDING_UNCLAIMED_MS)) {
         return;
@@ -284,11 +284,11 @@ static void unclaimed(struct pending_acquire *pending, const struct belay_info *
     if (!pending->has_id && info->lock_id != NULL) {
         (void)strncpy(pending->lock_id, info->lock_id, BELAY_ID_MAX);
     }
-    pass_on(pending);
+    release_unclaimed(pending);
 }
 
-static void on_acquired(void *context, enum belay_code code, const struct belay_info *info,
-                        const struct belay_error *err)
+static void on_pending_acquired(void *context, enum belay_code code, const struct belay_info *info,
+                                const struct belay_error *err)
 {
     struct pending_acquire *pending = context;
     struct exchange *x = pending->x;
@@ -314,15 +314,15 @@ static void on_acquired(void *context, enum belay_code code, const struct belay_
             reply_error(x, err);
         }
     }
-    drop(pending);
+    pending_drop(pending);
 }
 
 /* ---- time ---- */
 
-static void leave(struct pending_acquire *pending)
+static void pending_leave(struct pending_acquire *pending)
 {
     assert(pending->call != NULL);
-    set_state(pending, PENDING_LEAVING);
+    pending_set_state(pending, PENDING_LEAVING);
     loop_timer_cancel(pending->server->loop, &pending->timer);
     belay_async_cancel(pending->call);
 }
@@ -333,10 +333,10 @@ static void end_slice(struct pending_acquire *pending)
     bool is_kept = pending->has_id && server->pending_acquires->n_kept < PENDING_KEPT_MAX;
 
     tell_held(pending, is_kept ? PENDING_KEPT_MS : 0);
-    set_state(pending, PENDING_KEPT);
+    pending_set_state(pending, PENDING_KEPT);
     if (!is_kept ||
         !loop_timer_set(server->loop, &pending->timer, loop_now_ms(server->loop) + PENDING_KEPT_MS)) {
-        leave(pending);
+        pending_leave(pending);
     }
 }
 
@@ -365,10 +365,10 @@ static void on_slice_timer(struct timer *timer)
         }
         break;
     case PENDING_KEPT:
-        leave(pending);
+        pending_leave(pending);
         break;
     case PENDING_UNCLAIMED:
-        pass_on(pending);
+        release_unclaimed(pending);
         break;
     case PENDING_LEAVING:
         break;
@@ -378,7 +378,7 @@ static void on_slice_timer(struct timer *timer)
 /* False: no memory for the timer that ends it. */
 static bool start_slice(struct pending_acquire *pending, int64_t wait_ms)
 {
-    set_state(pending, PENDING_WAITING);
+    pending_set_state(pending, PENDING_WAITING);
     pending->looked_ms = 0;
     return !pending->can_wait || loop_timer_set(pending->server->loop, &pending->timer,
                                                 loop_now_ms(pending->server->loop) + wait_ms);
@@ -412,7 +412,7 @@ static void leave_older_places(const struct pending_acquire *pending)
         next = other->next_kept;
         if (other->client == pending->client && strcmp(other->key, pending->key) == 0 &&
             lock_keys_are_same(other->keys, pending->keys) && strcmp(other->owner, pending->owner) == 0) {
-            leave(other);
+            pending_leave(other);
         }
     }
 }
@@ -492,16 +492,16 @@ void pending_acquire_begin(struct exchange *x, const struct belay_lock_options *
         wait_ms > 0 ? BELAY_WAIT_FOREVER : 0; /* the timer ends the wait; the next slice prolongs it */
     if (code == BELAY_OK) {
         follow_trace(x, &copy, id);
-        code = belay_async_acquire(client, x->key, &copy, on_acquired, pending, &pending->call, &err);
+        code = belay_async_acquire(client, x->key, &copy, on_pending_acquired, pending, &pending->call, &err);
     }
     if (code == BELAY_BUSY) {
         /* A renewal or a release with this id may be due now; then the id is free after this poll. */
         (void)belay_client_poll(client);
-        code = belay_async_acquire(client, x->key, &copy, on_acquired, pending, &pending->call, &err);
+        code = belay_async_acquire(client, x->key, &copy, on_pending_acquired, pending, &pending->call, &err);
     }
     if (code != BELAY_OK) {
         if (pending != NULL) {
-            drop(pending);
+            pending_drop(pending);
         }
         reply_error(x, &err);
     }
@@ -523,7 +523,7 @@ bool pending_acquire_resume(struct exchange *x, const char *lock_id, int64_t wai
         pending = find_pending(server->pending_acquires, lock_id);
     }
     if (pending != NULL && pending->state == PENDING_UNCLAIMED) {
-        drop(pending); /* it has the lock, which a new acquire will find (L5) */
+        pending_drop(pending); /* it has the lock, which a new acquire will find (L5) */
         pending = NULL;
     }
     if (pending == NULL) {
@@ -544,7 +544,7 @@ bool pending_acquire_resume(struct exchange *x, const char *lock_id, int64_t wai
     pending->x = x;
     x->pending = pending;
     if (!start_slice(pending, wait_ms)) {
-        leave(pending);
+        pending_leave(pending);
     }
     return true;
 }
@@ -557,14 +557,14 @@ void pending_acquire_abandon(struct exchange *x, const char *lock_id)
 
     if (pending != NULL && exchange_acts_for(x, pending->who) &&
         (pending->state == PENDING_WAITING || pending->state == PENDING_KEPT) && pending->can_wait) {
-        leave(pending);
+        pending_leave(pending);
     }
 }
 
 void pending_acquire_half_closed(struct pending_acquire *pending)
 {
     if (pending->state == PENDING_WAITING && pending->can_wait) {
-        leave(pending);
+        pending_leave(pending);
     }
 }
 
@@ -573,11 +573,11 @@ void pending_acquire_client_gone(struct pending_acquire *pending)
     pending->x->pending = NULL;
     pending->x = NULL;
     if (pending->state == PENDING_WAITING && pending->can_wait) {
-        leave(pending);
+        pending_leave(pending);
     }
 }
 
-static bool is_allowed(const struct pending_acquire *pending)
+static bool pending_is_allowed(const struct pending_acquire *pending)
 {
     const struct tokens *tokens = pending->server->tokens;
 
@@ -599,9 +599,9 @@ static void revoke(struct pending_acquire *pending)
         reply_problem(x, 401, "unauthorized", "the token may no longer take this lock");
     }
     if (pending->state == PENDING_UNCLAIMED) {
-        pass_on(pending);
+        release_unclaimed(pending);
     } else if (pending->can_wait && pending->state != PENDING_LEAVING) {
-        leave(pending);
+        pending_leave(pending);
     }
 }
 
@@ -613,7 +613,7 @@ void pending_acquires_revoke(struct server *server)
         for (struct pending_acquire *pending = server->pending_acquires->buckets[i]; pending != NULL;
              pending = next) {
             next = pending->next;
-            if (!is_allowed(pending)) {
+            if (!pending_is_allowed(pending)) {
                 revoke(pending);
             }
         }
@@ -631,7 +631,7 @@ void pending_acquires_stop(struct server *server)
 
             next = pending->next;
             if (pending->state == PENDING_UNCLAIMED) {
-                pass_on(pending);
+                release_unclaimed(pending);
                 continue;
             }
             if (!pending->can_wait) {
@@ -645,9 +645,9 @@ void pending_acquires_stop(struct server *server)
             if (pending->has_id && pending->state != PENDING_LEAVING) {
                 /* The ticket stays in the store, for a client that retries. */
                 belay_async_abandon(pending->call);
-                drop(pending);
+                pending_drop(pending);
             } else if (pending->state != PENDING_LEAVING) {
-                leave(pending);
+                pending_leave(pending);
             }
         }
     }

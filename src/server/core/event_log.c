@@ -52,7 +52,7 @@ static bool keep_event(void *context, const struct belay_event *event)
     return log->n < log->most;
 }
 
-static void read_events(struct work *work)
+static void read_log_piece(struct work *work)
 {
     struct event_log *log = CONTAINER_OF(work, struct event_log, work);
     enum belay_code code = belay_events(log->client, NULL, log->after, log->last, keep_event, log, NULL);
@@ -62,7 +62,7 @@ static void read_events(struct work *work)
 
 void event_log_init(struct event_log *log, struct belay_client *client, work_fn *done)
 {
-    *log = (struct event_log){ .work = { .work = read_events, .done = done }, .client = client };
+    *log = (struct event_log){ .work = { .work = read_log_piece, .done = done }, .client = client };
 }
 
 bool event_log_read(struct event_log *log, struct workers *workers, enum work_class class, uint64_t after,

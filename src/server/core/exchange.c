@@ -297,7 +297,7 @@ static bool is_id(const char *text)
 }
 
 /* "RUN-NUMBER". */
-static void make_id(struct exchange *x, uint64_t number)
+static void make_request_id(struct exchange *x, uint64_t number)
 {
     char digits[NUMBER_TEXT_SIZE];
     const char *text = number_text(digits, number);
@@ -325,7 +325,7 @@ static struct exchange *exchange_new(struct server *server, struct http_request 
     if (theirs != NULL && is_id(theirs)) {
         memcpy(x->id, theirs, strlen(theirs) + 1);
     } else {
-        make_id(x, request->id);
+        make_request_id(x, request->id);
     }
     http_on_hangup(request, on_hangup, x);
     return x;
@@ -564,7 +564,7 @@ bool exchange_admit(void *context, const struct http_request *request, size_t *m
 }
 
 /* A client that goes from server to server names the store that it began with; "?": not known yet. */
-static bool check_store(struct exchange *x)
+static bool check_store_header(struct exchange *x)
 {
     const char *wanted = http_header(x->request, STORE_HEADER);
     const char *id = x->server->identity.id;
@@ -629,7 +629,7 @@ void exchange_handle(void *context, struct http_request *request)
         return;
     }
     /* Public routes are open to pages of other sites too, and probes may add anything to the query. */
-    if (x->route->role != ROLE_NONE && (!authorize(x) || !check_store(x) || !route_check_query(x))) {
+    if (x->route->role != ROLE_NONE && (!authorize(x) || !check_store_header(x) || !route_check_query(x))) {
         return;
     }
     if (request->is_unwanted) {

@@ -36,7 +36,7 @@ static void release_query(struct exchange *x)
     x->query = x->request == NULL ? "" : x->request->query;
 }
 
-static void on_read(struct work *work)
+static void on_read_done(struct work *work)
 {
     struct exchange *x = exchange_of(work);
 
@@ -68,7 +68,7 @@ void exchange_read(struct exchange *x, enum work_class class, exchange_fn *fn, e
     if (class != WORK_READ) {
         http_read_no_more(x->request); /* a connection scans once at a time */
     }
-    x->read.work = (struct work){ .work = run_read, .done = on_read, .cancel = cancel_read };
+    x->read.work = (struct work){ .work = run_read, .done = on_read_done, .cancel = cancel_read };
     atomic_store(&x->read.is_unwanted, false);
     x->read.fn = fn;
     x->read.then = then;

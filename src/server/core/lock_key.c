@@ -77,7 +77,7 @@ enum belay_code lock_key_profile(const struct server *server, const char *name,
     return BELAY_OK;
 }
 
-static const char *first_part(const struct body *body)
+static const char *first_given_part(const struct body *body)
 {
     return body->stack != NULL         ? "stack"
            : body->environment != NULL ? "environment"
@@ -141,7 +141,7 @@ static enum belay_code say_not_of_profile(const struct exchange *x, const char *
                      profile);
 }
 
-static enum belay_code make_key(struct exchange *x, const struct body *body, struct belay_error *err)
+static enum belay_code make_key_of_parts(struct exchange *x, const struct body *body, struct belay_error *err)
 {
     const struct belay_key_parts parts = { .profile = body->profile,
                                            .stack = body->stack,
@@ -163,7 +163,7 @@ static enum belay_code make_key(struct exchange *x, const struct body *body, str
 /* The keys of a request for several locks. The library checks them, and that none of them is there twice. */
 static enum belay_code take_keys(struct exchange *x, const struct body *body, struct belay_error *err)
 {
-    const char *part = body->key != NULL ? "key" : first_part(body);
+    const char *part = body->key != NULL ? "key" : first_given_part(body);
 
     if (part != NULL) {
         return error_set(err, BELAY_INVALID, "keys and %s both name locks: give only one of them", part);
@@ -179,7 +179,7 @@ static enum belay_code take_keys(struct exchange *x, const struct body *body, st
 
 enum belay_code lock_key_read(struct exchange *x, const struct body *body, struct belay_error *err)
 {
-    const char *part = first_part(body);
+    const char *part = first_given_part(body);
     struct belay_profile profile;
     enum belay_code code = BELAY_OK;
 
@@ -197,7 +197,7 @@ enum belay_code lock_key_read(struct exchange *x, const struct body *body, struc
                          body->key, part);
     }
     if (part != NULL) {
-        code = make_key(x, body, err);
+        code = make_key_of_parts(x, body, err);
         return code == BELAY_OK || body->profile == NULL || may_use_template(x, profile.key_template)
                    ? code
                    : say_not_of_profile(x, body->profile, err);
@@ -219,7 +219,8 @@ enum belay_code lock_key_read(struct exchange *x, const struct body *body, struc
 /* ---- the id ---- */
 
 /* Whether the owner may stand for the lock id. The owner is a name, not a secret, so the credential is compared, too. */
-static enum belay_code check_owner(const struct exchange *x, const struct body *body, struct belay_error *err)
+static enum belay_code check_owner_given(const struct exchange *x, const struct body *body,
+                                         struct belay_error *err)
 {
     struct belay_profile profile;
     enum belay_code code;
@@ -275,7 +276,7 @@ bool lock_key_find_id(struct exchange *x)
     if (body->lock_id != NULL) {
         return true;
     }
-    if (check_owner(x, body, &err) != BELAY_OK) {
+    if (check_owner_given(x, body, &err) != BELAY_OK) {
         reply_error(x, &err);
     } else {
         (void)snprintf(x->more[0], sizeof x->more[0], "%s", body->locked_by);

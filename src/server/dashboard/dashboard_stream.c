@@ -95,14 +95,14 @@ static bool has_more_log(const struct dashboard_stream *dashboard)
 /* ---- sending ---- */
 
 /* An id promises that nothing before it is missing. Without one, a viewer that reconnects gets the changes again. */
-static void add_id(const struct dashboard_stream *dashboard, struct buf *out)
+static void add_event_id(const struct dashboard_stream *dashboard, struct buf *out)
 {
     if (dashboard->has_log && !has_more_log(dashboard) && dashboard->changes.n == 0) {
         buf_addf(out, "id: %llu\n", (unsigned long long)dashboard->tail);
     }
 }
 
-static void send_all(struct dashboard_stream *dashboard, const struct buf *out)
+static void send_to_viewers(struct dashboard_stream *dashboard, const struct buf *out)
 {
     if (!out->failed) {
         streams_send(&dashboard->viewers, out->data, out->len);
@@ -115,10 +115,10 @@ static void send_reset(struct dashboard_stream *dashboard, struct stream *only)
 {
     struct buf out = BUF_INIT(256);
 
-    add_id(dashboard, &out);
+    add_event_id(dashboard, &out);
     buf_adds(&out, "event: reset\ndata: {}\n\n");
     if (only == NULL) {
-        send_all(dashboard, &out);
+        send_to_viewers(dashboard, &out);
     } else if (!out.failed) {
         stream_send(only, out.data, out.len);
     }
@@ -128,7 +128,7 @@ static void send_reset(struct dashboard_stream *dashboard, struct stream *only)
 /* ---- what has changed ---- */
 
 /* Choose what to read from the store; returns whether there is anything. */
-static bool gather(struct dashboard_stream *dashboard)
+static bool choose_rows(struct dashboard_stream *dashboard)
 {
     int64_t now_ms = loop_now_ms(dashboard->server->loop);
     bool has_numbers =
@@ -156,7 +156,7 @@ static void write_rows(const struct dashboard_stream *dashboard, json_t *rows, s
     char *line = wire_line(json_pack("{s:o, s:b, s:o}", "now", wire_time(clock_unix_ms()), "has_numbers",
                                      dashboard->activity.n != dashboard->activity_told, "locks", rows));
 
-    add_id(dashboard, out);
+    add_event_id(dashboard, out);
     buf_addf(out, "event: locks\ndata: %s\n\n", line == NULL ? "{}" : line);
     free(line);
 }
@@ -359,7 +359,7 @@ static void read_on(struct dashboard_stream *dashboard)
     }
 }
 
-static void on_log(struct work *work)
+static void on_log_read(struct work *work)
 {
     struct dashboard_stream *dashboard = CONTAINER_OF(work, struct dashboard_stream, log.work);
     size_t spent = dashboard->log.n + 1;
@@ -484,7 +484,7 @@ static void tick_rows(struct dashboard_stream *dashboard)
     if (!dashboard->server->is_store_local) {
         dashboard->began_us = cpu_us(); /* a worker read the log */
     }
-    if (dashboard->viewers.n == 0 || !gather(dashboard)) {
+    if (dashboard->viewers.n == 0 || !choose_rows(dashboard)) {
         end_tick(dashboard);
         return;
     }
@@ -513,7 +513,7 @@ static void log_was_read(struct dashboard_stream *dashboard)
 
 /* ---- coming and going ---- */
 
-static void on_empty(struct streams *all)
+static void on_no_viewers(struct streams *all)
 {
     changes_clear(&((struct dashboard_stream *)all)->changes);
 }
@@ -524,7 +524,7 @@ struct dashboard_stream *dashboard_stream_new(struct server *server)
 
     if (dashboard != NULL) {
         dashboard->viewers.name = "dashboards";
-        dashboard->viewers.on_empty = on_empty;
+        dashboard->viewers.on_empty = on_no_viewers;
         dashboard->server = server;
         dashboard->tick_timer.fire = on_tick;
     }
@@ -551,7 +551,7 @@ void dashboard_stream_begin(struct dashboard_stream *dashboard)
     dashboard->has_log = stream_last_event(dashboard->server->client, &dashboard->start, NULL) == BELAY_OK;
     dashboard->tail = dashboard->start;
     lock_rows_init(&dashboard->rows, dashboard->server->client, on_rows);
-    event_log_init(&dashboard->log, dashboard->server->client, on_log);
+    event_log_init(&dashboard->log, dashboard->server->client, on_log_read);
 }
 
 void dashboard_stream_stop(struct dashboard_stream *dashboard)
@@ -606,7 +606,7 @@ static void begin_stream(struct dashboard_stream *dashboard, struct stream *view
     struct buf hello = BUF_INIT(512);
 
     stream_begin(&dashboard->viewers, viewer, x);
-    add_id(dashboard, &hello);
+    add_event_id(dashboard, &hello);
     buf_addf(&hello, "event: hello\ndata: {\"keeps_events\":%s}\n\n", dashboard->has_log ? "true" : "false");
     if (!hello.failed) {
         stream_send(viewer, hello.data, hello.len);

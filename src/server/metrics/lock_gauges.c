@@ -72,7 +72,7 @@ static struct lock_gauges *gauges_of(struct work *work)
     return CONTAINER_OF(work, struct lock_gauges, work);
 }
 
-static void count(struct work *work)
+static void count_locks(struct work *work)
 {
     struct lock_gauges *gauges = gauges_of(work);
     struct belay_query query = BELAY_QUERY_INIT;
@@ -85,7 +85,7 @@ static void count(struct work *work)
     gauges->fresh.is_whole = !more;
 }
 
-static void counted(struct work *work)
+static void on_locks_counted(struct work *work)
 {
     struct lock_gauges *gauges = gauges_of(work);
 
@@ -101,8 +101,8 @@ struct lock_gauges *lock_gauges_new(void)
     struct lock_gauges *gauges = calloc(1, sizeof *gauges);
 
     if (gauges != NULL) {
-        gauges->work.work = count;
-        gauges->work.done = counted;
+        gauges->work.work = count_locks;
+        gauges->work.done = on_locks_counted;
     }
     return gauges;
 }

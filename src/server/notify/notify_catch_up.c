@@ -15,7 +15,7 @@ struct notify_catch_up {
     uint64_t tail;         /* the last event before the start */
 };
 
-static bool read_on(struct notify_catch_up *all)
+static bool read_next_piece(struct notify_catch_up *all)
 {
     return event_log_read(&all->log, all->notify->server->workers, WORK_SCAN, all->after, 0, NOTIFY_PIECE);
 }
@@ -79,7 +79,7 @@ static void on_piece_read(struct work *work)
     if (notify->is_stopped) {
         return; /* notify_free() frees it; the file stays as it was */
     }
-    if (is_last || !read_on(all)) {
+    if (is_last || !read_next_piece(all)) {
         end_catch_up(all);
     }
 }
@@ -104,7 +104,7 @@ void notify_catch_up_start(struct notify *notify, uint64_t tail)
     all->after = after;
     all->tail = tail;
     notify->catch_up = all;
-    if (!read_on(all)) {
+    if (!read_next_piece(all)) {
         notify->catch_up = NULL;
         notify_catch_up_free(all);
     }

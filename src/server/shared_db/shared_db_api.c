@@ -14,7 +14,7 @@ enum { ANSWER_MAX = 256 << 20, KEY_SIZE = sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX 
 
 /* ---- what a token's keys say: of an application "app:NAME", of a database its lock's key ---- */
 
-static const char *key_of(const char *prefix, const char *name, char out[KEY_SIZE])
+static const char *make_token_key(const char *prefix, const char *name, char out[KEY_SIZE])
 {
     (void)snprintf(out, KEY_SIZE, "%s%s", prefix, name);
     return out;
@@ -24,7 +24,7 @@ static bool may_see_named(const struct job *job, const char *prefix, const char 
 {
     char key[KEY_SIZE];
 
-    return exchange_may_see(job->x, key_of(prefix, name, key));
+    return exchange_may_see(job->x, make_token_key(prefix, name, key));
 }
 
 /* For jobs whose body names the application. */
@@ -41,7 +41,7 @@ static void start_job_on(struct exchange *x, const char *prefix, enum work_class
 {
     char key[KEY_SIZE];
 
-    if (exchange_may_touch(x, key_of(prefix, x->key, key))) {
+    if (exchange_may_touch(x, make_token_key(prefix, x->key, key))) {
         job_start(x, class, run);
     }
 }
@@ -56,7 +56,7 @@ struct listed {
 };
 
 /* Takes `line`, which is JSON; NULL: no memory. */
-static bool add_row(struct listed *listed, char *line)
+static bool add_listed_row(struct listed *listed, char *line)
 {
     buf_addf(&listed->out, "%s%s", listed->n++ > 0 ? ",\n" : "", line == NULL ? "" : line);
     listed->out.failed = listed->out.failed || line == NULL;
@@ -72,7 +72,7 @@ static bool add_app(void *context, const struct belay_app *app)
         listed->is_partial = true;
         return true;
     }
-    return add_row(listed, belay_app_to_json(app));
+    return add_listed_row(listed, belay_app_to_json(app));
 }
 
 static bool add_seen_database(void *context, const struct belay_database *database)
@@ -83,7 +83,7 @@ static bool add_seen_database(void *context, const struct belay_database *databa
         listed->is_partial = true;
         return true;
     }
-    return add_row(listed, belay_database_to_json(database));
+    return add_listed_row(listed, belay_database_to_json(database));
 }
 
 static void finish_list(struct job *job, struct listed *listed, enum belay_code code)
@@ -174,7 +174,7 @@ static void get_app(struct job *job)
 }
 
 /* Read the body; the name is that of the path. */
-static enum belay_code read_app(struct job *job, struct belay_app **out_app, bool *out_versioned)
+static enum belay_code read_app_body(struct job *job, struct belay_app **out_app, bool *out_versioned)
 {
     struct belay_app *app = NULL;
     json_t *root = json_loadb(job->body, job->body_len, 0, NULL);
@@ -198,7 +198,7 @@ static enum belay_code read_app(struct job *job, struct belay_app **out_app, boo
     return BELAY_OK;
 }
 
-static bool same_urls(const struct belay_app *a, const struct belay_app *b)
+static bool has_same_urls(const struct belay_app *a, const struct belay_app *b)
 {
     bool is_same = a->n_urls == b->n_urls;
 
@@ -236,7 +236,7 @@ static enum belay_code check_rows(struct job *job, const struct belay_app *befor
 
         for (size_t k = 0; k < 2 && !has_row(before, row); k++) {
             if (names[k] != NULL && strlen(names[k]) <= BELAY_DATABASE_MAX &&
-                !exchange_may_see(job->x, key_of(DB_LOCK_PREFIX, names[k], key))) {
+                !exchange_may_see(job->x, make_token_key(DB_LOCK_PREFIX, names[k], key))) {
                 return error_set(&job->err, BELAY_NOT_PERMITTED, "'%s' may not touch the key '%.300s'",
                                  job->x->who, key);
             }
@@ -259,7 +259,7 @@ static enum belay_code restrict_app(struct job *job, struct belay_app *app, bool
     enum belay_code code = check_rows(job, before, app);
 
     if (job->x->role < ROLE_ADMIN) { /* keep the URLs as an admin registered them */
-        app->public_only = !is_versioned || !is_known || before->public_only || !same_urls(before, app);
+        app->public_only = !is_versioned || !is_known || before->public_only || !has_same_urls(before, app);
     }
     if (code == BELAY_OK && app->by != NULL && !is_kept) {
         code = mark_name(app->by, job->x->who, "by", by, sizeof by, &job->err);
@@ -277,7 +277,7 @@ static void write_app(struct job *job, bool create)
     struct belay_app *app = NULL;
     struct belay_app *kept = NULL;
     bool is_versioned = false;
-    enum belay_code code = read_app(job, &app, &is_versioned);
+    enum belay_code code = read_app_body(job, &app, &is_versioned);
 
     if (code == BELAY_OK) {
         code = check_app_key(job, app->name);
@@ -320,7 +320,7 @@ static void delete_app(struct job *job)
     }
 }
 
-static void mark_app(struct job *job)
+static void mark_app_state(struct job *job)
 {
     json_t *root = json_loadb(job->body, job->body_len, JSON_REJECT_DUPLICATES, NULL);
     const char *state = json_string_value(json_object_get(root, "state"));
@@ -365,7 +365,7 @@ void handle_app_delete(struct exchange *x)
 
 void handle_app_mark(struct exchange *x)
 {
-    start_job_on(x, APP_PREFIX, WORK_JOB, mark_app);
+    start_job_on(x, APP_PREFIX, WORK_JOB, mark_app_state);
 }
 
 /* ---- quick status ---- */
@@ -415,7 +415,7 @@ static void on_step(void *context, enum belay_level level, const char *text)
 }
 
 /* {"app", "dry_run", "wait_ms", "by"}, all optional. */
-static enum belay_code read_options(struct job *job, json_t *root, struct belay_db_options *options)
+static enum belay_code read_db_options(struct job *job, json_t *root, struct belay_db_options *options)
 {
     const char *name;
     json_t *value;
@@ -460,7 +460,7 @@ static void run_database(struct job *job, bool is_start)
     options.may_lock = may_lock;
     options.context = &asked;
     options.cancel = job->cancel;
-    code = read_options(job, root, &options);
+    code = read_db_options(job, root, &options);
     if (code == BELAY_OK && options.app != NULL) {
         code = check_app_key(job, options.app);
     }
@@ -503,7 +503,7 @@ void handle_db_start(struct exchange *x)
     start_job_on(x, DB_LOCK_PREFIX, WORK_LONG_JOB, start_database);
 }
 
-static void record(struct job *job)
+static void record_decision(struct job *job)
 {
     json_t *root = json_loadb(job->body, job->body_len, JSON_REJECT_DUPLICATES, NULL);
     const char *said = json_string_value(json_object_get(root, "by"));
@@ -524,5 +524,5 @@ static void record(struct job *job)
 
 void handle_db_record(struct exchange *x)
 {
-    start_job_on(x, DB_LOCK_PREFIX, WORK_JOB, record);
+    start_job_on(x, DB_LOCK_PREFIX, WORK_JOB, record_decision);
 }

@@ -111,7 +111,7 @@ static void back_up(struct job *job)
     state_pool_give(job->server->states, states);
 }
 
-static bool add_deployment(void *context, const char *line)
+static bool add_deployment_line(void *context, const char *line)
 {
     return json_array_append_new(context, json_loads(line, 0, NULL)) == 0;
 }
@@ -132,7 +132,7 @@ static void get_history(struct job *job)
         code = state_pool_take(job->server->states, &states, &job->err);
     }
     if (code == BELAY_OK && !is_none) {
-        code = belay_state_history(states, &name, (size_t)limit, add_deployment, deployments, &job->err);
+        code = belay_state_history(states, &name, (size_t)limit, add_deployment_line, deployments, &job->err);
     }
     if (code == BELAY_OK) {
         code = belay_state_snapshots(states, &name, state_job_add_version, snapshots, &job->err);
@@ -201,7 +201,7 @@ static bool add_state(void *context, const struct belay_state_name *name, uint64
                                            (json_int_t)size, "modified", wire_time(modified_unix_ms))) == 0;
 }
 
-static void list_states(struct job *job)
+static void answer_states(struct job *job)
 {
     struct belay_states *states = NULL;
     json_t *list = json_array();
@@ -233,7 +233,7 @@ void handle_store(struct exchange *x)
 
 void handle_states(struct exchange *x)
 {
-    job_start(x, WORK_JOB, list_states);
+    job_start(x, WORK_JOB, answer_states);
 }
 
 void handle_state_get(struct exchange *x)

@@ -100,7 +100,7 @@ static enum belay_code begin_writing(struct writing *writing, struct job *job)
     return code == BELAY_OK ? state_job_bind(job, writing->states, &writing->store_id) : code;
 }
 
-static void end(struct writing *writing, enum belay_code code)
+static void end_writing(struct writing *writing, enum belay_code code)
 {
     struct job *job = writing->job;
 
@@ -195,7 +195,7 @@ static void end_saved(struct writing *writing, struct belay_state *state, enum b
     } else {
         belay_state_free(state);
     }
-    end(writing, code);
+    end_writing(writing, code);
 }
 
 /* ---- writing ---- */
@@ -273,7 +273,7 @@ void state_stamp(struct job *job)
             state_job_answer(job, kept);
         }
     }
-    end(&writing, code);
+    end_writing(&writing, code);
 }
 
 /* ---- restore and adopt: an old or foreign version becomes a new one ---- */

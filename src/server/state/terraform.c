@@ -297,7 +297,7 @@ static enum belay_code check_order(struct job *job, const struct kept *before)
         job->x->key, serial);
 }
 
-static void put_state(struct job *job)
+static void put_document(struct job *job)
 {
     struct terraform_change change;
     struct kept *kept = NULL;
@@ -411,7 +411,7 @@ void handle_tf_get(struct exchange *x)
 
 void handle_tf_put(struct exchange *x)
 {
-    tf_start(x, put_state);
+    tf_start(x, put_document);
 }
 
 void handle_tf_delete(struct exchange *x)
