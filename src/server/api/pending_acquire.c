@@ -488,8 +488,8 @@ void pending_acquire_begin(struct exchange *x, const struct belay_lock_options *
     } else if (pending->can_wait && pending->has_id && x->server->pending_acquires->n_kept > 0) {
         leave_older_places(pending);
     }
-    copy.wait_ms =
-        wait_ms > 0 ? BELAY_WAIT_FOREVER : 0; /* the timer ends the wait; the next slice prolongs it */
+    /* The timer ends the wait, and the next slice may prolong it. */
+    copy.wait_ms = wait_ms > 0 ? BELAY_WAIT_FOREVER : 0;
     if (code == BELAY_OK) {
         follow_trace(x, &copy, id);
         code = belay_async_acquire(client, x->key, &copy, on_pending_acquired, pending, &pending->call, &err);

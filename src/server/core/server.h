@@ -113,8 +113,8 @@ struct exchange {
 void exchange_handle(void *context, struct http_request *request);
 bool exchange_admit(void *context, const struct http_request *request, size_t *max_body);
 /*
- * Call the handler of x->route. Of a route that names a lock, x->body is read before that, and the token may touch all
- * keys of the request. A handler that has had the store read for it is called again so.
+ * Call the handler of x->route. If the route names a lock, x->body is read before, and it is checked that the token may
+ * touch all keys of the request. Also calls a handler again, after the store was read for it.
  */
 void exchange_run_handler(struct exchange *x);
 
