@@ -26,40 +26,23 @@ static void async_free(struct belay_async *call)
 
 /* ---- what the caller's texts become ---- */
 
-static size_t text_size(const char *text)
-{
-    return text == NULL ? 0 : strlen(text) + 1;
-}
-
 static size_t texts_size(const struct op_request *request)
 {
-    size_t size = text_size(request->key) + text_size(request->lock_id) + text_size(request->old_id) +
-                  text_size(request->owner) + text_size(request->owner_name) +
-                  text_size(request->acquired_by) + text_size(request->by) + text_size(request->reason);
+    size_t size = kept_text_size(request->key) + kept_text_size(request->lock_id) +
+                  kept_text_size(request->old_id) + kept_text_size(request->owner) +
+                  kept_text_size(request->owner_name) + kept_text_size(request->acquired_by) +
+                  kept_text_size(request->by) + kept_text_size(request->reason);
 
     for (size_t i = 0; i < request->n_ancestors; i++) {
-        size += text_size(request->ancestors[i]);
+        size += kept_text_size(request->ancestors[i]);
     }
     if (request->joint != NULL) {
         size += sizeof *request->joint + _Alignof(struct op_joint) + joint_text_size(request->joint);
     }
     for (size_t i = 0; i < request->n_metadata; i++) {
-        size += text_size(request->metadata[i].name) + text_size(request->metadata[i].value);
+        size += kept_text_size(request->metadata[i].name) + kept_text_size(request->metadata[i].value);
     }
     return size;
-}
-
-/* The copy of a text, which goes to *at; the next one goes behind it. */
-static const char *put_text(char **at, const char *text)
-{
-    size_t size = text_size(text);
-    char *copy = *at;
-
-    if (text == NULL) {
-        return NULL;
-    }
-    *at += size;
-    return memcpy(copy, text, size);
 }
 
 /* Have the request borrow from the call. */
@@ -75,27 +58,28 @@ static void keep_texts(struct belay_async *call, struct op_request *request)
         joint_keep_texts(joint, &at);
         request->joint = joint;
     }
-    request->key = put_text(&at, request->key);
-    request->lock_id = put_text(&at, request->lock_id);
-    request->old_id = put_text(&at, request->old_id);
-    request->owner = put_text(&at, request->owner);
-    request->owner_name = put_text(&at, request->owner_name);
-    request->acquired_by = put_text(&at, request->acquired_by);
-    request->by = put_text(&at, request->by);
-    request->reason = put_text(&at, request->reason);
+    request->key = keep_text(&at, request->key);
+    request->lock_id = keep_text(&at, request->lock_id);
+    request->old_id = keep_text(&at, request->old_id);
+    request->owner = keep_text(&at, request->owner);
+    request->owner_name = keep_text(&at, request->owner_name);
+    request->acquired_by = keep_text(&at, request->acquired_by);
+    request->by = keep_text(&at, request->by);
+    request->reason = keep_text(&at, request->reason);
     for (size_t i = 0; i < request->n_ancestors; i++) {
-        request->ancestors[i] = put_text(&at, request->ancestors[i]);
+        request->ancestors[i] = keep_text(&at, request->ancestors[i]);
     }
     for (size_t i = 0; i < request->n_metadata; i++) {
-        call->metadata[i].name = put_text(&at, request->metadata[i].name);
-        call->metadata[i].value = put_text(&at, request->metadata[i].value);
+        call->metadata[i].name = keep_text(&at, request->metadata[i].name);
+        call->metadata[i].value = keep_text(&at, request->metadata[i].value);
     }
     request->metadata = call->metadata;
 }
 
 /* A call is one piece of memory, with copies of all that the request borrows. */
-static enum belay_code begin(struct belay_client *client, const struct op_request *checked, belay_async_fn fn,
-                             void *context, struct belay_async **out_call, struct belay_error *err)
+static enum belay_code begin_call(struct belay_client *client, const struct op_request *checked,
+                                  belay_async_fn fn, void *context, struct belay_async **out_call,
+                                  struct belay_error *err)
 {
     struct op_request request = *checked;
     struct belay_async *call;
@@ -141,7 +125,7 @@ enum belay_code belay_async_acquire(struct belay_client *client, const char *key
                       request.op.lock_id);
     }
     if (code == BELAY_OK) {
-        code = begin(client, &request.op, fn, context, out_async, err);
+        code = begin_call(client, &request.op, fn, context, out_async, err);
     }
     request_release(&request);
     return code;
@@ -155,21 +139,21 @@ enum belay_code belay_async_adopt(struct belay_client *client, const char *key, 
     enum belay_code code = request_init_adopt(&request, client, key, lock_id, options, err);
 
     if (code == BELAY_OK) {
-        code = begin(client, &request.op, fn, context, NULL, err);
+        code = begin_call(client, &request.op, fn, context, NULL, err);
     }
     request_release(&request);
     return code;
 }
 
 /* The same of a request for several keys, of which it is to name the further ones first. */
-static enum belay_code begin_keys(struct belay_client *client, struct client_request *request,
-                                  const char *const *more_keys, size_t n, belay_async_fn fn, void *context,
-                                  struct belay_error *err)
+static enum belay_code begin_call_keys(struct belay_client *client, struct client_request *request,
+                                       const char *const *more_keys, size_t n, belay_async_fn fn,
+                                       void *context, struct belay_error *err)
 {
     enum belay_code code = request_add_keys(request, client, more_keys, n, err);
 
     if (code == BELAY_OK) {
-        code = begin(client, &request->op, fn, context, NULL, err);
+        code = begin_call(client, &request->op, fn, context, NULL, err);
     }
     request_release(request);
     return code;
@@ -183,7 +167,8 @@ enum belay_code belay_async_renew_keys(struct belay_client *client, const char *
     enum belay_code code =
         request_init_renew(&request, client, n_keys == 0 ? NULL : keys[0], lock_id, ttl_ms, err);
 
-    return code == BELAY_OK ? begin_keys(client, &request, keys + 1, n_keys - 1, fn, context, err) : code;
+    return code == BELAY_OK ? begin_call_keys(client, &request, keys + 1, n_keys - 1, fn, context, err)
+                            : code;
 }
 
 enum belay_code belay_async_renew(struct belay_client *client, const char *key, const char *lock_id,
@@ -201,7 +186,8 @@ enum belay_code belay_async_release_keys(struct belay_client *client, const char
         request_init_release(&request, client, n_keys == 0 ? NULL : keys[0], lock_id, outcome, err);
 
     request.op.by = by;
-    return code == BELAY_OK ? begin_keys(client, &request, keys + 1, n_keys - 1, fn, context, err) : code;
+    return code == BELAY_OK ? begin_call_keys(client, &request, keys + 1, n_keys - 1, fn, context, err)
+                            : code;
 }
 
 enum belay_code belay_async_release_by(struct belay_client *client, const char *key, const char *lock_id,
@@ -225,7 +211,7 @@ enum belay_code belay_async_force_release(struct belay_client *client, const cha
     struct client_request request;
     enum belay_code code = request_init_force(&request, client, key, lock_id, by, reason, err);
 
-    return code == BELAY_OK ? begin(client, &request.op, fn, context, NULL, err) : code;
+    return code == BELAY_OK ? begin_call(client, &request.op, fn, context, NULL, err) : code;
 }
 
 void belay_async_cancel(struct belay_async *async)
@@ -240,18 +226,10 @@ void belay_async_cancel(struct belay_async *async)
 
 bool belay_async_is_waiting(const struct belay_async *async, struct belay_wait_info *out_waiting)
 {
-    const struct op *op = &async->op;
-    int64_t now_ms = clock_boot_ms();
-
-    if (async->is_out || op->want != OP_WAIT || !op->queued) {
+    if (async->is_out || async->op.want != OP_WAIT || !async->op.queued) {
         return false;
     }
-    *out_waiting = (struct belay_wait_info){ .holder = op->waiting.holder,
-                                             .position = op->waiting.position,
-                                             .waited_ms = now_ms - op->request.began_ms,
-                                             .retry_ms = op->waiting.retry_ms - now_ms,
-                                             .attempt = op->waiting.attempt,
-                                             .frozen = op->is_frozen ? op->err.text : NULL };
+    *out_waiting = client_wait_info(&async->op);
     return true;
 }
 
@@ -293,6 +271,7 @@ static void finish_call(struct belay_client *client, struct belay_async *call)
     struct belay_info info;
     enum belay_code code = op->code;
 
+    assert(!call->is_out && (call->is_granted || op->want == OP_DONE));
     if (call->is_granted || client_forgives(client, &op->request, code, op->err.text)) {
         code = BELAY_OK;
         belay_error_release(&call->op.err);

@@ -17,7 +17,7 @@ enum { SPARE_MAX = 0 }; /* so that it sees the use of a call that has ended */
 enum { SPARE_MAX = 64 };
 #endif
 
-static size_t bucket_of(const char *lock_id)
+static size_t async_bucket(const char *lock_id)
 {
     return text_hash(lock_id) % BUCKETS;
 }
@@ -165,7 +165,7 @@ bool async_table_add(struct async_table *table, struct belay_async *call)
     if (table->buckets == NULL) {
         return false;
     }
-    call->bucket = bucket_of(call->op.request.lock_id);
+    call->bucket = async_bucket(call->op.request.lock_id);
     call->next_in_bucket = table->buckets[call->bucket];
     table->buckets[call->bucket] = call;
     return true;
@@ -173,7 +173,7 @@ bool async_table_add(struct async_table *table, struct belay_async *call)
 
 struct belay_async *async_table_find(struct async_table *table, const char *lock_id)
 {
-    struct belay_async *call = table->buckets == NULL ? NULL : table->buckets[bucket_of(lock_id)];
+    struct belay_async *call = table->buckets == NULL ? NULL : table->buckets[async_bucket(lock_id)];
 
     while (call != NULL && strcmp(call->op.request.lock_id, lock_id) != 0) {
         call = call->next_in_bucket;
@@ -215,6 +215,7 @@ void async_table_remove(struct async_table *table, struct belay_async *call)
 {
     struct belay_async **at = &table->buckets[call->bucket];
 
+    assert(!(call->is_ready && call->heap_at > 0)); /* in one of the two lists at most */
     if (call->heap_at > 0) {
         heap_remove(table, call);
     }

@@ -26,7 +26,7 @@ const char *audit_trail_path(const struct belay_config *config)
 }
 
 /* Only a regular file: reading a pipe would take data from its reader. */
-static enum belay_code open_file(const char *path, FILE **out_file, struct belay_error *err)
+static enum belay_code open_audit_file(const char *path, FILE **out_file, struct belay_error *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     struct stat about;
@@ -73,7 +73,7 @@ static size_t plain_part(const char *key, const char **out_part)
 }
 
 /* Add the line if it is an event of the key; of a line that was cut short, or is not ours, nothing. */
-static bool read_line(json_t *found, size_t limit, const char *line, size_t len, const char *key)
+static bool read_audit_line(json_t *found, size_t limit, const char *line, size_t len, const char *key)
 {
     json_t *event = json_loadb(line, len, 0, NULL);
     const char *of = json_string_value(json_object_get(event, "lock_key"));
@@ -87,8 +87,8 @@ static bool read_line(json_t *found, size_t limit, const char *line, size_t len,
     return done;
 }
 
-static enum belay_code read_lines(FILE *file, const char *key, size_t limit, json_t *found,
-                                  struct belay_error *err)
+static enum belay_code read_audit_lines(FILE *file, const char *key, size_t limit, json_t *found,
+                                        struct belay_error *err)
 {
     const char *part;
     size_t part_len = plain_part(key, &part);
@@ -99,7 +99,7 @@ static enum belay_code read_lines(FILE *file, const char *key, size_t limit, jso
 
     while (done && (n = getline(&line, &capacity, file)) > 0) {
         if (memmem(line, (size_t)n, part, part_len) != NULL) {
-            done = read_line(found, limit, line, (size_t)n, key);
+            done = read_audit_line(found, limit, line, (size_t)n, key);
         }
     }
     free(line);
@@ -111,12 +111,12 @@ enum belay_code audit_trail_read(const char *path, const char *key, size_t limit
 {
     json_t *found = json_array();
     FILE *file = NULL;
-    enum belay_code code = found == NULL ? error_no_memory(err) : open_file(path, &file, err);
+    enum belay_code code = found == NULL ? error_no_memory(err) : open_audit_file(path, &file, err);
     bool go_on = true;
     uint64_t id;
 
     if (code == BELAY_OK) {
-        code = read_lines(file, key, limit, found, err);
+        code = read_audit_lines(file, key, limit, found, err);
         (void)fclose(file);
     }
     for (size_t i = 0; code == BELAY_OK && go_on && i < json_array_size(found); i++) {

@@ -53,8 +53,7 @@ struct lock_check {
 struct op_result {
     struct belay_info *info; /* owned */
     int64_t sent_ms;         /* boot clock: the lease counts from here */
-    int64_t
-        deadline_ms; /* boot clock: the holder may rely on the lock until then; of acquire, adopt, renew */
+    int64_t deadline_ms;     /* boot clock: how long the holder may rely on it; of acquire, adopt, renew */
     bool reentered;
 };
 

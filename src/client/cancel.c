@@ -32,7 +32,7 @@ void belay_cancel_free(struct belay_cancel *cancel)
  * Add one and wake, both in the kernel: a word in a mapped file that was truncated is then an error (EFAULT), where
  * an access from here would end the process with SIGBUS. No thread sleeps on such a word.
  */
-static void wake_word(uint32_t *word)
+static void wake_sleepers(uint32_t *word)
 {
     (void)syscall(SYS_futex, word, FUTEX_WAKE_OP, INT32_MAX, 0L, word,
                   FUTEX_OP(FUTEX_OP_ADD, 1, FUTEX_OP_CMP_LT, 0));
@@ -47,10 +47,10 @@ void belay_cancel_request(struct belay_cancel *cancel)
 
     atomic_fetch_add(&cancel->busy, 1);
     atomic_store(&cancel->requested, true);
-    wake_word(&cancel->own);
+    wake_sleepers(&cancel->own);
     word = atomic_load(&cancel->word);
     if (word != NULL) {
-        wake_word(word);
+        wake_sleepers(word);
     }
     fd = atomic_load(&cancel->fd) - 1;
     if (fd >= 0) {

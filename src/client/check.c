@@ -46,7 +46,7 @@ static enum belay_code say_too_short(const struct belay_info *info, int64_t min_
 /* ---- whose it is ---- */
 
 /* Both, if both are given. A layout without tokens leaves the decision to the id. */
-static bool is_meant(const struct lock_check *check, const struct belay_info *grant)
+static bool is_checked_grant(const struct lock_check *check, const struct belay_info *grant)
 {
     bool has_id =
         check->lock_id == NULL || (grant->lock_id != NULL && strcmp(grant->lock_id, check->lock_id) == 0);
@@ -60,16 +60,16 @@ static bool is_meant(const struct lock_check *check, const struct belay_info *gr
 static const struct belay_info *find_grant(const struct lock_check *check, const struct belay_info *info)
 {
     for (size_t i = 0; i < info->n_holders; i++) {
-        if (is_meant(check, &info->holders[i])) {
+        if (is_checked_grant(check, &info->holders[i])) {
             return &info->holders[i];
         }
     }
-    return is_meant(check, info) ? info : NULL;
+    return is_checked_grant(check, info) ? info : NULL;
 }
 
 /* Takes over `info`, the lock of another holder. Without lock ids: they are not for everyone. */
-static enum belay_code say_not_holder(const struct lock_check *check, struct belay_info *info,
-                                      struct belay_error *err)
+static enum belay_code say_other_holder(const struct lock_check *check, struct belay_info *info,
+                                        struct belay_error *err)
 {
     char mine[64] = "not the holder";
     char theirs[48] = "";
@@ -95,7 +95,7 @@ static enum belay_code say_not_holder(const struct lock_check *check, struct bel
     return BELAY_NOT_HOLDER;
 }
 
-static enum belay_code say_over(const struct belay_info *grant, struct belay_error *err)
+static enum belay_code say_grant_ended(const struct belay_info *grant, struct belay_error *err)
 {
     char at[CLOCK_TEXT_SIZE];
 
@@ -131,10 +131,10 @@ enum belay_code local_check(struct backend *backend, const struct lock_check *ch
     }
     grant = find_grant(check, info);
     if (grant == NULL) {
-        return say_not_holder(check, info, err);
+        return say_other_holder(check, info, err);
     }
     if (grant->status != BELAY_STATUS_ACTIVE) {
-        code = say_over(grant, err);
+        code = say_grant_ended(grant, err);
         goto done;
     }
     *out_info = info_copy(grant);
@@ -204,8 +204,8 @@ static bool is_forgiven(struct belay_client *client, const struct lock_check *ch
 }
 
 /* `check` is valid. */
-static enum belay_code ask(struct belay_client *client, const struct lock_check *check,
-                           struct belay_info **out_info, struct belay_error *err)
+static enum belay_code ask_backend(struct belay_client *client, const struct lock_check *check,
+                                   struct belay_info **out_info, struct belay_error *err)
 {
     int64_t asked_ms = clock_boot_ms(); /* before the first sending, wherever it has to be sent again */
     struct belay_info *info = NULL;
@@ -237,7 +237,7 @@ enum belay_code belay_check(struct belay_client *client, const char *key, const 
     if (code != BELAY_OK) {
         return code;
     }
-    code = ask(client, &check, &info, &failure);
+    code = ask_backend(client, &check, &info, &failure);
     if (code != BELAY_OK && is_forgiven(client, &check, code, failure.text, &info)) {
         code = BELAY_OK;
     }

@@ -151,6 +151,8 @@ void store_step_ask(struct belay_client *client, const struct op *op, struct pol
 /* Report the answer to the operation, and pass on events and wake-ups. Leaves the step empty. */
 void store_step_report(struct belay_client *client, struct op *op, struct store_step *step);
 void store_step_release(struct store_step *step);
+/* How an operation waits, for its caller. */
+struct belay_wait_info client_wait_info(const struct op *op);
 /* The operation waits in the queue from now on; and no longer. */
 void client_wait_begins(struct belay_client *client, struct op *op, struct poller *poller);
 void client_wait_ends(struct belay_client *client, struct poller *poller);
@@ -251,11 +253,16 @@ enum belay_code request_add_keys(struct client_request *request, struct belay_cl
 void request_release(struct client_request *request);
 /* A copy in one block, with its texts; free() it. NULL: no memory. */
 struct op_joint *joint_copy(const struct op_joint *joint);
-/* How much memory the texts take; and copy them to *at, which moves on. */
+/* How much memory a text takes, NULL none; and its copy at *at, which moves on. */
+size_t kept_text_size(const char *text);
+const char *keep_text(char **at, const char *text);
+/* The same of all texts. */
 size_t joint_text_size(const struct op_joint *joint);
 void joint_keep_texts(struct op_joint *joint, char **at);
 /* BELAY_INVALID if it is not 1 to BELAY_ID_MAX of the characters of an id. */
 enum belay_code lock_id_check(const char *id, struct belay_error *err);
+/* BELAY_INVALID if `text`, which the error calls `what`, is empty, too long, or not for people to read. */
+enum belay_code client_check_text(const char *what, const char *text, size_t max, struct belay_error *err);
 /* BELAY_INVALID names the entry that is wrong. */
 enum belay_code metadata_check(const struct belay_meta *metadata, size_t n, struct belay_error *err);
 

@@ -28,7 +28,7 @@ struct freezing {
     bool is_there;              /* an earlier call has done it */
 };
 
-static void release(struct freezing *work)
+static void freezing_release(struct freezing *work)
 {
     freeze_list_release(&work->list);
     freeze_list_release(&work->changed);
@@ -95,7 +95,7 @@ static enum belay_code find_earlier(struct freezing *work, const struct frozen_k
     return freeze_list_add(&work->changed, earlier) ? BELAY_OK : error_no_memory(err);
 }
 
-static enum belay_code begin(struct freezing *work, struct belay_error *err)
+static enum belay_code list_add_freeze(struct freezing *work, struct belay_error *err)
 {
     const struct freeze_request *request = work->request;
     struct frozen_keys freeze = { .pattern = (char *)request->pattern,
@@ -145,7 +145,7 @@ static bool find_ended(struct freezing *work)
     return ok;
 }
 
-static enum belay_code end(struct freezing *work, struct belay_error *err)
+static enum belay_code list_end_freezes(struct freezing *work, struct belay_error *err)
 {
     const struct freeze_request *request = work->request;
 
@@ -197,7 +197,7 @@ static enum belay_code tidy(struct freezing *work, struct belay_error *err)
 
 /* ---- the item ---- */
 
-static enum belay_code read_list(struct freezing *work, struct belay_error *err)
+static enum belay_code read_freezes(struct freezing *work, struct belay_error *err)
 {
     struct belay_item item = { 0 };
     enum belay_code code =
@@ -210,7 +210,7 @@ static enum belay_code read_list(struct freezing *work, struct belay_error *err)
     return code;
 }
 
-static enum belay_code write_list(struct freezing *work, struct belay_error *err)
+static enum belay_code write_freezes(struct freezing *work, struct belay_error *err)
 {
     struct belay_item_write write = { .space = BELAY_SPACE_FREEZES,
                                       .name = FREEZE_ITEM,
@@ -236,23 +236,23 @@ static enum belay_code try_change(struct freezing *work, struct belay_error *err
 {
     enum belay_code code;
 
-    release(work);
+    freezing_release(work);
     work->is_there = false;
     work->now_unix_ms = clock_unix_ms();
-    code = read_list(work, err);
+    code = read_freezes(work, err);
     if (code == BELAY_OK) {
         code = tidy(work, err);
     }
     if (code == BELAY_OK) {
-        code = work->request->kind == FREEZE_BEGIN ? begin(work, err) : end(work, err);
+        code = work->request->kind == FREEZE_BEGIN ? list_add_freeze(work, err) : list_end_freezes(work, err);
     }
-    return code == BELAY_OK && !work->is_there ? write_list(work, err) : code;
+    return code == BELAY_OK && !work->is_there ? write_freezes(work, err) : code;
 }
 
 /* ---- events ---- */
 
-static void record(struct freezing *work, const char *type, const struct frozen_keys *freeze, const char *by,
-                   const char *reason)
+static void record_freeze(struct freezing *work, const char *type, const struct frozen_keys *freeze,
+                          const char *by, const char *reason)
 {
     char from[CLOCK_TEXT_SIZE];
     char until[CLOCK_TEXT_SIZE];
@@ -287,11 +287,11 @@ static void record_all(struct freezing *work)
     const struct freeze_request *request = work->request;
 
     for (size_t i = 0; i < work->expired.n; i++) {
-        record(work, "freeze.ended", &work->expired.items[i], NULL, "its time is over");
+        record_freeze(work, "freeze.ended", &work->expired.items[i], NULL, "its time is over");
     }
     for (size_t i = 0; i < work->changed.n && !work->is_there; i++) {
-        record(work, request->kind == FREEZE_BEGIN ? "freeze.begun" : "freeze.ended", &work->changed.items[i],
-               request->by, request->reason);
+        record_freeze(work, request->kind == FREEZE_BEGIN ? "freeze.begun" : "freeze.ended",
+                      &work->changed.items[i], request->by, request->reason);
     }
 }
 
@@ -312,7 +312,7 @@ static enum belay_code check_support(const struct belay_client *client, struct b
 static enum belay_code list_all(struct freezing *work, belay_freeze_fn fn, void *context,
                                 struct belay_error *err)
 {
-    enum belay_code code = read_list(work, err);
+    enum belay_code code = read_freezes(work, err);
 
     work->now_unix_ms = clock_unix_ms();
     for (size_t i = 0; code == BELAY_OK && i < work->list.n; i++) {
@@ -349,20 +349,11 @@ enum belay_code local_freezes(struct backend *backend, const struct freeze_reque
             (void)tell(&work, &work.changed.items[i], fn, context);
         }
     }
-    release(&work);
+    freezing_release(&work);
     return code;
 }
 
 /* ---- the API ---- */
-
-static enum belay_code check_text(const char *what, const char *text, size_t max, struct belay_error *err)
-{
-    return text_is_clean(text, max)
-               ? BELAY_OK
-               : error_set(err, BELAY_INVALID,
-                           "the %s '%.80s' is not 1 to %zu bytes of UTF-8 without control characters", what,
-                           text, max);
-}
 
 static enum belay_code check_begin(const struct freeze_request *request, struct belay_error *err)
 {
@@ -382,11 +373,11 @@ static enum belay_code check_begin(const struct freeze_request *request, struct 
         return error_set(err, BELAY_INVALID, "a freeze for %lld ms: it must last longer than nothing",
                          (long long)request->for_ms);
     }
-    code = check_text("pattern", request->pattern, BELAY_KEY_MAX, err);
-    return code == BELAY_OK ? check_text("reason", request->reason, BELAY_REASON_MAX, err) : code;
+    code = client_check_text("pattern", request->pattern, BELAY_KEY_MAX, err);
+    return code == BELAY_OK ? client_check_text("reason", request->reason, BELAY_REASON_MAX, err) : code;
 }
 
-static bool make_id(char out[BELAY_ID_MAX + 1])
+static bool make_freeze_id(char out[BELAY_ID_MAX + 1])
 {
     unsigned number;
 
@@ -415,9 +406,9 @@ enum belay_code belay_freeze(struct belay_client *client, const char *pattern,
     enum belay_code code = check_begin(&request, err);
 
     if (code == BELAY_OK) {
-        code = check_text("name", request.by, BELAY_OWNER_MAX, err);
+        code = client_check_text("name", request.by, BELAY_OWNER_MAX, err);
     }
-    if (code == BELAY_OK && from->id == NULL && !make_id(id)) {
+    if (code == BELAY_OK && from->id == NULL && !make_freeze_id(id)) {
         code = error_set(err, BELAY_BUG, "the system gives no random bytes");
     }
     if (code == BELAY_OK) {
@@ -442,12 +433,12 @@ enum belay_code belay_unfreeze(struct belay_client *client, const char *id_or_pa
         return error_set(err, BELAY_INVALID,
                          "no freeze named: give its id or its pattern, as 'belay freezes' lists them");
     }
-    code = check_text("pattern", id_or_pattern, BELAY_KEY_MAX, err);
+    code = client_check_text("pattern", id_or_pattern, BELAY_KEY_MAX, err);
     if (code == BELAY_OK && reason != NULL) {
-        code = check_text("reason", reason, BELAY_REASON_MAX, err);
+        code = client_check_text("reason", reason, BELAY_REASON_MAX, err);
     }
     if (code == BELAY_OK) {
-        code = check_text("name", request.by, BELAY_OWNER_MAX, err);
+        code = client_check_text("name", request.by, BELAY_OWNER_MAX, err);
     }
     if (code == BELAY_OK) {
         ROUTE(&client->route, code, err, freezes, &request, fn, context);

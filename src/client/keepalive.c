@@ -13,7 +13,7 @@
 #include "client/client.h"
 #include "lock/info.h"
 
-static struct belay_event event_of(const struct belay_lock *lock, const char *type, const char *why)
+static struct belay_event event_of_lock(const struct belay_lock *lock, const char *type, const char *why)
 {
     return (struct belay_event){ .at_unix_ms = clock_unix_ms(),
                                  .level = BELAY_LEVEL_WARNING,
@@ -32,7 +32,7 @@ static struct belay_event event_of(const struct belay_lock *lock, const char *ty
 /* The loss as an event, once the store can be asked. Without the mutex. */
 static void note_loss(struct belay_lock *lock, const char *why)
 {
-    struct belay_event event = event_of(lock, "lock.lost", why);
+    struct belay_event event = event_of_lock(lock, "lock.lost", why);
 
     enum belay_code code;
 
@@ -44,7 +44,7 @@ static void note_loss(struct belay_lock *lock, const char *why)
 static void tell_failed_beat(const struct belay_lock *lock, const char *why)
 {
     const struct belay_client *client = lock->client;
-    struct belay_event event = event_of(lock, "heartbeat.failed", why);
+    struct belay_event event = event_of_lock(lock, "heartbeat.failed", why);
 
     if (client->on_event != NULL) {
         client->on_event(client->context, &event);
@@ -149,6 +149,7 @@ static void beat(struct belay_lock *lock)
     bool unreported = lock->loss_unreported;
     enum belay_code code = BELAY_OK;
 
+    assert(lock->users == 0 && !lock->ending);
     lock->users++;
     lock->loss_unreported = false;
     (void)pthread_mutex_unlock(&client->mutex);

@@ -17,8 +17,8 @@ enum { STALE_NOTED_MAX = 64, WATCH_POLL_MS = 1000, HOLDS_EVENTS = 1000 };
 /* ---- stale locks ---- */
 
 /* Commit a batch outside of any operation, and report its events. */
-static enum belay_code commit(struct belay_client *client, const struct belay_batch *batch,
-                              struct belay_error *err)
+static enum belay_code commit_outside(struct belay_client *client, const struct belay_batch *batch,
+                                      struct belay_error *err)
 {
     struct belay_commit result = { 0 };
     enum belay_code code =
@@ -112,7 +112,7 @@ static void note_stale(struct belay_client *client, const struct belay_record *r
     struct belay_batch batch = { .writes = &write, .n_writes = 1, .events = &event, .n_events = 1 };
     uint64_t mark = stale_mark(record->key, &grant);
 
-    if (!was_told(client, mark) && commit(client, &batch, NULL) == BELAY_OK) {
+    if (!was_told(client, mark) && commit_outside(client, &batch, NULL) == BELAY_OK) {
         remember_told(client, mark);
     }
 }
@@ -408,12 +408,12 @@ enum belay_code local_note(struct backend *backend, const struct belay_event *ev
 {
     struct belay_batch batch = { .events = event, .n_events = 1 };
 
-    return commit(local_client(backend), &batch, err);
+    return commit_outside(local_client(backend), &batch, err);
 }
 
 /* ---- items ---- */
 
-static enum belay_code check_items(struct backend *backend, struct belay_error *err)
+static enum belay_code check_keeps_items(struct backend *backend, struct belay_error *err)
 {
     const struct belay_client *client = local_client(backend);
 
@@ -429,7 +429,7 @@ static enum belay_code local_item_get(struct backend *backend, const char *space
                                       struct belay_item *out_item, struct belay_error *err)
 {
     struct belay_store *store = local_client(backend)->store;
-    enum belay_code code = check_items(backend, err);
+    enum belay_code code = check_keeps_items(backend, err);
 
     return code == BELAY_OK ? store->ops->item_get(store, space, name, out_item, err) : code;
 }
@@ -438,7 +438,7 @@ static enum belay_code local_item_put(struct backend *backend, const struct bela
                                       uint64_t *out_version, struct belay_error *err)
 {
     struct belay_store *store = local_client(backend)->store;
-    enum belay_code code = check_items(backend, err);
+    enum belay_code code = check_keeps_items(backend, err);
 
     return code == BELAY_OK ? store->ops->item_put(store, write, out_version, err) : code;
 }
@@ -447,7 +447,7 @@ static enum belay_code local_item_list(struct backend *backend, const char *spac
                                        void *context, bool *out_is_partial, struct belay_error *err)
 {
     struct belay_store *store = local_client(backend)->store;
-    enum belay_code code = check_items(backend, err);
+    enum belay_code code = check_keeps_items(backend, err);
 
     if (code == BELAY_OK) {
         code = store->ops->item_list(store, space, fn, context, err);
@@ -463,7 +463,7 @@ static enum belay_code local_decide(struct backend *backend, const struct client
                                     struct belay_error *err)
 {
     uint64_t version;
-    enum belay_code code = check_items(backend, err);
+    enum belay_code code = check_keeps_items(backend, err);
 
     if (code == BELAY_OK) {
         code = local_note(backend, decision->event, err);

@@ -163,6 +163,18 @@ void store_step_release(struct store_step *step)
     belay_commit_release(&step->result);
 }
 
+struct belay_wait_info client_wait_info(const struct op *op)
+{
+    int64_t now_ms = clock_boot_ms();
+
+    return (struct belay_wait_info){ .holder = op->waiting.holder,
+                                     .position = op->waiting.position,
+                                     .waited_ms = now_ms - op->request.began_ms,
+                                     .retry_ms = op->waiting.retry_ms - now_ms,
+                                     .attempt = op->waiting.attempt,
+                                     .frozen = op->is_frozen ? op->err.text : NULL };
+}
+
 void client_wait_begins(struct belay_client *client, struct op *op, struct poller *poller)
 {
     if (shares_polls(client, op)) {
@@ -177,19 +189,6 @@ void client_wait_ends(struct belay_client *client, struct poller *poller)
 }
 
 /* ---- to the end ---- */
-
-static void tell_waiting(const struct op *op, const struct wait_hooks *hooks, struct wait_told *told)
-{
-    int64_t now_ms = clock_boot_ms();
-
-    report_waiting(hooks, told,
-                   &(struct belay_wait_info){ .holder = op->waiting.holder,
-                                              .position = op->waiting.position,
-                                              .waited_ms = now_ms - op->request.began_ms,
-                                              .retry_ms = op->waiting.retry_ms - now_ms,
-                                              .attempt = op->waiting.attempt,
-                                              .frozen = op->is_frozen ? op->err.text : NULL });
-}
 
 static void wait_for_wake(struct belay_client *client, struct op *op, struct belay_cancel *cancel,
                           uint32_t heard, struct poller *poller)
@@ -243,7 +242,9 @@ enum belay_code local_run(struct backend *backend, struct op_request *request, c
             store_step_ask(client, &op, &poller, &step);
             store_step_report(client, &op, &step);
         } else {
-            tell_waiting(&op, hooks, &told);
+            struct belay_wait_info waiting = client_wait_info(&op);
+
+            report_waiting(hooks, &told, &waiting);
             wait_for_wake(client, &op, cancel, heard, &poller);
         }
     }

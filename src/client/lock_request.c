@@ -39,7 +39,7 @@ enum belay_code lock_id_check(const char *id, struct belay_error *err)
 }
 
 /* First of all: request_release() is for requests that were refused, too. The rest is room for what it may borrow. */
-static void clear(struct client_request *request)
+static void request_clear(struct client_request *request)
 {
     memset(&request->op, 0, sizeof request->op);
     request->joint = NULL;
@@ -52,7 +52,7 @@ enum belay_code request_init(struct client_request *request, struct belay_client
     struct config_key form = { .n_above = 0 };
     enum belay_code code;
 
-    clear(request);
+    request_clear(request);
     if (lock_id == NULL && (kind == OP_RENEW || kind == OP_RELEASE || kind == OP_FORCE)) {
         return error_set(err, BELAY_INVALID, "no lock id: say whose lock it is");
     }
@@ -90,21 +90,29 @@ size_t joint_text_size(const struct op_joint *joint)
     size_t size = 0;
 
     for (size_t i = 0; i < joint->n_keys; i++) {
-        size += strlen(joint->keys[i]) + 1;
+        size += kept_text_size(joint->keys[i]);
     }
     for (size_t i = 0; i < joint->n_ancestors; i++) {
-        size += strlen(joint->ancestors[i]) + 1;
+        size += kept_text_size(joint->ancestors[i]);
     }
     return size;
 }
 
-static const char *keep_text(char **at, const char *text)
+size_t kept_text_size(const char *text)
 {
-    size_t size = strlen(text) + 1;
-    char *copy = memcpy(*at, text, size);
+    return text == NULL ? 0 : strlen(text) + 1;
+}
 
+const char *keep_text(char **at, const char *text)
+{
+    size_t size = kept_text_size(text);
+    char *copy = *at;
+
+    if (text == NULL) {
+        return NULL;
+    }
     *at += size;
-    return copy;
+    return memcpy(copy, text, size);
 }
 
 void joint_keep_texts(struct op_joint *joint, char **at)
@@ -253,14 +261,13 @@ const char *client_user_name(struct belay_client *client)
     return client->user;
 }
 
-static enum belay_code check_text(const char *what, const char *text, struct belay_error *err)
+enum belay_code client_check_text(const char *what, const char *text, size_t max, struct belay_error *err)
 {
-    if (!text_is_clean(text, BELAY_OWNER_MAX)) {
-        return error_set(err, BELAY_INVALID,
-                         "the %s '%.80s' is not 1 to %d bytes of UTF-8 without control characters", what,
-                         text, BELAY_OWNER_MAX);
-    }
-    return BELAY_OK;
+    return text_is_clean(text, max)
+               ? BELAY_OK
+               : error_set(err, BELAY_INVALID,
+                           "the %s '%.80s' is not 1 to %zu bytes of UTF-8 without control characters", what,
+                           text, max);
 }
 
 static enum belay_code fill_owner(struct client_request *request, struct belay_client *client,
@@ -272,11 +279,11 @@ static enum belay_code fill_owner(struct client_request *request, struct belay_c
     if (options->owner_name == NULL) {
         request->op.owner_name = client_user_name(client);
     } else {
-        code = check_text("owner's name", options->owner_name, err);
+        code = client_check_text("owner's name", options->owner_name, BELAY_OWNER_MAX, err);
     }
     if (code == BELAY_OK && options->owner != NULL) {
         request->op.owner = options->owner;
-        code = check_text("owner", options->owner, err);
+        code = client_check_text("owner", options->owner, BELAY_OWNER_MAX, err);
     } else if (options->owner == NULL) {
         (void)snprintf(request->owner, sizeof request->owner, "%.200s:%ld:%04x", client_user_name(client),
                        (long)getpid(), (unsigned)(request->op.seed & 0xffff));
@@ -284,7 +291,7 @@ static enum belay_code fill_owner(struct client_request *request, struct belay_c
     }
     if (code == BELAY_OK && options->acquired_by != NULL && options->acquired_by[0] != '\0') {
         request->op.acquired_by = options->acquired_by;
-        code = check_text("credential", options->acquired_by, err);
+        code = client_check_text("credential", options->acquired_by, BELAY_OWNER_MAX, err);
     }
     return code;
 }
@@ -378,8 +385,8 @@ static enum belay_code fill_metadata(struct client_request *request, const struc
 }
 
 /* Of half the margin's ttl little more is left than clocks may differ by: it could not be kept alive. */
-static enum belay_code check_ttl(int64_t ttl_ms, const struct belay_store_capabilities *capabilities,
-                                 struct belay_error *err)
+static enum belay_code check_ttl_range(int64_t ttl_ms, const struct belay_store_capabilities *capabilities,
+                                       struct belay_error *err)
 {
     char ttl[CLOCK_TEXT_SIZE], least[CLOCK_TEXT_SIZE];
 
@@ -464,7 +471,7 @@ static enum belay_code fill_times(struct client_request *request, const struct b
 {
     struct op_request *op = &request->op;
     bool keeps_ttl = op->ttl_ms == 0; /* an adopted lock, whose ttl only the store knows */
-    enum belay_code code = keeps_ttl ? BELAY_OK : check_ttl(op->ttl_ms, &op->capabilities, err);
+    enum belay_code code = keeps_ttl ? BELAY_OK : check_ttl_range(op->ttl_ms, &op->capabilities, err);
 
     if (code != BELAY_OK) {
         return code;
@@ -487,8 +494,8 @@ static enum belay_code fill_times(struct client_request *request, const struct b
     return BELAY_OK;
 }
 
-static enum belay_code make_id(struct client_request *request, const struct belay_client *client,
-                               struct belay_error *err)
+static enum belay_code make_lock_id(struct client_request *request, const struct belay_client *client,
+                                    struct belay_error *err)
 {
     static const char mark[] = UNPROTECTED_PREFIX;
     size_t n = client->enabled ? 0 : sizeof mark - 1;
@@ -541,7 +548,7 @@ static enum belay_code init_lock(struct client_request *request, struct belay_cl
     request->op.ttl_ms = options->ttl_ms == 0 ? profile.ttl_ms : options->ttl_ms; /* 0: as adopted */
     request->op.slots = options->slots != 0 || options->shared ? options->slots : profile.slots;
     if (options->lock_id == NULL) {
-        code = make_id(request, client, err);
+        code = make_lock_id(request, client, err);
     } else if (client->enabled && id_is_unprotected(options->lock_id)) {
         code = error_set(err, BELAY_INVALID,
                          "the lock id '%.80s' is of a lock that was granted while locking was switched off: "
@@ -603,7 +610,7 @@ enum belay_code request_init_wait(struct client_request *request, struct belay_c
 }
 
 /* Of the profile that the key belongs to; 0: of none. For stores that keep no ttl. Its lists do not matter here. */
-static int64_t profile_ttl_ms(const struct client_request *request)
+static int64_t ttl_of_profile_ms(const struct client_request *request)
 {
     return request->profile == NULL ? 0 : request->profile->values.ttl_ms;
 }
@@ -614,7 +621,7 @@ enum belay_code request_init_adopt(struct client_request *request, struct belay_
 {
     enum belay_code code;
 
-    clear(request);
+    request_clear(request);
     if (lock_id == NULL) {
         return error_set(err, BELAY_INVALID, "no lock id: say which lock to adopt");
     }
@@ -633,7 +640,7 @@ enum belay_code request_init_adopt(struct client_request *request, struct belay_
     }
     request->op.old_id = lock_id;
     request->op.slots = 0; /* it keeps its mode, which the record shows */
-    request->op.ttl_if_unknown_ms = options->ttl_ms == 0 ? profile_ttl_ms(request) : 0;
+    request->op.ttl_if_unknown_ms = options->ttl_ms == 0 ? ttl_of_profile_ms(request) : 0;
     if (options->owner == NULL) {
         request->op.owner = NULL;
     }
@@ -647,11 +654,11 @@ enum belay_code request_init_renew(struct client_request *request, struct belay_
     enum belay_code code = request_init(request, client, OP_RENEW, key, lock_id, err);
 
     if (code == BELAY_OK && ttl_ms != 0) {
-        code = check_ttl(ttl_ms, &request->op.capabilities, err);
+        code = check_ttl_range(ttl_ms, &request->op.capabilities, err);
     }
     if (code == BELAY_OK) {
         request->op.ttl_ms = ttl_ms;
-        request->op.ttl_if_unknown_ms = ttl_ms == 0 ? profile_ttl_ms(request) : 0;
+        request->op.ttl_if_unknown_ms = ttl_ms == 0 ? ttl_of_profile_ms(request) : 0;
     }
     return code;
 }

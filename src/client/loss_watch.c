@@ -25,7 +25,7 @@ enum {
     AGAIN_MS = 1000
 };
 
-static bool is_over(struct belay_lock *lock)
+static bool watch_is_over(struct belay_lock *lock)
 {
     bool over;
 
@@ -159,7 +159,7 @@ static enum belay_code await_look(struct belay_lock *lock, struct belay_error *e
     return look(lock, err);
 }
 
-static enum belay_code await(struct belay_lock *lock, struct belay_error *err)
+static enum belay_code await_sign(struct belay_lock *lock, struct belay_error *err)
 {
     const struct belay_client *client = lock->client;
 
@@ -175,8 +175,8 @@ static void *watch_main(void *argument)
     struct belay_lock *lock = argument;
     struct belay_error err = BELAY_ERROR_INIT;
 
-    while (!is_over(lock)) {
-        if (await(lock, &err) == BELAY_LOST) {
+    while (!watch_is_over(lock)) {
+        if (await_sign(lock, &err) == BELAY_LOST) {
             keepalive_tell_lost(lock, err.text);
         }
     }

@@ -125,7 +125,7 @@ enum belay_code belay_get(struct belay_client *client, const char *key, struct b
     return code;
 }
 
-static bool is_own(const struct belay_info *info, const char *owner, const char *credential)
+static bool is_own_grant(const struct belay_info *info, const char *owner, const char *credential)
 {
     return info->lock_id != NULL && strcmp(info->locked_by, owner) == 0 &&
            strcmp(info->acquired_by == NULL ? "" : info->acquired_by, credential) == 0;
@@ -169,7 +169,8 @@ static enum belay_code find_among_holders(struct belay_info *info, const char *o
         for (size_t i = 0; i < info->n_holders; i++) {
             const struct belay_info *holder = &info->holders[i];
 
-            if (is_own(holder, owner, credential) && (holder->status == BELAY_STATUS_ACTIVE) == (live == 1)) {
+            if (is_own_grant(holder, owner, credential) &&
+                (holder->status == BELAY_STATUS_ACTIVE) == (live == 1)) {
                 own = holder;
                 n++;
             }
@@ -228,7 +229,7 @@ static enum belay_code find_own(struct belay_client *client, const char *key, co
     if (info->n_holders > 0) {
         return find_among_holders(info, owner, acquired_by, out_info, err);
     }
-    if (!is_own(info, owner, acquired_by)) {
+    if (!is_own_grant(info, owner, acquired_by)) {
         return fail_not_own(info, owner, err);
     }
     *out_info = info;
@@ -256,7 +257,7 @@ struct progress {
     char last[BELAY_KEY_MAX + 1];
 };
 
-static bool count_one(void *context, const struct belay_info *info)
+static bool pass_listed(void *context, const struct belay_info *info)
 {
     struct progress *progress = context;
 
@@ -280,7 +281,7 @@ enum belay_code belay_list(struct belay_client *client, const struct belay_query
 
         rest.limit = limit == 0 ? 0 : limit - progress.n;
         used = route_current(&client->route);
-        code = used->ops->list(used, &rest, count_one, &progress, out_more, err);
+        code = used->ops->list(used, &rest, pass_listed, &progress, out_more, err);
     } while (route_is_redirected(&client->route, used, &code, err));
     return code;
 }

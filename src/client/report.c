@@ -7,8 +7,8 @@
 #include "lock/info.h"
 
 /* What only the store knew when the batch was sent. */
-static void complete(struct belay_event *event, const struct belay_record *record,
-                     const struct belay_commit *result)
+static void complete_event(struct belay_event *event, const struct belay_record *record,
+                           const struct belay_commit *result)
 {
     const struct belay_holder *holder =
         record == NULL || event->lock_id == NULL ? NULL : record_find_holder(record, event->lock_id);
@@ -50,8 +50,8 @@ static int64_t held_so_far_ms(int64_t locked_at_unix_ms, const struct belay_even
 }
 
 /* The record of the event's key after the batch. */
-static const struct belay_record *record_of(const struct belay_event *event,
-                                            const struct belay_commit *result)
+static const struct belay_record *record_of_event(const struct belay_event *event,
+                                                  const struct belay_commit *result)
 {
     for (size_t i = 0; i < result->n_records; i++) {
         if (event->key != NULL && result->records[i].key != NULL &&
@@ -67,12 +67,12 @@ void report_commit(report_event_fn on_event, void *context, const struct belay_b
 {
     for (size_t i = 0; on_event != NULL && i < batch->n_events; i++) {
         struct belay_event event = batch->events[i];
-        const struct belay_record *record = record_of(&event, result);
+        const struct belay_record *record = record_of_event(&event, result);
 
         event.id = result->event_id == 0 ? 0 : result->event_id + i;
         event.at_unix_ms = result->events_at_unix_ms != 0 ? result->events_at_unix_ms : clock_unix_ms();
         event.commit_us = commit_us;
-        complete(&event, record, result);
+        complete_event(&event, record, result);
         if (strcmp(event.type, "lock.acquired") == 0) {
             event.duration_ms = took_ms;
         } else if (strcmp(event.type, "lock.renewed") == 0) {

@@ -157,7 +157,7 @@ static bool is_to_be_served(const struct shared_read *read, const struct poller 
 }
 
 /* With the mutex held. */
-static void gather(struct shared_poll *poll, struct shared_read *read, int64_t poll_ms)
+static void gather_due_pollers(struct shared_poll *poll, struct shared_read *read, int64_t poll_ms)
 {
     int64_t now_ms = clock_boot_ms();
 
@@ -230,7 +230,7 @@ void shared_poll_read(struct shared_poll *poll, struct belay_store *store, struc
     memset(out, 0, sizeof *out);
     (void)add_keys(&read, keys, n);
     (void)pthread_mutex_lock(&poll->mutex);
-    gather(poll, &read, store->ops->capabilities(store).poll_ms);
+    gather_due_pollers(poll, &read, store->ops->capabilities(store).poll_ms);
     (void)pthread_mutex_unlock(&poll->mutex);
     read_shared(store, &read, out);
     (void)pthread_mutex_lock(&poll->mutex);

@@ -30,7 +30,7 @@ static bool is_included(const struct belay_stats_query *query, const struct bela
            (query->includes == NULL || event->key == NULL || query->includes(query->context, event->key));
 }
 
-static bool on_event(void *context, const struct belay_event *event)
+static bool on_stats_event(void *context, const struct belay_event *event)
 {
     struct reading *reading = context;
     const struct belay_stats_query *query = reading->query;
@@ -68,7 +68,7 @@ enum belay_code local_stats(struct backend *backend, const struct belay_stats_qu
     }
     code = client_count(client, false, store->ops->events(store, &all, on_oldest, &oldest_unix_ms, err));
     if (code == BELAY_OK) {
-        code = client_count(client, false, store->ops->events(store, &wanted, on_event, &reading, err));
+        code = client_count(client, false, store->ops->events(store, &wanted, on_stats_event, &reading, err));
     }
     if (code == BELAY_OK && reading.stopped) {
         code = error_set(err, BELAY_CANCELLED, "the statistics are not wanted any more");

@@ -3,6 +3,7 @@
  * one of them asks: only op->batch and op->keys are read then, and the answer is
  * written beside the operation. The loop's thread reports it to the operation.
  */
+#include <assert.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -122,6 +123,7 @@ struct belay_async *threads_next(struct belay_client *client)
     (void)pthread_mutex_lock(&threads->mutex);
     call = threads->back;
     if (call != NULL) {
+        assert(call->is_out);
         threads->back = call->next_back;
         if (threads->back == NULL) {
             threads->back_end = &threads->back;

@@ -3,7 +3,7 @@
  *
  * Every commit has a log sequence number (LSN). An answer, or a message on a stream, takes the LSN of the newest
  * commit at the moment when it is made: it may tell of its own commit, and of everything it read. It is sent once
- * the durable LSN has reached that number (http/gate.c).
+ * the durable LSN has reached that number (http/answer.c).
  *
  *     sockets      loop                                      thread           disk
  *     -------      ----                                      ------           ----
@@ -42,7 +42,7 @@
 
 enum { DELAY_MS = 5, GATHER_MS = 2, THREAD_MIN = 20 };
 
-static void on_timer(struct timer *timer)
+static void on_commit_timer(struct timer *timer)
 {
     (void)timer; /* it has woken the loop, which is all it is for */
 }
@@ -119,8 +119,7 @@ static void sync_now(struct server *server)
 
 static void run_in_thread(struct pool_job *job)
 {
-    struct server *server =
-        (struct server *)(void *)((char *)job - offsetof(struct server, group_commit.job));
+    struct server *server = CONTAINER_OF(job, struct server, group_commit.job);
 
     sync_now(server);
     loop_post(server->loop, &server->group_commit.done);
@@ -162,8 +161,7 @@ static void send_durable(struct server *server, struct sync_result *result, uint
 /* To send the answers takes about as long as a sync, so the next one starts before that if it is worth a thread. */
 static void on_synced(struct loop_task *task)
 {
-    struct server *server =
-        (struct server *)(void *)((char *)task - offsetof(struct server, group_commit.done));
+    struct server *server = CONTAINER_OF(task, struct server, group_commit.done);
     struct sync_result result = server->group_commit.result;
     uint64_t lsn = belay_client_durable_lsn(server->client);
 
@@ -217,7 +215,7 @@ bool group_commit_open(struct server *server)
 {
     struct group_commit *commit = &server->group_commit;
 
-    commit->timer.fire = on_timer;
+    commit->timer.fire = on_commit_timer;
     commit->job.work = run_in_thread;
     commit->done.run = on_synced;
     commit->pool = pool_new(1);

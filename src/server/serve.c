@@ -15,6 +15,7 @@
 #include "server/api/holders.h"
 #include "server/api/pending_acquire.h"
 #include "server/core/job.h"
+#include "server/core/routes.h"
 #include "server/core/server.h"
 #include "server/dashboard/dashboard_stream.h"
 #include "server/events/event_stream.h"
@@ -50,12 +51,12 @@ void server_on_event(void *context, const struct belay_event *event)
     notify_event(server->notify, event);
 }
 
-static void on_warning(void *context, const char *text)
+static void on_store_warning(void *context, const char *text)
 {
     server_log(context, LOG_WARN, "store", text);
 }
 
-static void on_wake(void *context, const char *lock_id)
+static void on_store_wake(void *context, const char *lock_id)
 {
     struct server *server = context;
 
@@ -144,7 +145,7 @@ static void stop(struct run *run, int signal)
 
 static void on_signal(struct loop_watch *watch, uint32_t events)
 {
-    struct run *run = (struct run *)(void *)((char *)watch - offsetof(struct run, signals));
+    struct run *run = CONTAINER_OF(watch, struct run, signals);
     struct signalfd_siginfo info;
 
     (void)events;
@@ -200,17 +201,18 @@ static enum belay_code open_telemetry(struct run *run, struct belay_error *err)
     struct telemetry_options options = { .config = server->config,
                                          .metrics = run->options->metrics,
                                          .service = "belay-serve",
-                                         .on_warning = on_warning,
+                                         .on_warning = on_store_warning,
                                          .context = server };
 
     server->metrics = metrics_new(server->config);
-    if (server->metrics == NULL) {
+    server->route_counts = route_counts_new();
+    if (server->metrics == NULL || server->route_counts == NULL) {
         return error_no_memory(err);
     }
     return telemetry_open(&options, &server->telemetry, err);
 }
 
-static enum belay_code open_store(struct run *run, struct belay_error *err)
+static enum belay_code open_lock_store(struct run *run, struct belay_error *err)
 {
     struct server *server = &run->server;
     struct belay_client_options options = BELAY_CLIENT_OPTIONS_INIT;
@@ -226,8 +228,8 @@ static enum belay_code open_store(struct run *run, struct belay_error *err)
     options.store_url = run->options->store_url;
     options.config = server->config;
     options.on_event = server_on_event;
-    options.on_warning = on_warning;
-    options.on_wake = on_wake;
+    options.on_warning = on_store_warning;
+    options.on_wake = on_store_wake;
     options.context = server;
     options.owns_file = true;
     code = belay_client_open(&options, &server->client, err);
@@ -269,7 +271,7 @@ static enum belay_code start_server(struct run *run, struct belay_error *err)
     }
     (void)signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error like a full disk */
     loop_before_sleep(server->loop, group_commit_end_turn, server);
-    code = open_store(run, err);
+    code = open_lock_store(run, err);
     if (code == BELAY_OK) {
         code = open_workers(server, err);
     }
@@ -319,7 +321,7 @@ static void say_json(const struct run *run)
     free(line);
 }
 
-static void say_hello(const struct run *run)
+static void print_hello(const struct run *run)
 {
     const char *header = run->server.tokens->n > 0 ? " -H \"Authorization: Bearer $TOKEN\"" : "";
     char url[512];
@@ -401,6 +403,7 @@ static void close_server(struct run *run)
     log_end(&server->log);
     free(server->openapi);
     exchanges_release(server);
+    free(server->route_counts);
     free(run->unix_address);
     free(run->beside_address);
     free(run);
@@ -429,7 +432,7 @@ enum belay_code belay_serve_run(const struct serve_options *options, struct bela
               options->log == SERVE_LOG_JSON || (options->log == SERVE_LOG_AUTO && !isatty(STDERR_FILENO)));
     code = start_server(run, err);
     if (code == BELAY_OK) {
-        say_hello(run);
+        print_hello(run);
         systemd_notify("READY=1");
         if (!loop_run(run->server.loop)) {
             code = error_set(err, BELAY_BUG, "the event loop failed: %s", strerror(errno));

@@ -23,7 +23,7 @@ static uint64_t committed_lsn(void *context)
     return belay_client_committed_lsn(((const struct server *)context)->client);
 }
 
-static void on_notice(void *context, const struct http_notice *notice)
+static void on_http_notice(void *context, const struct http_notice *notice)
 {
     struct server *server = context;
 
@@ -206,7 +206,7 @@ enum belay_code serve_open_http(struct run *run, struct belay_error *err)
     const struct belay_config *config = server->config;
     struct http_options options = { .handle = exchange_handle,
                                     .admit = exchange_admit,
-                                    .notice = on_notice,
+                                    .notice = on_http_notice,
                                     .committed_lsn = committed_lsn,
                                     .context = server };
     enum belay_code code;

@@ -95,6 +95,15 @@ class Events(NotifyCase):
         event = self.told(receiver)
         self.assertEqual((event["event"], event["lock_key"]), ("freeze.ended", "*"))
 
+    def test_a_store_on_the_network_has_no_file_to_write_beside(self):
+        env = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_EC2_METADATA_DISABLED": "true",
+               "AWS_MAX_ATTEMPTS": "1"}
+        store = "dynamodb:locks?region=eu-west-1&endpoint=http://127.0.0.1:9"  # a closed port
+        server = self.serve("--store", store, config=self.config(self.target(Receiver(self))), env=env)
+        server.stop()
+        self.assertIn("stopping", [line["event"] for line in server.log_lines()])
+        self.assertNotIn("cannot write", server.log())
+
     def test_a_lock_taken_over_is_told(self):
         receiver = Receiver(self)
         server = self.serve_with(self.target(receiver, events=["lock.taken_over"]))

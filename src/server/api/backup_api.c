@@ -20,7 +20,7 @@ struct mapped {
     size_t len;
 };
 
-static void release(void *owner)
+static void unmap_copy(void *owner)
 {
     struct mapped *mapped = owner;
 
@@ -29,7 +29,7 @@ static void release(void *owner)
 }
 
 /* Unlinks the file. */
-static bool map(const char *path, struct mapped *mapped)
+static bool map_copy(const char *path, struct mapped *mapped)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     struct stat st;
@@ -47,7 +47,7 @@ static bool map(const char *path, struct mapped *mapped)
     return ok;
 }
 
-static void work(struct job *job)
+static void make_backup_copy(struct job *job)
 {
     struct buf path = BUF_INIT(8192);
     struct mapped *mapped = calloc(1, sizeof *mapped);
@@ -66,9 +66,9 @@ static void work(struct job *job)
         if (path.failed) {
             (void)error_no_memory(&job->err);
         } else if (belay_backup(job->server->client, path.data, job->cancel, NULL, &job->err) == BELAY_OK) {
-            if (map(path.data, mapped)) {
+            if (map_copy(path.data, mapped)) {
                 job->type = "application/vnd.sqlite3";
-                job->shared = (struct http_shared){ mapped->data, mapped->len, release, mapped };
+                job->shared = (struct http_shared){ mapped->data, mapped->len, unmap_copy, mapped };
                 mapped = NULL;
             } else {
                 (void)error_set(&job->err, BELAY_UNREACHABLE, "the copy cannot be read: %s", strerror(errno));
@@ -82,6 +82,6 @@ static void work(struct job *job)
 void handle_backup(struct exchange *x)
 {
     if (exchange_sees_all(x)) {
-        job_start(x, WORK_LONG_JOB, work);
+        job_start(x, WORK_LONG_JOB, make_backup_copy);
     }
 }

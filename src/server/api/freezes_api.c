@@ -51,8 +51,8 @@ void handle_freezes(struct exchange *x)
 
 /* ---- begin ---- */
 
-static enum belay_code read_time(const char *name, const char *text, int64_t *out_unix_ms,
-                                 struct belay_error *err)
+static enum belay_code read_rfc3339(const char *name, const char *text, int64_t *out_unix_ms,
+                                    struct belay_error *err)
 {
     return text == NULL || clock_parse_rfc3339(text, out_unix_ms)
                ? BELAY_OK
@@ -70,30 +70,20 @@ static enum belay_code check_pattern(struct job *job, const char *pattern)
                      job->x->who, pattern);
 }
 
-/* The client's name for people: as it says, marked with its credential. */
-static enum belay_code name_by(struct job *job, const char *said, char out[BELAY_OWNER_MAX + 1])
-{
-    if (said != NULL) {
-        return mark_name(said, job->x->who, "by", out, BELAY_OWNER_MAX + 1, &job->err);
-    }
-    (void)snprintf(out, BELAY_OWNER_MAX + 1, "%.*s", BELAY_OWNER_MAX, job->by);
-    return BELAY_OK;
-}
-
-static enum belay_code begin(struct job *job, const struct body *body, struct freeze_answer *answer)
+static enum belay_code begin_as_asked(struct job *job, const struct body *body, struct freeze_answer *answer)
 {
     struct belay_freeze_options options = BELAY_FREEZE_OPTIONS_INIT;
     char by[BELAY_OWNER_MAX + 1];
     enum belay_code code = check_pattern(job, body->pattern);
 
     if (code == BELAY_OK) {
-        code = name_by(job, body->by, by);
+        code = name_change(body->by, job->x->who, job->by, by, sizeof by, &job->err);
     }
     if (code == BELAY_OK) {
-        code = read_time("from", body->from, &options.from_unix_ms, &job->err);
+        code = read_rfc3339("from", body->from, &options.from_unix_ms, &job->err);
     }
     if (code == BELAY_OK) {
-        code = read_time("until", body->until, &options.until_unix_ms, &job->err);
+        code = read_rfc3339("until", body->until, &options.until_unix_ms, &job->err);
     }
     if (code != BELAY_OK) {
         return code;
@@ -111,7 +101,7 @@ static void begin_freeze(struct job *job)
     struct body body;
     enum belay_code code = body_read(&body, freeze_fields, job->body, job->body_len, &job->err);
 
-    answer_freezes(job, &answer, code == BELAY_OK ? begin(job, &body, &answer) : code);
+    answer_freezes(job, &answer, code == BELAY_OK ? begin_as_asked(job, &body, &answer) : code);
     body_release(&body);
 }
 
@@ -127,7 +117,7 @@ struct freeze_search {
     enum belay_code code;
 };
 
-static bool check_one(void *context, const struct belay_freeze *freeze)
+static bool check_wanted(void *context, const struct belay_freeze *freeze)
 {
     struct freeze_search *search = context;
     const char *wanted = search->job->x->key;
@@ -145,14 +135,14 @@ static bool check_one(void *context, const struct belay_freeze *freeze)
     return search->code == BELAY_OK;
 }
 
-static enum belay_code end(struct job *job, const struct body *body, struct freeze_answer *answer)
+static enum belay_code end_as_asked(struct job *job, const struct body *body, struct freeze_answer *answer)
 {
     struct freeze_search search = { .job = job };
     char by[BELAY_OWNER_MAX + 1];
-    enum belay_code code = name_by(job, body->by, by);
+    enum belay_code code = name_change(body->by, job->x->who, job->by, by, sizeof by, &job->err);
 
     if (code == BELAY_OK) {
-        code = belay_freezes(job->server->client, check_one, &search, &job->err);
+        code = belay_freezes(job->server->client, check_wanted, &search, &job->err);
     }
     code = code == BELAY_OK ? search.code : code;
     return code == BELAY_OK ? belay_unfreeze(job->server->client, job->x->key, by, body->reason, add_freeze,
@@ -168,7 +158,7 @@ static void end_freeze(struct job *job)
     enum belay_code code = body_read(&body, unfreeze_fields, has_body ? job->body : "{}",
                                      has_body ? job->body_len : 2, &job->err);
 
-    answer_freezes(job, &answer, code == BELAY_OK ? end(job, &body, &answer) : code);
+    answer_freezes(job, &answer, code == BELAY_OK ? end_as_asked(job, &body, &answer) : code);
     body_release(&body);
 }
 

@@ -1,5 +1,6 @@
 #include "server/api/holders.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 #include "server/core/json_body.h"
 #include "server/core/server.h"
 
-static struct holder **bucket_of(struct holders *all, const char *lock_id)
+static struct holder **holder_bucket(struct holders *all, const char *lock_id)
 {
     return &all->buckets[fnv_text(FNV_INIT, lock_id) % HOLDER_BUCKETS];
 }
@@ -21,6 +22,7 @@ static struct exchange *take_exchange(struct holder *holder)
     struct exchange *x = holder->x;
     struct holder **at = holder->bucket;
 
+    assert(x->holder == holder && holder->all->n > 0);
     while (*at != holder) {
         at = &(*at)->next;
     }
@@ -35,7 +37,8 @@ static struct exchange *take_exchange(struct holder *holder)
 /* ---- the answer ---- */
 
 /* Of a lock with several holders only the grant with this id counts. */
-static enum belay_code judge(const struct exchange *x, const struct belay_info *info, struct belay_error *err)
+static enum belay_code judge_grant(const struct exchange *x, const struct belay_info *info,
+                                   struct belay_error *err)
 {
     const struct belay_info *grant = grant_of(info, x->found_id);
 
@@ -69,7 +72,7 @@ static enum belay_code check_locks(const struct exchange *x, json_t *out_locks, 
 
         code = belay_get(x->server->client, keys[i], &info, err);
         if (code == BELAY_OK) {
-            code = judge(x, info, err);
+            code = judge_grant(x, info, err);
         }
         if (code == BELAY_OK && out_locks != NULL &&
             json_array_append_new(out_locks, grant_for(x, info, x->found_id)) != 0) {
@@ -137,7 +140,7 @@ void holder_forget(struct holder *holder)
 
 static void on_holder_timer(struct timer *timer)
 {
-    holder_answer((struct holder *)(void *)((char *)timer - offsetof(struct holder, timer)));
+    holder_answer(CONTAINER_OF(timer, struct holder, timer));
 }
 
 /* Has the holder's lock read again, and answers with what is found. */
@@ -172,7 +175,7 @@ static void wake_in(struct holder *first, const char *lock_id)
 void holders_wake(struct holders *all, const char *lock_id)
 {
     if (all->n > 0 && lock_id != NULL) {
-        wake_in(*bucket_of(all, lock_id), lock_id);
+        wake_in(*holder_bucket(all, lock_id), lock_id);
     }
     for (size_t i = 0; i < HOLDER_BUCKETS && all->n > 0 && lock_id == NULL; i++) {
         wake_in(all->buckets[i], NULL);
@@ -229,7 +232,7 @@ static void begin_waiting_for_loss(struct exchange *x, int64_t wait_ms)
     holder->timer.fire = on_holder_timer;
     holder->all = all;
     holder->x = x;
-    holder->bucket = bucket_of(all, holder->lock_id);
+    holder->bucket = holder_bucket(all, holder->lock_id);
     holder->next = *holder->bucket;
     *holder->bucket = holder;
     all->n++;
@@ -238,15 +241,9 @@ static void begin_waiting_for_loss(struct exchange *x, int64_t wait_ms)
 
 void handle_held(struct exchange *x)
 {
-    struct body body;
-    int64_t wait_ms;
+    int64_t wait_ms = x->body->wait_ms;
 
-    if (!lock_read_body(x, &body)) {
-        return;
-    }
-    (void)snprintf(x->found_id, sizeof x->found_id, "%s", body.lock_id);
-    wait_ms = body.wait_ms;
-    body_release(&body);
+    (void)snprintf(x->found_id, sizeof x->found_id, "%s", x->body->lock_id);
     if (!x->server->is_store_local && wait_ms > HOLDER_NETWORK_MS) {
         wait_ms = HOLDER_NETWORK_MS;
     }

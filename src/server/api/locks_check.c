@@ -1,15 +1,12 @@
 /* Whether a lock is still that of an id or a token: for holders, and for receivers that verify a token. */
-#include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "server/core/json_body.h"
 #include "server/core/server.h"
 
-static void ask_check(struct exchange *x)
+static void read_and_check(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     const char *id = x->found_id[0] == '\0' ? NULL : x->found_id;
@@ -52,53 +49,30 @@ static void begin_check(struct exchange *x, const char *lock_id)
         return;
     }
     (void)snprintf(x->found_id, sizeof x->found_id, "%s", lock_id == NULL ? "" : lock_id);
-    exchange_read(x, WORK_READ, ask_check, NULL);
+    exchange_read(x, WORK_READ, read_and_check, NULL);
 }
 
 void handle_check(struct exchange *x)
 {
-    struct body body;
-
-    if (!lock_read_body(x, &body)) {
-        return;
-    }
-    x->check.token = (uint64_t)body.token;
-    x->check.for_ms = body.for_ms;
-    begin_check(x, body.lock_id);
-    body_release(&body);
-}
-
-/* A whole number of the query. False, and answered, if it is not from `min` to `max`; *out stays if it is absent. */
-static bool read_query_number(struct exchange *x, const char *name, int64_t min, int64_t max, int64_t *out)
-{
-    char text[24];
-    enum http_found found = http_query_get(x->request->query, name, text, sizeof text);
-    long long value;
-
-    if (found == HTTP_ABSENT) {
-        return true;
-    }
-    errno = 0;
-    value = found == HTTP_FOUND && *text != '\0' && strspn(text, "0123456789") == strlen(text)
-                ? strtoll(text, NULL, 10)
-                : -1;
-    if (errno != 0 || value < min || value > max) {
-        reply_problem(x, 400, "invalid", "%s must be a whole number from %" PRId64 " to %" PRId64, name, min,
-                      max);
-        return false;
-    }
-    *out = value;
-    return true;
+    x->check.token = (uint64_t)x->body->token;
+    x->check.for_ms = x->body->for_ms;
+    begin_check(x, x->body->lock_id);
 }
 
 void handle_check_get(struct exchange *x)
 {
     char id[BELAY_ID_MAX + 1];
     enum http_found found = http_query_get(x->request->query, "lock_id", id, sizeof id);
+    struct belay_error err = BELAY_ERROR_INIT;
     int64_t token = 0;
 
-    if (!exchange_may_touch(x, x->key) || !read_query_number(x, "token", 1, INT64_MAX, &token) ||
-        !read_query_number(x, "for_ms", 0, BELAY_TTL_MAX_MS, &x->check.for_ms)) {
+    if (!exchange_may_touch(x, x->key)) {
+        return;
+    }
+    if (query_number(x->query, "token", 1, INT64_MAX, &token, &err) != BELAY_OK ||
+        query_number(x->query, "for_ms", 0, BELAY_TTL_MAX_MS, &x->check.for_ms, &err) != BELAY_OK) {
+        reply_error(x, &err);
+        belay_error_release(&err);
         return;
     }
     if (found == HTTP_MALFORMED) {

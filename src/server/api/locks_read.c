@@ -8,13 +8,17 @@
 #include "server/core/server.h"
 #include "json/json_write.h"
 
-enum { PASSED_MAX = 10000 }; /* locks of a page that the client may not see: then the page ends */
-enum { LIST_DEFAULT = 100, LIST_MAX = 1000, HISTORY_DEFAULT = 100, HISTORY_MAX = 10000 };
 enum {
-    ANSWER_MAX = 8 << 20
-};                          /* bytes of metadata and holders in one reply, about; a lock may have 256 KiB */
-enum { TURNS_MAX = 1000 };  /* estimates in one reply */
-enum { HOLDER_SIZE = 500 }; /* of one, about, without its metadata */
+    LIST_DEFAULT = 100,
+    LIST_MAX = 1000,
+    HISTORY_DEFAULT = 100,
+    HISTORY_MAX = 10000,
+    PASSED_MAX = 10000, /* locks of a page that the client may not see: then the page ends */
+    ANSWER_MAX =
+        8 << 20, /* about how many bytes of metadata and holders one reply has; a lock may have 256 KiB */
+    HOLDER_SIZE = 500, /* of one holder, about, without its metadata */
+    TURNS_MAX = 1000   /* estimates in one reply */
+};
 
 /* A parameter that is absent is false. */
 static enum belay_code read_flag(const char *query, const char *name, bool *out, struct belay_error *err)
@@ -132,24 +136,14 @@ static void ask_queue(struct exchange *x)
 static enum belay_code read_mode(const char *query, struct belay_lock_options *options,
                                  struct belay_error *err)
 {
-    char text[16];
-    enum http_found slots;
+    int64_t slots = 0;
     enum belay_code code = read_flag(query, "shared", &options->shared, err);
 
-    if (code != BELAY_OK) {
-        return code;
+    if (code == BELAY_OK) {
+        code = query_number(query, "slots", 1, BELAY_HOLDERS_MAX, &slots, err);
     }
-    slots = http_query_get(query, "slots", text, sizeof text);
-    if (slots == HTTP_ABSENT) {
-        return BELAY_OK;
-    }
-    options->slots = slots == HTTP_FOUND && strlen(text) <= 6 && strspn(text, "0123456789") == strlen(text)
-                         ? (int)strtol(text, NULL, 10)
-                         : 0;
-    return options->slots >= 1 && options->slots <= BELAY_HOLDERS_MAX
-               ? BELAY_OK
-               : error_set(err, BELAY_INVALID, "slots must be a whole number from 1 to %d",
-                           BELAY_HOLDERS_MAX);
+    options->slots = (int)slots;
+    return code;
 }
 
 static void ask_free(struct exchange *x)
@@ -168,42 +162,8 @@ static void ask_free(struct exchange *x)
 
 /* ---- parameters ---- */
 
-enum belay_code read_whole(const char *query, const char *name, size_t most, size_t usual, size_t *out,
-                           struct belay_error *err)
-{
-    char text[24];
-    enum http_found found = http_query_get(query, name, text, sizeof text);
-    unsigned long value;
-
-    *out = usual;
-    if (found == HTTP_ABSENT) {
-        return BELAY_OK;
-    }
-    value = found == HTTP_FOUND && strspn(text, "0123456789") == strlen(text) ? strtoul(text, NULL, 10) : 0;
-    if (value < 1 || value > most) {
-        return error_set(err, BELAY_INVALID, "%s must be a whole number from 1 to %zu", name, most);
-    }
-    *out = value;
-    return BELAY_OK;
-}
-
-enum belay_code read_key_query(const struct exchange *x, const char *name, char space[BELAY_KEY_MAX + 1],
-                               const char **out, struct belay_error *err)
-{
-    enum http_found found = http_query_get(x->query, name, space, BELAY_KEY_MAX + 1);
-
-    if (found == HTTP_MALFORMED) {
-        return error_set(err, BELAY_INVALID, "%s is over %d bytes or not percent-encoded", name,
-                         BELAY_KEY_MAX);
-    }
-    if (found == HTTP_FOUND && *space != '\0') {
-        *out = space;
-    }
-    return BELAY_OK;
-}
-
-static enum belay_code read_status(const struct exchange *x, struct belay_query *query,
-                                   struct belay_error *err)
+static enum belay_code read_status_filter(const struct exchange *x, struct belay_query *query,
+                                          struct belay_error *err)
 {
     char text[16];
     enum http_found found = http_query_get(x->query, "status", text, sizeof text);
@@ -255,7 +215,7 @@ struct list_reply {
     char last[BELAY_KEY_MAX + 1];
 };
 
-static size_t size_of(const struct belay_meta *metadata, size_t n)
+static size_t metadata_size(const struct belay_meta *metadata, size_t n)
 {
     size_t size = 0;
 
@@ -266,24 +226,24 @@ static size_t size_of(const struct belay_meta *metadata, size_t n)
 }
 
 /* Without holders and metadata a lock is small, and the limit on their number suffices. */
-static size_t size_of_lock(const struct belay_info *info)
+static size_t lock_size(const struct belay_info *info)
 {
-    size_t size = size_of(info->metadata, info->n_metadata);
+    size_t size = metadata_size(info->metadata, info->n_metadata);
 
     for (size_t i = 0; i < info->n_holders; i++) {
-        size += HOLDER_SIZE + size_of(info->holders[i].metadata, info->holders[i].n_metadata);
+        size += HOLDER_SIZE + metadata_size(info->holders[i].metadata, info->holders[i].n_metadata);
     }
     return size;
 }
 
-static bool has_room(struct list_reply *listing, size_t size)
+static bool fits_reply(struct list_reply *listing, size_t size)
 {
     listing->bytes += size;
     listing->is_full = listing->bytes > ANSWER_MAX;
     return !listing->is_full;
 }
 
-static bool list_lock(void *context, const struct belay_info *info)
+static bool add_listed_lock(void *context, const struct belay_info *info)
 {
     struct list_reply *listing = context;
 
@@ -296,7 +256,7 @@ static bool list_lock(void *context, const struct belay_info *info)
         listing->is_full = true;
         return false;
     }
-    if (!has_room(listing, size_of_lock(info))) {
+    if (!fits_reply(listing, lock_size(info))) {
         return false; /* it begins the next page */
     }
     listing->failed = json_array_append_new(listing->items, lock_for(listing->x, info)) != 0;
@@ -340,20 +300,22 @@ static void ask_list(struct exchange *x)
     char prefix[BELAY_KEY_MAX + 1];
     char narrow[BELAY_KEY_MAX + 1];
     char cursor[BELAY_KEY_MAX + 1];
+    int64_t limit = LIST_DEFAULT;
     bool more = false;
 
-    if (read_whole(x->query, "limit", LIST_MAX, LIST_DEFAULT, &query.limit, &err) != BELAY_OK ||
-        read_key_query(x, "prefix", prefix, &query.prefix, &err) != BELAY_OK ||
-        read_key_query(x, "cursor", cursor, &query.cursor, &err) != BELAY_OK ||
-        read_status(x, &query, &err) != BELAY_OK || read_stale(x, &query, &err) != BELAY_OK) {
+    if (query_number(x->query, "limit", 1, LIST_MAX, &limit, &err) != BELAY_OK ||
+        query_key(x->query, "prefix", prefix, &query.prefix, &err) != BELAY_OK ||
+        query_key(x->query, "cursor", cursor, &query.cursor, &err) != BELAY_OK ||
+        read_status_filter(x, &query, &err) != BELAY_OK || read_stale(x, &query, &err) != BELAY_OK) {
         reply_error(x, &err);
         belay_error_release(&err);
         return;
     }
+    query.limit = (size_t)limit;
     limit_to_keys(&listing, &query, narrow);
     listing.items = json_array();
     listing.waiting = json_object();
-    if (belay_list(x->server->client, &query, list_lock, &listing, &more, &err) != BELAY_OK) {
+    if (belay_list(x->server->client, &query, add_listed_lock, &listing, &more, &err) != BELAY_OK) {
         json_decref(listing.items);
         json_decref(listing.waiting);
         reply_error(x, &err);
@@ -365,11 +327,11 @@ static void ask_list(struct exchange *x)
     belay_error_release(&err);
 }
 
-static bool list_event(void *context, const struct belay_event *event)
+static bool add_event(void *context, const struct belay_event *event)
 {
     struct list_reply *listing = context;
 
-    if (!has_room(listing, size_of(event->metadata, event->n_metadata))) {
+    if (!fits_reply(listing, metadata_size(event->metadata, event->n_metadata))) {
         return false;
     }
     listing->failed = json_array_append_new(listing->items, event_for(listing->x, event)) != 0;
@@ -380,21 +342,21 @@ static void ask_history(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct list_reply listing = { .x = x };
-    size_t limit;
+    int64_t limit = HISTORY_DEFAULT;
 
-    if (read_whole(x->query, "limit", HISTORY_MAX, HISTORY_DEFAULT, &limit, &err) != BELAY_OK) {
+    if (query_number(x->query, "limit", 1, HISTORY_MAX, &limit, &err) != BELAY_OK) {
         reply_error(x, &err);
         belay_error_release(&err);
         return;
     }
     listing.items = json_array();
-    if (belay_history(x->server->client, x->key, limit, list_event, &listing, &err) != BELAY_OK) {
+    if (belay_history(x->server->client, x->key, (size_t)limit, add_event, &listing, &err) != BELAY_OK) {
         json_decref(listing.items);
         reply_error(x, &err);
     } else if (listing.is_full) {
         json_decref(listing.items);
-        reply_problem(x, 400, "invalid", "the last %zu events are over %d MiB; ask for fewer with limit",
-                      limit, ANSWER_MAX >> 20);
+        reply_problem(x, 400, "invalid", "the last %d events are over %d MiB; ask for fewer with limit",
+                      (int)limit, ANSWER_MAX >> 20);
     } else {
         reply(x, 200, json_pack("{s:o}", "events", listing.items));
     }

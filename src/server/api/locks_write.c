@@ -5,37 +5,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "server/api/lock_key.h"
 #include "server/api/pending_acquire.h"
-#include "server/core/job.h"
-#include "server/core/routes.h"
+#include "server/core/json_body.h"
 #include "server/core/server.h"
 #include "server/webhooks/webhooks.h"
 #include "telemetry/telemetry.h"
-
-/* ---- the body ---- */
-
-bool lock_read_body(struct exchange *x, struct body *body)
-{
-    struct belay_error err = BELAY_ERROR_INIT;
-    const struct http_request *request = x->request;
-    enum belay_code code = body_read(body, x->route->fields, request->body, request->body_len, &err);
-
-    if (code == BELAY_OK) {
-        code = lock_key_read(x, body, &err);
-    }
-    if (code != BELAY_OK) {
-        body_release(body);
-        reply_error(x, &err);
-        belay_error_release(&err);
-        return false;
-    }
-    if (!exchange_may_touch_keys(x)) {
-        body_release(body);
-        return false;
-    }
-    return true;
-}
 
 /* ---- acquire ---- */
 
@@ -63,8 +37,8 @@ static enum belay_code make_name(const struct exchange *x, const struct body *bo
 }
 
 /* A profile that is named must fit every key. */
-static enum belay_code check_profile(const struct server *server, const char *name,
-                                     const struct lock_keys *keys, struct belay_error *err)
+static enum belay_code check_profile_of_keys(const struct server *server, const char *name,
+                                             const struct lock_keys *keys, struct belay_error *err)
 {
     struct belay_profile profile;
     enum belay_code code = BELAY_OK;
@@ -116,7 +90,7 @@ enum belay_code fill_options(const struct server *server, const char *key, const
         code = belay_key_profile(server->config, body->profile, key, &profile, err);
     }
     if (code == BELAY_OK) {
-        code = check_profile(server, body->profile, keys, err);
+        code = check_profile_of_keys(server, body->profile, keys, err);
     }
     if (code == BELAY_OK && body->profile != NULL) {
         belay_profile_apply(&profile, options);
@@ -163,29 +137,24 @@ void handle_acquire(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
+    const struct body *body = x->body;
     char name[BELAY_OWNER_MAX + 1];
-    struct body body;
 
-    if (!lock_read_body(x, &body)) {
-        return;
-    }
     options.acquired_by = x->who;
-    if (!check_ignore_freeze(x, &body)) {
-        body_release(&body);
+    if (!check_ignore_freeze(x, body)) {
         return;
     }
-    if (make_name(x, &body, name, &options.owner_name, &err) != BELAY_OK ||
-        fill_options(x->server, x->key, x->keys, &body, &options, &err) != BELAY_OK) {
+    if (make_name(x, body, name, &options.owner_name, &err) != BELAY_OK ||
+        fill_options(x->server, x->key, x->keys, body, &options, &err) != BELAY_OK) {
         reply_error(x, &err);
     } else if (x->server->is_draining) {
         reply_problem(x, 503, "shutting_down", "the server is stopping; retry with the same lock_id");
-    } else if (body.has_webhook) {
-        webhook_begin(x, &body, &options, options.owner_name);
-    } else if (body.lock_id == NULL || !pending_acquire_resume(x, body.lock_id, slice_of(&options))) {
+    } else if (body->has_webhook) {
+        webhook_begin(x, body, &options, options.owner_name);
+    } else if (body->lock_id == NULL || !pending_acquire_resume(x, body->lock_id, slice_of(&options))) {
         pending_acquire_begin(x, &options, slice_of(&options));
     }
     belay_error_release(&err);
-    body_release(&body);
 }
 
 /* ---- the others ---- */
@@ -269,92 +238,68 @@ void handle_adopt(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
+    const struct body *body = x->body;
     char name[BELAY_OWNER_MAX + 1];
-    struct body body;
 
-    if (!lock_read_body(x, &body)) {
-        return;
-    }
-    fill_adopt_times(x->server, &body, &options);
-    options.owner = body.locked_by;
-    options.lock_id = body.new_lock_id;
+    fill_adopt_times(x->server, body, &options);
+    options.owner = body->locked_by;
+    options.lock_id = body->new_lock_id;
     options.acquired_by = x->who;
-    options.metadata = body.metadata;
-    options.n_metadata = body.n_metadata;
+    options.metadata = body->metadata;
+    options.n_metadata = body->n_metadata;
     options.durable = true;
     lock_keys_fill(x->keys, &options);
     follow_adopter(x, options.lock_id);
-    if ((body.locked_by != NULL && make_name(x, &body, name, &options.owner_name, &err) != BELAY_OK) ||
-        belay_async_adopt(x->server->client, x->key, body.lock_id, &options, on_changed, x, &err) !=
+    if ((body->locked_by != NULL && make_name(x, body, name, &options.owner_name, &err) != BELAY_OK) ||
+        belay_async_adopt(x->server->client, x->key, body->lock_id, &options, on_changed, x, &err) !=
             BELAY_OK) {
         reply_error(x, &err);
     }
     belay_error_release(&err);
-    body_release(&body);
 }
 
 void handle_renew(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
+    const struct body *body = x->body;
     const char *keys[BELAY_KEYS_MAX];
-    struct body body;
 
-    if (!lock_read_body(x, &body)) {
+    if (!lock_key_find_id(x)) {
         return;
     }
-    if (!lock_key_find_id(x, &body, handle_renew)) {
-        body_release(&body);
-        return;
+    follow_holder(x, body->lock_id);
+    if (body->lock_id != x->found_id) {
+        (void)snprintf(x->found_id, sizeof x->found_id, "%s", body->lock_id);
     }
-    follow_holder(x, body.lock_id);
-    if (body.lock_id != x->found_id) {
-        (void)snprintf(x->found_id, sizeof x->found_id, "%s", body.lock_id);
-    }
-    if (belay_async_renew_keys(x->server->client, keys, exchange_keys(x, keys), body.lock_id, body.ttl_ms,
+    if (belay_async_renew_keys(x->server->client, keys, exchange_keys(x, keys), body->lock_id, body->ttl_ms,
                                on_renewed, x, &err) != BELAY_OK) {
         reply_error(x, &err);
     }
     belay_error_release(&err);
-    body_release(&body);
 }
 
 void handle_release(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     enum belay_outcome outcome = BELAY_OUTCOME_COMPLETED;
+    const struct body *body = x->body;
     const char *keys[BELAY_KEYS_MAX];
-    struct body body;
 
-    if (!lock_read_body(x, &body)) {
+    if (!lock_key_find_id(x)) {
         return;
     }
-    if (!lock_key_find_id(x, &body, handle_release)) {
-        body_release(&body);
-        return;
-    }
-    if (body.outcome != NULL && strcmp(body.outcome, "failed") == 0) {
+    if (body->outcome != NULL && strcmp(body->outcome, "failed") == 0) {
         outcome = BELAY_OUTCOME_FAILED;
     }
     /* A request that waits with this id, or whose place is kept, is given up. */
-    pending_acquire_abandon(x, body.lock_id);
-    (void)webhook_leave(x, body.lock_id);
-    follow_holder(x, body.lock_id);
-    if (belay_async_release_keys(x->server->client, keys, exchange_keys(x, keys), body.lock_id, outcome, NULL,
-                                 on_changed, x, &err) != BELAY_OK) {
+    pending_acquire_abandon(x, body->lock_id);
+    (void)webhook_leave(x, body->lock_id);
+    follow_holder(x, body->lock_id);
+    if (belay_async_release_keys(x->server->client, keys, exchange_keys(x, keys), body->lock_id, outcome,
+                                 NULL, on_changed, x, &err) != BELAY_OK) {
         reply_error(x, &err);
     }
     belay_error_release(&err);
-    body_release(&body);
-}
-
-static size_t count_active(const struct belay_info *info)
-{
-    size_t n = info->n_holders == 0 && info->status == BELAY_STATUS_ACTIVE;
-
-    for (size_t i = 0; i < info->n_holders; i++) {
-        n += info->holders[i].status == BELAY_STATUS_ACTIVE;
-    }
-    return n;
 }
 
 /* Write the id of the present lock to x->found_id, or reply that there is none, or that there are several. */
@@ -394,56 +339,35 @@ static bool from_query(const struct exchange *x, const char *name, const char **
     return found != HTTP_MALFORMED;
 }
 
-/* The client's name for the audit trail: as it says, marked with its credential. */
-static enum belay_code name_by(const struct exchange *x, const char *said, char *out, size_t size,
-                               struct belay_error *err)
-{
-    if (said == NULL) {
-        exchange_by(x, out, size);
-        return BELAY_OK;
-    }
-    return mark_name(said, x->who, "by", out, size, err);
-}
-
 void handle_force(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
+    struct body *body = x->body;
     char id[BELAY_ID_MAX + 1];
     char reason[BELAY_REASON_MAX + 1];
+    char own[BELAY_OWNER_MAX + 1];
     char by[BELAY_OWNER_MAX + 1];
-    struct body body;
-    enum belay_code code = BELAY_OK;
+    enum belay_code code;
 
-    if (!lock_read_body(x, &body)) {
-        return;
-    }
-    code = name_by(x, body.by, by, sizeof by, &err);
-    if (code != BELAY_OK) {
-        reply_error(x, &err);
-        belay_error_release(&err);
-        body_release(&body);
-        return;
-    }
-    if (!from_query(x, "reason", &body.reason, reason, sizeof reason) ||
-        !from_query(x, "lock_id", &body.lock_id, id, sizeof id)) {
+    exchange_by(x, own, sizeof own);
+    code = name_change(body->by, x->who, own, by, sizeof by, &err);
+    if (code == BELAY_OK && (!from_query(x, "reason", &body->reason, reason, sizeof reason) ||
+                             !from_query(x, "lock_id", &body->lock_id, id, sizeof id))) {
         code = error_set(&err, BELAY_INVALID, "reason or lock_id in the query is too long or not encoded");
     }
-    if (code == BELAY_OK && body.lock_id == NULL && x->found_id[0] == '\0') {
-        belay_error_release(&err);
-        body_release(&body);
-        exchange_read(x, WORK_READ, ask_present_id, handle_force); /* and start again */
+    if (code == BELAY_OK && body->lock_id == NULL && x->found_id[0] == '\0') {
+        exchange_read(x, WORK_READ, ask_present_id, exchange_run_handler);
         return;
     }
     if (code == BELAY_OK) {
-        body.lock_id = body.lock_id == NULL ? x->found_id : body.lock_id;
-        code = belay_async_force_release(x->server->client, x->key, body.lock_id, by, body.reason, on_changed,
-                                         x, &err);
+        body->lock_id = body->lock_id == NULL ? x->found_id : body->lock_id;
+        code = belay_async_force_release(x->server->client, x->key, body->lock_id, by, body->reason,
+                                         on_changed, x, &err);
     }
     if (code != BELAY_OK) {
         reply_error(x, &err);
     }
     belay_error_release(&err);
-    body_release(&body);
 }
 
 /* ---- what a holder tells ---- */
@@ -499,29 +423,25 @@ static enum belay_code report_lost(const struct exchange *x, struct belay_event 
 void handle_lost(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
+    const struct body *body = x->body;
     struct belay_event event = { 0 };
     char by[BELAY_OWNER_MAX + 1];
     char name[BELAY_OWNER_MAX + 1];
-    struct body body;
 
-    if (!lock_read_body(x, &body)) {
-        return;
-    }
     exchange_by(x, by, sizeof by);
-    event.lock_id = body.lock_id;
-    event.token = (uint64_t)body.token;
-    event.locked_by = body.locked_by == NULL ? "" : body.locked_by;
+    event.lock_id = body->lock_id;
+    event.token = (uint64_t)body->token;
+    event.locked_by = body->locked_by == NULL ? "" : body->locked_by;
     event.locked_by_name = name;
     event.by = by;
-    event.reason = body.reason;
-    event.metadata = body.metadata;
-    event.n_metadata = body.n_metadata;
-    if (check_texts(&body, &err) != BELAY_OK || name_loser(x, &body, name, &err) != BELAY_OK ||
+    event.reason = body->reason;
+    event.metadata = body->metadata;
+    event.n_metadata = body->n_metadata;
+    if (check_texts(body, &err) != BELAY_OK || name_loser(x, body, name, &err) != BELAY_OK ||
         report_lost(x, &event, &err) != BELAY_OK) {
         reply_error(x, &err);
     } else {
         reply(x, 200, json_pack("{s:s, s:b}", "key", x->key, "is_noted", 1));
     }
     belay_error_release(&err);
-    body_release(&body);
 }

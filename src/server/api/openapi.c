@@ -155,7 +155,7 @@ static const char view_schemas[] =
     "\"keys\":{\"type\":\"array\",\"description\":\"patterns; empty: every "
     "key\",\"items\":{\"type\":\"string\"}},"
     "\"needs_token\":{\"type\":\"boolean\"},\"version\":{\"type\":\"string\"},"
-    "\"store\":{\"type\":\"string\",\"description\":\"its kind: sqlite or dynamodb\"},"
+    "\"store\":{\"type\":\"string\",\"description\":\"its kind: sqlite, postgresql or dynamodb\"},"
     "\"locking_enabled\":{\"type\":\"boolean\"},"
     "\"now\":{\"type\":\"string\",\"format\":\"date-time\"}}}}";
 
@@ -395,7 +395,7 @@ static json_t *tags_make(void)
 }
 
 /* A lock has the fields of a holder: those of the client's own grant, or of the one whose lease ends last. */
-static void add_holder(json_t *schemas)
+static void add_holder_fields(json_t *schemas)
 {
     const json_t *holder = json_object_get(schemas, "Holder");
     const json_t *lock = json_object_get(schemas, "Lock");
@@ -414,7 +414,7 @@ static json_t *components_make(void)
     for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
         (void)json_object_update_new(json_object_get(all, "schemas"), json_loads(more[i], 0, NULL));
     }
-    add_holder(json_object_get(all, "schemas"));
+    add_holder_fields(json_object_get(all, "schemas"));
     return all;
 }
 

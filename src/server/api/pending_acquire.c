@@ -63,7 +63,7 @@ static void unlink_kept(struct pending_acquire *pending)
     pending->server->pending_acquires->n_kept--;
 }
 
-static void set_state(struct pending_acquire *pending, enum pending_state state)
+static void pending_set_state(struct pending_acquire *pending, enum pending_state state)
 {
     assert(pending->state != PENDING_UNCLAIMED);
     assert(state != PENDING_KEPT || pending->x == NULL);
@@ -83,7 +83,7 @@ static void pending_free(struct pending_acquire *pending)
     free(pending);
 }
 
-static void drop(struct pending_acquire *pending)
+static void pending_drop(struct pending_acquire *pending)
 {
     struct pending_acquires *all = pending->server->pending_acquires;
     struct pending_acquire **at = pending->bucket;
@@ -255,12 +255,12 @@ static void tell_held(struct pending_acquire *pending, int64_t kept_ms)
 /* ---- the end of a call ---- */
 
 /* No client claimed the lock: the next waiter gets it. */
-static void pass_on(struct pending_acquire *pending)
+static void release_unclaimed(struct pending_acquire *pending)
 {
     log_note(&pending->server->log, LOG_INFO, "unclaimed",
              "'%s' was granted to %s, which is gone; releasing it", pending->key, pending->owner);
     server_release(pending->server, pending->key, pending->keys, pending->lock_id, NULL);
-    drop(pending);
+    pending_drop(pending);
 }
 
 /*
@@ -273,10 +273,10 @@ static void unclaimed(struct pending_acquire *pending, const struct belay_info *
         log_note(&pending->server->log, LOG_INFO, "unclaimed",
                  "'%s' was granted to %s, which is gone; it is left to its lease", pending->key,
                  pending->owner);
-        drop(pending);
+        pending_drop(pending);
         return;
     }
-    set_state(pending, PENDING_UNCLAIMED);
+    pending_set_state(pending, PENDING_UNCLAIMED);
     if (pending->has_id && loop_timer_set(pending->server->loop, &pending->timer,
                                           loop_now_ms(pending->server->loop) + PENDING_UNCLAIMED_MS)) {
         return;
@@ -284,15 +284,16 @@ static void unclaimed(struct pending_acquire *pending, const struct belay_info *
     if (!pending->has_id && info->lock_id != NULL) {
         (void)strncpy(pending->lock_id, info->lock_id, BELAY_ID_MAX);
     }
-    pass_on(pending);
+    release_unclaimed(pending);
 }
 
-static void on_acquired(void *context, enum belay_code code, const struct belay_info *info,
-                        const struct belay_error *err)
+static void on_pending_acquired(void *context, enum belay_code code, const struct belay_info *info,
+                                const struct belay_error *err)
 {
     struct pending_acquire *pending = context;
     struct exchange *x = pending->x;
 
+    assert(x == NULL || x->pending == pending);
     pending->call = NULL;
     loop_timer_cancel(pending->server->loop, &pending->timer);
     if (code == BELAY_OK && x == NULL) {
@@ -313,14 +314,15 @@ static void on_acquired(void *context, enum belay_code code, const struct belay_
             reply_error(x, err);
         }
     }
-    drop(pending);
+    pending_drop(pending);
 }
 
 /* ---- time ---- */
 
-static void leave(struct pending_acquire *pending)
+static void pending_leave(struct pending_acquire *pending)
 {
-    set_state(pending, PENDING_LEAVING);
+    assert(pending->call != NULL);
+    pending_set_state(pending, PENDING_LEAVING);
     loop_timer_cancel(pending->server->loop, &pending->timer);
     belay_async_cancel(pending->call);
 }
@@ -331,10 +333,10 @@ static void end_slice(struct pending_acquire *pending)
     bool is_kept = pending->has_id && server->pending_acquires->n_kept < PENDING_KEPT_MAX;
 
     tell_held(pending, is_kept ? PENDING_KEPT_MS : 0);
-    set_state(pending, PENDING_KEPT);
+    pending_set_state(pending, PENDING_KEPT);
     if (!is_kept ||
         !loop_timer_set(server->loop, &pending->timer, loop_now_ms(server->loop) + PENDING_KEPT_MS)) {
-        leave(pending);
+        pending_leave(pending);
     }
 }
 
@@ -354,8 +356,7 @@ static bool look_longer(struct pending_acquire *pending)
 
 static void on_slice_timer(struct timer *timer)
 {
-    struct pending_acquire *pending =
-        (struct pending_acquire *)(void *)((char *)timer - offsetof(struct pending_acquire, timer));
+    struct pending_acquire *pending = CONTAINER_OF(timer, struct pending_acquire, timer);
 
     switch (pending->state) {
     case PENDING_WAITING:
@@ -364,24 +365,23 @@ static void on_slice_timer(struct timer *timer)
         }
         break;
     case PENDING_KEPT:
-        leave(pending);
+        pending_leave(pending);
         break;
     case PENDING_UNCLAIMED:
-        pass_on(pending);
+        release_unclaimed(pending);
         break;
     case PENDING_LEAVING:
         break;
     }
 }
 
-static void start_slice(struct pending_acquire *pending, int64_t wait_ms)
+/* False: no memory for the timer that ends it. */
+static bool start_slice(struct pending_acquire *pending, int64_t wait_ms)
 {
-    set_state(pending, PENDING_WAITING);
+    pending_set_state(pending, PENDING_WAITING);
     pending->looked_ms = 0;
-    if (pending->can_wait && !loop_timer_set(pending->server->loop, &pending->timer,
-                                             loop_now_ms(pending->server->loop) + wait_ms)) {
-        leave(pending);
-    }
+    return !pending->can_wait || loop_timer_set(pending->server->loop, &pending->timer,
+                                                loop_now_ms(pending->server->loop) + wait_ms);
 }
 
 /* ---- the beginning ---- */
@@ -412,12 +412,14 @@ static void leave_older_places(const struct pending_acquire *pending)
         next = other->next_kept;
         if (other->client == pending->client && strcmp(other->key, pending->key) == 0 &&
             lock_keys_are_same(other->keys, pending->keys) && strcmp(other->owner, pending->owner) == 0) {
-            leave(other);
+            pending_leave(other);
         }
     }
 }
 
-static struct pending_acquire *pending_new(struct exchange *x, const struct belay_lock_options *options)
+/* In the table from now on. NULL: no memory. */
+static struct pending_acquire *pending_new(struct exchange *x, const struct belay_lock_options *options,
+                                           bool can_wait)
 {
     size_t key_size = strlen(x->key) + 1;
     size_t owner_size = strlen(options->owner) + 1;
@@ -444,6 +446,14 @@ static struct pending_acquire *pending_new(struct exchange *x, const struct bela
     if (pending->has_id) {
         memcpy(pending->lock_id, options->lock_id, strlen(options->lock_id) + 1);
     }
+    pending->began_turn = x->server->group_commit.n_turns;
+    pending->can_wait = can_wait;
+    if (can_wait) {
+        pending->began_unix_ms = clock_unix_ms();
+        pending->client = client_of(x, options->owner);
+    }
+    x->pending = pending;
+    add_pending(x->server->pending_acquires, pending);
     return pending;
 }
 
@@ -469,40 +479,31 @@ void pending_acquire_begin(struct exchange *x, const struct belay_lock_options *
     struct belay_client *client = x->server->client;
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_lock_options copy = *options;
-    struct pending_acquire *pending = pending_new(x, options);
+    struct pending_acquire *pending = pending_new(x, options, wait_ms > 0);
     char id[UUID_TEXT_SIZE];
-    enum belay_code code;
+    enum belay_code code = BELAY_OK;
 
-    if (pending == NULL) {
-        (void)error_no_memory(&err);
-        reply_error(x, &err);
-        return;
-    }
-    /* The timer ends the wait, and the next slice may prolong it. */
-    pending->can_wait = wait_ms > 0;
-    pending->began_turn = x->server->group_commit.n_turns;
-    if (pending->can_wait) {
-        pending->began_unix_ms = clock_unix_ms();
-        pending->client = client_of(x, options->owner);
-    }
-    if (pending->can_wait && pending->has_id && x->server->pending_acquires->n_kept > 0) {
+    if (pending == NULL || !start_slice(pending, wait_ms)) {
+        code = error_no_memory(&err);
+    } else if (pending->can_wait && pending->has_id && x->server->pending_acquires->n_kept > 0) {
         leave_older_places(pending);
     }
-    copy.wait_ms = pending->can_wait ? BELAY_WAIT_FOREVER : 0;
-    follow_trace(x, &copy, id);
-    code = belay_async_acquire(client, x->key, &copy, on_acquired, pending, &pending->call, &err);
+    /* The timer ends the wait, and the next slice may prolong it. */
+    copy.wait_ms = wait_ms > 0 ? BELAY_WAIT_FOREVER : 0;
+    if (code == BELAY_OK) {
+        follow_trace(x, &copy, id);
+        code = belay_async_acquire(client, x->key, &copy, on_pending_acquired, pending, &pending->call, &err);
+    }
     if (code == BELAY_BUSY) {
         /* A renewal or a release with this id may be due now; then the id is free after this poll. */
         (void)belay_client_poll(client);
-        code = belay_async_acquire(client, x->key, &copy, on_acquired, pending, &pending->call, &err);
+        code = belay_async_acquire(client, x->key, &copy, on_pending_acquired, pending, &pending->call, &err);
     }
     if (code != BELAY_OK) {
-        pending_free(pending);
+        if (pending != NULL) {
+            pending_drop(pending);
+        }
         reply_error(x, &err);
-    } else {
-        x->pending = pending;
-        add_pending(x->server->pending_acquires, pending);
-        start_slice(pending, wait_ms);
     }
     belay_error_release(&err);
 }
@@ -522,7 +523,7 @@ bool pending_acquire_resume(struct exchange *x, const char *lock_id, int64_t wai
         pending = find_pending(server->pending_acquires, lock_id);
     }
     if (pending != NULL && pending->state == PENDING_UNCLAIMED) {
-        drop(pending); /* it has the lock, which a new acquire will find (L5) */
+        pending_drop(pending); /* it has the lock, which a new acquire will find (L5) */
         pending = NULL;
     }
     if (pending == NULL) {
@@ -542,7 +543,9 @@ bool pending_acquire_resume(struct exchange *x, const char *lock_id, int64_t wai
     }
     pending->x = x;
     x->pending = pending;
-    start_slice(pending, wait_ms);
+    if (!start_slice(pending, wait_ms)) {
+        pending_leave(pending);
+    }
     return true;
 }
 
@@ -554,14 +557,14 @@ void pending_acquire_abandon(struct exchange *x, const char *lock_id)
 
     if (pending != NULL && exchange_acts_for(x, pending->who) &&
         (pending->state == PENDING_WAITING || pending->state == PENDING_KEPT) && pending->can_wait) {
-        leave(pending);
+        pending_leave(pending);
     }
 }
 
 void pending_acquire_half_closed(struct pending_acquire *pending)
 {
     if (pending->state == PENDING_WAITING && pending->can_wait) {
-        leave(pending);
+        pending_leave(pending);
     }
 }
 
@@ -570,11 +573,11 @@ void pending_acquire_client_gone(struct pending_acquire *pending)
     pending->x->pending = NULL;
     pending->x = NULL;
     if (pending->state == PENDING_WAITING && pending->can_wait) {
-        leave(pending);
+        pending_leave(pending);
     }
 }
 
-static bool is_allowed(const struct pending_acquire *pending)
+static bool pending_is_allowed(const struct pending_acquire *pending)
 {
     const struct tokens *tokens = pending->server->tokens;
 
@@ -596,9 +599,9 @@ static void revoke(struct pending_acquire *pending)
         reply_problem(x, 401, "unauthorized", "the token may no longer take this lock");
     }
     if (pending->state == PENDING_UNCLAIMED) {
-        pass_on(pending);
+        release_unclaimed(pending);
     } else if (pending->can_wait && pending->state != PENDING_LEAVING) {
-        leave(pending);
+        pending_leave(pending);
     }
 }
 
@@ -610,7 +613,7 @@ void pending_acquires_revoke(struct server *server)
         for (struct pending_acquire *pending = server->pending_acquires->buckets[i]; pending != NULL;
              pending = next) {
             next = pending->next;
-            if (!is_allowed(pending)) {
+            if (!pending_is_allowed(pending)) {
                 revoke(pending);
             }
         }
@@ -628,7 +631,7 @@ void pending_acquires_stop(struct server *server)
 
             next = pending->next;
             if (pending->state == PENDING_UNCLAIMED) {
-                pass_on(pending);
+                release_unclaimed(pending);
                 continue;
             }
             if (!pending->can_wait) {
@@ -640,11 +643,11 @@ void pending_acquires_stop(struct server *server)
                 reply_problem(x, 503, "shutting_down", "the server is stopping; retry with the same lock_id");
             }
             if (pending->has_id && pending->state != PENDING_LEAVING) {
-                belay_async_abandon(
-                    pending->call); /* the ticket stays in the store, for a client that retries */
-                drop(pending);
+                /* The ticket stays in the store, for a client that retries. */
+                belay_async_abandon(pending->call);
+                pending_drop(pending);
             } else if (pending->state != PENDING_LEAVING) {
-                leave(pending);
+                pending_leave(pending);
             }
         }
     }

@@ -44,7 +44,7 @@ struct pending_acquire {
     bool has_id;                    /* the client chose the id: it can retry */
     bool can_wait;                  /* else the call ends in this turn */
     int64_t began_unix_ms;          /* if it can wait: its place in the queue */
-    uint64_t began_turn;            /* server.turn.number then */
+    uint64_t began_turn;            /* group_commit.n_turns then */
     int64_t looked_ms;              /* how long the slice was prolonged to learn the holder */
     char lock_id[BELAY_ID_MAX + 1]; /* "": not known yet */
     struct lock_keys *keys;         /* owned; of a request for several keys, the first of which is `key` */

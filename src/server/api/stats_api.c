@@ -28,7 +28,8 @@ static enum belay_code read_by(const struct exchange *x, enum belay_stats_by *ou
     return error_set(err, BELAY_INVALID, "by must be day, profile or key");
 }
 
-static enum belay_code read_since(const struct exchange *x, int64_t *out_unix_ms, struct belay_error *err)
+static enum belay_code read_since_filter(const struct exchange *x, int64_t *out_unix_ms,
+                                         struct belay_error *err)
 {
     char text[64];
     enum http_found found = http_query_get(x->query, "since", text, sizeof text);
@@ -41,21 +42,21 @@ static enum belay_code read_since(const struct exchange *x, int64_t *out_unix_ms
                      "since must be a duration such as 7d, or a time such as 2026-11-10T00:00:00Z");
 }
 
-static enum belay_code read_stats_query(const struct exchange *x, struct stats_texts *texts,
-                                        struct belay_stats_query *query, struct belay_error *err)
+static enum belay_code read_stats_filters(const struct exchange *x, struct stats_texts *texts,
+                                          struct belay_stats_query *query, struct belay_error *err)
 {
-    enum belay_code code = read_key_query(x, "key", texts->key, &query->key, err);
+    enum belay_code code = query_key(x->query, "key", texts->key, &query->key, err);
 
     if (code == BELAY_OK) {
-        code = read_key_query(x, "prefix", texts->prefix, &query->prefix, err);
+        code = query_key(x->query, "prefix", texts->prefix, &query->prefix, err);
     }
     if (code == BELAY_OK) {
         code = read_by(x, &query->by, err);
     }
-    return code == BELAY_OK ? read_since(x, &query->since_unix_ms, err) : code;
+    return code == BELAY_OK ? read_since_filter(x, &query->since_unix_ms, err) : code;
 }
 
-static bool may_see(void *context, const char *key)
+static bool may_count_key(void *context, const char *key)
 {
     return exchange_may_see(context, key);
 }
@@ -74,10 +75,10 @@ static void ask_stats(struct exchange *x)
     struct belay_stats *stats = NULL;
     struct stats_texts texts;
 
-    query.includes = may_see;
+    query.includes = may_count_key;
     query.context = x;
     query.should_stop = is_unwanted;
-    if (read_stats_query(x, &texts, &query, &err) != BELAY_OK) {
+    if (read_stats_filters(x, &texts, &query, &err) != BELAY_OK) {
         reply_error(x, &err);
     } else if (query.key != NULL && !exchange_may_touch(x, query.key)) {
         /* answered */

@@ -1,5 +1,6 @@
 #include "server/core/auth.h"
 
+#include <assert.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/sha.h>
@@ -56,7 +57,7 @@ static bool is_token_name(const char *name)
     return n > 0 && n <= AUTH_NAME_MAX && name[n] == '\0';
 }
 
-static const char *setting(const struct belay_config *config, size_t i, const char *name)
+static const char *token_setting(const struct belay_config *config, size_t i, const char *name)
 {
     char dotted[64];
     const char *value;
@@ -75,7 +76,7 @@ static enum belay_code load_keys(const struct belay_config *config, size_t i, st
         char **keys;
 
         (void)snprintf(name, sizeof name, "keys.%zu", token->n_keys);
-        pattern = setting(config, i, name);
+        pattern = token_setting(config, i, name);
         if (*pattern == '\0') {
             return BELAY_OK;
         }
@@ -91,10 +92,10 @@ static enum belay_code load_keys(const struct belay_config *config, size_t i, st
     }
 }
 
-static enum belay_code load_one(const struct belay_config *config, size_t i, struct token *token,
-                                struct belay_error *err)
+static enum belay_code load_token(const struct belay_config *config, size_t i, struct token *token,
+                                  struct belay_error *err)
 {
-    const char *name = setting(config, i, "name");
+    const char *name = token_setting(config, i, "name");
 
     if (!is_token_name(name)) {
         return error_set(err, BELAY_CONFIG,
@@ -103,18 +104,18 @@ static enum belay_code load_one(const struct belay_config *config, size_t i, str
                          i, name, AUTH_NAME_MAX);
     }
     (void)snprintf(token->name, sizeof token->name, "%s", name);
-    if (!parse_role(setting(config, i, "role"), &token->role)) {
+    if (!parse_role(token_setting(config, i, "role"), &token->role)) {
         return error_set(err, BELAY_CONFIG, "server.tokens.%zu.role: '%.40s' is not reader, locker or admin",
-                         i, setting(config, i, "role"));
+                         i, token_setting(config, i, "role"));
     }
-    if (!parse_hash(setting(config, i, "sha256"), token->hash)) {
+    if (!parse_hash(token_setting(config, i, "sha256"), token->hash)) {
         return error_set(err, BELAY_CONFIG,
                          "server.tokens.%zu.sha256 is not 64 digits 0-9a-f; 'belay auth new' prints the "
                          "whole line",
                          i);
     }
-    if (*setting(config, i, "webhook_secret_file") != '\0' &&
-        secret_read(setting(config, i, "webhook_secret_file"), token->webhook_secret,
+    if (*token_setting(config, i, "webhook_secret_file") != '\0' &&
+        secret_read(token_setting(config, i, "webhook_secret_file"), token->webhook_secret,
                     sizeof token->webhook_secret, err) != BELAY_OK) {
         return error_wrap(err, "server.tokens.%zu.webhook_secret_file", i);
     }
@@ -124,8 +125,8 @@ static enum belay_code load_one(const struct belay_config *config, size_t i, str
 /* Two tokens of one name may exist while one replaces the other. */
 static bool is_there(const struct belay_config *config, size_t i)
 {
-    return *setting(config, i, "name") != '\0' || *setting(config, i, "role") != '\0' ||
-           *setting(config, i, "sha256") != '\0' || *setting(config, i, "keys.0") != '\0';
+    return *token_setting(config, i, "name") != '\0' || *token_setting(config, i, "role") != '\0' ||
+           *token_setting(config, i, "sha256") != '\0' || *token_setting(config, i, "keys.0") != '\0';
 }
 
 enum belay_code tokens_load(const struct belay_config *config, struct tokens **out, struct belay_error *err)
@@ -143,7 +144,7 @@ enum belay_code tokens_load(const struct belay_config *config, struct tokens **o
         tokens->items = items;
         memset(&items[i], 0, sizeof items[i]);
         tokens->n = i + 1;
-        code = load_one(config, i, &items[i], err);
+        code = load_token(config, i, &items[i], err);
     }
     tokens = tokens_keep(tokens);
     if (code == BELAY_OK) {
@@ -164,6 +165,7 @@ struct tokens *tokens_keep(struct tokens *tokens)
 
 void tokens_drop(struct tokens *tokens)
 {
+    assert(tokens == NULL || tokens->n_refs > 0);
     if (tokens == NULL || --tokens->n_refs > 0) {
         return;
     }
@@ -256,7 +258,7 @@ static bool read_basic(const char *text, char out[AUTH_SECRET_MAX + 1])
     return true;
 }
 
-static bool read_secret(const char *value, char out[AUTH_SECRET_MAX + 1])
+static bool secret_of_header(const char *value, char out[AUTH_SECRET_MAX + 1])
 {
     const char *rest;
 
@@ -278,7 +280,7 @@ enum auth auth_check(const struct tokens *tokens, const struct http_request *req
     if (value == NULL) {
         return AUTH_MISSING;
     }
-    if (!read_secret(value, secret)) {
+    if (!secret_of_header(value, secret)) {
         return AUTH_WRONG;
     }
     token_hash(secret, strlen(secret), hash);
@@ -303,7 +305,7 @@ struct delayed {
     struct exchange *x; /* owned */
 };
 
-static struct exchange *take_out(struct delays *delays, struct delayed *delayed)
+static struct exchange *delays_take_out(struct delays *delays, struct delayed *delayed)
 {
     struct delayed **at = &delays->first;
     struct exchange *x = delayed->x;
@@ -320,7 +322,7 @@ static struct exchange *take_out(struct delays *delays, struct delayed *delayed)
 static void on_delay_over(struct timer *timer)
 {
     struct delayed *delayed = (struct delayed *)(void *)timer;
-    struct exchange *x = take_out(&delayed->x->server->delays, delayed);
+    struct exchange *x = delays_take_out(&delayed->x->server->delays, delayed);
 
     reply_problem(x, 401, "unauthorized", "unknown token");
 }
@@ -353,6 +355,6 @@ void delays_release(struct delays *delays)
         struct delayed *delayed = delays->first;
 
         loop_timer_cancel(delayed->x->server->loop, &delayed->timer);
-        exchange_end(take_out(delays, delayed), 499);
+        exchange_end(delays_take_out(delays, delayed), 499);
     }
 }

@@ -1,5 +1,6 @@
 #include "server/core/event_log.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,9 +52,9 @@ static bool keep_event(void *context, const struct belay_event *event)
     return log->n < log->most;
 }
 
-static void read_events(struct work *work)
+static void read_log_piece(struct work *work)
 {
-    struct event_log *log = (struct event_log *)(void *)((char *)work - offsetof(struct event_log, work));
+    struct event_log *log = CONTAINER_OF(work, struct event_log, work);
     enum belay_code code = belay_events(log->client, NULL, log->after, log->last, keep_event, log, NULL);
 
     log->code = log->code == BELAY_OK ? code : log->code;
@@ -61,17 +62,19 @@ static void read_events(struct work *work)
 
 void event_log_init(struct event_log *log, struct belay_client *client, work_fn *done)
 {
-    *log = (struct event_log){ .work = { .work = read_events, .done = done }, .client = client };
+    *log = (struct event_log){ .work = { .work = read_log_piece, .done = done }, .client = client };
 }
 
-bool event_log_read(struct event_log *log, struct workers *workers, uint64_t after, size_t last, size_t most)
+bool event_log_read(struct event_log *log, struct workers *workers, enum work_class class, uint64_t after,
+                    size_t last, size_t most)
 {
+    assert(!work_is_pending(&log->work));
     event_log_release(log);
     log->after = after;
     log->last = last;
     log->most = most;
     log->code = BELAY_OK;
-    return work_queue(workers, WORK_READ, &log->work);
+    return work_queue(workers, class, &log->work);
 }
 
 void event_log_release(struct event_log *log)

@@ -1,6 +1,6 @@
 /*
- * Reading a piece of the store's event log as work (work.h): off the loop, unless the store is on this machine. The
- * events are copied, and belong to the loop once done() is called.
+ * Reading a piece of the store's event log as work (work.h). The events are copied, and belong to the loop once done()
+ * is called.
  */
 #ifndef SERVER_CORE_EVENT_LOG_H
 #define SERVER_CORE_EVENT_LOG_H
@@ -33,10 +33,12 @@ struct event_log {
 
 void event_log_init(struct event_log *log, struct belay_client *client, work_fn *done);
 /*
- * Read up to `most` events after the id `after`; with `last`, of that many of the newest only. False: the server is
- * too busy, and done() is not called. On a store on this machine done() is called before this returns.
+ * Read up to `most` events after the id `after`; with `last`, of that many of the newest only. `class` is WORK_READ, by
+ * which done() is called before this returns if the store is on this machine, or WORK_SCAN. False: the server is too
+ * busy, and done() is not called.
  */
-bool event_log_read(struct event_log *log, struct workers *workers, uint64_t after, size_t last, size_t most);
+bool event_log_read(struct event_log *log, struct workers *workers, enum work_class class, uint64_t after,
+                    size_t last, size_t most);
 void event_log_release(struct event_log *log); /* the events */
 
 #endif

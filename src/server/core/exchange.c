@@ -36,7 +36,7 @@ static void write_log(const struct exchange *x, int status)
     line.peer = request->peer->text;
     line.duration_ms = loop_now_ms(x->server->loop) - request->received_ms;
     log_request(&x->server->log, &line);
-    metrics_request(x->server->metrics, x->route, status, clock_boot_us() - x->began_us);
+    route_count(x->server->route_counts, x->route, status, clock_boot_us() - x->began_us);
 }
 
 /*
@@ -297,7 +297,7 @@ static bool is_id(const char *text)
 }
 
 /* "RUN-NUMBER". */
-static void make_id(struct exchange *x, uint64_t number)
+static void make_request_id(struct exchange *x, uint64_t number)
 {
     char digits[NUMBER_TEXT_SIZE];
     const char *text = number_text(digits, number);
@@ -325,7 +325,7 @@ static struct exchange *exchange_new(struct server *server, struct http_request 
     if (theirs != NULL && is_id(theirs)) {
         memcpy(x->id, theirs, strlen(theirs) + 1);
     } else {
-        make_id(x, request->id);
+        make_request_id(x, request->id);
     }
     http_on_hangup(request, on_hangup, x);
     return x;
@@ -412,6 +412,16 @@ enum belay_code mark_name(const char *name, const char *who, const char *what, c
     } else {
         (void)snprintf(out, size, "%s (%s)", name, who);
     }
+    return BELAY_OK;
+}
+
+enum belay_code name_change(const char *said, const char *who, const char *usual, char *out, size_t size,
+                            struct belay_error *err)
+{
+    if (said != NULL) {
+        return mark_name(said, who, "by", out, size, err);
+    }
+    (void)snprintf(out, size, "%s", usual);
     return BELAY_OK;
 }
 
@@ -554,7 +564,7 @@ bool exchange_admit(void *context, const struct http_request *request, size_t *m
 }
 
 /* A client that goes from server to server names the store that it began with; "?": not known yet. */
-static bool check_store(struct exchange *x)
+static bool check_store_header(struct exchange *x)
 {
     const char *wanted = http_header(x->request, STORE_HEADER);
     const char *id = x->server->identity.id;
@@ -568,6 +578,39 @@ static bool check_store(struct exchange *x)
         "name servers of one store",
         id, wanted);
     return false;
+}
+
+/* The body of a route that names a lock, and the key from it if it is not in the path. False, and answered: wrong. */
+static bool read_body(struct exchange *x, struct body *body)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    enum belay_code code = body_read(body, x->route->fields, x->request->body, x->request->body_len, &err);
+
+    if (code == BELAY_OK) {
+        code = lock_key_read(x, body, &err);
+    }
+    if (code != BELAY_OK) {
+        reply_error(x, &err);
+        belay_error_release(&err);
+        return false;
+    }
+    return exchange_may_touch_keys(x);
+}
+
+void exchange_run_handler(struct exchange *x)
+{
+    struct body body;
+
+    assert(x->request != NULL && x->route != NULL && x->pending == NULL);
+    if (!route_names_lock(x->route)) {
+        x->route->handle(x);
+        return;
+    }
+    if (read_body(x, &body)) {
+        x->body = &body;
+        x->route->handle(x);
+    }
+    body_release(&body);
 }
 
 void exchange_handle(void *context, struct http_request *request)
@@ -586,7 +629,7 @@ void exchange_handle(void *context, struct http_request *request)
         return;
     }
     /* Public routes are open to pages of other sites too, and probes may add anything to the query. */
-    if (x->route->role != ROLE_NONE && (!authorize(x) || !check_store(x) || !route_check_query(x))) {
+    if (x->route->role != ROLE_NONE && (!authorize(x) || !check_store_header(x) || !route_check_query(x))) {
         return;
     }
     if (request->is_unwanted) {
@@ -595,6 +638,6 @@ void exchange_handle(void *context, struct http_request *request)
         return;
     }
     if (take_names(x, names)) {
-        x->route->handle(x);
+        exchange_run_handler(x);
     }
 }

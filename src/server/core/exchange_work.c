@@ -14,7 +14,7 @@
 
 static struct exchange *exchange_of(struct work *work)
 {
-    return (struct exchange *)(void *)((char *)work - offsetof(struct exchange, read.work));
+    return CONTAINER_OF(work, struct exchange, read.work);
 }
 
 static void run_read(struct work *work)
@@ -36,7 +36,7 @@ static void release_query(struct exchange *x)
     x->query = x->request == NULL ? "" : x->request->query;
 }
 
-static void on_read(struct work *work)
+static void on_read_done(struct work *work)
 {
     struct exchange *x = exchange_of(work);
 
@@ -64,10 +64,11 @@ bool exchange_keeps_reply(struct exchange *x, int status, json_t *body)
 
 void exchange_read(struct exchange *x, enum work_class class, exchange_fn *fn, exchange_fn *then)
 {
+    assert(x->request != NULL && !work_is_pending(&x->read.work));
     if (class != WORK_READ) {
         http_read_no_more(x->request); /* a connection scans once at a time */
     }
-    x->read.work = (struct work){ .work = run_read, .done = on_read, .cancel = cancel_read };
+    x->read.work = (struct work){ .work = run_read, .done = on_read_done, .cancel = cancel_read };
     atomic_store(&x->read.is_unwanted, false);
     x->read.fn = fn;
     x->read.then = then;

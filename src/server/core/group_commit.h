@@ -19,11 +19,11 @@ struct sync_result {
 struct group_commit {
     struct timer timer;     /* wakes the loop when the client has more to do, or a delayed sync is due */
     int64_t delay_until_ms; /* a sync that no client waits for starts at this time; 0: none is delayed */
-    int64_t
-        gather_until_ms; /* a sync that clients wait for starts at this time at the latest; 0: none gathers */
-    uint64_t n_turns;    /* of the loop, so far */
-    bool has_handover;   /* since the last sync a waiter got its lock */
-    struct pool *pool;   /* owned; one thread */
+    /* A sync that clients wait for starts at this time at the latest; 0: it is not put off. */
+    int64_t gather_until_ms;
+    uint64_t n_turns;  /* of the loop, so far */
+    bool has_handover; /* since the last sync a waiter got its lock */
+    struct pool *pool; /* owned; one thread */
 
     bool is_syncing; /* the thread has what follows */
     struct pool_job job;

@@ -57,7 +57,7 @@ static int failure_of(const struct job *job)
 
 static struct job *job_of(struct work *work)
 {
-    return (struct job *)(void *)((char *)work - offsetof(struct job, work));
+    return CONTAINER_OF(work, struct job, work);
 }
 
 static void on_job_done(struct work *work)
@@ -117,18 +117,16 @@ static bool init_job(struct job *job, struct exchange *x)
            keep_header(x, "Content-MD5", &job->content_md5);
 }
 
-enum belay_code job_name_by(struct job *job, const char *said, char *out, size_t size)
-{
-    if (said != NULL) {
-        return mark_name(said, job->by, "by", out, size, &job->err);
-    }
-    (void)snprintf(out, size, "%s", job->by);
-    return BELAY_OK;
-}
-
 bool job_query(const struct job *job, const char *name, char *out, size_t size)
 {
     return http_query_get(job->query, name, out, size) == HTTP_FOUND;
+}
+
+bool job_query_is_true(const struct job *job, const char *name)
+{
+    char text[8];
+
+    return job_query(job, name, text, sizeof text) && strcmp(text, "true") == 0;
 }
 
 void job_start(struct exchange *x, enum work_class class, job_fn *run_job)

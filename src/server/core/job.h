@@ -2,8 +2,8 @@
  * A request that a worker answers: a job. A handler starts it on the loop; job->run() works in a worker thread and
  * leaves an answer or an error, which the loop sends.
  *
- * run() touches nothing of the server but the client, which any thread may use, the pool of states, and post.c. Of
- * job->x it reads only what does not change until the reply: server, token, role, who, key, more.
+ * run() touches nothing of the server but the client, which any thread may use, the pool of states, and the functions
+ * of server.c. Of job->x it reads only what does not change until the reply: server, token, role, who, key, more.
  */
 #ifndef SERVER_CORE_JOB_H
 #define SERVER_CORE_JOB_H
@@ -45,13 +45,10 @@ struct job {
 
 /* Replies later, or at once with 503 if the class is full. */
 void job_start(struct exchange *x, enum work_class class, job_fn *run);
-/*
- * The name under which a change is recorded: `said`, marked with job->by; said NULL: job->by.
- * BELAY_INVALID if that is no name.
- */
-enum belay_code job_name_by(struct job *job, const char *said, char *out, size_t size);
 /* A value of the query, decoded; false if it is absent or too long. */
 bool job_query(const struct job *job, const char *name, char *out, size_t size);
+/* Whether a parameter of the query is "true". */
+bool job_query_is_true(const struct job *job, const char *name);
 /* Revoke stops and starts of databases whose token has lost its rights: the tokens were read again. */
 void jobs_revoke(struct server *server);
 

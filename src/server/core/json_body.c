@@ -166,7 +166,7 @@ const struct body_field lost_fields[] = {
 };
 /* clang-format on */
 
-static const struct body_field *find_field(const struct body_field *fields, const char *name)
+static const struct body_field *body_find_field(const struct body_field *fields, const char *name)
 {
     for (; fields->name != NULL; fields++) {
         if (fields->name[0] == name[0] && strcmp(fields->name, name) == 0) {
@@ -176,7 +176,8 @@ static const struct body_field *find_field(const struct body_field *fields, cons
     return NULL;
 }
 
-static enum belay_code say_unknown(const struct body_field *fields, const char *name, struct belay_error *err)
+static enum belay_code say_unknown_field(const struct body_field *fields, const char *name,
+                                         struct belay_error *err)
 {
     const char *names[FIELDS_MAX];
     struct buf known = BUF_INIT(400);
@@ -188,7 +189,7 @@ static enum belay_code say_unknown(const struct body_field *fields, const char *
         buf_addf(&known, "%s%s", n == 0 ? "" : ", ", names[n]);
     }
     nearest = suggest_name(name, names, n);
-    if (find_field(key_fields, name) != NULL) {
+    if (body_find_field(key_fields, name) != NULL) {
         (void)error_set(err, BELAY_INVALID,
                         "there is no field '%s' here, because the path names the lock; give only one of them",
                         name);
@@ -217,7 +218,7 @@ static enum belay_code read_number(const struct body_field *field, const json_t 
     return BELAY_OK;
 }
 
-static bool is_choice(const char *choices, const char *word)
+static bool has_choice(const char *choices, const char *word)
 {
     size_t len = strlen(word);
 
@@ -238,7 +239,7 @@ static enum belay_code read_text(const struct body_field *field, const json_t *v
     if (text == NULL) {
         return error_set(err, BELAY_INVALID, "%s must be a string", field->name);
     }
-    if (field->type == BODY_CHOICE && !is_choice(field->choices, text)) {
+    if (field->type == BODY_CHOICE && !has_choice(field->choices, text)) {
         return error_set(err, BELAY_INVALID, "%s is '%.60s': it must be one of %s", field->name, text,
                          field->choices);
     }
@@ -246,7 +247,7 @@ static enum belay_code read_text(const struct body_field *field, const json_t *v
     return BELAY_OK;
 }
 
-static enum belay_code read_metadata(struct body *body, json_t *value, struct belay_error *err)
+static enum belay_code read_metadata_object(struct body *body, json_t *value, struct belay_error *err)
 {
     const char *name;
     json_t *item;
@@ -268,7 +269,7 @@ static enum belay_code read_metadata(struct body *body, json_t *value, struct be
     return BELAY_OK;
 }
 
-static enum belay_code read_keys(struct body *body, const json_t *value, struct belay_error *err)
+static enum belay_code read_key_array(struct body *body, const json_t *value, struct belay_error *err)
 {
     size_t n = json_array_size(value);
 
@@ -305,8 +306,8 @@ static enum belay_code read_webhook(struct body *body, json_t *value, struct bel
     return BELAY_OK;
 }
 
-static enum belay_code read_field(struct body *body, const struct body_field *field, json_t *value,
-                                  struct belay_error *err)
+static enum belay_code read_body_field(struct body *body, const struct body_field *field, json_t *value,
+                                       struct belay_error *err)
 {
     void *at = (char *)body + field->offset;
 
@@ -317,11 +318,11 @@ static enum belay_code read_field(struct body *body, const struct body_field *fi
     case BODY_NUMBER:
         return read_number(field, value, at, err);
     case BODY_METADATA:
-        return read_metadata(body, value, err);
+        return read_metadata_object(body, value, err);
     case BODY_WEBHOOK:
         return read_webhook(body, value, err);
     case BODY_KEYS:
-        return read_keys(body, value, err);
+        return read_key_array(body, value, err);
     case BODY_SWITCH:
         break;
     }
@@ -354,14 +355,14 @@ static enum belay_code read_fields(struct body *body, const struct body_field *f
 
     json_object_foreach(object, name, value)
     {
-        const struct body_field *field = find_field(fields, name);
+        const struct body_field *field = body_find_field(fields, name);
 
         if (field == NULL) {
-            return say_unknown(fields, name, err);
+            return say_unknown_field(fields, name, err);
         }
         /* null means absent, in requests as in replies. */
         if (!json_is_null(value)) {
-            code = read_field(body, field, value, err);
+            code = read_body_field(body, field, value, err);
         }
         if (code != BELAY_OK) {
             return code;
@@ -397,7 +398,7 @@ static bool take_member(struct body *body, const struct body_field *field, const
     case BODY_CHOICE:
         *(const char **)at = member->text;
         return member->kind == FLAT_TEXT &&
-               (field->type == BODY_TEXT || is_choice(field->choices, member->text));
+               (field->type == BODY_TEXT || has_choice(field->choices, member->text));
     case BODY_NUMBER:
         *(int64_t *)at = member->number;
         return member->kind == FLAT_NUMBER && member->number >= field->min && member->number <= field->max;
@@ -422,7 +423,7 @@ static bool take_members(struct body *body, const struct body_field *fields, siz
     unsigned given = 0;
 
     while ((step = flat_json_next(&json, &member)) == FLAT_MEMBER) {
-        const struct body_field *field = find_field(fields, member.name);
+        const struct body_field *field = body_find_field(fields, member.name);
         unsigned bit = field == NULL ? 0 : 1U << (field - fields);
 
         if (field == NULL || (seen & bit) != 0 ||

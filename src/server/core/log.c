@@ -38,7 +38,7 @@ void log_begin(struct log *log, bool is_json)
  * Requests are hostile: JSON escapes what acts on a terminal, and a plain line has only printable ASCII unescaped. No
  * printf() here and below: each request writes a line.
  */
-static void add_text(struct log *log, const char *text)
+static void log_add_text(struct log *log, const char *text)
 {
     size_t len = strnlen(text, LOG_TEXT_MAX);
 
@@ -64,10 +64,10 @@ static void add_text(struct log *log, const char *text)
     do {                                                                                                     \
         if ((log)->is_json) {                                                                                \
             buf_adds(&(log)->out, ",\"" name "\":");                                                         \
-            add_text(log, text);                                                                             \
+            log_add_text(log, text);                                                                         \
         } else {                                                                                             \
             buf_adds(&(log)->out, " " name "=");                                                             \
-            add_text(log, *(text) == '\0' ? "-" : (text));                                                   \
+            log_add_text(log, *(text) == '\0' ? "-" : (text));                                               \
         }                                                                                                    \
     } while (0)
 
@@ -91,7 +91,7 @@ static void begin_line(struct log *log, enum log_level level, const char *event)
 }
 
 /* The reader of standard error may be slow or stopped: requests do not wait for it. */
-static bool has_room(void)
+static bool stderr_has_room(void)
 {
     struct pollfd about = { .fd = STDERR_FILENO, .events = POLLOUT };
 
@@ -99,18 +99,18 @@ static bool has_room(void)
 }
 
 /* What cannot be written now is kept for the next time, as long as there is room. */
-static void flush(struct log *log)
+static void log_write_out(struct log *log)
 {
     static const char lost[] = "{\"level\":\"error\",\"event\":\"log\",\"message\":\"lines were lost\"}\n";
     size_t at = 0;
 
-    while (at < log->out.len && (log->is_file || has_room())) {
+    while (at < log->out.len && (log->is_file || stderr_has_room())) {
         size_t len = log->out.len - at;
         ssize_t n;
 
-        len = log->is_file || len < PIPE_BUF
-                  ? len
-                  : PIPE_BUF; /* a pipe with room takes this much without blocking */
+        if (!log->is_file && len > PIPE_BUF) {
+            len = PIPE_BUF; /* a pipe with room takes this much without blocking */
+        }
         n = write(STDERR_FILENO, log->out.data + at, len);
         if (n < 0 && errno != EINTR && errno != EAGAIN) {
             at = log->out.len; /* a log without a reader must not end the server */
@@ -133,7 +133,7 @@ static void end_line(struct log *log)
 {
     buf_adds(&log->out, log->is_json ? "}\n" : "\n");
     if (log->out.len >= LOG_FLUSH_AT || log->out.failed) {
-        flush(log);
+        log_write_out(log);
     }
     (void)pthread_mutex_unlock(&log->mutex);
 }
@@ -167,7 +167,7 @@ void log_note(struct log *log, enum log_level level, const char *event, const ch
         ADD_MEMBER(log, "message", text);
     } else {
         buf_adds(&log->out, ": ");
-        add_text(log, text);
+        log_add_text(log, text);
     }
     end_line(log);
 }
@@ -175,7 +175,7 @@ void log_note(struct log *log, enum log_level level, const char *event, const ch
 void log_flush(struct log *log)
 {
     (void)pthread_mutex_lock(&log->mutex);
-    flush(log);
+    log_write_out(log);
     (void)pthread_mutex_unlock(&log->mutex);
 }
 

@@ -1,9 +1,14 @@
 #include "server/core/routes.h"
 
+#include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/suggest.h"
+#include "base/text.h"
 
 enum { SEGMENTS_MAX = 6 };
 
@@ -296,6 +301,26 @@ bool route_is_large(const struct route *route)
     return route->handle == handle_tf_put || route->handle == handle_state_put;
 }
 
+struct route_counts *route_counts_new(void)
+{
+    return calloc(n_routes + 1, sizeof(struct route_counts));
+}
+
+void route_count(struct route_counts *counts, const struct route *route, int status, int64_t took_us)
+{
+    struct route_counts *own = &counts[route == NULL ? n_routes : (size_t)(route - routes)];
+    int class = status / 100;
+
+    own->by_status[class >= 1 && class <= 5 ? class : 0]++;
+    histogram_add(&own->took, HISTOGRAM_BOUNDS(histogram_short_s), (double)took_us / 1e6);
+}
+
+bool route_names_lock(const struct route *route)
+{
+    return route->fields != NULL &&
+           (text_has_prefix(route->path, "/v1/locks/{key}") || strcmp(route->fields[0].name, "key") == 0);
+}
+
 static bool refuse_query(struct exchange *x, const char *name)
 {
     const char *names[ROUTE_QUERY_MAX];
@@ -338,4 +363,41 @@ bool route_check_query(struct exchange *x)
         }
     }
     return true;
+}
+
+enum belay_code query_number(const char *query, const char *name, int64_t min, int64_t max, int64_t *out,
+                             struct belay_error *err)
+{
+    char text[24];
+    enum http_found found = http_query_get(query, name, text, sizeof text);
+    long long value;
+
+    if (found == HTTP_ABSENT) {
+        return BELAY_OK;
+    }
+    errno = 0;
+    value = found == HTTP_FOUND && *text != '\0' && strspn(text, "0123456789") == strlen(text)
+                ? strtoll(text, NULL, 10)
+                : -1;
+    if (errno != 0 || value < min || value > max) {
+        return error_set(err, BELAY_INVALID, "%s must be a whole number from %" PRId64 " to %" PRId64, name,
+                         min, max);
+    }
+    *out = value;
+    return BELAY_OK;
+}
+
+enum belay_code query_key(const char *query, const char *name, char space[BELAY_KEY_MAX + 1],
+                          const char **out, struct belay_error *err)
+{
+    enum http_found found = http_query_get(query, name, space, BELAY_KEY_MAX + 1);
+
+    if (found == HTTP_MALFORMED) {
+        return error_set(err, BELAY_INVALID, "%s is over %d bytes or not percent-encoded", name,
+                         BELAY_KEY_MAX);
+    }
+    if (found == HTTP_FOUND && *space != '\0') {
+        *out = space;
+    }
+    return BELAY_OK;
 }

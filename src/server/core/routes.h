@@ -2,6 +2,7 @@
 #ifndef SERVER_CORE_ROUTES_H
 #define SERVER_CORE_ROUTES_H
 
+#include "server/core/histogram.h"
 #include "server/core/json_body.h"
 #include "server/core/server.h"
 
@@ -40,6 +41,19 @@ const struct route *route_find(const struct http_request *request, struct http_s
 
 /* A client with the role may send a body of ROUTE_LARGE_BODY bytes. */
 bool route_is_large(const struct route *route);
+
+/* Requests of one route that were answered: how many, by the first digit of the status (0: none), and how long it took. */
+struct route_counts {
+    uint64_t by_status[6];
+    struct histogram took; /* seconds, with the bounds histogram_short_s */
+};
+/* For each route, and a last one for requests without a route. NULL: no memory. */
+struct route_counts *route_counts_new(void);
+/* A request was answered; `route` NULL: none matched. */
+void route_count(struct route_counts *counts, const struct route *route, int status, int64_t took_us);
+
+/* Its path or its body names the lock or locks that it is about, and a table describes the body. */
+bool route_names_lock(const struct route *route);
 
 /* False, and answered, if the query has a name that the route does not know. */
 bool route_check_query(struct exchange *x);

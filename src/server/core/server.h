@@ -12,15 +12,13 @@
 #include "belay.h"
 #include "server/core/auth.h"
 #include "server/core/group_commit.h"
-#include "server/core/lock_keys.h"
+#include "server/core/lock_key.h"
 #include "server/core/log.h"
 #include "server/core/sessions.h"
 #include "server/core/site.h"
 #include "server/core/store_identity.h"
 #include "server/core/work.h"
 #include "server/http/http_server.h"
-
-struct body;
 
 struct server {
     struct loop *loop;           /* owned */
@@ -30,8 +28,8 @@ struct server {
     struct tokens *tokens;       /* a reference; replaced on SIGHUP */
     struct delays delays;        /* delayed replies to wrong tokens */
     struct sessions sessions;    /* of dashboards */
-    struct pending_acquires
-        *pending_acquires;   /* borrowed from serve.c, as are the next two and `shared_db_counts` */
+    /* Borrowed from serve.c, as is `shared_db_counts`. */
+    struct pending_acquires *pending_acquires;
     struct holders *holders; /* that wait to learn of the loss of their locks */
     struct webhooks *webhooks;
     struct notify *notify;                     /* owned */
@@ -39,6 +37,7 @@ struct server {
     struct state_pool *states;                 /* owned */
     struct shared_db_counts *shared_db_counts; /* of stops and starts, by outcome */
     struct metrics *metrics;                   /* owned */
+    struct route_counts *route_counts;         /* owned; for metrics */
     struct telemetry *telemetry;               /* owned; NULL: not configured */
     struct dashboard_stream *dashboard;        /* owned */
     pthread_t thread;                          /* the loop's */
@@ -89,6 +88,7 @@ struct exchange {
     struct holder *holder;           /* borrowed; NULL: not waiting to learn of a loss */
     struct stream *stream;           /* borrowed; NULL: not a stream */
     struct lock_keys *keys; /* owned; of a request with "keys", the first of which is `key`; NULL: one */
+    struct body *body;      /* borrowed, while the handler of a route that names a lock runs */
     const char *query;      /* borrowed from the request, or from read.query */
     struct exchange_read read;
     struct {
@@ -96,7 +96,7 @@ struct exchange {
         int64_t for_ms;
     } check;             /* of locks_check.c */
     uint64_t last_event; /* of event_stream.c: the newest in the store */
-    int hours;           /* of dashboard_stream.c: that were asked for */
+    int64_t hours;       /* of dashboard_stream.c: that were asked for */
     const char *allow;   /* borrowed; with a 405: the methods of this path */
     enum role role;
     /* Only the first byte of these is cleared. */
@@ -112,6 +112,11 @@ struct exchange {
 /* The callbacks of the HTTP server. */
 void exchange_handle(void *context, struct http_request *request);
 bool exchange_admit(void *context, const struct http_request *request, size_t *max_body);
+/*
+ * Call the handler of x->route. If the route names a lock, x->body is read before, and it is checked that the token may
+ * touch all keys of the request. Also calls a handler again, after the store was read for it.
+ */
+void exchange_run_handler(struct exchange *x);
 
 /* Each replies, writes the log line and frees the exchange. */
 void reply(struct exchange *x, int status, json_t *body); /* takes the body */
@@ -153,6 +158,13 @@ void exchange_by(const struct exchange *x, char *out, size_t size);
 enum belay_code mark_name(const char *name, const char *who, const char *what, char *out, size_t size,
                           struct belay_error *err);
 
+/*
+ * The name under which a change is recorded: what the client said in "by", marked with `who`; without that, `usual`.
+ * BELAY_INVALID if it is no name.
+ */
+enum belay_code name_change(const char *said, const char *who, const char *usual, char *out, size_t size,
+                            struct belay_error *err);
+
 /* Whether this client may change a place in the queue that the credential `who` took: its own, or as an admin. */
 bool exchange_acts_for(const struct exchange *x, const char *who);
 
@@ -179,8 +191,15 @@ void pending_acquire_half_closed(struct pending_acquire *pending); /* pending_ac
 void pending_acquire_client_gone(struct pending_acquire *pending);
 void holder_answer(struct holder *holder); /* holders.c: read the lock and reply */
 void holder_forget(struct holder *holder);
-/* A request was answered; `route` NULL: none matched. In metrics.c. */
-void metrics_request(struct metrics *metrics, const struct route *route, int status, int64_t took_us);
+
+/* ---- routes.c: parameters of the query ---- */
+
+/* A whole number. *out stays as it is if it is absent. BELAY_INVALID names the range. */
+enum belay_code query_number(const char *query, const char *name, int64_t min, int64_t max, int64_t *out,
+                             struct belay_error *err);
+/* A key or the beginning of one, written to `space`. *out stays as it is if it is absent or empty. */
+enum belay_code query_key(const char *query, const char *name, char space[BELAY_KEY_MAX + 1],
+                          const char **out, struct belay_error *err);
 
 /* ---- exchange_work.c: requests that read the store ---- */
 
@@ -224,6 +243,8 @@ json_t *blocker_for(const struct exchange *x, const struct belay_info *info);
 json_t *grant_for(const struct exchange *x, const struct belay_info *info, const char *lock_id);
 /* The grant of this id, in the lock or among its holders; NULL: none. */
 const struct belay_info *grant_of(const struct belay_info *info, const char *lock_id);
+/* How many hold it now. */
+size_t count_active(const struct belay_info *info);
 json_t *event_for(const struct exchange *x, const struct belay_event *event);
 /* A copy of the error with its holder as this client may see it. */
 json_t *error_for(const struct exchange *x, const struct belay_error *err);
@@ -232,19 +253,11 @@ json_t *error_for(const struct exchange *x, const struct belay_error *err);
 
 typedef void route_handler(struct exchange *x);
 /* locks_write.c */
-/* The body, and the key from it if it is not in the path. False, and answered, if it is wrong. */
-bool lock_read_body(struct exchange *x, struct body *body);
 route_handler handle_acquire, handle_adopt, handle_renew, handle_release, handle_force, handle_lost;
 route_handler handle_held;                    /* holders.c */
 route_handler handle_check, handle_check_get; /* locks_check.c */
 /* locks_read.c */
 route_handler handle_get, handle_list, handle_history, handle_queue, handle_free;
-/* A number of a query, 1 to `most`; `usual` if it is absent. BELAY_INVALID names the range. */
-enum belay_code read_whole(const char *query, const char *name, size_t most, size_t usual, size_t *out,
-                           struct belay_error *err);
-/* A key or the beginning of one, written to `space`. *out stays as it is if it is absent or empty. */
-enum belay_code read_key_query(const struct exchange *x, const char *name, char space[BELAY_KEY_MAX + 1],
-                               const char **out, struct belay_error *err);
 route_handler handle_stats;                                   /* stats_api.c */
 route_handler handle_leave;                                   /* webhook_request.c */
 route_handler handle_metrics;                                 /* metrics.c */

@@ -1,5 +1,6 @@
 #include "server/core/sessions.h"
 
+#include <assert.h>
 #include <openssl/crypto.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,8 +69,9 @@ static void write_cookie(const struct http_request *request, const char *id, lon
 
 /* ---- the table ---- */
 
-static void drop(struct sessions *sessions, size_t i)
+static void session_drop(struct sessions *sessions, size_t i)
 {
+    assert(i < sessions->n);
     sessions->all[i] = sessions->all[--sessions->n];
     OPENSSL_cleanse(&sessions->all[sessions->n], sizeof sessions->all[0]);
 }
@@ -78,13 +80,13 @@ static void drop_ended(struct sessions *sessions, int64_t now_ms)
 {
     for (size_t i = sessions->n; i-- > 0;) {
         if (sessions->all[i].ends_boot_ms <= now_ms) {
-            drop(sessions, i);
+            session_drop(sessions, i);
         }
     }
 }
 
 /* The oldest ends if there are `most`: of this token, or of all if it is NULL. */
-static void make_room(struct sessions *sessions, const struct token *token, size_t most)
+static void end_oldest(struct sessions *sessions, const struct token *token, size_t most)
 {
     size_t oldest = 0;
     size_t n = 0;
@@ -98,7 +100,7 @@ static void make_room(struct sessions *sessions, const struct token *token, size
         }
     }
     if (n >= most) {
-        drop(sessions, oldest);
+        session_drop(sessions, oldest);
     }
 }
 
@@ -116,8 +118,8 @@ bool session_begin(struct sessions *sessions, const struct token *token, const s
         return false;
     }
     drop_ended(sessions, now_ms);
-    make_room(sessions, token, SESSIONS_PER_TOKEN);
-    make_room(sessions, NULL, SESSIONS_MAX);
+    end_oldest(sessions, token, SESSIONS_PER_TOKEN);
+    end_oldest(sessions, NULL, SESSIONS_MAX);
     for (size_t i = 0; i < sizeof random; i++) {
         (void)snprintf(id + 2 * i, 3, "%02x", random[i]);
     }
@@ -137,7 +139,7 @@ void session_end(struct sessions *sessions, uint64_t number, const struct http_r
 {
     for (size_t i = sessions->n; i-- > 0;) {
         if (sessions->all[i].number == number) {
-            drop(sessions, i);
+            session_drop(sessions, i);
         }
     }
     write_cookie(request, "", 0, out_cookie);
@@ -146,7 +148,7 @@ void session_end(struct sessions *sessions, uint64_t number, const struct http_r
 void sessions_release(struct sessions *sessions)
 {
     while (sessions->n > 0) {
-        drop(sessions, sessions->n - 1);
+        session_drop(sessions, sessions->n - 1);
     }
     free(sessions->all);
     sessions->all = NULL;

@@ -79,7 +79,7 @@ void site_add_name(struct site_names *names, const char *listen)
 }
 
 /* Clients send the same Host again and again: the last one that passed is compared first. */
-static bool is_own(struct site_names *names, const char *text)
+static bool is_own_host(struct site_names *names, const char *text)
 {
     char host[SITE_NAME_SIZE];
 
@@ -110,7 +110,7 @@ enum site_problem site_check(struct server *server, const struct http_request *r
     }
     /* A request without Host (HTTP/1.0), or through a unix socket, is not from a browser. */
     if (server->tokens->n == 0 && !server->is_insecure && !request->peer->is_unix && *host != '\0' &&
-        !is_own(&server->names, host)) {
+        !is_own_host(&server->names, host)) {
         return SITE_OTHER_HOST;
     }
     return SITE_FINE;

@@ -1,5 +1,6 @@
 #include "server/core/sse.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "server/core/server.h"
@@ -44,6 +45,7 @@ void stream_forget(struct stream *stream)
 {
     struct streams *all = stream->all;
 
+    assert(all->n > 0 && *stream->back == stream);
     *stream->back = stream->next;
     if (stream->next != NULL) {
         stream->next->back = stream->back;

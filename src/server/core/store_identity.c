@@ -9,7 +9,7 @@ enum { AGAIN_MS = 1000 };
 
 static struct store_identity *of_work(struct work *work)
 {
-    return (struct store_identity *)(void *)((char *)work - offsetof(struct store_identity, work));
+    return CONTAINER_OF(work, struct store_identity, work);
 }
 
 static void try_later(struct store_identity *identity)
@@ -29,7 +29,7 @@ static void read_again(struct work *work)
     }
 }
 
-static void on_read(struct work *work)
+static void on_identity_read(struct work *work)
 {
     struct store_identity *identity = of_work(work);
 
@@ -44,10 +44,9 @@ static void on_read(struct work *work)
     log_note(&identity->server->log, LOG_INFO, "store", "the store answers now");
 }
 
-static void on_timer(struct timer *timer)
+static void on_retry_timer(struct timer *timer)
 {
-    struct store_identity *identity =
-        (struct store_identity *)(void *)((char *)timer - offsetof(struct store_identity, timer));
+    struct store_identity *identity = CONTAINER_OF(timer, struct store_identity, timer);
 
     if (!work_queue(identity->server->workers, WORK_READ, &identity->work)) {
         try_later(identity);
@@ -62,8 +61,8 @@ void store_identity_begin(struct server *server)
 
     identity->server = server;
     identity->work.work = read_again;
-    identity->work.done = on_read;
-    identity->timer.fire = on_timer;
+    identity->work.done = on_identity_read;
+    identity->timer.fire = on_retry_timer;
     if (belay_client_store_id(server->client, &id, &err) == BELAY_OK) {
         (void)snprintf(identity->id, sizeof identity->id, "%s", id);
     } else {

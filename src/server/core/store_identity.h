@@ -16,7 +16,7 @@ struct store_identity {
 };
 
 /*
- * Read it, once, before any request comes. A server on the network may not answer yet: then say so, and try again
+ * Read it, once, before any request comes. A store on the network may not answer yet: then say so, and try again
  * until it does.
  */
 void store_identity_begin(struct server *server);

@@ -91,6 +91,16 @@ const struct belay_info *grant_of(const struct belay_info *info, const char *loc
     return info->lock_id != NULL && strcmp(info->lock_id, lock_id) == 0 ? info : NULL;
 }
 
+size_t count_active(const struct belay_info *info)
+{
+    size_t n = info->n_holders == 0 && info->status == BELAY_STATUS_ACTIVE;
+
+    for (size_t i = 0; i < info->n_holders; i++) {
+        n += info->holders[i].status == BELAY_STATUS_ACTIVE;
+    }
+    return n;
+}
+
 json_t *grant_for(const struct exchange *x, const struct belay_info *info, const char *lock_id)
 {
     const struct belay_info *grant = grant_of(info, lock_id);

@@ -71,7 +71,7 @@ static void start_queued(struct class_queue *class)
 
 static void run_work(struct pool_job *job)
 {
-    struct work *work = (struct work *)(void *)((char *)job - offsetof(struct work, job));
+    struct work *work = CONTAINER_OF(job, struct work, job);
 
     assert(work->state == WORK_RUNNING && !is_on_loop(work->workers));
     work->work(work);
@@ -80,7 +80,7 @@ static void run_work(struct pool_job *job)
 
 static void finish_work(struct loop_task *task)
 {
-    struct work *work = (struct work *)(void *)((char *)task - offsetof(struct work, task));
+    struct work *work = CONTAINER_OF(task, struct work, task);
     struct class_queue *class = &work->workers->classes[work->class];
 
     assert(is_on_loop(work->workers));

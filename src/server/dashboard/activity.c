@@ -9,7 +9,7 @@ enum { MINUTE_MS = 60000 };
 /* ---- counting ---- */
 
 /* Two spans for each doubling: [2^k, 1.5 * 2^k) and [1.5 * 2^k, 2^(k+1)) milliseconds. */
-static size_t span_of(int64_t ms)
+static size_t span_of_held(int64_t ms)
 {
     size_t k = 0;
 
@@ -48,7 +48,7 @@ static void count_held(struct activity_minute *minute, int64_t ms)
     if (ms >= 0) {
         minute->held_ms += ms;
         minute->held_max_ms = ms > minute->held_max_ms ? ms : minute->held_max_ms;
-        minute->held[span_of(ms)]++;
+        minute->held[span_of_held(ms)]++;
     }
 }
 
@@ -140,7 +140,7 @@ static json_t *step_json(const struct activity_minute *sum, int64_t minute)
                      held_percentile(sum, 50), "held_p95_ms", held_percentile(sum, 95));
 }
 
-static struct activity_minute sum_of(const struct activity *activity, int64_t from, int64_t to)
+static struct activity_minute sum_of_minutes(const struct activity *activity, int64_t from, int64_t to)
 {
     struct activity_minute sum = { 0 };
 
@@ -154,16 +154,16 @@ static struct activity_minute sum_of(const struct activity *activity, int64_t fr
     return sum;
 }
 
-json_t *activity_json(const struct activity *activity, int hours, int64_t now_unix_ms)
+json_t *activity_json(const struct activity *activity, int64_t hours, int64_t now_unix_ms)
 {
     const int64_t step = hours <= 1 ? 1 : hours <= 6 ? 5 : 15; /* minutes */
     int64_t end = now_unix_ms / MINUTE_MS / step * step + step;
-    int64_t begin = end - (int64_t)hours * 60;
-    struct activity_minute total = sum_of(activity, begin, end);
+    int64_t begin = end - hours * 60;
+    struct activity_minute total = sum_of_minutes(activity, begin, end);
     json_t *steps = json_array();
 
     for (int64_t minute = begin; minute < end; minute += step) {
-        struct activity_minute sum = sum_of(activity, minute, minute + step);
+        struct activity_minute sum = sum_of_minutes(activity, minute, minute + step);
 
         if (json_array_append_new(steps, step_json(&sum, minute)) != 0) {
             json_decref(steps);

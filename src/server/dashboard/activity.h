@@ -35,6 +35,6 @@ struct activity {
 void activity_add(struct activity *activity, const struct belay_event *event);
 
 /* The last `hours`, in at most a few hundred steps, oldest first. NULL without memory. */
-json_t *activity_json(const struct activity *activity, int hours, int64_t now_unix_ms);
+json_t *activity_json(const struct activity *activity, int64_t hours, int64_t now_unix_ms);
 
 #endif

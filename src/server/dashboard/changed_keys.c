@@ -1,5 +1,6 @@
 #include "server/dashboard/changed_keys.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,14 +18,14 @@ struct changed_key {
     char key[];
 };
 
-static struct changed_key **bucket_of(struct changes *changes, const char *key)
+static struct changed_key **change_bucket(struct changes *changes, const char *key)
 {
     return &changes->buckets[fnv_text(FNV_INIT, key) % CHANGES_BUCKETS];
 }
 
 static struct changed_key **find_changed_key(struct changes *changes, const char *key)
 {
-    struct changed_key **at = bucket_of(changes, key);
+    struct changed_key **at = change_bucket(changes, key);
 
     while (*at != NULL && strcmp((*at)->key, key) != 0) {
         at = &(*at)->in_bucket;
@@ -54,13 +55,14 @@ static struct changed_key *change_new(struct changes *changes, const char *key, 
 }
 
 /* `in_bucket` points to it in its bucket; to NULL: it was removed before. */
-static void drop(struct changes *changes, struct changed_key **in_bucket)
+static void change_drop(struct changes *changes, struct changed_key **in_bucket)
 {
     struct changed_key *change = *in_bucket;
 
     if (change == NULL) {
         return;
     }
+    assert(changes->n > 0 && *change->back == change);
     *in_bucket = change->in_bucket;
     *change->back = change->next;
     if (change->next != NULL) {
@@ -84,7 +86,7 @@ void changes_mark(struct changes *changes, const char *key, enum change_kind kin
 
     if (change != NULL) {
         if (change->first_kind == CHANGE_TAKEN && kind == CHANGE_FREED) {
-            drop(changes, at);
+            change_drop(changes, at);
         }
         return;
     }
@@ -106,11 +108,11 @@ bool changes_take(struct changes *changes, char out_key[BELAY_KEY_MAX + 1])
         return false;
     }
     memcpy(out_key, changes->first->key, strlen(changes->first->key) + 1);
-    drop(changes, find_changed_key(changes, out_key));
+    change_drop(changes, find_changed_key(changes, out_key));
     return true;
 }
 
-static void free_all(struct changed_key *change)
+static void free_changes(struct changed_key *change)
 {
     while (change != NULL) {
         struct changed_key *next = change->next;
@@ -122,7 +124,7 @@ static void free_all(struct changed_key *change)
 
 void changes_clear(struct changes *changes)
 {
-    free_all(changes->first);
-    free_all(changes->spare);
+    free_changes(changes->first);
+    free_changes(changes->spare);
     *changes = (struct changes){ 0 };
 }

@@ -11,7 +11,7 @@ enum { BELOW_MAX = 200, BELOW_LOOK = 5000 };
 
 /* ---- who one is ---- */
 
-static json_t *keys_of(const struct token *token)
+static json_t *token_keys_json(const struct token *token)
 {
     json_t *keys = json_array();
 
@@ -31,8 +31,8 @@ void handle_me(struct exchange *x)
     reply(x, 200,
           json_pack("{s:o, s:s, s:o, s:b, s:s, s:s, s:o, s:b}", "name",
                     x->who[0] == '\0' ? json_null() : wire_text(x->who), "role", role_name(x->role), "keys",
-                    keys_of(x->token), "needs_token", x->server->tokens->n > 0, "version", belay_version(),
-                    "store", store, "now", wire_time(clock_unix_ms()), "locking_enabled",
+                    token_keys_json(x->token), "needs_token", x->server->tokens->n > 0, "version",
+                    belay_version(), "store", store, "now", wire_time(clock_unix_ms()), "locking_enabled",
                     belay_client_locking_enabled(x->server->client)));
 }
 

@@ -33,12 +33,11 @@ enum {
     VIEWERS_MAX = 1000,
     TICK_MS = 250,
     TICK_MAX_MS = 5000,
-    WAITING_MS = 10,    /* until a tick that finds a viewer waiting for a sync looks again */
-    PAUSE_FACTOR = 400, /* the pause after a tick, as a multiple of its length */
-    SEND_US = 15,       /* the cost of sending to one viewer */
-    SEND_BYTES_US =
-        200,           /* bytes that cost one more microsecond: copied twice, and received on this machine */
-    TICK_EVENTS = 500, /* read at once */
+    WAITING_MS = 10,     /* until a tick that finds a viewer waiting for a sync looks again */
+    PAUSE_FACTOR = 400,  /* the pause after a tick, as a multiple of its length */
+    SEND_US = 15,        /* the cost of sending to one viewer */
+    SEND_BYTES_US = 200, /* bytes that cost one more microsecond: copied twice, and perhaps received here */
+    TICK_EVENTS = 500,   /* read at once */
     NETWORK_PIECES = 20, /* of so many events, in one tick on a store that is read off the loop */
     ACTIVITY_MS = 2000,  /* how often a change of the statistics alone is sent */
     STALE_MS = 15000,
@@ -96,14 +95,14 @@ static bool has_more_log(const struct dashboard_stream *dashboard)
 /* ---- sending ---- */
 
 /* An id promises that nothing before it is missing. Without one, a viewer that reconnects gets the changes again. */
-static void add_id(const struct dashboard_stream *dashboard, struct buf *out)
+static void add_event_id(const struct dashboard_stream *dashboard, struct buf *out)
 {
     if (dashboard->has_log && !has_more_log(dashboard) && dashboard->changes.n == 0) {
         buf_addf(out, "id: %llu\n", (unsigned long long)dashboard->tail);
     }
 }
 
-static void send_all(struct dashboard_stream *dashboard, const struct buf *out)
+static void send_to_viewers(struct dashboard_stream *dashboard, const struct buf *out)
 {
     if (!out->failed) {
         streams_send(&dashboard->viewers, out->data, out->len);
@@ -116,10 +115,10 @@ static void send_reset(struct dashboard_stream *dashboard, struct stream *only)
 {
     struct buf out = BUF_INIT(256);
 
-    add_id(dashboard, &out);
+    add_event_id(dashboard, &out);
     buf_adds(&out, "event: reset\ndata: {}\n\n");
     if (only == NULL) {
-        send_all(dashboard, &out);
+        send_to_viewers(dashboard, &out);
     } else if (!out.failed) {
         stream_send(only, out.data, out.len);
     }
@@ -129,7 +128,7 @@ static void send_reset(struct dashboard_stream *dashboard, struct stream *only)
 /* ---- what has changed ---- */
 
 /* Choose what to read from the store; returns whether there is anything. */
-static bool gather(struct dashboard_stream *dashboard)
+static bool choose_rows(struct dashboard_stream *dashboard)
 {
     int64_t now_ms = loop_now_ms(dashboard->server->loop);
     bool has_numbers =
@@ -157,7 +156,7 @@ static void write_rows(const struct dashboard_stream *dashboard, json_t *rows, s
     char *line = wire_line(json_pack("{s:o, s:b, s:o}", "now", wire_time(clock_unix_ms()), "has_numbers",
                                      dashboard->activity.n != dashboard->activity_told, "locks", rows));
 
-    add_id(dashboard, out);
+    add_event_id(dashboard, out);
     buf_addf(out, "event: locks\ndata: %s\n\n", line == NULL ? "{}" : line);
     free(line);
 }
@@ -335,12 +334,12 @@ static bool read_next(struct dashboard_stream *dashboard)
         break;
     case LOG_SEED:
         dashboard->wants_seed = false;
-        return event_log_read(&dashboard->log, dashboard->server->workers, 0, SEED_EVENTS, 1);
+        return event_log_read(&dashboard->log, dashboard->server->workers, WORK_READ, 0, SEED_EVENTS, 1);
     case LOG_GAP:
         after = dashboard->gaps[dashboard->n_gaps - 1].after;
         break;
     }
-    return event_log_read(&dashboard->log, dashboard->server->workers, after, 0, most);
+    return event_log_read(&dashboard->log, dashboard->server->workers, WORK_READ, after, 0, most);
 }
 
 static void log_was_read(struct dashboard_stream *dashboard);
@@ -360,10 +359,9 @@ static void read_on(struct dashboard_stream *dashboard)
     }
 }
 
-static void on_log(struct work *work)
+static void on_log_read(struct work *work)
 {
-    struct dashboard_stream *dashboard =
-        (struct dashboard_stream *)(void *)((char *)work - offsetof(struct dashboard_stream, log.work));
+    struct dashboard_stream *dashboard = CONTAINER_OF(work, struct dashboard_stream, log.work);
     size_t spent = dashboard->log.n + 1;
 
     if (work->is_cancelled) {
@@ -437,12 +435,11 @@ static void end_tick(struct dashboard_stream *dashboard)
 
 static void on_rows(struct work *work)
 {
-    struct dashboard_stream *dashboard =
-        (struct dashboard_stream *)(void *)((char *)work - offsetof(struct dashboard_stream, rows.work));
+    struct dashboard_stream *dashboard = CONTAINER_OF(work, struct dashboard_stream, rows.work);
 
     if (!dashboard->server->is_store_local || dashboard->rows.wants_stale) {
-        dashboard->began_us =
-            cpu_us(); /* a worker read the rows: what the loop did meanwhile does not count */
+        /* A worker read the rows: what the loop did meanwhile does not count. */
+        dashboard->began_us = cpu_us();
     }
     for (size_t i = 0; i < dashboard->rows.n_stale && dashboard->viewers.n > 0; i++) {
         changes_mark(&dashboard->changes, dashboard->rows.stale[i], CHANGE_OTHER);
@@ -467,8 +464,7 @@ static bool is_any_waiting(const struct dashboard_stream *dashboard)
 
 static void on_tick(struct timer *timer)
 {
-    struct dashboard_stream *dashboard =
-        (struct dashboard_stream *)(void *)((char *)timer - offsetof(struct dashboard_stream, tick_timer));
+    struct dashboard_stream *dashboard = CONTAINER_OF(timer, struct dashboard_stream, tick_timer);
     struct loop *loop = dashboard->server->loop;
 
     if (work_is_pending(&dashboard->rows.work)) {
@@ -488,7 +484,7 @@ static void tick_rows(struct dashboard_stream *dashboard)
     if (!dashboard->server->is_store_local) {
         dashboard->began_us = cpu_us(); /* a worker read the log */
     }
-    if (dashboard->viewers.n == 0 || !gather(dashboard)) {
+    if (dashboard->viewers.n == 0 || !choose_rows(dashboard)) {
         end_tick(dashboard);
         return;
     }
@@ -517,7 +513,7 @@ static void log_was_read(struct dashboard_stream *dashboard)
 
 /* ---- coming and going ---- */
 
-static void on_empty(struct streams *all)
+static void on_no_viewers(struct streams *all)
 {
     changes_clear(&((struct dashboard_stream *)all)->changes);
 }
@@ -528,7 +524,7 @@ struct dashboard_stream *dashboard_stream_new(struct server *server)
 
     if (dashboard != NULL) {
         dashboard->viewers.name = "dashboards";
-        dashboard->viewers.on_empty = on_empty;
+        dashboard->viewers.on_empty = on_no_viewers;
         dashboard->server = server;
         dashboard->tick_timer.fire = on_tick;
     }
@@ -555,7 +551,7 @@ void dashboard_stream_begin(struct dashboard_stream *dashboard)
     dashboard->has_log = stream_last_event(dashboard->server->client, &dashboard->start, NULL) == BELAY_OK;
     dashboard->tail = dashboard->start;
     lock_rows_init(&dashboard->rows, dashboard->server->client, on_rows);
-    event_log_init(&dashboard->log, dashboard->server->client, on_log);
+    event_log_init(&dashboard->log, dashboard->server->client, on_log_read);
 }
 
 void dashboard_stream_stop(struct dashboard_stream *dashboard)
@@ -610,7 +606,7 @@ static void begin_stream(struct dashboard_stream *dashboard, struct stream *view
     struct buf hello = BUF_INIT(512);
 
     stream_begin(&dashboard->viewers, viewer, x);
-    add_id(dashboard, &hello);
+    add_event_id(dashboard, &hello);
     buf_addf(&hello, "event: hello\ndata: {\"keeps_events\":%s}\n\n", dashboard->has_log ? "true" : "false");
     if (!hello.failed) {
         stream_send(viewer, hello.data, hello.len);
@@ -648,18 +644,6 @@ void handle_dashboard_stream(struct exchange *x)
 
 /* ---- numbers ---- */
 
-/* 0: it is not a number of hours. */
-static int read_hours(const struct exchange *x)
-{
-    char text[8] = "";
-    enum http_found found = http_query_get(x->query, "hours", text, sizeof text);
-    long hours = found == HTTP_ABSENT                                  ? HISTORY_HOURS_DEFAULT
-                 : strspn(text, "0123456789") == strlen(text) && *text ? strtol(text, NULL, 10)
-                                                                       : 0;
-
-    return found == HTTP_MALFORMED || hours < 1 || hours > ACTIVITY_HOURS ? 0 : (int)hours;
-}
-
 static void answer_activity(struct dashboard_stream *dashboard)
 {
     while (dashboard->waiting != NULL) {
@@ -677,16 +661,17 @@ static void answer_activity(struct dashboard_stream *dashboard)
 void handle_activity(struct exchange *x)
 {
     struct dashboard_stream *dashboard = x->server->dashboard;
-    int hours = read_hours(x);
+    struct belay_error err = BELAY_ERROR_INIT;
 
     if (!exchange_sees_all(x)) {
         return;
     }
-    if (hours == 0) {
-        reply_problem(x, 400, "invalid", "hours must be a whole number from 1 to %d", ACTIVITY_HOURS);
+    x->hours = HISTORY_HOURS_DEFAULT;
+    if (query_number(x->query, "hours", 1, ACTIVITY_HOURS, &x->hours, &err) != BELAY_OK) {
+        reply_error(x, &err);
+        belay_error_release(&err);
         return;
     }
-    x->hours = hours;
     x->next = dashboard->waiting;
     dashboard->waiting = x;
     seed(dashboard);

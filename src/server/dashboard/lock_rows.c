@@ -4,17 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/core/server.h"
 #include "json/json_write.h"
-
-static size_t count_active(const struct belay_info *info)
-{
-    size_t n = info->n_holders == 0 && info->status == BELAY_STATUS_ACTIVE;
-
-    for (size_t i = 0; i < info->n_holders; i++) {
-        n += info->holders[i].status == BELAY_STATUS_ACTIVE;
-    }
-    return n;
-}
 
 /* A lock as in a list, without metadata and lock ids; of holders and waiters their number. */
 static json_t *row_json(const struct belay_info *info)
@@ -65,7 +56,7 @@ static bool on_stale(void *context, const struct belay_info *info)
 
 static void read_rows(struct work *work)
 {
-    struct lock_rows *rows = (struct lock_rows *)(void *)((char *)work - offsetof(struct lock_rows, work));
+    struct lock_rows *rows = CONTAINER_OF(work, struct lock_rows, work);
     struct belay_query query = BELAY_QUERY_INIT;
 
     rows->json = json_array();

@@ -21,7 +21,7 @@ struct timeline {
     json_t *events[EVENTS_MAX]; /* owned */
 };
 
-static bool is_wanted(const char *type)
+static bool is_on_timeline(const char *type)
 {
     static const char *const wanted[] = { "lock.acquired", "lock.adopted",    "lock.released", "lock.forced",
                                           "lock.lost",     "lock.taken_over", "wait.began",    "wait.ended" };
@@ -45,7 +45,7 @@ static json_t *brief(const struct belay_event *event)
     return object;
 }
 
-static bool on_event(void *context, const struct belay_event *event)
+static bool add_to_timeline(void *context, const struct belay_event *event)
 {
     struct timeline *timeline = context;
     json_t **place = &timeline->events[timeline->n % EVENTS_MAX];
@@ -54,7 +54,7 @@ static bool on_event(void *context, const struct belay_event *event)
         timeline->first_unix_ms = event->at_unix_ms;
     }
     timeline->last_id = event->id;
-    if (event->at_unix_ms >= timeline->from_unix_ms && is_wanted(event->type) &&
+    if (event->at_unix_ms >= timeline->from_unix_ms && is_on_timeline(event->type) &&
         exchange_may_see(timeline->x, event->key)) {
         json_decref(*place);
         *place = brief(event);
@@ -97,20 +97,21 @@ static void ask_timeline(struct exchange *x)
     struct belay_error err = BELAY_ERROR_INIT;
     struct timeline *timeline = calloc(1, sizeof *timeline);
     enum belay_code code = timeline == NULL ? error_no_memory(&err) : BELAY_OK;
-    size_t hours = 0;
-    size_t after = 0;
+    int64_t hours = HOURS_DEFAULT;
+    int64_t after = 0;
 
     if (code == BELAY_OK) {
-        code = read_whole(x->query, "hours", HOURS_MAX, HOURS_DEFAULT, &hours, &err);
+        code = query_number(x->query, "hours", 1, HOURS_MAX, &hours, &err);
     }
     if (code == BELAY_OK) {
-        code = read_whole(x->query, "after", INT64_MAX, 0, &after, &err);
+        code = query_number(x->query, "after", 1, INT64_MAX, &after, &err);
     }
     if (code == BELAY_OK) {
         timeline->x = x;
-        timeline->from_unix_ms = clock_unix_ms() - (int64_t)hours * HOUR_MS;
-        timeline->last_id = after;
-        code = belay_events(x->server->client, NULL, after, SCAN_MAX, on_event, timeline, &err);
+        timeline->from_unix_ms = clock_unix_ms() - hours * HOUR_MS;
+        timeline->last_id = (uint64_t)after;
+        code =
+            belay_events(x->server->client, NULL, (uint64_t)after, SCAN_MAX, add_to_timeline, timeline, &err);
     }
     if (code == BELAY_OK) {
         reply_timeline(x, timeline);

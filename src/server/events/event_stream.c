@@ -62,18 +62,18 @@ size_t event_stream_count(const struct event_stream *events)
 
 /* ---- sending ---- */
 
-static struct event_listener *first_of(const struct event_stream *events)
+static struct event_listener *first_listener(const struct event_stream *events)
 {
     return (struct event_listener *)events->streams.first;
 }
 
-static struct event_listener *next_of(const struct event_listener *listener)
+static struct event_listener *next_listener(const struct event_listener *listener)
 {
     return (struct event_listener *)listener->stream.next;
 }
 
 /* The key of a freeze's event is its pattern. */
-static bool may_see(const struct exchange *x, const struct belay_event *event)
+static bool may_see_event(const struct exchange *x, const struct belay_event *event)
 {
     return text_has_prefix(event->type, "freeze.") ? exchange_may_see_pattern(x, event->key)
                                                    : exchange_may_see(x, event->key);
@@ -85,7 +85,7 @@ static void send_event(struct event_listener *listener, const struct belay_event
     char *line;
 
     listener->after = event->id;
-    if (!text_has_prefix(event->key, listener->prefix) || !may_see(listener->stream.x, event)) {
+    if (!text_has_prefix(event->key, listener->prefix) || !may_see_event(listener->stream.x, event)) {
         return;
     }
     line = wire_line(event_for(listener->stream.x, event));
@@ -107,17 +107,17 @@ static bool can_hear(const struct event_listener *listener)
 
 static bool can_any_hear(const struct event_stream *events)
 {
-    const struct event_listener *listener = first_of(events);
+    const struct event_listener *listener = first_listener(events);
 
     while (listener != NULL && !can_hear(listener)) {
-        listener = next_of(listener);
+        listener = next_listener(listener);
     }
     return listener != NULL;
 }
 
 /* ---- reading ---- */
 
-static void look_again(struct event_stream *events, int64_t in_ms)
+static void look_in(struct event_stream *events, int64_t in_ms)
 {
     (void)loop_timer_set(events->server->loop, &events->look_timer,
                          loop_now_ms(events->server->loop) + in_ms);
@@ -131,8 +131,8 @@ static void send_new(struct event_stream *events)
     for (size_t i = 0; i < log->n; i++) {
         const struct belay_event *event = &log->events[i].event;
 
-        for (struct event_listener *listener = first_of(events); listener != NULL;
-             listener = next_of(listener)) {
+        for (struct event_listener *listener = first_listener(events); listener != NULL;
+             listener = next_listener(listener)) {
             if (listener->after >= from && listener->after < event->id && can_hear(listener)) {
                 send_event(listener, event);
             }
@@ -140,7 +140,8 @@ static void send_new(struct event_stream *events)
         events->tail = event->id;
     }
     events->has_more = log->n >= PIECE_EVENTS;
-    for (struct event_listener *listener = first_of(events); listener != NULL; listener = next_of(listener)) {
+    for (struct event_listener *listener = first_listener(events); listener != NULL;
+         listener = next_listener(listener)) {
         listener->is_due = true;
     }
 }
@@ -148,10 +149,10 @@ static void send_new(struct event_stream *events)
 /* The listener may have gone while its events were read. */
 static struct event_listener *find_listener(const struct event_stream *events, uint64_t serial)
 {
-    struct event_listener *listener = first_of(events);
+    struct event_listener *listener = first_listener(events);
 
     while (listener != NULL && listener->serial != serial) {
-        listener = next_of(listener);
+        listener = next_listener(listener);
     }
     return listener;
 }
@@ -174,7 +175,8 @@ static void send_old(struct event_stream *events, struct event_listener *listene
 /* The next listener that is behind, each once after every read of what is new. */
 static struct event_listener *next_behind(struct event_stream *events)
 {
-    for (struct event_listener *listener = first_of(events); listener != NULL; listener = next_of(listener)) {
+    for (struct event_listener *listener = first_listener(events); listener != NULL;
+         listener = next_listener(listener)) {
         bool is_behind = listener->is_due && listener->after < events->tail && !listener->stream.is_cut;
 
         listener->is_due = false;
@@ -197,20 +199,19 @@ static void go_on(struct event_stream *events)
     events->is_going_on = true;
     while (!work_is_pending(&events->log.work) && (listener = next_behind(events)) != NULL) {
         events->reading_for = listener->serial;
-        events->has_more =
-            !event_log_read(&events->log, events->server->workers, listener->after, 0, PIECE_EVENTS) ||
-            events->has_more;
+        events->has_more = !event_log_read(&events->log, events->server->workers, WORK_READ, listener->after,
+                                           0, PIECE_EVENTS) ||
+                           events->has_more;
     }
     events->is_going_on = false;
     if (!work_is_pending(&events->log.work) && events->streams.n > 0) {
-        look_again(events, events->has_more ? PIECE_MS : LOOK_MS);
+        look_in(events, events->has_more ? PIECE_MS : LOOK_MS);
     }
 }
 
-static void on_log(struct work *work)
+static void on_events_read(struct work *work)
 {
-    struct event_stream *events =
-        (struct event_stream *)(void *)((char *)work - offsetof(struct event_stream, log.work));
+    struct event_stream *events = CONTAINER_OF(work, struct event_stream, log.work);
     struct event_listener *listener =
         events->reading_for == 0 ? NULL : find_listener(events, events->reading_for);
 
@@ -237,8 +238,8 @@ void event_stream_pump(struct event_stream *events)
     }
     events->is_marked = false;
     events->reading_for = 0;
-    if (!event_log_read(&events->log, events->server->workers, events->tail, 0, PIECE_EVENTS)) {
-        look_again(events, LOOK_MS);
+    if (!event_log_read(&events->log, events->server->workers, WORK_READ, events->tail, 0, PIECE_EVENTS)) {
+        look_in(events, LOOK_MS);
     }
 }
 
@@ -249,14 +250,12 @@ void event_stream_mark(struct event_stream *events)
 
 static void on_look(struct timer *timer)
 {
-    event_stream_mark(
-        (struct event_stream *)(void *)((char *)timer - offsetof(struct event_stream, look_timer)));
+    event_stream_mark(CONTAINER_OF(timer, struct event_stream, look_timer));
 }
 
 static void on_alive(struct timer *timer)
 {
-    struct event_stream *events =
-        (struct event_stream *)(void *)((char *)timer - offsetof(struct event_stream, alive_timer));
+    struct event_stream *events = CONTAINER_OF(timer, struct event_stream, alive_timer);
 
     streams_send(&events->streams, ": keep-alive\n\n", 14);
     if (events->streams.n > 0) {
@@ -266,7 +265,7 @@ static void on_alive(struct timer *timer)
 
 /* ---- coming and going ---- */
 
-static void on_empty(struct streams *all)
+static void on_no_listeners(struct streams *all)
 {
     struct event_stream *events = (struct event_stream *)all;
 
@@ -280,7 +279,7 @@ struct event_stream *event_stream_new(struct server *server)
 
     if (events != NULL) {
         events->streams.name = "events";
-        events->streams.on_empty = on_empty;
+        events->streams.on_empty = on_no_listeners;
         events->server = server;
         events->look_timer.fire = on_look;
         events->alive_timer.fire = on_alive;
@@ -290,7 +289,7 @@ struct event_stream *event_stream_new(struct server *server)
 
 void event_stream_begin(struct event_stream *events)
 {
-    event_log_init(&events->log, events->server->client, on_log);
+    event_log_init(&events->log, events->server->client, on_events_read);
 }
 
 void event_stream_free(struct event_stream *events)
@@ -362,7 +361,7 @@ static void read_last_event(struct exchange *x)
     belay_error_release(&err);
 }
 
-static void begin_listening(struct exchange *x)
+static void begin_listener(struct exchange *x)
 {
     struct event_stream *events = x->server->events;
     struct event_listener *listener = NULL;
@@ -402,5 +401,5 @@ void handle_events(struct exchange *x)
         reply_text(x, 200, "text/event-stream", "", 0);
         return;
     }
-    exchange_read(x, WORK_READ, read_last_event, begin_listening);
+    exchange_read(x, WORK_READ, read_last_event, begin_listener);
 }

@@ -1,4 +1,15 @@
-/* Answers: written in one piece, sent in the order of the requests, once they are durable (gate.c). */
+/*
+ * Answers: written in one piece, and sent in the order of the requests. One is sent only after every commit that it may
+ * reflect is durable.
+ *
+ *     answer made --> request.ready, with request.lsn = what is committed now
+ *                          |
+ *          its turn (`first`), and lsn <= durable_lsn     (answer_advance())
+ *                          v
+ *                      conn.out --> socket
+ *
+ * A connection is in http_server.waiting while its next answer waits for its LSN only.
+ */
 #include "server/http/http_internal.h"
 
 #include <assert.h>
@@ -10,6 +21,63 @@
 #include "base/utf8.h"
 
 #define CONTINUE_LINE "HTTP/1.1 100 Continue\r\n\r\n"
+
+/* ---- the head ---- */
+
+/* The words after a status. Clients go by the number; the words are for people who read a trace. */
+static const char *reason_of(int status)
+{
+    static const struct {
+        int status;
+        const char *reason;
+    } reasons[] = {
+        { 100, "Continue" },
+        { 200, "OK" },
+        { 201, "Created" },
+        { 202, "Accepted" },
+        { 204, "No Content" },
+        { 301, "Moved Permanently" },
+        { 302, "Found" },
+        { 303, "See Other" },
+        { 304, "Not Modified" },
+        { 307, "Temporary Redirect" },
+        { 308, "Permanent Redirect" },
+        { 400, "Bad Request" },
+        { 401, "Unauthorized" },
+        { 403, "Forbidden" },
+        { 404, "Not Found" },
+        { 405, "Method Not Allowed" },
+        { 406, "Not Acceptable" },
+        { 408, "Request Timeout" },
+        { 409, "Conflict" },
+        { 410, "Gone" },
+        { 411, "Length Required" },
+        { 412, "Precondition Failed" },
+        { 413, "Payload Too Large" },
+        { 414, "URI Too Long" },
+        { 415, "Unsupported Media Type" },
+        { 417, "Expectation Failed" },
+        { 422, "Unprocessable Entity" },
+        { 423, "Locked" },
+        { 428, "Precondition Required" },
+        { 429, "Too Many Requests" },
+        { 431, "Request Header Fields Too Large" },
+        { 500, "Internal Server Error" },
+        { 501, "Not Implemented" },
+        { 502, "Bad Gateway" },
+        { 503, "Service Unavailable" },
+        { 504, "Gateway Timeout" },
+        { 505, "HTTP Version Not Supported" },
+        { 507, "Insufficient Storage" },
+    };
+
+    for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++) {
+        if (reasons[i].status == status) {
+            return reasons[i].reason;
+        }
+    }
+    return "Unknown";
+}
 
 /* While the server drains, the connection ends with the last request that is in progress on it. */
 static bool closes_after(struct request *request)
@@ -71,6 +139,53 @@ bool answer_head(struct request *request, struct buf *to, int status, const stru
     }
     return true;
 }
+
+/* ---- the connections that wait for durability ---- */
+
+bool answer_is_durable(const struct request *request)
+{
+    return request->lsn <= request->conn->server->durable_lsn;
+}
+
+void answer_stop_waiting(struct conn *conn)
+{
+    if (conn->waiting_at == NULL) {
+        return;
+    }
+    *conn->waiting_at = conn->next_waiting;
+    if (conn->next_waiting != NULL) {
+        conn->next_waiting->waiting_at = conn->waiting_at;
+    }
+    conn->waiting_at = NULL;
+}
+
+static void begin_waiting(struct conn *conn)
+{
+    struct http_server *server = conn->server;
+
+    assert(conn->state == CONN_OPEN);
+    if (conn->waiting_at != NULL) {
+        return;
+    }
+    conn->next_waiting = server->waiting;
+    conn->waiting_at = &server->waiting;
+    if (server->waiting != NULL) {
+        server->waiting->waiting_at = &conn->next_waiting;
+    }
+    server->waiting = conn;
+}
+
+/* Add the connection to those that wait, or remove it, as its first answer demands. */
+static void update_waiting(struct conn *conn)
+{
+    if (conn->first != NULL && !answer_is_durable(conn->first)) {
+        begin_waiting(conn);
+    } else {
+        answer_stop_waiting(conn);
+    }
+}
+
+/* ---- from the request to the connection ---- */
 
 /* Where its bytes go. They may tell of all that is committed by now, whether this request did it or saw it. */
 struct buf *answer_target(struct request *request)
@@ -135,7 +250,7 @@ void answer_advance(struct conn *conn)
         }
         request_free(request);
     }
-    gate_update(conn);
+    update_waiting(conn);
     if (conn->first == NULL) {
         conn_send_continue(conn);
     }
@@ -176,6 +291,38 @@ void answer_sent(struct conn *conn)
     }
 }
 
+void http_server_set_durable(struct http_server *server, uint64_t lsn)
+{
+    struct conn *next;
+
+    assert(lsn >= server->durable_lsn);
+    server->durable_lsn = lsn;
+    for (struct conn *conn = server->waiting; conn != NULL; conn = next) {
+        next = conn->next_waiting;
+        assert(conn->state == CONN_OPEN && conn->first != NULL);
+        if (answer_is_durable(conn->first)) {
+            answer_advance(conn);
+            conn_flush(conn);
+            answer_sent(conn);
+        }
+    }
+}
+
+bool http_server_is_waiting(const struct http_server *server)
+{
+    return server->waiting != NULL;
+}
+
+size_t http_server_count_waiting(const struct http_server *server, uint64_t lsn, size_t limit)
+{
+    size_t n = 0;
+
+    for (const struct conn *conn = server->waiting; conn != NULL && n < limit; conn = conn->next_waiting) {
+        n += conn->first->lsn > lsn && !conn->first->is_streaming ? 1 : 0;
+    }
+    return n;
+}
+
 /* Answer "Expect: 100-continue", once all requests before it are answered. */
 void conn_send_continue(struct conn *conn)
 {
@@ -196,6 +343,8 @@ void http_probe(struct http_request *request)
         conn_later(conn);
     }
 }
+
+/* ---- answering ---- */
 
 static bool status_has_body(int status)
 {

@@ -8,8 +8,6 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#define CONTAINER_OF(pointer, type, member) ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
-
 void conn_later(struct conn *conn)
 {
     loop_later(conn->server->loop, &conn->task);
@@ -70,7 +68,7 @@ static void unlink_conn(struct conn *conn)
 }
 
 /* The transitions of the drawing in http_internal.h. */
-static void set_state(struct conn *conn, enum conn_state next)
+static void conn_set_state(struct conn *conn, enum conn_state next)
 {
     static const bool is_allowed[CONN_DEAD + 1][CONN_DEAD + 1] = {
         [CONN_HANDSHAKE] = { [CONN_OPEN] = true, [CONN_DEAD] = true },
@@ -86,7 +84,7 @@ void conn_close(struct conn *conn)
 {
     int fd = conn->watch.fd;
 
-    set_state(conn, CONN_DEAD);
+    conn_set_state(conn, CONN_DEAD);
     loop_timer_cancel(conn->server->loop, &conn->timer);
     loop_unwatch(conn->server->loop, &conn->watch);
     SSL_free(conn->ssl);
@@ -94,7 +92,7 @@ void conn_close(struct conn *conn)
     close(fd);
     unlink_conn(conn);
     peer_leave(conn);
-    gate_leave(conn);
+    answer_stop_waiting(conn);
     while (conn->first != NULL) {
         struct request *request = conn->first;
         if (!request->is_answered && request->notice != NULL) {
@@ -114,7 +112,7 @@ static void linger(struct conn *conn)
     assert(conn->first == NULL && conn_unsent(conn) == 0);
     tls_close_notify(conn);
     shutdown(conn->watch.fd, SHUT_WR);
-    set_state(conn, CONN_LINGER);
+    conn_set_state(conn, CONN_LINGER);
     conn_deadline(conn, loop_now_ms(conn->server->loop) + LINGER_MS);
     conn_update_interest(conn);
 }
@@ -135,7 +133,7 @@ static bool is_finished(const struct conn *conn)
 }
 
 /* Do what has become possible or due. The connection may be DEAD afterwards, so not from an answer function. */
-static void settle(struct conn *conn)
+static void conn_settle(struct conn *conn)
 {
     bool had_stash = conn->stash.len > 0;
 
@@ -182,7 +180,7 @@ static void run_task(struct loop_task *task)
     if (conn->state == CONN_OPEN && conn->ssl != NULL && tls_has_more(conn)) {
         conn_read(conn);
     }
-    settle(conn);
+    conn_settle(conn);
 }
 
 /* True once requests can be read. */
@@ -196,7 +194,7 @@ static bool continue_handshake(struct conn *conn)
     if (result != 1) {
         return false;
     }
-    set_state(conn, CONN_OPEN);
+    conn_set_state(conn, CONN_OPEN);
     return true;
 }
 
@@ -212,12 +210,12 @@ static void on_ready(struct loop_watch *watch, uint32_t events)
     if (conn->state == CONN_LINGER) {
         conn_discard(conn);
         conn->is_broken = conn->is_broken || is_gone;
-        settle(conn);
+        conn_settle(conn);
         return;
     }
     if (conn->state == CONN_HANDSHAKE && !continue_handshake(conn)) {
         conn->is_broken = conn->is_broken || is_gone;
-        settle(conn);
+        conn_settle(conn);
         return;
     }
     if ((events & EPOLLRDHUP) != 0) {
@@ -231,7 +229,7 @@ static void on_ready(struct loop_watch *watch, uint32_t events)
         conn_tell_half_closed(conn);
     }
     conn->is_broken = conn->is_broken || is_gone;
-    settle(conn);
+    conn_settle(conn);
 }
 
 static void time_out(struct conn *conn)
@@ -251,10 +249,10 @@ static void time_out(struct conn *conn)
         }
         conn->is_broken = true;
     }
-    settle(conn);
+    conn_settle(conn);
 }
 
-static void on_timer(struct timer *timer)
+static void on_deadline_timer(struct timer *timer)
 {
     struct conn *conn = CONTAINER_OF(timer, struct conn, timer);
 
@@ -304,7 +302,7 @@ struct conn *conn_open(struct http_server *server, int fd, const struct sockaddr
     conn->server = server;
     conn->watch = (struct loop_watch){ fd, on_ready };
     conn->task.run = run_task;
-    conn->timer.fire = on_timer;
+    conn->timer.fire = on_deadline_timer;
     conn->deadline_ms = NO_DEADLINE;
     conn->state = is_tls ? CONN_HANDSHAKE : CONN_OPEN;
     conn->interest = EPOLLIN | EPOLLRDHUP;

@@ -187,7 +187,7 @@ static void take_limit(struct request *request)
 }
 
 /* `n_there` bytes behind the head have arrived: a body that ends in them is not asked about. */
-static bool take_body(struct request *request, const struct framing *framing, size_t n_there)
+static bool take_body_kind(struct request *request, const struct framing *framing, size_t n_there)
 {
     if (framing->length != NULL && framing->encoding != NULL) {
         return request_refuse(request, 400, "Content-Length and Transfer-Encoding exclude each other");
@@ -257,18 +257,18 @@ static bool head_finish(struct request *request, const http_parse_state *parser,
     if (framing.host != NULL && strpbrk(framing.host, " \t,/@") != NULL) {
         return request_refuse(request, 400, "the Host header is malformed");
     }
-    return take_body(request, &framing, n_there) && take_expectation(request, framing.expect);
+    return take_body_kind(request, &framing, n_there) && take_expectation(request, framing.expect);
 }
 
 /* ---- parsing ---- */
 
-static struct request *of(http_parse_state *parser)
+static struct request *request_of_parser(http_parse_state *parser)
 {
     return parser->data;
 }
 
 /* A piece of a part of the head. The first one ends the text of the part before it. */
-static int collect(struct request *request, enum text_part part, const char *at, size_t len)
+static int collect_part(struct request *request, enum text_part part, const char *at, size_t len)
 {
     if (request->part != part) {
         if (request->part != PART_NONE) {
@@ -298,40 +298,40 @@ static int collect(struct request *request, enum text_part part, const char *at,
 
 static int on_target(http_parse_state *parser, const char *at, size_t len)
 {
-    return collect(of(parser), PART_TARGET, at, len);
+    return collect_part(request_of_parser(parser), PART_TARGET, at, len);
 }
 
-static int on_name(http_parse_state *parser, const char *at, size_t len)
+static int on_field_name(http_parse_state *parser, const char *at, size_t len)
 {
-    return collect(of(parser), PART_NAME, at, len);
+    return collect_part(request_of_parser(parser), PART_NAME, at, len);
 }
 
-static int on_value(http_parse_state *parser, const char *at, size_t len)
+static int on_field_value(http_parse_state *parser, const char *at, size_t len)
 {
-    return collect(of(parser), PART_VALUE, at, len);
+    return collect_part(request_of_parser(parser), PART_VALUE, at, len);
 }
 
 static int on_head_end(http_parse_state *parser)
 {
-    struct request *request = of(parser);
+    struct request *request = request_of_parser(parser);
 
     request->is_keep_alive = http_parse_keeps_alive(parser);
     parser->upgrade = 0; /* no other protocol is supported: treat the request as an ordinary one */
-    return collect(request, PART_NONE, "", 0) == 0 ? 1 : -1; /* 1: there is no body (for the library) */
+    return collect_part(request, PART_NONE, "", 0) == 0 ? 1 : -1; /* 1: there is no body (for the library) */
 }
 
-static int on_end(http_parse_state *parser)
+static int on_message_end(http_parse_state *parser)
 {
-    of(parser)->is_head_done = true;
+    request_of_parser(parser)->is_head_done = true;
     return http_parse_pause(parser);
 }
 
 static const http_parse_callbacks callbacks = {
     .on_url = on_target,
-    .on_header_field = on_name,
-    .on_header_value = on_value,
+    .on_header_field = on_field_name,
+    .on_header_value = on_field_value,
     .on_headers_complete = on_head_end,
-    .on_message_complete = on_end,
+    .on_message_complete = on_message_end,
 };
 
 void head_begin(struct request *request)

@@ -10,7 +10,7 @@
  * OPEN: bytes go to the request being read (`current`). A complete request joins the queue
  * (`first` to `last`), the handler is called, and the next request is read. Its answer is
  * collected in the request (`ready`), and moves to `out` when the request is at the head of
- * the queue and the answer is durable (gate.c).
+ * the queue and the answer is durable (answer.c).
  * LINGER: the last answer is sent, but the client may still be sending. If the socket were
  * closed now, the kernel could discard that answer, so the server reads on for a moment.
  * DEAD: closed; the memory is freed at the end of the loop's turn.
@@ -202,7 +202,7 @@ struct http_server {
     struct timer accept_timer;
     bool is_accept_paused;
     struct conn *conns;
-    struct conn *waiting; /* those whose first answer waits until its LSN is durable (gate.c) */
+    struct conn *waiting; /* those whose first answer waits until its LSN is durable */
     uint64_t durable_lsn;
     size_t n_conns;
     struct peer_group *peers[PEER_BUCKETS];
@@ -277,24 +277,12 @@ struct buf *conn_out(struct conn *conn);
 void conn_add_out(struct conn *conn, struct buf *answer);
 void conn_out_done(struct conn *conn);
 
-/* gate.c */
-static inline bool answer_is_durable(const struct request *request)
-{
-    return request->lsn <= request->conn->server->durable_lsn;
-}
-/* Add a connection to those that wait, or remove it, as its first answer demands; remove it in any case. */
-void gate_update(struct conn *conn);
-void gate_leave(struct conn *conn);
-
 /* http_request.c */
 struct request *request_new(struct conn *conn);
 void request_free(struct request *request);
 void request_release_shared(struct request *request);
 void requests_release(struct http_server *server);
 bool request_refuse(struct request *request, int status, const char *text); /* returns false */
-
-/* reason.c */
-const char *reason_of(int status);
 
 /* head.c, body.c: how many bytes were taken. Check refuse_status afterwards. */
 void head_begin(struct request *request);
@@ -304,6 +292,9 @@ bool head_value_is_sound(const char *value, size_t len);
 size_t body_input(struct request *request, const char *data, size_t len, bool *out_is_complete);
 
 /* answer.c */
+bool answer_is_durable(const struct request *request);
+/* The connection is closed: it no longer waits for its answers to be durable. */
+void answer_stop_waiting(struct conn *conn);
 /* False, and nothing is added: a header is malformed. */
 bool answer_head(struct request *request, struct buf *to, int status, const struct http_header *headers,
                  size_t n_headers);

@@ -127,13 +127,12 @@ static void tell_done(struct http_server *server)
 
 static void run_drain_task(struct loop_task *task)
 {
-    tell_done((struct http_server *)(void *)((char *)task - offsetof(struct http_server, drain_task)));
+    tell_done(CONTAINER_OF(task, struct http_server, drain_task));
 }
 
 static void on_drain_timer(struct timer *timer)
 {
-    struct http_server *server =
-        (struct http_server *)(void *)((char *)timer - offsetof(struct http_server, drain_timer));
+    struct http_server *server = CONTAINER_OF(timer, struct http_server, drain_timer);
 
     if (server->n_conns > 0) {
         server_notice(server, NULL, 0, "connections that did not finish in time were closed");

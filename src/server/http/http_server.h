@@ -166,10 +166,9 @@ struct http_limits {
     size_t max_bodies_bytes; /* of all requests together: 503; an eighth of it is kept for small ones */
     size_t max_head_bytes;   /* request line and headers: 431 */
     size_t max_target_bytes; /* path and query: 414 */
-    size_t
-        max_connections;  /* more: idle ones are closed, new ones get 503, then wait in the kernel's queue */
-    size_t max_per_peer;  /* of one address; nearly all for unix sockets and http_options.unlimited */
-    size_t max_pipelined; /* requests in progress on one connection */
+    size_t max_connections;  /* more: idle ones are closed, new ones get 503 or wait in the kernel's queue */
+    size_t max_per_peer;     /* of one address; nearly all for unix sockets and http_options.unlimited */
+    size_t max_pipelined;    /* requests in progress on one connection */
     size_t max_stream_bytes; /* waiting for a stream's reader */
     int64_t handshake_ms;    /* of TLS */
     int64_t head_ms;         /* from a request's first byte to the end of its headers: 408 */
@@ -180,9 +179,8 @@ struct http_limits {
 };
 
 struct http_listen {
-    const char
-        *address; /* "127.0.0.1:7420", "[::1]:7420", "localhost:7420", "unix:/run/belay.sock"; or NULL */
-    int fd;       /* with address NULL: a listening socket inherited from systemd; taken over */
+    const char *address; /* "127.0.0.1:7420", "[::1]:7420", "localhost:7420", "unix:/run/b.sock"; or NULL */
+    int fd;              /* with address NULL: a listening socket inherited from systemd; taken over */
     bool is_tls;
     mode_t unix_mode; /* of a new unix socket; 0 means 0600 */
     bool is_trusted;  /* clients that connect here need no token */
@@ -213,9 +211,8 @@ struct http_options {
     void (*notice)(void *context, const struct http_notice *notice);
     /* The LSN of the newest commit: answers wait until it is durable. NULL: answers are sent at once. */
     uint64_t (*committed_lsn)(void *context);
-    void *context; /* borrowed */
-    const struct address_range
-        *unlimited; /* copied; peers that many clients share, such as a reverse proxy */
+    void *context;                         /* borrowed */
+    const struct address_range *unlimited; /* copied; peers that many clients share, such as a proxy */
     size_t n_unlimited;
 };
 

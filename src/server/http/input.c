@@ -59,7 +59,7 @@ void conn_tell_half_closed(struct conn *conn)
     conn->is_busy = was_busy;
 }
 
-static void dispatch(struct conn *conn)
+static void dispatch_request(struct conn *conn)
 {
     struct request *request = conn->current;
 
@@ -92,10 +92,10 @@ static void dispatch_unwanted(struct conn *conn)
         conn->must_linger = true;
     }
     request->wants_continue = false;
-    dispatch(conn);
+    dispatch_request(conn);
 }
 
-static const char *code_of(int status)
+static const char *refusal_code(int status)
 {
     switch (status) {
     case 408:
@@ -135,7 +135,7 @@ void conn_refuse(struct conn *conn, int status, const char *text)
     request->is_keep_alive = false;
     request->wants_continue = false;
     queue_add(conn, request);
-    http_answer_error(&request->pub, status, code_of(status), text);
+    http_answer_error(&request->pub, status, refusal_code(status), text);
 }
 
 /* An empty line in front of a request, which some clients send after a body. False: it is none. */
@@ -175,7 +175,7 @@ static size_t input_current(struct conn *conn, const char *data, size_t len)
         return len;
     }
     if (is_complete) {
-        dispatch(conn);
+        dispatch_request(conn);
     } else if (request->wants_continue) {
         if (request->body.len > 0 || request->around_bytes > 0) {
             request->wants_continue = false; /* the client did not wait for it */

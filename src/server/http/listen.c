@@ -49,8 +49,7 @@ void listeners_resume(struct http_server *server)
 
 static void on_accept_timer(struct timer *timer)
 {
-    struct http_server *server =
-        (struct http_server *)(void *)((char *)timer - offsetof(struct http_server, accept_timer));
+    struct http_server *server = CONTAINER_OF(timer, struct http_server, accept_timer);
 
     if (server->is_accept_paused && server->n_conns < server->limits.max_connections + REFUSED_ROOM) {
         pause_accepting(server, false);
@@ -72,7 +71,7 @@ static bool is_shortage(int error)
 
 static void on_connection(struct loop_watch *watch, uint32_t events)
 {
-    struct listener *listener = (struct listener *)(void *)((char *)watch - offsetof(struct listener, watch));
+    struct listener *listener = CONTAINER_OF(watch, struct listener, watch);
     struct http_server *server = listener->server;
 
     (void)events;
@@ -119,7 +118,7 @@ static void set_options(int fd)
     set_number(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_COUNT);
 }
 
-static enum belay_code refused(struct belay_error *err, const char *address, int error)
+static enum belay_code cannot_listen(struct belay_error *err, const char *address, int error)
 {
     return error_set(err, BELAY_UNREACHABLE, "cannot listen on '%s': %s", address, strerror(error));
 }
@@ -159,7 +158,7 @@ static enum belay_code add_listener(struct http_server *server, int fd, const st
         address_format(listener->address, sizeof listener->address, &bound);
     }
     if (!loop_watch(server->loop, &listener->watch, EPOLLIN)) {
-        return refused(err, listener->address, errno);
+        return cannot_listen(err, listener->address, errno);
     }
     return BELAY_OK;
 }
@@ -214,7 +213,7 @@ static enum belay_code open_unix(struct http_server *server, const struct http_l
     }
     if (fd < 0) {
         free(copy);
-        return copy == NULL ? error_no_memory(err) : refused(err, wanted->address, saved);
+        return copy == NULL ? error_no_memory(err) : cannot_listen(err, wanted->address, saved);
     }
     return add_listener(server, fd, wanted, copy, err);
 }
@@ -241,7 +240,7 @@ static int open_one(const struct addrinfo *info)
 }
 
 /* "host:port", "[v6]:port" or ":port" for all addresses. */
-static bool split_address(const char *address, char *host, size_t host_size, const char **out_port)
+static bool split_listen_address(const char *address, char *host, size_t host_size, const char **out_port)
 {
     const char *colon = strrchr(address, ':');
     unsigned port;
@@ -286,7 +285,7 @@ static enum belay_code open_all(struct http_server *server, const struct http_li
             continue;
         }
         if (fd < 0) {
-            return refused(err, wanted->address, errno);
+            return cannot_listen(err, wanted->address, errno);
         }
         opened++;
         code = add_listener(server, fd, wanted, NULL, err);
@@ -294,7 +293,7 @@ static enum belay_code open_all(struct http_server *server, const struct http_li
             return code;
         }
     }
-    return opened > 0 ? BELAY_OK : refused(err, wanted->address, missing);
+    return opened > 0 ? BELAY_OK : cannot_listen(err, wanted->address, missing);
 }
 
 static enum belay_code open_tcp(struct http_server *server, const struct http_listen *wanted,
@@ -307,7 +306,7 @@ static enum belay_code open_tcp(struct http_server *server, const struct http_li
     enum belay_code code;
     int problem;
 
-    if (!split_address(wanted->address, host, sizeof host, &port)) {
+    if (!split_listen_address(wanted->address, host, sizeof host, &port)) {
         return error_set(
             err, BELAY_INVALID,
             "'%s' is not an address to listen on: use HOST:PORT, [IPV6]:PORT or unix:PATH; a port is at "

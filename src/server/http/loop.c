@@ -36,13 +36,13 @@ struct loop {
     bool is_awake; /* the next turn does not sleep */
 };
 
-static void list_init(struct task_list *list)
+static void task_list_init(struct task_list *list)
 {
     list->first = NULL;
     list->end = &list->first;
 }
 
-static void list_add(struct task_list *list, struct loop_task *task)
+static void task_list_add(struct task_list *list, struct loop_task *task)
 {
     task->next = NULL;
     *list->end = task;
@@ -68,8 +68,8 @@ struct loop *loop_new(void)
         return NULL;
     }
     pthread_mutex_init(&loop->lock, NULL);
-    list_init(&loop->later);
-    list_init(&loop->posted);
+    task_list_init(&loop->later);
+    task_list_init(&loop->posted);
     loop->now_ms = clock_boot_ms();
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     loop->wake = (struct loop_watch){ eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), drain_counter };
@@ -152,7 +152,7 @@ void loop_later(struct loop *loop, struct loop_task *task)
         return;
     }
     task->is_queued = true;
-    list_add(&loop->later, task);
+    task_list_add(&loop->later, task);
 }
 
 void loop_wake(struct loop *loop)
@@ -172,7 +172,7 @@ void loop_post(struct loop *loop, struct loop_task *task)
     was_empty = loop->posted.first == NULL;
     assert(!task->is_queued);
     task->is_queued = true;
-    list_add(&loop->posted, task);
+    task_list_add(&loop->posted, task);
     pthread_mutex_unlock(&loop->lock);
     if (was_empty) { /* else the loop was woken, and has yet to take the list */
         loop_wake(loop);

@@ -69,7 +69,7 @@ void address_format(char *out, size_t size, const struct sockaddr_storage *addre
     }
 }
 
-static bool is_loopback(const struct sockaddr_storage *address)
+static bool is_loopback_address(const struct sockaddr_storage *address)
 {
     struct in_addr ip;
     unsigned port;
@@ -97,7 +97,7 @@ void peer_describe(struct http_peer *peer, int fd, const struct sockaddr_storage
     }
     peer->is_unix = address->ss_family == AF_UNIX;
     if (!peer->is_unix) {
-        peer->is_loopback = is_loopback(address);
+        peer->is_loopback = is_loopback_address(address);
         address_format(peer->text, sizeof peer->text, address);
         return;
     }
@@ -111,7 +111,8 @@ void peer_describe(struct http_peer *peer, int fd, const struct sockaddr_storage
 
 /* ---- counting ---- */
 
-static void key_of(const struct conn *conn, const struct sockaddr_storage *address, struct peer_key *out)
+static void make_peer_key(const struct conn *conn, const struct sockaddr_storage *address,
+                          struct peer_key *out)
 {
     static const unsigned char mapped[12] = { [10] = 0xff, [11] = 0xff };
 
@@ -125,7 +126,7 @@ static void key_of(const struct conn *conn, const struct sockaddr_storage *addre
     }
 }
 
-static struct peer_group **bucket_of(struct http_server *server, const struct peer_key *key)
+static struct peer_group **group_bucket(struct http_server *server, const struct peer_key *key)
 {
     uint64_t words[2];
     uint64_t hash;
@@ -168,8 +169,8 @@ bool peer_enter(struct conn *conn, const struct sockaddr_storage *address)
     struct peer_group **bucket;
     struct peer_group *group;
 
-    key_of(conn, address, &key);
-    bucket = bucket_of(server, &key);
+    make_peer_key(conn, address, &key);
+    bucket = group_bucket(server, &key);
     group = find_group(*bucket, &key);
     if (group == NULL) {
         group = calloc(1, sizeof *group);
@@ -195,7 +196,7 @@ void peer_leave(struct conn *conn)
     if (group == NULL || --group->n > 0) {
         return;
     }
-    at = bucket_of(conn->server, &group->key);
+    at = group_bucket(conn->server, &group->key);
     while (*at != group) {
         at = &(*at)->next;
     }

@@ -5,7 +5,7 @@
 
 enum { FIRST_CAP = 64 };
 
-static void put(struct timers *timers, size_t index, struct timer *timer)
+static void heap_place(struct timers *timers, size_t index, struct timer *timer)
 {
     timers->heap[index] = timer;
     timer->place = index + 1;
@@ -20,10 +20,10 @@ static void sift_up(struct timers *timers, size_t index)
         if (timers->heap[parent]->at_ms <= timer->at_ms) {
             break;
         }
-        put(timers, index, timers->heap[parent]);
+        heap_place(timers, index, timers->heap[parent]);
         index = parent;
     }
-    put(timers, index, timer);
+    heap_place(timers, index, timer);
 }
 
 static void sift_down(struct timers *timers, size_t index)
@@ -41,13 +41,13 @@ static void sift_down(struct timers *timers, size_t index)
         if (timers->heap[child]->at_ms >= timer->at_ms) {
             break;
         }
-        put(timers, index, timers->heap[child]);
+        heap_place(timers, index, timers->heap[child]);
         index = child;
     }
-    put(timers, index, timer);
+    heap_place(timers, index, timer);
 }
 
-static bool grow(struct timers *timers)
+static bool heap_grow(struct timers *timers)
 {
     size_t cap = timers->cap == 0 ? FIRST_CAP : timers->cap * 2;
     struct timer **heap = reallocarray(timers->heap, cap, sizeof(void *));
@@ -65,12 +65,12 @@ bool timers_set(struct timers *timers, struct timer *timer, int64_t at_ms)
     int64_t before_ms = timer->at_ms;
 
     if (timer->place == 0) {
-        if (timers->count == timers->cap && !grow(timers)) {
+        if (timers->count == timers->cap && !heap_grow(timers)) {
             return false;
         }
         timer->at_ms = at_ms;
         timers->count++;
-        put(timers, timers->count - 1, timer);
+        heap_place(timers, timers->count - 1, timer);
         sift_up(timers, timers->count - 1);
         return true;
     }
@@ -98,7 +98,7 @@ void timers_cancel(struct timers *timers, struct timer *timer)
     if (last == timer) {
         return;
     }
-    put(timers, index, last);
+    heap_place(timers, index, last);
     sift_up(timers, index);
     sift_down(timers, last->place - 1);
 }

@@ -6,6 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The object that a timer, a task or a work is a part of. */
+#define CONTAINER_OF(pointer, type, member) ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
+
 /* Part of whatever it is for. All zero is a timer that is not set. */
 struct timer {
     int64_t at_ms;

@@ -174,7 +174,7 @@ bool tls_start(struct conn *conn)
 }
 
 /* Must be called right after the call that failed. IO_AGAIN, IO_FAILED, or 0 at a proper end. */
-static int result_of(struct conn *conn, int result)
+static int tls_result(struct conn *conn, int result)
 {
     switch (SSL_get_error(conn->ssl, result)) {
     case SSL_ERROR_WANT_READ:
@@ -214,7 +214,7 @@ int tls_handshake(struct conn *conn)
     if (result == 1) {
         return 1;
     }
-    outcome = result_of(conn, result);
+    outcome = tls_result(conn, result);
     if (outcome == IO_AGAIN) {
         return IO_AGAIN;
     }
@@ -233,7 +233,7 @@ ssize_t tls_recv(struct conn *conn, char *out, size_t size)
 
     ERR_clear_error();
     n = SSL_read(conn->ssl, out, (int)(size > INT_MAX ? INT_MAX : size));
-    return n > 0 ? n : result_of(conn, n);
+    return n > 0 ? n : tls_result(conn, n);
 }
 
 ssize_t tls_send(struct conn *conn, const char *data, size_t len)
@@ -246,7 +246,7 @@ ssize_t tls_send(struct conn *conn, const char *data, size_t len)
     if (n > 0) {
         return n;
     }
-    outcome = result_of(conn, n);
+    outcome = tls_result(conn, n);
     return outcome == IO_AGAIN ? IO_AGAIN : IO_FAILED;
 }
 

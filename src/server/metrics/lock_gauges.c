@@ -48,16 +48,6 @@ static int64_t held_since_ms(const struct belay_info *info)
     return since_ms;
 }
 
-static size_t count_holders(const struct belay_info *info)
-{
-    size_t n = info->n_holders == 0;
-
-    for (size_t i = 0; i < info->n_holders; i++) {
-        n += info->holders[i].status == BELAY_STATUS_ACTIVE;
-    }
-    return n;
-}
-
 /* A lock with several holders is one lock: stale if one of them is, and as old as the oldest. */
 static bool count_lock(void *context, const struct belay_info *info)
 {
@@ -67,7 +57,7 @@ static bool count_lock(void *context, const struct belay_info *info)
         int64_t held_ms = counts->now_unix_ms - held_since_ms(info);
 
         counts->active++;
-        counts->holders += count_holders(info);
+        counts->holders += count_active(info);
         counts->stale += info->is_stale;
         counts->over_an_hour += held_ms > HOUR_MS;
         counts->oldest_ms = held_ms > counts->oldest_ms ? held_ms : counts->oldest_ms;
@@ -79,10 +69,10 @@ static bool count_lock(void *context, const struct belay_info *info)
 
 static struct lock_gauges *gauges_of(struct work *work)
 {
-    return (struct lock_gauges *)(void *)((char *)work - offsetof(struct lock_gauges, work));
+    return CONTAINER_OF(work, struct lock_gauges, work);
 }
 
-static void count(struct work *work)
+static void count_locks(struct work *work)
 {
     struct lock_gauges *gauges = gauges_of(work);
     struct belay_query query = BELAY_QUERY_INIT;
@@ -95,7 +85,7 @@ static void count(struct work *work)
     gauges->fresh.is_whole = !more;
 }
 
-static void counted(struct work *work)
+static void on_locks_counted(struct work *work)
 {
     struct lock_gauges *gauges = gauges_of(work);
 
@@ -111,8 +101,8 @@ struct lock_gauges *lock_gauges_new(void)
     struct lock_gauges *gauges = calloc(1, sizeof *gauges);
 
     if (gauges != NULL) {
-        gauges->work.work = count;
-        gauges->work.done = counted;
+        gauges->work.work = count_locks;
+        gauges->work.done = on_locks_counted;
     }
     return gauges;
 }

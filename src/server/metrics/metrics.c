@@ -12,9 +12,9 @@
 #include "server/dashboard/dashboard_stream.h"
 #include "server/events/event_stream.h"
 #include "server/metrics/lock_gauges.h"
-#include "server/metrics/notify_counts.h"
 #include "server/metrics/shared_db_counts.h"
 #include "server/metrics/text_format.h"
+#include "server/notify/notify.h"
 #include "telemetry/telemetry.h"
 
 enum { SERIES_MAX = 200, LABEL_MAX = 64 };
@@ -59,9 +59,6 @@ static const struct {
     [RELEASED] = { "lock.released", "belay_lock_released_total", ",outcome=\"completed\"", NULL },
 };
 
-static const double seconds_short[] = {
-    .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10
-};
 static const double seconds_long[] = { .1, .5, 1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14400 };
 /* Of belay_client_store_counts(); the last bucket has no upper bound. */
 static const double batch_sizes[] = { 1, 2, 4, 8, 16, 32, 64, 128, 256, 512 };
@@ -77,18 +74,12 @@ struct series {
     struct histogram held;
 };
 
-struct request_series {
-    uint64_t by_status[6]; /* by the first digit; 0: no status */
-    struct histogram took;
-};
-
 struct metrics {
     const struct belay_config *config;
     struct series *series[SERIES_MAX + 1]; /* the last is for all others */
     size_t n_series;
     struct belay_parsed_key last_form; /* of the last event */
     struct series *last;               /* its series; NULL: none yet */
-    struct request_series *requests;   /* by route; the last is for requests without one */
     struct histogram commit;
     struct histogram sync;
     int64_t started_unix;
@@ -105,9 +96,8 @@ struct metrics *metrics_new(const struct belay_config *config)
     }
     metrics->config = config;
     metrics->started_unix = (int64_t)time(NULL);
-    metrics->requests = calloc(n_routes + 1, sizeof *metrics->requests);
     metrics->gauges = lock_gauges_new();
-    if (metrics->requests == NULL || metrics->gauges == NULL) {
+    if (metrics->gauges == NULL) {
         metrics_free(metrics);
         return NULL;
     }
@@ -122,7 +112,6 @@ void metrics_free(struct metrics *metrics)
     for (size_t i = 0; i <= SERIES_MAX; i++) {
         free(metrics->series[i]);
     }
-    free(metrics->requests);
     lock_gauges_free(metrics->gauges);
     free(metrics);
 }
@@ -193,7 +182,7 @@ void metrics_event(struct metrics *metrics, const struct belay_event *event)
     size_t kind = 0;
 
     if (event->commit_us > 0) {
-        histogram_add(&metrics->commit, HISTOGRAM_BOUNDS(seconds_short), (double)event->commit_us / 1e6);
+        histogram_add(&metrics->commit, HISTOGRAM_BOUNDS(histogram_short_s), (double)event->commit_us / 1e6);
     }
     if (series == NULL) {
         return;
@@ -210,7 +199,7 @@ void metrics_event(struct metrics *metrics, const struct belay_event *event)
         return;
     }
     if (kind == ACQUIRED) {
-        histogram_add(&series->acquire, HISTOGRAM_BOUNDS(seconds_short), seconds);
+        histogram_add(&series->acquire, HISTOGRAM_BOUNDS(histogram_short_s), seconds);
     } else if (kind == RELEASED || kind == FAILED || kind == FORCED) {
         histogram_add(&series->held, HISTOGRAM_BOUNDS(seconds_long), seconds);
     } else if (kind == N_COUNTERS && strcmp(event->type, "wait.ended") == 0) {
@@ -218,18 +207,9 @@ void metrics_event(struct metrics *metrics, const struct belay_event *event)
     }
 }
 
-void metrics_request(struct metrics *metrics, const struct route *route, int status, int64_t took_us)
-{
-    struct request_series *series = &metrics->requests[route == NULL ? n_routes : (size_t)(route - routes)];
-    int class = status / 100;
-
-    series->by_status[class >= 1 && class <= 5 ? class : 0]++;
-    histogram_add(&series->took, HISTOGRAM_BOUNDS(seconds_short), (double)took_us / 1e6);
-}
-
 void metrics_synced(struct metrics *metrics, int64_t took_us)
 {
-    histogram_add(&metrics->sync, HISTOGRAM_BOUNDS(seconds_short), (double)took_us / 1e6);
+    histogram_add(&metrics->sync, HISTOGRAM_BOUNDS(histogram_short_s), (double)took_us / 1e6);
 }
 
 /* ---- as text ---- */
@@ -261,7 +241,7 @@ static void write_lock_histograms(const struct metrics *metrics, struct buf *out
     for (size_t i = 0; i <= SERIES_MAX; i++) {
         if (metrics->series[i] != NULL) {
             text_histogram(out, "belay_lock_acquire_duration_seconds", metrics->series[i]->labels,
-                           &metrics->series[i]->acquire, HISTOGRAM_BOUNDS(seconds_short));
+                           &metrics->series[i]->acquire, HISTOGRAM_BOUNDS(histogram_short_s));
         }
     }
     text_head(out, "belay_lock_wait_duration_seconds", "histogram",
@@ -288,7 +268,7 @@ static void route_labels(char *out, size_t size, size_t i)
                    i == n_routes ? "other" : routes[i].path);
 }
 
-static void write_requests(const struct metrics *metrics, struct buf *out)
+static void write_requests(const struct route_counts *requests, struct buf *out)
 {
     char labels[160];
 
@@ -296,20 +276,52 @@ static void write_requests(const struct metrics *metrics, struct buf *out)
     for (size_t i = 0; i <= n_routes; i++) {
         route_labels(labels, sizeof labels, i);
         for (size_t status = 1; status <= 5; status++) {
-            if (metrics->requests[i].by_status[status] != 0) {
+            if (requests[i].by_status[status] != 0) {
                 buf_addf(out, "belay_http_requests_total{%s,status=\"%zuxx\"} %llu\n", labels, status,
-                         (unsigned long long)metrics->requests[i].by_status[status]);
+                         (unsigned long long)requests[i].by_status[status]);
             }
         }
     }
     text_head(out, "belay_http_request_duration_seconds", "histogram",
               "Time from an HTTP request to its reply, including waits.");
     for (size_t i = 0; i <= n_routes; i++) {
-        if (metrics->requests[i].took.count != 0) {
+        if (requests[i].took.count != 0) {
             route_labels(labels, sizeof labels, i);
-            text_histogram(out, "belay_http_request_duration_seconds", labels, &metrics->requests[i].took,
-                           HISTOGRAM_BOUNDS(seconds_short));
+            text_histogram(out, "belay_http_request_duration_seconds", labels, &requests[i].took,
+                           HISTOGRAM_BOUNDS(histogram_short_s));
         }
+    }
+}
+
+static void write_notify_count(struct buf *out, const char *name, const char *result,
+                               unsigned long long value)
+{
+    buf_adds(out, "belay_notifications_total");
+    text_label(out, "{", "target", name, NOTIFY_NAME_SIZE);
+    buf_addf(out, ",result=\"%s\"} %llu\n", result, value);
+}
+
+/* Nothing if no target is configured. */
+static void write_notifications(const struct notify *notify, struct buf *out)
+{
+    struct notify_counts counts;
+
+    if (!notify_counts_at(notify, 0, &counts)) {
+        return;
+    }
+    text_head(out, "belay_notifications_total", "counter",
+              "Notifications sent or dropped, and calls that failed, by target.");
+    for (size_t i = 0; notify_counts_at(notify, i, &counts); i++) {
+        write_notify_count(out, counts.name, "sent", counts.sent);
+        write_notify_count(out, counts.name, "failed", counts.failed);
+        write_notify_count(out, counts.name, "dropped", counts.dropped);
+    }
+    text_head(out, "belay_notifications_queued", "gauge",
+              "Notifications that are still to be sent, by target.");
+    for (size_t i = 0; notify_counts_at(notify, i, &counts); i++) {
+        buf_adds(out, "belay_notifications_queued");
+        text_label(out, "{", "target", counts.name, NOTIFY_NAME_SIZE);
+        buf_addf(out, "} %zu\n", counts.queued);
     }
 }
 
@@ -328,13 +340,13 @@ static void write_store(const struct server *server, struct buf *out)
     batch.sum = (double)counts.commits;
     text_head(out, "belay_store_commit_duration_seconds", "histogram", "Time the store took for a change.");
     text_histogram(out, "belay_store_commit_duration_seconds", "", &metrics->commit,
-                   HISTOGRAM_BOUNDS(seconds_short));
+                   HISTOGRAM_BOUNDS(histogram_short_s));
     text_head(out, "belay_store_commit_batch_size", "histogram",
               "Changes in one batch to disk or to the network.");
     text_histogram(out, "belay_store_commit_batch_size", "", &batch, HISTOGRAM_BOUNDS(batch_sizes));
     text_head(out, "belay_store_sync_duration_seconds", "histogram", "Time to sync a batch to disk.");
     text_histogram(out, "belay_store_sync_duration_seconds", "", &metrics->sync,
-                   HISTOGRAM_BOUNDS(seconds_short));
+                   HISTOGRAM_BOUNDS(histogram_short_s));
     text_head(out, "belay_store_errors_total", "counter",
               "Reads and changes that the store failed to answer.");
     buf_addf(out, "belay_store_errors_total %llu\n", (unsigned long long)counts.errors);
@@ -362,9 +374,9 @@ static void write_metrics(struct server *server, struct buf *out)
     write_counters(metrics, out);
     write_lock_histograms(metrics, out);
     lock_gauges_write(metrics->gauges, out);
-    write_requests(metrics, out);
+    write_requests(server->route_counts, out);
     shared_db_counts_write(server->shared_db_counts, out);
-    notify_counts_write(server->notify, out);
+    write_notifications(server->notify, out);
     write_store(server, out);
     text_gauge(out, "belay_locking_enabled", "0 while the kill switch grants every lock.",
                belay_client_locking_enabled(server->client) ? 1 : 0);

@@ -27,7 +27,7 @@ static const struct {
 static const double retry_bounds[] = { 0, 1, 2, 5, 10 };
 static const double second_bounds[] = { .005, .025, .1, .5, 1, 5, 30 };
 
-static const char *meta_of(const struct belay_event *event, const char *name)
+static const char *meta_of_event(const struct belay_event *event, const char *name)
 {
     for (size_t i = 0; i < event->n_metadata; i++) {
         if (strcmp(event->metadata[i].name, name) == 0) {
@@ -66,11 +66,11 @@ void shared_db_counts_event(struct shared_db_counts *counts, const struct belay_
     if (kind == SHARED_DB_KINDS) {
         return;
     }
-    find_count(counts, meta_of(event, "db_identifier"))->n[kind]++;
-    tries = strtol(meta_of(event, "lock_acquire_attempts"), NULL, 10);
+    find_count(counts, meta_of_event(event, "db_identifier"))->n[kind]++;
+    tries = strtol(meta_of_event(event, "lock_acquire_attempts"), NULL, 10);
     histogram_add(&counts->retries, HISTOGRAM_BOUNDS(retry_bounds), tries > 0 ? (double)(tries - 1) : 0);
     histogram_add(&counts->durations, HISTOGRAM_BOUNDS(second_bounds),
-                  (double)strtoll(meta_of(event, "lock_acquire_ms"), NULL, 10) / 1000.0);
+                  (double)strtoll(meta_of_event(event, "lock_acquire_ms"), NULL, 10) / 1000.0);
 }
 
 /* ---- for Prometheus ---- */

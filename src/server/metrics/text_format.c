@@ -2,18 +2,6 @@
 
 #include <string.h>
 
-void histogram_add(struct histogram *histogram, const double *bounds, size_t n, double value)
-{
-    histogram->count++;
-    histogram->sum += value;
-    for (size_t i = 0; i < n; i++) {
-        if (value <= bounds[i]) {
-            histogram->buckets[i]++;
-            return;
-        }
-    }
-}
-
 void text_head(struct buf *out, const char *name, const char *type, const char *help)
 {
     buf_addf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);

@@ -1,22 +1,9 @@
-/* Histograms, and the text format of Prometheus, version 0.0.4. */
+/* The text format of Prometheus, version 0.0.4. */
 #ifndef SERVER_METRICS_TEXT_FORMAT_H
 #define SERVER_METRICS_TEXT_FORMAT_H
 
-#include <stdint.h>
-
 #include "base/buf.h"
-
-enum { HISTOGRAM_MAX = 15 };
-
-/* The bounds are not stored: hundreds of histograms share them, and the caller passes them. */
-struct histogram {
-    uint64_t buckets[HISTOGRAM_MAX]; /* not cumulative */
-    uint64_t count;
-    double sum;
-};
-#define HISTOGRAM_BOUNDS(bounds) (bounds), sizeof(bounds) / sizeof((bounds)[0])
-
-void histogram_add(struct histogram *histogram, const double *bounds, size_t n, double value);
+#include "server/core/histogram.h"
 
 void text_head(struct buf *out, const char *name, const char *type, const char *help);
 void text_gauge(struct buf *out, const char *name, const char *help, double value);

@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/store_url.h"
 #include "server/core/sse.h"
 #include "server/notify/notify_internal.h"
 
@@ -170,24 +169,6 @@ void notify_event(struct notify *notify, const struct belay_event *event)
 
 /* ---- opening and closing ---- */
 
-/* Beside the file of the webhooks: where that is not configured, beside the database. NULL: neither is there. */
-static char *file_path(const struct server *server)
-{
-    const char *configured = belay_config_get(server->config, "server.webhooks.file");
-    struct buf path = BUF_INIT(4096);
-    char *database = NULL;
-
-    if (configured == NULL) {
-        database = store_url_place(belay_client_store_url(server->client), "sqlite:");
-        configured = database;
-    }
-    if (configured != NULL) {
-        buf_addf(&path, "%s-notify", configured);
-    }
-    free(database);
-    return buf_take(&path);
-}
-
 enum belay_code notify_open(struct server *server, struct belay_error *err)
 {
     struct notify_targets *targets = NULL;
@@ -206,7 +187,7 @@ enum belay_code notify_open(struct server *server, struct belay_error *err)
     notify->server = server;
     notify_file_init(notify);
     notify_scan_init(notify);
-    notify->path = file_path(server);
+    notify->path = webhooks_path(server, "-notify");
     (void)stream_last_event(server->client, &notify->newest, NULL); /* 0: the store keeps no events */
     notify->newest_saved = notify->newest;
     server->notify = notify;
@@ -250,7 +231,7 @@ void notify_free(struct notify *notify)
         notify->first = target->next;
         target_free(target);
     }
-    free(notify->catch_up);
+    notify_catch_up_free(notify->catch_up);
     belay_cancel_free(notify->cancel);
     free(notify->path);
     free(notify);

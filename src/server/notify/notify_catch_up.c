@@ -2,114 +2,85 @@
  * The events between the end of the last server, as the file has it, and the start of this one. They are read in
  * pieces by a worker. Events that happen meanwhile are queued behind them, and nothing is sent until the end.
  */
-#include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
+#include "server/core/event_log.h"
 #include "server/notify/notify_internal.h"
 
 struct notify_catch_up {
-    struct work work;
+    struct event_log log;
     struct notify *notify; /* borrowed */
     uint64_t after;        /* read up to here */
     uint64_t tail;         /* the last event before the start */
-    /* The worker's while the work is pending. */
-    struct {
-        uint64_t id;
-        int64_t at_unix_ms;
-        char *type; /* owned, as the next two */
-        char *key;
-        char *event; /* JSON */
-    } found[NOTIFY_PIECE];
-    size_t n;
-    bool failed;
 };
 
-static struct notify_catch_up *catch_up_of(struct work *work)
+static bool read_next_piece(struct notify_catch_up *all)
 {
-    return (struct notify_catch_up *)(void *)((char *)work - offsetof(struct notify_catch_up, work));
-}
-
-static bool keep_found(void *context, const struct belay_event *event)
-{
-    struct notify_catch_up *all = context;
-
-    if (event->id > all->tail) {
-        return false;
-    }
-    all->found[all->n].id = event->id;
-    all->found[all->n].at_unix_ms = event->at_unix_ms;
-    all->found[all->n].type = strdup(event->type);
-    all->found[all->n].key = strdup(event->key);
-    all->found[all->n].event = notice_text(event);
-    return ++all->n < NOTIFY_PIECE;
-}
-
-static void read_piece(struct work *work)
-{
-    struct notify_catch_up *all = catch_up_of(work);
-
-    all->n = 0;
-    all->failed =
-        belay_events(all->notify->server->client, NULL, all->after, 0, keep_found, all, NULL) != BELAY_OK;
+    return event_log_read(&all->log, all->notify->server->workers, WORK_SCAN, all->after, 0, NOTIFY_PIECE);
 }
 
 /* Those that are too old are passed over, so that a server that comes back after a month does not send all of it. */
-static void queue_one(struct notify_catch_up *all, size_t i)
+static void queue_event(struct notify *notify, const struct belay_event *event)
 {
-    bool is_old = clock_unix_ms() - all->found[i].at_unix_ms > NOTIFY_AGE_MAX_MS;
+    bool is_old = clock_unix_ms() - event->at_unix_ms > NOTIFY_AGE_MAX_MS;
 
-    for (struct notify_target *target = all->notify->first; target != NULL; target = target->next) {
-        if (all->found[i].id <= target->start || all->found[i].type == NULL || all->found[i].key == NULL ||
-            !notify_wants(target->settings, all->found[i].type, all->found[i].key)) {
+    for (struct notify_target *target = notify->first; target != NULL; target = target->next) {
+        if (event->id <= target->start || !notify_wants(target->settings, event->type, event->key)) {
             continue;
         }
         if (is_old) {
             target->counts.dropped++;
         } else {
-            char *copy = all->found[i].event == NULL ? NULL : strdup(all->found[i].event);
-
-            notice_add(target, all->found[i].id, all->found[i].at_unix_ms, copy);
+            notice_add(target, event->id, event->at_unix_ms, notice_text(event));
         }
     }
 }
 
-static void finish(struct notify_catch_up *all)
+void notify_catch_up_free(struct notify_catch_up *all)
+{
+    if (all != NULL) {
+        event_log_release(&all->log);
+        free(all);
+    }
+}
+
+static void end_catch_up(struct notify_catch_up *all)
 {
     struct notify *notify = all->notify;
 
     notify->catch_up = NULL;
-    free(all);
+    notify_catch_up_free(all);
     for (struct notify_target *target = notify->first; target != NULL; target = target->next) {
         notify_pump(target);
     }
     notify_file_save(notify);
 }
 
-static void on_read(struct work *work)
+static void on_piece_read(struct work *work)
 {
-    struct notify_catch_up *all = catch_up_of(work);
+    struct notify_catch_up *all = CONTAINER_OF(work, struct notify_catch_up, log.work);
     struct notify *notify = all->notify;
-    size_t n = work->is_cancelled ? 0 : all->n;
+    bool is_last = all->log.n < NOTIFY_PIECE || all->log.code != BELAY_OK; /* also if it was cancelled */
 
-    for (size_t i = 0; i < n; i++) {
-        queue_one(all, i);
-        all->after = all->found[i].id;
-        free(all->found[i].type);
-        free(all->found[i].key);
-        free(all->found[i].event);
+    for (size_t i = 0; i < all->log.n; i++) {
+        const struct belay_event *event = &all->log.events[i].event;
+
+        is_last = is_last || event->id >= all->tail;
+        if (event->id <= all->tail) {
+            queue_event(notify, event);
+            all->after = event->id;
+        }
     }
-    if (all->failed) {
+    if (all->log.code != BELAY_OK) {
         log_note(&notify->server->log, LOG_WARN, "notify",
                  "cannot read the events since the last server; those are not sent");
     }
     if (notify->is_stopped) {
         return; /* notify_free() frees it; the file stays as it was */
     }
-    if (n < NOTIFY_PIECE || all->failed || all->after >= all->tail ||
-        !work_queue(notify->server->workers, WORK_SCAN, &all->work)) {
-        finish(all);
+    if (is_last || !read_next_piece(all)) {
+        end_catch_up(all);
     }
 }
 
@@ -128,13 +99,13 @@ void notify_catch_up_start(struct notify *notify, uint64_t tail)
     if (all == NULL) {
         return;
     }
-    all->work = (struct work){ .work = read_piece, .done = on_read };
+    event_log_init(&all->log, notify->server->client, on_piece_read);
     all->notify = notify;
     all->after = after;
     all->tail = tail;
     notify->catch_up = all;
-    if (!work_queue(notify->server->workers, WORK_SCAN, &all->work)) {
+    if (!read_next_piece(all)) {
         notify->catch_up = NULL;
-        free(all);
+        notify_catch_up_free(all);
     }
 }

@@ -133,7 +133,7 @@ static json_t *target_state(const struct notify_target *target, uint64_t newest)
                      pending_of(target));
 }
 
-static char *make_text(const struct notify *notify, uint64_t newest)
+static char *make_file_text(const struct notify *notify, uint64_t newest)
 {
     json_t *targets = json_object();
     json_t *root = json_pack("{s:o}", "targets", targets);
@@ -151,7 +151,7 @@ static char *make_text(const struct notify *notify, uint64_t newest)
 }
 
 /* False with errno set. */
-static bool write_file(const char *path, const char *text)
+static bool replace_file(const char *path, const char *text)
 {
     char *temp = NULL;
     int fd = new_file_open(path, "new", &temp);
@@ -181,14 +181,14 @@ static bool write_file(const char *path, const char *text)
 
 static struct notify *notify_of(struct work *work)
 {
-    return (struct notify *)(void *)((char *)work - offsetof(struct notify, save_work));
+    return CONTAINER_OF(work, struct notify, save_work);
 }
 
-static void save(struct work *work)
+static void save_file(struct work *work)
 {
     struct notify *notify = notify_of(work);
 
-    notify->save_failed = !write_file(notify->path, notify->save_text);
+    notify->save_failed = !replace_file(notify->path, notify->save_text);
     if (notify->save_failed) {
         (void)snprintf(notify->save_why, sizeof notify->save_why, "%s", strerror(errno));
     }
@@ -218,15 +218,15 @@ static void on_saved(struct work *work)
 }
 
 /* What was seen before the previous save is safe: an event of another thread reaches the loop much sooner. */
-static void on_timer(struct timer *timer)
+static void on_save_timer(struct timer *timer)
 {
-    struct notify *notify = (struct notify *)(void *)((char *)timer - offsetof(struct notify, save_timer));
+    struct notify *notify = CONTAINER_OF(timer, struct notify, save_timer);
 
     notify->is_save_due = false;
     if (work_is_pending(&notify->save_work) || notify->is_stopped) {
         return; /* on_saved() starts it again */
     }
-    notify->save_text = make_text(notify, notify->newest_saved);
+    notify->save_text = make_file_text(notify, notify->newest_saved);
     notify->is_dirty = notify->told > notify->newest_saved;
     notify->newest_saved = notify->newest;
     notify->save_failed = false;
@@ -251,8 +251,8 @@ void notify_file_save(struct notify *notify)
 
 void notify_file_init(struct notify *notify)
 {
-    notify->save_timer.fire = on_timer;
-    notify->save_work = (struct work){ .work = save, .done = on_saved };
+    notify->save_timer.fire = on_save_timer;
+    notify->save_work = (struct work){ .work = save_file, .done = on_saved };
 }
 
 void notify_file_write(struct notify *notify)
@@ -261,10 +261,10 @@ void notify_file_write(struct notify *notify)
 
     while (work_is_pending(&notify->save_work) && loop_turn(notify->server->loop, 1000)) {
     }
-    if (notify->path == NULL || (text = make_text(notify, notify->newest)) == NULL) {
+    if (notify->path == NULL || (text = make_file_text(notify, notify->newest)) == NULL) {
         return;
     }
-    if (!write_file(notify->path, text)) {
+    if (!replace_file(notify->path, text)) {
         log_note(&notify->server->log, LOG_WARN, "notify", "cannot write %s: %s", notify->path,
                  strerror(errno));
     }

@@ -170,6 +170,7 @@ void notify_scan_init(struct notify *notify);
 
 /* Read the events since the last server. Nothing is sent before that is over. */
 void notify_catch_up_start(struct notify *notify, uint64_t tail);
+void notify_catch_up_free(struct notify_catch_up *all); /* may be NULL */
 
 /* ---- notify_file.c ---- */
 

@@ -89,8 +89,8 @@ static void add_url(const struct notify_settings *settings, const json_t *event,
 }
 
 /* The value of a placeholder, as it came. */
-static void add_value(const struct notify_settings *settings, const json_t *event, const char *name,
-                      struct buf *out)
+static void add_placeholder_value(const struct notify_settings *settings, const json_t *event,
+                                  const char *name, struct buf *out)
 {
     static const char *const fields[][2] = {
         { "event", "event" }, { "key", "lock_key" },  { "holder", "locked_by" }, { "name", "locked_by_name" },
@@ -214,7 +214,7 @@ static void add_default_line(const struct notify_settings *settings, const json_
     struct buf value = BUF_INIT(1 << 20);
 
     if (is_worth_a_line(event, lines[i][1])) {
-        add_value(settings, event, lines[i][1], &value);
+        add_placeholder_value(settings, event, lines[i][1], &value);
     }
     if (value.data != NULL && value.len > 0) {
         buf_addf(out, "\n%s: %s", lines[i][0], is_slack ? "`" : "");
@@ -256,7 +256,7 @@ static void add_template(const struct notify_settings *settings, const json_t *e
         struct buf value = BUF_INIT(1 << 20);
 
         buf_add(out, text, (size_t)(at - text));
-        add_value(settings, event, notify_placeholders.words[index], &value);
+        add_placeholder_value(settings, event, notify_placeholders.words[index], &value);
         if (value.data != NULL && strcmp(notify_placeholders.words[index], "url") == 0) {
             buf_adds(out, value.data); /* percent-encoded */
         } else if (value.data != NULL) {
@@ -269,7 +269,7 @@ static void add_template(const struct notify_settings *settings, const json_t *e
 }
 
 /* The text, cut at the end of a character. */
-static char *make_text(const struct notify_settings *settings, const json_t *event)
+static char *make_message_text(const struct notify_settings *settings, const json_t *event)
 {
     struct buf out = BUF_INIT(1 << 20);
 
@@ -349,7 +349,7 @@ char *notify_message(const struct notify_settings *settings, const char *event)
         return strdup(event);
     }
     parsed = json_loads(event, 0, NULL);
-    text = parsed == NULL ? NULL : make_text(settings, parsed);
+    text = parsed == NULL ? NULL : make_message_text(settings, parsed);
     if (text != NULL) {
         message = settings->format == NOTIFY_SLACK ? slack_of(text) : teams_of(settings, parsed, text);
     }

@@ -21,7 +21,7 @@ static void unlink_notice(struct notify_target *target, struct notice **at)
     struct notice *notice = *at;
     uint64_t *told = &target->notify->told;
 
-    assert(notice != NULL);
+    assert(notice != NULL && target->n_queued > 0 && target->bytes >= notice->len);
     *told = notice->event_id > *told ? notice->event_id : *told;
     *at = notice->next;
     if (*at == NULL) {

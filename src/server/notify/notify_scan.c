@@ -48,7 +48,7 @@ struct notify_scan {
 
 static struct notify_scan *scan_of(struct work *work)
 {
-    return (struct notify_scan *)(void *)((char *)work - offsetof(struct notify_scan, work));
+    return CONTAINER_OF(work, struct notify_scan, work);
 }
 
 /* ---- in the worker ---- */
@@ -68,7 +68,7 @@ static uint64_t mark_of(const char *type, const char *key, const char *id, int64
     return mark;
 }
 
-static bool is_said(const struct view *view, uint64_t mark)
+static bool was_said(const struct view *view, uint64_t mark)
 {
     for (size_t i = 0; i < view->target->n_said; i++) {
         if (view->target->said[i].mark == mark) {
@@ -83,11 +83,12 @@ static bool is_said(const struct view *view, uint64_t mark)
     return false;
 }
 
-static void add_found(struct view *view, uint64_t mark, int64_t due_unix_ms, const struct belay_event *event)
+static void add_scan_notice(struct view *view, uint64_t mark, int64_t due_unix_ms,
+                            const struct belay_event *event)
 {
     struct scan_notice *grown;
 
-    if (is_said(view, mark)) {
+    if (was_said(view, mark)) {
         return;
     }
     if (view->n >= view->settings->max || view->n >= NOTIFY_SAID_MAX) {
@@ -109,8 +110,8 @@ static bool is_new(int64_t scanned_unix_ms, int64_t due_unix_ms)
     return scanned_unix_ms == 0 || due_unix_ms > scanned_unix_ms - NOTIFY_SLACK_MS;
 }
 
-static struct belay_event event_of(const struct notify_scan *scan, const char *type,
-                                   const struct belay_info *info)
+static struct belay_event make_scan_event(const struct notify_scan *scan, const char *type,
+                                          const struct belay_info *info)
 {
     return (struct belay_event){ .at_unix_ms = scan->now_unix_ms,
                                  .level = BELAY_LEVEL_WARNING,
@@ -134,18 +135,18 @@ static void look_at_holder(const struct notify_scan *scan, struct view *view, co
 
     if (info->status == BELAY_STATUS_EXPIRED && notify_wants_event(settings, "lock.expired") &&
         ended_ms > view->since_unix_ms && is_new(view->scanned_unix_ms, ended_ms)) {
-        event = event_of(scan, "lock.expired", info);
+        event = make_scan_event(scan, "lock.expired", info);
         event.reason = "the lease ended without a release";
-        add_found(view, mark_of(event.type, info->key, info->lock_id, ended_ms), ended_ms, &event);
+        add_scan_notice(view, mark_of(event.type, info->key, info->lock_id, ended_ms), ended_ms, &event);
     }
     if (info->status == BELAY_STATUS_ACTIVE && settings->held_ms > 0 && long_ms <= scan->now_unix_ms &&
         is_new(view->scanned_unix_ms, long_ms)) {
-        event = event_of(scan, "held.long", info);
+        event = make_scan_event(scan, "held.long", info);
         (void)snprintf(reason, sizeof reason, "held for longer than %s",
                        clock_format_duration(span, settings->held_ms));
         event.reason = reason;
-        add_found(view, mark_of(event.type, info->key, info->lock_id, info->locked_at_unix_ms), long_ms,
-                  &event);
+        add_scan_notice(view, mark_of(event.type, info->key, info->lock_id, info->locked_at_unix_ms), long_ms,
+                        &event);
     }
 }
 
@@ -172,8 +173,8 @@ static void look_at_waiter(const struct notify_scan *scan, struct view *view, co
                        ? "'%.120s' is held by %.200s"
                        : "'%.120s' was last held by %.200s", /* it is frozen */
                    info->key, info->locked_by);
-    add_found(view, mark_of(event.type, waiter->key, waiter->locked_by, waiter->since_unix_ms), due_ms,
-              &event);
+    add_scan_notice(view, mark_of(event.type, waiter->key, waiter->locked_by, waiter->since_unix_ms), due_ms,
+                    &event);
 }
 
 static bool look_at_lock(void *context, const struct belay_info *info)
@@ -213,7 +214,7 @@ static void scan_locks(struct work *work)
 /* ---- on the loop ---- */
 
 /* Keep the marks of this scan, and drop those that the next scan does not need. */
-static void remember(struct notify_target *target, const struct view *view)
+static void remember_said(struct notify_target *target, const struct view *view)
 {
     struct notify_said *said;
     size_t n = 0;
@@ -261,7 +262,7 @@ static void tell_view(const struct notify_scan *scan, struct view *view)
         }
         target->counts.dropped += view->n_lost;
         move_on(target, scan->now_unix_ms);
-        remember(target, view);
+        remember_said(target, view);
         if (view->n > 0) {
             notify_file_save(scan->notify);
             notify_pump(target);
@@ -326,12 +327,12 @@ void notify_scan_start(struct notify *notify)
     free(scan);
 }
 
-static void on_timer(struct timer *timer)
+static void on_scan_timer(struct timer *timer)
 {
-    notify_scan_start((struct notify *)(void *)((char *)timer - offsetof(struct notify, scan_timer)));
+    notify_scan_start(CONTAINER_OF(timer, struct notify, scan_timer));
 }
 
 void notify_scan_init(struct notify *notify)
 {
-    notify->scan_timer.fire = on_timer;
+    notify->scan_timer.fire = on_scan_timer;
 }

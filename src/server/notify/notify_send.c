@@ -11,9 +11,9 @@
 #include "base/text.h"
 #include "server/notify/notify_internal.h"
 
-static struct notify_target *target_of(struct work *work)
+static struct notify_target *target_of_work(struct work *work)
 {
-    return (struct notify_target *)(void *)((char *)work - offsetof(struct notify_target, work));
+    return CONTAINER_OF(work, struct notify_target, work);
 }
 
 static struct log *log_of(const struct notify_target *target)
@@ -22,7 +22,7 @@ static struct log *log_of(const struct notify_target *target)
 }
 
 /* Doubles with each attempt, give or take a quarter: many targets must not come back at once. */
-static int64_t pause_ms(int attempt)
+static int64_t retry_pause_ms(int attempt)
 {
     int64_t ms = (int64_t)NOTIFY_PAUSE_MS << (attempt < 16 ? attempt - 1 : 15);
     uint64_t random = 0;
@@ -32,7 +32,7 @@ static int64_t pause_ms(int attempt)
     return ms - ms / 4 + (int64_t)(random % (uint64_t)(ms / 2));
 }
 
-static void give_up(struct notify_target *target, const char *why)
+static void drop_notice(struct notify_target *target, const char *why)
 {
     log_note(log_of(target), LOG_WARN, "notify", "%s: %s: a notification of '%s' is dropped after %d calls",
              target->settings->name, why, target->event_type, target->attempt);
@@ -42,7 +42,7 @@ static void give_up(struct notify_target *target, const char *why)
 }
 
 /* False: no timer. */
-static bool pause(struct notify_target *target, int64_t ms)
+static bool pause_target(struct notify_target *target, int64_t ms)
 {
     struct loop *loop = target->notify->server->loop;
 
@@ -50,24 +50,24 @@ static bool pause(struct notify_target *target, int64_t ms)
     return target->is_paused;
 }
 
-static void failed(struct notify_target *target)
+static void retry_or_drop(struct notify_target *target)
 {
     char why[OUTGOING_WHY_SIZE];
-    int64_t ms = pause_ms(target->attempt);
+    int64_t ms = retry_pause_ms(target->attempt);
 
     target->counts.failed++;
     (void)outgoing_why(&target->out, why);
     if (!outgoing_is_worth_another(&target->out) || target->attempt >= NOTIFY_ATTEMPTS ||
-        clock_unix_ms() - target->first->at_unix_ms > NOTIFY_AGE_MAX_MS || !pause(target, ms)) {
-        give_up(target, why);
+        clock_unix_ms() - target->first->at_unix_ms > NOTIFY_AGE_MAX_MS || !pause_target(target, ms)) {
+        drop_notice(target, why);
     } else if (target->attempt == 1) { /* once for each notice */
         log_note(log_of(target), LOG_INFO, "notify", "%s: %s; trying again", target->settings->name, why);
     }
 }
 
-static void on_called(struct work *work)
+static void on_target_called(struct work *work)
 {
-    struct notify_target *target = target_of(work);
+    struct notify_target *target = target_of_work(work);
     struct notify *notify = target->notify;
     bool is_sent = !work->is_cancelled && outgoing_is_accepted(&target->out);
 
@@ -80,7 +80,7 @@ static void on_called(struct work *work)
         (void)notice_drop_first(target);
         notify_file_save(notify);
     } else if (!notify->is_stopped && !target->is_removed) {
-        failed(target);
+        retry_or_drop(target);
     }
     outgoing_release(&target->out);
     if (target->is_removed) {
@@ -90,13 +90,13 @@ static void on_called(struct work *work)
     }
 }
 
-static void call(struct work *work)
+static void call_target(struct work *work)
 {
-    outgoing_send(&target_of(work)->out);
+    outgoing_send(&target_of_work(work)->out);
 }
 
 /* The same for each attempt, also after a restart. */
-static void identify(struct notify_target *target, const struct notice *notice)
+static void identify_notice(struct notify_target *target, const struct notice *notice)
 {
     json_t *event = json_loads(notice->event, 0, NULL);
     const char *type = json_string_value(json_object_get(event, "event"));
@@ -122,9 +122,9 @@ static bool start_call(struct notify_target *target)
                                            .attempt = ++target->attempt,
                                            .timeout_ms = NOTIFY_TIMEOUT_MS };
 
-    identify(target, target->first);
+    identify_notice(target, target->first);
     target->out.body = notify_message(settings, target->first->event);
-    target->work = (struct work){ .work = call, .done = on_called };
+    target->work = (struct work){ .work = call_target, .done = on_target_called };
     if (!outgoing_prepare(&target->out, &request, &notify->server->webhooks->settings, notify->cancel)) {
         return false;
     }
@@ -148,17 +148,16 @@ void notify_pump(struct notify_target *target)
         return;
     }
     if (target->first->lsn > belay_client_durable_lsn(notify->server->client)) {
-        (void)pause(target, 1); /* what a crash could undo is not told */
+        (void)pause_target(target, 1); /* what a crash could undo is not told */
     } else if (!start_call(target)) {
         outgoing_release(&target->out);
-        (void)pause(target, NOTIFY_PAUSE_MS);
+        (void)pause_target(target, NOTIFY_PAUSE_MS);
     }
 }
 
-static void on_timer(struct timer *timer)
+static void on_pause_over(struct timer *timer)
 {
-    struct notify_target *target =
-        (struct notify_target *)(void *)((char *)timer - offsetof(struct notify_target, timer));
+    struct notify_target *target = CONTAINER_OF(timer, struct notify_target, timer);
 
     target->is_paused = false;
     notify_pump(target);
@@ -166,5 +165,5 @@ static void on_timer(struct timer *timer)
 
 void notify_target_init_call(struct notify_target *target)
 {
-    target->timer.fire = on_timer;
+    target->timer.fire = on_pause_over;
 }

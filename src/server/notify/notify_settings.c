@@ -1,4 +1,5 @@
 /* `notify` of the configuration. src/config has checked each value; here they are checked together. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@ struct notify_settings *notify_settings_keep(struct notify_settings *settings)
 
 void notify_settings_drop(struct notify_settings *settings)
 {
+    assert(settings == NULL || settings->n_refs > 0);
     if (settings == NULL || --settings->n_refs > 0) {
         return;
     }
@@ -50,7 +52,7 @@ void notify_targets_free(struct notify_targets *targets)
 
 /* ---- reading ---- */
 
-static const char *get(const struct entry *entry, const char *name)
+static const char *entry_get(const struct entry *entry, const char *name)
 {
     char dotted[64];
 
@@ -58,31 +60,31 @@ static const char *get(const struct entry *entry, const char *name)
     return belay_config_get(entry->config, dotted);
 }
 
-static const char *get_nth(const struct entry *entry, const char *list, size_t n)
+static const char *entry_get_nth(const struct entry *entry, const char *list, size_t n)
 {
     char name[40];
 
     (void)snprintf(name, sizeof name, "%s.%zu", list, n);
-    return get(entry, name);
+    return entry_get(entry, name);
 }
 
-static enum belay_code fail(const struct entry *entry, const char *what, struct belay_error *err)
+static enum belay_code fail_entry(const struct entry *entry, const char *what, struct belay_error *err)
 {
     return error_set(err, BELAY_CONFIG, "notify.%zu: %s", entry->i, what);
 }
 
 /* A secret that is written in the file (`name`), in a file of its own (name_file) or in a variable (name_env). */
-static enum belay_code read_secret(const struct entry *entry, const char *name, char *out, size_t size,
-                                   struct belay_error *err)
+static enum belay_code read_entry_secret(const struct entry *entry, const char *name, char *out, size_t size,
+                                         struct belay_error *err)
 {
     char file_name[24], env_name[24], what[64];
-    const char *given = get(entry, name);
+    const char *given = entry_get(entry, name);
     const char *file, *env;
 
     (void)snprintf(file_name, sizeof file_name, "%s_file", name);
     (void)snprintf(env_name, sizeof env_name, "%s_env", name);
-    file = get(entry, file_name);
-    env = get(entry, env_name);
+    file = entry_get(entry, file_name);
+    env = entry_get(entry, env_name);
     *out = '\0';
     if ((given != NULL) + (file != NULL) + (env != NULL) > 1) {
         return error_set(err, BELAY_CONFIG, "notify.%zu: give one of %s, %s and %s", entry->i, name,
@@ -108,7 +110,7 @@ static enum belay_code read_secret(const struct entry *entry, const char *name, 
 }
 
 /* Several entries may have one URL, with different filters: the k-th of them has an id of its own. */
-static void make_id(struct notify_settings *settings, size_t k)
+static void make_target_id(struct notify_settings *settings, size_t k)
 {
     unsigned char hash[AUTH_HASH_BYTES];
     char text[WEBHOOK_URL_MAX + 32];
@@ -125,13 +127,13 @@ static enum belay_code read_url(struct entry *entry, struct belay_error *err)
     struct notify_settings *settings = entry->settings;
     struct belay_error why = BELAY_ERROR_INIT;
     char url[WEBHOOK_URL_MAX + 1];
-    enum belay_code code = read_secret(entry, "url", url, sizeof url, err);
+    enum belay_code code = read_entry_secret(entry, "url", url, sizeof url, err);
 
     if (code != BELAY_OK) {
         return code;
     }
     if (*url == '\0') {
-        return fail(entry, "url is missing; give url, url_file or url_env", err);
+        return fail_entry(entry, "url is missing; give url, url_file or url_env", err);
     }
     settings->url = strdup(url);
     if (settings->url == NULL) {
@@ -155,7 +157,7 @@ static bool *wants(struct notify_settings *settings, const char *event)
     return i < notify_events.n ? &settings->wants[i] : NULL;
 }
 
-static enum belay_code read_events(struct entry *entry, struct belay_error *err)
+static enum belay_code read_event_filter(struct entry *entry, struct belay_error *err)
 {
     static const char *const usual[] = { "lock.forced",  "lock.stale",      "lock.taken_over",
                                          "lock.lost",    "lock.expired",    "freeze.begun",
@@ -165,7 +167,7 @@ static enum belay_code read_events(struct entry *entry, struct belay_error *err)
     bool *held = wants(settings, "held.long");
     bool *wait = wants(settings, "wait.long");
 
-    for (size_t n = 0; (event = get_nth(entry, "events", n)) != NULL; n++) {
+    for (size_t n = 0; (event = entry_get_nth(entry, "events", n)) != NULL; n++) {
         *wants(settings, event) = true; /* src/config knows it */
         entry->has_events = true;
     }
@@ -177,28 +179,28 @@ static enum belay_code read_events(struct entry *entry, struct belay_error *err)
         *wait = settings->wait_ms > 0;
     }
     if (*held != (settings->held_ms > 0)) {
-        return fail(entry,
-                    *held ? "the event held.long needs held_longer_than: how long is that?"
-                          : "held_longer_than needs held.long among the events",
-                    err);
+        return fail_entry(entry,
+                          *held ? "the event held.long needs held_longer_than: how long is that?"
+                                : "held_longer_than needs held.long among the events",
+                          err);
     }
     if (*wait != (settings->wait_ms > 0)) {
-        return fail(entry,
-                    *wait ? "the event wait.long needs waited_longer_than: how long is that?"
-                          : "waited_longer_than needs wait.long among the events",
-                    err);
+        return fail_entry(entry,
+                          *wait ? "the event wait.long needs waited_longer_than: how long is that?"
+                                : "waited_longer_than needs wait.long among the events",
+                          err);
     }
     return BELAY_OK;
 }
 
-static enum belay_code read_keys(const struct entry *entry, struct belay_error *err)
+static enum belay_code read_key_filter(const struct entry *entry, struct belay_error *err)
 {
     struct notify_settings *settings = entry->settings;
     const char *pattern;
 
-    for (size_t n = 0; (pattern = get_nth(entry, "keys", n)) != NULL; n++) {
+    for (size_t n = 0; (pattern = entry_get_nth(entry, "keys", n)) != NULL; n++) {
         if (n == NOTIFY_KEYS_MAX) {
-            return fail(entry, "more than 64 keys", err);
+            return fail_entry(entry, "more than 64 keys", err);
         }
         settings->keys[n] = strdup(pattern);
         if (settings->keys[n] == NULL) {
@@ -209,14 +211,14 @@ static enum belay_code read_keys(const struct entry *entry, struct belay_error *
     return BELAY_OK;
 }
 
-static enum belay_code read_texts(const struct entry *entry, struct belay_error *err)
+static enum belay_code read_template(const struct entry *entry, struct belay_error *err)
 {
     struct notify_settings *settings = entry->settings;
-    const char *template = get(entry, "template");
+    const char *template = entry_get(entry, "template");
     const char *dashboard = belay_config_get(entry->config, "server.url");
 
     if (template != NULL && settings->format == NOTIFY_JSON) {
-        return fail(entry, "template is for the formats slack and teams", err);
+        return fail_entry(entry, "template is for the formats slack and teams", err);
     }
     settings->template = template == NULL ? NULL : strdup(template);
     settings->dashboard = strdup(dashboard == NULL ? "" : dashboard);
@@ -232,35 +234,35 @@ static enum belay_code read_texts(const struct entry *entry, struct belay_error 
 static enum belay_code read_secrets(const struct entry *entry, struct belay_error *err)
 {
     struct notify_settings *settings = entry->settings;
-    enum belay_code code = read_secret(entry, "secret", settings->secret, sizeof settings->secret, err);
+    enum belay_code code = read_entry_secret(entry, "secret", settings->secret, sizeof settings->secret, err);
 
     if (code == BELAY_OK && *settings->secret != '\0' && settings->format != NOTIFY_JSON) {
-        return fail(entry, "a secret signs the format json; slack and teams do not check it", err);
+        return fail_entry(entry, "a secret signs the format json; slack and teams do not check it", err);
     }
     return code;
 }
 
-static void read_numbers(const struct entry *entry)
+static void read_limits(const struct entry *entry)
 {
     struct notify_settings *settings = entry->settings;
-    const char *held = get(entry, "held_longer_than");
-    const char *wait = get(entry, "waited_longer_than");
-    const char *max = get(entry, "max");
+    const char *held = entry_get(entry, "held_longer_than");
+    const char *wait = entry_get(entry, "waited_longer_than");
+    const char *max = entry_get(entry, "max");
 
     (void)(held != NULL && belay_parse_duration(held, &settings->held_ms));
     (void)(wait != NULL && belay_parse_duration(wait, &settings->wait_ms));
     settings->max = max == NULL ? NOTIFY_DEFAULT_MAX : strtoul(max, NULL, 10);
 }
 
-static enum belay_code read_entry(struct entry *entry, struct belay_error *err)
+static enum belay_code read_notify_target(struct entry *entry, struct belay_error *err)
 {
     struct notify_settings *settings = entry->settings;
-    const char *format = get(entry, "format");
-    const char *name = get(entry, "name");
+    const char *format = entry_get(entry, "format");
+    const char *name = entry_get(entry, "name");
     enum belay_code code;
 
     if (format == NULL) {
-        return fail(entry, "format is missing; write slack, teams or json", err);
+        return fail_entry(entry, "format is missing; write slack, teams or json", err);
     }
     settings->format = (enum notify_format)word_find(&notify_formats, format, strlen(format));
     if (name != NULL) {
@@ -268,16 +270,16 @@ static enum belay_code read_entry(struct entry *entry, struct belay_error *err)
     } else {
         (void)snprintf(settings->name, sizeof settings->name, "%.16s-%zu", format, entry->i);
     }
-    read_numbers(entry);
+    read_limits(entry);
     code = read_url(entry, err);
     code = code == BELAY_OK ? read_secrets(entry, err) : code;
-    code = code == BELAY_OK ? read_events(entry, err) : code;
-    code = code == BELAY_OK ? read_keys(entry, err) : code;
-    return code == BELAY_OK ? read_texts(entry, err) : code;
+    code = code == BELAY_OK ? read_event_filter(entry, err) : code;
+    code = code == BELAY_OK ? read_key_filter(entry, err) : code;
+    return code == BELAY_OK ? read_template(entry, err) : code;
 }
 
 /* The id identifies a target in the file and on reload; the name does in logs and metrics. */
-static enum belay_code identify(const struct notify_targets *targets, struct belay_error *err)
+static enum belay_code identify_target(const struct notify_targets *targets, struct belay_error *err)
 {
     size_t last = targets->n - 1;
     size_t k = 0;
@@ -289,7 +291,7 @@ static enum belay_code identify(const struct notify_targets *targets, struct bel
                              targets->items[i]->name);
         }
     }
-    make_id(targets->items[last], k);
+    make_target_id(targets->items[last], k);
     return BELAY_OK;
 }
 
@@ -325,8 +327,8 @@ enum belay_code notify_targets_load(const struct server *server, const struct be
             break;
         }
         targets->items[targets->n++] = notify_settings_keep(entry.settings);
-        code = read_entry(&entry, err);
-        code = code == BELAY_OK ? identify(targets, err) : code;
+        code = read_notify_target(&entry, err);
+        code = code == BELAY_OK ? identify_target(targets, err) : code;
     }
     if (code != BELAY_OK) {
         notify_targets_free(targets);

@@ -14,23 +14,23 @@ enum { ANSWER_MAX = 256 << 20, KEY_SIZE = sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX 
 
 /* ---- what a token's keys say: of an application "app:NAME", of a database its lock's key ---- */
 
-static const char *key_of(const char *prefix, const char *name, char out[KEY_SIZE])
+static const char *make_token_key(const char *prefix, const char *name, char out[KEY_SIZE])
 {
     (void)snprintf(out, KEY_SIZE, "%s%s", prefix, name);
     return out;
 }
 
-static bool may_see(const struct job *job, const char *prefix, const char *name)
+static bool may_see_named(const struct job *job, const char *prefix, const char *name)
 {
     char key[KEY_SIZE];
 
-    return exchange_may_see(job->x, key_of(prefix, name, key));
+    return exchange_may_see(job->x, make_token_key(prefix, name, key));
 }
 
 /* For jobs whose body names the application. */
 static enum belay_code check_app_key(struct job *job, const char *name)
 {
-    return strlen(name) > BELAY_KEY_MAX || may_see(job, APP_PREFIX, name)
+    return strlen(name) > BELAY_KEY_MAX || may_see_named(job, APP_PREFIX, name)
                ? BELAY_OK /* the library refuses so long a name */
                : error_set(&job->err, BELAY_NOT_PERMITTED,
                            "'%s' may not touch the key '" APP_PREFIX "%.128s'", job->x->who, name);
@@ -41,7 +41,7 @@ static void start_job_on(struct exchange *x, const char *prefix, enum work_class
 {
     char key[KEY_SIZE];
 
-    if (exchange_may_touch(x, key_of(prefix, x->key, key))) {
+    if (exchange_may_touch(x, make_token_key(prefix, x->key, key))) {
         job_start(x, class, run);
     }
 }
@@ -51,41 +51,39 @@ static void start_job_on(struct exchange *x, const char *prefix, enum work_class
 struct listed {
     const struct job *job;
     struct buf out;
+    size_t n;
     bool is_partial; /* rows that the token may not see were left out */
 };
+
+/* Takes `line`, which is JSON; NULL: no memory. */
+static bool add_listed_row(struct listed *listed, char *line)
+{
+    buf_addf(&listed->out, "%s%s", listed->n++ > 0 ? ",\n" : "", line == NULL ? "" : line);
+    listed->out.failed = listed->out.failed || line == NULL;
+    free(line);
+    return !listed->out.failed;
+}
 
 static bool add_app(void *context, const struct belay_app *app)
 {
     struct listed *listed = context;
-    struct buf *out = &listed->out;
-    char *line;
 
-    if (!may_see(listed->job, APP_PREFIX, app->name)) {
+    if (!may_see_named(listed->job, APP_PREFIX, app->name)) {
         listed->is_partial = true;
         return true;
     }
-    line = belay_app_to_json(app);
-    buf_addf(out, "%s%s", out->len > sizeof "{\"apps\":[" ? ",\n" : "", line == NULL ? "" : line);
-    out->failed = out->failed || line == NULL;
-    free(line);
-    return !out->failed;
+    return add_listed_row(listed, belay_app_to_json(app));
 }
 
-static bool add_database(void *context, const struct belay_database *database)
+static bool add_seen_database(void *context, const struct belay_database *database)
 {
     struct listed *listed = context;
-    struct buf *out = &listed->out;
-    char *line;
 
-    if (!may_see(listed->job, DB_LOCK_PREFIX, database->id)) {
+    if (!may_see_named(listed->job, DB_LOCK_PREFIX, database->id)) {
         listed->is_partial = true;
         return true;
     }
-    line = belay_database_to_json(database);
-    buf_addf(out, "%s%s", out->len > sizeof "{\"databases\":[" ? ",\n" : "", line == NULL ? "" : line);
-    out->failed = out->failed || line == NULL;
-    free(line);
-    return !out->failed;
+    return add_listed_row(listed, belay_database_to_json(database));
 }
 
 static void finish_list(struct job *job, struct listed *listed, enum belay_code code)
@@ -97,7 +95,7 @@ static void finish_list(struct job *job, struct listed *listed, enum belay_code 
     buf_release(&listed->out);
 }
 
-static void list_apps(struct job *job)
+static void answer_apps(struct job *job)
 {
     struct listed listed = { .job = job, .out = BUF_INIT(ANSWER_MAX) };
 
@@ -105,22 +103,22 @@ static void list_apps(struct job *job)
     finish_list(job, &listed, belay_app_list(job->server->client, add_app, &listed, &job->err));
 }
 
-static void list_databases(struct job *job)
+static void answer_databases(struct job *job)
 {
     struct listed listed = { .job = job, .out = BUF_INIT(ANSWER_MAX) };
 
     buf_adds(&listed.out, "{\"databases\":[");
-    finish_list(job, &listed, belay_db_list(job->server->client, add_database, &listed, &job->err));
+    finish_list(job, &listed, belay_db_list(job->server->client, add_seen_database, &listed, &job->err));
 }
 
 void handle_apps(struct exchange *x)
 {
-    job_start(x, WORK_JOB, list_apps);
+    job_start(x, WORK_JOB, answer_apps);
 }
 
 void handle_databases(struct exchange *x)
 {
-    job_start(x, WORK_JOB, list_databases);
+    job_start(x, WORK_JOB, answer_databases);
 }
 
 /* ---- one database ---- */
@@ -138,7 +136,7 @@ static bool pick_database(void *context, const struct belay_database *database)
     /* A database that was found by its host has another key, which the token must match too. */
     if ((strcmp(database->id, wanted->id) != 0 &&
          (database->host == NULL || strcmp(database->host, wanted->id) != 0)) ||
-        !may_see(wanted->job, DB_LOCK_PREFIX, database->id)) {
+        !may_see_named(wanted->job, DB_LOCK_PREFIX, database->id)) {
         return true;
     }
     wanted->answer = belay_database_to_json(database);
@@ -176,7 +174,7 @@ static void get_app(struct job *job)
 }
 
 /* Read the body; the name is that of the path. */
-static enum belay_code read_app(struct job *job, struct belay_app **out_app, bool *out_versioned)
+static enum belay_code read_app_body(struct job *job, struct belay_app **out_app, bool *out_versioned)
 {
     struct belay_app *app = NULL;
     json_t *root = json_loadb(job->body, job->body_len, 0, NULL);
@@ -200,7 +198,7 @@ static enum belay_code read_app(struct job *job, struct belay_app **out_app, boo
     return BELAY_OK;
 }
 
-static bool same_urls(const struct belay_app *a, const struct belay_app *b)
+static bool has_same_urls(const struct belay_app *a, const struct belay_app *b)
 {
     bool is_same = a->n_urls == b->n_urls;
 
@@ -238,7 +236,7 @@ static enum belay_code check_rows(struct job *job, const struct belay_app *befor
 
         for (size_t k = 0; k < 2 && !has_row(before, row); k++) {
             if (names[k] != NULL && strlen(names[k]) <= BELAY_DATABASE_MAX &&
-                !exchange_may_see(job->x, key_of(DB_LOCK_PREFIX, names[k], key))) {
+                !exchange_may_see(job->x, make_token_key(DB_LOCK_PREFIX, names[k], key))) {
                 return error_set(&job->err, BELAY_NOT_PERMITTED, "'%s' may not touch the key '%.300s'",
                                  job->x->who, key);
             }
@@ -261,7 +259,7 @@ static enum belay_code restrict_app(struct job *job, struct belay_app *app, bool
     enum belay_code code = check_rows(job, before, app);
 
     if (job->x->role < ROLE_ADMIN) { /* keep the URLs as an admin registered them */
-        app->public_only = !is_versioned || !is_known || before->public_only || !same_urls(before, app);
+        app->public_only = !is_versioned || !is_known || before->public_only || !has_same_urls(before, app);
     }
     if (code == BELAY_OK && app->by != NULL && !is_kept) {
         code = mark_name(app->by, job->x->who, "by", by, sizeof by, &job->err);
@@ -279,7 +277,7 @@ static void write_app(struct job *job, bool create)
     struct belay_app *app = NULL;
     struct belay_app *kept = NULL;
     bool is_versioned = false;
-    enum belay_code code = read_app(job, &app, &is_versioned);
+    enum belay_code code = read_app_body(job, &app, &is_versioned);
 
     if (code == BELAY_OK) {
         code = check_app_key(job, app->name);
@@ -322,7 +320,7 @@ static void delete_app(struct job *job)
     }
 }
 
-static void mark_app(struct job *job)
+static void mark_app_state(struct job *job)
 {
     json_t *root = json_loadb(job->body, job->body_len, JSON_REJECT_DUPLICATES, NULL);
     const char *state = json_string_value(json_object_get(root, "state"));
@@ -335,7 +333,7 @@ static void mark_app(struct job *job)
         json_decref(root);
         return;
     }
-    if (job_name_by(job, by, who, sizeof who) == BELAY_OK &&
+    if (name_change(by, job->by, job->by, who, sizeof who, &job->err) == BELAY_OK &&
         belay_app_set_state(job->server->client, job->x->key,
                             strcmp(state, "stopped") == 0 ? BELAY_APP_STOPPED : BELAY_APP_RUNNING, who, &app,
                             &job->err) == BELAY_OK) {
@@ -367,7 +365,7 @@ void handle_app_delete(struct exchange *x)
 
 void handle_app_mark(struct exchange *x)
 {
-    start_job_on(x, APP_PREFIX, WORK_JOB, mark_app);
+    start_job_on(x, APP_PREFIX, WORK_JOB, mark_app_state);
 }
 
 /* ---- quick status ---- */
@@ -417,7 +415,7 @@ static void on_step(void *context, enum belay_level level, const char *text)
 }
 
 /* {"app", "dry_run", "wait_ms", "by"}, all optional. */
-static enum belay_code read_options(struct job *job, json_t *root, struct belay_db_options *options)
+static enum belay_code read_db_options(struct job *job, json_t *root, struct belay_db_options *options)
 {
     const char *name;
     json_t *value;
@@ -462,12 +460,12 @@ static void run_database(struct job *job, bool is_start)
     options.may_lock = may_lock;
     options.context = &asked;
     options.cancel = job->cancel;
-    code = read_options(job, root, &options);
+    code = read_db_options(job, root, &options);
     if (code == BELAY_OK && options.app != NULL) {
         code = check_app_key(job, options.app);
     }
     if (code == BELAY_OK) {
-        code = job_name_by(job, options.by, by, sizeof by);
+        code = name_change(options.by, job->by, job->by, by, sizeof by, &job->err);
         options.by = by;
     }
     if (code == BELAY_OK) {
@@ -505,7 +503,7 @@ void handle_db_start(struct exchange *x)
     start_job_on(x, DB_LOCK_PREFIX, WORK_LONG_JOB, start_database);
 }
 
-static void record(struct job *job)
+static void record_decision(struct job *job)
 {
     json_t *root = json_loadb(job->body, job->body_len, JSON_REJECT_DUPLICATES, NULL);
     const char *said = json_string_value(json_object_get(root, "by"));
@@ -526,5 +524,5 @@ static void record(struct job *job)
 
 void handle_db_record(struct exchange *x)
 {
-    start_job_on(x, DB_LOCK_PREFIX, WORK_JOB, record);
+    start_job_on(x, DB_LOCK_PREFIX, WORK_JOB, record_decision);
 }

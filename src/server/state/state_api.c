@@ -32,13 +32,6 @@ static void start_state_job(struct exchange *x, job_fn *run, char key_out[BELAY_
 
 /* ---- reading ---- */
 
-static bool is_unverified(const struct job *job)
-{
-    char text[8];
-
-    return job_query(job, "unverified", text, sizeof text) && strcmp(text, "true") == 0;
-}
-
 /* Takes the state. */
 static void answer_with(struct job *job, struct belay_state *state)
 {
@@ -67,7 +60,7 @@ static void get_state(struct job *job)
     struct belay_states *states = NULL;
     struct kept *kept = NULL;
 
-    if (is_unverified(job)) {
+    if (job_query_is_true(job, "unverified")) {
         peek_state(job);
         return;
     }
@@ -91,8 +84,9 @@ static void get_snapshot(struct job *job)
         code = belay_state_find_snapshot(states, &name, job->x->more[1], &which, &job->err);
     }
     if (code == BELAY_OK) {
-        code = is_unverified(job) ? belay_state_load_unverified(states, &name, which, &state, &job->err)
-                                  : belay_state_load_snapshot(states, &name, which, &state, &job->err);
+        code = job_query_is_true(job, "unverified")
+                   ? belay_state_load_unverified(states, &name, which, &state, &job->err)
+                   : belay_state_load_snapshot(states, &name, which, &state, &job->err);
     }
     if (code == BELAY_OK) {
         answer_with(job, state);
@@ -117,7 +111,7 @@ static void back_up(struct job *job)
     state_pool_give(job->server->states, states);
 }
 
-static bool add_deployment(void *context, const char *line)
+static bool add_deployment_line(void *context, const char *line)
 {
     return json_array_append_new(context, json_loads(line, 0, NULL)) == 0;
 }
@@ -128,18 +122,17 @@ static void get_history(struct job *job)
     struct belay_states *states = NULL;
     json_t *deployments = json_array();
     json_t *snapshots = json_array();
-    size_t limit = 0;
+    int64_t limit = ANSWER_HISTORY;
     char text[8];
     bool is_none = job_query(job, "limit", text, sizeof text) && strcmp(text, "0") == 0;
     enum belay_code code =
-        is_none ? BELAY_OK
-                : read_whole(job->query, "limit", ANSWER_HISTORY, ANSWER_HISTORY, &limit, &job->err);
+        is_none ? BELAY_OK : query_number(job->query, "limit", 1, ANSWER_HISTORY, &limit, &job->err);
 
     if (code == BELAY_OK) {
         code = state_pool_take(job->server->states, &states, &job->err);
     }
     if (code == BELAY_OK && !is_none) {
-        code = belay_state_history(states, &name, limit, add_deployment, deployments, &job->err);
+        code = belay_state_history(states, &name, (size_t)limit, add_deployment_line, deployments, &job->err);
     }
     if (code == BELAY_OK) {
         code = belay_state_snapshots(states, &name, state_job_add_version, snapshots, &job->err);
@@ -208,7 +201,7 @@ static bool add_state(void *context, const struct belay_state_name *name, uint64
                                            (json_int_t)size, "modified", wire_time(modified_unix_ms))) == 0;
 }
 
-static void list_states(struct job *job)
+static void answer_states(struct job *job)
 {
     struct belay_states *states = NULL;
     json_t *list = json_array();
@@ -240,7 +233,7 @@ void handle_store(struct exchange *x)
 
 void handle_states(struct exchange *x)
 {
-    job_start(x, WORK_JOB, list_states);
+    job_start(x, WORK_JOB, answer_states);
 }
 
 void handle_state_get(struct exchange *x)

@@ -1,5 +1,6 @@
 #include "server/state/state_cache.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@ struct state_cache *state_cache_new(size_t max_bytes)
 
 /* ---- with the mutex ---- */
 
-static size_t size_of(const struct kept *kept)
+static size_t kept_size(const struct kept *kept)
 {
     return sizeof *kept + kept->len;
 }
@@ -43,7 +44,7 @@ static void put_first(struct state_cache *cache, struct kept *kept)
     cache->first = kept;
 }
 
-static void take_out(struct state_cache *cache, struct kept *kept)
+static void unlink_entry(struct state_cache *cache, struct kept *kept)
 {
     if (kept->prev != NULL) {
         kept->prev->next = kept->next;
@@ -58,10 +59,11 @@ static void take_out(struct state_cache *cache, struct kept *kept)
 }
 
 /* True if it has no user left. */
-static bool forget(struct state_cache *cache, struct kept *kept)
+static bool forget_kept(struct state_cache *cache, struct kept *kept)
 {
-    take_out(cache, kept);
-    cache->bytes -= size_of(kept);
+    assert(kept->n_users > 0 && cache->bytes >= kept_size(kept));
+    unlink_entry(cache, kept);
+    cache->bytes -= kept_size(kept);
     return --kept->n_users == 0;
 }
 
@@ -105,7 +107,7 @@ struct kept *state_cache_find(struct state_cache *cache, const char *name)
     (void)pthread_mutex_lock(&cache->mutex);
     kept = find_kept(cache, name);
     if (kept != NULL) {
-        take_out(cache, kept);
+        unlink_entry(cache, kept);
         put_first(cache, kept);
         kept->n_users++;
     }
@@ -118,18 +120,18 @@ static void keep_document(struct state_cache *cache, struct kept *kept, struct k
 {
     struct kept *old = find_kept(cache, kept->name);
 
-    while (old != NULL || (cache->last != NULL && cache->bytes + size_of(kept) > cache->max_bytes)) {
+    while (old != NULL || (cache->last != NULL && cache->bytes + kept_size(kept) > cache->max_bytes)) {
         struct kept *gone = old != NULL ? old : cache->last;
 
         old = NULL;
-        if (forget(cache, gone)) {
+        if (forget_kept(cache, gone)) {
             gone->next = *out_dead;
             *out_dead = gone;
         }
     }
-    if (size_of(kept) <= cache->max_bytes) {
+    if (kept_size(kept) <= cache->max_bytes) {
         put_first(cache, kept);
-        cache->bytes += size_of(kept);
+        cache->bytes += kept_size(kept);
         kept->n_users++;
     }
 }

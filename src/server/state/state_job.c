@@ -121,6 +121,19 @@ enum belay_code state_job_bind(struct job *job, struct belay_states *states, con
     return code;
 }
 
+void state_job_end_lock(struct job *job, struct belay_lock *own, enum belay_code code, const char *part)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    if (own != NULL &&
+        belay_lock_release(own, code == BELAY_OK ? BELAY_OUTCOME_COMPLETED : BELAY_OUTCOME_FAILED, &err) !=
+            BELAY_OK) {
+        server_log(job->server, LOG_WARN, part, err.text);
+    }
+    belay_error_release(&err);
+    belay_lock_free(own);
+}
+
 bool state_job_add_version(void *context, const struct belay_snapshot *snapshot)
 {
     return json_array_append_new(context,

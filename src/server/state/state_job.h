@@ -33,6 +33,12 @@ void state_job_answer(struct job *job, struct kept *kept);
  */
 enum belay_code state_job_bind(struct job *job, struct belay_states *states, const char **out_id);
 
+/*
+ * After a write that ended with `code`: release and free the lock that the server took for it. NULL: it
+ * took none. `part` is for the log.
+ */
+void state_job_end_lock(struct job *job, struct belay_lock *own, enum belay_code code, const char *part);
+
 /* For belay_state_snapshots(): `context` is a JSON array. */
 bool state_job_add_version(void *context, const struct belay_snapshot *snapshot);
 

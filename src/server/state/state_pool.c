@@ -107,7 +107,7 @@ struct state_cache *state_pool_cache(const struct state_pool *pool)
 
 /* ---- handles ---- */
 
-static void on_warning(void *context, const char *text)
+static void log_state_warning(void *context, const char *text)
 {
     server_log(context, LOG_WARN, "state", text);
 }
@@ -130,7 +130,7 @@ enum belay_code state_pool_take(struct state_pool *pool, struct belay_states **o
     options.url = pool->url;
     options.config = pool->server->config;
     options.lock_store_url = pool->lock_store_url;
-    options.on_warning = on_warning;
+    options.on_warning = log_state_warning;
     options.context = pool->server;
     return belay_states_open(&options, out_states, err);
 }

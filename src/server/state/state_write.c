@@ -100,18 +100,11 @@ static enum belay_code begin_writing(struct writing *writing, struct job *job)
     return code == BELAY_OK ? state_job_bind(job, writing->states, &writing->store_id) : code;
 }
 
-static void end(struct writing *writing, enum belay_code code)
+static void end_writing(struct writing *writing, enum belay_code code)
 {
     struct job *job = writing->job;
-    struct belay_error err = BELAY_ERROR_INIT;
 
-    if (writing->own != NULL &&
-        belay_lock_release(writing->own, code == BELAY_OK ? BELAY_OUTCOME_COMPLETED : BELAY_OUTCOME_FAILED,
-                           &err) != BELAY_OK) {
-        server_log(job->server, LOG_WARN, "state", err.text);
-    }
-    belay_error_release(&err);
-    belay_lock_free(writing->own);
+    state_job_end_lock(job, writing->own, code, "state");
     belay_info_free(writing->info);
     state_pool_give(job->server->states, writing->states);
     state_pool_leave(job->server->states, job->x->more[1]);
@@ -202,17 +195,10 @@ static void end_saved(struct writing *writing, struct belay_state *state, enum b
     } else {
         belay_state_free(state);
     }
-    end(writing, code);
+    end_writing(writing, code);
 }
 
 /* ---- writing ---- */
-
-static bool is_set(const struct job *job, const char *name)
-{
-    char text[8];
-
-    return job_query(job, name, text, sizeof text) && strcmp(text, "true") == 0;
-}
 
 /* If-Match or If-None-Match: *; one is required. */
 static enum belay_code read_condition(struct writing *writing)
@@ -233,7 +219,7 @@ static enum belay_code read_condition(struct writing *writing)
             "there was none");
     }
     writing->write.loaded = job->if_match == NULL ? NULL : &writing->tag;
-    writing->write.exact = job->if_match == NULL || !is_set(job, "own");
+    writing->write.exact = job->if_match == NULL || !job_query_is_true(job, "own");
     return BELAY_OK;
 }
 
@@ -242,7 +228,7 @@ void state_put(struct job *job)
     struct belay_state_name name = state_job_name(job);
     struct belay_state *state = NULL;
     struct writing writing;
-    bool is_unchanged = is_set(job, "unchanged") && job->body_len == 0;
+    bool is_unchanged = job_query_is_true(job, "unchanged") && job->body_len == 0;
     enum belay_code code = begin_writing(&writing, job);
 
     if (code == BELAY_OK) {
@@ -253,7 +239,7 @@ void state_put(struct job *job)
     }
     if (code == BELAY_OK) {
         read_deployment(&writing, "success");
-        writing.write.keep_locked = is_set(job, "keep_locked");
+        writing.write.keep_locked = job_query_is_true(job, "keep_locked");
         code = belay_state_save(writing.states, &name, is_unchanged ? NULL : job->body, job->body_len,
                                 &writing.write, &state, &job->err);
         if (code == BELAY_NOT_HOLDER) {
@@ -287,7 +273,7 @@ void state_stamp(struct job *job)
             state_job_answer(job, kept);
         }
     }
-    end(&writing, code);
+    end_writing(&writing, code);
 }
 
 /* ---- restore and adopt: an old or foreign version becomes a new one ---- */
@@ -321,7 +307,7 @@ static enum belay_code save_again(struct writing *writing, const struct again *a
     if (code == BELAY_OK) {
         read_deployment(writing, again->status);
         claim_deployment(writing);
-        writing->write.keep_locked = is_set(job, "keep_locked");
+        writing->write.keep_locked = job_query_is_true(job, "keep_locked");
         code = again->work(writing->states, &name, which, &writing->write, out_state, &job->err);
         if (code == BELAY_NOT_HOLDER && job->if_match != NULL) {
             job->status = 412; /* as of a PUT */

@@ -26,8 +26,7 @@ void tf_start(struct exchange *x, job_fn *run)
                       TF_NAME_MAX);
         return;
     }
-    (void)snprintf(key, sizeof key, "terraform/%.*s", TF_NAME_MAX, x->key);
-    if (exchange_may_touch(x, key)) {
+    if (exchange_may_touch(x, tf_key(x->key, key))) {
         job_start(x, WORK_JOB, run);
     }
 }
@@ -42,7 +41,7 @@ static void get_tf_state(struct job *job)
     enum belay_code code = state_pool_take(job->server->states, &states, &job->err);
 
     if (code == BELAY_OK) {
-        code = state_job_load_document(job, states, tf_key(job, key), &kept);
+        code = state_job_load_document(job, states, tf_key(job->x->key, key), &kept);
     }
     if (code == BELAY_OK) {
         state_job_answer(job, kept);
@@ -60,7 +59,8 @@ static void get_version(struct job *job)
     enum belay_code code = state_pool_take(job->server->states, &states, &job->err);
 
     if (code == BELAY_OK) {
-        code = belay_document_load_snapshot(states, tf_key(job, key), job->x->more[0], &document, &job->err);
+        code = belay_document_load_snapshot(states, tf_key(job->x->key, key), job->x->more[0], &document,
+                                            &job->err);
     }
     if (code == BELAY_OK) {
         state_job_etag(job, &document.tag);
@@ -78,7 +78,8 @@ static void list_versions(struct job *job)
     enum belay_code code = state_pool_take(job->server->states, &states, &job->err);
 
     if (code == BELAY_OK) {
-        code = belay_document_snapshots(states, tf_key(job, key), state_job_add_version, versions, &job->err);
+        code = belay_document_snapshots(states, tf_key(job->x->key, key), state_job_add_version, versions,
+                                        &job->err);
     }
     if (code == BELAY_OK) {
         job->answer = wire_line(json_pack("{s:s, s:O}", "name", job->x->key, "versions", versions));
@@ -97,8 +98,7 @@ static bool add_document(void *context, const char *name, uint64_t size, int64_t
     const struct terraform_listing *listing = context;
     char key[TF_KEY_SIZE];
 
-    (void)snprintf(key, sizeof key, "terraform/%.*s", TF_NAME_MAX, name);
-    if (!exchange_may_see(listing->job->x, key)) {
+    if (!exchange_may_see(listing->job->x, tf_key(name, key))) {
         return true;
     }
     return json_array_append_new(listing->list,
@@ -192,7 +192,7 @@ static enum belay_code change_begin(struct terraform_change *change, struct job 
     enum belay_code code;
 
     *change = (struct terraform_change){ .job = job };
-    (void)tf_key(job, change->key);
+    (void)tf_key(job->x->key, change->key);
     state_pool_enter(job->server->states, job->x->key);
     code = state_pool_take(job->server->states, &change->states, &job->err);
     if (code == BELAY_OK) {
@@ -253,19 +253,12 @@ static enum belay_code change_save(struct terraform_change *change, char *text, 
 static void change_end(struct terraform_change *change, enum belay_code code)
 {
     struct job *job = change->job;
-    struct belay_error err = BELAY_ERROR_INIT;
 
-    if (change->own != NULL &&
-        belay_lock_release(change->own, code == BELAY_OK ? BELAY_OUTCOME_COMPLETED : BELAY_OUTCOME_FAILED,
-                           &err) != BELAY_OK) {
-        server_log(job->server, LOG_WARN, "terraform", err.text);
-    }
-    belay_lock_free(change->own);
+    state_job_end_lock(job, change->own, code, "terraform");
     belay_info_free(change->claimed);
     state_cache_drop(change->before);
     state_pool_give(job->server->states, change->states);
     state_pool_leave(job->server->states, job->x->key);
-    belay_error_release(&err);
     if (code != BELAY_OK) {
         job->etag[0] = '\0';
         tf_answer_held(job);
@@ -281,7 +274,6 @@ static void change_end(struct terraform_change *change, enum belay_code code)
  */
 static enum belay_code check_order(struct job *job, const struct kept *before)
 {
-    char force[8];
     unsigned long long serial = 0;
 
     if (before->len == job->body_len && memcmp(before->text, job->body, before->len) == 0) {
@@ -290,7 +282,7 @@ static enum belay_code check_order(struct job *job, const struct kept *before)
     if (tf_is_later(before->text, job->body, &serial)) {
         return BELAY_OK;
     }
-    if (job_query(job, "force", force, sizeof force) && strcmp(force, "true") == 0) {
+    if (job_query_is_true(job, "force")) {
         return job->x->role >= ROLE_ADMIN
                    ? BELAY_OK
                    : error_set(&job->err, BELAY_NOT_PERMITTED, "only an admin may write with force=true");
@@ -305,7 +297,7 @@ static enum belay_code check_order(struct job *job, const struct kept *before)
         job->x->key, serial);
 }
 
-static void put_state(struct job *job)
+static void put_document(struct job *job)
 {
     struct terraform_change change;
     struct kept *kept = NULL;
@@ -419,7 +411,7 @@ void handle_tf_get(struct exchange *x)
 
 void handle_tf_put(struct exchange *x)
 {
-    tf_start(x, put_state);
+    tf_start(x, put_document);
 }
 
 void handle_tf_delete(struct exchange *x)

@@ -16,8 +16,8 @@ enum { TF_NAME_MAX = 128, TF_KEY_SIZE = TF_NAME_MAX + 16, TF_ID_MAX = 44 };
 
 /* Start a job, if the name is valid and the token may touch its lock. */
 void tf_start(struct exchange *x, job_fn *run);
-/* The lock's key, which is also the document's folder: "terraform/NAME". */
-const char *tf_key(const struct job *job, char out[TF_KEY_SIZE]);
+/* The key of the lock of a name, which is also the document's folder: "terraform/NAME". */
+const char *tf_key(const char *name, char out[TF_KEY_SIZE]);
 /* Letters, digits, '-' and '_': the server adds a '.' and a suffix to some lock ids. */
 bool tf_id_is_sound(const char *id);
 

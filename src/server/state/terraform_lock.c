@@ -14,9 +14,9 @@ enum { OWN_TTL_MS = 600000, HISTORY_LOOK = 1000, LOCK_ID_BYTES = 20, AGAIN_WAIT_
 
 /* ---- names ---- */
 
-const char *tf_key(const struct job *job, char out[TF_KEY_SIZE])
+const char *tf_key(const char *name, char out[TF_KEY_SIZE])
 {
-    (void)snprintf(out, TF_KEY_SIZE, "terraform/%.*s", TF_NAME_MAX, job->x->key);
+    (void)snprintf(out, TF_KEY_SIZE, "terraform/%.*s", TF_NAME_MAX, name);
     return out;
 }
 
@@ -84,7 +84,7 @@ static enum belay_code read_lease(struct job *job, int64_t *out_ms)
 
 /* ---- what Terraform says of a lock ---- */
 
-static const char *meta_of(const struct belay_info *info, const char *name)
+static const char *meta_of_lock(const struct belay_info *info, const char *name)
 {
     for (size_t i = 0; i < info->n_metadata; i++) {
         if (strcmp(info->metadata[i].name, name) == 0) {
@@ -97,7 +97,7 @@ static const char *meta_of(const struct belay_info *info, const char *name)
 /* Whether its holder sent this ID with LOCK. */
 static bool is_said_id(const struct belay_info *info, const char *id)
 {
-    const char *sent = meta_of(info, TF_LOCK_META);
+    const char *sent = meta_of_lock(info, TF_LOCK_META);
     json_t *root = sent == NULL ? NULL : json_loads(sent, 0, NULL);
     const char *said = json_string_value(json_object_get(root, "ID"));
     bool is_same = said != NULL && strcmp(said, id) == 0;
@@ -107,7 +107,7 @@ static bool is_said_id(const struct belay_info *info, const char *id)
 }
 
 /* Whether the same credential took the lock with this ID, perhaps with an earlier secret. */
-static bool is_ours(const struct job *job, const struct belay_info *info, const char *id)
+static bool is_same_credential(const struct job *job, const struct belay_info *info, const char *id)
 {
     char lock_id[BELAY_ID_MAX + 1];
 
@@ -120,9 +120,9 @@ static bool is_ours(const struct job *job, const struct belay_info *info, const 
 }
 
 /* What its holder sent with LOCK, or the equivalent for a lock that was acquired in another way. */
-static char *describe(const struct job *job, const struct belay_info *info)
+static char *describe_holder(const struct job *job, const struct belay_info *info)
 {
-    const char *sent = meta_of(info, TF_LOCK_META);
+    const char *sent = meta_of_lock(info, TF_LOCK_META);
 
     if (sent != NULL) {
         return strdup(sent);
@@ -140,7 +140,7 @@ void tf_answer_held(struct job *job)
     const struct belay_info *holder = belay_error_holder(&job->err);
 
     if (job->err.code == BELAY_HELD && holder != NULL) {
-        job->answer = describe(job, holder);
+        job->answer = describe_holder(job, holder);
         job->status = 423;
     } else if (job->err.code == BELAY_FROZEN) {
         /* Terraform shows this to its user, and no other text. */
@@ -152,7 +152,7 @@ void tf_answer_held(struct job *job)
 }
 
 /* The body of LOCK as kept with the lock, and its ID. NULL, and job->err, if it is invalid. */
-static json_t *read_body(struct job *job, const char **out_id)
+static json_t *read_lock_body(struct job *job, const char **out_id)
 {
     json_t *root = json_loadb(job->body, job->body_len, 0, NULL);
     const char *id = json_string_value(json_object_get(root, "ID"));
@@ -202,7 +202,7 @@ static char *make_kept(json_t *root)
     return text;
 }
 
-static enum belay_code take_lock(struct job *job, const char *id, const struct belay_lock_options *more)
+static enum belay_code take_tf_lock(struct job *job, const char *id, const struct belay_lock_options *more)
 {
     struct belay_lock_options options = *more;
     struct belay_lock *lock = NULL;
@@ -213,7 +213,7 @@ static enum belay_code take_lock(struct job *job, const char *id, const struct b
     options.acquired_by = job->x->who;
     options.durable = true; /* the holder is another process: on disk before the reply */
     options.cancel = job->cancel;
-    code = belay_lock_acquire(job->server->client, tf_key(job, key), &options, &lock, &job->err);
+    code = belay_lock_acquire(job->server->client, tf_key(job->x->key, key), &options, &lock, &job->err);
     belay_lock_free(lock);
     return code;
 }
@@ -240,7 +240,7 @@ static void lock_state(struct job *job)
     char lock_id[BELAY_ID_MAX + 1];
     const char *id = NULL;
     char *kept = NULL;
-    json_t *root = read_body(job, &id);
+    json_t *root = read_lock_body(job, &id);
     enum belay_code code;
 
     if (root == NULL || read_lease(job, &options.ttl_ms) != BELAY_OK) {
@@ -257,7 +257,7 @@ static void lock_state(struct job *job)
     state_pool_enter(job->server->states, job->x->key);
     code = kept == NULL ? error_no_memory(&job->err) : check_binding(job);
     if (code == BELAY_OK) {
-        code = take_lock(job, lock_id_of(job, id, lock_id), &options);
+        code = take_tf_lock(job, lock_id_of(job, id, lock_id), &options);
     }
     state_pool_leave(job->server->states, job->x->key);
     if (code == BELAY_OK) {
@@ -272,7 +272,8 @@ static void lock_state(struct job *job)
 
 /* ---- who may write ---- */
 
-static enum belay_code refuse(struct job *job, struct belay_info *holder, const char *id, const char *why)
+static enum belay_code refuse_tf_id(struct job *job, struct belay_info *holder, const char *id,
+                                    const char *why)
 {
     enum belay_code code = error_set(&job->err, BELAY_NOT_HOLDER,
                                      "'%.44s' does not hold the lock of Terraform's state '%.128s': %s; "
@@ -298,7 +299,7 @@ static enum belay_code take_again(struct job *job, const struct belay_info *info
     options.owner_name = info->locked_by_name;
     options.metadata = info->metadata;
     options.n_metadata = info->n_metadata;
-    return take_lock(job, again, &options);
+    return take_tf_lock(job, again, &options);
 }
 
 /* The lock of the key; refuses `id` if there never was one. */
@@ -307,7 +308,7 @@ static enum belay_code find_lock(struct job *job, const char *id, const char *ke
 {
     enum belay_code code = belay_get(job->server->client, key, out_info, &job->err);
 
-    return code == BELAY_NOT_FOUND ? refuse(job, NULL, id, "it was never acquired") : code;
+    return code == BELAY_NOT_FOUND ? refuse_tf_id(job, NULL, id, "it was never acquired") : code;
 }
 
 /* The lock that was just acquired again as `again`, if it still is. */
@@ -318,7 +319,7 @@ static enum belay_code find_again(struct job *job, const char *id, const char *a
     enum belay_code code = find_lock(job, id, key, &info);
 
     if (code == BELAY_OK && (info->lock_id == NULL || strcmp(info->lock_id, again) != 0)) {
-        return refuse(job, info, id, "another client has held it since");
+        return refuse_tf_id(job, info, id, "another client has held it since");
     }
     if (code == BELAY_OK) {
         *out_info = info;
@@ -337,17 +338,19 @@ enum belay_code tf_claim(struct job *job, const char *id, struct belay_info **ou
     if (!belay_client_locking_enabled(client)) {
         return BELAY_OK;
     }
-    code = find_lock(job, id, tf_key(job, key), &info);
+    code = find_lock(job, id, tf_key(job->x->key, key), &info);
     if (code != BELAY_OK) {
         return code;
     }
-    if (!is_ours(job, info, id)) {
-        return refuse(job, info, id,
-                      is_said_id(info, id) ? "another token took it" : "another client has held it since");
+    if (!is_same_credential(job, info, id)) {
+        return refuse_tf_id(job, info, id,
+                            is_said_id(info, id) ? "another token took it"
+                                                 : "another client has held it since");
     }
     if (info->status == BELAY_STATUS_RELEASED) {
-        return refuse(job, info, id,
-                      info->outcome == BELAY_OUTCOME_FORCED ? "it was unlocked by force" : "it was unlocked");
+        return refuse_tf_id(job, info, id,
+                            info->outcome == BELAY_OUTCOME_FORCED ? "it was unlocked by force"
+                                                                  : "it was unlocked");
     }
     code = info->status == BELAY_STATUS_ACTIVE
                ? belay_renew(client, key, info->lock_id, 0, out_info, &job->err)
@@ -374,7 +377,7 @@ enum belay_code tf_take_own(struct job *job, const char *why, struct belay_lock 
     options.metadata = &meta;
     options.n_metadata = 1;
     options.cancel = job->cancel;
-    return belay_lock_acquire(job->server->client, tf_key(job, key), &options, out_lock, &job->err);
+    return belay_lock_acquire(job->server->client, tf_key(job->x->key, key), &options, out_lock, &job->err);
 }
 
 /* ---- UNLOCK ---- */
@@ -408,7 +411,7 @@ static enum belay_code was_released(struct job *job, const char *key, const char
         belay_info_free(holder);
         return BELAY_OK;
     }
-    return refuse(job, holder, id, "another client has held it since");
+    return refuse_tf_id(job, holder, id, "another client has held it since");
 }
 
 /* The lease has expired. Until the lock is released, its id could still write. */
@@ -450,12 +453,12 @@ static enum belay_code release_tf_lock(struct job *job, const char *id)
     struct belay_client *client = job->server->client;
     struct belay_info *info = NULL;
     char key[TF_KEY_SIZE];
-    enum belay_code code = find_lock(job, id, tf_key(job, key), &info);
+    enum belay_code code = find_lock(job, id, tf_key(job->x->key, key), &info);
 
     if (code != BELAY_OK) {
         return code;
     }
-    if (!is_ours(job, info, id)) {
+    if (!is_same_credential(job, info, id)) {
         if (info->status == BELAY_STATUS_ACTIVE && is_said_id(info, id)) {
             code = force_lock(job, key, info);
             belay_info_free(info);
@@ -474,11 +477,11 @@ static enum belay_code release_tf_lock(struct job *job, const char *id)
 }
 
 /* Terraform's force-unlock sends no body, and so no ID. */
-static enum belay_code force(struct job *job)
+static enum belay_code force_any(struct job *job)
 {
     struct belay_info *info = NULL;
     char key[TF_KEY_SIZE];
-    enum belay_code code = belay_get(job->server->client, tf_key(job, key), &info, &job->err);
+    enum belay_code code = belay_get(job->server->client, tf_key(job->x->key, key), &info, &job->err);
 
     if (code == BELAY_OK || code == BELAY_NOT_FOUND) {
         belay_error_release(&job->err);
@@ -491,14 +494,14 @@ static enum belay_code force(struct job *job)
 static void unlock_state(struct job *job)
 {
     const char *id = NULL;
-    json_t *root = job->body_len == 0 ? NULL : read_body(job, &id);
+    json_t *root = job->body_len == 0 ? NULL : read_lock_body(job, &id);
     enum belay_code code;
 
     if (job->body_len > 0 && root == NULL) {
         return;
     }
     state_pool_enter(job->server->states, job->x->key);
-    code = root == NULL ? force(job) : release_tf_lock(job, id);
+    code = root == NULL ? force_any(job) : release_tf_lock(job, id);
     if (!belay_client_locking_enabled(job->server->client)) {
         belay_error_release(&job->err); /* it may be a lock that was granted while locking is off */
         code = BELAY_OK;

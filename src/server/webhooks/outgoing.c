@@ -11,7 +11,7 @@
 #include "server/webhooks/webhooks.h"
 
 /* "t=UNIX_SECONDS,v1=HMAC". The time is signed too, so that an old call cannot be replayed. */
-static bool sign(struct outgoing *outgoing, const char *secret)
+static bool sign_outgoing(struct outgoing *outgoing, const char *secret)
 {
     struct buf text = BUF_INIT(16 << 20);
     unsigned char mac[EVP_MAX_MD_SIZE];
@@ -39,7 +39,7 @@ bool outgoing_prepare(struct outgoing *outgoing, const struct outgoing_call *cal
     struct belay_meta *headers = outgoing->headers;
     size_t n = 0;
 
-    if (outgoing->body == NULL || (*call->secret != '\0' && !sign(outgoing, call->secret))) {
+    if (outgoing->body == NULL || (*call->secret != '\0' && !sign_outgoing(outgoing, call->secret))) {
         return false;
     }
     (void)snprintf(outgoing->attempt_text, sizeof outgoing->attempt_text, "%d", call->attempt);

@@ -12,7 +12,7 @@
 
 static struct webhook *webhook_of(struct work *work)
 {
-    return (struct webhook *)(void *)((char *)work - offsetof(struct webhook, work));
+    return CONTAINER_OF(work, struct webhook, work);
 }
 
 /* ---- what is sent ---- */
@@ -32,7 +32,7 @@ static void grow_older(json_t *lock, int64_t by_ms)
 }
 
 /* The lock, or the locks of several keys, with the rest of the lease. */
-static bool make_body(struct webhook *webhook)
+static bool make_call_body(struct webhook *webhook)
 {
     int64_t by_ms = loop_now_ms(webhook->server->loop) - webhook->granted_ms;
     json_t *body = json_deep_copy(webhook->lock);
@@ -55,7 +55,7 @@ static int64_t left_to_tell_ms(const struct webhook *webhook)
     return webhook->granted_ms + webhook->ttl_ms / 2 - loop_now_ms(webhook->server->loop);
 }
 
-static bool prepare(struct webhook *webhook)
+static bool prepare_call(struct webhook *webhook)
 {
     struct webhooks *webhooks = webhook->server->webhooks;
     int64_t left_ms = left_to_tell_ms(webhook);
@@ -67,14 +67,14 @@ static bool prepare(struct webhook *webhook)
         .timeout_ms = webhook->timeout_ms < left_ms ? webhook->timeout_ms : left_ms,
     };
 
-    return make_body(webhook) &&
+    return make_call_body(webhook) &&
            outgoing_prepare(&webhook->out, &call, &webhooks->settings, webhooks->cancel);
 }
 
 /* ---- failed calls ---- */
 
 /* The next waiter gets the lock; the history names the webhook. */
-static void give_up(struct webhook *webhook, const char *why)
+static void give_up_webhook(struct webhook *webhook, const char *why)
 {
     struct server *server = webhook->server;
     char by[BELAY_OWNER_MAX + 1];
@@ -102,7 +102,7 @@ static void try_again_or_give_up(struct webhook *webhook)
     if (!outgoing_is_worth_another(&webhook->out) || webhook->attempt >= WEBHOOK_ATTEMPTS ||
         pause_ms >= left_to_tell_ms(webhook) ||
         !loop_timer_set(loop, &webhook->timer, loop_now_ms(loop) + pause_ms)) {
-        give_up(webhook, why);
+        give_up_webhook(webhook, why);
         return;
     }
     webhook_set_state(webhook, WEBHOOK_PAUSED);
@@ -133,7 +133,7 @@ static void delivered(struct webhook *webhook)
     }
 }
 
-static void on_called(struct work *work)
+static void on_receiver_called(struct work *work)
 {
     struct webhook *webhook = webhook_of(work);
 
@@ -147,7 +147,7 @@ static void on_called(struct work *work)
     }
 }
 
-static void call(struct work *work)
+static void call_receiver(struct work *work)
 {
     outgoing_send(&webhook_of(work)->out);
 }
@@ -169,13 +169,13 @@ void webhook_try(struct webhook *webhook)
     }
     webhook->attempt++;
     if (left_to_tell_ms(webhook) <= 0) {
-        give_up(webhook, webhook->is_ended ? "no reply for too long" : "half of the lease is over");
+        give_up_webhook(webhook, webhook->is_ended ? "no reply for too long" : "half of the lease is over");
         return;
     }
     webhook_set_state(webhook, WEBHOOK_CALLING);
-    webhook->work = (struct work){ .work = call, .done = on_called };
-    if (!prepare(webhook) || !work_queue(webhook->server->workers, WORK_WEBHOOK, &webhook->work)) {
-        give_up(webhook, "no memory or no thread for the call");
+    webhook->work = (struct work){ .work = call_receiver, .done = on_receiver_called };
+    if (!prepare_call(webhook) || !work_queue(webhook->server->workers, WORK_WEBHOOK, &webhook->work)) {
+        give_up_webhook(webhook, "no memory or no thread for the call");
     }
 }
 
@@ -187,7 +187,7 @@ static void call_soon(struct webhook *webhook)
     webhook->lsn = belay_client_committed_lsn(webhook->server->client);
     webhook_set_state(webhook, WEBHOOK_PAUSED);
     if (!loop_timer_set(webhook->server->loop, &webhook->timer, webhook->granted_ms)) {
-        give_up(webhook, "no memory for the call");
+        give_up_webhook(webhook, "no memory for the call");
     }
 }
 

@@ -26,7 +26,7 @@ static enum belay_code fail_file(const char *path, const char *what, struct bela
 
 /* ---- reading ---- */
 
-static void read_line(json_t *records, const char *line, size_t len)
+static void read_record_line(json_t *records, const char *line, size_t len)
 {
     json_t *object = json_loadb(line, len, 0, NULL);
     json_t *add = json_object_get(object, "add");
@@ -41,7 +41,7 @@ static void read_line(json_t *records, const char *line, size_t len)
     json_decref(object);
 }
 
-static enum belay_code read_all(const char *path, int fd, json_t *records, struct belay_error *err)
+static enum belay_code read_queued(const char *path, int fd, json_t *records, struct belay_error *err)
 {
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     FILE *from = copy < 0 ? NULL : fdopen(copy, "r");
@@ -60,7 +60,7 @@ static enum belay_code read_all(const char *path, int fd, json_t *records, struc
     }
     while ((len = getline(&line, &cap, from)) > 0) {
         if (line[len - 1] == '\n' && len <= LINE_MAX_BYTES) {
-            read_line(records, line, (size_t)len);
+            read_record_line(records, line, (size_t)len);
         }
     }
     failed = ferror(from) != 0;
@@ -76,7 +76,7 @@ bool webhook_file_is_open(const struct webhook_file *file)
     return file->fd >= 0;
 }
 
-static void add_line(struct webhook_file *file, json_t *line)
+static void webhook_file_line(struct webhook_file *file, json_t *line)
 {
     char *text = line == NULL ? NULL : json_dumps(line, JSON_COMPACT);
 
@@ -92,7 +92,7 @@ static void add_line(struct webhook_file *file, json_t *line)
 void webhook_file_add(struct webhook_file *file, const json_t *record)
 {
     if (webhook_file_is_open(file)) {
-        add_line(file, json_pack("{s:O}", "add", record));
+        webhook_file_line(file, json_pack("{s:O}", "add", record));
         file->has_news = true;
     }
 }
@@ -100,11 +100,11 @@ void webhook_file_add(struct webhook_file *file, const json_t *record)
 void webhook_file_end(struct webhook_file *file, const char *lock_id)
 {
     if (webhook_file_is_open(file)) {
-        add_line(file, json_pack("{s:s}", "end", lock_id));
+        webhook_file_line(file, json_pack("{s:s}", "end", lock_id));
     }
 }
 
-static bool write_all(int fd, const char *data, size_t len)
+static bool write_lines(int fd, const char *data, size_t len)
 {
     while (len > 0) {
         ssize_t n = write(fd, data, len);
@@ -129,7 +129,7 @@ bool webhook_file_flush(struct webhook_file *file)
     }
     before = lseek(file->fd, 0, SEEK_END);
     errno = ENOMEM;
-    ok = !file->out.failed && before >= 0 && write_all(file->fd, file->out.data, file->out.len) &&
+    ok = !file->out.failed && before >= 0 && write_lines(file->fd, file->out.data, file->out.len) &&
          (!file->has_news || fdatasync(file->fd) == 0);
     why = errno;
     file->has_news = false;
@@ -163,7 +163,7 @@ static enum belay_code open_locked(const char *path, int *out_fd, struct belay_e
  * Rewrite the file with what is still queued. The new file has a random name, at which no link can wait; the old one
  * stays locked until the new one has replaced it.
  */
-static enum belay_code rewrite(struct webhook_file *file, json_t *records, struct belay_error *err)
+static enum belay_code rewrite_queued(struct webhook_file *file, json_t *records, struct belay_error *err)
 {
     int old_fd = file->fd;
     char *temp = NULL;
@@ -207,10 +207,10 @@ enum belay_code webhook_file_open(struct webhook_file *file, const char *path, w
     code = file->path == NULL || records == NULL ? error_no_memory(err) : open_locked(path, &file->fd, err);
     if (code == BELAY_OK) {
         new_file_clean(path, "new"); /* of a server that was killed; this one has the lock */
-        code = read_all(path, file->fd, records, err);
+        code = read_queued(path, file->fd, records, err);
     }
     if (code == BELAY_OK) {
-        code = rewrite(file, records, err);
+        code = rewrite_queued(file, records, err);
     }
     if (code != BELAY_OK) {
         webhook_file_close(file);

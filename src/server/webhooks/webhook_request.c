@@ -97,8 +97,8 @@ static void fail_webhook(struct webhook *webhook, const struct belay_error *err)
     }
 }
 
-static void on_acquired(void *context, enum belay_code code, const struct belay_info *info,
-                        const struct belay_error *err)
+static void on_webhook_acquired(void *context, enum belay_code code, const struct belay_info *info,
+                                const struct belay_error *err)
 {
     struct webhook *webhook = context;
     struct loop *loop = webhook->server->loop;
@@ -124,9 +124,9 @@ static void on_acquired(void *context, enum belay_code code, const struct belay_
     }
 }
 
-static void on_timer(struct timer *timer)
+static void on_webhook_timer(struct timer *timer)
 {
-    struct webhook *webhook = (struct webhook *)(void *)((char *)timer - offsetof(struct webhook, timer));
+    struct webhook *webhook = CONTAINER_OF(timer, struct webhook, timer);
 
     switch (webhook->state) {
     case WEBHOOK_BEGUN:
@@ -165,7 +165,7 @@ static enum belay_code start_acquire(struct webhook *webhook, struct belay_error
         options.acquired_by = webhook->who;
         options.lock_id = webhook->lock_id;
         options.wait_ms = BELAY_WAIT_FOREVER; /* webhook->timer ends it */
-        code = belay_async_acquire(server->client, webhook->key, &options, on_acquired, webhook,
+        code = belay_async_acquire(server->client, webhook->key, &options, on_webhook_acquired, webhook,
                                    &webhook->call, err);
     }
     body_release(&body);
@@ -197,7 +197,7 @@ static const char *text_in(const json_t *record, const char *name)
 }
 
 /* The keys of a record for several. False: they are not keys, or there is no memory. */
-static bool read_keys(const json_t *array, struct lock_keys **out_keys)
+static bool read_record_keys(const json_t *array, struct lock_keys **out_keys)
 {
     const char *keys[BELAY_KEYS_MAX];
     size_t n = json_array_size(array);
@@ -226,7 +226,7 @@ struct webhook *webhook_new(struct server *server, json_t *record)
     }
     webhook->server = server;
     webhook->record = record;
-    webhook->timer.fire = on_timer;
+    webhook->timer.fire = on_webhook_timer;
     webhook->lock_id = text_in(record, "lock_id");
     webhook->key = text_in(record, "key");
     webhook->name = text_in(record, "name");
@@ -237,7 +237,7 @@ struct webhook *webhook_new(struct server *server, json_t *record)
     webhook->until_unix_ms = json_integer_value(json_object_get(record, "until_unix_ms"));
     webhook->owner = text_in(json_object_get(record, "body"), "locked_by");
     if (*webhook->lock_id == '\0' || *webhook->key == '\0' ||
-        !read_keys(json_object_get(record, "keys"), &webhook->keys) ||
+        !read_record_keys(json_object_get(record, "keys"), &webhook->keys) ||
         webhook_check_url(&server->webhooks->settings, webhook->url, webhook->host, &err) != BELAY_OK) {
         log_note(&server->log, LOG_WARN, "webhook", "a queued webhook is dropped: '%.100s' for '%.100s'%s%s",
                  webhook->key, webhook->owner, err.code == BELAY_OK ? "" : ": ", err.text);
@@ -249,7 +249,8 @@ struct webhook *webhook_new(struct server *server, json_t *record)
 }
 
 /* The part of a request that the file keeps: its body without the fields that only this server uses. */
-static json_t *record_of(const struct exchange *x, const struct body *body, int64_t wait_ms, const char *name)
+static json_t *make_record(const struct exchange *x, const struct body *body, int64_t wait_ms,
+                           const char *name)
 {
     const struct webhook_settings *settings = &x->server->webhooks->settings;
     const char *secret = body->webhook_secret != NULL                            ? body->webhook_secret
@@ -296,7 +297,7 @@ static enum belay_code check_webhook(const struct server *server, const struct b
 }
 
 /* True, and answered, if the id is queued already. */
-static bool is_repeated(struct exchange *x, const char *lock_id)
+static bool answer_repeated(struct exchange *x, const char *lock_id)
 {
     struct webhook *webhook = lock_id == NULL ? NULL : webhook_find(x->server->webhooks, lock_id);
 
@@ -329,11 +330,11 @@ void webhook_begin(struct exchange *x, const struct body *body, const struct bel
 
     if (check_webhook(server, body, options->wait_ms, &err) != BELAY_OK) {
         reply_error(x, &err);
-    } else if (!is_repeated(x, body->lock_id)) {
+    } else if (!answer_repeated(x, body->lock_id)) {
         if (webhooks->n >= webhooks->settings.max) {
             reply_problem(x, 503, "busy", "%zu webhooks are queued, which is the maximum; retry later",
                           webhooks->n);
-        } else if ((webhook = webhook_new(server, record_of(x, body, options->wait_ms, name))) == NULL) {
+        } else if ((webhook = webhook_new(server, make_record(x, body, options->wait_ms, name))) == NULL) {
             reply_problem(x, 503, "no_memory", "no memory");
         } else {
             webhook->x = x;

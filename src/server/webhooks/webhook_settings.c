@@ -10,8 +10,8 @@
 #include "http_parse/url.h"
 #include "server/webhooks/webhooks.h"
 
-static enum belay_code load_allow(const struct belay_config *config, struct webhook_settings *out,
-                                  struct belay_error *err)
+static enum belay_code load_allowed_ranges(const struct belay_config *config, struct webhook_settings *out,
+                                           struct belay_error *err)
 {
     for (;; out->n_allow++) {
         char name[64];
@@ -45,7 +45,7 @@ enum belay_code webhook_settings_load(const struct belay_config *config, struct 
     memset(out, 0, sizeof *out);
     out->max = max == NULL ? WEBHOOK_DEFAULT_MAX : strtoul(max, NULL, 10);
     out->ca_file = belay_config_get(config, "server.webhooks.ca_file");
-    code = load_allow(config, out, err);
+    code = load_allowed_ranges(config, out, err);
     if (code == BELAY_OK && secret_file != NULL) {
         code = secret_read(secret_file, out->secret, sizeof out->secret, err);
         if (code != BELAY_OK) {
@@ -86,7 +86,7 @@ static bool may_call_host(const struct webhook_settings *settings, const char *h
     return !address_parse(host, &address) || may_call(settings, &address);
 }
 
-static bool is_plain(const char *url)
+static bool is_plain_url(const char *url)
 {
     for (; *url != '\0'; url++) {
         if (*url <= ' ' || *url > '~') {
@@ -102,7 +102,7 @@ enum belay_code webhook_check_url(const struct webhook_settings *settings, const
     struct url parts;
     size_t len;
 
-    if (strlen(url) > WEBHOOK_URL_MAX || !is_plain(url) || !url_split(url, &parts)) {
+    if (strlen(url) > WEBHOOK_URL_MAX || !is_plain_url(url) || !url_split(url, &parts)) {
         return error_set(err, BELAY_INVALID,
                          "webhook.url must be an http:// or https:// URL of at most %d characters, "
                          "percent-encoded",

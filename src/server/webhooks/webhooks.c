@@ -32,7 +32,7 @@ void webhook_set_state(struct webhook *webhook, enum webhook_state state)
     webhook->state = state;
 }
 
-static struct webhook **bucket_of(struct webhooks *webhooks, const char *lock_id)
+static struct webhook **webhook_bucket(struct webhooks *webhooks, const char *lock_id)
 {
     return &webhooks->buckets[text_hash(lock_id) % WEBHOOK_BUCKETS];
 }
@@ -40,7 +40,7 @@ static struct webhook **bucket_of(struct webhooks *webhooks, const char *lock_id
 struct webhook *webhook_find(struct webhooks *webhooks, const char *lock_id)
 {
     bool has_any = webhooks->n > 0 || webhooks->n_delivered > 0; /* most servers have none */
-    struct webhook *webhook = has_any ? *bucket_of(webhooks, lock_id) : NULL;
+    struct webhook *webhook = has_any ? *webhook_bucket(webhooks, lock_id) : NULL;
 
     while (webhook != NULL && strcmp(webhook->lock_id, lock_id) != 0) {
         webhook = webhook->next;
@@ -50,7 +50,7 @@ struct webhook *webhook_find(struct webhooks *webhooks, const char *lock_id)
 
 void webhook_add(struct webhooks *webhooks, struct webhook *webhook)
 {
-    struct webhook **bucket = bucket_of(webhooks, webhook->lock_id);
+    struct webhook **bucket = webhook_bucket(webhooks, webhook->lock_id);
 
     webhook->next = *bucket;
     *bucket = webhook;
@@ -82,12 +82,13 @@ static void unlist(struct webhooks *webhooks, const struct webhook *webhook)
 void webhook_drop(struct webhook *webhook)
 {
     struct webhooks *webhooks = webhook->server->webhooks;
-    struct webhook **at = bucket_of(webhooks, webhook->lock_id);
+    struct webhook **at = webhook_bucket(webhooks, webhook->lock_id);
 
     while (*at != webhook) {
         at = &(*at)->next;
     }
     *at = webhook->next;
+    assert(webhook->state == WEBHOOK_DELIVERED ? webhooks->n_delivered > 0 : webhooks->n > 0);
     if (webhook->state == WEBHOOK_DELIVERED) {
         webhooks->n_delivered--;
     } else {
@@ -159,7 +160,7 @@ void webhooks_pump(struct server *server)
 }
 
 /* Whether its token may still take the lock. Logs if not. */
-static bool is_allowed(const struct webhook *webhook)
+static bool webhook_is_allowed(const struct webhook *webhook)
 {
     const struct tokens *tokens = webhook->server->tokens;
     bool is_so = tokens_let_lock(tokens, webhook->who, webhook->key);
@@ -184,7 +185,7 @@ static void restore(void *context, json_t *record)
         return;
     }
     webhook_add(server->webhooks, webhook);
-    if (is_allowed(webhook)) {
+    if (webhook_is_allowed(webhook)) {
         webhook_start(webhook);
     } else {
         webhook_forget(webhook);
@@ -198,31 +199,26 @@ void webhooks_revoke(struct server *server)
 
         for (struct webhook *webhook = server->webhooks->buckets[i]; webhook != NULL; webhook = next) {
             next = webhook->next;
-            if (webhook_is_queued(webhook) && !webhook->is_abandoned && !is_allowed(webhook)) {
+            if (webhook_is_queued(webhook) && !webhook->is_abandoned && !webhook_is_allowed(webhook)) {
                 (void)webhook_abandon(webhook);
             }
         }
     }
 }
 
-/* As configured, else beside the database. NULL: the store is not a file. */
-static char *file_path(const struct server *server)
+char *webhooks_path(const struct server *server, const char *suffix)
 {
     const char *configured = belay_config_get(server->config, "server.webhooks.file");
-    const char *url = belay_client_store_url(server->client);
+    char *database =
+        configured == NULL ? store_url_place(belay_client_store_url(server->client), "sqlite:") : NULL;
     struct buf path = BUF_INIT(4096);
-    char *database;
 
-    if (configured != NULL) {
-        return strdup(configured);
-    }
-    database = store_url_place(url, "sqlite:");
-    if (database == NULL) {
+    if (configured == NULL && database == NULL) {
         return NULL;
     }
-    buf_adds(&path, database);
+    buf_adds(&path, configured != NULL ? configured : database);
+    buf_adds(&path, configured == NULL && *suffix == '\0' ? "-webhooks" : suffix);
     free(database);
-    buf_adds(&path, "-webhooks");
     return buf_take(&path);
 }
 
@@ -240,7 +236,7 @@ enum belay_code webhooks_open(struct server *server, struct belay_error *err)
     if (webhooks->cancel == NULL) {
         return error_no_memory(err);
     }
-    path = file_path(server);
+    path = webhooks_path(server, "");
     code = webhook_file_open(&webhooks->file, path, restore, server, err);
     free(path);
     if (code == BELAY_HELD) {
@@ -248,8 +244,8 @@ enum belay_code webhooks_open(struct server *server, struct belay_error *err)
         code = BELAY_OK;
     } else if (code == BELAY_OK && webhooks->n > 0) {
         log_note(&server->log, LOG_INFO, "webhook", "%zu are still queued", webhooks->n);
-        (void)loop_timer_set(server->loop, &server->group_commit.timer,
-                             0); /* nothing else may cause a turn */
+        /* Nothing else may cause a turn of the loop. */
+        (void)loop_timer_set(server->loop, &server->group_commit.timer, 0);
     }
     return code;
 }

@@ -26,7 +26,7 @@
 #include "base/address.h"
 #include "belay.h"
 #include "server/core/json_body.h"
-#include "server/core/lock_keys.h"
+#include "server/core/lock_key.h"
 #include "server/core/work.h"
 #include "server/http/loop.h"
 #include "server/webhooks/outgoing.h"
@@ -122,6 +122,12 @@ struct webhooks {
 
 /* Read the configuration, and resume what an earlier server had queued. */
 enum belay_code webhooks_open(struct server *server, struct belay_error *err);
+
+/*
+ * Where the queued webhooks are kept: the configured file, else one beside the database; NULL: there is neither, or no
+ * memory. With a suffix ("-notify"): the file of this name beside them.
+ */
+char *webhooks_path(const struct server *server, const char *suffix);
 
 /* After a sync: write new requests to the file, and reply 202 to those that are queued now. */
 void webhooks_pump(struct server *server);

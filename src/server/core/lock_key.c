@@ -1,5 +1,6 @@
-#include "server/api/lock_key.h"
+#include "server/core/lock_key.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,62 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "server/core/json_body.h"
+#include "server/core/server.h"
+
+/* ---- several keys ---- */
+
+struct lock_keys *lock_keys_new(const char *const *keys, size_t n)
+{
+    struct lock_keys *copy;
+    size_t size = 0;
+    char *at;
+
+    assert(n > 0 && n <= BELAY_KEYS_MAX);
+    for (size_t i = 0; i < n; i++) {
+        size += strlen(keys[i]) + 1;
+    }
+    copy = malloc(sizeof *copy + size);
+    if (copy == NULL) {
+        return NULL;
+    }
+    copy->n = n;
+    at = (char *)(copy + 1);
+    for (size_t i = 0; i < n; i++) {
+        size = strlen(keys[i]) + 1;
+        copy->keys[i] = memcpy(at, keys[i], size);
+        at += size;
+    }
+    return copy;
+}
+
+bool lock_keys_are_same(const struct lock_keys *a, const struct lock_keys *b)
+{
+    size_t n_a = a == NULL ? 1 : a->n;
+    size_t n_b = b == NULL ? 1 : b->n;
+
+    for (size_t i = 0; n_a == n_b && i < n_a && a != NULL && b != NULL; i++) {
+        if (strcmp(a->keys[i], b->keys[i]) != 0) {
+            return false;
+        }
+    }
+    return n_a == n_b;
+}
+
+bool lock_keys_have(const struct lock_keys *keys, const char *key)
+{
+    for (size_t i = 0; keys != NULL && i < keys->n; i++) {
+        if (strcmp(keys->keys[i], key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void lock_keys_fill(const struct lock_keys *keys, struct belay_lock_options *options)
+{
+    options->more_keys = keys == NULL ? NULL : keys->keys + 1;
+    options->n_more_keys = keys == NULL ? 0 : keys->n - 1;
+}
 
 /* ---- the key ---- */
 
@@ -20,7 +77,7 @@ enum belay_code lock_key_profile(const struct server *server, const char *name,
     return BELAY_OK;
 }
 
-static const char *first_part(const struct body *body)
+static const char *first_given_part(const struct body *body)
 {
     return body->stack != NULL         ? "stack"
            : body->environment != NULL ? "environment"
@@ -84,7 +141,7 @@ static enum belay_code say_not_of_profile(const struct exchange *x, const char *
                      profile);
 }
 
-static enum belay_code make_key(struct exchange *x, const struct body *body, struct belay_error *err)
+static enum belay_code make_key_of_parts(struct exchange *x, const struct body *body, struct belay_error *err)
 {
     const struct belay_key_parts parts = { .profile = body->profile,
                                            .stack = body->stack,
@@ -106,7 +163,7 @@ static enum belay_code make_key(struct exchange *x, const struct body *body, str
 /* The keys of a request for several locks. The library checks them, and that none of them is there twice. */
 static enum belay_code take_keys(struct exchange *x, const struct body *body, struct belay_error *err)
 {
-    const char *part = body->key != NULL ? "key" : first_part(body);
+    const char *part = body->key != NULL ? "key" : first_given_part(body);
 
     if (part != NULL) {
         return error_set(err, BELAY_INVALID, "keys and %s both name locks: give only one of them", part);
@@ -122,7 +179,7 @@ static enum belay_code take_keys(struct exchange *x, const struct body *body, st
 
 enum belay_code lock_key_read(struct exchange *x, const struct body *body, struct belay_error *err)
 {
-    const char *part = first_part(body);
+    const char *part = first_given_part(body);
     struct belay_profile profile;
     enum belay_code code = BELAY_OK;
 
@@ -140,7 +197,7 @@ enum belay_code lock_key_read(struct exchange *x, const struct body *body, struc
                          body->key, part);
     }
     if (part != NULL) {
-        code = make_key(x, body, err);
+        code = make_key_of_parts(x, body, err);
         return code == BELAY_OK || body->profile == NULL || may_use_template(x, profile.key_template)
                    ? code
                    : say_not_of_profile(x, body->profile, err);
@@ -162,7 +219,8 @@ enum belay_code lock_key_read(struct exchange *x, const struct body *body, struc
 /* ---- the id ---- */
 
 /* Whether the owner may stand for the lock id. The owner is a name, not a secret, so the credential is compared, too. */
-static enum belay_code check_owner(const struct exchange *x, const struct body *body, struct belay_error *err)
+static enum belay_code check_owner_given(const struct exchange *x, const struct body *body,
+                                         struct belay_error *err)
 {
     struct belay_profile profile;
     enum belay_code code;
@@ -201,10 +259,12 @@ static void ask_own_id(struct exchange *x)
     belay_error_release(&err);
 }
 
-bool lock_key_find_id(struct exchange *x, struct body *body, exchange_fn *again)
+bool lock_key_find_id(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
+    struct body *body = x->body;
 
+    assert(body != NULL);
     if (body->lock_id != NULL && body->locked_by != NULL) {
         reply_problem(x, 400, "invalid",
                       "lock_id and locked_by both say whose lock it is: give only one of them");
@@ -216,11 +276,11 @@ bool lock_key_find_id(struct exchange *x, struct body *body, exchange_fn *again)
     if (body->lock_id != NULL) {
         return true;
     }
-    if (check_owner(x, body, &err) != BELAY_OK) {
+    if (check_owner_given(x, body, &err) != BELAY_OK) {
         reply_error(x, &err);
     } else {
         (void)snprintf(x->more[0], sizeof x->more[0], "%s", body->locked_by);
-        exchange_read(x, WORK_READ, ask_own_id, again);
+        exchange_read(x, WORK_READ, ask_own_id, exchange_run_handler);
     }
     belay_error_release(&err);
     return false;
