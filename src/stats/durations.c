@@ -6,10 +6,10 @@
 
 #include "base/saturate.h"
 
-enum { STEP_BITS = 5, EXACT = 1 << (STEP_BITS + 1) }; /* below EXACT each millisecond has its place */
-#define LONGEST_MS ((INT64_C(1) << 40) - 1)           /* 34 years: beyond, a clock was wrong */
+enum { STEP_BITS = 5, EXACT = 1 << (STEP_BITS + 1) }; /* below EXACT each millisecond has a bucket */
+#define LONGEST_MS ((INT64_C(1) << 40) - 1) /* 34 years; a longer duration is due to a wrong clock */
 
-/* 32 places for each doubling. */
+/* The place of its bucket; from EXACT on there are 32 places for each doubling. */
 static uint16_t place_of_duration(int64_t ms)
 {
     int doublings = 0;
@@ -20,7 +20,7 @@ static uint16_t place_of_duration(int64_t ms)
     return (uint16_t)((int64_t)doublings * (EXACT / 2) + (ms >> doublings));
 }
 
-/* The first bucket whose place is not before `place`. */
+/* The index of the first bucket whose place is not before `place`. */
 static size_t find_bucket(const struct durations *set, uint16_t place)
 {
     size_t low = 0;
