@@ -1,5 +1,6 @@
 #include "freeze/freeze_list.h"
 
+#include <assert.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,6 +52,7 @@ bool freeze_list_add(struct freeze_list *list, const struct frozen_keys *freeze)
 
 void freeze_list_remove(struct freeze_list *list, size_t i)
 {
+    assert(i < list->n);
     frozen_keys_release(&list->items[i]);
     list->n--;
     memmove(&list->items[i], &list->items[i + 1], (list->n - i) * sizeof *list->items);
@@ -58,7 +60,7 @@ void freeze_list_remove(struct freeze_list *list, size_t i)
 
 /* ---- as JSON ---- */
 
-static bool read_freeze(const json_t *entry, struct freeze_list *list)
+static bool read_frozen_keys(const json_t *entry, struct freeze_list *list)
 {
     const char *id = json_string_value(json_object_get(entry, "id"));
     struct frozen_keys freeze = {
@@ -88,7 +90,7 @@ enum belay_code freeze_list_read(const struct belay_item *item, struct freeze_li
     bool is_right = json_is_array(root);
 
     for (size_t i = 0; is_right && i < json_array_size(root); i++) {
-        is_right = read_freeze(json_array_get(root, i), &list);
+        is_right = read_frozen_keys(json_array_get(root, i), &list);
     }
     json_decref(root);
     if (!is_right) {

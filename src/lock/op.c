@@ -305,8 +305,9 @@ void step_wait(struct op *op, int state, int64_t until_ms)
 
 void step_adopt_records(struct op *op, struct belay_commit *result)
 {
+    assert(result->n_records <= op_n_records(&op->request));
     forget_records(op);
-    for (size_t i = 0; i < result->n_records && i < op_n_records(&op->request); i++) {
+    for (size_t i = 0; i < result->n_records; i++) {
         op->records[i] = result->records[i];
         memset(&result->records[i], 0, sizeof result->records[i]);
     }

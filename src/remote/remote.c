@@ -1,7 +1,7 @@
 /* Opening a server, its credential, and requests with their answers. */
 #include "remote/remote.h"
 
-#include <errno.h>
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -488,6 +488,7 @@ enum belay_code remote_fault(struct remote *remote, const struct remote_front *u
 {
     size_t at = (size_t)(used - remote->fronts);
 
+    assert(at < remote->n_fronts);
     if (code != BELAY_UNREACHABLE && code != BELAY_UNKNOWN) {
         return code;
     }

@@ -88,7 +88,7 @@ static void done(struct acquiring *a, enum belay_code code)
 }
 
 /* Leave the queue, and release the lock in case it was granted at this moment. */
-static void leave_queue(struct acquiring *a, enum belay_code code)
+static void leave_servers_queue(struct acquiring *a, enum belay_code code)
 {
     struct remote_call call = { .path = "/v1/release",
                                 .timeout_ms = LEAVE_MS,
@@ -106,8 +106,8 @@ static void leave_queue(struct acquiring *a, enum belay_code code)
 
 static void leave_cancelled(struct acquiring *a)
 {
-    leave_queue(a,
-                error_set(a->err, BELAY_CANCELLED, "cancelled while waiting for lock '%s'", a->request->key));
+    leave_servers_queue(
+        a, error_set(a->err, BELAY_CANCELLED, "cancelled while waiting for lock '%s'", a->request->key));
 }
 
 /* ---- the answers ---- */
@@ -142,12 +142,12 @@ static void on_not_free(struct acquiring *a, enum belay_code code, const json_t 
         a->next_attempt_ms = 0;
     }
     if (!op_may_wait(request) || now_ms >= op_give_up_ms(request)) {
-        leave_queue(a, code);
+        leave_servers_queue(a, code);
         return;
     }
     if (request->attempts > 0 && request->attempt >= request->attempts) {
         (void)error_wrap(a->err, "failed to acquire lock after %d attempts", request->attempt);
-        leave_queue(a, code);
+        leave_servers_queue(a, code);
         return;
     }
     if (a->next_attempt_ms == 0) {
@@ -173,14 +173,14 @@ static void on_no_answer(struct acquiring *a, enum belay_code code, bool was_ans
         (a->answered && clock_boot_ms() < op_give_up_ms(a->request))) {
         client_sleep(remote_backoff_ms(a->remote, a->faults), a->cancel);
     } else if (a->was_unknown) {
-        /* Not leave_queue(): a caller that repeats with the same id must find the lock, or its place. */
+        /* Not leave_servers_queue(): a caller that repeats with the same id must find the lock, or its place. */
         a->err->code = BELAY_UNKNOWN;
         done(a, error_wrap(a->err,
                            "lock '%s': the server's answer was lost, and it may have happened: repeat with "
                            "the same id, %s",
                            a->request->key, a->request->lock_id));
     } else {
-        done(a, code); /* not leave_queue(): the server does not answer */
+        done(a, code); /* not leave_servers_queue(): the server does not answer */
     }
 }
 
@@ -225,14 +225,14 @@ static void send_acquire(struct acquiring *a)
         on_no_answer(a, code, answer != NULL, sent_ms);
         break;
     case BELAY_REDIRECTED:
-        done(a, code); /* not leave_queue(): the place is for the restart at the other backend */
+        done(a, code); /* not leave_servers_queue(): the place is for the restart at the other backend */
         break;
     case BELAY_CANCELLED:
         a->queued = true; /* perhaps: the answer was not awaited */
         leave_cancelled(a);
         break;
     default:
-        leave_queue(a, code);
+        leave_servers_queue(a, code);
     }
     json_decref(answer);
 }

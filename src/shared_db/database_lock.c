@@ -82,8 +82,8 @@ static enum belay_code acquire_in_turn(struct db_op *op, const char *key, struct
     return code;
 }
 
-static enum belay_code report_refusal(struct db_op *op, const char *id, enum belay_code code,
-                                      const struct belay_error *err)
+static enum belay_code report_lock_refusal(struct db_op *op, const char *id, enum belay_code code,
+                                           const struct belay_error *err)
 {
     if (code == BELAY_HELD || code == BELAY_FROZEN) {
         if (!op->is_last_try) {
@@ -110,7 +110,7 @@ static enum belay_code check_is_free(struct db_op *op, const char *id, struct be
     }
     belay_info_free(info);
     free(key);
-    return code == BELAY_OK || code == BELAY_NOT_FOUND ? BELAY_OK : report_refusal(op, id, code, err);
+    return code == BELAY_OK || code == BELAY_NOT_FOUND ? BELAY_OK : report_lock_refusal(op, id, code, err);
 }
 
 static enum belay_code take_one(struct db_op *op, const char *id, struct belay_error *err)
@@ -163,7 +163,7 @@ static enum belay_code take_all_locks(struct db_op *op)
         code == BELAY_HELD && op->options->wait_ms == 0 ? op->settings->lock_attempts : op->attempts + 1;
     op->result->lock_attempts = op->attempts;
     if (code != BELAY_OK) {
-        (void)report_refusal(op, id, code, &err);
+        (void)report_lock_refusal(op, id, code, &err);
         db_op_unlock(op, false);
     }
     belay_error_release(&err);

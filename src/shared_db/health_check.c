@@ -45,7 +45,7 @@ void belay_app_status_free(struct belay_app_status *status)
 
 /* ---- judging ---- */
 
-static enum belay_health judge_answer(int status, bool cautious)
+static enum belay_health health_of_status(int status, bool cautious)
 {
     if (status == 0) {
         return BELAY_HEALTH_UNKNOWN;
@@ -204,7 +204,7 @@ static bool take_url_answers(const struct shared_db_settings *settings, const st
                                           .http_code = probes[i].status,
                                           .took_ms = probes[i].took_ms,
                                           .connected = probes[i].connected,
-                                          .status = judge_answer(probes[i].status, settings->cautious),
+                                          .status = health_of_status(probes[i].status, settings->cautious),
                                           .reason = probes[i].status != 0 ? NULL : strdup(probes[i].why) };
         if (one->url == NULL) {
             return false;

@@ -169,15 +169,15 @@ bool app_url_is_valid(const char *url)
            is_host_name(host, colon == NULL ? strlen(host) : (size_t)(colon - host));
 }
 
-static bool same_text(const char *a, const char *b)
+static bool same_name(const char *a, const char *b)
 {
     return a != NULL && b != NULL && strcmp(a, b) == 0;
 }
 
 bool db_is_same(const struct belay_app_database *a, const struct belay_app_database *b)
 {
-    return same_text(a->id, b->id) || same_text(a->host, b->id) || same_text(a->id, b->host) ||
-           same_text(a->host, b->host);
+    return same_name(a->id, b->id) || same_name(a->host, b->id) || same_name(a->id, b->host) ||
+           same_name(a->host, b->host);
 }
 
 char *db_lock_key(const char *id)

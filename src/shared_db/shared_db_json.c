@@ -28,7 +28,7 @@ static int64_t utc_member(const json_t *value)
 }
 
 /* One line of ASCII, safe for a terminal. Takes the reference. */
-static char *take_line(json_t *value)
+static char *dump_line(json_t *value)
 {
     char *line = value == NULL ? NULL : json_dumps(value, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_ENCODE_ANY);
 
@@ -71,7 +71,7 @@ static json_t *app_json(const struct belay_app *app)
 
 char *belay_app_to_json(const struct belay_app *app)
 {
-    return take_line(app_json(app));
+    return dump_line(app_json(app));
 }
 
 static enum belay_code fail_member(const char *name, const char *right, struct belay_error *err)
@@ -259,7 +259,7 @@ char *belay_app_status_to_json(const struct belay_app_status *status, bool urls)
     if (urls) {
         (void)json_object_set_new(object, "urls", list);
     }
-    return take_line(object);
+    return dump_line(object);
 }
 
 /* ---- decisions ---- */
@@ -299,7 +299,7 @@ char *belay_db_results_to_json(const struct belay_db_results *results)
     for (size_t i = 0; i < results->n; i++) {
         (void)json_array_append_new(list, db_result_json(&results->results[i], false));
     }
-    return take_line(json_pack("{s:o}", "results", list));
+    return dump_line(json_pack("{s:o}", "results", list));
 }
 
 static bool read_names(const json_t *list, char ***out_names, size_t *out_n)
@@ -381,7 +381,7 @@ char *belay_database_to_json(const struct belay_database *database)
                                                      "state", belay_app_state_name(user->state), "since",
                                                      time_json(user->since_unix_ms)));
     }
-    return take_line(json_pack("{s:o,s:o,s:o,s:b,s:o,s:o}", "database", json_text_or_null(database->id),
+    return dump_line(json_pack("{s:o,s:o,s:o,s:b,s:o,s:o}", "database", json_text_or_null(database->id),
                                "kind", json_text_or_null(database->kind), "host",
                                json_text_or_null(database->host), "shared", database->n_users > 1 ? 1 : 0,
                                "apps", users, "last",

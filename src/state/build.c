@@ -113,7 +113,7 @@ static char *own_text(const struct build *build, const char *name, bool is_own_d
     return text;
 }
 
-static const char *first_given(const char *said, const char *own, const char *detected)
+static const char *given_or_detected(const char *said, const char *own, const char *detected)
 {
     return said != NULL ? said : own != NULL ? own : detected;
 }
@@ -132,12 +132,13 @@ static void deployment_record_make(const struct build *build, struct deployment_
         out->own[2] = own_text(build, "git_commit", out->own[0] != NULL);
         out->own[3] = own_text(build, "git_branch", out->own[0] != NULL);
     }
-    out->deployment.deployment_id = first_given(said->deployment_id, out->own[0], detected->deployment_id);
-    out->deployment.triggered_by = first_given(said->triggered_by, out->own[1], detected->triggered_by);
-    out->deployment.git_commit = first_given(said->git_commit, out->own[2], detected->git_commit);
-    out->deployment.git_branch = first_given(said->git_branch, out->own[3], detected->git_branch);
-    out->deployment.user = first_given(said->user, NULL, detected->user);
-    out->deployment.version = first_given(said->version, NULL, detected->version);
+    out->deployment.deployment_id =
+        given_or_detected(said->deployment_id, out->own[0], detected->deployment_id);
+    out->deployment.triggered_by = given_or_detected(said->triggered_by, out->own[1], detected->triggered_by);
+    out->deployment.git_commit = given_or_detected(said->git_commit, out->own[2], detected->git_commit);
+    out->deployment.git_branch = given_or_detected(said->git_branch, out->own[3], detected->git_branch);
+    out->deployment.user = given_or_detected(said->user, NULL, detected->user);
+    out->deployment.version = given_or_detected(said->version, NULL, detected->version);
 }
 
 static char *make_metadata(const struct build *build)

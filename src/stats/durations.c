@@ -38,8 +38,9 @@ static size_t find_bucket(const struct durations *set, uint16_t place)
     return low;
 }
 
-static bool insert(struct durations *set, size_t i, uint16_t place)
+static bool insert_bucket(struct durations *set, size_t i, uint16_t place)
 {
+    assert(i <= set->n_buckets);
     if (set->n_buckets == set->capacity) {
         size_t capacity = set->capacity == 0 ? 8 : 2 * set->capacity;
         struct duration_bucket *buckets = realloc(set->buckets, capacity * sizeof *buckets);
@@ -67,7 +68,7 @@ bool durations_add(struct durations *set, int64_t ms)
     ms = ms > LONGEST_MS ? LONGEST_MS : ms;
     place = place_of_duration(ms);
     i = find_bucket(set, place);
-    if ((i == set->n_buckets || set->buckets[i].place != place) && !insert(set, i, place)) {
+    if ((i == set->n_buckets || set->buckets[i].place != place) && !insert_bucket(set, i, place)) {
         return false;
     }
     set->buckets[i].n++;
