@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "http_client/uri.h"
+#include "lock/info.h"
 #include "remote/remote_internal.h"
 #include "json/json_read.h"
 #include "json/stats_json.h"
@@ -15,13 +16,35 @@ enum { PAGE_MAX = 1000, HISTORY_MAX = 10000 };
 
 /* ---- one lock ---- */
 
-/* The key was never held; the answer has the lock that blocks it. */
-static enum belay_code say_blocked(const char *key, const struct belay_info *blocker, struct belay_error *err)
+/*
+ * The key was never held. The answer has the lock that blocks it, and the waiters for the key: they
+ * become those of belay_error_holder(), as belay_get() promises.
+ */
+static enum belay_code say_blocked(const char *key, struct belay_info *blocker, struct belay_error *err)
 {
-    return text_has_prefix(blocker->key, key)
-               ? error_set(err, BELAY_NOT_FOUND, "no such lock: '%s' (but '%s' below it is held)", key,
-                           blocker->key)
-               : error_set(err, BELAY_NOT_FOUND, "no such lock: '%s'", key);
+    const struct belay_info none = { .key = (char *)key,
+                                     .lock_id = (char *)"",
+                                     .locked_by = (char *)"",
+                                     .locked_by_name = (char *)"",
+                                     .status = BELAY_STATUS_RELEASED,
+                                     .valid_for_ms = -1 };
+    struct belay_info *queue = blocker->n_waiters == 0 ? NULL : info_copy(&none);
+
+    if (text_has_prefix(blocker->key, key)) {
+        (void)error_set(err, BELAY_NOT_FOUND, "no such lock: '%s' (but '%s' below it is held)", key,
+                        blocker->key);
+    } else {
+        (void)error_set(err, BELAY_NOT_FOUND, "no such lock: '%s'", key);
+    }
+    if (queue != NULL) {
+        queue->waiters = blocker->waiters;
+        queue->n_waiters = blocker->n_waiters;
+        queue->has_queue = true;
+        blocker->waiters = NULL;
+        blocker->n_waiters = 0;
+        error_set_holder(err, queue);
+    }
+    return BELAY_NOT_FOUND;
 }
 
 enum belay_code remote_get(struct backend *base, const char *key, struct belay_info **out_info,
