@@ -38,8 +38,8 @@
  *   signal handlers.
  * - out_ parameters are written on BELAY_OK only.
  * - _free() and _close() accept NULL.
- * - Initialize a struct that has a struct_size with its ..._INIT macro. From the size, a
- *   newer library knows which fields an older program has set.
+ * - Initialize a struct that has a struct_size with its ..._INIT macro. The size tells a
+ *   newer library which fields an older program has set.
  * - Strings are UTF-8 and end in '\0'.
  *
  * Threads: any number of threads may share a client or a configuration. A lock is for
@@ -92,7 +92,7 @@ enum belay_code {
     BELAY_HELD,          /* another client holds the lock: wait or give up */
     BELAY_LOST,          /* the lease has expired or the lock was ended: stop at once */
     BELAY_NOT_HOLDER,    /* the lock id is not the current holder's; nothing was changed */
-    BELAY_ID_USED,       /* this lock id has acquired the lock before and no longer holds it: use a new id */
+    BELAY_ID_USED,       /* the lock id has held this lock before and no longer does: use a new id */
     BELAY_NOT_FOUND,     /* the lock, state, application or file does not exist */
     BELAY_NOT_PERMITTED, /* the credential, or the permissions of a file, do not allow it */
     BELAY_INVALID,       /* an argument is wrong; the text says which, and what is valid */
@@ -189,16 +189,16 @@ struct belay_info {
     int64_t last_heartbeat_unix_ms; /* 0: the holder declared no heartbeat */
     int64_t ttl_ms;
     int64_t expires_in_ms; /* by the store's clock; 0: expired */
-    int64_t valid_for_ms;  /* how long the holder may rely on the lock, counted from before the call or
-                              the request that returned this: expires_in_ms less the difference that
-                              clocks may have. -1: not known. Known only to the holder, after it
-                              acquires, adopts or renews, and after belay_check(). */
+    int64_t valid_for_ms;  /* how long the holder may rely on the lock: expires_in_ms, less what clocks
+                              may differ by. Count it from the start of the call or request that
+                              returned it. -1: not known. It is known after belay_check(), and to the
+                              holder after it acquires, adopts or renews. */
     bool is_stale;         /* the holder declared a heartbeat and has missed it for stale_after_ms */
     struct belay_meta *metadata;
     size_t n_metadata;
     struct belay_waiter *waiters;
     size_t n_waiters;
-    bool has_queue;    /* `waiters` is the queue. False: it was not read, as after a change of the lock. */
+    bool has_queue;    /* `waiters` is the whole queue. False: the queue was not read */
     char *acquired_by; /* the credential that acquired the lock: the name of a server's token. The client
                           cannot choose it, unlike locked_by and locked_by_name. NULL: a local command
                           acquired it, or the store does not record it. */
@@ -212,10 +212,11 @@ struct belay_info {
      */
     struct belay_info *holders;
     size_t n_holders;
-    /* After acquiring or adopting several keys at once: the locks on the further keys, in their order. */
+    /* Of a lock on several keys: the locks on the second key, the third, and so on. */
     struct belay_info *joint;
     size_t n_joint;
-    bool has_packed_lists; /* `waiters` and `holders` are one piece of memory each, with their texts in it */
+    bool has_packed_lists; /* for belay_info_free(): the strings of `waiters` and `holders` are in the same
+                              memory block as the list */
 };
 
 BELAY_API void belay_info_free(struct belay_info *info);
@@ -223,8 +224,8 @@ BELAY_API void belay_info_free(struct belay_info *info);
 /* ---- configuration ----------------------------------------------------- */
 
 /*
- * A configuration file and the environment, read once. Command-line options override
- * the environment, the environment overrides the file, the file overrides the defaults.
+ * The settings from the configuration file, the environment and the defaults. The
+ * environment overrides the file, and the file overrides the defaults.
  */
 struct belay_config;
 
@@ -314,8 +315,8 @@ BELAY_API enum belay_code belay_key_profile(const struct belay_config *config, c
 
 /*
  * The ancestors of `key` in the hierarchy, nearest first. A lock on an ancestor and a
- * lock on `key` exclude each other. Returns how many there are. The caller frees each
- * with free(); an entry is NULL if memory ran out.
+ * lock on `key` exclude each other. Returns the number of ancestors. The caller frees
+ * each with free(); an entry is NULL if memory ran out.
  */
 enum { BELAY_ANCESTORS_MAX = 2 };
 BELAY_API size_t belay_key_ancestors(const struct belay_config *config, const char *key,
@@ -329,7 +330,7 @@ struct belay_parsed_key {
     char environment[BELAY_KEY_MAX + 1];
 };
 BELAY_API void belay_key_parse(const struct belay_config *config, const char *key,
-                               struct belay_parsed_key *out_form);
+                               struct belay_parsed_key *out_parsed);
 
 /* Parse a duration, such as "1h30m" or "250ms". False: not a duration. */
 BELAY_API bool belay_parse_duration(const char *text, int64_t *out_ms);
@@ -354,9 +355,9 @@ struct belay_event {
     const char *locked_by_name;
     const char *by;      /* the user or client that made the change; NULL: the holder */
     const char *reason;  /* NULL: none */
-    int64_t duration_ms; /* how long the lock was held or waited for; -1: does not apply. In on_event
-                            only: how long acquiring took ("lock.acquired"), or how long the lock has
-                            been held ("lock.renewed"). */
+    int64_t duration_ms; /* how long the lock was held or waited for; -1: does not apply. In on_event,
+                            "lock.acquired" has the time that acquiring took, and "lock.renewed" the
+                            time that the lock has been held. */
     const struct belay_meta *metadata;
     size_t n_metadata;
     int64_t commit_us; /* in on_event only: how long the store took; 0: not known */
@@ -397,8 +398,8 @@ struct belay_client_options {
     bool (*traceparent)(void *context, const char *lock_id, bool is_held, char out[BELAY_TRACEPARENT_SIZE]);
     /*
      * For event loops: called by belay_client_poll() when another client of the store may have
-     * ended the lock with this id, or released a lock for which this id waits. NULL: this may be
-     * true of any lock. Only a store that wakes waiters on other machines calls it.
+     * ended the lock with this id, or released a lock for which this id waits. lock_id NULL: this
+     * may be true of any lock. Called only if the store wakes waiters on other machines.
      */
     void (*on_wake)(void *context, const char *lock_id);
 };
@@ -425,8 +426,8 @@ BELAY_API void belay_client_close(struct belay_client *client);
 BELAY_API const char *belay_client_store_url(const struct belay_client *client);
 
 /*
- * The id of the store, which is kept in the store: the same under every URL of the
- * store, and different for every other store. Deployment states are bound to it
+ * The id of the store. It is kept in the store: it is the same under every URL of the
+ * store, and no two stores have the same id. Deployment states are bound to it
  * (belay/state.h). The first call may contact the store. *out_id lives as long as the
  * client. BELAY_CONFIG: this store has no id.
  */
@@ -435,9 +436,9 @@ BELAY_API enum belay_code belay_client_store_id(struct belay_client *client, con
                                                 struct belay_error *err);
 
 /*
- * With owns_file: the path of the Unix socket at which other clients of *out_file expect
- * its server. Every user who may write the file should be able to connect to it. NULL:
- * none.
+ * With owns_file: the path of the Unix socket to which other clients of the file connect.
+ * The program listens there; every user who may write the file must be able to connect.
+ * *out_file is the path of the file. NULL: there is no socket.
  */
 BELAY_API const char *belay_client_socket(const struct belay_client *client, const char **out_file);
 
@@ -458,9 +459,9 @@ BELAY_API long belay_client_server_pid(struct belay_client *client);
 BELAY_API bool belay_client_locking_enabled(const struct belay_client *client);
 
 /*
- * Cancels waits from another thread or a signal handler: they return BELAY_CANCELLED,
- * belay_watch() returns BELAY_OK. A request cannot be undone. Free a belay_cancel only after
- * the calls that use it have returned.
+ * Cancels waits, from another thread or a signal handler. The calls that use it return
+ * BELAY_CANCELLED; belay_watch() returns BELAY_OK. A cancellation cannot be withdrawn.
+ * Free a belay_cancel only after the calls that use it have returned.
  */
 struct belay_cancel;
 BELAY_API struct belay_cancel *belay_cancel_new(void); /* NULL: no memory */
@@ -487,8 +488,9 @@ struct belay_lock_options {
     int64_t ttl_ms;             /* length of the lease; 0: that of the profile that the key belongs to,
                                else ten minutes */
     int64_t wait_ms;            /* how long to wait for the lock; 0: do not wait; BELAY_WAIT_FOREVER */
-    int attempts;               /* give up after this many attempts; 0: no limit. With wait_ms, the first
-                               limit that is reached ends the wait; without it, attempts alone do. */
+    int attempts;               /* give up after this many attempts; 0: no limit. If wait_ms is set too, the
+                               first limit that is reached ends the wait; if wait_ms is 0, this limit
+                               does. */
     int64_t heartbeat_ms;       /* renew this often in the background, or more often if the lease is too
                                short for it (belay_lock_heartbeat_ms()); 0: never */
     int64_t stale_after_ms;     /* show the lock as stale this long after the last heartbeat; 0: four
@@ -500,16 +502,16 @@ struct belay_lock_options {
     size_t n_metadata;
     /* NULL: a new one. Set it to be able to repeat an acquisition whose answer was lost. */
     const char *lock_id;
-    bool reentrant;       /* an owner that holds the lock, with the same credential, gets it again: same id
-                             and token */
+    bool reentrant;       /* if the same owner holds the lock already, acquired with the same credential:
+                             succeed, with the id and token of that lock */
     bool durable;         /* the lock is not tied to this process: it survives the process and a restart
                              of the machine, and is on disk before the call returns */
     bool stepped_backoff; /* retry after 5, 10, 30 and then every 60 s instead of exponentially */
     bool defer_heartbeat; /* no heartbeat and no on_lost before belay_lock_start_heartbeat() */
     /*
      * Called once, in a thread of the library, when the lease is lost or can no longer be
-     * proved: before another client can acquire the lock, unless this process was
-     * stopped or the lock was released by force. If another client ends the lock, this is
+     * proved. When a lease expires, this is called before another client can acquire the
+     * lock, unless this process was suspended. When another client ends the lock, this is
      * called at once on SQLite, on PostgreSQL and through a server, and within 10 s on
      * DynamoDB, whatever the heartbeat is. It must not block. Of the functions on the lock
      * it may call only those that any thread may call.
@@ -579,8 +581,8 @@ BELAY_API enum belay_code belay_lock_adopt(struct belay_client *client, const ch
 
 /*
  * Start the heartbeat and on_lost of a lock that was acquired with defer_heartbeat. They
- * need threads, which cost a short job more than its lock does. Call this well before
- * the first heartbeat is due. Calling it again has no effect.
+ * need threads, and starting threads takes longer than acquiring the lock; a short job does
+ * without. Call this well before the first heartbeat is due. Calling it again has no effect.
  */
 BELAY_API enum belay_code belay_lock_start_heartbeat(struct belay_lock *lock, struct belay_error *err);
 
@@ -604,7 +606,7 @@ BELAY_API void belay_lock_free(struct belay_lock *lock);
 BELAY_API const char *belay_lock_key(const struct belay_lock *lock);
 BELAY_API const char *belay_lock_id(const struct belay_lock *lock); /* NULL: unprotected */
 BELAY_API uint64_t belay_lock_token(const struct belay_lock *lock); /* 0: none */
-/* All keys of the lock, in the order in which they were named: their number, each key, and its token. */
+/* The keys of the lock, in the order in which they were named: their number, a key, and its token. */
 BELAY_API size_t belay_lock_n_keys(const struct belay_lock *lock);
 BELAY_API const char *belay_lock_key_at(const struct belay_lock *lock, size_t i); /* NULL: there is none */
 BELAY_API uint64_t belay_lock_token_at(const struct belay_lock *lock, size_t i);
@@ -682,19 +684,19 @@ BELAY_API enum belay_code belay_force_release(struct belay_client *client, const
                                               struct belay_info **out_info, struct belay_error *err);
 
 /*
- * Get a lock. BELAY_NOT_FOUND: the key was never held, or its record was removed. If clients wait for it nevertheless,
- * because a key above or below it is held, belay_error_holder() has them as `waiters`, and no holder. The caller frees
- * *out_info.
+ * Get a lock. The caller frees *out_info. BELAY_NOT_FOUND: the key was never held, or its
+ * record was removed. Clients may wait for such a key while a key above or below it is
+ * held; then belay_error_holder() has them in `waiters`, and names no holder.
  */
 BELAY_API enum belay_code belay_get(struct belay_client *client, const char *key,
                                     struct belay_info **out_info, struct belay_error *err);
 
 /*
- * Get the lock that `owner` holds, or was the last to hold, if the same credential acquired
- * it: the rule of re-entry. With its lock_id a caller that knows only the owner can renew
- * or release it. `acquired_by` is as in struct belay_lock_options; NULL or "": this client's
- * own credential. BELAY_NOT_HOLDER: another owner or another credential has the lock. The
- * caller frees *out_info.
+ * Get the lock if `owner` holds it, or was the last to hold it, and the same credential
+ * acquired it. With the lock_id in *out_info, a caller that knows only the owner can renew
+ * or release the lock. `acquired_by` is as in struct belay_lock_options; NULL or "": this
+ * client's own credential. BELAY_NOT_HOLDER: another owner or another credential has the
+ * lock. The caller frees *out_info.
  */
 BELAY_API enum belay_code belay_find_own(struct belay_client *client, const char *key, const char *owner,
                                          const char *acquired_by, struct belay_info **out_info,
@@ -807,11 +809,11 @@ struct belay_stats_query {
     const char *prefix;    /* locks whose keys begin with this; NULL: all */
     int64_t since_unix_ms; /* only events since then; 0: all that are kept */
     enum belay_stats_by by;
-    /* Leave out a key by returning false; may be NULL. Not used if the store is a server. */
+    /* Returns false to leave out a key; may be NULL. Not used if the store is a server. */
     bool (*includes)(void *context, const char *key);
     void *context;
-    /* Called now and then while events are read: true ends it with BELAY_CANCELLED. May be NULL. Not used
-       if the store is a server. */
+    /* Called from time to time while events are read. Returns true to end with BELAY_CANCELLED. May be
+       NULL. Not used if the store is a server. */
     bool (*should_stop)(void *context);
 };
 #define BELAY_STATS_QUERY_INIT                                                                               \
@@ -820,8 +822,8 @@ struct belay_stats_query {
     }
 
 /*
- * A set of durations. The median and the 90th percentile are durations that occurred or, if
- * many are alike, the mean of those within 3 % of each other. All are -1 if `count` is 0.
+ * A set of durations. The median and the 90th percentile are exact or, if many durations are
+ * within 3 % of each other, the mean of these. If `count` is 0, the others are -1.
  */
 struct belay_durations {
     uint64_t count;
@@ -843,7 +845,7 @@ struct belay_stats_group {
     struct belay_durations waited; /* of clients that were in the queue, whether or not they got the lock */
 };
 
-/* What the history says about the time from from_unix_ms to until_unix_ms. */
+/* Statistics of the time from from_unix_ms to until_unix_ms. */
 struct belay_stats {
     int64_t from_unix_ms; /* query.since_unix_ms or, if that is later, the oldest event of the store; 0: the
                              store has no events */
@@ -869,15 +871,15 @@ BELAY_API enum belay_code belay_stats(struct belay_client *client, const struct 
 
 enum { BELAY_HOLDS_MAX = 20, BELAY_HOLDS_MIN = 3 /* with fewer there is no estimate */ };
 
-/* How long a lock was held before it was released or forced: the last of them, oldest first. */
+/* The durations of a lock's last holds that were released or forced, oldest first. */
 struct belay_holds {
     size_t n;
     int64_t ms[BELAY_HOLDS_MAX];
 };
 
 /*
- * Read the past holds of a lock from its last thousand events. A store that keeps no events
- * (DynamoDB) has those of the audit file that the configuration names. BELAY_NOT_FOUND: there is
+ * Read the past holds of a lock from its last thousand events. If the store keeps no events
+ * (DynamoDB), they are read from the file in the setting audit.file. BELAY_NOT_FOUND: there is
  * no history.
  */
 BELAY_API enum belay_code belay_past_holds(struct belay_client *client, const char *key,
@@ -885,13 +887,14 @@ BELAY_API enum belay_code belay_past_holds(struct belay_client *client, const ch
 
 enum {
     BELAY_TURN_UNKNOWN = -1, /* too few past holds, or a shared lock */
-    BELAY_TURN_OVERDUE = -2  /* a holder has held the lock for longer than each of them */
+    BELAY_TURN_OVERDUE = -2  /* a holder has held the lock for longer than any past hold */
 };
 
 /*
- * Estimate when the first waiter of `lock`, the second, and so on has its turn: in out_turns_ms[i]
- * milliseconds, or BELAY_TURN_.... A holder is expected to need the median of the past holds that
- * were longer than its own so far, a waiter the median of all.
+ * Estimate when each waiter of `lock` has its turn. out_turns_ms[i] is the time until waiter i,
+ * counted from 0, gets the lock, or one of the two values above. A holder is expected to hold the
+ * lock for the median of the past holds that were longer than its own so far, and a waiter for the
+ * median of all.
  */
 BELAY_API void belay_estimate_turns(const struct belay_holds *holds, const struct belay_info *lock,
                                     int64_t now_unix_ms, int64_t *out_turns_ms, size_t n_turns);
@@ -906,7 +909,8 @@ BELAY_API void belay_estimate_turns(const struct belay_holds *holds, const struc
  * BELAY_FROZEN; one that began before may still succeed.
  *
  * Freezes begin and end by a wall clock: that of the machine with the SQLite file, or of the
- * server. On DynamoDB a freeze is in force if it is by DynamoDB's clock or by the client's.
+ * server. On DynamoDB there are two, DynamoDB's clock and the client's: a freeze is in force
+ * while it is in force by at least one of them.
  */
 struct belay_freeze {
     const char *id;
@@ -926,9 +930,9 @@ struct belay_freeze_options {
     const char *reason;    /* needed */
     const char *by;        /* the name of the person who does it; NULL: user@host */
     int64_t from_unix_ms;  /* 0: now */
-    int64_t until_unix_ms; /* 0: no end, unless for_ms says so */
-    int64_t for_ms;        /* how long it lasts from its beginning; 0: until until_unix_ms. Not both. */
-    const char *id;        /* to repeat a call whose answer was lost; NULL: a new one */
+    int64_t until_unix_ms; /* when it ends; 0: not set */
+    int64_t for_ms; /* how long it lasts; 0: not set. Not with until_unix_ms. With neither, it has no end */
+    const char *id; /* NULL: a new one. Set it to be able to repeat a call whose answer was lost. */
 };
 #define BELAY_FREEZE_OPTIONS_INIT                                                                            \
     {                                                                                                        \
@@ -937,18 +941,18 @@ struct belay_freeze_options {
 
 /*
  * Freeze all keys that match `pattern`. The freeze is on disk when this returns. Calls `fn`
- * (may be NULL) with it. BELAY_INVALID: an argument is wrong, or the store has no freezes; the
- * text says what would be right. BELAY_ID_USED: the id in the options is that of another freeze,
- * or of one that is over. Through a server this needs an admin's token.
+ * (may be NULL) with the freeze. BELAY_INVALID: an argument is wrong, or the store has no
+ * freezes; the text says what is valid. BELAY_ID_USED: another freeze has the id in the
+ * options, or the freeze with this id is over. Through a server this needs an admin's token.
  */
 BELAY_API enum belay_code belay_freeze(struct belay_client *client, const char *pattern,
                                        const struct belay_freeze_options *options, belay_freeze_fn fn,
                                        void *context, struct belay_error *err);
 
 /*
- * End the freeze with this id, or all that have exactly this pattern, and wake the waiters.
- * `by` (NULL: user@host) and `reason` (NULL: none) are recorded. Calls `fn` (may be NULL) with
- * each. BELAY_NOT_FOUND: there is none.
+ * End the freeze with this id, or all freezes that have exactly this pattern, and wake the
+ * waiters. `by` (NULL: user@host) and `reason` (NULL: none) are recorded. Calls `fn` (may be
+ * NULL) with each freeze. BELAY_NOT_FOUND: there is no such freeze.
  */
 BELAY_API enum belay_code belay_unfreeze(struct belay_client *client, const char *id_or_pattern,
                                          const char *by, const char *reason, belay_freeze_fn fn,
@@ -1057,7 +1061,7 @@ enum { BELAY_BATCH_BUCKETS = 11 };
 struct belay_store_counts {
     uint64_t commits;
     uint64_t syncs; /* writes to disk, of one batch each */
-    /* [i]: batches of more than 2^(i-1) and up to 2^i commits; the last: all larger ones */
+    /* batches[i]: the batches of more than 2^(i-1) and up to 2^i commits; the last also has all larger ones */
     uint64_t batches[BELAY_BATCH_BUCKETS];
     uint64_t errors; /* reads and commits that the store did not answer, or could not do */
 };
@@ -1121,7 +1125,7 @@ enum belay_finding_level { BELAY_FINDING_OK, BELAY_FINDING_WARNING, BELAY_FINDIN
 BELAY_API const char *
 belay_finding_level_name(enum belay_finding_level level); /* "ok", "warning", "failed" */
 
-/* The result of one check or one step. The strings are borrowed until the callback returns. */
+/* The result of one check or one step. The strings are valid until the callback returns. */
 struct belay_finding {
     enum belay_finding_level level;
     enum belay_code code; /* if it failed: BELAY_UNREACHABLE, BELAY_NOT_PERMITTED or BELAY_CONFIG */
@@ -1245,8 +1249,8 @@ struct belay_postgresql_schema_options {
 
 /*
  * Create the tables and functions that locks and deployment state need, in one transaction.
- * Those that exist are left as they are; what a schema of an earlier belay lacks is added. Needs
- * the right to create a schema in the database; users of the store need only the right to execute
+ * What exists stays as it is; what a schema of an earlier belay lacks is added. The caller needs
+ * the right to create a schema in the database. Users of the store need only the right to execute
  * its functions, which grant_to gives. `out_schema` may be NULL. BELAY_CONFIG: the server is too
  * old, or the schema belongs to a newer belay.
  */
@@ -1299,9 +1303,9 @@ BELAY_API enum belay_code belay_backup(struct belay_client *client, const char *
 
 /*
  * Put a backup in place of the database that the store URL names. A database that exists is
- * replaced only with options->replace and is kept as FILE.replaced-TIME. It is never
- * replaced while in use (BELAY_HELD): owned by a server, open in another process, or with
- * held locks. Locks that were held in the backup start again with their full ttl. New
+ * replaced only with options->replace and is kept as FILE.replaced-TIME. It is not replaced
+ * while it is in use: owned by a server, open in another process, or with held locks. Then
+ * the result is BELAY_HELD. Locks that were held in the backup start again with their full ttl. New
  * tokens are greater than all earlier ones, including those that the original store
  * granted after the backup (docs/operations.md says how). out_backup may be NULL.
  */

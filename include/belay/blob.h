@@ -31,9 +31,9 @@ enum {
 
 /*
  * A tag identifies one content of a blob, as an ETag does. The store chooses its text, which
- * is opaque to callers; two different contents of a blob never have the same text. The hint
- * helps a store to recognise an unchanged blob without reading it (a file's inode and
- * times). Comparisons of tags ignore it, and it may be "".
+ * is opaque to callers; two different contents of a blob never have the same text. The hint,
+ * such as a file's inode and times, lets a store recognise an unchanged blob without reading
+ * it. Comparisons of tags ignore it, and it may be "".
  */
 struct belay_blob_tag {
     char text[BELAY_BLOB_TAG_MAX + 1];
@@ -114,9 +114,9 @@ struct belay_blob_ops {
                                       struct belay_error *err);
 
     /*
-     * As put_if(), for a store that may also have the lock in its database. If it does, it
-     * writes only while the lock is held with this id and token, and lets no client acquire the
-     * lock between that check and the write. BELAY_NOT_HOLDER: the lock is not held; nothing was
+     * As put_if(), for a store that may also have locks in its database. If the lock is there, the
+     * store writes only while it is held with this id and token, and lets no client acquire it
+     * between that check and the write. BELAY_NOT_HOLDER: the lock is not held; nothing was
      * changed. May be NULL: the store has no locks.
      */
     enum belay_code (*put_if_held)(struct belay_blob_store *store, const struct belay_blob_put *put,
@@ -137,9 +137,9 @@ struct belay_blob_store {
 BELAY_API enum belay_code belay_blob_name_check(const char *name, struct belay_error *err);
 
 /*
- * Open a blob store: "file:DIR", "s3://BUCKET/PREFIX?region=R&endpoint=URL",
- * "postgresql://HOST/DATABASE", or the "http://HOST:PORT" of a belay server, whose states can be
- * read but not written as blobs. A directory is created by the first write.
+ * Open a blob store: "file:DIR", "s3://BUCKET/PREFIX?region=R&endpoint=URL" or
+ * "postgresql://HOST/DATABASE"; or a belay server, "http://HOST:PORT", whose states can be read
+ * but not written as blobs. A directory is created by the first write.
  *
  * `url` NULL: as configured, else the directory FILE-state beside an embedded lock database
  * FILE, or the PostgreSQL database that has the locks. `config` NULL: belay_config_load(NULL).

@@ -69,7 +69,7 @@ struct belay_app {
     size_t n_labels;
     enum belay_app_state state;
     int64_t since_unix_ms; /* when the state was recorded; 0: never recorded */
-    char *by;              /* who recorded it; NULL: never recorded */
+    char *by;              /* the user or client that recorded it; NULL: never recorded */
     uint64_t version;      /* changes with each write; 0: not in the registry */
     /*
      * Registered through a server with a token that is not an admin's: the health check
@@ -131,7 +131,7 @@ BELAY_API enum belay_code belay_app_register(struct belay_client *client, const 
 BELAY_API enum belay_code belay_app_remove(struct belay_client *client, const char *name, uint64_t version,
                                            struct belay_error *err);
 
-/* Record a state. `by` is who says so, for people; NULL: user@host. out_app may be NULL. */
+/* Record a state. `by` names the person or program that does so; NULL: user@host. out_app may be NULL. */
 BELAY_API enum belay_code belay_app_set_state(struct belay_client *client, const char *name,
                                               enum belay_app_state state, const char *by,
                                               struct belay_app **out_app, struct belay_error *err);
@@ -213,7 +213,7 @@ struct belay_db_result {
     int lock_attempts;
     int64_t lock_ms; /* how long acquiring the lock took */
     int64_t at_unix_ms;
-    char *by; /* who requested it; NULL: not known */
+    char *by; /* the user or client that requested it; NULL: not known */
 };
 BELAY_API void belay_db_result_release(struct belay_db_result *result); /* leaves it empty */
 
@@ -239,15 +239,15 @@ struct belay_db_options {
     const char *database;
     bool dry_run;    /* decide and report, change nothing */
     int64_t wait_ms; /* repeat the checks for this long until all applications are down; 0: once */
-    const char *by;  /* who requests it, for people; NULL: user@host */
+    const char *by;  /* the name of the person or program that requests it; NULL: user@host */
     /* Called with one line of text for each step. */
     void (*on_step)(void *context, enum belay_level level, const char *text);
     void *context;
     struct belay_cancel *cancel;
     const char *acquired_by; /* as in struct belay_lock_options, for the database's lock */
     /*
-     * Called before and after each lock is acquired, with its key, which the caller cannot know
-     * in advance. Returns whether the caller permits it; if not, nothing is done. May be NULL.
+     * Called with the key of each lock, before and after it is acquired: the caller cannot know
+     * the keys in advance. Returns false to forbid it; then nothing is done. May be NULL.
      */
     bool (*may_lock)(void *context, const char *key);
 };

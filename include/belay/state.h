@@ -7,8 +7,8 @@
  * Every write is conditional on the content from which it was made, and carries the
  * fencing token of its lock and the id of the lock's store. The highest token stays in the
  * document, and a write with a lower token is refused. A process that has lost its lock
- * therefore changes nothing, even if it was suspended just before its write. A blob store is
- * bound to the first lock store that writes to it and refuses all others.
+ * therefore changes nothing, even if it was suspended just before its write. The first write
+ * binds the blob store to its lock store; writes under any other lock store are refused.
  *
  *     struct belay_state_name name = { "shop", "prod" };
  *     struct belay_state_lock held = { .token = belay_lock_token(lock), ... };
@@ -109,7 +109,7 @@ struct belay_state {
     bool locked;               /* a deployment is in progress, or was when its process died */
     char *lock_store;          /* the id of the lock store that granted the token */
     char *lock_id;
-    char *locked_by; /* the present or last holder of that token */
+    char *locked_by; /* the holder of the lock with that token */
     char *last_updated;
     char *last_updated_by;
     char *deployment_id;
@@ -135,8 +135,8 @@ BELAY_API enum belay_code belay_state_reload(struct belay_states *states, const 
                                              struct belay_state **out_state, struct belay_error *err);
 
 /*
- * Load a state (`snapshot` NULL) or one of its snapshots without verifying its checksums:
- * the content that belay_state_adopt() would accept. The format must still be right.
+ * Load a state (`snapshot` NULL) or one of its snapshots without verifying its checksums, as
+ * belay_state_adopt() does. The format must still be right.
  */
 BELAY_API enum belay_code belay_state_load_unverified(struct belay_states *states,
                                                       const struct belay_state_name *name,
@@ -222,9 +222,9 @@ struct belay_state_write {
     size_t struct_size;
     const struct belay_state_lock *lock; /* NULL: locking is disabled */
     /*
-     * The tag of the content from which the new document was made. NULL: that is found by the
-     * metadata.serial of the new document. Without a serial either, the write is accepted only
-     * while belay has saved no state.
+     * The tag of the content from which the new document was made. NULL: metadata.serial of the
+     * new document says which version that was. With neither, the write is accepted only while
+     * belay has saved no version of the state.
      */
     const struct belay_blob_tag *loaded;
     /*
@@ -239,9 +239,9 @@ struct belay_state_write {
      */
     bool exact;
     /*
-     * Values for what neither `deployment` nor the new document has. deployment_id,
-     * git_commit, git_branch and last_updated_by in the document's metadata count only if
-     * they differ from the state that it replaces. NULL: none.
+     * Values that neither `deployment` nor the new document has. The document's own
+     * deployment_id, git_commit, git_branch and last_updated_by count only if they differ from
+     * those of the state that it replaces. NULL: none.
      */
     const struct belay_deployment *detected;
 };
@@ -290,7 +290,7 @@ BELAY_API enum belay_code belay_state_backup(struct belay_states *states, const 
 /*
  * Save the content of a snapshot as a new version. History and the highest token continue
  * from the present state or, if that is damaged, from the snapshot. `serial` continues from the
- * highest that any version had, whatever is damaged or missing.
+ * highest that any version can have had, also if some versions are damaged or missing.
  */
 BELAY_API enum belay_code belay_state_restore(struct belay_states *states,
                                               const struct belay_state_name *name, const char *snapshot,
@@ -299,7 +299,7 @@ BELAY_API enum belay_code belay_state_restore(struct belay_states *states,
 
 /*
  * Accept a state (`snapshot` NULL) or one of its snapshots although its checksums do not
- * match, because another program wrote it and computes them differently. The content becomes
+ * match: another program may have written it, and compute them differently. The content becomes
  * a new version with belay's checksums; the original bytes are kept as a snapshot; metadata
  * still names the deployment that made it. A valid state is left as it is. With
  * write->loaded the state must still have that content.

@@ -13,9 +13,9 @@
  *      |   +-- renew: expires_ms = now + ttl |                    v
  *      +------------- acquire --------------+---------------- not held
  *
- * The reader of a record decides whether its lease has expired, by the store's clock,
- * `now_ms`, which every answer includes. Only the store computes points in time: a write
- * says how long a lease lasts, never until when.
+ * The reader of a record decides whether its lease has expired. It compares expires_ms with
+ * `now_ms`, the store's clock, which every answer includes. Only the store computes points in
+ * time: a write says how long a lease lasts, never until when.
  *
  * A lock that is shared or has slots has several holders, in `holders`. Each has a lease of
  * its own and goes through the same states; a write with `co_holder` changes one of them.
@@ -43,20 +43,21 @@ struct belay_ticket {
     uint64_t seq; /* the order of the queue */
     int64_t since_unix_ms;
     int64_t expires_ms;   /* store's clock; then the ticket loses its place */
-    bool dead;            /* the store knows that the waiter is gone. The store checks from the front of the
+    bool dead;            /* the store knows that the waiter is gone. A store checks from the front of the
                            queue, and may stop at the first waiter that is alive. */
     bool packed;          /* its strings are in the record's `text` and are not freed one by one */
     uint32_t text_size;   /* not 0: the strings of a packed ticket are one block of this size, which begins
-                           at lock_id; the key is in it or is the record's. 0: they are not one block */
+                           at lock_id; the key is in the block, or is the record's. 0: they are not one
+                           block */
     char *acquired_by;    /* the credential of the waiter; "": none; NULL: the store does not keep it */
     enum belay_mode mode; /* in which it waits */
     int slots;            /* with BELAY_SLOTS */
-    bool joint;           /* for a wait for several keys at once, which become free at different times */
+    bool joint;           /* of a client that waits for several keys at once */
 };
 
 /* A client holds `key`, which is below this record's key. */
 struct belay_intent {
-    char *lock_id; /* names the intent: the lock id, and a hash of the key */
+    char *lock_id; /* identifies the intent: the holder's lock id, and a hash of the key */
     char *key;
     int64_t expires_ms;
     bool shared; /* the lock below is shared: it excludes exclusive holders of this key, not shared ones */
@@ -64,12 +65,12 @@ struct belay_intent {
 
 enum { BELAY_RELEASED_MAX = 8 };
 
-/* What a store keeps about a holder; in a record these fields are those of its present or last holder. */
+/* The fields of a holder. In a record they are those of its present or last holder. */
 #define BELAY_HOLDER_FIELDS                                                                                  \
     char *lock_id; /* "": never acquired */                                                                  \
     char *owner;                                                                                             \
     char *owner_name;                                                                                        \
-    char *acquired_by; /* the credential: the name of a server's token; "": none; NULL: it is not kept */    \
+    char *acquired_by; /* the credential: the name of a server's token; "": none; NULL: not kept */          \
     uint64_t token;                                                                                          \
     bool durable;        /* not tied to a process: the lock survives a restart of the machine */             \
     bool stale_reported; /* reported as stale since its last heartbeat */                                    \
@@ -102,10 +103,10 @@ struct belay_record {
         struct belay_holder holder; /* the same fields, together */
     };
     /*
-     * The lock ids of the last releases that were not forced, the newest first, even if the lock
-     * was acquired since. For a lock that is shared or has slots, the last BELAY_RELEASED_MAX (or
-     * all, if fewer), until the record is exclusive again. Of an exclusive lock a store may
-     * keep the last one, or none.
+     * The lock ids of the last releases that were not forced, newest first. They stay when the
+     * lock is acquired again. Of a lock that is shared or has slots, a store keeps the last
+     * BELAY_RELEASED_MAX, until the record is exclusive again. Of an exclusive lock it keeps the
+     * last one or none.
      */
     char **released_ids; /* owned, as are the strings in it that are not part of `text` */
     size_t n_released_ids;
@@ -114,13 +115,14 @@ struct belay_record {
     struct belay_ticket *tickets; /* by seq */
     size_t n_tickets;
     /*
-     * In the answer of commit(), with capabilities.takes_turns: tickets that the store left out of a
-     * long queue. All of them are for this key, exclusive and not joint. The first of the queue and
-     * that of a write with one of the two conditions about the queue are always there. After a write
-     * with BELAY_IF_NEXT, if the first is for this key, exclusive and not joint, it may be the only one.
+     * In the answer of commit(), with capabilities.takes_turns: the number of tickets that the
+     * store left out of a long queue. All of them are for this key, exclusive and not joint. The
+     * first ticket of the queue is never left out, nor is the ticket of a write with
+     * BELAY_IF_OCCUPIED or BELAY_IF_NEXT. After a write with BELAY_IF_NEXT the first may be the only
+     * one, if it is for this key, exclusive and not joint.
      */
-    size_t n_between; /* before the last one of `tickets`, without those that have expired */
-    size_t n_behind;  /* behind it */
+    size_t n_between; /* left out before the last one of `tickets`, not counting expired ones */
+    size_t n_behind;  /* left out behind it */
     struct belay_intent *intents;
     size_t n_intents;
     /*
@@ -134,9 +136,8 @@ struct belay_record {
     int slots; /* with BELAY_SLOTS: how many holders there may be */
     struct belay_holder *holders;
     size_t n_holders;
-    char *text; /* owned; one block that may contain key, lock_id, owner, owner_name, acquired_by, the same
-                   strings of holders, released_ids, and the strings of packed tickets; NULL: each string is
-                   freed by itself */
+    char *text; /* owned; one block of memory that may contain the record's strings, those of `holders` and
+                   released_ids, and those of packed tickets. NULL: each string is freed by itself */
     size_t text_size;
 };
 
@@ -168,13 +169,13 @@ enum belay_condition {
     BELAY_IF_HELD_BY,         /* held by write.lock_id, even if the lease has expired */
     BELAY_IF_LIVE_BY,         /* held by write.lock_id, and now < expires_ms */
     /*
-     * The next two only in a store whose capabilities have takes_turns. They are about the queue,
-     * for a waiter that has not seen the record: changes that do not concern it do not refuse it.
+     * The next two are only for a store whose capabilities have takes_turns. With them a waiter
+     * need not read the record first, and a change that does not concern it does not refuse its write.
      */
-    BELAY_IF_OCCUPIED, /* for put_ticket. Held, or with tickets or intents; and a ticket of the same id
-                          was put with the same acquired_by */
-    BELAY_IF_NEXT      /* not held, no intents, and write.lock_id has a ticket: those ahead of it have
-                          expired or are dead, and the write drops them. It is not the last holder's id. */
+    BELAY_IF_OCCUPIED, /* for put_ticket: the record is held, or has tickets or intents. If it has a ticket
+                          of the same id, that ticket has the same acquired_by. */
+    BELAY_IF_NEXT      /* not held and no intents; write.lock_id has a ticket, and is not the last holder's
+                          id. All tickets ahead of it have expired or are dead: the write drops them. */
 };
 
 /*
@@ -239,8 +240,8 @@ struct belay_write {
     /*
      * The write is about one of several holders. BELAY_SET_ACQUIRED adds one, with
      * values->lock_id, and sets the record's mode and slots to those of `values`. All other
-     * sets, BELAY_IF_HELD_BY and BELAY_IF_LIVE_BY are about the holder `lock_id`;
-     * BELAY_SET_RELEASED removes it, and the record is held while others are left. A write that
+     * sets, BELAY_IF_HELD_BY and BELAY_IF_LIVE_BY are about the holder `lock_id`.
+     * BELAY_SET_RELEASED removes it; the record stays held while others are left. A write that
      * does not acquire is refused, whatever its condition, if the record has no such holder.
      *
      * Without co_holder, BELAY_IF_HELD_BY and BELAY_IF_LIVE_BY never hold for a record that
@@ -258,16 +259,17 @@ struct belay_write {
     size_t n_drop_holders;
 };
 
-/* Values of an event in a batch: the token that the batch grants for the event's key; how long it was held. */
-#define BELAY_TOKEN_OF_BATCH UINT64_MAX
-#define BELAY_DURATION_HELD (-2)
+/* For an event in a batch, the store replaces these values: */
+#define BELAY_TOKEN_OF_BATCH UINT64_MAX /* as token: by the token that the batch grants for the event's key */
+#define BELAY_DURATION_HELD (-2)        /* as duration_ms: by how long the lock was held */
 
 struct belay_batch {
     const struct belay_write *writes; /* of different keys */
     size_t n_writes;                  /* 0: only events */
     /*
-     * Kept with the writes, if the store keeps events. The store completes an event from the
-     * record, as it was before the batch, of the write with the event's key (else of writes[0]):
+     * Kept with the writes, if the store keeps events. The store completes an event from a record
+     * as it was before the batch: the record of the write with the event's key or, if no write
+     * has that key, of writes[0]:
      * - the owner, if it is NULL;
      * - the token, if it is 0 and the event has the record's lock id;
      * - the metadata, if it is NULL and the event has the record's lock id, or a lock id that
@@ -276,18 +278,18 @@ struct belay_batch {
      */
     const struct belay_event *events;
     size_t n_events;
-    bool durable;       /* must be on disk before commit() returns. A store does that without being
-                           asked if a record is durable before or after the batch. */
-    int64_t timeout_ms; /* the caller has no use for a later answer; 0: the store's own timeout. A local
-                           store may ignore it. */
+    bool durable;       /* must be on disk before commit() returns. So must a batch with a record that is
+                           durable before or after it. */
+    int64_t timeout_ms; /* the caller does not use a later answer; 0: the store's own timeout. A local store
+                           may ignore it. */
     const char *require_unused_id; /* not NULL: BELAY_ID_USED if this id has ever acquired writes[0].key, or
                                       the key of another write that acquires. A store that does not remember
                                       ids ignores it (docs/safety.md). */
     /*
      * BELAY_FROZEN, and nothing is changed, if the key of a write that acquires matches a freeze
-     * that is in force, or ended less than freeze_grace_ms ago. A freeze whose item_put() has
-     * returned before commit() was called is seen. A store whose capabilities lack has_freezes
-     * ignores it.
+     * that is in force, or ended less than freeze_grace_ms ago. The check sees every freeze whose
+     * item_put() returned before commit() was called. A store whose capabilities lack has_freezes
+     * ignores both fields.
      */
     bool check_freezes;
     int64_t freeze_grace_ms;
@@ -326,8 +328,8 @@ struct belay_events_query {
 /* What a store offers and how it is used; constant while it is open. */
 struct belay_store_capabilities {
     bool is_local;         /* on this machine. False: each call may take as long as the network does. */
-    int64_t margin_ms;     /* an expired lease can be taken over this long after expires_ms, because clocks
-                              may differ */
+    int64_t margin_ms;     /* an expired lock can be acquired this long after expires_ms, because clocks may
+                              differ */
     int64_t claim_ms;      /* a free lock is reserved this long for the first waiter, before the next may
                               acquire it */
     int64_t poll_ms;       /* how often the first waiter polls without being woken */
@@ -416,9 +418,9 @@ struct belay_store_ops {
     /*
      * For an event loop, which cannot wait(): call `fn` in a thread of the store for each wake(), by
      * any client of the store, of an id that is not NULL. fn(context, NULL): wake-ups may have been
-     * lost, so all waiters must look. `fn` must neither block nor call the store. A NULL `fn` ends
-     * this, and no call of `fn` is in progress when that returns. NULL: not supported, and
-     * waiters poll.
+     * lost, so every waiter must read its record. `fn` must neither block nor call the store. A NULL
+     * `fn` ends the subscription; when that call returns, no call of the earlier `fn` is in progress.
+     * NULL: not supported, and waiters poll.
      */
     void (*subscribe)(struct belay_store *store, void (*fn)(void *context, const char *lock_id),
                       void *context);
@@ -459,8 +461,8 @@ struct belay_store_ops {
     void (*batches)(struct belay_store *store, struct belay_store_counts *out);
 
     /*
-     * Write a consistent copy of all that was committed, which can be restored, to `path`, an
-     * empty file. Any thread may call this; it may take long. NULL: not supported.
+     * Write a consistent copy of all that was committed to `path`, an empty file; belay_restore()
+     * reads it. Any thread may call this; it may take long. NULL: not supported.
      */
     enum belay_code (*backup)(struct belay_store *store, const char *path, struct belay_cancel *cancel,
                               struct belay_error *err);
@@ -484,13 +486,13 @@ BELAY_API enum belay_code belay_client_open_store(struct belay_store *store,
                                                   struct belay_client **out_client, struct belay_error *err);
 
 /*
- * For a store's wait(). belay_cancel_requested() is true once the wait was cancelled. While
- * a thread sleeps on the futex `word`, belay_cancel_bind() makes belay_cancel_request()
- * increment it and wake the thread; NULL ends that.
+ * For a store's wait(). belay_cancel_requested() is true once the wait was cancelled. After
+ * belay_cancel_bind(), belay_cancel_request() increments the futex `word` and wakes the thread
+ * that sleeps on it. NULL ends that.
  */
 BELAY_API bool belay_cancel_requested(const struct belay_cancel *cancel);
 BELAY_API void belay_cancel_bind(struct belay_cancel *cancel, uint32_t *word);
-/* The same for poll(): an eventfd that becomes readable when the wait is cancelled. -1 ends that. */
+/* The same for a thread in poll(): belay_cancel_request() makes the eventfd `fd` readable. -1 ends that. */
 BELAY_API void belay_cancel_bind_fd(struct belay_cancel *cancel, int fd);
 
 #ifdef __cplusplus

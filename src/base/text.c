@@ -149,6 +149,14 @@ bool text_has_prefix(const char *text, const char *prefix)
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
+char *text_copy(const char *text, bool *ok)
+{
+    char *copy = text == NULL ? NULL : strdup(text);
+
+    *ok = *ok && (text == NULL || copy != NULL);
+    return copy;
+}
+
 const char *env_text(const char *name)
 {
     const char *value = getenv(name);

@@ -30,6 +30,13 @@ char *number_text(char space[NUMBER_TEXT_SIZE], uint64_t value);
 
 bool text_has_prefix(const char *text, const char *prefix);
 
+static inline const char *text_or_empty(const char *text)
+{
+    return text == NULL ? "" : text;
+}
+/* A copy that the caller frees; NULL of NULL. Without memory it is NULL, and *ok becomes false. */
+char *text_copy(const char *text, bool *ok);
+
 /* The value of an environment variable; NULL if it is unset or empty. */
 const char *env_text(const char *name);
 

@@ -284,17 +284,18 @@ static void parse_stack_key(const char *key, struct belay_parsed_key *form)
                                                        : "stack";
 }
 
-void belay_key_parse(const struct belay_config *config, const char *key, struct belay_parsed_key *out_form)
+void belay_key_parse(const struct belay_config *config, const char *key, struct belay_parsed_key *out_parsed)
 {
     const struct config_profile *profile;
     struct key_names names;
 
-    *out_form = (struct belay_parsed_key){ .level = "key", .profile = "" };
+    *out_parsed = (struct belay_parsed_key){ .level = "key", .profile = "" };
     if (key_begins_as_stack(key)) {
-        parse_stack_key(key, out_form);
+        parse_stack_key(key, out_parsed);
     } else if ((profile = match_profile(config, key, &names)) != NULL) {
-        out_form->level = "component";
-        out_form->profile = profile->scheme.profile;
-        (void)snprintf(out_form->environment, sizeof out_form->environment, "%.*s", SHOWN(names.environment));
+        out_parsed->level = "component";
+        out_parsed->profile = profile->scheme.profile;
+        (void)snprintf(out_parsed->environment, sizeof out_parsed->environment, "%.*s",
+                       SHOWN(names.environment));
     }
 }

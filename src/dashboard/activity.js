@@ -1,6 +1,6 @@
 // The last hours: acquisitions and refusals, wait and hold times.
 
-import { h, svg, clear } from "./dom.js";
+import { h, svg, clear, segments } from "./dom.js";
 import { ask } from "./api.js";
 import { count, short, span, tick, minutes } from "./format.js";
 import { address, writeSettings } from "./address.js";
@@ -34,14 +34,12 @@ export function activityHead(tab, state, ranged, ...more) {
   const choose = (hours) => {
     state.hours = hours;
     writeActivity(state, tab);
-    buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(RANGES[i] === hours)));
     links.forEach((link, i) => link.setAttribute("href", address("#/activity", activitySettings({ ...state, text: "" }, TABS[i][0]))));
     ranged();
   };
-  const buttons = RANGES.map((hours) => h("button", { type: "button", "aria-pressed": String(hours === state.hours), onclick: () => choose(hours) }, hours === 1 ? "1 hour" : `${hours} hours`));
   writeActivity(state, tab);
   return h("header", { class: "bar" }, h("h1", {}, "Activity"), h("nav", { class: "tabs", "aria-label": "Activity" }, links), more,
-    h("div", { class: "segments", role: "group", "aria-label": "How far back" }, buttons));
+    segments("How far back", RANGES.map((hours) => [hours, hours === 1 ? "1 hour" : `${hours} hours`]), state.hours, choose));
 }
 
 /** 1, 2 or 5 times a power of ten; for times the units of a clock. */
@@ -57,7 +55,7 @@ function ceiling(max, isTime) {
   return [1, 2, 5, 10].map((n) => n * power).find((n) => n >= max);
 }
 
-/** Bars of numbers, or lines of times; `label` says which step it is. */
+/** Bars of numbers, or lines of times; `label` names a step. */
 export function chart({ title, note, steps, series, isTime, label = (step) => minutes(Date.parse(step.at)) }) {
   const max = ceiling(Math.max(...steps.map((step) => (isTime ? Math.max(...series.map((s) => s.of(step) ?? 0)) : series.reduce((sum, s) => sum + s.of(step), 0)))), isTime);
   const x = (i) => LEFT + (i / steps.length) * (WIDTH - LEFT);

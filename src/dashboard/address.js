@@ -17,6 +17,11 @@ export function address(path, values) {
   return `${path}${settings.size > 0 ? `?${settings}` : ""}`;
 }
 
+/** The address of this server, as clients write it. */
+export function serverUrl() {
+  return location.origin + location.pathname.replace(/\/$/, "");
+}
+
 /** Write the settings of this page. No new entry in the browser's history. */
 export function writeSettings(values) {
   const hash = address(location.hash.split("?")[0] || "#/locks", values);

@@ -1,4 +1,4 @@
-// What needs attention, above the table of locks: each entry is a link to it. And the number of stale and expired
+// The strip "Needs attention" above the table of locks, whose entries are links. And the number of stale and expired
 // locks in the tab's title and icon, for a page that stays open in the background.
 
 import { h, icon, keyed, plain } from "./dom.js";
@@ -7,7 +7,7 @@ import { count, plural, span } from "./format.js";
 
 const SOON_MS = 10000, SOON_SHARE = 0.1;
 const ALARMS_MS = 1000;
-const STOPS_MS = 60000; // the decisions about databases are no locks: they are fetched
+const STOPS_MS = 60000; // the event stream has no decisions about databases: they are fetched
 
 /** The rest of the lease is short: its holder renews it now, or loses it. */
 export function isSoon(lock, left) {
@@ -90,7 +90,7 @@ export class Attention {
   }
 }
 
-/** The strip has its place also without entries: what comes and goes must not move the table. */
+/** Without entries the strip stays, so that the table does not move. */
 export function drawAttention(strip, entries) {
   const shown = entries.length > 0 ? entries : [{ key: "none", data: {} }];
   const need = ({ tone, picture, text, href }) => h("a", { class: `need ${tone}`, href, title: text, "data-part": "need" }, icon(picture), h("span", {}, text));
@@ -98,8 +98,8 @@ export function drawAttention(strip, entries) {
 }
 
 /**
- * "(3) Locks – belay", and a red mark in the icon: how many locks have a holder that is stale or expired. With a timer,
- * as nothing is drawn in a tab in the background.
+ * "(3) Locks – belay", and a red mark in the icon: the number of locks that are stale or expired. It uses a timer,
+ * because a tab in the background draws nothing.
  */
 export class Alarms {
   #model;

@@ -1,4 +1,4 @@
-// Who blocks whom: what is in the way of a lock, its queue, and when the turn of each waiter may come.
+// The card "Who blocks whom": the locks that block a key, its queue, and an estimate of each waiter's turn.
 
 import { h } from "./dom.js";
 import { count, holder, plural, sharing } from "./format.js";
@@ -24,13 +24,13 @@ export class Blocks {
     this.#key = key;
   }
 
-  /** The card; null if nothing is in the way and the queue is empty. */
+  /** The card; null if nothing blocks the key and its queue is empty. */
   draw({ queue, tree, at }) {
     const waiting = queue?.waiting ?? [], lock = queue?.lock;
     const above = tree.above.map((one) => one.lock).filter((one) => one?.status === "active" && one.key !== lock?.key);
     const own = lock?.status === "active" ? [[lock, lock.key === this.#key ? "holder" : "above it"]] : [];
     const found = [...own, ...above.map((one) => [one, "above it"]), ...tree.below.map((one) => [one, "below it"])];
-    // Past holds of this key say nothing if another key is in the way.
+    // If another key blocks this one, past holds of this key do not tell when it becomes free.
     this.#estimate = found.some(([one]) => one.key && one.key !== this.#key) ? null : queue?.estimate ?? null;
     this.#at = at;
     this.#n = waiting.length;
@@ -47,7 +47,7 @@ export class Blocks {
 
   #blocker(lock, word) {
     const { name, owner } = holder(lock), n = active(lock).length;
-    const several = n > 0 ? sharing(lock, n) : ""; // the page lists them
+    const several = n > 0 ? sharing(lock, n) : ""; // another card lists them
     return h("li", {}, h("span", { class: "badge ok" }, word),
       h("span", { class: "name" }, h("strong", {}, several || name), owner && !several ? h("span", { class: "owner" }, owner) : null,
         lock.key !== this.#key ? h("span", { class: "owner" }, "has ", h("a", { href: href(lock.key), class: "mono" }, lock.key)) : null),

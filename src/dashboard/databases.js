@@ -1,9 +1,9 @@
 // Databases, the applications that use them, their health, and the last decisions.
 
-import { h, icon, clear, command, keyed, walk, searchKey, say, STEPS } from "./dom.js";
+import { h, icon, clear, command, keyed, searchBox, walk, searchKey, say, STEPS } from "./dom.js";
 import { ask } from "./api.js";
-import { writeSettings } from "./address.js";
-import { count, holder, moment, plural, span } from "./format.js";
+import { serverUrl, writeSettings } from "./address.js";
+import { count, holder, matcher, moment, plural, span } from "./format.js";
 import { href as lockHref } from "./locks.js";
 import { ago, tickAges } from "./states.js";
 
@@ -121,7 +121,7 @@ class Registry {
   }
 }
 
-/** Hidden entries must not look like missing ones. */
+/** The message if the token hides entries: it must not look as if there were none. */
 function hidden(title) {
   return [h("h2", {}, title), h("p", {}, "The token is limited to some keys, and other databases or applications exist.")];
 }
@@ -168,7 +168,7 @@ function whyNot(error) {
 }
 
 function teach() {
-  const address = location.origin + location.pathname.replace(/\/$/, "");
+  const address = serverUrl();
   return [
     h("h2", {}, "No applications registered"),
     h("p", {}, "Register an application with its database and the URL of its health check:"),
@@ -212,9 +212,9 @@ export class DatabasesPage {
   }
 
   #build() {
-    this.search = h("input", { type: "search", class: "search", placeholder: "Search databases and applications", "aria-label": "Search databases and applications", autocomplete: "off", spellcheck: "false",
+    const [search, box] = searchBox("Search databases and applications", this.#state.text, {
       oninput: () => this.#searched(), onkeydown: (event) => searchKey(event, () => this.#searched(), () => this.#links()) });
-    this.search.value = this.#state.text;
+    this.search = search;
     writeSettings({ q: this.#state.text });
     this.total = h("span", { class: "total" });
     this.askButton = h("button", { type: "button", onclick: () => this.#askAll() }, "Check health");
@@ -224,8 +224,7 @@ export class DatabasesPage {
     this.place = h("div", { class: "place" }, h("p", { class: "muted loading" }, "Loading the databases…"));
     this.scroller = h("div", { class: "scroller", tabindex: "-1" }, this.place);
     return h("section", { class: "page databases" },
-      h("header", { class: "bar" }, h("h1", {}, "Databases"), this.total, this.askButton,
-        h("div", { class: "searchbox" }, icon("search"), this.search, h("kbd", { "aria-hidden": "true" }, "/"))),
+      h("header", { class: "bar" }, h("h1", {}, "Databases"), this.total, this.askButton, box),
       this.scroller);
   }
 
@@ -258,8 +257,7 @@ export class DatabasesPage {
 
   /** Databases, then one entry for applications without a database. */
   #entries() {
-    const words = this.#state.text.toLowerCase().split(/\s+/).filter(Boolean);
-    const fits = (...texts) => words.every((word) => texts.some((text) => text?.toLowerCase().includes(word)));
+    const fits = matcher(this.#state.text);
     const found = this.registry.databases.filter((one) => fits(one.database, one.kind, one.host, ...one.apps.map(({ app }) => app)));
     const used = new Set(this.registry.databases.flatMap(({ apps }) => apps.map(({ app }) => app)));
     const alone = [...this.registry.apps.values()].filter(({ name }) => !used.has(name) && fits(name)).map(({ name, state, since }) => ({ app: name, state, since }));

@@ -142,6 +142,29 @@ export function walk(links, by) {
   return Boolean(next);
 }
 
+/** A search field, and its box with an icon and the key that moves the focus there. */
+export function searchBox(label, text, props) {
+  const field = h("input", { type: "search", class: "search", placeholder: label, "aria-label": label, autocomplete: "off", spellcheck: "false", ...props });
+  field.value = text;
+  return [field, h("div", { class: "searchbox" }, icon("search"), field, h("kbd", { "aria-hidden": "true" }, "/"))];
+}
+
+/** A group of buttons of which one is pressed; `values` are pairs of a value and its label. */
+export function segments(label, values, current, choose) {
+  const buttons = values.map(([value, text]) => h("button", { type: "button", "aria-pressed": String(value === current), onclick: () => {
+    buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(values[i][0] === value)));
+    choose(value);
+  } }, text));
+  return h("div", { class: "segments", role: "group", "aria-label": label }, buttons);
+}
+
+/** A click on a row opens its page, unless it is on a link or selects text. */
+export function openRow(event, to) {
+  if (!event.target.closest("a") && !String(getSelection())) {
+    location.hash = to;
+  }
+}
+
 /** The keys in the search field of a list. */
 export function searchKey(event, searched, links) {
   const search = event.currentTarget;

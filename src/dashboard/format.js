@@ -86,6 +86,12 @@ export function sharing({ mode, slots }, holders) {
   return mode === "shared" ? `shared by ${count(holders)}` : mode === "slots" ? `${count(holders)} of ${count(slots)} slots` : "";
 }
 
+/** Whether texts match a search: each word of it is in one of them. */
+export function matcher(search) {
+  const words = search.toLowerCase().split(/\s+/).filter(Boolean);
+  return (...texts) => words.every((word) => texts.some((text) => text?.toLowerCase().includes(word)));
+}
+
 export function percentile(sorted, percent) {
   return sorted.length === 0 ? null : sorted[Math.min(sorted.length - 1, Math.ceil((sorted.length * percent) / 100) - 1)];
 }

@@ -1,6 +1,6 @@
-// From events to bars: who held each key and who waited for it, from when until when, and how it ended.
+// Bars from events: the holders of each key and its waiters, each with a beginning, an end, and how it ended.
 
-import { holder } from "./format.js";
+import { holder, matcher } from "./format.js";
 
 export const LANES_MAX = 40;
 const ROWS_MAX = 4; // of holders, and of waiters, in one lane; further ones overlap in the last
@@ -85,7 +85,7 @@ class Lane {
     }
   }
 
-  /** What the lock as it is now says of the bars that no event has ended. */
+  /** End the bars that no event has ended, by the present state of the lock. */
   settle(lock, status, now) {
     if (lock && status !== "released" && lock.token !== null && !this.#known.has(lock.token)) {
       this.#begin({ id: null, token: lock.token, locked_by: lock.locked_by, locked_by_name: lock.locked_by_name }, lock.since);
@@ -140,8 +140,7 @@ function pack(bars, now, first) {
  * waits, then those that changed last; in the order of their keys. And how many there were.
  */
 export function lanesOf(events, model, { from, now, text = "" }) {
-  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-  const fits = (key) => words.every((word) => key.toLowerCase().includes(word));
+  const fits = matcher(text);
   const lanes = new Map();
   const laneOf = (key) => lanes.get(key) ?? lanes.set(key, new Lane(key)).get(key);
   for (const event of events) {
@@ -168,7 +167,7 @@ export function lanesOf(events, model, { from, now, text = "" }) {
   return { lanes: shown, total: all.length };
 }
 
-/** Bars that would be drawn over each other, in one row of one kind, are one: narrower than `least` ms and as near. */
+/** Bars of one row that are shorter than `least` ms, and as near to each other, become one bar. */
 export function merged(bars, now, least) {
   const out = [];
   const last = new Map(); // by row

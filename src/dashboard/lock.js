@@ -10,7 +10,7 @@ import { forceUnlock } from "./dialogs.js";
 
 const HISTORY = 500;
 const AGAIN_MS = 1000; // a busy lock is fetched once a second
-const ESTIMATE_MS = 30000; // an estimate is good for so long
+const ESTIMATE_MS = 30000; // an estimate is fetched again after so long
 
 const WORDS = {
   "lock.acquired": ["Acquired", "ok"], "lock.reentered": ["Re-entered", "ok"], "lock.adopted": ["Adopted", "ok"],
@@ -90,7 +90,7 @@ export class LockPage {
         ask(keyPath(this.#key, "/queue?estimate=true"), { signal }).catch((error) => this.#missing(error)),
         ask(keyPath(this.#key, `/history?limit=${HISTORY}`), { signal }).catch((error) => ({ events: [], why: error.message })),
         ask(keyPath(this.#key, "/tree"), { signal }).catch(() => ({ above: [], below: [] })),
-        this.#data ? null : this.stats.load(), // at first, so that nothing moves when they come
+        this.#data ? null : this.stats.load(), // the first time, so that nothing moves when they arrive
       ]);
       this.#data = { queue, history, tree, at: performance.now() };
       this.#render();
@@ -164,7 +164,7 @@ export class LockPage {
         command(`belay acquire ${quote(this.#key)}`));
   }
 
-  /** The event that the address names; to it once, then the page stays where it is. */
+  /** Marks the event that the address names, and scrolls to it once. */
   #showEvent() {
     const item = this.#event ? this.cards.querySelector(`li[data-event="${this.#event}"]`) : null;
     item?.classList.add("here");

@@ -1,9 +1,9 @@
 // The table of locks. Only the rows in view exist; each keeps its element while it is in view, so that focus
 // and selection survive every update.
 
-import { h, icon, clear, command, plain, say } from "./dom.js";
-import { age, span, count, holder, moment, plural, sharing } from "./format.js";
-import { writeSettings } from "./address.js";
+import { h, icon, clear, command, openRow, plain, say, searchBox } from "./dom.js";
+import { age, span, count, holder, matcher, moment, plural, sharing } from "./format.js";
+import { serverUrl, writeSettings } from "./address.js";
 import { Attention, FailedStops, drawAttention, isSoon } from "./attention.js";
 
 const OVERSCAN = 6;
@@ -119,13 +119,8 @@ export class LocksPage {
   // ---- elements
 
   #build() {
-    const state = this.#state;
-    this.search = h("input", {
-      type: "search", class: "search", placeholder: "Search keys and holders", "aria-label": "Search keys and holders",
-      autocomplete: "off", spellcheck: "false", oninput: () => this.#searched(),
-      onkeydown: (event) => this.#searchKey(event),
-    });
-    this.search.value = state.text;
+    const [search, box] = searchBox("Search keys and holders", this.#state.text, { oninput: () => this.#searched(), onkeydown: (event) => this.#searchKey(event) });
+    this.search = search;
     this.chips = FILTERS.map(([name, label]) =>
       h("button", { type: "button", class: "chip", "aria-pressed": "false", "data-filter": name, onclick: () => this.#filter(name) },
         h("span", {}, label), h("span", { class: "n" }, "0")));
@@ -143,8 +138,7 @@ export class LocksPage {
     this.attention = h("ul", { class: "attention", "aria-label": "Needs attention" });
     return h("section", { class: "page locks" },
       h("header", { class: "bar" },
-        h("h1", {}, "Locks"), this.total,
-        h("div", { class: "searchbox" }, icon("search"), this.search, h("kbd", { "aria-hidden": "true" }, "/"))),
+        h("h1", {}, "Locks"), this.total, box),
       this.attention,
       h("div", { class: "chips", role: "group", "aria-label": "Show only" }, this.chips),
       this.scroller);
@@ -258,7 +252,7 @@ export class LocksPage {
 
   #choose() {
     const model = this.#model, { text, filter, sort } = this.#state;
-    const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+    const matches = matcher(text);
     const fits = FILTERS.find(([name]) => name === filter)?.[2];
     const counts = Object.fromEntries(FILTERS.map(([name]) => [name, 0]));
     const attention = new Attention();
@@ -267,8 +261,7 @@ export class LocksPage {
     for (const lock of model.locks.values()) {
       const status = model.status(lock);
       attention.add(lock, status, model.left(lock));
-      const hay = `${lock.key}\n${lock.locked_by ?? ""}\n${lock.locked_by_name ?? ""}`.toLowerCase();
-      if (!words.every((word) => hay.includes(word))) {
+      if (!matches(lock.key, lock.locked_by, lock.locked_by_name)) {
         continue;
       }
       for (const [name, , test] of FILTERS) {
@@ -396,16 +389,10 @@ export class LocksPage {
     const cell = (name, ...inside) => h("div", { role: "cell", class: `c-${name}` }, ...inside);
     const row = { link, name: h("span", { class: "name" }), owner: h("span", { class: "owner" }), age: h("span", {}), left: h("span", { class: "t" }),
       meter: h("i", {}), state: cell("state"), queue: cell("queue") };
-    row.element = h("div", { class: "tr", role: "row", onclick: (event) => this.#clicked(event, row.key) },
+    row.element = h("div", { class: "tr", role: "row", onclick: (event) => openRow(event, href(row.key)) },
       cell("key", link), cell("holder", row.name, row.owner), cell("age", row.age),
       cell("left", row.left, h("span", { class: "meter", "aria-hidden": "true" }, row.meter)), row.state, row.queue);
     return row;
-  }
-
-  #clicked(event, key) {
-    if (!event.target.closest("a") && !String(getSelection())) {
-      location.hash = href(key);
-    }
   }
 
   #mark(key) {
@@ -501,7 +488,7 @@ export class LocksPage {
 }
 
 function teach() {
-  const address = location.origin + location.pathname.replace(/\/$/, "");
+  const address = serverUrl();
   return [
     h("h2", {}, "No locks are held"),
     h("p", {}, "Locks appear here as they are taken. To see one, run a command under a lock from any shell:"),

@@ -5,10 +5,10 @@ import { ask, listAll, stream, ApiError } from "./api.js";
 const WATCHDOG_MS = 45000; // the server sends something every 15 s
 const RETRY_MS = [500, 1000, 2000, 4000, 8000, 15000];
 const NO_LOG_MS = 30000; // poll interval for a store without events
-const SILENT_MS = 5000; // a stream without its first message for so long: a proxy holds it back
+const SILENT_MS = 5000; // a stream without its first message for so long is held back by a proxy
 const SILENT_POLL_MS = 10000;
-const WAKE_MS = 2500; // for an answer on a connection from before the sleep, which may be dead
-const PULSE_MS = 5000, SLEPT_MS = 10000; // a wall clock that is so far ahead of the page's: the machine has slept
+const WAKE_MS = 2500; // timeout after a sleep of the machine: the connection may be dead
+const PULSE_MS = 5000, SLEPT_MS = 10000; // if the wall clock has gained so much on the page's clock, the machine has slept
 
 export class Model extends EventTarget {
   locks = new Map();
@@ -18,8 +18,8 @@ export class Model extends EventTarget {
   isPolling = false; // the stream does not get through: the list is fetched again and again
   seenAt = null; // when the server last sent anything, by this machine's clock
   hasReleased = false; // released locks were fetched too
-  #offset = 0; // the server's clock, minus that of the page, which no change of this machine's clock moves
-  #drift = 0; // this machine's clock, minus that of the page
+  #offset = 0; // the server's clock minus the page's (performance.now()), which changes of the wall clock do not move
+  #drift = 0; // the wall clock minus the page's
   #hasSlept = false;
   #pulse = 0;
   #lastId = null;
@@ -43,7 +43,7 @@ export class Model extends EventTarget {
     return lock.status === "active" && lock.until <= performance.now() ? "expired" : lock.status;
   }
 
-  /** Now, or when its lease ended. */
+  /** Now or, if its lease has ended, the time when it did. */
   heldUntil(lock) {
     return this.now() + (lock.status === "active" ? Math.min(0, lock.until - performance.now()) : Math.min(0, (Date.parse(lock.expires_at ?? "") || Infinity) - this.now()));
   }
@@ -152,7 +152,7 @@ export class Model extends EventTarget {
     this.#tell("link", { wasLost });
   }
 
-  /** A stream that a proxy holds back: the list, until the stream speaks or is opened anew. */
+  /** While a proxy holds back the stream: fetch the list, until the stream has a message or is opened again. */
   async #poll(signal) {
     while (!signal.aborted) {
       try {
@@ -169,7 +169,7 @@ export class Model extends EventTarget {
     }
   }
 
-  /** What the server did while this machine slept is unknown. */
+  /** After a sleep of the machine: the clocks are set again, and the list is fetched again. */
   async #wakeUp() {
     this.#lastId = null;
     this.me = await ask("v1/me", { signal: AbortSignal.timeout(WAKE_MS) });

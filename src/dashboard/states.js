@@ -1,9 +1,9 @@
 // The deployment states by stack, each with its last deployment, and the Terraform states.
 
-import { h, icon, clear, command, keyed, walk, searchKey, say, STEPS } from "./dom.js";
+import { h, icon, clear, command, keyed, openRow, searchBox, walk, searchKey, say, STEPS } from "./dom.js";
 import { ask } from "./api.js";
-import { writeSettings } from "./address.js";
-import { age, bytes, count, holder, moment, plural } from "./format.js";
+import { serverUrl, writeSettings } from "./address.js";
+import { age, bytes, count, holder, matcher, moment, plural } from "./format.js";
 import { href as lockHref } from "./locks.js";
 
 const AGAIN_MS = 30000; // poll interval for changes without an event
@@ -71,7 +71,7 @@ export function whyNot(error) {
 }
 
 function teach() {
-  const address = location.origin + location.pathname.replace(/\/$/, "");
+  const address = serverUrl();
   return [
     h("h2", {}, "No deployments yet"),
     h("p", {}, "A state appears here with its first deployment. On this server's machine, or anywhere with the same ", h("code", {}, "--state-store"), ":"),
@@ -173,9 +173,13 @@ export class StatesPage {
   }
 
   async #next() {
-    const key = this.#asking < AT_ONCE ? this.#queue.shift() : undefined;
-    const one = key === undefined ? undefined : this.#states.find((state) => this.#keyOf(state) === key);
+    if (this.#asking >= AT_ONCE || this.#queue.length === 0) {
+      return;
+    }
+    const key = this.#queue.shift();
+    const one = this.#states.find((state) => this.#keyOf(state) === key);
     if (!one) {
+      this.#next(); // the state is gone
       return;
     }
     this.#asking++;
@@ -201,9 +205,9 @@ export class StatesPage {
   // ---- drawing
 
   #build() {
-    this.search = h("input", { type: "search", class: "search", placeholder: "Search stacks and environments", "aria-label": "Search stacks and environments", autocomplete: "off", spellcheck: "false",
+    const [search, box] = searchBox("Search stacks and environments", this.#state.text, {
       oninput: () => this.#searched(), onkeydown: (event) => searchKey(event, () => this.#searched(), () => this.#links()) });
-    this.search.value = this.#state.text;
+    this.search = search;
     writeSettings({ q: this.#state.text });
     this.total = h("span", { class: "total" });
     this.place = h("div", {}, h("p", { class: "muted loading" }, "Loading the states…"));
@@ -216,7 +220,7 @@ export class StatesPage {
     this.tfTable = h("div", { class: "table terraforms", role: "table", "aria-label": "Terraform states" },
       head([["key", "Terraform"], ["outcome", "Lock"], ["size", "Size"], ["when", "Written"]]), this.tfRows);
     return h("section", { class: "page states" },
-      h("header", { class: "bar" }, h("h1", {}, "State"), this.total, h("div", { class: "searchbox" }, icon("search"), this.search, h("kbd", { "aria-hidden": "true" }, "/"))),
+      h("header", { class: "bar" }, h("h1", {}, "State"), this.total, box),
       this.scroller);
   }
 
@@ -238,8 +242,7 @@ export class StatesPage {
       }
       return;
     }
-    const words = this.#state.text.toLowerCase().split(/\s+/).filter(Boolean);
-    const fits = (text) => words.every((word) => text.toLowerCase().includes(word));
+    const fits = matcher(this.#state.text);
     const states = this.#states.filter((one) => fits(`${one.stack}/${one.environment}`));
     const terraform = this.#terraform.filter((one) => fits(`${one.name} terraform`));
     const all = this.#states.length + this.#terraform.length;
@@ -283,18 +286,10 @@ export class StatesPage {
     return h("div", { role: "cell", class: `c-${name}` }, ...inside);
   }
 
-  #open(to) {
-    return (event) => {
-      if (!event.target.closest("a") && !String(getSelection())) {
-        location.hash = to;
-      }
-    };
-  }
-
   #row({ stack, environment, modified, isFirst, last, versions, why, error, held }) {
     const to = stateHref(stack, environment);
     const wait = versions === undefined && !why ? h("span", { class: "muted" }, "…") : null;
-    return h("div", { class: `tr${isFirst ? " first" : ""}`, role: "row", onclick: this.#open(to) },
+    return h("div", { class: `tr${isFirst ? " first" : ""}`, role: "row", onclick: (event) => openRow(event, to) },
       this.#cell("key", h("a", { class: "key", href: to, "data-part": "key" }, h("span", { class: "stack" }, stack), h("span", { class: "muted" }, " / "), h("span", {}, environment))),
       this.#cell("outcome", held ? this.#deploying(held, lockOf(stack, environment)) : null, why ? h("span", { class: "badge bad", title: error }, why) : last ? outcome(last.status) : wait),
       this.#cell("by", last?.user ?? last?.triggered_by ?? (last === null ? h("span", { class: "muted" }, "another program") : "")),
@@ -309,7 +304,7 @@ export class StatesPage {
 
   #tfRow({ name, size, modified, held }) {
     const to = terraformHref(name);
-    return h("div", { class: "tr", role: "row", onclick: this.#open(to) },
+    return h("div", { class: "tr", role: "row", onclick: (event) => openRow(event, to) },
       this.#cell("key", h("a", { class: "key", href: to, "data-part": "key" }, name)),
       this.#cell("outcome", held ? this.#deploying(held, `terraform/${name}`) : h("span", { class: "badge off" }, "free")),
       this.#cell("size", bytes(size)), this.#cell("when", ago(Date.parse(modified), this.#model)));

@@ -1,6 +1,6 @@
 // Statistics from the history: hold and wait times, acquisitions, refusals; of all locks, and of one on its page.
 
-import { h, icon, clear, say } from "./dom.js";
+import { h, clear, say, searchBox, segments } from "./dom.js";
 import { ask } from "./api.js";
 import { count, plural, short, span, tick, clock } from "./format.js";
 import { writeSettings } from "./address.js";
@@ -9,7 +9,7 @@ import { chart } from "./activity.js";
 const PERIODS = [["1d", "1 day"], ["7d", "7 days"], ["30d", "30 days"], ["all", "All"]];
 const BY = [["day", "Day"], ["profile", "Profile"], ["key", "Key"]];
 const AGAIN_MS = 60000;
-const SHARE = 50; // a long history takes the server seconds: it is asked for a fiftieth of the time at most
+const SHARE = 50; // a long history takes the server seconds: requests take a fiftieth of the time at most
 const TYPING_MS = 400;
 const DAY_MS = 86400000, YEAR_MS = 365 * DAY_MS;
 const DATED = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit" });
@@ -31,7 +31,7 @@ function query({ period, by, prefix, key }) {
   return `v1/stats?${new URLSearchParams(Object.entries(all).filter(([, value]) => value))}`;
 }
 
-/** Which time the numbers are about: the history may be shorter than the period. */
+/** The time that the numbers cover: the history may be shorter than the period. */
 function covered({ from, oldest_event: oldest }, period) {
   const isShort = period !== "all" && from === oldest;
   return `${DATED.format(Date.parse(from))} to now${isShort ? ": the history begins there" : period === "all" ? ": all that the history has" : ""}`;
@@ -89,29 +89,21 @@ function empty(title, text) {
   return h("div", { class: "empty" }, h("h2", {}, title), h("p", {}, text));
 }
 
-function segments(label, values, current, choose) {
-  const buttons = values.map(([value, text]) => h("button", { type: "button", "aria-pressed": String(value === current), onclick: () => {
-    buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(values[i][0] === value)));
-    choose(value);
-  } }, text));
-  return h("div", { class: "segments", role: "group", "aria-label": label }, buttons);
-}
-
 export class StatsPage {
   #model;
   #state;
-  #asked = null; // the request under way
+  #asked = null; // the request in progress
 
   constructor(model, state) {
     this.#model = model;
     this.#state = state;
-    this.search = h("input", { class: "search mono", type: "search", "aria-label": "Keys that begin with", placeholder: "Keys that begin with…", spellcheck: "false", autocomplete: "off",
-      value: state.prefix, maxlength: "512", oninput: () => this.#typed() });
+    const [search, box] = searchBox("Keys that begin with", state.prefix, { class: "search mono", placeholder: "Keys that begin with…", maxlength: "512", oninput: () => this.#typed() });
+    this.search = search;
     this.about = h("p", { class: "muted period", role: "status" }, "Counting…");
     this.body = h("div", { class: "charts" });
     this.element = h("section", { class: "page activity stats" },
       h("header", { class: "bar" }, h("h1", {}, "Statistics"),
-        h("div", { class: "searchbox" }, icon("search"), this.search, h("kbd", { "aria-hidden": "true" }, "/")),
+        box,
         segments("Divided by", BY, state.by, (by) => this.#choose({ by })),
         segments("How far back", PERIODS, state.period, (period) => this.#choose({ period }))),
       h("div", { class: "scroller", tabindex: "-1" }, this.about, this.body));
@@ -217,7 +209,7 @@ export class StatsCard {
       const stats = await ask(query({ key: this.#key, period: "all" }), { signal: this.#signal });
       this.#stats = stats.events > 0 ? stats : null;
     } catch {
-      return; // the history on the page has most of it
+      return; // the page shows hold times from the history instead
     }
     if (this.#stats && this.card?.isConnected) {
       const fresh = this.#make();

@@ -1,6 +1,6 @@
 // Who held what when: a lane for each key, with a bar for each hold and each wait.
 
-import { h, clear, icon, keyed, searchKey, STEPS } from "./dom.js";
+import { h, clear, keyed, searchBox, searchKey, STEPS } from "./dom.js";
 import { ask } from "./api.js";
 import { count, minutes, moment, plural, span } from "./format.js";
 import { LANES_MAX, MARKED, lanesOf, merged } from "./lanes.js";
@@ -19,7 +19,7 @@ function mark(end) {
   return h("i", { class: `mark ${end === "forced" ? "by-force" : "by-loss"}`, "aria-hidden": "true" }, end === "forced" ? "✕" : "!");
 }
 
-/** The bar in a sentence; of one that goes on, when it began, so that the text stays the same. */
+/** The bar in a sentence. One that has not ended has its beginning, not its length, so that the text does not change. */
 function sentence(bar, now) {
   const what = bar.kind === "hold" ? "held by" : "waited for by", at = (ms) => (ms > 0 ? moment(ms, now) : "before");
   if (bar.n > 1) {
@@ -38,7 +38,7 @@ export class TimelinePage {
   #state;
   #off = new AbortController();
   #events = [];
-  #from = 0; // no event after this is missing
+  #from = 0; // all events after this time are here
   #lastId = 0;
   #isAsking = false;
   #current = null; // the bar that Tab reaches
@@ -112,7 +112,7 @@ export class TimelinePage {
       }
       this.#render();
     } catch {
-      // the page says that the connection is lost, and loads all again
+      // the page shows that the connection is lost; when it is back, all is loaded again
     } finally {
       this.#isAsking = false;
     }
@@ -125,8 +125,9 @@ export class TimelinePage {
     this.axis = h("div", { class: "axis", "aria-hidden": "true" });
     this.read = h("p", { class: "read muted", "aria-hidden": "true" }, HINT);
     this.cut = h("p", { class: "muted cut", role: "status" });
-    this.search = h("input", { type: "search", class: "search", placeholder: "Filter keys", "aria-label": "Filter keys", spellcheck: "false", value: this.#state.text, oninput: () => this.#searched(),
+    const [search, box] = searchBox("Filter keys", this.#state.text, { oninput: () => this.#searched(),
       onkeydown: (event) => searchKey(event, () => this.#searched(), () => this.#bars().slice(0, 1)) });
+    this.search = search;
     const legend = [["hold", "held"], ["wait", "waiting"]].map(([kind, text]) => h("span", {}, h("i", { class: `swatch ${kind}` }), text));
     const marks = [["forced", "ended by force"], ["lost", "lease lost or expired"]].map(([end, text]) => h("span", {}, mark(end), text));
     const over = (event) => this.#tell(event.target.closest?.(".hold, .wait"));
@@ -138,7 +139,7 @@ export class TimelinePage {
       activityHead("timeline", this.#state, () => {
         this.isLoaded = false;
         this.#load();
-      }, h("div", { class: "searchbox" }, icon("search"), this.search, h("kbd", { "aria-hidden": "true" }, "/"))),
+      }, box),
       h("div", { class: "lanehead" }, h("div", { class: "legend" }, legend, marks), this.read, h("div", { class: "lane" }, h("span", {}), this.axis)),
       h("div", { class: "scroller", tabindex: "-1" }, this.list, this.cut));
   }

@@ -1,5 +1,6 @@
 #include "freeze/freeze_list.h"
 
+#include <assert.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 
 /* ---- the list ---- */
 
-static void release_one(struct frozen_keys *freeze)
+static void frozen_keys_release(struct frozen_keys *freeze)
 {
     free(freeze->pattern);
     free(freeze->reason);
@@ -23,7 +24,7 @@ static void release_one(struct frozen_keys *freeze)
 void freeze_list_release(struct freeze_list *list)
 {
     for (size_t i = 0; i < list->n; i++) {
-        release_one(&list->items[i]);
+        frozen_keys_release(&list->items[i]);
     }
     free(list->items);
     memset(list, 0, sizeof *list);
@@ -42,7 +43,7 @@ bool freeze_list_add(struct freeze_list *list, const struct frozen_keys *freeze)
     copy.reason = strdup(freeze->reason);
     copy.by = strdup(freeze->by);
     if (copy.pattern == NULL || copy.reason == NULL || copy.by == NULL) {
-        release_one(&copy);
+        frozen_keys_release(&copy);
         return false;
     }
     list->items[list->n++] = copy;
@@ -51,14 +52,15 @@ bool freeze_list_add(struct freeze_list *list, const struct frozen_keys *freeze)
 
 void freeze_list_remove(struct freeze_list *list, size_t i)
 {
-    release_one(&list->items[i]);
+    assert(i < list->n);
+    frozen_keys_release(&list->items[i]);
     list->n--;
     memmove(&list->items[i], &list->items[i + 1], (list->n - i) * sizeof *list->items);
 }
 
 /* ---- as JSON ---- */
 
-static bool read_one(const json_t *entry, struct freeze_list *list)
+static bool read_frozen_keys(const json_t *entry, struct freeze_list *list)
 {
     const char *id = json_string_value(json_object_get(entry, "id"));
     struct frozen_keys freeze = {
@@ -88,7 +90,7 @@ enum belay_code freeze_list_read(const struct belay_item *item, struct freeze_li
     bool is_right = json_is_array(root);
 
     for (size_t i = 0; is_right && i < json_array_size(root); i++) {
-        is_right = read_one(json_array_get(root, i), &list);
+        is_right = read_frozen_keys(json_array_get(root, i), &list);
     }
     json_decref(root);
     if (!is_right) {
@@ -100,7 +102,7 @@ enum belay_code freeze_list_read(const struct belay_item *item, struct freeze_li
     return BELAY_OK;
 }
 
-static void set_time(json_t *entry, const char *name, int64_t unix_ms)
+static void set_unix_ms(json_t *entry, const char *name, int64_t unix_ms)
 {
     if (unix_ms != 0) {
         (void)json_object_set_new(entry, name, json_integer(unix_ms));
@@ -118,10 +120,10 @@ char *freeze_list_write(const struct freeze_list *list)
         json_t *entry = json_pack("{s:s, s:s, s:s, s:s}", "id", freeze->id, "pattern", freeze->pattern,
                                   "reason", freeze->reason, "by", freeze->by);
 
-        set_time(entry, "made", freeze->made_unix_ms);
-        set_time(entry, "from", freeze->from_unix_ms);
-        set_time(entry, "until", freeze->until_unix_ms);
-        set_time(entry, "ended", freeze->ended_unix_ms);
+        set_unix_ms(entry, "made", freeze->made_unix_ms);
+        set_unix_ms(entry, "from", freeze->from_unix_ms);
+        set_unix_ms(entry, "until", freeze->until_unix_ms);
+        set_unix_ms(entry, "ended", freeze->ended_unix_ms);
         if (freeze->reported) {
             (void)json_object_set_new(entry, "reported", json_true());
         }
@@ -144,7 +146,7 @@ bool freeze_in_force(const struct frozen_keys *freeze, struct freeze_now now, in
     if (now.high_unix_ms < freeze->from_unix_ms) {
         return false;
     }
-    /* A client has ended it: that holds for the first waiter whatever its clock says. */
+    /* A client has ended it: without a grace, for the first waiter, it is over whatever the clock says. */
     if (freeze->ended_unix_ms != 0) {
         return grace_ms > 0 && now.low_unix_ms < freeze->ended_unix_ms + grace_ms;
     }

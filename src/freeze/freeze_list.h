@@ -2,16 +2,15 @@
  * The freezes of a store. All of them are one item (belay/store.h): every store that has
  * items can keep them, one read gets them all, and one conditional write changes them.
  *
- * A freeze is in force from `from` until `until`, on a wall clock. Where there are two
- * clocks, it is in force if it is by either of them: `low` and `high` are the bounds of
- * what the time may be.
+ * A freeze is in force from `from` until `until`, on a wall clock. If there are two clocks, it is
+ * in force while it is by at least one of them: `low` and `high` are the two times.
  *
  *     made      from                     until, or `ended` if that is earlier
  *      |---------|==========================|·········|
  *       announced        in force             grace     removed by a later change
  *
- * A freeze that is over stays in the list for a while, because of the grace: waiters get the
- * lock in their order, so the n-th in the queue sees the freeze for n claim times longer.
+ * A freeze that is over stays in the list for a while, because of the grace: waiters acquire the
+ * lock in the order of the queue, so the freeze lasts n claim times longer for the n-th waiter.
  */
 #ifndef FREEZE_FREEZE_LIST_H
 #define FREEZE_FREEZE_LIST_H
@@ -30,7 +29,7 @@ struct frozen_keys {
     int64_t from_unix_ms;  /* 0: from the moment it was made */
     int64_t until_unix_ms; /* 0: no end */
     int64_t ended_unix_ms; /* 0: no client has ended it */
-    bool reported;         /* its end is in the history */
+    bool reported;         /* the event of its end was recorded */
 };
 
 struct freeze_list {
@@ -39,21 +38,18 @@ struct freeze_list {
     uint64_t version; /* of the item; 0: there is none */
 };
 
-/* What the time may be. */
+/* The present time by the slower and the faster of two clocks; equal if there is one. */
 struct freeze_now {
     int64_t low_unix_ms;
     int64_t high_unix_ms;
 };
 
-/*
- * Read the item into an empty list. BELAY_BAD_CONTENT: it is no list of freezes, so
- * it is not known which keys are frozen.
- */
+/* Read the item into an empty list. BELAY_BAD_CONTENT: it is not a list of freezes. */
 enum belay_code freeze_list_read(const struct belay_item *item, struct freeze_list *out_list,
                                  struct belay_error *err);
 char *freeze_list_write(const struct freeze_list *list); /* JSON; the caller frees it; NULL: no memory */
 void freeze_list_release(struct freeze_list *list);      /* leaves *list empty */
-/* Adds a copy. False: no memory. */
+/* Add a copy. False: no memory. */
 bool freeze_list_add(struct freeze_list *list, const struct frozen_keys *freeze);
 void freeze_list_remove(struct freeze_list *list, size_t i);
 
@@ -63,8 +59,8 @@ bool freeze_in_force(const struct frozen_keys *freeze, struct freeze_now now, in
 char *freeze_text(const struct frozen_keys *freeze);
 
 /*
- * BELAY_FROZEN if a key that the batch acquires is frozen; `out`, which is empty, then has
- * the text and the time. Of several freezes it is the one that ends last.
+ * BELAY_FROZEN: a key that the batch acquires is frozen. Sets `frozen` and frozen_for_ms of `out`;
+ * of several freezes, those of the one that ends last.
  */
 enum belay_code freeze_check(const struct freeze_list *list, const struct belay_batch *batch,
                              struct freeze_now now, struct belay_commit *out, struct belay_error *err);

@@ -11,13 +11,14 @@
  *                                                           v cancelled
  *                                                        LEAVING --> done
  *
- * The first try takes only a lock that was never taken or was released, and whose
- * queue is empty. Everything else is decided from the records
- * and written on the condition that they have not changed since. A try that a freeze
- * refused goes on like a refused one: LOOKING, then QUEUEING and WAITING, or LEAVING.
+ * TRYING acquires only a lock that is not held and whose queue is empty. Everything else
+ * is decided from the records, and written on condition that they have not changed since.
+ * An attempt that a freeze refuses continues like any other refused one: LOOKING, then
+ * QUEUEING and WAITING, or LEAVING.
  *
- * Where the store knows of turns, a waiter that is woken is CLAIMING instead of LOOKING: it takes the
- * lock if it is the first, in one step. Refused, it decides from the record that came back.
+ * If the store's capabilities have takes_turns, a waiter that is woken is CLAIMING instead of
+ * LOOKING: it acquires the lock in one step if it is the first. If it is refused, it decides
+ * from the record in the answer.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -33,16 +34,16 @@
 enum {
     BACKOFF_FIRST_MS = 500,
     BACKOFF_MAX_MS = 60000,
-    CONFLICTS_AT_ONCE = 4, /* lost races before we step back */
+    CONFLICTS_AT_ONCE = 4, /* refused writes in a row before a pause */
     CONFLICT_BACKOFF_MAX_MS = 250,
-    LOOK_OFTEN = 3,   /* a waiter with at most so many ahead looks at every poll: its turn may come soon */
-    LOOK_SELDOM = 20, /* polls between two looks of a waiter far back in the queue */
+    LOOK_OFTEN = 3,   /* a waiter with at most so many ahead polls every poll_ms: its turn may come soon */
+    LOOK_SELDOM = 20, /* a waiter far back in the queue polls after so many poll_ms at most */
     LEAVE_TRIES = 3,
-    LEAVE_SLOW_MS = 500, /* a store that takes so long to fail is not asked once more */
-    POLL_PART = 5        /* a poll is early by up to one part in so many, by chance */
+    LEAVE_SLOW_MS = 500, /* no retry if the store took so long to fail */
+    POLL_PART = 5        /* a poll is early by a random part of the interval, up to 1/POLL_PART of it */
 };
 
-/* ---- how long ---- */
+/* ---- how long to wait ---- */
 
 bool op_may_wait(const struct op_request *request)
 {
@@ -57,7 +58,7 @@ int64_t op_give_up_ms(const struct op_request *request)
     return op_may_wait(request) ? INT64_MAX : request->began_ms;
 }
 
-/* When to try again unwoken; a try after the time is up is not reported. */
+/* Set the time of the next attempt. It is shown only if it comes before the end of the wait. */
 static void plan_attempt(struct op *op, int64_t now_ms)
 {
     op->next_attempt_ms = now_ms + op_backoff_ms(&op->request, op->waiting.attempt, &op->rng);
@@ -66,12 +67,13 @@ static void plan_attempt(struct op *op, int64_t now_ms)
 
 int64_t op_backoff_ms(const struct op_request *request, int attempt, uint64_t *rng)
 {
-    static const int64_t document[] = { 5000, 10000, 30000, 60000 }; /* S4.9 */
+    static const int64_t steps[] = { 5000, 10000, 30000, 60000 }; /* S4.9 */
     int64_t delay = BACKOFF_FIRST_MS;
     int n = attempt - 1;
 
+    assert(attempt > 0);
     if (request->stepped_backoff) {
-        return document[n < 3 ? n : 3];
+        return steps[n < 3 ? n : 3];
     }
     while (n-- > 0 && delay < BACKOFF_MAX_MS) {
         delay *= 2;
@@ -82,14 +84,14 @@ int64_t op_backoff_ms(const struct op_request *request, int attempt, uint64_t *r
 
 /* ---- the end ---- */
 
-/* A write of ours that we know nothing of could still take the lock. */
+/* A write of ours whose outcome is unknown could still acquire the lock. */
 static bool may_yet_take(const struct op *op)
 {
     return op->unknown_free || (op->unknown_revision != 0 && op->unknown_revision == op->records[0].revision);
 }
 
-/* End without the lock, with what op->err says, and leave the queue. */
-static void give_up(struct op *op, enum belay_code code, const char *why, int64_t now_ms)
+/* Leave the queue and end with `code`; op->err is set. */
+static void give_up_waiting(struct op *op, enum belay_code code, const char *why, int64_t now_ms)
 {
     if (code != BELAY_ID_USED && may_yet_take(op)) {
         code = BELAY_UNKNOWN;
@@ -102,20 +104,20 @@ static void give_up(struct op *op, enum belay_code code, const char *why, int64_
     acquire_leave(op, why, now_ms);
 }
 
-/* The id had the lock before and never takes again (L5). The next waiters must not wait for us. */
+/* The id has held the lock before, and never acquires it again (L5). The next waiters must not wait for us. */
 static void say_used(struct op *op, int64_t now_ms)
 {
     (void)error_set(&op->err, BELAY_ID_USED,
                     "lock '%s': the id %s had this lock, which is over; take a new id", op->request.key,
                     op->request.lock_id);
     if (op->queued) {
-        give_up(op, BELAY_ID_USED, "the id was used before", now_ms);
+        give_up_waiting(op, BELAY_ID_USED, "the id was used before", now_ms);
     } else {
         step_done(op, BELAY_ID_USED);
     }
 }
 
-/* Another credential waits under this id: neither its place nor its ticket is ours to touch. */
+/* Another credential waits under this id: its ticket must stay as it is. */
 static void say_not_ours(struct op *op)
 {
     step_done(
@@ -133,7 +135,7 @@ static void succeed(struct op *op, bool reentered, int64_t sent_ms)
     step_succeed(op, sent_ms);
 }
 
-/* An earlier write of ours took it (L5). Its lease counts from before the first that may have. */
+/* An earlier write of ours acquired the lock (L5). The lease counts from before the first that may have. */
 static void succeed_earlier(struct op *op)
 {
     if (!record_show_holder(&op->records[0], op->request.lock_id)) {
@@ -145,7 +147,7 @@ static void succeed_earlier(struct op *op)
     succeed(op, false, step_found_sent_ms(op));
 }
 
-/* The lock is our owner's under another id, which its record shows. */
+/* Our owner holds the lock under another id, which the record shows. */
 static void succeed_reentered(struct op *op, int64_t sent_ms)
 {
     const char *holder_id = decide(&op->request, op->records, op->records_now_ms).holder_id;
@@ -159,7 +161,7 @@ static void succeed_reentered(struct op *op, int64_t sent_ms)
 
 /* ---- blocked ---- */
 
-/* The key of the request that cannot be had. */
+/* The first key of the request that is blocked. */
 static const char *blocked_key(const struct op *op, const struct decision *decision)
 {
     size_t i = decision->blocker;
@@ -168,8 +170,8 @@ static const char *blocked_key(const struct op *op, const struct decision *decis
                          i < op_n_targets(&op->request) ? i : acquire_first_below(&op->request, i));
 }
 
-/* Set op->err to the holder that blocks us. */
-static bool describe(struct op *op, const struct decision *decision)
+/* Set op->err to the holder that blocks us. False: no memory. */
+static bool describe_blocker(struct op *op, const struct decision *decision)
 {
     const struct belay_record *holder = &op->records[decision->blocker];
     struct belay_info *info;
@@ -190,7 +192,7 @@ static bool describe(struct op *op, const struct decision *decision)
     return true;
 }
 
-/* The holder and our place in the queue: a change of either means that the lock changes hands. */
+/* A hash of the holder and our place in the queue: if it changes, the lock changes hands. */
 static uint64_t hash_holder(const struct op *op, int64_t ahead)
 {
     const struct belay_info *holder = op->waiting.holder;
@@ -199,8 +201,9 @@ static uint64_t hash_holder(const struct op *op, int64_t ahead)
 }
 
 /*
- * Most locks are held for a moment or for long. So the first looks at a holder come
- * soon and then ever later; 0: not sooner than usual.
+ * The time to the next poll, if it is earlier than usual; 0: it is not. Most locks are held
+ * either for a moment or for long, so after a change of the holder the interval is short and
+ * then doubles.
  */
 static int64_t early_look_ms(struct op *op, int64_t ahead)
 {
@@ -225,8 +228,8 @@ static int64_t early_look_ms(struct op *op, int64_t ahead)
 }
 
 /*
- * When to look again, by itself. Early by chance, so that many do not look in the
- * same moment; never late, or the next waiter would take us for dead.
+ * The usual time to the next poll. It is early by a random part, so that waiters do not poll at
+ * the same moment; it is never late, because the next waiter would take us for dead.
  */
 static int64_t look_again_ms(struct op *op, int64_t ahead)
 {
@@ -237,8 +240,8 @@ static int64_t look_again_ms(struct op *op, int64_t ahead)
 }
 
 /*
- * A try would be for nothing, and of many waiters each has its own: where the store knows of turns, the
- * next attempt counts when the waiter next looks. Not if the attempts are limited.
+ * True: do not wake up for the next attempt; it counts when the waiter polls next. An attempt this
+ * far back cannot succeed, and there may be many such waiters. Not if the attempts are limited.
  */
 static bool is_far_back(const struct op *op, const struct decision *decision)
 {
@@ -261,7 +264,7 @@ static void wait_in_queue(struct op *op, const struct decision *decision, int64_
         until_ms = op->next_attempt_ms;
     }
     if (op->ticket_until_ms < until_ms) {
-        until_ms = op->ticket_until_ms; /* a ticket that runs out loses its place */
+        until_ms = op->ticket_until_ms; /* a ticket that expires loses its place */
     }
     if (op_give_up_ms(&op->request) < until_ms) {
         until_ms = op_give_up_ms(&op->request);
@@ -288,7 +291,7 @@ static void on_blocked(struct op *op, const struct decision *decision, int64_t n
     enum belay_code code = op->is_frozen ? BELAY_FROZEN : BELAY_HELD;
 
     op->waiting.position = decision->ahead;
-    if (!op->is_frozen && !op->is_described && !describe(op, decision)) {
+    if (!op->is_frozen && !op->is_described && !describe_blocker(op, decision)) {
         step_done_no_memory(op);
         return;
     }
@@ -296,7 +299,7 @@ static void on_blocked(struct op *op, const struct decision *decision, int64_t n
         if (tries_are_up && op->request.attempts > 1) {
             (void)error_wrap(&op->err, "failed to acquire lock after %d attempts", op->waiting.attempt);
         }
-        give_up(op, code, tries_are_up ? "out of attempts" : "timed out", now_ms);
+        give_up_waiting(op, code, tries_are_up ? "out of attempts" : "timed out", now_ms);
         return;
     }
     if (op->next_attempt_ms == 0) {
@@ -304,7 +307,7 @@ static void on_blocked(struct op *op, const struct decision *decision, int64_t n
     }
     if (!decision->queued && is_queue_full(op)) {
         (void)error_wrap(&op->err, "%d already wait", BELAY_QUEUE_MAX);
-        give_up(op, code, "the queue is full", now_ms);
+        give_up_waiting(op, code, "the queue is full", now_ms);
         return;
     }
     if (!decision->queued || now_ms >= op->ticket_until_ms) {
@@ -314,22 +317,23 @@ static void on_blocked(struct op *op, const struct decision *decision, int64_t n
     wait_in_queue(op, decision, now_ms);
 }
 
-/* The lock is held in a way that the request cannot join, however long it waits. */
+/* The lock is held in a mode that the request can never join. */
 static void refuse_mode(struct op *op, const struct decision *decision, int64_t now_ms)
 {
     const char *key = blocked_key(op, decision);
 
     if (decision->verdict == VERDICT_OTHER_SLOTS) {
         (void)decide_say_other_slots(&op->err, key, op->request.slots, &op->records[decision->blocker]);
-        give_up(op, BELAY_INVALID, "the lock has another number of slots", now_ms);
+        give_up_waiting(op, BELAY_INVALID, "the lock has another number of slots", now_ms);
     } else {
         (void)error_set(&op->err, BELAY_HELD, "lock '%s' is shared by %d holders, which are the most", key,
                         BELAY_HOLDERS_MAX);
-        give_up(op, BELAY_HELD, "too many holders", now_ms);
+        give_up_waiting(op, BELAY_HELD, "too many holders", now_ms);
     }
 }
 
-static void on_decision(struct op *op, int64_t now_ms)
+/* Decide from op->records, and continue. */
+static void decide_next(struct op *op, int64_t now_ms)
 {
     struct decision decision = decide(&op->request, op->records, op->records_now_ms);
 
@@ -339,23 +343,23 @@ static void on_decision(struct op *op, int64_t now_ms)
     }
     if (!op->queued && decision.queued && op->records[0].n_tickets > 0 &&
         (decision.verdict == VERDICT_TAKE || decision.verdict == VERDICT_BLOCKED)) {
-        op->queued = true; /* the place we had before, under this id */
+        op->queued = true; /* an earlier operation with this id has queued */
     }
     if (op->cancelled && decision.verdict != VERDICT_MINE) {
         (void)error_set(&op->err, BELAY_CANCELLED, "cancelled while waiting for lock '%s'", op->request.key);
-        give_up(op, BELAY_CANCELLED, "cancelled", now_ms);
+        give_up_waiting(op, BELAY_CANCELLED, "cancelled", now_ms);
         return;
     }
     switch (decision.verdict) {
     case VERDICT_TAKE:
         if (op->conflicts > CONFLICTS_AT_ONCE && now_ms >= op_give_up_ms(&op->request)) {
-            break; /* time is up, and we would lose races for ever */
+            break; /* the time is up, and the records may change for ever */
         }
         if (op->is_frozen) {
             break;
         }
         acquire_take(op, now_ms);
-        /* Those ahead of us have known of the end of a freeze for no longer than we have. */
+        /* When a freeze ends, each waiter ahead of us has one claim time. */
         op->batch.freeze_grace_ms = (int64_t)decision.ahead * op->request.capabilities.claim_ms;
         return;
     case VERDICT_MINE:
@@ -383,9 +387,9 @@ static void on_decision(struct op *op, int64_t now_ms)
     on_blocked(op, &decision, now_ms);
 }
 
-/* ---- being answered ---- */
+/* ---- answers of the store ---- */
 
-/* By itself, before our lease ends: then it need not be woken, which costs a store that is not here. */
+/* The next waiter polls before our lease ends, so it need not be woken: on a remote store that costs a request. */
 static bool next_waiter_looks_in_time(const struct op *op)
 {
     const struct belay_store_capabilities *capabilities = &op->request.capabilities;
@@ -401,7 +405,7 @@ static void on_done(struct op *op, struct belay_commit *result, int64_t sent_ms,
     case TRYING:
     case CLAIMING:
     case TAKING:
-        /* The first waiter knows only the end of the old lease; it must be awake at the end of ours (L4). */
+        /* The first waiter knows only the end of the old lease; it must poll at the end of ours (L4). */
         if (!next_waiter_looks_in_time(op)) {
             step_find_wakes(op);
         }
@@ -416,9 +420,9 @@ static void on_done(struct op *op, struct belay_commit *result, int64_t sent_ms,
             op->waiting.since_ms = now_ms;
         }
         op->ticket_until_ms = acquire_renew_ticket_ms(op, now_ms);
-        /* But for our ticket the records are as they were before, and so is err, if that was the condition. */
+        /* If the write required unchanged records, only our ticket is new, and err is still right. */
         op->is_described = op->is_described && op->writes[0].condition != BELAY_IF_OCCUPIED;
-        on_decision(op, now_ms);
+        decide_next(op, now_ms);
         return;
     case LEAVING:
         step_find_wakes(op);
@@ -428,32 +432,32 @@ static void on_done(struct op *op, struct belay_commit *result, int64_t sent_ms,
     case READING_BLOCKER:
     case WAITING:
     case RECOVERING:
-        assert(!"no commit is under way in this state");
+        assert(!"no commit is in progress in this state");
     }
 }
 
 /*
- * A freeze forbids new holders only. Whether we hold the lock already (L5, re-entry) is in the
- * records, so a refused first try looks at them before it waits or gives up.
+ * A freeze forbids new holders only. The records say whether we hold the lock already (L5,
+ * re-entry), so they are read before we wait or give up.
  */
 static void on_frozen(struct op *op, const struct belay_commit *result, int64_t now_ms)
 {
     assert(op->state == TRYING || op->state == CLAIMING || op->state == TAKING);
     (void)error_set(&op->err, BELAY_FROZEN, "lock '%s': %s", op->request.key, result->frozen);
-    op->waiting.holder = NULL; /* it was err's */
+    op->waiting.holder = NULL; /* error_set() has freed it */
     op->is_frozen = true;
     op->frozen_until_ms = result->frozen_for_ms == INT64_MAX
                               ? INT64_MAX
                               : now_ms + (result->frozen_for_ms > 0 ? result->frozen_for_ms : 1);
     if (op->state == TAKING) {
-        on_decision(op, now_ms);
+        decide_next(op, now_ms);
     } else {
         step_look(op, LOOKING, now_ms);
     }
 }
 
-static void on_commit(struct op *op, enum belay_code code, struct belay_commit *result, int64_t sent_ms,
-                      int64_t now_ms)
+static void acquire_on_commit(struct op *op, enum belay_code code, struct belay_commit *result,
+                              int64_t sent_ms, int64_t now_ms)
 {
     if (code == BELAY_OK) {
         on_done(op, result, sent_ms, now_ms);
@@ -473,25 +477,25 @@ static void on_commit(struct op *op, enum belay_code code, struct belay_commit *
         return;
     }
     if (op_n_records(&op->request) == 1) {
-        /* What came back is all we would see by looking. */
+        /* The answer has the only record: a read would return the same. */
         step_adopt_records(op, result);
-        on_decision(op, now_ms);
+        decide_next(op, now_ms);
         return;
     }
     step_look(op, LOOKING, now_ms);
 }
 
-static void on_records(struct op *op, int64_t now_ms)
+static void acquire_on_records(struct op *op, int64_t now_ms)
 {
     assert(op->state == LOOKING || op->state == READING_BLOCKER);
     op->is_described = false;
     if (op->state == READING_BLOCKER) {
         op->blocker_key = NULL;
     }
-    on_decision(op, now_ms);
+    decide_next(op, now_ms);
 }
 
-static void on_wake(struct op *op, int64_t now_ms)
+static void acquire_on_wake(struct op *op, int64_t now_ms)
 {
     assert(op->state == WAITING || op->state == RECOVERING);
     if (op->state == WAITING && now_ms >= op->next_attempt_ms) {
@@ -499,7 +503,7 @@ static void on_wake(struct op *op, int64_t now_ms)
         plan_attempt(op, now_ms);
     }
     belay_record_release(&op->blocker);
-    op->is_frozen = false; /* until the next try says so again */
+    op->is_frozen = false; /* the next attempt finds out */
     if (op->state != WAITING || !op->queued || op->cancelled || !acquire_takes_turns(op)) {
         step_look(op, LOOKING, now_ms);
     } else if (now_ms >= op->ticket_until_ms) {
@@ -509,7 +513,7 @@ static void on_wake(struct op *op, int64_t now_ms)
     }
 }
 
-/* A ticket expires by itself, but the next waiter would wait for that: so retry, unless it takes long. */
+/* A ticket expires by itself, but until then it delays the next waiter: so retry, unless that takes long. */
 static void leave_again(struct op *op, enum belay_code code, int64_t now_ms)
 {
     bool transient = code == BELAY_UNREACHABLE || code == BELAY_UNKNOWN;
@@ -521,8 +525,8 @@ static void leave_again(struct op *op, enum belay_code code, int64_t now_ms)
     }
 }
 
-static void on_fault(struct op *op, enum belay_code code, const struct belay_error *err, bool committing,
-                     int64_t now_ms)
+static void acquire_on_fault(struct op *op, enum belay_code code, const struct belay_error *err,
+                             bool committing, int64_t now_ms)
 {
     bool taking = committing && (op->state == TRYING || op->state == CLAIMING || op->state == TAKING);
     int64_t retry_ms;
@@ -532,7 +536,7 @@ static void on_fault(struct op *op, enum belay_code code, const struct belay_err
         return;
     }
     if (code == BELAY_ID_USED && op->state == QUEUEING && acquire_takes_turns(op)) {
-        op->must_look = true; /* another process may have acquired it under this id, for us */
+        op->must_look = true; /* another process may have acquired it with this id */
         step_look(op, LOOKING, now_ms);
         return;
     }
@@ -549,18 +553,19 @@ static void on_fault(struct op *op, enum belay_code code, const struct belay_err
         }
     }
     if (op->state == QUEUEING && code == BELAY_UNKNOWN) {
-        op->queued = true; /* perhaps: to drop a ticket that is not there does no harm */
+        op->queued = true; /* perhaps; dropping a ticket that is not there does no harm */
     }
     if (step_survives_fault(op, code, err, op_give_up_ms(&op->request), now_ms, &retry_ms)) {
         step_wait(op, RECOVERING, retry_ms);
     }
 }
 
-static void start(struct op *op, int64_t now_ms)
+static void acquire_start(struct op *op, int64_t now_ms)
 {
     op->waiting.attempt = op->request.attempt > 0 ? op->request.attempt : 1;
     op->waiting.since_ms = now_ms;
     acquire_try_free(op, now_ms);
 }
 
-const struct op_steps acquire_steps = { start, on_commit, on_records, on_wake, on_fault };
+const struct op_steps acquire_steps = { acquire_start, acquire_on_commit, acquire_on_records, acquire_on_wake,
+                                        acquire_on_fault };

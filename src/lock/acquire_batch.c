@@ -1,4 +1,4 @@
-/* What an acquisition writes: the batch for each of its steps, with the events that go with it. */
+/* The batches of an acquisition: one for each of its steps, with their events. */
 #include <assert.h>
 #include <string.h>
 
@@ -7,8 +7,7 @@
 #include "lock/info.h"
 #include "lock/step.h"
 
-/* A ticket for several keys keeps its place for so long without being put again. */
-enum { JOINT_TICKET_MS = 10000 };
+enum { JOINT_TICKET_MS = 10000 }; /* the ttl of a ticket for several keys */
 
 static void fill_values(struct op *op)
 {
@@ -29,13 +28,13 @@ static void fill_values(struct op *op)
     op->values.slots = request->slots;
 }
 
-/* A fresh id needs no looking up, until a write of ours may have used it without our knowing (L5). */
+/* For batch.require_unused_id. A fresh id needs no check, unless an earlier write may have used it (L5). */
 static const char *unused_id(const struct op *op)
 {
     return op->request.id_is_fresh && !op->was_unknown ? NULL : op->request.lock_id;
 }
 
-/* The holder on the records of the keys, its intents on the others. */
+/* Make the request's lock id the holder of the keys, and put its intents on the ancestors. */
 static void write_take(struct op *op)
 {
     const struct op_request *request = &op->request;
@@ -69,7 +68,7 @@ static void add_wait_ended(struct op *op, const char *why, int64_t now_ms)
     }
 }
 
-/* The old holder let its lease expire (S2.4): the new one reports it. */
+/* The lease of the old holder expired (S2.4): the new holder records that. */
 static void add_taken_over(struct op *op, size_t target, const struct belay_holder *old)
 {
     struct belay_event *event = step_event(op, target, BELAY_LEVEL_WARNING, "lock.taken_over");
@@ -84,8 +83,8 @@ static void add_taken_over(struct op *op, size_t target, const struct belay_hold
     event->n_metadata = old->n_metadata;
 }
 
-/* Those of several holders whose leases are over for good. */
-static bool is_over(const struct op *op, const struct belay_holder *holder)
+/* The holder's lease has expired, and the margin for clocks has passed. */
+static bool holder_is_over(const struct op *op, const struct belay_holder *holder)
 {
     return op->records_now_ms >= holder->expires_ms + op->request.capabilities.margin_ms;
 }
@@ -95,7 +94,7 @@ static void add_taken_over_events(struct op *op, size_t target)
     const struct belay_record *own = &op->records[target];
 
     for (size_t i = 0; i < own->n_holders; i++) {
-        if (is_over(op, &own->holders[i])) {
+        if (holder_is_over(op, &own->holders[i])) {
             add_taken_over(op, target, &own->holders[i]);
         }
     }
@@ -135,8 +134,8 @@ void acquire_try_free(struct op *op, int64_t now_ms)
 }
 
 /*
- * Not after an answer was lost, or if another process may be at it under the same id: what that did
- * is only in the records.
+ * Not after an answer was lost, nor if another process may use the same id: only the records show
+ * what has happened then.
  */
 bool acquire_takes_turns(const struct op *op)
 {
@@ -158,7 +157,7 @@ void acquire_claim(struct op *op, int64_t now_ms)
     step_commit(op, CLAIMING, now_ms);
 }
 
-/* How many of the waiters for a slot ahead of us had their turn without taking it. */
+/* How many of the waiters for a slot ahead of us had their turn and did not use it. */
 static int slots_passed(const struct op *op, const struct belay_record *record)
 {
     int free =
@@ -177,7 +176,7 @@ static int slots_passed(const struct op *op, const struct belay_record *record)
     return waiters < free ? 0 : waiters - free + 1;
 }
 
-/* Our own ticket, those of waiters that are gone, and those ahead of us whose turn has passed. */
+/* Drop our own ticket, those of waiters that are gone, and those ahead of us whose turn has passed. */
 static const char **drop_tickets(struct op *op, size_t i, const char **at)
 {
     const struct belay_record *record = &op->records[i];
@@ -204,7 +203,7 @@ static const char **drop_tickets(struct op *op, size_t i, const char **at)
     return at;
 }
 
-/* Expired intents, and holders whose leases are over. */
+/* Drop expired intents and holders. */
 static const char **drop_expired(struct op *op, size_t i, const char **at)
 {
     const struct belay_record *record = &op->records[i];
@@ -219,7 +218,7 @@ static const char **drop_expired(struct op *op, size_t i, const char **at)
     }
     write->drop_holders = at;
     for (size_t t = 0; i < op_n_targets(&op->request) && t < record->n_holders; t++) {
-        if (is_over(op, &record->holders[t])) {
+        if (holder_is_over(op, &record->holders[t])) {
             *at++ = record->holders[t].lock_id;
             write->n_drop_holders++;
         }
@@ -228,8 +227,9 @@ static const char **drop_expired(struct op *op, size_t i, const char **at)
 }
 
 /*
- * The turn of others that get along with us began when those leases ended, which we leave no
- * trace of, while what we put in their place does not hold these others up. So it begins anew (L4).
+ * The turns of waiters that are compatible with us began when the leases ended that this write
+ * drops. Their end is then no longer in the record, and our own lease does not block these waiters.
+ * So their turns begin again now (L4).
  */
 static void restart_turns(struct op *op, size_t i)
 {
@@ -271,7 +271,7 @@ void acquire_take(struct op *op, int64_t now_ms)
     step_commit(op, TAKING, now_ms);
 }
 
-/* The lock's own ttl. Where the store keeps none, ours, but not less than is left: the holder relies on that. */
+/* The lock's own ttl. If the store does not keep it, ours, but not less than is left: the holder relies on that. */
 static int64_t reentry_ttl_ms(const struct op *op)
 {
     const struct belay_record *own = &op->records[0];
@@ -300,7 +300,7 @@ void acquire_reenter(struct op *op, const char *holder_id, int64_t now_ms)
     op->writes[0].lock_id = own->lock_id;
     op->writes[0].co_holder = op->request.mode != BELAY_EXCLUSIVE;
     op->writes[0].set = BELAY_SET_LEASE;
-    op->values.ttl_ms = ttl_ms; /* said, so that lease and intents cannot differ */
+    op->values.ttl_ms = ttl_ms; /* not 0, so that lease and intents have the same */
     step_put_intents(op, own->lock_id, ttl_ms);
     if (op->queued) {
         drop_own_ticket(op);
@@ -315,8 +315,8 @@ void acquire_reenter(struct op *op, const char *holder_id, int64_t now_ms)
 }
 
 /*
- * How long a ticket is valid. One for several keys keeps its place even if it does not claim a
- * key that is free: so it must be put again soon, by a waiter that is not stopped.
+ * How long a ticket is valid; 0: it does not expire. A ticket for several keys keeps its place
+ * even if it does not claim a key that is free, so it expires soon unless its waiter puts it again.
  */
 static int64_t ticket_ttl_ms(const struct op *op)
 {
@@ -345,7 +345,7 @@ void acquire_queue(struct op *op, bool again, bool is_broken, int64_t now_ms)
     const struct op_request *request = &op->request;
 
     step_begin_batch(op);
-    if (acquire_takes_turns(op) && !op->is_frozen) { /* what is frozen may be free */
+    if (acquire_takes_turns(op) && !op->is_frozen) { /* a frozen key may be free */
         op->writes[0].condition = BELAY_IF_OCCUPIED;
     } else {
         step_if_unchanged(op);
@@ -366,15 +366,14 @@ void acquire_queue(struct op *op, bool again, bool is_broken, int64_t now_ms)
         op->writes[i].put_ticket = &op->tickets[target];
     }
     /*
-     * A ticket that is missing on one key was dropped there while we were stopped. Two joint
-     * waiters ahead of each other, each on one key, would wait for ever: so the places on all
-     * keys are taken anew, in one commit.
+     * If the ticket is missing on one key, it was dropped there while we were suspended. Two joint
+     * waiters of which each is ahead of the other on one key would wait for ever: so we queue
+     * again on all keys, in one commit.
      */
     if (request->joint != NULL && is_broken) {
         drop_own_ticket(op);
     }
-    /* Better refused now than when its turn comes. */
-    op->batch.require_unused_id = unused_id(op);
+    op->batch.require_unused_id = unused_id(op); /* refused now, not only when its turn comes */
     for (size_t i = 0; !again && i < op_n_targets(request); i++) {
         step_event(op, i, BELAY_LEVEL_INFO, "wait.began")->reason = op->err.text;
     }
@@ -390,7 +389,7 @@ void acquire_leave(struct op *op, const char *why, int64_t now_ms)
         drop_own_ticket(op);
         add_wait_ended(op, why, now_ms);
         for (size_t i = 0; op->request.joint != NULL && i < op->batch.n_writes; i++) {
-            op->writes[i].set = BELAY_SET_FREED; /* the turns of those we kept waiting begin now (L4) */
+            op->writes[i].set = BELAY_SET_FREED; /* the turns of the waiters behind us begin now (L4) */
         }
     } else {
         op->batch.n_writes = 0;

@@ -1,7 +1,6 @@
 /*
- * Adopt, renew, release, force: one conditional batch each, which names the lock
- * id and so can be sent again without harm. Refused, it returns the present
- * holder (L3).
+ * Adopt, renew, release, force: one conditional batch each. It names the lock id, so it
+ * can be sent again without harm. If it is refused, the error has the present holder (L3).
  *
  *   [LEARNING: the ttl, if it is not given] --> CHANGING --done--> done
  *                                              ^  ^  |  \--refused--> done [or FINDING what was done]
@@ -53,7 +52,7 @@ static void write_locks(struct op *op, enum belay_condition condition, const cha
 static void write_renew(struct op *op)
 {
     write_locks(op, BELAY_IF_LIVE_BY, op->request.lock_id, BELAY_SET_LEASE);
-    op->values.ttl_ms = ttl_ms(op); /* the same for the lease and the intents, whoever changes it meanwhile */
+    op->values.ttl_ms = ttl_ms(op); /* the same for the lease and the intents */
     step_put_intents(op, op->request.lock_id, ttl_ms(op));
     for (size_t i = 0; i < op_n_targets(&op->request); i++) {
         (void)step_event(op, i, BELAY_LEVEL_INFO, "lock.renewed");
@@ -113,7 +112,7 @@ static void write_end(struct op *op)
     }
 }
 
-/* Locks that are over are left out of the batch; the events of the others are there already. */
+/* Remove the writes of skipped locks from the batch. They have no events in it. */
 static void leave_out_skipped(struct op *op)
 {
     size_t n_targets = op_n_targets(&op->request);
@@ -127,7 +126,7 @@ static void leave_out_skipped(struct op *op)
     op->batch.n_writes = kept;
 }
 
-static void change(struct op *op, int64_t now_ms)
+static void write_change(struct op *op, int64_t now_ms)
 {
     const char *dropped_id = op->request.kind == OP_ADOPT ? op->request.old_id : op->request.lock_id;
 
@@ -156,17 +155,17 @@ static void change(struct op *op, int64_t now_ms)
     step_commit(op, CHANGING, now_ms);
 }
 
-/* ---- being answered ---- */
+/* ---- answers of the store ---- */
 
-static const char *key_of(const struct op *op, const struct belay_record *record)
+static const char *record_key(const struct op *op, const struct belay_record *record)
 {
     return record->key != NULL ? record->key : op->request.key;
 }
 
-/* The id is the record's, but its holding is over. */
-static void say_over(struct op *op, const struct belay_record *record)
+/* The record still has the lock id, but the lease is over. */
+static void say_lost(struct op *op, const struct belay_record *record)
 {
-    const char *key = key_of(op, record);
+    const char *key = record_key(op, record);
 
     if (record->held) {
         (void)error_set(&op->err, BELAY_LOST, "lock '%s': the lease has ended", key);
@@ -177,50 +176,49 @@ static void say_over(struct op *op, const struct belay_record *record)
     }
 }
 
-/* The lock is another client's, or free: nothing was changed, and the error names the holder. */
-static void say_not_holder(struct op *op, const struct belay_record *record)
+/* Another client has the lock, or it is free: nothing was changed, and the error names the last holder. */
+static void say_other_holder(struct op *op, const struct belay_record *record)
 {
     struct belay_info *info = info_from_record(record, op->records_now_ms, true);
 
     if (info == NULL) {
-        step_done_no_memory(op);
+        (void)error_no_memory(&op->err);
         return;
     }
     if (info->status == BELAY_STATUS_ACTIVE) {
-        (void)info_say_held(&op->err, BELAY_NOT_HOLDER, key_of(op, record), info, 0, 0);
+        (void)info_say_held(&op->err, BELAY_NOT_HOLDER, record_key(op, record), info, 0, 0);
         (void)error_wrap(&op->err, "not the holder");
         return;
     }
     (void)error_set(&op->err, BELAY_NOT_HOLDER, "not the holder: lock '%s' was last held by %s, and is %s",
-                    key_of(op, record), info->locked_by, belay_status_name(info->status));
+                    record_key(op, record), info->locked_by, belay_status_name(info->status));
     error_set_holder(&op->err, info);
 }
 
-/* It was never taken, as far as the store knows. */
-static bool is_none(const struct belay_record *record)
+/* The store does not know that the lock was ever held. */
+static bool was_never_held(const struct belay_record *record)
 {
     return record->revision == 0 || record->lock_id == NULL || record->lock_id[0] == '\0';
 }
 
 /*
- * The lock is gone, or another client's, and an earlier write of ours, whose answer was
- * lost, may be why: then it must not be reported as lost.
+ * The lock is gone, or another client has it, and the reason may be an earlier write of ours whose
+ * answer was lost: then it must not be reported as lost. on_perhaps_ended() decides:
  *
- *     there is no record                   it was given back, if the store keeps none of that
- *     the last to give it back was we      so it was; but a force does not count as giving back: its
- *                                          holder did so before, and ours ended nothing
- *     else                                 unknown
+ *     there is no record                     released, if the store deletes released locks
+ *     our id is in released_ids, release     released
+ *     our id is in released_ids, force       not by us: the holder had released it before
+ *     else                                   unknown
  */
 static bool may_have_ended_it(const struct op *op, const struct belay_record *record)
 {
-    bool is_ours = !is_none(record) && strcmp(record->lock_id, op->request.lock_id) == 0;
+    bool is_ours = !was_never_held(record) && strcmp(record->lock_id, op->request.lock_id) == 0;
 
-    return (op->request.kind == OP_RELEASE || op->request.kind == OP_FORCE) &&
-           (op->was_unknown || op->request.is_restart) && !is_ours &&
-           (!is_none(record) || op->request.capabilities.release_deletes);
+    return is_ending(op) && (op->was_unknown || op->request.is_restart) && !is_ours &&
+           (!was_never_held(record) || op->request.capabilities.release_deletes);
 }
 
-/* A lock that ended, of which `now`, the record as it is now, says no more: what is not known stays empty. */
+/* The answer about a lock that has ended and is not in `now`, the present record. Unknown fields stay empty. */
 static bool make_ended(const struct op *op, const char *key, const struct belay_record *now,
                        enum belay_outcome outcome, struct belay_record *out_record)
 {
@@ -240,7 +238,7 @@ static bool make_ended(const struct op *op, const char *key, const struct belay_
 static void succeed_gone(struct op *op, enum belay_outcome outcome, bool found_done, int64_t sent_ms)
 {
     belay_record_release(&op->record);
-    if (!make_ended(op, key_of(op, &op->records[0]), &op->records[0], outcome, &op->record)) {
+    if (!make_ended(op, record_key(op, &op->records[0]), &op->records[0], outcome, &op->record)) {
         step_done_no_memory(op);
         return;
     }
@@ -255,28 +253,28 @@ static void on_perhaps_ended(struct op *op, const struct belay_record *record, i
     const struct op_request *request = &op->request;
     bool is_remembered = record_was_released(record, request->lock_id);
 
-    if (is_remembered && op->request.kind == OP_FORCE && !is_none(record)) {
-        say_not_holder(op, record);
+    if (is_remembered && op->request.kind == OP_FORCE && !was_never_held(record)) {
+        say_other_holder(op, record);
         step_done(op, op->err.code);
         return;
     }
-    if (!is_none(record) && !is_remembered) {
+    if (!was_never_held(record) && !is_remembered) {
         (void)error_set(&op->err, BELAY_UNKNOWN, "lock '%s': whether it was released is not known",
-                        key_of(op, record));
+                        record_key(op, record));
         step_done(op, BELAY_UNKNOWN);
         return;
     }
-    /* What lies there now is the next one's, and not to be shown as ours. */
+    /* The record may be the next holder's, so it is not returned as ours. */
     succeed_gone(op, op->request.kind == OP_FORCE ? BELAY_OUTCOME_FORCED : request->outcome, true, sent_ms);
 }
 
-/* The lock id that the record has to show for this operation to be possible. */
+/* The lock id that must hold the lock for this operation to succeed. */
 static const char *needed_id(const struct op *op)
 {
     return op->request.kind == OP_ADOPT ? op->request.old_id : op->request.lock_id;
 }
 
-/* The lock is not as the condition has it: why, or that it was done before. */
+/* The condition does not hold. End with the reason, or with success if it was done before. */
 static void judge_refusal(struct op *op, int64_t sent_ms)
 {
     const struct belay_record *record = &op->records[0];
@@ -287,30 +285,30 @@ static void judge_refusal(struct op *op, int64_t sent_ms)
         on_perhaps_ended(op, record, sent_ms);
         return;
     }
-    if (is_none(record) && op->request.kind == OP_RELEASE && op->request.capabilities.release_deletes) {
-        /* A store that keeps nothing of a lock that was given back: it is gone, and that is what was wanted (S1.3). */
-        succeed_gone(op, BELAY_OUTCOME_NONE, false, sent_ms);
+    if (was_never_held(record) && op->request.kind == OP_RELEASE &&
+        op->request.capabilities.release_deletes) {
+        succeed_gone(op, BELAY_OUTCOME_NONE, false, sent_ms); /* released before, for all we know (S1.3) */
         return;
     }
-    if (is_none(record)) {
-        (void)error_set(&op->err, BELAY_NOT_FOUND, "no such lock: '%s'", key_of(op, record));
+    if (was_never_held(record)) {
+        (void)error_set(&op->err, BELAY_NOT_FOUND, "no such lock: '%s'", record_key(op, record));
     } else if (strcmp(record->lock_id, needed_id(op)) != 0) {
         if (is_released_before) {
             succeed_gone(op, op->request.outcome, false, sent_ms); /* others still hold it (L3) */
             return;
         }
-        say_not_holder(op, record);
+        say_other_holder(op, record);
     } else if (is_ending(op)) {
         op->found_done = op->was_unknown && !record->held && record->outcome == op->values.outcome;
-        step_succeed(op, sent_ms); /* over already, and not taken since (L3) */
+        step_succeed(op, sent_ms); /* it has ended before, and was not acquired since (L3) */
         return;
     } else {
-        say_over(op, record);
+        say_lost(op, record);
     }
     step_done(op, op->err.code);
 }
 
-/* The record after the commit of the lock on that key; NULL: the commit was not about it. */
+/* The record of that key after the commit; NULL: the batch had no write for it. */
 static const struct belay_record *record_after(const struct op *op, const char *key)
 {
     for (size_t i = 0; i < op->batch.n_writes; i++) {
@@ -321,7 +319,7 @@ static const struct belay_record *record_after(const struct op *op, const char *
     return NULL;
 }
 
-/* Several locks have ended, now or before: the answer says so of each. */
+/* All of several locks have ended, now or before. */
 static void succeed_all(struct op *op, int64_t sent_ms)
 {
     struct belay_record *ended = step_ended(op);
@@ -349,9 +347,13 @@ static void succeed_all(struct op *op, int64_t sent_ms)
     step_done(op, BELAY_OK);
 }
 
-/* Of several locks one is over already: the others are still to be released. */
-static void skip(struct op *op, size_t target, int64_t sent_ms, int64_t now_ms)
+/*
+ * Of several locks, that of `target` had ended before. judge_refusal() has set the answer about it
+ * and the state OP_DONE: keep the answer, and continue with the other locks.
+ */
+static void skip_target(struct op *op, size_t target, int64_t sent_ms, int64_t now_ms)
 {
+    assert(op->want == OP_DONE && !is_skipped(op, target));
     op->skipped = (uint16_t)(op->skipped | 1U << target);
     if (op->code != BELAY_OK) {
         op->skipped_code = op->code;
@@ -361,8 +363,8 @@ static void skip(struct op *op, size_t target, int64_t sent_ms, int64_t now_ms)
         memset(&op->record, 0, sizeof op->record);
     }
     if (op->skipped != (1U << op_n_targets(&op->request)) - 1) {
-        op->want = OP_COMMIT; /* the operation goes on */
-        change(op, now_ms);
+        op->want = OP_COMMIT; /* not done: step_commit() requires that */
+        write_change(op, now_ms);
     } else if (op->skipped_code != BELAY_OK) {
         op->code = op->skipped_code;
     } else {
@@ -371,7 +373,7 @@ static void skip(struct op *op, size_t target, int64_t sent_ms, int64_t now_ms)
     }
 }
 
-static size_t target_of(const struct op *op, const char *key)
+static size_t target_with_key(const struct op *op, const char *key)
 {
     size_t target = 0;
 
@@ -382,23 +384,23 @@ static size_t target_of(const struct op *op, const char *key)
     return target;
 }
 
-static void on_refused(struct op *op, const struct belay_commit *result, int64_t sent_ms, int64_t now_ms)
+static void on_refusal(struct op *op, const struct belay_commit *result, int64_t sent_ms, int64_t now_ms)
 {
     struct belay_record *record = &op->records[0];
-    size_t target = target_of(op, op->writes[result->refused].key);
-    bool is_adopted = op->request.kind == OP_ADOPT && !is_none(record) &&
+    size_t target = target_with_key(op, op->writes[result->refused].key);
+    bool is_adopted = op->request.kind == OP_ADOPT && !was_never_held(record) &&
                       (record_find_holder(record, op->request.lock_id) != NULL ||
                        strcmp(record->lock_id, op->request.lock_id) == 0);
     bool is_holder = record_find_holder(record, needed_id(op)) != NULL;
 
-    /* Show the one in question: a renewal without a ttl keeps its own, not that of another holder. */
+    /* Show our holder: a renewal without a ttl keeps its own ttl, not that of another holder. */
     if (!record_show_holder(record, is_adopted ? op->request.lock_id : needed_id(op))) {
         step_done_no_memory(op);
         return;
     }
     if (op->request.mode == BELAY_EXCLUSIVE && record->mode != BELAY_EXCLUSIVE && is_holder) {
-        op->request.mode = record->mode; /* one of several holders, as we know now */
-        change(op, now_ms);
+        op->request.mode = record->mode; /* it is one of several holders: try again with co_holder */
+        write_change(op, now_ms);
         return;
     }
     if (is_adopted && record_is_live(record, op->records_now_ms)) {
@@ -412,11 +414,11 @@ static void on_refused(struct op *op, const struct belay_commit *result, int64_t
     }
     judge_refusal(op, sent_ms);
     if (op->request.joint != NULL && is_ending(op)) {
-        skip(op, target, sent_ms, now_ms);
+        skip_target(op, target, sent_ms, now_ms);
     }
 }
 
-/* The lock of one of several holders is gone from the record, which shows another one. */
+/* Our holder was one of several and is gone from the record, which shows another one. */
 static bool shows_another(const struct op *op)
 {
     const struct belay_record *record = &op->records[0];
@@ -425,13 +427,13 @@ static bool shows_another(const struct op *op)
            strcmp(record->lock_id, op->request.lock_id) != 0;
 }
 
-static void on_commit(struct op *op, enum belay_code code, struct belay_commit *result, int64_t sent_ms,
-                      int64_t now_ms)
+static void change_on_commit(struct op *op, enum belay_code code, struct belay_commit *result,
+                             int64_t sent_ms, int64_t now_ms)
 {
-    assert(op->state == CHANGING);
+    assert(op->state == CHANGING && code != BELAY_FROZEN); /* a freeze forbids only new holders */
     step_adopt_records(op, result);
     if (code == BELAY_REFUSED) {
-        on_refused(op, result, sent_ms, now_ms);
+        on_refusal(op, result, sent_ms, now_ms);
         return;
     }
     if (!is_ending(op)) {
@@ -454,11 +456,10 @@ static void on_commit(struct op *op, enum belay_code code, struct belay_commit *
 }
 
 /*
- * An intent has its lock's ttl, which only the record knows if the caller does
- * not say. A look that failed is repeated: without the ttl the intents would be
- * over at once, and the lock open from above.
+ * An intent has the ttl of its lock. If the caller gives no ttl, it is read from the record first:
+ * with a ttl of 0 the intents would expire at once, and clients could acquire the ancestors.
  */
-static void begin(struct op *op, int64_t now_ms)
+static void change_start(struct op *op, int64_t now_ms)
 {
     bool puts_intents =
         (op->request.kind == OP_ADOPT || op->request.kind == OP_RENEW) && op_n_ancestors(&op->request) > 0;
@@ -466,11 +467,11 @@ static void begin(struct op *op, int64_t now_ms)
     if (puts_intents && ttl_ms(op) == 0) {
         step_look(op, LEARNING, now_ms);
     } else {
-        change(op, now_ms);
+        write_change(op, now_ms);
     }
 }
 
-/* Another's ttl, or none, says nothing of a lock that the id may get before we write. */
+/* The ttl of another holder does not count: refuse, as the write would. */
 static void on_learned(struct op *op, int64_t now_ms)
 {
     const struct belay_record *record = &op->records[0];
@@ -493,10 +494,10 @@ static void on_learned(struct op *op, int64_t now_ms)
                                 op->request.key));
         return;
     }
-    change(op, now_ms);
+    write_change(op, now_ms);
 }
 
-static void on_records(struct op *op, int64_t now_ms)
+static void change_on_records(struct op *op, int64_t now_ms)
 {
     const char *id = op->state == FINDING ? op->request.lock_id : needed_id(op);
 
@@ -510,14 +511,14 @@ static void on_records(struct op *op, int64_t now_ms)
     }
 }
 
-static void on_wake(struct op *op, int64_t now_ms)
+static void change_on_wake(struct op *op, int64_t now_ms)
 {
     assert(op->state == RECOVERING);
-    begin(op, now_ms);
+    change_start(op, now_ms);
 }
 
-static void on_fault(struct op *op, enum belay_code code, const struct belay_error *err, bool committing,
-                     int64_t now_ms)
+static void change_on_fault(struct op *op, enum belay_code code, const struct belay_error *err,
+                            bool committing, int64_t now_ms)
 {
     int64_t retry_ms;
 
@@ -529,4 +530,5 @@ static void on_fault(struct op *op, enum belay_code code, const struct belay_err
     }
 }
 
-const struct op_steps change_steps = { begin, on_commit, on_records, on_wake, on_fault };
+const struct op_steps change_steps = { change_start, change_on_commit, change_on_records, change_on_wake,
+                                       change_on_fault };

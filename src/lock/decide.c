@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "lock/info.h"
 
 static void later(int64_t *time, int64_t than)
@@ -12,7 +13,7 @@ static void later(int64_t *time, int64_t than)
     }
 }
 
-/* In which way a client wants to hold a lock: a request, or a ticket. */
+/* The mode in which a request, a ticket or a holder has the lock or wants it. */
 struct want {
     enum belay_mode mode;
     int slots;
@@ -73,7 +74,7 @@ static int64_t slot_over_ms(const struct belay_record *record, int slots, int64_
     return is_full ? soonest_ms : last_ms;
 }
 
-/* Until when the holders of a record keep `want` out; or since when they no longer do; 0: they never did. */
+/* Until when the holders of a record block `want`; in the past: since when they do not; 0: they never did. */
 static int64_t holders_over_ms(const struct belay_record *record, struct want want, bool is_target,
                                int64_t margin_ms, int64_t now_ms)
 {
@@ -127,7 +128,7 @@ enum clash decide_clash(const struct op_request *request, const struct belay_rec
     return is_target && is_of_record && want_same_slots(want, theirs) ? CLASH_SLOT : CLASH_TURN;
 }
 
-/* Record j is of a key above that of record i. Of two ancestors of the same keys each passes for the other's. */
+/* Record j is of a key above that of record i. Of two ancestors of the same keys, each counts as above the other. */
 static bool is_above(const struct op_request *request, size_t j, size_t i)
 {
     size_t n_targets = op_n_targets(request);
@@ -144,9 +145,9 @@ static bool is_above(const struct op_request *request, size_t j, size_t i)
 }
 
 /*
- * A waiter ahead of us waits for holders that we may get along with, on the same key, above
- * or below it. Its turn begins when the last of those is over; until then we would overtake
- * it, and with enough of us it would never have its turn (L4).
+ * An incompatible waiter ahead of us may wait for holders that we are compatible with, on the same
+ * key, above or below it. Its turn begins when the last of them is over. Before that we would
+ * overtake it, and with enough clients like us it would never have its turn (L4).
  */
 static void await_turn(const struct op_request *request, const struct belay_record *records, size_t at,
                        const struct belay_ticket *ticket, int64_t now_ms, int64_t *free_since_ms)
@@ -172,7 +173,7 @@ static void await_turn(const struct op_request *request, const struct belay_reco
     }
 }
 
-/* The queue of a record, as far as it is ahead of the request. */
+/* The part of a record's queue that is ahead of the request. */
 struct queue_ahead {
     size_t waiters; /* that are alive */
     size_t turns;   /* claim times to wait for, one after the other */
@@ -180,9 +181,9 @@ struct queue_ahead {
 };
 
 /*
- * The turns of all that stand in the queue of a record, whether they get along with the
- * request or not: one ahead of us that does not has its turn after those that it does not
- * get along with. Shared waiters that follow each other have their turn together.
+ * The turns of all tickets in the queue, compatible with the request or not: an incompatible
+ * waiter ahead of us has its turn only after those that it is incompatible with. Shared waiters
+ * that follow each other have one turn together.
  */
 struct turns_ahead {
     size_t turns;             /* of all so far */
@@ -192,29 +193,29 @@ struct turns_ahead {
     bool after_shared;
 };
 
-static void add_to_line(struct turns_ahead *line, const struct belay_ticket *ticket)
+static void count_turn(struct turns_ahead *queue, const struct belay_ticket *ticket)
 {
     bool is_shared = ticket->mode == BELAY_SHARED;
 
-    line->turns += !(line->after_shared && is_shared);
-    line->after_shared = is_shared;
+    queue->turns += !(queue->after_shared && is_shared);
+    queue->after_shared = is_shared;
     if (ticket->joint) {
-        later(&line->joint_ms, ticket->expires_ms);
+        later(&queue->joint_ms, ticket->expires_ms);
     }
     if (!is_shared) {
-        line->turns_to_unshared = line->turns;
-        line->joint_to_unshared_ms = line->joint_ms;
+        queue->turns_to_unshared = queue->turns;
+        queue->joint_to_unshared_ms = queue->joint_ms;
     }
 }
 
-/* `own`: the place of the request in the queue of the record, which it has not reached if it has no ticket. */
+/* `own`: the index of the request's ticket in the queue of the record; n_tickets: it has none. */
 static struct queue_ahead look_ahead(const struct op_request *request, const struct belay_record *records,
                                      size_t at, size_t own, int64_t now_ms, int64_t *free_since_ms)
 {
     const struct belay_record *record = &records[at];
     bool is_target = at < op_n_targets(request);
     struct queue_ahead ahead = { .queued = own < record->n_tickets };
-    struct turns_ahead line = { 0 };
+    struct turns_ahead queue = { 0 };
     int slot_waiters = 0;
     int slots;
 
@@ -224,8 +225,8 @@ static struct queue_ahead look_ahead(const struct op_request *request, const str
 
         if (ticket->dead || now_ms >= ticket->expires_ms) {
             if (ticket->joint && !ticket->dead) {
-                later(&line.joint_ms, ticket->expires_ms); /* the turns of those behind it began then */
-                later(&line.joint_to_unshared_ms, ticket->expires_ms);
+                later(&queue.joint_ms, ticket->expires_ms); /* the turns of those behind it began then */
+                later(&queue.joint_to_unshared_ms, ticket->expires_ms);
             }
             continue;
         }
@@ -235,25 +236,25 @@ static struct queue_ahead look_ahead(const struct op_request *request, const str
         if (clash == CLASH_TURN) {
             bool is_shared = ticket->mode == BELAY_SHARED;
 
-            ahead.turns = 1 + (is_shared ? line.turns_to_unshared : line.turns);
-            later(free_since_ms, is_shared ? line.joint_to_unshared_ms : line.joint_ms);
+            ahead.turns = 1 + (is_shared ? queue.turns_to_unshared : queue.turns);
+            later(free_since_ms, is_shared ? queue.joint_to_unshared_ms : queue.joint_ms);
         }
         if (clash == CLASH_TURN || (clash == CLASH_SLOT && ticket->joint)) {
             await_turn(request, records, at, ticket, now_ms, free_since_ms);
         }
-        add_to_line(&line, ticket);
+        count_turn(&queue, ticket);
     }
-    /* What the store left out of the queue is exclusive and for this key. */
+    /* The tickets that the store left out are exclusive and for this key. */
     if (own == record->n_tickets || own + 1 == record->n_tickets) {
         size_t left_out = record->n_between + (own == record->n_tickets ? record->n_behind : 0);
 
         ahead.waiters += left_out;
-        ahead.turns = left_out == 0 ? ahead.turns : line.turns + left_out;
+        ahead.turns = left_out == 0 ? ahead.turns : queue.turns + left_out;
     }
     slots = slot_waiters == 0
                 ? 0
                 : decide_free_slots(record, request->slots, request->capabilities.margin_ms, now_ms);
-    slots = slots < 1 ? 1 : slots; /* of a lock that is full, the one that is free next */
+    slots = slots < 1 ? 1 : slots; /* none is free: the next one that will be */
     if (slot_waiters >= slots) {
         ahead.turns += (size_t)(slot_waiters - slots + 1);
     }
@@ -262,18 +263,13 @@ static struct queue_ahead look_ahead(const struct op_request *request, const str
 
 /* ---- what is ours ---- */
 
-static const char *or_none(const char *credential)
-{
-    return credential == NULL ? "" : credential;
-}
-
-/* Where the store does not keep it, whoever names the id is taken for the one it was given to. */
+/* If the store does not keep the credential, a client that knows the lock id counts as its owner. */
 static bool may_be_ours(const struct op_request *request, const char *acquired_by)
 {
-    return acquired_by == NULL || strcmp(acquired_by, or_none(request->acquired_by)) == 0;
+    return acquired_by == NULL || strcmp(acquired_by, text_or_empty(request->acquired_by)) == 0;
 }
 
-/* The place of the request's ticket in the queue; if it has none, the end. */
+/* The index of the request's ticket in the queue; n_tickets: it has none. */
 static size_t place_of(const struct op_request *request, const struct belay_record *record)
 {
     size_t t = 0;
@@ -284,7 +280,7 @@ static size_t place_of(const struct op_request *request, const struct belay_reco
     return t;
 }
 
-/* What request.lock_id is in a record. */
+/* Whether request.lock_id holds the lock of a record, or has held it before. */
 enum past { PAST_NONE, PAST_HOLDS, PAST_HELD };
 
 static enum past past_of(const struct op_request *request, const struct belay_record *record, int64_t now_ms)
@@ -305,14 +301,14 @@ static enum past past_of(const struct op_request *request, const struct belay_re
 }
 
 /*
- * Re-entry gives away an id. The owner's name is what the client says it is, so
- * the credential must be the same as well; where the store does not keep it, no
- * credential gets in this way, only those that need none.
+ * Re-entry discloses a lock id. A client chooses its owner's name itself, so the credential must
+ * be the same as well. If the store does not keep the credential, only a client without one can
+ * re-enter.
  */
 static bool is_reentry(const struct op_request *request, const char *owner, const char *acquired_by)
 {
     return strcmp(owner, request->owner) == 0 &&
-           strcmp(or_none(acquired_by), or_none(request->acquired_by)) == 0;
+           strcmp(text_or_empty(acquired_by), text_or_empty(request->acquired_by)) == 0;
 }
 
 /* The lock id under which our owner holds the lock in the same mode; NULL: it does not. */
@@ -336,11 +332,11 @@ static const char *reentered_id(const struct op_request *request, const struct b
 }
 
 /*
- * False: the request has the lock or had it, and the queue does not matter. Else
- * `out_places` has the request's place in the queue of each target.
+ * False: the lock id decides, whatever the holders and the queue are, and the verdict is set. True:
+ * out_places[i] is the request's place in the queue of target i.
  */
-static bool is_open(const struct op_request *request, const struct belay_record *records, int64_t now_ms,
-                    size_t out_places[BELAY_KEYS_MAX], struct decision *decision)
+static bool is_undecided(const struct op_request *request, const struct belay_record *records, int64_t now_ms,
+                         size_t out_places[BELAY_KEYS_MAX], struct decision *decision)
 {
     size_t n = op_n_targets(request);
     size_t holds = 0;
@@ -355,7 +351,7 @@ static bool is_open(const struct op_request *request, const struct belay_record 
         }
     }
     if (holds > 0) {
-        decision->verdict = holds == n ? VERDICT_MINE : VERDICT_USED; /* else a part of it has ended */
+        decision->verdict = holds == n ? VERDICT_MINE : VERDICT_USED; /* on some keys it has ended */
         return false;
     }
     for (size_t i = 0; i < n; i++) {
@@ -373,7 +369,7 @@ static bool is_open(const struct op_request *request, const struct belay_record 
     return decision->holder_id == NULL;
 }
 
-/* The lock is held in a way that this request can never join. */
+/* The lock is held in a mode that this request can never join; sets the verdict. */
 static bool refuses_mode(const struct op_request *request, const struct belay_record *record, int64_t now_ms,
                          enum verdict *verdict)
 {
@@ -408,7 +404,7 @@ struct decision decide(const struct op_request *request, const struct belay_reco
     size_t turns = 0;
     size_t places[BELAY_KEYS_MAX];
 
-    if (!is_open(request, records, now_ms, places, &decision)) {
+    if (!is_undecided(request, records, now_ms, places, &decision)) {
         return decision;
     }
     for (size_t i = 0; i < n; i++) {
@@ -422,7 +418,7 @@ struct decision decide(const struct op_request *request, const struct belay_reco
             decision.blocker = i;
             return decision;
         }
-        /* Also of a record whose lease expired: a child may have been released since. */
+        /* Also if the lease of the record expired: a lock below may have been released since. */
         later(&free_since_ms, records[i].freed_ms);
         later(&free_since_ms, over_ms);
         if (now_ms < over_ms && decision.verdict != VERDICT_BLOCKED) {

@@ -83,16 +83,11 @@ void belay_info_free(struct belay_info *info)
     }
 }
 
-/* It declared a heartbeat and has missed it for long (S4.7). */
+/* The holder declared a heartbeat, and has sent none for stale_after_ms (S4.7). */
 static bool is_stale(const struct belay_record *record, int64_t now_ms)
 {
     return record_is_live(record, now_ms) && record->heartbeat_ms > 0 &&
            now_ms - record->last_heartbeat_ms > record->stale_after_ms;
-}
-
-static char *or_empty(char *text)
-{
-    return text == NULL ? (char *)"" : text;
 }
 
 struct belay_info info_borrow(const struct belay_record *record, int64_t now_ms)
@@ -100,11 +95,11 @@ struct belay_info info_borrow(const struct belay_record *record, int64_t now_ms)
     bool is_live = record_is_live(record, now_ms);
 
     return (struct belay_info){
-        .key = or_empty(record->key),
-        .lock_id = or_empty(record->lock_id),
+        .key = (char *)text_or_empty(record->key),
+        .lock_id = (char *)text_or_empty(record->lock_id),
         .token = record->token,
-        .locked_by = or_empty(record->owner),
-        .locked_by_name = or_empty(record->owner_name),
+        .locked_by = (char *)text_or_empty(record->owner),
+        .locked_by_name = (char *)text_or_empty(record->owner_name),
         .status = !record->held ? BELAY_STATUS_RELEASED
                   : is_live     ? BELAY_STATUS_ACTIVE
                                 : BELAY_STATUS_EXPIRED,
@@ -126,7 +121,7 @@ struct belay_info info_borrow(const struct belay_record *record, int64_t now_ms)
     };
 }
 
-/* One of several holders as a record of its own; nothing in it must be freed. */
+/* A record with one of several holders in its own fields. All strings are borrowed. */
 static struct belay_record record_of_holder(const struct belay_record *record,
                                             const struct belay_holder *holder)
 {
@@ -139,16 +134,16 @@ static struct belay_record record_of_holder(const struct belay_record *record,
 }
 
 /*
- * The lists of an info are one piece of memory each: the elements, then what they point to. A
- * lock may have many holders and a long queue, and an info is made for each client that
- * is refused or waits.
+ * Each list of an info is one block of memory: the elements, then their metadata and strings. A
+ * lock may have many holders and a long queue, and an info is made for each client that is
+ * refused or waits: one allocation for a list saves time.
  */
 struct pack {
-    struct belay_meta *meta; /* where the next go */
-    char *text;
+    struct belay_meta *meta; /* the free part of the block for metadata */
+    char *text;              /* and for strings */
 };
 
-static size_t text_size(const char *text)
+static size_t packed_size(const char *text)
 {
     return text == NULL ? 0 : strlen(text) + 1;
 }
@@ -156,7 +151,7 @@ static size_t text_size(const char *text)
 /* NULL stays NULL. */
 static char *pack_text(struct pack *pack, const char *text)
 {
-    size_t size = text_size(text);
+    size_t size = packed_size(text);
     char *at = pack->text;
 
     if (size == 0) {
@@ -184,7 +179,7 @@ static void pack_info(struct pack *pack, struct belay_info *info)
     pack->meta += info->n_metadata;
 }
 
-/* The list owns what it borrowed. False: no memory, and it borrows still. */
+/* Copy the strings of list->holders, which are borrowed, into its block. False: no memory; they are still borrowed. */
 static bool pack_holders(struct belay_info *list)
 {
     size_t n = list->n_holders;
@@ -196,11 +191,11 @@ static bool pack_holders(struct belay_info *list)
     for (size_t i = 0; i < n; i++) {
         const struct belay_info *info = &list->holders[i];
 
-        size += text_size(info->key) + text_size(info->lock_id) + text_size(info->locked_by) +
-                text_size(info->locked_by_name) + text_size(info->acquired_by);
+        size += packed_size(info->key) + packed_size(info->lock_id) + packed_size(info->locked_by) +
+                packed_size(info->locked_by_name) + packed_size(info->acquired_by);
         n_meta += info->n_metadata;
         for (size_t m = 0; m < info->n_metadata; m++) {
-            size += text_size(info->metadata[m].name) + text_size(info->metadata[m].value);
+            size += packed_size(info->metadata[m].name) + packed_size(info->metadata[m].value);
         }
     }
     packed = realloc(list->holders, n * sizeof *packed + n_meta * sizeof *pack.meta + size);
@@ -217,7 +212,7 @@ static bool pack_holders(struct belay_info *list)
     return true;
 }
 
-/* One that is stale makes the lock so. */
+/* If one holder is stale, the lock is. */
 bool info_borrow_holders(struct belay_info *info, const struct belay_record *record, int64_t now_ms)
 {
     info->holders = record->n_holders == 0 ? NULL : malloc(record->n_holders * sizeof *info->holders);
@@ -234,20 +229,17 @@ bool info_borrow_holders(struct belay_info *info, const struct belay_record *rec
     return true;
 }
 
-/* An info without lists gets the holders of the record. False: no memory. */
-static bool add_holders(struct belay_info *info, const struct belay_record *record, int64_t now_ms)
+/* The same, for an info that the caller frees: without memory it is left without holders. */
+static bool own_holders(struct belay_info *info)
 {
-    if (!info_borrow_holders(info, record, now_ms)) {
-        return false;
-    }
     if (!pack_holders(info)) {
-        info->n_holders = 0; /* they are not its own */
+        info->n_holders = 0; /* their strings are borrowed */
         return false;
     }
     return true;
 }
 
-/* Those that wait and are known to be alive, in their order. False: no memory. */
+/* Add the waiters, except dead and expired ones. False: no memory. */
 static bool add_waiters(struct belay_info *info, const struct belay_record *record, int64_t now_ms)
 {
     size_t n = record->n_tickets;
@@ -257,8 +249,8 @@ static bool add_waiters(struct belay_info *info, const struct belay_record *reco
     for (size_t i = 0; i < n; i++) {
         const struct belay_ticket *ticket = &record->tickets[i];
 
-        size += text_size(or_empty(ticket->key)) + text_size(or_empty(ticket->owner)) +
-                text_size(or_empty(ticket->owner_name));
+        size += packed_size(text_or_empty(ticket->key)) + packed_size(text_or_empty(ticket->owner)) +
+                packed_size(text_or_empty(ticket->owner_name));
     }
     info->waiters = malloc(n * sizeof *info->waiters + size);
     if (info->waiters == NULL) {
@@ -271,9 +263,9 @@ static bool add_waiters(struct belay_info *info, const struct belay_record *reco
 
         if (!ticket->dead && now_ms < ticket->expires_ms) {
             info->waiters[info->n_waiters++] =
-                (struct belay_waiter){ .key = pack_text(&pack, or_empty(ticket->key)),
-                                       .locked_by = pack_text(&pack, or_empty(ticket->owner)),
-                                       .locked_by_name = pack_text(&pack, or_empty(ticket->owner_name)),
+                (struct belay_waiter){ .key = pack_text(&pack, text_or_empty(ticket->key)),
+                                       .locked_by = pack_text(&pack, text_or_empty(ticket->owner)),
+                                       .locked_by_name = pack_text(&pack, text_or_empty(ticket->owner_name)),
                                        .since_unix_ms = ticket->since_unix_ms,
                                        .mode = ticket->mode };
         }
@@ -289,10 +281,10 @@ struct belay_info *info_from_record(const struct belay_record *record, int64_t n
     if (info == NULL) {
         return NULL;
     }
-    /* A part of the queue is not shown for the whole. */
+    /* A queue with tickets left out is not shown. */
     with_queue = with_queue && record->n_between == 0 && record->n_behind == 0;
     info->has_queue = with_queue;
-    if ((record->n_holders > 0 && !add_holders(info, record, now_ms)) ||
+    if ((record->n_holders > 0 && (!info_borrow_holders(info, record, now_ms) || !own_holders(info))) ||
         (with_queue && record->n_tickets > 0 && !add_waiters(info, record, now_ms))) {
         belay_info_free(info);
         return NULL;
@@ -300,32 +292,22 @@ struct belay_info *info_from_record(const struct belay_record *record, int64_t n
     return info;
 }
 
-/* NULL stays NULL. */
-static bool copy_text(char **text)
-{
-    char *copy = *text == NULL ? NULL : strdup(*text);
-    bool ok = *text == NULL || copy != NULL;
-
-    *text = copy;
-    return ok;
-}
-
-/* All but the waiters and the locks on further keys. False without memory; `to` is to be released then, too. */
-static bool copy_one(struct belay_info *to, const struct belay_info *from)
+/* Copy all but the waiters and the locks on further keys. False: no memory; the caller still releases `to`. */
+static bool copy_info(struct belay_info *to, const struct belay_info *from)
 {
     size_t n = from->n_holders;
-    bool ok;
+    bool ok = true;
 
     *to = *from;
     to->waiters = NULL;
     to->holders = to->joint = NULL;
     to->n_waiters = to->n_holders = to->n_joint = 0;
     to->has_queue = to->has_packed_lists = false;
-    ok = copy_text(&to->key);
-    ok = copy_text(&to->lock_id) && ok;
-    ok = copy_text(&to->locked_by) && ok;
-    ok = copy_text(&to->locked_by_name) && ok;
-    ok = copy_text(&to->acquired_by) && ok;
+    to->key = text_copy(from->key, &ok);
+    to->lock_id = text_copy(from->lock_id, &ok);
+    to->locked_by = text_copy(from->locked_by, &ok);
+    to->locked_by_name = text_copy(from->locked_by_name, &ok);
+    to->acquired_by = text_copy(from->acquired_by, &ok);
     to->metadata = meta_copy(from->metadata, from->n_metadata);
     to->n_metadata = to->metadata == NULL ? 0 : from->n_metadata;
     if (!ok || to->n_metadata != from->n_metadata || n == 0) {
@@ -337,11 +319,7 @@ static bool copy_one(struct belay_info *to, const struct belay_info *from)
     }
     memcpy(to->holders, from->holders, n * sizeof *to->holders);
     to->n_holders = n;
-    if (!pack_holders(to)) {
-        to->n_holders = 0; /* they are not its own */
-        return false;
-    }
-    return true;
+    return own_holders(to);
 }
 
 struct belay_info *info_copy(const struct belay_info *from)
@@ -352,14 +330,14 @@ struct belay_info *info_copy(const struct belay_info *from)
     if (info == NULL) {
         return NULL;
     }
-    ok = copy_one(info, from);
+    ok = copy_info(info, from);
     if (ok && from->n_joint > 0) {
         info->joint = calloc(from->n_joint, sizeof *info->joint);
         ok = info->joint != NULL;
     }
     for (size_t i = 0; ok && i < from->n_joint; i++) {
         info->n_joint++;
-        ok = copy_one(&info->joint[i], &from->joint[i]);
+        ok = copy_info(&info->joint[i], &from->joint[i]);
     }
     if (!ok) {
         belay_info_free(info);
@@ -376,7 +354,7 @@ void info_set_valid_for(struct belay_info *info, int64_t ms)
     }
 }
 
-/* Say how a lock with several holders is held. */
+/* Set `err` for a lock with several holders. */
 static void say_several(struct belay_error *err, enum belay_code code, const char *key,
                         const struct belay_info *info)
 {

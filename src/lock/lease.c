@@ -7,8 +7,7 @@
 enum {
     LEAD_MIN_MS = 10,
     LEAD_MAX_MS = 1000,
-    ROOM_MAX_MS =
-        30000, /* between a heartbeat and the deadline: two thirds of the time, but no more than this */
+    ROOM_MAX_MS = 30000, /* between a heartbeat and the deadline: two thirds of the lease, up to this */
     RETRY_MIN_MS = 20,
     RETRY_MAX_MS = 5000
 };
@@ -25,7 +24,7 @@ int64_t lease_deadline_ms(int64_t sent_ms, int64_t ttl_ms, int64_t margin_ms)
     return sub_saturated(add_saturated(sent_ms, ttl_ms), margin_ms + lead);
 }
 
-static void start(struct lease *lease, int64_t sent_ms, int64_t deadline_ms, int64_t ttl_ms)
+static void lease_set_times(struct lease *lease, int64_t sent_ms, int64_t deadline_ms, int64_t ttl_ms)
 {
     int64_t lasts_ms = deadline_ms > sent_ms ? sub_saturated(deadline_ms, sent_ms) : 0;
     int64_t latest_ms = lasts_ms - clamp(lasts_ms / 3 * 2, 0, ROOM_MAX_MS);
@@ -40,9 +39,10 @@ static void start(struct lease *lease, int64_t sent_ms, int64_t deadline_ms, int
 void lease_begin(struct lease *lease, int64_t sent_ms, int64_t deadline_ms, int64_t ttl_ms,
                  int64_t heartbeat_ms)
 {
+    assert(heartbeat_ms >= 0);
     lease->heartbeat_ms = heartbeat_ms;
     lease->over = false;
-    start(lease, sent_ms, deadline_ms, ttl_ms);
+    lease_set_times(lease, sent_ms, deadline_ms, ttl_ms);
 }
 
 void lease_renewed(struct lease *lease, int64_t sent_ms, int64_t deadline_ms, int64_t ttl_ms)
@@ -50,7 +50,7 @@ void lease_renewed(struct lease *lease, int64_t sent_ms, int64_t deadline_ms, in
     if (lease->over) {
         return; /* on_lost was called already, and that is final */
     }
-    start(lease, sent_ms, deadline_ms, ttl_ms);
+    lease_set_times(lease, sent_ms, deadline_ms, ttl_ms);
 }
 
 void lease_beat_failed(struct lease *lease, int64_t now_ms)

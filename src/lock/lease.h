@@ -1,17 +1,16 @@
 /*
  * A holder's own view of its lease (L6).
  *
- * It is counted on the holder's boot clock from before the request was sent, so
- * that it always ends before the store's: whatever the answer took to come back
- * only makes it shorter.
+ * It counts on the holder's boot clock, from before the request was sent. So it always
+ * ends before the lease in the store does: a slow answer only makes it shorter.
  *
  *        sent        answered                    deadline   end in the store
  *     ----+-------------+------- beat --- beat ------+--------+------->
  *         |<-------------- ttl - margin - lead ----->|
  *
- * The lead is the time that a holder needs to be notified of its loss and to stop. A heartbeat
- * that leaves too little time before the deadline, for a renewal that hangs or
- * fails and for another one, is brought forward.
+ * The lead is the time in which a holder is notified of its loss and stops. Between a
+ * heartbeat and the deadline there must be time for a renewal that hangs or fails, and for
+ * another one; if the heartbeat asked for leaves less, it comes earlier.
  */
 #ifndef LOCK_LEASE_H
 #define LOCK_LEASE_H
@@ -21,9 +20,9 @@
 
 struct lease {
     int64_t ttl_ms;
-    int64_t heartbeat_ms; /* as asked for; 0: it is not renewed */
-    int64_t beat_ms;      /* how long after a renewal the next one is due: the heartbeat, or sooner */
-    int64_t deadline_ms;  /* boot clock; not to be relied upon from here on */
+    int64_t heartbeat_ms; /* as asked for; 0: the lease is not renewed */
+    int64_t beat_ms;      /* from one renewal to the next: heartbeat_ms or less */
+    int64_t deadline_ms;  /* boot clock; the holder may rely on the lock until then */
     int64_t next_beat_ms; /* boot clock; INT64_MAX: never */
     bool over;            /* lost, or released */
 };
@@ -31,26 +30,26 @@ struct lease {
 enum lease_due {
     LEASE_QUIET, /* nothing to do before lease_next_ms() */
     LEASE_BEAT,  /* renew it now */
-    LEASE_LOST   /* the deadline has passed: tell the holder. Said once. */
+    LEASE_LOST   /* the deadline has passed: notify the holder. Returned once. */
 };
 
 /*
- * Until when a lease may be relied upon that lasts `ttl_ms` from `sent_ms`. The
- * margin is the store's: by how much its clock may differ from ours.
+ * The deadline of a lease of `ttl_ms` whose request was sent at `sent_ms`. `margin_ms` is by how
+ * much the store's clock may differ from ours.
  */
 int64_t lease_deadline_ms(int64_t sent_ms, int64_t ttl_ms, int64_t margin_ms);
 
-/* The deadline is as lease_deadline_ms() has it, or sooner: a server says when. */
+/* The deadline is that of lease_deadline_ms() or, if a server has set one, an earlier one. */
 void lease_begin(struct lease *lease, int64_t sent_ms, int64_t deadline_ms, int64_t ttl_ms,
                  int64_t heartbeat_ms);
 
-/* A renewal that was sent at `sent_ms` is known to have happened. */
+/* A renewal that was sent at `sent_ms` has succeeded. */
 void lease_renewed(struct lease *lease, int64_t sent_ms, int64_t deadline_ms, int64_t ttl_ms);
 
-/* A renewal failed in a way that proves nothing: try again soon, within the lease. */
+/* A renewal failed, and the lock may still be held: the next one is due soon. */
 void lease_beat_failed(struct lease *lease, int64_t now_ms);
 
-/* When lease_due() next has something to say. */
+/* When lease_due() is next something other than LEASE_QUIET, on the boot clock. */
 int64_t lease_next_ms(const struct lease *lease);
 
 void lease_end(struct lease *lease);
@@ -60,13 +59,13 @@ static inline bool lease_is_live(const struct lease *lease, int64_t now_ms)
     return !lease->over && now_ms < lease->deadline_ms;
 }
 
-/* Its deadline has come while it is still held: call on_lost. */
+/* The deadline has passed, and the holder was not notified yet: call on_lost. */
 static inline bool lease_has_run_out(const struct lease *lease, int64_t now_ms)
 {
     return !lease->over && now_ms >= lease->deadline_ms;
 }
 
-/* A renewal is due, and in time. */
+/* A renewal is due, and the deadline has not passed. */
 static inline bool lease_wants_beat(const struct lease *lease, int64_t now_ms)
 {
     return lease_is_live(lease, now_ms) && now_ms >= lease->next_beat_ms;

@@ -14,7 +14,7 @@
 
 enum {
     FAULTS_MAX = 3,
-    FAULTS_FOR_MS = 5000, /* a store that keeps one waiting so long before it fails is not asked again */
+    FAULTS_FOR_MS = 5000, /* no retry if the store took so long to fail */
     FAULT_BACKOFF_MS = 50,
     FAULT_BACKOFF_MAX_MS = 5000,
     TIMEOUT_MIN_MS = 1000
@@ -41,8 +41,8 @@ size_t op_request_keys(const struct op_request *request, const char *out_keys[OP
     return n;
 }
 
-/* Few keys need no allocation. False: no memory. */
-static bool make_room(struct op *op)
+/* Set the arrays. One key needs no allocation. False: no memory. */
+static bool op_make_room(struct op *op)
 {
     op->events = op->few_events;
     op->events_room = OP_FEW_EVENTS;
@@ -86,7 +86,7 @@ void op_start(struct op *op, const struct op_request *request, int64_t now_ms)
     op->asked_ms = now_ms;
     op->first_unknown_ms = INT64_MAX;
     op->rng = request->seed;
-    if (!make_room(op)) {
+    if (!op_make_room(op)) {
         op->request.joint = NULL;
         step_done_no_memory(op);
         return;
@@ -104,7 +104,7 @@ int64_t step_random(uint64_t *rng, int64_t n)
     return (int64_t)((z ^ (z >> 31)) % (uint64_t)n);
 }
 
-/* ---- asking ---- */
+/* ---- requests to the store ---- */
 
 static void forget_records(struct op *op)
 {
@@ -126,7 +126,7 @@ void step_begin_batch(struct op *op)
     }
 }
 
-/* The last part of an intent's id. */
+/* LOCK_ID/HASH, with the hash of the key in 16 hexadecimal digits. */
 static void write_intent_id(char out[OP_INTENT_ID_SIZE], const char *lock_id, const char *key)
 {
     static const char digits[] = "0123456789abcdef";
@@ -177,7 +177,7 @@ bool step_drop_intents(struct op *op, const char *lock_id)
     for (size_t i = n_targets; at != NULL && i < op->batch.n_writes; i++) {
         op->writes[i].drop_intents = at;
         for (size_t t = 0; t < n_targets; t++) {
-            /* A lock that is left alone keeps its intents: the id may have taken it again since. */
+            /* A skipped lock keeps its intents: the id may have acquired it again since. */
             if ((op_below(&op->request, i) & ~(unsigned)op->skipped) >> t & 1) {
                 *at++ = ids[t];
                 op->writes[i].n_drop_intents++;
@@ -205,7 +205,7 @@ void step_if_unchanged(struct op *op)
     }
 }
 
-/* If there is no memory for it, the batch is not committed, and the last event is overwritten. */
+/* Without memory it returns the last event, to be overwritten: step_commit() does not send the batch. */
 struct belay_event *step_event(struct op *op, size_t target, enum belay_level level, const char *type)
 {
     struct belay_event *more;
@@ -234,15 +234,14 @@ struct belay_event *step_event(struct op *op, size_t target, enum belay_level le
                                    .n_metadata = op->request.n_metadata,
                                    .duration_ms = -1 };
     if (event->n_metadata == 0) {
-        event->metadata = NULL; /* the store takes that of the record, if it is this lock's */
+        event->metadata = NULL; /* the store uses the record's, if it is this lock's */
     }
     return event;
 }
 
 /*
- * A lease counts from before its write was sent: an answer that takes a quarter
- * of it leaves time for another try. And no caller waits longer than it
- * asked for, as far as an answer can be expected within that at all.
+ * The timeout is a quarter of the lease, which counts from before the write was sent: this leaves
+ * time for another attempt. And it is not more than is left of wait_ms, but at least TIMEOUT_MIN_MS.
  */
 void step_commit(struct op *op, int state, int64_t now_ms)
 {
@@ -288,7 +287,10 @@ void step_read_blocker(struct op *op, int state, const char *key, int64_t now_ms
     op->want = OP_GET;
 }
 
-/* A waiter reads the records again before it acts; a copy of a long queue in each waiter would be the queue squared. */
+/*
+ * A waiter reads the records again before it acts, so it does not keep them: with a copy of a long
+ * queue in each waiter, memory would grow with the square of its length.
+ */
 void step_wait(struct op *op, int state, int64_t until_ms)
 {
     assert(op->want != OP_DONE);
@@ -299,19 +301,20 @@ void step_wait(struct op *op, int state, int64_t until_ms)
     op->want = OP_WAIT;
 }
 
-/* ---- being answered ---- */
+/* ---- answers of the store ---- */
 
 void step_adopt_records(struct op *op, struct belay_commit *result)
 {
+    assert(result->n_records <= op_n_records(&op->request));
     forget_records(op);
-    for (size_t i = 0; i < result->n_records && i < op_n_records(&op->request); i++) {
+    for (size_t i = 0; i < result->n_records; i++) {
         op->records[i] = result->records[i];
         memset(&result->records[i], 0, sizeof result->records[i]);
     }
     op->records_now_ms = result->now_ms;
 }
 
-/* Gone, or its ticket has expired: no waiter listens any more. */
+/* The waiter is dead, or its ticket has expired. */
 static bool is_gone(const struct op *op, const struct belay_ticket *ticket)
 {
     return ticket->dead || op->records_now_ms >= ticket->expires_ms;
@@ -329,10 +332,10 @@ static bool is_first_for_its_key(const struct op *op, const struct belay_record 
 }
 
 /*
- * Wake-ups that one record causes. The first waiter; those behind it that can hold the
- * lock beside it: shared after shared, and as many as there are free slots; and the first
- * for each other key: those do not all exclude each other. The others have nothing to win
- * yet but a race. One woken too many looks and sleeps again.
+ * The waiters of one record to wake: the first one; those behind it that can hold the lock beside
+ * it (shared after shared, or as many as there are free slots); and the first for each key below,
+ * because these do not all exclude each other. The others could not acquire the lock yet. A waiter
+ * that is woken too early reads the record and waits again.
  */
 static void find_wakes_of(struct op *op, const struct belay_record *record)
 {
@@ -399,7 +402,7 @@ bool step_survives_fault(struct op *op, enum belay_code code, const struct belay
         *out_retry_ms = now_ms + backoff / 2 + step_random(&op->rng, backoff);
         return true;
     }
-    /* What may have happened is not undone by a later failure. */
+    /* A later failure does not undo a write that may have happened. */
     if (op->was_unknown && transient) {
         code = BELAY_UNKNOWN;
     }
@@ -462,7 +465,7 @@ void step_done_no_memory(struct op *op)
     step_done(op, error_no_memory(&op->err));
 }
 
-/* ---- for the runner of an operation ---- */
+/* ---- for the caller that runs the operation ---- */
 
 void op_on_commit(struct op *op, enum belay_code code, struct belay_commit *result,
                   const struct belay_error *err, int64_t sent_ms, int64_t now_ms)
@@ -491,7 +494,7 @@ void op_on_get(struct op *op, enum belay_code code, struct belay_record *records
     }
     op->answered = true;
     if (!op->commit_failed) {
-        op->faults = 0; /* else we would go round for ever on a disk that is full but can be read */
+        op->faults = 0; /* not after a failed commit: a full disk can be read, and we would retry for ever */
     }
     if (op->blocker_key != NULL) {
         belay_record_release(&op->blocker);
@@ -509,7 +512,7 @@ void op_on_look(struct op *op, enum belay_code code, struct belay_record *record
                 const struct belay_error *err, int64_t asked_ms, int64_t seen_ms)
 {
     assert(asked_ms <= seen_ms && op->polling);
-    op->asked_ms = asked_ms; /* a lease that is found to be ours counts from there */
+    op->asked_ms = asked_ms; /* step_found_sent_ms() counts from here */
     op_on_get(op, code, records, store_now_ms, err, seen_ms);
 }
 

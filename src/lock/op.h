@@ -9,11 +9,10 @@
  *     OP_WAIT    sleep until woken, or     -> op_on_wake()
  *                op->wait_until_ms
  *
- * The same operation is run by a thread that blocks (src/client), by an event
- * loop that has many of them under way, and by the simulator (test/sim).
- * `now_ms` is always the caller's boot clock. After a commit that succeeded,
- * and before op_on_commit(), the caller passes the batch's events on; after
- * op_on_commit() it wakes those in op->wakes.
+ * An operation is run by a thread that blocks (src/client), by an event loop that
+ * has many of them in progress, or by the simulator (test/sim). `now_ms` is always
+ * the caller's boot clock. After a commit that succeeded, the caller reports the
+ * batch's events, calls op_on_commit(), and then wakes the waiters in op->wakes.
  */
 #ifndef LOCK_OP_H
 #define LOCK_OP_H
@@ -41,26 +40,27 @@ struct op_joint {
     size_t n_ancestors;
 };
 
-/* What is asked for. All of it is borrowed and must outlive the operation. */
+/* The parameters of an operation. Everything is borrowed, and must outlive the operation. */
 struct op_request {
     enum op_kind kind;
     const char *key;
     const char *ancestors[BELAY_ANCESTORS_MAX]; /* nearest first */
     size_t n_ancestors;
     const struct op_joint *joint; /* several keys; NULL: `key` alone, with `ancestors` */
-    enum belay_mode mode;         /* acquire; else as far as it is known: it costs a write to find out */
+    enum belay_mode mode;         /* of the lock. Other than to acquire, BELAY_EXCLUSIVE if it is not known:
+                                     a wrong mode costs one refused write */
     int slots;                    /* with BELAY_SLOTS */
-    const char *lock_id;          /* of the lock to take, renew, release or end */
-    const char *old_id;           /* adopt: what lock_id replaces */
+    const char *lock_id;          /* of the lock to acquire, renew, release or end */
+    const char *old_id;           /* adopt: the id that lock_id replaces */
     bool id_is_fresh;             /* lock_id was made for this operation: it was never used before */
     const char *owner;
     const char *owner_name;
-    const char *acquired_by; /* the credential that asks; NULL: none */
+    const char *acquired_by; /* the credential of the caller; NULL: none */
     const struct belay_meta *metadata;
     size_t n_metadata;
     int64_t ttl_ms;
-    int64_t
-        ttl_if_unknown_ms; /* adopt, renew with a ttl of 0: where the store keeps none; 0: an error there */
+    int64_t ttl_if_unknown_ms; /* adopt and renew with ttl_ms 0, if the store does not keep the ttl: the ttl;
+                                  0: then that is an error */
     int64_t heartbeat_ms;
     int64_t stale_after_ms;
     bool reentrant;
@@ -70,24 +70,23 @@ struct op_request {
     bool stepped_backoff;
     enum belay_outcome outcome; /* release */
     const char *by;             /* force; release, if not by the holder; or NULL */
-    bool is_own;                /* release: by the handle that holds it, and not by its id alone */
+    bool is_own;                /* release: through its struct belay_lock, not by key and lock id */
     const char *reason;         /* force; acquire with ignore_freeze */
-    bool ignore_freeze;         /* acquire: a freeze does not hinder it */
+    bool ignore_freeze;         /* acquire even if the key is frozen */
     struct belay_store_capabilities capabilities;
-    int64_t began_unix_ms; /* for people: when they began to wait */
+    int64_t began_unix_ms; /* when the wait began, for display */
     uint64_t seed;         /* of the jitter */
-    int64_t began_ms;      /* boot clock: when it began, at whichever backend; 0: now */
-    int attempt;           /* acquire: the attempt that it goes on with; 0: the first */
+    int64_t began_ms;      /* boot clock: when the operation began, perhaps at another backend; 0: now */
+    int attempt;           /* acquire: the number of the attempt to continue with; 0: the first */
     bool is_restart;       /* it was begun, and perhaps done, at another backend */
 };
 
-/* How a kind of operation goes on; see step.h. */
-struct op_steps;
+struct op_steps; /* see step.h */
 struct op_room;
 
 /*
- * The id of an intent: of the lock and of its key, because one lock id may hold several keys
- * below one ancestor, and each can be released by itself.
+ * The id of an intent is made of the lock id and a hash of the key: one lock id may hold several
+ * keys below one ancestor, and each can be released by itself.
  */
 enum { OP_INTENT_ID_SIZE = BELAY_ID_MAX + 18 };
 
@@ -103,12 +102,12 @@ struct op {
     size_t n_keys;
     /* OP_WAIT */
     int64_t wait_until_ms; /* boot clock */
-    bool queued;           /* we have a ticket, under request.lock_id: wake-ups come for it */
-    bool polling;          /* in the queue; also with the OP_GET that follows, which may be answered with
-                              what another waiter saw since */
+    bool queued;           /* we have a ticket, under request.lock_id: wake-ups are for this id */
+    bool polling;          /* waiting in the queue. Still set with the OP_GET that follows: it may be
+                              answered with the records that another waiter has read since */
 
-    /* After op_on_commit(): the waiters whose turn it may be now. Lock ids, in `records`. */
-    const char **wakes; /* owned */
+    /* After op_on_commit(): the lock ids of the waiters whose turn it may be now. */
+    const char **wakes; /* owned; the strings are those of `records` */
     size_t n_wakes;
 
     /* While waiting, for display. */
@@ -117,65 +116,66 @@ struct op {
         size_t position;
         int attempt;
         int64_t since_ms;
-        int64_t retry_ms; /* boot clock: the next try by itself */
+        int64_t retry_ms; /* boot clock: the next attempt, if we are not woken */
     } waiting;
-    bool is_frozen;    /* the key was, at the last try; err.text says by which freeze */
-    bool is_described; /* err says what blocks us in `records` */
+    bool is_frozen;    /* the last attempt was refused because of a freeze, which err.text names */
+    bool is_described; /* err names what blocks us in `records` */
 
     /* OP_DONE */
     enum belay_code code;
-    struct belay_error err;     /* owned; says why, and which holder blocks us */
-    struct belay_record record; /* owned; the lock as it is now, if it is known; its own fields are those of
-                                   the request's lock id */
+    struct belay_error err;     /* owned; with the holder that blocks us */
+    struct belay_record record; /* owned; the lock as it is now, if that is known. Of several holders, its
+                                   own fields show the one with the request's lock id */
     const struct belay_record *more; /* of several keys: the locks on the others */
     size_t n_more;
-    int64_t record_now_ms; /* the store's clock when it was so */
+    int64_t record_now_ms; /* the store's clock when the record was so */
     int64_t sent_ms;       /* boot clock: the lease counts from here */
-    int64_t deadline_ms;   /* boot clock: its holder may rely on it until then. Of acquire, adopt, renew. */
+    int64_t deadline_ms;   /* boot clock: the holder may rely on the lock until then. Acquire, adopt, renew */
     bool reentered;
-    bool found_done;   /* by an earlier write of this operation whose answer was lost: if the store keeps
-                          no events, it was not reported */
-    bool found_waited; /* the same of the end of a wait */
+    bool found_done;   /* an earlier write of this operation, whose answer was lost, had done it: its event
+                          was not reported, unless the store keeps events */
+    bool found_waited; /* the same for the event wait.ended */
 
-    /* The rest is the state machine's own. */
+    /* The rest is internal to the state machine. */
     struct op_request request;
-    const struct op_steps *steps; /* how it goes on */
-    int state;
+    const struct op_steps *steps;
+    int state; /* enum acquire_state or enum change_state */
     bool cancelled;
-    int64_t asked_ms;             /* boot clock: when the step under way was asked for */
-    struct belay_record *records; /* as last seen: the keys', then their ancestors' */
-    int64_t records_now_ms;       /* store's clock then */
-    struct belay_record blocker;  /* owned; the holder below that an intent speaks of */
-    const char *blocker_key;      /* borrowed from `records`, while it is asked for */
-    int64_t first_unknown_ms;     /* boot clock before the first take we know nothing of */
-    bool unknown_free;            /* one such may yet take a lock that becomes free */
-    uint64_t unknown_revision;    /* one such may yet take it at this revision */
+    int64_t asked_ms;             /* boot clock: when the step in progress was requested */
+    struct belay_record *records; /* as last read: of the keys, then of their ancestors */
+    int64_t records_now_ms;       /* the store's clock at that time */
+    struct belay_record blocker;  /* owned; the record of the key below that an intent names */
+    const char *blocker_key;      /* borrowed from `records`; not NULL while `blocker` is being read */
+    int64_t first_unknown_ms;     /* boot clock before the first acquiring write whose outcome is unknown */
+    bool unknown_free;            /* such a write may still acquire the lock when it becomes free */
+    uint64_t unknown_revision;    /* such a write may still acquire the lock at this revision; 0: none */
     bool answered;                /* the store has answered at least once */
-    bool was_unknown;             /* an outcome is not known */
-    int faults;                   /* failures to reach it, one after the other */
-    int64_t faults_since_ms;      /* boot clock: when the first of them was asked for */
-    bool must_look;               /* what the store answered is not enough to wait or to take by */
-    bool commit_failed;           /* the last commit did; a read that works does not end that */
-    int conflicts;                /* lost races, one after the other */
+    bool was_unknown;             /* the outcome of a write is unknown */
+    int faults;                   /* failures of the store in a row */
+    int64_t faults_since_ms;      /* boot clock: when the first of them was requested */
+    bool must_look;               /* read the records before each decision: BELAY_IF_OCCUPIED and
+                                     BELAY_IF_NEXT cannot be used */
+    bool commit_failed;           /* the last commit failed; a read that succeeds does not clear this */
+    int conflicts;                /* writes in a row that were refused because a record had changed */
     int64_t next_attempt_ms;      /* boot clock */
-    int64_t frozen_until_ms;      /* boot clock: when the freeze ends by itself */
+    int64_t frozen_until_ms;      /* boot clock: when the freeze ends; INT64_MAX: no end */
     int64_t ticket_until_ms;      /* boot clock: put the ticket again before this */
-    int early_looks;              /* made at less than poll_ms, since `seen_holder` is there */
-    uint64_t seen_holder;         /* a hash of the holder at the last look, and of our place */
+    int early_looks;              /* polls at less than poll_ms since seen_holder changed */
+    uint64_t seen_holder;         /* a hash of the holder at the last poll, and of our place in the queue */
     uint64_t rng;
-    const char **drops; /* owned; lock ids of the tickets, intents and holders that `writes` drop */
-    uint16_t skipped;   /* release: bit i: the lock on that key was over before, and is left alone */
-    enum belay_code skipped_code; /* the answer for the first of these */
+    const char **drops;           /* owned; lock ids of the tickets, intents and holders that `writes` drop */
+    uint16_t skipped;             /* release of several keys, bit i: the lock on key i had ended before */
+    enum belay_code skipped_code; /* the error for the first of these; BELAY_OK: none */
     char (*intent_ids)[OP_INTENT_ID_SIZE];
     struct belay_write *writes;
     struct belay_put_intent *intents;
     struct belay_put_ticket *tickets; /* one for each key */
     struct belay_event *events;       /* owned unless they are few */
     size_t events_room;
-    bool no_memory;       /* for an event */
-    struct op_room *room; /* owned; what the arrays are if there are several keys; NULL: `few` */
+    bool no_memory;       /* for an event: the batch is not committed */
+    struct op_room *room; /* owned; the arrays above point here if there are several keys; NULL: to few_... */
     struct belay_record few_records[OP_FEW];
-    /* What a batch is made of; not even empty before there is one. */
+    /* Parts of a batch. op_start() leaves them uninitialized, which saves time. */
     const char *few_keys[OP_FEW];
     struct belay_write few_writes[OP_FEW];
     struct belay_event few_events[OP_FEW_EVENTS];
@@ -217,18 +217,18 @@ static inline unsigned op_below(const struct op_request *request, size_t i)
     return request->joint == NULL ? 1 : request->joint->below[i - request->joint->n_keys];
 }
 
-/* The keys of all records. Returns how many. */
+/* The keys of all records. Returns their number. */
 size_t op_request_keys(const struct op_request *request, const char *out_keys[OP_KEYS_MAX]);
 
 void op_start(struct op *op, const struct op_request *request, int64_t now_ms);
 
-/* `sent_ms` is a reading from before the batch was sent. Takes what it needs out of `result`. */
+/* `sent_ms` was read before the batch was sent. May move records out of `result`. */
 void op_on_commit(struct op *op, enum belay_code code, struct belay_commit *result,
                   const struct belay_error *err, int64_t sent_ms, int64_t now_ms);
-/* Takes over the records. */
+/* Takes ownership of the content of `records`. */
 void op_on_get(struct op *op, enum belay_code code, struct belay_record *records, int64_t store_now_ms,
                const struct belay_error *err, int64_t now_ms);
-/* The same with what was asked for at `asked_ms`, perhaps by another waiter, and seen at `seen_ms`. */
+/* The same with records that were requested at `asked_ms`, perhaps by another waiter, and read at `seen_ms`. */
 void op_on_look(struct op *op, enum belay_code code, struct belay_record *records, int64_t store_now_ms,
                 const struct belay_error *err, int64_t asked_ms, int64_t seen_ms);
 void op_on_wake(struct op *op, int64_t now_ms);
@@ -238,22 +238,22 @@ void op_on_wake(struct op *op, int64_t now_ms);
 bool op_may_wait(const struct op_request *request);
 /* When it stops waiting, on the boot clock; INT64_MAX: never. */
 int64_t op_give_up_ms(const struct op_request *request);
-/* How long this attempt lasts before the next one counts (S4.9). `rng` is the state of the jitter. */
+/* The time from this attempt to the next (S4.9). `rng` is the state of the jitter. */
 int64_t op_backoff_ms(const struct op_request *request, int attempt, uint64_t *rng);
 
 /*
- * After OP_DONE: for how long from now the holder may rely on the lock. The caller
- * counts that from before it asked, and so never for too long. -1: it granted no lease.
+ * After OP_DONE: how long from now the holder may rely on the lock. A remote caller counts it from
+ * before its request, so never for too long. -1: the operation granted no lease.
  */
 int64_t op_valid_for_ms(const struct op *op, int64_t now_ms);
 
-/* `info`, the lock of an operation that succeeded, with those of its further keys. Frees it without memory. */
+/* Add the locks on the further keys to `info`, the lock on the first. NULL: no memory, and `info` is freed. */
 struct belay_info *op_info(const struct op *op, struct belay_info *info);
 
-/* End it where it stands, with `code`; it may be started again at another backend. Takes over `err`. */
+/* End it in any state, with `code`; it may be started again at another backend. Moves the content of `err`. */
 void op_stop(struct op *op, enum belay_code code, struct belay_error *err);
 
-/* Give up as soon as the present step is answered. */
+/* Give up as soon as the step in progress has its answer. */
 void op_cancel(struct op *op);
 
 void op_destroy(struct op *op);

@@ -4,7 +4,7 @@
 #include "base/text.h"
 #include "lock/info.h"
 
-/* It was never filled, or has moved on: so are most that are released. */
+/* Most records that are released were never filled, or were moved. */
 static bool owns_nothing(const struct belay_record *record)
 {
     return record->key == NULL && record->lock_id == NULL && record->released_ids == NULL &&
@@ -13,7 +13,7 @@ static bool owns_nothing(const struct belay_record *record)
            record->holders == NULL && record->text == NULL;
 }
 
-static void free_text(const struct belay_record *record, char *text)
+static void free_unless_packed(const struct belay_record *record, char *text)
 {
     if (!belay_record_has_text(record, text)) {
         free(text);
@@ -23,26 +23,26 @@ static void free_text(const struct belay_record *record, char *text)
 static void free_holders(struct belay_record *record)
 {
     for (size_t i = 0; i < record->n_holders; i++) {
-        free_text(record, record->holders[i].lock_id);
-        free_text(record, record->holders[i].owner);
-        free_text(record, record->holders[i].owner_name);
-        free_text(record, record->holders[i].acquired_by);
+        free_unless_packed(record, record->holders[i].lock_id);
+        free_unless_packed(record, record->holders[i].owner);
+        free_unless_packed(record, record->holders[i].owner_name);
+        free_unless_packed(record, record->holders[i].acquired_by);
         meta_free(record->holders[i].metadata, record->holders[i].n_metadata);
     }
     free(record->holders);
 }
 
-static void free_all(struct belay_record *record)
+static void free_content(struct belay_record *record)
 {
-    free_text(record, record->key);
-    free_text(record, record->lock_id);
+    free_unless_packed(record, record->key);
+    free_unless_packed(record, record->lock_id);
     for (size_t i = 0; i < record->n_released_ids; i++) {
-        free_text(record, record->released_ids[i]);
+        free_unless_packed(record, record->released_ids[i]);
     }
     free(record->released_ids);
-    free_text(record, record->owner);
-    free_text(record, record->owner_name);
-    free_text(record, record->acquired_by);
+    free_unless_packed(record, record->owner);
+    free_unless_packed(record, record->owner_name);
+    free_unless_packed(record, record->acquired_by);
     meta_free(record->metadata, record->n_metadata);
     for (size_t i = 0; i < record->n_tickets; i++) {
         if (record->tickets[i].packed) {
@@ -67,20 +67,9 @@ static void free_all(struct belay_record *record)
 void belay_record_release(struct belay_record *record)
 {
     if (!owns_nothing(record)) {
-        free_all(record);
+        free_content(record);
     }
     memset(record, 0, sizeof *record);
-}
-
-/* NULL stays NULL. Clears *ok if there is no memory. */
-static char *copy_text(const char *text, bool *ok)
-{
-    char *copy = text == NULL ? NULL : strdup(text);
-
-    if (text != NULL && copy == NULL) {
-        *ok = false;
-    }
-    return copy;
 }
 
 static void copy_tickets(const struct belay_record *from, struct belay_record *to, bool *ok)
@@ -95,11 +84,11 @@ static void copy_tickets(const struct belay_record *from, struct belay_record *t
         to->tickets[i] = from->tickets[i];
         to->tickets[i].packed = false;
         to->tickets[i].text_size = 0;
-        to->tickets[i].lock_id = copy_text(from->tickets[i].lock_id, ok);
-        to->tickets[i].key = copy_text(from->tickets[i].key, ok);
-        to->tickets[i].owner = copy_text(from->tickets[i].owner, ok);
-        to->tickets[i].owner_name = copy_text(from->tickets[i].owner_name, ok);
-        to->tickets[i].acquired_by = copy_text(from->tickets[i].acquired_by, ok);
+        to->tickets[i].lock_id = text_copy(from->tickets[i].lock_id, ok);
+        to->tickets[i].key = text_copy(from->tickets[i].key, ok);
+        to->tickets[i].owner = text_copy(from->tickets[i].owner, ok);
+        to->tickets[i].owner_name = text_copy(from->tickets[i].owner_name, ok);
+        to->tickets[i].acquired_by = text_copy(from->tickets[i].acquired_by, ok);
     }
 }
 
@@ -113,8 +102,8 @@ static void copy_intents(const struct belay_record *from, struct belay_record *t
     to->n_intents = from->n_intents;
     for (size_t i = 0; i < from->n_intents; i++) {
         to->intents[i] = from->intents[i];
-        to->intents[i].lock_id = copy_text(from->intents[i].lock_id, ok);
-        to->intents[i].key = copy_text(from->intents[i].key, ok);
+        to->intents[i].lock_id = text_copy(from->intents[i].lock_id, ok);
+        to->intents[i].key = text_copy(from->intents[i].key, ok);
     }
 }
 
@@ -130,10 +119,10 @@ static void copy_holders(const struct belay_record *from, struct belay_record *t
         const struct belay_holder *holder = &from->holders[i];
 
         to->holders[i] = *holder;
-        to->holders[i].lock_id = copy_text(holder->lock_id, ok);
-        to->holders[i].owner = copy_text(holder->owner, ok);
-        to->holders[i].owner_name = copy_text(holder->owner_name, ok);
-        to->holders[i].acquired_by = copy_text(holder->acquired_by, ok);
+        to->holders[i].lock_id = text_copy(holder->lock_id, ok);
+        to->holders[i].owner = text_copy(holder->owner, ok);
+        to->holders[i].owner_name = text_copy(holder->owner_name, ok);
+        to->holders[i].acquired_by = text_copy(holder->acquired_by, ok);
         to->holders[i].metadata = meta_copy(holder->metadata, holder->n_metadata);
         to->holders[i].n_metadata = to->holders[i].metadata == NULL ? 0 : holder->n_metadata;
         *ok = *ok && to->holders[i].n_metadata == holder->n_metadata;
@@ -149,7 +138,7 @@ static void copy_released(const struct belay_record *from, struct belay_record *
     }
     to->n_released_ids = from->n_released_ids;
     for (size_t i = 0; i < from->n_released_ids; i++) {
-        to->released_ids[i] = copy_text(from->released_ids[i], ok);
+        to->released_ids[i] = text_copy(from->released_ids[i], ok);
     }
 }
 
@@ -166,11 +155,11 @@ bool belay_record_copy(const struct belay_record *from, struct belay_record *out
     copy.holders = NULL;
     copy.released_ids = NULL;
     copy.n_metadata = copy.n_tickets = copy.n_intents = copy.n_holders = copy.n_released_ids = 0;
-    copy.key = copy_text(from->key, &ok);
-    copy.lock_id = copy_text(from->lock_id, &ok);
-    copy.owner = copy_text(from->owner, &ok);
-    copy.owner_name = copy_text(from->owner_name, &ok);
-    copy.acquired_by = copy_text(from->acquired_by, &ok);
+    copy.key = text_copy(from->key, &ok);
+    copy.lock_id = text_copy(from->lock_id, &ok);
+    copy.owner = text_copy(from->owner, &ok);
+    copy.owner_name = text_copy(from->owner_name, &ok);
+    copy.acquired_by = text_copy(from->acquired_by, &ok);
     if (from->n_metadata > 0) {
         copy.metadata = meta_copy(from->metadata, from->n_metadata);
         copy.n_metadata = copy.metadata == NULL ? 0 : from->n_metadata;
@@ -234,7 +223,7 @@ bool belay_record_note_released(struct belay_record *record, const char *lock_id
         return false;
     }
     if (n == BELAY_RELEASED_MAX) {
-        free_text(record, ids[--n]);
+        free_unless_packed(record, ids[--n]);
     }
     memmove(ids + 1, ids, n * sizeof *ids);
     ids[0] = copy;
@@ -245,11 +234,11 @@ bool belay_record_note_released(struct belay_record *record, const char *lock_id
 void belay_record_forget_released(struct belay_record *record)
 {
     while (record->n_released_ids > 0) {
-        free_text(record, record->released_ids[--record->n_released_ids]);
+        free_unless_packed(record, record->released_ids[--record->n_released_ids]);
     }
 }
 
-/* The two may share a string in the record's one piece of memory. */
+/* Set *to to a copy of `from`, or to `from` itself if it is part of record->text. */
 static bool show_text(const struct belay_record *record, char **to, char *from)
 {
     char *shown = from;
@@ -263,7 +252,7 @@ static bool show_text(const struct belay_record *record, char **to, char *from)
     if (shown == NULL) {
         return false;
     }
-    free_text(record, *to);
+    free_unless_packed(record, *to);
     *to = shown;
     return true;
 }
@@ -300,7 +289,7 @@ bool belay_record_show(struct belay_record *record, const struct belay_holder *h
         !show_text(record, &record->acquired_by, holder->acquired_by) || !show_metadata(record, holder)) {
         return false;
     }
-    /* The numbers are the holder's; the texts stay the record's own. */
+    /* All other fields are the holder's. */
     shown.lock_id = record->lock_id;
     shown.owner = record->owner;
     shown.owner_name = record->owner_name;

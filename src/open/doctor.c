@@ -1,3 +1,4 @@
+/* belay_doctor(): checks of the configuration and the store. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "base/secret.h"
 #include "base/text.h"
 #include "network/loader.h"
+#include "open/open_internal.h"
 #include "store/sqlite/sqlite_store.h"
 
 enum { SECRET_SIZE = 2049 }; /* of a URL or a key, as in src/server/webhooks */
@@ -24,7 +26,7 @@ static const char *origin_of(const struct belay_config *config, const char *name
     return "default";
 }
 
-/* ---- notifications: what is sent where; src/server/notify checks the rest at the start of a server ---- */
+/* ---- notifications: formats and URLs; a server checks the rest when it starts (src/server/notify) ---- */
 
 static const char *notify_get(const struct belay_config *config, size_t i, const char *name)
 {
@@ -47,7 +49,7 @@ static bool has_notify(const struct belay_config *config, size_t i)
     return has;
 }
 
-/* False, and said, if a file with a secret cannot be used here. The user may be another one than the server's. */
+/* False: a file with a secret cannot be read, and there is a warning. The server may run as another user. */
 static bool check_notify_files(const struct belay_config *config, size_t i, struct diagnostics *diagnostics)
 {
     static const char *const names[] = { "url_file", "secret_file" };
@@ -70,7 +72,7 @@ static bool check_notify_files(const struct belay_config *config, size_t i, stru
 
 static void check_notify_url(const char *format, const char *url, size_t i, struct diagnostics *diagnostics)
 {
-    const char *host = strstr(url, "://"); /* src/config has seen to it */
+    const char *host = strstr(url, "://"); /* src/config has checked that it is there */
     size_t len = host == NULL ? 0 : strcspn(host + 3, "/?#");
 
     if (len == 0 || memchr(host + 3, '@', len) != NULL) {
@@ -157,7 +159,7 @@ static void check_dynamodb(const char *table, const struct belay_config *config,
     belay_error_release(&err);
 }
 
-/* Says itself what the store is: the URL may have a password in it. */
+/* The module reports the store itself: the URL may contain a password. */
 static void check_postgresql(const char *url, const char *origin, struct diagnostics *diagnostics)
 {
     struct belay_error err = BELAY_ERROR_INIT;
@@ -176,8 +178,8 @@ static void on_server_warning(void *context, const char *text)
     diagnostics_warn(context, "server", NULL, "%s", text);
 }
 
-/* As a client of it would: whether it answers, is belay's, and takes our token. */
-static void check_server(const char *url, const struct belay_config *config, struct diagnostics *diagnostics)
+/* Whether it answers, is a belay server, and accepts our token. */
+static void check_remote(const char *url, const struct belay_config *config, struct diagnostics *diagnostics)
 {
     struct belay_client_options options = BELAY_CLIENT_OPTIONS_INIT;
     struct belay_error err = BELAY_ERROR_INIT;
@@ -200,8 +202,8 @@ static void check_server(const char *url, const struct belay_config *config, str
     belay_error_release(&err);
 }
 
-static void check_store(const struct belay_doctor_options *options, const struct belay_config *config,
-                        struct diagnostics *diagnostics)
+static void check_store_url(const struct belay_doctor_options *options, const struct belay_config *config,
+                            struct diagnostics *diagnostics)
 {
     const char *url = options->store_url;
     const char *origin = options->store_origin == NULL ? "the caller" : options->store_origin;
@@ -217,7 +219,7 @@ static void check_store(const struct belay_doctor_options *options, const struct
         }
         return;
     }
-    if (text_has_prefix(url, "postgresql://") || text_has_prefix(url, "postgres://")) {
+    if (url_is_postgresql(url)) {
         check_postgresql(url, origin, diagnostics);
         return;
     }
@@ -228,8 +230,8 @@ static void check_store(const struct belay_doctor_options *options, const struct
         sqlite_store_doctor(url + strlen("sqlite:"), NULL, diagnostics);
     } else if (text_has_prefix(url, "dynamodb:")) {
         check_dynamodb(url + strlen("dynamodb:"), config, diagnostics);
-    } else if (text_has_prefix(url, "http://") || text_has_prefix(url, "https://")) {
-        check_server(url, config, diagnostics);
+    } else if (url_is_server(url)) {
+        check_remote(url, config, diagnostics);
     } else {
         diagnostics_fail(diagnostics, BELAY_CONFIG, "store",
                          "use sqlite:PATH, postgresql://HOST/DATABASE, dynamodb:TABLE or http://HOST:PORT",
@@ -246,7 +248,7 @@ enum belay_code belay_doctor(const struct belay_doctor_options *options, belay_f
 
     options = options == NULL ? &defaults : options;
     check_config(options, &diagnostics, &config);
-    check_store(options, config, &diagnostics);
+    check_store_url(options, config, &diagnostics);
     belay_config_free(config);
     if (diagnostics.n_failed == 0) {
         return BELAY_OK;

@@ -1,4 +1,4 @@
-/* What is done to an embedded store as a whole: see belay.h. */
+/* Backup, restore and repair of an embedded store. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +9,10 @@
 #include "base/new_file.h"
 #include "base/text.h"
 #include "client/client.h"
+#include "open/open_internal.h"
 #include "store/sqlite/sqlite_store.h"
 
-/* What follows "sqlite:". *out_own is a configuration for the caller to free, also after an error. */
+/* The path in the URL of the store. The caller frees *out_own, also after an error. */
 static enum belay_code find_file(const struct belay_maintenance_options *options, const char *what,
                                  struct belay_config **out_own, const char **out_path,
                                  struct belay_error *err)
@@ -20,14 +21,13 @@ static enum belay_code find_file(const struct belay_maintenance_options *options
     const char *url = options == NULL ? NULL : options->store_url;
     enum belay_code code = BELAY_OK;
 
-    if (url == NULL && config == NULL) {
-        code = belay_config_load(NULL, out_own, err);
-        config = *out_own;
+    if (url == NULL) {
+        code = open_config(&config, out_own, err);
+        url = code == BELAY_OK ? belay_config_get(config, "store") : NULL;
     }
     if (code != BELAY_OK) {
         return code;
     }
-    url = url == NULL ? belay_config_get(config, "store") : url;
     if (url == NULL || !text_has_prefix(url, "sqlite:")) {
         return error_set(err, BELAY_INVALID,
                          "only an embedded store can be %s, and the store is '%.200s': name one with --store "
@@ -58,7 +58,7 @@ enum belay_code belay_repair(const struct belay_maintenance_options *options, bo
 
 /* ---- backup and restore ---- */
 
-static enum belay_code say_failed(const char *what, const char *file, struct belay_error *err)
+static enum belay_code say_cannot(const char *what, const char *file, struct belay_error *err)
 {
     if (errno == EEXIST) {
         return error_set(err, BELAY_INVALID, "'%.300s' is there already: name a file that is not", file);
@@ -92,11 +92,11 @@ enum belay_code belay_backup(struct belay_client *client, const char *file, stru
 
     if (lstat(file, &st) == 0) {
         errno = EEXIST;
-        return say_failed("write", file, err);
+        return say_cannot("write", file, err);
     }
     fd = new_file_open(file, "part", &temp);
     if (fd < 0) {
-        return say_failed("write", file, err);
+        return say_cannot("write", file, err);
     }
     (void)close(fd);
     ROUTE(&client->route, code, err, backup, temp, cancel);
@@ -104,7 +104,7 @@ enum belay_code belay_backup(struct belay_client *client, const char *file, stru
         code = sqlite_backup_check(temp, &info, err);
     }
     if (code == BELAY_OK && (!new_file_sync(temp) || !new_file_place(temp, file))) {
-        code = say_failed("write", file, err);
+        code = say_cannot("write", file, err);
     }
     if (code == BELAY_OK) {
         fill_backup(&info, file, out_backup);

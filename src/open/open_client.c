@@ -1,3 +1,4 @@
+/* Clients: opening the store that a URL names, and closing it. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include "base/text.h"
 #include "client/client.h"
 #include "network/loader.h"
+#include "open/open_internal.h"
 #include "remote/remote.h"
 #include "store/dynamodb/dynamodb_store.h"
 #include "store/journaled/journaled_store.h"
@@ -20,20 +22,36 @@ const char *belay_version(void)
     return BELAY_VERSION;
 }
 
-static const char *read_setting(const void *settings, const char *name)
+bool url_is_postgresql(const char *url)
 {
-    return belay_config_get(settings, name);
+    return text_has_prefix(url, "postgresql://") || text_has_prefix(url, "postgres://");
+}
+
+bool url_is_server(const char *url)
+{
+    return text_has_prefix(url, "http://") || text_has_prefix(url, "https://");
+}
+
+enum belay_code open_config(const struct belay_config **config, struct belay_config **out_own,
+                            struct belay_error *err)
+{
+    enum belay_code code = BELAY_OK;
+
+    if (*config == NULL) {
+        code = belay_config_load(NULL, out_own, err);
+        *config = *out_own;
+    }
+    return code;
 }
 
 static enum belay_code open_dynamodb(struct belay_client *client, const char *table, struct belay_error *err)
 {
-    struct dynamodb_options options = { .setting = client->config == NULL ? NULL : read_setting,
-                                        .settings = client->config,
-                                        .on_warning = client->on_warning,
-                                        .warn_context = client->context };
+    struct dynamodb_options options = module_options(client->config);
     const struct net_module *net;
     enum belay_code code = loader_net(&net, err);
 
+    options.on_warning = client->on_warning;
+    options.warn_context = client->context;
     return code == BELAY_OK ? net->open_dynamodb(table, &options, &client->store, &client->url, err) : code;
 }
 
@@ -64,7 +82,7 @@ struct remote_options client_remote_options(const struct belay_config *config)
 
 /* ---- the server that owns a store's file ---- */
 
-/* Asked after a request that the server did not answer. */
+/* For remote_options.moved: no server owns the file any more. */
 static bool server_is_gone(void *owner)
 {
     struct belay_client *client = owner;
@@ -138,7 +156,7 @@ static struct belay_client *client_new(const struct belay_config *config,
     client->on_wake = options->on_wake;
     client->context = options->context;
     client->enabled = enabled == NULL || strcmp(enabled, "true") == 0;
-    (void)random_bytes(&seed, sizeof seed); /* jitter does without, if it must */
+    (void)random_bytes(&seed, sizeof seed); /* for jitter; without random bytes the address serves */
     atomic_init(&client->seed, seed);
     (void)pthread_mutex_init(&client->mutex, NULL);
     (void)pthread_cond_init(&client->idle, NULL);
@@ -158,7 +176,7 @@ static enum belay_code open_server(struct belay_client *client, const char *url,
     return remote_open(url, &options, &client->route.first, &client->url, err);
 }
 
-/* What an unknown URL was probably meant to be, in meant[]; false: no idea. */
+/* Guess which URL was meant by an unknown one. False: no guess. */
 static bool guess_store(const char *url, char *meant, size_t size)
 {
     static const char *const schemes[] = { "sqlite", "postgresql", "dynamodb", "http", "https" };
@@ -221,16 +239,16 @@ static enum belay_code open_lock_url(struct belay_client *client, const char *ur
     if (text_has_prefix(url, "dynamodb:")) {
         return open_dynamodb(client, url + strlen("dynamodb:"), err);
     }
-    if (text_has_prefix(url, "postgresql://") || text_has_prefix(url, "postgres://")) {
+    if (url_is_postgresql(url)) {
         return open_postgresql(client, url, err);
     }
-    if (text_has_prefix(url, "http://") || text_has_prefix(url, "https://")) {
+    if (url_is_server(url)) {
         return open_server(client, url, err);
     }
     return say_unknown_store(url, err);
 }
 
-/* The kill switch is there for the day on which the store is broken. */
+/* With locking disabled a client works even if its store cannot be opened. */
 static enum belay_code use_disabled_store(struct belay_client *client, const char *url, const char *why,
                                           struct belay_error *err)
 {
@@ -247,12 +265,8 @@ enum belay_code belay_client_open(const struct belay_client_options *given, stru
     struct belay_config *own_config = NULL;
     struct belay_client *client = NULL;
     const char *url = options->store_url;
-    enum belay_code code = BELAY_OK;
+    enum belay_code code = open_config(&config, &own_config, err);
 
-    if (config == NULL) {
-        code = belay_config_load(NULL, &own_config, err);
-        config = own_config;
-    }
     if (code == BELAY_OK && url == NULL && (url = belay_config_get(config, "store")) == NULL) {
         code = error_set(err, BELAY_CONFIG,
                          "no home directory to keep locks in: set --store or BELAY_STORE to sqlite:PATH");
@@ -344,7 +358,7 @@ enum belay_code belay_client_store_id(struct belay_client *client, const char **
         return code;
     }
     (void)pthread_mutex_lock(&client->mutex);
-    if (client->store_id[0] == '\0') { /* once it is there it stays: others may have been given it */
+    if (client->store_id[0] == '\0') { /* never changed again: callers have a pointer to it */
         memcpy(client->store_id, id, sizeof id);
     }
     (void)pthread_mutex_unlock(&client->mutex);

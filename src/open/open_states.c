@@ -10,6 +10,7 @@
 #include "belay/state.h"
 #include "client/client.h"
 #include "network/loader.h"
+#include "open/open_internal.h"
 #include "remote/remote_states.h"
 #include "store/file/file_blob.h"
 
@@ -28,7 +29,7 @@ static enum belay_code beside_locks(const char *store, char **out_url, struct be
     if (path == NULL) {
         return error_no_memory(err);
     }
-    real = realpath(path, NULL); /* one database has one directory, by whichever link it is reached */
+    real = realpath(path, NULL); /* a database has one directory, even if links lead to it */
     buf_adds(&url, real == NULL ? path : real);
     buf_adds(&url, "-state");
     code = url.failed ? error_no_memory(err) : BELAY_OK;
@@ -47,23 +48,13 @@ static enum belay_code beside_locks(const char *store, char **out_url, struct be
     return code;
 }
 
-/* Where states are, and how they are reached. */
+/* The URL of the state store. */
 struct place {
     const char *url; /* borrowed */
-    char *made;      /* owned; what `url` points to if it was made up */
+    char *made;      /* owned; `url` points here if it was derived from that of the locks; NULL: it was not */
 };
 
-static bool is_server(const char *url)
-{
-    return text_has_prefix(url, "http://") || text_has_prefix(url, "https://");
-}
-
-static bool is_postgresql(const char *url)
-{
-    return text_has_prefix(url, "postgresql://") || text_has_prefix(url, "postgres://");
-}
-
-/* *out_server stays NULL unless it is a server. */
+/* *out_server is set only if the URL is that of a server. */
 static enum belay_code open_state_url(const struct place *place, const struct belay_config *config,
                                       struct belay_blob_store **out_store, struct states_server **out_server,
                                       char **out_url, struct belay_error *err)
@@ -79,13 +70,13 @@ static enum belay_code open_state_url(const struct place *place, const struct be
 
         return code == BELAY_OK ? net->open_s3(url + strlen("s3://"), out_store, out_url, err) : code;
     }
-    if (is_postgresql(url)) {
+    if (url_is_postgresql(url)) {
         const struct pg_module *pg;
         enum belay_code code = loader_pg(&pg, err);
 
         return code == BELAY_OK ? pg->open_blobs(url, NULL, out_store, out_url, err) : code;
     }
-    if (is_server(url)) {
+    if (url_is_server(url)) {
         struct remote_options options = client_remote_options(config);
         char *shown = NULL;
         enum belay_code code = remote_states_open(url, &options, out_store, out_server, &shown, err);
@@ -104,8 +95,8 @@ static enum belay_code open_state_url(const struct place *place, const struct be
 }
 
 /*
- * The URL that was given, or configured; else beside the locks: in a directory, in the database that all machines
- * share, or on the server that has them.
+ * The URL that was given or configured. With neither, the states are beside the locks: in a
+ * directory beside the file, in the same PostgreSQL database, or on the same server.
  */
 static enum belay_code find_place(const char *url, const char *lock_store, const struct belay_config *config,
                                   struct place *out, struct belay_error *err)
@@ -117,7 +108,7 @@ static enum belay_code find_place(const char *url, const char *lock_store, const
     if (out->url == NULL) {
         out->url = belay_config_get(config, "state_store");
     }
-    if (out->url == NULL && store != NULL && (is_server(store) || is_postgresql(store))) {
+    if (out->url == NULL && store != NULL && (url_is_server(store) || url_is_postgresql(store))) {
         out->url = store;
     }
     if (out->url != NULL) {
@@ -140,12 +131,8 @@ enum belay_code belay_blob_open(const char *url, const struct belay_config *conf
     struct states_server *server = NULL;
     struct belay_config *own = NULL;
     struct place place = { 0 };
-    enum belay_code code = BELAY_OK;
+    enum belay_code code = open_config(&config, &own, err);
 
-    if (config == NULL) {
-        code = belay_config_load(NULL, &own, err);
-        config = own;
-    }
     if (code == BELAY_OK) {
         code = find_place(url, NULL, config, &place, err);
     }
@@ -179,15 +166,12 @@ enum belay_code belay_states_open(const struct belay_states_options *options,
     struct belay_config *own = NULL;
     struct place place = { 0 };
     char *url = NULL;
-    enum belay_code code = BELAY_OK;
+    enum belay_code code;
 
     if (options != NULL) {
         filled = *options;
     }
-    if (filled.config == NULL) {
-        code = belay_config_load(NULL, &own, err);
-        filled.config = own;
-    }
+    code = open_config(&filled.config, &own, err);
     if (code == BELAY_OK) {
         read_retention(filled.config, &filled);
         code = find_place(filled.url, filled.lock_store_url, filled.config, &place, err);

@@ -1,7 +1,7 @@
-/* Opening, the credential, and one request with its answer. */
+/* Opening a server, its credential, and requests with their answers. */
 #include "remote/remote.h"
 
-#include <errno.h>
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,10 +21,9 @@
 
 /* ---- the credential ---- */
 
-static enum belay_code read_token(struct remote *remote, const char *path, struct belay_error *err)
+static enum belay_code load_token(struct remote *remote, const char *path, struct belay_error *err)
 {
     enum belay_code code = secret_read_bearer(path, &remote->authorization, err);
-
     const char *source = secret_token_source(path);
 
     if (code != BELAY_OK) {
@@ -77,8 +76,9 @@ static bool is_this_machine(const char *host)
     return strcmp(host, "localhost") == 0 || strcmp(host, "::1") == 0 || text_has_prefix(host, "127.");
 }
 
-static enum belay_code take_url(struct remote_front *front, const char *url, bool *in_the_clear,
-                                struct belay_error *err)
+/* Parse the URL of a front. Sets *in_the_clear if requests to it are not encrypted. */
+static enum belay_code front_set_url(struct remote_front *front, const char *url, bool *in_the_clear,
+                                     struct belay_error *err)
 {
     static const struct store_url_kind kind = { .scheme = "a server's URL", .place_is_a_url = true };
     struct buf text = BUF_INIT(REMOTE_URL_MAX);
@@ -106,7 +106,7 @@ static enum belay_code take_url(struct remote_front *front, const char *url, boo
     return front->url == NULL ? error_no_memory(err) : BELAY_OK;
 }
 
-/* As libcurl would: http_proxy, in lower case only, or all_proxy in either. */
+/* The variables that libcurl reads: http_proxy in lower case only, all_proxy in both. */
 static bool has_proxy(void)
 {
     static const char *const names[] = { "http_proxy", "all_proxy", "ALL_PROXY" };
@@ -121,8 +121,8 @@ static bool has_proxy(void)
     return false;
 }
 
-static enum belay_code open_http(struct remote_front *front, const struct remote_options *options,
-                                 struct belay_error *err)
+static enum belay_code front_open(struct remote_front *front, const struct remote_options *options,
+                                  struct belay_error *err)
 {
     struct http_client_options http_options = { .ca_bundle = options->ca_file };
 
@@ -143,16 +143,16 @@ static enum belay_code add_front(struct remote *remote, const char *url, const s
                          (int)REMOTE_FRONTS_MAX, url);
     }
     remote->n_fronts++;
-    code = take_url(front, url, in_the_clear, err);
+    code = front_set_url(front, url, in_the_clear, err);
     for (size_t i = 0; code == BELAY_OK && i + 1 < remote->n_fronts; i++) {
         if (strcmp(remote->fronts[i].url, front->url) == 0) {
             code = error_set(err, BELAY_CONFIG, "the list of servers names '%.200s' twice", url);
         }
     }
-    return code == BELAY_OK ? open_http(front, options, err) : code;
+    return code == BELAY_OK ? front_open(front, options, err) : code;
 }
 
-/* The length of the first URL of a list, with what looks like its parameters, which take_url() refuses. */
+/* The length of the first URL of a list, with parameters that follow it, which front_set_url() refuses. */
 static size_t first_length(const char *urls)
 {
     size_t len = strcspn(urls, ",");
@@ -170,10 +170,10 @@ static size_t first_length(const char *urls)
     return len;
 }
 
-/* "http://a:1,http://b:2". *out_shown, the caller's, is the same list as it was understood. */
-static enum belay_code take_urls(struct remote *remote, const char *urls,
-                                 const struct remote_options *options, bool *out_in_the_clear,
-                                 char **out_shown, struct belay_error *err)
+/* Add the fronts of "http://a:1,http://b:2". *out_shown is the list in full; the caller frees it. */
+static enum belay_code add_fronts(struct remote *remote, const char *urls,
+                                  const struct remote_options *options, bool *out_in_the_clear,
+                                  char **out_shown, struct belay_error *err)
 {
     struct buf shown = BUF_INIT(REMOTE_FRONTS_MAX * REMOTE_URL_MAX);
     bool has_more = true;
@@ -222,9 +222,9 @@ enum belay_code remote_open(const char *url, const struct remote_options *option
     remote->on_event = options->on_event;
     remote->on_warning = options->on_warning;
     remote->context = options->context;
-    code = take_urls(remote, url, options, &in_the_clear, &shown, err);
+    code = add_fronts(remote, url, options, &in_the_clear, &shown, err);
     if (code == BELAY_OK && options->socket == NULL && secret_token_source(options->auth_file) != NULL) {
-        code = read_token(remote, options->auth_file, err);
+        code = load_token(remote, options->auth_file, err);
     }
     if (code != BELAY_OK) {
         free(shown);
@@ -239,7 +239,7 @@ enum belay_code remote_open(const char *url, const struct remote_options *option
     return BELAY_OK;
 }
 
-/* ---- what an answer means ---- */
+/* ---- answers ---- */
 
 enum belay_code remote_say_not_belay(const struct remote *remote, struct belay_error *err)
 {
@@ -274,7 +274,7 @@ static enum belay_code say_not_permitted(const struct remote *remote, int status
         message, remote->auth_file);
 }
 
-static enum belay_code code_of(int status, const char *name)
+static enum belay_code code_of_answer(int status, const char *name)
 {
     if (status == 503 || status == 429) {
         return BELAY_UNREACHABLE;
@@ -309,7 +309,7 @@ enum belay_code remote_judge(const struct remote *remote, int status, const json
         return say_not_permitted(remote, status, message == NULL ? "the server refuses" : message, err);
     }
     if (name == NULL || message == NULL) {
-        /* 501: it does not know the method. Any other from 500 may be that of a proxy before a belay server. */
+        /* 501: not a belay server. Other statuses from 500 on may come from a proxy before one. */
         return status >= 500 && status != 501
                    ? error_set(
                          err, status == 503 ? BELAY_UNREACHABLE : BELAY_UNKNOWN,
@@ -318,12 +318,12 @@ enum belay_code remote_judge(const struct remote *remote, int status, const json
                          remote_front(remote)->url, status)
                    : remote_say_not_belay(remote, err);
     }
-    code = code_of(status, name);
+    code = code_of_answer(status, name);
     if (code == BELAY_CONFIG && status < 500) {
         return remote_say_not_belay(remote, err);
     }
     holder = json_read_lock(json_object_get(error, "lock"));
-    /* Only the server knows how long it reserves a lock that is not held any more. */
+    /* If the lock is not held, it is reserved for a waiter; only the server's message says until when. */
     if (code == BELAY_HELD && holder != NULL && holder->status == BELAY_STATUS_ACTIVE) {
         return info_say_held(err, code, key == NULL ? holder->key : key, holder, 0, 0);
     }
@@ -356,7 +356,7 @@ size_t remote_headers(const struct remote *remote, struct http_client_header hea
     return n;
 }
 
-/* The server's spans join ours. A holder says so, and reports the span of the hold itself. */
+/* Make the server's spans children of ours. "belay=hold": this client reports the span of the hold itself. */
 static size_t trace_headers(const struct remote *remote, const struct remote_call *call,
                             char traceparent[BELAY_TRACEPARENT_SIZE], struct http_client_header *headers)
 {
@@ -373,9 +373,9 @@ static size_t trace_headers(const struct remote *remote, const struct remote_cal
     return n;
 }
 
-static bool should_stop(void *context)
+static bool is_cancelled_call(void *cancel)
 {
-    return belay_cancel_requested(context);
+    return belay_cancel_requested(cancel);
 }
 
 int remote_watch_cancel(struct belay_cancel *cancel)
@@ -396,8 +396,8 @@ void remote_unwatch_cancel(struct belay_cancel *cancel, int fd)
     }
 }
 
-/* The server grants every lock, and protects none: warn once. */
-static void see_kill_switch(struct remote *remote, const struct http_response *response)
+/* Warn once if the server's locking is switched off. */
+static void note_locking_off(struct remote *remote, const struct http_response *response)
 {
     const char *locking = http_response_header(response, "belay-locking");
     char text[512];
@@ -411,8 +411,11 @@ static void see_kill_switch(struct remote *remote, const struct http_response *r
     }
 }
 
-/* A list may name servers of different stores by mistake: each is told which one we began with. */
-static void see_store(struct remote *remote, const struct http_response *response)
+/*
+ * Remember the store of the first answer. Later requests name it, and a server with another store
+ * refuses them: a list may name servers of different stores by mistake.
+ */
+static void note_store_id(struct remote *remote, const struct http_response *response)
 {
     const char *id = remote->n_fronts > 1 ? http_response_header(response, "belay-store") : NULL;
 
@@ -439,7 +442,7 @@ enum belay_code remote_send(struct remote *remote, const struct remote_call *cal
                                            .timeout_ms = call->timeout_ms,
                                            .may_repeat = call->is_read || strcmp(call->method, "GET") == 0,
                                            .direct = front->direct,
-                                           .should_stop = call->cancel == NULL ? NULL : should_stop,
+                                           .should_stop = call->cancel == NULL ? NULL : is_cancelled_call,
                                            .wake_fd = remote_watch_cancel(call->cancel),
                                            .context = call->cancel };
     enum belay_code code;
@@ -454,22 +457,25 @@ enum belay_code remote_send(struct remote *remote, const struct remote_call *cal
         code = http_send(front->http, &request, &response, err);
     }
     if (code == BELAY_OK) {
-        see_kill_switch(remote, &response);
-        see_store(remote, &response);
+        note_locking_off(remote, &response);
+        note_store_id(remote, &response);
         *out_body = json_loadb(response.body, response.body_len, JSON_REJECT_DUPLICATES, NULL);
         code = remote_judge(remote, response.status, *out_body, call->key, err);
     }
-    if (code == BELAY_UNKNOWN && request.may_repeat) {
-        code = BELAY_UNREACHABLE; /* a question changes nothing, answered or not */
-        if (err != NULL) {
-            err->code = code;
-        }
-    }
+    code = request.may_repeat ? remote_read_fault(code, err) : code;
     remote_unwatch_cancel(call->cancel, request.wake_fd);
     http_response_release(&response);
     buf_release(&url);
     free(body);
     return remote_fault(remote, front, code, err);
+}
+
+enum belay_code remote_read_fault(enum belay_code code, struct belay_error *err)
+{
+    if (code == BELAY_UNKNOWN && err != NULL) {
+        err->code = BELAY_UNREACHABLE;
+    }
+    return code == BELAY_UNKNOWN ? BELAY_UNREACHABLE : code;
 }
 
 const struct remote_front *remote_front(const struct remote *remote)
@@ -482,10 +488,11 @@ enum belay_code remote_fault(struct remote *remote, const struct remote_front *u
 {
     size_t at = (size_t)(used - remote->fronts);
 
+    assert(at < remote->n_fronts);
     if (code != BELAY_UNREACHABLE && code != BELAY_UNKNOWN) {
         return code;
     }
-    /* Another thread may have gone over already. */
+    /* Unless another thread has changed it already. */
     (void)atomic_compare_exchange_strong(&remote->current, &at, (at + 1) % remote->n_fronts);
     if (remote->moved != NULL && remote->moved(remote->owner)) {
         return error_set(err, BELAY_REDIRECTED, "the server has gone");
@@ -510,12 +517,12 @@ int64_t remote_backoff_ms(const struct remote *remote, int faults)
 
 bool remote_should_retry(const struct remote *remote, int faults, int tries, int64_t began_ms)
 {
-    /* A server on this machine that is silent for so long was stopped: a retry is of no use. */
+    /* A local server that does not answer for so long is suspended. */
     return remote->is_local ? clock_boot_ms() - began_ms < LOCAL_TIMEOUT_MS
                             : faults < tries * (int)remote->n_fronts;
 }
 
-/* A front that hangs must not keep us for long while others were not asked; a slow answer gets its time afterwards. */
+/* The first attempt at each of several fronts has a short timeout: one of them may hang. Later ones have the full. */
 static int64_t attempt_limit_ms(const struct remote *remote, const struct remote_call *call, int faults)
 {
     bool is_usual = call->timeout_ms == 0 ||
@@ -525,10 +532,21 @@ static int64_t attempt_limit_ms(const struct remote *remote, const struct remote
                                                                                : call->timeout_ms;
 }
 
+enum belay_code remote_send_get(struct remote *remote, struct buf *path, const char *key, json_t **out_body,
+                                struct belay_error *err)
+{
+    struct remote_call call = { .method = "GET", .path = path->data, .key = key };
+    enum belay_code code =
+        path->failed ? error_no_memory(err) : remote_send_again(remote, &call, out_body, err);
+
+    buf_release(path);
+    return code;
+}
+
 enum belay_code remote_send_again(struct remote *remote, const struct remote_call *call, json_t **out_body,
                                   struct belay_error *err)
 {
-    struct belay_error unheard = BELAY_ERROR_INIT; /* for callers that want no text */
+    struct belay_error unheard = BELAY_ERROR_INIT; /* if the caller has none */
     struct remote_call attempt = *call;
     int tries = call->tries == 0 ? REMOTE_TRIES : call->tries;
     int64_t began_ms = clock_boot_ms();
@@ -548,10 +566,11 @@ enum belay_code remote_send_again(struct remote *remote, const struct remote_cal
         client_sleep(remote_backoff_ms(remote, faults), call->cancel);
     }
     if (code == BELAY_UNREACHABLE && was_unknown) {
-        code = err->code = BELAY_UNKNOWN; /* what may have happened is not undone by a later failure */
+        code = err->code =
+            BELAY_UNKNOWN; /* a later failure does not undo a request that may have been done */
     }
     if (code == BELAY_NOT_HOLDER && call->is_release && (was_unknown || call->is_restart)) {
-        /* Perhaps our own request ended it, and the next holder has it already. */
+        /* Our own request may have released it, and another client may have acquired it since. */
         code = error_set(err, BELAY_UNKNOWN, "lock '%s': whether it was released is not known", call->key);
     }
     belay_error_release(&unheard);

@@ -1,4 +1,4 @@
-/* A belay server as a client's store: http://HOST:PORT, https://HOST, a list of these, or a socket on this machine. */
+/* A belay server as a client's backend: http://HOST:PORT, https://HOST, a list of these, or a local socket. */
 #ifndef REMOTE_REMOTE_H
 #define REMOTE_REMOTE_H
 
@@ -10,13 +10,13 @@ struct http;
 struct http_client_options;
 
 struct remote_options {
-    /* What https:// and proxies need, libcurl's client: see net/http.h. */
+    /* Opens an HTTP client that uses libcurl, for https:// and proxies; see http_client/http.h. */
     enum belay_code (*open_curl)(const struct http_client_options *options, struct http **out_http,
                                  struct belay_error *err);
     /*
-     * Not NULL: the server is on this machine and owns a file. Then `moved` is
-     * asked after every request that did not get through; true ends it with
-     * BELAY_REDIRECTED: the file can be used without a server.
+     * Not NULL: the server is on this machine, listens at this socket, and owns a file. Then
+     * moved(owner) is called after each request without an answer. If it returns true, no
+     * server owns the file any more, and the request ends with BELAY_REDIRECTED.
      */
     const char *socket;
     bool (*moved)(void *owner);
@@ -31,8 +31,8 @@ struct remote_options {
 };
 
 /*
- * Sends nothing yet. BELAY_CONFIG if the URL or the file with the token is not
- * what it should be. The caller frees *out_url.
+ * Open a server; sends nothing yet. BELAY_CONFIG: the URL or the file with the token is wrong.
+ * *out_url is the URL in full; the caller frees it.
  */
 enum belay_code remote_open(const char *url, const struct remote_options *options,
                             struct backend **out_remote, char **out_url, struct belay_error *err);

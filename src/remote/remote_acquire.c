@@ -1,9 +1,9 @@
 /*
- * Acquire. The server keeps the queue; the client asks in slices under one lock id,
- * each at most a third of the ttl (L6), and the server keeps its place from one to the
- * next. The first slice is short: after it the holder is known, and can be shown.
+ * Acquire. The server has the queue. A wait is a series of requests with one lock id; each waits
+ * for a slice of the time, at most a third of the ttl (L6), and the server keeps our place from
+ * one to the next. The first slice is short: its answer names the holder, to be shown.
  *
- *     ask --granted--------------------------------> done
+ *     send --granted-------------------------------> done
  *      ^  \--held--> time or attempts are up ------> leave the queue, done
  *      |        \--> report the wait --+
  *      |  \--no answer--> too often ---|-----------> done
@@ -35,9 +35,9 @@ struct acquiring {
     int faults;              /* in a row */
     int64_t fault_ms;        /* boot clock: when the first of them was sent */
     bool answered;           /* the server has answered at least once */
-    bool queued;             /* the server may keep a place for us */
+    bool queued;             /* the server may have a place for us in the queue */
     bool was_unknown;        /* an answer was lost since the last refusal */
-    int64_t unknown_ms;      /* boot clock: before the first request whose answer was lost since */
+    int64_t unknown_ms;      /* boot clock: before the first of the requests whose answer was lost */
     int64_t next_attempt_ms; /* boot clock; 0: not planned yet */
     uint64_t rng;
     struct wait_told told;
@@ -45,28 +45,28 @@ struct acquiring {
 
 /* ---- the wait ---- */
 
-static int64_t least(int64_t a, int64_t b)
+static int64_t lesser(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
 
 static int64_t slice_ms(const struct acquiring *a, int64_t now_ms)
 {
-    int64_t ms = least(a->slices == 0 ? SLICE_FIRST_MS : SLICE_MAX_MS, a->request->ttl_ms / SLICES_PER_TTL);
+    int64_t ms = lesser(a->slices == 0 ? SLICE_FIRST_MS : SLICE_MAX_MS, a->request->ttl_ms / SLICES_PER_TTL);
 
     if (!op_may_wait(a->request)) {
         return 0;
     }
     if (op_give_up_ms(a->request) != INT64_MAX) {
-        ms = least(ms, op_give_up_ms(a->request) - now_ms);
+        ms = lesser(ms, op_give_up_ms(a->request) - now_ms);
     }
     if (a->next_attempt_ms != 0) {
-        ms = least(ms, a->next_attempt_ms - now_ms);
+        ms = lesser(ms, a->next_attempt_ms - now_ms);
     }
     return ms < 1 ? 1 : ms;
 }
 
-static void tell_waiting(struct acquiring *a, size_t position, int64_t now_ms)
+static void report_wait(struct acquiring *a, size_t position, int64_t now_ms)
 {
     bool retries = a->next_attempt_ms < op_give_up_ms(a->request);
 
@@ -87,8 +87,8 @@ static void done(struct acquiring *a, enum belay_code code)
     a->code = code;
 }
 
-/* Our place in the queue is for the next waiter; and so is a lock that was granted this very moment. */
-static void leave(struct acquiring *a, enum belay_code code)
+/* Leave the queue, and release the lock in case it was granted at this moment. */
+static void leave_servers_queue(struct acquiring *a, enum belay_code code)
 {
     struct remote_call call = { .path = "/v1/release",
                                 .timeout_ms = LEAVE_MS,
@@ -106,26 +106,27 @@ static void leave(struct acquiring *a, enum belay_code code)
 
 static void leave_cancelled(struct acquiring *a)
 {
-    leave(a, error_set(a->err, BELAY_CANCELLED, "cancelled while waiting for lock '%s'", a->request->key));
+    leave_servers_queue(
+        a, error_set(a->err, BELAY_CANCELLED, "cancelled while waiting for lock '%s'", a->request->key));
 }
 
 /* ---- the answers ---- */
 
-/* A lock that an earlier request of ours may have taken counts from before that one was sent (L5). */
+/* If an earlier request may have acquired the lock, its lease counts from before that request (L5). */
 static void on_granted(struct acquiring *a, const json_t *answer, int64_t sent_ms)
 {
     enum belay_code code = remote_read_result(a->remote, a->request, answer, sent_ms, a->result, a->err);
 
     if (code == BELAY_OK && a->was_unknown) {
         a->result->deadline_ms =
-            least(a->result->deadline_ms, lease_deadline_ms(a->unknown_ms, a->result->info->ttl_ms, 0));
+            lesser(a->result->deadline_ms, lease_deadline_ms(a->unknown_ms, a->result->info->ttl_ms, 0));
     }
     done(a, code);
 }
 
-/* Held, or frozen. */
-static void on_refused(struct acquiring *a, enum belay_code code, const json_t *answer, int64_t took_ms,
-                       int64_t slice)
+/* The lock is held, or frozen. */
+static void on_not_free(struct acquiring *a, enum belay_code code, const json_t *answer, int64_t took_ms,
+                        int64_t slice)
 {
     struct op_request *request = a->request;
     const json_t *error = json_object_get(answer, "error");
@@ -141,25 +142,25 @@ static void on_refused(struct acquiring *a, enum belay_code code, const json_t *
         a->next_attempt_ms = 0;
     }
     if (!op_may_wait(request) || now_ms >= op_give_up_ms(request)) {
-        leave(a, code);
+        leave_servers_queue(a, code);
         return;
     }
     if (request->attempts > 0 && request->attempt >= request->attempts) {
         (void)error_wrap(a->err, "failed to acquire lock after %d attempts", request->attempt);
-        leave(a, code);
+        leave_servers_queue(a, code);
         return;
     }
     if (a->next_attempt_ms == 0) {
         a->next_attempt_ms = now_ms + op_backoff_ms(request, request->attempt, &a->rng);
     }
-    tell_waiting(a, (size_t)json_integer_value(json_object_get(error, "position")), now_ms);
+    report_wait(a, (size_t)json_integer_value(json_object_get(error, "position")), now_ms);
     if (took_ms < slice / 2) {
         client_sleep(slice / 2 - took_ms, a->cancel); /* the queue is full, so the server did not wait */
     }
 }
 
-/* A server that was there once is waited for; one that never was is a mistake, and reported at once. */
-static void on_fault(struct acquiring *a, enum belay_code code, bool was_answered, int64_t sent_ms)
+/* Retry for as long as the wait lasts, if the server has answered before; else only a few times. */
+static void on_no_answer(struct acquiring *a, enum belay_code code, bool was_answered, int64_t sent_ms)
 {
     if (code == BELAY_UNKNOWN && !a->was_unknown) {
         a->was_unknown = true;
@@ -172,25 +173,26 @@ static void on_fault(struct acquiring *a, enum belay_code code, bool was_answere
         (a->answered && clock_boot_ms() < op_give_up_ms(a->request))) {
         client_sleep(remote_backoff_ms(a->remote, a->faults), a->cancel);
     } else if (a->was_unknown) {
-        /* Not leave(): a caller that repeats with the same id must find what there is. */
+        /* Not leave_servers_queue(): a caller that repeats with the same id must find the lock, or its place. */
         a->err->code = BELAY_UNKNOWN;
         done(a, error_wrap(a->err,
                            "lock '%s': the server's answer was lost, and it may have happened: repeat with "
                            "the same id, %s",
                            a->request->key, a->request->lock_id));
     } else {
-        done(a, code); /* not leave(): the server cannot be told */
+        done(a, code); /* not leave_servers_queue(): the server does not answer */
     }
 }
 
 /*
- * Beyond the slice. If another front can be asked, our ticket must last until then, and so must most of a
- * lease that counts from before the request whose answer was lost.
+ * The time for an answer, besides the slice. With several fronts it is short: if this one does not
+ * answer, our ticket must still be valid at the next one, and so must most of a lease that this one
+ * may have granted.
  */
 static int64_t response_limit_ms(const struct acquiring *a)
 {
     return a->remote->n_fronts == 1 ? REMOTE_ANSWER_MS
-                                    : least(REMOTE_ANSWER_SEVERAL_MS, a->request->ttl_ms / SLICES_PER_TTL);
+                                    : lesser(REMOTE_ANSWER_SEVERAL_MS, a->request->ttl_ms / SLICES_PER_TTL);
 }
 
 static void send_acquire(struct acquiring *a)
@@ -199,7 +201,7 @@ static void send_acquire(struct acquiring *a)
     int64_t slice = slice_ms(a, sent_ms);
     struct remote_call call = { .method = "POST",
                                 .path = "/v1/acquire",
-                                /* Of several keys, the lock that blocks is named. */
+                                /* With several keys, the message names the one that is held. */
                                 .key = a->request->joint == NULL ? a->request->key : NULL,
                                 .lock_id = a->request->lock_id,
                                 .body = a->body,
@@ -216,26 +218,26 @@ static void send_acquire(struct acquiring *a)
         break;
     case BELAY_HELD:
     case BELAY_FROZEN:
-        on_refused(a, code, answer, clock_boot_ms() - sent_ms, slice);
+        on_not_free(a, code, answer, clock_boot_ms() - sent_ms, slice);
         break;
     case BELAY_UNREACHABLE:
     case BELAY_UNKNOWN:
-        on_fault(a, code, answer != NULL, sent_ms);
+        on_no_answer(a, code, answer != NULL, sent_ms);
         break;
     case BELAY_REDIRECTED:
-        done(a, code); /* not leave(): the place is kept for the restart at the other backend */
+        done(a, code); /* not leave_servers_queue(): the place is for the restart at the other backend */
         break;
     case BELAY_CANCELLED:
-        a->queued = true; /* the answer was not waited for */
+        a->queued = true; /* perhaps: the answer was not awaited */
         leave_cancelled(a);
         break;
     default:
-        leave(a, code);
+        leave_servers_queue(a, code);
     }
     json_decref(answer);
 }
 
-static json_t *make_body(const struct op_request *request)
+static json_t *acquire_body(const struct op_request *request)
 {
     json_t *body = remote_keys_body(request);
     json_t *rest = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:b}", "lock_id", request->lock_id, "locked_by",
@@ -273,7 +275,7 @@ enum belay_code remote_acquire(struct remote *remote, struct op_request *request
                            .result = out_result,
                            .err = err,
                            .rng = request->seed,
-                           .body = make_body(request) };
+                           .body = acquire_body(request) };
 
     if (request->attempt == 0) {
         request->attempt = 1;

@@ -1,4 +1,4 @@
-/* A copy of the server's database, as it comes. */
+/* GET /v1/backup: a copy of the server's database, written to a file as it arrives. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -16,11 +16,11 @@ struct download {
     int failed; /* errno of a write */
     int status;
     bool has_begun;
-    bool is_strange;    /* it is no database */
-    struct buf problem; /* the body of an answer that is none */
+    bool is_strange;    /* it is not a database */
+    struct buf problem; /* owned; the body of an error */
 };
 
-/* Every database begins with this. */
+/* Every SQLite database begins with this. */
 static const char magic[] = "SQLite format 3";
 
 static bool on_chunk(void *context, int status, const char *data, size_t len)
@@ -79,9 +79,8 @@ static enum belay_code judge_download(struct remote *remote, const struct downlo
     }
     if (code == BELAY_UNKNOWN) {
         (void)error_wrap(err, "the backup was not received whole");
-        return BELAY_UNREACHABLE; /* asking changes nothing */
     }
-    return code;
+    return remote_read_fault(code, err);
 }
 
 enum belay_code remote_backup(struct backend *base, const char *path, struct belay_cancel *cancel,

@@ -1,5 +1,5 @@
-/* Adopt, renew, release, force: one request each, which names the lock id and can be sent again. */
-#include <stdlib.h>
+/* Adopt, renew, release, force: one request each. It has the lock id, so it can be sent again. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -12,15 +12,15 @@
 enum {
     TIMEOUT_MAX_MS = 10000,
     TIMEOUT_MIN_MS = 200,
-    RELEASE_TRIES = 6 /* some three seconds, the time of a restart: the next one waits for it */
+    RELEASE_TRIES = 6 /* about three seconds, the time of a restart: other clients wait for the lock */
 };
 
 /*
- * The server decides how long the client may rely on the lock (L6): only the server knows its
- * store's margin, and how much is left of a lease that began before this request (when an
- * earlier answer was lost, or the lock was granted while the client kept its place).
+ * The server says how long the client may rely on the lock (L6): only the server knows its
+ * store's margin, and how much is left of a lease that began before this request (if an earlier
+ * answer was lost, or the lock was granted between two requests of a wait).
  *
- * If the server does not say, the largest possible margin is assumed, half of the ttl: no
+ * If the server does not say it, the largest possible margin is assumed, half of the ttl: no
  * server grants a ttl of less than twice its store's margin.
  */
 static int64_t deadline_of(const struct belay_info *info, int64_t sent_ms)
@@ -58,7 +58,7 @@ enum belay_code remote_read_result(struct remote *remote, const struct op_reques
                                       .deadline_ms = deadline_of(info, sent_ms),
                                       .reentered = request->kind == OP_ACQUIRE && request->reentrant &&
                                                    strcmp(info->lock_id, request->lock_id) != 0 };
-    info->valid_for_ms = -1; /* from here on only the deadline counts */
+    info->valid_for_ms = -1; /* the deadline replaces it */
     return BELAY_OK;
 }
 
@@ -76,17 +76,17 @@ json_t *remote_keys_body(const struct op_request *request)
     return json_pack("{s:o}", "keys", keys);
 }
 
-static void set_text(json_t *body, const char *name, const char *text)
+void remote_set_text(json_t *body, const char *name, const char *text)
 {
     if (text != NULL) {
         (void)json_object_set_new(body, name, json_string(text));
     }
 }
 
-static void set_span(json_t *body, const char *name, int64_t ms)
+static void set_positive(json_t *body, const char *name, int64_t number)
 {
-    if (ms > 0) {
-        (void)json_object_set_new(body, name, json_integer(ms));
+    if (number > 0) {
+        (void)json_object_set_new(body, name, json_integer(number));
     }
 }
 
@@ -95,23 +95,23 @@ void remote_set_metadata(json_t *body, const struct belay_meta *metadata, size_t
     json_t *all = json_object();
 
     for (size_t i = 0; i < n; i++) {
-        set_text(all, metadata[i].name, metadata[i].value);
+        remote_set_text(all, metadata[i].name, metadata[i].value);
     }
     (void)json_object_set_new(body, "metadata", all);
 }
 
 static void fill_adopt(json_t *body, const struct op_request *request)
 {
-    set_text(body, "lock_id", request->old_id);
-    set_text(body, "new_lock_id", request->lock_id);
-    set_text(body, "locked_by", request->owner);
-    set_text(body, "locked_by_name", request->owner == NULL ? NULL : request->owner_name);
-    set_span(body, "heartbeat_ms", request->heartbeat_ms);
-    set_span(body, "stale_after_ms", request->stale_after_ms);
+    remote_set_text(body, "lock_id", request->old_id);
+    remote_set_text(body, "new_lock_id", request->lock_id);
+    remote_set_text(body, "locked_by", request->owner);
+    remote_set_text(body, "locked_by_name", request->owner == NULL ? NULL : request->owner_name);
+    set_positive(body, "heartbeat_ms", request->heartbeat_ms);
+    set_positive(body, "stale_after_ms", request->stale_after_ms);
     remote_set_metadata(body, request->metadata, request->n_metadata);
 }
 
-/* A renewal must not wait longer for its answer than the lease can bear. */
+/* A renewal that is not answered must leave time in the lease for another one. */
 static int64_t timeout_of(const struct op_request *request)
 {
     int64_t ms = request->ttl_ms / 3;
@@ -122,34 +122,36 @@ static int64_t timeout_of(const struct op_request *request)
     return ms < TIMEOUT_MIN_MS ? TIMEOUT_MIN_MS : ms;
 }
 
-/* What each kind of change sends; `path` is room for a path that has to be made. */
+/* Set path, method and body by the kind of change. `path` has the memory of a path that is made. */
 static void fill_change(const struct op_request *request, struct remote_call *call, json_t *body,
                         struct buf *path)
 {
-    set_text(body, "lock_id", request->lock_id);
+    remote_set_text(body, "lock_id", request->lock_id);
     switch (request->kind) {
     case OP_ADOPT:
         call->path = "/v1/adopt";
         fill_adopt(body, request);
-        set_span(body, "ttl_ms", request->ttl_ms);
+        set_positive(body, "ttl_ms", request->ttl_ms);
         break;
     case OP_RENEW:
         call->path = "/v1/renew";
-        set_span(body, "ttl_ms", request->ttl_ms);
+        set_positive(body, "ttl_ms", request->ttl_ms);
         break;
     case OP_RELEASE:
         call->path = "/v1/release";
         call->tries = RELEASE_TRIES;
-        set_text(body, "outcome", request->outcome == BELAY_OUTCOME_FAILED ? "failed" : "completed");
+        remote_set_text(body, "outcome", request->outcome == BELAY_OUTCOME_FAILED ? "failed" : "completed");
+        break;
+    case OP_ACQUIRE:
+        assert(!"remote_acquire() sends it");
         break;
     case OP_FORCE:
-    case OP_ACQUIRE:
         call->method = "DELETE";
         remote_add_path(path, request->key, "");
         call->path = path->failed ? "" : path->data;
         (void)json_object_del(body, "key");
-        set_text(body, "reason", request->reason);
-        set_text(body, "by", request->by);
+        remote_set_text(body, "reason", request->reason);
+        remote_set_text(body, "by", request->by);
         break;
     }
 }
@@ -186,7 +188,7 @@ enum belay_code remote_run(struct backend *base, struct op_request *request, con
                            struct op_result *out_result, struct belay_error *err)
 {
     struct remote *remote = (struct remote *)base;
-    struct belay_error unheard = BELAY_ERROR_INIT; /* for a caller that wants no text */
+    struct belay_error unheard = BELAY_ERROR_INIT; /* if the caller has none */
     enum belay_code code;
 
     err = err == NULL ? &unheard : err;
@@ -224,8 +226,8 @@ enum belay_code remote_await_loss(struct backend *base, const struct op_request 
                                 .timeout_ms = wait_ms + TIMEOUT_MAX_MS,
                                 .cancel = cancel };
 
-    set_text(body, "lock_id", request->lock_id);
-    set_span(body, "wait_ms", wait_ms);
+    remote_set_text(body, "lock_id", request->lock_id);
+    set_positive(body, "wait_ms", wait_ms);
     return remote_post((struct remote *)base, &call, body, err);
 }
 
@@ -234,10 +236,10 @@ enum belay_code remote_note(struct backend *base, const struct belay_event *even
     struct remote_call call = { .path = "/v1/lost", .key = event->key, .tries = 1 };
     json_t *body = json_pack("{s:s, s:s}", "key", event->key, "lock_id", event->lock_id);
 
-    set_text(body, "locked_by", event->locked_by);
-    set_text(body, "locked_by_name", event->locked_by_name);
-    set_text(body, "reason", event->reason);
-    set_span(body, "token", (int64_t)event->token);
+    remote_set_text(body, "locked_by", event->locked_by);
+    remote_set_text(body, "locked_by_name", event->locked_by_name);
+    remote_set_text(body, "reason", event->reason);
+    set_positive(body, "token", (int64_t)event->token);
     remote_set_metadata(body, event->metadata, event->n_metadata);
     return remote_post((struct remote *)base, &call, body, err);
 }

@@ -7,40 +7,33 @@
 #include "remote/remote_internal.h"
 #include "json/json_read.h"
 
-static void set_text(json_t *body, const char *name, const char *text)
-{
-    if (text != NULL) {
-        (void)json_object_set_new(body, name, json_string(text));
-    }
-}
-
-static void set_time(json_t *body, const char *name, int64_t unix_ms)
+static void set_utc(json_t *body, const char *name, int64_t unix_ms)
 {
     char text[CLOCK_TEXT_SIZE];
 
     if (unix_ms != 0) {
-        set_text(body, name, clock_format_utc(text, unix_ms, true));
+        remote_set_text(body, name, clock_format_utc(text, unix_ms, true));
     }
 }
 
-static void fill_body(json_t *body, const struct freeze_request *request)
+static void fill_freeze(json_t *body, const struct freeze_request *request)
 {
-    set_text(body, "reason", request->reason);
-    set_text(body, "by", request->by);
+    remote_set_text(body, "reason", request->reason);
+    remote_set_text(body, "by", request->by);
     if (request->kind != FREEZE_BEGIN) {
         return;
     }
-    set_text(body, "id", request->id);
-    set_text(body, "pattern", request->pattern);
-    set_time(body, "from", request->from_unix_ms);
-    set_time(body, "until", request->until_unix_ms);
+    remote_set_text(body, "id", request->id);
+    remote_set_text(body, "pattern", request->pattern);
+    set_utc(body, "from", request->from_unix_ms);
+    set_utc(body, "until", request->until_unix_ms);
     if (request->for_ms != 0) {
         (void)json_object_set_new(body, "for_ms", json_integer(request->for_ms));
     }
 }
 
-static enum belay_code read_answer(struct remote *remote, const json_t *answer, belay_freeze_fn fn,
-                                   void *context, struct belay_error *err)
+static enum belay_code hand_on_freezes(struct remote *remote, const json_t *answer, belay_freeze_fn fn,
+                                       void *context, struct belay_error *err)
 {
     const json_t *list = json_object_get(answer, "freezes");
     bool go_on = true;
@@ -56,7 +49,7 @@ static enum belay_code read_answer(struct remote *remote, const json_t *answer, 
     return BELAY_OK;
 }
 
-/* A repetition is safe: we choose the id of a new freeze, and a freeze that was ended no longer exists. */
+/* It can be sent again: the client chooses the id of a new freeze, and a freeze that was ended no longer exists. */
 enum belay_code remote_freezes(struct backend *base, const struct freeze_request *request, belay_freeze_fn fn,
                                void *context, struct belay_error *err)
 {
@@ -76,14 +69,14 @@ enum belay_code remote_freezes(struct backend *base, const struct freeze_request
         uri_encode(&path, request->id, strlen(request->id), false);
     }
     if (body != NULL) {
-        fill_body(body, request);
+        fill_freeze(body, request);
     }
     call.path = path.data;
     code = path.failed || (body == NULL && request->kind != FREEZE_LIST)
                ? error_no_memory(err)
                : remote_send_again(remote, &call, &answer, err);
     if (code == BELAY_OK) {
-        code = read_answer(remote, answer, fn, context, err);
+        code = hand_on_freezes(remote, answer, fn, context, err);
     }
     json_decref(answer);
     json_decref(body);

@@ -15,9 +15,9 @@ enum {
     REMOTE_BACKOFF_MAX_MS = 1000,
     LOCAL_BACKOFF_MS = 10, /* a server on this machine that starts or stops */
     LOCAL_BACKOFF_MAX_MS = 250,
-    LOCAL_TIMEOUT_MS = 10000,        /* how long one that holds the file may not answer */
-    REMOTE_ANSWER_MS = 10000,        /* beyond what the server was asked to wait */
-    REMOTE_ANSWER_SEVERAL_MS = 4000, /* the same while another front was not asked yet */
+    LOCAL_TIMEOUT_MS = 10000, /* how long to retry while a local server does not answer */
+    REMOTE_ANSWER_MS = 10000, /* the timeout of a request, besides the time that it asks the server to wait */
+    REMOTE_ANSWER_SEVERAL_MS = 4000, /* the same while there is a front that was not tried yet */
     REMOTE_URL_MAX = 8192,
     REMOTE_HEADERS = 5,
     REMOTE_FRONTS_MAX = 8
@@ -27,31 +27,31 @@ enum {
 struct remote_front {
     char *url;         /* owned; without a '/' at the end */
     struct http *http; /* owned */
-    bool direct;       /* this machine: past any proxy */
+    bool direct;       /* on this machine: no proxy is used */
 };
 
 /*
- * The client asks one front, and goes over to the next when that does not answer. A request that is
- * sent again names the same lock id, so it does not matter whether the front before has done it (L5).
+ * The client uses one front, and changes to the next one if that does not answer. A request that is
+ * sent again has the same lock id, so it does not matter whether the first front has done it (L5).
  */
 struct remote {
     struct backend base;
     struct remote_front fronts[REMOTE_FRONTS_MAX];
     size_t n_fronts;
-    atomic_size_t current;              /* the front to ask */
+    atomic_size_t current;              /* the index of the front in use */
     atomic_bool takes_id;               /* a thread has begun to write store_id */
-    atomic_bool has_id;                 /* store_id is there, and does not change */
-    char store_id[BELAY_STORE_ID_SIZE]; /* of the first answer: all fronts must have this store */
-    char *authorization;                /* owned; the header's value. NULL: no token */
-    char *auth_file;                    /* owned; where it is from, for people. NULL: from nowhere */
-    bool is_local;                      /* it owns a file, and comes and goes with it */
-    bool (*moved)(void *owner);         /* NULL: it never does */
+    atomic_bool has_id;                 /* store_id is written, and does not change any more */
+    char store_id[BELAY_STORE_ID_SIZE]; /* from the first answer: all fronts must have this store */
+    char *authorization;                /* owned; the value of the header. NULL: no token */
+    char *auth_file;                    /* owned; where the token is from, for messages. NULL: no token */
+    bool is_local;              /* the server owns a file on this machine; remote_options.socket is set */
+    bool (*moved)(void *owner); /* as in remote_options; may be NULL */
     void *owner;
     bool (*traceparent)(void *context, const char *lock_id, bool is_held, char out[BELAY_TRACEPARENT_SIZE]);
     void (*on_event)(void *context, const struct belay_event *event); /* NULL: none */
     void (*on_warning)(void *context, const char *text);              /* NULL: none */
     void *context;                                                    /* of the three callbacks */
-    atomic_bool is_off; /* the server has said that its locking is switched off */
+    atomic_bool is_off; /* an answer had the header "Belay-Locking: off" */
 };
 
 /* ---- remote.c ---- */
@@ -60,51 +60,57 @@ struct remote_call {
     const char *method;
     const char *path;            /* with its query, encoded */
     const json_t *body;          /* borrowed; NULL: none */
-    const char *key;             /* what it is about, for errors; NULL: nothing */
-    const char *lock_id;         /* the same, for traces; NULL: none */
-    bool is_held;                /* it is about a lock that is ours already */
-    bool is_release;             /* it ends that lock */
-    bool is_read;                /* it changes nothing, although it is a POST */
-    bool is_restart;             /* it was begun, and perhaps done, at another backend */
-    int64_t timeout_ms;          /* 0: the usual */
+    const char *key;             /* of the lock, for errors; NULL: none */
+    const char *lock_id;         /* of the lock, for traces; NULL: none */
+    bool is_held;                /* the caller holds the lock */
+    bool is_release;             /* the request releases the lock */
+    bool is_read;                /* a POST that changes nothing */
+    bool is_restart;             /* the operation was begun, and perhaps done, at another backend */
+    int64_t timeout_ms;          /* 0: the HTTP client's own */
     int tries;                   /* 0: REMOTE_TRIES */
     struct belay_cancel *cancel; /* NULL: none */
 };
 
 /*
- * One request. *out_body is the answer, to be given up with json_decref(); it is
- * NULL if none came that is JSON. BELAY_OK: it was done. BELAY_UNREACHABLE: it
- * surely was not, for now. BELAY_UNKNOWN: the same request may be sent again.
+ * Send one request. *out_body is the JSON of the answer, which the caller releases with
+ * json_decref(), or NULL. BELAY_UNREACHABLE: it was not done. BELAY_UNKNOWN: it may have been
+ * done; the same request may be sent again.
  */
 enum belay_code remote_send(struct remote *remote, const struct remote_call *call, json_t **out_body,
                             struct belay_error *err);
-/* Up to call->tries times, while it does not get through. */
+/* The same, with retries: up to call->tries attempts at each front while there is no answer. */
 enum belay_code remote_send_again(struct remote *remote, const struct remote_call *call, json_t **out_body,
                                   struct belay_error *err);
-/* How long before the next try, after `faults` in a row: 0 if another front was not tried yet. */
+/* remote_send_again() of a GET. Releases `path`. */
+enum belay_code remote_send_get(struct remote *remote, struct buf *path, const char *key, json_t **out_body,
+                                struct belay_error *err);
+/* The time to the next attempt after `faults` failures in a row; 0: there is a front that was not tried yet. */
 int64_t remote_backoff_ms(const struct remote *remote, int faults);
-/* Whether to try once more, after `faults` in a row since began_ms. `tries` is for each front. */
+/* Whether to try again after `faults` failures in a row since began_ms. `tries` is for each front. */
 bool remote_should_retry(const struct remote *remote, int faults, int tries, int64_t began_ms);
-/* The front to ask now. */
+/* The front in use. */
 const struct remote_front *remote_front(const struct remote *remote);
 /*
- * What a request to `used` that failed like this means: BELAY_REDIRECTED if the server is gone for good. If there
- * are other fronts, the next request goes to one of them.
+ * After a request to `used`: if there was no answer, change to the next front. Returns `code`, or
+ * BELAY_REDIRECTED if a local server is gone.
  */
 enum belay_code remote_fault(struct remote *remote, const struct remote_front *used, enum belay_code code,
                              struct belay_error *err);
-/* What an answer with this status means for a request about `key` (NULL: none). Sets `err` unless it is BELAY_OK. */
+/* A read that may not have been answered has changed nothing: BELAY_UNKNOWN becomes BELAY_UNREACHABLE. */
+enum belay_code remote_read_fault(enum belay_code code, struct belay_error *err);
+/* The code of an answer to a request about `key` (NULL: none), from its status and body. Sets `err`. */
 enum belay_code remote_judge(const struct remote *remote, int status, const json_t *body, const char *key,
                              struct belay_error *err);
-/* A descriptor to poll for the cancel, to be given up by the other; -1: none. */
+/* A descriptor that becomes readable when `cancel` is requested; -1: none. Close it with the second. */
 int remote_watch_cancel(struct belay_cancel *cancel);
 void remote_unwatch_cancel(struct belay_cancel *cancel, int fd);
-/* Headers for any request; returns how many. */
+/* The headers of every request. Returns their number. */
 size_t remote_headers(const struct remote *remote, struct http_client_header headers[REMOTE_HEADERS]);
 
-/* "/v1/locks/KEY" and `rest`, encoded. */
+/* "/v1/locks/KEY", with the key encoded, and `rest`. */
 void remote_add_path(struct buf *out, const char *key, const char *rest);
 
+/* Set `err`: the answer is not one of a belay server. Returns BELAY_CONFIG. */
 enum belay_code remote_say_not_belay(const struct remote *remote, struct belay_error *err);
 
 /* ---- the operations ---- */
@@ -112,15 +118,17 @@ enum belay_code remote_say_not_belay(const struct remote *remote, struct belay_e
 enum belay_code remote_acquire(struct remote *remote, struct op_request *request,
                                const struct wait_hooks *hooks, struct op_result *out_result,
                                struct belay_error *err);
-/* The lock in the answer to a request that was sent at sent_ms. */
 /* The body of a request: {"key"}, or {"keys"} for several. NULL: no memory. */
 json_t *remote_keys_body(const struct op_request *request);
+/* Read the lock in the answer to a request that was sent at sent_ms. */
 enum belay_code remote_read_result(struct remote *remote, const struct op_request *request,
                                    const json_t *lock, int64_t sent_ms, struct op_result *out_result,
                                    struct belay_error *err);
-/* POST a body, which is released, and drop the answer; once, unless call->tries is set. */
+/* POST `body`, which is released, and ignore the body of the answer. Sent once, unless call->tries is set. */
 enum belay_code remote_post(struct remote *remote, struct remote_call *call, json_t *body,
                             struct belay_error *err);
+/* Set a member of `body`, unless the text is NULL. */
+void remote_set_text(json_t *body, const char *name, const char *text);
 void remote_set_metadata(json_t *body, const struct belay_meta *metadata, size_t n);
 
 /* See struct backend_ops. */

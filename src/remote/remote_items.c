@@ -1,4 +1,4 @@
-/* The registry through a server: applications and what was decided about databases. */
+/* The registry through a server: applications, and the decisions about databases. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static bool item_from_json(const json_t *object, const char *name, struct belay_
     struct belay_item item = { .name = strdup(name), .value = json_dumps(object, JSON_COMPACT) };
 
     item.version = (uint64_t)json_integer_value(json_object_get(object, "version"));
-    item.version = item.version == 0 ? 1 : item.version; /* a decision has none, and is there */
+    item.version = item.version == 0 ? 1 : item.version; /* a decision has no version, but exists */
     if (item.name == NULL || item.value == NULL) {
         belay_item_release(&item);
         return false;
@@ -42,14 +42,12 @@ enum belay_code remote_item_get(struct backend *base, const char *space, const c
                                 struct belay_item *out_item, struct belay_error *err)
 {
     struct buf path = BUF_INIT(REMOTE_URL_MAX);
-    struct remote_call call = { .method = "GET" };
     json_t *answer = NULL;
     json_t *object;
     enum belay_code code;
 
     add_item_path(&path, space, name, "");
-    call.path = path.data;
-    code = path.failed ? error_no_memory(err) : remote_send_again((struct remote *)base, &call, &answer, err);
+    code = remote_send_get((struct remote *)base, &path, NULL, &answer, err);
     object = is_app(space) ? answer : json_object_get(answer, "last");
     if (code == BELAY_NOT_FOUND || (code == BELAY_OK && json_is_null(object))) {
         struct belay_item none = { .name = strdup(name) };
@@ -60,13 +58,12 @@ enum belay_code remote_item_get(struct backend *base, const char *space, const c
         code = error_no_memory(err);
     }
     json_decref(answer);
-    buf_release(&path);
     return code;
 }
 
-/* Is it what we wrote? After an answer that was lost, a repetition is refused by our own write. */
-static bool is_ours(struct backend *base, const struct belay_item_write *write, const json_t *body,
-                    uint64_t *out_version)
+/* The item has what we wrote: an earlier attempt, whose answer was lost, did it, and refused this one. */
+static bool was_written(struct backend *base, const struct belay_item_write *write, const json_t *body,
+                        uint64_t *out_version)
 {
     struct belay_item item = { 0 };
     json_t *there = NULL;
@@ -104,7 +101,7 @@ static enum belay_code put_value(struct backend *base, const struct belay_item_w
     }
     code = remote_send_again((struct remote *)base, &call, &answer, err);
     if (code == BELAY_HELD || code == BELAY_UNKNOWN) { /* 409 has no other meaning here */
-        bool ours = is_ours(base, write, body, out_version);
+        bool ours = was_written(base, write, body, out_version);
 
         code = ours ? BELAY_OK
                : code == BELAY_HELD
@@ -147,7 +144,7 @@ enum belay_code remote_item_put(struct backend *base, const struct belay_item_wr
     return code;
 }
 
-/* Each that is there; a list without its array is an error and not an empty registry. */
+/* Call `fn` for each item. An answer without the list is an error, not an empty registry. */
 static enum belay_code hand_on_items(struct remote *remote, const char *space, const json_t *answer,
                                      belay_item_fn fn, void *context, struct belay_error *err)
 {

@@ -1,4 +1,4 @@
-/* What only looks. */
+/* Reads: one lock, lists, events, statistics, and who the client and the store are. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,33 +7,44 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "http_client/uri.h"
+#include "lock/info.h"
 #include "remote/remote_internal.h"
 #include "json/json_read.h"
 #include "json/stats_json.h"
 
 enum { PAGE_MAX = 1000, HISTORY_MAX = 10000 };
 
-/* GET; the path is released. */
-static enum belay_code send_get(struct remote *remote, struct buf *path, const char *key, json_t **out_answer,
-                                struct belay_error *err)
-{
-    struct remote_call call = { .method = "GET", .path = path->data, .key = key };
-    enum belay_code code =
-        path->failed ? error_no_memory(err) : remote_send_again(remote, &call, out_answer, err);
-
-    buf_release(path);
-    return code;
-}
-
 /* ---- one lock ---- */
 
-/* The answer has the lock that blocks a key which was never held. */
-static enum belay_code say_blocked(const char *key, const struct belay_info *blocker, struct belay_error *err)
+/*
+ * The key was never held. The answer has the lock that blocks it, and the waiters for the key: they
+ * become those of belay_error_holder(), as belay_get() promises.
+ */
+static enum belay_code say_blocked(const char *key, struct belay_info *blocker, struct belay_error *err)
 {
-    return text_has_prefix(blocker->key, key)
-               ? error_set(err, BELAY_NOT_FOUND, "no such lock: '%s' (but '%s' below it is held)", key,
-                           blocker->key)
-               : error_set(err, BELAY_NOT_FOUND, "no such lock: '%s'", key);
+    const struct belay_info none = { .key = (char *)key,
+                                     .lock_id = (char *)"",
+                                     .locked_by = (char *)"",
+                                     .locked_by_name = (char *)"",
+                                     .status = BELAY_STATUS_RELEASED,
+                                     .valid_for_ms = -1 };
+    struct belay_info *queue = blocker->n_waiters == 0 ? NULL : info_copy(&none);
+
+    if (text_has_prefix(blocker->key, key)) {
+        (void)error_set(err, BELAY_NOT_FOUND, "no such lock: '%s' (but '%s' below it is held)", key,
+                        blocker->key);
+    } else {
+        (void)error_set(err, BELAY_NOT_FOUND, "no such lock: '%s'", key);
+    }
+    if (queue != NULL) {
+        queue->waiters = blocker->waiters;
+        queue->n_waiters = blocker->n_waiters;
+        queue->has_queue = true;
+        blocker->waiters = NULL;
+        blocker->n_waiters = 0;
+        error_set_holder(err, queue);
+    }
+    return BELAY_NOT_FOUND;
 }
 
 enum belay_code remote_get(struct backend *base, const char *key, struct belay_info **out_info,
@@ -46,7 +57,7 @@ enum belay_code remote_get(struct backend *base, const char *key, struct belay_i
     enum belay_code code;
 
     remote_add_path(&path, key, "/queue");
-    code = send_get(remote, &path, key, &answer, err);
+    code = remote_send_get(remote, &path, key, &answer, err);
     if (code == BELAY_OK) {
         info = json_read_lock(json_object_get(answer, "lock"));
         code = info == NULL || !json_read_waiters(json_object_get(answer, "waiting"), info)
@@ -63,7 +74,7 @@ enum belay_code remote_get(struct backend *base, const char *key, struct belay_i
     return code;
 }
 
-/* The answer to a check: only the server knows whether it names the lock id to us, which we know. */
+/* The answer to a check. The server may not disclose the lock id, which the caller knows. */
 static struct belay_info *read_checked(const json_t *answer, const struct lock_check *check)
 {
     struct belay_info *info = json_read_lock(answer);
@@ -125,7 +136,7 @@ enum belay_code remote_check_free(struct backend *base, const struct op_request 
     } else if (request->mode == BELAY_SLOTS) {
         buf_addf(&path, "?slots=%d", request->slots);
     }
-    code = send_get((struct remote *)base, &path, request->key, &answer, err);
+    code = remote_send_get((struct remote *)base, &path, request->key, &answer, err);
     json_decref(answer);
     return code;
 }
@@ -157,7 +168,7 @@ static void list_path(struct buf *path, const struct belay_query *query, const c
     }
 }
 
-/* A list names only the first waiters, and says how many there are. */
+/* A list has only the first waiters, and their number: add empty ones, so that n_waiters is right. */
 static bool count_waiters(struct belay_info *info, json_int_t n)
 {
     struct belay_waiter *all;
@@ -178,14 +189,14 @@ static bool count_waiters(struct belay_info *info, json_int_t n)
         waiter->locked_by = strdup("");
         waiter->locked_by_name = strdup("");
         if (waiter->key == NULL || waiter->locked_by == NULL || waiter->locked_by_name == NULL) {
-            info->n_waiters++; /* what there is of it is freed with the rest */
+            info->n_waiters++; /* so that it is freed with the others */
             return false;
         }
     }
     return true;
 }
 
-/* Returns whether to go on. */
+/* False: fn has returned false. */
 static bool hand_on_locks(const json_t *page, belay_info_fn fn, void *context, size_t *n)
 {
     const json_t *locks = json_object_get(page, "locks");
@@ -198,7 +209,6 @@ static bool hand_on_locks(const json_t *page, belay_info_fn fn, void *context, s
         if (info != NULL && count_waiters(info, json_integer_value(json_object_get(waiting, info->key)))) {
             go_on = fn(context, info);
         }
-
         belay_info_free(info);
         (*n)++;
         if (!go_on) {
@@ -224,8 +234,8 @@ enum belay_code remote_list(struct backend *base, const struct belay_query *quer
         json_t *page = NULL;
 
         list_path(&path, query, cursor, left < PAGE_MAX ? left : PAGE_MAX);
-        code = send_get(remote, &path, NULL, &page, err);
-        json_decref(answer); /* the cursor was in it */
+        code = remote_send_get(remote, &path, NULL, &page, err);
+        json_decref(answer); /* not earlier: the cursor is a part of it */
         answer = page;
         if (code != BELAY_OK) {
             break;
@@ -259,7 +269,7 @@ enum belay_code remote_events(struct backend *base, const struct belay_events_qu
     remote_add_path(&path, query->key, "/history");
     buf_addf(&path, "?limit=%zu",
              query->last == 0 || query->last > HISTORY_MAX ? (size_t)HISTORY_MAX : query->last);
-    code = send_get((struct remote *)base, &path, query->key, &answer, err);
+    code = remote_send_get((struct remote *)base, &path, query->key, &answer, err);
     events = json_object_get(answer, "events");
     for (size_t i = 0; code == BELAY_OK && go_on && i < json_array_size(events); i++) {
         (void)json_read_event(json_array_get(events, i), fn, context, &go_on, &id);
@@ -289,7 +299,7 @@ enum belay_code remote_stats(struct backend *base, const struct belay_stats_quer
     if (query->since_unix_ms > 0) {
         add_lock_query(&path, "since", clock_format_utc(since, query->since_unix_ms, true));
     }
-    code = send_get(remote, &path, query->key, &answer, err);
+    code = remote_send_get(remote, &path, query->key, &answer, err);
     if (code == BELAY_OK) {
         stats = json_read_stats(answer);
         code = stats == NULL ? remote_say_not_belay(remote, err) : BELAY_OK;
@@ -310,7 +320,7 @@ enum belay_code remote_past_holds(struct backend *base, const char *key, struct 
     enum belay_code code;
 
     remote_add_path(&path, key, "/queue?estimate=true");
-    code = send_get((struct remote *)base, &path, key, &answer, err);
+    code = remote_send_get((struct remote *)base, &path, key, &answer, err);
     holds = json_object_get(json_object_get(answer, "estimate"), "holds_ms"); /* older servers have none */
     for (size_t i = 0; code == BELAY_OK && i < json_array_size(holds) && i < BELAY_HOLDS_MAX; i++) {
         out_holds->ms[out_holds->n++] = json_integer_value(json_array_get(holds, i));
@@ -319,26 +329,44 @@ enum belay_code remote_past_holds(struct backend *base, const char *key, struct 
     return code;
 }
 
-/* The server's store, whichever of its addresses we know. */
+/* ---- the store and the credential ---- */
+
+/* A member of an answer that is a string or null, which becomes "". */
+static enum belay_code get_member(struct remote *remote, const char *where, const char *member, char *out,
+                                  size_t size, struct belay_error *err)
+{
+    struct buf path = BUF_INIT(REMOTE_URL_MAX);
+    json_t *answer = NULL;
+    const json_t *value;
+    enum belay_code code;
+
+    buf_adds(&path, where);
+    code = remote_send_get(remote, &path, NULL, &answer, err);
+    value = json_object_get(answer, member);
+    if (code == BELAY_OK && !json_is_null(value) &&
+        (!json_is_string(value) || json_string_length(value) >= size)) {
+        code = remote_say_not_belay(remote, err);
+    }
+    if (code == BELAY_OK) {
+        (void)snprintf(out, size, "%s", json_is_null(value) ? "" : json_string_value(value));
+    }
+    json_decref(answer);
+    return code;
+}
+
 enum belay_code remote_identity(struct backend *base, char out_id[BELAY_STORE_ID_SIZE],
                                 struct belay_error *err)
 {
     struct remote *remote = (struct remote *)base;
-    struct buf path = BUF_INIT(REMOTE_URL_MAX);
-    json_t *answer = NULL;
-    const char *id;
-    enum belay_code code;
+    char id[BELAY_STORE_ID_SIZE];
+    enum belay_code code = get_member(remote, "/v1/store", "id", id, sizeof id, err);
 
-    buf_adds(&path, "/v1/store");
-    code = send_get(remote, &path, NULL, &answer, err);
-    id = json_string_value(json_object_get(answer, "id"));
-    if (code == BELAY_OK && (id == NULL || *id == '\0' || strlen(id) >= BELAY_STORE_ID_SIZE)) {
+    if (code == BELAY_OK && id[0] == '\0') {
         code = remote_say_not_belay(remote, err);
     }
     if (code == BELAY_OK) {
-        (void)snprintf(out_id, BELAY_STORE_ID_SIZE, "%s", id);
+        memcpy(out_id, id, sizeof id);
     }
-    json_decref(answer);
     return code;
 }
 
@@ -346,23 +374,5 @@ enum belay_code remote_identity(struct backend *base, char out_id[BELAY_STORE_ID
 enum belay_code remote_credential(struct backend *base, char out_name[BELAY_OWNER_MAX + 1],
                                   struct belay_error *err)
 {
-    struct remote *remote = (struct remote *)base;
-    struct buf path = BUF_INIT(REMOTE_URL_MAX);
-    json_t *answer = NULL;
-    const json_t *name;
-    enum belay_code code;
-
-    buf_adds(&path, "/v1/me");
-    code = send_get(remote, &path, NULL, &answer, err);
-    name = json_object_get(answer, "name");
-    if (code == BELAY_OK && !json_is_null(name) &&
-        (!json_is_string(name) || json_string_length(name) > BELAY_OWNER_MAX)) {
-        code = remote_say_not_belay(remote, err);
-    }
-    if (code == BELAY_OK) {
-        (void)snprintf(out_name, BELAY_OWNER_MAX + 1, "%s",
-                       json_is_null(name) ? "" : json_string_value(name));
-    }
-    json_decref(answer);
-    return code;
+    return get_member((struct remote *)base, "/v1/me", "name", out_name, BELAY_OWNER_MAX + 1, err);
 }

@@ -1,7 +1,6 @@
 /*
- * States through a server. Documents are read as they are stored, to the byte, and
- * verified by the caller; they are written by the server, under a lock that is held
- * there.
+ * States through a server. Documents are read byte for byte as they are stored, and the caller
+ * verifies them. The server writes them, under a lock that the client holds there.
  */
 #include "remote/remote_states.h"
 
@@ -33,7 +32,7 @@ static struct remote_states *of_server(struct states_server *server)
 
 /* ---- one request ---- */
 
-struct ask {
+struct states_call {
     const char *method;
     struct buf path; /* owned; with its query */
     const void *body;
@@ -41,29 +40,29 @@ struct ask {
     const char *if_match; /* NULL: none */
     const char *if_none_match;
 };
-#define ASK(verb)                                                                                            \
+#define STATES_CALL(verb)                                                                                    \
     {                                                                                                        \
         .method = (verb), .path = BUF_INIT(REMOTE_URL_MAX)                                                   \
     }
 
-static void add_state_path(struct ask *ask, const struct belay_state_name *name, const char *rest)
+static void add_state_path(struct states_call *call, const struct belay_state_name *name, const char *rest)
 {
-    buf_adds(&ask->path, "/v1/state/");
-    uri_encode(&ask->path, name->stack, strlen(name->stack), false);
-    buf_adds(&ask->path, "/");
-    uri_encode(&ask->path, name->environment, strlen(name->environment), false);
-    buf_adds(&ask->path, rest);
+    buf_adds(&call->path, "/v1/state/");
+    uri_encode(&call->path, name->stack, strlen(name->stack), false);
+    buf_adds(&call->path, "/");
+    uri_encode(&call->path, name->environment, strlen(name->environment), false);
+    buf_adds(&call->path, rest);
 }
 
-static void add_state_query(struct ask *ask, const char *name, const char *value)
+static void add_state_query(struct states_call *call, const char *name, const char *value)
 {
     if (value != NULL) {
-        buf_addf(&ask->path, "%c%s=", strchr(ask->path.data, '?') == NULL ? '?' : '&', name);
-        uri_encode(&ask->path, value, strlen(value), false);
+        buf_addf(&call->path, "%c%s=", strchr(call->path.data, '?') == NULL ? '?' : '&', name);
+        uri_encode(&call->path, value, strlen(value), false);
     }
 }
 
-/* As remote_judge(), for statuses that mean something else of states than of locks. */
+/* As remote_judge(), for statuses that have another meaning for states than for locks. */
 static enum belay_code judge_state_answer(const struct remote *remote, const struct http_response *response,
                                           struct belay_error *err)
 {
@@ -87,60 +86,56 @@ static enum belay_code judge_state_answer(const struct remote *remote, const str
     return code;
 }
 
-/* Releases what was asked, not the answer. */
-static enum belay_code send(struct remote_states *states, struct ask *ask, struct http_response *out,
-                            struct belay_error *err)
+/* The caller releases the answer. */
+static enum belay_code send_once(struct remote_states *states, struct states_call *call,
+                                 struct http_response *out, struct belay_error *err)
 {
     struct remote *remote = states->remote;
     const struct remote_front *front = remote_front(remote);
     struct buf url = BUF_INIT(REMOTE_URL_MAX);
     struct http_client_header headers[REMOTE_HEADERS + 2];
-    struct http_client_request request = { .method = ask->method,
+    struct http_client_request request = { .method = call->method,
                                            .headers = headers,
                                            .n_headers = remote_headers(remote, headers),
-                                           .body = ask->body,
-                                           .body_len = ask->len,
+                                           .body = call->body,
+                                           .body_len = call->len,
                                            .timeout_ms = STATES_TIMEOUT_MS,
                                            .max_answer = BELAY_BLOB_SIZE_MAX,
-                                           .may_repeat = strcmp(ask->method, "GET") == 0,
+                                           .may_repeat = strcmp(call->method, "GET") == 0,
                                            .direct = front->direct };
     enum belay_code code;
 
-    if (ask->if_match != NULL) {
-        headers[request.n_headers++] = (struct http_client_header){ "If-Match", ask->if_match };
+    if (call->if_match != NULL) {
+        headers[request.n_headers++] = (struct http_client_header){ "If-Match", call->if_match };
     }
-    if (ask->if_none_match != NULL) {
-        headers[request.n_headers++] = (struct http_client_header){ "If-None-Match", ask->if_none_match };
+    if (call->if_none_match != NULL) {
+        headers[request.n_headers++] = (struct http_client_header){ "If-None-Match", call->if_none_match };
     }
-    buf_addf(&url, "%s%s", front->url, ask->path.failed ? "" : ask->path.data);
+    buf_addf(&url, "%s%s", front->url, call->path.failed ? "" : call->path.data);
     request.url = url.data;
-    code = url.failed || ask->path.failed ? error_no_memory(err) : http_send(front->http, &request, out, err);
+    code =
+        url.failed || call->path.failed ? error_no_memory(err) : http_send(front->http, &request, out, err);
     if (code == BELAY_UNKNOWN && request.may_repeat) {
         code = error_set(err, BELAY_UNREACHABLE, "%.200s does not answer", front->url);
     }
     if (code == BELAY_OK && out->status != 200) {
         code = judge_state_answer(remote, out, err);
         code = code == BELAY_OK ? remote_say_not_belay(remote, err) : code;
-        if (code == BELAY_UNKNOWN && request.may_repeat) {
-            code = BELAY_UNREACHABLE; /* a question changes nothing */
-            if (err != NULL) {
-                err->code = code;
-            }
-        }
+        code = request.may_repeat ? remote_read_fault(code, err) : code;
     }
     buf_release(&url);
     return remote_fault(remote, front, code, err);
 }
 
-/* Again while it surely was not done; a question, also if its answer was lost. */
-static enum belay_code send_again(struct remote_states *states, struct ask *ask, struct http_response *out,
-                                  struct belay_error *err)
+/* With retries while nothing was changed: a read whose answer was lost, or a write that was not done. Releases call->path. */
+static enum belay_code send_until_answered(struct remote_states *states, struct states_call *call,
+                                           struct http_response *out, struct belay_error *err)
 {
     int64_t began_ms = clock_boot_ms();
     enum belay_code code;
 
     for (int faults = 1;; faults++) {
-        code = send(states, ask, out, err);
+        code = send_once(states, call, out, err);
         if (code != BELAY_UNREACHABLE ||
             !remote_should_retry(states->remote, faults, REMOTE_TRIES, began_ms)) {
             break;
@@ -148,16 +143,16 @@ static enum belay_code send_again(struct remote_states *states, struct ask *ask,
         http_response_release(out);
         client_sleep(remote_backoff_ms(states->remote, faults), NULL);
     }
-    buf_release(&ask->path);
+    buf_release(&call->path);
     return code;
 }
 
-/* The answer as JSON. */
-static enum belay_code ask_json(struct remote_states *states, struct ask *ask, json_t **out_json,
-                                struct belay_error *err)
+/* Send, and parse the answer as JSON. */
+static enum belay_code call_json(struct remote_states *states, struct states_call *call, json_t **out_json,
+                                 struct belay_error *err)
 {
     struct http_response response = { 0 };
-    enum belay_code code = send_again(states, ask, &response, err);
+    enum belay_code code = send_until_answered(states, call, &response, err);
 
     if (code == BELAY_OK) {
         *out_json = json_loadb(response.body, response.body_len, 0, NULL);
@@ -167,12 +162,12 @@ static enum belay_code ask_json(struct remote_states *states, struct ask *ask, j
     return code;
 }
 
-/* The answer as a blob, with its ETag as it stands. */
-static enum belay_code ask_blob(struct remote_states *states, struct ask *ask, struct belay_blob *out_blob,
-                                struct belay_error *err)
+/* Send, and return the answer as a blob with its ETag. */
+static enum belay_code call_blob(struct remote_states *states, struct states_call *call,
+                                 struct belay_blob *out_blob, struct belay_error *err)
 {
     struct http_response response = { 0 };
-    enum belay_code code = send_again(states, ask, &response, err);
+    enum belay_code code = send_until_answered(states, call, &response, err);
     const char *etag = code == BELAY_OK ? http_response_header(&response, "etag") : NULL;
 
     if (code == BELAY_OK && (etag == NULL || strlen(etag) > BELAY_BLOB_TAG_MAX)) {
@@ -189,8 +184,8 @@ static enum belay_code ask_blob(struct remote_states *states, struct ask *ask, s
 
 /* ---- reading ---- */
 
-/* "stacks/STACK/ENVIRONMENT/REST" taken apart; `copy` has the texts. False: it is another name. */
-static bool take_apart(const char *name, char copy[NAME_SIZE], struct belay_state_name *out,
+/* Split "stacks/STACK/ENVIRONMENT/REST"; `copy` has the strings. False: the name has another form. */
+static bool split_name(const char *name, char copy[NAME_SIZE], struct belay_state_name *out,
                        const char **rest)
 {
     char *parts[3];
@@ -216,29 +211,29 @@ static bool take_apart(const char *name, char copy[NAME_SIZE], struct belay_stat
 static enum belay_code get(struct belay_blob_store *base, const char *name, struct belay_blob *out_blob,
                            struct belay_error *err)
 {
-    struct ask ask = ASK("GET");
+    struct states_call call = STATES_CALL("GET");
     struct belay_state_name state;
     char copy[NAME_SIZE];
     const char *rest;
-    bool is_ours = take_apart(name, copy, &state, &rest);
+    bool is_state = split_name(name, copy, &state, &rest);
 
-    if (is_ours && text_has_prefix(rest, "history/")) {
-        add_state_path(&ask, &state, "/history/");
-        uri_encode(&ask.path, rest + strlen("history/"), strlen(rest + strlen("history/")), false);
-    } else if (is_ours && strcmp(rest, "state.json") == 0) {
-        add_state_path(&ask, &state, "");
+    if (is_state && text_has_prefix(rest, "history/")) {
+        add_state_path(&call, &state, "/history/");
+        uri_encode(&call.path, rest + strlen("history/"), strlen(rest + strlen("history/")), false);
+    } else if (is_state && strcmp(rest, "state.json") == 0) {
+        add_state_path(&call, &state, "");
     } else {
         return error_set(err, BELAY_NOT_FOUND, "a server has no '%.200s'", name);
     }
-    add_state_query(&ask, "unverified", "true");
-    return ask_blob((struct remote_states *)base, &ask, out_blob, err);
+    add_state_query(&call, "unverified", "true");
+    return call_blob((struct remote_states *)base, &call, out_blob, err);
 }
 
-/* Snapshots of one state, which is all that is listed through a server. */
+/* Lists the snapshots of one state; a server lists nothing else as blobs. */
 static enum belay_code list(struct belay_blob_store *base, const char *prefix, bool shallow, belay_blob_fn fn,
                             void *context, struct belay_error *err)
 {
-    struct ask ask = ASK("GET");
+    struct states_call call = STATES_CALL("GET");
     struct belay_state_name state;
     char copy[NAME_SIZE];
     const char *rest;
@@ -247,13 +242,13 @@ static enum belay_code list(struct belay_blob_store *base, const char *prefix, b
     enum belay_code code;
 
     (void)shallow;
-    if (!take_apart(prefix, copy, &state, &rest) || strcmp(rest, "history/") != 0) {
+    if (!split_name(prefix, copy, &state, &rest) || strcmp(rest, "history/") != 0) {
         return error_set(err, BELAY_CONFIG, "a server does not list '%.200s'", prefix);
     }
-    add_state_path(&ask, &state, "/history?limit=0");
-    code = ask_json((struct remote_states *)base, &ask, &answer, err);
+    add_state_path(&call, &state, "/history?limit=0");
+    code = call_json((struct remote_states *)base, &call, &answer, err);
     versions = json_object_get(answer, "versions");
-    /* They come newest first; a list is in the order of names. */
+    /* The server has the newest first; a list is in the order of names. */
     for (size_t i = json_array_size(versions); code == BELAY_OK && i > 0; i--) {
         const json_t *version = json_array_get(versions, i - 1);
         const char *name = json_string_value(json_object_get(version, "name"));
@@ -303,16 +298,16 @@ static const struct belay_blob_ops blob_ops = {
     .name = "server", .close = close_states, .get = get, .put_if = put_if, .list = list, .remove = remove_blob
 };
 
-static enum belay_code list_states(struct states_server *server, belay_state_fn fn, void *context,
+static enum belay_code server_list(struct states_server *server, belay_state_fn fn, void *context,
                                    struct belay_error *err)
 {
-    struct ask ask = ASK("GET");
+    struct states_call call = STATES_CALL("GET");
     json_t *answer = NULL;
     const json_t *states;
     enum belay_code code;
 
-    buf_adds(&ask.path, "/v1/state");
-    code = ask_json(of_server(server), &ask, &answer, err);
+    buf_adds(&call.path, "/v1/state");
+    code = call_json(of_server(server), &call, &answer, err);
     states = json_object_get(answer, "states");
     for (size_t i = 0; code == BELAY_OK && i < json_array_size(states); i++) {
         const json_t *state = json_array_get(states, i);
@@ -331,57 +326,57 @@ static enum belay_code list_states(struct states_server *server, belay_state_fn 
 
 /* ---- writing ---- */
 
-static enum belay_code stamp(struct states_server *server, const struct belay_state_name *name,
-                             const char *lock_id, struct belay_blob *out_blob, struct belay_error *err)
+static enum belay_code server_begin(struct states_server *server, const struct belay_state_name *name,
+                                    const char *lock_id, struct belay_blob *out_blob, struct belay_error *err)
 {
-    struct ask ask = ASK("POST");
+    struct states_call call = STATES_CALL("POST");
 
-    add_state_path(&ask, name, "/stamp");
-    add_state_query(&ask, "lock_id", lock_id);
-    return ask_blob(of_server(server), &ask, out_blob, err);
+    add_state_path(&call, name, "/stamp");
+    add_state_query(&call, "lock_id", lock_id);
+    return call_blob(of_server(server), &call, out_blob, err);
 }
 
-static void add_deployment(struct ask *ask, const struct belay_deployment *said,
-                           const struct belay_deployment *detected)
+static void add_deployment_query(struct states_call *call, const struct belay_deployment *said,
+                                 const struct belay_deployment *detected)
 {
     char ms[24];
 
     if (said != NULL) {
-        add_state_query(ask, "deployment_id", said->deployment_id);
-        add_state_query(ask, "triggered_by", said->triggered_by);
-        add_state_query(ask, "git_commit", said->git_commit);
-        add_state_query(ask, "git_branch", said->git_branch);
-        add_state_query(ask, "version", said->version);
-        add_state_query(ask, "status", said->status);
-        add_state_query(ask, "user",
+        add_state_query(call, "deployment_id", said->deployment_id);
+        add_state_query(call, "triggered_by", said->triggered_by);
+        add_state_query(call, "git_commit", said->git_commit);
+        add_state_query(call, "git_branch", said->git_branch);
+        add_state_query(call, "version", said->version);
+        add_state_query(call, "status", said->status);
+        add_state_query(call, "user",
                         said->user != NULL ? said->user
                         : detected == NULL ? NULL
                                            : detected->user);
         if (said->duration_ms >= 0) {
             (void)snprintf(ms, sizeof ms, "%" PRId64, said->duration_ms);
-            add_state_query(ask, "duration_ms", ms);
+            add_state_query(call, "duration_ms", ms);
         }
     }
     if (said != NULL && detected != NULL) {
-        add_state_query(ask, "detected_deployment_id", detected->deployment_id);
-        add_state_query(ask, "detected_triggered_by", detected->triggered_by);
-        add_state_query(ask, "detected_git_commit", detected->git_commit);
-        add_state_query(ask, "detected_git_branch", detected->git_branch);
+        add_state_query(call, "detected_deployment_id", detected->deployment_id);
+        add_state_query(call, "detected_triggered_by", detected->triggered_by);
+        add_state_query(call, "detected_git_commit", detected->git_commit);
+        add_state_query(call, "detected_git_branch", detected->git_branch);
     }
 }
 
-/* The version that it was made from: the loaded content, or the serial in the document. */
-static void add_condition(struct ask *ask, const struct states_put *put)
+/* The version from which the document was made: the loaded content, or the serial in the document. */
+static void add_condition(struct states_call *call, const struct states_put *put)
 {
     const struct belay_state_write *write = put->write;
 
     if (write->loaded != NULL) {
-        ask->if_match = write->loaded->text;
-        add_state_query(ask, "own", write->exact ? NULL : "true");
+        call->if_match = write->loaded->text;
+        add_state_query(call, "own", write->exact ? NULL : "true");
     } else if (write->exact) {
-        ask->if_none_match = "*";
+        call->if_none_match = "*";
     } else if (put->rest[0] == '\0') {
-        ask->if_match = "*";
+        call->if_match = "*";
     }
 }
 
@@ -399,26 +394,27 @@ static enum belay_code take_saved(struct remote_states *states, const json_t *an
     return BELAY_OK;
 }
 
-static enum belay_code put(struct states_server *server, const struct belay_state_name *name,
-                           const struct states_put *put, struct states_saved *out, struct belay_error *err)
+static enum belay_code server_put(struct states_server *server, const struct belay_state_name *name,
+                                  const struct states_put *put, struct states_saved *out,
+                                  struct belay_error *err)
 {
     struct remote_states *states = of_server(server);
     bool is_save = put->rest[0] == '\0';
-    struct ask ask = ASK(is_save ? "PUT" : "POST");
+    struct states_call call = STATES_CALL(is_save ? "PUT" : "POST");
     json_t *version = is_save || put->snapshot == NULL ? NULL : json_pack("{s:s}", "version", put->snapshot);
     char *body = version == NULL ? NULL : json_dumps(version, JSON_COMPACT);
     json_t *answer = NULL;
     enum belay_code code;
 
-    add_state_path(&ask, name, put->rest);
-    add_state_query(&ask, "lock_id", put->write->lock == NULL ? NULL : put->write->lock->lock_id);
-    add_state_query(&ask, "keep_locked", put->write->keep_locked ? "true" : NULL);
-    add_state_query(&ask, "unchanged", is_save && put->text == NULL ? "true" : NULL);
-    add_deployment(&ask, put->write->deployment, put->write->detected);
-    add_condition(&ask, put);
-    ask.body = is_save ? put->text : body;
-    ask.len = is_save ? (put->text == NULL ? 0 : put->len) : body == NULL ? 0 : strlen(body);
-    code = ask_json(states, &ask, &answer, err);
+    add_state_path(&call, name, put->rest);
+    add_state_query(&call, "lock_id", put->write->lock == NULL ? NULL : put->write->lock->lock_id);
+    add_state_query(&call, "keep_locked", put->write->keep_locked ? "true" : NULL);
+    add_state_query(&call, "unchanged", is_save && put->text == NULL ? "true" : NULL);
+    add_deployment_query(&call, put->write->deployment, put->write->detected);
+    add_condition(&call, put);
+    call.body = is_save ? put->text : body;
+    call.len = is_save ? (put->text == NULL ? 0 : put->len) : body == NULL ? 0 : strlen(body);
+    code = call_json(states, &call, &answer, err);
     if (code == BELAY_OK) {
         code = take_saved(states, answer, out, err);
     }
@@ -428,17 +424,17 @@ static enum belay_code put(struct states_server *server, const struct belay_stat
     return code;
 }
 
-static enum belay_code backup(struct states_server *server, const struct belay_state_name *name,
-                              char **out_snapshot, struct belay_error *err)
+static enum belay_code server_backup(struct states_server *server, const struct belay_state_name *name,
+                                     char **out_snapshot, struct belay_error *err)
 {
     struct remote_states *states = of_server(server);
-    struct ask ask = ASK("POST");
+    struct states_call call = STATES_CALL("POST");
     json_t *answer = NULL;
     const char *snapshot;
     enum belay_code code;
 
-    add_state_path(&ask, name, "/backup");
-    code = ask_json(states, &ask, &answer, err);
+    add_state_path(&call, name, "/backup");
+    code = call_json(states, &call, &answer, err);
     snapshot = json_string_value(json_object_get(answer, "snapshot"));
     if (code == BELAY_OK && snapshot == NULL) {
         code = remote_say_not_belay(states->remote, err);
@@ -451,7 +447,7 @@ static enum belay_code backup(struct states_server *server, const struct belay_s
     return code;
 }
 
-static const struct states_server_ops server_ops = { stamp, put, backup, list_states };
+static const struct states_server_ops server_ops = { server_begin, server_put, server_backup, server_list };
 
 enum belay_code remote_states_open(const char *url, const struct remote_options *options,
                                    struct belay_blob_store **out_store, struct states_server **out_server,

@@ -7,8 +7,8 @@
 #include "state/state_server.h"
 
 /*
- * Sends nothing yet. *out_store reads the server's states as blobs, and closes
- * *out_server, which writes them. The caller frees *out_url.
+ * Open the states of a server; sends nothing yet. *out_store reads them as blobs, *out_server
+ * writes them. Closing *out_store closes both. The caller frees *out_url.
  */
 enum belay_code remote_states_open(const char *url, const struct remote_options *options,
                                    struct belay_blob_store **out_store, struct states_server **out_server,

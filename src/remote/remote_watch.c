@@ -1,7 +1,4 @@
-/*
- * GET /v1/events, Server-Sent Events. A stream that breaks is taken up again
- * after the last event that came.
- */
+/* GET /v1/events, Server-Sent Events. A stream that breaks is resumed after the last event. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,27 +13,27 @@
 
 enum {
     LINE_MAX_BYTES = 2 << 20,
-    SILENT_MS = 35000 /* of a front, while there are others: twice it should have sent that it is there */
+    SILENT_MS = 35000 /* a front that sends nothing for so long hangs: it sends a comment every 15 s */
 };
 
 struct remote_watching {
     belay_event_fn fn;
     void *context;
     struct belay_cancel *cancel;
-    uint64_t *after;       /* the last event that came; the caller's */
-    bool has_begun;        /* *after is known, and may be 0: before the first event there is */
-    bool connected;        /* since the request under way was sent */
-    bool has_others;       /* fronts that can be asked if this one hangs */
-    int64_t heard_boot_ms; /* the last bytes; before them, when the request was sent */
-    bool stopped;          /* fn wants no more */
-    bool failed;
-    bool is_strange; /* what comes is no stream of events */
-    struct buf line;
+    uint64_t *after;       /* borrowed; the id of the last event */
+    bool has_begun;        /* *after is known; it may be 0, if the store has no events yet */
+    bool connected;        /* data has arrived for the present request */
+    bool has_others;       /* there are other fronts, to change to if this one hangs */
+    int64_t heard_boot_ms; /* when the last data arrived, or else the request was sent */
+    bool stopped;          /* fn has returned false */
+    bool failed;           /* no memory */
+    bool is_strange;       /* the data is not a stream of events */
+    struct buf line;       /* owned; the present line so far */
 };
 
 /*
- * Every event of the server's is one line of data, which says all that the other lines say. The id that
- * comes before the first event says where the stream begins: from there it is taken up again.
+ * Each event of the server is one line of data, which contains what the other lines repeat. The id
+ * before the first event says where the stream begins, so that it can be resumed from there.
  */
 static void on_line(struct remote_watching *watching, const char *line)
 {
@@ -90,7 +87,7 @@ static bool on_events(void *context, int status, const char *data, size_t len)
     return !watching->stopped && !watching->is_strange;
 }
 
-/* A stream begins with bytes at once. */
+/* The server sends data as soon as a stream begins. */
 static bool is_hung(const struct remote_watching *watching)
 {
     int64_t limit_ms = watching->connected ? SILENT_MS : REMOTE_ANSWER_SEVERAL_MS;
@@ -139,7 +136,7 @@ static enum belay_code listen_once(struct remote *remote, const char *prefix,
         body = json_loadb(response.body, response.body_len, 0, NULL);
         code = remote_judge(remote, response.status, body, NULL, err);
     }
-    /* A page may end without a line feed. */
+    /* An answer that is not a stream may end without a line feed. */
     if (response.status == 200 && watching->line.len > 0 && !watching->stopped && !watching->failed) {
         on_line(watching, watching->line.data);
     }
@@ -151,7 +148,7 @@ static enum belay_code listen_once(struct remote *remote, const char *prefix,
     http_response_release(&response);
     buf_release(&url);
     if (!watching->failed && !watching->stopped && !belay_cancel_requested(watching->cancel)) {
-        bool is_fault = code == BELAY_OK || code == BELAY_CANCELLED; /* it ended, or hung */
+        bool is_fault = code == BELAY_OK || code == BELAY_CANCELLED; /* the stream ended, or hung */
 
         code = remote_fault(remote, front, is_fault ? BELAY_UNREACHABLE : code, err);
     }
@@ -175,7 +172,7 @@ enum belay_code remote_watch(struct backend *base, const char *prefix, uint64_t 
     int faults = 0;
 
     if (remote->n_fronts > 1 && !atomic_load(&remote->has_id)) {
-        char id[BELAY_STORE_ID_SIZE]; /* of the first answer: a stream of another store is refused */
+        char id[BELAY_STORE_ID_SIZE]; /* learn it before the stream: one of another store is then refused */
 
         code = remote_identity(base, id, err);
         if (code != BELAY_OK) {
@@ -189,7 +186,7 @@ enum belay_code remote_watch(struct backend *base, const char *prefix, uint64_t 
         buf_release(&watching.line);
         watching.line = (struct buf)BUF_INIT(LINE_MAX_BYTES);
         ever_connected = ever_connected || watching.connected;
-        /* Servers that accept and hang up are not asked in a hurry. */
+        /* After a stream that ended, wait before the next attempt: the server may close each at once. */
         faults = watching.connected ? (int)remote->n_fronts : faults + 1;
         if (watching.failed) {
             code = error_no_memory(err);

@@ -19,7 +19,7 @@ enum {
 
 /* ---- reading ---- */
 
-static const char *setting(const struct belay_config *config, const char *where, const char *name)
+static const char *action_setting(const struct belay_config *config, const char *where, const char *name)
 {
     char dotted[2 * NAME_SIZE];
 
@@ -30,10 +30,10 @@ static const char *setting(const struct belay_config *config, const char *where,
 static int64_t action_span(const struct belay_config *config, const char *where, const char *name,
                            int64_t otherwise)
 {
-    const char *text = setting(config, where, name);
-    int64_t ms;
+    char dotted[2 * NAME_SIZE];
 
-    return text != NULL && belay_parse_duration(text, &ms) ? ms : otherwise;
+    (void)snprintf(dotted, sizeof dotted, "%s.%s", where, name);
+    return setting_span(config, dotted, otherwise);
 }
 
 static bool read_command(const struct belay_config *config, const char *where, struct action_step *step)
@@ -48,7 +48,7 @@ static bool read_command(const struct belay_config *config, const char *where, s
     }
     for (; n < ARGS_MAX; n++) {
         (void)snprintf(name, sizeof name, "command.%zu", n);
-        argument = setting(config, where, name);
+        argument = action_setting(config, where, name);
         if (argument == NULL) {
             break;
         }
@@ -62,9 +62,9 @@ static bool read_command(const struct belay_config *config, const char *where, s
 static enum belay_code read_step(const struct belay_config *config, const char *where,
                                  struct action_step *step, struct belay_error *err)
 {
-    const char *ec2 = setting(config, where, "ec2");
-    bool has_command = setting(config, where, "command.0") != NULL;
-    bool has_http = setting(config, where, "http.url") != NULL;
+    const char *ec2 = action_setting(config, where, "ec2");
+    bool has_command = action_setting(config, where, "command.0") != NULL;
+    bool has_http = action_setting(config, where, "http.url") != NULL;
 
     if ((int)has_command + (int)has_http + (int)(ec2 != NULL) > 1) {
         return error_set(err, BELAY_CONFIG, "%s has more than one of command, http and ec2: choose one",
@@ -76,10 +76,10 @@ static enum belay_code read_step(const struct belay_config *config, const char *
     }
     if (has_http) {
         step->kind = ACTION_HTTP;
-        step->url = setting(config, where, "http.url");
-        step->body = setting(config, where, "http.body");
-        step->content_type = setting(config, where, "http.content_type");
-        step->method = setting(config, where, "http.method");
+        step->url = action_setting(config, where, "http.url");
+        step->body = action_setting(config, where, "http.body");
+        step->content_type = action_setting(config, where, "http.content_type");
+        step->method = action_setting(config, where, "http.method");
     }
     if (ec2 != NULL) {
         step->kind = ACTION_EC2;
@@ -109,7 +109,7 @@ enum belay_code action_read(const struct belay_config *config, const char *kind,
             "{ec2: %s} into the configuration",
             kind, strcmp(verb, "stop") == 0 ? "stopped" : "started", where, verb);
     }
-    ends = setting(config, where, "ends");
+    ends = action_setting(config, where, "ends");
     if (code == BELAY_OK && action.step.kind == ACTION_EC2 && ends != NULL && strcmp(ends, "host") != 0) {
         code = error_set(err, BELAY_CONFIG,
                          "%s: stopping an EC2 instance stops all databases on it: leave 'ends' out", where);
@@ -182,8 +182,8 @@ bool action_has_taken_effect(const struct db_action *action, const struct action
            holds;
 }
 
-static enum belay_code await(const struct db_action *action, const struct action_context *context,
-                             int64_t end_ms, struct belay_error *err)
+static enum belay_code await_effect(const struct db_action *action, const struct action_context *context,
+                                    int64_t end_ms, struct belay_error *err)
 {
     char span_text[CLOCK_TEXT_SIZE];
     bool holds = false;
@@ -215,5 +215,5 @@ enum belay_code action_run(const struct db_action *action, const struct action_c
     int64_t end_ms = clock_boot_ms() + action->timeout_ms;
     enum belay_code code = run_step(&action->step, context, action->timeout_ms, err);
 
-    return code == BELAY_OK && has_check(action) ? await(action, context, end_ms, err) : code;
+    return code == BELAY_OK && has_check(action) ? await_effect(action, context, end_ms, err) : code;
 }

@@ -33,16 +33,12 @@ static const char *const own_names[OWN_VARIABLES] = {
 
 static char *variable(const char *name, const char *value)
 {
-    size_t size = strlen(name) + strlen(value) + 1;
-    char *text = malloc(size);
+    char *text;
 
-    if (text != NULL) {
-        (void)snprintf(text, size, "%s%s", name, value);
-    }
-    return text;
+    return asprintf(&text, "%s%s", name, value) < 0 ? NULL : text;
 }
 
-static bool is_own(const char *entry)
+static bool is_own_variable(const char *entry)
 {
     for (size_t i = 0; i < OWN_VARIABLES; i++) {
         if (text_has_prefix(entry, own_names[i])) {
@@ -89,7 +85,7 @@ static char **environment_make(const struct action_context *context, size_t *out
     }
     *out_own = at;
     for (size_t i = 0; made != NULL && i < n; i++) {
-        if (!is_own(environ[i])) {
+        if (!is_own_variable(environ[i])) {
             made[at++] = environ[i];
         }
     }
@@ -120,7 +116,7 @@ static void become(const struct action_step *step, char **environment, pid_t par
 }
 
 /* True, with *out_status, if the process ended within the timeout. */
-static bool wait_for(pid_t pid, int fd, int timeout_ms, int *out_status)
+static bool await_exit(pid_t pid, int fd, int timeout_ms, int *out_status)
 {
     struct pollfd ready = { .fd = fd, .events = POLLIN };
 
@@ -134,7 +130,7 @@ static void end_group(pid_t pid, int fd, int grace_ms)
     int status;
 
     (void)kill(-pid, SIGTERM);
-    if (!wait_for(pid, fd, grace_ms, &status)) {
+    if (!await_exit(pid, fd, grace_ms, &status)) {
         (void)kill(-pid, SIGKILL);
         (void)waitpid(pid, &status, 0);
     } else {
@@ -165,7 +161,7 @@ static enum belay_code watch(const struct action_step *step, const struct action
     int64_t began_ms = clock_boot_ms();
     int status = 0;
 
-    while (!wait_for(pid, fd, TICK_MS, &status)) {
+    while (!await_exit(pid, fd, TICK_MS, &status)) {
         if (atomic_load(context->lost)) {
             end_group(pid, fd, GRACE_LOST_MS);
             return error_set(err, BELAY_LOST, "the lease was lost while command '%.100s' ran; it was stopped",

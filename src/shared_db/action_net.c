@@ -1,5 +1,4 @@
 /* An HTTP request or an EC2 call as an action. The identifier replaces {database}. */
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,20 +7,19 @@
 #include "base/text.h"
 #include "belay/store.h"
 #include "http_client/probe.h"
+#include "http_client/uri.h"
 #include "network/loader.h"
 #include "shared_db/shared_db_internal.h"
 
 enum { FILLED_MAX = 64 * 1024 };
 
 /* Percent-encoded in a URL; identifiers and kinds never need escaping in JSON. */
-static void add_value(struct buf *out, const char *value, bool in_url)
+static void add_filled(struct buf *out, const char *value, bool in_url)
 {
-    for (const char *at = value; *at != '\0'; at++) {
-        if (in_url && !isalnum((unsigned char)*at) && strchr("-._~", *at) == NULL) {
-            buf_addf(out, "%%%02X", (unsigned char)*at);
-        } else {
-            buf_add(out, at, 1);
-        }
+    if (in_url) {
+        uri_encode(out, value, strlen(value), false);
+    } else {
+        buf_adds(out, value);
     }
 }
 
@@ -32,10 +30,10 @@ static char *fill_template(const char *template, const struct action_context *co
 
     for (const char *at = template; *at != '\0';) {
         if (text_has_prefix(at, "{database}")) {
-            add_value(&out, context->database, in_url);
+            add_filled(&out, context->database, in_url);
             at += strlen("{database}");
         } else if (text_has_prefix(at, "{kind}")) {
-            add_value(&out, context->kind, in_url);
+            add_filled(&out, context->kind, in_url);
             at += strlen("{kind}");
         } else {
             buf_add(&out, at++, 1);
@@ -46,14 +44,14 @@ static char *fill_template(const char *template, const struct action_context *co
     return text;
 }
 
-static bool should_stop(void *opaque)
+static bool action_should_stop(void *opaque)
 {
     const struct action_context *context = opaque;
 
     return atomic_load(context->lost) || (context->cancel != NULL && belay_cancel_requested(context->cancel));
 }
 
-/* Tell a lost lease from a cancellation. */
+/* A request that was cancelled because the lease was lost ends with BELAY_LOST. */
 static enum belay_code ended(const struct action_context *context, enum belay_code code,
                              struct belay_error *err)
 {
@@ -75,7 +73,7 @@ enum belay_code action_run_http(const struct action_step *step, const struct act
                              .content_type = step->content_type,
                              .ca_file = context->settings->ca_file,
                              .timeout_ms = timeout_ms,
-                             .should_stop = should_stop,
+                             .should_stop = action_should_stop,
                              .context = (void *)context };
     const struct net_module *net = NULL;
     enum belay_code code =
@@ -122,7 +120,7 @@ enum belay_code action_check_ec2(const struct action_step *step, const struct ac
                                  int64_t timeout_ms, bool *out_is_there, struct belay_error *err)
 {
     char state[EC2_STATE_SIZE] = "";
-    enum belay_code code = should_stop((void *)context)
+    enum belay_code code = action_should_stop((void *)context)
                                ? BELAY_CANCELLED
                                : call_ec2("DescribeInstances", context, timeout_ms, state, err);
 

@@ -26,6 +26,23 @@ bool app_state_parse(const char *text, enum belay_app_state *out_state)
     return false;
 }
 
+enum belay_code app_name_check(const char *name, struct belay_error *err)
+{
+    return name != NULL && app_name_is_valid(name)
+               ? BELAY_OK
+               : error_set(err, BELAY_INVALID,
+                           "'%.140s' is not the name of an application: write 1 to %d letters, digits, '.', "
+                           "'_', '-', '@', ':' and '+', a letter or digit first",
+                           name == NULL ? "" : name, BELAY_APP_NAME_MAX);
+}
+
+void app_database_release(struct belay_app_database *database)
+{
+    free(database->kind);
+    free(database->id);
+    free(database->host);
+}
+
 void belay_app_free(struct belay_app *app)
 {
     if (app == NULL) {
@@ -35,9 +52,7 @@ void belay_app_free(struct belay_app *app)
         free(app->urls[i]);
     }
     for (size_t i = 0; i < app->n_databases; i++) {
-        free(app->databases[i].kind);
-        free(app->databases[i].id);
-        free(app->databases[i].host);
+        app_database_release(&app->databases[i]);
     }
     meta_free(app->labels, app->n_labels);
     free(app->urls);
@@ -97,21 +112,19 @@ static char *known_form(const char *text)
     return form != NULL ? form : strdup(text);
 }
 
-/* Takes over the three texts. */
-static enum belay_code add_database(struct belay_app *app, char *kind, char *id, char *host,
-                                    struct belay_error *err)
+/* Takes ownership of the strings. */
+static enum belay_code append_database(struct belay_app *app, struct belay_app_database database,
+                                       struct belay_error *err)
 {
     struct belay_app_database *grown = realloc(app->databases, (app->n_databases + 1) * sizeof *grown);
 
     if (grown == NULL) {
-        free(kind);
-        free(id);
-        free(host);
+        app_database_release(&database);
         return error_no_memory(err);
     }
     app->databases = grown;
-    app->databases[app->n_databases++] = (struct belay_app_database){ kind, id, host };
-    return kind == NULL || id == NULL ? error_no_memory(err) : BELAY_OK;
+    app->databases[app->n_databases++] = database;
+    return database.kind == NULL || database.id == NULL ? error_no_memory(err) : BELAY_OK;
 }
 
 enum belay_code belay_app_add_database(struct belay_app *app, const char *text, struct belay_error *err)
@@ -135,8 +148,11 @@ enum belay_code belay_app_add_database(struct belay_app *app, const char *text, 
     if (id == NULL) {
         return error_no_memory(err);
     }
-    code = add_database(app, strndup(text, (size_t)(equals - text)), known_form(id),
-                        at == NULL ? NULL : known_form(at + 1), err);
+    code = append_database(app,
+                           (struct belay_app_database){ .kind = strndup(text, (size_t)(equals - text)),
+                                                        .id = known_form(id),
+                                                        .host = at == NULL ? NULL : known_form(at + 1) },
+                           err);
     free(id);
     return code;
 }
@@ -164,8 +180,8 @@ static bool is_configured(const struct belay_config *config, const char *kind)
     return false;
 }
 
-static enum belay_code check_kind(const struct belay_config *config, const struct belay_app *app,
-                                  const char *kind, struct belay_error *err)
+static enum belay_code check_database_kind(const struct belay_config *config, const struct belay_app *app,
+                                           const char *kind, struct belay_error *err)
 {
     bool is_known = strcmp(kind, "postgres") == 0 || strcmp(kind, "neo4j") == 0;
 
@@ -200,11 +216,11 @@ static enum belay_code check_identifier(const struct belay_app *app, const char 
     return BELAY_OK;
 }
 
-static enum belay_code check_database(const struct belay_config *config, const struct belay_app *app,
-                                      size_t i, struct belay_error *err)
+static enum belay_code check_app_database(const struct belay_config *config, const struct belay_app *app,
+                                          size_t i, struct belay_error *err)
 {
     const struct belay_app_database *database = &app->databases[i];
-    enum belay_code code = check_kind(config, app, database->kind, err);
+    enum belay_code code = check_database_kind(config, app, database->kind, err);
 
     if (code == BELAY_OK) {
         code = check_identifier(app, database->id, err);
@@ -276,15 +292,12 @@ enum belay_code belay_app_check(const struct belay_config *config, const struct 
     if (app->name == NULL || app->name[0] == '\0') {
         return error_set(err, BELAY_INVALID, "the application has no name: give it one, such as shop");
     }
-    if (!app_name_is_valid(app->name)) {
-        return error_set(err, BELAY_INVALID,
-                         "'%.140s' is not the name of an application: write 1 to %d letters, digits, '.', "
-                         "'_', '-', '@', ':' and '+', a letter or digit first",
-                         app->name, BELAY_APP_NAME_MAX);
+    code = app_name_check(app->name, err);
+    if (code == BELAY_OK) {
+        code = check_urls(app, err);
     }
-    code = check_urls(app, err);
     for (size_t i = 0; code == BELAY_OK && i < app->n_databases; i++) {
-        code = check_database(config, app, i, err);
+        code = check_app_database(config, app, i, err);
     }
     return code == BELAY_OK ? check_labels(app, err) : code;
 }

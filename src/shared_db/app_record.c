@@ -71,24 +71,6 @@ static bool same_record(const struct belay_app *a, const struct belay_app *b)
     return a->state == b->state && a->since_unix_ms == b->since_unix_ms;
 }
 
-/* Write the application with another state; BELAY_REFUSED: it has changed since it was read. */
-static enum belay_code put_state(struct belay_client *client, struct belay_app *app,
-                                 enum belay_app_state state, const char *by, struct belay_error *err)
-{
-    char *who = by == NULL ? NULL : strdup(by);
-
-    if (by != NULL && who == NULL) {
-        return error_no_memory(err);
-    }
-    if (who != NULL) {
-        free(app->by);
-        app->by = who;
-    }
-    app->state = state;
-    app->since_unix_ms = clock_unix_ms();
-    return app_put(client, app, NULL, err);
-}
-
 void app_record_clear(struct belay_client *client, const struct belay_app *seen)
 {
     enum belay_code code = BELAY_REFUSED;
@@ -101,7 +83,7 @@ void app_record_clear(struct belay_client *client, const struct belay_app *seen)
 
         code = belay_app_get(client, seen->name, &app, NULL);
         if (code == BELAY_OK && same_record(app, seen)) { /* else a later record */
-            code = put_state(client, app, BELAY_APP_RUNNING, SEEN_UP, NULL);
+            code = app_put_state(client, app, BELAY_APP_RUNNING, SEEN_UP, NULL);
         }
         belay_app_free(app);
     }
@@ -121,7 +103,7 @@ enum belay_code app_record_stop_requested(struct belay_client *client, const cha
 }
 
 /* An application that is seen UP while it shuts down keeps its request; a start cancels it. */
-static bool is_open(const struct belay_app *app, int64_t requested_unix_ms)
+static bool is_request_open(const struct belay_app *app, int64_t requested_unix_ms)
 {
     return app->state == BELAY_APP_STOP_REQUESTED
                ? app->since_unix_ms == requested_unix_ms
@@ -137,13 +119,13 @@ enum belay_code app_record_renew_request(struct belay_client *client, const char
         struct belay_app *app = NULL;
 
         code = belay_app_get(client, name, &app, err);
-        if (code == BELAY_OK && !is_open(app, *requested_unix_ms)) {
+        if (code == BELAY_OK && !is_request_open(app, *requested_unix_ms)) {
             belay_app_free(app);
             return error_set(err, BELAY_REFUSED, "another state was recorded since");
         }
         if (code == BELAY_OK) {
-            code = put_state(client, app, BELAY_APP_STOP_REQUESTED,
-                             by != NULL ? by : client_user_name(client), err);
+            code = app_put_state(client, app, BELAY_APP_STOP_REQUESTED,
+                                 by != NULL ? by : client_user_name(client), err);
         }
         if (code == BELAY_OK) {
             *requested_unix_ms = app->since_unix_ms;
@@ -164,7 +146,7 @@ enum belay_code app_record_stopped(struct belay_client *client, const char *name
         code = belay_app_get(client, name, &app, err);
         if (code == BELAY_OK && app->state == BELAY_APP_STOP_REQUESTED &&
             app->since_unix_ms == requested_unix_ms) { /* else it was started, or seen UP */
-            code = put_state(client, app, BELAY_APP_STOPPED, NULL, err);
+            code = app_put_state(client, app, BELAY_APP_STOPPED, NULL, err);
         }
         belay_app_free(app);
     }

@@ -22,7 +22,7 @@ struct app_yaml_reader {
 
 /* ---- reader ---- */
 
-static enum belay_code fail_at(struct app_yaml_reader *reader, size_t line, const char *text)
+static enum belay_code fail_line(struct app_yaml_reader *reader, size_t line, const char *text)
 {
     return error_set(reader->err, BELAY_BAD_CONTENT, "%.200s:%zu: %.400s", reader->path, line, text);
 }
@@ -33,29 +33,29 @@ static enum belay_code fail_inside(struct app_yaml_reader *reader, size_t line)
     char text[500];
 
     (void)snprintf(text, sizeof text, "%.490s", reader->err == NULL ? "" : reader->err->text);
-    return fail_at(reader, line, text);
+    return fail_line(reader, line, text);
 }
 
 typedef enum belay_code (*add_fn)(struct belay_app *app, const char *text, struct belay_error *err);
 
 /* A list of strings, or one string. */
-static enum belay_code read_texts(struct app_yaml_reader *reader, struct belay_app *app,
-                                  const struct yaml_node *node, add_fn add)
+static enum belay_code read_yaml_texts(struct app_yaml_reader *reader, struct belay_app *app,
+                                       const struct yaml_node *node, add_fn add)
 {
     if (node->kind == YAML_NODE_TEXT) {
         return add(app, node->text, reader->err) == BELAY_OK ? BELAY_OK : fail_inside(reader, node->line);
     }
     if (node->kind != YAML_NODE_LIST) {
-        return fail_at(reader, node->line,
-                       "must be a list, such as [https://shop.example/health] or [postgres=10.0.1.5:5432]");
+        return fail_line(reader, node->line,
+                         "must be a list, such as [https://shop.example/health] or [postgres=10.0.1.5:5432]");
     }
     for (size_t i = 0; i < node->n; i++) {
         const struct yaml_node *item = &node->items[i];
 
         if (item->kind != YAML_NODE_TEXT) {
-            return fail_at(reader, item->line,
-                           "must be one string, such as https://shop.example/health or "
-                           "postgres=10.0.1.5:5432");
+            return fail_line(reader, item->line,
+                             "must be one string, such as https://shop.example/health or "
+                             "postgres=10.0.1.5:5432");
         }
         if (add(app, item->text, reader->err) != BELAY_OK) {
             return fail_inside(reader, item->line);
@@ -71,13 +71,13 @@ static enum belay_code read_yaml_labels(struct app_yaml_reader *reader, struct b
         return BELAY_OK;
     }
     if (node->kind != YAML_NODE_MAP) {
-        return fail_at(reader, node->line, "labels must be names with values (NAME: VALUE)");
+        return fail_line(reader, node->line, "labels must be names with values (NAME: VALUE)");
     }
     for (size_t i = 0; i < node->n; i++) {
         const struct yaml_node *item = &node->items[i];
 
         if (item->kind != YAML_NODE_TEXT) {
-            return fail_at(reader, item->line, "the value of a label must be one string");
+            return fail_line(reader, item->line, "the value of a label must be one string");
         }
         if (belay_app_add_label(app, item->name, item->text, reader->err) != BELAY_OK) {
             return fail_inside(reader, item->line);
@@ -90,7 +90,7 @@ static enum belay_code read_yaml_state(struct app_yaml_reader *reader, struct be
                                        const struct yaml_node *node)
 {
     if (node->kind != YAML_NODE_TEXT || !app_state_parse(node->text, &app->state)) {
-        return fail_at(reader, node->line, "state must be running, stopped or stop_requested");
+        return fail_line(reader, node->line, "state must be running, stopped or stop_requested");
     }
     if (app->since_unix_ms == 0) { /* without 'since' the state is as of now */
         app->since_unix_ms = clock_unix_ms();
@@ -100,13 +100,13 @@ static enum belay_code read_yaml_state(struct app_yaml_reader *reader, struct be
 }
 
 /* The record keeps its age: importing an old export does not renew it. */
-static enum belay_code read_since(struct app_yaml_reader *reader, struct belay_app *app,
-                                  const struct yaml_node *node)
+static enum belay_code read_yaml_since(struct app_yaml_reader *reader, struct belay_app *app,
+                                       const struct yaml_node *node)
 {
     int64_t since_unix_ms = node->kind == YAML_NODE_TEXT ? clock_parse_utc(node->text) : 0;
 
     if (since_unix_ms == 0) {
-        return fail_at(reader, node->line, "since must be a time, such as 2026-11-16T01:40:28Z");
+        return fail_line(reader, node->line, "since must be a time, such as 2026-11-16T01:40:28Z");
     }
     app->since_unix_ms = since_unix_ms;
     return BELAY_OK;
@@ -119,17 +119,17 @@ static enum belay_code read_yaml_member(struct app_yaml_reader *reader, struct b
 
     if (strcmp(node->name, "name") == 0) {
         if (node->kind != YAML_NODE_TEXT) {
-            return fail_at(reader, node->line, "name must be one string");
+            return fail_line(reader, node->line, "name must be one string");
         }
         app->name = strdup(node->text);
         return app->name == NULL ? error_no_memory(reader->err) : BELAY_OK;
     }
     if (strcmp(node->name, "urls") == 0 || strcmp(node->name, "url") == 0) {
-        return read_texts(reader, app, node, belay_app_add_url);
+        return read_yaml_texts(reader, app, node, belay_app_add_url);
     }
     if (strcmp(node->name, "databases") == 0 || strcmp(node->name, "database") == 0) {
         return node->kind == YAML_NODE_EMPTY ? BELAY_OK
-                                             : read_texts(reader, app, node, belay_app_add_database);
+                                             : read_yaml_texts(reader, app, node, belay_app_add_database);
     }
     if (strcmp(node->name, "labels") == 0) {
         return read_yaml_labels(reader, app, node);
@@ -138,12 +138,12 @@ static enum belay_code read_yaml_member(struct app_yaml_reader *reader, struct b
         return read_yaml_state(reader, app, node);
     }
     if (strcmp(node->name, "since") == 0) {
-        return read_since(reader, app, node);
+        return read_yaml_since(reader, app, node);
     }
     (void)snprintf(text, sizeof text,
                    "an application has no '%.60s'; it has name, urls, databases, labels, state, since",
                    node->name);
-    return fail_at(reader, node->line, text);
+    return fail_line(reader, node->line, text);
 }
 
 static enum belay_code check_unique(struct app_yaml_reader *reader, const struct belay_app *app, size_t line)
@@ -156,21 +156,20 @@ static enum belay_code check_unique(struct app_yaml_reader *reader, const struct
         if (taken != NULL && app->name != NULL && strcmp(taken, app->name) == 0) {
             (void)snprintf(text, sizeof text,
                            "application '%.128s' is in the file twice; give each its own name", app->name);
-            return fail_at(reader, line, text);
+            return fail_line(reader, line, text);
         }
     }
     return BELAY_OK;
 }
 
-static enum belay_code read_app(struct app_yaml_reader *reader, const struct yaml_node *node)
+static enum belay_code read_yaml_app(struct app_yaml_reader *reader, const struct yaml_node *node)
 {
-    struct app_registry *apps = &reader->apps;
     struct belay_app *app;
     enum belay_code code = BELAY_OK;
 
     if (node->kind != YAML_NODE_MAP) {
-        return fail_at(reader, node->line,
-                       "an application must be names with values, the first of them name: NAME");
+        return fail_line(reader, node->line,
+                         "an application must be names with values, the first of them name: NAME");
     }
     app = calloc(1, sizeof *app);
     if (app == NULL) {
@@ -185,20 +184,11 @@ static enum belay_code read_app(struct app_yaml_reader *reader, const struct yam
     if (code == BELAY_OK) {
         code = check_unique(reader, app, node->line);
     }
-    if (code == BELAY_OK && apps->n == apps->cap) {
-        size_t cap = apps->cap == 0 ? 64 : 2 * apps->cap;
-        struct belay_app **grown = realloc(apps->apps, cap * sizeof(struct belay_app *));
-
-        if (grown == NULL) {
-            code = error_no_memory(reader->err);
-        } else {
-            apps->apps = grown;
-            apps->cap = cap;
-        }
+    if (code == BELAY_OK && !registry_add(&reader->apps, app)) {
+        code = error_no_memory(reader->err);
     }
     if (code == BELAY_OK) {
-        apps->apps[apps->n++] = app;
-        app = NULL;
+        app = NULL; /* the registry's now */
     }
     belay_app_free(app);
     return code;
@@ -210,12 +200,12 @@ static enum belay_code read_root(struct app_yaml_reader *reader, const struct ya
 
     if (root->kind != YAML_NODE_MAP || root->n != 1 || strcmp(root->items[0].name, "apps") != 0 ||
         (root->items[0].kind != YAML_NODE_LIST && root->items[0].kind != YAML_NODE_EMPTY)) {
-        return fail_at(
+        return fail_line(
             reader, root->line,
             "must be a list under 'apps': each with name, urls, databases and perhaps labels and state");
     }
     for (size_t i = 0; code == BELAY_OK && i < root->items[0].n; i++) {
-        code = read_app(reader, &root->items[0].items[i]);
+        code = read_yaml_app(reader, &root->items[0].items[i]);
     }
     return code;
 }

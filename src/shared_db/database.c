@@ -10,7 +10,7 @@
 
 /* ---- recording ---- */
 
-static void add_names(struct buf *out, char *const *names, size_t n)
+static void join_names(struct buf *out, char *const *names, size_t n)
 {
     buf_adds(out, "");
     for (size_t i = 0; i < n; i++) {
@@ -58,8 +58,8 @@ static enum belay_code write_decision(struct belay_client *client, const struct 
     (void)snprintf(reason, sizeof reason, "%s", result->reason == NULL ? "" : result->reason);
     (void)snprintf(attempts, sizeof attempts, "%d", result->lock_attempts);
     (void)snprintf(lock_ms, sizeof lock_ms, "%lld", (long long)result->lock_ms);
-    add_names(&sharing, result->sharing_apps, result->n_sharing);
-    add_names(&active, result->active_apps, result->n_active);
+    join_names(&sharing, result->sharing_apps, result->n_sharing);
+    join_names(&active, result->active_apps, result->n_active);
     {
         const struct belay_meta metadata[] = { { "db_identifier", result->database },
                                                { "kind", result->kind },
@@ -88,7 +88,7 @@ static enum belay_code write_decision(struct belay_client *client, const struct 
     return code;
 }
 
-static void record(struct db_op *op, bool is_done)
+static void record_decision(struct db_op *op, bool is_done)
 {
     struct belay_error err = BELAY_ERROR_INIT;
 
@@ -100,16 +100,17 @@ static void record(struct db_op *op, bool is_done)
 
 void db_op_record_begun(struct db_op *op)
 {
-    record(op, false);
+    record_decision(op, false);
 }
 
 void db_op_record(struct db_op *op)
 {
-    record(op, true);
+    record_decision(op, true);
 }
 
 /* A client whose answer was lost sends the decision again: it counts once. */
-static bool is_recorded(struct belay_client *client, const struct belay_db_result *result, bool is_start)
+static bool is_recorded_decision(struct belay_client *client, const struct belay_db_result *result,
+                                 bool is_start)
 {
     struct belay_item item = { 0 };
     char *value = value_of(result, is_start, true);
@@ -148,7 +149,7 @@ enum belay_code belay_db_record_result(struct belay_client *client, const char *
         code = error_set(err, BELAY_INVALID, "the decision is about '%.200s', not about '%.200s'",
                          result.database, database);
     }
-    if (code == BELAY_OK && !(is_done && is_recorded(client, &result, is_start))) {
+    if (code == BELAY_OK && !(is_done && is_recorded_decision(client, &result, is_start))) {
         code = write_decision(client, &result, is_start, is_done, err);
     }
     belay_db_result_release(&result);
@@ -164,7 +165,7 @@ struct decisions {
     bool failed;
 };
 
-static bool on_decision(void *context, const struct belay_item *item)
+static bool add_decision(void *context, const struct belay_item *item)
 {
     struct decisions *decisions = context;
 
@@ -312,7 +313,7 @@ enum belay_code belay_db_list(struct belay_client *client, belay_database_fn fn,
     enum belay_code code = registry_read(client, &registry, err);
 
     if (code == BELAY_OK) {
-        code = client_item_list(client, BELAY_SPACE_DATABASES, on_decision, &decisions, &is_partial, err);
+        code = client_item_list(client, BELAY_SPACE_DATABASES, add_decision, &decisions, &is_partial, err);
     }
     if (code == BELAY_OK && (decisions.failed || !collect_databases(&registry, &all))) {
         code = error_no_memory(err);

@@ -11,7 +11,7 @@
 
 enum { BEATS_PER_LEASE = 4, CHECK_MARGIN_MS = 1000, CHECK_MAX_MS = 60000 };
 
-static void on_lost(void *context, struct belay_lock *lock, const char *why)
+static void on_lease_lost(void *context, struct belay_lock *lock, const char *why)
 {
     struct db_op *op = context;
 
@@ -43,7 +43,7 @@ static void fill_options(struct db_op *op, const struct belay_meta metadata[2],
     options->acquired_by = op->options->acquired_by;
     options->metadata = metadata;
     options->n_metadata = 2;
-    options->on_lost = on_lost;
+    options->on_lost = on_lease_lost;
     options->on_waiting = on_waiting;
     options->context = op;
     options->cancel = op->options->cancel;
@@ -66,8 +66,8 @@ static int64_t check_ms(const struct db_op *op)
 }
 
 /* The configured attempts, then as a waiter for the rest of another stop's health checks. */
-static enum belay_code acquire(struct db_op *op, const char *key, struct belay_lock_options *options,
-                               struct belay_lock **out_lock, struct belay_error *err)
+static enum belay_code acquire_in_turn(struct db_op *op, const char *key, struct belay_lock_options *options,
+                                       struct belay_lock **out_lock, struct belay_error *err)
 {
     int64_t end_ms = clock_boot_ms() + check_ms(op);
     enum belay_code code = belay_lock_acquire(op->client, key, options, out_lock, err);
@@ -82,8 +82,8 @@ static enum belay_code acquire(struct db_op *op, const char *key, struct belay_l
     return code;
 }
 
-static enum belay_code refused(struct db_op *op, const char *id, enum belay_code code,
-                               const struct belay_error *err)
+static enum belay_code report_lock_refusal(struct db_op *op, const char *id, enum belay_code code,
+                                           const struct belay_error *err)
 {
     if (code == BELAY_HELD || code == BELAY_FROZEN) {
         if (!op->is_last_try) {
@@ -110,7 +110,7 @@ static enum belay_code check_is_free(struct db_op *op, const char *id, struct be
     }
     belay_info_free(info);
     free(key);
-    return code == BELAY_OK || code == BELAY_NOT_FOUND ? BELAY_OK : refused(op, id, code, err);
+    return code == BELAY_OK || code == BELAY_NOT_FOUND ? BELAY_OK : report_lock_refusal(op, id, code, err);
 }
 
 static enum belay_code take_one(struct db_op *op, const char *id, struct belay_error *err)
@@ -126,7 +126,7 @@ static enum belay_code take_one(struct db_op *op, const char *id, struct belay_e
     if (held->key == NULL) {
         return error_no_memory(err);
     }
-    code = acquire(op, held->key, &options, &held->lock, err);
+    code = acquire_in_turn(op, held->key, &options, &held->lock, err);
     if (code != BELAY_OK) {
         free(held->key);
         return code;
@@ -163,7 +163,7 @@ static enum belay_code take_all_locks(struct db_op *op)
         code == BELAY_HELD && op->options->wait_ms == 0 ? op->settings->lock_attempts : op->attempts + 1;
     op->result->lock_attempts = op->attempts;
     if (code != BELAY_OK) {
-        (void)refused(op, id, code, &err);
+        (void)report_lock_refusal(op, id, code, &err);
         db_op_unlock(op, false);
     }
     belay_error_release(&err);
@@ -213,7 +213,7 @@ enum belay_code db_op_check_lock(struct db_op *op)
     return code;
 }
 
-static void release_one(struct db_op *op, struct held_lock *held, bool completed)
+static void release_held(struct db_op *op, struct held_lock *held, bool completed)
 {
     struct belay_error err = BELAY_ERROR_INIT;
 
@@ -232,7 +232,7 @@ static void release_one(struct db_op *op, struct held_lock *held, bool completed
 void db_op_unlock(struct db_op *op, bool completed)
 {
     while (op->n_held > 0) {
-        release_one(op, &op->held[--op->n_held], completed);
+        release_held(op, &op->held[--op->n_held], completed);
     }
     op->lock = NULL;
 }

@@ -12,7 +12,7 @@ enum { EC2_TIMEOUT_MS = 20000 };
 /* ---- the instance ---- */
 
 /* "10.0.1.5:5432" -> "10.0.1.5", "[2001:db8::1]:5432" -> "2001:db8::1". */
-static void host_of(const char *id, char *out, size_t size)
+static void host_of_identifier(const char *id, char *out, size_t size)
 {
     const char *colon = strrchr(id, ':');
     int n = colon == NULL ? (int)strlen(id) : (int)(colon - id);
@@ -53,7 +53,7 @@ static enum belay_code ask_ec2(struct db_op *op, bool is_known, struct belay_err
     char host[BELAY_DATABASE_MAX + 1];
     enum belay_code code = loader_net(&net, err);
 
-    host_of(op->target->id, host, sizeof host);
+    host_of_identifier(op->target->id, host, sizeof host);
     if (code == BELAY_OK) {
         code = net->ec2_find(is_known ? op->target->id : NULL, is_known ? NULL : host, EC2_TIMEOUT_MS,
                              &op->ec2, err);

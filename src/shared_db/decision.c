@@ -23,7 +23,7 @@ const char *belay_db_action_name(enum belay_db_action action)
     return "error";
 }
 
-static void names_free(char **names, size_t n)
+void names_free(char **names, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         free(names[i]);

@@ -17,6 +17,7 @@
 #include "base/secret.h"
 #include "base/text.h"
 #include "http_client/probe.h"
+#include "http_client/uri.h"
 #include "shared_db/shared_db_internal.h"
 
 enum { GATEWAY_URL_MAX = 8192, HOST_SIZE = 256 };
@@ -32,16 +33,14 @@ char *gateway_make_url(const char *base, const char *name)
     }
     buf_add(&url, base, n);
     buf_adds(&url, "/status/quick?app=");
-    for (const char *at = name; *at != '\0'; at++) {
-        buf_addf(&url, strchr(":@+", *at) != NULL ? "%%%02X" : "%c", (unsigned char)*at);
-    }
+    uri_encode(&url, name, strlen(name), false);
     text = buf_take(&url);
     buf_release(&url);
     return text;
 }
 
 /* A loopback address; a name such as 127.0.0.1.example is none. */
-static bool is_loopback(const char *host)
+static bool is_loopback_host(const char *host)
 {
     struct in_addr v4;
     struct in6_addr v6;
@@ -67,7 +66,7 @@ static bool is_private(const char *url, bool *out_is_local)
     }
     (void)snprintf(text, sizeof text, "%.*s", (int)n - (is_v6 ? 1 : 0), host + (is_v6 ? 1 : 0));
     text[strcspn(text, is_v6 ? "]" : ":")] = '\0';
-    *out_is_local = is_loopback(text);
+    *out_is_local = is_loopback_host(text);
     return is_tls || *out_is_local;
 }
 

@@ -45,7 +45,7 @@ void belay_app_status_free(struct belay_app_status *status)
 
 /* ---- judging ---- */
 
-static enum belay_health judge(int status, bool cautious)
+static enum belay_health health_of_status(int status, bool cautious)
 {
     if (status == 0) {
         return BELAY_HEALTH_UNKNOWN;
@@ -141,8 +141,8 @@ static void health_probes_release(struct health_probes *batch)
     free(batch->urls);
 }
 
-static enum belay_code load_allow(const struct belay_config *config, struct health_probes *batch,
-                                  struct belay_error *err)
+static enum belay_code load_allowed_ranges(const struct belay_config *config, struct health_probes *batch,
+                                           struct belay_error *err)
 {
     for (; batch->n_allow < ALLOW_MAX; batch->n_allow++) {
         char name[64];
@@ -194,8 +194,8 @@ static bool name_probes(const struct shared_db_settings *settings, struct belay_
     return true;
 }
 
-static bool take_urls(const struct shared_db_settings *settings, const struct belay_app *app,
-                      const struct net_probe *probes, struct belay_app_status *status)
+static bool take_url_answers(const struct shared_db_settings *settings, const struct belay_app *app,
+                             const struct net_probe *probes, struct belay_app_status *status)
 {
     for (size_t i = 0; i < app->n_urls; i++) {
         struct belay_url_status *one = &status->urls[status->n_urls++];
@@ -204,7 +204,7 @@ static bool take_urls(const struct shared_db_settings *settings, const struct be
                                           .http_code = probes[i].status,
                                           .took_ms = probes[i].took_ms,
                                           .connected = probes[i].connected,
-                                          .status = judge(probes[i].status, settings->cautious),
+                                          .status = health_of_status(probes[i].status, settings->cautious),
                                           .reason = probes[i].status != 0 ? NULL : strdup(probes[i].why) };
         if (one->url == NULL) {
             return false;
@@ -232,7 +232,7 @@ static enum belay_code take_all_answers(const struct shared_db_settings *setting
         } else if (settings->gateway_url != NULL) {
             gateway_take(settings, apps[made], &batch->probes[at++], status);
         } else {
-            ok = take_urls(settings, apps[made], &batch->probes[at], status);
+            ok = take_url_answers(settings, apps[made], &batch->probes[at], status);
             at += apps[made]->n_urls;
         }
     }
@@ -247,7 +247,7 @@ enum belay_code health_check_all(const struct shared_db_settings *settings, stru
 {
     struct health_probes batch = { 0 };
     const struct net_module *net = NULL;
-    enum belay_code code = load_allow(settings->config, &batch, err);
+    enum belay_code code = load_allowed_ranges(settings->config, &batch, err);
 
     if (code == BELAY_OK) {
         code = gateway_authorization(settings, &batch.authorization, err);

@@ -169,23 +169,20 @@ bool app_url_is_valid(const char *url)
            is_host_name(host, colon == NULL ? strlen(host) : (size_t)(colon - host));
 }
 
-static bool same(const char *a, const char *b)
+static bool same_name(const char *a, const char *b)
 {
     return a != NULL && b != NULL && strcmp(a, b) == 0;
 }
 
 bool db_is_same(const struct belay_app_database *a, const struct belay_app_database *b)
 {
-    return same(a->id, b->id) || same(a->host, b->id) || same(a->id, b->host) || same(a->host, b->host);
+    return same_name(a->id, b->id) || same_name(a->host, b->id) || same_name(a->id, b->host) ||
+           same_name(a->host, b->host);
 }
 
 char *db_lock_key(const char *id)
 {
-    size_t size = strlen(id) + sizeof LOCK_KEY_PREFIX;
-    char *key = malloc(size);
+    char *key;
 
-    if (key != NULL) {
-        (void)snprintf(key, size, LOCK_KEY_PREFIX "%s", id);
-    }
-    return key;
+    return asprintf(&key, LOCK_KEY_PREFIX "%s", id) < 0 ? NULL : key;
 }

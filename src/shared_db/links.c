@@ -32,9 +32,7 @@ static bool names_a_side(const struct belay_app_database *row, const struct bela
 
 static void drop_row(struct belay_app *app, size_t i)
 {
-    free(app->databases[i].kind);
-    free(app->databases[i].id);
-    free(app->databases[i].host);
+    app_database_release(&app->databases[i]);
     memmove(&app->databases[i], &app->databases[i + 1], (app->n_databases - i - 1) * sizeof *app->databases);
     app->n_databases--;
 }

@@ -37,18 +37,7 @@ static enum belay_code read_item(const struct belay_item *item, struct belay_app
     return code;
 }
 
-static enum belay_code check_name(const char *name, struct belay_error *err)
-{
-    if (name == NULL || !app_name_is_valid(name)) {
-        return error_set(err, BELAY_INVALID,
-                         "'%.140s' is not the name of an application: write 1 to %d letters, digits, '.', "
-                         "'_', '-', '@', ':' and '+', a letter or digit first",
-                         name == NULL ? "" : name, BELAY_APP_NAME_MAX);
-    }
-    return BELAY_OK;
-}
-
-static enum belay_code no_such(const char *name, struct belay_error *err)
+enum belay_code app_say_unknown(const char *name, struct belay_error *err)
 {
     return error_set(err, BELAY_NOT_FOUND, "there is no application '%.128s' in the registry", name);
 }
@@ -57,19 +46,19 @@ enum belay_code belay_app_get(struct belay_client *client, const char *name, str
                               struct belay_error *err)
 {
     struct belay_item item = { 0 };
-    enum belay_code code = check_name(name, err);
+    enum belay_code code = app_name_check(name, err);
 
     if (code == BELAY_OK) {
         code = client_item_get(client, BELAY_SPACE_APPS, name, &item, err);
     }
     if (code == BELAY_OK) {
-        code = item.version == 0 ? no_such(name, err) : read_item(&item, out_app, err);
+        code = item.version == 0 ? app_say_unknown(name, err) : read_item(&item, out_app, err);
     }
     belay_item_release(&item);
     return code;
 }
 
-/* ---- all of them ---- */
+/* ---- the whole registry ---- */
 
 struct registry_listing {
     struct app_registry *registry;
@@ -77,7 +66,7 @@ struct registry_listing {
     struct belay_error *err;
 };
 
-static bool registry_add(struct app_registry *registry, struct belay_app *app)
+bool registry_add(struct app_registry *registry, struct belay_app *app)
 {
     if (registry->n == registry->cap) {
         size_t cap = registry->cap == 0 ? 64 : 2 * registry->cap;
@@ -145,6 +134,16 @@ enum belay_code registry_read(struct belay_client *client, struct app_registry *
     return BELAY_OK;
 }
 
+const struct belay_app *registry_find_app(const struct app_registry *registry, const char *name)
+{
+    for (size_t i = 0; i < registry->n; i++) {
+        if (strcmp(registry->apps[i]->name, name) == 0) {
+            return registry->apps[i];
+        }
+    }
+    return NULL;
+}
+
 void registry_release(struct app_registry *registry)
 {
     for (size_t i = 0; i < registry->n; i++) {
@@ -198,6 +197,23 @@ enum belay_code app_put(struct belay_client *client, const struct belay_app *app
     return code;
 }
 
+enum belay_code app_put_state(struct belay_client *client, struct belay_app *app, enum belay_app_state state,
+                              const char *by, struct belay_error *err)
+{
+    char *copy = by == NULL ? NULL : strdup(by);
+
+    if (by != NULL && copy == NULL) {
+        return error_no_memory(err);
+    }
+    if (copy != NULL) {
+        free(app->by);
+        app->by = copy;
+    }
+    app->state = state;
+    app->since_unix_ms = clock_unix_ms();
+    return app_put(client, app, &app->version, err);
+}
+
 enum belay_code belay_app_put(struct belay_client *client, const struct belay_app *app, uint64_t *out_version,
                               struct belay_error *err)
 {
@@ -215,7 +231,7 @@ enum belay_code belay_app_put(struct belay_client *client, const struct belay_ap
 }
 
 /* A record is about the application at these URLs: at others an application may run that was never stopped. */
-static bool same_urls(const struct belay_app *a, const struct belay_app *b)
+static bool have_same_urls(const struct belay_app *a, const struct belay_app *b)
 {
     bool is_same = a->n_urls == b->n_urls;
 
@@ -241,7 +257,7 @@ static enum belay_code replace_once(struct belay_client *client, const struct be
     } else {
         next.version = before->version;
         *out_is_new = false;
-        if (app->since_unix_ms == 0 && same_urls(app, before)) { /* no state given: keep the record */
+        if (app->since_unix_ms == 0 && have_same_urls(app, before)) { /* no state given: keep the record */
             next.state = before->state;
             next.since_unix_ms = before->since_unix_ms;
             next.by = before->by;
@@ -296,14 +312,14 @@ enum belay_code belay_app_remove(struct belay_client *client, const char *name, 
                                  struct belay_error *err)
 {
     struct belay_item_write write = { .space = BELAY_SPACE_APPS, .name = name, .version = version };
-    enum belay_code code = check_name(name, err);
+    enum belay_code code = app_name_check(name, err);
 
     for (int i = 0; code == BELAY_OK && i < TRIES; i++) {
         struct belay_item item = { 0 };
 
         code = client_item_get(client, BELAY_SPACE_APPS, name, &item, err);
         if (code == BELAY_OK && item.version == 0) {
-            code = no_such(name, err);
+            code = app_say_unknown(name, err);
         }
         write.version = version != 0 ? version : item.version;
         if (code == BELAY_OK && write.version == item.version && !client_is_remote(client)) {
@@ -328,11 +344,7 @@ static enum belay_code mark_once(struct belay_client *client, const char *name, 
     enum belay_code code = belay_app_get(client, name, &app, err);
 
     if (code == BELAY_OK) {
-        free(app->by);
-        app->by = strdup(by != NULL ? by : client_user_name(client));
-        app->state = state;
-        app->since_unix_ms = clock_unix_ms();
-        code = app->by == NULL ? error_no_memory(err) : app_put(client, app, &app->version, err);
+        code = app_put_state(client, app, state, by != NULL ? by : client_user_name(client), err);
     }
     if (code == BELAY_OK && out_app != NULL) {
         *out_app = app;

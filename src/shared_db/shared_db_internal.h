@@ -10,6 +10,13 @@
 /* ---- app.c ---- */
 
 bool app_state_parse(const char *text, enum belay_app_state *out_state);
+/* BELAY_INVALID says what a valid name is. `name` may be NULL. */
+enum belay_code app_name_check(const char *name, struct belay_error *err);
+void app_database_release(struct belay_app_database *database);
+
+/* ---- decision.c ---- */
+
+void names_free(char **names, size_t n);
 
 /* ---- identify.c ---- */
 
@@ -44,9 +51,18 @@ enum belay_code registry_read(struct belay_client *client, struct app_registry *
 enum belay_code registry_read_visible(struct belay_client *client, struct app_registry *out_registry,
                                       struct belay_error *err);
 void registry_release(struct app_registry *registry);
+/* Takes ownership of `app`, unless it returns false: no memory. */
+bool registry_add(struct app_registry *registry, struct belay_app *app);
+/* NULL: it is not in the registry. */
+const struct belay_app *registry_find_app(const struct app_registry *registry, const char *name);
+/* Set `err`: the application is not in the registry. Returns BELAY_NOT_FOUND. */
+enum belay_code app_say_unknown(const char *name, struct belay_error *err);
 /* As belay_app_put(), for a write that does not change databases. */
 enum belay_code app_put(struct belay_client *client, const struct belay_app *app, uint64_t *out_version,
                         struct belay_error *err);
+/* Record a state of `app` as of now; `by` NULL keeps the name. BELAY_REFUSED: it has changed since it was read. */
+enum belay_code app_put_state(struct belay_client *client, struct belay_app *app, enum belay_app_state state,
+                              const char *by, struct belay_error *err);
 
 /* ---- links.c ---- */
 
@@ -100,6 +116,8 @@ struct shared_db_settings {
     const struct belay_config *config; /* borrowed; for quick_status_allow */
 };
 struct shared_db_settings shared_db_settings(const struct belay_config *config);
+/* A setting that is a duration; `otherwise` if it is not set. */
+int64_t setting_span(const struct belay_config *config, const char *name, int64_t otherwise);
 
 /* ---- health_check.c ---- */
 

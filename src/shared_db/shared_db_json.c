@@ -22,13 +22,13 @@ static json_t *time_json(int64_t unix_ms)
     return unix_ms == 0 ? json_null() : json_string(clock_format_utc(text, unix_ms, true));
 }
 
-static int64_t read_time(const json_t *value)
+static int64_t utc_member(const json_t *value)
 {
     return clock_parse_utc(json_string_value(value));
 }
 
 /* One line of ASCII, safe for a terminal. Takes the reference. */
-static char *line_of(json_t *value)
+static char *dump_line(json_t *value)
 {
     char *line = value == NULL ? NULL : json_dumps(value, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_ENCODE_ANY);
 
@@ -71,7 +71,7 @@ static json_t *app_json(const struct belay_app *app)
 
 char *belay_app_to_json(const struct belay_app *app)
 {
-    return line_of(app_json(app));
+    return dump_line(app_json(app));
 }
 
 static enum belay_code fail_member(const char *name, const char *right, struct belay_error *err)
@@ -95,7 +95,8 @@ static enum belay_code read_urls(struct belay_app *app, const json_t *urls, stru
 }
 
 /* "postgres=10.0.1.5:5432", or {"kind", "id", "host"}. */
-static enum belay_code read_database(struct belay_app *app, const json_t *value, struct belay_error *err)
+static enum belay_code read_database_member(struct belay_app *app, const json_t *value,
+                                            struct belay_error *err)
 {
     const char *kind = json_string_value(json_object_get(value, "kind"));
     const char *id = json_string_value(json_object_get(value, "id"));
@@ -122,7 +123,7 @@ static enum belay_code read_databases(struct belay_app *app, const json_t *list,
         return fail_member("databases", "a list", err);
     }
     for (size_t i = 0; code == BELAY_OK && i < json_array_size(list); i++) {
-        code = read_database(app, json_array_get(list, i), err);
+        code = read_database_member(app, json_array_get(list, i), err);
     }
     return code;
 }
@@ -146,7 +147,7 @@ static enum belay_code read_labels(struct belay_app *app, json_t *labels, struct
     return code;
 }
 
-static enum belay_code read_state(struct belay_app *app, const char *state, struct belay_error *err)
+static enum belay_code read_state_member(struct belay_app *app, const char *state, struct belay_error *err)
 {
     return app_state_parse(state, &app->state)
                ? BELAY_OK
@@ -184,13 +185,13 @@ static enum belay_code read_member(struct belay_app *app, const char *name, json
         return read_labels(app, value, err);
     }
     if (strcmp(name, "state") == 0) {
-        return read_state(app, json_string_value(value), err);
+        return read_state_member(app, json_string_value(value), err);
     }
     if (strcmp(name, "by") == 0) {
         return read_copy(name, value, &app->by, err);
     }
     if (strcmp(name, "since") == 0) {
-        app->since_unix_ms = read_time(value);
+        app->since_unix_ms = utc_member(value);
         return BELAY_OK;
     }
     if (strcmp(name, "public_only") == 0 && json_is_boolean(value)) {
@@ -258,7 +259,7 @@ char *belay_app_status_to_json(const struct belay_app_status *status, bool urls)
     if (urls) {
         (void)json_object_set_new(object, "urls", list);
     }
-    return line_of(object);
+    return dump_line(object);
 }
 
 /* ---- decisions ---- */
@@ -298,7 +299,7 @@ char *belay_db_results_to_json(const struct belay_db_results *results)
     for (size_t i = 0; i < results->n; i++) {
         (void)json_array_append_new(list, db_result_json(&results->results[i], false));
     }
-    return line_of(json_pack("{s:o}", "results", list));
+    return dump_line(json_pack("{s:o}", "results", list));
 }
 
 static bool read_names(const json_t *list, char ***out_names, size_t *out_n)
@@ -333,7 +334,7 @@ static bool action_of(const char *name, enum belay_db_action *out_action)
     return false;
 }
 
-static char *copy_of(const json_t *object, const char *name)
+static char *copy_member(const json_t *object, const char *name)
 {
     const char *text = json_string_value(json_object_get(object, name));
 
@@ -346,15 +347,15 @@ enum belay_code db_result_read(const char *text, struct belay_db_result *out_res
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     bool ok = action_of(json_string_value(json_object_get(root, "action")), &result.action);
 
-    result.database = copy_of(root, "database");
-    result.kind = copy_of(root, "kind");
-    result.host = copy_of(root, "host");
-    result.reason = copy_of(root, "reason");
-    result.by = copy_of(root, "by");
+    result.database = copy_member(root, "database");
+    result.kind = copy_member(root, "kind");
+    result.host = copy_member(root, "host");
+    result.reason = copy_member(root, "reason");
+    result.by = copy_member(root, "by");
     result.shared = json_is_true(json_object_get(root, "shared"));
     result.lock_attempts = (int)json_integer_value(json_object_get(root, "lock_attempts"));
     result.lock_ms = json_integer_value(json_object_get(root, "lock_ms"));
-    result.at_unix_ms = read_time(json_object_get(root, "at"));
+    result.at_unix_ms = utc_member(json_object_get(root, "at"));
     ok = ok && result.database != NULL && result.kind != NULL &&
          read_names(json_object_get(root, "sharing_apps"), &result.sharing_apps, &result.n_sharing) &&
          read_names(json_object_get(root, "active_apps"), &result.active_apps, &result.n_active);
@@ -380,8 +381,9 @@ char *belay_database_to_json(const struct belay_database *database)
                                                      "state", belay_app_state_name(user->state), "since",
                                                      time_json(user->since_unix_ms)));
     }
-    return line_of(json_pack("{s:o,s:o,s:o,s:b,s:o,s:o}", "database", json_text_or_null(database->id), "kind",
-                             json_text_or_null(database->kind), "host", json_text_or_null(database->host),
-                             "shared", database->n_users > 1 ? 1 : 0, "apps", users, "last",
-                             database->last == NULL ? json_null() : db_result_json(database->last, true)));
+    return dump_line(json_pack("{s:o,s:o,s:o,s:b,s:o,s:o}", "database", json_text_or_null(database->id),
+                               "kind", json_text_or_null(database->kind), "host",
+                               json_text_or_null(database->host), "shared", database->n_users > 1 ? 1 : 0,
+                               "apps", users, "last",
+                               database->last == NULL ? json_null() : db_result_json(database->last, true)));
 }

@@ -15,7 +15,7 @@ static int64_t number(const struct belay_config *config, const char *name, int64
     return text == NULL ? otherwise : strtoll(text, NULL, 10); /* checked when the file was read */
 }
 
-static int64_t setting_span(const struct belay_config *config, const char *name, int64_t otherwise)
+int64_t setting_span(const struct belay_config *config, const char *name, int64_t otherwise)
 {
     const char *text = belay_config_get(config, name);
     int64_t ms;

@@ -19,14 +19,8 @@
 
 void db_names_release(struct db_names *names)
 {
-    for (size_t i = 0; i < names->n_ids; i++) {
-        free(names->ids[i]);
-    }
-    for (size_t i = 0; i < names->n_hosts; i++) {
-        free(names->hosts[i]);
-    }
-    free(names->ids);
-    free(names->hosts);
+    names_free(names->ids, names->n_ids);
+    names_free(names->hosts, names->n_hosts);
     memset(names, 0, sizeof *names);
 }
 
@@ -91,7 +85,7 @@ static size_t host_len(const char *id)
     return colon == NULL ? 0 : (size_t)(colon - id);
 }
 
-static bool is_named(const struct db_names *names, const char *id)
+static bool names_have(const struct db_names *names, const char *id)
 {
     return id != NULL && (has(names->ids, names->n_ids, id, strlen(id)) ||
                           (names->by_host && has(names->hosts, names->n_hosts, id, host_len(id))));
@@ -99,11 +93,11 @@ static bool is_named(const struct db_names *names, const char *id)
 
 static bool row_is_one(const struct db_names *names, const struct belay_app_database *row)
 {
-    return is_named(names, row->id) || is_named(names, row->host);
+    return names_have(names, row->id) || names_have(names, row->host);
 }
 
 /* True if anything was added. */
-static bool add_id(struct db_names *names, const char *id)
+static bool names_add(struct db_names *names, const char *id)
 {
     bool is_new;
 
@@ -119,9 +113,9 @@ static bool add_id(struct db_names *names, const char *id)
 
 static bool add_row(struct db_names *names, const struct belay_app_database *row)
 {
-    bool is_new = add_id(names, row->id);
+    bool is_new = names_add(names, row->id);
 
-    return add_id(names, row->host) || is_new;
+    return names_add(names, row->host) || is_new;
 }
 
 bool db_row_is_valid(const struct belay_app_database *row)

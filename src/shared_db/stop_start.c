@@ -193,7 +193,7 @@ static enum belay_code lock_or_record_request(struct db_op *op)
 }
 
 /* True: decided. False: other applications use it, and there is time to check again. */
-static bool try_once(struct db_op *op)
+static bool try_database(struct db_op *op)
 {
     enum belay_code code = refresh_names(op);
 
@@ -226,7 +226,7 @@ static bool try_once(struct db_op *op)
     return op->result->action != BELAY_DB_SKIPPED_SHARED_ACTIVE || clock_boot_ms() >= op->wait_end_ms;
 }
 
-static bool is_cancelled(const struct db_op *op)
+static bool op_is_cancelled(const struct db_op *op)
 {
     return op->options->cancel != NULL && belay_cancel_requested(op->options->cancel);
 }
@@ -240,10 +240,10 @@ static void db_op_run(struct db_op *op)
     op->wait_end_ms = clock_boot_ms() + op->options->wait_ms;
     db_op_decide(op, BELAY_DB_ERROR, BELAY_CANCELLED, "cancelled");
     is_decided = db_op_find_instance(op) != BELAY_OK;
-    while (!is_decided && !is_cancelled(op)) {
+    while (!is_decided && !op_is_cancelled(op)) {
         int64_t left_ms;
 
-        is_decided = try_once(op);
+        is_decided = try_database(op);
         left_ms = op->wait_end_ms - clock_boot_ms();
         if (!is_decided && !op->retry_at_once && left_ms > 0) {
             client_sleep(left_ms < RETRY_MS ? left_ms : RETRY_MS, op->options->cancel);
@@ -278,23 +278,12 @@ static void batch_release(struct batch *batch)
     registry_release(&batch->registry);
 }
 
-static const struct belay_app *find_app(const struct app_registry *registry, const char *name)
-{
-    for (size_t i = 0; i < registry->n; i++) {
-        if (strcmp(registry->apps[i]->name, name) == 0) {
-            return registry->apps[i];
-        }
-    }
-    return NULL;
-}
-
 static enum belay_code find_by_app(struct batch *batch, struct belay_error *err)
 {
-    const struct belay_app *app = find_app(&batch->registry, batch->options->app);
+    const struct belay_app *app = registry_find_app(&batch->registry, batch->options->app);
 
     if (app == NULL) {
-        return error_set(err, BELAY_NOT_FOUND, "there is no application '%.128s' in the registry",
-                         batch->options->app);
+        return app_say_unknown(batch->options->app, err);
     }
     for (size_t i = 0; i < app->n_databases; i++) {
         const struct belay_app_database *found = registry_find_database(&batch->registry, &app->databases[i]);
@@ -325,9 +314,9 @@ static enum belay_code find_by_id(struct batch *batch, struct belay_error *err)
                          "no application in the registry uses database '%.200s': belay touches only "
                          "registered databases",
                          named.id);
-    } else if (batch->options->app != NULL && find_app(&batch->registry, batch->options->app) == NULL) {
-        code = error_set(err, BELAY_NOT_FOUND, "there is no application '%.128s' in the registry",
-                         batch->options->app);
+    } else if (batch->options->app != NULL &&
+               registry_find_app(&batch->registry, batch->options->app) == NULL) {
+        code = app_say_unknown(batch->options->app, err);
     } else {
         batch->targets[batch->n++] = *found;
     }
@@ -336,7 +325,7 @@ static enum belay_code find_by_id(struct batch *batch, struct belay_error *err)
 }
 
 /* Every action is read before the first one runs. */
-static enum belay_code prepare(struct batch *batch, struct belay_error *err)
+static enum belay_code batch_prepare(struct batch *batch, struct belay_error *err)
 {
     const struct belay_db_options *options = batch->options;
     enum belay_code code;
@@ -437,7 +426,7 @@ static enum belay_code run_batch(struct belay_client *client, const struct belay
     enum belay_code code;
 
     batch.settings = shared_db_settings(client_config(client));
-    code = results == NULL ? error_no_memory(err) : prepare(&batch, err);
+    code = results == NULL ? error_no_memory(err) : batch_prepare(&batch, err);
     if (code == BELAY_OK) {
         code = run_all(&batch, results, err);
     }

@@ -41,7 +41,7 @@ static bool find_users(struct db_op *op, const struct app_registry *registry, st
     return true;
 }
 
-static bool add_name(char ***names, size_t *n, const char *name)
+static bool append_name(char ***names, size_t *n, const char *name)
 {
     char **grown = realloc(*names, (*n + 1) * sizeof *grown);
 
@@ -59,10 +59,7 @@ static bool add_name(char ***names, size_t *n, const char *name)
 
 static void forget_names(char ***names, size_t *n)
 {
-    for (size_t i = 0; i < *n; i++) {
-        free((*names)[i]);
-    }
-    free(*names);
+    names_free(*names, *n);
     *names = NULL;
     *n = 0;
 }
@@ -76,7 +73,7 @@ static bool report_users(struct db_op *op, const struct users *users)
     forget_names(&result->sharing_apps, &result->n_sharing);
     forget_names(&result->active_apps, &result->n_active);
     for (size_t i = 0; ok && i < users->n; i++) {
-        ok = add_name(&result->sharing_apps, &result->n_sharing, users->apps[i]->name);
+        ok = append_name(&result->sharing_apps, &result->n_sharing, users->apps[i]->name);
         buf_addf(&list, "%s%s", i == 0 ? "" : ", ", users->apps[i]->name);
     }
     result->shared = users->n > (op->options->app == NULL ? 1 : 0);
@@ -109,7 +106,7 @@ static enum belay_code judge_statuses(struct db_op *op, const struct users *user
                   status->reason == NULL ? "" : status->reason);
         if (!is_down) {
             op->active_since[result->n_active] = users->apps[i]->since_unix_ms;
-            ok = add_name(&result->active_apps, &result->n_active, status->app);
+            ok = append_name(&result->active_apps, &result->n_active, status->app);
             buf_addf(&names, "%s%s", names.len == 0 ? "" : ", ", status->app);
             buf_addf(&active, "%s%s is %s%s%s%s", active.len == 0 ? "" : ", ", status->app,
                      belay_health_name(status->status), is_unknown && status->reason != NULL ? " (" : "",
@@ -186,14 +183,10 @@ enum belay_code db_op_check_users(struct db_op *op)
 
 static bool has_requested(const struct app_registry *registry, const char *name, int64_t seen_unix_ms)
 {
-    for (size_t i = 0; i < registry->n; i++) {
-        const struct belay_app *app = registry->apps[i];
+    const struct belay_app *app = registry_find_app(registry, name);
 
-        if (strcmp(app->name, name) == 0) {
-            return app->state != BELAY_APP_RUNNING && app->since_unix_ms != seen_unix_ms;
-        }
-    }
-    return true; /* it was removed */
+    return app == NULL || /* it was removed */
+           (app->state != BELAY_APP_RUNNING && app->since_unix_ms != seen_unix_ms);
 }
 
 bool db_op_has_new_request(struct db_op *op)

@@ -48,7 +48,7 @@ static void add_edit(struct edits *edits, const char *name, char *value)
     }
 }
 
-static void add_number(struct edits *edits, const char *name, uint64_t number)
+static void add_number_edit(struct edits *edits, const char *name, uint64_t number)
 {
     char text[24];
 
@@ -79,7 +79,7 @@ static const struct doc *doc_of(const struct format *format)
     return format == NULL ? NULL : &format->doc;
 }
 
-static uint32_t metadata_of(const struct format *format)
+static uint32_t metadata_node(const struct format *format)
 {
     return format == NULL ? 0 : format->metadata;
 }
@@ -100,8 +100,8 @@ static void deployment_record_release(struct deployment_record *record)
 /* The value in the new document, unless it was only copied from the current one. NULL: none. */
 static char *own_text(const struct build *build, const char *name, bool is_own_deployment)
 {
-    uint32_t was = metadata_of(build->current);
-    char *text = metadata_of(build->content) == 0
+    uint32_t was = metadata_node(build->current);
+    char *text = metadata_node(build->content) == 0
                      ? NULL
                      : doc_member_string(&build->content->doc, build->content->metadata, name);
     uint32_t before = was == 0 ? 0 : doc_member(&build->current->doc, was, name);
@@ -113,7 +113,7 @@ static char *own_text(const struct build *build, const char *name, bool is_own_d
     return text;
 }
 
-static const char *first_of(const char *said, const char *own, const char *detected)
+static const char *given_or_detected(const char *said, const char *own, const char *detected)
 {
     return said != NULL ? said : own != NULL ? own : detected;
 }
@@ -132,12 +132,13 @@ static void deployment_record_make(const struct build *build, struct deployment_
         out->own[2] = own_text(build, "git_commit", out->own[0] != NULL);
         out->own[3] = own_text(build, "git_branch", out->own[0] != NULL);
     }
-    out->deployment.deployment_id = first_of(said->deployment_id, out->own[0], detected->deployment_id);
-    out->deployment.triggered_by = first_of(said->triggered_by, out->own[1], detected->triggered_by);
-    out->deployment.git_commit = first_of(said->git_commit, out->own[2], detected->git_commit);
-    out->deployment.git_branch = first_of(said->git_branch, out->own[3], detected->git_branch);
-    out->deployment.user = first_of(said->user, NULL, detected->user);
-    out->deployment.version = first_of(said->version, NULL, detected->version);
+    out->deployment.deployment_id =
+        given_or_detected(said->deployment_id, out->own[0], detected->deployment_id);
+    out->deployment.triggered_by = given_or_detected(said->triggered_by, out->own[1], detected->triggered_by);
+    out->deployment.git_commit = given_or_detected(said->git_commit, out->own[2], detected->git_commit);
+    out->deployment.git_branch = given_or_detected(said->git_branch, out->own[3], detected->git_branch);
+    out->deployment.user = given_or_detected(said->user, NULL, detected->user);
+    out->deployment.version = given_or_detected(said->version, NULL, detected->version);
 }
 
 static char *make_metadata(const struct build *build)
@@ -153,7 +154,7 @@ static char *make_metadata(const struct build *build)
                  quoted(deployment != NULL && deployment->triggered_by != NULL ? deployment->triggered_by
                         : build->lock != NULL                                  ? build->lock->locked_by
                                                                                : NULL));
-        add_number(&edits, "serial", build->last_serial + 1);
+        add_number_edit(&edits, "serial", build->last_serial + 1);
         add_edit(&edits, "snapshot", quoted(build->snapshot));
     }
     if (!build->only_lock && deployment != NULL && !build->adopt) {
@@ -182,7 +183,7 @@ static char *make_lock(const struct build *build)
     if (token == 0) {
         add_edit(&edits, "token", strdup("null"));
     } else {
-        add_number(&edits, "token", token);
+        add_number_edit(&edits, "token", token);
     }
     add_edit(&edits, "store", quoted(lock != NULL ? lock->store : was == NULL ? NULL : was->lock_store));
     add_edit(&edits, "last_locked_by", quoted(by));
@@ -207,7 +208,7 @@ static uint32_t find_deployment(const struct format *format, const char *id)
     return 0;
 }
 
-static bool is_empty(const struct format *format)
+static bool has_no_history(const struct format *format)
 {
     return format == NULL || format->history == 0 ||
            format->doc.nodes[format->history].next == format->history + 1;
@@ -219,10 +220,10 @@ static const struct format *history_source(const struct build *build)
     char *newest = NULL;
     bool goes_on;
 
-    if (is_empty(build->current)) {
-        return is_empty(build->content) ? NULL : build->content;
+    if (has_no_history(build->current)) {
+        return has_no_history(build->content) ? NULL : build->content;
     }
-    if (build->content == build->current || is_empty(build->content)) {
+    if (build->content == build->current || has_no_history(build->content)) {
         return build->current;
     }
     newest = doc_member_string(&build->current->doc, build->current->history + 1, "deployment_id");
@@ -381,7 +382,7 @@ static void add_made(struct assembly *a, const char *name)
 }
 
 /* The members of the new document: the content's in their order, each replaced if it is made, then the rest. */
-static enum belay_code collect(struct assembly *a, struct belay_error *err)
+static enum belay_code collect_members(struct assembly *a, struct belay_error *err)
 {
     const struct doc *doc = doc_of(a->build->content);
     size_t n = N_MADE;
@@ -476,7 +477,7 @@ enum belay_code build_text(const struct build *build, char **out_text, size_t *o
     }
     code = make_parts(&a) ? index_made(&a, err) : error_no_memory(err);
     if (code == BELAY_OK) {
-        code = collect(&a, err);
+        code = collect_members(&a, err);
     }
     if (code == BELAY_OK) {
         code = format_checksums(a.members, a.n, doc_of(content), content == NULL ? 0 : content->checksums,

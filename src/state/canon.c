@@ -18,18 +18,18 @@ bool canon_begin(struct canon *canon)
     return !canon->no_memory;
 }
 
-static void flush(struct canon *canon)
+static void hash_piece(struct canon *canon)
 {
     sha256_add(&canon->hash, canon->piece, canon->n);
     canon->n = 0;
 }
 
 /* Inline: half of the calls are for one character, which needs no memcpy() then. */
-static inline void put(struct canon *canon, const char *data, size_t len)
+static inline void put_bytes(struct canon *canon, const char *data, size_t len)
 {
     assert(canon->n <= PIECE_SIZE);
     if (len > PIECE_SIZE - canon->n) {
-        flush(canon);
+        hash_piece(canon);
         if (len > PIECE_SIZE / 2) {
             sha256_add(&canon->hash, data, len);
             return;
@@ -46,7 +46,7 @@ static void put_string(struct canon *canon, const char *raw, size_t len)
     struct buf quoted = BUF_INIT(6 * len + 16);
 
     if (memchr(raw, '\\', len) == NULL) {
-        put(canon, raw, len);
+        put_bytes(canon, raw, len);
         return;
     }
     buf_adds(&plain, "");
@@ -57,7 +57,7 @@ static void put_string(struct canon *canon, const char *raw, size_t len)
     if (plain.failed || quoted.failed) {
         canon->no_memory = true;
     } else {
-        put(canon, quoted.data, quoted.len);
+        put_bytes(canon, quoted.data, quoted.len);
     }
     buf_release(&plain);
     buf_release(&quoted);
@@ -128,7 +128,7 @@ void canon_sort(struct canon_member *members, size_t n)
 void canon_object(struct canon *canon, struct canon_member *members, size_t n)
 {
     canon_sort(members, n);
-    put(canon, "{", 1);
+    put_bytes(canon, "{", 1);
     for (size_t i = 0; i < n; i++) {
         size_t len;
         const char *raw = doc_raw(members[i].doc, members[i].name, &len);
@@ -138,13 +138,13 @@ void canon_object(struct canon *canon, struct canon_member *members, size_t n)
             canon->duplicate = members[i].name;
         }
         if (i > 0) {
-            put(canon, ",", 1);
+            put_bytes(canon, ",", 1);
         }
         put_string(canon, raw, len);
-        put(canon, ":", 1);
+        put_bytes(canon, ":", 1);
         canon_value(canon, members[i].doc, members[i].name + 1);
     }
-    put(canon, "}", 1);
+    put_bytes(canon, "}", 1);
 }
 
 /* ---- values ------------------------------------------------------------------ */
@@ -192,14 +192,14 @@ static void put_object(struct canon *canon, const struct doc *doc, uint32_t node
 
 static void put_array(struct canon *canon, const struct doc *doc, uint32_t node)
 {
-    put(canon, "[", 1);
+    put_bytes(canon, "[", 1);
     for (uint32_t at = node + 1; at < doc->nodes[node].next; at = doc->nodes[at].next) {
         if (at > node + 1) {
-            put(canon, ",", 1);
+            put_bytes(canon, ",", 1);
         }
         canon_value(canon, doc, at);
     }
-    put(canon, "]", 1);
+    put_bytes(canon, "]", 1);
 }
 
 /* Recursion is bounded: doc_scan() accepts DOC_DEPTH_MAX levels. */
@@ -218,7 +218,7 @@ void canon_value(struct canon *canon, const struct doc *doc, uint32_t node)
     } else if (raw[0] == '"') {
         put_string(canon, raw, len);
     } else {
-        put(canon, raw, len);
+        put_bytes(canon, raw, len);
     }
 }
 
@@ -238,7 +238,7 @@ enum belay_code canon_end(struct canon *canon, char out_sum[CANON_SUM_SIZE], str
                          doc_place(canon->duplicate_doc->text,
                                    canon->duplicate_doc->nodes[canon->duplicate].start, place));
     } else {
-        flush(canon);
+        hash_piece(canon);
         memcpy(out_sum, "sha256:", 7);
         (void)sha256_end(&canon->hash, out_sum + 7);
     }

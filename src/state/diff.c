@@ -24,8 +24,8 @@ static bool read_side(struct side *side, const struct format *format, uint32_t n
     return true;
 }
 
-static enum belay_code is_same(const struct canon_member *a, const struct canon_member *b, bool *out_same,
-                               struct belay_error *err)
+static enum belay_code compare_values(const struct canon_member *a, const struct canon_member *b,
+                                      bool *out_same, struct belay_error *err)
 {
     size_t n_a;
     size_t n_b;
@@ -76,7 +76,7 @@ static enum belay_code compare_sides(const struct side *from, const struct side 
         } else if (order > 0) {
             code = report_change(&to->members[k++], BELAY_CREATED, part, fn, context, &go_on, err);
         } else {
-            code = is_same(&from->members[i], &to->members[k], &same, err);
+            code = compare_values(&from->members[i], &to->members[k], &same, err);
             if (code == BELAY_OK && !same) {
                 code = report_change(&to->members[k], BELAY_UPDATED, part, fn, context, &go_on, err);
             }

@@ -142,7 +142,7 @@ static void scan_blanks(struct scan *scan)
     }
 }
 
-static size_t digits(const struct scan *scan, size_t at)
+static size_t count_digits(const struct scan *scan, size_t at)
 {
     size_t n = 0;
 
@@ -152,19 +152,19 @@ static size_t digits(const struct scan *scan, size_t at)
     return n;
 }
 
-static bool scan_number(struct scan *scan)
+static bool scan_json_number(struct scan *scan)
 {
     size_t at = scan->at;
     size_t n;
 
     at += scan->text[at] == '-' ? 1 : 0;
-    n = digits(scan, at);
+    n = count_digits(scan, at);
     if (n == 0 || (n > 1 && scan->text[at] == '0')) {
         return fault(scan, "not a JSON value");
     }
     at += n;
     if (at < scan->len && scan->text[at] == '.') {
-        n = digits(scan, at + 1);
+        n = count_digits(scan, at + 1);
         if (n == 0) {
             return fault(scan, "a number has no digits after its point");
         }
@@ -173,7 +173,7 @@ static bool scan_number(struct scan *scan)
     if (at < scan->len && (scan->text[at] == 'e' || scan->text[at] == 'E')) {
         at++;
         at += at < scan->len && (scan->text[at] == '+' || scan->text[at] == '-') ? 1 : 0;
-        n = digits(scan, at);
+        n = count_digits(scan, at);
         if (n == 0) {
             return fault(scan, "a number has no digits in its exponent");
         }
@@ -255,7 +255,7 @@ static bool scan_scalar(struct scan *scan, uint32_t index)
         ok = scan_word(scan, "null");
         break;
     default:
-        ok = scan_number(scan);
+        ok = scan_json_number(scan);
         break;
     }
     if (ok) {

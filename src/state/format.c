@@ -12,8 +12,8 @@ void format_release(struct format *format)
     *format = (struct format){ 0 };
 }
 
-static enum belay_code check_kind(const struct format *format, uint32_t node, const char *part, char kind,
-                                  struct belay_error *err)
+static enum belay_code check_part_kind(const struct format *format, uint32_t node, const char *part,
+                                       char kind, struct belay_error *err)
 {
     if (node != 0 && doc_kind(&format->doc, node) != kind) {
         return error_set(err, BELAY_BAD_CONTENT, "'%s' is not %s", part,
@@ -22,7 +22,7 @@ static enum belay_code check_kind(const struct format *format, uint32_t node, co
     return BELAY_OK;
 }
 
-static enum belay_code check_version(const struct format *format, bool is_new, struct belay_error *err)
+static enum belay_code check_format_version(const struct format *format, bool is_new, struct belay_error *err)
 {
     uint32_t node = doc_member(&format->doc, 0, "format_version");
     size_t len = 0;
@@ -41,9 +41,9 @@ static enum belay_code check_version(const struct format *format, bool is_new, s
     return BELAY_OK;
 }
 
-/* A state must not be saved under the name of another. */
-static enum belay_code check_owner(const struct format *format, const char *member, const char *wanted,
-                                   struct belay_error *err)
+/* metadata.stack or metadata.environment: a state must not be saved under the name of another. */
+static enum belay_code check_names_state(const struct format *format, const char *member, const char *wanted,
+                                         struct belay_error *err)
 {
     uint32_t node = format->metadata == 0 ? 0 : doc_member(&format->doc, format->metadata, member);
     size_t len;
@@ -74,16 +74,16 @@ static enum belay_code check_shape(struct format *format, const struct belay_sta
     if (doc_kind(&format->doc, 0) != '{') {
         return error_set(err, BELAY_BAD_CONTENT, "it is not an object: a state begins with '{'");
     }
-    code = check_version(format, is_new, err);
+    code = check_format_version(format, is_new, err);
     for (size_t i = 0; code == BELAY_OK && i < sizeof parts / sizeof parts[0]; i++) {
         *parts[i].node = doc_member(&format->doc, 0, parts[i].name);
-        code = check_kind(format, *parts[i].node, parts[i].name, parts[i].kind, err);
+        code = check_part_kind(format, *parts[i].node, parts[i].name, parts[i].kind, err);
     }
     if (code == BELAY_OK && name != NULL) {
-        code = check_owner(format, "stack", name->stack, err);
+        code = check_names_state(format, "stack", name->stack, err);
     }
     if (code == BELAY_OK && name != NULL) {
-        code = check_owner(format, "environment", name->environment, err);
+        code = check_names_state(format, "environment", name->environment, err);
     }
     return code;
 }
@@ -105,7 +105,7 @@ enum belay_code format_read(const char *text, size_t len, const struct belay_sta
     return BELAY_OK;
 }
 
-static bool is_true(const struct doc *doc, uint32_t object, const char *name)
+static bool member_is_true(const struct doc *doc, uint32_t object, const char *name)
 {
     uint32_t node = object == 0 ? 0 : doc_member(doc, object, name);
 
@@ -136,7 +136,7 @@ enum belay_code format_describe(const struct format *format, struct belay_state 
         return error_set(err, BELAY_BAD_CONTENT, "lock.token is not a whole number");
     }
     state->serial = member_number(doc, format->metadata, "serial");
-    state->locked = is_true(doc, format->lock, "locked");
+    state->locked = member_is_true(doc, format->lock, "locked");
     state->lock_store = string_of(doc, format->lock, "store");
     state->lock_id = string_of(doc, format->lock, "lock_id");
     state->locked_by = string_of(doc, format->lock, "last_locked_by");
@@ -167,8 +167,8 @@ static bool is_main(const struct canon_member *member)
 }
 
 /*
- * The checksum of the document. Resources and outputs enter by their checksums, and
- * checksums.document is left out. Changes the order of the members.
+ * The checksum of the document. It covers resources and outputs by their checksums, and leaves
+ * out checksums.document itself.
  */
 static enum belay_code document_sum(struct canon_member *members, size_t n, const char *checksums,
                                     char out_sum[CANON_SUM_SIZE], struct belay_error *err)
@@ -246,7 +246,10 @@ enum belay_code format_checksums(struct canon_member *members, size_t n, const s
         }
     }
     buf_adds(&parts, parts.len > 1 ? "\n    }" : "}");
-    if (code == BELAY_OK && !parts.failed) {
+    if (code == BELAY_OK && parts.failed) {
+        code = error_no_memory(err);
+    }
+    if (code == BELAY_OK) {
         edits[2].value = parts.data;
         edit_object(&json, known, known_node, edits, 4, 4);
         code = json.failed ? error_no_memory(err) : document_sum(members, n, json.data, sum, err);

@@ -234,7 +234,7 @@ enum belay_code belay_state_snapshots(struct belay_states *states, const struct 
 }
 
 /* A name with or without ".json", or a time as the list prints it (of one second the newest). */
-static bool is_named(const struct snapshot *snapshot, const char *which)
+static bool snapshot_matches(const struct snapshot *snapshot, const char *which)
 {
     char utc[CLOCK_TEXT_SIZE];
     size_t n = strlen(which);
@@ -267,7 +267,7 @@ enum belay_code snapshots_find(struct belay_states *states, const char *folder, 
     }
     if (index == 0 && !parse_index(which, &index)) {
         for (size_t i = 0; index == 0 && i < snapshots.n; i++) {
-            index = is_named(&snapshots.items[i], which) ? i + 1 : 0;
+            index = snapshot_matches(&snapshots.items[i], which) ? i + 1 : 0;
         }
     }
     if (index == 0 || index > snapshots.n) {

@@ -70,9 +70,9 @@ enum belay_code states_remove(struct belay_states *states, const char *path,
 }
 
 /* The text as a state, which takes it over. BELAY_BAD_CONTENT still makes the state; the format is empty then. */
-static enum belay_code describe(const struct belay_state_name *name, struct belay_blob *text,
-                                struct belay_state **out_state, struct format *out_format,
-                                struct belay_error *err)
+static enum belay_code parse_state(const struct belay_state_name *name, struct belay_blob *text,
+                                   struct belay_state **out_state, struct format *out_format,
+                                   struct belay_error *err)
 {
     struct belay_state *state = calloc(1, sizeof *state);
     enum belay_code code;
@@ -101,7 +101,7 @@ enum belay_code state_from_text(const struct belay_state_name *name, struct bela
 {
     struct belay_state *state = NULL;
     struct format format = { 0 };
-    enum belay_code code = describe(name, text, &state, &format, err);
+    enum belay_code code = parse_state(name, text, &state, &format, err);
 
     format_release(&format);
     if (code != BELAY_OK) {
@@ -113,10 +113,10 @@ enum belay_code state_from_text(const struct belay_state_name *name, struct bela
 }
 
 /* *out_state stays NULL if the store still has the version with the tag `known` (may be NULL). */
-static enum belay_code fetch(struct belay_states *states, const struct belay_state_name *name,
-                             const char *rest, const struct belay_blob_tag *known,
-                             struct belay_state **out_state, struct format *out_format,
-                             struct belay_error *err)
+static enum belay_code fetch_if_changed(struct belay_states *states, const struct belay_state_name *name,
+                                        const char *rest, const struct belay_blob_tag *known,
+                                        struct belay_state **out_state, struct format *out_format,
+                                        struct belay_error *err)
 {
     struct belay_blob blob = { 0 };
     char path[STATE_PATH_SIZE];
@@ -133,7 +133,7 @@ static enum belay_code fetch(struct belay_states *states, const struct belay_sta
     if (code != BELAY_OK) {
         return code;
     }
-    code = describe(name, &blob, out_state, out_format, err);
+    code = parse_state(name, &blob, out_state, out_format, err);
     if (code != BELAY_OK) {
         (void)error_wrap(err, "%.300s", path);
     }
@@ -144,7 +144,7 @@ enum belay_code state_fetch(struct belay_states *states, const struct belay_stat
                             const char *rest, struct belay_state **out_state, struct format *out_format,
                             struct belay_error *err)
 {
-    return fetch(states, name, rest, NULL, out_state, out_format, err);
+    return fetch_if_changed(states, name, rest, NULL, out_state, out_format, err);
 }
 
 enum belay_code state_verify(const struct belay_state_name *name, const char *rest,
@@ -193,12 +193,12 @@ static enum belay_code fetch_version(struct belay_states *states, const struct b
     }
     (void)snprintf(out->rest, sizeof out->rest, "%s%s", snapshot == NULL ? "" : "history/",
                    snapshot == NULL ? "state.json" : snapshot);
-    return fetch(states, name, out->rest, known, &out->state, &out->format, err);
+    return fetch_if_changed(states, name, out->rest, known, &out->state, &out->format, err);
 }
 
-static enum belay_code load_version(struct belay_states *states, const struct belay_state_name *name,
-                                    const char *snapshot, const struct belay_blob_tag *known,
-                                    struct belay_state **out_state, struct belay_error *err)
+static enum belay_code load_verified(struct belay_states *states, const struct belay_state_name *name,
+                                     const char *snapshot, const struct belay_blob_tag *known,
+                                     struct belay_state **out_state, struct belay_error *err)
 {
     struct fetched fetched = { 0 };
     enum belay_code code = fetch_version(states, name, snapshot, known, &fetched, err);
@@ -217,21 +217,21 @@ static enum belay_code load_version(struct belay_states *states, const struct be
 enum belay_code belay_state_load(struct belay_states *states, const struct belay_state_name *name,
                                  struct belay_state **out_state, struct belay_error *err)
 {
-    return load_version(states, name, NULL, NULL, out_state, err);
+    return load_verified(states, name, NULL, NULL, out_state, err);
 }
 
 enum belay_code belay_state_reload(struct belay_states *states, const struct belay_state_name *name,
                                    const struct belay_blob_tag *known, struct belay_state **out_state,
                                    struct belay_error *err)
 {
-    return load_version(states, name, NULL, known, out_state, err);
+    return load_verified(states, name, NULL, known, out_state, err);
 }
 
 enum belay_code belay_state_load_snapshot(struct belay_states *states, const struct belay_state_name *name,
                                           const char *snapshot, struct belay_state **out_state,
                                           struct belay_error *err)
 {
-    return load_version(states, name, snapshot, NULL, out_state, err);
+    return load_verified(states, name, snapshot, NULL, out_state, err);
 }
 
 enum belay_code belay_state_load_unverified(struct belay_states *states, const struct belay_state_name *name,
@@ -281,7 +281,7 @@ enum belay_code belay_state_check(const struct belay_state_name *name, const cha
 }
 
 /* The entry without blanks outside of strings. */
-static char *one_line(const char *raw, size_t len)
+static char *compact_json(const char *raw, size_t len)
 {
     char *line = malloc(len + 1);
     size_t n = 0;
@@ -318,7 +318,7 @@ enum belay_code belay_state_history(struct belay_states *states, const struct be
              at = doc->nodes[at].next) {
             size_t len;
             const char *raw = doc_raw(doc, at, &len);
-            char *line = one_line(raw, len);
+            char *line = compact_json(raw, len);
             bool go_on = line != NULL && fn(context, line);
 
             code = line == NULL ? error_no_memory(err) : BELAY_OK;

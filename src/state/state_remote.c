@@ -40,7 +40,7 @@ static bool is_text(const struct doc *doc, uint32_t node, const char *text)
 }
 
 /* Whether the newest deployment in the document is the one of this write. */
-static bool is_recorded(const struct format *format, const struct states_put *put)
+static bool is_newest_deployment(const struct format *format, const struct states_put *put)
 {
     const struct belay_deployment *said = put->write->deployment;
     const struct belay_deployment *detected = put->write->detected;
@@ -76,7 +76,7 @@ static bool was_saved(struct belay_states *states, const struct belay_state_name
     struct belay_state *state = NULL;
     struct format format = { 0 };
     bool was = lock != NULL && state_fetch(states, name, "state.json", &state, &format, NULL) == BELAY_OK &&
-               state->token == lock->token && is_recorded(&format, put);
+               state->token == lock->token && is_newest_deployment(&format, put);
 
     if (was) {
         out->tag = state->tag;
@@ -87,8 +87,10 @@ static bool was_saved(struct belay_states *states, const struct belay_state_name
     return was;
 }
 
-static enum belay_code send(struct belay_states *states, const struct belay_state_name *name,
-                            const struct states_put *put, struct states_saved *out, struct belay_error *err)
+/* Retry until it is known whether the write was saved. */
+static enum belay_code put_until_known(struct belay_states *states, const struct belay_state_name *name,
+                                       const struct states_put *put, struct states_saved *out,
+                                       struct belay_error *err)
 {
     struct belay_error unheard = BELAY_ERROR_INIT;
     bool was_unknown = false;
@@ -129,7 +131,7 @@ enum belay_code state_remote_put(struct belay_states *states, const struct belay
                                  struct belay_error *err)
 {
     struct states_saved saved = { 0 };
-    enum belay_code code = send(states, name, put, &saved, err);
+    enum belay_code code = put_until_known(states, name, put, &saved, err);
 
     if (code == BELAY_OK && out_state != NULL &&
         read_back(states, name, &saved, out_state, err) != BELAY_OK) {

@@ -60,8 +60,9 @@ static enum belay_code read_current(const struct save *save, struct current *out
 
 /* ---- fencing ------------------------------------------------------ */
 
-/* The holder that the document names. */
-static void set_holder(const struct save *save, const struct belay_state *was, struct belay_error *err)
+/* Set the holder of `err` to the one that the document names. */
+static void set_document_holder(const struct save *save, const struct belay_state *was,
+                                struct belay_error *err)
 {
     struct belay_info *info = calloc(1, sizeof *info);
     char key[BELAY_KEY_MAX + 1];
@@ -92,7 +93,7 @@ static enum belay_code refuse_lower_token(const struct save *save, const struct 
                     was->locked ? "is being deployed by" : "was deployed since by",
                     was->locked_by == NULL ? "another client" : was->locked_by, was->token,
                     save->write->lock->token);
-    set_holder(save, was, err);
+    set_document_holder(save, was, err);
     return BELAY_NOT_HOLDER;
 }
 
@@ -112,6 +113,7 @@ static bool is_own_lock(const struct save *save, const struct belay_state *was)
            (was->lock_id == NULL || lock->lock_id == NULL || strcmp(was->lock_id, lock->lock_id) == 0);
 }
 
+/* Whether the lock may write: its store is the bound one, and its token is not lower than that of `was` (or NULL). */
 static enum belay_code check_lock(const struct save *save, const struct belay_state *was,
                                   struct belay_error *err)
 {
@@ -201,7 +203,7 @@ static enum belay_code check_base(const struct save *save, const struct belay_st
                     was->serial, was->last_updated == NULL ? "an unknown time" : was->last_updated,
                     was->last_updated_by == NULL ? "another client" : was->last_updated_by,
                     has_base ? "again" : "first, and change that");
-    set_holder(save, was, err);
+    set_document_holder(save, was, err);
     return BELAY_NOT_HOLDER;
 }
 
@@ -370,8 +372,8 @@ static enum belay_code save_once(const struct save *save, struct belay_state **o
     char path[STATE_PATH_SIZE];
     enum belay_code code = read_current(save, &current, err);
 
-    if (code == BELAY_OK && !current.is_damaged) {
-        code = check_lock(save, current.state, err);
+    if (code == BELAY_OK) {
+        code = check_lock(save, current.is_damaged ? NULL : current.state, err);
     }
     if (code == BELAY_OK && !save->only_lock && (!current.is_damaged || save->write->loaded != NULL)) {
         code = check_base(save, current.state, err);
@@ -547,7 +549,7 @@ enum belay_code belay_state_restore(struct belay_states *states, const struct be
     return code;
 }
 
-/* Sound, with belay's checksums: nothing to accept. */
+/* The state has belay's checksums, and they match: there is nothing to accept. */
 static bool is_sound(const struct belay_state *state, const struct format *format)
 {
     return state->has_checksums && format_verify(format, NULL, NULL, NULL) == BELAY_OK;

@@ -64,7 +64,7 @@ char *state_path(char out[STATE_PATH_SIZE], const struct belay_state_name *name,
 
 /* ---- opening ------------------------------------------------------------------- */
 
-static void on_progress(void *context, uint64_t done, uint64_t total)
+static void pass_progress(void *context, uint64_t done, uint64_t total)
 {
     const struct belay_states *states = context;
 
@@ -96,7 +96,7 @@ enum belay_code belay_states_open_store(struct belay_blob_store *store, const ch
     states->context = options->context;
     states->keep_snapshots = options->keep_snapshots > 0 ? options->keep_snapshots : BELAY_STATE_SNAPSHOTS;
     states->keep_for_ms = options->keep_for_ms > 0 ? options->keep_for_ms : BELAY_STATE_SNAPSHOT_AGE_MS;
-    store->on_progress = on_progress;
+    store->on_progress = pass_progress;
     store->progress_context = states;
     *out_states = states;
     return BELAY_OK;
@@ -145,7 +145,7 @@ static bool last_part(const char *at, char out[BELAY_BLOB_PART_MAX + 1])
     return true;
 }
 
-static bool on_state(void *context, const struct belay_blob_entry *entry)
+static bool on_state_blob(void *context, const struct belay_blob_entry *entry)
 {
     struct state_listing *listing = context;
     struct belay_state_name name = { listing->stack, listing->environment };
@@ -169,8 +169,8 @@ static bool on_environment(void *context, const struct belay_blob_entry *entry)
         state_name_check(&name, NULL) != BELAY_OK) {
         return true;
     }
-    listing->code =
-        store->ops->list(store, state_path(path, &name, "state.json"), true, on_state, listing, listing->err);
+    listing->code = store->ops->list(store, state_path(path, &name, "state.json"), true, on_state_blob,
+                                     listing, listing->err);
     return listing->code == BELAY_OK && !listing->stopped;
 }
 

@@ -6,10 +6,10 @@
 
 #include "base/saturate.h"
 
-enum { STEP_BITS = 5, EXACT = 1 << (STEP_BITS + 1) }; /* below EXACT each millisecond has its place */
-#define LONGEST_MS ((INT64_C(1) << 40) - 1)           /* 34 years: beyond, a clock was wrong */
+enum { STEP_BITS = 5, EXACT = 1 << (STEP_BITS + 1) }; /* below EXACT each millisecond has a bucket */
+#define LONGEST_MS ((INT64_C(1) << 40) - 1) /* 34 years; a longer duration is due to a wrong clock */
 
-/* 32 places for each doubling. */
+/* The place of its bucket; from EXACT on there are 32 places for each doubling. */
 static uint16_t place_of_duration(int64_t ms)
 {
     int doublings = 0;
@@ -20,7 +20,7 @@ static uint16_t place_of_duration(int64_t ms)
     return (uint16_t)((int64_t)doublings * (EXACT / 2) + (ms >> doublings));
 }
 
-/* The first bucket whose place is not before `place`. */
+/* The index of the first bucket whose place is not before `place`. */
 static size_t find_bucket(const struct durations *set, uint16_t place)
 {
     size_t low = 0;
@@ -38,8 +38,9 @@ static size_t find_bucket(const struct durations *set, uint16_t place)
     return low;
 }
 
-static bool insert(struct durations *set, size_t i, uint16_t place)
+static bool insert_bucket(struct durations *set, size_t i, uint16_t place)
 {
+    assert(i <= set->n_buckets);
     if (set->n_buckets == set->capacity) {
         size_t capacity = set->capacity == 0 ? 8 : 2 * set->capacity;
         struct duration_bucket *buckets = realloc(set->buckets, capacity * sizeof *buckets);
@@ -67,7 +68,7 @@ bool durations_add(struct durations *set, int64_t ms)
     ms = ms > LONGEST_MS ? LONGEST_MS : ms;
     place = place_of_duration(ms);
     i = find_bucket(set, place);
-    if ((i == set->n_buckets || set->buckets[i].place != place) && !insert(set, i, place)) {
+    if ((i == set->n_buckets || set->buckets[i].place != place) && !insert_bucket(set, i, place)) {
         return false;
     }
     set->buckets[i].n++;

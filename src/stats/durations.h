@@ -1,8 +1,8 @@
 /*
  * A set of durations, for percentiles, in bounded memory.
  *
- * Durations within 3 % of each other share a bucket, which has their number and their sum; the mean of a bucket
- * stands for all of them. So a percentile is exact if its bucket has one value only, and within 3 % otherwise.
+ * Durations within 3 % of each other share a bucket, which has their number and their sum. A
+ * percentile is the mean of its bucket: exact if the bucket has one value, else within 3 %.
  */
 #ifndef STATS_DURATIONS_H
 #define STATS_DURATIONS_H
@@ -24,7 +24,7 @@ struct durations {
     int64_t longest_ms;
 };
 
-/* False without memory. A negative duration is not known, and left out. */
+/* Add a duration; a negative one is not known, and ignored. False: no memory. */
 bool durations_add(struct durations *set, int64_t ms);
 struct belay_durations durations_sum(const struct durations *set);
 void durations_release(struct durations *set);

@@ -31,7 +31,7 @@ static int64_t median(const int64_t *sorted, size_t n)
     return sorted[(n - 1) / 2];
 }
 
-/* The median of what was left of the past holds that were longer than this one is so far. -1: none was. */
+/* The time that a hold still needs: by the median of the past holds that were longer. -1: none was longer. */
 static int64_t rest_of(const struct belay_holds *sorted, int64_t so_far_ms)
 {
     size_t i = 0;
@@ -43,16 +43,19 @@ static int64_t rest_of(const struct belay_holds *sorted, int64_t so_far_ms)
     return i == sorted->n ? -1 : median(&sorted->ms[i], sorted->n - i) - so_far_ms;
 }
 
-static void fill(int64_t *out, size_t n, int64_t value)
+static void set_all(int64_t *out, size_t n, int64_t value)
 {
     for (size_t i = 0; i < n; i++) {
         out[i] = value;
     }
 }
 
-/* When each place is free, in places[]: at least one, or as many as there are slots. 0: a holder is overdue. */
-static size_t find_places(const struct belay_holds *sorted, const struct belay_info *lock,
-                          int64_t now_unix_ms, int64_t places[BELAY_HOLDERS_MAX])
+/*
+ * places[i] is the time until place i of the lock is free. There is one place, or one for each
+ * slot. Returns their number; 0: a holder is overdue.
+ */
+static size_t free_times(const struct belay_holds *sorted, const struct belay_info *lock, int64_t now_unix_ms,
+                         int64_t places[BELAY_HOLDERS_MAX])
 {
     const struct belay_info *holders = lock->n_holders > 0 ? lock->holders : lock;
     size_t n_holders = lock->n_holders > 0 ? lock->n_holders : 1;
@@ -81,13 +84,13 @@ void belay_estimate_turns(const struct belay_holds *holds, const struct belay_in
     size_t n_places;
 
     if (holds->n < BELAY_HOLDS_MIN || holds->n > BELAY_HOLDS_MAX || lock->mode == BELAY_SHARED) {
-        fill(out_turns_ms, n_turns, BELAY_TURN_UNKNOWN);
+        set_all(out_turns_ms, n_turns, BELAY_TURN_UNKNOWN);
         return;
     }
     qsort(sorted.ms, sorted.n, sizeof sorted.ms[0], by_length);
-    n_places = find_places(&sorted, lock, now_unix_ms, places);
+    n_places = free_times(&sorted, lock, now_unix_ms, places);
     if (n_places == 0) {
-        fill(out_turns_ms, n_turns, BELAY_TURN_OVERDUE);
+        set_all(out_turns_ms, n_turns, BELAY_TURN_OVERDUE);
         return;
     }
     for (size_t i = 0; i < n_turns; i++) {

@@ -1,10 +1,10 @@
-/* How long a lock was held before. What belay_past_holds() returns, and belay_estimate_turns() is computed from. */
+/* The past holds of a lock, from its history: see belay_past_holds() and belay_estimate_turns(). */
 #ifndef STATS_ESTIMATE_H
 #define STATS_ESTIMATE_H
 
 #include "belay.h"
 
-/* Take the next event of the lock's history, oldest first: one that ends a hold replaces the oldest of too many. */
+/* Call it for each event of the lock's history, oldest first. Keeps the last BELAY_HOLDS_MAX holds. */
 void holds_add(struct belay_holds *holds, const struct belay_event *event);
 
 #endif

@@ -11,13 +11,13 @@ enum { SLOTS = 4096, RECENT = 256 }; /* of hash tables; SLOTS is more than twice
 enum { DAY_CHARS = sizeof "2026-11-17" - 1 };
 
 struct group {
-    char *name; /* owned; NULL: the total, or what has no group of its own */
+    char *name; /* owned; NULL: the total, or all further groups */
     struct belay_stats_group counts;
     struct durations held;
     struct durations waited;
 };
 
-/* To find the profile of a key means to try all templates, so the last keys are remembered. */
+/* A cache: finding the profile of a key tries all templates. */
 struct recent_key {
     char *key; /* owned; NULL: none */
     struct group *group;
@@ -28,8 +28,8 @@ struct stats {
     const struct belay_config *config;
     uint64_t events;
     struct group total;
-    struct group rest; /* for what has no group of its own */
-    bool has_rest;     /* there are more groups than there may be */
+    struct group rest; /* all groups beyond BELAY_STATS_GROUPS_MAX */
+    bool has_rest;     /* there are such groups */
     struct group groups[BELAY_STATS_GROUPS_MAX];
     size_t n_groups;
     uint16_t slots[SLOTS]; /* groups by the hash of their names: an index plus one; 0: free */
@@ -72,7 +72,7 @@ void stats_free(struct stats *stats)
     free(stats);
 }
 
-/* The group of this name, which is made if it is new. NULL without memory. */
+/* The group of this name; it is added if it is new. NULL: no memory. */
 static struct group *group_named(struct stats *stats, const char *name, size_t len)
 {
     uint64_t at = fnv_bytes(FNV_INIT, name, len) % SLOTS;
@@ -101,16 +101,14 @@ static struct group *group_of_profile(struct stats *stats, const char *key)
 {
     struct recent_key *recent = &stats->recent[fnv_text(FNV_INIT, key) % RECENT];
     struct belay_parsed_key parsed;
-    const char *name;
 
     if (recent->key != NULL && strcmp(recent->key, key) == 0) {
         return recent->group;
     }
     belay_key_parse(stats->config, key, &parsed);
-    name = *parsed.profile == '\0' && *parsed.stack != '\0' ? "stack" : parsed.profile;
     free(recent->key);
     recent->key = strdup(key);
-    recent->group = recent->key == NULL ? NULL : group_named(stats, name, strlen(name));
+    recent->group = recent->key == NULL ? NULL : group_named(stats, parsed.profile, strlen(parsed.profile));
     return recent->group;
 }
 
@@ -130,7 +128,7 @@ static struct group *group_of(struct stats *stats, const struct belay_event *eve
     case BELAY_STATS_BY_NOTHING:
         break;
     }
-    return &stats->rest; /* which is not shown */
+    return &stats->rest; /* not shown: has_rest is false */
 }
 
 /* ---- counting ---- */
@@ -152,7 +150,7 @@ static enum kind kind_of(const struct belay_event *event)
     return (enum kind)kind;
 }
 
-static bool count(struct group *group, enum kind kind, int64_t duration_ms)
+static bool count_event(struct group *group, enum kind kind, int64_t duration_ms)
 {
     switch (kind) {
     case ACQUIRED:
@@ -191,8 +189,8 @@ bool stats_add(struct stats *stats, const struct belay_event *event)
         return true;
     }
     group = group_of(stats, event);
-    return group != NULL && count(&stats->total, kind, event->duration_ms) &&
-           count(group, kind, event->duration_ms);
+    return group != NULL && count_event(&stats->total, kind, event->duration_ms) &&
+           count_event(group, kind, event->duration_ms);
 }
 
 /* ---- the result ---- */
@@ -206,7 +204,7 @@ static bool copy_group(const struct group *group, struct belay_stats_group *out)
     return group->name == NULL || out->name != NULL;
 }
 
-static int by_name(const void *a, const void *b)
+static int by_group_name(const void *a, const void *b)
 {
     const struct belay_stats_group *one = a;
     const struct belay_stats_group *other = b;
@@ -222,7 +220,7 @@ static int by_acquired(const void *a, const void *b)
     if (one->acquired != other->acquired) {
         return one->acquired > other->acquired ? -1 : 1;
     }
-    return by_name(a, b);
+    return by_group_name(a, b);
 }
 
 struct belay_stats *stats_result(const struct stats *stats)
@@ -244,7 +242,7 @@ struct belay_stats *stats_result(const struct stats *stats)
         return NULL;
     }
     qsort(result->groups, result->n_groups, sizeof result->groups[0],
-          stats->by == BELAY_STATS_BY_DAY ? by_name : by_acquired);
+          stats->by == BELAY_STATS_BY_DAY ? by_group_name : by_acquired);
     if (stats->has_rest && copy_group(&stats->rest, &result->groups[result->n_groups])) {
         result->n_groups++;
     }

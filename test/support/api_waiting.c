@@ -1,6 +1,7 @@
 /* Conformance of the public interface: waiting in the queue. */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,6 +57,48 @@ static void a_waiter_that_gives_up_learns_the_holder_and_leaves_the_queue(void *
     assert_int_equal(belay_error_holder(&api->err)->token, belay_lock_token(held));
     api_await_line(api->client, api->key, 0);
     belay_lock_free(held);
+}
+
+struct blocked_key {
+    struct belay_client *client;
+    const char *key;
+};
+
+static bool has_known_waiter(void *context)
+{
+    struct blocked_key *blocked = context;
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_info *info = NULL;
+    enum belay_code code = belay_get(blocked->client, blocked->key, &info, &err);
+    const struct belay_info *queue = belay_error_holder(&err);
+    bool is_known = code == BELAY_NOT_FOUND && queue != NULL && queue->n_waiters == 1 &&
+                    strcmp(queue->key, blocked->key) == 0 &&
+                    strcmp(queue->waiters[0].key, blocked->key) == 0 && queue->locked_by[0] == '\0';
+
+    belay_info_free(info);
+    belay_error_release(&err);
+    return is_known;
+}
+
+static void the_waiters_of_a_key_that_was_never_held_are_known(void **state) /* L4, L8 */
+{
+    struct api *api = *state;
+    struct api_waiter waiter;
+    struct belay_lock *held;
+    char above[600];
+    char below[600];
+
+    (void)snprintf(above, sizeof above, "stack:%s:env:prod", api->key);
+    (void)snprintf(below, sizeof below, "stack:%s:env:prod:service:web", api->key);
+    held = api_take(api->client, above, NULL, API_LONG_MS);
+    waiter = waiter_of(api->rival, below, BELAY_WAIT_FOREVER);
+    api_waiter_start(&waiter);
+    assert_true(api_await(has_known_waiter, &(struct blocked_key){ api->client, below }));
+    assert_int_equal(belay_lock_release(held, BELAY_OUTCOME_COMPLETED, &api->err), BELAY_OK);
+    belay_lock_free(held);
+    api_waiter_join(&waiter);
+    assert_int_equal(waiter.code, BELAY_OK);
+    belay_lock_free(waiter.lock);
 }
 
 static void a_cancelled_wait_ends_and_leaves_the_queue(void **state) /* S1.5 */
@@ -227,6 +270,7 @@ static void waiting_until_free_acquires_nothing(void **state)
 const struct CMUnitTest api_waiting[] = {
     API_CASE(a_queue_is_served_in_the_order_of_arrival),
     API_CASE(a_waiter_that_gives_up_learns_the_holder_and_leaves_the_queue),
+    API_CASE(the_waiters_of_a_key_that_was_never_held_are_known),
     API_CASE(a_cancelled_wait_ends_and_leaves_the_queue),
     API_CASE(a_wait_ends_when_the_holders_lease_does),
     API_CASE(a_waiter_is_shown_the_holder),

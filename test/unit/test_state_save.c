@@ -408,6 +408,31 @@ static void a_damaged_state_is_not_built_upon(void **state)
     belay_states_close(states);
 }
 
+/* A damaged state has no token to compare with, but the state store is still bound to its lock store. */
+static void a_restore_over_damage_needs_the_bound_lock_store(void **state)
+{
+    struct belay_states *states = open_states();
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_state_write write = BELAY_STATE_WRITE_INIT;
+    struct belay_state_lock stamp = stamp_of(9, "b");
+    char command[256];
+    char *snapshot = NULL;
+
+    (void)state;
+    assert_int_equal(save(states, "{\"outputs\":{\"n\":1}}", 1, "a", NULL, NULL), BELAY_OK);
+    assert_int_equal(belay_state_find_snapshot(states, &name, "latest", &snapshot, &err), BELAY_OK);
+    (void)snprintf(command, sizeof command, "echo broken > %s/stacks/shop/prod/state.json", directory);
+    assert_int_equal(system(command), 0);
+    write.lock = &stamp;
+    stamp.store = "other";
+    assert_int_equal(belay_state_restore(states, &name, snapshot, &write, NULL, &err), BELAY_CONFIG);
+    assert_non_null(strstr(err.text, "is fenced by the lock store"));
+    stamp.store = "locks";
+    assert_int_equal(belay_state_restore(states, &name, snapshot, &write, NULL, &err), BELAY_OK);
+    free(snapshot);
+    belay_states_close(states);
+}
+
 static void documents_of_other_formats_have_versions_too(void **state)
 {
     struct belay_states *states = open_states();
@@ -490,6 +515,7 @@ int main(void)
         TEST(snapshots_are_removed_when_too_old_and_too_many),
         TEST(a_clock_that_was_set_back_does_not_change_the_order),
         TEST(a_damaged_state_is_not_built_upon),
+        TEST(a_restore_over_damage_needs_the_bound_lock_store),
         TEST(documents_of_other_formats_have_versions_too),
         TEST(the_lock_is_checked_in_the_write_if_the_store_has_it),
     };
