@@ -505,14 +505,16 @@ BEGIN
         RETURN NULL;
     ELSIF jsonb_typeof(list::jsonb) = 'array' AND NOT EXISTS (
         SELECT FROM jsonb_array_elements(list::jsonb) f, jsonb_array_elements(b->'w') w
-        WHERE (w->>'s')::integer & 1 <> 0
-          AND w->>'k' LIKE replace(replace(replace(replace(f->>'pattern', '\', '\\'), '%', '\%'), '_', '\_'), '*', '%')
-          AND now >= coalesce((f->>'from')::bigint, 0)
-          AND CASE WHEN f->>'ended' IS NOT NULL THEN grace > 0 AND now < (f->>'ended')::bigint + grace
-                   ELSE f->>'until' IS NULL OR now < (f->>'until')::bigint + grace END) THEN
+        WHERE (w->>'s')::integer & 1 <> 0 AND (
+            (jsonb_typeof(f->'id') = 'string' AND jsonb_typeof(f->'pattern') = 'string'
+             AND jsonb_typeof(f->'reason') = 'string' AND jsonb_typeof(f->'by') = 'string') IS NOT TRUE -- unreadable
+            OR (w->>'k' LIKE replace(replace(replace(replace(f->>'pattern', '\', '\\'), '%', '\%'), '_', '\_'), '*', '%')
+                AND now >= coalesce((f->>'from')::bigint, 0)
+                AND CASE WHEN f->>'ended' IS NOT NULL THEN grace > 0 AND now < (f->>'ended')::bigint + grace
+                         ELSE f->>'until' IS NULL OR now < (f->>'until')::bigint + grace END))) THEN
         RETURN NULL;
     END IF;
-    RETURN list;
+    RETURN list; -- the caller says what it means, or that it cannot be read
 END $$;
 
 -- A batch need not look for freezes while there are none.
