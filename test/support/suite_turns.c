@@ -47,32 +47,7 @@ static const struct answer *wait_for(struct suite *s, const char *lock_id, int64
 
 static const struct answer *claim(struct suite *s, const char *lock_id)
 {
-    struct belay_record *values = holder(s, lock_id, LONG_MS);
-    struct belay_write write = { .key = "k",
-                                 .condition = BELAY_IF_NEXT,
-                                 .lock_id = lock_id,
-                                 .set = BELAY_SET_HOLDER,
-                                 .values = values,
-                                 .drop_tickets = &lock_id,
-                                 .n_drop_tickets = 1 };
-    struct belay_event events[2] = { { .level = BELAY_LEVEL_INFO,
-                                       .type = "wait.ended",
-                                       .key = "k",
-                                       .lock_id = lock_id,
-                                       .locked_by = values->owner,
-                                       .locked_by_name = values->owner_name,
-                                       .metadata = values->metadata,
-                                       .n_metadata = values->n_metadata,
-                                       .reason = "acquired",
-                                       .duration_ms = 7 } };
-
-    events[1] = events[0];
-    events[1].type = "lock.acquired";
-    events[1].reason = NULL;
-    events[1].token = BELAY_TOKEN_OF_BATCH;
-    events[1].duration_ms = -1;
-    return commit(s, s->a,
-                  &(struct belay_batch){ .writes = &write, .n_writes = 1, .events = events, .n_events = 2 });
+    return claim_with(s, lock_id, &(struct belay_batch){ 0 });
 }
 
 static const struct answer *give_up(struct suite *s, const char *lock_id)
