@@ -435,6 +435,24 @@ class GoingOver(FrontsCase):
         self.assertEqual(b.renew("k", "id-w").status, 200)
         self.assertEqual(self.events("k").count("lock.released"), 1)  # that of the first holder
 
+    def test_what_no_client_claims_goes_to_the_next_when_its_lease_ends(self):
+        """L4: not sooner, as the client may hold it through another front."""
+        front = self.fronts[0]
+        for name, fields in (("one", {"key": "k"}), ("two", {"keys": ["k", "j"]})):
+            with self.subTest(name):
+                held = front.acquire("k", "holder", ttl_ms=60000).json()
+                gone = {"locked_by": "gone", "wait_ms": 100, "ttl_ms": 2000, "lock_id": f"gone-{name}"}
+                self.assertEqual(front.post("/v1/acquire", {**fields, **gone}).status, 409)
+                later = front.acquire_later("k", "next", wait_ms=int(PATIENCE * 1000), ttl_ms=60000)
+                front.wait_for_queue("k", ["gone", "next"])
+                began = time.monotonic()
+                front.release("k", held["lock_id"])
+                got = later.get()
+                self.assertEqual((got.status, got.json()["locked_by"]), (200, "next"), got)
+                self.assertGreater(time.monotonic() - began, 1.5)
+                front.release("k", got.json()["lock_id"])
+        self.assertEqual(front.log().count("it is left to its lease"), 2)
+
     def test_no_front_at_all_is_unreachable(self):
         self.kill(0)
         self.kill(1)
