@@ -293,6 +293,14 @@ struct belay_batch {
      */
     bool check_freezes;
     int64_t freeze_grace_ms;
+    /*
+     * For a batch of one write that acquires, and its event. If it is refused because another id
+     * holds the lock, exclusively and with a live lease, and this id has no ticket, a store may keep
+     * the event with the type "lock.refused" and the reason "lock 'KEY' held by OWNER until TIME
+     * (SPAN left)", not necessarily on disk. commit.event_id is then its id; if that is 0, the
+     * event was not kept.
+     */
+    bool note_refusal;
 };
 
 /* The result of a batch. */
@@ -300,7 +308,8 @@ struct belay_commit {
     int64_t now_ms;    /* the store's clock at the decision */
     size_t refused;    /* with BELAY_REFUSED: the write whose condition did not hold */
     uint64_t token;    /* the new token of the first write that sets an identity; 0: none does */
-    uint64_t event_id; /* of the first event; the ids of the others follow; 0: the store keeps no events */
+    uint64_t event_id; /* of the first event; the ids of the others follow; 0: the store keeps no events. With
+                          BELAY_REFUSED: see note_refusal */
     int64_t events_at_unix_ms;    /* the time that the events have in the store; 0: it keeps none */
     struct belay_record *records; /* owned. BELAY_OK: all records after the batch, in the order of the writes.
                                      BELAY_REFUSED: the record whose condition did not hold. */

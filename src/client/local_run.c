@@ -108,6 +108,20 @@ static void report_found(struct belay_client *client, const struct op *op)
     }
 }
 
+/* A refusal and its event were one call of the store: what is left is to call on_event. */
+static void report_kept(struct belay_client *client, struct op *op, const struct store_step *step)
+{
+    struct belay_commit kept = { .now_ms = op->records_now_ms,
+                                 .event_id = op->kept_event_id,
+                                 .events_at_unix_ms = step->result.events_at_unix_ms };
+
+    if (op->want == OP_COMMIT && op->kept_event_id != 0) {
+        report_commit(client->on_event, client->context, &op->batch, &kept,
+                      step->answered_ms - op->request.began_ms, step->took_us);
+        op_on_commit(op, BELAY_OK, &kept, NULL, step->sent_ms, step->answered_ms);
+    }
+}
+
 void store_step_report(struct belay_client *client, struct op *op, struct store_step *step)
 {
     struct poll_result *seen = &step->seen;
@@ -125,6 +139,7 @@ void store_step_report(struct belay_client *client, struct op *op, struct store_
                           step->answered_ms - request->began_ms, step->took_us);
         }
         op_on_commit(op, step->code, &step->result, &seen->err, step->sent_ms, step->answered_ms);
+        report_kept(client, op, step);
     } else if (step->is_shared) {
         op_on_look(op, step->code, seen->records, seen->store_now_ms, &seen->err, seen->asked_ms,
                    seen->seen_ms);

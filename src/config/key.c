@@ -179,6 +179,13 @@ static enum belay_code check_round_trip(const struct belay_config *config, const
         key_piece_is(names.environment, parts->environment)) {
         return BELAY_OK;
     }
+    if (names.component.at == NULL && names.environment.at == NULL) { /* a stack's */
+        return error_set(
+            err, BELAY_INVALID,
+            "the key '%s' would be one of profile '%s': choose another --component, or change the "
+            "key template of profile '%s'",
+            key, profile->scheme.profile, made_by->profile);
+    }
     (void)error_set(err, BELAY_INVALID,
                     "the key '%s' would be parsed as component '%.*s' and environment '%.*s' of profile '%s'",
                     key, SHOWN(names.component), SHOWN(names.environment), profile->scheme.profile);

@@ -472,6 +472,9 @@ static void acquire_on_commit(struct op *op, enum belay_code code, struct belay_
         step_done(op, op->code);
         return;
     }
+    if (op->state == TRYING && op->batch.note_refusal) {
+        op->kept_event_id = result->event_id;
+    }
     if (op->state != TRYING && op->state != CLAIMING && ++op->conflicts > CONFLICTS_AT_ONCE) {
         step_wait(op, RECOVERING, now_ms + step_random(&op->rng, CONFLICT_BACKOFF_MAX_MS));
         return;

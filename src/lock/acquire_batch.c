@@ -129,6 +129,9 @@ void acquire_try_free(struct op *op, int64_t now_ms)
         op->writes[i].condition = i < op_n_targets(&op->request) ? BELAY_IF_FREE : BELAY_IF_FREE_FOR_INTENT;
     }
     op->state = TRYING;
+    /* What else but a refusal can follow if another client holds it? */
+    op->batch.note_refusal = !op_may_wait(&op->request) && !op->request.reentrant &&
+                             op->request.mode == BELAY_EXCLUSIVE && op->batch.n_writes == 1;
     add_acquired_events(op, now_ms);
     step_commit(op, TRYING, now_ms);
 }
@@ -397,5 +400,9 @@ void acquire_leave(struct op *op, const char *why, int64_t now_ms)
     for (size_t i = 0; is_refused && i < op_n_targets(&op->request); i++) {
         step_event(op, i, BELAY_LEVEL_INFO, "lock.refused")->reason = op->err.text;
     }
+    if (op->code != BELAY_HELD || op->queued) {
+        op->kept_event_id = 0; /* it was refused, but there is more to do or to say */
+    }
+    assert(op->kept_event_id == 0 || op->batch.n_events == 1);
     step_commit(op, LEAVING, now_ms);
 }

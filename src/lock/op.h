@@ -97,6 +97,8 @@ struct op {
 
     /* OP_COMMIT. A batch whose outcome is unknown may be sent again as it is. */
     struct belay_batch batch;
+    uint64_t kept_event_id; /* not 0: there is nothing to commit, as the store has the batch's only event
+                               already, with this id. See belay_batch.note_refusal */
     /* OP_GET */
     const char **keys;
     size_t n_keys;

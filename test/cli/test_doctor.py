@@ -146,6 +146,20 @@ class Sick(DoctorCase):
         found = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
         self.assertEqual(found["permissions"]["level"], "failed")
 
+    def test_a_missing_wake_file_is_created_by_the_next_command(self):
+        """By one that only reads, too, but not by doctor."""
+        self.acquire("k")
+        file = self.dir / "belay.db-wake"
+        for command in (("list",), ("status", "k"), ("history", "k"), ("freezes",)):
+            file.unlink()
+            found = self.doctor(0)["wake file"]
+            self.assertEqual((found["level"], found["text"]),
+                             ("ok", "there is none; the next command that opens the store creates it"))
+            self.assertFalse(file.exists())
+            self.ok(*command)
+            self.assertTrue(file.exists(), command)
+        self.assertEqual(self.doctor(0)["wake file"]["text"], str(file))
+
     def test_a_wake_file_of_another_user_is_a_warning(self):
         self.acquire("x")
         self.dir.chmod(0o777)

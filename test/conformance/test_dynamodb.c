@@ -114,7 +114,7 @@ static const struct variant {
     unsigned lacks;
     bool harmed; /* through a proxy that loses answers, throttles and fails */
 } variants[] = {
-    { "belay", "layout=belay", NULL, 0, false },
+    { "belay", "layout=belay&freezes=on", NULL, 0, false },
     { "dynalite", "layout=belay", "dynalite", SUITE_LACKS_BATCHES, false },
     { "chatops", "layout=chatops", NULL, FOREIGN | SUITE_LACKS_METADATA, false },
     { "resource", "layout=resource", NULL,
@@ -152,6 +152,7 @@ static struct belay_store *open_store(void *ctx)
 static bool begin(struct suite_fixture *out_fixture)
 {
     bool is_registry = strcmp(variant->params, "layout=appregistry") == 0;
+    bool is_belay = strncmp(variant->params, "layout=belay", 12) == 0;
     char table[32];
     bool made;
 
@@ -160,15 +161,14 @@ static bool begin(struct suite_fixture *out_fixture)
     made = call("CreateTable", true);
     name_table(variant->harmed ? proxy.port : server.port, table, variant->params);
     now_ms = 1000000;
-    *out_fixture =
-        (struct suite_fixture){ .open = open_store,
-                                .advance = advance,
-                                .clock_stands = true,
-                                .keeps_items = !variant->harmed &&
-                                               (strcmp(variant->params, "layout=belay") == 0 || is_registry),
-                                .items_are_apps = is_registry,
-                                .keeps_modes = strcmp(variant->params, "layout=belay") == 0,
-                                .lacks = variant->lacks };
+    *out_fixture = (struct suite_fixture){ .open = open_store,
+                                           .advance = advance,
+                                           .clock_stands = true,
+                                           .keeps_items = !variant->harmed && (is_belay || is_registry),
+                                           .items_are_apps = is_registry,
+                                           .keeps_modes = is_belay,
+                                           .keeps_freezes = strstr(variant->params, "freezes=on") != NULL,
+                                           .lacks = variant->lacks };
     return made;
 }
 

@@ -32,10 +32,13 @@ static bool begin(struct suite_fixture *out_fixture)
 {
     now_ms = 1000;
     data = memstore_data_new(read_clock, read_wall_clock, NULL);
+    memstore_keep_items(data);
     *out_fixture = (struct suite_fixture){ .open = open_store,
                                            .advance = advance,
                                            .keeps_events = true,
                                            .keeps_modes = true,
+                                           .keeps_items = true,
+                                           .keeps_freezes = true,
                                            .knows_used_ids = true,
                                            .clock_stands = true };
     return true;

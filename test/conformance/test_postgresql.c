@@ -63,6 +63,7 @@ static bool begin(struct suite_fixture *out_fixture)
                                            .clock_stands = true,
                                            .keeps_events = true,
                                            .keeps_items = true,
+                                           .keeps_freezes = true,
                                            .knows_used_ids = true,
                                            .keeps_modes = true,
                                            .timeout_ms = 10000 };

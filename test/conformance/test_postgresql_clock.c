@@ -122,6 +122,59 @@ static void one_report_of_a_jump_does_for_all_machines(void **state)
     assert_int_equal(number("SELECT count(*) FROM clock.clocks"), 0);
 }
 
+/* A place in a queue that is longer than what the lock's row has of it. */
+static void queue(struct belay_store *store, int number)
+{
+    char id[16];
+    struct belay_put_ticket put = { .lock_id = id, .key = "k", .owner = "o", .owner_name = "n" };
+    struct belay_write write = { .key = "k", .condition = BELAY_IF_OCCUPIED, .put_ticket = &put };
+    struct belay_batch batch = { .writes = &write, .n_writes = 1 };
+    struct belay_commit out = { 0 };
+
+    (void)snprintf(id, sizeof id, "w-%02d", number);
+    put.ttl_ms = 60000 + number;
+    assert_int_equal(store->ops->commit(store, &batch, &out, NULL), BELAY_OK);
+    belay_commit_release(&out);
+}
+
+/* L1, L4: the holder and all that wait, those far back included, have their whole time again. */
+static void all_leases_and_places_begin_again_after_a_jump(void **state)
+{
+    enum { WAITERS = 12 };
+    struct belay_store *store = open_store();
+    struct belay_record values = { .lock_id = "a", .owner = "o", .owner_name = "n", .ttl_ms = 50000 };
+    struct belay_write write = {
+        .key = "k", .condition = BELAY_IF_FREE, .set = BELAY_SET_HOLDER, .values = &values
+    };
+    struct belay_batch batch = { .writes = &write, .n_writes = 1 };
+    struct belay_commit out = { 0 };
+    struct belay_record record = { 0 };
+    int64_t now_ms = 0;
+
+    (void)state;
+    assert_int_equal(store->ops->commit(store, &batch, &out, NULL), BELAY_OK);
+    belay_commit_release(&out);
+    for (int i = 0; i < WAITERS; i++) {
+        queue(store, i);
+    }
+    assert_int_equal(number("SELECT count(*) FROM clock.waiting"), WAITERS - 8);
+    run("UPDATE clock.waiting SET expires_ms = 5; UPDATE clock.locks SET expires_ms = 5, "
+        "tickets = (SELECT jsonb_agg(t || '{\"e\": 5}' ORDER BY n) FROM jsonb_array_elements(tickets) "
+        "WITH ORDINALITY x(t, n))");
+    run("SELECT clock.clock_jumped(clock.clock_ms())");
+    assert_int_equal(store->ops->get(store, &write.key, 1, &record, &now_ms, NULL), BELAY_OK);
+    assert_in_range(record.expires_ms, now_ms + 40000, now_ms + 50000);
+    assert_int_equal(record.n_tickets, WAITERS);
+    for (int i = 0; i < WAITERS; i++) {
+        assert_int_equal(strtol(record.tickets[i].lock_id + 2, NULL, 10), i);
+        assert_in_range(record.tickets[i].expires_ms, now_ms + 50000, now_ms + 60000 + i);
+        /* Each its own time: they differ by what their times to live do. */
+        assert_int_equal(record.tickets[i].expires_ms, record.tickets[0].expires_ms + i);
+    }
+    belay_record_release(&record);
+    store->ops->close(store);
+}
+
 static void a_machine_that_cannot_be_named_keeps_nothing(void **state)
 {
     struct belay_store *store = open_store();
@@ -154,6 +207,7 @@ int main(void)
         cmocka_unit_test(a_process_that_lives_long_keeps_what_it_knows_up_to_date),
         cmocka_unit_test(a_jump_is_told_from_two_clocks_that_drift),
         cmocka_unit_test(one_report_of_a_jump_does_for_all_machines),
+        cmocka_unit_test(all_leases_and_places_begin_again_after_a_jump),
         cmocka_unit_test(a_machine_that_cannot_be_named_keeps_nothing),
     };
     int failed = 1;

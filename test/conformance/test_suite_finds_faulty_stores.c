@@ -55,11 +55,14 @@ static bool run_case(size_t i, enum faulty_store_rule rule, char *why, size_t wh
                                      .timeout_ms = rule == FAULTY_NOTHING ? 0 : 150,
                                      .keeps_events = true,
                                      .keeps_modes = true,
+                                     .keeps_items = true,
+                                     .keeps_freezes = true,
                                      .knows_used_ids = true,
                                      .clock_stands = true };
     bool passed = true;
 
     world.data = memstore_data_new(read_clock, read_wall_clock, &world);
+    memstore_keep_items(world.data);
     if (suite_applies(i, &fixture)) {
         passed = suite_run(i, &fixture, why, why_size);
     }

@@ -180,7 +180,7 @@ class HandOver(FrontsCase):
 
 
 class Calls(FrontsCase):
-    """What a hand-over asks of the database, counted there."""
+    """What a hand-over and a refusal ask of the database, counted there."""
 
     def make_server(self):
         server = postgresql.Server(options=("-c", "track_functions=all"))
@@ -189,7 +189,7 @@ class Calls(FrontsCase):
 
     def calls(self):
         rows = self.sql("SELECT funcname, calls FROM pg_stat_user_functions WHERE schemaname = '@schema@' "
-                        "AND funcname IN ('acquire', 'change', 'queue', 'claim', 'commit', 'get')")
+                        "AND funcname IN ('acquire', 'change', 'change_many', 'queue', 'claim', 'commit', 'get')")
         return {name: int(n) for name, n in (row.split("|") for row in rows.splitlines())}
 
     def test_a_hand_over_is_one_call_to_release_and_one_to_take(self):
@@ -206,6 +206,47 @@ class Calls(FrontsCase):
         self.assertLess(calls["claim"], 2 * n, calls)  # a poll now and then, on a busy machine
         self.assertEqual(calls.get("commit", 0), 0, calls)
         self.assertLess(calls.get("get", 0), n, calls)
+
+    def refusals(self):
+        return [(e["locked_by"], e["reason"]) for e in self.ok("history", "k", "--json").json()["events"]
+                if e["event"] == "lock.refused"]
+
+    def test_a_refusal_and_its_event_are_one_call(self):
+        front, n = self.serve(), 10
+        front.acquire("k", "holder", ttl_ms=60000)
+        told = [(f"w{i}", front.acquire("k", f"w{i}", ttl_ms=60000).json()["error"]["message"]) for i in range(n)]
+        refused = self.fails(75, "acquire", "k", "--owner", "bob", "--json").error()
+        self.assertEqual(self.refusals(), [*told, ("bob", refused["message"])])
+        counted = [line.split()[-1] for line in front.get("/metrics").body.decode().splitlines()
+                   if line.startswith("belay_lock_acquisitions_total") and 'result="failure"' in line]
+        self.assertEqual(counted, [str(n)])
+        wait_until(lambda: self.calls().get("acquire", 0) >= n + 2, "the statistics")
+        calls = self.calls()
+        self.assertEqual({name: calls.get(name, 0) for name in ("acquire", "change_many", "commit", "get")},
+                         {"acquire": n + 2, "change_many": 0, "commit": 0, "get": 0}, calls)
+
+    def test_refusals_that_come_together_have_an_event_each(self):
+        front, n, threads = self.serve(), 20, 12
+        front.acquire("k", "holder", ttl_ms=60000)
+        told = []
+
+        def ask(name):
+            for i in range(n):
+                told.append((f"{name}-{i}", front.acquire("k", f"{name}-{i}", ttl_ms=60000).json()["error"]["message"]))
+
+        asking = [threading.Thread(target=ask, args=(f"w{i}",)) for i in range(threads)]
+        for thread in asking:
+            thread.start()
+        for thread in asking:
+            thread.join()
+        self.assertEqual(len(told), n * threads)
+        self.assertEqual(sorted(self.refusals()), sorted(told))
+        front.stop()  # a session that ends leaves its statistics
+        wait_until(lambda: self.sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'") == "1",
+                   "the sessions to end")
+        calls = self.calls()
+        self.assertGreater(calls.get("change_many", 0), 0, calls)
+        self.assertEqual(calls.get("commit", 0), 0, calls)
 
 
 class Events(FrontsCase):
@@ -393,6 +434,24 @@ class GoingOver(FrontsCase):
         a.stop()
         self.assertEqual(b.renew("k", "id-w").status, 200)
         self.assertEqual(self.events("k").count("lock.released"), 1)  # that of the first holder
+
+    def test_what_no_client_claims_goes_to_the_next_when_its_lease_ends(self):
+        """L4: not sooner, as the client may hold it through another front."""
+        front = self.fronts[0]
+        for name, fields in (("one", {"key": "k"}), ("two", {"keys": ["k", "j"]})):
+            with self.subTest(name):
+                held = front.acquire("k", "holder", ttl_ms=60000).json()
+                gone = {"locked_by": "gone", "wait_ms": 100, "ttl_ms": 2000, "lock_id": f"gone-{name}"}
+                self.assertEqual(front.post("/v1/acquire", {**fields, **gone}).status, 409)
+                later = front.acquire_later("k", "next", wait_ms=int(PATIENCE * 1000), ttl_ms=60000)
+                front.wait_for_queue("k", ["gone", "next"])
+                began = time.monotonic()
+                front.release("k", held["lock_id"])
+                got = later.get()
+                self.assertEqual((got.status, got.json()["locked_by"]), (200, "next"), got)
+                self.assertGreater(time.monotonic() - began, 1.5)
+                front.release("k", got.json()["lock_id"])
+        self.assertEqual(front.log().count("it is left to its lease"), 2)
 
     def test_no_front_at_all_is_unreachable(self):
         self.kill(0)

@@ -118,6 +118,13 @@ class Standby(OwnServerCase):
         """L5"""
         self.check_unknown("pg_terminate_backend")
 
+    def test_a_refusal_and_its_event_wait_for_no_standby(self):
+        """They protect nothing."""
+        self.acquire("k", "--ttl", "1h")
+        self.wait_for_standbys("nobody")
+        self.fails(75, "acquire", "k")
+        self.assertEqual(self.events("k"), ["lock.acquired", "lock.refused"])
+
 
 class Clock(OwnServerCase):
     """L1, L7: with LD_PRELOAD the server's wall clock can be set while it runs."""

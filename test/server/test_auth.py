@@ -107,6 +107,8 @@ MATRIX = [
 
 
 class Roles(ServerCase):
+    BACKUP = 200  # of the store
+
     def setUp(self):
         super().setUp()
         self.config = self.config_with(TOKENS)
@@ -124,6 +126,8 @@ class Roles(ServerCase):
                 with self.subTest(method=method, path=path, caller=caller):
                     self.prepare()
                     answer = self.status_of(method, path, body, secret)
+                    if path == "/v1/backup" and status == 200:
+                        status = self.BACKUP
                     self.assertEqual(answer, status)
                     held = self.server.get("/v1/locks/k", token="secret-admin").json()
                     if status in (401, 403):

@@ -431,7 +431,7 @@ class Restarting(HookCase):
         self.assertNotIn("still queued", self.server.log())
 
     def test_a_file_that_a_killed_server_left_is_removed(self):
-        path = next(self.dir.rglob("*-webhooks"), None) or next(self.dir.rglob("belay.db")).with_name("belay.db-webhooks")
+        path = next(self.dir.rglob("*-webhooks"), None) or next(self.dir.rglob("belay.db"), self.dir / "belay.db").with_name("belay.db-webhooks")
         self.server.stop()
         left = path.with_name(f"{path.name}.new-0123456789abcdef")
         others = [path.with_name(f"{path.name}.new-{end}") for end in ("0123456789abcde", "0123456789abcdeg", "")]

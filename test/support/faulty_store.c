@@ -240,6 +240,34 @@ static enum belay_code faulty_store_events(struct belay_store *store, const stru
     return b->inner->ops->events(b->inner, &bent, tell, &telling, err);
 }
 
+/* ---- items ------------------------------------------------------------- */
+
+static enum belay_code faulty_store_item_get(struct belay_store *store, const char *space, const char *name,
+                                             struct belay_item *out_item, struct belay_error *err)
+{
+    struct faulty_store *b = faulty_store_of(store);
+
+    return b->inner->ops->item_get(b->inner, space, name, out_item, err);
+}
+
+static enum belay_code faulty_store_item_put(struct belay_store *store, const struct belay_item_write *write,
+                                             uint64_t *out_version, struct belay_error *err)
+{
+    struct faulty_store *b = faulty_store_of(store);
+    struct belay_item_write bent = *write;
+
+    bent.any_version = bent.any_version || b->rule == FAULTY_ITEMS_IGNORE_THE_VERSION;
+    return b->inner->ops->item_put(b->inner, &bent, out_version, err);
+}
+
+static enum belay_code faulty_store_item_list(struct belay_store *store, const char *space, belay_item_fn fn,
+                                              void *context, struct belay_error *err)
+{
+    struct faulty_store *b = faulty_store_of(store);
+
+    return b->inner->ops->item_list(b->inner, space, fn, context, err);
+}
+
 /* ---- the rest ---------------------------------------------------------- */
 
 static struct belay_store_capabilities faulty_store_capabilities(struct belay_store *store)
@@ -307,6 +335,9 @@ static const struct belay_store_ops faulty_store_ops = {
     .listen = faulty_store_listen,
     .wait = faulty_store_wait,
     .wake = faulty_store_wake,
+    .item_get = faulty_store_item_get,
+    .item_put = faulty_store_item_put,
+    .item_list = faulty_store_item_list,
 };
 
 struct belay_store *faulty_store_new(struct belay_store *inner, enum faulty_store_rule rule)

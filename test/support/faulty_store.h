@@ -83,6 +83,12 @@
     X(INTENTS_FORGET_THAT_THEY_ARE_SHARED, intents_forget_that_they_are_shared)                              \
     X(EVENTS_ARE_ALL_OF_THE_FIRST_KEY, events_are_all_of_the_first_key)                                      \
     X(ONLY_THE_FIRST_KEY_HAS_USED_IDS, only_the_first_key_has_used_ids)                                      \
+    /* freezes */                                                                                            \
+    X(IGNORES_FREEZES, ignores_freezes)                                                                      \
+    X(FREEZES_HINDER_HOLDERS, freezes_hinder_holders)                                                        \
+    X(IGNORES_THE_GRACE, ignores_the_grace)                                                                  \
+    X(DOES_NOT_SAY_WHAT_IS_FROZEN, does_not_say_what_is_frozen)                                              \
+    X(ITEMS_IGNORE_THE_VERSION, items_ignore_the_version)                                                    \
     /* reading */                                                                                            \
     X(WHO_HOLDS_IT_GAVE_IT_BACK, who_holds_it_gave_it_back)                                                  \
     X(ABSENT_HAS_NO_KEY, absent_has_no_key)                                                                  \

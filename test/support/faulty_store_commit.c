@@ -370,6 +370,22 @@ static bool wrongly_used(struct faulty_store *b, const struct bent *bent)
            (b->rule == FAULTY_ASKS_FOR_USED_IDS_FIRST && faulty_store_same(bent->seen[0].lock_id, search.id));
 }
 
+/* As one that asks for freezes whatever a batch does. */
+static bool hinders_holder(struct faulty_store *b, const struct belay_batch *batch)
+{
+    struct belay_item list = { 0 };
+    bool is_there;
+
+    if (b->rule != FAULTY_FREEZES_HINDER_HOLDERS || !batch->check_freezes ||
+        (batch->writes[0].set & BELAY_SET_ACQUIRED) != 0) {
+        return false;
+    }
+    (void)b->inner->ops->item_get(b->inner, BELAY_SPACE_FREEZES, "list", &list, NULL);
+    is_there = list.version != 0;
+    belay_item_release(&list);
+    return is_there;
+}
+
 static enum belay_code bend_batch(struct faulty_store *b, struct bent *bent)
 {
     for (size_t i = 0; i < bent->batch.n_writes; i++) {
@@ -388,6 +404,14 @@ static enum belay_code bend_batch(struct faulty_store *b, struct bent *bent)
     }
     if (b->rule == FAULTY_REFUSES_AN_EMPTY_BATCH && bent->batch.n_writes == 0) {
         return BELAY_INVALID;
+    }
+    if (b->rule == FAULTY_IGNORES_FREEZES) {
+        bent->batch.check_freezes = false;
+    } else if (b->rule == FAULTY_IGNORES_THE_GRACE) {
+        bent->batch.freeze_grace_ms = 0;
+    }
+    if (hinders_holder(b, &bent->batch)) {
+        return BELAY_FROZEN;
     }
     return wrongly_used(b, bent) ? BELAY_ID_USED : BELAY_OK;
 }
@@ -510,6 +534,10 @@ enum belay_code faulty_store_commit(struct belay_store *store, const struct bela
         spread_drops(b, batch);
         bend_token(b, out);
         bend_images(b, &bent, out);
+    }
+    if (code == BELAY_FROZEN && b->rule == FAULTY_DOES_NOT_SAY_WHAT_IS_FROZEN) {
+        free(out->frozen);
+        out->frozen = NULL;
     }
     out->now_ms = faulty_store_bend_clock(b, out->now_ms);
     for (size_t i = 0; i < out->n_records; i++) {

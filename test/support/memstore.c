@@ -16,7 +16,7 @@ struct memstore {
     struct memstore_data *data; /* borrowed */
 };
 
-static struct memstore_data *data_of(struct belay_store *store)
+struct memstore_data *mem_data(struct belay_store *store)
 {
     return ((struct memstore *)store)->data;
 }
@@ -148,7 +148,7 @@ static enum belay_code memstore_get(struct belay_store *store, const char *const
                                     struct belay_record *out_records, int64_t *out_now_ms,
                                     struct belay_error *err)
 {
-    struct memstore_data *data = data_of(store);
+    struct memstore_data *data = mem_data(store);
 
     (void)err;
     pthread_mutex_lock(&data->mutex);
@@ -163,7 +163,7 @@ static enum belay_code memstore_get(struct belay_store *store, const char *const
 static enum belay_code memstore_commit(struct belay_store *store, const struct belay_batch *batch,
                                        struct belay_commit *out, struct belay_error *err)
 {
-    struct memstore_data *data = data_of(store);
+    struct memstore_data *data = mem_data(store);
     enum belay_code code;
 
     memset(out, 0, sizeof *out);
@@ -204,7 +204,7 @@ static enum belay_code memstore_scan(struct belay_store *store, const struct bel
     int64_t now;
 
     (void)err;
-    while (more && scan_next(data_of(store), scan, after, &record, &now)) {
+    while (more && scan_next(mem_data(store), scan, after, &record, &now)) {
         free(after);
         after = mem_copy(record.key);
         more = fn(context, &record, now);
@@ -224,7 +224,7 @@ static bool event_matches(const struct belay_event *event, const struct belay_ev
 static enum belay_code memstore_events(struct belay_store *store, const struct belay_events_query *query,
                                        belay_event_fn fn, void *context, struct belay_error *err)
 {
-    struct memstore_data *data = data_of(store);
+    struct memstore_data *data = mem_data(store);
     struct belay_event *found = NULL;
     size_t n = 0;
     size_t from;
@@ -247,12 +247,12 @@ static enum belay_code memstore_events(struct belay_store *store, const struct b
 
 static struct belay_store_capabilities memstore_capabilities(struct belay_store *store)
 {
-    return data_of(store)->capabilities;
+    return mem_data(store)->capabilities;
 }
 
 static uint32_t memstore_listen(struct belay_store *store, const char *lock_id)
 {
-    struct memstore_data *data = data_of(store);
+    struct memstore_data *data = mem_data(store);
     uint32_t count;
 
     pthread_mutex_lock(&data->mutex);
@@ -281,7 +281,7 @@ static void sleep_slice(struct memstore_data *data)
 static void memstore_wait(struct belay_store *store, const char *lock_id, uint32_t listened,
                           int64_t timeout_ms, struct belay_cancel *cancel)
 {
-    struct memstore_data *data = data_of(store);
+    struct memstore_data *data = mem_data(store);
     int64_t machine_end = clock_boot_ms() + timeout_ms;
     int64_t end;
 
@@ -296,7 +296,7 @@ static void memstore_wait(struct belay_store *store, const char *lock_id, uint32
 
 static void memstore_wake(struct belay_store *store, const char *lock_id)
 {
-    struct memstore_data *data = data_of(store);
+    struct memstore_data *data = mem_data(store);
 
     pthread_mutex_lock(&data->mutex);
     mem_wake(data, lock_id);
@@ -324,6 +324,7 @@ struct memstore_data *memstore_data_new(int64_t (*now_ms)(void *ctx), int64_t (*
     struct memstore_data *data = mem_must(calloc(1, sizeof *data));
     pthread_condattr_t attributes;
 
+    data->ops = memstore_ops;
     pthread_mutex_init(&data->mutex, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -363,11 +364,16 @@ void memstore_data_free(struct memstore_data *data)
     for (size_t i = 0; i < data->n_wakes; i++) {
         free(data->wakes[i].lock_id);
     }
+    for (size_t i = 0; i < data->n_items; i++) {
+        free(data->items[i].space);
+        belay_item_release(&data->items[i].item);
+    }
     free(data->records);
     free(data->events);
     free(data->used);
     free(data->dead);
     free(data->wakes);
+    free(data->items);
     pthread_cond_destroy(&data->woken);
     pthread_mutex_destroy(&data->mutex);
     free(data);
@@ -377,7 +383,7 @@ struct belay_store *memstore_open(struct memstore_data *data)
 {
     struct memstore *store = mem_must(calloc(1, sizeof *store));
 
-    store->base.ops = &memstore_ops;
+    store->base.ops = &data->ops;
     store->data = data;
     return &store->base;
 }

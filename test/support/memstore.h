@@ -26,6 +26,9 @@ void memstore_data_free(struct memstore_data *data);
 /* A handle; its ops->close() frees it and leaves the data alone. */
 struct belay_store *memstore_open(struct memstore_data *data);
 
+/* Items and freezes, too. Before a handle is opened, and after the capabilities are set. */
+void memstore_keep_items(struct memstore_data *data);
+
 /* To be set before the handles are used. The default is { 0, 1000, 1000, 60000 }. */
 void memstore_set_capabilities(struct memstore_data *data, struct belay_store_capabilities capabilities);
 

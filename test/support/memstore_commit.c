@@ -629,7 +629,15 @@ static bool uses_id_again(const struct memstore_data *data, const struct belay_b
 enum belay_code mem_commit(struct memstore_data *data, const struct belay_batch *batch,
                            struct belay_commit *out, struct belay_error *err)
 {
+    enum belay_code code = BELAY_OK;
+
     out->now_ms = data->now_ms(data->ctx);
+    if (batch->check_freezes && data->check_freezes != NULL) {
+        code = data->check_freezes(data, batch, out, err);
+    }
+    if (code != BELAY_OK) {
+        return code;
+    }
     for (size_t i = 0; i < batch->n_writes; i++) {
         if (!holds(data, &batch->writes[i], out->now_ms)) {
             out->refused = i;

@@ -1,4 +1,4 @@
-/* Shared by memstore.c (the port) and memstore_commit.c (conditions and writes). */
+/* Shared by memstore.c (the port), memstore_commit.c (conditions and writes) and memstore_items.c. */
 #ifndef SUPPORT_MEMSTORE_INTERNAL_H
 #define SUPPORT_MEMSTORE_INTERNAL_H
 
@@ -16,7 +16,13 @@ struct wake_count {
     uint32_t count;
 };
 
+struct mem_item {
+    char *space;
+    struct belay_item item;
+};
+
 struct memstore_data {
+    struct belay_store_ops ops;
     pthread_mutex_t mutex;
     pthread_cond_t woken;
     int64_t (*now_ms)(void *ctx);
@@ -39,7 +45,14 @@ struct memstore_data {
     size_t n_dead;
     struct wake_count *wakes;
     size_t n_wakes;
+    struct mem_item *items; /* by space and name */
+    size_t n_items;
+    /* With the mutex held. NULL: there are no freezes. */
+    enum belay_code (*check_freezes)(const struct memstore_data *data, const struct belay_batch *batch,
+                                     struct belay_commit *out, struct belay_error *err);
 };
+
+struct memstore_data *mem_data(struct belay_store *store);
 
 /* Memory that cannot be had ends the program. */
 void *mem_must(void *memory);

@@ -9,7 +9,7 @@
 
 static const struct suite_case *const themes[] = {
     suite_conditions, suite_fields, suite_batches, suite_tokens, suite_lines, suite_reading, suite_sizes,
-    suite_events,     suite_waking, suite_threads, suite_items,  suite_modes, suite_turns,
+    suite_events,     suite_waking, suite_threads, suite_items,  suite_modes, suite_turns,   suite_freezes,
 };
 enum { N_THEMES = sizeof themes / sizeof themes[0] };
 
@@ -53,6 +53,7 @@ bool suite_applies(size_t i, const struct suite_fixture *fixture)
                    (fixture->clock_stands ? SUITE_NEEDS_STANDING_CLOCK : 0U) |
                    (fixture->keeps_items ? SUITE_NEEDS_ITEMS : 0U) |
                    (fixture->keeps_modes ? SUITE_NEEDS_MODES : 0U) |
+                   (fixture->keeps_freezes ? SUITE_NEEDS_FREEZES : 0U) |
                    (fixture->forget != NULL ? SUITE_NEEDS_FORGETTING : 0U) |
                    ((unsigned)SUITE_LACKS_ALL & ~fixture->lacks);
 

@@ -49,6 +49,7 @@ struct suite_fixture {
         items_are_apps; /* in the space of applications, nothing but these, as belay/shared_db.h writes them */
     bool knows_used_ids; /* belay_batch.require_unused_id is honoured */
     bool keeps_modes;    /* capabilities.has_modes */
+    bool keeps_freezes;  /* capabilities.has_freezes, and items */
     unsigned lacks;      /* SUITE_LACKS_... */
     bool clock_stands;   /* the store's clock moves by advance() only, and by exactly what it says */
 };

@@ -1,4 +1,5 @@
 /* Events: kept with the writes, read back in order (L9). */
+#include "base/clock.h"
 #include "support/suite_kit.h"
 
 enum { SEEN_MAX = 64 };
@@ -441,6 +442,78 @@ static bool a_store_says_itself_whether_it_keeps_events(struct suite *s)
     return true;
 }
 
+/* The one that refuses is told what the event says: client and history must not differ. */
+static bool is_noted(struct suite *s, const struct answer *refused, const char *lock_id, const char *reason)
+{
+    const struct seen *seen = ask(s, &(struct belay_events_query){ .key = "k", .last = 1 }, SIZE_MAX);
+    const struct belay_event *last = &seen->events[0];
+
+    CHECK_INT(seen->n, 1);
+    CHECK_INT(last->id, refused->done.event_id);
+    CHECK_TEXT(last->type, "lock.refused");
+    CHECK_TEXT(last->lock_id, lock_id);
+    CHECK_TEXT(last->locked_by, suite_text(s, "owner of %s", lock_id));
+    CHECK_TEXT(last->locked_by_name, suite_text(s, "%s@example", lock_id));
+    CHECK_TEXT(last->reason, reason);
+    CHECK_INT(last->n_metadata, 2);
+    CHECK_TEXT(last->metadata[1].value, "main");
+    CHECK_INT(last->token, 0);
+    CHECK_INT(last->duration_ms, -1);
+    CHECK_TEXT(image(refused, 0)->owner, "owner of a");
+    return true;
+}
+
+static bool a_refusal_may_be_kept_as_an_event(struct suite *s)
+{
+    static const int64_t left_ms[] = { LONG_MS,  LONG_MS - 1, 59000,    59999,   1000,
+                                       999,      1,           3600000,  3661000, 86400000L * 3 + 7200000,
+                                       86400000, 86399999,    60000 + 5 };
+
+    for (size_t i = 0; i < sizeof left_ms / sizeof left_ms[0]; i++) {
+        struct belay_batch options = { .note_refusal = true };
+        char until[CLOCK_TEXT_SIZE], left[CLOCK_TEXT_SIZE];
+        const struct answer *taken = take_for(s, "k", "a", left_ms[i]);
+        const struct answer *refused = acquire_with(s, "k", "b", &options);
+
+        CHECK_DONE(taken);
+        CHECK_REFUSED(refused);
+        if (refused->done.event_id == 0) {
+            CHECK_INT(ask_all(s)->n, 0); /* the caller keeps it */
+        } else if (!is_noted(s, refused, "b",
+                             suite_text(s, "lock 'k' held by owner of a until %s (%s left)",
+                                        clock_format_utc(until, image(taken, 0)->expires_at_unix_ms, false),
+                                        clock_format_span(left, left_ms[i])))) {
+            return false;
+        }
+        CHECK_DONE(release(s, "k", "a"));
+        CHECK_DONE(take(s, "k", "between"));
+        CHECK_DONE(release(s, "k", "between"));
+    }
+    return true;
+}
+
+static bool only_a_refusal_by_another_holder_is_kept(struct suite *s)
+{
+    struct belay_batch options = { .note_refusal = true };
+    size_t n;
+
+    CHECK_DONE(acquire_with(s, "k", "a", &options));
+    n = ask_all(s)->n;
+    CHECK_INT(n, 1);                                                  /* that it was acquired */
+    CHECK_INT(acquire_with(s, "k", "a", &options)->done.event_id, 0); /* its own: the answer was lost */
+    CHECK_DONE(queue(s, "k", "b", LONG_MS));
+    CHECK_INT(acquire_with(s, "k", "b", &options)->done.event_id, 0); /* it waits, and has more to say */
+    CHECK_DONE(unqueue(s, "k", "b"));
+    CHECK_INT(acquire_with(s, "k", "c", &(struct belay_batch){ 0 })->done.event_id, 0);
+    pass_time(s, LONG_MS + 1);
+    CHECK_INT(acquire_with(s, "k", "c", &options)->done.event_id, 0); /* to be taken over, perhaps */
+    CHECK_DONE(release(s, "k", "a"));
+    CHECK_DONE(queue(s, "k", "b", LONG_MS));
+    CHECK_INT(acquire_with(s, "k", "c", &options)->done.event_id, 0);
+    CHECK_INT(ask_all(s)->n, n);
+    return true;
+}
+
 const struct suite_case suite_events[] = {
     CASE("L9", a_store_says_itself_whether_it_keeps_events),
     CASE_IF("L9", an_event_is_read_as_it_was_written, SUITE_NEEDS_EVENTS),
@@ -460,5 +533,7 @@ const struct suite_case suite_events[] = {
     CASE_IF("L9", events_of_one_key_are_found_among_many, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", reading_events_stops_on_request, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", events_outlast_closing_and_opening, SUITE_NEEDS_EVENTS),
+    CASE_IF("L9", a_refusal_may_be_kept_as_an_event, SUITE_NEEDS_EVENTS),
+    CASE_IF("L9", only_a_refusal_by_another_holder_is_kept, SUITE_NEEDS_EVENTS),
     { NULL, NULL, 0, NULL },
 };

@@ -74,6 +74,7 @@ bool suite_file_begin(struct belay_store *(*open)(void *ctx), struct suite_fixtu
                                            .keeps_events = true,
                                            .keeps_modes = true,
                                            .keeps_items = true,
+                                           .keeps_freezes = true,
                                            .knows_used_ids = true,
                                            .clock_stands = true };
     return true;

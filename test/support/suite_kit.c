@@ -77,6 +77,66 @@ const struct answer *unqueue(struct suite *s, const char *key, const char *lock_
     return commit1(s, &(struct belay_write){ .key = key, .drop_tickets = &lock_id, .n_drop_tickets = 1 });
 }
 
+const struct answer *acquire_with(struct suite *s, const char *key, const char *lock_id,
+                                  const struct belay_batch *options)
+{
+    struct belay_batch batch = *options;
+    struct belay_record *values = holder(s, lock_id, LONG_MS);
+    struct belay_write write = {
+        .key = key, .condition = BELAY_IF_FREE, .set = BELAY_SET_HOLDER, .values = values
+    };
+    struct belay_event event = { .level = BELAY_LEVEL_INFO,
+                                 .type = "lock.acquired",
+                                 .key = key,
+                                 .lock_id = lock_id,
+                                 .locked_by = values->owner,
+                                 .locked_by_name = values->owner_name,
+                                 .metadata = values->metadata,
+                                 .n_metadata = values->n_metadata,
+                                 .token = BELAY_TOKEN_OF_BATCH,
+                                 .duration_ms = -1 };
+
+    batch.writes = &write;
+    batch.n_writes = 1;
+    batch.events = &event;
+    batch.n_events = 1;
+    return commit(s, s->a, &batch);
+}
+
+const struct answer *claim_with(struct suite *s, const char *lock_id, const struct belay_batch *options)
+{
+    struct belay_batch batch = *options;
+    struct belay_record *values = holder(s, lock_id, LONG_MS);
+    struct belay_write write = { .key = "k",
+                                 .condition = BELAY_IF_NEXT,
+                                 .lock_id = lock_id,
+                                 .set = BELAY_SET_HOLDER,
+                                 .values = values,
+                                 .drop_tickets = &lock_id,
+                                 .n_drop_tickets = 1 };
+    struct belay_event events[2] = { { .level = BELAY_LEVEL_INFO,
+                                       .type = "wait.ended",
+                                       .key = "k",
+                                       .lock_id = lock_id,
+                                       .locked_by = values->owner,
+                                       .locked_by_name = values->owner_name,
+                                       .metadata = values->metadata,
+                                       .n_metadata = values->n_metadata,
+                                       .reason = "acquired",
+                                       .duration_ms = 7 } };
+
+    events[1] = events[0];
+    events[1].type = "lock.acquired";
+    events[1].reason = NULL;
+    events[1].token = BELAY_TOKEN_OF_BATCH;
+    events[1].duration_ms = -1;
+    batch.writes = &write;
+    batch.n_writes = 1;
+    batch.events = events;
+    batch.n_events = 2;
+    return commit(s, s->a, &batch);
+}
+
 const struct answer *check_only(struct suite *s, const char *key, enum belay_condition condition)
 {
     return commit1(s, &(struct belay_write){ .key = key,

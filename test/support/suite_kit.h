@@ -24,7 +24,8 @@ enum suite_needs {
     SUITE_NEEDS_STANDING_CLOCK = 1 << 2,
     SUITE_NEEDS_FORGETTING = 1 << 3,
     SUITE_NEEDS_ITEMS = 1 << 4,
-    SUITE_NEEDS_MODES = 1 << 5 /* locks with several holders */
+    SUITE_NEEDS_MODES = 1 << 5, /* locks with several holders */
+    SUITE_NEEDS_FREEZES = 1 << 6
 };
 
 struct suite_case {
@@ -56,6 +57,7 @@ extern const struct suite_case suite_threads[];
 extern const struct suite_case suite_items[];
 extern const struct suite_case suite_modes[];
 extern const struct suite_case suite_turns[];
+extern const struct suite_case suite_freezes[];
 
 /* ---- saying what is wrong ---------------------------------------------- */
 
@@ -142,6 +144,12 @@ const struct answer *release(struct suite *s, const char *key, const char *lock_
 const struct answer *queue(struct suite *s, const char *key, const char *lock_id, int64_t ttl_ms);
 const struct answer *intend(struct suite *s, const char *key, const char *lock_id, int64_t ttl_ms);
 const struct answer *unqueue(struct suite *s, const char *key, const char *lock_id);
+
+/* As a client does it, with all events. `options`: what else there is in a batch. */
+const struct answer *acquire_with(struct suite *s, const char *key, const char *lock_id,
+                                  const struct belay_batch *options);
+/* The lock "k", by the first of its queue. */
+const struct answer *claim_with(struct suite *s, const char *lock_id, const struct belay_batch *options);
 
 /* One write with no values. */
 const struct answer *check_only(struct suite *s, const char *key, enum belay_condition condition);

@@ -24,7 +24,8 @@ static struct belay_put_ticket *ticket(struct suite *s, const char *lock_id, con
 }
 
 /* As a waiter does it, with the event that begins or goes without. */
-static const struct answer *wait_with(struct suite *s, struct belay_put_ticket *put, bool begins)
+static const struct answer *wait_unless_used(struct suite *s, struct belay_put_ticket *put, bool begins,
+                                             const char *require_unused_id)
 {
     struct belay_write write = { .key = "k", .condition = BELAY_IF_OCCUPIED, .put_ticket = put };
     struct belay_event event = { .level = BELAY_LEVEL_INFO,
@@ -35,9 +36,17 @@ static const struct answer *wait_with(struct suite *s, struct belay_put_ticket *
                                  .locked_by_name = put->owner_name,
                                  .duration_ms = -1 };
 
-    return commit(
-        s, s->a,
-        &(struct belay_batch){ .writes = &write, .n_writes = 1, .events = &event, .n_events = begins });
+    return commit(s, s->a,
+                  &(struct belay_batch){ .writes = &write,
+                                         .n_writes = 1,
+                                         .events = &event,
+                                         .n_events = begins,
+                                         .require_unused_id = require_unused_id });
+}
+
+static const struct answer *wait_with(struct suite *s, struct belay_put_ticket *put, bool begins)
+{
+    return wait_unless_used(s, put, begins, NULL);
 }
 
 static const struct answer *wait_for(struct suite *s, const char *lock_id, int64_t ttl_ms)
@@ -47,32 +56,7 @@ static const struct answer *wait_for(struct suite *s, const char *lock_id, int64
 
 static const struct answer *claim(struct suite *s, const char *lock_id)
 {
-    struct belay_record *values = holder(s, lock_id, LONG_MS);
-    struct belay_write write = { .key = "k",
-                                 .condition = BELAY_IF_NEXT,
-                                 .lock_id = lock_id,
-                                 .set = BELAY_SET_HOLDER,
-                                 .values = values,
-                                 .drop_tickets = &lock_id,
-                                 .n_drop_tickets = 1 };
-    struct belay_event events[2] = { { .level = BELAY_LEVEL_INFO,
-                                       .type = "wait.ended",
-                                       .key = "k",
-                                       .lock_id = lock_id,
-                                       .locked_by = values->owner,
-                                       .locked_by_name = values->owner_name,
-                                       .metadata = values->metadata,
-                                       .n_metadata = values->n_metadata,
-                                       .reason = "acquired",
-                                       .duration_ms = 7 } };
-
-    events[1] = events[0];
-    events[1].type = "lock.acquired";
-    events[1].reason = NULL;
-    events[1].token = BELAY_TOKEN_OF_BATCH;
-    events[1].duration_ms = -1;
-    return commit(s, s->a,
-                  &(struct belay_batch){ .writes = &write, .n_writes = 1, .events = events, .n_events = 2 });
+    return claim_with(s, lock_id, &(struct belay_batch){ 0 });
 }
 
 static const struct answer *give_up(struct suite *s, const char *lock_id)
@@ -200,6 +184,29 @@ static bool nobody_takes_a_turn_above_a_holder_or_with_an_id_that_had_it(struct 
     CHECK_DONE(queue(s, "k", "one", LONG_MS));
     CHECK_DONE(release(s, "k", "one"));
     CHECK_REFUSED(claim(s, "one"));
+    return true;
+}
+
+static bool an_id_that_had_the_lock_takes_no_place_and_no_turn(struct suite *s)
+{
+    struct belay_batch unless_used = { .require_unused_id = "one" };
+
+    if (!has_turns(s)) {
+        return true;
+    }
+    CHECK_DONE(acquire_with(s, "k", "one", &unless_used));
+    CHECK_DONE(release(s, "k", "one"));
+    CHECK_DONE(take(s, "k", "a"));
+    CHECK_CODE(wait_unless_used(s, ticket(s, "one", "ci", LONG_MS), true, "one"), BELAY_ID_USED);
+    CHECK_CODE(wait_unless_used(s, ticket(s, "one", "ci", LONG_MS), false, "one"), BELAY_ID_USED);
+    CHECK_INT(see(s, "k")->n_tickets, 0);
+    CHECK_DONE(wait_unless_used(s, ticket(s, "two", "ci", LONG_MS), true, "two"));
+    CHECK_DONE(wait_with(s, ticket(s, "one", "ci", LONG_MS), true)); /* it did not ask */
+    CHECK_DONE(release(s, "k", "a"));
+    CHECK_DONE(claim_with(s, "two", &(struct belay_batch){ .require_unused_id = "two" }));
+    CHECK_DONE(release(s, "k", "two"));
+    CHECK_CODE(claim_with(s, "one", &unless_used), BELAY_ID_USED);
+    CHECK(!see(s, "k")->held);
     return true;
 }
 
@@ -420,6 +427,7 @@ const struct suite_case suite_turns[] = {
     CASE("L4", a_ticket_is_renewed_by_its_own_credential_only),
     CASE("L4", only_the_first_that_waits_takes_its_turn),
     CASE("L5", nobody_takes_a_turn_above_a_holder_or_with_an_id_that_had_it),
+    CASE_IF("L5", an_id_that_had_the_lock_takes_no_place_and_no_turn, SUITE_NEEDS_USED_IDS),
     CASE("L4", those_that_expired_are_passed_over),
     CASE("L4", a_long_queue_is_read_whole_and_in_order),
     CASE("L4", a_long_queue_is_served_in_order),

@@ -226,8 +226,20 @@ static void a_key_that_would_be_read_otherwise_is_not_made(void **state)
           "the key 'build-x-c' would be parsed as component 'x' and environment 'c' of profile 'build'" },
     };
 
+    static const struct make_row like_stacks[] = {
+        { { "odd", NULL, "prod", NULL, "shop" }, "shop:a:env:prod", NULL },
+        { { "odd", NULL, "prod", NULL, "stack" },
+          NULL,
+          "the key 'stack:a:env:prod' would be one of profile 'stack': choose another --component, or change "
+          "the "
+          "key template of profile 'odd'" },
+        { { "build", NULL, "prod", NULL, "stack" }, "build-stack-prod", NULL },
+    };
+
     check_make(NULL, plain, COUNT(plain));
     check_make(load_text(*state, lists), listed, COUNT(listed));
+    check_make(load_text(*state, "profiles: {odd: {key: '{component}:a:env:{environment}', ttl: 1m}}"),
+               like_stacks, COUNT(like_stacks));
     check_make(load_text(*state, "profiles: {build: {environments: [c, b-c]}, any: {key: "
                                  "'{component}-{environment}', ttl: 1m}}"),
                two, COUNT(two));

@@ -505,14 +505,16 @@ BEGIN
         RETURN NULL;
     ELSIF jsonb_typeof(list::jsonb) = 'array' AND NOT EXISTS (
         SELECT FROM jsonb_array_elements(list::jsonb) f, jsonb_array_elements(b->'w') w
-        WHERE (w->>'s')::integer & 1 <> 0
-          AND w->>'k' LIKE replace(replace(replace(replace(f->>'pattern', '\', '\\'), '%', '\%'), '_', '\_'), '*', '%')
-          AND now >= coalesce((f->>'from')::bigint, 0)
-          AND CASE WHEN f->>'ended' IS NOT NULL THEN grace > 0 AND now < (f->>'ended')::bigint + grace
-                   ELSE f->>'until' IS NULL OR now < (f->>'until')::bigint + grace END) THEN
+        WHERE (w->>'s')::integer & 1 <> 0 AND (
+            (jsonb_typeof(f->'id') = 'string' AND jsonb_typeof(f->'pattern') = 'string'
+             AND jsonb_typeof(f->'reason') = 'string' AND jsonb_typeof(f->'by') = 'string') IS NOT TRUE -- unreadable
+            OR (w->>'k' LIKE replace(replace(replace(replace(f->>'pattern', '\', '\\'), '%', '\%'), '_', '\_'), '*', '%')
+                AND now >= coalesce((f->>'from')::bigint, 0)
+                AND CASE WHEN f->>'ended' IS NOT NULL THEN grace > 0 AND now < (f->>'ended')::bigint + grace
+                         ELSE f->>'until' IS NULL OR now < (f->>'until')::bigint + grace END))) THEN
         RETURN NULL;
     END IF;
-    RETURN list;
+    RETURN list; -- the caller says what it means, or that it cannot be read
 END $$;
 
 -- A batch need not look for freezes while there are none.
@@ -723,6 +725,7 @@ END $$;
 --     C now event (record)                 released or renewed
 --     W now event id (record)              released, and handed on to the waiter with this id: see change()
 --     R now (record)                       refused: this is the record
+--     N now event (record)                 the same, and the refusal is an event
 --     U now                                undecided: call commit()
 
 -- The fields of a record in the order of `locks`, but that released_ids are lines.
@@ -755,14 +758,49 @@ BEGIN
     RETURN concat_ws(' ', 'R', now, @schema@.as_text(l));
 END $$;
 
+-- As clock_format_span() in src/base.
+CREATE OR REPLACE FUNCTION @schema@.span(ms bigint) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN CASE
+        WHEN ms >= 86400000 THEN concat(ms / 86400000, 'd', ' ' || nullif(ms % 86400000 / 3600000, 0) || 'h')
+        WHEN ms >= 3600000 THEN concat(ms / 3600000, 'h', ' ' || nullif(ms % 3600000 / 60000, 0) || 'm')
+        WHEN ms >= 60000 THEN concat(ms / 60000, 'm', ' ' || nullif(ms % 60000 / 1000, 0) || 's')
+        WHEN ms >= 1000 THEN concat(ms / 1000, 's')
+        ELSE concat(ms, 'ms') END;
+END $$;
+
+-- The answer to an acquisition that found the lock held, whose event is event `place` of the transaction. No client
+-- waits for that to be on disk: it protects nothing.
+CREATE OR REPLACE FUNCTION @schema@.noted(of_key text, of_id text, deadline bigint, place bigint, e_level smallint,
+    e_owner text, e_name text, e_metadata text) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    now bigint;
+    event_id bigint;
+    l @schema@.locks;
+BEGIN
+    SELECT * INTO l FROM @schema@.locks WHERE key = of_key;
+    now := @schema@.clock_ms();
+    IF l.held AND l.mode = 0 AND l.lock_id <> of_id AND now < l.expires_ms AND now <= deadline
+       AND @schema@.ticket_of(l, of_id) IS NULL AND l.expires_ms < 253402300800000 THEN -- later years have no text
+        event_id := (pg_current_xact_id()::text::bigint << 6) + place;
+        INSERT INTO @schema@.events VALUES (event_id, now, e_level, 'lock.refused', of_key, of_id, 0, e_owner, e_name,
+            NULL, format('lock ''%s'' held by %s until %s (%s left)', of_key, l.owner,
+                         to_char(to_timestamp(l.expires_ms / 1000) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
+                         @schema@.span(l.expires_ms - now)),
+            -1, nullif(e_metadata, '[]'));
+        RETURN concat_ws(' ', 'N', now, event_id, @schema@.as_text(l));
+    END IF;
+    RETURN @schema@.unchanged(of_key, 2, of_id, deadline);
+END $$;
+
 -- After the rows are locked: no client can have used an id since and remain unseen. The events of this
--- transaction do not count. numbers[5 * i] is 0 if id i was just made up.
+-- transaction do not count. numbers[5 * i] is even if id i was just made up.
 CREATE OR REPLACE FUNCTION @schema@.refuse_used(keys text[], ids text[], numbers bigint[]) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF EXISTS (SELECT FROM unnest(keys, ids) WITH ORDINALITY i(key, id, n)
                JOIN @schema@.events e ON e.used_id = i.id AND e.key = i.key
-               WHERE numbers[i.n * 5] <> 0 AND e.id >> 6 <> pg_current_xact_id_if_assigned()::text::bigint) THEN
+               WHERE numbers[i.n * 5] & 1 <> 0 AND e.id >> 6 <> pg_current_xact_id_if_assigned()::text::bigint) THEN
         RAISE EXCEPTION 'a lock id was used before' USING ERRCODE = 'BL001'; -- commit() says it properly
     END IF;
 END $$;
@@ -770,7 +808,7 @@ END $$;
 CREATE OR REPLACE FUNCTION @schema@.acquire(of_key text, deadline bigint, id text, by_credential text,
     new_owner text, new_name text, new_metadata text, is_durable boolean, heartbeat bigint, stale_after bigint,
     ttl bigint, check_freezes boolean, must_be_new boolean, e_level smallint, e_type text, e_token bigint,
-    e_owner text, e_name text, e_by text, e_reason text, e_duration bigint, e_metadata text)
+    e_owner text, e_name text, e_by text, e_reason text, e_duration bigint, e_metadata text, notes_refusal boolean)
 RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -797,6 +835,10 @@ BEGIN
     RETURNING l.revision, l.token, l.freed_ms INTO new_revision, new_token, freed;
     IF new_token IS NULL THEN
         IF EXISTS (SELECT FROM @schema@.locks l WHERE l.key = of_key) THEN
+            IF notes_refusal THEN
+                PERFORM set_config('synchronous_commit', 'off', true);
+                RETURN @schema@.noted(of_key, id, deadline, 0, e_level, e_owner, e_name, e_metadata);
+            END IF;
             RETURN @schema@.unchanged(of_key, 2, id, deadline);
         END IF;
         INSERT INTO @schema@.locks AS l VALUES (of_key, base | nextval('@schema@.numbers'), true, id, NULL,
@@ -890,9 +932,9 @@ BEGIN
 END $$;
 
 -- Several of these, of different keys, in one transaction: the first n_acquires acquire, the others change.
--- The arrays have an element for each, `numbers` has five: durable, ttl, heartbeat, stale_after and
--- must_be_new, or condition, value, and the level, the token and the duration of the event. Event i is
--- event i of the transaction. A change without an answer here is sent alone: its record does not
+-- The arrays have an element for each, `numbers` has five: durable, ttl, heartbeat, stale_after, and
+-- 1 for must_be_new with 2 for notes_refusal; or condition, value, and the level, the token and the duration of the
+-- event. Event i is event i of the transaction. A change without an answer here is sent alone: its record does not
 -- exist. The joins go along the arrays, so that rows are locked in that order; plans are kept, however
 -- short the arrays are. A row that another session keeps locked must not hold up the others.
 CREATE OR REPLACE FUNCTION @schema@.change_many(deadline bigint, check_freezes boolean, any_new boolean,
@@ -966,9 +1008,14 @@ BEGIN
         n_all := n_all + n_done;
     END IF;
     IF n_all < cardinality(keys) THEN
-        RETURN QUERY SELECT i.n, @schema@.unchanged(i.key, CASE WHEN i.n <= n_acquires THEN 2 ELSE numbers[i.n * 5 - 4] END,
-                                                    i.id, deadline)
-            FROM unnest(keys, ids) WITH ORDINALITY i(key, id, n) JOIN @schema@.locks l ON l.key = i.key
+        IF n_all = 0 THEN
+            PERFORM set_config('synchronous_commit', 'off', true); -- refusals are all there is
+        END IF;
+        RETURN QUERY SELECT i.n, CASE WHEN i.n <= n_acquires AND numbers[i.n * 5] & 2 <> 0
+                THEN @schema@.noted(i.key, i.id, deadline, i.n - 1, 0::smallint, i.owner, i.name, i.metadata)
+                ELSE @schema@.unchanged(i.key, CASE WHEN i.n <= n_acquires THEN 2 ELSE numbers[i.n * 5 - 4] END,
+                                        i.id, deadline) END
+            FROM unnest(keys, ids, owners, names, metadatas) WITH ORDINALITY i(key, id, owner, name, metadata, n) JOIN @schema@.locks l ON l.key = i.key
             WHERE l.lock_id <> i.id;
     END IF;
 END $$;

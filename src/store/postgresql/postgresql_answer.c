@@ -159,6 +159,7 @@ enum belay_code pg_read_answer(const char *answer, const struct belay_batch *bat
 {
     const struct belay_write *write = &batch->writes[0];
     const char *at = answer[0] == '\0' ? answer : answer + 2;
+    bool is_refused = answer[0] == 'R' || answer[0] == 'N';
     enum belay_code code = BELAY_OK;
 
     out->now_ms = next_number(&at);
@@ -168,7 +169,9 @@ enum belay_code pg_read_answer(const char *answer, const struct belay_batch *bat
     out->records = calloc(1, sizeof *out->records);
     if (out->records == NULL) {
         code = error_no_memory(err);
-    } else if (answer[0] == 'R') {
+    } else if (is_refused) {
+        out->event_id = answer[0] == 'N' ? (uint64_t)next_number(&at) : 0;
+        out->events_at_unix_ms = answer[0] == 'N' ? out->now_ms : 0;
         code = copy_row(at, out->records, err);
     } else {
         out->event_id = (uint64_t)next_number(&at);
@@ -182,10 +185,10 @@ enum belay_code pg_read_answer(const char *answer, const struct belay_batch *bat
                                                       : bad_answer(err);
     }
     if (code != BELAY_OK) {
-        return answer[0] == 'R' ? code : BELAY_UNKNOWN; /* it has happened, whatever can be read of it */
+        return is_refused ? code : BELAY_UNKNOWN; /* it has happened, whatever can be read of it */
     }
     out->n_records = 1;
     out->token = answer[0] == 'A' ? out->records[0].token : out->token;
-    return answer[0] == 'R' ? error_set(err, BELAY_REFUSED, "the condition on '%s' does not hold", write->key)
-                            : BELAY_OK;
+    return is_refused ? error_set(err, BELAY_REFUSED, "the condition on '%s' does not hold", write->key)
+                      : BELAY_OK;
 }

@@ -31,7 +31,7 @@ static const char *const texts[PG_STATEMENTS] = {
     [PG_ACQUIRE] = "SELECT @schema@.acquire($1::text, $2::bigint, $3::text, $4::text, $5::text, $6::text, "
                    "$7::text, $8::boolean, $9::bigint, $10::bigint, $11::bigint, $12::boolean, $13::boolean, "
                    "$14::smallint, $15::text, $16::bigint, $17::text, $18::text, $19::text, $20::text, "
-                   "$21::bigint, $22::text)",
+                   "$21::bigint, $22::text, $23::boolean)",
     [PG_CHANGE] = "SELECT @schema@.change($1::text, $2::bigint, $3::text, $4::integer, $5::bigint, "
                   "$6::smallint, $7::text, $8::bigint, $9::text, $10::text, $11::text, $12::text, "
                   "$13::bigint, $14::text, $15::text, $16::text)",

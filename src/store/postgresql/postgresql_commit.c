@@ -342,7 +342,7 @@ enum belay_code pg_commit(struct belay_store *base, const struct belay_batch *ba
     if (code == BELAY_UNKNOWN) {
         atomic_store(&store->is_unsettled, true);
     }
-    if (code == BELAY_OK && batch->n_events > 0) {
+    if ((code == BELAY_OK && batch->n_events > 0) || (code == BELAY_REFUSED && answer.event_id != 0)) {
         pg_wake_watchers(store);
     }
     if (code == BELAY_OK) {

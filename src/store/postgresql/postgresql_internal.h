@@ -251,7 +251,7 @@ char *pg_meta_text(const struct belay_meta *meta, size_t n);
 /* The same of a ticket, with the name of the store that it waits with. */
 char *pg_ticket_text(const struct belay_put_ticket *put, const char *here);
 /* The parameters of acquire() or change(), if the batch is of their kind. */
-enum { PG_ONE_VALUES = 22 };
+enum { PG_ONE_VALUES = 23 };
 struct pg_one {
     enum pg_statement statement;
     int n;

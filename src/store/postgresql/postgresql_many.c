@@ -124,7 +124,8 @@ static void add_numbers(struct buf *array, const struct belay_batch *batch)
     const struct belay_event *event = &batch->events[0];
     bool releases = write->condition == BELAY_IF_HELD_BY;
     int64_t of_acquire[NUMBERS_EACH] = { values->durable, values->ttl_ms, values->heartbeat_ms,
-                                         values->stale_after_ms, batch->require_unused_id != NULL };
+                                         values->stale_after_ms,
+                                         (batch->require_unused_id != NULL) | batch->note_refusal << 1 };
     int64_t of_change[NUMBERS_EACH] = { write->condition,
                                         releases ? (int64_t)values->outcome : values->ttl_ms, event->level,
                                         (int64_t)event->token, event->duration_ms };

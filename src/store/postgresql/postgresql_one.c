@@ -31,6 +31,8 @@ static_assert((int)ACQUIRE_EVENT == (int)PG_HOLDER_END, "what follows the holder
 enum { CONDITION = OWN, OUTCOME_OR_TTL, CHANGE_EVENT };
 enum { E_LEVEL, E_TYPE, E_TOKEN, E_OWNER, E_NAME, E_BY, E_REASON, E_DURATION, E_METADATA, E_VALUES };
 enum { CHANNEL = CHANGE_EVENT + E_VALUES, HERE, CHANGE_VALUES };
+enum { NOTES_REFUSAL = ACQUIRE_EVENT + E_VALUES, ACQUIRE_VALUES };
+static_assert((int)ACQUIRE_VALUES == (int)PG_ONE_VALUES, "acquire() has the most");
 
 static bool is_plain(const struct belay_write *write)
 {
@@ -137,7 +139,8 @@ enum belay_code pg_write_one(const struct pg_store *store, const struct belay_ba
     to[ID] = id_of(write);
     if (write->condition == BELAY_IF_FREE) {
         out_one->statement = PG_ACQUIRE;
-        out_one->n = ACQUIRE_EVENT + E_VALUES;
+        out_one->n = ACQUIRE_VALUES;
+        to[NOTES_REFUSAL] = batch->note_refusal && batch->n_events > 0 ? "t" : "f";
         ok = pg_one_fill_holder(out_one, batch);
     } else {
         out_one->statement = PG_CHANGE;

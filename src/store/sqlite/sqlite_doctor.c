@@ -207,7 +207,8 @@ static void check_wake_file(struct sqlite_doctor *doctor)
 
     (void)snprintf(path, sizeof path, "%s-wake", doctor->store.path);
     if (lstat(path, &st) != 0) {
-        diagnostics_ok(doctor->diagnostics, "wake file", "there is none yet; belay creates it when needed");
+        diagnostics_ok(doctor->diagnostics, "wake file",
+                       "there is none; the next command that opens the store creates it");
     } else if (!S_ISREG(st.st_mode) || faccessat(AT_FDCWD, path, R_OK | W_OK, AT_EACCESS) != 0) {
         (void)snprintf(advice, sizeof advice, "%s %s %s",
                        S_ISREG(st.st_mode) ? "give the users of the database read and write access to"

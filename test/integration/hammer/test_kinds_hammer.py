@@ -17,7 +17,8 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "test" / "dynamodb"))
+sys.path[:0] = [str(ROOT / "test" / "dynamodb"), str(ROOT / "test" / "support")]
+import postgresql  # noqa: E402
 from dynamo_support import CREDENTIALS, REGION, Database, server_port  # noqa: E402
 
 SECONDS = float(os.environ.get("BELAY_HAMMER_SECONDS", "10"))
@@ -27,7 +28,7 @@ PATIENCE = 120  # more than a process may wait for a lock
 
 
 class Server:
-    """A `belay serve` on a file, which can be killed and comes back at the same address."""
+    """A `belay serve`, which can be killed and comes back at the same address."""
 
     def __init__(self, store, env):
         self.store, self.env = store, env
@@ -89,8 +90,8 @@ class KindsHammer(unittest.TestCase):
         self.assertEqual(process.returncode, 0, told)
         self.assertTrue(out.endswith("\n0 faults\n"), told)
 
-    def serve(self):
-        server = Server(self.file, self.env)
+    def serve(self, store=None):
+        server = Server(store or self.file, self.env)
         self.addCleanup(server.end)
         return server
 
@@ -120,6 +121,24 @@ class KindsHammer(unittest.TestCase):
         # queue would make few locks in all.
         store = f"dynamodb:{table}?region={REGION}&endpoint=http://127.0.0.1:{port}&max_clock_skew=100ms"
         self.hammer(store, ttl_ms=1200, processes=6)
+
+    def postgresql(self):
+        """The URL of a new database. One machine has one clock."""
+        server = postgresql.Server()
+        self.addCleanup(server.close)
+        server.init().start()
+        store = f"{server.url}?max_clock_step=10ms"
+        subprocess.run([BELAY, "table", "create", "--quiet", "--store", store], env=self.env, check=True)
+        return store
+
+    def test_on_postgresql(self):
+        self.hammer(self.postgresql())
+
+    def test_through_two_servers_on_postgresql_of_which_one_is_killed(self):
+        store = self.postgresql()
+        front, other = self.serve(store), self.serve(store)
+        self.hammer(f"http://127.0.0.1:{front.port},http://127.0.0.1:{other.port}", front)
+        self.assertGreater(front.kills, 0)
 
 
 if __name__ == "__main__":
