@@ -203,7 +203,7 @@ class WakeUps(PostgresCase):
 
 class Refusal(PostgresCase):
     def test_a_refused_commit_takes_no_transaction_id(self):
-        """One round trip, and no flush."""
+        """One round trip, and no flush, unless its event is kept: test_fronts.Calls."""
         self.acquire("k")
         batch = json.dumps({"d": 9223372036854775807, "e": [],
                             "w": [{"k": "k", "c": 2, "s": 1, "v": {"q": 0, "c": 0}}]})
@@ -211,7 +211,7 @@ class Refusal(PostgresCase):
                          "SELECT pg_current_xact_id_if_assigned() IS NULL; COMMIT").splitlines()
         self.assertEqual(found[-2:], ["1", "t"])
         one = "SELECT left(@schema@.acquire('k', 9223372036854775807, 'x', '', '', '', NULL, false, 0, 0, 1000, true, true, " \
-              "NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL), 1)"
+              "NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, false), 1)"
         found = self.sql(f"BEGIN; {(one + ' FROM generate_series(1, 100);')} "
                          "SELECT pg_current_xact_id_if_assigned() IS NULL; COMMIT").splitlines()
         self.assertEqual(found, ["R"] * 100 + ["t"])
