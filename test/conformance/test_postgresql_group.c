@@ -146,29 +146,28 @@ static void *work(void *context)
     return NULL;
 }
 
-/* L1, L2, L9 */
-static void threads_of_one_store_share_transactions(void **state)
+/* L1, L2, L9: each has a store of its own, as a client has. */
+static void stores_of_one_process_share_transactions(void **state)
 {
     static const struct postgresql_options options = { .timeout_factor = 6 };
     struct worker workers[THREADS] = { 0 };
-    struct belay_store *store = NULL;
-    char *whole = NULL;
 
     (void)state;
-    assert_int_equal(postgresql_store_open(url, &options, &store, &whole, NULL), BELAY_OK);
-    free(whole);
     for (int i = 0; i < THREADS; i++) {
-        workers[i].store = store;
+        char *whole = NULL;
+
         workers[i].number = i;
         workers[i].odd_meta = i % 3 == 0;
+        assert_int_equal(postgresql_store_open(url, &options, &workers[i].store, &whole, NULL), BELAY_OK);
+        free(whole);
     }
     for (int i = 0; i < THREADS; i++) {
         assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
     }
     for (int i = 0; i < THREADS; i++) {
         (void)pthread_join(workers[i].thread, NULL);
+        workers[i].store->ops->close(workers[i].store);
     }
-    store->ops->close(store);
     for (int i = 0; i < THREADS; i++) {
         assert_string_equal(workers[i].failed == NULL ? "" : workers[i].failed, "");
     }
@@ -186,7 +185,7 @@ static void threads_of_one_store_share_transactions(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(threads_of_one_store_share_transactions) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(stores_of_one_process_share_transactions) };
     int failed = 1;
 
     if (server_start(&server, BELAY_SOURCE_DIR "/test/support/postgresql.py", NULL)) {

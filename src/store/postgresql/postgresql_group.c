@@ -1,6 +1,6 @@
 /*
- * Group commit. Threads of one process that change locks at the same time share a transaction: one
- * round trip and one flush for all of them.
+ * Group commit. Threads of one process that change locks at the same time share a transaction, whichever
+ * of the process's clients they use: one round trip and one flush for all of them.
  *
  *     a thread comes   fewer than GROUPS are out ----------------> it sends its change alone
  *                      else it queues -+-- another one sent it --> it takes its answer
@@ -36,19 +36,76 @@ struct pg_member {
     pthread_cond_t changed;
 };
 
-void pg_group_init(struct pg_group *group)
+/* ---- the groups of this process ---- */
+
+static struct {
+    pthread_mutex_t mutex;
+    struct pg_group *first;
+} groups = { PTHREAD_MUTEX_INITIALIZER, NULL };
+
+static struct pg_group *new_group(const struct pg_params *params)
 {
+    struct pg_group *group = calloc(1, sizeof *group);
+    char *conninfo = strdup(params->conninfo);
+
+    if (group == NULL || conninfo == NULL) {
+        free(group);
+        free(conninfo);
+        return NULL;
+    }
+    group->conninfo = conninfo;
+    memcpy(group->schema, params->schema, sizeof group->schema);
     (void)pthread_mutex_init(&group->mutex, NULL);
     (void)pthread_condattr_init(&group->monotonic);
     (void)pthread_condattr_setclock(&group->monotonic, CLOCK_MONOTONIC);
     group->end = &group->first;
+    return group;
 }
 
-void pg_group_close(struct pg_group *group)
+struct pg_group *pg_group_join(const struct pg_params *params)
 {
-    assert(group->first == NULL && group->n_out == 0);
-    (void)pthread_condattr_destroy(&group->monotonic);
-    (void)pthread_mutex_destroy(&group->mutex);
+    struct pg_group *group;
+
+    (void)pthread_mutex_lock(&groups.mutex);
+    group = groups.first;
+    while (group != NULL &&
+           (strcmp(group->conninfo, params->conninfo) != 0 || strcmp(group->schema, params->schema) != 0)) {
+        group = group->next;
+    }
+    if (group == NULL) {
+        group = new_group(params);
+        if (group != NULL) {
+            group->next = groups.first;
+            groups.first = group;
+        }
+    }
+    if (group != NULL) {
+        group->n_stores++;
+    }
+    (void)pthread_mutex_unlock(&groups.mutex);
+    return group;
+}
+
+void pg_group_leave(struct pg_group *group)
+{
+    struct pg_group **at = &groups.first;
+
+    if (group == NULL) {
+        return;
+    }
+    (void)pthread_mutex_lock(&groups.mutex);
+    if (--group->n_stores == 0) {
+        assert(group->first == NULL && group->n_out == 0);
+        while (*at != group) {
+            at = &(*at)->next;
+        }
+        *at = group->next;
+        (void)pthread_condattr_destroy(&group->monotonic);
+        (void)pthread_mutex_destroy(&group->mutex);
+        free(group->conninfo);
+        free(group);
+    }
+    (void)pthread_mutex_unlock(&groups.mutex);
 }
 
 /* ---- one group ---- */
@@ -174,7 +231,7 @@ static enum belay_code send_alone(struct pg_store *store, const struct pg_item *
 enum belay_code pg_group_call(struct pg_store *store, const struct belay_batch *batch, int64_t deadline_ms,
                               int64_t left_ms, char **out_answer, struct belay_error *err)
 {
-    struct pg_group *group = &store->group;
+    struct pg_group *group = store->group;
     struct pg_member member = { .item = { batch, deadline_ms, NULL }, .code = BELAY_CANCELLED };
     bool is_alone = true;
 
