@@ -136,6 +136,7 @@ struct pg_store {
     char here[17];                 /* names this store in the tickets of its waiters */
     atomic_bool is_unsettled;      /* a change has an unknown outcome: see pg_settle() */
     atomic_bool is_unprepared;     /* a pooler mixes up prepared statements: send unnamed ones */
+    atomic_uint one_change;        /* the number of a type of the schema, in this database */
 
     pthread_mutex_t mutex; /* for what follows */
     pthread_cond_t returned;
