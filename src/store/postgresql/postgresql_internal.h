@@ -120,11 +120,13 @@ struct pg_group {
     size_t n_stores;       /* that send through it */
     char *conninfo;        /* owned; the same for all of them, as is the schema */
     char schema[PG_NAME_MAX + 1];
-    pthread_condattr_t monotonic;
     pthread_mutex_t mutex; /* for what follows */
     struct pg_member *first;
     struct pg_member **end;
+    int n_queued;
     int n_out; /* groups, and changes that are sent alone */
+    int n_in;  /* threads that queue, or whose change is out */
+    int crowd; /* how many that were of late */
 };
 
 struct pg_store {
