@@ -5,13 +5,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "store/postgresql/postgresql_internal.h"
 #include "support/server.h"
 
-enum { THREADS = 12, TURNS = 25 };
+enum { THREADS = 12, TURNS = 25, PATIENCE_S = 60 };
 #define ODD "a \"quoted\" \\ text, (with) {all}\n of it "
 
 static struct server server;
@@ -32,6 +34,7 @@ static int64_t query(const char *sql)
 struct worker {
     pthread_t thread;
     struct belay_store *store;
+    int run; /* no two have an id in common */
     int number;
     bool odd_meta;
     uint64_t last_token;
@@ -109,7 +112,7 @@ static void take_a_turn(struct worker *worker, int turn)
                                  .duration_ms = -1 };
 
     (void)snprintf(key, sizeof key, "key-%d", worker->number);
-    (void)snprintf(id, sizeof id, "\"%d, \\%d\"", worker->number, turn);
+    (void)snprintf(id, sizeof id, "\"%d, \\%d, %d\"", worker->number, turn, worker->run);
     values.ttl_ms = ttl_ms;
     values.heartbeat_ms = 20000;
     values.stale_after_ms = turn;
@@ -146,32 +149,57 @@ static void *work(void *context)
     return NULL;
 }
 
-/* L1, L2, L9 */
-static void threads_of_one_store_share_transactions(void **state)
+static void open_stores(struct worker workers[THREADS], int run)
 {
     static const struct postgresql_options options = { .timeout_factor = 6 };
-    struct worker workers[THREADS] = { 0 };
-    struct belay_store *store = NULL;
-    char *whole = NULL;
 
-    (void)state;
-    assert_int_equal(postgresql_store_open(url, &options, &store, &whole, NULL), BELAY_OK);
-    free(whole);
     for (int i = 0; i < THREADS; i++) {
-        workers[i].store = store;
+        char *whole = NULL;
+
+        workers[i].run = run;
         workers[i].number = i;
         workers[i].odd_meta = i % 3 == 0;
+        assert_int_equal(postgresql_store_open(url, &options, &workers[i].store, &whole, NULL), BELAY_OK);
+        free(whole);
+    }
+}
+
+static void start(struct worker *worker)
+{
+    assert_int_equal(pthread_create(&worker->thread, NULL, work, worker), 0);
+}
+
+static void join(struct worker *worker)
+{
+    struct timespec until;
+
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE_S;
+    assert_int_equal(pthread_timedjoin_np(worker->thread, NULL, &until), 0);
+    assert_string_equal(worker->failed == NULL ? "" : worker->failed, "");
+}
+
+static void close_stores(struct worker workers[THREADS])
+{
+    for (int i = 0; i < THREADS; i++) {
+        workers[i].store->ops->close(workers[i].store);
+    }
+}
+
+/* L1, L2, L9: each has a store of its own, as a client has. */
+static void stores_of_one_process_share_transactions(void **state)
+{
+    struct worker workers[THREADS] = { 0 };
+
+    (void)state;
+    open_stores(workers, 1);
+    for (int i = 0; i < THREADS; i++) {
+        start(&workers[i]);
     }
     for (int i = 0; i < THREADS; i++) {
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+        join(&workers[i]);
     }
-    for (int i = 0; i < THREADS; i++) {
-        (void)pthread_join(workers[i].thread, NULL);
-    }
-    store->ops->close(store);
-    for (int i = 0; i < THREADS; i++) {
-        assert_string_equal(workers[i].failed == NULL ? "" : workers[i].failed, "");
-    }
+    close_stores(workers);
     assert_int_equal(query("SELECT count(*) FROM groups.events"), THREADS * TURNS * 3);
     assert_int_equal(query("SELECT count(*) FROM groups.events WHERE used_id = lock_id"), THREADS * TURNS);
     assert_int_equal(query("SELECT count(*) FROM groups.events WHERE metadata IS NOT NULL"),
@@ -184,9 +212,37 @@ static void threads_of_one_store_share_transactions(void **state)
         query("SELECT max(n) FROM (SELECT count(DISTINCT key) n FROM groups.events GROUP BY id >> 6) x") > 1);
 }
 
+/* Its change stays out until the row is free; the others neither wait for it nor for more of them to come. */
+static void a_row_that_is_locked_holds_up_no_other_change(void **state)
+{
+    struct worker workers[THREADS] = { 0 };
+
+    (void)state;
+    open_stores(workers, 2);
+    assert_int_equal(pg_conn_run(admin, "DELETE FROM groups.events; BEGIN", NULL, NULL), BELAY_OK);
+    (void)query("SELECT 1 FROM groups.locks WHERE key = 'key-0' FOR UPDATE");
+    start(&workers[0]);
+    while (query("SELECT count(*) FROM pg_locks WHERE NOT granted") == 0) {
+        (void)usleep(1000);
+    }
+    for (int i = 1; i < THREADS; i++) {
+        start(&workers[i]);
+    }
+    for (int i = 1; i < THREADS; i++) {
+        join(&workers[i]);
+    }
+    assert_int_equal(query("SELECT count(*) FROM groups.events"), (THREADS - 1) * TURNS * 3);
+    assert_int_equal(pg_conn_run(admin, "COMMIT", NULL, NULL), BELAY_OK);
+    join(&workers[0]);
+    close_stores(workers);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(threads_of_one_store_share_transactions) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stores_of_one_process_share_transactions),
+        cmocka_unit_test(a_row_that_is_locked_holds_up_no_other_change), /* the first one made the rows */
+    };
     int failed = 1;
 
     if (server_start(&server, BELAY_SOURCE_DIR "/test/support/postgresql.py", NULL)) {

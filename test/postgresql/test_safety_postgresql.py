@@ -273,7 +273,7 @@ class Migration(PostgresCase):
         self.sql("DROP TABLE @schema@.clocks; DROP FUNCTION @schema@.known_clock; DROP FUNCTION @schema@.keep_clock; "
                  "DROP TABLE @schema@.waiting CASCADE; ALTER TABLE @schema@.locks DROP COLUMN behind")
         self.sql("UPDATE @schema@.meta SET version = 2; DROP FUNCTION @schema@.acquire; DROP FUNCTION @schema@.change; "
-                 "DROP FUNCTION @schema@.change_many; DROP TRIGGER note_freezes ON @schema@.items; "
+                 "DROP TYPE @schema@.one_change CASCADE; DROP TRIGGER note_freezes ON @schema@.items; "
                  "ALTER TABLE @schema@.events DROP COLUMN used_id; ALTER TABLE @schema@.meta DROP COLUMN has_freezes; "
                  "CREATE INDEX events_of_id ON @schema@.events (key, lock_id) "
                  "WHERE type IN ('lock.acquired', 'lock.adopted'); "
@@ -301,11 +301,13 @@ class Migration(PostgresCase):
 
     def test_of_version_3_no_function_is_left_beside_a_new_one(self):
         self.sql("DROP FUNCTION @schema@.change; ALTER TABLE @schema@.locks RESET (toast_tuple_target); "
-                 "CREATE FUNCTION @schema@.change(of_key text, deadline bigint) RETURNS text LANGUAGE sql AS 'SELECT 1'; "
-                 "UPDATE @schema@.meta SET version = 3")
+                 "DROP TYPE @schema@.one_change CASCADE; UPDATE @schema@.meta SET version = 3")
+        for name in ("change", "change_many", "refuse_used"):
+            self.sql(f"CREATE FUNCTION @schema@.{name}(of_key text) RETURNS text LANGUAGE sql AS 'SELECT 1'")
         self.ok("table", "create")
-        self.assertEqual(self.sql("SELECT count(*) FROM pg_proc WHERE proname = 'change' "
-                                  "AND pronamespace = '@schema@'::regnamespace"), "1")
+        for name in ("change", "change_many", "refuse_used"):
+            self.assertEqual(self.sql(f"SELECT count(*) FROM pg_proc WHERE proname = '{name}' "
+                                      "AND pronamespace = '@schema@'::regnamespace"), "1")
         self.assertIn("toast_tuple_target=4000", self.sql("SELECT reloptions FROM pg_class WHERE oid = '@schema@.locks'::regclass"))
         self.ok("run", "k", "--", "true")
 

@@ -794,13 +794,12 @@ BEGIN
 END $$;
 
 -- After the rows are locked: no client can have used an id since and remain unseen. The events of this
--- transaction do not count. numbers[5 * i] is even if id i was just made up.
-CREATE OR REPLACE FUNCTION @schema@.refuse_used(keys text[], ids text[], numbers bigint[]) RETURNS void
+-- transaction do not count.
+CREATE OR REPLACE FUNCTION @schema@.refuse_used(changes @schema@.one_change[]) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    IF EXISTS (SELECT FROM unnest(keys, ids) WITH ORDINALITY i(key, id, n)
-               JOIN @schema@.events e ON e.used_id = i.id AND e.key = i.key
-               WHERE numbers[i.n * 5] & 1 <> 0 AND e.id >> 6 <> pg_current_xact_id_if_assigned()::text::bigint) THEN
+    IF EXISTS (SELECT FROM unnest(changes) i JOIN @schema@.events e ON e.used_id = i.id AND e.key = i.key
+               WHERE i.must_be_new AND e.id >> 6 <> pg_current_xact_id_if_assigned()::text::bigint) THEN
         RAISE EXCEPTION 'a lock id was used before' USING ERRCODE = 'BL001'; -- commit() says it properly
     END IF;
 END $$;
@@ -931,15 +930,14 @@ BEGIN
     RETURN concat_ws(' ', 'W', now, event_id, waiter->>'i', row_text);
 END $$;
 
--- Several of these, of different keys, in one transaction: the first n_acquires acquire, the others change.
--- The arrays have an element for each, `numbers` has five: durable, ttl, heartbeat, stale_after, and
--- 1 for must_be_new with 2 for notes_refusal; or condition, value, and the level, the token and the duration of the
--- event. Event i is event i of the transaction. A change without an answer here is sent alone: its record does not
--- exist. The joins go along the arrays, so that rows are locked in that order; plans are kept, however
--- short the arrays are. A row that another session keeps locked must not hold up the others.
+-- Several of these, of different keys, in one transaction. Event i is event i of the transaction. A change
+-- without an answer here is sent alone: its record does not exist. One statement for all kinds, and one array
+-- of rows instead of an array for each column: to start a statement costs more than to change a row, and
+-- each array and each CASE adds to that. The join goes along the array, so that rows are locked in that order;
+-- the plan is kept, however short the array is. A row that another session keeps locked must not hold up the
+-- others. What is exclusive has no list of holders.
 CREATE OR REPLACE FUNCTION @schema@.change_many(deadline bigint, check_freezes boolean, any_new boolean,
-    n_acquires integer, keys text[], ids text[], owners text[], names text[], metadatas text[], bys text[], reasons text[], types text[],
-    credentials text[], numbers bigint[])
+    changes @schema@.one_change[])
 RETURNS TABLE (place bigint, answer text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = 200
 SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan AS $$
@@ -947,75 +945,57 @@ DECLARE
     now bigint := @schema@.clock_ms();
     base bigint;
     n_done bigint;
-    n_all bigint := 0;
 BEGIN
     SELECT (m.epoch + m.timeline - 1) << 40 INTO base FROM @schema@.meta m
     WHERE m.server_start = pg_postmaster_start_time() AND NOT (check_freezes AND m.has_freezes);
     IF base IS NULL OR now > deadline THEN
         RETURN; -- all are sent alone
     END IF;
-    IF n_acquires > 0 THEN
-        RETURN QUERY WITH u AS (
-            UPDATE @schema@.locks l SET revision = base | nextval('@schema@.numbers'), held = true, lock_id = i.id,
-                released_ids = NULL, acquired_by = i.credential, token = base | nextval('@schema@.numbers'),
-                owner = i.owner, owner_name = coalesce(i.name, ''), outcome = 0, durable = numbers[i.n * 5 - 4] <> 0,
-                stale_reported = false, ttl_ms = numbers[i.n * 5 - 3], heartbeat_ms = numbers[i.n * 5 - 2],
-                stale_after_ms = numbers[i.n * 5 - 1], expires_ms = @schema@.later(now, numbers[i.n * 5 - 3]),
-                last_heartbeat_ms = now, locked_at_ms = now, mode = 0, slots = 0, metadata = i.metadata, holders = NULL
-            FROM unnest(keys, ids, owners, names, metadatas, bys, reasons, credentials) WITH ORDINALITY
-                i(key, id, owner, name, metadata, by, reason, credential, n)
-            WHERE i.n <= n_acquires AND l.key = i.key AND NOT l.held AND l.tickets IS NULL AND l.intents IS NULL
-              AND l.lock_id <> i.id AND l.revision > 0 AND @schema@.clock_ms() <= deadline
-            RETURNING i.n, i.key, i.id, i.owner, i.name, i.metadata, i.by, i.reason, l.revision, l.token, l.freed_ms,
-                (pg_current_xact_id()::text::bigint << 6) + i.n - 1 AS event_id
-        ), e AS (
-            INSERT INTO @schema@.events SELECT u.event_id, now, 0, 'lock.acquired', u.key, u.id, u.token, u.owner, u.name,
-                u.by, u.reason, -1, u.metadata, u.id FROM u
-        ) SELECT u.n, concat_ws(' ', 'A', now, u.event_id, u.revision, u.token, u.freed_ms) FROM u;
-        GET DIAGNOSTICS n_all = ROW_COUNT;
-        IF any_new THEN
-            PERFORM @schema@.refuse_used(keys[:n_acquires], ids[:n_acquires], numbers);
-        END IF;
+    RETURN QUERY WITH u AS (
+        UPDATE @schema@.locks l SET revision = base | nextval('@schema@.numbers'), held = i.holds, lock_id = i.id,
+            released_ids = CASE WHEN NOT i.holds AND i.outcome <> 3 THEN ARRAY[i.id]
+                                WHEN NOT i.acquires THEN l.released_ids END,
+            acquired_by = coalesce(i.credential, l.acquired_by),
+            token = CASE WHEN i.acquires THEN base | nextval('@schema@.numbers') ELSE l.token END,
+            owner = coalesce(i.owner, l.owner), owner_name = coalesce(i.name, l.owner_name),
+            outcome = coalesce(i.outcome, l.outcome), durable = coalesce(i.durable, l.durable),
+            stale_reported = NOT i.holds AND l.stale_reported, ttl_ms = coalesce(i.ttl, l.ttl_ms),
+            heartbeat_ms = coalesce(i.heartbeat, l.heartbeat_ms),
+            stale_after_ms = coalesce(i.stale_after, l.stale_after_ms),
+            expires_ms = CASE WHEN i.holds THEN @schema@.later(now, coalesce(i.ttl, l.ttl_ms)) ELSE l.expires_ms END,
+            last_heartbeat_ms = CASE WHEN i.holds THEN now ELSE l.last_heartbeat_ms END,
+            locked_at_ms = CASE WHEN i.acquires THEN now ELSE l.locked_at_ms END,
+            freed_ms = CASE WHEN i.holds THEN l.freed_ms ELSE now END, mode = 0, slots = 0,
+            metadata = CASE WHEN i.acquires THEN i.metadata ELSE l.metadata END, holders = NULL
+        FROM unnest(changes) WITH ORDINALITY i(key, id, acquires, holds, credential, owner, name, metadata, outcome,
+            durable, ttl, heartbeat, stale_after, must_be_new, notes_refusal, type, level, by, reason, duration, n)
+        WHERE l.key = i.key AND @schema@.clock_ms() <= deadline AND CASE WHEN i.acquires
+            THEN NOT l.held AND l.tickets IS NULL AND l.intents IS NULL AND l.lock_id <> i.id AND l.revision > 0
+            ELSE l.held AND l.mode = 0 AND l.lock_id = i.id AND (NOT i.holds OR @schema@.clock_ms() < l.expires_ms) END
+        RETURNING i.n, i.acquires, i.type, i.level, i.by, i.reason, i.duration, l.key, l.lock_id, l.token, l.owner,
+            l.owner_name, l.metadata, l.locked_at_ms, (pg_current_xact_id()::text::bigint << 6) + i.n - 1 AS event_id,
+            CASE WHEN i.acquires THEN concat_ws(' ', l.revision, l.token, l.freed_ms) ELSE l::text END AS record
+    ), e AS (
+        INSERT INTO @schema@.events SELECT u.event_id, now, u.level, u.type, u.key, u.lock_id, u.token, u.owner,
+            u.owner_name, u.by, u.reason, CASE WHEN u.duration = -2 THEN now - u.locked_at_ms ELSE u.duration END,
+            u.metadata, CASE WHEN u.acquires THEN u.lock_id END FROM u
+    ) SELECT u.n, concat_ws(' ', CASE WHEN u.acquires THEN 'A' ELSE 'C' END, now, u.event_id, u.record) FROM u;
+    GET DIAGNOSTICS n_done = ROW_COUNT;
+    IF any_new THEN
+        PERFORM @schema@.refuse_used(changes);
     END IF;
-    IF n_acquires < cardinality(keys) THEN
-        RETURN QUERY WITH u AS (
-            UPDATE @schema@.locks l SET revision = base | nextval('@schema@.numbers'),
-                held = numbers[i.n * 5 - 4] = 6,
-                outcome = CASE WHEN numbers[i.n * 5 - 4] = 5 THEN numbers[i.n * 5 - 3] ELSE l.outcome END,
-                freed_ms = CASE WHEN numbers[i.n * 5 - 4] = 5 THEN now ELSE l.freed_ms END,
-                released_ids = CASE WHEN numbers[i.n * 5 - 4] = 5 AND numbers[i.n * 5 - 3] <> 3 THEN ARRAY[i.id]
-                               ELSE l.released_ids END,
-                ttl_ms = CASE WHEN numbers[i.n * 5 - 4] = 6 AND numbers[i.n * 5 - 3] > 0 THEN numbers[i.n * 5 - 3]
-                         ELSE l.ttl_ms END,
-                expires_ms = CASE WHEN numbers[i.n * 5 - 4] = 6
-                             THEN @schema@.later(now, coalesce(nullif(numbers[i.n * 5 - 3], 0), l.ttl_ms))
-                             ELSE l.expires_ms END,
-                last_heartbeat_ms = CASE WHEN numbers[i.n * 5 - 4] = 6 THEN now ELSE l.last_heartbeat_ms END,
-                stale_reported = numbers[i.n * 5 - 4] = 5 AND l.stale_reported
-            FROM unnest(keys, ids, owners, names, bys, reasons, types) WITH ORDINALITY
-                i(key, id, owner, name, by, reason, type, n)
-            WHERE i.n > n_acquires AND l.key = i.key AND l.held AND l.mode = 0 AND l.lock_id = i.id
-              AND (numbers[i.n * 5 - 4] = 5 OR @schema@.clock_ms() < l.expires_ms) AND @schema@.clock_ms() <= deadline
-            RETURNING i.n, i.type, i.by, i.reason, l.key, l.lock_id, l.token, coalesce(i.owner, l.owner) AS owner,
-                CASE WHEN i.owner IS NULL THEN l.owner_name ELSE i.name END AS name, l.metadata, l.locked_at_ms, l::text AS record,
-                (pg_current_xact_id()::text::bigint << 6) + i.n - 1 AS event_id
-        ), e AS (
-            INSERT INTO @schema@.events SELECT u.event_id, now, numbers[u.n * 5 - 2], u.type, u.key, u.lock_id,
-                coalesce(nullif(numbers[u.n * 5 - 1], 0), u.token), u.owner, u.name, u.by, u.reason,
-                CASE WHEN numbers[u.n * 5] = -2 THEN now - u.locked_at_ms ELSE numbers[u.n * 5] END, u.metadata FROM u
-        ) SELECT u.n, concat_ws(' ', 'C', now, u.event_id, u.record) FROM u;
-        GET DIAGNOSTICS n_done = ROW_COUNT;
-        n_all := n_all + n_done;
-    END IF;
-    IF n_all < cardinality(keys) THEN
-        IF n_all = 0 THEN
+    IF n_done < cardinality(changes) THEN
+        IF n_done = 0 THEN
             PERFORM set_config('synchronous_commit', 'off', true); -- refusals are all there is
         END IF;
-        RETURN QUERY SELECT i.n, CASE WHEN i.n <= n_acquires AND numbers[i.n * 5] & 2 <> 0
+        RETURN QUERY SELECT i.n, CASE WHEN i.notes_refusal
                 THEN @schema@.noted(i.key, i.id, deadline, i.n - 1, 0::smallint, i.owner, i.name, i.metadata)
-                ELSE @schema@.unchanged(i.key, CASE WHEN i.n <= n_acquires THEN 2 ELSE numbers[i.n * 5 - 4] END,
-                                        i.id, deadline) END
-            FROM unnest(keys, ids, owners, names, metadatas) WITH ORDINALITY i(key, id, owner, name, metadata, n) JOIN @schema@.locks l ON l.key = i.key
+                ELSE @schema@.unchanged(i.key, CASE WHEN i.acquires THEN 2 WHEN i.holds THEN 6 ELSE 5 END, i.id, deadline) END
+            FROM (SELECT x.key, x.id, x.acquires, x.holds, x.owner, x.name, x.metadata, x.notes_refusal, x.n
+                  FROM unnest(changes) WITH ORDINALITY x(key, id, acquires, holds, credential, owner, name, metadata,
+                      outcome, durable, ttl, heartbeat, stale_after, must_be_new, notes_refusal, type, level, by, reason,
+                      duration, n)) i
+            JOIN @schema@.locks l ON l.key = i.key
             WHERE l.lock_id <> i.id;
     END IF;
 END $$;

@@ -36,8 +36,7 @@ static const char *const texts[PG_STATEMENTS] = {
                   "$6::smallint, $7::text, $8::bigint, $9::text, $10::text, $11::text, $12::text, "
                   "$13::bigint, $14::text, $15::text, $16::text)",
     [PG_CHANGE_MANY] = "SELECT place, answer FROM @schema@.change_many($1::bigint, $2::boolean, $3::boolean, "
-                       "$4::integer, $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], "
-                       "$10::text[], $11::text[], $12::text[], $13::text[], $14::bigint[])",
+                       "$4::@schema@.one_change[])",
     [PG_QUEUE] = "SELECT @schema@.queue($1::text, $2::bigint, $3::jsonb, $4::boolean, $5::smallint, "
                  "$6::text, $7::text, $8::text)",
     [PG_CLAIM] = "SELECT @schema@.claim($1::text, $2::bigint, $3::text, $4::text, $5::text, $6::text, "
@@ -162,19 +161,23 @@ void pg_close_idle(struct pg_store *store)
     }
 }
 
-/* The columns of hello(), and the two of what this machine knew of the server's clock before. */
+/*
+ * The columns of hello(), the two of what this machine knew of the server's clock before, and the number by
+ * which this database knows a type.
+ */
 static enum belay_code ask_hello(struct pg_store *store, struct pg_conn *conn, PGresult **out_result,
                                  struct belay_error *err)
 {
-    char sql[256 + 2 * PG_NAME_MAX + sizeof store->machine];
+    char sql[256 + 3 * PG_NAME_MAX + sizeof store->machine];
     enum belay_code code;
 
     (void)snprintf(sql, sizeof sql,
-                   "SELECT version, now_ms, store_id, c.server_ms, c.boot_ms FROM \"%s\".hello() "
+                   "SELECT version, now_ms, store_id, c.server_ms, c.boot_ms, "
+                   "'\"%s\".one_change'::regtype::oid FROM \"%s\".hello() "
                    "LEFT JOIN \"%s\".known_clock('%s') c ON true",
-                   store->params.schema, store->params.schema, store->machine);
+                   store->params.schema, store->params.schema, store->params.schema, store->machine);
     code = pg_conn_run(conn, sql, out_result, err);
-    /* A schema of another version may lack the second function. */
+    /* A schema of another version may lack the second function, or the type. */
     return code == BELAY_CONFIG ? pg_conn_run(conn, store->sql[PG_HELLO], out_result, err) : code;
 }
 
@@ -189,10 +192,11 @@ static enum belay_code check_hello(const struct pg_store *store, const PGresult 
                          "create` with the newer of the two",
                          store->params.schema, (long long)version, (int)PG_SCHEMA_VERSION);
     }
-    if (PQnfields(result) < 5) {
-        return error_set(err, BELAY_CONFIG,
-                         "the schema '%s' lacks a function: make it again with `belay table create`",
-                         store->params.schema);
+    if (PQnfields(result) < 6) {
+        return error_set(
+            err, BELAY_CONFIG,
+            "the schema '%s' lacks a function or a type: make it again with `belay table create`",
+            store->params.schema);
     }
     return BELAY_OK;
 }
@@ -229,6 +233,7 @@ static enum belay_code say_hello(struct pg_store *store, struct pg_conn *conn, i
 
         (void)pthread_mutex_lock(&store->mutex);
         (void)snprintf(store->store_id, sizeof store->store_id, "%s", PQgetvalue(result, 0, 2));
+        atomic_store(&store->one_change, (unsigned)pg_number(result, 0, 5));
         (void)pthread_mutex_unlock(&store->mutex);
         code = pg_meet_clock(store, conn, &before, pg_number(result, 0, 1), asked_boot_ms, err);
     }

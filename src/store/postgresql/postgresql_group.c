@@ -1,54 +1,113 @@
 /*
- * Group commit. Threads of one process that change locks at the same time share a transaction: one
- * round trip and one flush for all of them.
+ * Group commit. Threads of one process that change locks at the same time share a transaction, whichever
+ * of the process's clients they use: one round trip and one flush for all of them.
  *
- *     a thread comes   fewer than GROUPS are out ----------------> it sends its change alone
- *                      else it queues -+-- another one sent it --> it takes its answer
- *                                      +-- it leads -------------> it sends all that have queued
- *                                      +-- QUEUE_MS passed ------> it sends its change alone, as well
- *     a group is back: its leader hands the answers out, and makes the first of the queue lead
+ *     a thread comes   none is out, or enough have come ---> it leads: it sends all that have queued
+ *                      else it queues -+-- another one sent it ---> it takes its answer
+ *                                      +-- a group came back -----> the first leads, if enough have come
+ *                                      +-- GATHER_MS passed ------> it leads, if fewer than GROUPS are out
+ *                                      +-- QUEUE_MS passed -------> it sends its change alone, as well
+ *
+ * While one group is out, the next one gathers about half of the threads that come at the same time: a
+ * call costs as much as some changes do, and two groups keep both the server and its disk busy. It does not
+ * wait for them beyond the return of the first. If few threads come, none waits for another.
  *
  * The changes of a group are one call of change_many() in functions.sql. Each has its own condition: a
  * refusal concerns no other change. An error before the commit undoes the group, and each change is sent
  * alone: among them one for a row that another session locks for long, which would hold up the others.
  */
 #include <assert.h>
-#include <errno.h>
+#include <linux/futex.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "store/postgresql/postgresql_internal.h"
 
-enum { GROUPS = 2, GROUP_MAX = 32, LEAST_MS = 5000, QUEUE_MS = 200 };
+enum { GROUPS = 2, GROUP_MAX = 32, LEAST_MS = 5000, GATHER_MS = 5, QUEUE_MS = 200 };
 static_assert((int)GROUP_MAX <= (int)PG_EVENTS_MAX, "each has a place for its event");
 
-enum state { QUEUED, LEADS, LED, ANSWERED, LEFT };
+enum { QUEUED, LEADS, LED, ANSWERED, LEFT };
 
 /* One thread's change. */
 struct pg_member {
     struct pg_item item;
-    enum state state; /* under the group's mutex */
+    _Atomic uint32_t state; /* a futex; changes from QUEUED under the group's mutex */
     enum belay_code code;
     struct pg_member *next; /* in the queue, then in its group */
-    pthread_cond_t changed;
 };
 
-void pg_group_init(struct pg_group *group)
+/* ---- the groups of this process ---- */
+
+static struct {
+    pthread_mutex_t mutex;
+    struct pg_group *first;
+} groups = { PTHREAD_MUTEX_INITIALIZER, NULL };
+
+static struct pg_group *new_group(const struct pg_params *params)
 {
+    struct pg_group *group = calloc(1, sizeof *group);
+    char *conninfo = strdup(params->conninfo);
+
+    if (group == NULL || conninfo == NULL) {
+        free(group);
+        free(conninfo);
+        return NULL;
+    }
+    group->conninfo = conninfo;
+    memcpy(group->schema, params->schema, sizeof group->schema);
     (void)pthread_mutex_init(&group->mutex, NULL);
-    (void)pthread_condattr_init(&group->monotonic);
-    (void)pthread_condattr_setclock(&group->monotonic, CLOCK_MONOTONIC);
     group->end = &group->first;
+    return group;
 }
 
-void pg_group_close(struct pg_group *group)
+struct pg_group *pg_group_join(const struct pg_params *params)
 {
-    assert(group->first == NULL && group->n_out == 0);
-    (void)pthread_condattr_destroy(&group->monotonic);
-    (void)pthread_mutex_destroy(&group->mutex);
+    struct pg_group *group;
+
+    (void)pthread_mutex_lock(&groups.mutex);
+    group = groups.first;
+    while (group != NULL &&
+           (strcmp(group->conninfo, params->conninfo) != 0 || strcmp(group->schema, params->schema) != 0)) {
+        group = group->next;
+    }
+    if (group == NULL) {
+        group = new_group(params);
+        if (group != NULL) {
+            group->next = groups.first;
+            groups.first = group;
+        }
+    }
+    if (group != NULL) {
+        group->n_stores++;
+    }
+    (void)pthread_mutex_unlock(&groups.mutex);
+    return group;
+}
+
+void pg_group_leave(struct pg_group *group)
+{
+    struct pg_group **at = &groups.first;
+
+    if (group == NULL) {
+        return;
+    }
+    (void)pthread_mutex_lock(&groups.mutex);
+    if (--group->n_stores == 0) {
+        assert(group->first == NULL && group->n_out == 0);
+        while (*at != group) {
+            at = &(*at)->next;
+        }
+        *at = group->next;
+        (void)pthread_mutex_destroy(&group->mutex);
+        free(group->conninfo);
+        free(group);
+    }
+    (void)pthread_mutex_unlock(&groups.mutex);
 }
 
 /* ---- one group ---- */
@@ -69,32 +128,34 @@ static void send_group(struct pg_store *store, struct pg_member *first)
     }
 }
 
-/* ---- the queue ---- */
+/* ---- a thread's state ---- */
 
-/* With the mutex. The first of those that queue leads them. */
-static void pass_on(struct pg_group *group)
+/* Until the state is another one, or for so long; a negative time has no end. */
+static void await_change(struct pg_member *member, uint32_t state, int64_t timeout_ms)
 {
-    struct pg_member *leader = group->first;
-    struct pg_member *last = leader;
+    struct timespec timeout = { (time_t)(timeout_ms / 1000), (long)(timeout_ms % 1000 * 1000000) };
 
-    if (leader == NULL) {
-        group->n_out--;
-        return;
-    }
-    for (int i = 1; i < GROUP_MAX && last->next != NULL; i++) {
-        last = last->next;
-        last->state = LED; /* the leader has it: it cannot leave any more */
-    }
-    group->first = last->next;
-    if (group->first == NULL) {
-        group->end = &group->first;
-    }
-    last->next = NULL;
-    leader->state = LEADS;
-    (void)pthread_cond_signal(&leader->changed);
+    (void)syscall(SYS_futex, &member->state, FUTEX_WAIT_PRIVATE, state, timeout_ms < 0 ? NULL : &timeout,
+                  NULL, 0);
 }
 
-static void leave_queue(struct pg_group *group, struct pg_member *member)
+/* Its thread may be gone before it is woken: then this wakes no thread, or one that looks again. */
+static void set_state(struct pg_member *member, uint32_t state)
+{
+    atomic_store(&member->state, state);
+    (void)syscall(SYS_futex, &member->state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+/* ---- the queue; all with the mutex ---- */
+
+static void add_last(struct pg_group *group, struct pg_member *member)
+{
+    *group->end = member;
+    group->end = &member->next;
+    group->n_queued++;
+}
+
+static void remove_one(struct pg_group *group, struct pg_member *member)
 {
     struct pg_member **at = &group->first;
 
@@ -107,47 +168,122 @@ static void leave_queue(struct pg_group *group, struct pg_member *member)
         group->end = at;
     }
     member->next = NULL;
-    member->state = LEFT;
+    group->n_queued--;
 }
 
-/* With the mutex. Those that are out may wait long for a row, which concerns no other change. */
+/* A group goes out: those that queue follow a member that does not. */
+static void lead(struct pg_group *group, struct pg_member *leader)
+{
+    struct pg_member *last = leader;
+
+    assert(group->n_out < GROUPS && leader->next == NULL);
+    for (int i = 1; i < GROUP_MAX && group->first != NULL; i++) {
+        last->next = group->first;
+        last = last->next;
+        remove_one(group, last);
+        atomic_store(&last->state, LED); /* it cannot leave any more */
+    }
+    group->n_out++;
+}
+
+/* Whether a group of n may go out. */
+static bool may_go(const struct pg_group *group, int n)
+{
+    int enough = group->crowd / 2 - 1;
+
+    return group->n_out == 0 || (group->n_out < GROUPS && (n >= enough || n >= GROUP_MAX));
+}
+
+/* ---- coming and going ---- */
+
+/* False: it queues. */
+static bool leads_at_once(struct pg_group *group, struct pg_member *member)
+{
+    bool leads;
+
+    (void)pthread_mutex_lock(&group->mutex);
+    group->n_in++;
+    group->crowd = group->n_in > group->crowd ? group->n_in : group->crowd;
+    leads = may_go(group, group->n_queued + 1);
+    if (leads) {
+        lead(group, member);
+        atomic_store(&member->state, LEADS);
+    } else {
+        add_last(group, member);
+    }
+    (void)pthread_mutex_unlock(&group->mutex);
+    return leads;
+}
+
+/* What is out may wait long for a row, which concerns no other change. */
+static void stop_waiting(struct pg_group *group, struct pg_member *member, bool is_late)
+{
+    (void)pthread_mutex_lock(&group->mutex);
+    if (atomic_load(&member->state) == QUEUED && (group->n_out < GROUPS || is_late)) {
+        remove_one(group, member);
+        if (group->n_out < GROUPS) {
+            lead(group, member);
+            atomic_store(&member->state, LEADS);
+        } else {
+            group->n_in--;
+            atomic_store(&member->state, LEFT);
+        }
+    }
+    (void)pthread_mutex_unlock(&group->mutex);
+}
+
 static void enter(struct pg_group *group, struct pg_member *member)
 {
-    struct timespec until;
+    int64_t began_ms = clock_boot_ms();
+    int64_t pause_ms = GATHER_MS;
 
-    if (group->n_out < GROUPS) {
-        group->n_out++;
-        member->state = LEADS;
+    if (leads_at_once(group, member)) {
         return;
     }
-    *group->end = member;
-    group->end = &member->next;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)QUEUE_MS * 1000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    while (member->state == QUEUED || member->state == LED) {
-        bool is_late = pthread_cond_timedwait(&member->changed, &group->mutex, &until) == ETIMEDOUT;
+    for (;;) {
+        uint32_t state = atomic_load(&member->state);
+        int64_t waited_ms;
 
-        if (is_late && member->state == QUEUED) {
-            leave_queue(group, member);
-        } else if (is_late && member->state == LED) {
-            (void)pthread_cond_wait(&member->changed, &group->mutex);
+        if (state != QUEUED && state != LED) {
+            return;
+        }
+        await_change(member, state, state == LED ? -1 : pause_ms);
+        waited_ms = clock_boot_ms() - began_ms;
+        if (atomic_load(&member->state) == QUEUED && waited_ms >= GATHER_MS) {
+            stop_waiting(group, member, waited_ms >= QUEUE_MS);
+            pause_ms = 4 * (int64_t)GATHER_MS;
         }
     }
 }
 
-/* With the mutex, once a group or a change is back. */
+/* Once a group, or a change that was sent alone, is back. */
 static void finish(struct pg_group *group, struct pg_member *leader)
 {
+    struct pg_member *next_leader = NULL;
+    int n = 1;
+
+    for (struct pg_member *other = leader->next; other != NULL; other = other->next) {
+        n++;
+    }
+    (void)pthread_mutex_lock(&group->mutex);
+    group->crowd -= group->n_in < group->crowd ? 1 : 0;
+    group->n_in -= n;
+    group->n_out--;
+    if (group->first != NULL && may_go(group, group->n_queued)) {
+        next_leader = group->first;
+        remove_one(group, next_leader);
+        lead(group, next_leader);
+    }
+    (void)pthread_mutex_unlock(&group->mutex);
+    if (next_leader != NULL) {
+        set_state(next_leader, LEADS);
+    }
     for (struct pg_member *other = leader->next; other != NULL;) {
         struct pg_member *next = other->next; /* it may be gone once it knows */
 
-        other->state = ANSWERED;
-        (void)pthread_cond_signal(&other->changed);
+        set_state(other, ANSWERED);
         other = next;
     }
-    pass_on(group);
 }
 
 static enum belay_code send_alone(struct pg_store *store, const struct pg_item *item, int64_t left_ms,
@@ -174,31 +310,25 @@ static enum belay_code send_alone(struct pg_store *store, const struct pg_item *
 enum belay_code pg_group_call(struct pg_store *store, const struct belay_batch *batch, int64_t deadline_ms,
                               int64_t left_ms, char **out_answer, struct belay_error *err)
 {
-    struct pg_group *group = &store->group;
+    struct pg_group *group = store->group;
     struct pg_member member = { .item = { batch, deadline_ms, NULL }, .code = BELAY_CANCELLED };
     bool is_alone = true;
 
     if (left_ms < LEAST_MS || !pg_can_join(batch)) {
         return send_alone(store, &member.item, left_ms, out_answer, err);
     }
-    (void)pthread_cond_init(&member.changed, &group->monotonic);
-    (void)pthread_mutex_lock(&group->mutex);
     enter(group, &member);
-    (void)pthread_mutex_unlock(&group->mutex);
-    if (member.state == LEADS) {
+    if (atomic_load(&member.state) == LEADS) {
         is_alone = member.next == NULL;
         if (is_alone) {
             member.code = send_alone(store, &member.item, left_ms, &member.item.answer, err);
         } else {
             send_group(store, &member);
         }
-        (void)pthread_mutex_lock(&group->mutex);
         finish(group, &member);
-        (void)pthread_mutex_unlock(&group->mutex);
     } else {
         is_alone = false;
     }
-    (void)pthread_cond_destroy(&member.changed);
     if (!is_alone && member.code == BELAY_CANCELLED) {
         return send_alone(store, &member.item, left_ms, out_answer, err);
     }

@@ -116,11 +116,17 @@ struct pg_wake {
 
 /* Changes of several threads in one transaction; see postgresql_group.c. */
 struct pg_group {
-    pthread_condattr_t monotonic;
+    struct pg_group *next; /* in the list of all, under its mutex, as is n_stores */
+    size_t n_stores;       /* that send through it */
+    char *conninfo;        /* owned; the same for all of them, as is the schema */
+    char schema[PG_NAME_MAX + 1];
     pthread_mutex_t mutex; /* for what follows */
     struct pg_member *first;
     struct pg_member **end;
+    int n_queued;
     int n_out; /* groups, and changes that are sent alone */
+    int n_in;  /* threads that queue, or whose change is out */
+    int crowd; /* how many that were of late */
 };
 
 struct pg_store {
@@ -132,6 +138,7 @@ struct pg_store {
     char here[17];                 /* names this store in the tickets of its waiters */
     atomic_bool is_unsettled;      /* a change has an unknown outcome: see pg_settle() */
     atomic_bool is_unprepared;     /* a pooler mixes up prepared statements: send unnamed ones */
+    atomic_uint one_change;        /* the number of a type of the schema, in this database */
 
     pthread_mutex_t mutex; /* for what follows */
     pthread_cond_t returned;
@@ -147,7 +154,7 @@ struct pg_store {
     uint64_t commits;
 
     struct pg_wake wake;
-    struct pg_group group;
+    struct pg_group *group; /* shared with the other stores of this process on the same schema */
 };
 
 static inline struct pg_store *pg_of(struct belay_store *base)
@@ -300,8 +307,9 @@ enum belay_code pg_write_turn(const struct pg_store *store, const struct belay_b
 
 /* ---- postgresql_group.c ---- */
 
-void pg_group_init(struct pg_group *group);
-void pg_group_close(struct pg_group *group);
+/* The group of all stores of this process with these parameters; NULL: no memory. */
+struct pg_group *pg_group_join(const struct pg_params *params);
+void pg_group_leave(struct pg_group *group); /* NULL does nothing */
 /*
  * Send a batch for which pg_is_one() is true. left_ms: for how long the caller has use for the answer, which
  * the caller frees. BELAY_CANCELLED: commit() of functions.sql has to decide.

@@ -1,6 +1,6 @@
 /*
  * Several changes in one call, change_many(): parsing, planning and starting a statement cost more than
- * a change does. Its parameters are arrays, in PostgreSQL's binary form, which needs no quotes.
+ * a change does. They are one array of rows, in PostgreSQL's binary form, which needs no quotes.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -9,13 +9,12 @@
 #include "base/error.h"
 #include "store/postgresql/postgresql_internal.h"
 
-enum { TEXT_OID = 25, BIGINT_OID = 20, NUMBERS_EACH = 5, BYTES_MAX = 64 << 20 };
+enum { BOOLEAN_OID = 16, BIGINT_OID = 20, SMALLINT_OID = 21, TEXT_OID = 25, BYTES_MAX = 64 << 20 };
 
 /* The parameters of change_many(). */
-enum { DEADLINE, FREEZES, ANY_NEW, N_ACQUIRES, FIRST_ARRAY };
-enum { KEY, ID, OWNER, NAME, METADATA, BY, REASON, TYPE, CREDENTIAL, TEXTS };
-enum { NUMBERS = FIRST_ARRAY + TEXTS, VALUES };
+enum { DEADLINE, FREEZES, ANY_NEW, CHANGES, VALUES };
 static_assert((int)VALUES <= (int)PG_VALUES_MAX, "a call has room for them");
+enum { FIELDS = 20 }; /* of a change, as schema.sql has them */
 
 static bool is_same(const char *a, const char *b)
 {
@@ -37,7 +36,7 @@ bool pg_can_join(const struct belay_batch *batch)
         return false;
     }
     if (!acquires(batch)) {
-        return event->metadata == NULL;
+        return event->metadata == NULL && event->locked_by == NULL && event->token == 0;
     }
     return strcmp(event->type, "lock.acquired") == 0 && event->level == BELAY_LEVEL_INFO &&
            event->token == BELAY_TOKEN_OF_BATCH && event->duration_ms == -1 &&
@@ -46,7 +45,7 @@ bool pg_can_join(const struct belay_batch *batch)
            (event->metadata == values->metadata || event->n_metadata == 0);
 }
 
-/* ---- arrays ---- */
+/* ---- a change ---- */
 
 static void add_u32(struct buf *buf, uint32_t value)
 {
@@ -62,106 +61,171 @@ static void add_i64(struct buf *buf, int64_t value)
     add_u32(buf, (uint32_t)(uint64_t)value);
 }
 
-/* One dimension that begins at 1, and may have NULLs. */
+static void add_null(struct buf *buf, uint32_t type)
+{
+    add_u32(buf, type);
+    add_u32(buf, UINT32_MAX);
+}
+
+static void add_text(struct buf *buf, const char *text)
+{
+    if (text == NULL) {
+        add_null(buf, TEXT_OID);
+        return;
+    }
+    add_u32(buf, TEXT_OID);
+    add_u32(buf, (uint32_t)strlen(text));
+    buf_adds(buf, text);
+}
+
+static void add_boolean(struct buf *buf, bool value)
+{
+    add_u32(buf, BOOLEAN_OID);
+    add_u32(buf, 1);
+    buf_add(buf, value ? "\1" : "\0", 1);
+}
+
+static void add_small(struct buf *buf, int value)
+{
+    unsigned char bytes[2] = { (unsigned char)((unsigned)value >> 8), (unsigned char)value };
+
+    add_u32(buf, SMALLINT_OID);
+    add_u32(buf, sizeof bytes);
+    buf_add(buf, bytes, sizeof bytes);
+}
+
+static void add_number(struct buf *buf, int64_t value)
+{
+    add_u32(buf, BIGINT_OID);
+    add_u32(buf, 8);
+    add_i64(buf, value);
+}
+
+static const char *or_empty(const char *text)
+{
+    return text == NULL ? "" : text;
+}
+
+/* What a new holder sets: nine fields, from the credential on to the stale time. `metadata` is their text. */
+static void add_holder(struct buf *buf, const struct belay_record *values, const char *metadata)
+{
+    add_text(buf, or_empty(values->acquired_by));
+    add_text(buf, or_empty(values->owner));
+    add_text(buf, or_empty(values->owner_name));
+    add_text(buf, metadata);
+    add_small(buf, 0);
+    add_boolean(buf, values->durable);
+    add_number(buf, values->ttl_ms);
+    add_number(buf, values->heartbeat_ms);
+    add_number(buf, values->stale_after_ms);
+}
+
+/* The same fields for a release or a renewal, which leave most of them as they are. */
+static void add_kept(struct buf *buf, const struct belay_write *write)
+{
+    for (int i = 0; i < 4; i++) {
+        add_null(buf, TEXT_OID);
+    }
+    if (write->condition == BELAY_IF_HELD_BY) {
+        add_small(buf, (int)write->values->outcome);
+    } else {
+        add_null(buf, SMALLINT_OID);
+    }
+    add_null(buf, BOOLEAN_OID);
+    if (write->condition == BELAY_IF_LIVE_BY && write->values->ttl_ms != 0) {
+        add_number(buf, write->values->ttl_ms);
+    } else {
+        add_null(buf, BIGINT_OID);
+    }
+    add_null(buf, BIGINT_OID);
+    add_null(buf, BIGINT_OID);
+}
+
+static void add_fields(struct buf *buf, const struct belay_batch *batch, const char *metadata)
+{
+    const struct belay_write *write = &batch->writes[0];
+    const struct belay_event *event = &batch->events[0];
+
+    add_u32(buf, FIELDS);
+    add_text(buf, write->key);
+    add_text(buf, event->lock_id);
+    add_boolean(buf, acquires(batch));
+    add_boolean(buf, write->condition != BELAY_IF_HELD_BY);
+    if (acquires(batch)) {
+        add_holder(buf, write->values, metadata);
+    } else {
+        add_kept(buf, write);
+    }
+    add_boolean(buf, batch->require_unused_id != NULL);
+    add_boolean(buf, acquires(batch) && batch->note_refusal);
+    add_text(buf, event->type);
+    add_small(buf, (int)event->level);
+    add_text(buf, event->by);
+    add_text(buf, event->reason);
+    add_number(buf, event->duration_ms);
+}
+
+/* An element of the array: its length, and the fields. False: metadata that is not UTF-8, or no memory. */
+static bool add_change(struct buf *array, const struct belay_batch *batch)
+{
+    const struct belay_record *values = batch->writes[0].values;
+    struct buf fields = BUF_INIT(BYTES_MAX);
+    char *metadata = NULL;
+    bool ok = true;
+
+    if (acquires(batch) && values->n_metadata > 0) {
+        metadata = pg_meta_text(values->metadata, values->n_metadata);
+        ok = metadata != NULL;
+    }
+    add_fields(&fields, batch, metadata);
+    ok = ok && !fields.failed;
+    add_u32(array, (uint32_t)fields.len);
+    buf_add(array, fields.data, fields.len);
+    buf_release(&fields);
+    free(metadata);
+    return ok;
+}
+
+/* ---- the call ---- */
+
+/* The last key first, as commit() in functions.sql locks rows. */
+static int by_key(const void *a, const void *b)
+{
+    const struct belay_batch *x = (*(struct pg_item *const *)a)->batch;
+    const struct belay_batch *y = (*(struct pg_item *const *)b)->batch;
+
+    return strcmp(y->writes[0].key, x->writes[0].key);
+}
+
+/* One dimension that begins at 1, without NULLs. */
 static void begin_array(struct buf *buf, uint32_t type, size_t n)
 {
     add_u32(buf, 1);
-    add_u32(buf, type == TEXT_OID);
+    add_u32(buf, 0);
     add_u32(buf, type);
     add_u32(buf, (uint32_t)n);
     add_u32(buf, 1);
 }
 
-static void add_text(struct buf *buf, const char *text)
-{
-    size_t len = text == NULL ? 0 : strlen(text);
-
-    add_u32(buf, text == NULL ? UINT32_MAX : (uint32_t)len);
-    buf_add(buf, text, len);
-}
-
-/* ---- the call ---- */
-
-/* Acquisitions first; in either part the last key first, as commit() in functions.sql locks rows. */
-static int by_kind_and_key(const void *a, const void *b)
-{
-    const struct belay_batch *x = (*(struct pg_item *const *)a)->batch;
-    const struct belay_batch *y = (*(struct pg_item *const *)b)->batch;
-
-    return acquires(x) != acquires(y) ? (acquires(x) ? -1 : 1) : strcmp(y->writes[0].key, x->writes[0].key);
-}
-
-/* False: metadata that is not UTF-8, or no memory. */
-static bool add_texts(struct buf arrays[VALUES], const struct belay_batch *batch)
-{
-    const struct belay_write *write = &batch->writes[0];
-    const struct belay_event *event = &batch->events[0];
-    char *metadata = NULL;
-    bool ok = true;
-    const char *texts[TEXTS] = { [KEY] = write->key,         [ID] = event->lock_id,
-                                 [OWNER] = event->locked_by, [NAME] = event->locked_by_name,
-                                 [BY] = event->by,           [REASON] = event->reason,
-                                 [TYPE] = event->type };
-
-    if (acquires(batch)) {
-        texts[CREDENTIAL] = write->values->acquired_by == NULL ? "" : write->values->acquired_by;
-        if (write->values->n_metadata > 0) {
-            texts[METADATA] = metadata = pg_meta_text(write->values->metadata, write->values->n_metadata);
-            ok = metadata != NULL;
-        }
-    }
-    for (size_t i = 0; i < TEXTS; i++) {
-        add_text(&arrays[FIRST_ARRAY + i], texts[i]);
-    }
-    free(metadata);
-    return ok;
-}
-
-static void add_numbers(struct buf *array, const struct belay_batch *batch)
-{
-    const struct belay_write *write = &batch->writes[0];
-    const struct belay_record *values = write->values;
-    const struct belay_event *event = &batch->events[0];
-    bool releases = write->condition == BELAY_IF_HELD_BY;
-    int64_t of_acquire[NUMBERS_EACH] = { values->durable, values->ttl_ms, values->heartbeat_ms,
-                                         values->stale_after_ms,
-                                         (batch->require_unused_id != NULL) | batch->note_refusal << 1 };
-    int64_t of_change[NUMBERS_EACH] = { write->condition,
-                                        releases ? (int64_t)values->outcome : values->ttl_ms, event->level,
-                                        (int64_t)event->token, event->duration_ms };
-
-    for (size_t i = 0; i < NUMBERS_EACH; i++) {
-        add_u32(array, 8);
-        add_i64(array, acquires(batch) ? of_acquire[i] : of_change[i]);
-    }
-}
-
-static bool fill(struct buf values[VALUES], struct pg_item *const items[], size_t n)
+static bool fill(struct buf values[VALUES], uint32_t type, struct pg_item *const items[], size_t n)
 {
     int64_t deadline_ms = INT64_MAX;
-    uint32_t n_acquires = 0;
     bool check_freezes = false;
     bool any_new = false;
     bool ok = true;
 
-    for (size_t i = 0; i < TEXTS; i++) {
-        begin_array(&values[FIRST_ARRAY + i], TEXT_OID, n);
-    }
-    begin_array(&values[NUMBERS], BIGINT_OID, n * NUMBERS_EACH);
+    begin_array(&values[CHANGES], type, n);
     for (size_t i = 0; i < n; i++) {
         const struct belay_batch *batch = items[i]->batch;
 
         deadline_ms = items[i]->deadline_ms < deadline_ms ? items[i]->deadline_ms : deadline_ms;
-        n_acquires += acquires(batch) ? 1 : 0;
         check_freezes = check_freezes || batch->check_freezes;
         any_new = any_new || batch->require_unused_id != NULL;
-        ok = add_texts(values, batch) && ok;
-        add_numbers(&values[NUMBERS], batch);
+        ok = add_change(&values[CHANGES], batch) && ok;
     }
     add_i64(&values[DEADLINE], deadline_ms);
     buf_add(&values[FREEZES], check_freezes ? "\1" : "\0", 1);
     buf_add(&values[ANY_NEW], any_new ? "\1" : "\0", 1);
-    add_u32(&values[N_ACQUIRES], n_acquires);
     for (size_t i = 0; i < VALUES; i++) {
         ok = ok && !values[i].failed;
     }
@@ -192,8 +256,8 @@ enum belay_code pg_call_many(struct pg_store *store, struct pg_item *items[], si
     for (size_t i = 0; i < VALUES; i++) {
         values[i] = (struct buf)BUF_INIT(BYTES_MAX);
     }
-    qsort((void *)items, n, sizeof(struct pg_item *), by_kind_and_key);
-    if (fill(values, items, n)) {
+    qsort((void *)items, n, sizeof(struct pg_item *), by_key);
+    if (fill(values, atomic_load(&store->one_change), items, n)) {
         code = send_many(store, values, &result);
     }
     for (int i = 0; code == BELAY_OK && i < PQntuples(result); i++) {

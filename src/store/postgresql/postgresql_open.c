@@ -20,7 +20,7 @@ static void close_store(struct belay_store *base)
     }
     pg_wake_close(store);
     pg_close_idle(store);
-    pg_group_close(&store->group);
+    pg_group_leave(store->group);
     for (size_t i = 0; i < PG_STATEMENTS; i++) {
         free(store->sql[i]);
     }
@@ -71,8 +71,8 @@ static bool init_mutexes(struct pg_store *store)
     (void)pthread_cond_init(&store->returned, &monotonic);
     (void)pthread_condattr_destroy(&monotonic);
     pg_wake_init(&store->wake);
-    pg_group_init(&store->group);
-    return store->wake.stop_fd >= 0;
+    store->group = pg_group_join(&store->params);
+    return store->wake.stop_fd >= 0 && store->group != NULL;
 }
 
 /* Two stores of one name would only poll for what the other ones release. */

@@ -107,6 +107,13 @@ enum belay_code pg_schema_describe(struct pg_conn *conn, const char *schema,
     "WITH (fillfactor = 70);"                                                                                \
     "CREATE UNIQUE INDEX IF NOT EXISTS waiting_of_id ON @schema@.waiting (key, id)"
 
+/* A parameter of change_many(). */
+#define ADD_ONE_CHANGE                                                                                       \
+    "CREATE TYPE @schema@.one_change AS (key text, id text, acquires boolean, holds boolean, "               \
+    "credential text, owner text, name text, metadata text, outcome smallint, durable boolean, "             \
+    "ttl bigint, heartbeat bigint, stale_after bigint, must_be_new boolean, notes_refusal boolean, "         \
+    "type text, level smallint, by text, reason text, duration bigint)"
+
 /* From the version that is the index to the next one: what schema.sql has since, and functions that are gone. */
 static const char *const steps[PG_SCHEMA_VERSION] = {
     [1] = "DROP FUNCTION IF EXISTS @schema@.one;"
@@ -125,7 +132,10 @@ static const char *const steps[PG_SCHEMA_VERSION] = {
           "DROP INDEX @schema@.events_of_id;"
           "CREATE INDEX events_of_used_id ON @schema@.events USING hash (used_id);" ADD_WAITING,
     [3] = "ALTER TABLE @schema@.locks SET (toast_tuple_target = 4000);"
-          "DROP FUNCTION IF EXISTS @schema@.change", /* it has more parameters */
+          "DROP FUNCTION IF EXISTS @schema@.acquire;" /* it has more parameters */
+          "DROP FUNCTION IF EXISTS @schema@.change;"  /* likewise; the next two take rows */
+          "DROP FUNCTION IF EXISTS @schema@.change_many;"
+          "DROP FUNCTION IF EXISTS @schema@.refuse_used;" ADD_ONE_CHANGE,
 };
 
 /* Functions are for those roles that may execute hello(), and no others. Functions of states are not of this file. */

@@ -108,3 +108,28 @@ CREATE TYPE @schema@.answer AS (
     detail text,
     record @schema@.locks
 );
+
+-- A change for change_many(), and its event: an acquisition, a release (it does not hold) or a renewal.
+-- A field that is NULL stays as it is in the record. postgresql_schema.c has a copy, postgresql_many.c the order.
+CREATE TYPE @schema@.one_change AS (
+    key text,
+    id text,
+    acquires boolean,
+    holds boolean,
+    credential text,
+    owner text,
+    name text,
+    metadata text,
+    outcome smallint,
+    durable boolean,
+    ttl bigint,
+    heartbeat bigint,
+    stale_after bigint,
+    must_be_new boolean,
+    notes_refusal boolean,
+    type text,
+    level smallint,
+    by text,
+    reason text,
+    duration bigint
+);

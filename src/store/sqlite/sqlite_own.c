@@ -260,10 +260,8 @@ static int serve_lock_await(const struct sqlite_store *store)
 static enum belay_code serve_lock_obtain(const struct sqlite_store *store, int *out_fd,
                                          struct belay_error *err)
 {
-    int fd = serve_lock_await(store);
-
-    if (fd >= 0) {
-        *out_fd = fd;
+    *out_fd = serve_lock_await(store);
+    if (*out_fd >= 0) {
         return BELAY_OK;
     }
     if (errno == EWOULDBLOCK) {
