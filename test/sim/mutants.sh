@@ -27,7 +27,7 @@ compile() { # FILE... in the current directory, into obj/
 }
 
 link_sim() {
-    "$cc" obj/*.o -Wl,--wrap=clock_unix_ms,--wrap=clock_boot_ms -lpthread -o sim
+    "$cc" obj/*.o -Wl,--wrap=clock_unix_ms,--wrap=clock_boot_ms -lpthread -ljansson -o sim
 }
 
 verdict() { # passed|failed NAME TEXT
@@ -44,7 +44,7 @@ prepare() {
     cp -r "$root/include" "$root/src" "$work/sound/"
     cp -r "$root/test/sim" "$root/test/support" "$work/sound/test/"
     cd "$work/sound"
-    local sources=(src/base/*.c src/lock/*.c test/support/memstore*.c) file
+    local sources=(src/base/*.c src/lock/*.c src/freeze/*.c test/support/memstore*.c) file
     for file in test/sim/*.c; do
         case $file in */test_*) ;; *) sources+=("$file") ;; esac
     done
