@@ -7,6 +7,7 @@
  *     lock_load PEER HOST PORT hold CLIENTS 0 KEYS
  *     lock_load PEER HOST PORT wait CLIENTS 0 KEYS
  *     lock_load PEER HOST PORT slots CLIENTS SECONDS KEYS SLOTS
+ *     lock_load PEER HOST PORT rested 1 SECONDS [KEYS]
  *
  * PEER is belay, redis, etcd, postgres or zookeeper; peer_PEER.c says what is asked of it.
  *
@@ -24,6 +25,10 @@
  * `slots`: the clients wait for KEYS locks, as many for each, that have SLOTS slots (0: exclusive
  * locks); each releases the lock at once and waits again. Prints locks per second, and p50
  * and p99 of a request in ms. (all three belay only)
+ *
+ * `rested`: as `pairs`, by a client that rests before each request for as long as the holder
+ * in bench_handover keeps its lock. A machine that has rested answers more slowly than one that
+ * is asked again and again.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -39,7 +44,7 @@
 
 #include "peers.h"
 
-enum { CLIENTS_MAX = 12000, SAMPLES_MAX = 1 << 22, BATCH = 256 };
+enum { CLIENTS_MAX = 12000, SAMPLES_MAX = 1 << 22, BATCH = 256, REST_NS = 2000000 };
 
 static const struct peer *const peers[] = { &peer_belay, &peer_redis, &peer_etcd, &peer_postgres,
                                             &peer_zookeeper };
@@ -202,9 +207,12 @@ static void go_on(struct client *client)
     }
     if (ends && counts && load.mode != MODE_HANDOVER) {
         load.n_ended++;
-    } else {
-        ask(client);
+        return;
     }
+    if (load.mode == MODE_RESTED) {
+        (void)nanosleep(&(struct timespec){ 0, REST_NS }, NULL);
+    }
+    ask(client);
 }
 
 static void serve(struct client *client)
@@ -266,7 +274,8 @@ static void measure(double seconds)
     seconds = now_s() - began;
     done = load.done;
     load.is_over = true;
-    while ((load.mode == MODE_PAIRS || load.mode == MODE_SLOTS) && load.n_ended < load.n_clients) {
+    while ((load.mode == MODE_PAIRS || load.mode == MODE_SLOTS || load.mode == MODE_RESTED) &&
+           load.n_ended < load.n_clients) {
         turn(); /* leaving nothing behind for the next who measures */
     }
     qsort(load.samples, load.n_samples, sizeof *load.samples, by_value);
@@ -287,8 +296,9 @@ static void wait_for_input(void)
 
 static bool choose(int argc, char **argv)
 {
-    static const char *const modes[] = { "pairs", "handover", "hold", "wait", "slots" };
+    static const char *const modes[] = { "pairs", "handover", "hold", "wait", "slots", "rested" };
     bool has_mode = false;
+    bool is_pairs;
 
     for (size_t i = 0; argc > 6 && i < sizeof peers / sizeof peers[0]; i++) {
         load.peer = strcmp(argv[1], peers[i]->name) == 0 ? peers[i] : load.peer;
@@ -299,11 +309,13 @@ static bool choose(int argc, char **argv)
             has_mode = true;
         }
     }
-    if (load.peer == NULL || !has_mode || (load.mode != MODE_PAIRS && !load.peer->can_hand_over) ||
-        (load.mode > MODE_HANDOVER && load.peer != &peer_belay)) {
-        (void)fprintf(stderr, "usage: lock_load belay|redis|etcd|postgres|zookeeper HOST PORT pairs|handover "
-                              "CLIENTS SECONDS [KEYS]\n       lock_load belay HOST PORT hold|wait CLIENTS 0 "
-                              "KEYS\n       lock_load belay HOST PORT slots CLIENTS SECONDS KEYS SLOTS\n");
+    is_pairs = load.mode == MODE_PAIRS || load.mode == MODE_RESTED;
+    if (load.peer == NULL || !has_mode || (!is_pairs && !load.peer->can_hand_over) ||
+        (!is_pairs && load.mode > MODE_HANDOVER && load.peer != &peer_belay)) {
+        (void)fprintf(stderr,
+                      "usage: lock_load belay|redis|etcd|postgres|zookeeper HOST PORT pairs|handover|rested "
+                      "CLIENTS SECONDS [KEYS]\n       lock_load belay HOST PORT hold|wait CLIENTS 0 "
+                      "KEYS\n       lock_load belay HOST PORT slots CLIENTS SECONDS KEYS SLOTS\n");
         return false;
     }
     load.n_clients = strtoul(argv[5], NULL, 10);

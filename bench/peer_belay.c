@@ -24,7 +24,8 @@ static void ask(struct client *client, enum mode mode)
         }
         (void)snprintf(body, sizeof body,
                        "{\"locked_by\":\"client-%u\",\"ttl_ms\":%d,\"wait_ms\":%d,\"lock_id\":\"%s\"%s}",
-                       client->number, mode == MODE_PAIRS || mode == MODE_SLOTS ? MOMENT_MS : HOUR_MS,
+                       client->number,
+                       mode == MODE_PAIRS || mode == MODE_RESTED || mode == MODE_SLOTS ? MOMENT_MS : HOUR_MS,
                        waits ? HOUR_MS : 0, client->id, slots);
     }
     n = snprintf(text, sizeof text,

@@ -18,6 +18,7 @@ enum mode {
     MODE_HOLD,     /* every key once, and kept */
     MODE_WAIT,     /* for keys that another client holds */
     MODE_SLOTS,    /* several clients for each key, in its slots */
+    MODE_RESTED,   /* as MODE_PAIRS, with a rest before each request */
 };
 
 /* The request under way. */
