@@ -10,7 +10,7 @@
 
 void unlock_actor(char *out, size_t size)
 {
-    char user[256];
+    char user[128];
     char host[128] = "localhost";
 
     cli_user_name(user, sizeof user);
