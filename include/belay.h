@@ -472,10 +472,12 @@ BELAY_API void belay_cancel_request(struct belay_cancel *cancel); /* async-signa
 
 struct belay_lock;
 
+#define BELAY_POSITION_UNKNOWN SIZE_MAX
+
 /* The progress of a wait, for display. */
 struct belay_wait_info {
     const struct belay_info *holder; /* borrowed; the holder that blocks the caller; NULL: not known */
-    size_t position;                 /* waiters ahead in the queue */
+    size_t position;                 /* waiters ahead in the queue, or BELAY_POSITION_UNKNOWN */
     int64_t waited_ms;
     int64_t retry_ms;   /* time until the next attempt, unless the waiter is woken sooner */
     int attempt;        /* attempts so far */

@@ -129,7 +129,7 @@ static void on_not_free(struct acquiring *a, enum belay_code code, const json_t 
                         int64_t slice)
 {
     struct op_request *request = a->request;
-    const json_t *error = json_object_get(answer, "error");
+    const json_t *position = json_object_get(json_object_get(answer, "error"), "position");
     int64_t now_ms = clock_boot_ms();
 
     a->slices++;
@@ -153,7 +153,8 @@ static void on_not_free(struct acquiring *a, enum belay_code code, const json_t 
     if (a->next_attempt_ms == 0) {
         a->next_attempt_ms = now_ms + op_backoff_ms(request, request->attempt, &a->rng);
     }
-    report_wait(a, (size_t)json_integer_value(json_object_get(error, "position")), now_ms);
+    report_wait(a, json_is_integer(position) ? (size_t)json_integer_value(position) : BELAY_POSITION_UNKNOWN,
+                now_ms);
     if (took_ms < slice / 2) {
         client_sleep(slice / 2 - took_ms, a->cancel); /* the queue is full, so the server did not wait */
     }

@@ -33,6 +33,12 @@ class Waiting(ServerCase):
         response.begin()
         return response.status, json.loads(response.read())
 
+    def test_a_waiter_that_comes_right_after_another_is_told_its_place(self):
+        self.server.acquire("k", "holder")
+        for n in range(5):
+            answer = self.server.acquire("k", f"w{n}", lock_id=f"id-{n}", wait_ms=20)
+            self.assertEqual((answer.status, answer.json()["error"]["position"]), (409, n))
+
     def test_waiters_get_the_lock_in_the_order_of_arrival(self):
         """L4, S2.8"""
         n = 30

@@ -102,6 +102,11 @@ static void add_ordinal(struct buf *line, size_t n)
     buf_addf(line, "%zu%s", n, unit == 1 ? "st" : unit == 2 ? "nd" : unit == 3 ? "rd" : "th");
 }
 
+static bool has_place(const struct wait_display *display)
+{
+    return display->kind != WAIT_UNQUEUED && display->position != BELAY_POSITION_UNKNOWN;
+}
+
 static void add_held_for(struct buf *text, const struct wait_display *display)
 {
     int64_t held_ms = clock_unix_ms() - display->since_unix_ms;
@@ -145,7 +150,7 @@ static void rewrite_line(struct wait_display *display)
     int64_t now = clock_boot_ms();
     size_t columns = print_columns(STDERR_FILENO);
 
-    if (display->kind == WAIT_UNQUEUED) {
+    if (!has_place(display)) {
         buf_adds(&text, "Waiting");
     } else {
         add_ordinal(&text, display->position + 1);
@@ -184,7 +189,7 @@ static void print_line(struct wait_display *display)
 {
     struct buf line = BUF_INIT(1 << 16);
 
-    if (display->kind != WAIT_UNQUEUED) {
+    if (has_place(display)) {
         add_ordinal(&line, display->position + 1);
         buf_adds(&line, " in the queue for ");
     } else {

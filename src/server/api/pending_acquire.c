@@ -105,30 +105,9 @@ static void pending_drop(struct pending_acquire *pending)
 
 /* ---- replies to waiters ---- */
 
-/* The lock with its queue. Many slices may end at once, so the last read is reused for a moment. */
-static enum belay_code read_lock_with_queue(struct pending_acquire *pending,
-                                            const struct belay_info **out_info, struct belay_error *err)
-{
-    struct pending_acquires *all = pending->server->pending_acquires;
-    int64_t now_ms = loop_now_ms(pending->server->loop);
-    enum belay_code code;
-
-    if (all->seen == NULL || strcmp(all->seen->key, pending->key) != 0 ||
-        now_ms - all->seen_ms > SEEN_FRESH_MS) {
-        belay_info_free(all->seen);
-        all->seen = NULL;
-        code = belay_get(pending->server->client, pending->key, &all->seen, err);
-        if (code != BELAY_OK) {
-            return code;
-        }
-        all->seen_ms = now_ms;
-    }
-    *out_info = all->seen;
-    return BELAY_OK;
-}
-
-/* How many wait before it. The store does not return ids: owner and start time identify the waiter. */
-static json_t *position_of(const struct pending_acquire *pending, const struct belay_info *info)
+/* How many wait before it; -1: it is not in the queue. The store does not return ids: owner and start time identify
+   the waiter. */
+static json_int_t position_of(const struct pending_acquire *pending, const struct belay_info *info)
 {
     int64_t nearest_ms = INT64_MAX;
     json_int_t position = -1;
@@ -143,7 +122,37 @@ static json_t *position_of(const struct pending_acquire *pending, const struct b
             position = (json_int_t)i;
         }
     }
-    return position < 0 ? json_null() : json_integer(position);
+    return position;
+}
+
+/* Many slices may end at once, so the last read serves for a moment those that were in the queue by then. */
+static bool has_just_seen(const struct pending_acquire *pending)
+{
+    const struct pending_acquires *all = pending->server->pending_acquires;
+
+    return all->seen != NULL && strcmp(all->seen->key, pending->key) == 0 &&
+           loop_now_ms(pending->server->loop) - all->seen_ms <= SEEN_FRESH_MS &&
+           position_of(pending, all->seen) >= 0;
+}
+
+/* The lock with its queue. */
+static enum belay_code read_lock_with_queue(struct pending_acquire *pending,
+                                            const struct belay_info **out_info, struct belay_error *err)
+{
+    struct pending_acquires *all = pending->server->pending_acquires;
+    enum belay_code code;
+
+    if (!has_just_seen(pending)) {
+        belay_info_free(all->seen);
+        all->seen = NULL;
+        code = belay_get(pending->server->client, pending->key, &all->seen, err);
+        if (code != BELAY_OK) {
+            return code;
+        }
+        all->seen_ms = loop_now_ms(pending->server->loop);
+    }
+    *out_info = all->seen;
+    return BELAY_OK;
 }
 
 /* A store on the network is not read again: what the call saw last suffices. */
@@ -237,7 +246,9 @@ static void tell_held(struct pending_acquire *pending, int64_t kept_ms)
     if (code != BELAY_OK && code != BELAY_NOT_FOUND) {
         reply_error(x, &err);
     } else if (!say_trouble(pending, x)) {
-        more = json_pack("{s:o, s:o}", "position", info == NULL ? json_null() : position_of(pending, info),
+        json_int_t position = info == NULL ? -1 : position_of(pending, info);
+
+        more = json_pack("{s:o, s:o}", "position", position < 0 ? json_null() : json_integer(position),
                          "lock", info == NULL ? json_null() : blocker_for(x, info));
         add_place(more, kept_ms);
         /* If a key above or below blocks, the lock itself is not held. */
