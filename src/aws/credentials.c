@@ -12,6 +12,7 @@
 #include "aws/credentials_source.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
 
 /* Pauses after a failed fetch, while the old credentials are valid. */
 enum { PAUSE_ADVISORY_MS = 60000, PAUSE_MANDATORY_MS = 5000 };
@@ -238,16 +239,11 @@ enum belay_code credentials_cache_get(struct credentials_cache *cache, struct cr
     return code;
 }
 
-static bool same_text(const char *a, const char *b)
-{
-    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
-}
-
 void credentials_cache_reject(struct credentials_cache *cache, const struct credentials *refused)
 {
     (void)pthread_mutex_lock(&cache->mutex);
-    if (same_text(cache->present.access_key_id, refused->access_key_id) &&
-        same_text(cache->present.session_token, refused->session_token)) {
+    if (text_is_same(cache->present.access_key_id, refused->access_key_id) &&
+        text_is_same(cache->present.session_token, refused->session_token)) {
         cache->rejected = true;
         cache->pause_until_ms = 0;
     }

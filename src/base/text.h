@@ -34,6 +34,11 @@ static inline const char *text_or_empty(const char *text)
 {
     return text == NULL ? "" : text;
 }
+/* NULL is the same as NULL only. */
+static inline bool text_is_same(const char *a, const char *b)
+{
+    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
+}
 /* A copy that the caller frees; NULL of NULL. Without memory it is NULL, and *ok becomes false. */
 char *text_copy(const char *text, bool *ok);
 

@@ -32,11 +32,6 @@ bool id_is_unprotected(const char *lock_id)
     return lock_id != NULL && text_has_prefix(lock_id, UNPROTECTED_PREFIX);
 }
 
-static const char *or_empty(const char *text)
-{
-    return text == NULL ? "" : text;
-}
-
 void client_say_unprotected(struct belay_client *client, const struct op_request *request)
 {
     struct belay_event event = { .at_unix_ms = clock_unix_ms(),
@@ -44,8 +39,8 @@ void client_say_unprotected(struct belay_client *client, const struct op_request
                                  .type = "lock.unprotected",
                                  .key = request->key,
                                  .lock_id = request->lock_id,
-                                 .locked_by = or_empty(request->owner),
-                                 .locked_by_name = or_empty(request->owner_name),
+                                 .locked_by = text_or_empty(request->owner),
+                                 .locked_by_name = text_or_empty(request->owner_name),
                                  .reason = "locking is switched off",
                                  .duration_ms = -1,
                                  .metadata = request->metadata,
@@ -89,8 +84,8 @@ struct belay_info granted_info(const struct op_request *request)
     return (struct belay_info){
         .key = (char *)request->key,
         .lock_id = (char *)request->lock_id,
-        .locked_by = (char *)or_empty(request->owner),
-        .locked_by_name = (char *)or_empty(request->owner_name),
+        .locked_by = (char *)text_or_empty(request->owner),
+        .locked_by_name = (char *)text_or_empty(request->owner_name),
         .acquired_by = (char *)request->acquired_by,
         .status = is_held ? BELAY_STATUS_ACTIVE : BELAY_STATUS_RELEASED,
         .outcome = is_held                       ? BELAY_OUTCOME_NONE

@@ -42,7 +42,7 @@ static const char *const titles[][2] = {
     { "db.start.error", "Database start failed" },
 };
 
-static const char *text_or_empty(const json_t *event, const char *name)
+static const char *member_or_empty(const json_t *event, const char *name)
 {
     const char *text = json_string_value(json_object_get(event, name));
 
@@ -51,9 +51,9 @@ static const char *text_or_empty(const json_t *event, const char *name)
 
 static const char *title_of(const json_t *event)
 {
-    const char *type = text_or_empty(event, "event");
+    const char *type = member_or_empty(event, "event");
 
-    if (strcmp(type, "lock.released") == 0 && strcmp(text_or_empty(event, "reason"), "failed") == 0) {
+    if (strcmp(type, "lock.released") == 0 && strcmp(member_or_empty(event, "reason"), "failed") == 0) {
         return "Lock released: failed";
     }
     for (size_t i = 0; i < sizeof titles / sizeof titles[0]; i++) {
@@ -83,7 +83,7 @@ static void add_url(const struct notify_settings *settings, const json_t *event,
         return;
     }
     buf_addf(out, "%s/#/locks/", settings->dashboard);
-    for (const char *c = text_or_empty(event, "lock_key"); *c != '\0'; c++) {
+    for (const char *c = member_or_empty(event, "lock_key"); *c != '\0'; c++) {
         buf_addf(out, strchr(plain, *c) != NULL ? "%c" : "%%%02X", (unsigned char)*c);
     }
 }
@@ -102,15 +102,15 @@ static void add_placeholder_value(const struct notify_settings *settings, const 
 
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         if (strcmp(name, fields[i][0]) == 0) {
-            buf_adds(out, text_or_empty(event, fields[i][1]));
+            buf_adds(out, member_or_empty(event, fields[i][1]));
             return;
         }
     }
     if (strcmp(name, "title") == 0) {
         buf_adds(out, title_of(event));
     } else if (strcmp(name, "outcome") == 0) {
-        buf_adds(out, strcmp(text_or_empty(event, "event"), "lock.released") == 0
-                          ? text_or_empty(event, "reason")
+        buf_adds(out, strcmp(member_or_empty(event, "event"), "lock.released") == 0
+                          ? member_or_empty(event, "reason")
                           : "");
     } else if (strcmp(name, "duration") == 0 && json_is_number(seconds)) {
         buf_adds(out, clock_format_span(span, (int64_t)(json_number_value(seconds) * 1000)));
@@ -119,7 +119,7 @@ static void add_placeholder_value(const struct notify_settings *settings, const 
     } else if (strcmp(name, "url") == 0) {
         add_url(settings, event, out);
     } else if (strcmp(name, "correlation_id") == 0) {
-        buf_adds(out, text_or_empty(json_object_get(event, "metadata"), "correlation_id"));
+        buf_adds(out, member_or_empty(json_object_get(event, "metadata"), "correlation_id"));
     } else if (strcmp(name, "metadata") == 0) {
         add_metadata(event, out);
     }
@@ -204,7 +204,7 @@ static bool is_worth_a_line(const json_t *event, const char *name)
 {
     /* The name is often the holder again. */
     return strcmp(name, "name") != 0 ||
-           strcmp(text_or_empty(event, "locked_by"), text_or_empty(event, "locked_by_name")) != 0;
+           strcmp(member_or_empty(event, "locked_by"), member_or_empty(event, "locked_by_name")) != 0;
 }
 
 static void add_default_line(const struct notify_settings *settings, const json_t *event, size_t i,
@@ -231,7 +231,7 @@ static void add_default(const struct notify_settings *settings, const json_t *ev
     struct buf url = BUF_INIT(8192);
 
     buf_addf(out, is_slack ? "*%s* `" : "%s: ", title_of(event));
-    add_harmless(text_or_empty(event, "lock_key"), VALUE_MAX, is_slack ? STYLE_SLACK_CODE : STYLE_LITERAL,
+    add_harmless(member_or_empty(event, "lock_key"), VALUE_MAX, is_slack ? STYLE_SLACK_CODE : STYLE_LITERAL,
                  out);
     buf_adds(out, is_slack ? "`" : "");
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "store/postgresql/postgresql_internal.h"
 
 char *pg_meta_text(const struct belay_meta *meta, size_t n)
@@ -46,11 +47,6 @@ static bool add_text(json_t *to, const char *name, const char *text)
     return text == NULL || add(to, name, json_string(text));
 }
 
-static const char *or_empty(const char *text)
-{
-    return text == NULL ? "" : text;
-}
-
 /* Only what the sets ask for. */
 static json_t *values_of(unsigned set, const struct belay_record *values)
 {
@@ -58,10 +54,11 @@ static json_t *values_of(unsigned set, const struct belay_record *values)
     bool ok = out != NULL;
 
     if (ok && (set & BELAY_SET_IDENTITY) != 0) {
-        ok = add_text(out, "i", values->lock_id) && add_text(out, "a", or_empty(values->acquired_by));
+        ok = add_text(out, "i", values->lock_id) && add_text(out, "a", text_or_empty(values->acquired_by));
     }
     if (ok && (set & BELAY_SET_OWNER) != 0) {
-        ok = add_text(out, "o", or_empty(values->owner)) && add_text(out, "n", or_empty(values->owner_name));
+        ok = add_text(out, "o", text_or_empty(values->owner)) &&
+             add_text(out, "n", text_or_empty(values->owner_name));
     }
     if (ok && (set & BELAY_SET_METADATA) != 0 && values->n_metadata > 0) {
         ok = add(out, "m", meta_text(values->metadata, values->n_metadata));
@@ -107,8 +104,8 @@ static bool add_ids(json_t *to, const char *name, const char *const *ids, size_t
 static json_t *ticket_of(const struct belay_put_ticket *put)
 {
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:i, s:b}", "i", put->lock_id, "k", put->key,
-                     "o", or_empty(put->owner), "n", or_empty(put->owner_name), "a",
-                     or_empty(put->acquired_by), "s", (json_int_t)put->since_unix_ms, "l",
+                     "o", text_or_empty(put->owner), "n", text_or_empty(put->owner_name), "a",
+                     text_or_empty(put->acquired_by), "s", (json_int_t)put->since_unix_ms, "l",
                      (json_int_t)put->ttl_ms, "m", (int)put->mode, "c", put->slots, "j", (int)put->joint);
 }
 

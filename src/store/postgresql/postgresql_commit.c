@@ -196,7 +196,7 @@ static enum belay_code commit_turn(struct pg_store *store, const struct belay_ba
     return code;
 }
 
-static bool is_same(const char *a, const char *b)
+static bool is_id(const char *a, const char *b)
 {
     return a != NULL && b != NULL && strcmp(a, b) == 0;
 }
@@ -205,13 +205,13 @@ static bool is_same(const char *a, const char *b)
 static bool is_done(const struct belay_record *record, const struct belay_write *write)
 {
     const char *id = (write->set & BELAY_SET_IDENTITY) != 0 ? write->values->lock_id : NULL;
-    bool found = record->held && is_same(record->lock_id, id);
+    bool found = record->held && is_id(record->lock_id, id);
 
     for (size_t i = 0; i < record->n_holders; i++) {
-        found = found || is_same(record->holders[i].lock_id, id);
+        found = found || is_id(record->holders[i].lock_id, id);
     }
     return found || ((write->set & BELAY_SET_RELEASED) != 0 && !record->held &&
-                     is_same(record->lock_id, write->lock_id));
+                     is_id(record->lock_id, write->lock_id));
 }
 
 /*

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "store/postgresql/postgresql_internal.h"
 
 enum { BOOLEAN_OID = 16, BIGINT_OID = 20, SMALLINT_OID = 21, TEXT_OID = 25, BYTES_MAX = 64 << 20 };
@@ -15,11 +16,6 @@ enum { BOOLEAN_OID = 16, BIGINT_OID = 20, SMALLINT_OID = 21, TEXT_OID = 25, BYTE
 enum { DEADLINE, FREEZES, ANY_NEW, CHANGES, VALUES };
 static_assert((int)VALUES <= (int)PG_VALUES_MAX, "a call has room for them");
 enum { FIELDS = 20 }; /* of a change, as schema.sql has them */
-
-static bool is_same(const char *a, const char *b)
-{
-    return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
-}
 
 static bool acquires(const struct belay_batch *batch)
 {
@@ -40,7 +36,8 @@ bool pg_can_join(const struct belay_batch *batch)
     }
     return strcmp(event->type, "lock.acquired") == 0 && event->level == BELAY_LEVEL_INFO &&
            event->token == BELAY_TOKEN_OF_BATCH && event->duration_ms == -1 &&
-           is_same(event->locked_by, values->owner) && is_same(event->locked_by_name, values->owner_name) &&
+           text_is_same(event->locked_by, values->owner) &&
+           text_is_same(event->locked_by_name, values->owner_name) &&
            event->n_metadata == values->n_metadata &&
            (event->metadata == values->metadata || event->n_metadata == 0);
 }
@@ -101,17 +98,12 @@ static void add_number(struct buf *buf, int64_t value)
     add_i64(buf, value);
 }
 
-static const char *or_empty(const char *text)
-{
-    return text == NULL ? "" : text;
-}
-
 /* What a new holder sets: nine fields, from the credential on to the stale time. `metadata` is their text. */
 static void add_holder(struct buf *buf, const struct belay_record *values, const char *metadata)
 {
-    add_text(buf, or_empty(values->acquired_by));
-    add_text(buf, or_empty(values->owner));
-    add_text(buf, or_empty(values->owner_name));
+    add_text(buf, text_or_empty(values->acquired_by));
+    add_text(buf, text_or_empty(values->owner));
+    add_text(buf, text_or_empty(values->owner_name));
     add_text(buf, metadata);
     add_small(buf, 0);
     add_boolean(buf, values->durable);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "store/postgresql/postgresql_internal.h"
 
 /* The parameters of acquire() and change(): the same first ones, then their own, then the event's. */
@@ -81,20 +82,15 @@ const char *pg_one_number(struct pg_one *one, size_t i, int64_t value)
     return one->numbers[i];
 }
 
-static const char *or_empty(const char *text)
-{
-    return text == NULL ? "" : text;
-}
-
 bool pg_one_fill_holder(struct pg_one *one, const struct belay_batch *batch)
 {
     const struct belay_record *values = batch->writes[0].values;
     const char **to = one->values;
 
     to[ID] = values->lock_id;
-    to[CREDENTIAL] = or_empty(values->acquired_by);
-    to[OWNER] = or_empty(values->owner);
-    to[NAME] = or_empty(values->owner_name);
+    to[CREDENTIAL] = text_or_empty(values->acquired_by);
+    to[OWNER] = text_or_empty(values->owner);
+    to[NAME] = text_or_empty(values->owner_name);
     to[DURABLE] = values->durable ? "t" : "f";
     to[HEARTBEAT] = pg_one_number(one, 2, values->heartbeat_ms);
     to[STALE_AFTER] = pg_one_number(one, 3, values->stale_after_ms);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "store/postgresql/postgresql_internal.h"
 
 /* The parameters of both, of queue() and of claim(). */
@@ -14,14 +15,9 @@ enum { TICKET = OWN, QUEUE_MUST_BE_NEW, BEGAN_LEVEL, BEGAN_TYPE, BEGAN_REASON, B
 enum { LEVEL = PG_HOLDER_END, WAITED, REASON, CLAIM_VALUES };
 static_assert((int)CLAIM_VALUES <= (int)PG_ONE_VALUES && (int)QUEUE_VALUES <= (int)PG_ONE_VALUES, "they fit");
 
-static const char *or_empty(const char *text)
-{
-    return text == NULL ? "" : text;
-}
-
 static bool same(const char *a, const char *b)
 {
-    return strcmp(or_empty(a), or_empty(b)) == 0;
+    return strcmp(text_or_empty(a), text_or_empty(b)) == 0;
 }
 
 /* The event is the waiter's, and says nothing that the parameters do not. */
