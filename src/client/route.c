@@ -60,9 +60,10 @@ enum belay_code route_run(struct backend_route *route, struct op_request *reques
 
 struct belay_store_capabilities client_capabilities(const struct belay_client *client)
 {
-    return client->store == NULL ? (struct belay_store_capabilities){ .has_modes = true }
-                                 /* the server knows its store's */
-                                 : client->store->ops->capabilities(client->store);
+    if (client->store == NULL) {
+        return (struct belay_store_capabilities){ .has_modes = true }; /* the server knows its store's */
+    }
+    return client->store->ops->capabilities(client->store);
 }
 
 bool belay_client_is_local(const struct belay_client *client)
