@@ -90,6 +90,14 @@ static bool is_stale(const struct belay_record *record, int64_t now_ms)
            now_ms - record->last_heartbeat_ms > record->stale_after_ms;
 }
 
+/* A store may read its clock a little earlier than it wrote the lease by; nothing lasts longer than its ttl. */
+static int64_t expires_in_ms(const struct belay_record *record, int64_t now_ms)
+{
+    int64_t left_ms = record->expires_ms - now_ms;
+
+    return record->ttl_ms > 0 && left_ms > record->ttl_ms ? record->ttl_ms : left_ms;
+}
+
 struct belay_info info_borrow(const struct belay_record *record, int64_t now_ms)
 {
     bool is_live = record_is_live(record, now_ms);
@@ -109,7 +117,7 @@ struct belay_info info_borrow(const struct belay_record *record, int64_t now_ms)
         .released_at_unix_ms = record->held ? 0 : record->freed_at_unix_ms,
         .last_heartbeat_unix_ms = record->heartbeat_ms > 0 ? record->last_heartbeat_unix_ms : 0,
         .ttl_ms = record->ttl_ms,
-        .expires_in_ms = is_live ? record->expires_ms - now_ms : 0,
+        .expires_in_ms = is_live ? expires_in_ms(record, now_ms) : 0,
         .valid_for_ms = -1,
         .is_stale = is_stale(record, now_ms),
         .metadata = record->metadata,

@@ -18,6 +18,7 @@
 #include "server/api/holders.h"
 #include "server/api/pending_acquire.h"
 #include "server/core/job.h"
+#include "server/core/routes.h"
 #include "server/core/server.h"
 #include "server/dashboard/dashboard_stream.h"
 #include "server/events/event_stream.h"
@@ -115,6 +116,8 @@ static void set_up(void)
     server->workers = workers_new(server->loop, true);
     fuzz_must(server->workers != NULL, "no memory");
     server->metrics = metrics_new(server->config);
+    server->route_counts = route_counts_new();
+    fuzz_must(server->metrics != NULL && server->route_counts != NULL, "no memory");
     dashboard_stream_begin(server->dashboard);
     event_stream_begin(server->events);
     add_tokens();
@@ -142,6 +145,7 @@ static void tear_down(void)
     event_stream_free(server->events);
     dashboard_stream_free(server->dashboard);
     metrics_free(server->metrics);
+    free(server->route_counts);
     loop_free(server->loop);
     workers_free(server->workers);
     buf_release(&server->log.out);
