@@ -63,8 +63,7 @@ void ddb_clock_set_date(struct ddb_store *store, int64_t date_unix_ms, int64_t s
 {
     struct ddb_clock *clock = &store->clock;
     int64_t resolution = DDB_DATE_RESOLUTION_MS;
-    int64_t boot_ms = ddb_boot_ms(store);
-    int64_t low, high;
+    int64_t boot_ms, low, high;
 
     if (store->hooks.date_ms != NULL) {
         date_unix_ms = store->hooks.date_ms(store->hooks.context);
@@ -73,9 +72,10 @@ void ddb_clock_set_date(struct ddb_store *store, int64_t date_unix_ms, int64_t s
     if (date_unix_ms == 0) {
         return;
     }
-    low = date_unix_ms; /* when it answered; the answer was later */
-    high = date_unix_ms + resolution - 1 + (boot_ms - sent_boot_ms);
     (void)pthread_mutex_lock(&clock->mutex);
+    boot_ms = ddb_boot_ms(store); /* with the mutex: another thread's bounds must not be of a later time */
+    low = date_unix_ms;           /* when it answered; the answer was later */
+    high = date_unix_ms + resolution - 1 + (boot_ms - sent_boot_ms);
     if (clock->has_date) {
         int64_t old_low, old_high;
 
