@@ -74,8 +74,11 @@ class HandedOn(PostgresCase):
         self.assertFalse(self.is_held_by(held["lock_id"]))
         self.restart()
         self.assertTrue(self.is_held_by(held["lock_id"]))
+        settle = f"SELECT @schema@.settle_release('k', '{held['lock_id']}')"  # what the release sends next
+        self.assertEqual(self.sql(settle), "f")
         waiter.send_signal(signal.SIGCONT)
         self.ok("release", "k", "--id", held["lock_id"])
+        self.assertEqual(self.sql(settle), "t")
         out, err = waiter.communicate(timeout=60)
         self.assertEqual(waiter.returncode, 0, err)
         self.assertEqual(json.loads(out)["lock_id"], "waiter")

@@ -300,12 +300,13 @@ class Migration(PostgresCase):
         self.ok("run", "k", "--", "true")
 
     def test_of_version_3_no_function_is_left_beside_a_new_one(self):
-        self.sql("DROP FUNCTION @schema@.change; ALTER TABLE @schema@.locks RESET (toast_tuple_target); "
+        self.sql("DROP FUNCTION @schema@.acquire; DROP FUNCTION @schema@.change; ALTER TABLE @schema@.locks RESET (toast_tuple_target); "
                  "DROP TYPE @schema@.one_change CASCADE; UPDATE @schema@.meta SET version = 3")
-        for name in ("change", "change_many", "refuse_used"):
+        for name in ("acquire", "change", "change_many", "refuse_used"):
             self.sql(f"CREATE FUNCTION @schema@.{name}(of_key text) RETURNS text LANGUAGE sql AS 'SELECT 1'")
+        self.assertIn("has version 3, and this belay needs 4: run `belay table create`", self.fails(78, "acquire", "k").err)
         self.ok("table", "create")
-        for name in ("change", "change_many", "refuse_used"):
+        for name in ("acquire", "change", "change_many", "refuse_used"):
             self.assertEqual(self.sql(f"SELECT count(*) FROM pg_proc WHERE proname = '{name}' "
                                       "AND pronamespace = '@schema@'::regnamespace"), "1")
         self.assertIn("toast_tuple_target=4000", self.sql("SELECT reloptions FROM pg_class WHERE oid = '@schema@.locks'::regclass"))

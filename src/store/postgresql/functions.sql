@@ -930,6 +930,22 @@ BEGIN
     RETURN concat_ws(' ', 'W', now, event_id, waiter->>'i', row_text);
 END $$;
 
+-- After a release that was handed on: waits until all that this server has is on disk and on a synchronous
+-- standby. False: it was lost, because the server crashed or another one has taken over since. An id that has
+-- released a lock never has it again, so "not held by this id" proves it.
+CREATE OR REPLACE FUNCTION @schema@.settle_release(of_key text, id text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF EXISTS (SELECT FROM @schema@.locks l WHERE l.key = of_key AND l.held AND l.lock_id = id) THEN
+        RETURN false;
+    END IF;
+    IF pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn()
+       OR current_setting('synchronous_standby_names') <> '' THEN
+        PERFORM pg_logical_emit_message(true, 'belay', '');
+    END IF;
+    RETURN true;
+END $$;
+
 -- Several of these, of different keys, in one transaction. Event i is event i of the transaction. A change
 -- without an answer here is sent alone: its record does not exist. One statement for all kinds, and one array
 -- of rows instead of an array for each column: to start a statement costs more than to change a row, and
@@ -1050,7 +1066,8 @@ BEGIN
     END IF;
     IF e_type IS NULL THEN -- far back, a renewal changes no more than this
         UPDATE @schema@.waiting w SET expires_ms = @schema@.later(now, (put->>'l')::bigint)
-        WHERE w.key = of_key AND w.id = of_id AND w.ticket->>'a' = put->>'a' AND w.expires_ms > now;
+        WHERE w.key = of_key AND w.id = of_id AND w.ticket->>'a' = put->>'a' AND w.expires_ms > now
+          AND w.ticket->>'p' IS NOT DISTINCT FROM put->>'p'; -- else it waits elsewhere now: put it anew
         is_renewed := FOUND;
     END IF;
     IF is_renewed THEN
@@ -1187,7 +1204,8 @@ BEGIN
             ORDER BY e.id LIMIT page;
         -- After a crash the ids of transactions that were not on disk are used again, and a client that has
         -- seen them would skip what comes.
-        IF FOUND AND pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn() THEN
+        IF FOUND AND (pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn()
+                      OR current_setting('synchronous_standby_names') <> '') THEN
             PERFORM pg_logical_emit_message(true, 'belay', ''); -- so that the commit waits for the disk
         END IF;
     END IF;

@@ -58,6 +58,7 @@ static const char *const texts[PG_STATEMENTS] = {
     [PG_SETTLE] = "SELECT CASE WHEN pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn() OR "
                   "current_setting('synchronous_standby_names') <> '' "
                   "THEN pg_logical_emit_message(true, 'belay', '') END",
+    [PG_SETTLE_RELEASE] = "SELECT @schema@.settle_release($1::text, $2::text)",
     [PG_HELLO] = "SELECT version, now_ms, store_id FROM @schema@.hello()",
     [PG_BLOB_PUT] = "SELECT code, now_ms, owner, owner_name, token, is_held FROM @schema@.blob_put($1::text, "
                     "$2::text, $3::text, $4::bigint, $5::bytea, $6::bigint, $7::text, $8::text, $9::text, "
@@ -173,7 +174,7 @@ static enum belay_code ask_hello(struct pg_store *store, struct pg_conn *conn, P
 
     (void)snprintf(sql, sizeof sql,
                    "SELECT version, now_ms, store_id, c.server_ms, c.boot_ms, "
-                   "'\"%s\".one_change'::regtype::oid FROM \"%s\".hello() "
+                   "to_regtype('\"%s\".one_change')::oid FROM \"%s\".hello() "
                    "LEFT JOIN \"%s\".known_clock('%s') c ON true",
                    store->params.schema, store->params.schema, store->params.schema, store->machine);
     code = pg_conn_run(conn, sql, out_result, err);
@@ -192,7 +193,7 @@ static enum belay_code check_hello(const struct pg_store *store, const PGresult 
                          "create` with the newer of the two",
                          store->params.schema, (long long)version, (int)PG_SCHEMA_VERSION);
     }
-    if (PQnfields(result) < 6) {
+    if (PQnfields(result) < 6 || PQgetisnull(result, 0, 5)) {
         return error_set(
             err, BELAY_CONFIG,
             "the schema '%s' lacks a function or a type: make it again with `belay table create`",
@@ -473,18 +474,42 @@ enum belay_code pg_call(struct pg_store *store, const struct pg_call *call, PGre
     return pg_call_bytes(store, call, NULL, out_result, err);
 }
 
-enum belay_code pg_settle(struct pg_store *store, int64_t timeout_ms, struct belay_error *err)
+static enum belay_code settle_by(struct pg_store *store, const struct pg_call *call, PGresult **out_result,
+                                 struct belay_error *err)
 {
-    struct pg_call call = { PG_SETTLE, NULL, 0, false, timeout_ms };
-    PGresult *result = NULL;
-
     atomic_store(&store->is_unsettled, false); /* what becomes unknown from now on needs another */
-    if (pg_call(store, &call, &result, NULL) != BELAY_OK) {
+    if (pg_call(store, call, out_result, NULL) != BELAY_OK) {
         atomic_store(&store->is_unsettled, true);
         return error_set(err, BELAY_UNREACHABLE,
                          "PostgreSQL does not say that a change is on disk and on its synchronous standby: "
                          "it may be lost if it fails over");
     }
-    PQclear(result);
     return BELAY_OK;
+}
+
+enum belay_code pg_settle(struct pg_store *store, int64_t timeout_ms, struct belay_error *err)
+{
+    struct pg_call call = { PG_SETTLE, NULL, 0, false, timeout_ms };
+    PGresult *result = NULL;
+    enum belay_code code = settle_by(store, &call, &result, err);
+
+    PQclear(result);
+    return code;
+}
+
+enum belay_code pg_settle_release(struct pg_store *store, const char *key, const char *lock_id,
+                                  int64_t timeout_ms, struct belay_error *err)
+{
+    const char *values[] = { key, lock_id };
+    struct pg_call call = { PG_SETTLE_RELEASE, values, 2, false, timeout_ms };
+    PGresult *result = NULL;
+    enum belay_code code = settle_by(store, &call, &result, err);
+
+    if (code == BELAY_OK && strcmp(PQgetvalue(result, 0, 0), "t") != 0) {
+        code =
+            error_set(err, BELAY_UNREACHABLE,
+                      "PostgreSQL was started again, or failed over, and has lost the release of '%s'", key);
+    }
+    PQclear(result);
+    return code;
 }

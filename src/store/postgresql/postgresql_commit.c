@@ -142,14 +142,6 @@ static enum belay_code commit_batch(struct pg_store *store, const struct belay_b
     return code;
 }
 
-/* Wait until what was done or read is on disk, and on a synchronous standby. */
-static enum belay_code settle_until(struct pg_store *store, int64_t until_boot_ms, struct belay_error *err)
-{
-    int64_t left_ms = until_boot_ms - clock_boot_ms();
-
-    return pg_settle(store, left_ms > 0 ? left_ms : 1, err) == BELAY_OK ? BELAY_OK : BELAY_UNKNOWN;
-}
-
 /*
  * A release that is handed on, see change() in functions.sql, is visible but not on disk yet when the server
  * answers. The waiter need not wait for that, since its own commit flushes both; the caller must.
@@ -166,7 +158,10 @@ static enum belay_code commit_one(struct pg_store *store, const struct belay_bat
 
     if (code == BELAY_OK && pg_is_handed_on(answer, waiter)) {
         pg_wake_here(store, waiter); /* before all else */
-        settled = settle_until(store, until_boot_ms, err);
+        left_ms = until_boot_ms - clock_boot_ms();
+        settled = pg_settle_release(store, batch->writes[0].key, batch->writes[0].lock_id,
+                                    left_ms > 0 ? left_ms : 1, err);
+        settled = settled == BELAY_OK ? BELAY_OK : BELAY_UNKNOWN;
     }
     if (code == BELAY_OK) {
         code = pg_read_answer(answer, batch, out, err);
@@ -222,13 +217,25 @@ static enum belay_code settle(struct pg_store *store, const struct belay_batch *
                               const struct belay_commit *answer, int64_t until_boot_ms,
                               struct belay_error *err)
 {
-    enum belay_code code = BELAY_OK;
+    const struct belay_write *write = &batch->writes[answer->refused];
+    int64_t left_ms = until_boot_ms - clock_boot_ms();
+    struct belay_record now = { 0 };
+    int64_t now_ms;
+    bool is_settled;
 
     assert(answer->n_records == 1);
-    if (answer->records != NULL && is_done(&answer->records[0], &batch->writes[answer->refused])) {
-        code = settle_until(store, until_boot_ms, err);
+    if (answer->records == NULL || !is_done(&answer->records[0], write)) {
+        return BELAY_REFUSED;
     }
-    return code == BELAY_OK ? BELAY_REFUSED : code;
+    /* Still done afterwards: it was not lost by a crash between the answer and the settling. */
+    is_settled = pg_settle(store, left_ms > 0 ? left_ms : 1, err) == BELAY_OK &&
+                 pg_get(&store->base, &write->key, 1, &now, &now_ms, err) == BELAY_OK;
+    /* An id that has released a lock never has it again. */
+    is_settled = is_settled &&
+                 ((write->set & BELAY_SET_RELEASED) != 0 ? !(now.held && is_id(now.lock_id, write->lock_id))
+                                                         : is_done(&now, write));
+    belay_record_release(&now);
+    return is_settled ? BELAY_REFUSED : BELAY_UNKNOWN;
 }
 
 /*

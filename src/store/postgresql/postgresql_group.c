@@ -24,8 +24,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "store/postgresql/postgresql_internal.h"
 
 enum { GROUPS = 2, GROUP_MAX = 32, LEAST_MS = 5000, GATHER_MS = 5, QUEUE_MS = 200 };
@@ -48,18 +50,42 @@ static struct {
     struct pg_group *first;
 } groups = { PTHREAD_MUTEX_INITIALIZER, NULL };
 
-static struct pg_group *new_group(const struct pg_params *params)
+/* What decides which server, database and role a connection has: the URL and libpq's variables; and the schema. */
+static char *group_key(const struct pg_params *params)
+{
+    struct buf key = BUF_INIT(1 << 20);
+
+    buf_addf(&key, "%s\n%s", params->schema, params->conninfo);
+    for (char **entry = environ; entry != NULL && *entry != NULL; entry++) {
+        if (text_has_prefix(*entry, "PG")) {
+            buf_addf(&key, "\n%s", *entry);
+        }
+    }
+    return buf_take(&key);
+}
+
+/* In a child after fork(): the threads of the parent's groups are not there, and a mutex may be locked. */
+static void forget_groups(void)
+{
+    (void)pthread_mutex_init(&groups.mutex, NULL);
+    groups.first = NULL;
+}
+
+static void register_fork(void)
+{
+    (void)pthread_atfork(NULL, NULL, forget_groups);
+}
+
+/* Takes the key. */
+static struct pg_group *new_group(char *key)
 {
     struct pg_group *group = calloc(1, sizeof *group);
-    char *conninfo = strdup(params->conninfo);
 
-    if (group == NULL || conninfo == NULL) {
-        free(group);
-        free(conninfo);
+    if (group == NULL) {
+        free(key);
         return NULL;
     }
-    group->conninfo = conninfo;
-    memcpy(group->schema, params->schema, sizeof group->schema);
+    group->key = key;
     (void)pthread_mutex_init(&group->mutex, NULL);
     group->end = &group->first;
     return group;
@@ -67,16 +93,23 @@ static struct pg_group *new_group(const struct pg_params *params)
 
 struct pg_group *pg_group_join(const struct pg_params *params)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    char *key = group_key(params);
     struct pg_group *group;
 
+    (void)pthread_once(&once, register_fork);
+    if (key == NULL) {
+        return NULL;
+    }
     (void)pthread_mutex_lock(&groups.mutex);
     group = groups.first;
-    while (group != NULL &&
-           (strcmp(group->conninfo, params->conninfo) != 0 || strcmp(group->schema, params->schema) != 0)) {
+    while (group != NULL && strcmp(group->key, key) != 0) {
         group = group->next;
     }
-    if (group == NULL) {
-        group = new_group(params);
+    if (group != NULL) {
+        free(key);
+    } else {
+        group = new_group(key);
         if (group != NULL) {
             group->next = groups.first;
             groups.first = group;
@@ -97,14 +130,14 @@ void pg_group_leave(struct pg_group *group)
         return;
     }
     (void)pthread_mutex_lock(&groups.mutex);
-    if (--group->n_stores == 0) {
+    while (*at != NULL && *at != group) {
+        at = &(*at)->next;
+    }
+    if (*at != NULL && --group->n_stores == 0) { /* NULL: it is of the process that made this one by fork() */
         assert(group->first == NULL && group->n_out == 0);
-        while (*at != group) {
-            at = &(*at)->next;
-        }
         *at = group->next;
         (void)pthread_mutex_destroy(&group->mutex);
-        free(group->conninfo);
+        free(group->key);
         free(group);
     }
     (void)pthread_mutex_unlock(&groups.mutex);
@@ -139,10 +172,9 @@ static void await_change(struct pg_member *member, uint32_t state, int64_t timeo
                   NULL, 0);
 }
 
-/* Its thread may be gone before it is woken: then this wakes no thread, or one that looks again. */
-static void set_state(struct pg_member *member, uint32_t state)
+/* After its state was changed. Its thread may be gone by now: then this wakes no thread, or one that looks again. */
+static void wake_member(struct pg_member *member)
 {
-    atomic_store(&member->state, state);
     (void)syscall(SYS_futex, &member->state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
@@ -273,15 +305,17 @@ static void finish(struct pg_group *group, struct pg_member *leader)
         next_leader = group->first;
         remove_one(group, next_leader);
         lead(group, next_leader);
+        atomic_store(&next_leader->state, LEADS);
     }
     (void)pthread_mutex_unlock(&group->mutex);
     if (next_leader != NULL) {
-        set_state(next_leader, LEADS);
+        wake_member(next_leader);
     }
     for (struct pg_member *other = leader->next; other != NULL;) {
         struct pg_member *next = other->next; /* it may be gone once it knows */
 
-        set_state(other, ANSWERED);
+        atomic_store(&other->state, ANSWERED);
+        wake_member(other);
         other = next;
     }
 }

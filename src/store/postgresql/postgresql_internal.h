@@ -89,6 +89,7 @@ enum pg_statement {
     PG_CLOCK_JUMPED,
     PG_KEEP_CLOCK,
     PG_SETTLE,
+    PG_SETTLE_RELEASE,
     PG_HELLO,
     PG_BLOB_PUT,
     PG_BLOB_UPLOAD,
@@ -118,8 +119,7 @@ struct pg_wake {
 struct pg_group {
     struct pg_group *next; /* in the list of all, under its mutex, as is n_stores */
     size_t n_stores;       /* that send through it */
-    char *conninfo;        /* owned; the same for all of them, as is the schema */
-    char schema[PG_NAME_MAX + 1];
+    char *key;             /* owned; what their connections have in common: see group_key() */
     pthread_mutex_t mutex; /* for what follows */
     struct pg_member *first;
     struct pg_member **end;
@@ -197,6 +197,9 @@ int64_t pg_timeout_ms(const struct pg_store *store, int64_t asked_ms);
  * may be visible without being there: the wait for the standby was cut off. So is a release that is handed on.
  */
 enum belay_code pg_settle(struct pg_store *store, int64_t timeout_ms, struct belay_error *err);
+/* The same after a release that was handed on. BELAY_UNREACHABLE also if the server has lost it meanwhile. */
+enum belay_code pg_settle_release(struct pg_store *store, const char *key, const char *lock_id,
+                                  int64_t timeout_ms, struct belay_error *err);
 void pg_close_idle(struct pg_store *store);
 
 /* ---- postgresql_clock.c ---- */
