@@ -10,9 +10,13 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "test", "support"))
+from ports import free_port  # noqa: E402
+
 BUILD = os.path.join(ROOT, "build")
 BELAY = os.path.join(BUILD, "belay")
 UNPACKED = os.path.join(BUILD, "peers")
@@ -24,12 +28,6 @@ def sh(*words, **options):
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(words)}: exit {done.returncode}: {done.stderr.strip()[:2000]}")
     return done.stdout
-
-
-def free_port():
-    with contextlib.closing(socket.socket()) as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def find(name, file, *packages):
@@ -124,8 +122,9 @@ def etcdctl(server):
 
 
 @contextlib.contextmanager
-def postgres(directory):
-    """As Debian configures it, with room for the clients. It does not run as root: then it runs as `nobody`."""
+def postgres(directory, flush_ms=0):
+    """As Debian configures it, with room for the clients. It does not run as root: then it runs as `nobody`.
+    flush_ms: by how much a flush takes longer than this disk needs."""
     found = sorted(glob.glob("/usr/lib/postgresql/*/bin/postgres"))
     program = found[-1] if found else sh(os.path.join(ROOT, "tools", "unpack"), "usr/lib/postgresql/15/bin/postgres",
                                          "postgresql-15", "postgresql-client-15", "libpq5", "libllvm14").strip()
@@ -139,6 +138,8 @@ def postgres(directory):
         who.update(user=nobody.pw_uid, group=nobody.pw_gid, extra_groups=[])
     sh(os.path.join(os.path.dirname(program), "initdb"), "-D", home, "-U", "postgres", "-A", "trust", "-E", "UTF8",
        "--locale", "C", **who)
+    if flush_ms > 0:
+        who["env"].update(LD_PRELOAD=os.path.join(BUILD, "slow_flush.so"), BENCH_FLUSH_MS=str(flush_ms))
     with running(f"{directory}/postgres.log", [program, "-D", home, "-p", str(port), "-h", "127.0.0.1", "-k", "",
                                                "-c", "max_connections=200"], port, stop=signal.SIGINT, **who) as server:
         yield server

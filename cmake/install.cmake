@@ -3,7 +3,7 @@
 include(GNUInstallDirs)
 
 install(TARGETS belay RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
-# The program looks for its modules in ../lib/belay (src/base/module_path.c, src/network/loader.c), and libbelay.so in
+# The program looks for its modules in ../lib/belay (src/base/paths.c, src/network/loader.c), and libbelay.so in
 # a folder beside it: mostly the same one.
 install(TARGETS belay_serve belay_otlp belay_net LIBRARY DESTINATION lib/belay COMPONENT program)
 # Apart from the program, which runs without libpq; for the library, as below.

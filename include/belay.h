@@ -103,7 +103,7 @@ enum belay_code {
     BELAY_CANCELLED,     /* belay_cancel_request() ended the wait */
     BELAY_BUSY,          /* another operation with this lock id is in progress: try again later */
     BELAY_NO_MEMORY,
-    BELAY_BUG,        /* libbelay contradicts itself; please report it */
+    BELAY_BUG,        /* an internal error of libbelay; please report it */
     BELAY_REFUSED,    /* from stores and the registry: a condition of the write did not hold */
     BELAY_REDIRECTED, /* from stores only: a server has started or stopped owning the file */
     BELAY_FROZEN      /* a freeze forbids new holders of the lock: wait, or give up */
@@ -189,10 +189,10 @@ struct belay_info {
     int64_t last_heartbeat_unix_ms; /* 0: the holder declared no heartbeat */
     int64_t ttl_ms;
     int64_t expires_in_ms; /* by the store's clock; 0: expired */
-    int64_t valid_for_ms;  /* how long the holder may rely on the lock: expires_in_ms, less what clocks
-                              may differ by. Count it from the start of the call or request that
-                              returned it. -1: not known. It is known after belay_check(), and to the
-                              holder after it acquires, adopts or renews. */
+    int64_t valid_for_ms;  /* how long the holder may rely on the lock: expires_in_ms, less a margin for
+                              the difference of clocks. Count it from the start of the call or request
+                              that returned it. -1: not known. It is known after belay_check(), and to
+                              the holder after it acquires, adopts or renews. */
     bool is_stale;         /* the holder declared a heartbeat and has missed it for stale_after_ms */
     struct belay_meta *metadata;
     size_t n_metadata;
@@ -299,7 +299,8 @@ BELAY_API enum belay_code belay_key_check(const struct belay_config *config, con
                                           const char *key, struct belay_error *err);
 
 /*
- * Find the profile that applies to a key.
+ * Check a key that is to be acquired, as belay_key_check() does, and find the profile that
+ * applies to it.
  *
  * A key that matches the key template of a profile belongs to that profile. It is
  * BELAY_INVALID if a part is not in the profile's lists.
@@ -459,9 +460,10 @@ BELAY_API long belay_client_server_pid(struct belay_client *client);
 BELAY_API bool belay_client_locking_enabled(const struct belay_client *client);
 
 /*
- * Cancels waits, from another thread or a signal handler. The calls that use it return
- * BELAY_CANCELLED; belay_watch() returns BELAY_OK. A cancellation cannot be withdrawn.
- * Free a belay_cancel only after the calls that use it have returned.
+ * A struct belay_cancel ends waits, from another thread or a signal handler. After
+ * belay_cancel_request() the calls that use it return BELAY_CANCELLED; belay_watch()
+ * returns BELAY_OK. A cancellation cannot be withdrawn. Free a belay_cancel only after
+ * the calls that use it have returned.
  */
 struct belay_cancel;
 BELAY_API struct belay_cancel *belay_cancel_new(void); /* NULL: no memory */
@@ -479,10 +481,12 @@ struct belay_wait_info {
     const struct belay_info *holder; /* borrowed; the holder that blocks the caller; NULL: not known */
     size_t position;                 /* waiters ahead in the queue, or BELAY_POSITION_UNKNOWN */
     int64_t waited_ms;
-    int64_t retry_ms;   /* time until the next attempt, unless the waiter is woken sooner */
-    int attempt;        /* attempts so far */
-    const char *frozen; /* borrowed; "lock 'KEY': frozen until TIME by NAME: REASON"; NULL: no
+    int64_t retry_ms;      /* time until the next attempt, unless the waiter is woken sooner */
+    int attempt;           /* attempts so far */
+    const char *frozen;    /* borrowed; "lock 'KEY': frozen until TIME by NAME: REASON"; NULL: no
                            freeze is known */
+    int64_t since_unix_ms; /* when the caller entered the queue, perhaps with an earlier request of the same
+                              lock id; 0: not known, as through a server */
 };
 
 struct belay_lock_options {
@@ -583,8 +587,9 @@ BELAY_API enum belay_code belay_lock_adopt(struct belay_client *client, const ch
 
 /*
  * Start the heartbeat and on_lost of a lock that was acquired with defer_heartbeat. They
- * need threads, and starting threads takes longer than acquiring the lock; a short job does
- * without. Call this well before the first heartbeat is due. Calling it again has no effect.
+ * need threads, and starting threads takes longer than acquiring the lock, so a short job
+ * should not start them. Call this well before the first heartbeat is due. Calling it again
+ * has no effect.
  */
 BELAY_API enum belay_code belay_lock_start_heartbeat(struct belay_lock *lock, struct belay_error *err);
 
@@ -715,7 +720,8 @@ BELAY_API enum belay_code belay_find_own(struct belay_client *client, const char
  * BELAY_NOT_HOLDER: another client has acquired the lock; belay_error_holder() says which.
  * BELAY_LOST: the lease is over, the lock was released, or less than min_valid_ms is left.
  * BELAY_NOT_FOUND: the store does not know the key. BELAY_INVALID: neither an id nor a token, or
- * only a token on a store that has none. BELAY_UNREACHABLE: not known.
+ * only a token on a store that has none. BELAY_UNREACHABLE: it is not known whether the lock is
+ * held.
  *
  * With locking disabled this is BELAY_OK, with a warning and the status BELAY_STATUS_NONE if the
  * lock is not held.
@@ -743,24 +749,26 @@ typedef bool (*belay_info_fn)(void *context, const struct belay_info *info);
 
 /*
  * List locks in the order of their keys. *out_more (may be NULL) is true if the limit
- * ended the list. An error may come after `fn` was called for some locks; to continue,
- * pass the last key as the cursor. BELAY_OK if `fn` returned false.
+ * ended the list. If `fn` returns false, the list ends with BELAY_OK. An error may come
+ * after `fn` was called for some locks; to continue, pass the last key as the cursor.
  */
 BELAY_API enum belay_code belay_list(struct belay_client *client, const struct belay_query *query,
                                      belay_info_fn fn, void *context, bool *out_more,
                                      struct belay_error *err);
 
 /*
- * The last `limit` events of one key, oldest first; 0: all. If the store keeps no events,
- * they are read from the file in the setting audit.file; BELAY_NOT_FOUND without one.
+ * Call `fn` for the last `limit` (0: all) events of one key, oldest first. If the store keeps
+ * no events, they are read from the file in the setting audit.file; BELAY_NOT_FOUND: no file is
+ * set.
  */
 BELAY_API enum belay_code belay_history(struct belay_client *client, const char *key, size_t limit,
                                         belay_event_fn fn, void *context, struct belay_error *err);
 
 /*
- * The events after `after_id` of keys that begin with `prefix` (NULL: all), oldest first;
- * with `last` only that many of the newest (0: all). The non-blocking variant of
- * belay_watch(). BELAY_NOT_FOUND: the store keeps no events, or is a server.
+ * Call `fn` for the events after `after_id` of keys that begin with `prefix` (NULL: all),
+ * oldest first; with `last` only for that many of the newest (0: all). This is the
+ * non-blocking variant of belay_watch(). BELAY_NOT_FOUND: the store keeps no events, or is a
+ * server.
  */
 BELAY_API enum belay_code belay_events(struct belay_client *client, const char *prefix, uint64_t after_id,
                                        size_t last, belay_event_fn fn, void *context,
@@ -824,8 +832,8 @@ struct belay_stats_query {
     }
 
 /*
- * A set of durations. The median and the 90th percentile are exact or, if many durations are
- * within 3 % of each other, the mean of these. If `count` is 0, the others are -1.
+ * A set of durations. The median and the 90th percentile are accurate to within 3 %. If
+ * `count` is 0, the others are -1.
  */
 struct belay_durations {
     uint64_t count;
@@ -904,15 +912,15 @@ BELAY_API void belay_estimate_turns(const struct belay_holds *holds, const struc
 /* ---- freezes -------------------------------------------------------------- */
 
 /*
- * While a freeze is in force, no client can newly acquire a lock whose key matches its
- * pattern. Holders keep theirs: renewing, releasing, adopting and re-entering work as before.
+ * While a freeze is in force, no new client can acquire a lock whose key matches its pattern.
+ * Holders keep their locks: renewing, releasing, adopting and re-entering work as before.
  * Clients that wait keep their places in the queue, and the first gets the lock when the
  * freeze ends. An acquisition that begins after belay_freeze() has returned is refused with
  * BELAY_FROZEN; one that began before may still succeed.
  *
- * Freezes begin and end by a wall clock: that of the machine with the SQLite file, or of the
- * server. On DynamoDB there are two, DynamoDB's clock and the client's: a freeze is in force
- * while it is in force by at least one of them.
+ * Freezes begin and end by a wall clock: that of the machine with the SQLite file, of the
+ * PostgreSQL server, or of the belay server. On DynamoDB there are two, DynamoDB's clock and
+ * the client's: a freeze is in force while it is in force by at least one of them.
  */
 struct belay_freeze {
     const char *id;
@@ -1088,6 +1096,14 @@ BELAY_API enum belay_code belay_client_use_threads(struct belay_client *client, 
                                                    void (*wake)(void *context), void *context,
                                                    struct belay_error *err);
 
+/*
+ * After belay_client_use_threads(): get a file descriptor to watch for input. When it is readable,
+ * call belay_client_poll(), as after `wake`. From this call on belay_client_poll() does most I/O of
+ * the store itself, without blocking, and threads do the rest. -1: the store cannot do that, and
+ * threads do all of it.
+ */
+BELAY_API int belay_client_poll_fd(struct belay_client *client);
+
 /* ---- webhooks ------------------------------------------------------------- */
 
 /*
@@ -1142,10 +1158,11 @@ struct belay_doctor_options {
     const char *config_path;  /* as for belay_config_load() */
     const char *store_url;    /* NULL: as configured */
     const char *store_origin; /* where store_url comes from, such as "option --store"; NULL: "the caller" */
+    const char *state_store_url; /* of deployment state; NULL: as configured, and not checked if it is not */
 };
 #define BELAY_DOCTOR_OPTIONS_INIT                                                                            \
     {                                                                                                        \
-        sizeof(struct belay_doctor_options), NULL, NULL, NULL                                                \
+        sizeof(struct belay_doctor_options), NULL, NULL, NULL, NULL                                          \
     }
 
 /*
@@ -1230,10 +1247,12 @@ BELAY_API enum belay_code belay_dynamodb_table_describe(const struct belay_dynam
 struct belay_postgresql_schema {
     char name[64];
     char database[64];
-    char server[32];    /* the server's version */
-    int version;        /* of the schema; 0: it does not exist */
-    int version_needed; /* by this belay */
-    int state_version;  /* of the part for deployment state; 0: the schema lacks it */
+    char server[32];       /* the server's version */
+    int version;           /* of the schema; 0: it does not exist */
+    int version_needed;    /* by this belay */
+    int functions_version; /* of the functions for locks, which work with this belay even if they are older */
+    int functions_version_needed;
+    int state_version; /* of the part for deployment state; 0: the schema lacks it */
     int state_version_needed;
     bool created; /* by this call, or a part of it */
 };
@@ -1250,11 +1269,11 @@ struct belay_postgresql_schema_options {
     }
 
 /*
- * Create the tables and functions that locks and deployment state need, in one transaction.
- * What exists stays as it is; what a schema of an earlier belay lacks is added. The caller needs
- * the right to create a schema in the database. Users of the store need only the right to execute
- * its functions, which grant_to gives. `out_schema` may be NULL. BELAY_CONFIG: the server is too
- * old, or the schema belongs to a newer belay.
+ * Create the tables and functions that locks and deployment state need, in one transaction. An
+ * existing schema keeps its data, and that of an earlier belay is migrated. The caller needs the
+ * right to create a schema in the database. Users of the store need only the right to execute its
+ * functions, which grant_to gives. `out_schema` may be NULL. BELAY_CONFIG: the server is too old,
+ * or the schema belongs to a newer belay.
  */
 BELAY_API enum belay_code
 belay_postgresql_schema_create(const struct belay_postgresql_schema_options *options,

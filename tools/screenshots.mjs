@@ -49,7 +49,7 @@ for i, (event, when, duration) in enumerate(rows):
     if duration is not None and duration >= 0:
         duration = int(random.lognormvariate(11.3, 0.8))
     db.execute(f"update events set {at} = ?, duration_ms = ? where id = ?", (last - back, duration, event))
-LOCKED_AT = 9  # src/store/sqlite/sqlite_numbers.c: zigzag varints
+LOCKED_AT = 9  # src/store/sqlite/sqlite_record.c: zigzag varints
 def earlier(packed, ms):
     numbers, value, shift = [], 0, 0
     for byte in packed:

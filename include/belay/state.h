@@ -239,7 +239,7 @@ struct belay_state_write {
      */
     bool exact;
     /*
-     * Values that neither `deployment` nor the new document has. The document's own
+     * Used for values that neither `deployment` nor the new document has. The document's own
      * deployment_id, git_commit, git_branch and last_updated_by count only if they differ from
      * those of the state that it replaces. NULL: none.
      */
@@ -299,7 +299,7 @@ BELAY_API enum belay_code belay_state_restore(struct belay_states *states,
 
 /*
  * Accept a state (`snapshot` NULL) or one of its snapshots although its checksums do not
- * match: another program may have written it, and compute them differently. The content becomes
+ * match: another program may have written it, with checksums of its own. The content becomes
  * a new version with belay's checksums; the original bytes are kept as a snapshot; metadata
  * still names the deployment that made it. A valid state is left as it is. With
  * write->loaded the state must still have that content.

@@ -20,8 +20,8 @@
  * A lock that is shared or has slots has several holders, in `holders`. Each has a lease of
  * its own and goes through the same states; a write with `co_holder` changes one of them.
  *
- * A record also has tickets, of the clients that wait for the key or for a key below it,
- * and intents, of the holders of keys below it.
+ * A record also has a ticket for each client that waits for the key or for a key below it,
+ * and an intent for each lock that is held on a key below it.
  *
  * Several threads may use one store at a time, unless its client owns the file.
  */
@@ -55,7 +55,7 @@ struct belay_ticket {
     bool joint;           /* of a client that waits for several keys at once */
 };
 
-/* A client holds `key`, which is below this record's key. */
+/* An entry in a record: a client holds `key`, which is below the record's key. */
 struct belay_intent {
     char *lock_id; /* identifies the intent: the holder's lock id, and a hash of the key */
     char *key;
@@ -201,7 +201,9 @@ enum {
      BELAY_SET_LEASE)
 
 struct belay_put_ticket {
-    const char *lock_id; /* replaces a ticket of the same id, which keeps its seq */
+    const char
+        *lock_id; /* replaces a ticket of the same id, which keeps its seq. If the answer may leave that
+                            ticket out (n_between), the earlier since_unix_ms stays too. */
     const char *key;
     const char *owner;
     const char *owner_name;
@@ -387,6 +389,43 @@ typedef bool (*belay_item_fn)(void *context, const struct belay_item *item);
 
 struct belay_store;
 
+/*
+ * Commits for an event loop, without a thread for each. The loop's thread calls all functions
+ * except finish().
+ *
+ *     begin() --> queued or sent --> take() --+--> answered: code, *out, *err
+ *        |                                    +--> is_unfinished: finish() in a worker thread, which may block
+ *        +--> false: commit() in a worker thread
+ */
+struct belay_pending_commit {
+    const struct belay_batch *batch; /* borrowed until it is answered, as are the next two */
+    struct belay_commit *out;
+    struct belay_error *err;
+    void *context; /* the caller's */
+    enum belay_code code;
+    bool is_unfinished;
+    struct belay_pending_commit *next; /* of the list that take() returns; the store's before that */
+    /* The store's. */
+    char *answer; /* owned; free() it if finish() is not called */
+    int64_t asked_ms;
+    int64_t until_ms;
+};
+
+struct belay_loop_ops {
+    /* A file descriptor that is readable when take() has something to do; -1: not supported. */
+    int (*fd)(struct belay_store *store);
+    /* Start a commit; of *pending only batch, out, err and context are set. False: not accepted. */
+    bool (*begin)(struct belay_store *store, struct belay_pending_commit *pending);
+    /* Return a list of the commits answered since the last call; NULL: none. Sends queued ones if it can. */
+    struct belay_pending_commit *(*take)(struct belay_store *store);
+    /* Send what was begun. Returns when to call take() again at the latest (boot clock); INT64_MAX: no need. */
+    int64_t (*flush)(struct belay_store *store);
+    /* Do the rest of a commit, in any thread; the result is that of commit(). */
+    enum belay_code (*finish)(struct belay_store *store, struct belay_pending_commit *pending);
+    /* Drop the commits that were begun and not answered: their outcome is unknown. */
+    void (*stop)(struct belay_store *store);
+};
+
 struct belay_store_ops {
     const char *name;
     void (*close)(struct belay_store *store);
@@ -482,6 +521,8 @@ struct belay_store_ops {
      */
     enum belay_code (*identity)(struct belay_store *store, char out_id[BELAY_STORE_ID_SIZE],
                                 struct belay_error *err);
+
+    const struct belay_loop_ops *loop; /* NULL: not supported. Only with `wait`. */
 };
 
 /* The first member of a store's own struct. */

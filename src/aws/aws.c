@@ -23,13 +23,11 @@ static enum belay_code find_endpoints(struct aws_client *client, const struct aw
 static enum belay_code find_max_attempts(struct aws_client *client, const struct aws_options *options,
                                          const struct profiles *profiles, struct belay_error *err)
 {
-    const char *text = platform_env(client->platform, "AWS_MAX_ATTEMPTS");
+    const char *text =
+        profile_setting(client->platform, profiles, client->profile, "AWS_MAX_ATTEMPTS", "max_attempts");
     char *end;
     long n;
 
-    if (text == NULL) {
-        text = profile_get(profiles, client->profile, "max_attempts");
-    }
     if (options->max_attempts > 0 || text == NULL) {
         client->max_attempts = options->max_attempts;
         return BELAY_OK;
@@ -45,17 +43,16 @@ static enum belay_code find_max_attempts(struct aws_client *client, const struct
 static enum belay_code open_transport(struct aws_client *client, const struct aws_options *options,
                                       const struct profiles *profiles, struct belay_error *err)
 {
-    struct http_client_options http = { 0 };
+    struct http_client_options http = {
+        .connect_timeout_ms = options->connect_timeout_ms,
+        .timeout_ms = options->timeout_ms,
+        .ca_bundle =
+            profile_setting(client->platform, profiles, client->profile, "AWS_CA_BUNDLE", "ca_bundle"),
+    };
 
     if (options->http != NULL) {
         client->http = options->http;
         return BELAY_OK;
-    }
-    http.connect_timeout_ms = options->connect_timeout_ms;
-    http.timeout_ms = options->timeout_ms;
-    http.ca_bundle = platform_env(client->platform, "AWS_CA_BUNDLE");
-    if (http.ca_bundle == NULL) {
-        http.ca_bundle = profile_get(profiles, client->profile, "ca_bundle");
     }
     client->owns_http = true;
     return http_open(&http, &client->http, err);
@@ -64,17 +61,20 @@ static enum belay_code open_transport(struct aws_client *client, const struct aw
 static enum belay_code choose_profile(struct aws_client *client, const struct aws_options *options,
                                       const struct profiles *profiles, struct belay_error *err)
 {
-    const char *name = profile_name(client->platform, options->profile);
+    const char *name = options->profile;
 
-    client->profile = strdup(name);
+    client->profile_is_given = name != NULL;
+    if (name == NULL) {
+        name = platform_env(client->platform, "AWS_PROFILE");
+    }
+    if (name == NULL) {
+        name = platform_env(client->platform, "AWS_DEFAULT_PROFILE");
+    }
+    client->profile = strdup(name != NULL ? name : "default");
     if (client->profile == NULL) {
         return error_no_memory(err);
     }
-    client->profile_is_given = options->profile != NULL;
-    client->profile_is_named = client->profile_is_given ||
-                               platform_env(client->platform, "AWS_PROFILE") != NULL ||
-                               platform_env(client->platform, "AWS_DEFAULT_PROFILE") != NULL;
-    if (client->profile_is_named && !profile_exists(profiles, client->profile)) {
+    if (name != NULL && !profile_exists(profiles, client->profile)) {
         return error_set(err, BELAY_CONFIG, "there is no profile '%s' in %s or %s", client->profile,
                          profiles->config_path, profiles->credentials_path);
     }
@@ -170,11 +170,6 @@ const char *aws_endpoint(const struct aws_client *client, enum aws_service servi
 bool aws_endpoint_is_set(const struct aws_client *client, enum aws_service service)
 {
     return client->endpoints[service].is_set;
-}
-
-int64_t aws_signing_skew_ms(const struct aws_client *client)
-{
-    return atomic_load(&client->skew_ms);
 }
 
 enum belay_code aws_credentials_origin(struct aws_client *client, char **out_text, struct belay_error *err)

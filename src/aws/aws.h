@@ -110,7 +110,4 @@ bool aws_endpoint_is_set(const struct aws_client *client, enum aws_service servi
 /* The source of the credentials, for display; fetches them if necessary. The caller frees it. */
 enum belay_code aws_credentials_origin(struct aws_client *client, char **out_text, struct belay_error *err);
 
-/* The service's clock minus the local one, as used for signatures: 0 unless it was minutes off. */
-int64_t aws_signing_skew_ms(const struct aws_client *client);
-
 #endif

@@ -1,4 +1,5 @@
 /* One attempt: sign, send, and judge the answer. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,8 +7,8 @@
 #include "base/buf.h"
 #include "base/error.h"
 
-/* Added to the caller's headers: host, date, token, hash, authorization, and no compression. */
-enum { OWN_HEADERS = 6, MAX_URL = 1 << 20 };
+/* Added to the caller's headers: host, those of the signature, and no compression. */
+enum { OWN_HEADERS = SIGV4_HEADERS + 2, MAX_URL = 1 << 20 };
 
 struct prepared {
     char *url;  /* owned */
@@ -54,32 +55,9 @@ static bool make_request_url(const struct aws_client *client, const struct aws_r
     return prepared->url != NULL;
 }
 
-static struct sigv4_identity identity_of(struct aws_client *client, const struct credentials *credentials,
-                                         const struct aws_request *request)
+static const char *method_of(const struct aws_request *request)
 {
-    return (struct sigv4_identity){
-        .access_key_id = credentials->access_key_id,
-        .secret_access_key = credentials->secret_access_key,
-        .session_token = credentials->session_token,
-        /* Without a region only the global STS is reachable, which requires this one in signatures. */
-        .region = client->region != NULL ? client->region : "us-east-1",
-        .service = aws_service_name(request->service),
-        .unix_ms = platform_unix_ms(client->platform) + atomic_load(&client->skew_ms),
-    };
-}
-
-static struct sigv4_request to_sign(const struct aws_request *request, const struct prepared *prepared)
-{
-    return (struct sigv4_request){
-        .method = request->method == NULL ? "POST" : request->method,
-        .path = prepared->path,
-        .query = request->query,
-        .headers = prepared->headers,
-        .n_headers = prepared->n_headers,
-        .body = request->body,
-        .body_len = request->body_len,
-        .is_s3 = request->service == AWS_S3,
-    };
+    return request->method == NULL ? "POST" : request->method;
 }
 
 static void prepared_add_header(struct prepared *prepared, const char *name, const char *value)
@@ -91,22 +69,29 @@ static enum belay_code sign_attempt(struct aws_client *client, const struct cred
                                     const struct aws_request *request, struct prepared *prepared,
                                     struct belay_error *err)
 {
-    struct sigv4_identity identity = identity_of(client, credentials, request);
-    struct sigv4_request subject = to_sign(request, prepared);
+    const struct sigv4_identity identity = {
+        .access_key_id = credentials->access_key_id,
+        .secret_access_key = credentials->secret_access_key,
+        .session_token = credentials->session_token,
+        /* Without a region only the global STS is reachable, which requires this one in signatures. */
+        .region = client->region != NULL ? client->region : "us-east-1",
+        .service = aws_service_name(request->service),
+        .unix_ms = platform_unix_ms(client->platform) + atomic_load(&client->skew_ms),
+    };
+    struct sigv4_request subject = {
+        .method = method_of(request),
+        .path = prepared->path,
+        .query = request->query,
+        .headers = prepared->headers,
+        .n_headers = prepared->n_headers,
+        .body = request->body,
+        .body_len = request->body_len,
+        .is_s3 = request->service == AWS_S3,
+    };
     enum belay_code code = sigv4_sign(client->signer, &subject, &identity, &prepared->signature, err);
 
-    if (code != BELAY_OK) {
-        return code;
-    }
-    prepared_add_header(prepared, "x-amz-date", prepared->signature.amz_date);
-    if (credentials->session_token != NULL) {
-        prepared_add_header(prepared, "x-amz-security-token", credentials->session_token);
-    }
-    if (subject.is_s3) {
-        prepared_add_header(prepared, "x-amz-content-sha256", prepared->signature.payload_hash);
-    }
-    prepared_add_header(prepared, "Authorization", prepared->signature.authorization);
-    return BELAY_OK;
+    prepared->n_headers = subject.n_headers;
+    return code;
 }
 
 static enum belay_code prepare_attempt(struct aws_client *client, const struct credentials *credentials,
@@ -127,12 +112,8 @@ static enum belay_code prepare_attempt(struct aws_client *client, const struct c
         code = sign_attempt(client, credentials, request, out, err);
     }
     prepared_add_header(out, "Accept-Encoding", "identity"); /* the checksum is of the plain body */
+    assert(out->n_headers <= request->n_headers + OWN_HEADERS);
     return code;
-}
-
-static bool is_success(int status)
-{
-    return status >= 200 && status < 300;
 }
 
 static void judge_answer(const struct aws_request *request, struct aws_response *response,
@@ -145,7 +126,7 @@ static void judge_answer(const struct aws_request *request, struct aws_response 
         response->error_code = strdup("DamagedAnswer");
         return;
     }
-    if (!is_success(response->http.status) &&
+    if ((response->http.status < 200 || response->http.status >= 300) &&
         !aws_error_parse(request->service, &response->http, &response->error_code,
                          &response->error_message)) {
         out->verdict = (struct attempt_verdict){ FATE_DOUBT, RETRY_NEVER, MEND_NOTHING, BELAY_UNKNOWN };
@@ -157,6 +138,7 @@ static void judge_answer(const struct aws_request *request, struct aws_response 
 /* No answer came. `sent` is the result of http_send(). */
 static struct attempt_verdict judge_silence(enum belay_code sent)
 {
+    assert(sent != BELAY_OK);
     if (sent == BELAY_UNKNOWN) {
         return (struct attempt_verdict){ FATE_DOUBT, RETRY_TRANSIENT, MEND_NOTHING, BELAY_UNKNOWN };
     }
@@ -169,8 +151,8 @@ void aws_attempt(struct aws_client *client, const struct credentials *credential
                  struct attempt *out, struct belay_error *err)
 {
     struct prepared prepared = { 0 };
-    struct http_client_request http = { 0 };
 
+    assert(timeout_ms > 0 && (credentials == NULL || credentials->access_key_id != NULL));
     http_response_release(&response->http);
     free(response->error_code);
     free(response->error_message);
@@ -178,15 +160,16 @@ void aws_attempt(struct aws_client *client, const struct credentials *credential
 
     out->sent = prepare_attempt(client, credentials, request, &prepared, err);
     if (out->sent == BELAY_OK) {
-        http.method = request->method == NULL ? "POST" : request->method;
-        http.url = prepared.url;
-        http.headers = prepared.headers;
-        http.n_headers = prepared.n_headers;
-        http.body = request->body;
-        http.body_len = request->body_len;
-        http.timeout_ms = timeout_ms;
-        http.max_answer = request->max_answer;
-        http.may_repeat = request->reads_only;
+        const struct http_client_request http = { .method = method_of(request),
+                                                  .url = prepared.url,
+                                                  .headers = prepared.headers,
+                                                  .n_headers = prepared.n_headers,
+                                                  .body = request->body,
+                                                  .body_len = request->body_len,
+                                                  .timeout_ms = timeout_ms,
+                                                  .max_answer = request->max_answer,
+                                                  .may_repeat = request->reads_only };
+
         response->sent_unix_ms = platform_unix_ms(client->platform);
         out->sent = http_send(client->http, &http, &response->http, err);
         response->received_unix_ms = platform_unix_ms(client->platform);

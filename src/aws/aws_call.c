@@ -16,6 +16,7 @@
 #include "aws/aws_client.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
 
 enum { DEFAULT_ATTEMPTS = 3, DYNAMODB_ATTEMPTS = 4, BASE_MS = 50, DYNAMODB_BASE_MS = 25 };
 #define SKEW_LEAST_MS (4 * 60 * 1000)
@@ -99,6 +100,7 @@ static bool pause_for_retry(struct aws_call *call, const struct attempt_verdict 
     if (cost == 0) {
         return false;
     }
+    assert(cost > 0 && pause >= 0);
     call->last_cost = cost;
     call->retries++;
     platform_sleep_ms(call->client->platform, pause);
@@ -212,6 +214,7 @@ static enum belay_code run_attempts(struct aws_call *call, struct attempt *last,
             last->verdict.mend = MEND_NOTHING;
             return no_time(call, err);
         }
+        assert(timeout > 0);
         belay_error_release(err);
         call->response->attempts++;
         aws_attempt(call->client, call->credentials, call->request, timeout, call->response, last, err);
@@ -247,25 +250,16 @@ enum belay_code aws_call_as(struct aws_client *client, const struct credentials 
         .client = client, .request = request, .response = response, .credentials = credentials
     };
     struct attempt last = { 0 };
-    struct belay_error own = BELAY_ERROR_INIT;
-    enum belay_code code;
 
     memset(response, 0, sizeof *response);
-    if (!has_endpoint(client, request, err)) {
-        return BELAY_CONFIG;
-    }
-    code = run_attempts(&call, &last, err != NULL ? err : &own);
-    belay_error_release(&own);
-    return code;
+    return has_endpoint(client, request, err) ? run_attempts(&call, &last, err) : BELAY_CONFIG;
 }
 
 static bool same_keys(const struct credentials *a, const struct credentials *b)
 {
-    const char *token_a = a->session_token == NULL ? "" : a->session_token;
-    const char *token_b = b->session_token == NULL ? "" : b->session_token;
-
-    return strcmp(a->access_key_id, b->access_key_id) == 0 && strcmp(token_a, token_b) == 0 &&
-           strcmp(a->secret_access_key, b->secret_access_key) == 0;
+    return text_is_same(a->access_key_id, b->access_key_id) &&
+           text_is_same(a->session_token, b->session_token) &&
+           text_is_same(a->secret_access_key, b->secret_access_key);
 }
 
 /* The service rejected these: their source may have new ones. */
@@ -291,14 +285,10 @@ enum belay_code aws_call(struct aws_client *client, const struct aws_request *re
 {
     struct aws_call call = { .client = client, .request = request, .response = response };
     struct credentials credentials = { 0 };
-    struct belay_error own = BELAY_ERROR_INIT;
     struct attempt last = { 0 };
     enum belay_code code;
 
     memset(response, 0, sizeof *response);
-    if (err == NULL) {
-        err = &own;
-    }
     if (!has_endpoint(client, request, err)) {
         return BELAY_CONFIG;
     }
@@ -312,6 +302,5 @@ enum belay_code aws_call(struct aws_client *client, const struct aws_request *re
         }
     }
     credentials_release(&credentials);
-    belay_error_release(&own);
     return code;
 }

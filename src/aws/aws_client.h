@@ -18,7 +18,6 @@ struct aws_client {
     bool owns_http;
     char *profile;         /* owned */
     bool profile_is_given; /* by the caller: then the environment's keys are ignored */
-    bool profile_is_named; /* by the caller or the environment: then it must exist */
     char *region;          /* owned; or NULL */
     const char *region_origin;
     struct endpoint endpoints[AWS_N_SERVICES]; /* owned */
@@ -27,7 +26,8 @@ struct aws_client {
     struct sigv4_signer *signer;     /* owned */
     struct credentials_cache *cache; /* owned */
     struct retry_quota quotas[AWS_N_SERVICES];
-    _Atomic int64_t skew_ms; /* the services' clock minus the local one, once it was minutes */
+    /* For signatures: the services' clock minus the local one; 0 as long as it was not minutes. */
+    _Atomic int64_t skew_ms;
 };
 
 /* One attempt. */

@@ -1,59 +1,43 @@
 #include "aws/aws_profile.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/text.h"
 
 enum { MAX_FILE = 1 << 20, MAX_TOKEN = 64 << 10 };
 
-static enum belay_code read_to_end(int fd, const char *path, size_t max, char **out_text,
-                                   struct belay_error *err)
+/* The whole file as a string. BELAY_NOT_FOUND if it does not exist. */
+static enum belay_code read_small_file(const char *path, size_t max, char **out_text, struct belay_error *err)
 {
     struct buf text = BUF_INIT(max);
-    char block[4096];
-    ssize_t n;
-    char *all;
+    FILE *file = fopen(path, "re");
+    char *room = file == NULL ? NULL : buf_room(&text, max);
+    enum belay_code code = BELAY_OK;
 
-    while ((n = read(fd, block, sizeof block)) != 0) {
-        if (n > 0) {
-            buf_add(&text, block, (size_t)n);
-        } else if (errno != EINTR) {
-            buf_release(&text);
-            return error_set(err, BELAY_CONFIG, "cannot read '%s': %s", path, strerror(errno));
-        }
-        if (text.failed) {
-            buf_release(&text);
-            return error_set(err, BELAY_CONFIG, "'%s' is larger than %zu bytes", path, max);
-        }
-    }
-    all = buf_take(&text);
-    if (all == NULL) {
-        return error_no_memory(err);
-    }
-    *out_text = all;
-    return BELAY_OK;
-}
-
-enum belay_code read_small_file(const char *path, size_t max, char **out_text, struct belay_error *err)
-{
-    enum belay_code code;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) {
+    if (file == NULL && (errno == ENOENT || errno == ENOTDIR)) {
         return error_set(err, BELAY_NOT_FOUND, "there is no file '%s'", path);
     }
-    if (fd < 0) {
-        return error_set(err, BELAY_CONFIG, "cannot read '%s': %s", path, strerror(errno));
+    if (room != NULL) {
+        buf_took(&text, fread(room, 1, max, file));
     }
-    code = read_to_end(fd, path, max, out_text, err);
-    (void)close(fd);
+    if (file == NULL || ferror(file)) {
+        code = error_set(err, BELAY_CONFIG, "cannot read '%s': %s", path, strerror(errno));
+    } else if (room == NULL) {
+        code = error_no_memory(err);
+    } else if (fgetc(file) != EOF) {
+        code = error_set(err, BELAY_CONFIG, "'%s' is larger than %zu bytes", path, max);
+    } else {
+        *out_text = buf_take(&text);
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    buf_release(&text);
     return code;
 }
 
@@ -75,22 +59,14 @@ enum belay_code read_token_file(const char *path, const char *what, char **out_t
 /* The path in `variable`, or `otherwise` below the home directory. A leading "~/" is the home directory. */
 static char *find_path(const struct platform *platform, const char *variable, const char *otherwise)
 {
-    struct buf path = BUF_INIT(4096);
+    struct buf path = BUF_INIT(8192);
     const char *named = platform_env(platform, variable);
-    const char *home;
+    bool is_at_home = named == NULL || text_has_prefix(named, "~/");
 
-    if (named != NULL && strncmp(named, "~/", 2) != 0) {
-        return strdup(named);
+    if (is_at_home) {
+        buf_adds(&path, text_or_empty(platform_env(platform, "HOME")));
     }
-    buf_adds(&path, named != NULL ? named + 1 : otherwise);
-    home = platform_env(platform, "HOME");
-    if (home != NULL && !path.failed) {
-        struct buf whole = BUF_INIT(8192);
-
-        buf_addf(&whole, "%s%s", home, path.data);
-        buf_release(&path);
-        return buf_take(&whole);
-    }
+    buf_adds(&path, named == NULL ? otherwise : is_at_home ? named + 1 : named);
     return buf_take(&path);
 }
 
@@ -113,32 +89,23 @@ static enum belay_code load_ini(const char *path, struct ini *out, struct belay_
 
 enum belay_code profiles_load(const struct platform *platform, struct profiles *out, struct belay_error *err)
 {
-    char *config_path = find_path(platform, "AWS_CONFIG_FILE", "/.aws/config");
-    char *credentials_path = find_path(platform, "AWS_SHARED_CREDENTIALS_FILE", "/.aws/credentials");
-    struct ini config = { 0 };
-    struct ini credentials = { 0 };
-    enum belay_code code;
+    struct profiles made = {
+        .config_path = find_path(platform, "AWS_CONFIG_FILE", "/.aws/config"),
+        .credentials_path = find_path(platform, "AWS_SHARED_CREDENTIALS_FILE", "/.aws/credentials"),
+    };
+    enum belay_code code = made.config_path == NULL || made.credentials_path == NULL
+                               ? error_no_memory(err)
+                               : load_ini(made.config_path, &made.config, err);
 
-    if (config_path == NULL || credentials_path == NULL) {
-        code = error_no_memory(err);
-        goto failed;
-    }
-    code = load_ini(config_path, &config, err);
     if (code == BELAY_OK) {
-        code = load_ini(credentials_path, &credentials, err);
+        code = load_ini(made.credentials_path, &made.credentials, err);
     }
     if (code != BELAY_OK) {
-        goto failed;
+        profiles_release(&made);
+        return code;
     }
-    *out = (struct profiles){ config, credentials, config_path, credentials_path };
+    *out = made;
     return BELAY_OK;
-
-failed:
-    ini_release(&config);
-    ini_release(&credentials);
-    free(config_path);
-    free(credentials_path);
-    return code;
 }
 
 void profiles_release(struct profiles *profiles)
@@ -150,66 +117,61 @@ void profiles_release(struct profiles *profiles)
     memset(profiles, 0, sizeof *profiles);
 }
 
-const char *profile_name(const struct platform *platform, const char *wanted)
+/* `key` in the section "KIND NAME" of the config file. */
+static const char *get_of_kind(const struct profiles *profiles, const char *kind, const char *name,
+                               const char *key)
 {
-    const char *name = wanted;
+    struct buf section = BUF_INIT(4096);
+    const char *value;
 
-    if (name == NULL) {
-        name = platform_env(platform, "AWS_PROFILE");
-    }
-    if (name == NULL) {
-        name = platform_env(platform, "AWS_DEFAULT_PROFILE");
-    }
-    return name != NULL ? name : "default";
+    buf_addf(&section, "%s %s", kind, name);
+    value = section.failed ? NULL : ini_get(&profiles->config, section.data, key);
+    buf_release(&section);
+    return value;
 }
 
 /* In the config file all but "default" are called "profile NAME". */
-const struct ini_section *profile_in_config(const struct profiles *profiles, const char *name)
+const char *profile_in_config(const struct profiles *profiles, const char *name, const char *key)
 {
-    const struct ini_section *found;
-    struct buf section = BUF_INIT(4096);
+    bool is_plain = strcmp(name, "default") == 0 && get_of_kind(profiles, "profile", name, "") == NULL;
 
-    buf_addf(&section, "profile %s", name);
-    found = section.failed ? NULL : ini_find(&profiles->config, section.data);
-    buf_release(&section);
-    if (found == NULL && strcmp(name, "default") == 0) {
-        found = ini_find(&profiles->config, name);
-    }
-    return found;
+    return is_plain ? ini_get(&profiles->config, name, key) : get_of_kind(profiles, "profile", name, key);
 }
 
-const struct ini_section *profile_in_credentials(const struct profiles *profiles, const char *name)
+const char *profile_in_credentials(const struct profiles *profiles, const char *name, const char *key)
 {
-    return ini_find(&profiles->credentials, name);
+    return ini_get(&profiles->credentials, name, key);
 }
 
 bool profile_exists(const struct profiles *profiles, const char *name)
 {
-    return profile_in_config(profiles, name) != NULL || profile_in_credentials(profiles, name) != NULL;
+    return profile_in_config(profiles, name, "") != NULL ||
+           profile_in_credentials(profiles, name, "") != NULL;
+}
+
+static const char *unless_empty(const char *value)
+{
+    return value == NULL || *value == '\0' ? NULL : value;
 }
 
 const char *profile_get(const struct profiles *profiles, const char *name, const char *key)
 {
-    const char *value = ini_get(profile_in_credentials(profiles, name), key);
+    const char *value = unless_empty(profile_in_credentials(profiles, name, key));
 
-    if (value == NULL || *value == '\0') {
-        value = ini_get(profile_in_config(profiles, name), key);
-    }
-    return value == NULL || *value == '\0' ? NULL : value;
+    return value != NULL ? value : unless_empty(profile_in_config(profiles, name, key));
 }
 
 const char *profile_get_service(const struct profiles *profiles, const char *name, const char *key)
 {
     const char *services = profile_get(profiles, name, "services");
-    struct buf section = BUF_INIT(4096);
-    const char *value = NULL;
 
-    if (services != NULL) {
-        buf_addf(&section, "services %s", services);
-        if (!section.failed) {
-            value = ini_get(ini_find(&profiles->config, section.data), key);
-        }
-    }
-    buf_release(&section);
-    return value == NULL || *value == '\0' ? NULL : value;
+    return services == NULL ? NULL : unless_empty(get_of_kind(profiles, "services", services, key));
+}
+
+const char *profile_setting(const struct platform *platform, const struct profiles *profiles,
+                            const char *name, const char *variable, const char *key)
+{
+    const char *value = platform_env(platform, variable);
+
+    return value != NULL ? value : profile_get(profiles, name, key);
 }

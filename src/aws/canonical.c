@@ -1,10 +1,10 @@
 /* The canonical request: one form for all spellings of a request. */
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "aws/sigv4.h"
+#include "base/text.h"
 #include "http_client/uri.h"
 
 /*
@@ -65,9 +65,9 @@ static void add_path(struct buf *out, const struct sigv4_request *request)
 }
 
 struct pair {
-    char *name;  /* owned */
-    char *value; /* owned */
-    size_t place;
+    char *name;   /* owned */
+    char *value;  /* owned */
+    size_t place; /* of a header; 0 of a parameter */
 };
 
 static void free_pairs(struct pair *pairs, size_t n)
@@ -79,23 +79,16 @@ static void free_pairs(struct pair *pairs, size_t n)
     free(pairs);
 }
 
-static int compare_query(const void *a, const void *b)
+/* Repeated headers keep the order in which they were given; parameters of one name are ordered by their values. */
+static int compare_pairs(const void *a, const void *b)
 {
     const struct pair *left = a;
     const struct pair *right = b;
     int order = strcmp(left->name, right->name);
 
-    return order != 0 ? order : strcmp(left->value, right->value);
-}
-
-/* Repeated headers keep the order in which they were given. */
-static int compare_headers(const void *a, const void *b)
-{
-    const struct pair *left = a;
-    const struct pair *right = b;
-    int order = strcmp(left->name, right->name);
-
-    return order != 0 ? order : (left->place > right->place) - (left->place < right->place);
+    return order != 0                    ? order
+           : left->place != right->place ? (left->place > right->place ? 1 : -1)
+                                         : strcmp(left->value, right->value);
 }
 
 static char *recode(const char *text, size_t len)
@@ -138,7 +131,7 @@ static void add_query(struct buf *out, const char *query)
         query += len + (query[len] == '&');
     }
     if (!out->failed) {
-        qsort(pairs, n, sizeof *pairs, compare_query);
+        qsort(pairs, n, sizeof *pairs, compare_pairs);
         for (size_t i = 0; i < n; i++) {
             buf_addf(out, "%s%s=%s", i == 0 ? "" : "&", pairs[i].name, pairs[i].value);
         }
@@ -167,16 +160,6 @@ static char *squeeze(const char *value)
     return buf_take(&out);
 }
 
-static char *lower_copy(const char *name)
-{
-    char *copy = strdup(name);
-
-    for (char *c = copy; c != NULL && *c != '\0'; c++) {
-        *c = (char)tolower((unsigned char)*c);
-    }
-    return copy;
-}
-
 static void add_headers(struct buf *out, struct buf *names, const struct sigv4_request *request)
 {
     size_t n = request->n_headers;
@@ -184,13 +167,14 @@ static void add_headers(struct buf *out, struct buf *names, const struct sigv4_r
 
     out->failed = out->failed || pairs == NULL;
     for (size_t i = 0; pairs != NULL && i < n; i++) {
-        pairs[i].name = lower_copy(request->headers[i].name);
+        pairs[i].name = strdup(request->headers[i].name);
+        text_lower(pairs[i].name);
         pairs[i].value = squeeze(request->headers[i].value);
         pairs[i].place = i;
         out->failed = out->failed || pairs[i].name == NULL || pairs[i].value == NULL;
     }
     if (!out->failed) {
-        qsort(pairs, n, sizeof *pairs, compare_headers);
+        qsort(pairs, n, sizeof *pairs, compare_pairs);
         for (size_t i = 0; i < n; i++) {
             if (i > 0 && strcmp(pairs[i].name, pairs[i - 1].name) == 0) {
                 buf_addf(out, ",%s", pairs[i].value);

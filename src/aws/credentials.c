@@ -44,6 +44,7 @@ void credentials_release(struct credentials *credentials)
 
 enum belay_code credentials_finish(enum belay_code code, struct credentials *made, struct credentials *out)
 {
+    assert(code != BELAY_OK || (made->access_key_id != NULL && made->secret_access_key != NULL));
     if (code == BELAY_OK) {
         *out = *made;
         memset(made, 0, sizeof *made);
@@ -52,41 +53,32 @@ enum belay_code credentials_finish(enum belay_code code, struct credentials *mad
     return code;
 }
 
-bool credentials_init(struct credentials *out, const char *access_key_id, const char *secret_access_key,
-                      const char *session_token)
+bool credentials_init(struct credentials *credentials, const char *access_key_id,
+                      const char *secret_access_key, const char *session_token)
 {
-    struct credentials made = { 0 };
+    bool ok = true;
 
-    made.access_key_id = strdup(access_key_id);
-    made.secret_access_key = strdup(secret_access_key);
-    made.session_token = session_token == NULL ? NULL : strdup(session_token);
-    made.source = strdup("");
-    if (made.access_key_id == NULL || made.secret_access_key == NULL || made.source == NULL ||
-        (session_token != NULL && made.session_token == NULL)) {
-        credentials_release(&made);
-        return false;
+    credentials->access_key_id = text_copy(access_key_id, &ok);
+    credentials->secret_access_key = text_copy(secret_access_key, &ok);
+    credentials->session_token = text_copy(session_token, &ok);
+    credentials->source = text_copy("", &ok);
+    if (!ok) {
+        credentials_release(credentials);
     }
-    *out = made;
-    return true;
+    return ok;
 }
 
 static bool copy_credentials(const struct credentials *from, struct credentials *out)
 {
-    struct credentials made;
+    bool ok = true;
+    struct credentials made = { .access_key_id = text_copy(from->access_key_id, &ok),
+                                .secret_access_key = text_copy(from->secret_access_key, &ok),
+                                .session_token = text_copy(from->session_token, &ok),
+                                .source = text_copy(from->source, &ok),
+                                .expires_unix_ms = from->expires_unix_ms,
+                                .outlive = from->outlive };
 
-    if (!credentials_init(&made, from->access_key_id, from->secret_access_key, from->session_token)) {
-        return false;
-    }
-    free(made.source);
-    made.source = strdup(from->source);
-    made.expires_unix_ms = from->expires_unix_ms;
-    made.outlive = from->outlive;
-    if (made.source == NULL) {
-        credentials_release(&made);
-        return false;
-    }
-    *out = made;
-    return true;
+    return credentials_finish(ok ? BELAY_OK : BELAY_NO_MEMORY, &made, out) == BELAY_OK;
 }
 
 enum belay_code credentials_set_source(struct credentials *credentials, struct belay_error *err,
@@ -140,6 +132,7 @@ void credentials_cache_free(struct credentials_cache *cache)
     if (cache == NULL) {
         return;
     }
+    assert(!cache->fetching);
     credentials_release(&cache->present);
     (void)pthread_mutex_destroy(&cache->mutex);
     (void)pthread_cond_destroy(&cache->changed);
@@ -181,8 +174,10 @@ static enum belay_code fetch_now(struct credentials_cache *cache, enum freshness
     (void)pthread_mutex_unlock(&cache->mutex);
     code = cache->fetch(cache->context, &fetched, err);
     (void)pthread_mutex_lock(&cache->mutex);
+    assert(cache->fetching); /* one thread fetches at a time */
     cache->fetching = false;
     if (code == BELAY_OK) {
+        assert(fetched.access_key_id != NULL && fetched.secret_access_key != NULL);
         credentials_release(&cache->present);
         cache->present = fetched;
         cache->rejected = false;
@@ -226,6 +221,7 @@ enum belay_code credentials_cache_get(struct credentials_cache *cache, struct cr
 
     (void)pthread_mutex_lock(&cache->mutex);
     code = freshen(cache, err);
+    assert(code != BELAY_OK || cache->present.access_key_id != NULL);
     if (code == BELAY_OK && !copy_credentials(&cache->present, out)) {
         code = error_no_memory(err);
     }

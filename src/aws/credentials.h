@@ -27,9 +27,9 @@ struct credentials {
 };
 
 void credentials_release(struct credentials *credentials); /* leaves it empty */
-/* Copies the strings; false without memory. session_token may be NULL. */
-bool credentials_init(struct credentials *out, const char *access_key_id, const char *secret_access_key,
-                      const char *session_token);
+/* Sets copies of the strings; false without memory. session_token may be NULL. */
+bool credentials_init(struct credentials *credentials, const char *access_key_id,
+                      const char *secret_access_key, const char *session_token);
 /* Moves *made to *out if the code is BELAY_OK, otherwise releases it. Returns the code. */
 enum belay_code credentials_finish(enum belay_code code, struct credentials *made, struct credentials *out);
 /* Records the source. Returns BELAY_OK or BELAY_NO_MEMORY. */

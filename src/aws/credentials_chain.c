@@ -23,49 +23,41 @@ struct walk {
 static enum belay_code from_environment(const struct platform *platform, struct credentials *out,
                                         struct belay_error *err)
 {
-    char *id = NULL;
-    char *secret = NULL;
+    const char *id = platform_env(platform, "AWS_ACCESS_KEY_ID");
+    const char *secret = platform_env(platform, "AWS_SECRET_ACCESS_KEY");
+    const char *expiration = platform_env(platform, "AWS_CREDENTIAL_EXPIRATION");
     struct credentials made = { 0 };
-    enum belay_code code = BELAY_OK;
-    const char *value;
 
-    if ((value = platform_env(platform, "AWS_ACCESS_KEY_ID")) != NULL) {
-        id = strdup(value);
-    }
-    if ((value = platform_env(platform, "AWS_SECRET_ACCESS_KEY")) != NULL) {
-        secret = strdup(value);
-    }
     if (id == NULL && secret == NULL) {
-        code = error_set(err, BELAY_NOT_FOUND, "no credentials in the environment");
-    } else if (id == NULL || secret == NULL) {
-        code = error_set(err, BELAY_CONFIG, "%s is set but %s is not: set both or neither",
+        return error_set(err, BELAY_NOT_FOUND, "no credentials in the environment");
+    }
+    if (id == NULL || secret == NULL) {
+        return error_set(err, BELAY_CONFIG, "%s is set but %s is not: set both or neither",
                          id == NULL ? "AWS_SECRET_ACCESS_KEY" : "AWS_ACCESS_KEY_ID",
                          id == NULL ? "AWS_ACCESS_KEY_ID" : "AWS_SECRET_ACCESS_KEY");
-    } else if (!credentials_init(&made, id, secret, platform_env(platform, "AWS_SESSION_TOKEN"))) {
-        code = error_no_memory(err);
     }
-    value = code == BELAY_OK ? platform_env(platform, "AWS_CREDENTIAL_EXPIRATION") : NULL;
-    if (value != NULL && !clock_parse_iso(value, &made.expires_unix_ms)) {
-        code = error_set(err, BELAY_CONFIG,
+    if (expiration != NULL && !clock_parse_iso(expiration, &made.expires_unix_ms)) {
+        return error_set(err, BELAY_CONFIG,
                          "AWS_CREDENTIAL_EXPIRATION is not a time such as 2026-01-31T12:00:00Z");
     }
-    if (code == BELAY_OK) {
-        code = credentials_set_source(&made, err, "the environment (AWS_ACCESS_KEY_ID)");
+    if (!credentials_init(&made, id, secret, platform_env(platform, "AWS_SESSION_TOKEN"))) {
+        return error_no_memory(err);
     }
-    free(id);
-    wipe_text(secret);
-    return credentials_finish(code, &made, out);
+    return credentials_finish(credentials_set_source(&made, err, "the environment (AWS_ACCESS_KEY_ID)"),
+                              &made, out);
 }
 
 /* Keys in one of the files. */
-static enum belay_code from_section(const struct ini_section *section, const char *profile, const char *path,
-                                    struct credentials *out, struct belay_error *err)
+static enum belay_code from_files(const struct walk *walk, const char *profile, bool config_file,
+                                  struct credentials *out, struct belay_error *err)
 {
-    const char *id = ini_get(section, "aws_access_key_id");
-    const char *secret = ini_get(section, "aws_secret_access_key");
-    const char *token = ini_get(section, "aws_session_token");
+    const char *(*get)(const struct profiles *profiles, const char *name, const char *key) =
+        config_file ? profile_in_config : profile_in_credentials;
+    const char *path = config_file ? walk->profiles->config_path : walk->profiles->credentials_path;
+    const char *id = get(walk->profiles, profile, "aws_access_key_id");
+    const char *secret = get(walk->profiles, profile, "aws_secret_access_key");
+    const char *token = get(walk->profiles, profile, "aws_session_token");
     struct credentials made = { 0 };
-    enum belay_code code;
 
     if (id == NULL && secret == NULL) {
         return error_set(err, BELAY_NOT_FOUND, "no keys in profile '%s'", profile);
@@ -77,19 +69,8 @@ static enum belay_code from_section(const struct ini_section *section, const cha
     if (!credentials_init(&made, id, secret, token == NULL || *token == '\0' ? NULL : token)) {
         return error_no_memory(err);
     }
-    code = credentials_set_source(&made, err, "profile '%s' in %s", profile, path);
-    return credentials_finish(code, &made, out);
-}
-
-static enum belay_code from_files(const struct walk *walk, const char *profile, bool config_file,
-                                  struct credentials *out, struct belay_error *err)
-{
-    const struct profiles *profiles = walk->profiles;
-
-    return config_file
-               ? from_section(profile_in_config(profiles, profile), profile, profiles->config_path, out, err)
-               : from_section(profile_in_credentials(profiles, profile), profile, profiles->credentials_path,
-                              out, err);
+    return credentials_finish(credentials_set_source(&made, err, "profile '%s' in %s", profile, path), &made,
+                              out);
 }
 
 static enum belay_code from_profile(struct walk *walk, const char *profile, struct credentials *out,
@@ -184,40 +165,32 @@ static enum belay_code from_role(struct walk *walk, const char *profile, struct 
 }
 
 /* A variable of the environment, unless the caller chose the profile; else the profile's key. */
-static char *web_setting(const struct walk *walk, const char *profile, bool use_environment,
-                         const char *variable, const char *key)
+static const char *web_setting(const struct walk *walk, const char *profile, const char *variable,
+                               const char *key)
 {
-    const char *value = use_environment ? platform_env(walk->client->platform, variable) : NULL;
-
-    if (value == NULL) {
-        value = profile_get(walk->profiles, profile, key);
-    }
-    return value == NULL ? NULL : strdup(value);
+    /* Of a profile that another profile names as its source, only the file counts. */
+    return !walk->client->profile_is_given && walk->depth == 1
+               ? profile_setting(walk->client->platform, walk->profiles, profile, variable, key)
+               : profile_get(walk->profiles, profile, key);
 }
 
 static enum belay_code from_web_identity(const struct walk *walk, const char *profile,
                                          struct credentials *out, struct belay_error *err)
 {
-    /* Of a profile that another profile names as its source, only the file counts. */
-    bool use = !walk->client->profile_is_given && walk->depth == 1;
-    char *file = web_setting(walk, profile, use, "AWS_WEB_IDENTITY_TOKEN_FILE", "web_identity_token_file");
-    char *arn = web_setting(walk, profile, use, "AWS_ROLE_ARN", "role_arn");
-    char *name = web_setting(walk, profile, use, "AWS_ROLE_SESSION_NAME", "role_session_name");
-    struct sts_role role = { .role_arn = arn, .session_name = name, .token_file = file };
-    enum belay_code code;
+    const struct sts_role role = {
+        .role_arn = web_setting(walk, profile, "AWS_ROLE_ARN", "role_arn"),
+        .session_name = web_setting(walk, profile, "AWS_ROLE_SESSION_NAME", "role_session_name"),
+        .token_file = web_setting(walk, profile, "AWS_WEB_IDENTITY_TOKEN_FILE", "web_identity_token_file"),
+        .duration = profile_get(walk->profiles, profile, "duration_seconds"),
+    };
 
-    if (file == NULL) {
-        code = error_set(err, BELAY_NOT_FOUND, "no web identity");
-    } else if (arn == NULL) {
-        code = error_set(err, BELAY_CONFIG, "there is a web identity token but no role: set AWS_ROLE_ARN");
-    } else {
-        role.duration = profile_get(walk->profiles, profile, "duration_seconds");
-        code = credentials_assume_role_with_token(walk->client, &role, out, err);
+    if (role.token_file == NULL) {
+        return error_set(err, BELAY_NOT_FOUND, "no web identity");
     }
-    free(file);
-    free(arn);
-    free(name);
-    return code;
+    if (role.role_arn == NULL) {
+        return error_set(err, BELAY_CONFIG, "there is a web identity token but no role: set AWS_ROLE_ARN");
+    }
+    return credentials_assume_role(walk->client, &role, NULL, out, err);
 }
 
 static enum belay_code refuse_sso(const struct walk *walk, const char *profile, struct belay_error *err)

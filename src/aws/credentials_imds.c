@@ -26,36 +26,30 @@ struct imds {
     char *token;   /* owned; NULL: version 1 */
 };
 
-static const char *imds_setting(const struct platform *platform, const char *variable,
-                                const struct profiles *profiles, const char *profile, const char *key)
+/* Whether a setting is this word. */
+static bool is_word(const char *text, const char *word)
 {
-    const char *value = platform_env(platform, variable);
-
-    return value != NULL ? value : profile_get(profiles, profile, key);
-}
-
-static bool is_true_word(const char *text)
-{
-    return text != NULL && strcasecmp(text, "true") == 0;
+    return text != NULL && strcasecmp(text, word) == 0;
 }
 
 static enum belay_code find_endpoint(struct imds *imds, const struct profiles *profiles, const char *profile,
                                      struct belay_error *err)
 {
     const struct platform *platform = imds->platform;
-    const char *url = imds_setting(platform, "AWS_EC2_METADATA_SERVICE_ENDPOINT", profiles, profile,
-                                   "ec2_metadata_service_endpoint");
+    const char *url = profile_setting(platform, profiles, profile, "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+                                      "ec2_metadata_service_endpoint");
+    const char *mode = profile_setting(platform, profiles, profile, "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE",
+                                       "ec2_metadata_service_endpoint_mode");
+    const char *no_v1 = profile_setting(platform, profiles, profile, "AWS_EC2_METADATA_V1_DISABLED",
+                                        "ec2_metadata_v1_disabled");
     struct uri uri = { 0 };
     size_t len;
 
     imds->is_set = url != NULL;
-    imds->base = url == NULL ? NULL : strdup(url);
-    if (url == NULL) {
-        const char *mode = imds_setting(platform, "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", profiles, profile,
-                                        "ec2_metadata_service_endpoint_mode");
-        bool v6 = mode != NULL && strcasecmp(mode, "ipv6") == 0;
-        imds->base = strdup(v6 ? "http://[fd00:ec2::254]" : "http://169.254.169.254");
-    }
+    imds->v1_is_ok = !is_word(no_v1, "true");
+    imds->base = strdup(url != NULL             ? url
+                        : is_word(mode, "ipv6") ? "http://[fd00:ec2::254]"
+                                                : "http://169.254.169.254");
     if (imds->base == NULL) {
         return error_no_memory(err);
     }
@@ -66,8 +60,6 @@ static enum belay_code find_endpoint(struct imds *imds, const struct profiles *p
     for (len = strlen(imds->base); len > 0 && imds->base[len - 1] == '/';) {
         imds->base[--len] = '\0';
     }
-    imds->v1_is_ok = !is_true_word(imds_setting(platform, "AWS_EC2_METADATA_V1_DISABLED", profiles, profile,
-                                                "ec2_metadata_v1_disabled"));
     return BELAY_OK;
 }
 

@@ -29,13 +29,13 @@ struct sts_role {
     const char *duration;     /* seconds; or NULL */
     const char *token_file;   /* for web identity */
 };
-/* sts:AssumeRole, signed with `base`. */
+/*
+ * sts:AssumeRole, signed with `base`. If `base` is NULL: sts:AssumeRoleWithWebIdentity, with the token in
+ * role->token_file instead of a signature.
+ */
 enum belay_code credentials_assume_role(struct aws_client *client, const struct sts_role *role,
                                         const struct credentials *base, struct credentials *out,
                                         struct belay_error *err);
-/* sts:AssumeRoleWithWebIdentity, with the token in role->token_file instead of a signature. */
-enum belay_code credentials_assume_role_with_token(struct aws_client *client, const struct sts_role *role,
-                                                   struct credentials *out, struct belay_error *err);
 
 /*
  * {"AccessKeyId", "SecretAccessKey", `token_key`, "Expiration"} as containers, IMDS and

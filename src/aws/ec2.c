@@ -1,6 +1,5 @@
 /* EC2's Query API, as far as needed to stop and start one instance. */
 #include <arpa/inet.h>
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "http_client/probe.h"
 #include "http_client/uri.h"
 
@@ -19,14 +19,9 @@ enum { BODY_MAX = 2048, NAME_SIZE = 260, NAMES_MAX = 1000 };
 /* The state of the first instance, in each of the three answers. */
 static const char *find_state(const struct xml *root)
 {
-    static const char *const paths[] = { "instancesSet/item/currentState/name",
-                                         "reservationSet/item/instancesSet/item/instanceState/name" };
-    const char *state = NULL;
+    const char *state = xml_text(root, "instancesSet/item/currentState/name");
 
-    for (size_t i = 0; state == NULL && i < 2; i++) {
-        state = xml_text(root, paths[i]);
-    }
-    return state;
+    return state != NULL ? state : xml_text(root, "reservationSet/item/instancesSet/item/instanceState/name");
 }
 
 /* One call; *out_root is the answer, or NULL if it is no XML. */
@@ -71,15 +66,13 @@ enum belay_code net_ec2(const char *operation, const char *instance, int64_t tim
 {
     struct buf body = BUF_INIT(BODY_MAX);
     struct xml *root = NULL;
-    const char *state;
     enum belay_code code;
 
     begin_query(&body, operation);
     uri_add_query(&body, "InstanceId.1", instance);
     code = ec2_call(operation, &body, timeout_ms, &root, err);
     if (code == BELAY_OK) {
-        state = root == NULL ? NULL : find_state(root);
-        (void)snprintf(out_state, EC2_STATE_SIZE, "%s", state == NULL ? "" : state);
+        (void)snprintf(out_state, EC2_STATE_SIZE, "%s", text_or_empty(find_state(root)));
     } else {
         (void)error_wrap(err, "EC2 %s '%.60s'", operation, instance);
     }
@@ -136,9 +129,7 @@ static bool found_add_name(struct net_ec2_found *found, const char *text)
     found->names = grown;
     (void)snprintf(name, sizeof name, "%s%.250s%s", is_v6 ? "[" : "", is_v6 ? shortest : text,
                    is_v6 ? "]" : "");
-    for (char *at = name; *at != '\0'; at++) {
-        *at = (char)tolower((unsigned char)*at);
-    }
+    text_lower(name);
     grown[found->n_names] = strdup(name);
     if (grown[found->n_names] == NULL) {
         return false;

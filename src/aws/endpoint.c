@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/buf.h"
 #include "base/error.h"
@@ -94,12 +95,11 @@ static const char *domain_of(const char *region)
 static const char *configured_url(const struct platform *platform, const struct profiles *profiles,
                                   const char *profile, enum aws_service service, const char **out_origin)
 {
-    const char *ignore = profile_get(profiles, profile, "ignore_configured_endpoint_urls");
+    const char *ignore = profile_setting(platform, profiles, profile, "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
+                                         "ignore_configured_endpoint_urls");
     const char *url;
 
-    if (platform_env_is_true(platform, "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") ||
-        (platform_env(platform, "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") == NULL && ignore != NULL &&
-         strcmp(ignore, "true") == 0)) {
+    if (ignore != NULL && strcasecmp(ignore, "true") == 0) {
         return NULL;
     }
     if ((url = platform_env(platform, *out_origin = services[service].variable)) != NULL ||

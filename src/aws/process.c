@@ -84,28 +84,22 @@ static bool drain(int fd, struct buf *into, bool keep_all, bool *out_overflow)
 }
 
 /* Reads both pipes to their ends; false after the deadline. */
-static bool read_both(struct pipes *pipes, int64_t deadline_ms, struct buf *out, struct buf *errors,
+static bool read_both(const struct pipes *pipes, int64_t deadline_ms, struct buf *out, struct buf *errors,
                       bool *out_overflow)
 {
     struct pollfd fds[2] = { { pipes->out[0], POLLIN, 0 }, { pipes->errors[0], POLLIN, 0 } };
-    bool open[2] = { true, true };
 
-    while ((open[0] || open[1]) && !*out_overflow) {
+    while ((fds[0].fd >= 0 || fds[1].fd >= 0) && !*out_overflow) {
         int64_t left = deadline_ms - clock_boot_ms();
+        int n = left <= 0 ? 0 : poll(fds, 2, (int)left);
 
-        if (left <= 0) {
+        if (left <= 0 || (n < 0 && errno != EINTR)) {
             return false;
         }
-        fds[0].fd = open[0] ? pipes->out[0] : -1;
-        fds[1].fd = open[1] ? pipes->errors[0] : -1;
-        if (poll(fds, 2, (int)left) < 0 && errno != EINTR) {
-            return false;
-        }
-        if (open[0] && fds[0].revents != 0) {
-            open[0] = drain(pipes->out[0], out, true, out_overflow);
-        }
-        if (open[1] && fds[1].revents != 0) {
-            open[1] = drain(pipes->errors[0], errors, false, out_overflow);
+        for (int i = 0; n > 0 && i < 2; i++) {
+            if (fds[i].revents != 0 && !drain(fds[i].fd, i == 0 ? out : errors, i == 0, out_overflow)) {
+                fds[i].fd = -1; /* poll() ignores it from now on */
+            }
         }
     }
     return true;

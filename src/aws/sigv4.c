@@ -13,7 +13,7 @@
 #include "aws/credentials.h"
 #include "base/error.h"
 
-enum { KEY_SIZE = 32, CACHE_SIZE = 8, DAY_SIZE = 9, MAX_CANONICAL = 4 << 20, EXTRA_HEADERS = 3 };
+enum { KEY_SIZE = 32, CACHE_SIZE = 8, DAY_SIZE = 9, MAX_CANONICAL = 4 << 20 };
 static const char algorithm[] = "AWS4-HMAC-SHA256";
 
 /* A signing key of the day, found by the hash of its inputs: secret, day, region, service. */
@@ -151,35 +151,20 @@ static bool signing_key(struct sigv4_signer *signer, const struct sigv4_identity
     return found;
 }
 
-struct scope {
-    char date[SIGV4_DATE_SIZE];
-    char day[DAY_SIZE];
-    char *text; /* owned; day/region/service/aws4_request */
-};
-
-static bool scope_init(struct scope *scope, const struct sigv4_identity *identity)
-{
-    struct buf text = BUF_INIT(1024);
-
-    write_date(identity->unix_ms, scope->date);
-    (void)snprintf(scope->day, sizeof scope->day, "%.8s", scope->date);
-    buf_addf(&text, "%s/%s/%s/aws4_request", scope->day, identity->region, identity->service);
-    scope->text = buf_take(&text);
-    return scope->text != NULL;
-}
-
-static bool sign_text(struct sigv4_signer *signer, const struct sigv4_identity *identity,
-                      const struct scope *scope, const struct buf *canonical, char out[SIGV4_HASH_SIZE])
+/* `scope` is DAY/REGION/SERVICE/aws4_request. */
+static bool sign_text(struct sigv4_signer *signer, const struct sigv4_identity *identity, const char *date,
+                      const char *scope, const struct buf *canonical, char out[SIGV4_HASH_SIZE])
 {
     struct buf text = BUF_INIT(2048);
     unsigned char key[KEY_SIZE];
     char hash[SIGV4_HASH_SIZE];
+    char day[DAY_SIZE];
     bool ok = !canonical->failed && hash_hex(canonical->data, canonical->len, hash);
 
     if (ok) {
-        buf_addf(&text, "%s\n%s\n%s\n%s", algorithm, scope->date, scope->text, hash);
-        ok = !text.failed && signing_key(signer, identity, scope->day, key) &&
-             hmac(key, sizeof key, text.data, key);
+        (void)snprintf(day, sizeof day, "%.8s", date);
+        buf_addf(&text, "%s\n%s\n%s\n%s", algorithm, date, scope, hash);
+        ok = !text.failed && signing_key(signer, identity, day, key) && hmac(key, sizeof key, text.data, key);
     }
     if (ok) {
         to_hex(key, out);
@@ -189,66 +174,48 @@ static bool sign_text(struct sigv4_signer *signer, const struct sigv4_identity *
     return ok;
 }
 
-static size_t add_own_headers(struct http_client_header *headers, size_t n,
-                              const struct sigv4_request *request, const struct sigv4_identity *identity,
-                              const struct scope *scope, const char *hash)
+static void add_header(struct sigv4_request *request, const char *name, const char *value)
 {
-    headers[n++] = (struct http_client_header){ "x-amz-date", scope->date };
-    if (identity->session_token != NULL) {
-        headers[n++] = (struct http_client_header){ "x-amz-security-token", identity->session_token };
-    }
-    if (request->is_s3) {
-        headers[n++] = (struct http_client_header){ "x-amz-content-sha256", hash };
-    }
-    return n;
+    request->headers[request->n_headers++] = (struct http_client_header){ name, value };
 }
 
-enum belay_code sigv4_sign(struct sigv4_signer *signer, const struct sigv4_request *request,
-                           const struct sigv4_identity *identity, struct sigv4_signature *out_signature,
+enum belay_code sigv4_sign(struct sigv4_signer *signer, struct sigv4_request *request,
+                           const struct sigv4_identity *identity, struct sigv4_signature *signature,
                            struct belay_error *err)
 {
-    struct http_client_header *headers = calloc(request->n_headers + EXTRA_HEADERS, sizeof *headers);
-    struct sigv4_request whole = *request;
-    struct sigv4_signature result = { 0 };
     struct buf canonical = BUF_INIT(MAX_CANONICAL);
     struct buf names = BUF_INIT(65536);
     struct buf authorization = BUF_INIT(65536 + 1024);
-    struct scope scope = { 0 };
-    enum belay_code code = BELAY_OK;
+    struct buf scope = BUF_INIT(1024);
+    char hash[SIGV4_HASH_SIZE];
+    bool ok;
 
-    if (headers == NULL || !scope_init(&scope, identity) ||
-        !hash_hex(request->body, request->body_len, result.payload_hash)) {
-        code = error_set(err, BELAY_NO_MEMORY, "cannot sign: out of memory");
-        goto done;
+    write_date(identity->unix_ms, signature->amz_date);
+    buf_addf(&scope, "%.8s/%s/%s/aws4_request", signature->amz_date, identity->region, identity->service);
+    ok = !scope.failed && hash_hex(request->body, request->body_len, signature->payload_hash);
+    if (ok) {
+        add_header(request, "x-amz-date", signature->amz_date);
+        if (identity->session_token != NULL) {
+            add_header(request, "x-amz-security-token", identity->session_token);
+        }
+        if (request->is_s3) {
+            add_header(request, "x-amz-content-sha256", signature->payload_hash);
+        }
+        sigv4_canonical(request, signature->payload_hash, &canonical, &names);
+        ok = !names.failed && sign_text(signer, identity, signature->amz_date, scope.data, &canonical, hash);
     }
-    for (size_t i = 0; i < request->n_headers; i++) {
-        headers[i] = request->headers[i];
+    if (ok) {
+        buf_addf(&authorization, "%s Credential=%s/%s, SignedHeaders=%s, Signature=%s", algorithm,
+                 identity->access_key_id, scope.data, names.data, hash);
+        signature->authorization = buf_take(&authorization);
+        add_header(request, "Authorization", signature->authorization);
     }
-    whole.headers = headers;
-    whole.n_headers =
-        add_own_headers(headers, request->n_headers, request, identity, &scope, result.payload_hash);
-    sigv4_canonical(&whole, result.payload_hash, &canonical, &names);
-    if (names.failed || !sign_text(signer, identity, &scope, &canonical, result.signature)) {
-        code = error_set(err, BELAY_NO_MEMORY, "cannot sign: the request is too large, or out of memory");
-        goto done;
-    }
-    buf_addf(&authorization, "%s Credential=%s/%s, SignedHeaders=%s, Signature=%s", algorithm,
-             identity->access_key_id, scope.text, names.data, result.signature);
-    result.authorization = buf_take(&authorization);
-    if (result.authorization == NULL) {
-        code = error_no_memory(err);
-        goto done;
-    }
-    memcpy(result.amz_date, scope.date, sizeof result.amz_date);
-    *out_signature = result;
-
-done:
-    free(headers);
-    free(scope.text);
     buf_release(&canonical);
     buf_release(&names);
-    buf_release(&authorization);
-    return code;
+    buf_release(&scope);
+    return ok && signature->authorization != NULL
+               ? BELAY_OK
+               : error_set(err, BELAY_NO_MEMORY, "cannot sign: the request is too large, or out of memory");
 }
 
 void sigv4_signature_release(struct sigv4_signature *signature)

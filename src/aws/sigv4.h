@@ -19,9 +19,10 @@ enum { SIGV4_HASH_SIZE = 65, SIGV4_DATE_SIZE = 17 };
 
 struct sigv4_request {
     const char *method;
-    const char *path;                         /* percent-encoded, begins with '/'; "" is "/" */
-    const char *query;                        /* percent-encoded, without '?'; NULL or "": none */
-    const struct http_client_header *headers; /* all headers to sign, including "host" */
+    const char *path;  /* percent-encoded, begins with '/'; "" is "/" */
+    const char *query; /* percent-encoded, without '?'; NULL or "": none */
+    /* Borrowed. All headers to sign, including "host"; room for SIGV4_HEADERS more. */
+    struct http_client_header *headers;
     size_t n_headers;
     const void *body;
     size_t body_len;
@@ -37,12 +38,11 @@ struct sigv4_identity {
     int64_t unix_ms; /* the time of signing, by the server's clock as far as known */
 };
 
-/* The caller sends these besides the headers that it gave. */
+/* The values of the headers that sigv4_sign() adds. */
 struct sigv4_signature {
     char *authorization;                /* owned */
     char amz_date[SIGV4_DATE_SIZE];     /* x-amz-date */
     char payload_hash[SIGV4_HASH_SIZE]; /* x-amz-content-sha256, for S3 */
-    char signature[SIGV4_HASH_SIZE];
 };
 
 /* Remembers the keys of the day; any number of threads may use one. */
@@ -51,12 +51,13 @@ struct sigv4_signer *sigv4_signer_new(void); /* NULL without memory */
 void sigv4_signer_free(struct sigv4_signer *signer);
 
 /*
- * Sign with headers. x-amz-date, x-amz-security-token (if there is a token) and
- * x-amz-content-sha256 (for S3) are signed as well, and the caller sends
- * them; they may not be among the headers given.
+ * Sign with headers. Adds x-amz-date, x-amz-security-token (if there is a token) and
+ * x-amz-content-sha256 (for S3), which are signed as well, and Authorization. None of them may be among the headers
+ * given. Their values are in *signature, which starts empty and must outlive the headers.
  */
-enum belay_code sigv4_sign(struct sigv4_signer *signer, const struct sigv4_request *request,
-                           const struct sigv4_identity *identity, struct sigv4_signature *out_signature,
+enum { SIGV4_HEADERS = 4 };
+enum belay_code sigv4_sign(struct sigv4_signer *signer, struct sigv4_request *request,
+                           const struct sigv4_identity *identity, struct sigv4_signature *signature,
                            struct belay_error *err);
 void sigv4_signature_release(struct sigv4_signature *signature);
 

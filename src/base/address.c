@@ -131,6 +131,15 @@ static bool is_in_any(const struct address *address, const char *const *texts, s
     return false;
 }
 
+bool address_is_this_machine(const char *host)
+{
+    static const char *const loopback[] = { "127.0.0.0/8", "::1" };
+    struct address address;
+
+    return strcmp(host, "localhost") == 0 ||
+           (address_parse(host, &address) && is_in_any(&address, loopback, 2));
+}
+
 bool address_is_public(const struct address *address)
 {
     static const char *const special_v4[] = {

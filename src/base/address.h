@@ -34,6 +34,9 @@ bool address_is_within(const struct address *address, const struct address_range
  */
 bool address_is_public(const struct address *address);
 
+/* Whether a host in a URL is this machine: "localhost", or a loopback address. A name such as 127.0.0.1.example is not. */
+bool address_is_this_machine(const char *host);
+
 enum { ADDRESS_TEXT_SIZE = 46 };
 void address_text(const struct address *address, char out[ADDRESS_TEXT_SIZE]);
 

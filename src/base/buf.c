@@ -1,7 +1,6 @@
 #include "base/buf.h"
 
 #include <assert.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +30,7 @@ bool buf_reserve(struct buf *buf, size_t more)
         buf->failed = true;
         return false;
     }
+    assert(cap > buf->len + more); /* with the '\0' */
     buf->data = data;
     buf->cap = cap;
     return true;
@@ -64,24 +64,22 @@ void buf_add_quoted(struct buf *buf, const char *text, size_t len)
 void buf_add_number(struct buf *buf, int64_t value)
 {
     char space[NUMBER_TEXT_SIZE];
-    const char *text = number_text(space, value < 0 ? ~(uint64_t)value + 1 : (uint64_t)value);
+    const char *text = signed_number_text(space, value);
 
-    if (value < 0) {
-        buf_add(buf, "-", 1);
-    }
     buf_add(buf, text, (size_t)(space + sizeof space - 1 - text));
 }
 
 /* Formats into the free space; only a longer text is formatted a second time. */
-void buf_addf(struct buf *buf, const char *format, ...)
+void buf_vaddf(struct buf *buf, const char *format, va_list args)
 {
     size_t room = buf->failed || buf->cap == 0 ? 0 : buf->cap - buf->len;
-    va_list args;
+    va_list again;
     int n;
 
-    va_start(args, format);
-    n = vsnprintf(room == 0 ? NULL : buf->data + buf->len, room, format, args);
-    va_end(args);
+    assert(buf->cap == 0 || buf->len < buf->cap);
+    va_copy(again, args);
+    n = vsnprintf(room == 0 ? NULL : buf->data + buf->len, room, format, again);
+    va_end(again);
     if (n < 0 || !buf_reserve(buf, (size_t)n)) {
         buf->failed = true;
         if (room > 0) {
@@ -90,11 +88,18 @@ void buf_addf(struct buf *buf, const char *format, ...)
         return;
     }
     if ((size_t)n >= room) {
-        va_start(args, format);
         (void)vsnprintf(buf->data + buf->len, (size_t)n + 1, format, args);
-        va_end(args);
     }
     buf->len += (size_t)n;
+}
+
+void buf_addf(struct buf *buf, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    buf_vaddf(buf, format, args);
+    va_end(args);
 }
 
 void *buf_room_slowly(struct buf *buf, size_t most)
@@ -108,9 +113,9 @@ char *buf_take(struct buf *buf)
 
     buf_add(buf, "", 0);
     if (buf->failed) {
-        return NULL;
+        free(buf->data);
     }
-    data = buf->data;
+    data = buf->failed ? NULL : buf->data;
     buf->data = NULL;
     buf->len = buf->cap = 0;
     return data;

@@ -6,6 +6,7 @@
 #define BASE_BUF_H
 
 #include <assert.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -66,6 +67,7 @@ void buf_add_quoted(struct buf *buf, const char *text, size_t len);
 /* In decimal; faster than printf(). */
 void buf_add_number(struct buf *buf, int64_t value);
 void buf_addf(struct buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void buf_vaddf(struct buf *buf, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
 /* Reserves space for `more` bytes, when the length is known in advance; false after a failure. */
 bool buf_reserve(struct buf *buf, size_t more);
 /* The string, which the caller frees; NULL after a failure. Leaves the buffer empty. */

@@ -53,6 +53,7 @@ struct pool *pool_new(size_t max_threads)
 {
     struct pool *pool = calloc(1, sizeof *pool + max_threads * sizeof pool->threads[0]);
 
+    assert(max_threads > 0);
     if (pool != NULL) {
         (void)pthread_mutex_init(&pool->mutex, NULL);
         (void)pthread_cond_init(&pool->work, NULL);
@@ -121,6 +122,8 @@ bool pool_add(struct pool *pool, struct pool_job *job)
     assert(job->work != NULL);
     job->next = NULL;
     (void)pthread_mutex_lock(&pool->mutex);
+    assert(*pool->end == NULL && (pool->first == NULL) == (pool->n_queued == 0));
+    assert(pool->n_threads <= pool->max_threads && pool->n_idle <= pool->n_threads);
     if (pool->n_queued >= pool->n_idle && pool->n_threads < pool->max_threads) {
         pool->n_threads += thread_start(&pool->threads[pool->n_threads], pool_thread, pool);
     }

@@ -1,6 +1,7 @@
 #include "base/store_url.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,37 +46,168 @@ void store_url_add_param(struct buf *url, const char *name, const char *value)
     }
 }
 
-static void add_shown_place(struct buf *out, const char *place, size_t len)
+static bool has_one_of(const char *url, const char *const *prefixes)
 {
-    const char *begin = strstr(place, "://");
-    size_t authority = begin == NULL ? 0 : strcspn(begin + 3, "/?");
-    const char *at = begin == NULL ? NULL : memrchr(begin + 3, '@', authority);
-    const char *colon = at == NULL ? NULL : memchr(begin + 3, ':', (size_t)(at - begin - 3));
+    while (*prefixes != NULL && !text_has_prefix(url, *prefixes)) {
+        prefixes++;
+    }
+    return *prefixes != NULL;
+}
 
-    if (colon == NULL || colon > place + len) {
-        buf_add(out, place, len);
+/* Where the text has "password=", in which libpq permits spaces; else its end. */
+static const char *find_secret(const char *text)
+{
+    static const char word[] = "password";
+
+    for (const char *at = strcasestr(text, word); at != NULL; at = strcasestr(at + 1, word)) {
+        const char *after = at + strlen(word);
+
+        if (after[strspn(after, " \t")] == '=') {
+            return at;
+        }
+    }
+    return text + strlen(text);
+}
+
+/*
+ * A text that is no URL of a store may have its password anywhere, such as in "postgresql//USER:PASSWORD@HOST" or
+ * "host=HOST password=PASSWORD": leave out all that may be one. Returns the parameters.
+ */
+static const char *add_shown_mistyped(struct buf *out, const char *text)
+{
+    const char *end = find_secret(text);
+    const char *at = memrchr(text, '@', (size_t)(end - text));
+    const char *scheme = text + strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789+.-");
+    const char *user = scheme + (*scheme == ':' ? 1 : 0);
+    const char *rest = at == NULL ? text : at;
+    const char *colon;
+    size_t len;
+
+    user += strspn(user, "/");
+    colon = at == NULL || user > at ? NULL : memchr(user, ':', (size_t)(at - user));
+    if (colon == NULL && *scheme == ':' && user == scheme + 1) {
+        colon = scheme; /* USER:PASSWORD@HOST */
+    }
+    if (at != NULL) {
+        buf_add(out, text, (size_t)((colon == NULL ? at : colon) - text));
+    }
+    len = strcspn(rest, "?");
+    len = len < (size_t)(end - rest) ? len : (size_t)(end - rest);
+    buf_add(out, rest, len);
+    return *end != '\0' ? "" : rest + len;
+}
+
+/* All before the parameters, without a password. Returns what is left. As for libpq, a '?' may be in a password. */
+static const char *add_shown_place(struct buf *out, const char *url)
+{
+    static const char *const with_authority[] = { "postgresql://", "postgres://", "http://",
+                                                  "https://",      "s3://",       NULL };
+    static const char *const without[] = { "sqlite:", "dynamodb:", "file:", NULL };
+    const char *begin = has_one_of(url, with_authority) ? strstr(url, "://") + strlen("://") : NULL;
+    const char *at = begin == NULL ? NULL : memrchr(begin, '@', strcspn(begin, "/"));
+    const char *colon = at == NULL ? NULL : memchr(begin, ':', (size_t)(at - begin));
+    const char *rest = at == NULL ? url : at;
+    size_t len = strcspn(rest, "?");
+
+    if (begin == NULL && !has_one_of(url, without)) {
+        return add_shown_mistyped(out, url);
+    }
+    if (at != NULL) {
+        buf_add(out, url, (size_t)((colon == NULL ? at : colon) - url));
+    }
+    buf_add(out, rest, len);
+    return rest + len;
+}
+
+static bool is_secret(const char *pair)
+{
+    return text_has_prefix(pair, "password=") || text_has_prefix(pair, "sslpassword=");
+}
+
+/* listen=URL, which may have a password as well. */
+static void add_shown_listen(struct buf *out, char sign, const char *pair, size_t len)
+{
+    struct buf shown = BUF_INIT(URL_MAX);
+    size_t name = strlen("listen=");
+    char *url = strndup(pair + name, len - name);
+
+    if (url != NULL && decode_in_place(url)) {
+        const char *query = add_shown_place(&shown, url);
+        char inner = '?';
+
+        while (query[0] != '\0') {
+            size_t n = strcspn(query + 1, "&");
+
+            if (n > 0 && !is_secret(query + 1)) {
+                buf_addf(&shown, "%c%.*s", inner, (int)n, query + 1);
+                inner = '&';
+            }
+            query += 1 + n;
+        }
+    }
+    if (url != NULL && shown.data != NULL && !shown.failed && strcmp(shown.data, url) == 0) {
+        buf_addf(out, "%c%.*s", sign, (int)len, pair); /* as it was encoded */
     } else {
-        buf_add(out, place, (size_t)(colon - place));
-        buf_add(out, at, (size_t)(place + len - at));
+        add_param(out, sign, "listen", shown.data == NULL || shown.failed ? "" : shown.data);
+    }
+    buf_release(&shown);
+    free(url);
+}
+
+/* URL,URL: none of them may have a password, but one that has it is shown in a message. */
+static void add_shown_servers(struct buf *out, const char *urls)
+{
+    while (*urls != '\0') {
+        size_t len = strcspn(urls, ",");
+        char *url = strndup(urls, len);
+
+        if (url == NULL) {
+            out->failed = true;
+            return;
+        }
+        buf_adds(out, add_shown_place(out, url));
+        free(url);
+        urls += len;
+        if (*urls == ',') {
+            buf_adds(out, ",");
+            urls++;
+        }
     }
 }
 
 void store_url_add_shown(struct buf *out, const char *url)
 {
-    const char *query = url + strcspn(url, "?");
+    const char *query = "";
     char sign = '?';
 
-    add_shown_place(out, url, (size_t)(query - url));
+    if (text_has_prefix(url, "http://") || text_has_prefix(url, "https://")) {
+        add_shown_servers(out, url);
+    } else {
+        query = add_shown_place(out, url);
+    }
     while (query[0] != '\0') {
         const char *pair = query + 1;
         size_t len = strcspn(pair, "&");
 
-        if (len > 0 && !text_has_prefix(pair, "password=") && !text_has_prefix(pair, "sslpassword=")) {
+        if (text_has_prefix(pair, "listen=")) {
+            add_shown_listen(out, sign, pair, len);
+            sign = '&';
+        } else if (len > 0 && !is_secret(pair)) {
             buf_addf(out, "%c%.*s", sign, (int)len, pair);
             sign = '&';
         }
         query = pair + len;
     }
+}
+
+const char *store_url_show(const char *url, char out[STORE_URL_SHOWN])
+{
+    struct buf shown = BUF_INIT(URL_MAX);
+
+    store_url_add_shown(&shown, url);
+    (void)snprintf(out, STORE_URL_SHOWN, "%s", shown.data == NULL || shown.failed ? "..." : shown.data);
+    buf_release(&shown);
+    return out;
 }
 
 char *store_url_place(const char *url, const char *scheme)

@@ -43,6 +43,10 @@ char *store_url_place(const char *url, const char *scheme);
  */
 void store_url_add_shown(struct buf *out, const char *url);
 
+/* The same for a message, which also may be about a URL that no store knows. Returns `out`. */
+enum { STORE_URL_SHOWN = 201 };
+const char *store_url_show(const char *url, char out[STORE_URL_SHOWN]);
+
 /* Add a place, encoded, and then parameters; a NULL value is left out. */
 void store_url_add_place(struct buf *url, const char *place);
 void store_url_add_param(struct buf *url, const char *name, const char *value);

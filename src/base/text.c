@@ -78,7 +78,7 @@ const char text_digit_pairs[201] = "0001020304050607080910111213141516171819"
 
 char *number_text(char space[NUMBER_TEXT_SIZE], uint64_t value)
 {
-    char *at = space + NUMBER_TEXT_SIZE - 1;
+    char *at = &space[NUMBER_TEXT_SIZE - 1];
 
     *at = '\0';
     for (; value >= 100; value /= 100) {
@@ -90,6 +90,17 @@ char *number_text(char space[NUMBER_TEXT_SIZE], uint64_t value)
     } else {
         at -= 2;
         text_two_digits(at, (unsigned)value);
+    }
+    return at;
+}
+
+char *signed_number_text(char space[NUMBER_TEXT_SIZE], int64_t value)
+{
+    char *at = number_text(space, value < 0 ? ~(uint64_t)value + 1 : (uint64_t)value);
+
+    if (value < 0) {
+        assert(at > space); /* INT64_MIN has 19 digits */
+        *--at = '-';
     }
     return at;
 }
@@ -149,6 +160,16 @@ bool text_has_prefix(const char *text, const char *prefix)
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
+bool texts_are_same(char *const *a, size_t n_a, char *const *b, size_t n_b)
+{
+    bool is_same = n_a == n_b;
+
+    for (size_t i = 0; is_same && i < n_a; i++) {
+        is_same = strcmp(a[i], b[i]) == 0;
+    }
+    return is_same;
+}
+
 char *text_copy(const char *text, bool *ok)
 {
     char *copy = text == NULL ? NULL : strdup(text);
@@ -157,11 +178,41 @@ char *text_copy(const char *text, bool *ok)
     return copy;
 }
 
+size_t text_room(const char *text)
+{
+    return text == NULL ? 0 : strlen(text) + 1;
+}
+
+char *text_place(char **at, const char *text)
+{
+    size_t size = text_room(text);
+    char *copy = *at;
+
+    *at += size;
+    return text == NULL ? NULL : memcpy(copy, text, size);
+}
+
+void text_lower(char *text)
+{
+    for (; text != NULL && *text != '\0'; text++) {
+        *text = *text >= 'A' && *text <= 'Z' ? (char)(*text - 'A' + 'a') : *text;
+    }
+}
+
 const char *env_text(const char *name)
 {
     const char *value = getenv(name);
 
     return value == NULL || *value == '\0' ? NULL : value;
+}
+
+void text_hex(char *out, const unsigned char *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        *out++ = "0123456789abcdef"[bytes[i] >> 4];
+        *out++ = "0123456789abcdef"[bytes[i] & 15];
+    }
+    *out = '\0';
 }
 
 int text_hex_digit(char c)

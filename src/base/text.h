@@ -24,9 +24,10 @@ static inline void text_two_digits(char out[2], unsigned value)
     memcpy(out, text_digit_pairs + 2 * (size_t)value, 2);
 }
 
-/* In decimal; faster than printf(). The result is at the end of `space`. */
-enum { NUMBER_TEXT_SIZE = 21 };
+/* In decimal; faster than printf(). The result is at the end of `space`: it ends in the last byte, with '\0'. */
+enum { NUMBER_TEXT_SIZE = 21 }; /* 20 digits, or 19 with a sign */
 char *number_text(char space[NUMBER_TEXT_SIZE], uint64_t value);
+char *signed_number_text(char space[NUMBER_TEXT_SIZE], int64_t value);
 
 bool text_has_prefix(const char *text, const char *prefix);
 
@@ -39,14 +40,26 @@ static inline bool text_is_same(const char *a, const char *b)
 {
     return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
 }
+/* Two lists with the same texts in the same order. */
+bool texts_are_same(char *const *a, size_t n_a, char *const *b, size_t n_b);
 /* A copy that the caller frees; NULL of NULL. Without memory it is NULL, and *ok becomes false. */
 char *text_copy(const char *text, bool *ok);
+
+/* To copy strings into one piece of memory. How much room one takes, with its end; 0 for NULL. */
+size_t text_room(const char *text);
+/* Copy it to *at, which moves behind it. NULL stays NULL. */
+char *text_place(char **at, const char *text);
 
 /* The value of an environment variable; NULL if it is unset or empty. */
 const char *env_text(const char *name);
 
+/* To lower case, in place; ASCII only. NULL stays NULL. */
+void text_lower(char *text);
+
 /* The value of a hexadecimal digit; -1: it is none. */
 int text_hex_digit(char c);
+/* Two digits for each of n bytes, in lower case, and the end of the string. */
+void text_hex(char *out, const unsigned char *bytes, size_t n);
 /*
  * Decode percent-encoding, perhaps in place. False: a '%' without two digits, a zero byte, or longer than `size`
  * with its end.

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "client/client.h"
 #include "lock/info.h"
 
@@ -15,6 +16,7 @@ static void async_free(struct belay_async *call)
     if (call == NULL) {
         return;
     }
+    assert(!call->is_ready && call->heap_at == 0);
     if (call->step != NULL) {
         store_step_release(call->step);
         free(call->step);
@@ -28,19 +30,18 @@ static void async_free(struct belay_async *call)
 
 static size_t texts_size(const struct op_request *request)
 {
-    size_t size = kept_text_size(request->key) + kept_text_size(request->lock_id) +
-                  kept_text_size(request->old_id) + kept_text_size(request->owner) +
-                  kept_text_size(request->owner_name) + kept_text_size(request->acquired_by) +
-                  kept_text_size(request->by) + kept_text_size(request->reason);
+    size_t size = text_room(request->key) + text_room(request->lock_id) + text_room(request->old_id) +
+                  text_room(request->owner) + text_room(request->owner_name) +
+                  text_room(request->acquired_by) + text_room(request->by) + text_room(request->reason);
 
     for (size_t i = 0; i < request->n_ancestors; i++) {
-        size += kept_text_size(request->ancestors[i]);
+        size += text_room(request->ancestors[i]);
     }
     if (request->joint != NULL) {
         size += sizeof *request->joint + _Alignof(struct op_joint) + joint_text_size(request->joint);
     }
     for (size_t i = 0; i < request->n_metadata; i++) {
-        size += kept_text_size(request->metadata[i].name) + kept_text_size(request->metadata[i].value);
+        size += text_room(request->metadata[i].name) + text_room(request->metadata[i].value);
     }
     return size;
 }
@@ -58,20 +59,20 @@ static void keep_texts(struct belay_async *call, struct op_request *request)
         joint_keep_texts(joint, &at);
         request->joint = joint;
     }
-    request->key = keep_text(&at, request->key);
-    request->lock_id = keep_text(&at, request->lock_id);
-    request->old_id = keep_text(&at, request->old_id);
-    request->owner = keep_text(&at, request->owner);
-    request->owner_name = keep_text(&at, request->owner_name);
-    request->acquired_by = keep_text(&at, request->acquired_by);
-    request->by = keep_text(&at, request->by);
-    request->reason = keep_text(&at, request->reason);
+    request->key = text_place(&at, request->key);
+    request->lock_id = text_place(&at, request->lock_id);
+    request->old_id = text_place(&at, request->old_id);
+    request->owner = text_place(&at, request->owner);
+    request->owner_name = text_place(&at, request->owner_name);
+    request->acquired_by = text_place(&at, request->acquired_by);
+    request->by = text_place(&at, request->by);
+    request->reason = text_place(&at, request->reason);
     for (size_t i = 0; i < request->n_ancestors; i++) {
-        request->ancestors[i] = keep_text(&at, request->ancestors[i]);
+        request->ancestors[i] = text_place(&at, request->ancestors[i]);
     }
     for (size_t i = 0; i < request->n_metadata; i++) {
-        call->metadata[i].name = keep_text(&at, request->metadata[i].name);
-        call->metadata[i].value = keep_text(&at, request->metadata[i].value);
+        call->metadata[i].name = text_place(&at, request->metadata[i].name);
+        call->metadata[i].value = text_place(&at, request->metadata[i].value);
     }
     request->metadata = call->metadata;
 }
@@ -105,6 +106,7 @@ static enum belay_code begin_call(struct belay_client *client, const struct op_r
         async_free(call);
         return error_no_memory(err);
     }
+    assert(call->op.want != OP_WAIT); /* it begins with a question to the store, or has ended */
     async_table_set_ready(&client->asyncs, call);
     if (out_call != NULL) {
         *out_call = call;
@@ -272,12 +274,13 @@ static void finish_call(struct belay_client *client, struct belay_async *call)
     enum belay_code code = op->code;
 
     assert(!call->is_out && (call->is_granted || op->want == OP_DONE));
+    assert(call->is_granted || code != BELAY_OK || op->info.key != NULL);
     if (call->is_granted || client_forgives(client, &op->request, code, op->err.text)) {
         code = BELAY_OK;
         belay_error_release(&call->op.err);
         info = granted_info(&op->request);
     } else {
-        info = info_borrow(&op->record, op->record_now_ms);
+        info = op->info;
         if (code == BELAY_OK && (op->n_more > 0 || op->record.n_holders > 0) &&
             !borrow_several(op, &info, &joint)) {
             code = error_no_memory(&call->op.err);
@@ -287,6 +290,7 @@ static void finish_call(struct belay_client *client, struct belay_async *call)
     if (code == BELAY_REDIRECTED) {
         code = call->op.err.code = BELAY_UNREACHABLE; /* a server has come, and calls go to a store only */
     }
+    assert(code == BELAY_OK ? call->op.err.code == BELAY_OK : call->op.err.code == code);
     async_table_remove(&client->asyncs, call);
     call->fn(call->context, code, code == BELAY_OK ? &info : NULL, &call->op.err);
     if (joint == NULL) {
@@ -302,6 +306,7 @@ static void carry_on(struct belay_client *client, struct belay_async *call, bool
     struct store_step step;
 
     assert(!call->is_out && !(call->is_granted && is_answered));
+    assert(!call->is_ready && call->heap_at == 0); /* it was taken from its list */
     if (is_answered && call->is_forgotten) {
         belay_async_abandon(call);
         return;
@@ -328,6 +333,7 @@ static void carry_on(struct belay_client *client, struct belay_async *call, bool
         finish_call(client, call);
         return;
     }
+    assert(call->op.want == OP_WAIT);
     client_wait_begins(client, &call->op, &call->poller);
     if (call->was_woken || !async_table_wait(&client->asyncs, call)) {
         async_table_set_ready(&client->asyncs, call); /* without memory, too, it looks again at once */
@@ -346,6 +352,7 @@ static void wake_later(struct belay_client *client, const char *lock_id, bool is
 {
     struct woken *woken = calloc(1, sizeof *woken);
 
+    assert(lock_id != NULL);
     if (woken == NULL) {
         return;
     }
@@ -409,7 +416,10 @@ void async_on_store_wake(void *context, const char *lock_id)
     } else {
         atomic_store(&client->missed_wakes, true);
     }
-    threads_poke(client);
+    if (!atomic_load(&client->has_poll_thread) || !pthread_equal(pthread_self(), client->poll_thread) ||
+        !client->is_taking) {
+        threads_poke(client);
+    }
 }
 
 static void wake_all_if_missed(struct belay_client *client)
@@ -438,12 +448,16 @@ int64_t belay_client_poll(struct belay_client *client)
 {
     struct async_table *calls = &client->asyncs;
     int64_t now_ms = clock_boot_ms();
+    int64_t flush_ms;
     struct belay_async *call;
 
     if (!atomic_load(&client->has_poll_thread)) {
         client->poll_thread = pthread_self();
         atomic_store(&client->has_poll_thread, true);
     }
+    client->is_taking = true;
+    threads_take(client); /* first, because an answer may wake a waiter */
+    client->is_taking = false;
     wake_now(client);
     wake_all_if_missed(client);
     wake_thawed(client);
@@ -459,8 +473,9 @@ int64_t belay_client_poll(struct belay_client *client)
             break;
         }
     }
+    flush_ms = threads_flush(client);
     call = async_table_soonest(calls);
-    return call == NULL ? INT64_MAX : call->op.wait_until_ms;
+    return call == NULL || flush_ms < call->op.wait_until_ms ? flush_ms : call->op.wait_until_ms;
 }
 
 /* The store, if its commits are durable only after a sync; else NULL. */
@@ -473,7 +488,7 @@ enum belay_code belay_client_sync(struct belay_client *client, struct belay_erro
 {
     struct belay_store *store = synced_store(client);
 
-    return store == NULL ? BELAY_OK : store->ops->sync(store, store->ops->committed_lsn(store), err);
+    return store == NULL ? BELAY_OK : store_sync(store, store->ops->committed_lsn(store), err);
 }
 
 uint64_t belay_client_committed_lsn(const struct belay_client *client)
@@ -487,7 +502,7 @@ uint64_t belay_client_durable_lsn(const struct belay_client *client)
 {
     struct belay_store *store = synced_store(client);
 
-    return store == NULL ? 0 : store->ops->durable_lsn(store);
+    return store == NULL ? 0 : store_durable_lsn(store);
 }
 
 void async_drop_all(struct belay_client *client)
@@ -496,6 +511,7 @@ void async_drop_all(struct belay_client *client)
 
     client->on_wake = NULL;
     threads_stop(client);
+    assert(client->threads == NULL);
     wake_now(client);
     while ((call = async_table_any(&client->asyncs)) != NULL) {
         async_table_remove(&client->asyncs, call);

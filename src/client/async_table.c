@@ -31,6 +31,7 @@ struct belay_async *async_table_alloc(struct async_table *table, size_t size)
     struct belay_async *call = table->spare;
 
     if (size <= usual && call != NULL) {
+        assert(table->n_spare > 0 && call->size >= size);
         table->spare = call->next_ready;
         table->n_spare--;
         return call;
@@ -45,6 +46,7 @@ struct belay_async *async_table_alloc(struct async_table *table, size_t size)
 
 void async_table_free(struct async_table *table, struct belay_async *call)
 {
+    assert(call->heap_at == 0 && !call->is_ready && table->n_spare <= SPARE_MAX);
     if (call->size > sizeof *call + SPARE_TEXTS || table->n_spare == SPARE_MAX) {
         free(call);
         return;
@@ -58,6 +60,7 @@ void async_table_free(struct async_table *table, struct belay_async *call)
 
 static void heap_put(struct async_table *table, size_t at, struct belay_async *call)
 {
+    assert(at < table->cap_heap);
     table->heap[at] = call;
     call->heap_at = at + 1;
 }
@@ -100,7 +103,7 @@ static void heap_remove(struct async_table *table, struct belay_async *call)
 {
     size_t at = call->heap_at - 1;
 
-    assert(call->heap_at > 0);
+    assert(call->heap_at > 0 && at < table->n_heap && table->heap[at] == call);
     call->heap_at = 0;
     table->n_heap--;
     if (at < table->n_heap) {
@@ -112,6 +115,8 @@ static void heap_remove(struct async_table *table, struct belay_async *call)
 
 bool async_table_wait(struct async_table *table, struct belay_async *call)
 {
+    assert(call->heap_at == 0 && !call->is_ready && !call->is_out && call->op.want == OP_WAIT);
+    assert(table->n_heap <= table->cap_heap);
     if (table->n_heap == table->cap_heap) {
         size_t cap = table->cap_heap == 0 ? 64 : table->cap_heap * 2;
         struct belay_async **heap = realloc(table->heap, cap * sizeof(struct belay_async *));
@@ -129,6 +134,7 @@ bool async_table_wait(struct async_table *table, struct belay_async *call)
 
 void async_table_hasten(struct async_table *table, struct belay_async *call, int64_t at_ms)
 {
+    assert(call->heap_at > 0 && call->heap_at <= table->n_heap);
     if (at_ms < call->op.wait_until_ms) {
         call->op.wait_until_ms = at_ms;
         heap_rise(table, call->heap_at - 1);
@@ -165,6 +171,7 @@ bool async_table_add(struct async_table *table, struct belay_async *call)
     if (table->buckets == NULL) {
         return false;
     }
+    assert(call->heap_at == 0 && !call->is_ready);
     call->bucket = async_bucket(call->op.request.lock_id);
     call->next_in_bucket = table->buckets[call->bucket];
     table->buckets[call->bucket] = call;
@@ -198,9 +205,7 @@ static void ready_remove(struct async_table *table, struct belay_async *call)
 {
     struct belay_async **at = &table->ready;
 
-    if (!call->is_ready) {
-        return;
-    }
+    assert(call->is_ready);
     while (*at != call) {
         at = &(*at)->next_ready;
     }
@@ -215,11 +220,14 @@ void async_table_remove(struct async_table *table, struct belay_async *call)
 {
     struct belay_async **at = &table->buckets[call->bucket];
 
+    assert(call->bucket < BUCKETS);
     assert(!(call->is_ready && call->heap_at > 0)); /* in one of the two lists at most */
     if (call->heap_at > 0) {
         heap_remove(table, call);
     }
-    ready_remove(table, call);
+    if (call->is_ready) {
+        ready_remove(table, call);
+    }
     while (*at != NULL && *at != call) {
         at = &(*at)->next_in_bucket;
     }
@@ -248,6 +256,7 @@ void async_table_set_ready(struct async_table *table, struct belay_async *call)
     if (call->heap_at > 0) {
         heap_remove(table, call);
     }
+    assert(!call->is_out && *table->ready_end == NULL);
     call->is_ready = true;
     call->next_ready = NULL;
     *table->ready_end = call;
@@ -261,6 +270,7 @@ struct belay_async *async_table_next_ready(struct async_table *table)
     if (call == NULL) {
         return NULL;
     }
+    assert(call->is_ready && call->heap_at == 0);
     table->ready = call->next_ready;
     if (table->ready == NULL) {
         table->ready_end = &table->ready;

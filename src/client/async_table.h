@@ -9,12 +9,14 @@
 /* The store's answer to what an operation wanted. */
 struct store_step {
     enum belay_code code;
-    int64_t sent_ms;     /* boot clock, before it was asked */
+    int64_t sent_us;     /* boot clock, before it was asked */
+    int64_t sent_ms;     /* the same in milliseconds */
     int64_t answered_ms; /* of a commit: boot clock */
     int64_t took_us;     /* of a commit */
     struct belay_commit result;
-    bool is_shared;          /* `seen` is from a shared poll: its times are those of the poll */
-    struct poll_result seen; /* of a commit only `err` */
+    bool is_shared;                      /* `seen` is from a shared poll: its times are those of the poll */
+    struct poll_result seen;             /* of a commit only `err` */
+    struct belay_pending_commit pending; /* batch NULL: commit() does it */
 };
 
 struct async_table {
@@ -34,7 +36,7 @@ struct belay_async {
     struct belay_async *next_ready;
     bool is_ready;
     bool is_granted;   /* by the kill switch: the store is not asked */
-    bool is_out;       /* a worker thread asks the store for it: no other thread may touch op or step */
+    bool is_out;       /* the store is asked for it, perhaps by a thread: nothing else may touch op or step */
     bool was_woken;    /* meanwhile: the answer may be out of date */
     bool is_forgotten; /* meanwhile: it ends when the thread has come back */
     size_t heap_at;    /* place in the heap, plus 1; 0: not in it */

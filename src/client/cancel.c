@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <errno.h>
 #include <linux/futex.h>
 #include <sched.h>
@@ -68,6 +69,7 @@ bool belay_cancel_requested(const struct belay_cancel *cancel)
 /* Requests that began before may still use the word or the descriptor. */
 static void await_requests(const struct belay_cancel *cancel)
 {
+    assert(atomic_load(&cancel->busy) >= 0);
     while (atomic_load(&cancel->busy) != 0) {
         (void)sched_yield();
     }

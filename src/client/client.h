@@ -16,6 +16,7 @@
 #include "client/shared_poll.h"
 #include "lock/lease.h"
 #include "lock/op.h"
+#include "lock/outage.h"
 
 /*
  * A thread that calls `due` whenever the time has come that `due` itself last
@@ -77,6 +78,7 @@ struct belay_client {
     atomic_bool missed_wakes;    /* wake-ups may have been lost: the next poll has every operation look */
     atomic_bool has_poll_thread; /* there is such a thread, poll_thread */
     pthread_t poll_thread;
+    bool is_taking; /* that thread reads answers, and then looks for wake-ups; no other thread uses this */
     struct threads *threads;           /* owned; NULL: the poll thread asks the store itself */
     struct shared_poll shared_poll;    /* of waiters, on a store that wakes none; has a mutex of its own */
     struct ticker deadline_timer;      /* reports passed deadlines to holders; never waits for the store */
@@ -105,6 +107,7 @@ struct belay_lock {
     bool lost;
     bool loss_unreported; /* the event of the loss is not in the store yet */
     int64_t proved_ms;    /* boot clock: before the last answer that showed it to be ours was asked for */
+    struct outage outage; /* of the heartbeat */
 
     /* Of loss_watch.c. */
     bool watches;
@@ -119,6 +122,29 @@ struct remote_options client_remote_options(const struct belay_config *config);
 
 /* A store that answers everything with BELAY_UNREACHABLE and `why`. NULL without memory. */
 struct belay_store *disabled_store_new(const char *why);
+
+/* ---- the store, with asserts on what the port promises (store_port.c) ---- */
+
+enum belay_code store_get(struct belay_store *store, const char *const *keys, size_t n,
+                          struct belay_record *out_records, int64_t *out_now_ms, struct belay_error *err);
+enum belay_code store_commit(struct belay_store *store, const struct belay_batch *batch,
+                             struct belay_commit *out, struct belay_error *err);
+/* What a commit has returned that was not made by store_commit(). */
+void store_assert_commit(struct belay_store *store, const struct belay_batch *batch, enum belay_code code,
+                         const struct belay_commit *result);
+enum belay_code store_scan(struct belay_store *store, const struct belay_scan *scan, belay_record_fn fn,
+                           void *context, struct belay_error *err);
+enum belay_code store_events(struct belay_store *store, const struct belay_events_query *query,
+                             belay_event_fn fn, void *context, struct belay_error *err);
+enum belay_code store_item_get(struct belay_store *store, const char *space, const char *name,
+                               struct belay_item *out_item, struct belay_error *err);
+enum belay_code store_item_put(struct belay_store *store, const struct belay_item_write *write,
+                               uint64_t *out_version, struct belay_error *err);
+enum belay_code store_item_list(struct belay_store *store, const char *space, belay_item_fn fn, void *context,
+                                struct belay_error *err);
+/* Of a store with group commit. */
+enum belay_code store_sync(struct belay_store *store, uint64_t lsn, struct belay_error *err);
+uint64_t store_durable_lsn(struct belay_store *store);
 
 /* ---- the store as a backend (local_backend.c, local_run.c) ---- */
 
@@ -148,6 +174,13 @@ enum belay_code local_check(struct backend *backend, const struct lock_check *ch
 /* Commit or read what the operation wants: ask the store, from any thread, which changes nothing in the operation. */
 void store_step_ask(struct belay_client *client, const struct op *op, struct poller *poller,
                     struct store_step *step);
+/*
+ * The same on the poll thread, without waiting: begin a commit by the store's loop->begin(). False: ask. The
+ * second: it is answered.
+ */
+bool store_step_begin(struct belay_client *client, const struct op *op, struct store_step *step,
+                      void *context);
+void store_step_answered(struct belay_client *client, struct store_step *step, enum belay_code code);
 /* Report the answer to the operation, and pass on events and wake-ups. Leaves the step empty. */
 void store_step_report(struct belay_client *client, struct op *op, struct store_step *step);
 void store_step_release(struct store_step *step);
@@ -159,6 +192,10 @@ void client_wait_ends(struct belay_client *client, struct poller *poller);
 
 struct belay_store_capabilities client_capabilities(const struct belay_client *client);
 void client_warn(struct belay_client *client, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Warn, as far as it is due, that the store does not answer and is asked again; and that it answers. */
+void client_warn_outage(struct belay_client *client, struct outage *outage, enum belay_code code,
+                        const char *why);
+void client_warn_answers(struct belay_client *client, struct outage *outage);
 
 /*
  * Releases what `held` names by its keys and lock id (query.c). Its mode is known here, so that the
@@ -204,6 +241,10 @@ void async_drop_all(struct belay_client *client);
 
 /* False: no thread or no memory, so the caller must ask the store itself. */
 bool threads_ask(struct belay_client *client, struct belay_async *call);
+/* What the store's loop has answered: for threads_next(), or for a thread to finish. */
+void threads_take(struct belay_client *client);
+/* Have the store's loop send what it was asked. Returns when to poll again (boot clock); INT64_MAX: no need. */
+int64_t threads_flush(struct belay_client *client);
 /* The next operation that was answered, or NULL. */
 struct belay_async *threads_next(struct belay_client *client);
 /* Have the store wake a waiter, wherever it is; not on the poll thread if there are others. */
@@ -253,10 +294,7 @@ enum belay_code request_add_keys(struct client_request *request, struct belay_cl
 void request_release(struct client_request *request);
 /* A copy in one block, with its texts; free() it. NULL: no memory. */
 struct op_joint *joint_copy(const struct op_joint *joint);
-/* How much memory a text takes, NULL none; and its copy at *at, which moves on. */
-size_t kept_text_size(const char *text);
-const char *keep_text(char **at, const char *text);
-/* The same of all texts. */
+/* The room for all its texts; and their copies at *at, which moves behind them. */
 size_t joint_text_size(const struct op_joint *joint);
 void joint_keep_texts(struct op_joint *joint, char **at);
 /* BELAY_INVALID if it is not 1 to BELAY_ID_MAX of the characters of an id. */

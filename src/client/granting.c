@@ -3,6 +3,7 @@
  * protects nothing. Renewals and releases are still sent to the backend, since the lock
  * may be older than the switch; that they fail does not matter to their caller.
  */
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,6 +28,24 @@ void client_warn(struct belay_client *client, const char *format, ...)
     client->on_warning(client->context, text);
 }
 
+void client_warn_outage(struct belay_client *client, struct outage *outage, enum belay_code code,
+                        const char *why)
+{
+    if (outage_note(outage, code, clock_boot_ms())) {
+        client_warn(client, "the store does not answer, trying again: %s", why);
+    }
+}
+
+void client_warn_answers(struct belay_client *client, struct outage *outage)
+{
+    char span[CLOCK_TEXT_SIZE];
+    int64_t lasted_ms;
+
+    if (outage_end(outage, clock_boot_ms(), &lasted_ms)) {
+        client_warn(client, "the store answers again, after %s", clock_format_span(span, lasted_ms));
+    }
+}
+
 bool id_is_unprotected(const char *lock_id)
 {
     return lock_id != NULL && text_has_prefix(lock_id, UNPROTECTED_PREFIX);
@@ -46,6 +65,7 @@ void client_say_unprotected(struct belay_client *client, const struct op_request
                                  .metadata = request->metadata,
                                  .n_metadata = request->n_metadata };
 
+    assert(request->key != NULL && request->lock_id != NULL);
     if (client->on_event != NULL) {
         client->on_event(client->context, &event);
     }

@@ -56,9 +56,11 @@ static void tell_lost(struct belay_lock *lock, const char *why)
 {
     struct belay_client *client = lock->client;
 
+    assert(lock->is_protected && lock->users >= 0);
     if (lock->lost) {
         return;
     }
+    assert(!lock->loss_unreported);
     lock->lost = true;
     lock->loss_unreported = true;
     lease_end(&lock->lease);
@@ -104,14 +106,17 @@ enum belay_code keepalive_renew(struct belay_lock *lock, struct belay_error *err
     struct op_result result;
     enum belay_code code;
 
+    assert(lock->is_protected && lock->n_ancestors <= BELAY_ANCESTORS_MAX);
     memcpy(request.ancestors, lock->ancestors, sizeof request.ancestors);
     (void)pthread_mutex_lock(&client->mutex);
     request.ttl_ms = lock->lease.ttl_ms;
+    request.rely_until_ms = lock->lease.deadline_ms;
     (void)pthread_mutex_unlock(&client->mutex);
     code = route_run(&client->route, &request, NULL, &result, err);
     if (code != BELAY_OK) {
         return code;
     }
+    assert(result.info != NULL);
     (void)pthread_mutex_lock(&client->mutex);
     if (lock->lease.over) {
         code = error_set(err, BELAY_LOST, "lock '%s' was lost before", grant->key);
@@ -130,6 +135,7 @@ enum belay_code keepalive_renew(struct belay_lock *lock, struct belay_error *err
 /* Whether a failed renewal means that the lock is not ours. */
 static bool means_lost(enum belay_code code)
 {
+    assert(code != BELAY_REFUSED); /* it does not leave the backend */
     return code == BELAY_LOST || code == BELAY_NOT_HOLDER || code == BELAY_NOT_FOUND;
 }
 
@@ -147,6 +153,8 @@ static void beat(struct belay_lock *lock)
     struct belay_client *client = lock->client;
     struct belay_error err = BELAY_ERROR_INIT;
     bool unreported = lock->loss_unreported;
+    char span[CLOCK_TEXT_SIZE];
+    int64_t lasted_ms;
     enum belay_code code = BELAY_OK;
 
     assert(lock->users == 0 && !lock->ending);
@@ -162,12 +170,18 @@ static void beat(struct belay_lock *lock)
         }
     }
     (void)pthread_mutex_lock(&client->mutex);
+    assert(lock->users > 0);
     lock->users--;
     if (means_lost(code)) {
         tell_lost(lock, err.text);
     } else if (code != BELAY_OK) {
         lease_beat_failed(&lock->lease, clock_boot_ms());
-        client_warn(client, "lock '%s' was not renewed, trying again: %s", lock->grant->key, err.text);
+        if (outage_note(&lock->outage, code, clock_boot_ms())) {
+            client_warn(client, "lock '%s' was not renewed, trying again: %s", lock->grant->key, err.text);
+        }
+    } else if (!unreported && outage_end(&lock->outage, clock_boot_ms(), &lasted_ms)) {
+        client_warn(client, "lock '%s' was renewed again, after %s", lock->grant->key,
+                    clock_format_span(span, lasted_ms));
     }
     (void)pthread_cond_broadcast(&client->idle);
     belay_error_release(&err);
@@ -225,7 +239,8 @@ void keepalive_add(struct belay_lock *lock)
 {
     struct belay_client *client = lock->client;
 
-    assert(lock->is_protected && !lock->lease.over);
+    assert(lock->is_protected && !lock->lease.over && !lock->ending && !lock->lost);
+    assert(lock->grant != NULL && lock->users == 0 && lock->next == NULL);
     (void)pthread_mutex_lock(&client->mutex);
     lock->next = client->locks;
     client->locks = lock;
@@ -257,6 +272,7 @@ void keepalive_quiesce(struct belay_lock *lock)
 
     loss_watch_cancel(lock);
     (void)pthread_mutex_lock(&client->mutex);
+    assert(lock->users >= 0);
     lock->ending = true;
     while (lock->users > 0) {
         (void)pthread_cond_wait(&client->idle, &client->mutex);

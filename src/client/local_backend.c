@@ -1,4 +1,5 @@
 /* The client's own store as a backend; local_run.c runs the operations. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,8 +22,7 @@ static enum belay_code commit_outside(struct belay_client *client, const struct 
                                       struct belay_error *err)
 {
     struct belay_commit result = { 0 };
-    enum belay_code code =
-        client_count(client, true, client->store->ops->commit(client->store, batch, &result, err));
+    enum belay_code code = client_count(client, true, store_commit(client->store, batch, &result, err));
 
     if (code == BELAY_OK) {
         report_commit(client->on_event, client->context, batch, &result, -1, 0);
@@ -34,6 +34,7 @@ static enum belay_code commit_outside(struct belay_client *client, const struct 
 /* The grant that is stale: that of an exclusive holder, or of one of several. */
 static struct belay_holder grant_at(const struct belay_record *record, size_t i)
 {
+    assert(i < record->n_holders || (i == 0 && record->n_holders == 0));
     if (record->n_holders > 0) {
         return record->holders[i];
     }
@@ -147,7 +148,7 @@ static enum belay_code local_get(struct backend *backend, const char *key, struc
     int64_t now_ms = 0;
     size_t stale;
     enum belay_code code =
-        client_count(client, false, client->store->ops->get(client->store, &key, 1, &record, &now_ms, err));
+        client_count(client, false, store_get(client->store, &key, 1, &record, &now_ms, err));
 
     if (code != BELAY_OK) {
         return code;
@@ -215,6 +216,7 @@ static bool list_one(void *context, const struct belay_record *record, int64_t n
         listing->n_stale++;
     }
     if (is_asked_for(listing->query, info)) {
+        assert(listing->query->limit == 0 || listing->n <= listing->query->limit);
         if (listing->query->limit != 0 && listing->n == listing->query->limit) {
             listing->more = true;
             go_on = false;
@@ -244,8 +246,7 @@ static enum belay_code local_list(struct backend *backend, const struct belay_qu
     scan.prefix = listing->query->prefix;
     scan.after = listing->query->cursor;
     scan.held_only = !listing->query->all && listing->query->status != BELAY_STATUS_RELEASED;
-    code =
-        client_count(client, false, client->store->ops->scan(client->store, &scan, list_one, listing, err));
+    code = client_count(client, false, store_scan(client->store, &scan, list_one, listing, err));
     if (code == BELAY_OK && listing->no_memory) {
         code = error_no_memory(err);
     }
@@ -291,7 +292,7 @@ static enum belay_code local_events(struct backend *backend, const struct belay_
     if (client->store->ops->events == NULL) {
         return say_no_history(client, err);
     }
-    return client_count(client, false, client->store->ops->events(client->store, query, fn, context, err));
+    return client_count(client, false, store_events(client->store, query, fn, context, err));
 }
 
 static bool add_hold(void *context, const struct belay_event *event)
@@ -319,6 +320,10 @@ static bool watch_one(void *context, const struct belay_event *event)
 {
     struct local_watching *watching = context;
 
+    assert(!watching->stopped);
+    if (event->id <= *watching->after) {
+        return true; /* the answer of a database out of order: each event once */
+    }
     *watching->after = event->id;
     watching->stopped = watching->fn != NULL && !watching->fn(watching->context, event);
     return !watching->stopped;
@@ -328,9 +333,13 @@ static enum belay_code local_watch(struct backend *backend, const char *prefix, 
                                    belay_event_fn fn, void *context, struct belay_cancel *cancel,
                                    struct belay_error *err)
 {
-    struct belay_store *store = local_client(backend)->store;
+    struct belay_client *client = local_client(backend);
+    struct belay_store *store = client->store;
     struct local_watching watching = { .context = context, .after = after };
     struct belay_events_query query = { .last = 1 };
+    struct belay_error failure = BELAY_ERROR_INIT;
+    struct outage outage = { 0 };
+    bool may_retry = false;
     enum belay_code code = BELAY_OK;
 
     if (*after == 0) {
@@ -342,16 +351,28 @@ static enum belay_code local_watch(struct backend *backend, const char *prefix, 
         uint32_t heard = store->ops->listen == NULL ? 0 : store->ops->listen(store, NULL);
 
         query.after = *after;
-        code = local_events(backend, &query, watch_one, &watching, err);
+        code = local_events(backend, &query, watch_one, &watching, &failure);
+        if (code == BELAY_UNREACHABLE && may_retry) {
+            client_warn_outage(client, &outage, code, failure.text);
+            client_sleep(WATCH_POLL_MS, cancel);
+            code = BELAY_OK;
+            continue;
+        }
         if (code != BELAY_OK || watching.stopped) {
             break;
         }
+        client_warn_answers(client, &outage);
+        may_retry = !client_capabilities(client).is_local; /* a database restarts, and a file does not */
         if (store->ops->wait != NULL) {
             store->ops->wait(store, NULL, heard, WATCH_POLL_MS, cancel);
         } else {
             client_sleep(WATCH_POLL_MS, cancel);
         }
     }
+    if (code != BELAY_OK && failure.code == code) {
+        return error_move(err, code, &failure);
+    }
+    belay_error_release(&failure);
     return code;
 }
 
@@ -383,7 +404,7 @@ static enum belay_code local_check_free(struct backend *backend, const struct op
         int64_t now_ms = seen.store_now_ms;
 
         if (decision.below_key != NULL &&
-            store->ops->get(store, &decision.below_key, 1, &below, &now_ms, NULL) == BELAY_OK) {
+            store_get(store, &decision.below_key, 1, &below, &now_ms, NULL) == BELAY_OK) {
             holder = &below;
         }
         *retry_ms = decision.may_try_ms - seen.store_now_ms - (clock_boot_ms() - seen.seen_ms);
@@ -408,6 +429,7 @@ enum belay_code local_note(struct backend *backend, const struct belay_event *ev
 {
     struct belay_batch batch = { .events = event, .n_events = 1 };
 
+    assert(event->type != NULL);
     return commit_outside(local_client(backend), &batch, err);
 }
 
@@ -431,7 +453,7 @@ static enum belay_code local_item_get(struct backend *backend, const char *space
     struct belay_store *store = local_client(backend)->store;
     enum belay_code code = check_keeps_items(backend, err);
 
-    return code == BELAY_OK ? store->ops->item_get(store, space, name, out_item, err) : code;
+    return code == BELAY_OK ? store_item_get(store, space, name, out_item, err) : code;
 }
 
 static enum belay_code local_item_put(struct backend *backend, const struct belay_item_write *write,
@@ -440,7 +462,7 @@ static enum belay_code local_item_put(struct backend *backend, const struct bela
     struct belay_store *store = local_client(backend)->store;
     enum belay_code code = check_keeps_items(backend, err);
 
-    return code == BELAY_OK ? store->ops->item_put(store, write, out_version, err) : code;
+    return code == BELAY_OK ? store_item_put(store, write, out_version, err) : code;
 }
 
 static enum belay_code local_item_list(struct backend *backend, const char *space, belay_item_fn fn,
@@ -450,7 +472,7 @@ static enum belay_code local_item_list(struct backend *backend, const char *spac
     enum belay_code code = check_keeps_items(backend, err);
 
     if (code == BELAY_OK) {
-        code = store->ops->item_list(store, space, fn, context, err);
+        code = store_item_list(store, space, fn, context, err);
     }
     if (code == BELAY_OK) {
         *out_is_partial = false;
@@ -485,8 +507,8 @@ static enum belay_code local_backup(struct backend *backend, const char *path, s
     if (store->ops->backup == NULL) {
         return error_set(
             err, BELAY_INVALID,
-            "the store '%.200s' is not a file that belay could copy; DynamoDB has point-in-time recovery "
-            "and on-demand backups for its tables",
+            "the store '%.200s' is not a file that belay could copy; use PostgreSQL's own backups, or "
+            "DynamoDB's point-in-time recovery",
             client->url);
     }
     return store->ops->backup(store, path, cancel, err);

@@ -45,25 +45,47 @@ static bool shares_polls(const struct belay_client *client, const struct op *op)
     return op->polling && client->store->ops->wait == NULL;
 }
 
+static void begin_step(struct store_step *step)
+{
+    memset(step, 0, sizeof *step);
+    step->sent_us = clock_boot_us();
+    step->sent_ms = step->sent_us / 1000;
+}
+
+bool store_step_begin(struct belay_client *client, const struct op *op, struct store_step *step,
+                      void *context)
+{
+    begin_step(step);
+    step->pending = (struct belay_pending_commit){
+        .batch = &op->batch, .out = &step->result, .err = &step->seen.err, .context = context
+    };
+    if (op->want != OP_COMMIT || !client->store->ops->loop->begin(client->store, &step->pending)) {
+        step->pending.batch = NULL;
+    }
+    return step->pending.batch != NULL;
+}
+
+void store_step_answered(struct belay_client *client, struct store_step *step, enum belay_code code)
+{
+    int64_t answered_us = clock_boot_us();
+
+    assert(answered_us >= step->sent_us); /* the boot clock does not go back */
+    step->code = client_count(client, true, code);
+    step->answered_ms = answered_us / 1000;
+    step->took_us = answered_us - step->sent_us;
+}
+
 void store_step_ask(struct belay_client *client, const struct op *op, struct poller *poller,
                     struct store_step *step)
 {
-    const struct belay_store_ops *ops = client->store->ops;
-    int64_t sent_us = clock_boot_us();
-
     assert(op->want == OP_COMMIT || op->want == OP_GET);
-    memset(step, 0, sizeof *step);
-    step->sent_ms = sent_us / 1000;
+    begin_step(step);
     if (op->want == OP_COMMIT) {
-        int64_t answered_us;
-
-        step->code = client_count(client, true,
-                                  ops->commit(client->store, &op->batch, &step->result, &step->seen.err));
-        answered_us = clock_boot_us();
-        step->answered_ms = answered_us / 1000;
-        step->took_us = answered_us - sent_us;
+        store_step_answered(client, step,
+                            store_commit(client->store, &op->batch, &step->result, &step->seen.err));
     } else if (shares_polls(client, op)) {
         shared_poll_read(&client->shared_poll, client->store, poller, op->keys, op->n_keys, &step->seen);
+        assert(step->seen.code != BELAY_OK || step->seen.n == op->n_keys);
         step->code = client_count(client, false, step->seen.code);
         step->is_shared = true;
     } else {
@@ -71,8 +93,8 @@ void store_step_ask(struct belay_client *client, const struct op *op, struct pol
         step->code = step->seen.records == NULL
                          ? error_no_memory(&step->seen.err)
                          : client_count(client, false,
-                                        ops->get(client->store, op->keys, op->n_keys, step->seen.records,
-                                                 &step->seen.store_now_ms, &step->seen.err));
+                                        store_get(client->store, op->keys, op->n_keys, step->seen.records,
+                                                  &step->seen.store_now_ms, &step->seen.err));
         step->seen.n = step->code == BELAY_OK ? op->n_keys : 0;
     }
 }
@@ -83,7 +105,7 @@ void store_step_ask(struct belay_client *client, const struct op *op, struct pol
  */
 static void report_found(struct belay_client *client, const struct op *op)
 {
-    struct belay_info info;
+    struct belay_info info = op->info;
     struct op_result result = { .info = &info, .reentered = op->reentered };
 
     if (client->on_event == NULL || client->store->ops->events != NULL || op->code != BELAY_OK) {
@@ -103,7 +125,6 @@ static void report_found(struct belay_client *client, const struct op *op)
         client->on_event(client->context, &waited);
     }
     if (op->found_done) {
-        info = info_borrow(&op->record, op->record_now_ms);
         report_outcome(client->on_event, client->context, &op->request, BELAY_OK, &result, NULL);
     }
 }
@@ -116,6 +137,7 @@ static void report_kept(struct belay_client *client, struct op *op, const struct
                                  .events_at_unix_ms = step->result.events_at_unix_ms };
 
     if (op->want == OP_COMMIT && op->kept_event_id != 0) {
+        assert(op->batch.n_writes == 0 && op->batch.n_events == 1); /* nothing is left to write */
         report_commit(client->on_event, client->context, &op->batch, &kept,
                       step->answered_ms - op->request.began_ms, step->took_us);
         op_on_commit(op, BELAY_OK, &kept, NULL, step->sent_ms, step->answered_ms);
@@ -131,6 +153,7 @@ void store_step_report(struct belay_client *client, struct op *op, struct store_
     bool is_ended; /* a lock, by another client */
     size_t first_wake = is_commit && step->code == BELAY_OK && step->result.woke_first ? 1 : 0;
 
+    assert(op->want == OP_COMMIT || op->want == OP_GET);
     if (step->code == BELAY_REDIRECTED) {
         op_stop(op, BELAY_REDIRECTED, &seen->err);
     } else if (is_commit) {
@@ -176,6 +199,8 @@ void store_step_release(struct store_step *step)
 {
     poll_result_release(&step->seen);
     belay_commit_release(&step->result);
+    free(step->pending.answer);
+    step->pending.answer = NULL;
 }
 
 struct belay_wait_info client_wait_info(const struct op *op)
@@ -187,7 +212,8 @@ struct belay_wait_info client_wait_info(const struct op *op)
                                      .waited_ms = now_ms - op->request.began_ms,
                                      .retry_ms = op->waiting.retry_ms - now_ms,
                                      .attempt = op->waiting.attempt,
-                                     .frozen = op->is_frozen ? op->err.text : NULL };
+                                     .frozen = op->is_frozen ? op->err.text : NULL,
+                                     .since_unix_ms = op->waiting.since_unix_ms };
 }
 
 void client_wait_begins(struct belay_client *client, struct op *op, struct poller *poller)
@@ -211,6 +237,7 @@ static void wait_for_wake(struct belay_client *client, struct op *op, struct bel
     struct belay_store *store = client->store;
     int64_t timeout_ms = op->wait_until_ms - clock_boot_ms();
 
+    assert(op->want == OP_WAIT && !poller->in);
     if (timeout_ms > 0 && !belay_cancel_requested(cancel)) {
         if (op->queued && store->ops->wait != NULL) {
             store->ops->wait(store, op->request.lock_id, heard, timeout_ms, cancel);
@@ -263,6 +290,7 @@ enum belay_code local_run(struct backend *backend, struct op_request *request, c
             wait_for_wake(client, &op, cancel, heard, &poller);
         }
     }
+    assert(!poller.in);
     poller_release(&poller);
     /* An event loop syncs many commits at once; a blocking caller has no loop that would. */
     if (op.code == BELAY_OK && belay_client_sync(client, &op.err) != BELAY_OK) {

@@ -18,6 +18,7 @@ static struct belay_lock *lock_new(struct belay_client *client, const struct op_
     if (lock == NULL) {
         return NULL;
     }
+    assert(request->n_ancestors <= BELAY_ANCESTORS_MAX);
     lock->client = client;
     lock->on_lost = options->on_lost;
     lock->context = options->context;
@@ -86,7 +87,7 @@ static enum belay_code take(struct belay_client *client, const char *key, const 
         int64_t ttl_ms;
 
         assert(result.info != NULL);
-        ttl_ms = result.info->ttl_ms;
+        ttl_ms = result.info->ttl_ms > 0 ? result.info->ttl_ms : 0; /* others may have written it */
         lock->grant = result.info;
         lock->is_protected = true;
         lock->reentered = result.reentered;
@@ -102,6 +103,7 @@ static enum belay_code take(struct belay_client *client, const char *key, const 
     }
     request_release(&request);
     if (code == BELAY_OK) {
+        assert(lock->grant != NULL && lock->is_protected == client->enabled);
         *out_lock = lock;
     } else {
         belay_lock_free(lock);

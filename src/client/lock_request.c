@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <inttypes.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -73,6 +74,7 @@ enum belay_code request_init(struct client_request *request, struct belay_client
     request->op.began_ms = clock_boot_ms();
     request->op.capabilities = client_capabilities(client);
     request->profile = form.profile;
+    assert(form.n_above <= BELAY_ANCESTORS_MAX);
     request->op.n_ancestors = form.n_above;
     for (size_t i = 0; i < form.n_above; i++) {
         (void)snprintf(request->ancestors[i], sizeof request->ancestors[i], "%s", form.above[i]);
@@ -90,38 +92,21 @@ size_t joint_text_size(const struct op_joint *joint)
     size_t size = 0;
 
     for (size_t i = 0; i < joint->n_keys; i++) {
-        size += kept_text_size(joint->keys[i]);
+        size += text_room(joint->keys[i]);
     }
     for (size_t i = 0; i < joint->n_ancestors; i++) {
-        size += kept_text_size(joint->ancestors[i]);
+        size += text_room(joint->ancestors[i]);
     }
     return size;
-}
-
-size_t kept_text_size(const char *text)
-{
-    return text == NULL ? 0 : strlen(text) + 1;
-}
-
-const char *keep_text(char **at, const char *text)
-{
-    size_t size = kept_text_size(text);
-    char *copy = *at;
-
-    if (text == NULL) {
-        return NULL;
-    }
-    *at += size;
-    return memcpy(copy, text, size);
 }
 
 void joint_keep_texts(struct op_joint *joint, char **at)
 {
     for (size_t i = 0; i < joint->n_keys; i++) {
-        joint->keys[i] = keep_text(at, joint->keys[i]);
+        joint->keys[i] = text_place(at, joint->keys[i]);
     }
     for (size_t i = 0; i < joint->n_ancestors; i++) {
-        joint->ancestors[i] = keep_text(at, joint->ancestors[i]);
+        joint->ancestors[i] = text_place(at, joint->ancestors[i]);
     }
 }
 
@@ -146,7 +131,9 @@ static void add_ancestor(struct op_joint *joint, const char *ancestor, size_t ta
     while (i < joint->n_ancestors && strcmp(joint->ancestors[i], ancestor) != 0) {
         i++;
     }
+    assert(target < joint->n_keys && joint->n_keys <= BELAY_KEYS_MAX);
     if (i == joint->n_ancestors) {
+        assert(joint->n_ancestors < OP_ANCESTORS_MAX);
         joint->ancestors[joint->n_ancestors++] = ancestor;
         joint->below[i] = 0;
     }

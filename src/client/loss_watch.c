@@ -7,6 +7,7 @@
  *     SQLite, served or not    the client that ends a lock wakes the holder, which reads it
  *     other stores             the holder polls every 8 s, unless a renewal has proved it since
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,6 +55,7 @@ static enum belay_code look_at(struct belay_lock *lock, const char *key, struct 
     struct belay_info *info = NULL;
     enum belay_code code = belay_get(lock->client, key, &info, err);
 
+    assert(key != NULL && lock->is_protected);
     if (code == BELAY_NOT_FOUND) {
         return error_set(err, BELAY_LOST, "lock '%s' was ended by another client", key);
     }
@@ -89,6 +91,7 @@ static enum belay_code await_server(struct belay_lock *lock, struct belay_error 
                                         .lock_id = lock->grant->lock_id };
     enum belay_code code = backend->ops->await_loss(backend, &request, HELD_MS, lock->watch_cancel, err);
 
+    assert(backend->ops->await_loss != NULL && lock->watch_cancel != NULL);
     switch (code) {
     case BELAY_OK:
     case BELAY_CANCELLED:
@@ -119,6 +122,7 @@ static enum belay_code await_wake(struct belay_lock *lock, struct belay_error *e
     int64_t began_ms = clock_boot_ms();
     enum belay_code code;
 
+    assert(began_ms >= lock->looked_ms);
     if (lock->looked_ms == 0) {
         lock->looked_ms = began_ms;
         store->ops->wait(store, lock->grant->lock_id, heard, FIRST_MS, lock->watch_cancel);
@@ -186,6 +190,7 @@ static void *watch_main(void *argument)
 
 bool loss_watch_start(struct belay_lock *lock)
 {
+    assert(lock->is_protected && lock->on_lost != NULL);
     if (lock->watches) {
         return true;
     }
@@ -203,6 +208,7 @@ bool loss_watch_start(struct belay_lock *lock)
 
 void loss_watch_cancel(struct belay_lock *lock)
 {
+    assert(lock->watches == (lock->watch_cancel != NULL));
     if (lock->watches) {
         belay_cancel_request(lock->watch_cancel);
     }
@@ -214,6 +220,7 @@ void loss_watch_end(struct belay_lock *lock)
         loss_watch_cancel(lock);
         (void)pthread_join(lock->watch_thread, NULL);
         belay_cancel_free(lock->watch_cancel);
+        lock->watch_cancel = NULL;
         lock->watches = false;
     }
 }

@@ -28,6 +28,7 @@ bool route_is_redirected(struct backend_route *route, const struct backend *used
     if (*code != BELAY_REDIRECTED || route->find == NULL) {
         return false;
     }
+    assert(used == route->first || used == route->server);
     if (used != route->first) {
         atomic_store(&route->server_pid, 0);
         return true;
@@ -49,12 +50,15 @@ enum belay_code route_run(struct backend_route *route, struct op_request *reques
     struct backend *used = route_current(route);
     enum belay_code code = used->ops->run(used, request, hooks, out_result, err);
 
+    assert(request->key != NULL && request->lock_id != NULL);
     while (route_is_redirected(route, used, &code, err)) {
         request->id_is_fresh = false; /* the backend before may have used it */
         request->is_restart = true;
         used = route_current(route);
         code = used->ops->run(used, request, hooks, out_result, err);
     }
+    assert(code != BELAY_REFUSED && (code != BELAY_OK || out_result->info != NULL));
+    assert(code == BELAY_OK || code == BELAY_REDIRECTED || err == NULL || err->code == code);
     return code;
 }
 

@@ -6,8 +6,10 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "client/client.h"
 
 enum { KEYS_AT_ONCE = 64 };
+static_assert((int)OP_KEYS_MAX <= (int)KEYS_AT_ONCE, "the keys of one poller fit");
 
 void poll_result_release(struct poll_result *result)
 {
@@ -20,13 +22,19 @@ void poll_result_release(struct poll_result *result)
     belay_error_release(&result->err);
 }
 
-void poller_release(struct poller *poller)
+static void drop_result(struct poller *poller)
 {
     if (poller->result != NULL) {
         poll_result_release(poller->result);
         free(poller->result);
         poller->result = NULL;
     }
+}
+
+void poller_release(struct poller *poller)
+{
+    assert(!poller->in && !poller->coming);
+    drop_result(poller);
 }
 
 void shared_poll_init(struct shared_poll *poll)
@@ -38,6 +46,7 @@ void shared_poll_init(struct shared_poll *poll)
 
 void shared_poll_release(struct shared_poll *poll)
 {
+    assert(poll->first == NULL);
     (void)pthread_cond_destroy(&poll->answered);
     (void)pthread_mutex_destroy(&poll->mutex);
 }
@@ -71,6 +80,7 @@ void shared_poll_leave(struct shared_poll *poll, struct poller *poller)
     while (poller->coming) {
         (void)pthread_cond_wait(&poll->answered, &poll->mutex);
     }
+    assert(poller->in && (poller->previous != NULL || poll->first == poller));
     poller->in = false;
     if (poller->next != NULL) {
         poller->next->previous = poller->previous;
@@ -163,6 +173,7 @@ static void gather_due_pollers(struct shared_poll *poll, struct shared_read *rea
 
     for (struct poller *poller = poll->first; poller != NULL; poller = poller->next) {
         if (is_to_be_served(read, poller, poll_ms, now_ms) && add_keys(read, poller->keys, poller->n)) {
+            assert(poller->in && !poller->coming);
             poller->coming = true;
             poller->next_served = read->served;
             read->served = poller;
@@ -174,9 +185,11 @@ static void gather_due_pollers(struct shared_poll *poll, struct shared_read *rea
 static void leave_result(const struct shared_read *read, const struct poll_result *seen,
                          struct poller *poller)
 {
-    struct poll_result *result = poller->result = calloc(1, sizeof *result);
+    struct poll_result *result;
     bool ok = true;
 
+    assert(poller->in && poller->coming && poller->result == NULL);
+    result = poller->result = calloc(1, sizeof *result);
     if (result == NULL) {
         return;
     }
@@ -199,7 +212,7 @@ static void leave_result(const struct shared_read *read, const struct poll_resul
         result->n += ok ? 1 : 0;
     }
     if (!ok) {
-        poller_release(poller);
+        drop_result(poller);
     }
 }
 
@@ -210,7 +223,7 @@ static void read_shared(struct belay_store *store, struct shared_read *read, str
     if (read->records == NULL) {
         out->code = error_no_memory(&out->err);
     } else {
-        out->code = store->ops->get(store, read->keys, read->n, read->records, &out->store_now_ms, &out->err);
+        out->code = store_get(store, read->keys, read->n, read->records, &out->store_now_ms, &out->err);
     }
     out->seen_ms = clock_boot_ms();
 }
@@ -228,13 +241,16 @@ void shared_poll_read(struct shared_poll *poll, struct belay_store *store, struc
         return;
     }
     memset(out, 0, sizeof *out);
+    assert(n > 0 && n <= OP_KEYS_MAX);
     (void)add_keys(&read, keys, n);
+    assert(read.n == n); /* they differ from each other */
     (void)pthread_mutex_lock(&poll->mutex);
     gather_due_pollers(poll, &read, store->ops->capabilities(store).poll_ms);
     (void)pthread_mutex_unlock(&poll->mutex);
     read_shared(store, &read, out);
     (void)pthread_mutex_lock(&poll->mutex);
     for (struct poller *one = read.served; one != NULL; one = one->next_served) {
+        assert(one->coming && one != poller);
         leave_result(&read, out, one);
         one->coming = false;
     }

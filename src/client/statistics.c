@@ -66,9 +66,9 @@ enum belay_code local_stats(struct backend *backend, const struct belay_stats_qu
     if (reading.stats == NULL) {
         return error_no_memory(err);
     }
-    code = client_count(client, false, store->ops->events(store, &all, on_oldest, &oldest_unix_ms, err));
+    code = client_count(client, false, store_events(store, &all, on_oldest, &oldest_unix_ms, err));
     if (code == BELAY_OK) {
-        code = client_count(client, false, store->ops->events(store, &wanted, on_stats_event, &reading, err));
+        code = client_count(client, false, store_events(store, &wanted, on_stats_event, &reading, err));
     }
     if (code == BELAY_OK && reading.stopped) {
         code = error_set(err, BELAY_CANCELLED, "the statistics are not wanted any more");

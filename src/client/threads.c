@@ -2,6 +2,9 @@
  * Threads that ask the store for the calls of an event loop. A call is out while
  * one of them asks: only op->batch and op->keys are read then, and the answer is
  * written beside the operation. The loop's thread reports it to the operation.
+ *
+ * A store may answer most commits on the loop's thread, without blocking (struct belay_loop_ops): no
+ * thread is woken for these. Reads, and what needs more than one statement, are for the threads.
  */
 #include <assert.h>
 #include <stddef.h>
@@ -18,6 +21,9 @@ struct threads {
     struct belay_async **back_end;
     void (*wake)(void *context);
     void *context;
+    const struct belay_loop_ops *loop; /* borrowed; NULL: the threads do all */
+    struct belay_async *unfinished;    /* of the poll thread: for the pool, in threads_flush() */
+    struct belay_async **unfinished_end;
 };
 
 enum belay_code belay_client_use_threads(struct belay_client *client, size_t n, void (*wake)(void *context),
@@ -35,6 +41,7 @@ enum belay_code belay_client_use_threads(struct belay_client *client, size_t n, 
     }
     (void)pthread_mutex_init(&threads->mutex, NULL);
     threads->back_end = &threads->back;
+    threads->unfinished_end = &threads->unfinished;
     threads->wake = wake;
     threads->context = context;
     client->threads = threads;
@@ -44,34 +51,126 @@ enum belay_code belay_client_use_threads(struct belay_client *client, size_t n, 
     return BELAY_OK;
 }
 
-static void ask_in_thread(struct pool_job *job)
+int belay_client_poll_fd(struct belay_client *client)
 {
-    struct belay_async *call =
-        (struct belay_async *)(void *)((char *)job - offsetof(struct belay_async, job));
-    struct belay_client *client = call->client;
-    struct threads *threads = client->threads;
+    /* Without `wait`, threads poll the store for all waiters together. */
+    bool wakes = client->store != NULL && client->store->ops->wait != NULL;
+    const struct belay_loop_ops *loop = wakes ? client->store->ops->loop : NULL;
+    int fd = client->threads == NULL || loop == NULL ? -1 : loop->fd(client->store);
 
-    client_wait_ends(client, &call->poller);
-    store_step_ask(client, &call->op, &call->poller, call->step);
+    if (fd >= 0) {
+        client->threads->loop = loop;
+    }
+    return fd;
+}
+
+static void put_back(struct threads *threads, struct belay_async *call)
+{
+    assert(call->is_out && call->step != NULL);
     (void)pthread_mutex_lock(&threads->mutex);
     call->next_back = NULL;
     *threads->back_end = call;
     threads->back_end = &call->next_back;
     (void)pthread_mutex_unlock(&threads->mutex);
+}
+
+/* Ask from the beginning, or finish what the store's loop began. */
+static void ask(struct belay_client *client, struct belay_async *call)
+{
+    struct store_step *step = call->step;
+
+    client_wait_ends(client, &call->poller);
+    assert(call->is_out && step != NULL);
+    if (step->pending.batch != NULL) {
+        enum belay_code code;
+
+        assert(step->pending.is_unfinished);
+        code = client->threads->loop->finish(client->store, &step->pending);
+        store_assert_commit(client->store, step->pending.batch, code, &step->result);
+        store_step_answered(client, step, code);
+    } else {
+        store_step_ask(client, &call->op, &call->poller, step);
+    }
+}
+
+static void ask_in_thread(struct pool_job *job)
+{
+    struct belay_async *call =
+        (struct belay_async *)(void *)((char *)job - offsetof(struct belay_async, job));
+    struct threads *threads = call->client->threads;
+
+    ask(call->client, call);
+    put_back(threads, call);
     threads->wake(threads->context);
 }
 
 bool threads_ask(struct belay_client *client, struct belay_async *call)
 {
+    struct threads *threads = client->threads;
+
     if (call->step == NULL && (call->step = calloc(1, sizeof *call->step)) == NULL) {
         return false;
     }
+    assert(!call->is_out && !call->is_ready && call->heap_at == 0);
+    call->step->pending.batch = NULL;
     call->job.work = ask_in_thread;
     call->is_out = true;
-    if (!pool_add(client->threads->pool, &call->job)) {
+    if (threads->loop != NULL && store_step_begin(client, &call->op, call->step, call)) {
+        return true;
+    }
+    if (!pool_add(threads->pool, &call->job)) {
         call->is_out = false;
     }
     return call->is_out;
+}
+
+void threads_take(struct belay_client *client)
+{
+    struct threads *threads = client->threads;
+    struct belay_pending_commit *next;
+
+    if (threads == NULL || threads->loop == NULL) {
+        return;
+    }
+    for (struct belay_pending_commit *done = threads->loop->take(client->store); done != NULL; done = next) {
+        struct belay_async *call = done->context;
+
+        next = done->next;
+        assert(call->is_out && done == &call->step->pending && done->batch == &call->op.batch);
+        if (done->is_unfinished) {
+            call->next_back = NULL;
+            *threads->unfinished_end = call;
+            threads->unfinished_end = &call->next_back;
+        } else {
+            store_assert_commit(client->store, done->batch, done->code, done->out);
+            store_step_answered(client, call->step, done->code);
+            put_back(threads, call);
+        }
+    }
+}
+
+/* What others wait for is sent first, such as the claim of a waiter whose lock was released. */
+int64_t threads_flush(struct belay_client *client)
+{
+    struct threads *threads = client->threads;
+    struct belay_async *next;
+    int64_t next_ms;
+
+    if (threads == NULL || threads->loop == NULL) {
+        return INT64_MAX;
+    }
+    next_ms = threads->loop->flush(client->store);
+    for (struct belay_async *call = threads->unfinished; call != NULL; call = next) {
+        next = call->next_back; /* the thread changes it */
+        if (!pool_add(threads->pool, &call->job)) {
+            ask(client, call); /* there is no thread */
+            put_back(threads, call);
+            next_ms = 0;
+        }
+    }
+    threads->unfinished = NULL;
+    threads->unfinished_end = &threads->unfinished;
+    return next_ms;
 }
 
 void threads_poke(struct belay_client *client)
@@ -124,6 +223,7 @@ struct belay_async *threads_next(struct belay_client *client)
     call = threads->back;
     if (call != NULL) {
         assert(call->is_out);
+        assert(call->step != NULL);
         threads->back = call->next_back;
         if (threads->back == NULL) {
             threads->back_end = &threads->back;
@@ -151,6 +251,9 @@ void threads_stop(struct belay_client *client)
         }
     }
     pool_free(threads->pool);
+    if (threads->loop != NULL) {
+        threads->loop->stop(client->store);
+    }
     (void)pthread_mutex_destroy(&threads->mutex);
     free(threads);
     client->threads = NULL;

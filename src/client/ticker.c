@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <poll.h>
 #include <stdint.h>
 #include <sys/eventfd.h>
@@ -48,6 +49,7 @@ static void *ticker_main(void *argument)
 
 bool ticker_start(struct ticker *ticker, struct belay_client *client, int64_t (*due)(struct belay_client *))
 {
+    assert(!ticker->running && due != NULL);
     ticker->client = client;
     ticker->due = due;
     ticker->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);

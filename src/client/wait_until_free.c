@@ -1,4 +1,5 @@
 /* Waiting until a lock is free, without taking it. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -6,7 +7,7 @@
 #include "base/error.h"
 #include "client/client.h"
 
-enum { LOOK_MS = 1000 };
+enum { LOOK_MS = 1000, AGAIN_MS = 1000 };
 
 struct free_wait {
     struct belay_client *client;
@@ -17,6 +18,7 @@ struct free_wait {
     char seen[BELAY_ID_MAX + 1]; /* the holder at the last look */
     int early_looks;             /* since then */
     int64_t span_ms;             /* how long it sleeps before the next look, at most */
+    struct outage outage;
 };
 
 /* The first looks at a holder come soon, and then ever later; as in src/lock/acquire.c. */
@@ -51,6 +53,7 @@ static int64_t look_span_ms(struct free_wait *wait)
         return LOOK_MS;
     }
     span_ms = early_span_ms(wait, capabilities);
+    assert(span_ms > 0 && span_ms <= capabilities->poll_ms);
     return span_ms - (int64_t)(chance % (uint64_t)(span_ms / 4 + 1));
 }
 
@@ -94,6 +97,7 @@ static void sleep_or_wake(struct free_wait *wait, uint32_t heard, int64_t ms)
     const struct op_request *request = &wait->request.op;
     const char *keys[OP_KEYS_MAX];
 
+    assert(ms > 0 && !wait->poller.in);
     if (store != NULL) {
         store->ops->wait(store, NULL, heard, ms, wait->options->cancel);
         return;
@@ -110,6 +114,7 @@ static enum belay_code wait_until_free(struct free_wait *wait, struct belay_erro
     struct belay_client *client = wait->client;
     const struct belay_lock_options *options = wait->options;
     const struct op_request *request = &wait->request.op;
+    bool may_retry = false;
 
     for (;;) {
         struct belay_store *store = waker(client);
@@ -120,15 +125,24 @@ static enum belay_code wait_until_free(struct free_wait *wait, struct belay_erro
         enum belay_code code;
 
         ROUTE(&client->route, code, err, check_free, request, &wait->poller, &sleep_ms);
-        if (code != BELAY_HELD) {
+        if (code == BELAY_HELD) {
+            client_warn_answers(client, &wait->outage);
+            may_retry = !client_capabilities(client).is_local; /* a server restarts, and a file does not */
+            on_held(wait, err);
+        } else if (code == BELAY_UNREACHABLE && may_retry) {
+            client_warn_outage(client, &wait->outage, code, err->text);
+        } else {
             return code;
         }
-        on_held(wait, err);
         if (left_ms <= 0) {
             return code;
         }
         if (belay_cancel_requested(options->cancel)) {
             return error_set(err, BELAY_CANCELLED, "cancelled while waiting for lock '%s'", request->key);
+        }
+        if (code == BELAY_UNREACHABLE) {
+            client_sleep(left_ms < AGAIN_MS ? left_ms : AGAIN_MS, options->cancel);
+            continue;
         }
         sleep_ms = sleep_ms < 1 ? 1 : sleep_ms > wait->span_ms ? wait->span_ms : sleep_ms;
         sleep_or_wake(wait, heard, sleep_ms < left_ms ? sleep_ms : left_ms);

@@ -56,13 +56,7 @@ const struct config_profile *config_profile_find(const struct belay_config *conf
 
 /* ---- environment.c ----------------------------------------------------- */
 
-/* A path below $XDG_NAME if that is absolute, else below HOME/FALLBACK. NULL: there is no home directory. */
-char *config_home_path(const char *xdg_name, const char *fallback, const char *rest);
-
 enum belay_code config_read_environment(struct belay_config *config, struct belay_error *err);
-
-/* The URL of the default store, which the caller frees. NULL: there is no home directory, or no memory. */
-char *config_default_store(void);
 
 /* ---- schema.c ---------------------------------------------------------- */
 

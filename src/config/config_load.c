@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -8,6 +9,8 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/paths.h"
+#include "base/store_url.h"
 #include "base/text.h"
 #include "config/config.h"
 #include "config/yaml_tree.h"
@@ -25,6 +28,23 @@ static void config_file_close(struct config_file *file)
         (void)close(file->fd);
     }
     free(file->path);
+}
+
+/* The URL of the default store, which the caller frees. NULL: there is no home directory, or no memory. */
+static char *default_store(void)
+{
+    char *path = home_path("XDG_STATE_HOME", ".local/state", "belay/belay.db");
+    struct buf url = BUF_INIT(3 * PATH_MAX + 16);
+    char *text = NULL;
+
+    if (path != NULL) {
+        buf_adds(&url, "sqlite:");
+        store_url_add_place(&url, path);
+        text = buf_take(&url);
+    }
+    free(path);
+    buf_release(&url);
+    return text;
 }
 
 /* ---- opening ----------------------------------------------------------- */
@@ -187,9 +207,8 @@ static enum belay_code read_named(struct belay_config *config, const char *path,
  */
 static enum belay_code search_files(struct belay_config *config, struct belay_error *err)
 {
-    struct config_file installed = {
-        .fd = -1, .path = config_home_path("XDG_CONFIG_HOME", ".config", "belay/config.yaml")
-    };
+    struct config_file installed = { .fd = -1,
+                                     .path = home_path("XDG_CONFIG_HOME", ".config", "belay/config.yaml") };
     struct config_file here = { .fd = -1, .source = { .is_found = true } };
     enum belay_code code = BELAY_OK;
 
@@ -220,7 +239,7 @@ enum belay_code belay_config_load(const char *path, struct belay_config **out_co
         code = config_reset(config, "", err);
     }
     /* Without a home directory there is no default store, which is an error only if --store is missing too. */
-    if (code == BELAY_OK && (store = config_default_store()) != NULL) {
+    if (code == BELAY_OK && (store = default_store()) != NULL) {
         code = config_set(config, "store", store, "default", err);
         free(store);
     }

@@ -1,17 +1,12 @@
-#include <pwd.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/buf.h"
 #include "base/error.h"
-#include "base/store_url.h"
 #include "base/text.h"
 #include "config/config.h"
 #include "config/value.h"
 
-enum { PATH_LIMIT = 4000, TABLE_MIN = 3, TABLE_MAX = 255 };
+enum { TABLE_MIN = 3, TABLE_MAX = 255 };
 
 static const struct env_variable {
     const char *name;
@@ -30,78 +25,6 @@ static const struct env_variable {
     { "API_GATEWAY_URL", "controller.api_gateway_url", VALUE_HTTP, false, false },
 };
 enum { N_VARIABLES = sizeof variables / sizeof variables[0] };
-
-/* ---- paths ------------------------------------------------------------- */
-
-/* The home directory from the password database, for a service without HOME. */
-static char *home_by_uid(void)
-{
-    char space[4096];
-    struct passwd entry;
-    struct passwd *found = NULL;
-
-    if (getpwuid_r(getuid(), &entry, space, sizeof space, &found) != 0 || found == NULL ||
-        found->pw_dir == NULL || found->pw_dir[0] != '/') {
-        return NULL;
-    }
-    return strdup(found->pw_dir);
-}
-
-/* Add `folder` without trailing slashes: "//x" would begin a host in a URL. */
-static void add_folder(struct buf *path, const char *folder)
-{
-    size_t n = strlen(folder);
-
-    while (n > 0 && folder[n - 1] == '/') {
-        n--;
-    }
-    buf_add(path, folder, n);
-}
-
-char *config_home_path(const char *xdg_name, const char *fallback, const char *rest)
-{
-    struct buf path = BUF_INIT(PATH_LIMIT);
-    const char *xdg = env_text(xdg_name);
-    const char *home = env_text("HOME");
-    char *by_uid = NULL;
-    char *text = NULL;
-
-    if (xdg != NULL && xdg[0] == '/') {
-        add_folder(&path, xdg);
-        buf_addf(&path, "/%s", rest);
-    } else {
-        if (home == NULL || home[0] != '/') {
-            home = by_uid = home_by_uid();
-        }
-        if (home == NULL) {
-            return NULL;
-        }
-        add_folder(&path, home);
-        buf_addf(&path, "/%s/%s", fallback, rest);
-    }
-    text = buf_take(&path);
-    buf_release(&path);
-    free(by_uid);
-    return text;
-}
-
-char *config_default_store(void)
-{
-    char *path = config_home_path("XDG_STATE_HOME", ".local/state", "belay/belay.db");
-    struct buf url = BUF_INIT(3 * PATH_LIMIT + 16);
-    char *text = NULL;
-
-    if (path != NULL) {
-        buf_adds(&url, "sqlite:");
-        store_url_add_place(&url, path);
-        text = buf_take(&url);
-    }
-    free(path);
-    buf_release(&url);
-    return text;
-}
-
-/* ---- variables --------------------------------------------------------- */
 
 /* The name of a table of execution locks (S2.10), as the URL of a store. */
 static enum belay_code read_table(const char *variable, const char *table, char *out_url, size_t size,
@@ -125,7 +48,7 @@ static enum belay_code read_variable(struct belay_config *config, const struct e
                                      const char *value, struct belay_error *err)
 {
     const struct value_rule rule = { variable->kind, 0, 0 };
-    char url[TABLE_MAX + 64], origin[64], why[VALUE_WHY_SIZE];
+    char url[TABLE_MAX + 64], origin[64], why[VALUE_WHY_SIZE], space[STORE_URL_SHOWN];
     enum belay_code code = BELAY_OK;
     bool is_on;
 
@@ -134,8 +57,8 @@ static enum belay_code read_variable(struct belay_config *config, const struct e
         value = url;
     } else if (!value_is_valid(&rule, value, why)) {
         /* Never guess the value of a kill switch: neither guess is safe for every user. */
-        code =
-            error_set(err, BELAY_CONFIG, "environment %s: '%s' %s", variable->name, value_shown(value), why);
+        code = error_set(err, BELAY_CONFIG, "environment %s: '%s' %s", variable->name,
+                         value_shown_of(&rule, value, space), why);
     } else if (variable->kind == VALUE_SWITCH && value_parse_switch(value, &is_on)) {
         value = is_on != variable->is_opposite ? "true" : "false";
     }

@@ -129,18 +129,20 @@ enum belay_code belay_key_profile(const struct belay_config *config, const char 
                                   struct belay_profile *out_profile, struct belay_error *err)
 {
     static const struct belay_profile none = { .name = NULL };
-    const struct config_profile *owner; /* the key's by its form */
+    struct config_key read = { .n_above = 0 };
     const struct config_profile *named;
-    struct key_names names;
     enum belay_code code;
 
     if (key == NULL || out_profile == NULL) {
         return error_set(err, BELAY_INVALID, "no key given");
     }
-    owner = match_profile(config, key, &names);
-    code = config_check_lists(owner, key, err);
+    code = config_read_key(config, key, &read, err);
+    config_key_release(&read);
+    if (code == BELAY_OK) {
+        code = config_check_lists(read.profile, key, err);
+    }
     if (code == BELAY_OK && profile == NULL) {
-        *out_profile = owner == NULL ? none : owner->values;
+        *out_profile = read.profile == NULL ? none : read.profile->values;
     }
     if (code != BELAY_OK || profile == NULL) {
         return code;
@@ -150,10 +152,10 @@ enum belay_code belay_key_profile(const struct belay_config *config, const char 
         return BELAY_INVALID;
     }
     /* A profile with a template has keys of its own; one without is a set of defaults for any key. */
-    if (owner != NULL && named->scheme.template != NULL && owner != named) {
+    if (read.profile != NULL && named->scheme.template != NULL && read.profile != named) {
         return error_set(err, BELAY_INVALID,
                          "the key '%s' belongs to profile '%s', not to '%s', whose keys are '%s'", key,
-                         owner->values.name, named->values.name, named->scheme.template);
+                         read.profile->values.name, named->values.name, named->scheme.template);
     }
     *out_profile = named->values;
     return BELAY_OK;

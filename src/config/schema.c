@@ -256,7 +256,7 @@ static enum belay_code set_from_value(struct schema_walk *walk, const struct sch
 {
     struct buf origin = BUF_INIT(VALUE_TEXT_MAX);
     const char *value = node->text;
-    char why[VALUE_WHY_SIZE];
+    char why[VALUE_WHY_SIZE], space[STORE_URL_SHOWN];
     enum belay_code code;
     bool is_on;
 
@@ -268,7 +268,7 @@ static enum belay_code set_from_value(struct schema_walk *walk, const struct sch
     }
     if (!value_is_valid(&rule->value, value, why)) {
         return error_set(walk->err, BELAY_CONFIG, "%s:%zu: %s: '%s' %s", walk->source->path, node->line, name,
-                         value_shown_of(&rule->value, value), why);
+                         value_shown_of(&rule->value, value, space), why);
     }
     if (rule->value.kind == VALUE_SWITCH && value_parse_switch(value, &is_on)) {
         value = is_on ? "true" : "false";

@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "config/config.h"
@@ -36,56 +37,35 @@ static void setting_release(struct belay_setting *setting)
     free((char *)setting->origin);
 }
 
-/* The index of `name`, or where to insert it. "tokens.2" comes before "tokens.10". */
-static size_t find_position(const struct belay_setting *settings, size_t n, const char *name, bool *out_found)
+/* The index of the first setting that is not before `name`. "tokens.2" comes before "tokens.10". */
+static size_t find_position(const struct belay_setting *settings, size_t n, const char *name)
 {
     size_t low = 0;
     size_t high = n;
 
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        int order = strverscmp(settings[middle].name, name);
 
-        if (order == 0) {
-            *out_found = true;
-            return middle;
-        }
-        if (order < 0) {
+        if (strverscmp(settings[middle].name, name) < 0) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    *out_found = false;
     return low;
-}
-
-static bool reserve_one(struct belay_config *config)
-{
-    size_t cap = config->cap_settings == 0 ? 32 : 2 * config->cap_settings;
-    struct belay_setting *grown;
-
-    if (config->n_settings < config->cap_settings) {
-        return true;
-    }
-    grown = realloc(config->settings, cap * sizeof *grown);
-    if (grown == NULL) {
-        return false;
-    }
-    config->settings = grown;
-    config->cap_settings = cap;
-    return true;
 }
 
 enum belay_code config_set(struct belay_config *config, const char *name, const char *value,
                            const char *origin, struct belay_error *err)
 {
     struct belay_setting setting = { strdup(name), strdup(value), strdup(origin) };
-    bool is_there;
-    size_t at = find_position(config->settings, config->n_settings, name, &is_there);
+    size_t at = find_position(config->settings, config->n_settings, name);
+    bool is_there = at < config->n_settings && strcmp(config->settings[at].name, name) == 0;
+    struct belay_setting *grown =
+        array_grow(config->settings, sizeof *grown, config->n_settings + 1, &config->cap_settings);
 
-    if (setting.name == NULL || setting.value == NULL || setting.origin == NULL ||
-        (!is_there && !reserve_one(config))) {
+    config->settings = grown == NULL ? config->settings : grown;
+    if (setting.name == NULL || setting.value == NULL || setting.origin == NULL || grown == NULL) {
         setting_release(&setting);
         return error_no_memory(err);
     }
@@ -125,10 +105,10 @@ enum belay_code config_reset(struct belay_config *config, const char *prefix, st
 const struct belay_setting *config_find(const struct belay_config *config, const char *name)
 {
     const struct belay_setting *settings = config == NULL ? config_builtin : config->settings;
-    bool is_there;
-    size_t at = find_position(settings, belay_config_count(config), name, &is_there);
+    size_t n = belay_config_count(config);
+    size_t at = find_position(settings, n, name);
 
-    return is_there ? &settings[at] : NULL;
+    return at < n && strcmp(settings[at].name, name) == 0 ? &settings[at] : NULL;
 }
 
 const char *belay_config_path(const struct belay_config *config)

@@ -34,9 +34,12 @@ const char *value_shown(const char *value)
     return *value == '\0' || text_is_clean(value, 200) ? value : "(unprintable or long)";
 }
 
-const char *value_shown_of(const struct value_rule *rule, const char *value)
+const char *value_shown_of(const struct value_rule *rule, const char *value, char space[STORE_URL_SHOWN])
 {
-    return rule->kind == VALUE_URL ? "(hidden)" : value_shown(value);
+    const char *shown = rule->kind == VALUE_URL ? "(hidden)" : value_shown(value);
+
+    return rule->kind == VALUE_STORE && shown == value && *value != '\0' ? store_url_show(value, space)
+                                                                         : shown;
 }
 
 /* "SCHEME:REST", in lower case. Any scheme: users can implement their own stores. */

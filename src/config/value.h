@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/store_url.h"
+
 enum value_kind {
     VALUE_TEXT,     /* one line */
     VALUE_ARGUMENT, /* of a command: any text */
@@ -41,7 +43,7 @@ bool value_parse_switch(const char *text, bool *out);
 
 /* The value for an error message, or a placeholder if it is long or unprintable. */
 const char *value_shown(const char *value);
-/* The same, unless a value of this kind is a secret. */
-const char *value_shown_of(const struct value_rule *rule, const char *value);
+/* The same, unless a value of this kind is a secret, or has one: then without it. `space` may have the result. */
+const char *value_shown_of(const struct value_rule *rule, const char *value, char space[STORE_URL_SHOWN]);
 
 #endif

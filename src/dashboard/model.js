@@ -43,9 +43,9 @@ export class Model extends EventTarget {
     return lock.status === "active" && lock.until <= performance.now() ? "expired" : lock.status;
   }
 
-  /** Now or, if its lease has ended, the time when it did. */
+  /** Now or, if its lease has expired, the time when it did: the server's, which is exact. */
   heldUntil(lock) {
-    return this.now() + (lock.status === "active" ? Math.min(0, lock.until - performance.now()) : Math.min(0, (Date.parse(lock.expires_at ?? "") || Infinity) - this.now()));
+    return (this.status(lock) === "expired" && Date.parse(lock.expires_at ?? "")) || this.now();
   }
 
   #tell(name, detail) {

@@ -199,6 +199,7 @@ enum belay_code freeze_check(const struct freeze_list *list, const struct belay_
     if (found == NULL) {
         return BELAY_OK;
     }
+    assert(most_ms >= 0 && out->frozen == NULL);
     out->frozen = freeze_text(found);
     out->frozen_for_ms = most_ms;
     return out->frozen == NULL ? error_no_memory(err) : error_set(err, BELAY_FROZEN, "%s", out->frozen);

@@ -1,10 +1,23 @@
 #include "http_client/curl_common.h"
 
+#include <pthread.h>
 #include <stddef.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "version.h"
+
+static void start_once(void)
+{
+    (void)curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+void curl_start(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    (void)pthread_once(&once, start_once);
+}
 
 void curl_set_common(CURL *curl, char *message, curl_opensocket_callback open_socket, void *context)
 {

@@ -7,6 +7,9 @@
 
 #include <curl/curl.h>
 
+/* Before any other call of libcurl; only the first has an effect. */
+void curl_start(void);
+
 /*
  * Resets the handle, which keeps its connections, and sets the options that all requests have in common. `message`
  * takes libcurl's error text. `open_socket` must open sockets with SOCK_CLOEXEC: libcurl's own would be inherited by

@@ -1,9 +1,12 @@
 #include "http_client/http.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+#include "belay/store.h"
 
 enum { DEFAULT_CONNECT_MS = 3000, DEFAULT_TOTAL_MS = 10000, DEFAULT_MAX_ANSWER = 16 << 20 };
 
@@ -26,10 +29,24 @@ struct http_client_options http_options_complete(const struct http_client_option
     return complete;
 }
 
+bool http_request_should_stop(const struct http_client_request *request)
+{
+    return belay_cancel_requested(request->cancel) ||
+           (request->should_stop != NULL && request->should_stop(request->context));
+}
+
 enum belay_code http_send(struct http *http, const struct http_client_request *request,
                           struct http_response *out_response, struct belay_error *err)
 {
-    return http->ops->send(http, request, out_response, err);
+    enum belay_code code;
+
+    assert(request->method != NULL && request->url != NULL && request->timeout_ms >= 0);
+    assert(request->n_headers == 0 || request->headers != NULL);
+    assert(request->body_len == 0 || request->body != NULL);
+    code = http->ops->send(http, request, out_response, err);
+    assert(code != BELAY_OK || out_response->body != NULL); /* an empty one is not NULL */
+    assert(code == BELAY_OK || err == NULL || err->code == code);
+    return code;
 }
 
 void http_close(struct http *http)

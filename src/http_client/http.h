@@ -32,12 +32,13 @@ struct http_client_request {
     bool direct;                /* without a proxy: link-local services */
 
     /*
-     * Each may be NULL. on_data takes the body in pieces, which are then not kept; false ends
-     * the request. should_stop is called about once a second, and after every piece; true ends
-     * the request and the connection. Both result in BELAY_CANCELLED. If wake_fd is above 0,
-     * should_stop is also called as soon as it is readable.
+     * Each may be NULL. `cancel` ends the request and its connection once it is requested; should_stop does if it
+     * returns true. Both are asked about once a second, after every piece of the answer, and, if wake_fd is above 0, as
+     * soon as that is readable. on_data takes the body of an answer with status 200 in pieces, which are then not kept;
+     * if it returns false, the request ends. All three result in BELAY_CANCELLED.
      */
-    bool (*on_data)(void *context, int status, const char *data, size_t len);
+    struct belay_cancel *cancel;
+    bool (*on_data)(void *context, const char *data, size_t len);
     bool (*should_stop)(void *context);
     int wake_fd;
     void *context;
@@ -76,7 +77,7 @@ struct http_ops {
      * BELAY_OK: there is an answer, whatever its status. BELAY_UNREACHABLE: no byte of the
      * request was sent. BELAY_UNKNOWN: some bytes were sent, and no complete answer arrived.
      * BELAY_CONFIG: the request or the settings cannot work (a bad URL, no CA bundle); nothing
-     * was sent. BELAY_CANCELLED: on_data or should_stop ended it.
+     * was sent. BELAY_CANCELLED: `cancel`, on_data or should_stop ended it.
      */
     enum belay_code (*send)(struct http *http, const struct http_client_request *request,
                             struct http_response *out_response, struct belay_error *err);
@@ -118,6 +119,9 @@ enum belay_code http_send_once(const struct http_client_options *options,
 enum belay_code http_plain_open(const char *base_url, const char *unix_path,
                                 const struct http_client_options *options, struct http **out_http,
                                 struct belay_error *err);
+
+/* Whether its `cancel` or should_stop ends the request. */
+bool http_request_should_stop(const struct http_client_request *request);
 
 enum belay_code http_send(struct http *http, const struct http_client_request *request,
                           struct http_response *out_response, struct belay_error *err);

@@ -98,7 +98,7 @@ static CURLcode curl_result(CURLM *multi, CURL *curl)
     return result;
 }
 
-/* As curl_easy_perform(), but wake_fd interrupts the wait: then should_stop is called. */
+/* As curl_easy_perform(), but wake_fd interrupts the wait: then the request is asked whether it should stop. */
 static CURLcode drive(const struct handle *handle, int wake_fd)
 {
     struct curl_waitfd wake = { .fd = wake_fd, .events = CURL_WAIT_POLLIN };
@@ -308,22 +308,16 @@ static void http_curl_close(struct http *http)
 
 static const struct http_ops http_curl_ops = { http_curl_send, http_curl_close };
 
-static void start_curl(void)
-{
-    (void)curl_global_init(CURL_GLOBAL_DEFAULT);
-}
-
 enum belay_code http_open(const struct http_client_options *options, struct http **out_http,
                           struct belay_error *err)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct http_client_options complete = http_options_complete(options);
     struct http_curl *client = calloc(1, sizeof *client);
 
     if (client == NULL) {
         return error_no_memory(err);
     }
-    (void)pthread_once(&once, start_curl);
+    curl_start();
     client->base.ops = &http_curl_ops;
     (void)pthread_mutex_init(&client->mutex, NULL);
     client->ca_bundle = complete.ca_bundle == NULL ? NULL : strdup(complete.ca_bundle);

@@ -20,7 +20,7 @@ static size_t on_body(char *data, size_t size, size_t n, void *context)
     if (request->on_data != NULL) {
         (void)curl_easy_getinfo(exchange->curl, CURLINFO_RESPONSE_CODE, &status);
         if (status == 200) {
-            exchange->stopped = !request->on_data(request->context, (int)status, data, size * n);
+            exchange->stopped = !request->on_data(request->context, data, size * n);
             return exchange->stopped ? 0 : size * n;
         }
     }
@@ -96,7 +96,7 @@ static int on_curl_progress(void *context, curl_off_t down_total, curl_off_t dow
     (void)down;
     (void)up_total;
     (void)up;
-    exchange->stopped = exchange->stopped || exchange->request->should_stop(exchange->request->context);
+    exchange->stopped = exchange->stopped || http_request_should_stop(exchange->request);
     return exchange->stopped ? 1 : 0;
 }
 
@@ -162,7 +162,7 @@ static void set_up_body(CURL *curl, const struct http_client_request *request)
 void exchange_attach(struct curl_exchange *exchange, CURL *curl)
 {
     exchange->curl = curl;
-    if (exchange->request->should_stop != NULL) {
+    if (exchange->request->should_stop != NULL || exchange->request->cancel != NULL) {
         (void)curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_curl_progress);
         (void)curl_easy_setopt(curl, CURLOPT_XFERINFODATA, exchange);
         (void)curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);

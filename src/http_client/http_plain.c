@@ -50,7 +50,7 @@ struct plain_reading {
     bool in_value;
     bool is_done;
     bool keeps;   /* the connection can be reused */
-    bool stopped; /* on_data ended it */
+    bool stopped; /* `cancel`, on_data or should_stop ended it */
     const char *why;
 };
 
@@ -122,7 +122,7 @@ static int on_plain_body(http_parse_state *parser, const char *data, size_t len)
     const struct http_client_request *request = reading->request;
 
     if (request->on_data != NULL && reading->response.status == 200) {
-        reading->stopped = !request->on_data(request->context, reading->response.status, data, len);
+        reading->stopped = !request->on_data(request->context, data, len);
         return reading->stopped ? -1 : 0;
     }
     if (len > reading->body.max - reading->body.len) {
@@ -223,28 +223,20 @@ static enum belay_code read_response(const struct http_plain *client, int fd, st
             limit->until_ms = clock_boot_ms() + SILENCE_MS;
         }
         io = plain_read(fd, data, READ_SIZE, limit, &n);
-        if (io == PLAIN_STOPPED) {
-            free(data);
-            return say_stopped(client, err);
-        }
+        reading->stopped = io == PLAIN_STOPPED;
         if (io != PLAIN_DONE) {
             reading->why = io_reason(io);
             break;
         }
         *out_nothing_came = *out_nothing_came && n == 0;
         result = n == 0 ? http_parse_end(&parse) : http_parse_run(&parse, data, n, &taken);
-        if (reading->stopped) {
-            free(data);
-            return say_stopped(client, err);
-        }
-        if (!reading->is_done && reading->why == NULL && result != HTTP_PARSE_MORE) {
+        if (!reading->is_done && reading->why == NULL && (n == 0 || result != HTTP_PARSE_MORE)) {
             reading->why = n == 0 ? "the connection was closed before an answer came" : "not HTTP";
-        } else if (!reading->is_done && n == 0 && reading->why == NULL) {
-            reading->why = "the connection was closed before an answer came";
         }
     }
     free(data);
-    return reading->is_done
+    return reading->stopped ? say_stopped(client, err)
+           : reading->is_done
                ? BELAY_OK
                : say_no_answer(client, reading->why == NULL ? "out of memory" : reading->why, err);
 }
@@ -254,9 +246,8 @@ static enum belay_code hand_over(struct plain_reading *reading, struct http_resp
 {
     assert(reading->is_done);
     reading->response.body_len = reading->body.len;
-    buf_adds(&reading->body, "");
     reading->response.body = buf_take(&reading->body);
-    if (reading->response.body == NULL && (reading->response.body = strdup("")) == NULL) {
+    if (reading->response.body == NULL) {
         return error_set(err, BELAY_UNKNOWN, "out of memory for an answer");
     }
     *out_response = reading->response;
@@ -282,7 +273,9 @@ static int take_idle(struct http_plain *client)
 
 static void give_back_connection(struct http_plain *client, int fd)
 {
+    assert(fd >= 0);
     (void)pthread_mutex_lock(&client->mutex);
+    assert(client->n_idle <= MAX_IDLE);
     if (client->n_idle < MAX_IDLE) {
         client->idle[client->n_idle++] = fd;
         fd = -1;
@@ -293,12 +286,14 @@ static void give_back_connection(struct http_plain *client, int fd)
     }
 }
 
+/* `whole` is the limit of the request, which its connection does not exceed either. */
 static enum belay_code open_connection(struct http_plain *client, const struct http_client_request *request,
-                                       int *out_fd, struct belay_error *err)
+                                       const struct plain_limit *whole, int *out_fd, struct belay_error *err)
 {
     int64_t ms =
         request->connect_timeout_ms > 0 ? request->connect_timeout_ms : client->options.connect_timeout_ms;
-    struct plain_limit limit = { request, clock_boot_ms() + ms };
+    int64_t until_ms = clock_boot_ms() + ms;
+    struct plain_limit limit = { request, until_ms < whole->until_ms ? until_ms : whole->until_ms };
     const char *why = NULL;
     enum plain_io io =
         plain_connect(client->unix_path, client->uri.host, client->uri.port, &limit, out_fd, &why);
@@ -326,13 +321,15 @@ static enum belay_code exchange_once(struct http_plain *client, const struct htt
     bool was_idle = fd >= 0;
     bool nothing_came = true;
     size_t sent = 0;
-    enum belay_code code = was_idle ? BELAY_OK : open_connection(client, request, &fd, err);
+    enum belay_code code = was_idle ? BELAY_OK : open_connection(client, request, &limit, &fd, err);
     enum plain_io io;
 
     if (code != BELAY_OK) {
         return code;
     }
+    assert(fd >= 0);
     io = plain_write(fd, text, len, &limit, &sent);
+    assert(io != PLAIN_DONE || sent == len);
     if (io == PLAIN_DONE) {
         code = read_response(client, fd, &reading, &limit, &nothing_came, err);
     } else if (io == PLAIN_STOPPED) {
@@ -341,6 +338,7 @@ static enum belay_code exchange_once(struct http_plain *client, const struct htt
         code = sent == 0 ? say_unreachable(client, io_reason(io), err)
                          : say_no_answer(client, io_reason(io), err);
     }
+    assert(code != BELAY_UNREACHABLE || sent == 0); /* what was sent may have been done */
     *out_may_repeat = was_idle && nothing_came && code != BELAY_CANCELLED && io != PLAIN_TIMEOUT &&
                       (request->may_repeat || sent == 0);
     if (code == BELAY_OK) {

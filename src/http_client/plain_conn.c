@@ -1,5 +1,6 @@
 #include "http_client/plain_conn.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -15,11 +16,12 @@
 
 enum { ASK_MS = 1000 };
 
-/* Waits for `events`. should_stop is called once a second, and when wake_fd is readable. */
+/* Waits for `events`. Asks once a second, and when wake_fd is readable, whether the request should stop. */
 static enum plain_io wait_until_ready(int fd, short events, const struct plain_limit *limit)
 {
     const struct http_client_request *request = limit->request;
 
+    assert(fd >= 0 && (events == POLLIN || events == POLLOUT));
     for (;;) {
         struct pollfd fds[2] = { { .fd = fd, .events = events },
                                  { .fd = request->wake_fd > 0 ? request->wake_fd : -1, .events = POLLIN } };
@@ -33,7 +35,7 @@ static enum plain_io wait_until_ready(int fd, short events, const struct plain_l
         if (n < 0 && errno != EINTR) {
             return PLAIN_FAILED;
         }
-        if (request->should_stop != NULL && request->should_stop(request->context)) {
+        if (http_request_should_stop(request)) {
             return PLAIN_STOPPED;
         }
         if (n > 0 && fds[0].revents != 0) {

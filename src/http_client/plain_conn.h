@@ -8,7 +8,7 @@
 
 /* The deadline of one request, and its cancellation. */
 struct plain_limit {
-    const struct http_client_request *request; /* borrowed; should_stop and wake_fd */
+    const struct http_client_request *request; /* borrowed; its cancel, should_stop and wake_fd */
     int64_t until_ms;                          /* boot clock */
 };
 

@@ -14,7 +14,7 @@ struct platform {
     int64_t (*mono_ms)(void *context); /* monotonic: timeouts and pauses */
     void (*sleep_ms)(void *context, int64_t ms);
     double (*random)(void *context); /* 0 <= x < 1 */
-    /* A variable of the environment, or NULL. Valid until the next call. */
+    /* A variable of the environment, or NULL. Valid as long as the environment does not change. */
     const char *(*env)(void *context, const char *name);
     void *context;
 };

@@ -30,18 +30,10 @@ static bool may_connect(void *context, const struct sockaddr *to)
     return address_is_public(&address) || address_is_within(&address, call->allow, call->n_allow);
 }
 
-static bool is_post_cancelled(void *context)
-{
-    const struct post_call *call = context;
-
-    return belay_cancel_requested(call->post->cancel);
-}
-
 /* Only the status matters; the body is discarded. */
-static bool ignore_data(void *context, int status, const char *data, size_t len)
+static bool ignore_data(void *context, const char *data, size_t len)
 {
     (void)context;
-    (void)status;
     (void)data;
     (void)len;
     return true;
@@ -91,7 +83,7 @@ enum belay_code net_post(const struct belay_http_post *post, int *out_status, st
                                            .connect_timeout_ms = timeout_ms,
                                            .direct = true,
                                            .on_data = ignore_data,
-                                           .should_stop = is_post_cancelled,
+                                           .cancel = post->cancel,
                                            .may_connect = may_connect,
                                            .context = &call };
     char text[ADDRESS_TEXT_SIZE];

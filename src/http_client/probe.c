@@ -301,33 +301,14 @@ static enum belay_code probe_some(struct net_probe *probes, size_t n, int64_t ti
 enum belay_code net_probe_all(struct net_probe *probes, size_t n, int64_t timeout_ms, const char *ca_file,
                               struct belay_error *err)
 {
-    struct http *http = NULL;
-    enum belay_code code = http_open(NULL, &http, err);
+    enum belay_code code = BELAY_OK;
     struct sigpipe_guard guard;
 
-    http_close(http); /* it was opened to start libcurl */
+    curl_start();
     sigpipe_block(&guard);
     for (size_t at = 0; code == BELAY_OK && at < n; at += AT_ONCE) {
         code = probe_some(probes + at, n - at < AT_ONCE ? n - at : AT_ONCE, timeout_ms, ca_file, err);
     }
     sigpipe_restore(&guard);
     return code;
-}
-
-enum belay_code net_once(const struct net_once *once, int *out_status, struct belay_error *err)
-{
-    struct http_client_options options = { .ca_bundle = once->ca_file };
-    struct http_client_header type = { "content-type",
-                                       once->content_type == NULL ? "application/json" : once->content_type };
-    struct http_client_request request = { .method = once->method,
-                                           .url = once->url,
-                                           .headers = &type,
-                                           .n_headers = once->body == NULL ? 0 : 1,
-                                           .body = once->body,
-                                           .body_len = once->body == NULL ? 0 : strlen(once->body),
-                                           .timeout_ms = once->timeout_ms,
-                                           .should_stop = once->should_stop,
-                                           .context = once->context };
-
-    return http_send_once(&options, &request, out_status, err);
 }

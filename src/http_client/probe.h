@@ -1,6 +1,6 @@
 /*
- * For src/shared_db: whether applications answer. Many URLs at once, one request of an action,
- * one call to EC2. Called through the module's table (network/net_module.h).
+ * For src/shared_db: whether applications answer, for many URLs at once, and one call to EC2. Called through the
+ * module's table (network/net_module.h).
  */
 #ifndef HTTP_CLIENT_PROBE_H
 #define HTTP_CLIENT_PROBE_H
@@ -40,19 +40,6 @@ struct net_probe {
  */
 enum belay_code net_probe_all(struct net_probe *probes, size_t n, int64_t timeout_ms, const char *ca_file,
                               struct belay_error *err);
-
-struct net_once {
-    const char *method;
-    const char *url;
-    const char *body;         /* NULL: none */
-    const char *content_type; /* NULL: application/json */
-    const char *ca_file;      /* NULL: the system's */
-    int64_t timeout_ms;
-    bool (*should_stop)(void *context);
-    void *context;
-};
-/* One request. BELAY_OK: there is an answer, whatever its status. */
-enum belay_code net_once(const struct net_once *once, int *out_status, struct belay_error *err);
 
 /*
  * StopInstances, StartInstances or DescribeInstances for one instance. out_state

@@ -56,6 +56,14 @@ void uri_add_query(struct buf *out, const char *name, const char *value)
     uri_encode(out, value, strlen(value), false);
 }
 
+void uri_add_parameter(struct buf *url, const char *name, const char *value)
+{
+    if (value != NULL) {
+        buf_addf(url, "%c%s=", url->len > 0 && strchr(url->data, '?') != NULL ? '&' : '?', name);
+        uri_encode(url, value, strlen(value), false);
+    }
+}
+
 static char *copy_part(struct url_part part)
 {
     return strndup(part.at, part.len);
@@ -96,12 +104,9 @@ bool uri_parse(const char *text, struct uri *out)
     uri.host = copy_part(url.host);
     uri.path = copy_part(url.path);
     uri.query = copy_part(url.query);
-    if (uri.host == NULL || uri.path == NULL || uri.query == NULL) {
-        uri_release(&uri);
-        return false;
-    }
-    uri.authority = make_authority(uri.host, url.has_port, url.port, uri.tls ? 443 : 80);
-    if (uri.authority == NULL) {
+    uri.authority =
+        uri.host == NULL ? NULL : make_authority(uri.host, url.has_port, url.port, uri.tls ? 443 : 80);
+    if (uri.authority == NULL || uri.path == NULL || uri.query == NULL) {
         uri_release(&uri);
         return false;
     }

@@ -16,6 +16,9 @@ void uri_decode(struct buf *out, const char *text, size_t len);
 /* Adds "&name=value", encoded; without the '&' if `out` is empty. */
 void uri_add_query(struct buf *out, const char *name, const char *value);
 
+/* Adds "?name=value" to a URL, or "&name=value" if it has a query, with the value encoded. Nothing if it is NULL. */
+void uri_add_parameter(struct buf *url, const char *name, const char *value);
+
 struct uri {
     bool tls;
     unsigned port;   /* the scheme's own if it names none */

@@ -1,5 +1,7 @@
 #include "http_parse/http_parse.h"
 
+#include <assert.h>
+
 static enum http_parse_result parse_result(int code)
 {
     switch (code) {
@@ -54,6 +56,7 @@ enum http_parse_result http_parse_run(struct http_parse *parse, const char *byte
     bool is_inside = end >= bytes && end < bytes + len;
 
     *out_taken = is_inside ? (size_t)(end - bytes) : len;
+    assert(*out_taken <= len);
     return is_about_version(&parse->state, code, is_inside ? end : NULL) ? HTTP_PARSE_BAD_VERSION
                                                                          : parse_result((int)code);
 }
@@ -95,6 +98,7 @@ enum http_parse_result http_parse_run(struct http_parse *parse, const char *byte
                                       size_t *out_taken)
 {
     *out_taken = http_parser_execute(&parse->state, parse->callbacks, bytes, len);
+    assert(*out_taken <= len);
     return parse_result((int)HTTP_PARSER_ERRNO(&parse->state));
 }
 

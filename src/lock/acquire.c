@@ -61,6 +61,7 @@ int64_t op_give_up_ms(const struct op_request *request)
 /* Set the time of the next attempt. It is shown only if it comes before the end of the wait. */
 static void plan_attempt(struct op *op, int64_t now_ms)
 {
+    assert(op->waiting.attempt > 0);
     op->next_attempt_ms = now_ms + op_backoff_ms(&op->request, op->waiting.attempt, &op->rng);
     op->waiting.retry_ms = op->next_attempt_ms < op_give_up_ms(&op->request) ? op->next_attempt_ms : now_ms;
 }
@@ -100,6 +101,7 @@ static void give_up_waiting(struct op *op, enum belay_code code, const char *why
                         "repeat with the same id, %s",
                         op->request.key, op->request.lock_id);
     }
+    assert(code != BELAY_OK && op->err.code == code);
     op->code = code;
     acquire_leave(op, why, now_ms);
 }
@@ -124,6 +126,20 @@ static void say_not_ours(struct op *op)
         op, error_set(&op->err, BELAY_ID_USED,
                       "lock '%s': the id %s has a place in the queue that another token took; take a new id",
                       op->request.key, op->request.lock_id));
+}
+
+/*
+ * A ticket that an earlier request of this wait has put, perhaps through a server that is gone: the wait counts from
+ * there. The times of two machines are compared, so a ticket of the future is one of now.
+ */
+static void count_from_ticket(struct op *op, int64_t since_unix_ms)
+{
+    const struct op_request *request = &op->request;
+
+    if (since_unix_ms > 0 && since_unix_ms < request->began_unix_ms) {
+        op->waiting.since_unix_ms = since_unix_ms;
+        op->waiting.since_ms = request->began_ms - (request->began_unix_ms - since_unix_ms);
+    }
 }
 
 static void succeed(struct op *op, bool reentered, int64_t sent_ms)
@@ -166,6 +182,7 @@ static const char *blocked_key(const struct op *op, const struct decision *decis
 {
     size_t i = decision->blocker;
 
+    assert(i < op_n_records(&op->request));
     return op_record_key(&op->request,
                          i < op_n_targets(&op->request) ? i : acquire_first_below(&op->request, i));
 }
@@ -176,6 +193,8 @@ static bool describe_blocker(struct op *op, const struct decision *decision)
     const struct belay_record *holder = &op->records[decision->blocker];
     struct belay_info *info;
 
+    assert(decision->blocker < op_n_records(&op->request));
+    assert(decision->below_key == NULL || op->blocker.key != NULL); /* it was read */
     if (decision->below_key != NULL) {
         holder = &op->blocker;
     }
@@ -254,6 +273,7 @@ static void wait_in_queue(struct op *op, const struct decision *decision, int64_
     int64_t until_ms = now_ms + (early_ms > 0 ? early_ms : look_again_ms(op, (int64_t)decision->ahead));
     int64_t may_try_ms = now_ms + (decision->may_try_ms - op->records_now_ms);
 
+    assert(op->queued && decision->queued);
     if (may_try_ms > now_ms && may_try_ms < until_ms) {
         until_ms = may_try_ms;
     }
@@ -269,6 +289,7 @@ static void wait_in_queue(struct op *op, const struct decision *decision, int64_
     if (op_give_up_ms(&op->request) < until_ms) {
         until_ms = op_give_up_ms(&op->request);
     }
+    assert(until_ms < INT64_MAX); /* a waiter polls, even if nothing wakes it */
     step_wait(op, WAITING, until_ms);
     op->polling = true;
 }
@@ -290,6 +311,7 @@ static void on_blocked(struct op *op, const struct decision *decision, int64_t n
     bool tries_are_up = op->request.attempts > 0 && op->waiting.attempt >= op->request.attempts;
     enum belay_code code = op->is_frozen ? BELAY_FROZEN : BELAY_HELD;
 
+    assert(decision->verdict == VERDICT_BLOCKED || decision->verdict == VERDICT_TAKE);
     op->waiting.position = decision->ahead;
     if (!op->is_frozen && !op->is_described && !describe_blocker(op, decision)) {
         step_done_no_memory(op);
@@ -322,6 +344,7 @@ static void refuse_mode(struct op *op, const struct decision *decision, int64_t 
 {
     const char *key = blocked_key(op, decision);
 
+    assert(op->request.mode != BELAY_EXCLUSIVE);
     if (decision->verdict == VERDICT_OTHER_SLOTS) {
         (void)decide_say_other_slots(&op->err, key, op->request.slots, &op->records[decision->blocker]);
         give_up_waiting(op, BELAY_INVALID, "the lock has another number of slots", now_ms);
@@ -341,6 +364,7 @@ static void decide_next(struct op *op, int64_t now_ms)
         say_not_ours(op);
         return;
     }
+    count_from_ticket(op, decision.since_unix_ms);
     if (!op->queued && decision.queued && op->records[0].n_tickets > 0 &&
         (decision.verdict == VERDICT_TAKE || decision.verdict == VERDICT_BLOCKED)) {
         op->queued = true; /* an earlier operation with this id has queued */
@@ -442,6 +466,7 @@ static void on_done(struct op *op, struct belay_commit *result, int64_t sent_ms,
  */
 static void on_frozen(struct op *op, const struct belay_commit *result, int64_t now_ms)
 {
+    assert(op->batch.check_freezes);
     assert(op->state == TRYING || op->state == CLAIMING || op->state == TAKING);
     (void)error_set(&op->err, BELAY_FROZEN, "lock '%s': %s", op->request.key, result->frozen);
     op->waiting.holder = NULL; /* error_set() has freed it */
@@ -491,6 +516,7 @@ static void acquire_on_commit(struct op *op, enum belay_code code, struct belay_
 static void acquire_on_records(struct op *op, int64_t now_ms)
 {
     assert(op->state == LOOKING || op->state == READING_BLOCKER);
+    assert((op->blocker_key != NULL) == (op->state == READING_BLOCKER));
     op->is_described = false;
     if (op->state == READING_BLOCKER) {
         op->blocker_key = NULL;
@@ -501,6 +527,7 @@ static void acquire_on_records(struct op *op, int64_t now_ms)
 static void acquire_on_wake(struct op *op, int64_t now_ms)
 {
     assert(op->state == WAITING || op->state == RECOVERING);
+    assert(op->state != WAITING || (op->queued && op->next_attempt_ms > 0));
     if (op->state == WAITING && now_ms >= op->next_attempt_ms) {
         op->waiting.attempt++;
         plan_attempt(op, now_ms);
@@ -534,6 +561,8 @@ static void acquire_on_fault(struct op *op, enum belay_code code, const struct b
     bool taking = committing && (op->state == TRYING || op->state == CLAIMING || op->state == TAKING);
     int64_t retry_ms;
 
+    assert(op->state != WAITING && op->state != RECOVERING);
+    assert(committing == (op->state != LOOKING && op->state != READING_BLOCKER));
     if (op->state == LEAVING) {
         leave_again(op, code, now_ms);
         return;
@@ -567,8 +596,29 @@ static void acquire_start(struct op *op, int64_t now_ms)
 {
     op->waiting.attempt = op->request.attempt > 0 ? op->request.attempt : 1;
     op->waiting.since_ms = now_ms;
+    op->waiting.since_unix_ms = op->request.began_unix_ms;
     acquire_try_free(op, now_ms);
 }
 
-const struct op_steps acquire_steps = { acquire_start, acquire_on_commit, acquire_on_records, acquire_on_wake,
-                                        acquire_on_fault };
+/* The states in which the answer of the store is awaited that decide_next() is called with. */
+#define ASKING                                                                                               \
+    (OP_FROM(TRYING) | OP_FROM(LOOKING) | OP_FROM(CLAIMING) | OP_FROM(TAKING) | OP_FROM(REENTERING) |        \
+     OP_FROM(QUEUEING))
+
+const struct op_steps acquire_steps = {
+    .from = { [TRYING] = OP_FROM(TRYING),
+              [LOOKING] = (ASKING & ~OP_FROM(LOOKING)) | OP_FROM(WAITING) | OP_FROM(RECOVERING),
+              [CLAIMING] = OP_FROM(WAITING),
+              [TAKING] = ASKING,
+              [REENTERING] = ASKING,
+              [READING_BLOCKER] = ASKING,
+              [QUEUEING] = ASKING | OP_FROM(READING_BLOCKER) | OP_FROM(WAITING),
+              [WAITING] = ASKING | OP_FROM(READING_BLOCKER),
+              [RECOVERING] = ASKING | OP_FROM(READING_BLOCKER),
+              [LEAVING] = ASKING | OP_FROM(READING_BLOCKER) | OP_FROM(LEAVING) },
+    .start = acquire_start,
+    .on_commit = acquire_on_commit,
+    .on_records = acquire_on_records,
+    .on_wake = acquire_on_wake,
+    .on_fault = acquire_on_fault
+};

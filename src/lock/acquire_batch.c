@@ -39,6 +39,7 @@ static void write_take(struct op *op)
 {
     const struct op_request *request = &op->request;
 
+    assert(request->ttl_ms > 0 && request->owner != NULL);
     fill_values(op);
     op->batch.check_freezes = !request->ignore_freeze;
     for (size_t i = 0; i < op_n_targets(request); i++) {
@@ -107,9 +108,6 @@ static void add_acquired_events(struct op *op, int64_t now_ms)
 {
     size_t n = op_n_targets(&op->request);
 
-    for (size_t i = 0; op->state != TRYING && op->state != CLAIMING && i < n; i++) {
-        add_taken_over_events(op, i);
-    }
     if (op->queued) {
         add_wait_ended(op, "acquired", now_ms);
     }
@@ -123,12 +121,12 @@ static void add_acquired_events(struct op *op, int64_t now_ms)
 
 void acquire_try_free(struct op *op, int64_t now_ms)
 {
+    assert(!op->queued);
     step_begin_batch(op);
     write_take(op);
     for (size_t i = 0; i < op->batch.n_writes; i++) {
         op->writes[i].condition = i < op_n_targets(&op->request) ? BELAY_IF_FREE : BELAY_IF_FREE_FOR_INTENT;
     }
-    op->state = TRYING;
     /* What else but a refusal can follow if another client holds it? */
     op->batch.note_refusal = !op_may_wait(&op->request) && !op->request.reentrant &&
                              op->request.mode == BELAY_EXCLUSIVE && op->batch.n_writes == 1;
@@ -155,7 +153,6 @@ void acquire_claim(struct op *op, int64_t now_ms)
     drop_own_ticket(op);
     op->writes[0].condition = BELAY_IF_NEXT;
     op->writes[0].lock_id = op->request.lock_id;
-    op->state = CLAIMING;
     add_acquired_events(op, now_ms);
     step_commit(op, CLAIMING, now_ms);
 }
@@ -167,6 +164,7 @@ static int slots_passed(const struct op *op, const struct belay_record *record)
         decide_free_slots(record, op->request.slots, op->request.capabilities.margin_ms, op->records_now_ms);
     int waiters = 0;
 
+    assert(op->request.mode == BELAY_SLOTS && op->request.slots > 0);
     for (size_t t = 0; t < record->n_tickets; t++) {
         const struct belay_ticket *ticket = &record->tickets[t];
 
@@ -252,8 +250,6 @@ void acquire_take(struct op *op, int64_t now_ms)
     size_t room = 1;
     const char **at;
 
-    assert(op->state == TRYING || op->state == LOOKING || op->state == CLAIMING || op->state == TAKING ||
-           op->state == REENTERING || op->state == QUEUEING);
     for (size_t i = 0; i < n; i++) {
         room += op->records[i].n_tickets + op->records[i].n_intents + op->records[i].n_holders;
     }
@@ -269,7 +265,9 @@ void acquire_take(struct op *op, int64_t now_ms)
         restart_turns(op, i);
     }
     assert(at < op->drops + room);
-    op->state = TAKING;
+    for (size_t i = 0; i < op_n_targets(&op->request); i++) {
+        add_taken_over_events(op, i);
+    }
     add_acquired_events(op, now_ms);
     step_commit(op, TAKING, now_ms);
 }
@@ -292,6 +290,7 @@ void acquire_reenter(struct op *op, const char *holder_id, int64_t now_ms)
     struct belay_event *event;
     int64_t ttl_ms;
 
+    assert(op->request.reentrant && op->request.joint == NULL && holder_id != NULL);
     if (!record_show_holder(&op->records[0], holder_id)) {
         step_done_no_memory(op);
         return;
@@ -337,6 +336,8 @@ size_t acquire_first_below(const struct op_request *request, size_t i)
 {
     size_t target = 0;
 
+    assert(i >= op_n_targets(request) && i < op_n_records(request));
+    assert(op_below(request, i) != 0);
     while ((op_below(request, i) >> target & 1) == 0) {
         target++;
     }
@@ -347,6 +348,7 @@ void acquire_queue(struct op *op, bool again, bool is_broken, int64_t now_ms)
 {
     const struct op_request *request = &op->request;
 
+    assert(op_may_wait(request) && (!is_broken || again));
     step_begin_batch(op);
     if (acquire_takes_turns(op) && !op->is_frozen) { /* a frozen key may be free */
         op->writes[0].condition = BELAY_IF_OCCUPIED;
@@ -360,7 +362,7 @@ void acquire_queue(struct op *op, bool again, bool is_broken, int64_t now_ms)
                                                          .key = op_record_key(request, target),
                                                          .owner = request->owner,
                                                          .owner_name = request->owner_name,
-                                                         .since_unix_ms = request->began_unix_ms,
+                                                         .since_unix_ms = op->waiting.since_unix_ms,
                                                          .ttl_ms = ticket_ttl_ms(op),
                                                          .acquired_by = request->acquired_by,
                                                          .mode = request->mode,
@@ -387,6 +389,7 @@ void acquire_leave(struct op *op, const char *why, int64_t now_ms)
 {
     bool is_refused = op->code == BELAY_HELD || op->code == BELAY_FROZEN;
 
+    assert(op->code != BELAY_OK && op->err.code != BELAY_OK);
     step_begin_batch(op);
     if (op->queued) {
         drop_own_ticket(op);

@@ -30,6 +30,7 @@ static bool is_ending(const struct op *op)
 
 static bool is_skipped(const struct op *op, size_t target)
 {
+    assert(target < op_n_targets(&op->request));
     return (op->skipped >> target & 1) != 0;
 }
 
@@ -123,6 +124,7 @@ static void leave_out_skipped(struct op *op)
             op->writes[kept++] = op->writes[i];
         }
     }
+    assert(kept > 0); /* what is skipped whole is not written */
     op->batch.n_writes = kept;
 }
 
@@ -235,6 +237,15 @@ static bool make_ended(const struct op *op, const char *key, const struct belay_
     return belay_record_copy(&ended, out_record);
 }
 
+/* op->record is set: it is of a lock that has ended. */
+static void succeed_ended(struct op *op, int64_t sent_ms)
+{
+    op->record_now_ms = op->records_now_ms;
+    op->info = info_borrow(&op->record, op->record_now_ms);
+    op->sent_ms = sent_ms;
+    step_done(op, BELAY_OK);
+}
+
 static void succeed_gone(struct op *op, enum belay_outcome outcome, bool found_done, int64_t sent_ms)
 {
     belay_record_release(&op->record);
@@ -242,10 +253,8 @@ static void succeed_gone(struct op *op, enum belay_outcome outcome, bool found_d
         step_done_no_memory(op);
         return;
     }
-    op->record_now_ms = op->records_now_ms;
-    op->sent_ms = sent_ms;
     op->found_done = found_done;
-    step_done(op, BELAY_OK);
+    succeed_ended(op, sent_ms);
 }
 
 static void on_perhaps_ended(struct op *op, const struct belay_record *record, int64_t sent_ms)
@@ -253,6 +262,7 @@ static void on_perhaps_ended(struct op *op, const struct belay_record *record, i
     const struct op_request *request = &op->request;
     bool is_remembered = record_was_released(record, request->lock_id);
 
+    assert(is_ending(op) && (op->was_unknown || request->is_restart));
     if (is_remembered && op->request.kind == OP_FORCE && !was_never_held(record)) {
         say_other_holder(op, record);
         step_done(op, op->err.code);
@@ -325,6 +335,7 @@ static void succeed_all(struct op *op, int64_t sent_ms)
     struct belay_record *ended = step_ended(op);
     size_t n = op_n_targets(&op->request);
 
+    assert(n > 1 && is_ending(op));
     for (size_t i = 0; i < n; i++) {
         const char *key = op_record_key(&op->request, i);
         const struct belay_record *now = is_skipped(op, i) ? NULL : record_after(op, key);
@@ -342,9 +353,7 @@ static void succeed_all(struct op *op, int64_t sent_ms)
     memset(&ended[0], 0, sizeof ended[0]);
     op->more = ended + 1;
     op->n_more = n - 1;
-    op->record_now_ms = op->records_now_ms;
-    op->sent_ms = sent_ms;
-    step_done(op, BELAY_OK);
+    succeed_ended(op, sent_ms);
 }
 
 /*
@@ -353,7 +362,7 @@ static void succeed_all(struct op *op, int64_t sent_ms)
  */
 static void skip_target(struct op *op, size_t target, int64_t sent_ms, int64_t now_ms)
 {
-    assert(op->want == OP_DONE && !is_skipped(op, target));
+    assert(op->want == OP_DONE && is_ending(op) && !is_skipped(op, target));
     op->skipped = (uint16_t)(op->skipped | 1U << target);
     if (op->code != BELAY_OK) {
         op->skipped_code = op->code;
@@ -522,6 +531,7 @@ static void change_on_fault(struct op *op, enum belay_code code, const struct be
 {
     int64_t retry_ms;
 
+    assert(op->state != RECOVERING && committing == (op->state == CHANGING));
     if (committing && code == BELAY_UNKNOWN && op->asked_ms < op->first_unknown_ms) {
         op->first_unknown_ms = op->asked_ms;
     }
@@ -530,5 +540,14 @@ static void change_on_fault(struct op *op, enum belay_code code, const struct be
     }
 }
 
-const struct op_steps change_steps = { change_start, change_on_commit, change_on_records, change_on_wake,
-                                       change_on_fault };
+const struct op_steps change_steps = {
+    .from = { [LEARNING] = OP_FROM(LEARNING) | OP_FROM(RECOVERING),
+              [CHANGING] = OP_FROM(LEARNING) | OP_FROM(CHANGING) | OP_FROM(RECOVERING),
+              [FINDING] = OP_FROM(CHANGING),
+              [RECOVERING] = OP_FROM(LEARNING) | OP_FROM(CHANGING) | OP_FROM(FINDING) },
+    .start = change_start,
+    .on_commit = change_on_commit,
+    .on_records = change_on_records,
+    .on_wake = change_on_wake,
+    .on_fault = change_on_fault
+};

@@ -1,5 +1,6 @@
 #include "lock/decide.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -38,6 +39,7 @@ static bool want_same_slots(struct want a, struct want b)
 
 int decide_free_slots(const struct belay_record *record, int slots, int64_t margin_ms, int64_t now_ms)
 {
+    assert(margin_ms >= 0);
     for (size_t i = 0; i < record->n_holders; i++) {
         slots -= now_ms < record->holders[i].expires_ms + margin_ms;
     }
@@ -219,6 +221,7 @@ static struct queue_ahead look_ahead(const struct op_request *request, const str
     int slot_waiters = 0;
     int slots;
 
+    assert(at < op_n_records(request) && own <= record->n_tickets);
     for (size_t t = 0; t < own; t++) {
         const struct belay_ticket *ticket = &record->tickets[t];
         enum clash clash;
@@ -341,6 +344,7 @@ static bool is_undecided(const struct op_request *request, const struct belay_re
     size_t n = op_n_targets(request);
     size_t holds = 0;
 
+    assert(n > 0);
     for (size_t i = 0; i < n; i++) {
         enum past past = past_of(request, &records[i], now_ms);
 
@@ -362,10 +366,14 @@ static bool is_undecided(const struct op_request *request, const struct belay_re
             return false;
         }
     }
+    if (out_places[0] < records[0].n_tickets) {
+        decision->since_unix_ms = records[0].tickets[out_places[0]].since_unix_ms;
+    }
     decision->holder_id = reentered_id(request, &records[0], now_ms);
     if (decision->holder_id != NULL) {
         decision->verdict = VERDICT_REENTER;
     }
+    assert(decision->verdict == VERDICT_TAKE || decision->holder_id != NULL);
     return decision->holder_id == NULL;
 }
 
@@ -439,5 +447,7 @@ struct decision decide(const struct op_request *request, const struct belay_reco
     if (turns > 0 && now_ms < decision.may_try_ms) {
         decision.verdict = VERDICT_BLOCKED;
     }
+    assert(decision.verdict == VERDICT_TAKE || decision.verdict == VERDICT_BLOCKED);
+    assert(decision.blocker < n && (decision.below_key == NULL || decision.verdict == VERDICT_BLOCKED));
     return decision;
 }

@@ -48,6 +48,7 @@ struct decision {
     size_t blocker;        /* index of the record whose holder, intent or queue blocks us */
     const char *holder_id; /* with VERDICT_REENTER: the lock id of our owner's lock */
     const char *below_key; /* blocked by an intent: the key below that is held; else NULL */
+    int64_t since_unix_ms; /* of our ticket in the first record; 0: there is none */
     int64_t may_try_ms;    /* store's clock: when we may acquire it if nothing changes */
 };
 

@@ -1,5 +1,6 @@
 #include "lock/info.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -151,37 +152,19 @@ struct pack {
     char *text;              /* and for strings */
 };
 
-static size_t packed_size(const char *text)
-{
-    return text == NULL ? 0 : strlen(text) + 1;
-}
-
-/* NULL stays NULL. */
-static char *pack_text(struct pack *pack, const char *text)
-{
-    size_t size = packed_size(text);
-    char *at = pack->text;
-
-    if (size == 0) {
-        return NULL;
-    }
-    pack->text += size;
-    return memcpy(at, text, size);
-}
-
 static void pack_info(struct pack *pack, struct belay_info *info)
 {
     const struct belay_meta *from = info->metadata;
     struct belay_meta *to = pack->meta;
 
-    info->key = pack_text(pack, info->key);
-    info->lock_id = pack_text(pack, info->lock_id);
-    info->locked_by = pack_text(pack, info->locked_by);
-    info->locked_by_name = pack_text(pack, info->locked_by_name);
-    info->acquired_by = pack_text(pack, info->acquired_by);
+    info->key = text_place(&pack->text, info->key);
+    info->lock_id = text_place(&pack->text, info->lock_id);
+    info->locked_by = text_place(&pack->text, info->locked_by);
+    info->locked_by_name = text_place(&pack->text, info->locked_by_name);
+    info->acquired_by = text_place(&pack->text, info->acquired_by);
     for (size_t i = 0; i < info->n_metadata; i++) {
-        to[i].name = pack_text(pack, from[i].name);
-        to[i].value = pack_text(pack, from[i].value);
+        to[i].name = text_place(&pack->text, from[i].name);
+        to[i].value = text_place(&pack->text, from[i].value);
     }
     info->metadata = info->n_metadata == 0 ? NULL : to;
     pack->meta += info->n_metadata;
@@ -199,11 +182,11 @@ static bool pack_holders(struct belay_info *list)
     for (size_t i = 0; i < n; i++) {
         const struct belay_info *info = &list->holders[i];
 
-        size += packed_size(info->key) + packed_size(info->lock_id) + packed_size(info->locked_by) +
-                packed_size(info->locked_by_name) + packed_size(info->acquired_by);
+        size += text_room(info->key) + text_room(info->lock_id) + text_room(info->locked_by) +
+                text_room(info->locked_by_name) + text_room(info->acquired_by);
         n_meta += info->n_metadata;
         for (size_t m = 0; m < info->n_metadata; m++) {
-            size += packed_size(info->metadata[m].name) + packed_size(info->metadata[m].value);
+            size += text_room(info->metadata[m].name) + text_room(info->metadata[m].value);
         }
     }
     packed = realloc(list->holders, n * sizeof *packed + n_meta * sizeof *pack.meta + size);
@@ -252,28 +235,28 @@ static bool add_waiters(struct belay_info *info, const struct belay_record *reco
 {
     size_t n = record->n_tickets;
     size_t size = 0;
-    struct pack pack;
+    char *text;
 
     for (size_t i = 0; i < n; i++) {
         const struct belay_ticket *ticket = &record->tickets[i];
 
-        size += packed_size(text_or_empty(ticket->key)) + packed_size(text_or_empty(ticket->owner)) +
-                packed_size(text_or_empty(ticket->owner_name));
+        size += text_room(text_or_empty(ticket->key)) + text_room(text_or_empty(ticket->owner)) +
+                text_room(text_or_empty(ticket->owner_name));
     }
     info->waiters = malloc(n * sizeof *info->waiters + size);
     if (info->waiters == NULL) {
         return false;
     }
     info->has_packed_lists = true;
-    pack.text = (char *)(info->waiters + n);
+    text = (char *)(info->waiters + n);
     for (size_t i = 0; i < n; i++) {
         const struct belay_ticket *ticket = &record->tickets[i];
 
         if (!ticket->dead && now_ms < ticket->expires_ms) {
             info->waiters[info->n_waiters++] =
-                (struct belay_waiter){ .key = pack_text(&pack, text_or_empty(ticket->key)),
-                                       .locked_by = pack_text(&pack, text_or_empty(ticket->owner)),
-                                       .locked_by_name = pack_text(&pack, text_or_empty(ticket->owner_name)),
+                (struct belay_waiter){ .key = text_place(&text, text_or_empty(ticket->key)),
+                                       .locked_by = text_place(&text, text_or_empty(ticket->owner)),
+                                       .locked_by_name = text_place(&text, text_or_empty(ticket->owner_name)),
                                        .since_unix_ms = ticket->since_unix_ms,
                                        .mode = ticket->mode };
         }
@@ -400,6 +383,7 @@ enum belay_code info_say_held(struct belay_error *err, enum belay_code code, con
     char left[CLOCK_TEXT_SIZE];
     char free[CLOCK_TEXT_SIZE];
 
+    assert(code != BELAY_OK && info != NULL);
     clock_format_utc(until, info->expires_at_unix_ms, false);
     clock_format_span(left, info->expires_in_ms);
     if (info->status == BELAY_STATUS_EXPIRED && info->n_waiters == 0 && left_ms > 0) {

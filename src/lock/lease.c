@@ -21,6 +21,7 @@ int64_t lease_deadline_ms(int64_t sent_ms, int64_t ttl_ms, int64_t margin_ms)
 {
     int64_t lead = clamp(ttl_ms / 20, LEAD_MIN_MS, LEAD_MAX_MS);
 
+    assert(margin_ms >= 0);
     return sub_saturated(add_saturated(sent_ms, ttl_ms), margin_ms + lead);
 }
 
@@ -29,11 +30,13 @@ static void lease_set_times(struct lease *lease, int64_t sent_ms, int64_t deadli
     int64_t lasts_ms = deadline_ms > sent_ms ? sub_saturated(deadline_ms, sent_ms) : 0;
     int64_t latest_ms = lasts_ms - clamp(lasts_ms / 3 * 2, 0, ROOM_MAX_MS);
 
+    assert(lease->heartbeat_ms >= 0);
     lease->ttl_ms = ttl_ms;
     lease->deadline_ms = deadline_ms;
     lease->beat_ms = lease->heartbeat_ms < latest_ms ? lease->heartbeat_ms : latest_ms;
     assert(lease->beat_ms <= lease->heartbeat_ms && lease->beat_ms <= lasts_ms);
     lease->next_beat_ms = lease->heartbeat_ms > 0 ? add_saturated(sent_ms, lease->beat_ms) : INT64_MAX;
+    assert(lasts_ms == 0 || lease->next_beat_ms == INT64_MAX || lease->next_beat_ms <= deadline_ms);
 }
 
 void lease_begin(struct lease *lease, int64_t sent_ms, int64_t deadline_ms, int64_t ttl_ms,

@@ -99,12 +99,25 @@ int64_t step_random(uint64_t *rng, int64_t n)
 {
     uint64_t z = *rng += 0x9e3779b97f4a7c15U; /* splitmix64 */
 
+    assert(n > 0);
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
     return (int64_t)((z ^ (z >> 31)) % (uint64_t)n);
 }
 
 /* ---- requests to the store ---- */
+
+/* Every change of the state goes through here. */
+static void op_enter(struct op *op, int state, enum op_want want, int64_t now_ms)
+{
+    assert(op->want != OP_DONE && want != OP_DONE);
+    assert(state >= 0 && state < OP_STATES_MAX);
+    assert((op->steps->from[state] & OP_FROM(op->state)) != 0);
+    assert(now_ms >= 0);
+    op->state = state;
+    op->asked_ms = now_ms;
+    op->want = want;
+}
 
 static void forget_records(struct op *op)
 {
@@ -133,6 +146,7 @@ static void write_intent_id(char out[OP_INTENT_ID_SIZE], const char *lock_id, co
     uint64_t hash = fnv_text(FNV_INIT, key);
     size_t at = strlen(lock_id);
 
+    assert(at > 0 && at + 18 <= OP_INTENT_ID_SIZE);
     memcpy(out, lock_id, at);
     out[at++] = '/';
     for (int shift = 60; shift >= 0; shift -= 4) {
@@ -160,7 +174,9 @@ void step_put_intents(struct op *op, const char *lock_id, int64_t ttl_ms)
                 op->writes[i].n_put_intents++;
             }
         }
+        assert(op->writes[i].n_put_intents > 0 && op->writes[i].n_put_intents <= n_targets);
     }
+    assert((size_t)(at - op->intents) <= n_targets * BELAY_ANCESTORS_MAX);
 }
 
 bool step_drop_intents(struct op *op, const char *lock_id)
@@ -184,11 +200,13 @@ bool step_drop_intents(struct op *op, const char *lock_id)
             }
         }
     }
+    assert(at == NULL || (size_t)(at - op->drops) <= n_drops);
     return at != NULL;
 }
 
 const char **step_drop_room(struct op *op, size_t room)
 {
+    assert(room > 0);
     free(op->drops);
     op->drops = calloc(room, sizeof *op->drops);
     if (op->drops == NULL) {
@@ -211,6 +229,8 @@ struct belay_event *step_event(struct op *op, size_t target, enum belay_level le
     struct belay_event *more;
     struct belay_event *event;
 
+    assert(target < op_n_targets(&op->request) && type != NULL);
+    assert(op->batch.events == op->events && op->batch.n_events <= op->events_room);
     if (op->batch.n_events == op->events_room &&
         (more = malloc(2 * op->events_room * sizeof *more)) != NULL) {
         memcpy(more, op->events, op->events_room * sizeof *more);
@@ -223,6 +243,7 @@ struct belay_event *step_event(struct op *op, size_t target, enum belay_level le
     }
     op->no_memory = op->no_memory || op->batch.n_events == op->events_room;
     op->batch.n_events += op->no_memory ? 0 : 1;
+    assert(op->batch.n_events > 0 && op->batch.n_events <= op->events_room);
     event = &op->events[op->batch.n_events - 1];
     *event = (struct belay_event){ .level = level,
                                    .type = type,
@@ -247,7 +268,9 @@ void step_commit(struct op *op, int state, int64_t now_ms)
 {
     int64_t timeout = op->request.ttl_ms > 0 ? op->request.ttl_ms / 4 : 0;
 
-    assert(op->want != OP_DONE);
+    assert(op->want != OP_DONE && op->blocker_key == NULL);
+    assert(op->batch.writes == op->writes && op->batch.n_writes <= op_n_records(&op->request));
+    assert(op->batch.n_writes > 0 || op->batch.n_events > 0 || op->request.kind == OP_ACQUIRE);
     if (op->no_memory) {
         step_done_no_memory(op);
         return;
@@ -259,32 +282,26 @@ void step_commit(struct op *op, int state, int64_t now_ms)
         timeout = timeout == 0 ? 1 : timeout;
     }
     op->batch.timeout_ms = timeout != 0 && timeout < TIMEOUT_MIN_MS ? TIMEOUT_MIN_MS : timeout;
-    op->state = state;
-    op->asked_ms = now_ms;
     op->polling = false;
-    op->want = OP_COMMIT;
+    op_enter(op, state, OP_COMMIT, now_ms);
 }
 
 void step_look(struct op *op, int state, int64_t now_ms)
 {
-    assert(op->want != OP_DONE);
-    op->state = state;
-    op->asked_ms = now_ms;
     op->blocker_key = NULL;
     op->n_keys = op_request_keys(&op->request, op->keys);
-    op->want = OP_GET;
+    assert(op->n_keys > 0 && op->n_keys <= OP_KEYS_MAX);
+    op_enter(op, state, OP_GET, now_ms);
 }
 
 void step_read_blocker(struct op *op, int state, const char *key, int64_t now_ms)
 {
-    assert(op->want != OP_DONE && key != NULL);
-    op->state = state;
-    op->asked_ms = now_ms;
+    assert(key != NULL && op->blocker_key == NULL);
     op->polling = false;
     op->blocker_key = key;
     op->keys[0] = key;
     op->n_keys = 1;
-    op->want = OP_GET;
+    op_enter(op, state, OP_GET, now_ms);
 }
 
 /*
@@ -293,12 +310,11 @@ void step_read_blocker(struct op *op, int state, const char *key, int64_t now_ms
  */
 void step_wait(struct op *op, int state, int64_t until_ms)
 {
-    assert(op->want != OP_DONE);
     forget_records(op);
-    op->state = state;
+    op->blocker_key = NULL; /* it was borrowed from the records */
     op->wait_until_ms = until_ms;
     op->polling = false;
-    op->want = OP_WAIT;
+    op_enter(op, state, OP_WAIT, op->asked_ms);
 }
 
 /* ---- answers of the store ---- */
@@ -337,7 +353,7 @@ static bool is_first_for_its_key(const struct op *op, const struct belay_record 
  * because these do not all exclude each other. The others could not acquire the lock yet. A waiter
  * that is woken too early reads the record and waits again.
  */
-static void find_wakes_of(struct op *op, const struct belay_record *record)
+static void find_wakes_of(struct op *op, const struct belay_record *record, size_t most)
 {
     bool is_first = true;
     bool all_shared = true;
@@ -358,6 +374,7 @@ static void find_wakes_of(struct op *op, const struct belay_record *record)
         is_first = false;
         all_shared = all_shared && ticket->mode == BELAY_SHARED;
         if (room > 0 || all_shared || (!is_own && is_first_for_its_key(op, record, t))) {
+            assert(op->n_wakes < most);
             op->wakes[op->n_wakes++] = ticket->lock_id;
         }
         room -= room > 0 ? 1 : 0;
@@ -379,7 +396,7 @@ void step_find_wakes(struct op *op)
     free(op->wakes);
     op->wakes = calloc(most, sizeof *op->wakes);
     for (size_t i = 0; op->wakes != NULL && i < n; i++) {
-        find_wakes_of(op, &op->records[i]);
+        find_wakes_of(op, &op->records[i], most);
     }
 }
 
@@ -391,6 +408,7 @@ bool step_survives_fault(struct op *op, enum belay_code code, const struct belay
     int64_t backoff = FAULT_BACKOFF_MS;
     bool again;
 
+    assert(code != BELAY_OK && code != BELAY_REFUSED && code != BELAY_FROZEN);
     if (op->faults++ == 0) {
         op->faults_since_ms = op->asked_ms;
     }
@@ -423,12 +441,14 @@ bool step_survives_fault(struct op *op, enum belay_code code, const struct belay
 void step_done(struct op *op, enum belay_code code)
 {
     assert(op->want != OP_DONE);
+    assert(code == BELAY_OK || op->err.code != BELAY_OK); /* a failure is explained */
     op->code = code;
     op->want = OP_DONE;
 }
 
 void step_succeed(struct op *op, int64_t sent_ms)
 {
+    assert(op->n_wakes == 0 || op->wakes != NULL);
     for (size_t i = 0; i < op_n_targets(&op->request); i++) {
         if (op->records[i].n_holders > 0 && !record_show_holder(&op->records[i], op->request.lock_id)) {
             step_done_no_memory(op);
@@ -441,6 +461,7 @@ void step_succeed(struct op *op, int64_t sent_ms)
     op->more = op->records + 1;
     op->n_more = op_n_targets(&op->request) - 1;
     op->record_now_ms = op->records_now_ms;
+    op->info = info_borrow(&op->record, op->record_now_ms);
     op->sent_ms = sent_ms;
     op->deadline_ms = lease_deadline_ms(sent_ms, op->record.ttl_ms, op->request.capabilities.margin_ms);
     step_done(op, BELAY_OK);
@@ -448,6 +469,7 @@ void step_succeed(struct op *op, int64_t sent_ms)
 
 struct belay_record *step_ended(struct op *op)
 {
+    assert(op->request.joint != NULL && op->room != NULL);
     return op->room->ended;
 }
 
@@ -470,7 +492,10 @@ void step_done_no_memory(struct op *op)
 void op_on_commit(struct op *op, enum belay_code code, struct belay_commit *result,
                   const struct belay_error *err, int64_t sent_ms, int64_t now_ms)
 {
-    assert(op->want == OP_COMMIT);
+    assert(op->want == OP_COMMIT && sent_ms <= now_ms);
+    assert(code != BELAY_OK || result->n_records == op->batch.n_writes);
+    assert(code != BELAY_REFUSED || (result->n_records == 1 && result->refused < op->batch.n_writes));
+    assert(code != BELAY_FROZEN || result->frozen != NULL);
     op->n_wakes = 0;
     if (code == BELAY_OK || code == BELAY_REFUSED || code == BELAY_FROZEN) {
         op->answered = true;
@@ -487,7 +512,7 @@ void op_on_commit(struct op *op, enum belay_code code, struct belay_commit *resu
 void op_on_get(struct op *op, enum belay_code code, struct belay_record *records, int64_t store_now_ms,
                const struct belay_error *err, int64_t now_ms)
 {
-    assert(op->want == OP_GET);
+    assert(op->want == OP_GET && (code != BELAY_OK || records != NULL));
     if (code != BELAY_OK) {
         op->steps->on_fault(op, code, err, false, now_ms);
         return;
@@ -518,7 +543,7 @@ void op_on_look(struct op *op, enum belay_code code, struct belay_record *record
 
 void op_on_wake(struct op *op, int64_t now_ms)
 {
-    assert(op->want == OP_WAIT);
+    assert(op->want == OP_WAIT && op->blocker_key == NULL);
     op->steps->on_wake(op, now_ms);
 }
 
@@ -527,6 +552,7 @@ int64_t op_valid_for_ms(const struct op *op, int64_t now_ms)
     bool is_holders =
         op->request.kind == OP_ACQUIRE || op->request.kind == OP_ADOPT || op->request.kind == OP_RENEW;
 
+    assert(op->want == OP_DONE);
     if (op->code != BELAY_OK || !is_holders) {
         return -1;
     }
@@ -535,6 +561,8 @@ int64_t op_valid_for_ms(const struct op *op, int64_t now_ms)
 
 struct belay_info *op_info(const struct op *op, struct belay_info *info)
 {
+    assert(op->want == OP_DONE && op->code == BELAY_OK);
+    assert(op->n_more == op_n_targets(&op->request) - 1 || op->n_more == 0);
     if (info == NULL || op->n_more == 0) {
         return info;
     }
@@ -557,6 +585,7 @@ struct belay_info *op_info(const struct op *op, struct belay_info *info)
 
 void op_stop(struct op *op, enum belay_code code, struct belay_error *err)
 {
+    assert(code != BELAY_OK);
     (void)error_move(&op->err, code, err);
     step_done(op, code);
 }

@@ -74,11 +74,12 @@ struct op_request {
     const char *reason;         /* force; acquire with ignore_freeze */
     bool ignore_freeze;         /* acquire even if the key is frozen */
     struct belay_store_capabilities capabilities;
-    int64_t began_unix_ms; /* when the wait began, for display */
+    int64_t began_unix_ms; /* when the operation began; the ticket has it, for display */
     uint64_t seed;         /* of the jitter */
     int64_t began_ms;      /* boot clock: when the operation began, perhaps at another backend; 0: now */
     int attempt;           /* acquire: the number of the attempt to continue with; 0: the first */
     bool is_restart;       /* it was begun, and perhaps done, at another backend */
+    int64_t rely_until_ms; /* renew: boot clock, the deadline of the lease so far; 0: not known */
 };
 
 struct op_steps; /* see step.h */
@@ -117,8 +118,9 @@ struct op {
         const struct belay_info *holder; /* the same as err.holder */
         size_t position;
         int attempt;
-        int64_t since_ms;
-        int64_t retry_ms; /* boot clock: the next attempt, if we are not woken */
+        int64_t since_ms;      /* boot clock: when the wait began, perhaps with an earlier request */
+        int64_t since_unix_ms; /* the same, as it is in the ticket */
+        int64_t retry_ms;      /* boot clock: the next attempt, if we are not woken */
     } waiting;
     bool is_frozen;    /* the last attempt was refused because of a freeze, which err.text names */
     bool is_described; /* err names what blocks us in `records` */
@@ -131,8 +133,10 @@ struct op {
     const struct belay_record *more; /* of several keys: the locks on the others */
     size_t n_more;
     int64_t record_now_ms; /* the store's clock when the record was so */
-    int64_t sent_ms;       /* boot clock: the lease counts from here */
-    int64_t deadline_ms;   /* boot clock: the holder may rely on the lock until then. Acquire, adopt, renew */
+    /* With BELAY_OK: the record as callers see it, without its lists. It borrows from the record. */
+    struct belay_info info;
+    int64_t sent_ms;     /* boot clock: the lease counts from here */
+    int64_t deadline_ms; /* boot clock: the holder may rely on the lock until then. Acquire, adopt, renew */
     bool reentered;
     bool found_done;   /* an earlier write of this operation, whose answer was lost, had done it: its event
                           was not reported, unless the store keeps events */

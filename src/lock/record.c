@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -187,6 +188,7 @@ bool belay_record_copy(const struct belay_record *from, struct belay_record *out
 
 const struct belay_holder *record_find_holder(const struct belay_record *record, const char *lock_id)
 {
+    assert(lock_id != NULL);
     for (size_t i = 0; i < record->n_holders; i++) {
         if (strcmp(record->holders[i].lock_id, lock_id) == 0) {
             return &record->holders[i];
@@ -225,6 +227,7 @@ bool belay_record_note_released(struct belay_record *record, const char *lock_id
     if (n == BELAY_RELEASED_MAX) {
         free_unless_packed(record, ids[--n]);
     }
+    assert(n < BELAY_RELEASED_MAX);
     memmove(ids + 1, ids, n * sizeof *ids);
     ids[0] = copy;
     record->n_released_ids = n + 1;

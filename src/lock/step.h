@@ -4,8 +4,16 @@
 
 #include "lock/op.h"
 
+/* The states of one kind of operation: less than this. */
+enum { OP_STATES_MAX = 10 };
+
+/* A set of states: bit `state`. */
+#define OP_FROM(state) (1U << (state))
+
 /* The transitions of one kind of operation. */
 struct op_steps {
+    /* from[state]: the states that it may follow. An operation starts in state 0. */
+    uint16_t from[OP_STATES_MAX];
     void (*start)(struct op *op, int64_t now_ms);
     /* The batch was committed (BELAY_OK), refused, or refused because of a freeze (BELAY_FROZEN). */
     void (*on_commit)(struct op *op, enum belay_code code, struct belay_commit *result, int64_t sent_ms,

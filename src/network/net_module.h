@@ -26,13 +26,13 @@ struct dynamodb_options;
 struct diagnostics;
 struct http;
 struct http_client_options;
+struct http_client_request;
 struct net_ec2_found;
-struct net_once;
 struct net_probe;
 
 #define NET_MODULE_FILE "belay-net.so"
 #define NET_MODULE_SYMBOL "belay_net_entry"
-enum { NET_MODULE_ABI = 9 }; /* increment it whenever this struct changes */
+enum { NET_MODULE_ABI = 10 }; /* increment it whenever this struct changes */
 
 struct net_module {
     uint32_t abi;
@@ -54,11 +54,13 @@ struct net_module {
     /* http_client/http.h: for src/remote, over TLS */
     enum belay_code (*http_open)(const struct http_client_options *options, struct http **out_http,
                                  struct belay_error *err);
+    enum belay_code (*send_once)(const struct http_client_options *options,
+                                 const struct http_client_request *request, int *out_status,
+                                 struct belay_error *err);
 
     /* http_client/probe.h */
     enum belay_code (*probe_all)(struct net_probe *probes, size_t n, int64_t timeout_ms, const char *ca_file,
                                  struct belay_error *err);
-    enum belay_code (*once)(const struct net_once *request, int *out_status, struct belay_error *err);
     enum belay_code (*ec2)(const char *operation, const char *instance, int64_t timeout_ms, char *out_state,
                            struct belay_error *err);
     enum belay_code (*ec2_find)(const char *instance, const char *host, int64_t timeout_ms,

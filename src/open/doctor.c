@@ -1,17 +1,24 @@
 /* belay_doctor(): checks of the configuration and the store. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/diagnostics.h"
 #include "base/error.h"
 #include "base/secret.h"
+#include "base/store_url.h"
 #include "base/text.h"
+#include "belay/blob.h"
+#include "client/client.h"
 #include "network/loader.h"
 #include "open/open_internal.h"
+#include "remote/remote.h"
 #include "store/sqlite/sqlite_store.h"
 
+enum { SERVER_ANSWER_MS = 5000 };
 enum { SECRET_SIZE = 2049 }; /* of a URL or a key, as in src/server/webhooks */
 
 static const char *origin_of(const struct belay_config *config, const char *name)
@@ -152,7 +159,7 @@ static void check_dynamodb(const char *table, const struct belay_config *config,
     const struct net_module *net;
 
     if (loader_net(&net, &err) != BELAY_OK) {
-        diagnostics_error(diagnostics, "network module", "install belay's package whole", &err);
+        diagnostics_error(diagnostics, "network module", "install the whole package of belay", &err);
     } else {
         net->doctor_dynamodb(table, &options, diagnostics);
     }
@@ -166,7 +173,7 @@ static void check_postgresql(const char *url, const char *origin, struct diagnos
     const struct pg_module *pg;
 
     if (loader_pg(&pg, &err) != BELAY_OK) {
-        diagnostics_error(diagnostics, "PostgreSQL module", "install belay's package whole", &err);
+        diagnostics_error(diagnostics, "PostgreSQL module", NULL, &err);
     } else {
         pg->doctor(url, origin, diagnostics);
     }
@@ -178,7 +185,77 @@ static void on_server_warning(void *context, const char *text)
     diagnostics_warn(context, "server", NULL, "%s", text);
 }
 
-/* Whether it answers, is a belay server, and accepts our token. */
+/* A server that hangs must not take the time of three long attempts for each check. Nothing was sent yet. */
+static enum belay_code open_briefly(const struct belay_client_options *options, int tries,
+                                    struct belay_client **out_client, struct belay_error *err)
+{
+    enum belay_code code = belay_client_open(options, out_client, err);
+
+    /* With locking switched off, a client that cannot open its server has a store of its own. */
+    if (code == BELAY_OK && (*out_client)->route.first != &(*out_client)->local.base) {
+        remote_limit((*out_client)->route.first, tries, SERVER_ANSWER_MS);
+    }
+    return code;
+}
+
+/* The id of its store, once the server has also read from it: it knows the id even if the store is gone. */
+static enum belay_code ask_server(struct belay_client *client, const char **out_id, struct belay_error *err)
+{
+    struct belay_info *info = NULL;
+    enum belay_code code = belay_get(client, "belay-doctor", &info, err);
+
+    belay_info_free(info);
+    if (code == BELAY_NOT_FOUND || code == BELAY_NOT_PERMITTED) { /* the token may be for other keys */
+        belay_error_release(err);
+        code = BELAY_OK;
+    }
+    return code == BELAY_OK ? belay_client_store_id(client, out_id, err) : code;
+}
+
+/* One of several servers, all of which must have the store `id`. */
+static void check_one_of(const char *url, const char *id, const struct belay_config *config,
+                         struct diagnostics *diagnostics)
+{
+    struct belay_client_options options = BELAY_CLIENT_OPTIONS_INIT;
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_client *client = NULL;
+    const char *found;
+    enum belay_code code;
+
+    options.config = config;
+    options.store_url = url;
+    code = open_briefly(&options, 1, &client, &err);
+    if (code == BELAY_OK) {
+        code = ask_server(client, &found, &err);
+    }
+    if (code == BELAY_UNREACHABLE) {
+        diagnostics_warn(diagnostics, "server", "start it, or remove it from the list", "one is missing: %s",
+                         err.text);
+    } else if (code != BELAY_OK) {
+        diagnostics_fail(diagnostics, code, "server", NULL, "one cannot be used: %.200s: %s", url, err.text);
+    } else if (strcmp(found, id) != 0) {
+        diagnostics_fail(diagnostics, BELAY_CONFIG, "server", "give all servers of the list the same store",
+                         "one has another store: %.200s has %s", url, found);
+    }
+    belay_client_close(client);
+    belay_error_release(&err);
+}
+
+/* A client uses the first that answers, so one that is missing would not be noticed. */
+static void check_each(const char *urls, const char *id, const struct belay_config *config,
+                       struct diagnostics *diagnostics)
+{
+    char *list = strchr(urls, ',') == NULL ? NULL : strdup(urls);
+    char *rest = NULL;
+
+    for (char *url = list == NULL ? NULL : strtok_r(list, ",", &rest); url != NULL;
+         url = strtok_r(NULL, ",", &rest)) {
+        check_one_of(url, id, config, diagnostics);
+    }
+    free(list);
+}
+
+/* Whether it answers, is a belay server, accepts our token, and can read its store. */
 static void check_remote(const char *url, const struct belay_config *config, struct diagnostics *diagnostics)
 {
     struct belay_client_options options = BELAY_CLIENT_OPTIONS_INIT;
@@ -191,12 +268,13 @@ static void check_remote(const char *url, const struct belay_config *config, str
     options.store_url = url;
     options.on_warning = on_server_warning;
     options.context = diagnostics;
-    if (belay_client_open(&options, &client, &err) != BELAY_OK ||
-        belay_client_store_id(client, &id, &err) != BELAY_OK) {
+    if (open_briefly(&options, strchr(url, ',') == NULL ? 2 : 1, &client, &err) != BELAY_OK ||
+        ask_server(client, &id, &err) != BELAY_OK) {
         diagnostics_error(diagnostics, "server", NULL, &err);
     } else {
         diagnostics_ok(diagnostics, "server", "answers within %lld ms; its store is %s",
                        (long long)(clock_boot_ms() - began_ms), id);
+        check_each(url, id, config, diagnostics);
     }
     belay_client_close(client);
     belay_error_release(&err);
@@ -207,6 +285,8 @@ static void check_store_url(const struct belay_doctor_options *options, const st
 {
     const char *url = options->store_url;
     const char *origin = options->store_origin == NULL ? "the caller" : options->store_origin;
+    char shown[STORE_URL_SHOWN];
+    bool is_known;
 
     if (url == NULL && config != NULL) {
         url = belay_config_get(config, "store");
@@ -223,8 +303,12 @@ static void check_store_url(const struct belay_doctor_options *options, const st
         check_postgresql(url, origin, diagnostics);
         return;
     }
+    is_known = text_has_prefix(url, "sqlite:") || text_has_prefix(url, "dynamodb:") || url_is_server(url);
+    (void)store_url_show(url, shown);
     diagnostics_ok(diagnostics, "store", "%s (%s)",
-                   text_has_prefix(url, "http") && strchr(url, '@') != NULL ? "with a password" : url,
+                   text_has_prefix(url, "http") && strchr(url, '@') != NULL ? "with a password"
+                   : is_known                                               ? url
+                                                                            : shown,
                    origin);
     if (text_has_prefix(url, "sqlite:")) {
         sqlite_store_doctor(url + strlen("sqlite:"), NULL, diagnostics);
@@ -235,8 +319,86 @@ static void check_store_url(const struct belay_doctor_options *options, const st
     } else {
         diagnostics_fail(diagnostics, BELAY_CONFIG, "store",
                          "use sqlite:PATH, postgresql://HOST/DATABASE, dynamodb:TABLE or http://HOST:PORT",
-                         "'%.200s' is not a store that this belay knows", url);
+                         "'%s' is not a store that this belay knows", shown);
     }
+}
+
+/* ---- the store of deployment state ---- */
+
+static bool stop_at_first(void *context, const struct belay_blob_entry *entry)
+{
+    (void)context;
+    (void)entry;
+    return false;
+}
+
+/* What a reader needs: to list, and to be told that a state does not exist. */
+static enum belay_code read_state_store(struct belay_blob_store *store, struct belay_error *err)
+{
+    struct belay_blob blob = { 0 };
+    enum belay_code code = store->ops->list(store, "", true, stop_at_first, NULL, err);
+
+    if (code == BELAY_OK) {
+        code = store->ops->get(store, "belay-doctor", &blob, err);
+        belay_blob_release(&blob);
+    }
+    if (code == BELAY_NOT_FOUND) {
+        belay_error_release(err);
+        code = BELAY_OK;
+    }
+    return code;
+}
+
+/* A directory tells whether it may be written; the other stores only if one writes. */
+static void check_state_folder(const char *url, struct diagnostics *diagnostics)
+{
+    char *path = store_url_place(url, "file:");
+
+    if (path != NULL && access(path, F_OK) != 0) {
+        diagnostics_ok(diagnostics, "state store", "does not exist yet: the first save creates it");
+    } else if (path != NULL && access(path, W_OK | X_OK) != 0) {
+        diagnostics_fail(diagnostics, BELAY_NOT_PERMITTED, "state store", "let this user write to it",
+                         "the directory cannot be written: %s", strerror(errno));
+    } else {
+        diagnostics_ok(diagnostics, "state store", "can be read, and its directory written");
+    }
+    free(path);
+}
+
+static void check_state_store(const struct belay_doctor_options *options, const struct belay_config *config,
+                              struct diagnostics *diagnostics)
+{
+    const char *configured = config == NULL ? NULL : belay_config_get(config, "state_store");
+    const char *url = options->state_store_url != NULL ? options->state_store_url : configured;
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_blob_store *store = NULL;
+    char *shown = NULL;
+    enum belay_code code;
+
+    if (url == NULL) {
+        return;
+    }
+    code = belay_blob_open(url, config, &store, &shown, &err);
+    if (code == BELAY_OK) {
+        diagnostics_ok(diagnostics, "state store", "%s (%s)", shown,
+                       options->state_store_url != NULL ? "option --state-store"
+                                                        : origin_of(config, "state_store"));
+        code = url_is_server(url) ? BELAY_OK : read_state_store(store, &err);
+    }
+    if (code == BELAY_OK && url_is_server(url)) {
+        check_remote(url, config, diagnostics);
+    } else if (code != BELAY_OK) {
+        diagnostics_error(diagnostics, "state store", NULL, &err);
+    } else if (text_has_prefix(url, "file:")) {
+        check_state_folder(shown, diagnostics);
+    } else {
+        diagnostics_ok(diagnostics, "state store", "can be listed and read");
+    }
+    if (store != NULL) {
+        store->ops->close(store);
+    }
+    free(shown);
+    belay_error_release(&err);
 }
 
 enum belay_code belay_doctor(const struct belay_doctor_options *options, belay_finding_fn fn, void *context,
@@ -249,6 +411,7 @@ enum belay_code belay_doctor(const struct belay_doctor_options *options, belay_f
     options = options == NULL ? &defaults : options;
     check_config(options, &diagnostics, &config);
     check_store_url(options, config, &diagnostics);
+    check_state_store(options, config, &diagnostics);
     belay_config_free(config);
     if (diagnostics.n_failed == 0) {
         return BELAY_OK;

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/new_file.h"
+#include "base/store_url.h"
 #include "base/text.h"
 #include "client/client.h"
 #include "open/open_internal.h"
@@ -19,6 +20,7 @@ static enum belay_code find_file(const struct belay_maintenance_options *options
 {
     const struct belay_config *config = options == NULL ? NULL : options->config;
     const char *url = options == NULL ? NULL : options->store_url;
+    char shown[STORE_URL_SHOWN];
     enum belay_code code = BELAY_OK;
 
     if (url == NULL) {
@@ -30,9 +32,9 @@ static enum belay_code find_file(const struct belay_maintenance_options *options
     }
     if (url == NULL || !text_has_prefix(url, "sqlite:")) {
         return error_set(err, BELAY_INVALID,
-                         "only an embedded store can be %s, and the store is '%.200s': name one with --store "
+                         "only an embedded store can be %s, and the store is '%s': name one with --store "
                          "sqlite:PATH",
-                         what, url == NULL ? "not set" : url);
+                         what, url == NULL ? "not set" : store_url_show(url, shown));
     }
     *out_path = url + strlen("sqlite:");
     return BELAY_OK;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/store_url.h"
 #include "base/suggest.h"
 #include "base/text.h"
 #include "client/client.h"
@@ -211,9 +212,10 @@ static bool guess_store(const char *url, char *meant, size_t size)
 
 static enum belay_code say_unknown_store(const char *url, struct belay_error *err)
 {
-    char meant[256];
+    char meant[256], shown[STORE_URL_SHOWN];
 
-    if (strchr(url, '@') == NULL && guess_store(url, meant, sizeof meant)) {
+    url = store_url_show(url, shown);
+    if (guess_store(url, meant, sizeof meant)) {
         return error_set(err, BELAY_INVALID,
                          "'%.200s' is not a store that this belay knows: did you mean '%s'?", url, meant);
     }

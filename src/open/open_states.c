@@ -60,6 +60,7 @@ static enum belay_code open_state_url(const struct place *place, const struct be
                                       char **out_url, struct belay_error *err)
 {
     const char *url = place->url;
+    char without_password[STORE_URL_SHOWN];
 
     if (text_has_prefix(url, "file:")) {
         return file_blob_open(url + strlen("file:"), out_store, out_url, err);
@@ -89,9 +90,9 @@ static enum belay_code open_state_url(const struct place *place, const struct be
         return code;
     }
     return error_set(err, BELAY_INVALID,
-                     "'%.200s' is not a store of states that this belay knows: use file:DIR, "
+                     "'%s' is not a store of states that this belay knows: use file:DIR, "
                      "s3://BUCKET/PREFIX, postgresql://HOST/DATABASE or http://HOST:PORT",
-                     url);
+                     store_url_show(url, without_password));
 }
 
 /*

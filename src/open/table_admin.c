@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/store_url.h"
 #include "base/text.h"
 #include "network/loader.h"
 #include "open/open_internal.h"
@@ -13,6 +14,7 @@ static enum belay_code run_on_table(const struct belay_dynamodb_table_options *g
     struct belay_config *own = NULL;
     const struct net_module *net;
     const char *url = NULL;
+    char shown[STORE_URL_SHOWN];
     enum belay_code code;
 
     if (given != NULL) {
@@ -25,9 +27,9 @@ static enum belay_code run_on_table(const struct belay_dynamodb_table_options *g
                    ? loader_net(&net, err)
                    : error_set(err, BELAY_INVALID,
                                "only DynamoDB and PostgreSQL have tables to make, and the store is "
-                               "'%.200s': name one with --store dynamodb:TABLE or "
+                               "'%s': name one with --store dynamodb:TABLE or "
                                "postgresql://HOST/DATABASE",
-                               url == NULL ? "not set" : url);
+                               url == NULL ? "not set" : store_url_show(url, shown));
     }
     if (code == BELAY_OK) {
         struct dynamodb_options store = module_options(options.config);
@@ -70,6 +72,7 @@ static enum belay_code run_on_schema(const struct belay_postgresql_schema_option
     struct belay_config *own = NULL;
     const struct pg_module *pg;
     const char *url = NULL;
+    char shown[STORE_URL_SHOWN];
     enum belay_code code;
 
     if (given != NULL) {
@@ -81,9 +84,9 @@ static enum belay_code run_on_schema(const struct belay_postgresql_schema_option
         code = url != NULL && url_is_postgresql(url)
                    ? loader_pg(&pg, err)
                    : error_set(err, BELAY_INVALID,
-                               "the store '%.200s' is not PostgreSQL: name one with --store "
+                               "the store '%s' is not PostgreSQL: name one with --store "
                                "postgresql://HOST/DATABASE",
-                               url == NULL ? "not set" : url);
+                               url == NULL ? "not set" : store_url_show(url, shown));
     }
     if (code == BELAY_OK) {
         code = create ? pg->schema_create(url, options.grant_to, out_schema, err)

@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/address.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/secret.h"
@@ -71,11 +72,6 @@ static const struct backend_ops ops = {
     .credential = remote_credential,
 };
 
-static bool is_this_machine(const char *host)
-{
-    return strcmp(host, "localhost") == 0 || strcmp(host, "::1") == 0 || text_has_prefix(host, "127.");
-}
-
 /* Parse the URL of a front. Sets *in_the_clear if requests to it are not encrypted. */
 static enum belay_code front_set_url(struct remote_front *front, const char *url, bool *in_the_clear,
                                      struct belay_error *err)
@@ -99,7 +95,7 @@ static enum belay_code front_set_url(struct remote_front *front, const char *url
     }
     free(place);
     buf_addf(&text, "%s://%s%s", uri.tls ? "https" : "http", uri.authority, uri.path);
-    front->direct = is_this_machine(uri.host);
+    front->direct = address_is_this_machine(uri.host);
     *in_the_clear = *in_the_clear || (!uri.tls && !front->direct);
     uri_release(&uri);
     front->url = buf_take(&text);
@@ -136,11 +132,12 @@ static enum belay_code add_front(struct remote *remote, const char *url, const s
                                  bool *in_the_clear, struct belay_error *err)
 {
     struct remote_front *front = &remote->fronts[remote->n_fronts];
+    char shown[STORE_URL_SHOWN];
     enum belay_code code;
 
     if (remote->n_fronts == REMOTE_FRONTS_MAX) {
-        return error_set(err, BELAY_CONFIG, "a list of servers has at most %d URLs: '%.200s' is one more",
-                         (int)REMOTE_FRONTS_MAX, url);
+        return error_set(err, BELAY_CONFIG, "a list of servers has at most %d URLs: '%s' is one more",
+                         (int)REMOTE_FRONTS_MAX, store_url_show(url, shown));
     }
     remote->n_fronts++;
     code = front_set_url(front, url, in_the_clear, err);
@@ -319,6 +316,7 @@ enum belay_code remote_judge(const struct remote *remote, int status, const json
                    : remote_say_not_belay(remote, err);
     }
     code = code_of_answer(status, name);
+    assert(code != BELAY_OK && code != BELAY_REFUSED && code != BELAY_REDIRECTED);
     if (code == BELAY_CONFIG && status < 500) {
         return remote_say_not_belay(remote, err);
     }
@@ -341,7 +339,9 @@ void remote_add_path(struct buf *out, const char *key, const char *rest)
     buf_adds(out, rest);
 }
 
-size_t remote_headers(const struct remote *remote, struct http_client_header headers[REMOTE_HEADERS])
+/* The headers of every request. Returns their number. */
+static size_t add_usual_headers(const struct remote *remote,
+                                struct http_client_header headers[REMOTE_HEADERS])
 {
     size_t n = 0;
 
@@ -373,27 +373,37 @@ static size_t trace_headers(const struct remote *remote, const struct remote_cal
     return n;
 }
 
-static bool is_cancelled_call(void *cancel)
+enum belay_code remote_exchange(struct remote *remote, const struct remote_front *front,
+                                const struct http_client_request *asked, struct http_response *out_response,
+                                struct belay_error *err)
 {
-    return belay_cancel_requested(cancel);
-}
+    struct http_client_header headers[REMOTE_HEADERS + REMOTE_MORE_HEADERS];
+    struct http_client_request request = *asked;
+    struct buf url = BUF_INIT(REMOTE_URL_MAX);
+    size_t n = add_usual_headers(remote, headers);
+    enum belay_code code;
 
-int remote_watch_cancel(struct belay_cancel *cancel)
-{
-    int fd = cancel == NULL ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-
-    if (fd >= 0) {
-        belay_cancel_bind_fd(cancel, fd);
+    assert(asked->n_headers <= REMOTE_MORE_HEADERS && n <= REMOTE_HEADERS);
+    for (size_t i = 0; i < asked->n_headers; i++) {
+        headers[n++] = asked->headers[i];
     }
-    return fd;
-}
-
-void remote_unwatch_cancel(struct belay_cancel *cancel, int fd)
-{
-    if (fd >= 0) {
-        belay_cancel_bind_fd(cancel, -1);
-        (void)close(fd);
+    buf_addf(&url, "%s%s", front->url, text_or_empty(asked->url));
+    request.url = url.data;
+    request.headers = headers;
+    request.n_headers = n;
+    request.direct = front->direct;
+    request.wake_fd = asked->cancel == NULL ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (request.wake_fd >= 0) {
+        belay_cancel_bind_fd(asked->cancel, request.wake_fd);
     }
+    code = url.failed || asked->url == NULL ? error_no_memory(err)
+                                            : http_send(front->http, &request, out_response, err);
+    if (request.wake_fd >= 0) {
+        belay_cancel_bind_fd(asked->cancel, -1);
+        (void)close(request.wake_fd);
+    }
+    buf_release(&url);
+    return code;
 }
 
 /* Warn once if the server's locking is switched off. */
@@ -429,33 +439,26 @@ enum belay_code remote_send(struct remote *remote, const struct remote_call *cal
                             struct belay_error *err)
 {
     const struct remote_front *front = remote_front(remote);
-    struct buf url = BUF_INIT(REMOTE_URL_MAX);
-    struct http_client_header headers[REMOTE_HEADERS];
+    struct http_client_header headers[REMOTE_MORE_HEADERS];
     char traceparent[BELAY_TRACEPARENT_SIZE];
     struct http_response response = { 0 };
     char *body = call->body == NULL ? NULL : json_dumps(call->body, JSON_COMPACT);
-    struct http_client_request request = { .method = call->method,
-                                           .headers = headers,
-                                           .n_headers = remote_headers(remote, headers),
-                                           .body = body,
-                                           .body_len = body == NULL ? 0 : strlen(body),
-                                           .timeout_ms = call->timeout_ms,
-                                           .may_repeat = call->is_read || strcmp(call->method, "GET") == 0,
-                                           .direct = front->direct,
-                                           .should_stop = call->cancel == NULL ? NULL : is_cancelled_call,
-                                           .wake_fd = remote_watch_cancel(call->cancel),
-                                           .context = call->cancel };
-    enum belay_code code;
+    const struct http_client_request request = {
+        .method = call->method,
+        .url = call->path,
+        .headers = headers,
+        .n_headers = trace_headers(remote, call, traceparent, headers),
+        .body = body,
+        .body_len = strlen(text_or_empty(body)),
+        .timeout_ms = call->timeout_ms,
+        .may_repeat = call->is_read || strcmp(call->method, "GET") == 0,
+        .cancel = call->cancel,
+    };
+    enum belay_code code = call->body != NULL && body == NULL
+                               ? error_no_memory(err)
+                               : remote_exchange(remote, front, &request, &response, err);
 
     *out_body = NULL;
-    request.n_headers += trace_headers(remote, call, traceparent, headers + request.n_headers);
-    buf_addf(&url, "%s%s", front->url, call->path);
-    request.url = url.data;
-    if (url.failed || (call->body != NULL && body == NULL)) {
-        code = error_no_memory(err);
-    } else {
-        code = http_send(front->http, &request, &response, err);
-    }
     if (code == BELAY_OK) {
         note_locking_off(remote, &response);
         note_store_id(remote, &response);
@@ -463,9 +466,7 @@ enum belay_code remote_send(struct remote *remote, const struct remote_call *cal
         code = remote_judge(remote, response.status, *out_body, call->key, err);
     }
     code = request.may_repeat ? remote_read_fault(code, err) : code;
-    remote_unwatch_cancel(call->cancel, request.wake_fd);
     http_response_release(&response);
-    buf_release(&url);
     free(body);
     return remote_fault(remote, front, code, err);
 }
@@ -522,14 +523,60 @@ bool remote_should_retry(const struct remote *remote, int faults, int tries, int
                             : faults < tries * (int)remote->n_fronts;
 }
 
-/* The first attempt at each of several fronts has a short timeout: one of them may hang. Later ones have the full. */
-static int64_t attempt_limit_ms(const struct remote *remote, const struct remote_call *call, int faults)
+/* 0: no limit of its own. */
+static int64_t full_limit_ms(const struct remote *remote, const struct remote_call *call)
 {
-    bool is_usual = call->timeout_ms == 0 ||
-                    (call->timeout_ms > REMOTE_ANSWER_SEVERAL_MS && call->timeout_ms <= REMOTE_ANSWER_MS);
+    return remote->answer_ms > 0 && (call->timeout_ms == 0 || call->timeout_ms > remote->answer_ms)
+               ? remote->answer_ms
+               : call->timeout_ms;
+}
 
-    return is_usual && remote->n_fronts > 1 && faults <= (int)remote->n_fronts ? REMOTE_ANSWER_SEVERAL_MS
-                                                                               : call->timeout_ms;
+/* The time for attempt number `attempt`, from 1, by attempt_limit_ms() without the lease. */
+static int64_t usual_limit_ms(const struct remote *remote, const struct remote_call *call, int attempt)
+{
+    int64_t first_ms = call->first_timeout_ms > 0 ? call->first_timeout_ms : REMOTE_ANSWER_SEVERAL_MS;
+    bool is_usual =
+        call->timeout_ms == 0 || (call->timeout_ms > first_ms && call->timeout_ms <= REMOTE_ANSWER_MS);
+
+    return is_usual && attempt <= (int)remote->n_fronts ? first_ms : full_limit_ms(remote, call);
+}
+
+/*
+ * How long to wait for an answer before the next of several fronts is asked, as one of them may hang:
+ *
+ *  - The first attempt at each front has a short timeout. Later ones have the full.
+ *  - The renewal of a held lease has half of the time for which the lease can still be relied on, shared by
+ *    the fronts that were not asked yet. The other half is the holder's: `belay run` ends its command so long
+ *    before the deadline, and the front that does answer needs a moment too.
+ *
+ * A single front has the whole timeout: to give up earlier would gain nothing.
+ */
+static int64_t attempt_limit_ms(const struct remote *remote, const struct remote_call *call, int attempt)
+{
+    int n = (int)remote->n_fronts;
+    int64_t limit_ms;
+    int64_t share_ms;
+
+    assert(attempt >= 1);
+    if (n == 1) {
+        return full_limit_ms(remote, call);
+    }
+    limit_ms = usual_limit_ms(remote, call, attempt);
+    if (call->rely_until_ms == 0) {
+        return limit_ms;
+    }
+    share_ms = (call->rely_until_ms - clock_boot_ms()) / 2 / (attempt < n ? n - attempt + 1 : 1);
+    share_ms = share_ms > REMOTE_RENEW_SEVERAL_MIN_MS ? share_ms : REMOTE_RENEW_SEVERAL_MIN_MS;
+    return limit_ms == 0 || share_ms < limit_ms ? share_ms : limit_ms;
+}
+
+void remote_limit(struct backend *remote, int tries, int64_t answer_ms)
+{
+    struct remote *self = (struct remote *)remote;
+
+    assert(tries > 0 && answer_ms > 0);
+    self->tries = tries;
+    self->answer_ms = answer_ms;
 }
 
 enum belay_code remote_send_get(struct remote *remote, struct buf *path, const char *key, json_t **out_body,
@@ -548,7 +595,7 @@ enum belay_code remote_send_again(struct remote *remote, const struct remote_cal
 {
     struct belay_error unheard = BELAY_ERROR_INIT; /* if the caller has none */
     struct remote_call attempt = *call;
-    int tries = call->tries == 0 ? REMOTE_TRIES : call->tries;
+    int tries = remote->tries > 0 ? remote->tries : call->tries == 0 ? REMOTE_TRIES : call->tries;
     int64_t began_ms = clock_boot_ms();
     bool was_unknown = false;
     enum belay_code code;
@@ -556,6 +603,9 @@ enum belay_code remote_send_again(struct remote *remote, const struct remote_cal
     err = err == NULL ? &unheard : err;
     for (int faults = 1;; faults++) {
         attempt.timeout_ms = attempt_limit_ms(remote, call, faults);
+        if (call->out_sent_ms != NULL) {
+            *call->out_sent_ms = clock_boot_ms();
+        }
         code = remote_send(remote, &attempt, out_body, err);
         was_unknown = was_unknown || code == BELAY_UNKNOWN;
         if ((code != BELAY_UNREACHABLE && code != BELAY_UNKNOWN) ||

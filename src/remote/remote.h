@@ -37,4 +37,7 @@ struct remote_options {
 enum belay_code remote_open(const char *url, const struct remote_options *options,
                             struct backend **out_remote, char **out_url, struct belay_error *err);
 
+/* For a check: at most so many attempts at each server, and so long for each. `remote` is from remote_open(). */
+void remote_limit(struct backend *remote, int tries, int64_t answer_ms);
+
 #endif

@@ -10,6 +10,7 @@
  *      |             \--> back off ----+
  *      +-------------------------------+
  */
+#include <assert.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -54,6 +55,7 @@ static int64_t slice_ms(const struct acquiring *a, int64_t now_ms)
 {
     int64_t ms = lesser(a->slices == 0 ? SLICE_FIRST_MS : SLICE_MAX_MS, a->request->ttl_ms / SLICES_PER_TTL);
 
+    assert(a->request->ttl_ms > 0);
     if (!op_may_wait(a->request)) {
         return 0;
     }
@@ -83,6 +85,7 @@ static void report_wait(struct acquiring *a, size_t position, int64_t now_ms)
 
 static void done(struct acquiring *a, enum belay_code code)
 {
+    assert(!a->is_done && (code == BELAY_OK || code == BELAY_REDIRECTED || a->err->code == code));
     a->is_done = true;
     a->code = code;
 }
@@ -132,6 +135,8 @@ static void on_not_free(struct acquiring *a, enum belay_code code, const json_t 
     const json_t *position = json_object_get(json_object_get(answer, "error"), "position");
     int64_t now_ms = clock_boot_ms();
 
+    assert(code == BELAY_HELD || code == BELAY_FROZEN);
+    assert(took_ms >= 0 && slice >= 0);
     a->slices++;
     a->faults = 0;
     a->was_unknown = false;
@@ -163,6 +168,7 @@ static void on_not_free(struct acquiring *a, enum belay_code code, const json_t 
 /* Retry for as long as the wait lasts, if the server has answered before; else only a few times. */
 static void on_no_answer(struct acquiring *a, enum belay_code code, bool was_answered, int64_t sent_ms)
 {
+    assert(code == BELAY_UNREACHABLE || code == BELAY_UNKNOWN);
     if (code == BELAY_UNKNOWN && !a->was_unknown) {
         a->was_unknown = true;
         a->unknown_ms = sent_ms;
@@ -278,6 +284,7 @@ enum belay_code remote_acquire(struct remote *remote, struct op_request *request
                            .rng = request->seed,
                            .body = acquire_body(request) };
 
+    assert(err != NULL && request->kind == OP_ACQUIRE && request->lock_id != NULL);
     if (request->attempt == 0) {
         request->attempt = 1;
     }
@@ -291,6 +298,7 @@ enum belay_code remote_acquire(struct remote *remote, struct op_request *request
             send_acquire(&a);
         }
     }
+    assert(a.code != BELAY_OK || out_result->info != NULL);
     json_decref(a.body);
     return a.code;
 }

@@ -45,6 +45,7 @@ enum belay_code remote_read_result(struct remote *remote, const struct op_reques
     struct belay_info *info = locks != NULL ? json_read_locks(locks) : json_read_lock(lock);
     bool is_held;
 
+    assert(sent_ms >= 0);
     if (info == NULL || info->lock_id == NULL || info->n_joint + 1 != op_n_targets(request) ||
         !is_span(info->ttl_ms) || !is_span(info->expires_in_ms)) {
         belay_info_free(info);
@@ -168,6 +169,7 @@ static enum belay_code remote_change(struct remote *remote, const struct op_requ
                                 .is_held = request->kind != OP_ADOPT,
                                 .is_release = request->kind == OP_RELEASE,
                                 .is_restart = request->is_restart,
+                                .rely_until_ms = request->rely_until_ms,
                                 .timeout_ms = timeout_of(request) };
     int64_t sent_ms = clock_boot_ms();
     json_t *answer = NULL;

@@ -18,8 +18,12 @@ enum {
     LOCAL_TIMEOUT_MS = 10000, /* how long to retry while a local server does not answer */
     REMOTE_ANSWER_MS = 10000, /* the timeout of a request, besides the time that it asks the server to wait */
     REMOTE_ANSWER_SEVERAL_MS = 4000, /* the same while there is a front that was not tried yet */
+    REMOTE_CHECK_SEVERAL_MS =
+        1000, /* likewise, of a check: meanwhile the lease that it asks about runs out */
+    REMOTE_RENEW_SEVERAL_MIN_MS = 300, /* the least time for a renewal; see attempt_limit_ms() */
     REMOTE_URL_MAX = 8192,
-    REMOTE_HEADERS = 5,
+    REMOTE_HEADERS = 3,      /* of every request */
+    REMOTE_MORE_HEADERS = 2, /* of some */
     REMOTE_FRONTS_MAX = 8
 };
 
@@ -51,6 +55,8 @@ struct remote {
     void (*on_event)(void *context, const struct belay_event *event); /* NULL: none */
     void (*on_warning)(void *context, const char *text);              /* NULL: none */
     void *context;                                                    /* of the three callbacks */
+    int tries;          /* see remote_limit(); 0: as each call has it */
+    int64_t answer_ms;  /* the same */
     atomic_bool is_off; /* an answer had the header "Belay-Locking: off" */
 };
 
@@ -58,16 +64,20 @@ struct remote {
 
 struct remote_call {
     const char *method;
-    const char *path;            /* with its query, encoded */
-    const json_t *body;          /* borrowed; NULL: none */
-    const char *key;             /* of the lock, for errors; NULL: none */
-    const char *lock_id;         /* of the lock, for traces; NULL: none */
-    bool is_held;                /* the caller holds the lock */
-    bool is_release;             /* the request releases the lock */
-    bool is_read;                /* a POST that changes nothing */
-    bool is_restart;             /* the operation was begun, and perhaps done, at another backend */
-    int64_t timeout_ms;          /* 0: the HTTP client's own */
-    int tries;                   /* 0: REMOTE_TRIES */
+    const char *path;    /* with its query, encoded */
+    const json_t *body;  /* borrowed; NULL: none */
+    const char *key;     /* of the lock, for errors; NULL: none */
+    const char *lock_id; /* of the lock, for traces; NULL: none */
+    bool is_held;        /* the caller holds the lock */
+    bool is_release;     /* the request releases the lock */
+    bool is_read;        /* a POST that changes nothing */
+    bool is_restart;     /* the operation was begun, and perhaps done, at another backend */
+    int64_t timeout_ms;  /* 0: the HTTP client's own */
+    int64_t
+        first_timeout_ms;  /* of the first attempt at each of several fronts; 0: REMOTE_ANSWER_SEVERAL_MS */
+    int64_t rely_until_ms; /* boot clock: a renewal must be answered by then; 0: not known */
+    int64_t *out_sent_ms;  /* boot clock: set to when the last attempt was sent; NULL: not wanted */
+    int tries;             /* 0: REMOTE_TRIES */
     struct belay_cancel *cancel; /* NULL: none */
 };
 
@@ -101,11 +111,13 @@ enum belay_code remote_read_fault(enum belay_code code, struct belay_error *err)
 /* The code of an answer to a request about `key` (NULL: none), from its status and body. Sets `err`. */
 enum belay_code remote_judge(const struct remote *remote, int status, const json_t *body, const char *key,
                              struct belay_error *err);
-/* A descriptor that becomes readable when `cancel` is requested; -1: none. Close it with the second. */
-int remote_watch_cancel(struct belay_cancel *cancel);
-void remote_unwatch_cancel(struct belay_cancel *cancel, int fd);
-/* The headers of every request. Returns their number. */
-size_t remote_headers(const struct remote *remote, struct http_client_header headers[REMOTE_HEADERS]);
+/*
+ * One HTTP request to `front`. asked->url is its path (NULL: no memory), and asked->headers are those that not every
+ * request has. asked->cancel ends it at once. The caller releases the answer, and calls remote_fault().
+ */
+enum belay_code remote_exchange(struct remote *remote, const struct remote_front *front,
+                                const struct http_client_request *asked, struct http_response *out_response,
+                                struct belay_error *err);
 
 /* "/v1/locks/KEY", with the key encoded, and `rest`. */
 void remote_add_path(struct buf *out, const char *key, const char *rest);

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/saturate.h"
 #include "base/text.h"
 #include "http_client/uri.h"
 #include "lock/info.h"
@@ -91,20 +92,27 @@ static struct belay_info *read_checked(const json_t *answer, const struct lock_c
     return info;
 }
 
-/* By POST, so that the lock id is in no log of URLs. */
+/*
+ * By POST, so that the lock id is in no log of URLs. The server counts from the attempt that it answered, and the
+ * caller from before the first.
+ */
 enum belay_code remote_check(struct backend *base, const struct lock_check *check,
                              struct belay_info **out_info, struct belay_error *err)
 {
     struct remote *remote = (struct remote *)base;
     json_t *body = json_pack("{s:s, s:s*, s:I}", "key", check->key, "lock_id", check->lock_id, "for_ms",
                              (json_int_t)check->min_valid_ms);
+    int64_t asked_ms = clock_boot_ms();
+    int64_t sent_ms = asked_ms;
     struct remote_call call = { .method = "POST",
                                 .path = "/v1/check",
                                 .body = body,
                                 .key = check->key,
                                 .lock_id = check->lock_id,
                                 .is_held = true,
-                                .is_read = true };
+                                .is_read = true,
+                                .first_timeout_ms = REMOTE_CHECK_SEVERAL_MS,
+                                .out_sent_ms = &sent_ms };
     json_t *answer = NULL;
     enum belay_code code;
 
@@ -115,6 +123,9 @@ enum belay_code remote_check(struct backend *base, const struct lock_check *chec
     if (code == BELAY_OK) {
         *out_info = read_checked(answer, check);
         code = *out_info == NULL ? remote_say_not_belay(remote, err) : BELAY_OK;
+    }
+    if (code == BELAY_OK && (*out_info)->valid_for_ms >= 0) {
+        (*out_info)->valid_for_ms = add_saturated((*out_info)->valid_for_ms, sent_ms - asked_ms);
     }
     json_decref(answer);
     json_decref(body);
@@ -143,29 +154,16 @@ enum belay_code remote_check_free(struct backend *base, const struct op_request 
 
 /* ---- lists ---- */
 
-static void add_lock_query(struct buf *path, const char *name, const char *value)
-{
-    buf_addf(path, "&%s=", name);
-    uri_encode(path, value, strlen(value), false);
-}
-
 static void list_path(struct buf *path, const struct belay_query *query, const char *cursor, size_t page)
 {
     buf_addf(path, "/v1/locks?limit=%zu", page);
-    if (query->prefix != NULL) {
-        add_lock_query(path, "prefix", query->prefix);
-    }
-    if (query->all) {
-        add_lock_query(path, "status", "all");
-    } else if (query->status != BELAY_STATUS_NONE) {
-        add_lock_query(path, "status", belay_status_name(query->status));
-    }
-    if (query->stale_only) {
-        add_lock_query(path, "stale", "true");
-    }
-    if (cursor != NULL) {
-        add_lock_query(path, "cursor", cursor);
-    }
+    uri_add_parameter(path, "prefix", query->prefix);
+    uri_add_parameter(path, "status",
+                      query->all                           ? "all"
+                      : query->status != BELAY_STATUS_NONE ? belay_status_name(query->status)
+                                                           : NULL);
+    uri_add_parameter(path, "stale", query->stale_only ? "true" : NULL);
+    uri_add_parameter(path, "cursor", cursor);
 }
 
 /* A list has only the first waiters, and their number: add empty ones, so that n_waiters is right. */
@@ -284,21 +282,16 @@ enum belay_code remote_stats(struct backend *base, const struct belay_stats_quer
     struct remote *remote = (struct remote *)base;
     struct buf path = BUF_INIT(REMOTE_URL_MAX);
     char since[CLOCK_TEXT_SIZE];
-    struct belay_stats *stats;
+    struct belay_stats *stats = NULL;
     json_t *answer = NULL;
     enum belay_code code;
 
     buf_addf(&path, "/v1/stats?by=%s",
              query->by == BELAY_STATS_BY_NOTHING ? "" : belay_stats_by_name(query->by));
-    if (query->key != NULL) {
-        add_lock_query(&path, "key", query->key);
-    }
-    if (query->prefix != NULL) {
-        add_lock_query(&path, "prefix", query->prefix);
-    }
-    if (query->since_unix_ms > 0) {
-        add_lock_query(&path, "since", clock_format_utc(since, query->since_unix_ms, true));
-    }
+    uri_add_parameter(&path, "key", query->key);
+    uri_add_parameter(&path, "prefix", query->prefix);
+    uri_add_parameter(&path, "since",
+                      query->since_unix_ms > 0 ? clock_format_utc(since, query->since_unix_ms, true) : NULL);
     code = remote_send_get(remote, &path, query->key, &answer, err);
     if (code == BELAY_OK) {
         stats = json_read_stats(answer);

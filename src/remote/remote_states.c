@@ -54,14 +54,6 @@ static void add_state_path(struct states_call *call, const struct belay_state_na
     buf_adds(&call->path, rest);
 }
 
-static void add_state_query(struct states_call *call, const char *name, const char *value)
-{
-    if (value != NULL) {
-        buf_addf(&call->path, "%c%s=", strchr(call->path.data, '?') == NULL ? '?' : '&', name);
-        uri_encode(&call->path, value, strlen(value), false);
-    }
-}
-
 /* As remote_judge(), for statuses that have another meaning for states than for locks. */
 static enum belay_code judge_state_answer(const struct remote *remote, const struct http_response *response,
                                           struct belay_error *err)
@@ -92,17 +84,15 @@ static enum belay_code send_once(struct remote_states *states, struct states_cal
 {
     struct remote *remote = states->remote;
     const struct remote_front *front = remote_front(remote);
-    struct buf url = BUF_INIT(REMOTE_URL_MAX);
-    struct http_client_header headers[REMOTE_HEADERS + 2];
+    struct http_client_header headers[REMOTE_MORE_HEADERS];
     struct http_client_request request = { .method = call->method,
+                                           .url = call->path.failed ? NULL : call->path.data,
                                            .headers = headers,
-                                           .n_headers = remote_headers(remote, headers),
                                            .body = call->body,
                                            .body_len = call->len,
                                            .timeout_ms = STATES_TIMEOUT_MS,
                                            .max_answer = BELAY_BLOB_SIZE_MAX,
-                                           .may_repeat = strcmp(call->method, "GET") == 0,
-                                           .direct = front->direct };
+                                           .may_repeat = strcmp(call->method, "GET") == 0 };
     enum belay_code code;
 
     if (call->if_match != NULL) {
@@ -111,19 +101,12 @@ static enum belay_code send_once(struct remote_states *states, struct states_cal
     if (call->if_none_match != NULL) {
         headers[request.n_headers++] = (struct http_client_header){ "If-None-Match", call->if_none_match };
     }
-    buf_addf(&url, "%s%s", front->url, call->path.failed ? "" : call->path.data);
-    request.url = url.data;
-    code =
-        url.failed || call->path.failed ? error_no_memory(err) : http_send(front->http, &request, out, err);
-    if (code == BELAY_UNKNOWN && request.may_repeat) {
-        code = error_set(err, BELAY_UNREACHABLE, "%.200s does not answer", front->url);
-    }
+    code = remote_exchange(remote, front, &request, out, err);
     if (code == BELAY_OK && out->status != 200) {
         code = judge_state_answer(remote, out, err);
         code = code == BELAY_OK ? remote_say_not_belay(remote, err) : code;
-        code = request.may_repeat ? remote_read_fault(code, err) : code;
     }
-    buf_release(&url);
+    code = request.may_repeat ? remote_read_fault(code, err) : code;
     return remote_fault(remote, front, code, err);
 }
 
@@ -225,7 +208,7 @@ static enum belay_code get(struct belay_blob_store *base, const char *name, stru
     } else {
         return error_set(err, BELAY_NOT_FOUND, "a server has no '%.200s'", name);
     }
-    add_state_query(&call, "unverified", "true");
+    uri_add_parameter(&call.path, "unverified", "true");
     return call_blob((struct remote_states *)base, &call, out_blob, err);
 }
 
@@ -332,7 +315,7 @@ static enum belay_code server_begin(struct states_server *server, const struct b
     struct states_call call = STATES_CALL("POST");
 
     add_state_path(&call, name, "/stamp");
-    add_state_query(&call, "lock_id", lock_id);
+    uri_add_parameter(&call.path, "lock_id", lock_id);
     return call_blob(of_server(server), &call, out_blob, err);
 }
 
@@ -342,26 +325,26 @@ static void add_deployment_query(struct states_call *call, const struct belay_de
     char ms[24];
 
     if (said != NULL) {
-        add_state_query(call, "deployment_id", said->deployment_id);
-        add_state_query(call, "triggered_by", said->triggered_by);
-        add_state_query(call, "git_commit", said->git_commit);
-        add_state_query(call, "git_branch", said->git_branch);
-        add_state_query(call, "version", said->version);
-        add_state_query(call, "status", said->status);
-        add_state_query(call, "user",
-                        said->user != NULL ? said->user
-                        : detected == NULL ? NULL
-                                           : detected->user);
+        uri_add_parameter(&call->path, "deployment_id", said->deployment_id);
+        uri_add_parameter(&call->path, "triggered_by", said->triggered_by);
+        uri_add_parameter(&call->path, "git_commit", said->git_commit);
+        uri_add_parameter(&call->path, "git_branch", said->git_branch);
+        uri_add_parameter(&call->path, "version", said->version);
+        uri_add_parameter(&call->path, "status", said->status);
+        uri_add_parameter(&call->path, "user",
+                          said->user != NULL ? said->user
+                          : detected == NULL ? NULL
+                                             : detected->user);
         if (said->duration_ms >= 0) {
             (void)snprintf(ms, sizeof ms, "%" PRId64, said->duration_ms);
-            add_state_query(call, "duration_ms", ms);
+            uri_add_parameter(&call->path, "duration_ms", ms);
         }
     }
     if (said != NULL && detected != NULL) {
-        add_state_query(call, "detected_deployment_id", detected->deployment_id);
-        add_state_query(call, "detected_triggered_by", detected->triggered_by);
-        add_state_query(call, "detected_git_commit", detected->git_commit);
-        add_state_query(call, "detected_git_branch", detected->git_branch);
+        uri_add_parameter(&call->path, "detected_deployment_id", detected->deployment_id);
+        uri_add_parameter(&call->path, "detected_triggered_by", detected->triggered_by);
+        uri_add_parameter(&call->path, "detected_git_commit", detected->git_commit);
+        uri_add_parameter(&call->path, "detected_git_branch", detected->git_branch);
     }
 }
 
@@ -372,7 +355,7 @@ static void add_condition(struct states_call *call, const struct states_put *put
 
     if (write->loaded != NULL) {
         call->if_match = write->loaded->text;
-        add_state_query(call, "own", write->exact ? NULL : "true");
+        uri_add_parameter(&call->path, "own", write->exact ? NULL : "true");
     } else if (write->exact) {
         call->if_none_match = "*";
     } else if (put->rest[0] == '\0') {
@@ -407,9 +390,9 @@ static enum belay_code server_put(struct states_server *server, const struct bel
     enum belay_code code;
 
     add_state_path(&call, name, put->rest);
-    add_state_query(&call, "lock_id", put->write->lock == NULL ? NULL : put->write->lock->lock_id);
-    add_state_query(&call, "keep_locked", put->write->keep_locked ? "true" : NULL);
-    add_state_query(&call, "unchanged", is_save && put->text == NULL ? "true" : NULL);
+    uri_add_parameter(&call.path, "lock_id", put->write->lock == NULL ? NULL : put->write->lock->lock_id);
+    uri_add_parameter(&call.path, "keep_locked", put->write->keep_locked ? "true" : NULL);
+    uri_add_parameter(&call.path, "unchanged", is_save && put->text == NULL ? "true" : NULL);
     add_deployment_query(&call, put->write->deployment, put->write->detected);
     add_condition(&call, put);
     call.body = is_save ? put->text : body;

@@ -1,4 +1,5 @@
 /* GET /v1/events, Server-Sent Events. A stream that breaks is resumed after the last event. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,12 +61,12 @@ static void on_line(struct remote_watching *watching, const char *line)
     json_decref(event);
 }
 
-static bool on_events(void *context, int status, const char *data, size_t len)
+static bool on_events(void *context, const char *data, size_t len)
 {
     struct remote_watching *watching = context;
     const char *end = data + len;
 
-    (void)status;
+    assert(!watching->stopped && !watching->failed);
     watching->connected = true;
     watching->heard_boot_ms = clock_boot_ms();
     while (data < end && !watching->stopped && !watching->is_strange) {
@@ -88,18 +89,12 @@ static bool on_events(void *context, int status, const char *data, size_t len)
 }
 
 /* The server sends data as soon as a stream begins. */
-static bool is_hung(const struct remote_watching *watching)
+static bool is_hung(void *context)
 {
+    const struct remote_watching *watching = context;
     int64_t limit_ms = watching->connected ? SILENT_MS : REMOTE_ANSWER_SEVERAL_MS;
 
     return watching->has_others && clock_boot_ms() - watching->heard_boot_ms > limit_ms;
-}
-
-static bool should_stop_watching(void *context)
-{
-    const struct remote_watching *watching = context;
-
-    return belay_cancel_requested(watching->cancel) || is_hung(watching);
 }
 
 /* One connection, until it ends. */
@@ -107,31 +102,27 @@ static enum belay_code listen_once(struct remote *remote, const char *prefix,
                                    struct remote_watching *watching, struct belay_error *err)
 {
     const struct remote_front *front = remote_front(remote);
-    struct buf url = BUF_INIT(REMOTE_URL_MAX);
-    struct http_client_header headers[REMOTE_HEADERS + 1];
+    struct buf path = BUF_INIT(REMOTE_URL_MAX);
+    char id[24];
+    const struct http_client_header resume = { "Last-Event-ID", id };
     struct http_response response = { 0 };
     struct http_client_request request = { .method = "GET",
-                                           .headers = headers,
-                                           .n_headers = remote_headers(remote, headers),
+                                           .headers = &resume,
+                                           .n_headers = watching->has_begun ? 1 : 0,
                                            .may_repeat = true,
-                                           .direct = front->direct,
                                            .on_data = on_events,
-                                           .should_stop = should_stop_watching,
-                                           .wake_fd = remote_watch_cancel(watching->cancel),
+                                           .cancel = watching->cancel,
+                                           .should_stop = is_hung,
                                            .context = watching,
                                            .endless = true };
-    char id[24];
     json_t *body = NULL;
     enum belay_code code;
 
-    if (watching->has_begun) {
-        (void)snprintf(id, sizeof id, "%llu", (unsigned long long)*watching->after);
-        headers[request.n_headers++] = (struct http_client_header){ "Last-Event-ID", id };
-    }
-    buf_addf(&url, "%s/v1/events?prefix=", front->url);
-    uri_encode(&url, prefix == NULL ? "" : prefix, prefix == NULL ? 0 : strlen(prefix), false);
-    request.url = url.data;
-    code = url.failed ? error_no_memory(err) : http_send(front->http, &request, &response, err);
+    (void)snprintf(id, sizeof id, "%llu", (unsigned long long)*watching->after);
+    buf_adds(&path, "/v1/events");
+    uri_add_parameter(&path, "prefix", text_or_empty(prefix));
+    request.url = path.failed ? NULL : path.data;
+    code = remote_exchange(remote, front, &request, &response, err);
     if (code == BELAY_OK && response.status != 200) {
         body = json_loadb(response.body, response.body_len, 0, NULL);
         code = remote_judge(remote, response.status, body, NULL, err);
@@ -143,10 +134,9 @@ static enum belay_code listen_once(struct remote *remote, const char *prefix,
     if (watching->is_strange) {
         code = remote_say_not_belay(remote, err);
     }
-    remote_unwatch_cancel(watching->cancel, request.wake_fd);
     json_decref(body);
     http_response_release(&response);
-    buf_release(&url);
+    buf_release(&path);
     if (!watching->failed && !watching->stopped && !belay_cancel_requested(watching->cancel)) {
         bool is_fault = code == BELAY_OK || code == BELAY_CANCELLED; /* the stream ended, or hung */
 

@@ -113,6 +113,7 @@ static void sync_now(struct server *server)
     struct sync_result *result = &server->group_commit.result;
     int64_t began_us = clock_boot_us();
 
+    assert(result->code == BELAY_OK && result->err.code == BELAY_OK);
     result->code = belay_client_sync(server->client, &result->err);
     result->took_us = clock_boot_us() - began_us;
 }
@@ -134,6 +135,7 @@ static bool start_in_thread(struct server *server)
 {
     struct group_commit *commit = &server->group_commit;
 
+    assert(!commit->is_syncing && !commit->done.is_queued);
     commit->is_syncing = pool_add(commit->pool, &commit->job);
     return commit->is_syncing;
 }
@@ -141,17 +143,16 @@ static bool start_in_thread(struct server *server)
 /* Send what is durable up to `lsn`, or stop. Events come after that: a stream with nothing to send can take more. */
 static void send_durable(struct server *server, struct sync_result *result, uint64_t lsn)
 {
+    assert(!server->has_failed && lsn <= belay_client_committed_lsn(server->client));
     if (result->code == BELAY_OK) {
         if (result->has_commits) {
             metrics_synced(server->metrics, result->took_us);
         }
         http_server_set_durable(server->http, lsn);
         event_stream_pump(server->events);
-        log_flush(&server->log);
     } else {
         log_note(&server->log, LOG_ERROR, "store", "%s; the server stops without answering",
                  result->err.text);
-        log_flush(&server->log);
         server->has_failed = true;
         loop_stop(server->loop);
     }
@@ -165,7 +166,7 @@ static void on_synced(struct loop_task *task)
     struct sync_result result = server->group_commit.result;
     uint64_t lsn = belay_client_durable_lsn(server->client);
 
-    assert(server->group_commit.is_syncing);
+    assert(server->group_commit.is_syncing && result.took_us >= 0);
     server->group_commit.is_syncing = false;
     if (server->http == NULL) {
         belay_error_release(&result.err);
@@ -176,6 +177,7 @@ static void on_synced(struct loop_task *task)
         (void)start_in_thread(server);
     }
     send_durable(server, &result, lsn);
+    log_flush(&server->log); /* the turn may end while the next sync is in progress */
 }
 
 void group_commit_end_turn(void *context)

@@ -182,7 +182,30 @@ static void wake_loop(void *context)
     loop_wake(context);
 }
 
-/* Asynchronous calls to a store on the network run in threads of the client, which wake the loop. */
+static void on_store_ready(struct loop_watch *watch, uint32_t events)
+{
+    (void)watch; /* the end of the turn polls the client */
+    (void)events;
+}
+
+/*
+ * Asynchronous calls to a store on the network run in threads of the client, which wake the loop, or without threads:
+ * then there is a file descriptor that does.
+ */
+static enum belay_code watch_store(struct server *server, struct belay_error *err)
+{
+    enum belay_code code =
+        belay_client_use_threads(server->client, CLIENT_THREADS, wake_loop, server->loop, err);
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    server->store_ready = (struct loop_watch){ belay_client_poll_fd(server->client), on_store_ready };
+    return server->store_ready.fd < 0 || loop_watch(server->loop, &server->store_ready, EPOLLIN)
+               ? BELAY_OK
+               : error_set(err, BELAY_BUG, "cannot watch the store: %s", strerror(errno));
+}
+
 static enum belay_code open_workers(struct server *server, struct belay_error *err)
 {
     server->is_store_local = belay_client_is_local(server->client);
@@ -190,9 +213,7 @@ static enum belay_code open_workers(struct server *server, struct belay_error *e
     if (server->workers == NULL) {
         return error_no_memory(err);
     }
-    return server->is_store_local
-               ? BELAY_OK
-               : belay_client_use_threads(server->client, CLIENT_THREADS, wake_loop, server->loop, err);
+    return server->is_store_local ? BELAY_OK : watch_store(server, err);
 }
 
 static enum belay_code open_telemetry(struct run *run, struct belay_error *err)
@@ -236,8 +257,8 @@ static enum belay_code open_lock_store(struct run *run, struct belay_error *err)
     if (code == BELAY_OK && text_has_prefix(belay_client_store_url(server->client), "http")) {
         return error_set(
             err, BELAY_INVALID,
-            "a server needs a store of its own, sqlite:PATH or dynamodb:TABLE, and '%.200s' is another "
-            "server",
+            "a server needs a store of its own, sqlite:PATH, postgresql://HOST/DATABASE or dynamodb:TABLE, "
+            "and '%.200s' is another server",
             belay_client_store_url(server->client));
     }
     if (code == BELAY_OK) {
@@ -324,6 +345,7 @@ static void say_json(const struct run *run)
 static void print_hello(const struct run *run)
 {
     const char *header = run->server.tokens->n > 0 ? " -H \"Authorization: Bearer $TOKEN\"" : "";
+    const char *variable = run->server.tokens->n > 0 ? " BELAY_AUTH_TOKEN=$TOKEN" : "";
     char url[512];
 
     if (run->options->json) {
@@ -343,9 +365,9 @@ static void print_hello(const struct run *run)
         } else {
             (void)printf("Try:  curl%s -d '{\"locked_by\":\"me\"}' %s/v1/locks/my-deploy/acquire\n"
                          "      curl%s %s/v1/locks\n"
-                         "      BELAY_STORE=%s belay run nightly -- echo locked\n"
+                         "      BELAY_STORE=%s%s belay run nightly -- echo locked\n"
                          "Look: %s/ and %s/openapi.json\n",
-                         header, url, header, url, url, url, url);
+                         header, url, header, url, url, variable, url, url);
         }
         (void)printf("Ctrl-C stops it.\n");
     }
@@ -381,9 +403,9 @@ static void close_server(struct run *run)
     }
     state_pool_close(server->states);
     delays_release(&server->delays);
-    pending_acquires_release(server->pending_acquires);
     holders_release(server->holders);
     belay_client_close(server->client);
+    pending_acquires_release(server->pending_acquires);
     workers_free(server->workers);
     webhooks_close(server);
     notify_free(server->notify);

@@ -27,15 +27,6 @@ static const char *action_setting(const struct belay_config *config, const char 
     return belay_config_get(config, dotted);
 }
 
-static int64_t action_span(const struct belay_config *config, const char *where, const char *name,
-                           int64_t otherwise)
-{
-    char dotted[2 * NAME_SIZE];
-
-    (void)snprintf(dotted, sizeof dotted, "%s.%s", where, name);
-    return setting_span(config, dotted, otherwise);
-}
-
 static bool read_command(const struct belay_config *config, const char *where, struct action_step *step)
 {
     const char *argument;
@@ -119,9 +110,9 @@ enum belay_code action_read(const struct belay_config *config, const char *kind,
         return code;
     }
     action.ends_host = action.step.kind == ACTION_EC2 || (ends != NULL && strcmp(ends, "host") == 0);
-    action.timeout_ms = action_span(config, where, "timeout", DEFAULT_TIMEOUT_MS);
-    action.every_ms = action_span(
-        config, until, "every",
+    action.timeout_ms = span_or(action_setting(config, where, "timeout"), DEFAULT_TIMEOUT_MS);
+    action.every_ms = span_or(
+        action_setting(config, until, "every"),
         action.step.kind == ACTION_EC2 && action.until.kind == ACTION_NONE ? EC2_EVERY_MS : DEFAULT_EVERY_MS);
     *out_action = action;
     return BELAY_OK;
@@ -139,6 +130,7 @@ void action_release(struct db_action *action)
 static enum belay_code run_step(const struct action_step *step, const struct action_context *context,
                                 int64_t timeout_ms, struct belay_error *err)
 {
+    assert(timeout_ms > 0);
     switch (step->kind) {
     case ACTION_COMMAND:
         return action_run_command(step, context, timeout_ms, err);
@@ -215,5 +207,6 @@ enum belay_code action_run(const struct db_action *action, const struct action_c
     int64_t end_ms = clock_boot_ms() + action->timeout_ms;
     enum belay_code code = run_step(&action->step, context, action->timeout_ms, err);
 
+    assert(action->step.kind != ACTION_NONE && action->timeout_ms > 0);
     return code == BELAY_OK && has_check(action) ? await_effect(action, context, end_ms, err) : code;
 }

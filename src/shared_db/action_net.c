@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "belay/store.h"
+#include "http_client/http.h"
 #include "http_client/probe.h"
 #include "http_client/uri.h"
 #include "network/loader.h"
@@ -26,7 +27,6 @@ static void add_filled(struct buf *out, const char *value, bool in_url)
 static char *fill_template(const char *template, const struct action_context *context, bool in_url)
 {
     struct buf out = BUF_INIT(FILLED_MAX);
-    char *text;
 
     for (const char *at = template; *at != '\0';) {
         if (text_has_prefix(at, "{database}")) {
@@ -39,9 +39,7 @@ static char *fill_template(const char *template, const struct action_context *co
             buf_add(&out, at++, 1);
         }
     }
-    text = buf_take(&out);
-    buf_release(&out);
-    return text;
+    return buf_take(&out);
 }
 
 static bool action_should_stop(void *opaque)
@@ -65,26 +63,31 @@ enum belay_code action_run_http(const struct action_step *step, const struct act
 {
     char *url = fill_template(step->url, context, true);
     char *body = step->body == NULL ? NULL : fill_template(step->body, context, false);
-    struct net_once once = { .method = step->method != NULL ? step->method
-                                       : body != NULL       ? "POST"
-                                                            : "GET",
-                             .url = url,
-                             .body = body,
-                             .content_type = step->content_type,
-                             .ca_file = context->settings->ca_file,
-                             .timeout_ms = timeout_ms,
-                             .should_stop = action_should_stop,
-                             .context = (void *)context };
+    const struct http_client_options options = { .ca_bundle = context->settings->ca_file };
+    const struct http_client_header type = { "content-type", step->content_type != NULL
+                                                                 ? step->content_type
+                                                                 : "application/json" };
+    const struct http_client_request request = { .method = step->method != NULL ? step->method
+                                                           : body != NULL       ? "POST"
+                                                                                : "GET",
+                                                 .url = url,
+                                                 .headers = &type,
+                                                 .n_headers = body == NULL ? 0 : 1,
+                                                 .body = body,
+                                                 .body_len = strlen(text_or_empty(body)),
+                                                 .timeout_ms = timeout_ms,
+                                                 .should_stop = action_should_stop,
+                                                 .context = (void *)context };
     const struct net_module *net = NULL;
     enum belay_code code =
         url == NULL || (step->body != NULL && body == NULL) ? error_no_memory(err) : loader_net(&net, err);
     int status = 0;
 
     if (code == BELAY_OK) {
-        code = ended(context, net->once(&once, &status, err), err);
+        code = ended(context, net->send_once(&options, &request, &status, err), err);
     }
     if (code == BELAY_OK && (status < 200 || status > 299)) {
-        code = error_set(err, BELAY_UNREACHABLE, "%s %.200s answered %d", once.method, url, status);
+        code = error_set(err, BELAY_UNREACHABLE, "%s %.200s answered %d", request.method, url, status);
     }
     free(url);
     free(body);

@@ -18,7 +18,7 @@
 #include "shared_db/shared_db_internal.h"
 
 /* Clocks differ between machines; a record from further in the future has no known age. */
-enum { TRIES = 16, AHEAD_MAX_MS = 5 * 60 * 1000 };
+enum { AHEAD_MAX_MS = 5 * 60 * 1000 };
 
 #define SEEN_UP "belay (seen UP)"
 
@@ -66,26 +66,24 @@ void app_record_apply(const struct shared_db_settings *settings, const struct be
 
 /* ---- recording ---- */
 
-static bool same_record(const struct belay_app *a, const struct belay_app *b)
+/* Else there is a later record. */
+static bool is_same_record(const struct belay_app *app, const void *context)
 {
-    return a->state == b->state && a->since_unix_ms == b->since_unix_ms;
+    const struct belay_app *seen = context;
+
+    return app->state == seen->state && app->since_unix_ms == seen->since_unix_ms;
 }
 
 void app_record_clear(struct belay_client *client, const struct belay_app *seen)
 {
-    enum belay_code code = BELAY_REFUSED;
+    const struct app_mark mark = { .name = seen->name,
+                                   .state = BELAY_APP_RUNNING,
+                                   .by = SEEN_UP,
+                                   .applies = is_same_record,
+                                   .context = seen };
 
-    if (seen->state == BELAY_APP_RUNNING) {
-        return;
-    }
-    for (int i = 0; code == BELAY_REFUSED && i < TRIES; i++) {
-        struct belay_app *app = NULL;
-
-        code = belay_app_get(client, seen->name, &app, NULL);
-        if (code == BELAY_OK && same_record(app, seen)) { /* else a later record */
-            code = app_put_state(client, app, BELAY_APP_RUNNING, SEEN_UP, NULL);
-        }
-        belay_app_free(app);
+    if (seen->state != BELAY_APP_RUNNING) {
+        (void)app_mark(client, &mark, NULL, NULL);
     }
 }
 
@@ -103,52 +101,46 @@ enum belay_code app_record_stop_requested(struct belay_client *client, const cha
 }
 
 /* An application that is seen UP while it shuts down keeps its request; a start cancels it. */
-static bool is_request_open(const struct belay_app *app, int64_t requested_unix_ms)
+static bool is_request_open(const struct belay_app *app, const void *requested_unix_ms)
 {
     return app->state == BELAY_APP_STOP_REQUESTED
-               ? app->since_unix_ms == requested_unix_ms
+               ? app->since_unix_ms == *(const int64_t *)requested_unix_ms
                : app->state == BELAY_APP_RUNNING && app->by != NULL && text_has_prefix(app->by, SEEN_UP);
 }
 
 enum belay_code app_record_renew_request(struct belay_client *client, const char *name, const char *by,
                                          int64_t *requested_unix_ms, struct belay_error *err)
 {
-    enum belay_code code = BELAY_REFUSED;
+    const struct app_mark mark = { .name = name,
+                                   .state = BELAY_APP_STOP_REQUESTED,
+                                   .by = by != NULL ? by : client_user_name(client),
+                                   .applies = is_request_open,
+                                   .context = requested_unix_ms };
+    struct belay_app *app = NULL;
+    enum belay_code code = app_mark(client, &mark, &app, err);
 
-    for (int i = 0; code == BELAY_REFUSED && i < TRIES; i++) {
-        struct belay_app *app = NULL;
-
-        code = belay_app_get(client, name, &app, err);
-        if (code == BELAY_OK && !is_request_open(app, *requested_unix_ms)) {
-            belay_app_free(app);
-            return error_set(err, BELAY_REFUSED, "another state was recorded since");
-        }
-        if (code == BELAY_OK) {
-            code = app_put_state(client, app, BELAY_APP_STOP_REQUESTED,
-                                 by != NULL ? by : client_user_name(client), err);
-        }
-        if (code == BELAY_OK) {
-            *requested_unix_ms = app->since_unix_ms;
-        }
-        belay_app_free(app);
+    if (code == BELAY_OK && app == NULL) {
+        code = error_set(err, BELAY_REFUSED, "another state was recorded since");
+    } else if (code == BELAY_OK) {
+        *requested_unix_ms = app->since_unix_ms;
     }
+    belay_app_free(app);
     return code;
+}
+
+/* Else the application was started, or seen UP. */
+static bool is_last_request(const struct belay_app *app, const void *requested_unix_ms)
+{
+    return app->state == BELAY_APP_STOP_REQUESTED &&
+           app->since_unix_ms == *(const int64_t *)requested_unix_ms;
 }
 
 enum belay_code app_record_stopped(struct belay_client *client, const char *name, int64_t requested_unix_ms,
                                    struct belay_error *err)
 {
-    enum belay_code code = BELAY_REFUSED;
+    const struct app_mark mark = {
+        .name = name, .state = BELAY_APP_STOPPED, .applies = is_last_request, .context = &requested_unix_ms
+    };
 
-    for (int i = 0; code == BELAY_REFUSED && i < TRIES; i++) {
-        struct belay_app *app = NULL;
-
-        code = belay_app_get(client, name, &app, err);
-        if (code == BELAY_OK && app->state == BELAY_APP_STOP_REQUESTED &&
-            app->since_unix_ms == requested_unix_ms) { /* else it was started, or seen UP */
-            code = app_put_state(client, app, BELAY_APP_STOPPED, NULL, err);
-        }
-        belay_app_free(app);
-    }
-    return code;
+    return app_mark(client, &mark, NULL, err);
 }

@@ -10,8 +10,10 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "config/yaml_tree.h"
 #include "shared_db/shared_db_internal.h"
+#include "json/json_write.h"
 
 struct app_yaml_reader {
     const struct belay_config *config;
@@ -22,18 +24,17 @@ struct app_yaml_reader {
 
 /* ---- reader ---- */
 
-static enum belay_code fail_line(struct app_yaml_reader *reader, size_t line, const char *text)
-{
-    return error_set(reader->err, BELAY_BAD_CONTENT, "%.200s:%zu: %.400s", reader->path, line, text);
-}
-
 /* Put "FILE:LINE: " before the message of the registry's checks. */
 static enum belay_code fail_inside(struct app_yaml_reader *reader, size_t line)
 {
-    char text[500];
+    reader->err->code = BELAY_BAD_CONTENT;
+    return error_wrap(reader->err, "%.200s:%zu", reader->path, line);
+}
 
-    (void)snprintf(text, sizeof text, "%.490s", reader->err == NULL ? "" : reader->err->text);
-    return fail_line(reader, line, text);
+static enum belay_code fail_line(struct app_yaml_reader *reader, size_t line, const char *text)
+{
+    (void)error_set(reader->err, BELAY_BAD_CONTENT, "%s", text);
+    return fail_inside(reader, line);
 }
 
 typedef enum belay_code (*add_fn)(struct belay_app *app, const char *text, struct belay_error *err);
@@ -42,23 +43,21 @@ typedef enum belay_code (*add_fn)(struct belay_app *app, const char *text, struc
 static enum belay_code read_yaml_texts(struct app_yaml_reader *reader, struct belay_app *app,
                                        const struct yaml_node *node, add_fn add)
 {
-    if (node->kind == YAML_NODE_TEXT) {
-        return add(app, node->text, reader->err) == BELAY_OK ? BELAY_OK : fail_inside(reader, node->line);
-    }
-    if (node->kind != YAML_NODE_LIST) {
+    const struct yaml_node *items = node->kind == YAML_NODE_TEXT ? node : node->items;
+    size_t n = node->kind == YAML_NODE_TEXT ? 1 : node->n;
+
+    if (node->kind != YAML_NODE_TEXT && node->kind != YAML_NODE_LIST) {
         return fail_line(reader, node->line,
                          "must be a list, such as [https://shop.example/health] or [postgres=10.0.1.5:5432]");
     }
-    for (size_t i = 0; i < node->n; i++) {
-        const struct yaml_node *item = &node->items[i];
-
-        if (item->kind != YAML_NODE_TEXT) {
-            return fail_line(reader, item->line,
+    for (size_t i = 0; i < n; i++) {
+        if (items[i].kind != YAML_NODE_TEXT) {
+            return fail_line(reader, items[i].line,
                              "must be one string, such as https://shop.example/health or "
                              "postgres=10.0.1.5:5432");
         }
-        if (add(app, item->text, reader->err) != BELAY_OK) {
-            return fail_inside(reader, item->line);
+        if (add(app, items[i].text, reader->err) != BELAY_OK) {
+            return fail_inside(reader, items[i].line);
         }
     }
     return BELAY_OK;
@@ -115,8 +114,6 @@ static enum belay_code read_yaml_since(struct app_yaml_reader *reader, struct be
 static enum belay_code read_yaml_member(struct app_yaml_reader *reader, struct belay_app *app,
                                         const struct yaml_node *node)
 {
-    char text[200];
-
     if (strcmp(node->name, "name") == 0) {
         if (node->kind != YAML_NODE_TEXT) {
             return fail_line(reader, node->line, "name must be one string");
@@ -140,26 +137,20 @@ static enum belay_code read_yaml_member(struct app_yaml_reader *reader, struct b
     if (strcmp(node->name, "since") == 0) {
         return read_yaml_since(reader, app, node);
     }
-    (void)snprintf(text, sizeof text,
-                   "an application has no '%.60s'; it has name, urls, databases, labels, state, since",
-                   node->name);
-    return fail_line(reader, node->line, text);
+    (void)error_set(reader->err, BELAY_BAD_CONTENT,
+                    "an application has no '%.60s'; it has name, urls, databases, labels, state, since",
+                    node->name);
+    return fail_inside(reader, node->line);
 }
 
 static enum belay_code check_unique(struct app_yaml_reader *reader, const struct belay_app *app, size_t line)
 {
-    char text[300];
-
-    for (size_t i = 0; i < reader->apps.n; i++) {
-        const char *taken = reader->apps.apps[i]->name;
-
-        if (taken != NULL && app->name != NULL && strcmp(taken, app->name) == 0) {
-            (void)snprintf(text, sizeof text,
-                           "application '%.128s' is in the file twice; give each its own name", app->name);
-            return fail_line(reader, line, text);
-        }
+    if (registry_find_app(&reader->apps, app->name) == NULL) {
+        return BELAY_OK;
     }
-    return BELAY_OK;
+    (void)error_set(reader->err, BELAY_BAD_CONTENT,
+                    "application '%.128s' is in the file twice; give each its own name", app->name);
+    return fail_inside(reader, line);
 }
 
 static enum belay_code read_yaml_app(struct app_yaml_reader *reader, const struct yaml_node *node)
@@ -239,15 +230,12 @@ enum belay_code belay_apps_from_yaml(const struct belay_config *config, const ch
 
 static void add_quoted(struct buf *out, const char *text)
 {
-    json_t *value = json_text_or_null(text);
+    json_t *value = wire_text(text);
     char *quoted = json_dumps(value, JSON_ENCODE_ANY);
 
     json_decref(value);
-    if (quoted == NULL) {
-        out->failed = true;
-    } else {
-        buf_adds(out, quoted);
-    }
+    buf_adds(out, text_or_empty(quoted));
+    out->failed = out->failed || quoted == NULL;
     free(quoted);
 }
 
@@ -264,7 +252,6 @@ char *belay_app_to_yaml(const struct belay_app *app)
 {
     struct buf out = BUF_INIT(BELAY_APP_URL_MAX * 1024);
     char since[CLOCK_TEXT_SIZE];
-    char *text;
 
     buf_adds(&out, "  - name: ");
     add_quoted(&out, app->name);
@@ -292,7 +279,5 @@ char *belay_app_to_yaml(const struct belay_app *app)
     if (app->state != BELAY_APP_RUNNING && app->since_unix_ms != 0) {
         buf_addf(&out, "    since: \"%s\"\n", clock_format_utc(since, app->since_unix_ms, true));
     }
-    text = buf_take(&out);
-    buf_release(&out);
-    return text;
+    return buf_take(&out);
 }

@@ -6,16 +6,17 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "shared_db/stop_start.h"
 
 /* ---- recording ---- */
 
-static void join_names(struct buf *out, char *const *names, size_t n)
+static const char *join_names(struct buf *out, char *const *names, size_t n)
 {
-    buf_adds(out, "");
     for (size_t i = 0; i < n; i++) {
         buf_addf(out, "%s%s", i == 0 ? "" : ",", names[i]);
     }
+    return text_or_empty(out->data);
 }
 
 /* The decision as it is sent to a server and stored. NULL: no memory. */
@@ -44,43 +45,37 @@ static enum belay_code write_decision(struct belay_client *client, const struct 
     char attempts[24], lock_ms[24], reason[BELAY_REASON_MAX + 1], type[64];
     char *key = db_lock_key(result->database);
     char *value = value_of(result, is_start, is_done);
-    enum belay_code code = BELAY_OK;
     bool is_error = is_done && result->action == BELAY_DB_ERROR;
-    struct belay_event event = { .level = is_error ? BELAY_LEVEL_WARNING : BELAY_LEVEL_INFO,
-                                 .type = type,
-                                 .key = key,
-                                 .by = result->by,
-                                 .reason = reason,
-                                 .duration_ms = -1 };
+    struct belay_meta metadata[] = { { "db_identifier", result->database },
+                                     { "kind", result->kind },
+                                     { "lock_acquire_attempts", attempts },
+                                     { "lock_acquire_ms", lock_ms },
+                                     { "sharing_apps", "" },
+                                     { "active_apps", "" } };
+    const struct belay_event event = { .level = is_error ? BELAY_LEVEL_WARNING : BELAY_LEVEL_INFO,
+                                       .type = type,
+                                       .key = key,
+                                       .by = result->by,
+                                       .reason = reason,
+                                       .duration_ms = -1,
+                                       .metadata = metadata,
+                                       .n_metadata = sizeof metadata / sizeof metadata[0] };
+    const struct client_decision decision = { .write = { .space = BELAY_SPACE_DATABASES,
+                                                         .name = result->database,
+                                                         .value = value,
+                                                         .any_version = true },
+                                              .is_done = is_done,
+                                              .event = &event };
+    enum belay_code code;
 
     (void)snprintf(type, sizeof type, "db.%s.%s", is_start ? "start" : "stop",
                    is_done ? belay_db_action_name(result->action) : "decided");
-    (void)snprintf(reason, sizeof reason, "%s", result->reason == NULL ? "" : result->reason);
+    (void)snprintf(reason, sizeof reason, "%s", text_or_empty(result->reason));
     (void)snprintf(attempts, sizeof attempts, "%d", result->lock_attempts);
     (void)snprintf(lock_ms, sizeof lock_ms, "%lld", (long long)result->lock_ms);
-    join_names(&sharing, result->sharing_apps, result->n_sharing);
-    join_names(&active, result->active_apps, result->n_active);
-    {
-        const struct belay_meta metadata[] = { { "db_identifier", result->database },
-                                               { "kind", result->kind },
-                                               { "lock_acquire_attempts", attempts },
-                                               { "lock_acquire_ms", lock_ms },
-                                               { "sharing_apps", sharing.data == NULL ? "" : sharing.data },
-                                               { "active_apps", active.data == NULL ? "" : active.data } };
-
-        const struct client_decision decision = {
-            .write = { .space = BELAY_SPACE_DATABASES,
-                       .name = result->database,
-                       .value = value,
-                       .any_version = true },
-            .is_done = is_done,
-            .event = &event,
-        };
-
-        event.metadata = metadata;
-        event.n_metadata = sizeof metadata / sizeof metadata[0];
-        code = key == NULL || value == NULL ? error_no_memory(err) : client_decide(client, &decision, err);
-    }
+    metadata[4].value = join_names(&sharing, result->sharing_apps, result->n_sharing);
+    metadata[5].value = join_names(&active, result->active_apps, result->n_active);
+    code = key == NULL || value == NULL ? error_no_memory(err) : client_decide(client, &decision, err);
     free(key);
     free(value);
     buf_release(&sharing);
@@ -88,7 +83,7 @@ static enum belay_code write_decision(struct belay_client *client, const struct 
     return code;
 }
 
-static void record_decision(struct db_op *op, bool is_done)
+void db_op_record(struct db_op *op, bool is_done)
 {
     struct belay_error err = BELAY_ERROR_INIT;
 
@@ -96,16 +91,6 @@ static void record_decision(struct db_op *op, bool is_done)
         db_op_say(op, BELAY_LEVEL_WARNING, "cannot record the decision: %s", err.text);
     }
     belay_error_release(&err);
-}
-
-void db_op_record_begun(struct db_op *op)
-{
-    record_decision(op, false);
-}
-
-void db_op_record(struct db_op *op)
-{
-    record_decision(op, true);
 }
 
 /* A client whose answer was lost sends the decision again: it counts once. */
@@ -168,18 +153,14 @@ struct decisions {
 static bool add_decision(void *context, const struct belay_item *item)
 {
     struct decisions *decisions = context;
+    struct belay_db_result *grown =
+        array_grow(decisions->list, sizeof *grown, decisions->n + 1, &decisions->cap);
 
-    if (decisions->n == decisions->cap) {
-        size_t cap = decisions->cap == 0 ? 16 : 2 * decisions->cap;
-        struct belay_db_result *grown = realloc(decisions->list, cap * sizeof *grown);
-
-        if (grown == NULL) {
-            decisions->failed = true;
-            return false;
-        }
-        decisions->list = grown;
-        decisions->cap = cap;
+    if (grown == NULL) {
+        decisions->failed = true;
+        return false;
     }
+    decisions->list = grown;
     /* An unreadable decision is only history: skip it. */
     if (db_result_read(item->value, &decisions->list[decisions->n], NULL) == BELAY_OK) {
         decisions->n++;
@@ -229,19 +210,13 @@ static bool collect_databases(const struct app_registry *registry, struct databa
 
     for (size_t i = 0; i < registry->n; i++) {
         for (size_t k = 0; k < registry->apps[i]->n_databases; k++) {
-            const struct belay_app_database *one = &registry->apps[i]->databases[k];
+            struct belay_app_database *grown = array_grow(all->list, sizeof *grown, all->n + 1, &all->cap);
 
-            if (all->n == all->cap) {
-                size_t cap = all->cap == 0 ? 64 : 2 * all->cap;
-                struct belay_app_database *grown = realloc(all->list, cap * sizeof *grown);
-
-                if (grown == NULL) {
-                    return false;
-                }
-                all->list = grown;
-                all->cap = cap;
+            if (grown == NULL) {
+                return false;
             }
-            all->list[all->n++] = *one;
+            all->list = grown;
+            all->list[all->n++] = registry->apps[i]->databases[k];
         }
     }
     if (all->n > 0) {

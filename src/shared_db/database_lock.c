@@ -90,12 +90,11 @@ static enum belay_code report_lock_refusal(struct db_op *op, const char *id, enu
             db_op_say(op, BELAY_LEVEL_WARNING, "Lock not acquired for db=%s after %d attempts", id,
                       op->attempts > 0 ? op->attempts : 1); /* a dry run reads once */
         }
-        db_op_decide(op, BELAY_DB_SKIPPED_LOCK, BELAY_HELD, "%s", err->text);
-    } else {
-        db_op_say(op, BELAY_LEVEL_WARNING, "Lock not acquired for db=%s: %s", id, err->text);
-        db_op_decide(op, BELAY_DB_ERROR, code, "cannot acquire the lock: %s", err->text);
+        (void)db_op_decide(op, BELAY_DB_SKIPPED_LOCK, BELAY_HELD, "%s", err->text);
+        return code;
     }
-    return code;
+    db_op_say(op, BELAY_LEVEL_WARNING, "Lock not acquired for db=%s: %s", id, err->text);
+    return db_op_decide(op, BELAY_DB_ERROR, code, "cannot acquire the lock: %s", err->text);
 }
 
 /* A dry run does not acquire the lock: it only reads whether it is free. */
@@ -206,11 +205,7 @@ enum belay_code db_op_check_lock(struct db_op *op)
             }
         }
     }
-    if (code != BELAY_OK) {
-        db_op_decide(op, BELAY_DB_ERROR, code, "the lock was lost before the action: %s", err.text);
-    }
-    belay_error_release(&err);
-    return code;
+    return db_op_end_step(op, code, &err, "the lock was lost before the action");
 }
 
 static void release_held(struct db_op *op, struct held_lock *held, bool completed)

@@ -69,23 +69,17 @@ enum belay_code db_op_find_instance(struct db_op *op)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     bool is_known = db_is_instance(op->target->id);
-    enum belay_code code = BELAY_OK;
+    bool needs_ec2 = op->action->step.kind == ACTION_EC2 && !(is_known && op->is_start);
 
     if (!db_row_is_valid(op->target)) {
-        code = BELAY_BAD_CONTENT;
-        db_op_decide(op, BELAY_DB_ERROR, code,
-                     "the registry has the invalid database '%.200s': write an EC2 instance id or "
-                     "HOST:PORT",
-                     op->target->id);
-    } else if (op->action->step.kind == ACTION_EC2 && !(is_known && op->is_start)) {
-        code = ask_ec2(op, is_known, &err);
-        if (code != BELAY_OK) {
-            db_op_decide(op, BELAY_DB_ERROR, code, "cannot tell what would be %s: %s",
-                         op->is_start ? "started" : "stopped", err.text);
-        }
+        return db_op_decide(op, BELAY_DB_ERROR, BELAY_BAD_CONTENT,
+                            "the registry has the invalid database '%.200s': write an EC2 instance id or "
+                            "HOST:PORT",
+                            op->target->id);
     }
-    belay_error_release(&err);
-    return code;
+    return db_op_end_step(op, needs_ec2 ? ask_ec2(op, is_known, &err) : BELAY_OK, &err,
+                          op->is_start ? "cannot tell what would be started"
+                                       : "cannot tell what would be stopped");
 }
 
 /* ---- the names ---- */
@@ -107,12 +101,11 @@ enum belay_code db_op_check_permitted(struct db_op *op)
         char *key = db_lock_key(op->names.ids[i]);
 
         if (key == NULL) {
-            code = BELAY_NO_MEMORY;
-            db_op_decide(op, BELAY_DB_ERROR, code, "out of memory");
+            code = db_op_decide(op, BELAY_DB_ERROR, BELAY_NO_MEMORY, "out of memory");
         } else if (!options->may_lock(options->context, key)) {
-            code = BELAY_NOT_PERMITTED;
             op->is_forbidden = true;
-            db_op_decide(op, BELAY_DB_ERROR, code, "the caller may not take the lock '%.300s'", key);
+            code = db_op_decide(op, BELAY_DB_ERROR, BELAY_NOT_PERMITTED,
+                                "the caller may not take the lock '%.300s'", key);
         }
         free(key);
     }
@@ -124,16 +117,14 @@ enum belay_code db_op_find_names(struct db_op *op, const struct app_registry *re
     struct db_names names = { 0 };
 
     if (!collect_for_op(op, registry, &names)) {
-        db_op_decide(op, BELAY_DB_ERROR, BELAY_NO_MEMORY, "out of memory");
-        return BELAY_NO_MEMORY;
+        return db_op_decide(op, BELAY_DB_ERROR, BELAY_NO_MEMORY, "out of memory");
     }
     db_names_release(&op->names);
     op->names = names;
     if (names.n_ids > NAMES_MAX) {
-        db_op_decide(op, BELAY_DB_ERROR, BELAY_BAD_CONTENT,
-                     "it has %zu names in the registry, and at most %d can be locked", names.n_ids,
-                     NAMES_MAX);
-        return BELAY_BAD_CONTENT;
+        return db_op_decide(op, BELAY_DB_ERROR, BELAY_BAD_CONTENT,
+                            "it has %zu names in the registry, and at most %d can be locked", names.n_ids,
+                            NAMES_MAX);
     }
     return db_op_check_permitted(op);
 }
@@ -152,10 +143,6 @@ enum belay_code db_op_check_names(struct db_op *op, const struct app_registry *r
         op->has_new_names = true;
         code = error_set(&err, BELAY_REFUSED, "the registry has changed: the database has another name now");
     }
-    if (code != BELAY_OK) {
-        db_op_decide(op, BELAY_DB_ERROR, code, "cannot tell which applications use it: %s", err.text);
-    }
     db_names_release(&names);
-    belay_error_release(&err);
-    return code;
+    return db_op_end_step(op, code, &err, "cannot tell which applications use it");
 }

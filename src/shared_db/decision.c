@@ -4,23 +4,29 @@
 
 #include "shared_db/shared_db_internal.h"
 
+static const char *const action_names[] = {
+    [BELAY_DB_STOPPED] = "stopped",
+    [BELAY_DB_STARTED] = "started",
+    [BELAY_DB_SKIPPED_SHARED_ACTIVE] = "skipped_shared_active",
+    [BELAY_DB_SKIPPED_LOCK] = "skipped_lock",
+    [BELAY_DB_SKIPPED] = "skipped",
+    [BELAY_DB_ERROR] = "error",
+};
+
 const char *belay_db_action_name(enum belay_db_action action)
 {
-    switch (action) {
-    case BELAY_DB_STOPPED:
-        return "stopped";
-    case BELAY_DB_STARTED:
-        return "started";
-    case BELAY_DB_SKIPPED_SHARED_ACTIVE:
-        return "skipped_shared_active";
-    case BELAY_DB_SKIPPED_LOCK:
-        return "skipped_lock";
-    case BELAY_DB_SKIPPED:
-        return "skipped";
-    case BELAY_DB_ERROR:
-        break;
+    return action_names[action <= BELAY_DB_ERROR ? action : BELAY_DB_ERROR];
+}
+
+bool db_action_parse(const char *name, enum belay_db_action *out_action)
+{
+    for (int i = 0; name != NULL && i <= BELAY_DB_ERROR; i++) {
+        if (strcmp(name, action_names[i]) == 0) {
+            *out_action = (enum belay_db_action)i;
+            return true;
+        }
     }
-    return "error";
+    return false;
 }
 
 void names_free(char **names, size_t n)

@@ -7,11 +7,11 @@
  * Only the first is an answer about the application. A gateway that fails, or that
  * rejects our token, says nothing about it: a record of its stop does not count then.
  */
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/address.h"
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/secret.h"
@@ -20,13 +20,12 @@
 #include "http_client/uri.h"
 #include "shared_db/shared_db_internal.h"
 
-enum { GATEWAY_URL_MAX = 8192, HOST_SIZE = 256 };
+enum { GATEWAY_URL_MAX = 8192 };
 
 char *gateway_make_url(const char *base, const char *name)
 {
     struct buf url = BUF_INIT(GATEWAY_URL_MAX);
     size_t n = strlen(base);
-    char *text;
 
     while (n > 0 && base[n - 1] == '/') {
         n--;
@@ -34,39 +33,22 @@ char *gateway_make_url(const char *base, const char *name)
     buf_add(&url, base, n);
     buf_adds(&url, "/status/quick?app=");
     uri_encode(&url, name, strlen(name), false);
-    text = buf_take(&url);
-    buf_release(&url);
-    return text;
-}
-
-/* A loopback address; a name such as 127.0.0.1.example is none. */
-static bool is_loopback_host(const char *host)
-{
-    struct in_addr v4;
-    struct in6_addr v6;
-
-    if (inet_pton(AF_INET, host, &v4) == 1) {
-        return ntohl(v4.s_addr) >> 24 == 127;
-    }
-    return strcmp(host, "localhost") == 0 ||
-           (inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6));
+    return buf_take(&url);
 }
 
 /* Whether the connection is encrypted or stays on this machine. */
 static bool is_private(const char *url, bool *out_is_local)
 {
-    bool is_tls = text_has_prefix(url, "https://");
-    const char *host = is_tls ? url + 8 : text_has_prefix(url, "http://") ? url + 7 : "";
-    size_t n = strcspn(host, "/?#");
-    char text[HOST_SIZE];
-    bool is_v6 = host[0] == '[';
+    struct uri uri;
+    bool is_tls;
 
-    if (n == 0 || n >= sizeof text || memchr(host, '@', n) != NULL) {
-        return false;
+    if (!uri_parse(url, &uri)) { /* such as a name in another alphabet: it is judged by libcurl */
+        *out_is_local = false;
+        return text_has_prefix(url, "https://") && strchr(url, '@') == NULL;
     }
-    (void)snprintf(text, sizeof text, "%.*s", (int)n - (is_v6 ? 1 : 0), host + (is_v6 ? 1 : 0));
-    text[strcspn(text, is_v6 ? "]" : ":")] = '\0';
-    *out_is_local = is_loopback_host(text);
+    is_tls = uri.tls;
+    *out_is_local = address_is_this_machine(uri.host);
+    uri_release(&uri);
     return is_tls || *out_is_local;
 }
 

@@ -144,7 +144,7 @@ static void health_probes_release(struct health_probes *batch)
 static enum belay_code load_allowed_ranges(const struct belay_config *config, struct health_probes *batch,
                                            struct belay_error *err)
 {
-    for (; batch->n_allow < ALLOW_MAX; batch->n_allow++) {
+    for (;; batch->n_allow++) {
         char name[64];
         const char *text;
 
@@ -153,13 +153,16 @@ static enum belay_code load_allowed_ranges(const struct belay_config *config, st
         if (text == NULL) {
             return BELAY_OK;
         }
+        if (batch->n_allow == ALLOW_MAX) {
+            return error_set(err, BELAY_CONFIG, "controller.quick_status_allow: more than %d ranges",
+                             ALLOW_MAX);
+        }
         if (!address_range_parse(text, &batch->allow[batch->n_allow])) {
             return error_set(err, BELAY_CONFIG,
                              "%s: '%.60s' is not a range of addresses, such as 10.1.0.0/16 or ::1", name,
                              text);
         }
     }
-    return error_set(err, BELAY_CONFIG, "controller.quick_status_allow: more than %d ranges", ALLOW_MAX);
 }
 
 static bool name_probes(const struct shared_db_settings *settings, struct belay_app *const *apps, size_t n,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "http_parse/url.h"
 #include "shared_db/shared_db_internal.h"
 
 #define LOCK_KEY_PREFIX "LOCK#DB#"
@@ -13,17 +14,9 @@ enum { INSTANCE_MIN = 4, INSTANCE_MAX = 40, HOST_MAX = 253, ADDRESS_SIZE = 64, P
 
 bool app_name_is_valid(const char *name)
 {
-    size_t n = strnlen(name, BELAY_APP_NAME_MAX + 1);
+    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-@:+");
 
-    if (n == 0 || n > BELAY_APP_NAME_MAX || !isalnum((unsigned char)name[0])) {
-        return false;
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (!isalnum((unsigned char)name[i]) && strchr("._-@:+", name[i]) == NULL) {
-            return false;
-        }
-    }
-    return true;
+    return n > 0 && n <= BELAY_APP_NAME_MAX && name[n] == '\0' && isalnum((unsigned char)name[0]);
 }
 
 bool db_is_instance(const char *id)
@@ -138,14 +131,13 @@ char *db_identifier(const char *text)
 /* http or https, a host and an optional port; no password, printable characters only. */
 bool app_url_is_valid(const char *url)
 {
-    const char *rest = text_has_prefix(url, "https://")  ? url + 8
-                       : text_has_prefix(url, "http://") ? url + 7
-                                                         : NULL;
-    size_t n = rest == NULL ? 0 : strcspn(rest, "/?#");
-    char host[HOST_MAX + 16];
-    const char *colon;
+    bool is_http = text_has_prefix(url, "http://") || text_has_prefix(url, "https://"); /* in lower case */
+    char host[HOST_MAX + 1];
+    struct in6_addr parsed;
+    struct url parts;
 
-    if (n == 0 || n >= sizeof host || strlen(url) > BELAY_APP_URL_MAX || memchr(rest, '@', n) != NULL) {
+    if (strlen(url) > BELAY_APP_URL_MAX || !url_split(url, &parts) || parts.has_user || parts.port == 0 ||
+        parts.host.len > HOST_MAX || !is_http) {
         return false;
     }
     for (const char *at = url; *at != '\0'; at++) {
@@ -153,20 +145,9 @@ bool app_url_is_valid(const char *url)
             return false;
         }
     }
-    (void)snprintf(host, sizeof host, "%.*s", (int)n, rest);
-    if (host[0] == '[') {
-        char *end = strchr(host, ']');
-        struct in6_addr parsed;
-
-        if (end == NULL || (end[1] != '\0' && (end[1] != ':' || read_port(end + 2) == 0))) {
-            return false;
-        }
-        *end = '\0';
-        return inet_pton(AF_INET6, host + 1, &parsed) == 1;
-    }
-    colon = strchr(host, ':');
-    return (colon == NULL || read_port(colon + 1) != 0) &&
-           is_host_name(host, colon == NULL ? strlen(host) : (size_t)(colon - host));
+    (void)snprintf(host, sizeof host, "%.*s", (int)parts.host.len, parts.host.at);
+    return parts.host.at[-1] == '[' ? inet_pton(AF_INET6, host, &parsed) == 1
+                                    : is_host_name(host, strlen(host));
 }
 
 static bool same_name(const char *a, const char *b)

@@ -11,8 +11,6 @@
 #include "client/items.h"
 #include "shared_db/shared_db_internal.h"
 
-enum { TRIES = 16 };
-
 static bool says(const struct belay_app *app, const struct belay_app_database *link)
 {
     for (size_t i = 0; app != NULL && i < app->n_databases; i++) {
@@ -71,7 +69,7 @@ static enum belay_code link_one(struct belay_client *client, const char *name,
 {
     enum belay_code code = BELAY_REFUSED;
 
-    for (int i = 0; code == BELAY_REFUSED && i < TRIES; i++) {
+    for (int i = 0; code == BELAY_REFUSED && i < APP_TRIES; i++) {
         struct belay_app *app = NULL;
         bool is_changed = false;
 

@@ -3,12 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "client/items.h"
 #include "shared_db/shared_db_internal.h"
-
-enum { TRIES = 16 };
 
 /* An unreadable row is an error and never skipped: it might be an application that is up. */
 static enum belay_code read_item(const struct belay_item *item, struct belay_app **out_app,
@@ -68,16 +68,13 @@ struct registry_listing {
 
 bool registry_add(struct app_registry *registry, struct belay_app *app)
 {
-    if (registry->n == registry->cap) {
-        size_t cap = registry->cap == 0 ? 64 : 2 * registry->cap;
-        struct belay_app **grown = realloc(registry->apps, cap * sizeof(struct belay_app *));
+    struct belay_app **grown =
+        array_grow(registry->apps, sizeof(struct belay_app *), registry->n + 1, &registry->cap);
 
-        if (grown == NULL) {
-            return false;
-        }
-        registry->apps = grown;
-        registry->cap = cap;
+    if (grown == NULL) {
+        return false;
     }
+    registry->apps = grown;
     registry->apps[registry->n++] = app;
     return true;
 }
@@ -95,43 +92,29 @@ static bool on_item(void *context, const struct belay_item *item)
     return listing->code == BELAY_OK;
 }
 
-enum belay_code registry_read_visible(struct belay_client *client, struct app_registry *out_registry,
-                                      struct belay_error *err)
+/* The applications that the token may see. */
+static enum belay_code read_visible(struct belay_client *client, struct app_registry *registry,
+                                    struct belay_error *err)
 {
-    struct app_registry registry = { 0 };
-    struct registry_listing listing = { &registry, BELAY_OK, err };
+    struct registry_listing listing = { registry, BELAY_OK, err };
     enum belay_code code =
-        client_item_list(client, BELAY_SPACE_APPS, on_item, &listing, &registry.is_partial, err);
+        client_item_list(client, BELAY_SPACE_APPS, on_item, &listing, &registry->is_partial, err);
 
-    if (code == BELAY_OK) {
-        code = listing.code;
-    }
-    if (code != BELAY_OK) {
-        registry_release(&registry);
-        return code;
-    }
-    *out_registry = registry;
-    return BELAY_OK;
+    return code == BELAY_OK ? listing.code : code;
 }
 
-enum belay_code registry_read(struct belay_client *client, struct app_registry *out_registry,
+enum belay_code registry_read(struct belay_client *client, struct app_registry *registry,
                               struct belay_error *err)
 {
-    struct app_registry registry = { 0 };
-    enum belay_code code = registry_read_visible(client, &registry, err);
+    enum belay_code code = read_visible(client, registry, err);
 
-    if (code == BELAY_OK && registry.is_partial) {
+    if (code == BELAY_OK && registry->is_partial) {
         code = error_set(err, BELAY_NOT_PERMITTED,
                          "the 'keys' of this token hide some applications, so the users of a database are "
                          "unknown: use a token without 'keys', or let the server do it (POST "
                          "/v1/databases/ID/stop or /start)");
     }
-    if (code != BELAY_OK) {
-        registry_release(&registry);
-        return code;
-    }
-    *out_registry = registry;
-    return BELAY_OK;
+    return code;
 }
 
 const struct belay_app *registry_find_app(const struct app_registry *registry, const char *name)
@@ -157,7 +140,7 @@ enum belay_code belay_app_list(struct belay_client *client, belay_app_fn fn, voi
                                struct belay_error *err)
 {
     struct app_registry registry = { 0 };
-    enum belay_code code = registry_read_visible(client, &registry, err);
+    enum belay_code code = read_visible(client, &registry, err);
 
     for (size_t i = 0; code == BELAY_OK && i < registry.n; i++) {
         if (!fn(context, registry.apps[i])) {
@@ -197,21 +180,45 @@ enum belay_code app_put(struct belay_client *client, const struct belay_app *app
     return code;
 }
 
-enum belay_code app_put_state(struct belay_client *client, struct belay_app *app, enum belay_app_state state,
-                              const char *by, struct belay_error *err)
+/* `by` NULL keeps the name. */
+static enum belay_code put_state(struct belay_client *client, struct belay_app *app,
+                                 enum belay_app_state state, const char *by, struct belay_error *err)
 {
-    char *copy = by == NULL ? NULL : strdup(by);
-
-    if (by != NULL && copy == NULL) {
-        return error_no_memory(err);
-    }
-    if (copy != NULL) {
+    if (by != NULL) {
         free(app->by);
-        app->by = copy;
+        app->by = strdup(by);
+        if (app->by == NULL) {
+            return error_no_memory(err);
+        }
     }
     app->state = state;
     app->since_unix_ms = clock_unix_ms();
     return app_put(client, app, &app->version, err);
+}
+
+enum belay_code app_mark(struct belay_client *client, const struct app_mark *mark, struct belay_app **out_app,
+                         struct belay_error *err)
+{
+    enum belay_code code = BELAY_REFUSED;
+
+    for (int i = 0; code == BELAY_REFUSED && i < APP_TRIES; i++) {
+        struct belay_app *app = NULL;
+
+        code = belay_app_get(client, mark->name, &app, err);
+        if (code == BELAY_OK && mark->applies != NULL && !mark->applies(app, mark->context)) {
+            belay_app_free(app);
+            return BELAY_OK;
+        }
+        if (code == BELAY_OK) {
+            code = put_state(client, app, mark->state, mark->by, err);
+        }
+        if (code == BELAY_OK && out_app != NULL) {
+            *out_app = app;
+            app = NULL; /* the caller's now */
+        }
+        belay_app_free(app);
+    }
+    return code;
 }
 
 enum belay_code belay_app_put(struct belay_client *client, const struct belay_app *app, uint64_t *out_version,
@@ -233,12 +240,7 @@ enum belay_code belay_app_put(struct belay_client *client, const struct belay_ap
 /* A record is about the application at these URLs: at others an application may run that was never stopped. */
 static bool have_same_urls(const struct belay_app *a, const struct belay_app *b)
 {
-    bool is_same = a->n_urls == b->n_urls;
-
-    for (size_t i = 0; is_same && i < a->n_urls; i++) {
-        is_same = strcmp(a->urls[i], b->urls[i]) == 0;
-    }
-    return is_same;
+    return texts_are_same(a->urls, a->n_urls, b->urls, b->n_urls);
 }
 
 /* Replace the current version; BELAY_REFUSED: another client changed it first. */
@@ -283,7 +285,7 @@ enum belay_code belay_app_register(struct belay_client *client, const struct bel
                          "(--replace)",
                          app->name);
     }
-    for (int i = 0; code == BELAY_REFUSED && i < TRIES; i++) {
+    for (int i = 0; code == BELAY_REFUSED && i < APP_TRIES; i++) {
         code = replace_once(client, app, &is_new, err);
     }
     if (code == BELAY_OK && out_is_new != NULL) {
@@ -314,7 +316,7 @@ enum belay_code belay_app_remove(struct belay_client *client, const char *name, 
     struct belay_item_write write = { .space = BELAY_SPACE_APPS, .name = name, .version = version };
     enum belay_code code = app_name_check(name, err);
 
-    for (int i = 0; code == BELAY_OK && i < TRIES; i++) {
+    for (int i = 0; code == BELAY_OK && i < APP_TRIES; i++) {
         struct belay_item item = { 0 };
 
         code = client_item_get(client, BELAY_SPACE_APPS, name, &item, err);
@@ -337,30 +339,12 @@ enum belay_code belay_app_remove(struct belay_client *client, const char *name, 
     return code;
 }
 
-static enum belay_code mark_once(struct belay_client *client, const char *name, enum belay_app_state state,
-                                 const char *by, struct belay_app **out_app, struct belay_error *err)
-{
-    struct belay_app *app = NULL;
-    enum belay_code code = belay_app_get(client, name, &app, err);
-
-    if (code == BELAY_OK) {
-        code = app_put_state(client, app, state, by != NULL ? by : client_user_name(client), err);
-    }
-    if (code == BELAY_OK && out_app != NULL) {
-        *out_app = app;
-        app = NULL; /* the caller's now */
-    }
-    belay_app_free(app);
-    return code;
-}
-
 enum belay_code belay_app_set_state(struct belay_client *client, const char *name, enum belay_app_state state,
                                     const char *by, struct belay_app **out_app, struct belay_error *err)
 {
-    enum belay_code code = BELAY_REFUSED;
+    const struct app_mark mark = { .name = name,
+                                   .state = state,
+                                   .by = by != NULL ? by : client_user_name(client) };
 
-    for (int i = 0; code == BELAY_REFUSED && i < TRIES; i++) {
-        code = mark_once(client, name, state, by, out_app, err);
-    }
-    return code;
+    return app_mark(client, &mark, out_app, err);
 }

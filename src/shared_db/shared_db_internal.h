@@ -17,6 +17,7 @@ void app_database_release(struct belay_app_database *database);
 /* ---- decision.c ---- */
 
 void names_free(char **names, size_t n);
+bool db_action_parse(const char *name, enum belay_db_action *out_action);
 
 /* ---- identify.c ---- */
 
@@ -34,7 +35,6 @@ char *db_lock_key(const char *id);
 
 json_t *db_result_json(const struct belay_db_result *result, bool whole);
 enum belay_code db_result_read(const char *text, struct belay_db_result *out_result, struct belay_error *err);
-json_t *json_text_or_null(const char *text); /* null for NULL */
 
 /* ---- registry.c ---- */
 
@@ -44,12 +44,12 @@ struct app_registry {
     size_t cap;
     bool is_partial; /* the server hid applications that the token may not see */
 };
-/* All of it, or an error: a part does not tell all users of a database. */
-enum belay_code registry_read(struct belay_client *client, struct app_registry *out_registry,
+/*
+ * Into an empty registry, which is to be released in any case. All of it, or an error: a part does not tell all users
+ * of a database.
+ */
+enum belay_code registry_read(struct belay_client *client, struct app_registry *registry,
                               struct belay_error *err);
-/* The applications that the token may see. */
-enum belay_code registry_read_visible(struct belay_client *client, struct app_registry *out_registry,
-                                      struct belay_error *err);
 void registry_release(struct app_registry *registry);
 /* Takes ownership of `app`, unless it returns false: no memory. */
 bool registry_add(struct app_registry *registry, struct belay_app *app);
@@ -60,9 +60,18 @@ enum belay_code app_say_unknown(const char *name, struct belay_error *err);
 /* As belay_app_put(), for a write that does not change databases. */
 enum belay_code app_put(struct belay_client *client, const struct belay_app *app, uint64_t *out_version,
                         struct belay_error *err);
-/* Record a state of `app` as of now; `by` NULL keeps the name. BELAY_REFUSED: it has changed since it was read. */
-enum belay_code app_put_state(struct belay_client *client, struct belay_app *app, enum belay_app_state state,
-                              const char *by, struct belay_error *err);
+enum { APP_TRIES = 16 }; /* of a change, while other clients change the application */
+/* A state of an application to be recorded, as of now. */
+struct app_mark {
+    const char *name;
+    enum belay_app_state state;
+    const char *by;                                                    /* NULL: keep the name that is there */
+    bool (*applies)(const struct belay_app *app, const void *context); /* NULL: in any case */
+    const void *context;
+};
+/* *out_app (may be NULL) is the changed application, which the caller frees. It stays NULL if the mark does not apply. */
+enum belay_code app_mark(struct belay_client *client, const struct app_mark *mark, struct belay_app **out_app,
+                         struct belay_error *err);
 
 /* ---- links.c ---- */
 
@@ -116,8 +125,8 @@ struct shared_db_settings {
     const struct belay_config *config; /* borrowed; for quick_status_allow */
 };
 struct shared_db_settings shared_db_settings(const struct belay_config *config);
-/* A setting that is a duration; `otherwise` if it is not set. */
-int64_t setting_span(const struct belay_config *config, const char *name, int64_t otherwise);
+/* The duration of a setting; `otherwise` if it is not set. */
+int64_t span_or(const char *text, int64_t otherwise);
 
 /* ---- health_check.c ---- */
 

@@ -7,25 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "shared_db/shared_db_internal.h"
-
-json_t *json_text_or_null(const char *text)
-{
-    json_t *value = text == NULL ? json_null() : json_string(text);
-
-    return value != NULL ? value : json_string("?"); /* a row of another program may not be UTF-8 */
-}
-
-static json_t *time_json(int64_t unix_ms)
-{
-    char text[CLOCK_TEXT_SIZE];
-
-    return unix_ms == 0 ? json_null() : json_string(clock_format_utc(text, unix_ms, true));
-}
-
-static int64_t utc_member(const json_t *value)
-{
-    return clock_parse_utc(json_string_value(value));
-}
+#include "json/json_write.h"
 
 /* One line of ASCII, safe for a terminal. Takes the reference. */
 static char *dump_line(json_t *value)
@@ -36,6 +18,21 @@ static char *dump_line(json_t *value)
     return line;
 }
 
+static json_t *names_json(char *const *names, size_t n)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < n; i++) {
+        (void)json_array_append_new(list, wire_text(names[i]));
+    }
+    return list;
+}
+
+static json_t *http_code_json(int http_code)
+{
+    return http_code == 0 ? json_null() : json_integer(http_code);
+}
+
 /* ---- applications ---- */
 
 static json_t *databases_json(const struct belay_app *app)
@@ -43,35 +40,25 @@ static json_t *databases_json(const struct belay_app *app)
     json_t *list = json_array();
 
     for (size_t i = 0; i < app->n_databases; i++) {
-        (void)json_array_append_new(list, json_pack("{s:o,s:o,s:o}", "kind",
-                                                    json_text_or_null(app->databases[i].kind), "id",
-                                                    json_text_or_null(app->databases[i].id), "host",
-                                                    json_text_or_null(app->databases[i].host)));
+        (void)json_array_append_new(
+            list, json_pack("{s:o,s:o,s:o}", "kind", wire_text(app->databases[i].kind), "id",
+                            wire_text(app->databases[i].id), "host", wire_text(app->databases[i].host)));
     }
     return list;
 }
 
-static json_t *app_json(const struct belay_app *app)
-{
-    json_t *urls = json_array();
-    json_t *labels = json_object();
-
-    for (size_t i = 0; i < app->n_urls; i++) {
-        (void)json_array_append_new(urls, json_text_or_null(app->urls[i]));
-    }
-    for (size_t i = 0; i < app->n_labels; i++) {
-        (void)json_object_set_new(labels, app->labels[i].name, json_text_or_null(app->labels[i].value));
-    }
-    return json_pack("{s:o,s:o,s:o,s:o,s:s,s:o,s:o,s:b,s:I}", "name", json_text_or_null(app->name), "urls",
-                     urls, "databases", databases_json(app), "labels", labels, "state",
-                     belay_app_state_name(app->state), "since", time_json(app->since_unix_ms), "by",
-                     json_text_or_null(app->by), "public_only", app->public_only ? 1 : 0, "version",
-                     (json_int_t)app->version);
-}
-
 char *belay_app_to_json(const struct belay_app *app)
 {
-    return dump_line(app_json(app));
+    json_t *labels = json_object();
+
+    for (size_t i = 0; i < app->n_labels; i++) {
+        (void)json_object_set_new(labels, app->labels[i].name, wire_text(app->labels[i].value));
+    }
+    return dump_line(json_pack("{s:o,s:o,s:o,s:o,s:s,s:o,s:o,s:b,s:I}", "name", wire_text(app->name), "urls",
+                               names_json(app->urls, app->n_urls), "databases", databases_json(app), "labels",
+                               labels, "state", belay_app_state_name(app->state), "since",
+                               wire_time(app->since_unix_ms), "by", wire_text(app->by), "public_only",
+                               app->public_only ? 1 : 0, "version", (json_int_t)app->version));
 }
 
 static enum belay_code fail_member(const char *name, const char *right, struct belay_error *err)
@@ -79,19 +66,10 @@ static enum belay_code fail_member(const char *name, const char *right, struct b
     return error_set(err, BELAY_INVALID, "'%s' must be %s", name, right);
 }
 
-static enum belay_code read_urls(struct belay_app *app, const json_t *urls, struct belay_error *err)
+static enum belay_code read_url_member(struct belay_app *app, const json_t *value, struct belay_error *err)
 {
-    enum belay_code code = BELAY_OK;
-
-    if (!json_is_array(urls)) {
-        return fail_member("urls", "a list of URLs", err);
-    }
-    for (size_t i = 0; code == BELAY_OK && i < json_array_size(urls); i++) {
-        const char *url = json_string_value(json_array_get(urls, i));
-
-        code = url == NULL ? fail_member("urls", "a list of URLs", err) : belay_app_add_url(app, url, err);
-    }
-    return code;
+    return json_is_string(value) ? belay_app_add_url(app, json_string_value(value), err)
+                                 : fail_member("urls", "a list of URLs", err);
 }
 
 /* "postgres=10.0.1.5:5432", or {"kind", "id", "host"}. */
@@ -115,15 +93,15 @@ static enum belay_code read_database_member(struct belay_app *app, const json_t 
     return belay_app_add_database(app, text, err);
 }
 
-static enum belay_code read_databases(struct belay_app *app, const json_t *list, struct belay_error *err)
-{
-    enum belay_code code = BELAY_OK;
+typedef enum belay_code add_member_fn(struct belay_app *app, const json_t *value, struct belay_error *err);
 
-    if (!json_is_array(list)) {
-        return fail_member("databases", "a list", err);
-    }
+static enum belay_code read_list(struct belay_app *app, const char *name, const char *right,
+                                 const json_t *list, add_member_fn *add, struct belay_error *err)
+{
+    enum belay_code code = json_is_array(list) ? BELAY_OK : fail_member(name, right, err);
+
     for (size_t i = 0; code == BELAY_OK && i < json_array_size(list); i++) {
-        code = read_database_member(app, json_array_get(list, i), err);
+        code = add(app, json_array_get(list, i), err);
     }
     return code;
 }
@@ -145,13 +123,6 @@ static enum belay_code read_labels(struct belay_app *app, json_t *labels, struct
         }
     }
     return code;
-}
-
-static enum belay_code read_state_member(struct belay_app *app, const char *state, struct belay_error *err)
-{
-    return app_state_parse(state, &app->state)
-               ? BELAY_OK
-               : fail_member("state", "running, stopped or stop_requested", err);
 }
 
 static enum belay_code read_copy(const char *name, const json_t *value, char **out, struct belay_error *err)
@@ -176,22 +147,24 @@ static enum belay_code read_member(struct belay_app *app, const char *name, json
         return read_copy(name, value, &app->name, err);
     }
     if (strcmp(name, "urls") == 0) {
-        return read_urls(app, value, err);
+        return read_list(app, name, "a list of URLs", value, read_url_member, err);
     }
     if (strcmp(name, "databases") == 0) {
-        return read_databases(app, value, err);
+        return read_list(app, name, "a list", value, read_database_member, err);
     }
     if (strcmp(name, "labels") == 0) {
         return read_labels(app, value, err);
     }
     if (strcmp(name, "state") == 0) {
-        return read_state_member(app, json_string_value(value), err);
+        return app_state_parse(json_string_value(value), &app->state)
+                   ? BELAY_OK
+                   : fail_member(name, "running, stopped or stop_requested", err);
     }
     if (strcmp(name, "by") == 0) {
         return read_copy(name, value, &app->by, err);
     }
     if (strcmp(name, "since") == 0) {
-        app->since_unix_ms = utc_member(value);
+        app->since_unix_ms = clock_parse_utc(json_string_value(value));
         return BELAY_OK;
     }
     if (strcmp(name, "public_only") == 0 && json_is_boolean(value)) {
@@ -239,55 +212,44 @@ enum belay_code belay_app_from_json(const char *text, size_t len, struct belay_a
 
 char *belay_app_status_to_json(const struct belay_app_status *status, bool urls)
 {
-    json_t *object = json_pack("{s:o,s:s,s:o,s:o,s:o,s:b}", "app", json_text_or_null(status->app), "status",
+    json_t *object = json_pack("{s:o,s:s,s:o,s:o,s:o,s:b}", "app", wire_text(status->app), "status",
                                belay_health_name(status->status), "http_code",
-                               status->http_code == 0 ? json_null() : json_integer(status->http_code),
-                               "timestamp", time_json(status->at_unix_ms), "reason",
-                               json_text_or_null(status->reason), "connected", status->connected ? 1 : 0);
-    json_t *list = urls ? json_array() : NULL;
+                               http_code_json(status->http_code), "timestamp", wire_time(status->at_unix_ms),
+                               "reason", wire_text(status->reason), "connected", status->connected ? 1 : 0);
+    json_t *list = json_array();
 
-    for (size_t i = 0; urls && i < status->n_urls; i++) {
+    for (size_t i = 0; i < status->n_urls; i++) {
         const struct belay_url_status *one = &status->urls[i];
 
         (void)json_array_append_new(
-            list, json_pack("{s:o,s:s,s:o,s:I,s:o,s:b}", "url", json_text_or_null(one->url), "status",
-                            belay_health_name(one->status), "http_code",
-                            one->http_code == 0 ? json_null() : json_integer(one->http_code), "took_ms",
-                            (json_int_t)one->took_ms, "reason", json_text_or_null(one->reason), "connected",
-                            one->connected ? 1 : 0));
+            list, json_pack("{s:o,s:s,s:o,s:I,s:o,s:b}", "url", wire_text(one->url), "status",
+                            belay_health_name(one->status), "http_code", http_code_json(one->http_code),
+                            "took_ms", (json_int_t)one->took_ms, "reason", wire_text(one->reason),
+                            "connected", one->connected ? 1 : 0));
     }
     if (urls) {
-        (void)json_object_set_new(object, "urls", list);
+        (void)json_object_set(object, "urls", list);
     }
+    json_decref(list);
     return dump_line(object);
 }
 
 /* ---- decisions ---- */
 
-static json_t *names_json(char *const *names, size_t n)
-{
-    json_t *list = json_array();
-
-    for (size_t i = 0; i < n; i++) {
-        (void)json_array_append_new(list, json_text_or_null(names[i]));
-    }
-    return list;
-}
-
 json_t *db_result_json(const struct belay_db_result *result, bool whole)
 {
     json_t *object =
-        json_pack("{s:o,s:o,s:o,s:s,s:o,s:b,s:o,s:o}", "database", json_text_or_null(result->database),
-                  "kind", json_text_or_null(result->kind), "host", json_text_or_null(result->host), "action",
-                  belay_db_action_name(result->action), "reason", json_text_or_null(result->reason), "shared",
+        json_pack("{s:o,s:o,s:o,s:s,s:o,s:b,s:o,s:o}", "database", wire_text(result->database), "kind",
+                  wire_text(result->kind), "host", wire_text(result->host), "action",
+                  belay_db_action_name(result->action), "reason", wire_text(result->reason), "shared",
                   result->shared ? 1 : 0, "sharing_apps", names_json(result->sharing_apps, result->n_sharing),
                   "active_apps", names_json(result->active_apps, result->n_active));
 
     if (whole && object != NULL) {
         (void)json_object_set_new(object, "lock_attempts", json_integer(result->lock_attempts));
         (void)json_object_set_new(object, "lock_ms", json_integer(result->lock_ms));
-        (void)json_object_set_new(object, "at", time_json(result->at_unix_ms));
-        (void)json_object_set_new(object, "by", json_text_or_null(result->by));
+        (void)json_object_set_new(object, "at", wire_time(result->at_unix_ms));
+        (void)json_object_set_new(object, "by", wire_text(result->by));
     }
     return object;
 }
@@ -323,17 +285,6 @@ static bool read_names(const json_t *list, char ***out_names, size_t *out_n)
     return true;
 }
 
-static bool action_of(const char *name, enum belay_db_action *out_action)
-{
-    for (int i = BELAY_DB_STOPPED; name != NULL && i <= BELAY_DB_ERROR; i++) {
-        if (strcmp(name, belay_db_action_name((enum belay_db_action)i)) == 0) {
-            *out_action = (enum belay_db_action)i;
-            return true;
-        }
-    }
-    return false;
-}
-
 static char *copy_member(const json_t *object, const char *name)
 {
     const char *text = json_string_value(json_object_get(object, name));
@@ -345,7 +296,7 @@ enum belay_code db_result_read(const char *text, struct belay_db_result *out_res
 {
     struct belay_db_result result = { 0 };
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-    bool ok = action_of(json_string_value(json_object_get(root, "action")), &result.action);
+    bool ok = db_action_parse(json_string_value(json_object_get(root, "action")), &result.action);
 
     result.database = copy_member(root, "database");
     result.kind = copy_member(root, "kind");
@@ -355,7 +306,7 @@ enum belay_code db_result_read(const char *text, struct belay_db_result *out_res
     result.shared = json_is_true(json_object_get(root, "shared"));
     result.lock_attempts = (int)json_integer_value(json_object_get(root, "lock_attempts"));
     result.lock_ms = json_integer_value(json_object_get(root, "lock_ms"));
-    result.at_unix_ms = utc_member(json_object_get(root, "at"));
+    result.at_unix_ms = clock_parse_utc(json_string_value(json_object_get(root, "at")));
     ok = ok && result.database != NULL && result.kind != NULL &&
          read_names(json_object_get(root, "sharing_apps"), &result.sharing_apps, &result.n_sharing) &&
          read_names(json_object_get(root, "active_apps"), &result.active_apps, &result.n_active);
@@ -377,13 +328,12 @@ char *belay_database_to_json(const struct belay_database *database)
     for (size_t i = 0; i < database->n_users; i++) {
         const struct belay_db_user *user = &database->users[i];
 
-        (void)json_array_append_new(users, json_pack("{s:o,s:s,s:o}", "app", json_text_or_null(user->app),
-                                                     "state", belay_app_state_name(user->state), "since",
-                                                     time_json(user->since_unix_ms)));
+        (void)json_array_append_new(users, json_pack("{s:o,s:s,s:o}", "app", wire_text(user->app), "state",
+                                                     belay_app_state_name(user->state), "since",
+                                                     wire_time(user->since_unix_ms)));
     }
-    return dump_line(json_pack("{s:o,s:o,s:o,s:b,s:o,s:o}", "database", json_text_or_null(database->id),
-                               "kind", json_text_or_null(database->kind), "host",
-                               json_text_or_null(database->host), "shared", database->n_users > 1 ? 1 : 0,
-                               "apps", users, "last",
+    return dump_line(json_pack("{s:o,s:o,s:o,s:b,s:o,s:o}", "database", wire_text(database->id), "kind",
+                               wire_text(database->kind), "host", wire_text(database->host), "shared",
+                               database->n_users > 1 ? 1 : 0, "apps", users, "last",
                                database->last == NULL ? json_null() : db_result_json(database->last, true)));
 }

@@ -15,9 +15,8 @@ static int64_t number(const struct belay_config *config, const char *name, int64
     return text == NULL ? otherwise : strtoll(text, NULL, 10); /* checked when the file was read */
 }
 
-int64_t setting_span(const struct belay_config *config, const char *name, int64_t otherwise)
+int64_t span_or(const char *text, int64_t otherwise)
 {
-    const char *text = belay_config_get(config, name);
     int64_t ms;
 
     return text != NULL && belay_parse_duration(text, &ms) ? ms : otherwise;
@@ -63,7 +62,7 @@ struct shared_db_settings shared_db_settings(const struct belay_config *config)
                              : secret_token_source(belay_config_get(config, "auth_file"));
     settings.ca_file = belay_config_get(config, "ca_file");
     settings.config = config;
-    settings.record_max_age_ms =
-        setting_span(config, "controller.stopped_record_max_age", (int64_t)DEFAULT_RECORD_H * 3600 * 1000);
+    settings.record_max_age_ms = span_or(belay_config_get(config, "controller.stopped_record_max_age"),
+                                         (int64_t)DEFAULT_RECORD_H * 3600 * 1000);
     return settings;
 }

@@ -49,12 +49,14 @@ void db_op_say(struct db_op *op, enum belay_level level, const char *format, ...
     op->options->on_step(op->options->context, level, line);
 }
 
-void db_op_decide(struct db_op *op, enum belay_db_action action, enum belay_code code, const char *format,
-                  ...)
+enum belay_code db_op_decide(struct db_op *op, enum belay_db_action action, enum belay_code code,
+                             const char *format, ...)
 {
     char line[LINE_SIZE];
     va_list args;
 
+    assert(action != BELAY_DB_ERROR || code != BELAY_OK);
+    assert((action != BELAY_DB_STOPPED && action != BELAY_DB_STARTED) || code == BELAY_OK);
     va_start(args, format);
     (void)vsnprintf(line, sizeof line, format, args);
     va_end(args);
@@ -63,6 +65,17 @@ void db_op_decide(struct db_op *op, enum belay_db_action action, enum belay_code
     op->result->code = code;
     op->result->reason = strdup(line);
     op->result->at_unix_ms = clock_unix_ms();
+    return code;
+}
+
+enum belay_code db_op_end_step(struct db_op *op, enum belay_code code, struct belay_error *err,
+                               const char *what)
+{
+    if (code != BELAY_OK) {
+        (void)db_op_decide(op, BELAY_DB_ERROR, code, "%s: %s", what, err->text);
+    }
+    belay_error_release(err);
+    return code;
 }
 
 /* ---- one database ---- */
@@ -97,21 +110,22 @@ static void act(struct db_op *op)
                                       .settings = op->settings };
     const char *verb = op->is_start ? "start" : "stop";
     struct belay_error err = BELAY_ERROR_INIT;
-    char why[128];
+    char why[128], failed[32];
     enum belay_code code;
 
     assert(op->options->dry_run || !op->settings->lock_enabled || op->n_held == op->names.n_ids);
+    assert(op->action != NULL && op->target->id != NULL);
     report_reason(op, why, sizeof why);
     if (op->options->dry_run) {
-        db_op_decide(op, BELAY_DB_SKIPPED, BELAY_OK, "dry run: it would be %s: %s",
-                     op->is_start ? "started" : "stopped", why);
+        (void)db_op_decide(op, BELAY_DB_SKIPPED, BELAY_OK, "dry run: it would be %s: %s",
+                           op->is_start ? "started" : "stopped", why);
         return;
     }
-    db_op_decide(op, BELAY_DB_ERROR, BELAY_UNKNOWN, "%s", why); /* recorded if this process dies */
-    db_op_record_begun(op);
+    (void)db_op_decide(op, BELAY_DB_ERROR, BELAY_UNKNOWN, "%s", why); /* recorded if this process dies */
+    db_op_record(op, false);
     if (action_has_taken_effect(op->action, &context)) {
-        db_op_decide(op, BELAY_DB_SKIPPED, BELAY_OK, "it is %s already",
-                     op->is_start ? "running" : "stopped");
+        (void)db_op_decide(op, BELAY_DB_SKIPPED, BELAY_OK, "it is %s already",
+                           op->is_start ? "running" : "stopped");
         return;
     }
     if (db_op_check_lock(op) != BELAY_OK) {
@@ -119,12 +133,12 @@ static void act(struct db_op *op)
     }
     code = action_run(op->action, &context, &err);
     if (code == BELAY_OK) {
-        db_op_decide(op, op->is_start ? BELAY_DB_STARTED : BELAY_DB_STOPPED, BELAY_OK, "%s", why);
+        (void)db_op_decide(op, op->is_start ? BELAY_DB_STARTED : BELAY_DB_STOPPED, BELAY_OK, "%s", why);
     } else {
         db_op_say(op, BELAY_LEVEL_WARNING, "The %s of %s failed: %s", verb, op->target->id, err.text);
-        db_op_decide(op, BELAY_DB_ERROR, code, "the %s failed: %s", verb, err.text);
     }
-    belay_error_release(&err);
+    (void)snprintf(failed, sizeof failed, "the %s failed", verb);
+    (void)db_op_end_step(op, code, &err, failed);
 }
 
 /* Recorded under the lock, where the next stop reads it. */
@@ -132,17 +146,14 @@ static enum belay_code mark_running(struct db_op *op)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     enum belay_code code;
+    char what[200];
 
     if (op->options->app == NULL || op->options->dry_run) {
         return BELAY_OK;
     }
     code = belay_app_set_state(op->client, op->options->app, BELAY_APP_RUNNING, op->options->by, NULL, &err);
-    if (code != BELAY_OK) {
-        db_op_decide(op, BELAY_DB_ERROR, code, "cannot record that '%.128s' is running: %s", op->options->app,
-                     err.text);
-    }
-    belay_error_release(&err);
-    return code;
+    (void)snprintf(what, sizeof what, "cannot record that '%.128s' is running", op->options->app);
+    return db_op_end_step(op, code, &err, what);
 }
 
 /* Collect the names from the registry as it is now; on the first try it was just read. */
@@ -152,16 +163,12 @@ static enum belay_code refresh_names(struct db_op *op)
     struct belay_error err = BELAY_ERROR_INIT;
     enum belay_code code = op->registry != NULL ? BELAY_OK : registry_read(op->client, &registry, &err);
 
-    if (code != BELAY_OK) {
-        db_op_decide(op, BELAY_DB_ERROR, code, "cannot read the registry, so its users are unknown: %s",
-                     err.text);
-    } else {
+    if (db_op_end_step(op, code, &err, DB_NO_REGISTRY) == BELAY_OK) {
         code = db_op_find_names(op, op->registry != NULL ? op->registry : &registry);
     }
     op->registry = NULL;
     op->has_new_names = false;
     registry_release(&registry);
-    belay_error_release(&err);
     return code;
 }
 
@@ -238,7 +245,7 @@ static void db_op_run(struct db_op *op)
     db_op_say(op, BELAY_LEVEL_INFO, "Processing %s database: %s", op->target->kind,
               op->target->host != NULL ? op->target->host : op->target->id);
     op->wait_end_ms = clock_boot_ms() + op->options->wait_ms;
-    db_op_decide(op, BELAY_DB_ERROR, BELAY_CANCELLED, "cancelled");
+    (void)db_op_decide(op, BELAY_DB_ERROR, BELAY_CANCELLED, "cancelled");
     is_decided = db_op_find_instance(op) != BELAY_OK;
     while (!is_decided && !op_is_cancelled(op)) {
         int64_t left_ms;
@@ -250,7 +257,7 @@ static void db_op_run(struct db_op *op)
         }
     }
     if (!op->options->dry_run && !op->is_forbidden) {
-        db_op_record(op);
+        db_op_record(op, true);
     }
 }
 
@@ -318,6 +325,7 @@ static enum belay_code find_by_id(struct batch *batch, struct belay_error *err)
                registry_find_app(&batch->registry, batch->options->app) == NULL) {
         code = app_say_unknown(batch->options->app, err);
     } else {
+        assert(batch->n == 0);
         batch->targets[batch->n++] = *found;
     }
     free(named.id);

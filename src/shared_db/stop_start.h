@@ -6,6 +6,8 @@
 #include "http_client/probe.h"
 #include "shared_db/shared_db_internal.h"
 
+#define DB_NO_REGISTRY "cannot read the registry, so its users are unknown"
+
 struct held_lock {
     const char *id;          /* borrowed from op.names */
     char *key;               /* owned */
@@ -46,9 +48,12 @@ struct db_op {
 /* Report a step, one line. */
 void db_op_say(struct db_op *op, enum belay_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Set the decision. The last one counts. */
-void db_op_decide(struct db_op *op, enum belay_db_action action, enum belay_code code, const char *format,
-                  ...) __attribute__((format(printf, 4, 5)));
+/* Set the decision. The last one counts. Returns `code`. */
+enum belay_code db_op_decide(struct db_op *op, enum belay_db_action action, enum belay_code code,
+                             const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* The end of a step: unless `code` is BELAY_OK, decide on the error "WHAT: err". Releases `err`. Returns `code`. */
+enum belay_code db_op_end_step(struct db_op *op, enum belay_code code, struct belay_error *err,
+                               const char *what);
 
 /* ---- database_lock.c ---- */
 
@@ -80,9 +85,10 @@ bool db_op_has_new_request(struct db_op *op);
 
 /* ---- database.c ---- */
 
-/* Record the decision as the database's last one, and as an event. */
-void db_op_record(struct db_op *op);
-/* Record an event before the action, in case this process is killed during it. */
-void db_op_record_begun(struct db_op *op);
+/*
+ * Record the decision as the database's last one, and as an event. With is_done false only an event, before the action:
+ * this process may be killed during it.
+ */
+void db_op_record(struct db_op *op, bool is_done);
 
 #endif

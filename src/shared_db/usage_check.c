@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "shared_db/stop_start.h"
 
 struct users {
@@ -41,39 +42,25 @@ static bool find_users(struct db_op *op, const struct app_registry *registry, st
     return true;
 }
 
-static bool append_name(char ***names, size_t *n, const char *name)
+/* An empty list with room for n names; false: no memory. */
+static bool clear_names(char ***names, size_t *n_names, size_t n)
 {
-    char **grown = realloc(*names, (*n + 1) * sizeof *grown);
-
-    if (grown == NULL) {
-        return false;
-    }
-    *names = grown;
-    grown[*n] = strdup(name);
-    if (grown[*n] == NULL) {
-        return false;
-    }
-    (*n)++;
-    return true;
-}
-
-static void forget_names(char ***names, size_t *n)
-{
-    names_free(*names, *n);
-    *names = NULL;
-    *n = 0;
+    names_free(*names, *n_names);
+    *n_names = 0;
+    *names = calloc(n + 1, sizeof **names);
+    return *names != NULL;
 }
 
 static bool report_users(struct db_op *op, const struct users *users)
 {
     struct belay_db_result *result = op->result;
     struct buf list = BUF_INIT(1 << 20);
-    bool ok = true;
+    bool ok = clear_names(&result->sharing_apps, &result->n_sharing, users->n) &&
+              clear_names(&result->active_apps, &result->n_active, users->n);
 
-    forget_names(&result->sharing_apps, &result->n_sharing);
-    forget_names(&result->active_apps, &result->n_active);
     for (size_t i = 0; ok && i < users->n; i++) {
-        ok = append_name(&result->sharing_apps, &result->n_sharing, users->apps[i]->name);
+        result->sharing_apps[result->n_sharing] = text_copy(users->apps[i]->name, &ok);
+        result->n_sharing += ok;
         buf_addf(&list, "%s%s", i == 0 ? "" : ", ", users->apps[i]->name);
     }
     result->shared = users->n > (op->options->app == NULL ? 1 : 0);
@@ -91,7 +78,8 @@ static enum belay_code judge_statuses(struct db_op *op, const struct users *user
     struct belay_db_result *result = op->result;
     struct buf active = BUF_INIT(1 << 20);
     struct buf names = BUF_INIT(1 << 20);
-    bool ok = true;
+    enum belay_code code = BELAY_OK;
+    bool ok;
 
     free(op->active_since);
     op->active_since = calloc(users->n + 1, sizeof *op->active_since);
@@ -106,7 +94,8 @@ static enum belay_code judge_statuses(struct db_op *op, const struct users *user
                   status->reason == NULL ? "" : status->reason);
         if (!is_down) {
             op->active_since[result->n_active] = users->apps[i]->since_unix_ms;
-            ok = append_name(&result->active_apps, &result->n_active, status->app);
+            result->active_apps[result->n_active] = text_copy(status->app, &ok);
+            result->n_active += ok;
             buf_addf(&names, "%s%s", names.len == 0 ? "" : ", ", status->app);
             buf_addf(&active, "%s%s is %s%s%s%s", active.len == 0 ? "" : ", ", status->app,
                      belay_health_name(status->status), is_unknown && status->reason != NULL ? " (" : "",
@@ -115,20 +104,16 @@ static enum belay_code judge_statuses(struct db_op *op, const struct users *user
         }
     }
     if (!ok) {
-        db_op_decide(op, BELAY_DB_ERROR, BELAY_NO_MEMORY, "out of memory");
-        buf_release(&active);
-        buf_release(&names);
-        return BELAY_NO_MEMORY;
-    }
-    if (result->n_active > 0) {
+        code = db_op_decide(op, BELAY_DB_ERROR, BELAY_NO_MEMORY, "out of memory");
+    } else if (result->n_active > 0) {
         db_op_say(op, BELAY_LEVEL_WARNING, "%s shared with active apps: %s. Skipping stop.", op->target->kind,
                   names.failed ? "?" : names.data);
-        db_op_decide(op, BELAY_DB_SKIPPED_SHARED_ACTIVE, BELAY_HELD, "%s",
-                     active.failed ? "other applications use it" : active.data);
+        code = db_op_decide(op, BELAY_DB_SKIPPED_SHARED_ACTIVE, BELAY_HELD, "%s",
+                            active.failed ? "other applications use it" : active.data);
     }
     buf_release(&active);
     buf_release(&names);
-    return result->n_active > 0 ? BELAY_HELD : BELAY_OK;
+    return code;
 }
 
 static enum belay_code check_health(struct db_op *op, struct users *users, struct belay_error *err)
@@ -156,28 +141,25 @@ enum belay_code db_op_check_users(struct db_op *op)
     struct app_registry registry = { 0 };
     struct users users = { 0 };
     struct belay_error err = BELAY_ERROR_INIT;
-    enum belay_code code = registry_read(op->client, &registry, &err);
+    enum belay_code code =
+        db_op_end_step(op, registry_read(op->client, &registry, &err), &err, DB_NO_REGISTRY);
 
     assert(!op->is_start);
-    if (code != BELAY_OK) {
-        db_op_decide(op, BELAY_DB_ERROR, code, "cannot read the registry, so its users are unknown: %s",
-                     err.text);
-    } else if ((code = db_op_check_names(op, &registry)) != BELAY_OK) {
-        /* it has decided */
-    } else if (!find_users(op, &registry, &users) || !report_users(op, &users)) {
-        code = BELAY_NO_MEMORY;
-        db_op_decide(op, BELAY_DB_ERROR, code, "out of memory");
-    } else {
-        code = check_health(op, &users, &err);
-        if (code != BELAY_OK) {
-            db_op_decide(op, BELAY_DB_ERROR, code, "cannot check the other applications: %s", err.text);
-        } else {
-            code = judge_statuses(op, &users);
-        }
+    if (code == BELAY_OK) {
+        code = db_op_check_names(op, &registry);
+    }
+    if (code == BELAY_OK && (!find_users(op, &registry, &users) || !report_users(op, &users))) {
+        code = db_op_decide(op, BELAY_DB_ERROR, BELAY_NO_MEMORY, "out of memory");
+    }
+    if (code == BELAY_OK) {
+        code =
+            db_op_end_step(op, check_health(op, &users, &err), &err, "cannot check the other applications");
+    }
+    if (code == BELAY_OK) {
+        code = judge_statuses(op, &users);
     }
     users_release(&users);
     registry_release(&registry);
-    belay_error_release(&err);
     return code;
 }
 

@@ -4,6 +4,7 @@
  * it before a rebind and arrives after it is still conditional on the content that
  * it was made from.
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,16 +25,13 @@ static char *make_binding(const struct belay_states *states, const char *id, con
                                        { "store", url },
                                        { "bound_at", clock_format_utc(utc, states_now(states), false) },
                                        { "bound_by", by } };
-    char *text;
 
     for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
         buf_addf(&out, "%s\"%s\": ", i == 0 ? "{\n  " : ",\n  ", members[i][0]);
         doc_quote(&out, members[i][1]);
     }
     buf_adds(&out, "\n}\n");
-    text = buf_take(&out);
-    buf_release(&out);
-    return text;
+    return buf_take(&out);
 }
 
 static void forget_binding(struct belay_states *states)
@@ -47,19 +45,16 @@ static enum belay_code remember_binding(struct belay_states *states, const struc
                                         struct belay_error *err)
 {
     struct doc doc = { 0 };
-    uint32_t format = 0;
     enum belay_code code = doc_scan(blob->data, blob->len, &doc, err);
 
     forget_binding(states);
     if (code == BELAY_OK) {
-        format = doc_member(&doc, 0, "format");
-        states->bound_id = doc_member_string(&doc, 0, "id");
-        states->bound_url = doc_member_string(&doc, 0, "store");
+        states->bound_id = doc_string(&doc, doc_member(&doc, 0, "id"));
+        states->bound_url = doc_string(&doc, doc_member(&doc, 0, "store"));
         states->bound_tag = blob->tag;
-    }
-    if (code == BELAY_OK &&
-        (format == 0 || !doc_is(&doc, format, BINDING_FORMAT) || states->bound_id == NULL)) {
-        code = error_set(err, BELAY_BAD_CONTENT, "its format is not " BINDING_FORMAT);
+        if (!doc_is(&doc, doc_member(&doc, 0, "format"), BINDING_FORMAT) || states->bound_id == NULL) {
+            code = error_set(err, BELAY_BAD_CONTENT, "its format is not " BINDING_FORMAT);
+        }
     }
     doc_release(&doc);
     if (code != BELAY_OK) {
@@ -83,9 +78,11 @@ static enum belay_code read_binding(struct belay_states *states, struct belay_bl
         forget_binding(states);
     }
     if (code == BELAY_OK) {
+        assert(blob.data != NULL || states->bound_id != NULL);
         *out_tag = blob.data == NULL ? states->bound_tag : blob.tag;
         code = blob.data == NULL ? BELAY_OK : remember_binding(states, &blob, err);
     }
+    assert(code != BELAY_OK || states->bound_id != NULL);
     belay_blob_release(&blob);
     return code;
 }

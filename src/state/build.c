@@ -15,12 +15,9 @@
 static char *quoted(const char *text)
 {
     struct buf out = BUF_INIT(1 << 20);
-    char *json;
 
     doc_quote(&out, text);
-    json = buf_take(&out);
-    buf_release(&out);
-    return json;
+    return buf_take(&out);
 }
 
 static char *quoted_time(int64_t unix_ms)
@@ -59,17 +56,13 @@ static void add_number_edit(struct edits *edits, const char *name, uint64_t numb
 static char *apply_edits(struct edits *edits, const struct doc *doc, uint32_t object)
 {
     struct buf out = BUF_INIT(DOC_SIZE_MAX);
-    char *json = NULL;
 
-    if (!edits->failed) {
-        edit_object(&out, doc, object, edits->items, edits->n, 4);
-        json = buf_take(&out);
-    }
-    buf_release(&out);
+    out.failed = edits->failed;
+    edit_object(&out, doc, object, edits->items, edits->n, 4);
     for (size_t i = 0; i < edits->n; i++) {
         free((char *)edits->items[i].value);
     }
-    return json;
+    return buf_take(&out);
 }
 
 /* ---- the members --------------------------------------------------------------- */
@@ -77,11 +70,6 @@ static char *apply_edits(struct edits *edits, const struct doc *doc, uint32_t ob
 static const struct doc *doc_of(const struct format *format)
 {
     return format == NULL ? NULL : &format->doc;
-}
-
-static uint32_t metadata_node(const struct format *format)
-{
-    return format == NULL ? 0 : format->metadata;
 }
 
 /* The deployment as it is recorded: options first, then the document, then what was detected. */
@@ -100,13 +88,12 @@ static void deployment_record_release(struct deployment_record *record)
 /* The value in the new document, unless it was only copied from the current one. NULL: none. */
 static char *own_text(const struct build *build, const char *name, bool is_own_deployment)
 {
-    uint32_t was = metadata_node(build->current);
-    char *text = metadata_node(build->content) == 0
-                     ? NULL
-                     : doc_member_string(&build->content->doc, build->content->metadata, name);
-    uint32_t before = was == 0 ? 0 : doc_member(&build->current->doc, was, name);
+    const struct format *content = build->content;
+    const struct format *current = build->current;
+    char *text = content == NULL ? NULL : format_string(content, content->metadata, name);
 
-    if (text != NULL && !is_own_deployment && before != 0 && doc_is(&build->current->doc, before, text)) {
+    if (text != NULL && !is_own_deployment && current != NULL &&
+        doc_is(&current->doc, format_member(current, current->metadata, name), text)) {
         free(text);
         return NULL;
     }
@@ -195,23 +182,16 @@ static uint32_t find_deployment(const struct format *format, const char *id)
 {
     const struct doc *doc = doc_of(format);
 
-    if (doc == NULL || format->history == 0 || id == NULL) {
+    if (format_newest(format) == 0 || id == NULL) {
         return 0;
     }
-    for (uint32_t at = format->history + 1; at < doc->nodes[format->history].next; at = doc->nodes[at].next) {
-        uint32_t node = doc_member(doc, at, "deployment_id");
-
-        if (node != 0 && doc_is(doc, node, id)) {
+    doc_each_element(doc, format->history, at)
+    {
+        if (doc_is(doc, doc_member(doc, at, "deployment_id"), id)) {
             return at;
         }
     }
     return 0;
-}
-
-static bool has_no_history(const struct format *format)
-{
-    return format == NULL || format->history == 0 ||
-           format->doc.nodes[format->history].next == format->history + 1;
 }
 
 /* The content's history counts if it continues the current one, else the current one does. */
@@ -220,13 +200,13 @@ static const struct format *history_source(const struct build *build)
     char *newest = NULL;
     bool goes_on;
 
-    if (has_no_history(build->current)) {
-        return has_no_history(build->content) ? NULL : build->content;
+    if (format_newest(build->current) == 0) {
+        return format_newest(build->content) == 0 ? NULL : build->content;
     }
-    if (build->content == build->current || has_no_history(build->content)) {
+    if (build->content == build->current || format_newest(build->content) == 0) {
         return build->current;
     }
-    newest = doc_member_string(&build->current->doc, build->current->history + 1, "deployment_id");
+    newest = format_string(build->current, format_newest(build->current), "deployment_id");
     goes_on = find_deployment(build->content, newest) != 0;
     free(newest);
     return goes_on ? build->content : build->current;
@@ -288,7 +268,6 @@ static char *make_history(const struct build *build)
     const struct format *source = history_source(build);
     struct buf out = BUF_INIT(DOC_SIZE_MAX);
     size_t n = 0;
-    char *json;
 
     buf_adds(&out, "[");
     if (build->deployment != NULL && find_deployment(source, build->deployment->deployment_id) == 0) {
@@ -296,21 +275,20 @@ static char *make_history(const struct build *build)
         n++;
     }
     if (source != NULL) {
-        const struct doc *doc = &source->doc;
-
-        for (uint32_t at = source->history + 1;
-             at < doc->nodes[source->history].next && n < BELAY_STATE_HISTORY_MAX; at = doc->nodes[at].next) {
+        doc_each_element(&source->doc, source->history, at)
+        {
             size_t len;
-            const char *raw = doc_raw(doc, at, &len);
+            const char *raw = doc_raw(&source->doc, at, &len);
 
+            if (n == BELAY_STATE_HISTORY_MAX) {
+                break;
+            }
             buf_adds(&out, n++ == 0 ? "\n    " : ",\n    ");
             buf_add(&out, raw, len);
         }
     }
     buf_adds(&out, n == 0 ? "]" : "\n  ]");
-    json = buf_take(&out);
-    buf_release(&out);
-    return json;
+    return buf_take(&out);
 }
 
 /* ---- the whole ---------------------------------------------------------------- */
@@ -376,52 +354,45 @@ static void add_made(struct assembly *a, const char *name)
 {
     uint32_t value = doc_member(&a->doc, 0, name);
 
-    if (value != 0) {
-        a->members[a->n++] = (struct canon_member){ &a->doc, value - 1 };
+    assert(value != 0);
+    a->members[a->n++] = (struct canon_member){ &a->doc, value - 1 };
+}
+
+/* A member of the content, or the made one that replaces it. */
+static void add_member(struct assembly *a, const struct doc *doc, uint32_t name)
+{
+    for (size_t i = 0; i < N_MADE; i++) {
+        if (a->made[i] != NULL && doc_is(doc, name, made_names[i])) {
+            add_made(a, made_names[i]);
+            return;
+        }
+    }
+    if (!doc_is(doc, name, "checksums")) {
+        a->members[a->n++] = (struct canon_member){ doc, name };
     }
 }
 
-/* The members of the new document: the content's in their order, each replaced if it is made, then the rest. */
+/* The members of the new document: the content's in their order, then the rest. */
 static enum belay_code collect_members(struct assembly *a, struct belay_error *err)
 {
     const struct doc *doc = doc_of(a->build->content);
-    size_t n = N_MADE;
+    size_t n = 0;
+    struct canon_member *content = doc == NULL ? NULL : canon_members(doc, 0, &n);
 
-    if (doc != NULL) {
-        doc_each(doc, 0, name)
-        {
-            n++;
-        }
-    }
-    a->members = calloc(n, sizeof *a->members);
-    if (a->members == NULL) {
+    a->members = calloc(n + N_MADE, sizeof *a->members);
+    if (a->members == NULL || (doc != NULL && content == NULL)) {
+        free(content);
         return error_no_memory(err);
     }
-    if (doc == NULL) {
-        for (size_t i = 0; i < N_MADE; i++) {
-            add_made(a, made_names[i]);
-        }
-        return BELAY_OK;
-    }
-    doc_each(doc, 0, name)
-    {
-        bool is_made = false;
-
-        for (size_t i = 0; !is_made && i < N_MADE; i++) {
-            is_made = a->made[i] != NULL && doc_is(doc, name, made_names[i]);
-            if (is_made) {
-                add_made(a, made_names[i]);
-            }
-        }
-        if (!is_made && !doc_is(doc, name, "checksums")) {
-            a->members[a->n++] = (struct canon_member){ doc, name };
-        }
+    for (size_t i = 0; i < n; i++) {
+        add_member(a, doc, content[i].name);
     }
     for (size_t i = 0; i < N_MADE; i++) {
-        if (a->made[i] != NULL && doc_member(doc, 0, made_names[i]) == 0) {
+        if (a->made[i] != NULL && (doc == NULL || doc_member(doc, 0, made_names[i]) == 0)) {
             add_made(a, made_names[i]);
         }
     }
+    free(content);
     return BELAY_OK;
 }
 
@@ -429,7 +400,6 @@ static char *write_out(const struct assembly *a, const char *checksums, size_t *
 {
     size_t size = strlen(checksums) + 64;
     struct buf out = BUF_INIT(DOC_SIZE_MAX);
-    char *text;
 
     for (size_t i = 0; i < a->n; i++) {
         const struct doc_node *nodes = a->members[i].doc->nodes + a->members[i].name;
@@ -455,9 +425,7 @@ static char *write_out(const struct assembly *a, const char *checksums, size_t *
     buf_adds(&out, checksums);
     buf_adds(&out, "\n}\n");
     *out_len = out.len;
-    text = buf_take(&out);
-    buf_release(&out);
-    return text;
+    return buf_take(&out);
 }
 
 enum belay_code build_text(const struct build *build, char **out_text, size_t *out_len,

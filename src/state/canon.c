@@ -125,6 +125,8 @@ void canon_sort(struct canon_member *members, size_t n)
     }
 }
 
+static void canon_value(struct canon *canon, const struct doc *doc, uint32_t node);
+
 void canon_object(struct canon *canon, struct canon_member *members, size_t n)
 {
     canon_sort(members, n);
@@ -203,7 +205,7 @@ static void put_array(struct canon *canon, const struct doc *doc, uint32_t node)
 }
 
 /* Recursion is bounded: doc_scan() accepts DOC_DEPTH_MAX levels. */
-void canon_value(struct canon *canon, const struct doc *doc, uint32_t node)
+static void canon_value(struct canon *canon, const struct doc *doc, uint32_t node)
 {
     size_t len;
     const char *raw = doc_raw(doc, node, &len);

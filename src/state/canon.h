@@ -29,7 +29,6 @@ struct canon {
 };
 
 bool canon_begin(struct canon *canon);
-void canon_value(struct canon *canon, const struct doc *doc, uint32_t node);
 /* An object of these members; sorts them. */
 void canon_object(struct canon *canon, struct canon_member *members, size_t n);
 /* "sha256:..."; BELAY_BAD_CONTENT if an object has a name twice. Releases `canon`. */

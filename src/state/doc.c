@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "base/utf8.h"
 
 struct scan {
@@ -50,11 +51,7 @@ static int hex4(const char *at, size_t left)
     int value = 0;
 
     for (size_t i = 0; i < 4; i++) {
-        char c = i < left ? at[i] : ' ';
-        int digit = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                           : -1;
+        int digit = i < left ? text_hex_digit(at[i]) : -1;
 
         if (digit < 0) {
             return -1;
@@ -402,7 +399,7 @@ bool doc_is(const struct doc *doc, uint32_t node, const char *text)
     struct buf plain = BUF_INIT(len + 1);
     bool same;
 
-    if (raw[0] != '"') {
+    if (node == 0 || raw[0] != '"') {
         return false;
     }
     if (memchr(raw, '\\', len) == NULL) {
@@ -432,27 +429,14 @@ char *doc_string(const struct doc *doc, uint32_t node)
     size_t len;
     const char *raw = doc_raw(doc, node, &len);
     struct buf plain = BUF_INIT(len + 1);
-    char *text;
 
-    if (raw[0] != '"') {
+    if (node == 0 || raw[0] != '"') {
         return NULL;
     }
     buf_adds(&plain, "");
     doc_unescape(&plain, raw, len);
-    if (plain.failed || strlen(plain.data) != plain.len) {
-        buf_release(&plain);
-        return NULL;
-    }
-    text = buf_take(&plain);
-    buf_release(&plain);
-    return text;
-}
-
-char *doc_member_string(const struct doc *doc, uint32_t object, const char *name)
-{
-    uint32_t node = doc_member(doc, object, name);
-
-    return node == 0 ? NULL : doc_string(doc, node);
+    plain.failed = plain.failed || strlen(plain.data) != plain.len;
+    return buf_take(&plain);
 }
 
 bool doc_number(const struct doc *doc, uint32_t node, uint64_t *out_number)
@@ -461,7 +445,7 @@ bool doc_number(const struct doc *doc, uint32_t node, uint64_t *out_number)
     const char *raw = doc_raw(doc, node, &len);
     uint64_t number = 0;
 
-    if (len > 19) {
+    if (node == 0 || len > 19) {
         return false;
     }
     for (size_t i = 0; i < len; i++) {
@@ -470,7 +454,7 @@ bool doc_number(const struct doc *doc, uint32_t node, uint64_t *out_number)
         }
         number = number * 10 + (uint64_t)(raw[i] - '0');
     }
-    if (len == 0 || number > INT64_MAX) {
+    if (number > INT64_MAX) {
         return false;
     }
     *out_number = number;

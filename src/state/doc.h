@@ -55,15 +55,19 @@ static inline const char *doc_raw(const struct doc *doc, uint32_t node, size_t *
     for (uint32_t name = (object) + 1; (name) < (doc)->nodes[object].next;                                   \
          (name) = (doc)->nodes[(name) + 1].next)
 
-/* True if the string at `node` is `text`. */
-bool doc_is(const struct doc *doc, uint32_t node, const char *text);
+/* The elements of an array. */
+#define doc_each_element(doc, array, at)                                                                     \
+    for (uint32_t at = (array) + 1; (at) < (doc)->nodes[array].next; (at) = (doc)->nodes[at].next)
 
 /* The value of a member; 0 if `object` has none, or is not an object. */
 uint32_t doc_member(const struct doc *doc, uint32_t object, const char *name);
 
+/* ---- a value, which is absent if its node is 0 ---- */
+
+/* True if the string at `node` is `text`. */
+bool doc_is(const struct doc *doc, uint32_t node, const char *text);
 /* The unescaped string, which the caller frees; NULL: not a string, one with a NUL, or no memory. */
 char *doc_string(const struct doc *doc, uint32_t node);
-char *doc_member_string(const struct doc *doc, uint32_t object, const char *name);
 /* True for a whole number from 0 to 2^63 - 1. */
 bool doc_number(const struct doc *doc, uint32_t node, uint64_t *out_number);
 

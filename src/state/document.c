@@ -25,7 +25,7 @@ static enum belay_code check_folder(const char *folder, char out[STATE_PATH_SIZE
 
 static char *document_path(char out[STATE_PATH_SIZE], const char *folder)
 {
-    (void)snprintf(out, STATE_PATH_SIZE, "%.*sstate.json", FOLDER_MAX + 1, folder);
+    (void)snprintf(out, STATE_PATH_SIZE, "%.*sstate.json", STATE_PATH_SIZE - 16, folder);
     return out;
 }
 
@@ -95,29 +95,11 @@ static enum belay_code ensure_document_snapshot(struct belay_states *states, con
                              memcmp(newest.data, before->data, newest.len) != 0)) {
         snapshots_next(snapshots, states_now(states), name);
         code = snapshot_put(states, folder, name, before->data, before->len, err);
-        snapshots_release(snapshots);
         code =
             code == BELAY_OK || code == BELAY_REFUSED ? snapshots_read(states, folder, snapshots, err) : code;
     }
     belay_blob_release(&newest);
     return code;
-}
-
-static void add_document_snapshot(struct belay_states *states, const char *folder,
-                                  struct snapshots *snapshots, const void *data, size_t len)
-{
-    struct belay_error err = BELAY_ERROR_INIT;
-    char name[SNAPSHOT_NAME_SIZE];
-
-    snapshots_next(snapshots, states_now(states), name);
-    snapshots_release(snapshots);
-    if (snapshot_put(states, folder, name, data, len, &err) != BELAY_OK ||
-        snapshots_read(states, folder, snapshots, &err) != BELAY_OK) {
-        states_warn(states, "the document is saved, but its snapshot is not: %s", err.text);
-    } else {
-        snapshots_prune(states, folder, snapshots);
-    }
-    belay_error_release(&err);
 }
 
 enum belay_code belay_document_save(struct belay_states *states, const char *folder, const void *data,
@@ -131,6 +113,7 @@ enum belay_code belay_document_save(struct belay_states *states, const char *fol
     struct snapshots snapshots = { 0 };
     char checked[STATE_PATH_SIZE];
     char path[STATE_PATH_SIZE];
+    char name[SNAPSHOT_NAME_SIZE];
     enum belay_code code = check_folder(folder, checked, err);
 
     if (code == BELAY_OK) {
@@ -144,7 +127,8 @@ enum belay_code belay_document_save(struct belay_states *states, const char *fol
         code = states_put(states, &put, write == NULL ? NULL : write->lock, out_tag, err);
     }
     if (code == BELAY_OK) {
-        add_document_snapshot(states, checked, &snapshots, data, len);
+        snapshots_next(&snapshots, states_now(states), name);
+        snapshot_add(states, checked, name, "document", data, len);
     }
     if (code == BELAY_REFUSED) {
         code = error_set(err, BELAY_NOT_HOLDER, "'%.300s' has changed since it was loaded; nothing was saved",
@@ -205,6 +189,17 @@ struct document_listing {
     char name[BELAY_BLOB_PART_MAX + 1];
 };
 
+bool folder_name(const char *text, char out[BELAY_BLOB_PART_MAX + 1])
+{
+    size_t n = strlen(text);
+
+    if (n < 2 || text[n - 1] != '/' || n > BELAY_BLOB_PART_MAX) {
+        return false;
+    }
+    (void)snprintf(out, BELAY_BLOB_PART_MAX + 1, "%.*s", (int)(n - 1), text);
+    return true;
+}
+
 static bool on_document(void *context, const struct belay_blob_entry *entry)
 {
     struct document_listing *listing = context;
@@ -222,30 +217,32 @@ static bool on_folder(void *context, const struct belay_blob_entry *entry)
 {
     struct document_listing *listing = context;
     struct belay_blob_store *store = listing->states->store;
-    const char *name = entry->name + strlen(listing->folder);
-    size_t n = strlen(name);
     char path[STATE_PATH_SIZE];
 
-    if (n < 2 || name[n - 1] != '/' || n > BELAY_BLOB_PART_MAX) {
+    if (!folder_name(entry->name + strlen(listing->folder), listing->name)) {
         return true;
     }
-    (void)snprintf(listing->name, sizeof listing->name, "%.*s", (int)(n - 1), name);
     listing->code =
         store->ops->list(store, document_path(path, entry->name), true, on_document, listing, listing->err);
     return listing->code == BELAY_OK && !listing->stopped;
+}
+
+enum belay_code documents_list(struct belay_states *states, const char *folder, belay_document_fn fn,
+                               void *context, struct belay_error *err)
+{
+    struct document_listing listing = {
+        .states = states, .folder = folder, .fn = fn, .context = context, .err = err
+    };
+    enum belay_code code = states->store->ops->list(states->store, folder, true, on_folder, &listing, err);
+
+    return code == BELAY_OK ? listing.code : code;
 }
 
 enum belay_code belay_document_list(struct belay_states *states, const char *folder, belay_document_fn fn,
                                     void *context, struct belay_error *err)
 {
     char checked[STATE_PATH_SIZE];
-    struct document_listing listing = {
-        .states = states, .folder = checked, .fn = fn, .context = context, .err = err
-    };
     enum belay_code code = check_folder(folder, checked, err);
 
-    if (code == BELAY_OK) {
-        code = states->store->ops->list(states->store, checked, true, on_folder, &listing, err);
-    }
-    return code == BELAY_OK ? listing.code : code;
+    return code == BELAY_OK ? documents_list(states, checked, fn, context, err) : code;
 }

@@ -25,27 +25,21 @@ static enum belay_code check_part_kind(const struct format *format, uint32_t nod
 static enum belay_code check_format_version(const struct format *format, bool is_new, struct belay_error *err)
 {
     uint32_t node = doc_member(&format->doc, 0, "format_version");
-    size_t len = 0;
-    const char *raw = node == 0 ? "" : doc_raw(&format->doc, node, &len);
+    size_t len = strlen("missing");
+    const char *raw = node == 0 ? "missing" : doc_raw(&format->doc, node, &len);
 
-    if (node == 0 && is_new) {
+    if ((node == 0 && is_new) || doc_is(&format->doc, node, BELAY_STATE_FORMAT)) {
         return BELAY_OK;
     }
-    if (node == 0 || !doc_is(&format->doc, node, BELAY_STATE_FORMAT)) {
-        return error_set(err, BELAY_BAD_CONTENT, "format_version is %.*s; this belay knows \"%s\"",
-                         node == 0  ? 7
-                         : len > 80 ? 80
-                                    : (int)len,
-                         node == 0 ? "missing" : raw, BELAY_STATE_FORMAT);
-    }
-    return BELAY_OK;
+    return error_set(err, BELAY_BAD_CONTENT, "format_version is %.*s; this belay knows \"%s\"",
+                     len > 80 ? 80 : (int)len, raw, BELAY_STATE_FORMAT);
 }
 
 /* metadata.stack or metadata.environment: a state must not be saved under the name of another. */
 static enum belay_code check_names_state(const struct format *format, const char *member, const char *wanted,
                                          struct belay_error *err)
 {
-    uint32_t node = format->metadata == 0 ? 0 : doc_member(&format->doc, format->metadata, member);
+    uint32_t node = format_member(format, format->metadata, member);
     size_t len;
     const char *raw;
 
@@ -105,46 +99,38 @@ enum belay_code format_read(const char *text, size_t len, const struct belay_sta
     return BELAY_OK;
 }
 
-static bool member_is_true(const struct doc *doc, uint32_t object, const char *name)
+char *format_string(const struct format *format, uint32_t part, const char *name)
 {
-    uint32_t node = object == 0 ? 0 : doc_member(doc, object, name);
-
-    return node != 0 && doc_kind(doc, node) == 't';
+    return doc_string(&format->doc, format_member(format, part, name));
 }
 
-static uint64_t member_number(const struct doc *doc, uint32_t object, const char *name)
+uint32_t format_newest(const struct format *format)
 {
-    uint32_t node = object == 0 ? 0 : doc_member(doc, object, name);
-    uint64_t number = 0;
+    uint32_t first = format == NULL || format->history == 0 ? 0 : format->history + 1;
 
-    return node != 0 && doc_number(doc, node, &number) ? number : 0;
-}
-
-static char *string_of(const struct doc *doc, uint32_t object, const char *name)
-{
-    return object == 0 ? NULL : doc_member_string(doc, object, name);
+    return first == 0 || first == format->doc.nodes[format->history].next ? 0 : first;
 }
 
 enum belay_code format_describe(const struct format *format, struct belay_state *state,
                                 struct belay_error *err)
 {
     const struct doc *doc = &format->doc;
-    uint32_t token = format->lock == 0 ? 0 : doc_member(doc, format->lock, "token");
+    uint32_t token = format_member(format, format->lock, "token");
 
     /* An unreadable token must not count as no token. */
     if (token != 0 && doc_kind(doc, token) != 'n' && !doc_number(doc, token, &state->token)) {
         return error_set(err, BELAY_BAD_CONTENT, "lock.token is not a whole number");
     }
-    state->serial = member_number(doc, format->metadata, "serial");
-    state->locked = member_is_true(doc, format->lock, "locked");
-    state->lock_store = string_of(doc, format->lock, "store");
-    state->lock_id = string_of(doc, format->lock, "lock_id");
-    state->locked_by = string_of(doc, format->lock, "last_locked_by");
-    state->last_updated = string_of(doc, format->metadata, "last_updated");
-    state->last_updated_by = string_of(doc, format->metadata, "last_updated_by");
-    state->deployment_id = string_of(doc, format->metadata, "deployment_id");
-    state->snapshot = string_of(doc, format->metadata, "snapshot");
-    state->has_checksums = format->checksums != 0 && doc_member(doc, format->checksums, "document") != 0;
+    (void)doc_number(doc, format_member(format, format->metadata, "serial"), &state->serial);
+    state->locked = doc_kind(doc, format_member(format, format->lock, "locked")) == 't';
+    state->lock_store = format_string(format, format->lock, "store");
+    state->lock_id = format_string(format, format->lock, "lock_id");
+    state->locked_by = format_string(format, format->lock, "last_locked_by");
+    state->last_updated = format_string(format, format->metadata, "last_updated");
+    state->last_updated_by = format_string(format, format->metadata, "last_updated_by");
+    state->deployment_id = format_string(format, format->metadata, "deployment_id");
+    state->snapshot = format_string(format, format->metadata, "snapshot");
+    state->has_checksums = format_member(format, format->checksums, "document") != 0;
     if (format->resources != 0) {
         doc_each(doc, format->resources, name)
         {
@@ -296,7 +282,7 @@ static void report_part(struct verify *verify, bool ok, const char *part, const 
 static enum belay_code verify_part(struct verify *verify, uint32_t sums, const char *part, uint32_t value)
 {
     const struct doc *doc = &verify->format->doc;
-    uint32_t wanted = sums == 0 ? 0 : doc_member(doc, sums, part);
+    uint32_t wanted = format_member(verify->format, sums, part);
     char sum[CANON_SUM_SIZE];
     enum belay_code code;
 
@@ -326,25 +312,20 @@ static enum belay_code verify_document(struct verify *verify, uint32_t wanted)
 {
     const struct doc *doc = &verify->format->doc;
     struct edit without = { "document", NULL };
-    struct canon_member *members = NULL;
     struct buf checksums = BUF_INIT(DOC_SIZE_MAX);
     char sum[CANON_SUM_SIZE];
     size_t n = 0;
+    struct canon_member *members = canon_members(doc, 0, &n);
     enum belay_code code;
 
-    members = canon_members(doc, 0, &n);
     edit_object(&checksums, doc, verify->format->checksums, &without, 1, 4);
-    if (members == NULL || checksums.failed) {
-        code = error_no_memory(verify->err);
-    } else {
-        code = document_sum(members, n, checksums.data, sum, verify->err);
-    }
-    if (code == BELAY_OK && (verify->n_failed == 0 || doc_is(doc, wanted, sum))) {
-        bool is_right = doc_is(doc, wanted, sum);
-
-        report_part(verify, is_right, is_right ? "document" : "checksums",
-                    is_right ? "as it was saved"
-                             : "the checksum of the document is wrong: one of the checksums was changed");
+    code = members == NULL || checksums.failed ? error_no_memory(verify->err)
+                                               : document_sum(members, n, checksums.data, sum, verify->err);
+    if (code == BELAY_OK && doc_is(doc, wanted, sum)) {
+        report_part(verify, true, "document", "as it was saved");
+    } else if (code == BELAY_OK && verify->n_failed == 0) {
+        report_part(verify, false, "checksums",
+                    "the checksum of the document is wrong: one of the checksums was changed");
     }
     free(members);
     buf_release(&checksums);
@@ -355,8 +336,8 @@ static enum belay_code verify_all(struct verify *verify)
 {
     const struct format *format = verify->format;
     const struct doc *doc = &format->doc;
-    uint32_t document = format->checksums == 0 ? 0 : doc_member(doc, format->checksums, "document");
-    uint32_t parts = format->checksums == 0 ? 0 : doc_member(doc, format->checksums, "parts");
+    uint32_t document = format_member(format, format->checksums, "document");
+    uint32_t parts = format_member(format, format->checksums, "parts");
     enum belay_code code = verify_part(verify, format->checksums, "resources", format->resources);
 
     if (code == BELAY_OK) {

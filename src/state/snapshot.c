@@ -53,26 +53,20 @@ static bool on_entry(void *context, const struct belay_blob_entry *entry)
     struct snapshot_listing *listing = context;
     struct snapshots *list = listing->snapshots;
     struct snapshot item = { .size = entry->size };
+    struct snapshot *grown;
 
     if (!parse_name(entry->name + listing->skip, &item.second, &item.number)) {
         return true;
     }
-    if (list->n == list->cap) {
-        size_t cap = list->cap == 0 ? 32 : list->cap * 2;
-        struct snapshot *grown = realloc(list->items, cap * sizeof *grown);
-
-        listing->no_memory = grown == NULL;
-        if (grown == NULL) {
-            return false;
-        }
-        list->items = grown;
-        list->cap = cap;
-    }
-    item.name = strdup(entry->name + listing->skip);
+    grown = array_grow(list->items, sizeof *grown, list->n + 1, &list->cap);
+    item.name = grown == NULL ? NULL : strdup(entry->name + listing->skip);
     listing->no_memory = item.name == NULL;
-    list->items[list->n] = item;
-    list->n += item.name == NULL ? 0 : 1;
-    return item.name != NULL;
+    if (grown != NULL) {
+        list->items = grown;
+        list->items[list->n] = item;
+        list->n += item.name == NULL ? 0 : 1;
+    }
+    return !listing->no_memory;
 }
 
 static int newest_first(const void *a, const void *b)
@@ -110,6 +104,7 @@ enum belay_code snapshots_read(struct belay_states *states, const char *folder,
     if (snapshots.n > 0) {
         qsort(snapshots.items, snapshots.n, sizeof *snapshots.items, newest_first);
     }
+    snapshots_release(out_snapshots);
     *out_snapshots = snapshots;
     return BELAY_OK;
 }
@@ -177,7 +172,9 @@ enum belay_code snapshot_put(struct belay_states *states, const char *folder, co
     return code == BELAY_REFUSED && has_content(states, path, text, len) ? BELAY_OK : code;
 }
 
-void snapshots_prune(struct belay_states *states, const char *folder, const struct snapshots *snapshots)
+/* Removes those that are over the count and too old. */
+static void prune_snapshots(struct belay_states *states, const char *folder,
+                            const struct snapshots *snapshots)
 {
     int64_t oldest = (states_now(states) - states->keep_for_ms) / 1000;
 
@@ -196,6 +193,22 @@ void snapshots_prune(struct belay_states *states, const char *folder, const stru
             return;
         }
     }
+}
+
+void snapshot_add(struct belay_states *states, const char *folder, const char *snapshot, const char *what,
+                  const char *text, size_t len)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct snapshots snapshots = { 0 };
+
+    if (snapshot_put(states, folder, snapshot, text, len, &err) != BELAY_OK ||
+        snapshots_read(states, folder, &snapshots, &err) != BELAY_OK) {
+        states_warn(states, "the %s is saved, but its snapshot is not: %s", what, err.text);
+    } else {
+        prune_snapshots(states, folder, &snapshots);
+    }
+    snapshots_release(&snapshots);
+    belay_error_release(&err);
 }
 
 /* ---- the public API ------------------------------------------------------------------ */

@@ -1,4 +1,5 @@
 /* Reading states. A caller gets only what verified, except from belay_state_load_unverified(). */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,10 +27,11 @@ enum belay_code states_get(struct belay_states *states, const char *path, const 
                            struct belay_blob *out_blob, struct belay_error *err)
 {
     struct belay_blob_store *store = states->store;
+    bool may_be_same = known != NULL && store->ops->get_if_changed != NULL;
 
-    return known == NULL || store->ops->get_if_changed == NULL
-               ? store->ops->get(store, path, out_blob, err)
-               : store->ops->get_if_changed(store, path, known, out_blob, err);
+    assert(path != NULL);
+    return may_be_same ? store->ops->get_if_changed(store, path, known, out_blob, err)
+                       : store->ops->get(store, path, out_blob, err);
 }
 
 /* For a store that has the locks too; false: it has none, or the lock cannot be named. */
@@ -52,6 +54,7 @@ enum belay_code states_put(struct belay_states *states, const struct belay_blob_
     struct belay_blob_put held = *put;
     struct belay_blob_lock own;
 
+    assert(put->name != NULL && put->data != NULL);
     if (!names_lock(states, lock, &own)) {
         return store->ops->put_if(store, put->name, put->data, put->len, put->expected, out_tag, err);
     }
@@ -69,10 +72,16 @@ enum belay_code states_remove(struct belay_states *states, const char *path,
                                           : store->ops->remove(store, path, err);
 }
 
+void state_version_release(struct state_version *version)
+{
+    format_release(&version->format);
+    belay_state_free(version->state);
+    version->state = NULL;
+}
+
 /* The text as a state, which takes it over. BELAY_BAD_CONTENT still makes the state; the format is empty then. */
 static enum belay_code parse_state(const struct belay_state_name *name, struct belay_blob *text,
-                                   struct belay_state **out_state, struct format *out_format,
-                                   struct belay_error *err)
+                                   struct state_version *out, struct belay_error *err)
 {
     struct belay_state *state = calloc(1, sizeof *state);
     enum belay_code code;
@@ -85,103 +94,48 @@ static enum belay_code parse_state(const struct belay_state_name *name, struct b
     state->len = text->len;
     state->tag = text->tag;
     *text = (struct belay_blob){ 0 };
-    code = format_read(state->text, state->len, name, false, out_format, err);
+    code = format_read(state->text, state->len, name, false, &out->format, err);
     if (code == BELAY_OK) {
-        code = format_describe(out_format, state, err);
+        code = format_describe(&out->format, state, err);
         if (code != BELAY_OK) {
-            format_release(out_format);
+            format_release(&out->format);
         }
     }
-    *out_state = state;
+    out->state = state;
+    return code;
+}
+
+/* Passes the state to the caller if the code is BELAY_OK. Returns the code. */
+static enum belay_code give_state(enum belay_code code, struct state_version *version,
+                                  struct belay_state **out_state)
+{
+    if (code == BELAY_OK) {
+        *out_state = version->state;
+        version->state = NULL;
+    }
+    state_version_release(version);
     return code;
 }
 
 enum belay_code state_from_text(const struct belay_state_name *name, struct belay_blob *text,
                                 struct belay_state **out_state, struct belay_error *err)
 {
-    struct belay_state *state = NULL;
-    struct format format = { 0 };
-    enum belay_code code = parse_state(name, text, &state, &format, err);
+    struct state_version version = { .state = NULL };
 
-    format_release(&format);
-    if (code != BELAY_OK) {
-        belay_state_free(state);
-        return code;
-    }
-    *out_state = state;
-    return BELAY_OK;
+    return give_state(parse_state(name, text, &version, err), &version, out_state);
 }
 
-/* *out_state stays NULL if the store still has the version with the tag `known` (may be NULL). */
-static enum belay_code fetch_if_changed(struct belay_states *states, const struct belay_state_name *name,
-                                        const char *rest, const struct belay_blob_tag *known,
-                                        struct belay_state **out_state, struct format *out_format,
-                                        struct belay_error *err)
+static bool is_current(const struct state_version *version)
 {
-    struct belay_blob blob = { 0 };
-    char path[STATE_PATH_SIZE];
-    enum belay_code code = states_get(states, state_path(path, name, rest), known, &blob, err);
-
-    if (code == BELAY_OK && blob.data == NULL) {
-        return BELAY_OK;
-    }
-    if (code == BELAY_NOT_FOUND) {
-        return error_set(err, BELAY_NOT_FOUND, "there is no state of '%s' in '%s'%s%s", name->stack,
-                         name->environment, strcmp(rest, "state.json") == 0 ? "" : " called ",
-                         strcmp(rest, "state.json") == 0 ? "" : rest);
-    }
-    if (code != BELAY_OK) {
-        return code;
-    }
-    code = parse_state(name, &blob, out_state, out_format, err);
-    if (code != BELAY_OK) {
-        (void)error_wrap(err, "%.300s", path);
-    }
-    return code;
+    return strcmp(version->rest, "state.json") == 0;
 }
 
 enum belay_code state_fetch(struct belay_states *states, const struct belay_state_name *name,
-                            const char *rest, struct belay_state **out_state, struct format *out_format,
-                            struct belay_error *err)
+                            const char *snapshot, const struct belay_blob_tag *known,
+                            struct state_version *out_version, struct belay_error *err)
 {
-    return fetch_if_changed(states, name, rest, NULL, out_state, out_format, err);
-}
-
-enum belay_code state_verify(const struct belay_state_name *name, const char *rest,
-                             const struct format *format, belay_finding_fn fn, void *context,
-                             struct belay_error *err)
-{
+    struct belay_blob blob = { 0 };
     char path[STATE_PATH_SIZE];
-    enum belay_code code = format_verify(format, fn, context, err);
-
-    if (code == BELAY_BAD_CONTENT) {
-        (void)error_wrap(err, "%.200s (%s)", state_path(path, name, rest),
-                         strcmp(rest, "state.json") != 0
-                             ? "'belay state adopt --snapshot' accepts it as it is"
-                             : "'belay state adopt' accepts it as it is, 'belay state restore' repairs it");
-    }
-    return code;
-}
-
-/* ---- one version ----------------------------------------------------------------- */
-
-struct fetched {
-    char rest[SNAPSHOT_NAME_SIZE + 16]; /* its path below the folder of the state */
-    struct belay_state *state;          /* owned */
-    struct format format;
-};
-
-static void fetched_release(struct fetched *fetched)
-{
-    format_release(&fetched->format);
-    belay_state_free(fetched->state);
-}
-
-/* The current version, or with `snapshot` (not NULL) that one. */
-static enum belay_code fetch_version(struct belay_states *states, const struct belay_state_name *name,
-                                     const char *snapshot, const struct belay_blob_tag *known,
-                                     struct fetched *out, struct belay_error *err)
-{
     enum belay_code code = state_name_check(name, err);
 
     if (code == BELAY_OK && snapshot != NULL &&
@@ -191,27 +145,52 @@ static enum belay_code fetch_version(struct belay_states *states, const struct b
     if (code != BELAY_OK) {
         return code;
     }
-    (void)snprintf(out->rest, sizeof out->rest, "%s%s", snapshot == NULL ? "" : "history/",
+    (void)snprintf(out_version->rest, sizeof out_version->rest, "%s%s", snapshot == NULL ? "" : "history/",
                    snapshot == NULL ? "state.json" : snapshot);
-    return fetch_if_changed(states, name, out->rest, known, &out->state, &out->format, err);
+    code = states_get(states, state_path(path, name, out_version->rest), known, &blob, err);
+    if (code == BELAY_NOT_FOUND) {
+        return error_set(err, BELAY_NOT_FOUND, "there is no state of '%s' in '%s'%s%s", name->stack,
+                         name->environment, is_current(out_version) ? "" : " called ",
+                         is_current(out_version) ? "" : out_version->rest);
+    }
+    if (code != BELAY_OK || blob.data == NULL) {
+        return code;
+    }
+    code = parse_state(name, &blob, out_version, err);
+    if (code != BELAY_OK) {
+        (void)error_wrap(err, "%.300s", path);
+    }
+    return code;
 }
+
+enum belay_code state_verify(const struct belay_state_name *name, const struct state_version *version,
+                             belay_finding_fn fn, void *context, struct belay_error *err)
+{
+    char path[STATE_PATH_SIZE];
+    enum belay_code code = format_verify(&version->format, fn, context, err);
+
+    if (code == BELAY_BAD_CONTENT) {
+        (void)error_wrap(err, "%.200s (%s)", state_path(path, name, version->rest),
+                         is_current(version)
+                             ? "'belay state adopt' accepts it as it is, 'belay state restore' repairs it"
+                             : "'belay state adopt --snapshot' accepts it as it is");
+    }
+    return code;
+}
+
+/* ---- the public API -------------------------------------------------------------- */
 
 static enum belay_code load_verified(struct belay_states *states, const struct belay_state_name *name,
                                      const char *snapshot, const struct belay_blob_tag *known,
                                      struct belay_state **out_state, struct belay_error *err)
 {
-    struct fetched fetched = { 0 };
-    enum belay_code code = fetch_version(states, name, snapshot, known, &fetched, err);
+    struct state_version version = { .state = NULL };
+    enum belay_code code = state_fetch(states, name, snapshot, known, &version, err);
 
-    if (code == BELAY_OK && fetched.state != NULL) {
-        code = state_verify(name, fetched.rest, &fetched.format, NULL, NULL, err);
+    if (code == BELAY_OK && version.state != NULL) {
+        code = state_verify(name, &version, NULL, NULL, err);
     }
-    if (code == BELAY_OK) {
-        *out_state = fetched.state;
-        fetched.state = NULL;
-    }
-    fetched_release(&fetched);
-    return code;
+    return give_state(code, &version, out_state);
 }
 
 enum belay_code belay_state_load(struct belay_states *states, const struct belay_state_name *name,
@@ -238,28 +217,22 @@ enum belay_code belay_state_load_unverified(struct belay_states *states, const s
                                             const char *snapshot, struct belay_state **out_state,
                                             struct belay_error *err)
 {
-    struct fetched fetched = { 0 };
-    enum belay_code code = fetch_version(states, name, snapshot, NULL, &fetched, err);
+    struct state_version version = { .state = NULL };
 
-    if (code == BELAY_OK) {
-        *out_state = fetched.state;
-        fetched.state = NULL;
-    }
-    fetched_release(&fetched);
-    return code;
+    return give_state(state_fetch(states, name, snapshot, NULL, &version, err), &version, out_state);
 }
 
 enum belay_code belay_state_verify(struct belay_states *states, const struct belay_state_name *name,
                                    const char *snapshot, belay_finding_fn fn, void *context,
                                    struct belay_error *err)
 {
-    struct fetched fetched = { 0 };
-    enum belay_code code = fetch_version(states, name, snapshot, NULL, &fetched, err);
+    struct state_version version = { .state = NULL };
+    enum belay_code code = state_fetch(states, name, snapshot, NULL, &version, err);
 
     if (code == BELAY_OK) {
-        code = state_verify(name, fetched.rest, &fetched.format, fn, context, err);
+        code = state_verify(name, &version, fn, context, err);
     }
-    fetched_release(&fetched);
+    state_version_release(&version);
     return code;
 }
 
@@ -306,16 +279,15 @@ static char *compact_json(const char *raw, size_t len)
 enum belay_code belay_state_history(struct belay_states *states, const struct belay_state_name *name,
                                     size_t limit, belay_text_fn fn, void *context, struct belay_error *err)
 {
-    struct fetched fetched = { 0 };
-    enum belay_code code = fetch_version(states, name, NULL, NULL, &fetched, err);
-    uint32_t history = fetched.format.history;
+    struct state_version version = { .state = NULL };
+    enum belay_code code = state_fetch(states, name, NULL, NULL, &version, err);
 
-    if (code == BELAY_OK && history != 0) {
-        const struct doc *doc = &fetched.format.doc;
+    if (code == BELAY_OK && version.format.history != 0) {
+        const struct doc *doc = &version.format.doc;
         size_t n = 0;
 
-        for (uint32_t at = history + 1; at < doc->nodes[history].next && (limit == 0 || n < limit);
-             at = doc->nodes[at].next) {
+        doc_each_element(doc, version.format.history, at)
+        {
             size_t len;
             const char *raw = doc_raw(doc, at, &len);
             char *line = compact_json(raw, len);
@@ -323,12 +295,11 @@ enum belay_code belay_state_history(struct belay_states *states, const struct be
 
             code = line == NULL ? error_no_memory(err) : BELAY_OK;
             free(line);
-            if (!go_on) {
+            if (!go_on || ++n == limit) {
                 break;
             }
-            n++;
         }
     }
-    fetched_release(&fetched);
+    state_version_release(&version);
     return code;
 }

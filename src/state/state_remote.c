@@ -36,7 +36,7 @@ enum belay_code state_remote_begin(struct belay_states *states, const struct bel
 
 static bool is_text(const struct doc *doc, uint32_t node, const char *text)
 {
-    return node != 0 && text != NULL && doc_is(doc, node, text);
+    return text != NULL && doc_is(doc, node, text);
 }
 
 /* Whether the newest deployment in the document is the one of this write. */
@@ -46,16 +46,12 @@ static bool is_newest_deployment(const struct format *format, const struct state
     const struct belay_deployment *detected = put->write->detected;
     const struct doc *doc = &format->doc;
     struct format sent = { 0 };
-    uint32_t newest = format->history == 0 ? 0 : format->history + 1;
-    uint32_t id = newest == 0 || newest >= doc->nodes[format->history].next
-                      ? 0
-                      : doc_member(doc, newest, "deployment_id");
+    uint32_t id = format_member(format, format_newest(format), "deployment_id");
     char *own = NULL;
     bool is_it;
 
-    if (put->text != NULL && format_read(put->text, put->len, NULL, true, &sent, NULL) == BELAY_OK &&
-        sent.metadata != 0) {
-        own = doc_member_string(&sent.doc, sent.metadata, "deployment_id");
+    if (put->text != NULL && format_read(put->text, put->len, NULL, true, &sent, NULL) == BELAY_OK) {
+        own = format_string(&sent, sent.metadata, "deployment_id");
     }
     is_it = is_text(doc, id, said == NULL ? NULL : said->deployment_id) || is_text(doc, id, own) ||
             is_text(doc, id, detected == NULL ? NULL : detected->deployment_id);
@@ -73,17 +69,15 @@ static bool was_saved(struct belay_states *states, const struct belay_state_name
                       const struct states_put *put, struct states_saved *out)
 {
     const struct belay_state_lock *lock = put->write->lock;
-    struct belay_state *state = NULL;
-    struct format format = { 0 };
-    bool was = lock != NULL && state_fetch(states, name, "state.json", &state, &format, NULL) == BELAY_OK &&
-               state->token == lock->token && is_newest_deployment(&format, put);
+    struct state_version current = { .state = NULL };
+    bool was = lock != NULL && state_fetch(states, name, NULL, NULL, &current, NULL) == BELAY_OK &&
+               current.state->token == lock->token && is_newest_deployment(&current.format, put);
 
     if (was) {
-        out->tag = state->tag;
-        out->snapshot = state->snapshot == NULL ? NULL : strdup(state->snapshot);
+        out->tag = current.state->tag;
+        out->snapshot = current.state->snapshot == NULL ? NULL : strdup(current.state->snapshot);
     }
-    format_release(&format);
-    belay_state_free(state);
+    state_version_release(&current);
     return was;
 }
 

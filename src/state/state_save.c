@@ -23,24 +23,33 @@
 enum { ATTEMPTS = 8, SERIALS_MAX = 16 };
 #define SERIAL_MAX (UINT64_C(1) << 53)
 
-/* The current version. */
-struct current {
-    struct belay_state *state; /* owned; NULL: none */
-    struct format format;
-    bool is_damaged;
+struct save {
+    struct belay_states *states;
+    const struct belay_state_name *name;
+    const struct belay_state_write *write;
+    const struct format *content; /* NULL: the current content */
+    char folder[STATE_PATH_SIZE]; /* set by save_run() */
+    bool only_lock;
+    bool any_base;    /* the content's serial does not tell what it was made from */
+    bool over_damage; /* a damaged current version is replaced */
+    bool adopt;       /* accept the content as it is, with its deployment */
 };
 
-static void current_release(struct current *current)
+/* The format of a damaged version is empty, and that of an absent one. */
+static bool is_sound_version(const struct state_version *version)
 {
-    format_release(&current->format);
-    belay_state_free(current->state);
-    *current = (struct current){ 0 };
+    return version->format.doc.nodes != NULL;
 }
 
-static enum belay_code read_current(const struct save *save, struct current *out, struct belay_error *err)
+static bool is_damaged(const struct state_version *version)
 {
-    enum belay_code code =
-        state_fetch(save->states, save->name, "state.json", &out->state, &out->format, err);
+    return version->state != NULL && !is_sound_version(version);
+}
+
+static enum belay_code read_current(const struct save *save, struct state_version *out,
+                                    struct belay_error *err)
+{
+    enum belay_code code = state_fetch(save->states, save->name, NULL, NULL, out, err);
 
     if (code == BELAY_NOT_FOUND) {
         return BELAY_OK;
@@ -48,11 +57,10 @@ static enum belay_code read_current(const struct save *save, struct current *out
     /* The version that the caller loaded was verified then; any other is verified before it is built upon. */
     if (code == BELAY_OK &&
         (save->write->loaded == NULL || strcmp(save->write->loaded->text, out->state->tag.text) != 0)) {
-        code = state_verify(save->name, "state.json", &out->format, NULL, NULL, err);
+        code = state_verify(save->name, out, NULL, NULL, err);
     }
     if (code == BELAY_BAD_CONTENT && save->over_damage) {
         format_release(&out->format);
-        out->is_damaged = true;
         return BELAY_OK;
     }
     return code;
@@ -143,10 +151,10 @@ static enum belay_code check_lock(const struct save *save, const struct belay_st
     return lock->token > was->token ? BELAY_OK : refuse_lower_token(save, was, err);
 }
 
-static bool has_serial(const struct format *content)
+/* The node of the content's serial; 0: it has none. */
+static uint32_t serial_node(const struct format *content)
 {
-    return content != NULL && content->metadata != 0 &&
-           doc_member(&content->doc, content->metadata, "serial") != 0;
+    return content == NULL ? 0 : format_member(content, content->metadata, "serial");
 }
 
 /*
@@ -157,7 +165,7 @@ static bool has_serial(const struct format *content)
  */
 static bool has_serial_of(const struct format *content, const struct belay_state *was)
 {
-    uint32_t node = has_serial(content) ? doc_member(&content->doc, content->metadata, "serial") : 0;
+    uint32_t node = serial_node(content);
     uint64_t serial = 0;
 
     if (node != 0 && doc_kind(&content->doc, node) != 'n' && !doc_number(&content->doc, node, &serial)) {
@@ -171,7 +179,7 @@ static enum belay_code check_base(const struct save *save, const struct belay_st
                                   struct belay_error *err)
 {
     const struct belay_blob_tag *loaded = save->write->loaded;
-    bool has_base = loaded != NULL || has_serial(save->content);
+    bool has_base = loaded != NULL || serial_node(save->content) != 0;
     bool is_made_from_it = true;
 
     if (loaded != NULL) {
@@ -220,14 +228,14 @@ static bool count_change(void *context, enum belay_change change, const char *pa
 }
 
 /* The current version has no snapshot if its writer died, or was another program. */
-static enum belay_code ensure_snapshot(const struct save *save, const struct current *current,
+static enum belay_code ensure_snapshot(const struct save *save, const struct state_version *current,
                                        struct snapshots *snapshots, struct belay_error *err)
 {
     const struct belay_state *was = current->state;
     char name[SNAPSHOT_NAME_SIZE];
     enum belay_code code;
 
-    if (was == NULL || (current->is_damaged && !save->adopt)) {
+    if (was == NULL || (is_damaged(current) && !save->adopt)) {
         return BELAY_OK;
     }
     if (!save->adopt && was->snapshot != NULL &&
@@ -247,7 +255,6 @@ static enum belay_code ensure_snapshot(const struct save *save, const struct cur
     if (code == BELAY_REFUSED) {
         code = BELAY_OK; /* another file took the name after our snapshot was pruned */
     }
-    snapshots_release(snapshots);
     return code == BELAY_OK ? snapshots_read(save->states, save->folder, snapshots, err) : code;
 }
 
@@ -261,14 +268,13 @@ static uint64_t serial_of_damaged(const struct belay_state *state)
 
     if (state != NULL && doc_scan(state->text, state->len, &doc, NULL) == BELAY_OK) {
         uint32_t metadata = doc_member(&doc, 0, "metadata");
-        uint32_t node = metadata == 0 ? 0 : doc_member(&doc, metadata, "serial");
 
-        if (node == 0 || !doc_number(&doc, node, &serial) || serial > SERIAL_MAX) {
-            serial = 0;
+        if (metadata != 0) {
+            (void)doc_number(&doc, doc_member(&doc, metadata, "serial"), &serial);
         }
     }
     doc_release(&doc);
-    return serial;
+    return serial <= SERIAL_MAX ? serial : 0;
 }
 
 /*
@@ -278,26 +284,22 @@ static uint64_t serial_of_damaged(const struct belay_state *state)
  * snapshot, plus one, plus one for each newer snapshot that cannot be read. Some older
  * snapshots are read because earlier versions of belay restarted at 1.
  */
-static enum belay_code find_last_serial(const struct save *save, const struct current *current,
+static enum belay_code find_last_serial(const struct save *save, const struct state_version *current,
                                         const struct snapshots *snapshots, uint64_t *out_serial,
                                         struct belay_error *err)
 {
     uint64_t last = serial_of_damaged(current->state);
 
     for (size_t i = 0; i < snapshots->n && i < SERIALS_MAX; i++) {
-        struct belay_state *state = NULL;
-        struct format format = { 0 };
-        char rest[SNAPSHOT_NAME_SIZE + 16];
-        enum belay_code code;
+        struct state_version old = { .state = NULL };
+        enum belay_code code =
+            state_fetch(save->states, save->name, snapshots->items[i].name, NULL, &old, err);
+        uint64_t serial = code == BELAY_OK ? old.state->serial : 0;
 
-        (void)snprintf(rest, sizeof rest, "history/%.*s", SNAPSHOT_NAME_SIZE - 1, snapshots->items[i].name);
-        code = state_fetch(save->states, save->name, rest, &state, &format, err);
-        if (code == BELAY_OK && state->serial > 0 && state->serial <= SERIAL_MAX &&
-            state->serial + i + 1 > last) {
-            last = state->serial + i + 1;
+        if (serial > 0 && serial <= SERIAL_MAX && serial + i + 1 > last) {
+            last = serial + i + 1;
         }
-        format_release(&format);
-        belay_state_free(state);
+        state_version_release(&old);
         if (code != BELAY_OK && code != BELAY_BAD_CONTENT && code != BELAY_NOT_FOUND) {
             return code;
         }
@@ -306,17 +308,17 @@ static enum belay_code find_last_serial(const struct save *save, const struct cu
     return BELAY_OK;
 }
 
-struct version {
+struct new_version {
     char *text; /* owned */
     size_t len;
     char snapshot[SNAPSHOT_NAME_SIZE];
 };
 
-static enum belay_code make_version(const struct save *save, const struct current *current,
-                                    const struct snapshots *snapshots, struct version *out,
+static enum belay_code make_version(const struct save *save, const struct state_version *current,
+                                    const struct snapshots *snapshots, struct new_version *out,
                                     struct belay_error *err)
 {
-    const struct format *there = current->state == NULL || current->is_damaged ? NULL : &current->format;
+    const struct format *there = is_sound_version(current) ? &current->format : NULL;
     struct build build = { .name = save->name,
                            .content = save->content != NULL ? save->content : there,
                            .current = there,
@@ -345,37 +347,20 @@ static enum belay_code make_version(const struct save *save, const struct curren
     return code == BELAY_OK ? build_text(&build, &out->text, &out->len, err) : code;
 }
 
-/* The version is saved already; the next save writes a missing snapshot. */
-static void add_snapshot(const struct save *save, const struct version *version)
-{
-    struct belay_error err = BELAY_ERROR_INIT;
-    struct snapshots snapshots = { 0 };
-
-    if (snapshot_put(save->states, save->folder, version->snapshot, version->text, version->len, &err) !=
-            BELAY_OK ||
-        snapshots_read(save->states, save->folder, &snapshots, &err) != BELAY_OK) {
-        states_warn(save->states, "the state is saved, but its snapshot is not: %s", err.text);
-    } else {
-        snapshots_prune(save->states, save->folder, &snapshots);
-    }
-    snapshots_release(&snapshots);
-    belay_error_release(&err);
-}
-
 static enum belay_code save_once(const struct save *save, struct belay_state **out_state,
                                  struct belay_error *err)
 {
-    struct current current = { 0 };
+    struct state_version current = { .state = NULL };
     struct snapshots snapshots = { 0 };
-    struct version version = { 0 };
+    struct new_version version = { 0 };
     struct belay_blob_tag tag;
     char path[STATE_PATH_SIZE];
     enum belay_code code = read_current(save, &current, err);
 
     if (code == BELAY_OK) {
-        code = check_lock(save, current.is_damaged ? NULL : current.state, err);
+        code = check_lock(save, is_damaged(&current) ? NULL : current.state, err);
     }
-    if (code == BELAY_OK && !save->only_lock && (!current.is_damaged || save->write->loaded != NULL)) {
+    if (code == BELAY_OK && !save->only_lock && (!is_damaged(&current) || save->write->loaded != NULL)) {
         code = check_base(save, current.state, err);
     }
     if (code == BELAY_OK && !save->only_lock) {
@@ -387,6 +372,7 @@ static enum belay_code save_once(const struct save *save, struct belay_state **o
     if (code == BELAY_OK) {
         code = make_version(save, &current, &snapshots, &version, err);
     }
+    assert(code != BELAY_OK || (version.text != NULL && version.len > 0));
     if (code == BELAY_OK) {
         struct belay_blob_put put = { .name = state_path(path, save->name, "state.json"),
                                       .data = version.text,
@@ -395,9 +381,9 @@ static enum belay_code save_once(const struct save *save, struct belay_state **o
 
         code = states_put(save->states, &put, save->write->lock, &tag, err);
     }
-    current_release(&current);
+    state_version_release(&current);
     if (code == BELAY_OK && !save->only_lock) {
-        add_snapshot(save, &version);
+        snapshot_add(save->states, save->folder, version.snapshot, "state", version.text, version.len);
     }
     if (code == BELAY_OK && out_state != NULL) {
         struct belay_blob text = { .data = version.text, .len = version.len, .tag = tag };
@@ -411,10 +397,11 @@ static enum belay_code save_once(const struct save *save, struct belay_state **o
 }
 
 /* BELAY_REFUSED: another client wrote in between. Try again: its token may be lower than ours, or higher. */
-enum belay_code save_run(struct save *save, struct belay_state **out_state, struct belay_error *err)
+static enum belay_code save_run(struct save *save, struct belay_state **out_state, struct belay_error *err)
 {
     enum belay_code code = BELAY_REFUSED;
 
+    assert(save->name->stack != NULL && save->name->environment != NULL);
     assert(save->states->server == NULL && save->write != NULL);
     assert(!save->only_lock || save->content == NULL);
     assert(!save->adopt || save->content != NULL);
@@ -521,38 +508,33 @@ enum belay_code belay_state_restore(struct belay_states *states, const struct be
                                     const char *snapshot, const struct belay_state_write *write,
                                     struct belay_state **out_state, struct belay_error *err)
 {
-    struct belay_state *old = NULL;
-    struct format content = { 0 };
+    struct state_version old = { .state = NULL };
     struct save save = { .states = states,
                          .name = name,
                          .write = write == NULL ? &plain_write : write,
-                         .content = &content,
+                         .content = &old.format,
                          .any_base = true, /* the snapshot's serial says nothing about the current version */
                          .over_damage = true };
-    enum belay_code code = belay_state_load_snapshot(states, name, snapshot, &old, err);
+    enum belay_code code = state_fetch(states, name, snapshot, NULL, &old, err);
 
+    if (code == BELAY_OK) {
+        code = state_verify(name, &old, NULL, NULL, err);
+    }
     if (code == BELAY_OK && states->server != NULL) {
         struct states_put put = { .rest = "/restore", .snapshot = snapshot, .write = save.write };
 
         code = state_remote_put(states, name, &put, out_state, err);
-        belay_state_free(old);
-        return code;
-    }
-    if (code == BELAY_OK) {
-        code = format_read(old->text, old->len, name, false, &content, err);
-    }
-    if (code == BELAY_OK) {
+    } else if (code == BELAY_OK) {
         code = save_run(&save, out_state, err);
     }
-    format_release(&content);
-    belay_state_free(old);
+    state_version_release(&old);
     return code;
 }
 
 /* The state has belay's checksums, and they match: there is nothing to accept. */
-static bool is_sound(const struct belay_state *state, const struct format *format)
+static bool has_right_checksums(const struct state_version *version)
 {
-    return state->has_checksums && format_verify(format, NULL, NULL, NULL) == BELAY_OK;
+    return version->state->has_checksums && format_verify(&version->format, NULL, NULL, NULL) == BELAY_OK;
 }
 
 enum belay_code belay_state_adopt(struct belay_states *states, const struct belay_state_name *name,
@@ -560,33 +542,30 @@ enum belay_code belay_state_adopt(struct belay_states *states, const struct bela
                                   struct belay_state **out_state, struct belay_error *err)
 {
     struct belay_state_write own = write == NULL ? plain_write : *write;
-    struct belay_state *there = NULL;
-    struct format content = { 0 };
+    struct state_version there = { .state = NULL };
     struct save save = { .states = states,
                          .name = name,
                          .write = &own,
-                         .content = &content,
+                         .content = &there.format,
                          .any_base = true,
                          .over_damage = true,
                          .adopt = true };
-    enum belay_code code = belay_state_load_unverified(states, name, snapshot, &there, err);
+    enum belay_code code = state_fetch(states, name, snapshot, NULL, &there, err);
 
-    if (code == BELAY_OK) {
-        code = format_read(there->text, there->len, name, false, &content, err);
-    }
     if (code == BELAY_OK && snapshot == NULL && own.loaded == NULL) {
-        own.loaded = &there->tag; /* accept exactly this version */
+        own.loaded = &there.state->tag; /* accept exactly this version */
     }
     own.exact = own.loaded != NULL;
     own.detected = NULL;
-    if (code == BELAY_OK && snapshot == NULL && strcmp(own.loaded->text, there->tag.text) != 0) {
+    assert(code != BELAY_OK || there.state != NULL);
+    if (code == BELAY_OK && snapshot == NULL && strcmp(own.loaded->text, there.state->tag.text) != 0) {
         code = error_set(err, BELAY_NOT_HOLDER, "the state of '%s' in '%s' has changed since it was read",
                          name->stack, name->environment);
     }
-    if (code == BELAY_OK && snapshot == NULL && is_sound(there, &content)) {
+    if (code == BELAY_OK && snapshot == NULL && has_right_checksums(&there)) {
         if (out_state != NULL) {
-            *out_state = there;
-            there = NULL;
+            *out_state = there.state;
+            there.state = NULL;
         }
     } else if (code == BELAY_OK && states->server != NULL) {
         struct states_put put = { .rest = "/adopt", .snapshot = snapshot, .write = &own };
@@ -595,7 +574,6 @@ enum belay_code belay_state_adopt(struct belay_states *states, const struct bela
     } else if (code == BELAY_OK) {
         code = save_run(&save, out_state, err);
     }
-    format_release(&content);
-    belay_state_free(there);
+    state_version_release(&there);
     return code;
 }

@@ -129,67 +129,27 @@ struct state_listing {
     enum belay_code code;
     bool stopped;
     char stack[BELAY_BLOB_PART_MAX + 1];
-    char environment[BELAY_BLOB_PART_MAX + 1];
 };
 
-/* The last part of "stacks/A/B/", which begins at `at`; false: not a folder. */
-static bool last_part(const char *at, char out[BELAY_BLOB_PART_MAX + 1])
-{
-    size_t n = strlen(at);
-
-    if (n < 2 || at[n - 1] != '/' || n > BELAY_BLOB_PART_MAX) {
-        return false;
-    }
-    memcpy(out, at, n - 1);
-    out[n - 1] = '\0';
-    return true;
-}
-
-static bool on_state_blob(void *context, const struct belay_blob_entry *entry)
+static bool on_environment(void *context, const char *environment, uint64_t size, int64_t modified_unix_ms)
 {
     struct state_listing *listing = context;
-    struct belay_state_name name = { listing->stack, listing->environment };
-    char path[STATE_PATH_SIZE];
+    struct belay_state_name name = { listing->stack, environment };
 
-    if (strcmp(entry->name, state_path(path, &name, "state.json")) == 0) {
-        listing->stopped = !listing->fn(listing->context, &name, entry->size, entry->modified_unix_ms);
-        return false;
-    }
+    listing->stopped = state_name_check(&name, NULL) == BELAY_OK &&
+                       !listing->fn(listing->context, &name, size, modified_unix_ms);
     return !listing->stopped;
-}
-
-static bool on_environment(void *context, const struct belay_blob_entry *entry)
-{
-    struct state_listing *listing = context;
-    struct belay_blob_store *store = listing->states->store;
-    struct belay_state_name name = { listing->stack, listing->environment };
-    char path[STATE_PATH_SIZE];
-
-    if (!last_part(entry->name + strlen("stacks/") + strlen(listing->stack) + 1, listing->environment) ||
-        state_name_check(&name, NULL) != BELAY_OK) {
-        return true;
-    }
-    listing->code = store->ops->list(store, state_path(path, &name, "state.json"), true, on_state_blob,
-                                     listing, listing->err);
-    return listing->code == BELAY_OK && !listing->stopped;
 }
 
 static bool on_stack(void *context, const struct belay_blob_entry *entry)
 {
     struct state_listing *listing = context;
-    struct belay_blob_store *store = listing->states->store;
-    char prefix[BELAY_BLOB_PART_MAX + 16];
 
-    if (!last_part(entry->name + strlen("stacks/"), listing->stack) ||
+    if (!folder_name(entry->name + strlen("stacks/"), listing->stack) ||
         check_part("stack", listing->stack, NULL) != BELAY_OK) {
         return true;
     }
-    (void)snprintf(prefix, sizeof prefix, "stacks/%s/", listing->stack);
-    if (listing->code == BELAY_OK) {
-        enum belay_code code = store->ops->list(store, prefix, true, on_environment, listing, listing->err);
-
-        listing->code = listing->code == BELAY_OK ? code : listing->code;
-    }
+    listing->code = documents_list(listing->states, entry->name, on_environment, listing, listing->err);
     return listing->code == BELAY_OK && !listing->stopped;
 }
 
@@ -203,6 +163,5 @@ enum belay_code belay_state_list(struct belay_states *states, belay_state_fn fn,
         return states->server->ops->list(states->server, fn, context, err);
     }
     code = states->store->ops->list(states->store, "stacks/", true, on_stack, &listing, err);
-
     return code == BELAY_OK ? listing.code : code;
 }

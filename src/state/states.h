@@ -66,6 +66,16 @@ enum belay_code format_read(const char *text, size_t len, const struct belay_sta
                             struct format *out_format, struct belay_error *err);
 void format_release(struct format *format);
 
+/* A member of a part; 0 if the part (0: absent) has none. */
+static inline uint32_t format_member(const struct format *format, uint32_t part, const char *name)
+{
+    return part == 0 ? 0 : doc_member(&format->doc, part, name);
+}
+/* The same as a string, which the caller frees; NULL: it is none, or no memory. */
+char *format_string(const struct format *format, uint32_t part, const char *name);
+/* The newest deployment of the history; 0: there is none. `format` may be NULL. */
+uint32_t format_newest(const struct format *format);
+
 /* Fill a state from a format, except text, len and tag. */
 enum belay_code format_describe(const struct format *format, struct belay_state *state,
                                 struct belay_error *err);
@@ -121,7 +131,7 @@ struct snapshots {
     size_t n;
     size_t cap;
 };
-/* A folder's name ends in '/': "stacks/S/E/". */
+/* A folder's name ends in '/': "stacks/S/E/". Replaces what *out_snapshots had. */
 enum belay_code snapshots_read(struct belay_states *states, const char *folder,
                                struct snapshots *out_snapshots, struct belay_error *err);
 void snapshots_release(struct snapshots *snapshots);
@@ -132,42 +142,51 @@ bool snapshots_has(const struct snapshots *snapshots, const char *name);
 /* Write under exactly this name. BELAY_REFUSED: the name has other content. */
 enum belay_code snapshot_put(struct belay_states *states, const char *folder, const char *snapshot,
                              const char *text, size_t len, struct belay_error *err);
+/*
+ * The same for a version that is saved already; then remove old snapshots. A failure is a warning about `what`,
+ * because the next save writes a missing snapshot.
+ */
+void snapshot_add(struct belay_states *states, const char *folder, const char *snapshot, const char *what,
+                  const char *text, size_t len);
 char *snapshot_path(char out[STATE_PATH_SIZE], const char *folder, const char *snapshot);
 enum belay_code snapshots_list(struct belay_states *states, const char *folder, belay_snapshot_fn fn,
                                void *context, struct belay_error *err);
 enum belay_code snapshots_find(struct belay_states *states, const char *folder, const char *which,
                                char **out_name, struct belay_error *err);
-/* Remove those that are over the count and too old. */
-void snapshots_prune(struct belay_states *states, const char *folder, const struct snapshots *snapshots);
+
+/* ---- documents (document.c) ---- */
+
+/* The documents in the folders directly below `folder`, which ends in '/'. */
+enum belay_code documents_list(struct belay_states *states, const char *folder, belay_document_fn fn,
+                               void *context, struct belay_error *err);
+/* The name of a folder, "NAME/", without its '/'; false: not a folder, or the name is too long. */
+bool folder_name(const char *text, char out[BELAY_BLOB_PART_MAX + 1]);
 
 /* ---- reading and writing (state_load.c, state_save.c) ---- */
 
-/* The document at `rest` below the state's folder; BELAY_BAD_CONTENT still sets text, len and tag. */
+/* A version that was read. */
+struct state_version {
+    char rest[SNAPSHOT_NAME_SIZE + 16]; /* its path below the folder of the state */
+    struct belay_state *state;          /* owned; NULL: it was not read */
+    struct format format;               /* of its text; empty if the text is damaged */
+};
+void state_version_release(struct state_version *version);
+
+/*
+ * The current version, or with `snapshot` (not NULL) that one. The state stays NULL if the store still has the version
+ * with the tag `known` (may be NULL). BELAY_BAD_CONTENT still sets its text, len and tag.
+ */
 enum belay_code state_fetch(struct belay_states *states, const struct belay_state_name *name,
-                            const char *rest, struct belay_state **out_state, struct format *out_format,
-                            struct belay_error *err);
+                            const char *snapshot, const struct belay_blob_tag *known,
+                            struct state_version *out_version, struct belay_error *err);
 
 /* A text that was just written, or that a server sent, as a state, which takes it over. */
 enum belay_code state_from_text(const struct belay_state_name *name, struct belay_blob *text,
                                 struct belay_state **out_state, struct belay_error *err);
 
 /* As format_verify(); BELAY_BAD_CONTENT names the path, and the commands that repair it. */
-enum belay_code state_verify(const struct belay_state_name *name, const char *rest,
-                             const struct format *format, belay_finding_fn fn, void *context,
-                             struct belay_error *err);
-
-struct save {
-    struct belay_states *states;
-    const struct belay_state_name *name;
-    const struct belay_state_write *write;
-    const struct format *content; /* NULL: the current content */
-    char folder[STATE_PATH_SIZE]; /* set by save_run() */
-    bool only_lock;
-    bool any_base;    /* the content's serial does not tell what it was made from */
-    bool over_damage; /* a damaged current version is replaced */
-    bool adopt;       /* accept the content as it is, with its deployment */
-};
-enum belay_code save_run(struct save *save, struct belay_state **out_state, struct belay_error *err);
+enum belay_code state_verify(const struct belay_state_name *name, const struct state_version *version,
+                             belay_finding_fn fn, void *context, struct belay_error *err);
 
 /* ---- through a server (state_remote.c) ---- */
 

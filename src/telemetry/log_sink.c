@@ -159,7 +159,8 @@ static bool send_line(struct log_sink *sink, enum belay_level level, const char 
 
 bool log_sink_write(struct log_sink *sink, enum belay_level level, const char *text)
 {
-    assert(sink->kind != LOG_SINK_NONE);
+    assert(sink->kind != LOG_SINK_NONE && text != NULL);
+    assert(sink->kind != LOG_SINK_FILE || sink->path != NULL);
     if (sink->kind == LOG_SINK_SYSLOG || sink->kind == LOG_SINK_JOURNALD) {
         return send_line(sink, level, text);
     }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/module_path.h"
+#include "base/paths.h"
 #include "base/pool.h"
 #include "telemetry/otlp_module.h"
 #include "json/json_write.h"
@@ -190,6 +190,7 @@ static void *send_spans(void *context)
         post_batch(queue, spans);
         (void)pthread_mutex_lock(&queue->mutex);
     }
+    assert(!queue->done && queue->closing);
     queue->done = true;
     (void)pthread_cond_broadcast(&queue->changed);
     (void)pthread_mutex_unlock(&queue->mutex);
@@ -205,6 +206,7 @@ void span_queue_put(struct span_queue *queue, json_t *span)
     if (!queue->has_sender) {
         queue->has_sender = thread_start(&queue->sender, send_spans, queue);
     }
+    assert(queue->n <= QUEUE_MAX && queue->first < QUEUE_MAX && !queue->done);
     if (queue->n == QUEUE_MAX || !queue->has_sender) {
         (void)atomic_fetch_add(&queue->dropped, 1);
         json_decref(span);

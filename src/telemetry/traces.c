@@ -61,9 +61,7 @@ static void random_hex(char *out, size_t digits)
             memset(bytes, 0x5a, sizeof bytes); /* no randomness available yet: use a fixed id */
         }
     } while (bytes[0] == 0);
-    for (size_t i = 0; i < digits / 2; i++) {
-        (void)snprintf(out + 2 * i, 3, "%02x", bytes[i]);
-    }
+    text_hex(out, bytes, digits / 2);
 }
 
 static bool is_hex(const char *text, size_t n)
@@ -178,6 +176,7 @@ static void put_span(struct traces *traces, const struct lock_trace *trace, cons
     json_t *attributes = json_array();
     json_t *object;
 
+    assert(span->name != NULL && span->parent != NULL && trace->trace_id[0] != '\0');
     random_hex(id, SPAN_HEX);
     (void)snprintf(began, sizeof began, "%lld", (long long)span->began_ns);
     (void)snprintf(ended, sizeof ended, "%lld", (long long)span->ended_ns);

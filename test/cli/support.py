@@ -1,16 +1,14 @@
 """Helpers for tests that run the real program."""
 
-import contextlib
 import json
 import os
 import pty
-import random
 import select
 import shutil
 import signal
-import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import termios
 import time
@@ -19,6 +17,10 @@ from fcntl import ioctl
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "test" / "support"))
+import ports  # noqa: E402
+
+free_port = ports.free_port
 BELAY = os.environ.get("BELAY_BIN") or str(ROOT / "build" / "dev" / "belay")
 PATIENCE = 30.0  # seconds before a test gives up; never a time to sleep
 
@@ -39,15 +41,6 @@ def wait_until(condition, what="the condition", patience=PATIENCE):
         if time.monotonic() > end:
             raise AssertionError(f"{what} did not come true within {patience} s")
         time.sleep(0.01)
-
-
-def free_port():
-    """Below the range that the kernel hands out: nobody else gets it before its server, or a test that wants it closed."""
-    while True:
-        port = random.randrange(20000, 32000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 class Result:

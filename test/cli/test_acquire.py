@@ -222,6 +222,9 @@ class Acquire(BelayCase):
                     err = self.ok(*quiet, *command, env={"BELAY_DISABLED": "1"}).err
                     self.assertEqual(err.count("locking is switched off"), 1, err)
 
+    def test_status_invents_no_holder_while_locking_is_switched_off(self):
+        self.assertEqual(self.ok("status", "k", env={"BELAY_DISABLED": "1"}).out, "k\n  Status:     none\n")
+
     def test_a_script_continues_while_locking_is_switched_off(self):
         """S0.9"""
         held = self.acquire("k")

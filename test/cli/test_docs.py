@@ -171,6 +171,10 @@ class OneCase(unittest.TestCase):
         done = self.tool("--no-build", "-k", "Completion.test_another_shell_is_refused")
         self.assertEqual(done.stdout.splitlines()[-1:], ["1 passed, 0 failed"], done)
 
+    def test_of_a_page_runs_alone(self):
+        done = self.tool("--no-build", "-k", "Readme.test_make_has_what_it_names")
+        self.assertEqual(done.stdout.splitlines()[-1:], ["1 passed, 0 failed"], done)
+
     def test_of_c_runs_alone(self):
         if not (ROOT / "build" / "dev" / "test_lease").exists():
             self.skipTest("test_lease is not built")

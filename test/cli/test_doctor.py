@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import time
@@ -60,6 +61,48 @@ class Healthy(DoctorCase):
         for line in lines:
             self.assertRegex(line, r"^(ok|warning) ")
 
+    def on_a_terminal(self, columns, *args, env=None):
+        """The lines, as they are written."""
+        terminal = self.terminal("doctor", *args, columns=columns, env={"NO_COLOR": "1", **(env or {})})
+        terminal.expect_that(lambda: terminal.process.poll() is not None, "its end")
+        terminal.settle(0.1)
+        return terminal.text.splitlines()
+
+    def assert_wrapped(self, columns, *args):
+        """Every check is as in a pipe, but for the ends of lines; what follows the first line of a check is indented."""
+        piped = [" ".join(line.split()) for line in self.belay("doctor", *args).out.splitlines()]
+        lines = [line for line in self.on_a_terminal(columns, *args) if not line.startswith("belay: ")]
+        self.assertGreater(len(lines), len(piped))
+        checks = []
+        for line in lines:
+            self.assertLess(len(line), columns, line)
+            if line.startswith(" "):
+                checks[-1] += " " + line.strip()
+            else:
+                checks.append(" ".join(line.split()))
+        self.assertEqual([self.steady(line) for line in checks], [self.steady(line) for line in piped])
+
+    @staticmethod
+    def steady(line):
+        """Without numbers and units: free space and times differ from one call to the next."""
+        return re.sub(r"([0-9.]+ ?[a-zA-Z]* ?)+", "N ", line)
+
+    def test_a_terminal_shows_a_long_line_as_several(self):
+        self.acquire("x")
+        config = self.dir / "belay.yaml"
+        config.write_text("nonsense: 1\n")
+        for columns in (60, 80, 100):
+            with self.subTest(columns=columns):
+                self.assert_wrapped(columns, "--config", config)
+        self.assert_wrapped(60)
+
+    def test_a_terminal_shows_a_long_path_in_one_piece(self):
+        """It may be copied: so it has less indent, and is not broken."""
+        path = self.dir / ("d" * (76 - len(str(self.dir)) - len("sqlite:")))
+        lines = self.on_a_terminal(80, "--store", f"sqlite:{path}")
+        self.assertIn(f"sqlite:{path}", [line.strip() for line in lines])
+        self.assertLess(max(map(len, lines)), 80)
+
     def test_quiet_omits_checks_that_passed(self):
         self.acquire("x")
         for line in self.ok("doctor", "--quiet").out.splitlines():
@@ -104,6 +147,7 @@ class Configuration(DoctorCase):
         found = self.doctor(0, env={"BELAY_DISABLED": "1"})
         self.assertEqual(found["locking"]["level"], "warning")
         self.assertIn("BELAY_DISABLED", found["locking"]["text"])
+        self.assertRegex(self.ok("doctor", env={"BELAY_DISABLED": "1"}).err, "[0-9] checks, 1 warning$")
 
     def test_a_store_of_an_unknown_kind_is_78(self):
         self.assertIn("redis:", self.doctor(78, "--store", "redis:x")["store"]["text"])
@@ -233,6 +277,36 @@ class Sick(DoctorCase):
         found = self.doctor(69, "--store", f"sqlite:{small}/belay.db")
         self.assertEqual(found["free space"]["level"], "failed")
         self.assertEqual(found["file system"]["level"], "warning")
+
+
+class StateStore(DoctorCase):
+    def found(self, code, *args, env=None, failed=None):
+        result = self.fails(code, "doctor", "--json", *args, env=env)
+        found = json.loads(result.out)["findings"]
+        self.assertEqual([one["name"] for one in found if one["level"] == "failed"],
+                         [] if failed is None else [failed])
+        return [one for one in found if one["name"] == "state store"]
+
+    def test_it_is_checked_only_if_it_is_named(self):
+        self.assertEqual(self.found(0), [])
+
+    def test_a_directory(self):
+        url = f"file:{self.dir}/states"
+        for args, env, origin in ((("--state-store", url), None, "option --state-store"),
+                                  ((), {"BELAY_STATE_STORE": url}, "environment BELAY_STATE_STORE")):
+            texts = [one["text"] for one in self.found(0, *args, env=env)]
+            self.assertEqual(texts, [f"{url} ({origin})", "does not exist yet: the first save creates it"])
+        self.assertFalse((self.dir / "states").exists())
+        (self.dir / "states").mkdir()
+        self.assertEqual(self.found(0, "--state-store", url)[1]["text"], "can be read, and its directory written")
+        self.assertEqual(list((self.dir / "states").iterdir()), [])
+
+    def test_one_that_cannot_be_used(self):
+        (self.dir / "plain").write_text("")
+        for url, code, name in ((f"file:{self.dir}/plain", 69, "state store"), ("ftp://x", 78, "state store"),
+                                ("http://127.0.0.1:1", 69, "server")):
+            with self.subTest(url):
+                self.found(code, "--state-store", url, failed=name)
 
 
 if __name__ == "__main__":

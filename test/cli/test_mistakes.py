@@ -79,6 +79,9 @@ MISTAKES = [
     ("table create", USAGE, "--store dynamodb:TABLE"),
     # files
     ("--config nope.yaml list", CONFIG, "cannot open 'nope.yaml'"),
+    ("--config nope.yaml status", CONFIG, "cannot open 'nope.yaml'"),
+    ("--config nope.yaml run -- true", CONFIG, "cannot open 'nope.yaml'"),
+    ("--config nope.yaml acquire k --stack s --environment e", CONFIG, "cannot open 'nope.yaml'"),
     ("--config folder list", CONFIG, "'folder' is not a regular file"),
     ("--config crlf.yaml list", CONFIG, "the file has no 'locks'; it can have store,"),
     ("--config tab.yaml list", CONFIG, "YAML is indented with spaces"),
@@ -144,6 +147,9 @@ MORE = [
     ("run k --result folder -- true", USAGE, "cannot write --result 'folder': Is a directory"),
     ("state save --stack s --environment e", DATA, "standard input is empty: name a FILE"),
     ("state save --stack s --environment e nope.json", NO_SUCH, "cannot open 'nope.json'"),
+    ("state save --stack s --environment e half.json/x", NO_SUCH, "cannot open 'half.json/x': Not a directory"),
+    ("app import nope.yaml", NO_SUCH, "cannot open 'nope.yaml': No such file"),
+    ("app import half.json/x", NO_SUCH, "cannot open 'half.json/x': Not a directory"),
     ("restore nope.db", NO_SUCH, "there is no file 'nope.db'"),
     ("serve --tls-cert half.json --tls-key half.json --listen 127.0.0.1:0", CONFIG, "not a PEM file"),
     ("--config list.yaml list", CONFIG, "list.yaml:1: store must be a single value"),
@@ -152,6 +158,8 @@ MORE = [
     # stores
     ("--store sqllite:x.db list", USAGE, "did you mean 'sqlite:x.db'?"),
     ("--store postgresql:/h/db list", USAGE, "did you mean 'postgresql://h/db'?"),
+    ("--store postgresq://me@h/db list", USAGE, "did you mean 'postgresql://me@h/db'?"),
+    ("--store postgresq://me:sesame@h/db list", USAGE, "did you mean 'postgresql://me@h/db'?"),
     ("--store dynamo:t list", USAGE, "did you mean 'dynamodb:t'?"),
     ("--store HTTP://h:1 list", USAGE, "did you mean 'http://h:1'?"),
     ("--store ./x.db list", USAGE, "did you mean 'sqlite:./x.db'?"),
@@ -266,6 +274,24 @@ class Mistakes(BelayCase):
 
     def test_the_second_walk(self):
         self.check(MORE)
+
+    def test_a_password_in_a_url_that_is_mistyped_is_not_repeated(self):
+        urls = ("postgresq://me:sesame@h/db", "postgresql:/me:sesame@h/db", "postgres:me:sesame@h/db", "redis://me:sesame@h",
+                "redis://h?password=sesame", "postgresq://me:a?sesame@h/db", "postgresql:/h/db?listen=postgresql%3A%2F%2Fme%3Asesame%40h%2Fdb",
+                "redis://h?listen=postgresql://h/db?user=me%26sslpassword=sesame", ",".join(["http://h"] * 8 + ["http://me:sesame@h"]),
+                "postgresql//me:sesame@h:5432/db", "me:sesame@h/db", "postgresq://me:a/sesame@h/db", "postgresql//me:a@sesame@h/db",
+                "host=h password=sesame", "host=h password = 'a sesame'", "PASSWORD=a@sesame host=h", "postgresql:host=h?x password=sesame")
+        commands = ("list", "doctor", "table create", "table create --grant x", "table describe", "repair --accept-loss", "restore copy.db",
+                    "config show", "config show --json", "run k -- env", "serve --listen 127.0.0.1:0", "state list")
+        for url in urls:
+            for words in (["--store", url], ["--state-store", url], []):
+                for command in commands:
+                    with self.subTest(url=url, words=words[:1], command=command):
+                        env = {} if words else {"BELAY_STORE": url, "BELAY_STATE_STORE": url}
+                        if words[:1] == ["--state-store"] and command.split()[0] not in ("state", "config"):
+                            continue
+                        result = self.belay(*words, *command.split(), env=env)
+                        self.assertNotIn("sesame", result.out + result.err)
 
     def test_a_reader_makes_no_store_of_a_path_that_does_not_exist(self):
         for env, words in (({}, ["--store", "sqlite:nowhere/b.db"]), ({"BELAY_STORE": f"sqlite:{self.dir}/nowhere/b.db"}, [])):

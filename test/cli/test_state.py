@@ -152,6 +152,16 @@ class Format(StateCase):
         self.assertEqual(result.code, 77, result)
         self.assertEqual(self.kept(result), old)
 
+    def test_a_rejected_state_is_kept_in_a_new_tmpdir_if_belays_own_folder_cannot_be_made(self):
+        self.save({"outputs": {"n": 1}})
+        old = self.ok("state", "load", *WHERE).out
+        self.save({"outputs": {"n": 2}})
+        result = self.belay("state", "save", *WHERE, "-", text=old,
+                            env={"XDG_STATE_HOME": "/dev/null", "TMPDIR": f"{self.dir}/not/there/yet"})
+        self.assertEqual(result.code, 77, result)
+        self.assertIn(f"is kept in {self.dir}/not/there/yet/", result.err)
+        self.assertEqual(self.kept(result), old)
+
     def test_states_are_listed(self):
         self.assertEqual(self.ok("state", "list", "--json").json(), {"states": []})
         self.save({})
@@ -362,6 +372,13 @@ class Deploy(StateCase):
         result = self.deploy('echo nonsense >"$BELAY_STATE_OUT"', code=65)
         self.assertIn("BELAY_STATE_OUT", result.err)
         self.assertEqual(self.kept(result), "nonsense\n")
+        self.assertEqual(self.load()["deployment_history"][0]["status"], "failed")
+
+    def test_output_that_cannot_be_opened_is_a_failure(self):
+        self.save({"outputs": {"n": 1}})
+        bind = "import os, socket; os.chdir(os.path.dirname(os.environ['BELAY_STATE_OUT'])); " \
+               "socket.socket(socket.AF_UNIX).bind(os.path.basename(os.environ['BELAY_STATE_OUT']))"
+        self.assertIn("cannot open", self.deploy(f'python3 -c "{bind}"', code=65).err)
         self.assertEqual(self.load()["deployment_history"][0]["status"], "failed")
 
     def test_a_save_inside_uses_the_same_lock_and_the_last_one_wins(self):

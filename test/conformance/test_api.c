@@ -117,7 +117,8 @@ static size_t gather(struct CMUnitTest *tests, struct api_place *place)
 int main(int argc, char **argv)
 {
     const char *which = argc > 1 ? argv[1] : "sqlite";
-    struct api_place place = { url, !is_word(which, "http-dynamodb") };
+    bool is_file = is_word(which, "sqlite") || is_word(which, "owned");
+    struct api_place place = { url, !is_word(which, "http-dynamodb"), is_file };
     struct CMUnitTest tests[TESTS_MAX];
     size_t n = gather(tests, &place);
     int failed = 1;

@@ -13,38 +13,11 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "store/postgresql/postgresql_internal.h"
+#include "conformance/postgresql_kit.h"
+#include "store/postgresql/postgresql_blob.h"
 #include "support/blob_suite.h"
-#include "support/server.h"
 
 enum { LARGE = (5 << 20) + 7 };
-
-static struct server server;
-static struct pg_conn *admin;
-static char url[160];       /* of the database */
-static char blobs_url[176]; /* of the schema in it */
-
-static bool run(struct pg_conn *conn, const char *sql)
-{
-    struct belay_error err = BELAY_ERROR_INIT;
-    bool done = pg_conn_run(conn, sql, NULL, &err) == BELAY_OK;
-
-    if (!done) {
-        (void)fprintf(stderr, "%s: %s\n", sql, err.text);
-    }
-    belay_error_release(&err);
-    return done;
-}
-
-static long number(const char *sql)
-{
-    PGresult *result = NULL;
-    long n =
-        pg_conn_run(admin, sql, &result, NULL) == BELAY_OK ? strtol(PQgetvalue(result, 0, 0), NULL, 10) : -1;
-
-    PQclear(result);
-    return n;
-}
 
 static struct belay_blob_store *open_store(void *ctx)
 {
@@ -53,7 +26,7 @@ static struct belay_blob_store *open_store(void *ctx)
     struct belay_error err = BELAY_ERROR_INIT;
 
     (void)ctx;
-    if (postgresql_blob_open(blobs_url, &options, &store, NULL, &err) != BELAY_OK) {
+    if (postgresql_blob_open(kit.url, &options, &store, NULL, &err) != BELAY_OK) {
         (void)fprintf(stderr, "%s\n", err.text);
         belay_error_release(&err);
     }
@@ -63,9 +36,9 @@ static struct belay_blob_store *open_store(void *ctx)
 static bool begin(struct blob_fixture *out_fixture)
 {
     *out_fixture = (struct blob_fixture){ .open = open_store, .large = LARGE };
-    return run(admin,
-               "DELETE FROM blobs.blobs; DELETE FROM blobs.blob_pieces; DELETE FROM blobs.blob_uploads; "
-               "DELETE FROM blobs.locks");
+    return pg_kit_run(
+        "DELETE FROM blobs.blobs; DELETE FROM blobs.blob_pieces; DELETE FROM blobs.blob_uploads; "
+        "DELETE FROM blobs.locks");
 }
 
 static void end(void)
@@ -107,14 +80,14 @@ static void pieces_of_a_replaced_or_removed_content_are_deleted(void **state)
 
     assert_non_null(large);
     assert_int_equal(put(store, "a", large, LARGE, NULL, &tag), BELAY_OK);
-    assert_int_equal(number("SELECT count(*) FROM blobs.blob_pieces"), 6);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM blobs.blob_pieces"), 6);
     assert_int_equal(put(store, "a", large, LARGE, &tag, &tag), BELAY_OK);
-    assert_int_equal(number("SELECT count(*) FROM blobs.blob_pieces"), 6);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM blobs.blob_pieces"), 6);
     assert_int_equal(put(store, "a", "x", 1, &tag, &tag), BELAY_OK);
-    assert_int_equal(number("SELECT count(*) FROM blobs.blob_pieces"), 1);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM blobs.blob_pieces"), 1);
     assert_int_equal(store->ops->remove(store, "a", NULL), BELAY_OK);
-    assert_int_equal(number("SELECT count(*) FROM blobs.blob_pieces"), 0);
-    assert_int_equal(number("SELECT count(*) FROM blobs.blob_uploads"), 0);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM blobs.blob_pieces"), 0);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM blobs.blob_uploads"), 0);
     free(large);
 }
 
@@ -128,13 +101,13 @@ static void the_upload_of_a_writer_that_died_is_deleted_after_an_hour(void **sta
     assert_non_null(large);
     assert_int_equal(put(store, "a", large, LARGE, NULL, &tag), BELAY_OK);
     /* A piece that is delivered once more is not taken for an upload. */
-    assert_int_equal(number("SELECT count(*) FROM blobs.blobs, blobs.blob_upload(tag, 2, 'x')"), 1);
-    assert_int_equal(number("SELECT count(*) FROM blobs.blob_uploads"), 0);
-    assert_true(run(admin, "SELECT blobs.blob_upload('dead', 1, 'x'), blobs.blob_upload('alive', 1, 'x')"));
-    assert_true(run(admin, "UPDATE blobs.blob_uploads SET at_ms = at_ms - 3600001 WHERE tag = 'dead'"));
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM blobs.blobs, blobs.blob_upload(tag, 2, 'x')"), 1);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM blobs.blob_uploads"), 0);
+    assert_true(pg_kit_run("SELECT blobs.blob_upload('dead', 1, 'x'), blobs.blob_upload('alive', 1, 'x')"));
+    assert_true(pg_kit_run("UPDATE blobs.blob_uploads SET at_ms = at_ms - 3600001 WHERE tag = 'dead'"));
     assert_int_equal(put(store, "b", large, LARGE, NULL, &tag), BELAY_OK);
-    assert_int_equal(number("SELECT count(*) FROM blobs.blob_pieces WHERE tag = 'dead'"), 0);
-    assert_int_equal(number("SELECT count(*) FROM blobs.blob_pieces WHERE tag = 'alive'"), 1);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM blobs.blob_pieces WHERE tag = 'dead'"), 0);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM blobs.blob_pieces WHERE tag = 'alive'"), 1);
     assert_int_equal(store->ops->get(store, "a", &blob, NULL), BELAY_OK);
     assert_int_equal(blob.len, LARGE);
     belay_blob_release(&blob);
@@ -145,22 +118,28 @@ static void a_content_without_all_its_pieces_is_not_put(void **state)
 {
     (void)state;
     assert_int_equal(
-        number("SELECT code FROM blobs.blob_put('n', 't', NULL, 9, 'x', 9223372036854775807, NULL, NULL, "
-               "NULL, NULL)"),
+        pg_kit_number(
+            "SELECT code FROM blobs.blob_put('n', 't', NULL, 9, 'x', 9223372036854775807, NULL, NULL, "
+            "NULL, NULL)"),
         6);
-    assert_true(run(admin, "SELECT blobs.blob_upload('t', 1, '1234567')"));
+    assert_true(pg_kit_run("SELECT blobs.blob_upload('t', 1, '1234567')"));
     assert_int_equal(
-        number("SELECT code FROM blobs.blob_put('n', 't', NULL, 9, 'x', 9223372036854775807, NULL, NULL, "
-               "NULL, NULL)"),
+        pg_kit_number(
+            "SELECT code FROM blobs.blob_put('n', 't', NULL, 9, 'x', 9223372036854775807, NULL, NULL, "
+            "NULL, NULL)"),
         6);
     assert_int_equal(
-        number("SELECT code FROM blobs.blob_put('n', 't', NULL, 8, 'x', 9223372036854775807, NULL, NULL, "
-               "NULL, NULL)"),
+        pg_kit_number(
+            "SELECT code FROM blobs.blob_put('n', 't', NULL, 8, 'x', 9223372036854775807, NULL, NULL, "
+            "NULL, NULL)"),
         0);
     assert_int_equal(
-        number("SELECT code FROM blobs.blob_put('n', 't', 'other', 8, 'x', 0, NULL, NULL, NULL, NULL)"), 0);
+        pg_kit_number(
+            "SELECT code FROM blobs.blob_put('n', 't', 'other', 8, 'x', 0, NULL, NULL, NULL, NULL)"),
+        0);
     assert_int_equal(
-        number("SELECT code FROM blobs.blob_put('n', 'u', 't', 1, 'x', 0, NULL, NULL, NULL, NULL)"), 4);
+        pg_kit_number("SELECT code FROM blobs.blob_put('n', 'u', 't', 1, 'x', 0, NULL, NULL, NULL, NULL)"),
+        4);
 }
 
 static bool count_entry(void *context, const struct belay_blob_entry *entry)
@@ -179,9 +158,9 @@ static void long_lists_come_in_pages(void **state)
     size_t all = 0;
     size_t top = 0;
 
-    assert_true(run(admin,
-                    "INSERT INTO blobs.blobs SELECT 'd/' || lpad(n::text, 5, '0') || x, n || x, 0, 0 FROM "
-                    "generate_series(1, 2500) n, unnest(array['', '/a', '/b']) x"));
+    assert_true(
+        pg_kit_run("INSERT INTO blobs.blobs SELECT 'd/' || lpad(n::text, 5, '0') || x, n || x, 0, 0 FROM "
+                   "generate_series(1, 2500) n, unnest(array['', '/a', '/b']) x"));
     assert_int_equal(put(store, "e", "", 0, NULL, &tag), BELAY_OK);
     assert_int_equal(store->ops->list(store, "d/", false, count_entry, &all, NULL), BELAY_OK);
     assert_int_equal(all, 7500);
@@ -203,7 +182,7 @@ static bool grant(const char *id, long token, long ttl_ms)
         "'{\"i\":\"%s\",\"a\":\"\",\"o\":\"%s\",\"n\":\"\",\"d\":false,\"h\":0,\"f\":0,"
         "\"l\":%ld}', NULL, blobs.clock_ms(), %ld) r) x); UPDATE blobs.locks SET revision = 1",
         id, id, ttl_ms, token);
-    return run(admin, sql);
+    return pg_kit_run(sql);
 }
 
 static char store_id[80];
@@ -231,12 +210,12 @@ static void a_write_needs_its_lock_with_its_id_and_token(void **state)
     assert_int_equal(put_held(store, store_id, "me", 4, NULL, &tag, &err), BELAY_NOT_HOLDER);
     assert_non_null(strstr(err.text, "is held by me with the token 5; our token is 4"));
     assert_string_equal(belay_error_holder(&err)->locked_by, "me");
-    assert_int_equal(number("SELECT count(*) FROM blobs.blobs"), 0);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM blobs.blobs"), 0);
     assert_int_equal(put_held(store, store_id, "me", 5, NULL, &tag, &err), BELAY_OK);
-    assert_true(run(admin, "UPDATE blobs.locks SET expires_ms = blobs.clock_ms()"));
+    assert_true(pg_kit_run("UPDATE blobs.locks SET expires_ms = blobs.clock_ms()"));
     assert_int_equal(put_held(store, store_id, "me", 5, &tag, &tag, &err), BELAY_NOT_HOLDER);
     assert_non_null(strstr(err.text, "its lease has expired"));
-    assert_true(grant("me", 5, 60000) && run(admin, "UPDATE blobs.locks SET held = false"));
+    assert_true(grant("me", 5, 60000) && pg_kit_run("UPDATE blobs.locks SET held = false"));
     assert_int_equal(put_held(store, store_id, "me", 5, &tag, &tag, &err), BELAY_NOT_HOLDER);
     belay_error_release(&err);
 }
@@ -250,13 +229,13 @@ static void a_removal_needs_its_lock(void **state)
     assert_int_equal(put(store, "s", "x", 1, NULL, &tag), BELAY_OK);
     assert_true(grant("you", 6, 60000));
     assert_int_equal(store->ops->remove_if_held(store, "s", &lock, NULL), BELAY_NOT_HOLDER);
-    assert_int_equal(number("SELECT count(*) FROM blobs.blobs"), 1);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM blobs.blobs"), 1);
     lock.store = "sqlite:another";
     assert_int_equal(store->ops->remove_if_held(store, "none", &lock, NULL), BELAY_OK);
     lock.store = store_id;
     assert_true(grant("me", 5, 60000));
     assert_int_equal(store->ops->remove_if_held(store, "s", &lock, NULL), BELAY_OK);
-    assert_int_equal(number("SELECT count(*) FROM blobs.blobs"), 0);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM blobs.blobs"), 0);
 }
 
 static void the_lock_of_another_store_is_not_looked_for(void **state)
@@ -272,7 +251,7 @@ static void a_lease_that_the_server_did_not_see_is_not_over_after_a_restart(void
 
     assert_true(grant("me", 5, 60000));
     assert_true(
-        run(admin, "UPDATE blobs.locks SET expires_ms = 1; UPDATE blobs.meta SET server_start = 'epoch'"));
+        pg_kit_run("UPDATE blobs.locks SET expires_ms = 1; UPDATE blobs.meta SET server_start = 'epoch'"));
     assert_int_equal(put_held(*state, store_id, "me", 5, NULL, &tag, NULL), BELAY_OK);
 }
 
@@ -284,18 +263,159 @@ static void no_client_takes_the_lock_between_the_check_and_the_write(void **stat
     char sql[300];
 
     (void)state;
-    assert_int_equal(pg_connect(url, clock_boot_ms() + 60000, &writer, NULL), BELAY_OK);
+    assert_int_equal(pg_connect(kit.database, clock_boot_ms() + 60000, &writer, NULL), BELAY_OK);
     assert_true(grant("me", 5, 60000));
     (void)snprintf(
         sql, sizeof sql,
         "BEGIN; SELECT blobs.blob_put('s', 'tag', NULL, 1, 'x', 9223372036854775807, '%s', 'k', 'me', 5)",
         store_id);
-    assert_true(run(writer, sql));
-    assert_true(run(admin, "SET lock_timeout = '200ms'"));
-    assert_false(run(admin, "UPDATE blobs.locks SET lock_id = 'you', token = 6"));
-    assert_true(run(writer, "COMMIT"));
-    assert_true(run(admin, "UPDATE blobs.locks SET lock_id = 'you', token = 6; RESET lock_timeout"));
+    assert_true(pg_conn_run(writer, sql, NULL, NULL) == BELAY_OK);
+    assert_true(pg_kit_run("SET lock_timeout = '200ms'"));
+    assert_false(pg_kit_run("UPDATE blobs.locks SET lock_id = 'you', token = 6"));
+    assert_true(pg_conn_run(writer, "COMMIT", NULL, NULL) == BELAY_OK);
+    assert_true(pg_kit_run("UPDATE blobs.locks SET lock_id = 'you', token = 6; RESET lock_timeout"));
     pg_conn_close(writer);
+}
+
+/* ---- a removal that comes late ---- */
+
+/* Another session keeps the removal waiting for longer than its client does. */
+static void a_removal_is_not_made_after_its_client_gave_up(void **state)
+{
+    struct belay_blob_store *store = *state;
+    struct belay_blob_tag tag;
+    enum belay_code code;
+
+    ((struct pg_blobs *)store)->store->options.timeout_factor = 1;
+    assert_int_equal(put(store, "s", "x", 1, NULL, &tag), BELAY_OK);
+    assert_true(pg_kit_run("BEGIN; SELECT FROM blobs.blobs FOR UPDATE"));
+    code = store->ops->remove(store, "s", NULL);
+    assert_true(code == BELAY_UNREACHABLE || code == BELAY_UNKNOWN);
+    assert_true(pg_kit_run("COMMIT"));
+    while (pg_kit_number("SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND "
+                         "query LIKE '%blobs%.blob_%' AND pid <> pg_backend_pid()") > 0) {
+    }
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM blobs.blobs JOIN blobs.blob_pieces USING (tag)"), 1);
+    assert_int_equal(store->ops->remove(store, "s", NULL), BELAY_OK);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM blobs.blobs"), 0);
+}
+
+/* ---- a step of the server's clock ---- */
+
+/* The lock is held for 40 s, the store has seen the server's time, and then it jumps by a minute. */
+static void jump_under_the_lock(struct belay_blob_store *store)
+{
+    struct belay_blob_tag tag;
+
+    assert_int_equal(put(store, "before", "x", 1, NULL, &tag), BELAY_OK);
+    assert_true(grant("me", 5, 40000));
+    assert_true(pg_kit_set_clock("blobs", 60000));
+}
+
+static int close_and_set_clock_back(void **state)
+{
+    bool done = pg_kit_set_clock("blobs", 0) && pg_kit_run("DELETE FROM blobs.clocks");
+
+    return close_fresh(state) == 0 && done ? 0 : -1;
+}
+
+static void a_write_outlasts_a_step_of_the_clock(void **state)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_blob_tag tag;
+
+    jump_under_the_lock(*state);
+    assert_int_equal(put_held(*state, store_id, "me", 5, NULL, &tag, &err), BELAY_OK);
+    assert_null(belay_error_holder(&err)); /* of the first answer nothing is left */
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM blobs.blobs WHERE name = 's'"), 1);
+    /* The whole lease again, and for others no chance to take the lock over. */
+    assert_in_range(pg_kit_number("SELECT expires_ms - blobs.clock_ms() FROM blobs.locks"), 1000, 40000);
+    belay_error_release(&err);
+}
+
+static void a_removal_outlasts_a_step_of_the_clock(void **state)
+{
+    struct belay_blob_store *store = *state;
+    struct belay_blob_lock lock = { store_id, "k", "me", 5 };
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    jump_under_the_lock(store);
+    assert_int_equal(store->ops->remove_if_held(store, "before", &lock, &err), BELAY_OK);
+    assert_null(belay_error_holder(&err));
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM blobs.blobs"), 0);
+    belay_error_release(&err);
+}
+
+/* The lease has begun again, and this store takes the time of its deadline from a clock of before the step. */
+static void a_write_is_not_late_after_another_store_told_of_the_step(void **state)
+{
+    struct belay_blob_tag tag;
+
+    jump_under_the_lock(*state);
+    assert_true(pg_kit_run("SELECT blobs.clock_jumped(blobs.clock_ms())"));
+    assert_int_equal(put_held(*state, store_id, "me", 5, NULL, &tag, NULL), BELAY_OK);
+}
+
+/* Nor by a step that is too small to be told of, but more than the call may take. */
+static void a_write_is_not_late_by_a_clock_that_was_set(void **state)
+{
+    struct belay_blob_store *store = *state;
+    struct pg_store *pg = ((struct pg_blobs *)store)->store;
+    struct belay_blob_tag tag;
+
+    assert_int_equal(put(store, "before", "x", 1, NULL, &tag), BELAY_OK);
+    pg->clock_offset_ms -= 600000; /* and clock_most_ms stays: nothing has jumped */
+    assert_int_equal(put(store, "s", "x", 1, NULL, &tag), BELAY_OK);
+    assert_false(pg_has_jumped(pg));
+}
+
+static void a_removal_is_not_late_by_a_clock_that_was_set(void **state)
+{
+    struct belay_blob_store *store = *state;
+    struct pg_store *pg = ((struct pg_blobs *)store)->store;
+    struct belay_blob_tag tag;
+
+    assert_int_equal(put(store, "before", "x", 1, NULL, &tag), BELAY_OK);
+    pg->clock_offset_ms -= 600000;
+    assert_int_equal(store->ops->remove(store, "before", NULL), BELAY_OK);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM blobs.blobs"), 0);
+    assert_false(pg_has_jumped(pg));
+}
+
+static void a_step_of_the_clock_gives_nobody_a_lock(void **state)
+{
+    struct belay_blob_store *store = *state;
+    struct belay_blob_lock lock = { store_id, "k", "me", 4 };
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_blob_tag tag;
+
+    jump_under_the_lock(store);
+    assert_int_equal(put_held(store, store_id, "me", 4, NULL, &tag, &err), BELAY_NOT_HOLDER);
+    assert_non_null(strstr(err.text, "is held by me with the token 5; our token is 4"));
+    assert_true(pg_kit_set_clock("blobs", 120000));
+    assert_int_equal(store->ops->remove_if_held(store, "before", &lock, &err), BELAY_NOT_HOLDER);
+    assert_non_null(strstr(err.text, "is held by me with the token 5; our token is 4"));
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM blobs.blobs"), 1);
+    belay_error_release(&err);
+}
+
+/* Until then it is not known whether the lock is held. */
+static void nothing_is_written_before_the_server_knows_of_a_step(void **state)
+{
+    struct belay_blob_store *store = *state;
+    struct belay_blob_lock lock = { store_id, "k", "me", 5 };
+    struct belay_blob_tag tag;
+
+    jump_under_the_lock(store);
+    assert_true(pg_kit_run("ALTER FUNCTION blobs.clock_jumped(bigint) RENAME TO clock_jumped_not"));
+    assert_int_equal(put_held(store, store_id, "me", 5, NULL, &tag, NULL), BELAY_UNREACHABLE);
+    assert_int_equal(store->ops->remove_if_held(store, "before", &lock, NULL), BELAY_UNREACHABLE);
+    /* The step is known: no call is made, of whatever lock. */
+    assert_int_equal(put(store, "other", "x", 1, NULL, &tag), BELAY_UNREACHABLE);
+    assert_int_equal(store->ops->remove(store, "before", NULL), BELAY_UNREACHABLE);
+    assert_true(pg_kit_run("ALTER FUNCTION blobs.clock_jumped_not(bigint) RENAME TO clock_jumped"));
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM blobs.blobs"), 1);
+    assert_int_equal(put_held(store, store_id, "me", 5, NULL, &tag, NULL), BELAY_OK);
 }
 
 static int run_own(void)
@@ -314,40 +434,42 @@ static int run_own(void)
                                         fresh, close_fresh),
         cmocka_unit_test_setup_teardown(no_client_takes_the_lock_between_the_check_and_the_write, fresh,
                                         close_fresh),
+        cmocka_unit_test_setup_teardown(a_removal_is_not_made_after_its_client_gave_up, fresh, close_fresh),
+        cmocka_unit_test_setup_teardown(a_write_outlasts_a_step_of_the_clock, fresh,
+                                        close_and_set_clock_back),
+        cmocka_unit_test_setup_teardown(a_removal_outlasts_a_step_of_the_clock, fresh,
+                                        close_and_set_clock_back),
+        cmocka_unit_test_setup_teardown(a_write_is_not_late_after_another_store_told_of_the_step, fresh,
+                                        close_and_set_clock_back),
+        cmocka_unit_test_setup_teardown(a_write_is_not_late_by_a_clock_that_was_set, fresh,
+                                        close_and_set_clock_back),
+        cmocka_unit_test_setup_teardown(a_removal_is_not_late_by_a_clock_that_was_set, fresh,
+                                        close_and_set_clock_back),
+        cmocka_unit_test_setup_teardown(a_step_of_the_clock_gives_nobody_a_lock, fresh,
+                                        close_and_set_clock_back),
+        cmocka_unit_test_setup_teardown(nothing_is_written_before_the_server_knows_of_a_step, fresh,
+                                        close_and_set_clock_back),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
-static bool make_schema(void)
+static bool read_store_id(void)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
     PGresult *result = NULL;
-    bool made;
+    bool done =
+        pg_conn_run(kit.admin, "SELECT 'postgresql:' || store_id FROM blobs.meta", &result, NULL) == BELAY_OK;
 
-    (void)snprintf(url, sizeof url, "postgresql://postgres@127.0.0.1:%d/postgres", server.port);
-    (void)snprintf(blobs_url, sizeof blobs_url, "%s?schema=blobs", url);
-    made = postgresql_schema_create(blobs_url, NULL, NULL, &err) == BELAY_OK &&
-           pg_connect(url, INT64_MAX, &admin, &err) == BELAY_OK &&
-           pg_conn_run(admin, "SELECT 'postgresql:' || store_id FROM blobs.meta", &result, &err) == BELAY_OK;
-    (void)fprintf(stderr, "%s", err.text);
-    belay_error_release(&err);
-    if (made) {
-        (void)snprintf(store_id, sizeof store_id, "%s", PQgetvalue(result, 0, 0));
-    }
+    (void)snprintf(store_id, sizeof store_id, "%s", done ? PQgetvalue(result, 0, 0) : "");
     PQclear(result);
-    return made;
+    return done;
 }
 
 int main(void)
 {
     const struct blob_program program = { "postgresql", begin, end };
-    int failed = 1;
+    int failed = pg_kit_start("blobs") && read_store_id() ? blob_suite_main(&program) + run_own() : 1;
 
-    if (server_start(&server, BELAY_SOURCE_DIR "/test/support/postgresql.py", NULL) && make_schema()) {
-        failed = blob_suite_main(&program) + run_own();
-    }
-    pg_conn_close(admin);
-    server_stop(&server);
+    pg_kit_stop();
     return failed;
 }

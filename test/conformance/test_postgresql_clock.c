@@ -9,29 +9,14 @@
 
 #include <cmocka.h>
 
-#include "store/postgresql/postgresql_internal.h"
-#include "support/server.h"
+#include "base/clock.h"
+#include "conformance/postgresql_kit.h"
 
-static struct server server;
-static struct pg_conn *admin;
-static char url[160];
 static int warnings;
-
-static int64_t number(const char *sql)
-{
-    PGresult *result = NULL;
-    int64_t n = -1;
-
-    if (pg_conn_run(admin, sql, &result, NULL) == BELAY_OK && PQntuples(result) == 1) {
-        n = pg_number(result, 0, 0);
-    }
-    PQclear(result);
-    return n;
-}
 
 static void run(const char *sql)
 {
-    assert_int_equal(pg_conn_run(admin, sql, NULL, NULL), BELAY_OK);
+    assert_true(pg_kit_run(sql));
 }
 
 static void on_warning(void *context, const char *text)
@@ -43,11 +28,9 @@ static void on_warning(void *context, const char *text)
 static struct belay_store *open_store(void)
 {
     static const struct postgresql_options options = { .on_warning = on_warning, .timeout_factor = 6 };
-    struct belay_store *store = NULL;
-    char *whole = NULL;
+    struct belay_store *store = pg_kit_open(kit.url, &options);
 
-    assert_int_equal(postgresql_store_open(url, &options, &store, &whole, NULL), BELAY_OK);
-    free(whole);
+    assert_non_null(store);
     return store;
 }
 
@@ -89,13 +72,13 @@ static void a_process_that_lives_long_keeps_what_it_knows_up_to_date(void **stat
     (void)state;
     run("DELETE FROM clock.clocks");
     commit(store);
-    first = number("SELECT boot_ms FROM clock.clocks");
+    first = pg_kit_number("SELECT boot_ms FROM clock.clocks");
     assert_true(first > 0);
     commit(store);
-    assert_int_equal(number("SELECT boot_ms FROM clock.clocks"), first);
+    assert_int_equal(pg_kit_number("SELECT boot_ms FROM clock.clocks"), first);
     pg_of(store)->kept_boot_ms -= 61000; /* a minute later */
     commit(store);
-    assert_true(number("SELECT boot_ms FROM clock.clocks") > first);
+    assert_true(pg_kit_number("SELECT boot_ms FROM clock.clocks") > first);
     store->ops->close(store);
 }
 
@@ -111,30 +94,57 @@ static void a_jump_is_told_from_two_clocks_that_drift(void **state)
     assert_int_equal(warnings_after(10 * HOUR, 60 * SECOND), 1);
 }
 
+/* Threads take in their answers in any order: this one was made before the jump that another one showed. */
+static void an_answer_that_is_late_brings_no_old_time_back(void **state)
+{
+    struct belay_store *store = open_store();
+    struct pg_store *pg = pg_of(store);
+    int64_t asked_boot_ms, old_ms;
+
+    (void)state;
+    commit(store);
+    warnings = 0;
+    asked_boot_ms = clock_boot_ms();
+    old_ms = pg_server_ms(pg);
+    while (clock_boot_ms() == asked_boot_ms) {
+    }
+    pg_saw_clock(pg, old_ms + 60000, asked_boot_ms);
+    assert_int_equal(warnings, 1);
+    pg_saw_clock(pg, old_ms, asked_boot_ms);
+    assert_in_range(pg_server_ms(pg), old_ms + 60000, old_ms + 65000);
+    pg_saw_clock(pg, old_ms + 60001, clock_boot_ms());
+    assert_int_equal(warnings, 1);
+    store->ops->close(store);
+}
+
+/* Both said hello, and asked what the machine knows; the second one found what the first one has replaced. */
+static void what_the_machine_knew_replaces_nothing_newer(void **state)
+{
+    struct belay_store *store = open_store();
+    struct pg_store *pg = pg_of(store);
+    struct pg_known_clock before = { .known = true, .boot_ms = clock_boot_ms() };
+    struct pg_conn *conn = NULL;
+
+    (void)state;
+    commit(store);
+    before.server_ms = pg_server_ms(pg) - 60000;
+    warnings = 0;
+    assert_int_equal(pg_connect(kit.database, INT64_MAX, &conn, NULL), BELAY_OK);
+    assert_int_equal(pg_meet_clock(pg, conn, &before, pg_server_ms(pg), clock_boot_ms(), NULL), BELAY_OK);
+    assert_int_equal(warnings, 0);
+    pg_conn_close(conn);
+    store->ops->close(store);
+}
+
 static void one_report_of_a_jump_does_for_all_machines(void **state)
 {
     (void)state;
     assert_int_equal(warnings_after(2000, 0), 0);
     run("INSERT INTO clock.clocks SELECT 'other', server_start, server_ms - 60000, boot_ms FROM "
         "clock.clocks");
-    assert_int_equal(number("SELECT count(*) FROM clock.clocks"), 2);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM clock.clocks"), 2);
     run("SELECT clock.clock_jumped(clock.clock_ms())");
-    assert_int_equal(number("SELECT count(*) FROM clock.clocks"), 0);
-}
-
-/* A place in a queue that is longer than what the lock's row has of it. */
-static void queue(struct belay_store *store, int number)
-{
-    char id[16];
-    struct belay_put_ticket put = { .lock_id = id, .key = "k", .owner = "o", .owner_name = "n" };
-    struct belay_write write = { .key = "k", .condition = BELAY_IF_OCCUPIED, .put_ticket = &put };
-    struct belay_batch batch = { .writes = &write, .n_writes = 1 };
-    struct belay_commit out = { 0 };
-
-    (void)snprintf(id, sizeof id, "w-%02d", number);
-    put.ttl_ms = 60000 + number;
-    assert_int_equal(store->ops->commit(store, &batch, &out, NULL), BELAY_OK);
-    belay_commit_release(&out);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM clock.clocks"), 0);
 }
 
 /* L1, L4: the holder and all that wait, those far back included, have their whole time again. */
@@ -142,27 +152,24 @@ static void all_leases_and_places_begin_again_after_a_jump(void **state)
 {
     enum { WAITERS = 12 };
     struct belay_store *store = open_store();
-    struct belay_record values = { .lock_id = "a", .owner = "o", .owner_name = "n", .ttl_ms = 50000 };
-    struct belay_write write = {
-        .key = "k", .condition = BELAY_IF_FREE, .set = BELAY_SET_HOLDER, .values = &values
-    };
-    struct belay_batch batch = { .writes = &write, .n_writes = 1 };
-    struct belay_commit out = { 0 };
+    const char *key = "k";
     struct belay_record record = { 0 };
     int64_t now_ms = 0;
 
     (void)state;
-    assert_int_equal(store->ops->commit(store, &batch, &out, NULL), BELAY_OK);
-    belay_commit_release(&out);
-    for (int i = 0; i < WAITERS; i++) {
-        queue(store, i);
+    pg_kit_take(store, key, "a", 50000);
+    for (int i = 0; i < WAITERS; i++) { /* more than the lock's row has room for */
+        char id[16];
+
+        (void)snprintf(id, sizeof id, "w-%02d", i);
+        pg_kit_queue(store, key, id, 60000 + i);
     }
-    assert_int_equal(number("SELECT count(*) FROM clock.waiting"), WAITERS - 8);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM clock.waiting"), WAITERS - 8);
     run("UPDATE clock.waiting SET expires_ms = 5; UPDATE clock.locks SET expires_ms = 5, "
         "tickets = (SELECT jsonb_agg(t || '{\"e\": 5}' ORDER BY n) FROM jsonb_array_elements(tickets) "
         "WITH ORDINALITY x(t, n))");
     run("SELECT clock.clock_jumped(clock.clock_ms())");
-    assert_int_equal(store->ops->get(store, &write.key, 1, &record, &now_ms, NULL), BELAY_OK);
+    assert_int_equal(store->ops->get(store, &key, 1, &record, &now_ms, NULL), BELAY_OK);
     assert_in_range(record.expires_ms, now_ms + 40000, now_ms + 50000);
     assert_int_equal(record.n_tickets, WAITERS);
     for (int i = 0; i < WAITERS; i++) {
@@ -183,22 +190,252 @@ static void a_machine_that_cannot_be_named_keeps_nothing(void **state)
     run("DELETE FROM clock.clocks");
     pg_of(store)->machine[0] = '\0';
     commit(store);
-    assert_int_equal(number("SELECT count(*) FROM clock.clocks"), 0);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM clock.clocks"), 0);
     store->ops->close(store);
 }
 
-static bool make_schema(void)
-{
-    struct belay_error err = BELAY_ERROR_INIT;
-    bool made;
+/* ---- a jump that the server cannot be told of, or not yet ---- */
 
-    (void)snprintf(url, sizeof url, "postgresql://postgres@127.0.0.1:%d/postgres", server.port);
-    made = pg_connect(url, INT64_MAX, &admin, &err) == BELAY_OK;
-    (void)snprintf(url, sizeof url, "postgresql://postgres@127.0.0.1:%d/postgres?schema=clock", server.port);
-    made = made && postgresql_schema_create(url, NULL, NULL, &err) == BELAY_OK;
-    (void)fprintf(stderr, "%s", err.text);
-    belay_error_release(&err);
-    return made;
+static void set_clock(int64_t ahead_ms)
+{
+    assert_true(pg_kit_set_clock("clock", ahead_ms));
+}
+
+static void let_fail(bool fails)
+{
+    run(fails ? "ALTER FUNCTION clock.clock_jumped(bigint) RENAME TO clock_jumped_not"
+              : "ALTER FUNCTION clock.clock_jumped_not(bigint) RENAME TO clock_jumped");
+}
+
+/* Holds the key for 40 s, and the clock jumps by a minute. The caller closes the store, and calls set_clock(0). */
+static struct belay_store *jump_under(const char *key)
+{
+    struct belay_store *store;
+
+    run("DELETE FROM clock.clocks");
+    store = open_store();
+    pg_kit_take(store, key, "a", 40000);
+    set_clock(60000);
+    return store;
+}
+
+static enum belay_code look(struct belay_store *store, const char *key, int64_t *out_left_ms,
+                            uint64_t *out_revision)
+{
+    struct belay_record record = { 0 };
+    int64_t now_ms = 0;
+    enum belay_code code = store->ops->get(store, &key, 1, &record, &now_ms, NULL);
+
+    *out_left_ms = record.expires_ms - now_ms;
+    *out_revision = record.revision;
+    belay_record_release(&record);
+    return code;
+}
+
+/* If it is free; with a revision, from an expired holder, as it was found. */
+static enum belay_code take(struct belay_store *store, const char *key, uint64_t revision, int64_t timeout_ms)
+{
+    struct belay_record values = {
+        .lock_id = (char *)"b", .owner = (char *)"o", .owner_name = (char *)"n", .ttl_ms = 40000
+    };
+    struct belay_write write = { .key = key,
+                                 .condition = revision == 0 ? BELAY_IF_FREE : BELAY_IF_UNCHANGED,
+                                 .revision = revision,
+                                 .set = BELAY_SET_HOLDER,
+                                 .values = &values };
+    struct belay_batch batch = { .writes = &write, .n_writes = 1, .timeout_ms = timeout_ms };
+    struct belay_commit out = { 0 };
+    enum belay_code code = store->ops->commit(store, &batch, &out, NULL);
+
+    belay_commit_release(&out);
+    return code;
+}
+
+static enum belay_code acquire(struct belay_store *store, const char *key)
+{
+    return take(store, key, 0, 0);
+}
+
+static bool count_record(void *context, const struct belay_record *record, int64_t now_ms)
+{
+    (void)record;
+    (void)now_ms;
+    ++*(int *)context;
+    return true;
+}
+
+static void nothing_is_decided_before_the_server_knows_of_a_jump(void **state)
+{
+    struct belay_store *store = jump_under("fails");
+    struct belay_scan scan = { .prefix = "fails" };
+    int64_t left_ms = 0;
+    uint64_t revision = 0;
+    int n = 0;
+
+    (void)state;
+    let_fail(true);
+    assert_int_equal(look(store, "fails", &left_ms, &revision), BELAY_UNREACHABLE);
+    assert_int_equal(acquire(store, "fails"), BELAY_UNREACHABLE);
+    assert_int_equal(store->ops->scan(store, &scan, count_record, &n, NULL), BELAY_UNREACHABLE);
+    assert_int_equal(n, 0);
+    assert_int_equal(acquire(store, "fails-not"), BELAY_UNREACHABLE);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM clock.locks WHERE key = 'fails-not'"), 0);
+    let_fail(false);
+    assert_int_equal(acquire(store, "fails"), BELAY_REFUSED);
+    assert_int_equal(look(store, "fails", &left_ms, &revision), BELAY_OK);
+    assert_in_range(left_ms, 1000, 40000);
+    store->ops->close(store);
+    set_clock(0);
+}
+
+/* The answer itself tells of the jump: it was refused, by a lease that seems to have ended. */
+static void a_refusal_that_shows_a_jump_is_no_answer(void **state)
+{
+    struct belay_store *store = jump_under("refused");
+
+    (void)state;
+    let_fail(true);
+    assert_int_equal(acquire(store, "refused"), BELAY_UNREACHABLE);
+    let_fail(false);
+    store->ops->close(store);
+    set_clock(0);
+}
+
+struct looker {
+    struct belay_store *store;
+    const char *key;
+    enum belay_code code;
+    int64_t left_ms;
+    uint64_t revision;
+};
+
+static void *look_in_thread(void *context)
+{
+    struct looker *looker = context;
+
+    looker->code = look(looker->store, looker->key, &looker->left_ms, &looker->revision);
+    return NULL;
+}
+
+/* Until a statement waits for a row, which another session has locked. */
+static void await_blocked(void)
+{
+    int64_t until_ms = clock_boot_ms() + 60000;
+
+    while (pg_kit_number("SELECT count(*) FROM pg_locks WHERE NOT granted") == 0) {
+        assert_true(clock_boot_ms() < until_ms);
+    }
+}
+
+static void a_second_thread_waits_until_the_first_has_told_the_server(void **state)
+{
+    struct belay_store *store = jump_under("two");
+    struct looker first = { .store = store, .key = "two" };
+    struct pg_conn *other = NULL;
+    int64_t left_ms = 0;
+    uint64_t revision = 0;
+    pthread_t thread;
+
+    (void)state;
+    assert_int_equal(pg_connect(kit.database, INT64_MAX, &other, NULL), BELAY_OK);
+    assert_int_equal(pg_conn_run(other, "BEGIN; SELECT FROM clock.meta FOR UPDATE", NULL, NULL), BELAY_OK);
+    assert_int_equal(pthread_create(&thread, NULL, look_in_thread, &first), 0);
+    await_blocked();
+    assert_int_equal(take(store, "two", 0, 50), BELAY_UNREACHABLE);
+    pg_of(store)->kept_boot_ms -= 61000;
+    pg_keep_clock_if_due(pg_of(store)); /* by a clock that jumped: no process would see the jump */
+    assert_true(pg_kit_number("SELECT max(server_ms) - clock.clock_ms() FROM clock.clocks") < -30000);
+    assert_int_equal(pg_conn_run(other, "COMMIT", NULL, NULL), BELAY_OK);
+    (void)pthread_join(thread, NULL);
+    assert_int_equal(first.code, BELAY_OK);
+    assert_in_range(first.left_ms, 1000, 40000); /* as it is after the mend */
+    assert_int_equal(take(store, "two", 0, 0), BELAY_REFUSED);
+    assert_int_equal(look(store, "two", &left_ms, &revision), BELAY_OK);
+    assert_in_range(left_ms, 1000, 40000);
+    pg_conn_close(other);
+    store->ops->close(store);
+    set_clock(0);
+}
+
+static void a_jump_is_told_however_late(void **state)
+{
+    struct belay_store *store = jump_under("late");
+    struct pg_store *pg = pg_of(store);
+    int64_t left_ms = 0;
+    uint64_t revision = 0;
+
+    (void)state;
+    let_fail(true);
+    assert_int_equal(look(store, "late", &left_ms, &revision), BELAY_UNREACHABLE);
+    let_fail(false);
+    set_clock(160000); /* the time that has passed meanwhile: both clocks are the same to each other */
+    pg->clock_offset_ms += 100000;
+    pg->clock_most_ms += 100000;
+    assert_int_equal(look(store, "late", &left_ms, &revision), BELAY_OK);
+    assert_int_equal(look(store, "late", &left_ms, &revision), BELAY_OK);
+    assert_in_range(left_ms, 1000, 40000);
+    store->ops->close(store);
+    set_clock(0);
+}
+
+/* It was set again before it could be told: the server does nothing by a time that is not its own. */
+static void a_jump_is_told_by_the_time_of_the_server(void **state)
+{
+    struct belay_store *store = jump_under("again");
+    int64_t left_ms = 0;
+    int64_t before;
+    uint64_t revision = 0;
+
+    (void)state;
+    let_fail(true);
+    assert_int_equal(look(store, "again", &left_ms, &revision), BELAY_UNREACHABLE);
+    let_fail(false);
+    set_clock(5000);
+    before = pg_kit_number("SELECT revision FROM clock.locks WHERE key = 'again'");
+    assert_int_equal(pg_mend_clock(pg_of(store), INT64_MAX, NULL), BELAY_OK);
+    assert_false(pg_has_jumped(pg_of(store)));
+    assert_true(pg_kit_number("SELECT revision FROM clock.locks WHERE key = 'again'") > before);
+    store->ops->close(store);
+    set_clock(0);
+}
+
+/* What the next process on the machine finds counts as what it has seen itself. */
+static void a_process_that_begins_after_a_jump_decides_nothing_before_it_is_told(void **state)
+{
+    struct belay_store *store = jump_under("new");
+
+    (void)state;
+    store->ops->close(store);
+    let_fail(true);
+    for (int i = 0; i < 2; i++) {
+        store = open_store();
+        assert_int_equal(acquire(store, "new"), BELAY_UNREACHABLE);
+        store->ops->close(store);
+    }
+    let_fail(false);
+    set_clock(0);
+}
+
+static void an_event_loop_leaves_it_to_threads_to_tell_of_a_jump(void **state)
+{
+    struct belay_store *store = open_store();
+    struct belay_put_ticket put = {
+        .lock_id = "b", .key = "k", .owner = "o", .owner_name = "n", .ttl_ms = 1
+    };
+    struct belay_write write = { .key = "k", .condition = BELAY_IF_OCCUPIED, .put_ticket = &put };
+    struct belay_batch batch = { .writes = &write, .n_writes = 1 };
+    struct belay_commit out = { 0 };
+    struct belay_pending_commit pending = { .batch = &batch, .out = &out };
+
+    (void)state;
+    commit(store);
+    assert_true(store->ops->loop->fd(store) >= 0);
+    pg_of(store)->has_jumped = true;
+    assert_false(store->ops->loop->begin(store, &pending));
+    pg_of(store)->has_jumped = false;
+    assert_true(store->ops->loop->begin(store, &pending));
+    store->ops->loop->stop(store);
+    store->ops->close(store);
 }
 
 int main(void)
@@ -206,16 +443,21 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_process_that_lives_long_keeps_what_it_knows_up_to_date),
         cmocka_unit_test(a_jump_is_told_from_two_clocks_that_drift),
+        cmocka_unit_test(an_answer_that_is_late_brings_no_old_time_back),
+        cmocka_unit_test(what_the_machine_knew_replaces_nothing_newer),
         cmocka_unit_test(one_report_of_a_jump_does_for_all_machines),
         cmocka_unit_test(all_leases_and_places_begin_again_after_a_jump),
         cmocka_unit_test(a_machine_that_cannot_be_named_keeps_nothing),
+        cmocka_unit_test(nothing_is_decided_before_the_server_knows_of_a_jump),
+        cmocka_unit_test(a_refusal_that_shows_a_jump_is_no_answer),
+        cmocka_unit_test(a_second_thread_waits_until_the_first_has_told_the_server),
+        cmocka_unit_test(a_jump_is_told_however_late),
+        cmocka_unit_test(a_jump_is_told_by_the_time_of_the_server),
+        cmocka_unit_test(a_process_that_begins_after_a_jump_decides_nothing_before_it_is_told),
+        cmocka_unit_test(an_event_loop_leaves_it_to_threads_to_tell_of_a_jump),
     };
-    int failed = 1;
+    int failed = pg_kit_start("clock") ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
 
-    if (server_start(&server, BELAY_SOURCE_DIR "/test/support/postgresql.py", NULL) && make_schema()) {
-        failed = cmocka_run_group_tests(tests, NULL, NULL);
-    }
-    pg_conn_close(admin);
-    server_stop(&server);
+    pg_kit_stop();
     return failed;
 }

@@ -1,35 +1,63 @@
 /* Changes of several threads in one transaction (src/store/postgresql/postgresql_group.c). */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-#include "store/postgresql/postgresql_internal.h"
-#include "support/server.h"
+#include "base/clock.h"
+#include "conformance/postgresql_kit.h"
 
 enum { THREADS = 12, TURNS = 25, PATIENCE_S = 60 };
 #define ODD "a \"quoted\" \\ text, (with) {all}\n of it "
 
-static struct server server;
-static struct pg_conn *admin;
-static char url[160];
+/* ---- what happens when a mutex is taken and released; --wrap of the linker ---- */
 
-static int64_t query(const char *sql)
+int __real_pthread_mutex_lock(pthread_mutex_t *mutex);
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
+int __real_pthread_mutex_unlock(pthread_mutex_t *mutex);
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex);
+
+static atomic_int pause_max_us;               /* before and after each: a random time below this */
+static _Thread_local void (*at_unlock)(void); /* of this thread: while it still has the mutex */
+
+static void pause_at_random(void)
 {
-    PGresult *result = NULL;
-    int64_t number;
+    static _Thread_local unsigned seed;
+    int most_us = atomic_load(&pause_max_us);
 
-    assert_int_equal(pg_conn_run(admin, sql, &result, NULL), BELAY_OK);
-    number = pg_number(result, 0, 0);
-    PQclear(result);
-    return number;
+    if (most_us > 0) {
+        seed = seed != 0 ? seed : (unsigned)clock_boot_us();
+        (void)usleep((useconds_t)(rand_r(&seed) % most_us));
+    }
 }
+
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
+{
+    pause_at_random();
+    return __real_pthread_mutex_lock(mutex);
+}
+
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
+{
+    int result;
+
+    if (at_unlock != NULL) {
+        at_unlock();
+    }
+    result = __real_pthread_mutex_unlock(mutex);
+    pause_at_random();
+    return result;
+}
+
+/* ---- threads that change locks ---- */
 
 struct worker {
     pthread_t thread;
@@ -149,18 +177,19 @@ static void *work(void *context)
     return NULL;
 }
 
+static void open_one(struct worker *worker, const char *url, int run, int number)
+{
+    worker->run = run;
+    worker->number = number;
+    worker->odd_meta = number % 3 == 0;
+    worker->store = pg_kit_open(url, NULL);
+    assert_non_null(worker->store);
+}
+
 static void open_stores(struct worker workers[THREADS], int run)
 {
-    static const struct postgresql_options options = { .timeout_factor = 6 };
-
     for (int i = 0; i < THREADS; i++) {
-        char *whole = NULL;
-
-        workers[i].run = run;
-        workers[i].number = i;
-        workers[i].odd_meta = i % 3 == 0;
-        assert_int_equal(postgresql_store_open(url, &options, &workers[i].store, &whole, NULL), BELAY_OK);
-        free(whole);
+        open_one(&workers[i], kit.url, run, i);
     }
 }
 
@@ -186,13 +215,8 @@ static void close_stores(struct worker workers[THREADS])
     }
 }
 
-/* L1, L2, L9: each has a store of its own, as a client has. */
-static void stores_of_one_process_share_transactions(void **state)
+static void run_workers(struct worker workers[THREADS])
 {
-    struct worker workers[THREADS] = { 0 };
-
-    (void)state;
-    open_stores(workers, 1);
     for (int i = 0; i < THREADS; i++) {
         start(&workers[i]);
     }
@@ -200,16 +224,47 @@ static void stores_of_one_process_share_transactions(void **state)
         join(&workers[i]);
     }
     close_stores(workers);
-    assert_int_equal(query("SELECT count(*) FROM groups.events"), THREADS * TURNS * 3);
-    assert_int_equal(query("SELECT count(*) FROM groups.events WHERE used_id = lock_id"), THREADS * TURNS);
-    assert_int_equal(query("SELECT count(*) FROM groups.events WHERE metadata IS NOT NULL"),
+}
+
+/* How often all events were read, by connections that have ended. */
+static int64_t whole_reads(void)
+{
+    int64_t until = (int64_t)time(NULL) + PATIENCE_S;
+
+    while (pg_kit_number("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'") > 1) {
+        assert_true((int64_t)time(NULL) < until);
+        (void)usleep(1000);
+    }
+    return pg_kit_number(
+        "SELECT seq_scan FROM pg_stat_user_tables WHERE schemaname = 'groups' AND relname = 'events'");
+}
+
+/* L1, L2, L9: each has a store of its own, as a client has. */
+static void stores_of_one_process_share_transactions(void **state)
+{
+    struct worker workers[THREADS] = { 0 };
+    int64_t before;
+
+    (void)state;
+    assert_true(
+        pg_kit_run("ANALYZE groups.events")); /* as autovacuum may: the planner knows that there are none */
+    before = whole_reads();
+    open_stores(workers, 1);
+    run_workers(workers);
+    assert_int_equal(whole_reads(), before); /* though the plans were made when there were none */
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM groups.events"), THREADS * TURNS * 3);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM groups.events WHERE used_id = lock_id"),
+                     THREADS * TURNS);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM groups.events WHERE metadata IS NOT NULL"),
                      THREADS / 3 * TURNS * 3);
     assert_int_equal(
-        query("SELECT count(DISTINCT (type, level, token, locked_by, locked_by_name, duration_ms >= 0)) "
-              "FROM groups.events WHERE key = 'key-1' AND locked_by <> ''"),
+        pg_kit_number(
+            "SELECT count(DISTINCT (type, level, token, locked_by, locked_by_name, duration_ms >= 0)) "
+            "FROM groups.events WHERE key = 'key-1' AND locked_by <> ''"),
         TURNS * 3);
     assert_true(
-        query("SELECT max(n) FROM (SELECT count(DISTINCT key) n FROM groups.events GROUP BY id >> 6) x") > 1);
+        pg_kit_number(
+            "SELECT max(n) FROM (SELECT count(DISTINCT key) n FROM groups.events GROUP BY id >> 14) x") > 1);
 }
 
 /* Its change stays out until the row is free; the others neither wait for it nor for more of them to come. */
@@ -219,10 +274,10 @@ static void a_row_that_is_locked_holds_up_no_other_change(void **state)
 
     (void)state;
     open_stores(workers, 2);
-    assert_int_equal(pg_conn_run(admin, "DELETE FROM groups.events; BEGIN", NULL, NULL), BELAY_OK);
-    (void)query("SELECT 1 FROM groups.locks WHERE key = 'key-0' FOR UPDATE");
+    assert_true(pg_kit_run("DELETE FROM groups.events; BEGIN"));
+    (void)pg_kit_number("SELECT 1 FROM groups.locks WHERE key = 'key-0' FOR UPDATE");
     start(&workers[0]);
-    while (query("SELECT count(*) FROM pg_locks WHERE NOT granted") == 0) {
+    while (pg_kit_number("SELECT count(*) FROM pg_locks WHERE NOT granted") == 0) {
         (void)usleep(1000);
     }
     for (int i = 1; i < THREADS; i++) {
@@ -231,10 +286,151 @@ static void a_row_that_is_locked_holds_up_no_other_change(void **state)
     for (int i = 1; i < THREADS; i++) {
         join(&workers[i]);
     }
-    assert_int_equal(query("SELECT count(*) FROM groups.events"), (THREADS - 1) * TURNS * 3);
-    assert_int_equal(pg_conn_run(admin, "COMMIT", NULL, NULL), BELAY_OK);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM groups.events"), (THREADS - 1) * TURNS * 3);
+    assert_true(pg_kit_run("COMMIT"));
     join(&workers[0]);
     close_stores(workers);
+}
+
+/*
+ * A group that comes back makes the first of the queue its leader, and that one's time to gather may have ended. The
+ * server takes about that time, and a thread gets and releases a mutex late: between what it saw before, or what it does
+ * after, another one changes the queue.
+ */
+static void one_that_stops_waiting_as_it_becomes_the_leader_is_sent_once(void **state)
+{
+    struct worker workers[THREADS] = { 0 };
+
+    (void)state;
+    assert_true(pg_kit_run(
+        "DELETE FROM groups.events; CREATE FUNCTION groups.linger() RETURNS trigger LANGUAGE plpgsql "
+        "AS 'BEGIN PERFORM pg_sleep(0.002 + random() * 0.004); RETURN NULL; END'; "
+        "CREATE TRIGGER linger AFTER INSERT ON groups.events EXECUTE FUNCTION groups.linger()"));
+    atomic_store(&pause_max_us, 2000);
+    open_stores(workers, 3);
+    run_workers(workers);
+    atomic_store(&pause_max_us, 0);
+    assert_true(pg_kit_run("DROP TRIGGER linger ON groups.events"));
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM groups.events"), THREADS * TURNS * 3);
+}
+
+/*
+ * Every second store connects while a variable of libpq has another value, which ends in user_0 or user_1: `seen` is
+ * that in the session. No change is made in a session of the others, as none is if it is sent alone.
+ */
+static void share_by_variable(int run, const char *name, const char *value, const char *seen)
+{
+    struct worker workers[THREADS] = { 0 };
+    char url[sizeof kit.url], sql[512];
+
+    (void)snprintf(url, sizeof url, "postgresql://127.0.0.1:%s/postgres?schema=groups",
+                   PQport(kit.admin->pg));
+    (void)snprintf(sql, sizeof sql,
+                   "DELETE FROM groups.events; CREATE TABLE groups.sessions (key text, seen text); "
+                   "CREATE OR REPLACE FUNCTION groups.note_session() RETURNS trigger LANGUAGE plpgsql AS "
+                   "$$ BEGIN INSERT INTO groups.sessions VALUES (NEW.key, %s); RETURN NULL; END $$; "
+                   "CREATE TRIGGER note_session AFTER INSERT ON groups.events FOR EACH ROW "
+                   "EXECUTE FUNCTION groups.note_session()",
+                   seen);
+    assert_true(pg_kit_run(sql));
+    for (int i = 0; i < THREADS; i++) {
+        const char *keys[] = { "any" };
+        struct belay_record record = { 0 };
+        char text[64];
+        int64_t now_ms;
+
+        (void)snprintf(text, sizeof text, "%s%d", value, i % 2);
+        (void)setenv(name, text, 1);
+        open_one(&workers[i], url, run, i);
+        assert_int_equal(workers[i].store->ops->get(workers[i].store, keys, 1, &record, &now_ms, NULL),
+                         BELAY_OK);
+        belay_record_release(&record);
+    }
+    (void)unsetenv(name);
+    run_workers(workers);
+    assert_true(pg_kit_run("DROP TRIGGER note_session ON groups.events"));
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM groups.sessions"), THREADS * TURNS * 3);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM groups.sessions "
+                                   "WHERE seen <> 'user_' || substr(key, 5)::integer % 2"),
+                     0);
+    assert_true(
+        pg_kit_number(
+            "SELECT max(n) FROM (SELECT count(DISTINCT key) n FROM groups.events GROUP BY id >> 14) x") > 1);
+    assert_true(pg_kit_run("DROP TABLE groups.sessions"));
+}
+
+static void stores_of_different_users_share_no_transaction(void **state)
+{
+    (void)state;
+    assert_true(pg_kit_run("CREATE ROLE user_0 SUPERUSER LOGIN; CREATE ROLE user_1 SUPERUSER LOGIN"));
+    share_by_variable(6, "PGUSER", "user_", "session_user");
+}
+
+static void stores_with_different_options_share_no_transaction(void **state)
+{
+    (void)state;
+    (void)setenv("PGUSER", "postgres", 1);
+    share_by_variable(7, "PGOPTIONS", "-c test.session=user_", "current_setting('test.session')");
+    (void)unsetenv("PGUSER");
+}
+
+/* ---- fork() ---- */
+
+static int n_forks;
+static struct pg_group *parents; /* NULL: not yet */
+
+/* A child that opens a store of its own, as docs/library.md says; it has only this thread, and the mutex stays locked. */
+static void fork_a_client(void)
+{
+    struct worker child = { .run = 4, .number = THREADS + n_forks };
+    int status = -1;
+    pid_t pid;
+
+    at_unlock = NULL;
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        (void)alarm(PATIENCE_S); /* it would wait for the mutex for ever */
+        child.store = pg_kit_open(kit.url, NULL);
+        EXPECT(&child, child.store != NULL);
+        if (child.store != NULL) {
+            take_a_turn(&child, 0);
+            child.store->ops->close(child.store);
+        }
+        pg_group_leave(parents); /* which concerns the parent only */
+        _exit(child.failed == NULL ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    n_forks++;
+    at_unlock = fork_a_client;
+}
+
+/* At every moment at which this process has a mutex, as it opens, uses and closes a client. */
+static void a_child_of_a_process_with_clients_has_groups_of_its_own(void **state)
+{
+    struct worker worker = { .run = 5, .number = 0 };
+    int session;
+
+    (void)state;
+    worker.store = pg_kit_open(kit.url, NULL);
+    assert_non_null(worker.store);
+    take_a_turn(&worker, 0);
+    session = PQbackendPID(pg_of(worker.store)->idle->pg);
+    parents = pg_of(worker.store)->group;
+    at_unlock = fork_a_client;
+    take_a_turn(&worker, 1);
+    assert_int_equal(PQbackendPID(pg_of(worker.store)->idle->pg), session); /* no child has ended it */
+    assert_int_equal(pg_of(worker.store)->n_open, 1);
+    worker.store->ops->close(worker.store);
+    worker.store = pg_kit_open(kit.url, NULL);
+    assert_non_null(worker.store);
+    parents = pg_of(worker.store)->group;
+    take_a_turn(&worker, 2);
+    worker.store->ops->close(worker.store);
+    at_unlock = NULL;
+    assert_string_equal(worker.failed == NULL ? "" : worker.failed, "");
+    assert_true(n_forks > 2);
 }
 
 int main(void)
@@ -242,20 +438,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stores_of_one_process_share_transactions),
         cmocka_unit_test(a_row_that_is_locked_holds_up_no_other_change), /* the first one made the rows */
+        cmocka_unit_test(one_that_stops_waiting_as_it_becomes_the_leader_is_sent_once),
+        cmocka_unit_test(stores_of_different_users_share_no_transaction),
+        cmocka_unit_test(stores_with_different_options_share_no_transaction),
+        cmocka_unit_test(a_child_of_a_process_with_clients_has_groups_of_its_own),
     };
-    int failed = 1;
+    int failed =
+        pg_kit_start("groups") ? cmocka_run_group_tests_name("postgresql groups", tests, NULL, NULL) : 1;
 
-    if (server_start(&server, BELAY_SOURCE_DIR "/test/support/postgresql.py", NULL)) {
-        (void)snprintf(url, sizeof url, "postgresql://postgres@127.0.0.1:%d/postgres?schema=groups",
-                       server.port);
-        if (postgresql_schema_create(url, NULL, NULL, NULL) == BELAY_OK) {
-            *strchr(url, '?') = '\0';
-            failed = pg_connect(url, INT64_MAX, &admin, NULL) != BELAY_OK;
-            url[strlen(url)] = '?';
-            failed = failed ? 1 : cmocka_run_group_tests_name("postgresql groups", tests, NULL, NULL);
-        }
-    }
-    pg_conn_close(admin);
-    server_stop(&server);
+    pg_kit_stop();
     return failed;
 }

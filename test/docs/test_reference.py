@@ -114,9 +114,9 @@ class Operations(PageCase):
         self.section("The kill switch")
         self.type("export BELAY_DISABLED")
         self.shows("belay run nightly")
-        acquire, _ = self.take_with_output("id=")
+        acquire, warned = self.take_with_output("id=")
         release, shown = self.take_with_output("belay release nightly")
-        self.assert_shown(shown, self.shell(f"{acquire}\n{release}").stdout)
+        self.assert_shown(warned + shown, self.shell(f"exec 2>&1\n{acquire}\n{release}").stdout)
 
     def test_the_file_has_the_names_that_the_page_lists(self):
         self.section("The database file")

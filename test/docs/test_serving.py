@@ -109,6 +109,7 @@ class ServerPage(PageCase):
         self.env.update(BELAY_STORE=f"http://127.0.0.1:{port}", BELAY_AUTH_TOKEN="ops-token")
         wait_until(lambda: self.belay("list").code == 0, "the proxy")
         watch = self.start("watch", "--json")
+        wait_until(lambda: b"belay_event_listeners 1" in server.get("/metrics", token="ops-token").body, "the watch to listen")
         self.shell("belay run k -- true")
         self.assertIn("lock.acquired", wait_until(watch.stdout.readline, "an event, which the proxy does not hold back"))
 

@@ -58,6 +58,18 @@ class Healthy(TableCase):
         self.assertIn("eu-central-1", found["region"][0]["text"])
 
 
+class Endpoint(TableCase):
+    def test_plain_http_is_a_warning_unless_it_stays_on_this_machine(self):
+        """A name that begins as a loopback address does is a host like any other."""
+        env = {"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None}  # so nothing is sent
+        for host, level in (("127.0.0.1.example", "warning"), ("127.example", "warning"), ("10.0.0.1", "warning"),
+                            ("127.0.0.2", "ok"), ("[::1]", "ok"), ("localhost", "ok")):
+            with self.subTest(host):
+                found = self.doctor(78, env={**env, "AWS_ENDPOINT_URL": f"http://{host}:1"})
+                self.assertEqual([one["level"] for one in found["endpoint"]], [level], found)
+        self.assertEqual(self.gate.seen, [])
+
+
 class Missing(TableCase):
     def test_no_region_is_78(self):
         found = self.doctor(78, env={"AWS_REGION": None})

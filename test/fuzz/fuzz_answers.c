@@ -52,8 +52,9 @@ static enum belay_code fake_send(struct http *http, const struct http_client_req
     memcpy(out->body, fake->body, fake->len);
     out->body[fake->len] = '\0';
     out->body_len = fake->len;
-    for (size_t at = 0; request->on_data != NULL && go_on && at < fake->len; at += PIECE) {
-        go_on = request->on_data(request->context, fake->status, (const char *)fake->body + at,
+    for (size_t at = 0; request->on_data != NULL && fake->status == 200 && go_on && at < fake->len;
+         at += PIECE) {
+        go_on = request->on_data(request->context, (const char *)fake->body + at,
                                  fake->len - at < PIECE ? fake->len - at : PIECE);
     }
     return BELAY_OK;

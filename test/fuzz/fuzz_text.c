@@ -65,8 +65,8 @@ void fuzz_ini(const uint8_t *data, size_t len)
     struct ini ini;
 
     if (ini_parse(text, "config", &ini, &err) == BELAY_OK) {
-        (void)ini_get(ini_find(&ini, "default"), "region");
-        (void)ini_get(ini_find(&ini, "profile ci"), "s3.endpoint_url");
+        (void)ini_get(&ini, "default", "region");
+        (void)ini_get(&ini, "profile ci", "s3.endpoint_url");
         ini_release(&ini);
     }
     belay_error_release(&err);

@@ -19,7 +19,8 @@ check "make package" packaging/package "$build" "$work/dist"
 check "a minimal Debian 12 with systemd" system bookworm-systemd bookworm systemd systemd-sysv dbus
 
 installed() { # before the boot, so that the container needs no network
-    cp "$work/dist"/belay_*.deb "$root/root/" && inside bookworm-systemd 'apt-get -qq update && apt-get -qq -y install /root/belay_*.deb'
+    cp "$work/dist"/belay_*.deb "$work/dist"/belay-postgresql_*.deb "$root/root/" &&
+        inside bookworm-systemd 'apt-get -qq update && apt-get -qq -y install /root/belay_*.deb /root/belay-postgresql_*.deb'
 }
 newer() { # the same package as a later version
     dpkg-deb -R "$work/dist"/belay_*.deb "$work/newer" && sed -i 's/^Version: .*/&+later/' "$work/newer/DEBIAN/control" &&
@@ -54,12 +55,33 @@ touch /root/upgraded
 wait
 systemctl stop belay.service
 echo "result $(systemctl show --value -p Result belay.service)"
-systemctl start belay.service
+# As a front, which docs/stores/postgresql.md describes. It starts without its database.
+FRONT
+belay auth new --name ci >/root/ci.token 2>/root/entry
+(printf 'server:\n  tokens:\n'; grep sha256 /root/entry) >/etc/belay/config.yaml
+systemctl daemon-reload
+systemctl stop belay.socket
+systemctl start belay.socket belay.service
+journalctl -u belay | grep -o 'Serving postgresql.*'
+rm -r /etc/systemd/system/belay.*.d
 running=$(pid)
-dpkg --purge belay >&2 </dev/null
+dpkg --purge belay-postgresql belay >&2 </dev/null
 [ -e "/proc/$running" ] || echo "purged: $(systemctl is-active belay.socket belay.service | xargs), left $(find /etc/systemd /etc/belay /usr -name '*belay*' 2>/dev/null | wc -l), $(ls /var/lib/belay | grep -cx belay.db) file of locks"
 SCRIPT
 sed -i "s/^ENABLE$/echo \"at first \$(systemctl is-active belay.socket belay.service | xargs)\"\n$(page_command docs/install.md 'systemctl enable')/" "$root/root/try"
+# The bullets of the page: a command, and what 'systemctl edit' is to add to each unit.
+front() {
+    local page=docs/stores/postgresql.md section
+    section=$(sed -n '/^\*\*As a service/,/^\*\*If the database/p' "$page" | tr '\n' ' ')
+    echo "$section" | grep -o 'install -d [^`]*' || return 1
+    for unit in service socket; do
+        echo "mkdir -p /etc/systemd/system/belay.$unit.d"
+        echo "$section" | sed 's/ - /\n/g' | sed -n "s/.*systemctl edit belay.$unit.*, add //p" | grep -o '`[^`]*`' |
+            sed "s|\`\(.*\)\`|echo '\1' >>/etc/systemd/system/belay.$unit.d/front.conf|" || return 1
+    done
+}
+check "the page says how to make the service a front" front
+front >"$work/front" && sed -i -e "/^FRONT$/r $work/front" -e '/^FRONT$/d' "$root/root/try"
 cat >"$root/etc/systemd/system/try.service" <<'UNIT'
 [Service]
 Type=oneshot
@@ -89,5 +111,6 @@ check "an upgrade of the package restarts the server, and keeps the configuratio
 check "a lock that is held during the upgrade is still active" says active
 check "and its holder never lost it" says "held all the time"
 check "systemctl stop ends it cleanly" says "result success"
+check "as a front it serves the database on all addresses" says "Serving postgresql://front@db.example/locks on http://[::]:7420"
 check "a purge stops the server, and leaves nothing but the locks" says "purged: inactive inactive, left 0, 1 file of locks"
 check_summary

@@ -2,6 +2,7 @@
 import concurrent.futures
 import http.server
 import json
+import re
 import select
 import signal
 import subprocess
@@ -138,15 +139,48 @@ class BeforeTheDatabase(FrontsCase):
         self.server.stop()
         front = self.serve()
         self.assertRegex(self.notes(front)[0], "requests fail until the store can be used: cannot connect to PostgreSQL")
-        self.assertEqual(front.get("/readyz").status, 503)
+        self.assertEqual([front.get(path).status for path in ("/healthz", "/readyz")], [200, 503])
         self.server.start()
         self.assertEqual(self.notes(front, 2)[1:], ["the store answers now"])
         self.assertEqual(front.call("GET", "/v1/locks", headers={"Belay-Store": "another"}).status, 400)
         self.assertEqual(front.acquire("k", "me", ttl_ms=60000).status, 200)
 
+    def test_doctor_notices_a_front_whose_database_has_stopped(self):
+        front = self.serve()
+        self.assertRegex(self.ok("doctor", "--store", front.url).out, "(?m)^ok +server ")
+        self.server.stop()
+        self.assertRegex(self.fails(69, "doctor", "--store", front.url).out, "(?m)^FAILED +server +.*PostgreSQL")
+        self.server.start()
+
     def test_it_says_that_the_schema_is_missing(self):
         self.sql("DROP SCHEMA @schema@ CASCADE")
-        self.assertRegex(self.notes(self.serve())[0], "make it with `belay table create`")
+        self.assertRegex(self.notes(self.serve())[0], "create it with `belay table create`")
+
+
+class ShortLeases(FaultsCase):
+    EXTRA = None  # as users have it: a quarter of a ttl of 10 s is for a step of the database's clock
+
+    def test_a_command_goes_on_with_a_ttl_of_ten_seconds(self):
+        """L6: a front that hangs takes only a part of the time that is left of a lease."""
+        hung, front = self.two()
+        run = self.start("run", "k", "--ttl", "10s", "--", "sh", "-c", "read line; echo still", stdin=subprocess.PIPE,
+                         env={"BELAY_STORE": f"{hung.url},{front.url}"})
+        wait_until(lambda: front.get("/v1/locks/k").status == 200, "the lock to be taken")
+        self.stopped(hung)
+        wait_until(lambda: self.events("k").count("lock.renewed") >= 3, "three renewals")
+        out, err = run.communicate("go\n", timeout=PATIENCE)
+        self.assertEqual((run.returncode, out), (0, "still\n"), err)
+        self.assertEqual(err, "")
+
+    def test_a_check_leaves_it_after_a_second(self):
+        """The lock can be relied on from when the other front was asked, not from when this one was."""
+        hung, front = self.two()
+        began = time.monotonic()
+        lock = self.acquire("k", "--ttl", "60s")
+        self.stopped(hung)
+        done, took = self.timed(f"{hung.url},{front.url}", "check", "--json", "k", "--id", lock["lock_id"])
+        self.assertLess(took, HANG)
+        self.assertGreater(done.json()["valid_for_ms"] / 1000, 54 - (time.monotonic() - began))  # 60 s less 2 x 3 s
 
 
 class UnderWay(FaultsCase):
@@ -165,6 +199,23 @@ class UnderWay(FaultsCase):
         out, err = run.communicate(timeout=PATIENCE)
         self.assertEqual((run.returncode, out), (0, "still\n"), err)
         self.assertNotIn("lock.lost", self.events("k"))
+
+    def test_a_late_renewal_by_the_front_that_hung_does_no_harm(self):
+        """L1, L6: when it goes on, it finds a lock that is held by another client, and changes nothing."""
+        run = self.start("run", "k", "--ttl", "9s", "--", "sh", "-c", "read line; echo still", stdin=subprocess.PIPE, env=self.over)
+        wait_until(lambda: self.fronts[1].get("/v1/locks/k").status == 200, "the lock to be taken")
+        self.stopped(self.fronts[0])
+        wait_until(lambda: "lock.renewed" in self.events("k"), "a renewal through the other front")
+        out, err = run.communicate("go\n", timeout=PATIENCE)
+        self.assertEqual((run.returncode, out), (0, "still\n"), err)
+        before = self.acquire("k", "--ttl", "60s")
+        self.fronts[0].process.send_signal(signal.SIGCONT)
+        wait_until(lambda: self.fronts[0].get("/healthz").status == 200, "the front to answer again")
+        wait_until(lambda: re.search(rb'belay_http_requests_total\{method="POST",route="/v1/renew",status="4xx"\} [1-9]',
+                                     self.fronts[0].get("/metrics").body), "it to refuse the renewal that it was left with")
+        after = self.fronts[0].get("/v1/locks/k").json()
+        self.assertEqual({name: after[name] for name in ("token", "locked_by", "expires_at")},
+                         {name: before[name] for name in ("token", "locked_by", "expires_at")})
 
     def test_a_waiter_gets_the_lock(self):
         """L4: from the front that answers."""

@@ -4,6 +4,8 @@ import itertools
 import json
 import os
 import select
+import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import threading
 import time
 import unittest
 
+from pg_proxy import Proxy
 from pg_support import ROOT, PostgresStore, postgresql
 
 sys.path[:0] = [os.path.join(ROOT, "test", "server")]
@@ -59,6 +62,15 @@ class HandOver(FrontsCase):
         a = self.serve()
         self.assert_woken([self.hand_over_ms(a, lambda lock, i=i: a.release(f"k{i}", lock["lock_id"]), f"k{i}")
                            for i in range(9)])
+
+    def test_a_hand_over_between_fronts_is_as_fast_as_within_one(self):
+        """L4"""
+        a, b = self.two()
+        within, across = [], []
+        for i in range(15):  # in turn, as the machine may become busy
+            for front, times, key in ((a, within, f"in{i}"), (b, across, f"out{i}")):
+                times.append(self.hand_over_ms(a, lambda lock, front=front, key=key: front.release(key, lock["lock_id"]), key))
+        self.assertLess(statistics.median(across), 2 * statistics.median(within) + 5, (within, across))
 
     def test_a_waiter_that_goes_over_is_woken_at_the_other_front(self):
         """L4: its ticket says where it waits, whether it is among the first of the queue or in the table of the others."""
@@ -136,18 +148,25 @@ class HandOver(FrontsCase):
         self.assertEqual(self.sql("SELECT count(*) FROM @schema@.waiting"), "0")
 
     def test_only_a_waiter_behind_another_front_is_notified(self):
-        """One behind the same front is woken there."""
+        """One behind the same front is woken there. No front but the waiter's listens on the channel."""
         a, b = self.two()
+        held = a.acquire("name", "holder", ttl_ms=60000).json()
+        later = a.acquire_later("name", "w", wait_ms=int(PATIENCE * 1000), ttl_ms=60000, lock_id="name-w")
+        a.wait_for_queue("name", ["w"])
+        own = "belay_wake_" + self.sql("SELECT tickets->0->>'p' FROM @schema@.locks WHERE key = 'name'")
+        a.release("name", held["lock_id"])
+        self.assertEqual(later.get().status, 200)
         psql = subprocess.Popen([postgresql.program("psql"), "-XAtq", self.store.split("?", maxsplit=1)[0]],
                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.addCleanup(self.end, psql)
-        psql.stdin.write(f"LISTEN {self.schema}_wake; SELECT 'listening';\n")
+        psql.stdin.write(f"LISTEN {self.schema}_wake; LISTEN {own}; SELECT 'listening';\n")
         psql.stdin.flush()
         self.assertEqual(psql.stdout.readline(), "listening\n")
         self.hand_over_ms(a, lambda lock: a.release("near", lock["lock_id"]), "near")
         self.hand_over_ms(a, lambda lock: b.release("far", lock["lock_id"]), "far")
         out, _ = psql.communicate("SELECT 'end';\n\\q\n", timeout=30)
         self.assertEqual(out.count('"far-w"'), 1, out)  # with the release, and not once more
+        self.assertIn(f'"{own}" with payload "far-w"', out)
         self.assertNotIn('"near-w"', out)
 
     def test_a_lost_connection_for_wake_ups_loses_nobody(self):
@@ -179,6 +198,179 @@ class HandOver(FrontsCase):
         asking.close()
 
 
+class Leaving(FrontsCase):
+    """A wait without a lock id, which keeps no place. To leave the queue waits here until the lock's row is free."""
+
+    def setUp(self):
+        super().setUp()
+        self.front = self.serve()
+        self.front.acquire("k", "holder", ttl_ms=60000)
+        self.psql = subprocess.Popen([postgresql.program("psql"), "-XAtq", self.store.split("?", maxsplit=1)[0]],
+                                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(self.end, self.psql)
+        self.tell("BEGIN; SELECT 'connected';")
+        self.assertEqual(self.psql.stdout.readline(), "connected\n")
+        self.later = self.front.acquire_later("k", "w", wait_ms=1500, ttl_ms=60000)
+        self.front.wait_for_queue("k", ["w"])
+        self.tell(f"SELECT 'locked' FROM {self.schema}.locks FOR UPDATE;")
+        self.assertEqual(self.psql.stdout.readline(), "locked\n")
+        wait_until(lambda: self.sql("SELECT count(*) FROM pg_locks WHERE NOT granted") == "1", "the front to leave the queue")
+
+    def tell(self, text):
+        self.psql.stdin.write(text + "\n")
+        self.psql.stdin.flush()
+
+    def test_it_is_answered_when_it_has_left_the_queue(self):
+        """Else the next attempt of the same client could be refused because of its own place."""
+        self.assertFalse(self.later.is_there())
+        self.tell("COMMIT;")
+        answer = self.later.get()
+        self.assertEqual(self.front.queue("k"), [])
+        self.assertEqual(answer.status, 409, answer)
+        self.assertIn("lock 'k' held by holder until", answer.error["message"])
+        self.assertEqual(answer.error["lock"]["locked_by"], "holder")
+        self.assertEqual(answer.error["place_kept_ms"], 0)
+
+    def test_it_is_answered_all_the_same_if_that_takes_long(self):
+        answer = self.later.get(8)  # LEAVE_MAX_MS, and less than the store's own limit of 10 s
+        self.assertEqual(answer.status, 409, answer)
+        self.assertEqual(self.front.queue("k"), ["w"])
+        self.tell("COMMIT;")
+        self.front.wait_for_queue("k", [])
+
+
+class ComingBack(FrontsCase):
+    """A request with the lock id of a call that the store has not answered yet. The lock's row is taken until then."""
+
+    def setUp(self):
+        super().setUp()
+        self.front = self.serve()
+        self.held = self.front.acquire("k", "holder", ttl_ms=60000).json()
+        self.psql = subprocess.Popen([postgresql.program("psql"), "-XAtq", self.store.split("?", maxsplit=1)[0]],
+                                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(self.end, self.psql)
+        self.tell("SELECT 'connected';", "connected")
+
+    def tell(self, text, answer):
+        self.psql.stdin.write(text + "\n")
+        self.psql.stdin.flush()
+        self.assertEqual(self.psql.stdout.readline(), answer + "\n")
+
+    def take_row(self):
+        self.tell(f"BEGIN; SELECT 'taken' FROM {self.schema}.locks FOR UPDATE;", "taken")
+
+    def wait_for_call(self, what):
+        wait_until(lambda: self.sql("SELECT count(*) FROM pg_locks WHERE NOT granted") == "1", what)
+
+    def send(self, wait_ms, lock_id="id-w"):
+        """Without reading the answer: closing the connection is a hang-up."""
+        connection = self.front.connect()
+        body = {"locked_by": "w", "ttl_ms": 60000, "wait_ms": wait_ms, "lock_id": lock_id}
+        connection.request("POST", "/v1/locks/k/acquire", json.dumps(body))
+        self.addCleanup(connection.close)
+        return connection
+
+    def leave(self):
+        """A waiter hangs up, and the store is slow to take it out of the queue."""
+        first = self.send(int(PATIENCE * 1000))
+        self.front.wait_for_queue("k", ["w"])
+        self.take_row()
+        first.close()
+        self.wait_for_call("the front to leave the queue")
+
+    def come_back(self, wait_ms):
+        connection = self.send(wait_ms)
+        self.front.get("/healthz")  # the loop has read what came before
+        self.assertEqual(select.select([connection.sock], [], [], 0)[0], [])
+        return connection
+
+    def assert_waits_and_gets(self, connection):
+        self.front.wait_for_queue("k", ["w"])
+        self.assertEqual(select.select([connection.sock], [], [], 0)[0], [])
+        self.front.release("k", self.held["lock_id"])
+        answer = connection.getresponse()
+        got = json.load(answer)
+        self.assertEqual(answer.status, 200, got)
+        self.assertEqual((got["lock_id"], got["locked_by"]), ("id-w", "w"))
+        self.assertEqual(self.front.release("k", "id-w").status, 200)
+        self.assertEqual(self.front.queue("k"), [])
+
+    def test_a_waiter_that_is_back_before_it_has_left_waits_again(self):
+        """L5"""
+        self.leave()
+        again = self.come_back(int(PATIENCE * 1000))
+        self.tell("COMMIT; SELECT 'free';", "free")
+        self.assert_waits_and_gets(again)
+
+    def try_and_come_back(self):
+        """A try that is refused does not wait for the row: a proxy holds its call. Returns that, and the wait after it."""
+        proxy = Proxy(self.server.port, b"id-w")
+        self.addCleanup(proxy.close)
+        self.front = self.serve("--store", self.url(port=proxy.port))
+        proxy.cut = "hold"
+        self.send(0).close()
+        self.assertTrue(proxy.held.wait(PATIENCE))
+        return proxy, self.come_back(int(PATIENCE * 1000))
+
+    def test_a_wait_that_follows_a_try_waits(self):
+        """L5"""
+        proxy, again = self.try_and_come_back()
+        proxy.go.set()
+        self.assert_waits_and_gets(again)
+
+    def test_it_does_not_wait_again_at_a_front_that_stops(self):
+        proxy, again = self.try_and_come_back()
+        self.front.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: '"stopping"' in self.front.log(), "the front to stop")
+        proxy.go.set()
+        answer = again.getresponse()
+        self.assertEqual((answer.status, json.load(answer)["error"]["code"]), (503, "shutting_down"))
+        self.assertEqual(self.front.process.wait(PATIENCE), 0)
+
+    def test_it_does_not_wait_again_if_it_has_closed_its_sending_side(self):
+        self.leave()
+        again = self.come_back(int(PATIENCE * 1000))
+        again.sock.shutdown(socket.SHUT_WR)
+        self.front.get("/healthz")  # the loop has read what came before
+        self.tell("COMMIT; SELECT 'free';", "free")
+        answer = again.getresponse()
+        self.assertEqual((answer.status, json.load(answer)["error"]["place_kept_ms"]), (409, 0))
+        self.front.wait_for_queue("k", [])
+
+    def test_a_try_that_follows_a_wait_asks_the_store(self):
+        """It is refused by the holder, and not because of the place that it has left."""
+        self.leave()
+        again = self.come_back(0)
+        self.tell("COMMIT; SELECT 'free';", "free")
+        answer = again.getresponse()
+        error = json.load(answer)["error"]
+        self.assertEqual((answer.status, error["code"], error["lock"]["locked_by"]), (409, "lock_held", "holder"), error)
+        self.assertNotIn("place_kept_ms", error)
+        self.assertEqual(self.front.queue("k"), [])
+
+    def test_one_that_gives_up_meanwhile_does_not_wait_again(self):
+        self.leave()
+        again = self.come_back(int(PATIENCE * 1000))
+        released = threading.Thread(target=self.front.release, args=("k", "id-w"), daemon=True)
+        released.start()  # gives up the place, and then asks the store as well
+        self.addCleanup(released.join)
+        wait_until(lambda: self.sql("SELECT count(*) FROM pg_locks WHERE NOT granted") == "2" or not released.is_alive(),
+                   "the release to be read")
+        self.tell("COMMIT; SELECT 'free';", "free")
+        answer = again.getresponse()
+        error = json.load(answer)["error"]
+        self.assertEqual((answer.status, error["place_kept_ms"]), (409, 0), error)
+        self.assertIn("the same lock_id to join the queue again", error["hint"])
+        self.front.wait_for_queue("k", [])
+
+    def test_it_is_answered_all_the_same_if_the_store_takes_long(self):
+        self.leave()
+        answer = self.come_back(100).getresponse()  # PENDING_LEAVE_MAX_MS, and less than the store's own limit of 10 s
+        self.assertEqual((answer.status, json.load(answer)["error"]["place_kept_ms"]), (409, 0))
+        self.tell("COMMIT; SELECT 'free';", "free")
+        self.front.wait_for_queue("k", [])
+
+
 class Calls(FrontsCase):
     """What a hand-over and a refusal ask of the database, counted there."""
 
@@ -206,6 +398,36 @@ class Calls(FrontsCase):
         self.assertLess(calls["claim"], 2 * n, calls)  # a poll now and then, on a busy machine
         self.assertEqual(calls.get("commit", 0), 0, calls)
         self.assertLess(calls.get("get", 0), n, calls)
+
+    def test_acquisition_renewal_refusal_and_release_are_one_round_trip_each(self):
+        """Of a server that has been asked before: then the connection is there, and the statements are prepared."""
+        proxy = Proxy(self.server.port)
+        self.addCleanup(proxy.close)
+        front, n = self.serve("--store", self.url(port=proxy.port)), 40
+
+        def use(key):
+            lock_id = front.acquire(key, "me", ttl_ms=60000).json()["lock_id"]
+            self.assertEqual(front.renew(key, lock_id).status, 200)
+            self.assertEqual(front.acquire(key, "other", ttl_ms=60000).status, 409)
+            self.assertEqual(front.release(key, lock_id).status, 200)
+
+        for _ in range(3):
+            use("k")
+        before = proxy.round_trips
+        for _ in range(n):
+            use("k")
+        self.assertGreaterEqual(proxy.round_trips - before, 4 * n)
+        self.assertLess(proxy.round_trips - before, 4 * n + n // 4)  # what a front does in the background now and then
+        calls = self.calls_of_ended(front)
+        self.assertEqual({name: calls.get(name, 0) for name in ("acquire", "change", "change_many", "commit", "get")},
+                         {"acquire": 2 * (n + 3), "change": 2 * (n + 3), "change_many": 0, "commit": 0, "get": 0})
+
+    def calls_of_ended(self, front):
+        """Of a front that is stopped: a session that ends leaves its statistics."""
+        front.stop()
+        wait_until(lambda: self.sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'") == "1",
+                   "the sessions to end")
+        return self.calls()
 
     def refusals(self):
         return [(e["locked_by"], e["reason"]) for e in self.ok("history", "k", "--json").json()["events"]
@@ -241,10 +463,7 @@ class Calls(FrontsCase):
             thread.join()
         self.assertEqual(len(told), n * threads)
         self.assertEqual(sorted(self.refusals()), sorted(told))
-        front.stop()  # a session that ends leaves its statistics
-        wait_until(lambda: self.sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'") == "1",
-                   "the sessions to end")
-        calls = self.calls()
+        calls = self.calls_of_ended(front)
         self.assertGreater(calls.get("change_many", 0), 0, calls)
         self.assertEqual(calls.get("commit", 0), 0, calls)
 
@@ -331,9 +550,13 @@ class Events(FrontsCase):
         """S0.2: the loop never waits for the network."""
         a = self.serve()
         a.acquire("k", "me", ttl_ms=60000)
-        stream = Stream(a)
+        stream, dashboard = Stream(a), Stream(a, "/v1/live")
+        self.assertEqual(next(dashboard.events())["event"], "hello")
         with self.locked_table("events"):
-            slow = a.acquire_later("other", "me", ttl_ms=60000)  # its event waits for the table, and so does the stream
+            slow = a.acquire_later("other", "me", ttl_ms=60000)  # its event waits for the table, and so do both streams
+            asking = [a.connect() for _ in range(2)]
+            for connection, path in zip(asking, ("/v1/locks/k/history", "/v1/activity")):
+                connection.request("GET", path)
             began = time.monotonic()
             for _ in range(20):
                 a.get("/health")
@@ -341,7 +564,11 @@ class Events(FrontsCase):
             self.assertLess(time.monotonic() - began, 4)
             self.assertFalse(slow.is_there())
         self.assertEqual(slow.get().status, 200)
+        for connection in asking:
+            self.assertEqual(connection.getresponse().status, 200)
+            connection.close()
         stream.close()
+        dashboard.close()
 
     @contextlib.contextmanager
     def locked_table(self, name):
@@ -409,6 +636,53 @@ class GoingOver(FrontsCase):
             self.assertEqual(one.returncode, 0, err)
         self.assertEqual((self.dir / "order").read_text().split(), ["0", "1", "2", "3"])
 
+    def ended(self, key):
+        """The reported duration of each wait for the lock, in seconds, by owner."""
+        events = self.ok("history", "--json", key).json()["events"]
+        return {one["locked_by"]: one["duration_seconds"] for one in events if one["event"] == "wait.ended"}
+
+    def since(self, key):
+        return {one["locked_by"]: one["since"] for one in self.fronts[1].get(f"/v1/locks/{key}/queue").json()["waiting"]}
+
+    def processes(self):
+        """Of the waiters: each says behind which process it waits."""
+        return set(self.sql("SELECT t->>'p' FROM @schema@.locks, jsonb_array_elements(tickets) t "
+                            "UNION SELECT ticket->>'p' FROM @schema@.waiting").split())
+
+    def go_over(self, n):
+        """n waiters wait for a second behind a front that is then killed. Returns how long they have waited at least."""
+        held = self.acquire("k", "--ttl", "60s")
+        waiting = [self.start("run", "k", "--wait", "60s", "--owner", f"w{i}", "--", "true", env=self.over) for i in range(n)]
+        wait_until(lambda: len(self.fronts[1].queue("k")) == n, "the waiters")
+        began, since, before = time.monotonic(), self.since("k"), self.processes()
+        wait_until(lambda: time.monotonic() - began >= 1, "a wait that can be told from a new one")
+        self.kill(0)
+        wait_until(lambda: not self.processes() & before, "all to wait behind the other front")
+        self.assertEqual(self.since("k"), since)
+        waited = time.monotonic() - began
+        self.ok("release", "k", "--id", held["lock_id"])
+        for one in waiting:
+            _, err = one.communicate(timeout=PATIENCE)
+            self.assertEqual(one.returncode, 0, err)
+        return waited
+
+    def test_a_wait_counts_from_its_beginning_when_its_front_is_killed(self):
+        """Not from the request to the other front: in the event, and so in `belay stats`."""
+        waited = self.go_over(1)
+        ended = self.ended("k")
+        self.assertEqual(list(ended), ["w0"])
+        self.assertGreater(ended["w0"], waited - 0.1)
+        self.assertLess(ended["w0"], waited + PATIENCE)
+        longest = self.ok("stats", "--json", "k").json()["total"]["waited"]["longest_ms"]
+        self.assertEqual(longest, round(ended["w0"] * 1000))
+
+    def test_so_do_the_waits_of_a_long_queue(self):
+        """The answer to the first request at the other front has only the first of them."""
+        waited = self.go_over(12)
+        ended = self.ended("k")
+        self.assertEqual(sorted(ended), sorted(f"w{i}" for i in range(12)))
+        self.assertGreater(min(ended.values()), waited - 0.1)
+
     def test_watch_misses_nothing(self):
         """L9: not even if there was no event before its front was killed."""
         watch = self.start("watch", "--json", env=self.over, bufsize=0, encoding=None)
@@ -453,6 +727,17 @@ class GoingOver(FrontsCase):
                 front.release("k", got.json()["lock_id"])
         self.assertEqual(front.log().count("it is left to its lease"), 2)
 
+    def test_a_front_that_its_database_refuses_is_not_missed(self):
+        """The database denies access to the front, not to the client: the client asks the next one."""
+        role = f"{self.schema}_refused"
+        self.sql(f"CREATE ROLE {role} LOGIN")
+        self.addCleanup(self.sql, f"DROP ROLE {role}")
+        refused = self.serve("--store", self.store.replace("postgres@", f"{role}@"))
+        answer = refused.acquire("k", "o")
+        self.assertEqual((answer.status, answer.json()["error"]["code"]), (503, "unreachable"), answer)
+        self.assertIn("permission denied", answer.json()["error"]["message"])
+        self.ok("run", "k", "--", "true", env={"BELAY_STORE": f"{refused.url},{self.fronts[0].url}"})
+
     def test_no_front_at_all_is_unreachable(self):
         self.kill(0)
         self.kill(1)
@@ -486,13 +771,18 @@ class Documentation(FrontsCase):
     def make_store(self):
         self.server = postgresql.Server()
         self.addCleanup(self.server.close)
-        self.server.init().start()
+        self.server.init().start(quick=False)  # 'belay doctor' objects to fsync=off
+        self.server.sql("CREATE ROLE admin LOGIN CREATEDB CREATEROLE PASSWORD 'its password'")  # as 'createuser' of the page
+        with open(os.path.join(self.server.home, "pg_hba.conf"), "w", encoding="utf-8") as file:
+            file.write("host all postgres all trust\nhost all all all scram-sha-256\n")
+        self.server.sql("SELECT pg_reload_conf()")
+        wait_until(lambda: self.server.sql("SELECT count(*) FROM pg_hba_file_rules") == "2", "the rules")
 
     def lines(self):
         with open(os.path.join(ROOT, "docs", "stores", "postgresql.md"), encoding="utf-8") as file:
             part = file.read().split("## A highly available pair of fronts\n")[1].split("\n## ")[0]
         ports = [postgresql.free_port() for _ in range(2)]
-        for old, new in (("db.example", f"127.0.0.1:{self.server.port}"), ("admin@", "postgres@"),
+        for old, new in (("db.example:5432", f"127.0.0.1:{self.server.port}"), ("db.example", f"127.0.0.1:{self.server.port}"),
                          ("a.example:7420", f"127.0.0.1:{ports[0]}"), ("b.example:7420", f"127.0.0.1:{ports[1]}")):
             self.assertIn(old, part)
             part = part.replace(old, new)

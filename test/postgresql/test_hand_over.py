@@ -2,11 +2,12 @@
 import contextlib
 import json
 import os
+import select
 import signal
 import threading
 import unittest
 
-from pg_support import PostgresCase, postgresql, wait_until
+from pg_support import OwnServerCase, PostgresCase, postgresql, wait_until
 
 LATE = 9223372036854775807
 
@@ -59,11 +60,18 @@ class HandedOn(PostgresCase):
 
     def release_by_sql(self, lock_id, key="k"):
         """What a release sends first: its answer, before anything waits for the disk."""
-        return self.sql(f"SELECT @schema@.change('{key}', {LATE}, '{lock_id}', 5, 1, 0::smallint, 'lock.released', 0, "
-                        f"NULL, NULL, NULL, NULL, -2, NULL, '{self.schema}_wake', 'nobody')")
+        return self.sql(f"SELECT @schema@.change('{key}', {LATE}, '{lock_id}', 5, 1, 0::smallint, 'lock.released', "
+                        f"NULL, NULL, -2, '{self.schema}_wake', 'nobody')")
 
     def is_held_by(self, lock_id, key="k"):
         return self.sql(f"SELECT held AND lock_id = '{lock_id}' FROM @schema@.locks WHERE key = '{key}'") == "t"
+
+    def n_awaiting_standby(self):
+        return int(self.server.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"))
+
+    @staticmethod
+    def can_read(process):
+        return bool(select.select([process.stdout], [], [], 0)[0])
 
     def test_a_crash_before_the_flush_undoes_a_release_that_was_not_answered(self):
         """L3, L5: the holder has the lock again, and releases it with the same id."""
@@ -131,23 +139,57 @@ class HandedOn(PostgresCase):
         self.addCleanup(self.server.wait_for_standbys, "")
         self.server.wait_for_standbys("nobody")
         release = self.start("release", "k", "--id", held["lock_id"])
-        wait_until(lambda: self.server.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") == "2",
-                   "both to wait for the standby")
+        wait_until(lambda: self.n_awaiting_standby() == 2, "both to wait for the standby")
         self.assertFalse(self.is_held_by(held["lock_id"]))
         self.assertEqual((release.poll(), waiter.poll()), (None, None))
         self.server.wait_for_standbys("")
         self.assertEqual((release.wait(60), waiter.wait(60)), (0, 0))
 
+    def test_an_event_is_shown_once_the_standby_has_it(self):
+        """L9: after a failover its number would be another's. That it is on this server's disk is not enough."""
+        held = self.acquire("k", "--ttl", "1h")
+        self.wait_in_line().send_signal(signal.SIGSTOP)
+        watch = self.start_watch()
+        watch.send_signal(signal.SIGSTOP)
+        self.addCleanup(self.server.wait_for_standbys, "")
+        self.server.wait_for_standbys("nobody")
+        self.release_by_sql(held["lock_id"])
+        self.sql("SET synchronous_commit = local; CREATE TABLE @schema@.flushes ()")
+        watch.send_signal(signal.SIGCONT)
+        wait_until(lambda: self.n_awaiting_standby() == 1 or self.can_read(watch), "the watcher to ask")
+        self.assertFalse(self.can_read(watch))
+        self.server.wait_for_standbys("")
+        while json.loads(watch.stdout.readline())["event"] != "lock.released":
+            pass
+
+    def test_a_watch_shows_nothing_while_the_standby_is_away_and_goes_on(self):
+        """L9: the acquisition is visible on this server, because its wait for the standby was cancelled."""
+        watch = self.start_watch()
+        self.addCleanup(self.server.wait_for_standbys, "")
+        self.server.wait_for_standbys("nobody")
+        acquire = self.start("acquire", "k", "--id", "mine", "--ttl", "1h", "--attempts", "1")
+        while acquire.poll() is None:
+            self.server.sql("SELECT pg_cancel_backend(pid) FROM pg_stat_activity "
+                            "WHERE wait_event = 'SyncRep' AND query NOT LIKE '%list_events%'")
+        self.assertEqual(acquire.returncode, 74)
+        self.assertTrue(self.is_held_by("mine"))
+        self.assertIn("PostgreSQL did not answer in time", watch.stderr.readline())
+        self.assertFalse(self.can_read(watch))
+        self.server.wait_for_standbys("")
+        while json.loads(watch.stdout.readline())["lock_key"] != "k":
+            pass
+
     def test_no_release_that_was_answered_is_lost_under_load(self):
         """L1, L2: three clients hand a lock round while the server is killed."""
-        done, stop = [], threading.Event()
+        tokens, done, stop = [], [], threading.Event()
 
         def turn():
             while not stop.is_set():
                 got = self.belay("acquire", "k", "--wait", "3s", "--ttl", "1h", "--json")
-                lock = got.json() if got.code == 0 else None
-                if lock and self.belay("release", "k", "--id", lock["lock_id"]).code == 0:
-                    done.append((lock["token"], lock["lock_id"]))
+                if got.code == 0:
+                    tokens.append(got.json()["token"])  # in order: the next one follows the release, not its answer
+                    if self.belay("release", "k", "--id", got.json()["lock_id"]).code == 0:
+                        done.append(got.json()["lock_id"])
 
         threads = [threading.Thread(target=turn) for _ in range(3)]
         for thread in threads:
@@ -161,10 +203,44 @@ class HandedOn(PostgresCase):
             for thread in threads:
                 thread.join()
         self.server.start()
-        tokens = [token for token, _ in before]
         self.assertEqual(tokens, sorted(set(tokens)))
         released = set(self.sql("SELECT lock_id FROM @schema@.events WHERE type = 'lock.released'").splitlines())
-        self.assertEqual([lock_id for _, lock_id in before if lock_id not in released], [])
+        self.assertEqual([lock_id for lock_id in before if lock_id not in released], [])
+
+
+class FullQueue(OwnServerCase):
+    """A queue of notifications that is full to 8 GB fails the commit of each NOTIFY; here pg_notify() itself fails."""
+
+    OPTIONS = ("-c", "allow_system_table_mods=on")
+
+    def fill(self, part):
+        """A builtin function cannot be replaced, but another one can have its name."""
+        for name, arguments, body in (
+                ("pg_notification_queue_usage", "", f"RETURNS double precision LANGUAGE sql AS 'SELECT {part}::double precision'"),
+                ("pg_notify", "text, text", "RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE 'too many notifications in the "
+                                            "NOTIFY queue' USING ERRCODE = 'program_limit_exceeded'; END $$")):
+            self.sql(f"ALTER FUNCTION pg_catalog.{name}({arguments}) RENAME TO {name}_before")
+            self.sql(f"CREATE FUNCTION pg_catalog.{name}({arguments}) {body}")
+
+    def doctor(self):
+        found = self.belay("doctor", "--json").json()["findings"]
+        return next((one["level"], one["text"]) for one in found if one["name"] == "wake-up queue")
+
+    def test_fails_no_release_and_the_waiter_polls(self):
+        held = self.acquire("k", "--ttl", "1h")
+        waiter = self.start("acquire", "k", "--wait", "60s", "--ttl", "1h")
+        wait_until(lambda: self.ok("status", "--json", "k").json()["waiting"], "the waiter's ticket")
+        self.fill(0.9)
+        self.ok("release", "k", "--id", held["lock_id"])
+        self.assertEqual(waiter.wait(60), 0)
+        self.assertEqual(self.events("k"), ["lock.acquired", "wait.began", "lock.released", "wait.ended", "lock.acquired"])
+
+    def test_is_reported_by_doctor_from_half_on(self):
+        self.assertEqual(self.doctor(), ("ok", "0 % full"))
+        self.fill(0.5)
+        level, text = self.doctor()
+        self.assertEqual(level, "warning")
+        self.assertIn("queue of notifications is 50 % full", text)
 
 
 if __name__ == "__main__":

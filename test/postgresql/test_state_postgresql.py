@@ -93,7 +93,12 @@ class State(PostgresStateCase):
         self.assertEqual(self.load()["resources"], rows)
 
 
-class Schema(PostgresStateCase):
+class SchemaCase(PostgresStateCase):
+    def doctor(self):
+        return [found["level"] for found in self.belay("doctor", "--json").json()["findings"] if found["name"] == "state"]
+
+
+class Schema(SchemaCase):
     """A schema that was made before belay kept states in it."""
 
     def setUp(self):
@@ -102,9 +107,6 @@ class Schema(PostgresStateCase):
         functions = self.sql("SELECT string_agg(oid::regprocedure::text, ', ') FROM pg_proc WHERE pronamespace = '@schema@'::regnamespace "
                              "AND (proname LIKE 'blob%' OR proname = 'state_version')")
         self.sql(f"DROP FUNCTION {functions}")
-
-    def doctor(self):
-        return [found["level"] for found in self.belay("doctor", "--json").json()["findings"] if found["name"] == "state"]
 
     def test_it_serves_locks_and_says_what_state_needs(self):
         lock = self.acquire("k")
@@ -122,6 +124,34 @@ class Schema(PostgresStateCase):
         self.assertEqual(len(self.versions()), 2)
         self.ok("renew", "k", "--id", lock["lock_id"])
         self.assertEqual(self.doctor(), ["ok"])
+
+
+class FirstVersion(SchemaCase):
+    """A schema whose blob_put() does not remove: it refuses what has another tag, or none."""
+
+    def setUp(self):
+        super().setUp()
+        self.role = f"{self.schema}_user"
+        self.sql(f"CREATE ROLE {self.role} LOGIN")
+        self.addCleanup(self.sql, f"DROP OWNED BY {self.role}; DROP ROLE {self.role}")
+        refuses = "AS $$ SELECT (1, @schema@.clock_ms(), NULL, NULL, 0, NULL)::@schema@.blob_answer $$ LANGUAGE sql SECURITY DEFINER"
+        self.sql(f"CREATE FUNCTION @schema@.blob_remove(text, text, text, text, bigint) RETURNS @schema@.blob_answer {refuses};"
+                 "CREATE OR REPLACE FUNCTION @schema@.blob_put(of_name text, new_tag text, expected text, of_size bigint, bytes bytea, "
+                 "deadline bigint, lock_store text, lock_key text, lock_id text, lock_token bigint) "
+                 f"RETURNS @schema@.blob_answer {refuses};"
+                 "CREATE OR REPLACE FUNCTION @schema@.state_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 1 $$;"
+                 f"GRANT USAGE ON SCHEMA @schema@ TO {self.role}; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA @schema@ TO {self.role}")
+
+    def test_it_is_replaced_and_roles_keep_their_rights(self):
+        self.assertEqual(self.fails(78, "table", "describe", "--json").json()["state_version"], 1)
+        self.assertEqual(self.doctor(), ["warning"])
+        self.assertTrue(self.ok("table", "create", "--json").json()["fits"])
+        self.assertEqual(self.doctor(), ["ok"])
+        self.assertEqual(self.sql("SELECT count(*) FROM pg_proc WHERE pronamespace = '@schema@'::regnamespace "
+                                  "AND proname = 'blob_remove'"), "0")
+        self.env["BELAY_STORE"] = self.store.replace("postgres@", f"{self.role}@")
+        self.save({"outputs": {"n": 1}})
+        self.assertEqual(self.load()["outputs"], {"n": 1})
 
 
 class Rights(PostgresStateCase):
@@ -298,7 +328,7 @@ class TwoFronts(PostgresStore, ServerCase):
         self.late(b".blob_put(", "POST", {**test_terraform.STATE, "serial": 2})
 
     def test_the_late_removal_of_a_paused_front_is_refused(self):
-        self.late(b".blob_remove(", "DELETE", None)
+        self.late(b".blob_put(", "DELETE", None)
 
     def test_what_one_front_writes_the_other_reads(self):
         one, two = self.serve(), self.serve()

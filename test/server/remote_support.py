@@ -27,12 +27,15 @@ class RemoteCase(RunCase):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.env["BELAY_STORE"] = self.url
+        self.write_tokens()
+        self.server = None
+        self.serve()
+
+    def write_tokens(self):
         config = {"server": {"tokens": [
             {"name": name, "role": role, "sha256": hashlib.sha256(secret.encode()).hexdigest()}
             for name, role, secret in self.tokens]}} if self.tokens else {}
         Path(self.path("server.yaml")).write_text(json.dumps(config), encoding="utf-8")
-        self.server = None
-        self.serve()
 
     def serve(self, *more):
         """Start it, on the same port and file as before."""

@@ -298,6 +298,9 @@ def reload_under_load(case, server, admin, reader, rounds=5):
 
 
 class ServerCase(BelayCase):
+    UNCLAIMED_IS_RELEASED = True  # a lock that is granted to a client that is gone; else it is left to its lease
+    UNCLAIMED_TTL_MS = 60000
+
     def serve(self, *args, **more):
         return Server(self, *args, **more)
 

@@ -160,6 +160,10 @@ class Roles(ServerCase):
         connection.close()
         return status
 
+    def test_a_role_that_is_too_low_is_named_with_the_one_that_is_needed(self):
+        answer = self.server.call("DELETE", "/v1/locks/k", token="secret-locker")
+        self.assertEqual(answer.error["message"], "'ci' has the role locker; this needs the role admin")
+
     def test_patterns_say_which_keys_may_be_touched(self):
         for key, status in (("other-1", 200), ("exact", 200), ("exactly", 403), ("another-1", 403), ("other-", 200)):
             with self.subTest(key):

@@ -555,7 +555,8 @@ class Applications(ServerCase):
     def test_the_configuration_can_allow_more(self):
         target = Target(self)
         self.server.stop()
-        self.config.write_text(self.config.read_text() + "controller: {quick_status_allow: [127.0.0.1]}\n")
+        allowed = ["127.0.0.1", *(f"127.0.1.{n}" for n in range(63))]  # as many as there may be
+        self.config.write_text(self.config.read_text() + f"controller: {{quick_status_allow: {json.dumps(allowed)}}}\n")
         self.server = self.serve(config=self.config)
         self.register("locker", target.url)
         self.assertEqual(self.quick()["status"], "UP")

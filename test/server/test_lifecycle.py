@@ -38,6 +38,15 @@ class Starting(ServerCase):
         done = subprocess.run(["bash", "-c", f"{command} -s"], capture_output=True, text=True, timeout=30, check=False)
         self.assertEqual(json.loads(done.stdout)["key"], "my-deploy")
 
+    def test_what_it_says_to_type_works_with_a_token(self):
+        process = self.start("serve", "--listen", "127.0.0.1:0", "--config", str(self.config_with({"secret": ("ci", "locker", [])})))
+        lines = [process.stdout.readline() for _ in range(6)]
+        env = self.environment({"TOKEN": "secret", "PATH": f"{os.path.dirname(BELAY)}:{os.environ['PATH']}"})
+        for line, answer in zip(lines[1:4], ('"key":"my-deploy"', '"locks":', "locked\n")):
+            command = line.removeprefix("Try:  ").strip()
+            done = subprocess.run(["bash", "-c", command], env=env, capture_output=True, text=True, timeout=30, check=False)
+            self.assertIn(answer, done.stdout, (command, done.stderr))
+
     def test_it_listens_where_the_configuration_says(self):
         server = self.serve(listen=None, config=self.write_config("server: {listen: '127.0.0.1:0'}\n"))
         self.assertEqual(server.get("/healthz").status, 200)
@@ -70,7 +79,7 @@ class Starting(ServerCase):
 
     def test_another_servers_locks_are_not_served(self):
         url = self.serve().hello["listening"][0]
-        self.assertIn("a store of its own, sqlite:PATH or dynamodb:TABLE", self.fails(64, "serve", "--listen", "127.0.0.1:0", "--store", url).err)
+        self.assertIn("a store of its own, sqlite:PATH, postgresql://HOST/DATABASE or dynamodb:TABLE", self.fails(64, "serve", "--listen", "127.0.0.1:0", "--store", url).err)
 
     def test_other_commands_do_not_load_the_server(self):
         """Start-up is part of the product."""

@@ -419,7 +419,7 @@ def load_tests(loader, standard, _pattern):
     suite = unittest.TestSuite([standard])
     every = 1 if os.environ.get("BELAY_DYNAMODB_TESTS") == "all" else 3
     cases = inherited_cases(loader, MODULES, LEFT_OUT)
-    assert len(cases) > 100
+    assert len(cases) > 100 or loader.testNamePatterns is not None
     for case in cases[::every]:
         through_a_server(case)
         suite.addTest(case)

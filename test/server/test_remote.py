@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 import subprocess
 import time
 import urllib.request
@@ -370,6 +371,29 @@ class TestServerGone(RemoteCase):
         secret = self.fails(78, "doctor", "--store", "http://me:secret@127.0.0.1:1")
         self.assertNotIn("secret", secret.out + secret.err)
 
+    def test_doctor_soon_leaves_a_server_that_never_answers(self):
+        """L8: two attempts of 5 s, and one if another server answers; each attempt had 10 s, and there were three."""
+        with socket.create_server(("127.0.0.1", free_port())) as hung:
+            url = f"http://127.0.0.1:{hung.getsockname()[1]}"
+            began = time.monotonic()
+            self.fails(69, "doctor", "--store", url)
+            self.assertLess(time.monotonic() - began, 20)
+            began = time.monotonic()
+            out = self.ok("doctor", "--store", f"{url},{self.url}").out
+            self.assertLess(time.monotonic() - began, 20)
+            self.assertRegex(out, r"(?m)^ok +server +answers within ")
+            self.assertRegex(out, r"(?m)^warning +server +one is missing: ")
+        self.belay("doctor", "--store", "http://me:secret@127.0.0.1:1", env={"BELAY_DISABLED": "1"})
+
+    def test_doctor_asks_every_server_of_a_list(self):
+        missing = f"http://127.0.0.1:{free_port()}"
+        self.assertRegex(self.ok("doctor", "--store", f"{self.url},{missing}").out, r"(?m)^warning +server +one is missing: cannot reach ")
+        self.file, self.port = f"sqlite:{self.dir}/other.db", free_port()
+        self.serve()
+        both = f"{self.url},http://127.0.0.1:{self.port}"
+        self.assertRegex(self.fails(78, "doctor", "--store", both).out,
+                         rf"(?m)^FAILED +server +one has another store: http://127.0.0.1:{self.port} has ")
+
 
 class TestTokens(RemoteCase):
     tokens = [("root", "admin", "admin-secret"), ("ci", "locker", "locker-secret"), ("eye", "reader", "reader-secret")]
@@ -383,6 +407,17 @@ class TestTokens(RemoteCase):
         path.write_text(secret + "\n", encoding="utf-8")
         path.chmod(mode)
         self.env["BELAY_AUTH_FILE"] = str(path)
+
+    def test_doctor_fails_if_a_server_of_a_list_does_not_know_the_token(self):
+        self.tokens = [("other", "admin", "other-secret")]
+        self.write_tokens()
+        self.file, self.port = f"sqlite:{self.dir}/other.db", free_port()
+        self.serve()
+        other = f"http://127.0.0.1:{self.port}"
+        result = self.fails(77, "doctor", "--store", f"{self.url},{other}")
+        self.assertRegex(result.out, rf"(?m)^ok +server +answers .*\n(.*\n)*FAILED +server +one cannot be used: {other}: "
+                                     r"the server does not know the token")
+        self.assertNotIn("secret", result.out + result.err)
 
     def test_the_token_in_the_file_is_the_acquirer(self):
         self.use("locker-secret")

@@ -61,7 +61,7 @@ def load_tests(loader, _standard, _pattern):
             through_a_server(case)
         suite.addTest(case)
     suite.addTests(loader.loadTestsFromTestCase(Estimate))
-    assert suite.countTestCases() > 100
+    assert suite.countTestCases() > 100 or loader.testNamePatterns is not None
     return suite
 
 

@@ -167,7 +167,7 @@ def load_tests(loader, standard, _pattern):
     for case in inherited_cases(loader, ["test_state"], ABOUT_FILES):
         through_a_server(case)
         suite.addTest(case)
-    assert suite.countTestCases() > 50
+    assert suite.countTestCases() > 50 or loader.testNamePatterns is not None
     return suite
 
 

@@ -73,10 +73,15 @@ class Rounds(GuardCase):
         with self.mutex:
             self.counts[what] = self.counts.get(what, 0) + 1
 
+    def has_stopped(self):
+        return any(line.startswith("stop ") for line in self.log())
+
     def live(self, name):
+        """Some more rounds if chance had it that nothing was stopped."""
         rng = random.Random(f"{SEED}-{name}")
-        for _ in range(ROUNDS // len(self.NAMES) + 1):
-            if self.faults:
+        rounds = ROUNDS // len(self.NAMES) + 1
+        for n in range(4 * rounds):
+            if self.faults or (n >= rounds and self.has_stopped()):
                 return
             rng.choice([self.stop_app, self.stop_app, self.start_app, self.start_app, self.crash])(name, rng)
             if (self.dir / "up" / name).exists() and not self.running():

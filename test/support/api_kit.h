@@ -25,6 +25,7 @@ enum { API_PATIENCE_MS = 60000, API_SHORT_MS = 1000, API_LONG_MS = 600000 };
 struct api_place {
     const char *url;
     bool keeps_events; /* history and watch have events */
+    bool is_local;     /* the store is on this machine, and not behind a URL of a network */
 };
 
 /* One case: two clients, and keys of its own. */

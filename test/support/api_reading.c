@@ -366,7 +366,16 @@ static void a_check_says_how_a_lock_was_lost_and_who_has_it(void **state) /* L3 
     belay_lock_free(lock);
 }
 
+/* A server of a store on the network reads it in threads, and waits longer between two polls. */
+static void a_client_knows_whether_its_store_is_on_this_machine(void **state)
+{
+    struct api *api = *state;
+
+    assert_int_equal(belay_client_is_local(api->client), api->place->is_local);
+}
+
 const struct CMUnitTest api_reading[] = {
+    API_CASE(a_client_knows_whether_its_store_is_on_this_machine),
     API_CASE(a_check_never_promises_more_than_its_holder_may_rely_on),
     API_CASE(a_check_says_how_a_lock_was_lost_and_who_has_it),
     API_CASE(metadata_is_shown_as_it_was_given),

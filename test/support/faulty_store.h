@@ -112,6 +112,7 @@
     X(EVENTS_IGNORE_THE_KEY, events_ignore_the_key)                                                          \
     X(LAST_EVENTS_ARE_THE_FIRST, last_events_are_the_first)                                                  \
     X(EVENTS_GO_ON, events_go_on)                                                                            \
+    X(HAS_ROOM_FOR_FEW_EVENTS, has_room_for_few_events)                                                      \
     X(LOST_WAKEUP, lost_wakeup)                                                                              \
     X(WAKES_NOBODY, wakes_nobody)                                                                            \
     X(EVENTS_WAKE_NOBODY, events_wake_nobody)                                                                \

@@ -5,15 +5,15 @@
 
 #include "support/faulty_store_internal.h"
 
-enum { WRITES_MAX = 8, EVENTS_MAX = 16, DROPS_MAX = 16 };
+enum { WRITES_MAX = 8, DROPS_MAX = 16, FEW_EVENTS = 64 };
 
 /* A batch of our own, to be bent. */
 struct bent {
     struct belay_batch batch;
     struct belay_write writes[WRITES_MAX];
     struct belay_record values[WRITES_MAX]; /* strings borrowed */
-    struct belay_event events[EVENTS_MAX];
-    struct belay_record seen[WRITES_MAX]; /* owned: as they were before */
+    struct belay_event *events;             /* owned */
+    struct belay_record seen[WRITES_MAX];   /* owned: as they were before */
     int64_t now_ms;
     const char *drops[DROPS_MAX];
     struct belay_put_ticket ticket;
@@ -25,7 +25,8 @@ struct bent {
 static void copy_batch(struct faulty_store *b, const struct belay_batch *batch, struct bent *bent)
 {
     memset(bent, 0, sizeof *bent);
-    if (batch->n_writes > WRITES_MAX || batch->n_events > EVENTS_MAX) {
+    bent->events = calloc(batch->n_events + 1, sizeof *bent->events);
+    if (batch->n_writes > WRITES_MAX || bent->events == NULL) {
         abort();
     }
     bent->batch = *batch;
@@ -402,7 +403,8 @@ static enum belay_code bend_batch(struct faulty_store *b, struct bent *bent)
         (b->rule == FAULTY_ONLY_THE_FIRST_KEY_HAS_USED_IDS && bent->batch.n_writes > 1)) {
         bent->batch.require_unused_id = NULL;
     }
-    if (b->rule == FAULTY_REFUSES_AN_EMPTY_BATCH && bent->batch.n_writes == 0) {
+    if ((b->rule == FAULTY_REFUSES_AN_EMPTY_BATCH && bent->batch.n_writes == 0) ||
+        (b->rule == FAULTY_HAS_ROOM_FOR_FEW_EVENTS && bent->batch.n_events > FEW_EVENTS)) {
         return BELAY_INVALID;
     }
     if (b->rule == FAULTY_IGNORES_FREEZES) {
@@ -546,5 +548,6 @@ enum belay_code faulty_store_commit(struct belay_store *store, const struct bela
     for (size_t i = 0; i < batch->n_writes; i++) {
         belay_record_release(&bent.seen[i]);
     }
+    free(bent.events);
     return code;
 }

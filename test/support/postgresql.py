@@ -10,14 +10,14 @@ import contextlib
 import glob
 import os
 import pwd
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
+
+from ports import free_port
 
 QUICK = ["-c", "fsync=off", "-c", "shared_buffers=32MB", "-c", "max_connections=100", "-c", "autovacuum=off",
          "-c", "max_wal_senders=4", "-c", "log_min_messages=warning"]
@@ -31,22 +31,26 @@ def program(name):
     return found[-1]
 
 
-def free_port():
-    """Below the range that the kernel hands out to clients."""
-    while True:
-        port = random.randrange(20000, 32000)
-        with socket.socket() as probe:
-            with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                return port
-
-
 def unprivileged():
     """PostgreSQL refuses to run as root."""
     if os.geteuid() != 0:
         return {}
     user = pwd.getpwnam("nobody")
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+
+def state_and_parent(pid):
+    """("Z", 0): that process has ended."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        state, number = file.read().rsplit(")", 1)[1].split()[:2]
+        return state, int(number)
+    return "Z", 0
+
+
+def parent(pid):
+    """None: that process has ended."""
+    state, number = state_and_parent(pid)
+    return None if state == "Z" else number
 
 
 class Server:
@@ -124,10 +128,22 @@ class Server:
             self.process.wait(60)
 
     def kill(self):
-        """As a crash: the postmaster and all its children at once."""
+        """As a crash: the postmaster and its children, each of which has a session of its own. Return when all are gone."""
         if self.process is not None and self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.send_signal(signal.SIGSTOP)  # a child that it starts after the look at them would live on
+            while state_and_parent(self.process.pid)[0] not in "TZ":
+                time.sleep(0.001)
+            children = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if parent(pid) == self.process.pid]
+            self.process.kill()
+            for pid in children:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             self.process.wait(60)
+            deadline = time.monotonic() + 60
+            while any(parent(pid) is not None for pid in children):  # a new server would find their shared memory in use
+                if time.monotonic() > deadline:
+                    raise RuntimeError("PostgreSQL's processes did not end")
+                time.sleep(0.01)
 
     def close(self):
         self.stop(signal.SIGQUIT)

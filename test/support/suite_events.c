@@ -514,11 +514,51 @@ static bool only_a_refusal_by_another_holder_is_kept(struct suite *s)
     return true;
 }
 
+struct count {
+    size_t n;
+    uint64_t first, last;
+};
+
+static bool count_event(void *context, const struct belay_event *event)
+{
+    struct count *count = context;
+
+    count->first = count->n++ == 0 ? event->id : count->first;
+    count->last = event->id;
+    return true;
+}
+
+/* To take a key over from as many expired holders as there may be. */
+static bool a_batch_has_all_the_events_that_an_acquisition_may_need(struct suite *s)
+{
+    enum { N = BELAY_HOLDERS_MAX + 2 };
+    struct belay_event *events = suite_alloc(s, N * sizeof *events);
+    struct count count = { 0 };
+    uint64_t first;
+
+    for (size_t i = 0; i < N; i++) {
+        events[i] = (struct belay_event){
+            .type = "lock.taken_over", .key = "k", .lock_id = "i", .locked_by = "o", .duration_ms = -1
+        };
+    }
+    first = commit(s, s->a, &(struct belay_batch){ .events = events, .n_events = N })->done.event_id;
+    CHECK(first > 0);
+    CHECK_DONE(commit(s, s->a, &(struct belay_batch){ .events = events, .n_events = 1 }));
+    CHECK_INT(s->b->ops->events(s->b, &(struct belay_events_query){ 0 }, count_event, &count, NULL),
+              BELAY_OK);
+    CHECK_INT(count.n, N + 1);
+    CHECK_INT(count.first, first);
+    CHECK(count.last >= first + N);
+    CHECK(count.last < UINT64_C(1) << 53); /* exact in JavaScript */
+    return true;
+}
+
 const struct suite_case suite_events[] = {
     CASE("L9", a_store_says_itself_whether_it_keeps_events),
     CASE_IF("L9", an_event_is_read_as_it_was_written, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", missing_fields_of_an_event_stay_empty, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", events_are_kept_with_their_writes_in_order, SUITE_NEEDS_EVENTS),
+    CASE_IF("L4", a_batch_has_all_the_events_that_an_acquisition_may_need, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", a_refused_batch_leaves_no_event, SUITE_NEEDS_EVENTS),
     CASE_IF("L5", a_batch_with_a_used_id_leaves_no_event, SUITE_NEEDS_EVENTS | SUITE_NEEDS_USED_IDS),
     CASE_IF("L2", an_event_may_name_the_token_of_its_batch, SUITE_NEEDS_EVENTS),

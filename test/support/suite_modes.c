@@ -549,6 +549,30 @@ static bool expired_holders_are_dropped_by_the_write_that_adds_one(struct suite 
     return true;
 }
 
+/* As if all of them had expired: each is an event of the batch. */
+static bool one_write_drops_many_holders(struct suite *s)
+{
+    enum { N = 80 };
+    const char *drops[N];
+    struct belay_event events[N];
+    struct belay_write write;
+
+    for (int i = 0; i < N; i++) {
+        drops[i] = suite_text(s, "id-%d", i);
+        events[i] = (struct belay_event){
+            .type = "lock.taken_over", .key = "k", .lock_id = drops[i], .locked_by = "o", .duration_ms = -1
+        };
+        CHECK_DONE(join(s, drops[i]));
+    }
+    write = joining(s, "k", "new", LONG_MS);
+    write.drop_holders = drops;
+    write.n_drop_holders = N;
+    CHECK_DONE(commit(
+        s, s->a, &(struct belay_batch){ .writes = &write, .n_writes = 1, .events = events, .n_events = N }));
+    CHECK_TEXT(ids_of(s, see(s, "k")), "new ");
+    return true;
+}
+
 static bool an_exclusive_holder_replaces_holders_that_are_over(struct suite *s)
 {
     const char *drops[] = { "one", "two" };
@@ -953,6 +977,7 @@ const struct suite_case suite_modes[] = {
     CASE_IF("L1", free_is_refused_while_any_holder_is_left, SUITE_NEEDS_MODES),
     CASE_IF("L1", the_first_holder_may_be_added_if_the_lock_is_free, SUITE_NEEDS_MODES),
     CASE_IF("L3", expired_holders_are_dropped_by_the_write_that_adds_one, SUITE_NEEDS_MODES),
+    CASE_IF("L4", one_write_drops_many_holders, SUITE_NEEDS_MODES),
     CASE_IF("L1", an_exclusive_holder_replaces_holders_that_are_over, SUITE_NEEDS_MODES),
     CASE_IF("L1", a_shared_holder_replaces_an_exclusive_one_that_is_over, SUITE_NEEDS_MODES),
     CASE_IF("L1", other_writes_leave_the_holders_alone, SUITE_NEEDS_MODES),

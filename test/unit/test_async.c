@@ -409,8 +409,158 @@ static void a_call_abandoned_in_the_queue_leaves_its_neighbour_there(void **stat
     assert_int_equal(heard[0].times, 0);
 }
 
+/* ---- a store that commits on the loop ---- */
+
+static struct {
+    struct belay_pending_commit *begun; /* the newest first */
+    bool answers;                       /* take() answers what was begun */
+    bool leaves;                        /* to finish() */
+    int n_finished;
+    int n_flushed;
+} fake;
+
+static int loop_fd(struct belay_store *store)
+{
+    (void)store;
+    return 0;
+}
+
+static bool loop_begin(struct belay_store *store, struct belay_pending_commit *pending)
+{
+    (void)store;
+    assert_null(pending->answer);
+    pending->next = fake.begun;
+    fake.begun = pending;
+    return true;
+}
+
+static struct belay_pending_commit *loop_take(struct belay_store *store)
+{
+    struct belay_pending_commit *done = fake.answers ? fake.begun : NULL;
+
+    for (struct belay_pending_commit *one = done; one != NULL; one = one->next) {
+        one->is_unfinished = fake.leaves;
+        if (fake.leaves) {
+            one->answer = strdup("kept until it is finished");
+        } else {
+            one->code = quick_ops->commit(store, one->batch, one->out, one->err);
+        }
+    }
+    fake.begun = fake.answers ? NULL : fake.begun;
+    return done;
+}
+
+static int64_t loop_flush(struct belay_store *store)
+{
+    (void)store;
+    fake.n_flushed++;
+    return 4711;
+}
+
+static enum belay_code loop_finish(struct belay_store *store, struct belay_pending_commit *pending)
+{
+    assert_int_equal(sem_wait(&gate), 0);
+    fake.n_finished++;
+    return quick_ops->commit(store, pending->batch, pending->out, pending->err);
+}
+
+static void loop_stop(struct belay_store *store)
+{
+    (void)store;
+    fake.begun = NULL;
+}
+
+static const struct belay_loop_ops loop_ops = { loop_fd,    loop_begin,  loop_take,
+                                                loop_flush, loop_finish, loop_stop };
+
+static int set_up_loop(void **state)
+{
+    struct fixture *f;
+
+    memset(&fake, 0, sizeof fake);
+    if (set_up_threads(state) != 0) {
+        return 1;
+    }
+    f = *state;
+    slow_ops.loop = &loop_ops;
+    assert_int_equal(belay_client_poll_fd(f->client), -1); /* it wakes no waiter */
+    slow_ops.listen = quick_ops->listen;
+    slow_ops.wait = quick_ops->wait;
+    slow_ops.wake = quick_ops->wake;
+    assert_int_equal(belay_client_poll_fd(f->client), 0);
+    return 0;
+}
+
+static void a_store_with_a_loop_needs_no_thread_for_a_commit(void **state)
+{
+    struct fixture *f = *state;
+    struct heard heard = { 0 };
+
+    acquire(f, "a", 0, &heard, NULL);
+    assert_int_equal(belay_client_poll(f->client), 4711); /* when the store wants to be asked again */
+    assert_non_null(fake.begun);
+    assert_int_equal(heard.times, 0);
+    fake.answers = true;
+    (void)belay_client_poll(f->client);
+    assert_int_equal(heard.times, 1);
+    assert_int_equal(heard.code, BELAY_OK);
+    assert_int_equal(fake.n_flushed, 2);
+}
+
+static void a_commit_that_the_loop_leaves_unfinished_is_finished_by_a_thread(void **state)
+{
+    struct fixture *f = *state;
+    struct heard heard = { 0 };
+
+    fake.answers = fake.leaves = true;
+    acquire(f, "a", 0, &heard, NULL);
+    (void)belay_client_poll(f->client);
+    (void)belay_client_poll(f->client); /* the thread waits at the gate */
+    assert_int_equal(heard.times, 0);
+    one_commit(f);
+    assert_int_equal(heard.times, 1);
+    assert_int_equal(heard.code, BELAY_OK);
+    assert_int_equal(fake.n_finished, 1);
+}
+
+static void a_call_abandoned_while_the_loop_commits_gets_no_callback(void **state)
+{
+    struct fixture *f = *state;
+    struct heard heard = { 0 };
+    struct heard other = { 0 };
+    struct belay_async *call;
+
+    acquire(f, "a", 60000, &heard, &call);
+    (void)belay_client_poll(f->client);
+    belay_async_abandon(call);
+    assert_non_null(fake.begun); /* what the store uses is still there */
+    fake.answers = true;
+    (void)belay_client_poll(f->client);
+    assert_int_equal(heard.times, 0);
+    acquire(f, "b", 0, &other, NULL);
+    (void)belay_client_poll(f->client);
+    while (other.times == 0) {
+        if (fake.begun == NULL) {
+            assert_int_equal(sem_wait(&news), 0); /* a thread reads */
+        }
+        (void)belay_client_poll(f->client);
+    }
+    assert_int_equal(other.code, BELAY_HELD); /* it was done */
+}
+
+static void a_client_closes_while_the_loop_commits(void **state)
+{
+    struct fixture *f = *state;
+    struct heard heard = { 0 };
+
+    acquire(f, "a", 0, &heard, NULL);
+    (void)belay_client_poll(f->client);
+    assert_non_null(fake.begun); /* the tear-down must not touch it after stop() */
+}
+
 int main(void)
 {
+#define TEST_LOOP(name) cmocka_unit_test_setup_teardown(name, set_up_loop, tear_down)
 #define TEST_THREADS(name) cmocka_unit_test_setup_teardown(name, set_up_threads, tear_down)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
@@ -426,6 +576,10 @@ int main(void)
         TEST(a_call_abandoned_before_its_first_poll_leaves_the_others),
         TEST_THREADS(a_call_abandoned_during_its_request_gets_no_callback),
         TEST_THREADS(a_call_abandoned_in_the_queue_leaves_its_neighbour_there),
+        TEST_LOOP(a_store_with_a_loop_needs_no_thread_for_a_commit),
+        TEST_LOOP(a_commit_that_the_loop_leaves_unfinished_is_finished_by_a_thread),
+        TEST_LOOP(a_call_abandoned_while_the_loop_commits_gets_no_callback),
+        TEST_LOOP(a_client_closes_while_the_loop_commits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

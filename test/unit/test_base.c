@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/address.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -264,6 +265,7 @@ static void a_string_that_failed_stays_failed(void **state)
     assert_true(by_format.failed);
     assert_string_equal(by_format.data, "123");
     assert_null(buf_take(&by_format));
+    assert_null(by_format.data);
     buf_release(&by_format);
     assert_false(by_format.failed);
 }
@@ -291,6 +293,37 @@ static void a_string_may_hold_any_bytes(void **state)
     assert_int_equal(buf.len, 3000);
     assert_memory_equal(buf.data + 2997, "a\0b", 4);
     buf_release(&buf);
+}
+
+static void a_number_ends_where_its_space_ends_and_fits_with_its_sign(void **state)
+{
+    static const struct {
+        int64_t value;
+        const char *text;
+    } numbers[] = {
+        { INT64_MIN, "-9223372036854775808" },
+        { -100, "-100" },
+        { -99, "-99" },
+        { -10, "-10" },
+        { -9, "-9" },
+        { -1, "-1" },
+        { 0, "0" },
+        { 9, "9" },
+        { 10, "10" },
+        { 99, "99" },
+        { 100, "100" },
+        { INT64_MAX, "9223372036854775807" },
+    };
+    char space[NUMBER_TEXT_SIZE];
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(numbers); i++) {
+        const char *text = signed_number_text(space, numbers[i].value);
+
+        assert_string_equal(text, numbers[i].text);
+        assert_ptr_equal(text + strlen(text) + 1, space + sizeof space);
+    }
+    assert_string_equal(number_text(space, UINT64_MAX), "18446744073709551615");
 }
 
 static void a_number_is_added_as_printf_writes_it(void **state)
@@ -438,6 +471,46 @@ static void a_prefix_is_found_at_the_beginning_only(void **state)
     assert_false(text_has_prefix("rebuild-", "build-"));
 }
 
+static void bytes_are_written_in_hexadecimal(void **state)
+{
+    const unsigned char bytes[] = { 0x00, 0x0f, 0xa5, 0xff };
+    char out[9] = "????????";
+
+    (void)state;
+    text_hex(out, bytes, sizeof bytes);
+    assert_string_equal(out, "000fa5ff");
+    text_hex(out, bytes, 0);
+    assert_string_equal(out, "");
+}
+
+static void lists_of_texts_are_compared_in_their_order(void **state)
+{
+    char *const a[] = { (char *)"x", (char *)"y" };
+    char *const b[] = { (char *)"y", (char *)"x" };
+
+    (void)state;
+    assert_true(texts_are_same(a, 2, a, 2));
+    assert_true(texts_are_same(NULL, 0, NULL, 0));
+    assert_false(texts_are_same(a, 2, a, 1));
+    assert_false(texts_are_same(a, 2, b, 2));
+}
+
+static void only_loopback_addresses_and_localhost_are_this_machine(void **state)
+{
+    static const char *const here[] = { "localhost", "127.0.0.1", "127.1.2.3", "127.1", "::1" };
+    static const char *const elsewhere[] = {
+        "127.0.0.1.example", "127.example", "localhost.example", "10.0.0.1", "128.0.0.1", "::2", ""
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof here / sizeof here[0]; i++) {
+        assert_true(address_is_this_machine(here[i]));
+    }
+    for (size_t i = 0; i < sizeof elsewhere / sizeof elsewhere[0]; i++) {
+        assert_false(address_is_this_machine(elsewhere[i]));
+    }
+}
+
 static void ids_are_version_4_uuids_and_differ(void **state)
 {
     char a[UUID_TEXT_SIZE];
@@ -558,6 +631,7 @@ int main(void)
         cmocka_unit_test(a_string_that_failed_stays_failed),
         cmocka_unit_test(nothing_added_is_an_empty_string),
         cmocka_unit_test(a_string_may_hold_any_bytes),
+        cmocka_unit_test(a_number_ends_where_its_space_ends_and_fits_with_its_sign),
         cmocka_unit_test(a_number_is_added_as_printf_writes_it),
         cmocka_unit_test(a_plain_text_ends_at_the_first_byte_that_is_none),
         cmocka_unit_test(a_hash_depends_on_every_byte_of_a_text_and_on_nothing_else),
@@ -565,6 +639,9 @@ int main(void)
         cmocka_unit_test(a_clean_text_is_utf8_without_control_characters),
         cmocka_unit_test(a_clean_text_is_counted_in_bytes),
         cmocka_unit_test(a_prefix_is_found_at_the_beginning_only),
+        cmocka_unit_test(bytes_are_written_in_hexadecimal),
+        cmocka_unit_test(lists_of_texts_are_compared_in_their_order),
+        cmocka_unit_test(only_loopback_addresses_and_localhost_are_this_machine),
         cmocka_unit_test(ids_are_version_4_uuids_and_differ),
         cmocka_unit_test(lock_ids_begin_with_the_time_and_differ),
         cmocka_unit_test(metadata_is_copied_deeply),

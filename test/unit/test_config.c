@@ -91,7 +91,6 @@ static int live_without_a_home(void)
 {
     struct belay_config *config = NULL;
     struct belay_error err = BELAY_ERROR_INIT;
-    char *url = NULL;
     int step = 0;
 
     if (setuid(54321) != 0 || unsetenv("HOME") != 0) {
@@ -100,10 +99,7 @@ static int live_without_a_home(void)
         step = 2;
     } else if (belay_config_get(config, "store") != NULL) {
         step = 3;
-    } else if ((url = config_default_store()) != NULL) {
-        step = 4;
     }
-    free(url);
     belay_config_free(config);
     return step;
 }

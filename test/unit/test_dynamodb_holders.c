@@ -144,12 +144,12 @@ static int64_t raw_number(struct belay_store *store, const char *key, const char
 static void a_free_shared_lock_acquired_and_released_costs_two_requests(void **state)
 {
     struct belay_store *store = fresh_table();
-    uint64_t before = dynamodb_store_requests(store);
+    uint64_t before = requests_of(store);
 
     (void)state;
     (void)join(store, "k", "one");
     assert_int_equal(leave(store, "k", "one"), BELAY_OK);
-    assert_int_equal(dynamodb_store_requests(store) - before, 2);
+    assert_int_equal(requests_of(store) - before, 2);
     store->ops->close(store);
 }
 
@@ -160,13 +160,13 @@ static void beside_others_it_costs_three_and_a_renewal_one(void **state)
 
     (void)state;
     (void)join(store, "k", "one");
-    before = dynamodb_store_requests(store);
+    before = requests_of(store);
     (void)join(store, "k", "two");
-    assert_int_equal(dynamodb_store_requests(store) - before, 2);
+    assert_int_equal(requests_of(store) - before, 2);
     assert_int_equal(renew(store, "k", "two", TTL_MS), BELAY_OK);
-    assert_int_equal(dynamodb_store_requests(store) - before, 3);
+    assert_int_equal(requests_of(store) - before, 3);
     assert_int_equal(leave(store, "k", "two"), BELAY_OK);
-    assert_int_equal(dynamodb_store_requests(store) - before, 4);
+    assert_int_equal(requests_of(store) - before, 4);
     assert_int_equal(count(store, "k"), 1);
     store->ops->close(store);
 }
@@ -515,11 +515,11 @@ static void the_item_outlives_the_longest_lease(void **state)
     boot_now_ms += 1000;
     assert_int_equal(renew(store, "k", "short", TTL_MS), BELAY_OK);
     assert_bounds(store, "k");
-    before = dynamodb_store_requests(store);
+    before = requests_of(store);
     assert_int_equal(renew(store, "k", "short", 200 * TTL_MS), BELAY_OK); /* longer than any */
-    assert_int_equal(dynamodb_store_requests(store) - before, 2);
+    assert_int_equal(requests_of(store) - before, 2);
     assert_int_equal(renew(store, "k", "short", 200 * TTL_MS), BELAY_OK);
-    assert_int_equal(dynamodb_store_requests(store) - before, 3);
+    assert_int_equal(requests_of(store) - before, 3);
     assert_bounds(store, "k");
     store->ops->close(store);
 }
@@ -555,10 +555,10 @@ static void a_grant_whose_answer_shows_a_wrong_clock_is_undone_beside_others(voi
     write.condition = BELAY_IF_UNCHANGED;
     write.revision = record.revision;
     belay_record_release(&record);
-    before = dynamodb_store_requests(store);
+    before = requests_of(store);
     date_ahead_ms = 3600000;
     assert_int_equal(commit_one(store, &write, NULL), BELAY_CONFIG);
-    assert_int_equal(dynamodb_store_requests(store) - before, 2); /* done, and undone */
+    assert_int_equal(requests_of(store) - before, 2); /* done, and undone */
     date_ahead_ms = 0;
     assert_int_equal(count(store, "k"), 1);
     assert_int_equal(leave(store, "k", "one"), BELAY_OK);

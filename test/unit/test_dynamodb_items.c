@@ -8,7 +8,7 @@
 static uint64_t since(struct belay_store *store)
 {
     static uint64_t last;
-    uint64_t now = dynamodb_store_requests(store);
+    uint64_t now = requests_of(store);
     uint64_t n = now - last;
 
     last = now;

@@ -176,7 +176,7 @@ static void no_name_and_no_value_stands_in_an_expression(void **state)
     expr_set(&expr, "owner", av_text("x = :y"));
     expr_set(&expr, "ttl", av_int(5));
     expr_remove(&expr, "token");
-    expr_add(&expr, "waiting", av_set((const char *const[]){ "id" }, 1));
+    expr_change_set(&expr, CLAUSE_ADD, "waiting", av_set((const char *const[]){ "id" }, 1));
     expr_and(&expr, "attribute_exists(%s)", expr_name(&expr, "owner").text);
     assert_true(expr_finish(&expr, request));
     update = json_string_value(json_object_get(request, "UpdateExpression"));

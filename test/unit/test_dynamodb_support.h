@@ -84,6 +84,12 @@ static struct belay_store *open_with(const char *params)
     return store;
 }
 
+/* How many requests the store has sent. */
+static inline uint64_t requests_of(struct belay_store *store)
+{
+    return atomic_load(&ddb_of(store)->requests);
+}
+
 static void call(struct belay_store *store, const char *operation, json_t *request)
 {
     struct ddb_answer answer;

@@ -52,7 +52,7 @@ static void a_wrong_clock_writes_nothing_on_any_layout(void **state)
         other = another(store, "");
         assert_int_equal(take(other, "a-b-c", "one", 60000, BELAY_IF_FREE, 0, &err), BELAY_CONFIG);
         assert_non_null(strstr(err.text, i / 6 == 0 ? "5s ahead of" : "5s behind"));
-        assert_int_equal(dynamodb_store_requests(other), 1);
+        assert_int_equal(requests_of(other), 1);
         record = see(store, "a-b-c", NULL);
         assert_int_equal(record.revision, 0);
         belay_record_release(&record);
@@ -70,13 +70,13 @@ static void the_time_is_requested_before_the_first_deadline_and_when_it_is_old(v
 
     (void)state;
     assert_int_equal(take_free(other, "a", "one"), BELAY_OK);
-    assert_int_equal(dynamodb_store_requests(other), 2);
+    assert_int_equal(requests_of(other), 2);
     boot_now_ms += 900000;
     assert_int_equal(take_free(other, "b", "one"), BELAY_OK);
-    assert_int_equal(dynamodb_store_requests(other), 3);
+    assert_int_equal(requests_of(other), 3);
     boot_now_ms += 1100000;
     assert_int_equal(take_free(other, "c", "one"), BELAY_OK);
-    assert_int_equal(dynamodb_store_requests(other), 5);
+    assert_int_equal(requests_of(other), 5);
     other->ops->close(other);
     store->ops->close(store);
 }

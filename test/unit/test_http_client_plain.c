@@ -1,5 +1,7 @@
 /* The HTTP client without libcurl, on a server with scripted answers, over a unix socket. */
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -16,6 +18,7 @@
 #include <cmocka.h>
 
 #include "base/address.h"
+#include "base/clock.h"
 #include "http_client/http.h"
 
 struct place {
@@ -227,6 +230,53 @@ static void a_descriptor_ends_a_request_at_once(void **state)
     belay_error_release(&err);
 }
 
+/* A listener whose queue of connections is full: further ones wait. Below the ports that the kernel hands out. */
+static int listen_to_nobody(struct sockaddr_in *address, int filling[], size_t n)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int rc = -1;
+
+    *address = (struct sockaddr_in){ .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    for (unsigned i = 0; rc != 0 && i < 100; i++) {
+        address->sin_port = htons((uint16_t)(20000 + ((unsigned)getpid() + i * 97) % 12000));
+        rc = bind(fd, (const struct sockaddr *)address, sizeof *address);
+    }
+    assert_int_equal(rc, 0);
+    assert_int_equal(listen(fd, 0), 0);
+    for (size_t i = 0; i < n; i++) {
+        filling[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        (void)!connect(filling[i], (const struct sockaddr *)address, sizeof *address);
+    }
+    return fd;
+}
+
+static void a_connection_takes_no_longer_than_its_request_may(void **state)
+{
+    struct http_client_options options = { .connect_timeout_ms = 60000 };
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct http_client_request request = { .method = "GET", .timeout_ms = 50 };
+    struct http_response response = { 0 };
+    struct sockaddr_in address;
+    struct http *http = NULL;
+    char url[64];
+    int filling[4];
+    int fd = listen_to_nobody(&address, filling, 4);
+    int64_t began_ms = clock_boot_ms();
+
+    (void)state;
+    (void)snprintf(url, sizeof url, "http://127.0.0.1:%d", ntohs(address.sin_port));
+    request.url = url;
+    assert_int_equal(http_plain_open(url, NULL, &options, &http, &err), BELAY_OK);
+    assert_int_equal(http_send(http, &request, &response, &err), BELAY_UNREACHABLE);
+    assert_true(clock_boot_ms() - began_ms < 30000);
+    http_close(http);
+    belay_error_release(&err);
+    for (size_t i = 0; i < 4; i++) {
+        (void)close(filling[i]);
+    }
+    (void)close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +286,7 @@ int main(void)
         cmocka_unit_test(a_missing_server_is_unreachable),
         cmocka_unit_test(a_socket_path_may_be_longer_than_an_address),
         cmocka_unit_test(a_descriptor_ends_a_request_at_once),
+        cmocka_unit_test(a_connection_takes_no_longer_than_its_request_may),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -549,6 +549,36 @@ static void tokens_of_a_server_stay_below_the_ceiling_L2(void **state)
     }
 }
 
+/* A batch without an event takes a number, and the sweep after it another one: both are below the ceiling. */
+static void a_sweep_takes_a_number_below_the_ceiling_L2(void **state)
+{
+    struct belay_store *store = open_ledger(true);
+    struct journaled *journaled = (struct journaled *)store;
+    struct belay_put_ticket ticket = {
+        .lock_id = "w", .key = "z", .owner = "o", .owner_name = "n", .ttl_ms = 1
+    };
+    struct belay_write write = { .key = "z", .put_ticket = &ticket };
+    struct belay_batch batch = { .writes = &write, .n_writes = 1 };
+    struct belay_commit done = { 0 };
+    uint64_t token = 0;
+
+    (void)state;
+    for (size_t i = 0; i < 2 * (size_t)KEYS; i++) {
+        assert_int_equal(change(store, i, &token), BELAY_OK);
+    }
+    assert_int_equal(sync_all(store), BELAY_OK);
+    journaled->read_db->retain_records_ms = -1000; /* they are old enough to go */
+    journaled->next = SWEEP_EVERY - 1;
+    atomic_store(&journaled->committed, journaled->next - 1);
+    atomic_store(&journaled->durable, journaled->next - 1);
+    journaled->ceiling = SWEEP_EVERY;
+    assert_int_equal(store->ops->commit(store, &batch, &done, NULL), BELAY_OK);
+    belay_commit_release(&done);
+    assert_int_equal(journaled->next, SWEEP_EVERY + 1); /* the sweep has removed some */
+    assert_true(journaled->next <= journaled->ceiling);
+    store->ops->close(store);
+}
+
 static void a_clean_stop_leaves_nothing_to_repair(void **state)
 {
     struct belay_store *store = open_ledger(false);
@@ -1019,6 +1049,41 @@ static void a_full_disk_is_found_before_anything_is_changed(void **state)
     store->ops->close(store);
 }
 
+static void records_stay_if_a_full_disk_cannot_take_their_removal(void **state)
+{
+    struct belay_store *base = open_ledger(true);
+    struct journaled *store = (struct journaled *)base;
+    struct journal *journal = &store->journals[store->active];
+    size_t size = journal->size;
+    struct rlimit limit, old;
+    size_t frame_len;
+    uint64_t token;
+
+    (void)state;
+    for (size_t step = 0; step < 2 * KEYS; step++) { /* taken and released */
+        assert_int_equal(change(base, step, &token), BELAY_OK);
+    }
+    store->read_db->retain_records_ms = -1000;
+    frame_len = store->frame.len;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    limit = old;
+    limit.rlim_cur = size;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    (void)pthread_mutex_lock(&store->mutex);
+    journal->size = journal->used; /* it has to grow */
+    journaled_sweep(store);
+    assert_int_equal(store->table.n, KEYS);
+    assert_int_equal(store->frame.len, frame_len);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    journal->size = size;
+    journaled_sweep(store); /* it has reached the last record, and begins again */
+    assert_int_equal(store->table.n, 0);
+    (void)pthread_mutex_unlock(&store->mutex);
+    assert_int_equal(sync_all(base), BELAY_OK);
+    base->ops->close(base);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1038,6 +1103,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_older_copy_of_a_journal_lowers_no_token_L2, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_older_copy_of_a_journal_is_reported_L2, set_up, tear_down),
         cmocka_unit_test_setup_teardown(tokens_of_a_server_stay_below_the_ceiling_L2, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_sweep_takes_a_number_below_the_ceiling_L2, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_clean_stop_leaves_nothing_to_repair, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_removed_log_lowers_no_token_L2, set_up, tear_down),
         cmocka_unit_test(a_record_in_memory_keeps_times_of_any_size),
@@ -1055,6 +1121,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(many_records_are_scanned_in_parts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_full_disk_is_found_before_anything_is_changed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(records_stay_if_a_full_disk_cannot_take_their_removal, set_up,
+                                        tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

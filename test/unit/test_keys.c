@@ -498,6 +498,11 @@ static void a_key_that_fits_a_template_is_a_lock_of_that_profile(void **state)
           "'build-{component}-{environment}'" },
         { NULL, "terraform-prod", NULL, NULL },
         { NULL, "build-router", NULL, NULL },
+        { NULL, "", NULL, "the key is empty" },
+        { "execution", "stack:s", NULL,
+          "key 'stack:s' begins as a stack's but is none; write it as stack:STACK:env:ENVIRONMENT, perhaps "
+          "with "
+          ":service:SERVICE or :component:SERVICE/COMPONENT after it" },
         { "nope", "k", NULL,
           "unknown profile 'nope'; known profiles: any, build, database, deploy, execution, other, same, "
           "stack" },

@@ -56,6 +56,8 @@ static void a_health_url_is_http_or_https(void **state)
     static const char *const wrong[] = { "",
                                          "a",
                                          "ftp://a/",
+                                         "HTTPS://a/",
+                                         "httpS://a/",
                                          "http://",
                                          "http:///x",
                                          "http://a:0/",
@@ -63,6 +65,8 @@ static void a_health_url_is_http_or_https(void **state)
                                          "http://u:p@a/",
                                          "http://a b/",
                                          "http://[::1/",
+                                         "http://[10.0.0.1]/",
+                                         "http://[abc]/",
                                          "http://a/\x01",
                                          "file:///x" };
 

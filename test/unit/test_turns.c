@@ -103,36 +103,44 @@ static void begin_to_queue(struct fixture *f)
     assert_string_equal(f->op.batch.require_unused_id, "mine");
 }
 
+/* ...and while it does so, a request with its id gets the lock. */
+static void get_the_lock_while_it_queues(struct fixture *f)
+{
+    begin_to_queue(f);
+    run(f, OP_RELEASE, "other");
+    run(f, OP_ACQUIRE, "mine");
+}
+
+/* The only record. */
+static const struct belay_record *the_record(const struct fixture *f)
+{
+    size_t n = 0;
+    const struct belay_record *records = memstore_records(f->data, &n);
+
+    assert_int_equal(n, 1);
+    return records;
+}
+
 /* L5: a repeated request, and the first one has just got the lock. */
 static void one_whose_id_gets_the_lock_while_it_queues_has_the_lock(void **state)
 {
     struct fixture *f = *state;
-    const struct belay_record *records;
-    size_t n;
 
-    begin_to_queue(f);
-    run(f, OP_RELEASE, "other");
-    run(f, OP_ACQUIRE, "mine");
+    get_the_lock_while_it_queues(f);
     step(f, &f->op);
     assert_int_equal(f->op.want, OP_GET);
     step(f, &f->op);
     assert_int_equal(f->op.want, OP_DONE);
     assert_int_equal(f->op.code, BELAY_OK);
-    records = memstore_records(f->data, &n);
-    assert_int_equal(n, 1);
-    assert_true(f->op.record.token == records[0].token && records[0].n_tickets == 0);
+    assert_true(f->op.record.token == the_record(f)->token && the_record(f)->n_tickets == 0);
 }
 
 /* L5: an id has a lock once. */
 static void one_whose_id_had_the_lock_while_it_queued_is_told_so(void **state)
 {
     struct fixture *f = *state;
-    const struct belay_record *records;
-    size_t n;
 
-    begin_to_queue(f);
-    run(f, OP_RELEASE, "other");
-    run(f, OP_ACQUIRE, "mine");
+    get_the_lock_while_it_queues(f);
     run(f, OP_RELEASE, "mine");
     run(f, OP_ACQUIRE, "third");
     for (int i = 0; i < 5 && f->op.want != OP_DONE; i++) {
@@ -140,9 +148,8 @@ static void one_whose_id_had_the_lock_while_it_queued_is_told_so(void **state)
     }
     assert_int_equal(f->op.want, OP_DONE);
     assert_int_equal(f->op.code, BELAY_ID_USED);
-    records = memstore_records(f->data, &n);
-    assert_string_equal(records[0].lock_id, "third");
-    assert_int_equal(records[0].n_tickets, 0);
+    assert_string_equal(the_record(f)->lock_id, "third");
+    assert_int_equal(the_record(f)->n_tickets, 0);
 }
 
 /* L4: the holder it saw is gone, and no client is left that would wake it. */
@@ -159,6 +166,40 @@ static void one_that_finds_the_lock_free_when_it_queues_takes_it(void **state)
     assert_int_equal(f->op.code, BELAY_OK);
 }
 
+/* Wait with a request that is then forgotten, and repeat it `later_ms` later: the duration of the wait. */
+static int64_t waited_in_two_requests(struct fixture *f, int64_t later_ms)
+{
+    struct op_request request = request_of(f, OP_ACQUIRE, "mine");
+
+    request.began_unix_ms = INT64_C(1730816000123);
+    run(f, OP_ACQUIRE, "other");
+    op_start(&f->op, &request, clock_boot_ms());
+    for (int i = 0; i < 10 && f->op.want != OP_WAIT; i++) {
+        step(f, &f->op);
+    }
+    assert_int_equal(the_record(f)->tickets[0].since_unix_ms, request.began_unix_ms);
+    op_destroy(&f->op);
+    run(f, OP_RELEASE, "other");
+    request.began_unix_ms += later_ms;
+    op_start(&f->op, &request, clock_boot_ms());
+    for (int i = 0; i < 10 && strcmp(f->op.batch.events[0].type, "wait.ended") != 0; i++) {
+        step(f, &f->op);
+    }
+    assert_string_equal(f->op.batch.events[0].type, "wait.ended");
+    return f->op.batch.events[0].duration_ms;
+}
+
+static void a_wait_counts_from_the_ticket_of_an_earlier_request(void **state)
+{
+    assert_in_range(waited_in_two_requests(*state, 3600000), 3600000, 3660000);
+}
+
+/* The clock of the machine that put it may be ahead. */
+static void a_ticket_of_the_future_is_one_of_now(void **state)
+{
+    assert_in_range(waited_in_two_requests(*state, -3600000), 0, 60000);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -166,6 +207,8 @@ int main(void)
         TEST(one_whose_id_gets_the_lock_while_it_queues_has_the_lock),
         TEST(one_whose_id_had_the_lock_while_it_queued_is_told_so),
         TEST(one_that_finds_the_lock_free_when_it_queues_takes_it),
+        TEST(a_wait_counts_from_the_ticket_of_an_earlier_request),
+        TEST(a_ticket_of_the_future_is_one_of_now),
     };
 
     return cmocka_run_group_tests_name("turns", tests, NULL, NULL);

@@ -12,7 +12,7 @@ import { LockLostError, NotFoundError, UnknownOutcomeError } from "./errors.js";
 
 const TIMER_MAX_MS = 24 * 3600 * 1000; // setTimeout() takes no more than 2^31
 const RENEW_MS = 10000;
-const RENEW_MIN_MS = 200;
+const RENEW_MIN_MS = 300;
 const SHORTENED = 0.9; // of a ttl that the server may or may not have taken
 const WATCH_AFTER_MS = 100; // most of what a lock protects is over by then
 const WATCH_MS = 60000;
@@ -217,7 +217,10 @@ export class Lock {
       return;
     }
     const sent = now();
-    const timeout = Math.min(Math.max((this.info.ttl_ms ?? Infinity) / 3, RENEW_MIN_MS), RENEW_MS, this.#transport.timeout);
+    // A server that hangs takes only a part of what is left of the lease, so that the next one can be asked in time.
+    const n = this.#transport.serverCount;
+    const part = n === 1 ? (this.info.ttl_ms ?? Infinity) / 3 : (this.#deadline - sent) / 2 / n;
+    const timeout = Math.min(Math.max(part, RENEW_MIN_MS), RENEW_MS, this.#transport.timeout);
     this.#beatAt = Infinity; // no other one meanwhile
     try {
       this.#extend(await this.#transport.attempt("POST", "/v1/renew", { body: this.#target, timeout, signal: this.#background.signal, unref: true }), sent);

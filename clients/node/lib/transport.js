@@ -83,6 +83,10 @@ export class Transport {
     return this.#servers[this.#current].url;
   }
 
+  get serverCount() {
+    return this.#servers.length;
+  }
+
   /** This server, or its store, is in trouble: another may do better. */
   #leave(server) {
     if (this.#servers[this.#current] === server) {

@@ -17,7 +17,7 @@ log = logging.getLogger("belay")
 SLICE_MAX_MS = 10_000  # of a wait
 HELD_MAX = 60.0        # of a request that waits for the loss
 RELEASE_TRIES = 6
-TIMEOUT_MIN = 0.2      # of a renewal
+TIMEOUT_MIN = 0.3      # of a renewal
 LOOK = 1.0             # how often the deadline is looked at: a suspended machine does not count as waiting
 
 
@@ -218,12 +218,19 @@ class Lock:
     def _await_loss(self) -> None:
         began = clock()
         wait = max(min(self._renew_at - began, HELD_MAX), 0.001)
-        self._http.send("POST", "/v1/held", self._body(wait_ms=int(wait * 1000)), wait=wait, cancel=self._beat)
+        self._http.send("POST", "/v1/held", self._body(wait_ms=int(wait * 1000)), wait=wait, timeout=self._patience(began + wait),
+                        cancel=self._beat)
         if clock() - began < wait / 2:
             self._sleep(min(wait / 2, 0.5))  # a server that does not wait is not asked in a loop
 
+    def _patience(self, at: float) -> float:
+        """How long an answer may take: a server that hangs must leave enough of the lease to ask the next one in time."""
+        n = len(self._http.urls)
+        part = self._ttl / 3 if n == 1 else (self._deadline - at) / 2 / n
+        return max(min(self._http.timeout, part), TIMEOUT_MIN)
+
     def _beat_once(self) -> None:
-        timeout = max(min(self._http.timeout, self._ttl / 3), TIMEOUT_MIN)
+        timeout = self._patience(clock())
         self._renew(lambda: self._http.send("POST", "/v1/renew", self._body(), timeout=timeout))
 
     def _renew(self, send: Callable[[], Dict[str, Any]]) -> None:

@@ -1,17 +1,17 @@
 #include "aws/text/ini.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/text.h"
 
 struct parser {
     struct ini ini;
-    size_t section; /* index of the present one, plus 1 */
-    char *parent;   /* owned; the last key of the section, which may have keys below it */
-    bool nested;    /* it has no value of its own */
+    char *section; /* owned; the present one; NULL: none yet */
+    char *parent;  /* owned; the last key of the section, which may have keys below it */
+    bool nested;   /* it has no value of its own */
     bool no_memory;
 };
 
@@ -52,62 +52,41 @@ static char *section_name(const char *start, const char *end)
     return buf_take(&name);
 }
 
-static void open_section(struct parser *parser, char *name)
+static void entry_release(struct ini_entry *entry)
 {
-    struct ini *ini = &parser->ini;
-    struct ini_section *grown;
-
-    free(parser->parent);
-    parser->parent = NULL;
-    for (size_t i = 0; name != NULL && i < ini->n_sections; i++) {
-        if (strcmp(ini->sections[i].name, name) == 0) {
-            parser->section = i + 1;
-            free(name);
-            return;
-        }
-    }
-    grown = realloc(ini->sections, (ini->n_sections + 1) * sizeof *grown);
-    if (grown != NULL) {
-        ini->sections = grown;
-    }
-    if (grown == NULL || name == NULL) {
-        parser->no_memory = true;
-        free(name);
-        return;
-    }
-    grown[ini->n_sections] = (struct ini_section){ name, NULL, 0 };
-    parser->section = ++ini->n_sections;
+    free(entry->section);
+    free(entry->name);
+    free(entry->value);
 }
 
 /* Takes over both strings. */
 static void put_entry(struct parser *parser, char *name, char *value)
 {
-    struct ini_section *section = &parser->ini.sections[parser->section - 1];
-    struct ini_entry *grown;
+    struct ini *ini = &parser->ini;
+    struct ini_entry entry = { strdup(parser->section), name, value };
+    struct ini_entry *grown = array_grow(ini->entries, sizeof *grown, ini->n + 1, &ini->cap);
 
-    if (name == NULL || value == NULL) {
-        goto no_memory;
+    if (grown != NULL) {
+        ini->entries = grown;
     }
-    for (size_t i = 0; i < section->n_entries; i++) {
-        if (strcmp(section->entries[i].name, name) == 0) {
-            free(section->entries[i].value);
-            section->entries[i].value = value;
-            free(name);
-            return;
-        }
+    if (grown == NULL || entry.section == NULL || name == NULL || value == NULL) {
+        parser->no_memory = true;
+        entry_release(&entry);
+    } else {
+        grown[ini->n++] = entry;
     }
-    grown = realloc(section->entries, (section->n_entries + 1) * sizeof *grown);
-    if (grown == NULL) {
-        goto no_memory;
-    }
-    section->entries = grown;
-    grown[section->n_entries++] = (struct ini_entry){ name, value };
-    return;
+}
 
-no_memory:
-    parser->no_memory = true;
-    free(name);
-    free(value);
+static void open_section(struct parser *parser, char *name)
+{
+    free(parser->parent);
+    free(parser->section);
+    parser->parent = NULL;
+    parser->section = name;
+    parser->no_memory = parser->no_memory || name == NULL;
+    if (name != NULL) {
+        put_entry(parser, strdup(""), strdup(""));
+    }
 }
 
 static char *join_names(const char *parent, const char *name)
@@ -129,13 +108,6 @@ static const char *value_end(const char *start, const char *end)
     return end;
 }
 
-static void lower_case(char *text)
-{
-    for (; text != NULL && *text != '\0'; text++) {
-        *text = (char)tolower((unsigned char)*text);
-    }
-}
-
 /* "name = value"; false if it is not that. */
 static bool take_entry(struct parser *parser, const char *line, const char *end, bool below)
 {
@@ -148,7 +120,7 @@ static bool take_entry(struct parser *parser, const char *line, const char *end,
     }
     name = copy_trimmed(line, equals);
     value = copy_trimmed(equals + 1, value_end(equals + 1, end));
-    lower_case(name);
+    text_lower(name);
     if (name == NULL || value == NULL) {
         parser->no_memory = true;
     } else if (below) {
@@ -184,7 +156,7 @@ static const char *take_line(struct parser *parser, const char *line, const char
         open_section(parser, section_name(line + 1, close));
         return NULL;
     }
-    if (parser->section == 0) {
+    if (parser->section == NULL) {
         return "a key before the first [section]";
     }
     if (start > line && parser->parent != NULL) {
@@ -220,6 +192,7 @@ enum belay_code ini_parse(const char *text, const char *origin, struct ini *out,
         code = error_no_memory(err);
     }
     free(parser.parent);
+    free(parser.section);
     if (code == BELAY_OK) {
         *out = parser.ini;
     } else {
@@ -230,35 +203,20 @@ enum belay_code ini_parse(const char *text, const char *origin, struct ini *out,
 
 void ini_release(struct ini *ini)
 {
-    for (size_t i = 0; i < ini->n_sections; i++) {
-        struct ini_section *section = &ini->sections[i];
-
-        for (size_t k = 0; k < section->n_entries; k++) {
-            free(section->entries[k].name);
-            free(section->entries[k].value);
-        }
-        free(section->entries);
-        free(section->name);
+    for (size_t i = 0; i < ini->n; i++) {
+        entry_release(&ini->entries[i]);
     }
-    free(ini->sections);
+    free(ini->entries);
     memset(ini, 0, sizeof *ini);
 }
 
-const struct ini_section *ini_find(const struct ini *ini, const char *section)
+const char *ini_get(const struct ini *ini, const char *section, const char *name)
 {
-    for (size_t i = 0; i < ini->n_sections; i++) {
-        if (strcmp(ini->sections[i].name, section) == 0) {
-            return &ini->sections[i];
-        }
-    }
-    return NULL;
-}
+    for (size_t i = ini->n; i > 0; i--) {
+        const struct ini_entry *entry = &ini->entries[i - 1];
 
-const char *ini_get(const struct ini_section *section, const char *name)
-{
-    for (size_t i = 0; section != NULL && i < section->n_entries; i++) {
-        if (strcmp(section->entries[i].name, name) == 0) {
-            return section->entries[i].value;
+        if (strcmp(entry->section, section) == 0 && strcmp(entry->name, name) == 0) {
+            return entry->value;
         }
     }
     return NULL;

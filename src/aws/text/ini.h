@@ -10,29 +10,28 @@
 #include "belay.h"
 
 struct ini_entry {
-    char *name;  /* owned; lower case */
-    char *value; /* owned */
-};
-
-struct ini_section {
-    char *name;                /* owned; as written, blanks squeezed to one, quotes removed */
-    struct ini_entry *entries; /* owned */
-    size_t n_entries;
+    char *section; /* owned; as written, blanks squeezed to one, quotes removed */
+    char *name;    /* owned; lower case; "" marks the section itself */
+    char *value;   /* owned */
 };
 
 struct ini {
-    struct ini_section *sections; /* owned */
-    size_t n_sections;
+    struct ini_entry *entries; /* owned; in the order of the file */
+    size_t n;
+    size_t cap;
 };
 
 /*
  * `origin` is the file's name for errors, which name the line but never quote it: it may
- * contain a secret. Sections of the same name are merged; the last of equal keys counts.
+ * contain a secret.
  */
 enum belay_code ini_parse(const char *text, const char *origin, struct ini *out, struct belay_error *err);
 void ini_release(struct ini *ini);
 
-const struct ini_section *ini_find(const struct ini *ini, const char *section); /* or NULL */
-const char *ini_get(const struct ini_section *section, const char *name);       /* or NULL; section may be */
+/*
+ * A value, or NULL. Sections of the same name are one; the last of equal keys counts. The key "" has the value "" in
+ * every section that the file has.
+ */
+const char *ini_get(const struct ini *ini, const char *section, const char *name);
 
 #endif

@@ -6,6 +6,8 @@
 
 #include <expat.h>
 
+#include "base/buf.h"
+
 enum { MAX_DEPTH = 32, MAX_BYTES = 32 << 20 };
 
 struct builder {
@@ -42,16 +44,13 @@ static struct xml *node_new(const char *name, struct xml *parent)
 
 static bool add_child(struct xml *parent, struct xml *child)
 {
-    /* The capacity doubles whenever the number of children is a power of two. */
-    if ((parent->n_children & (parent->n_children - 1)) == 0) {
-        size_t room = parent->n_children == 0 ? 1 : 2 * parent->n_children;
-        struct xml **grown = realloc(parent->children, room * sizeof(struct xml *));
+    struct xml **grown =
+        array_grow(parent->children, sizeof(struct xml *), parent->n_children + 1, &parent->cap);
 
-        if (grown == NULL) {
-            return false;
-        }
-        parent->children = grown;
+    if (grown == NULL) {
+        return false;
     }
+    parent->children = grown;
     parent->children[parent->n_children++] = child;
     return true;
 }
@@ -93,18 +92,13 @@ static void on_text(void *context, const XML_Char *text, int len)
 {
     struct builder *builder = context;
     struct xml *node = builder->at;
-    size_t need = node->text_len + (size_t)len + 1;
+    char *grown = array_grow(node->text, 1, node->text_len + (size_t)len + 1, &node->text_cap);
 
-    if (need > node->text_cap) {
-        char *grown = realloc(node->text, 2 * need);
-
-        if (grown == NULL) {
-            stop_parsing(builder);
-            return;
-        }
-        node->text = grown;
-        node->text_cap = 2 * need;
+    if (grown == NULL) {
+        stop_parsing(builder);
+        return;
     }
+    node->text = grown;
     memcpy(node->text + node->text_len, text, (size_t)len);
     node->text_len += (size_t)len;
     node->text[node->text_len] = '\0';

@@ -9,6 +9,7 @@ struct xml {
     char *text;            /* owned; all the text directly inside, "" if none */
     struct xml **children; /* owned */
     size_t n_children;
+    size_t cap;
     struct xml *parent; /* borrowed; NULL at the root */
     size_t text_len;
     size_t text_cap;

@@ -38,7 +38,7 @@ static void print_for_people(const struct cli_context *context, const struct loc
         (void)printf("%s\n", info->lock_id);
         return;
     }
-    lock_print_grant(context, info);
+    lock_print_card(context, info, true);
     if (heartbeat_ms > 0) {
         /* Give the ttl: not every store keeps it. */
         (void)snprintf(verb, sizeof verb, "renew --ttl %s", clock_format_duration(span, info->ttl_ms));

@@ -60,7 +60,8 @@ const struct cli_command cmd_backup = {
              "(docs/operations.md).\n\n"
              "Do not copy the database files with cp or sqlite3: the newest locks of a server are in its "
              "journal, and the copy would issue tokens a second time.\n\n"
-             "A DynamoDB table is not copied: use its point-in-time recovery or on-demand backups.",
+             "Only SQLite stores are copied. Use PostgreSQL's own backups, or DynamoDB's point-in-time "
+             "recovery.",
     .min_args = 1,
     .max_args = 1,
     .exits = { { 0, "FILE is a backup" },

@@ -174,9 +174,8 @@ static void print_valid_for(const struct belay_info *info)
     char span[CLOCK_TEXT_SIZE];
 
     if (info->status != BELAY_STATUS_NONE) {
-        (void)fputs("Held '", stdout);
-        print_escaped(stdout, info->key);
-        (void)printf("': valid for %s\n", clock_format_span(span, info->valid_for_ms));
+        print_line_escaped(stdout, "Held '%s': valid for %s", info->key,
+                           clock_format_span(span, info->valid_for_ms));
     }
 }
 
@@ -286,7 +285,7 @@ const struct cli_command cmd_check = {
     .exits = { { 0, "held, and valid for long enough" },
                { 64, "the command line is wrong, or names no lock or no id" },
                { 69, "the store is unreachable: it is not known whether the lock is held" },
-               { 76, "not held: expired, released, forced, taken by another, or ending too soon" },
+               { 76, "not held: expired, released, forced, held by another client, or ending too soon" },
                { 77, "not permitted" },
                CLI_EXIT_CONFIG },
     .examples = { { "belay run deploy-api-prod -- sh -c 'belay check --for 30s && ./migrate'",

@@ -44,7 +44,8 @@ static const char *visible_value(const struct belay_setting *setting, struct buf
     size_t len;
 
     space->len = 0;
-    if (host != NULL && (strcmp(setting->name, "store") == 0 || strcmp(setting->name, "state_store") == 0)) {
+    if (setting->value != NULL &&
+        (strcmp(setting->name, "store") == 0 || strcmp(setting->name, "state_store") == 0)) {
         store_url_add_shown(space, setting->value);
         return space->failed ? "(hidden)" : space->data;
     }

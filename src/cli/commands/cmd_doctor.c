@@ -9,7 +9,7 @@
 #include "json/json_write.h"
 
 /* Every request has a timeout of its own; this one is for a disk that hangs, which nothing else bounds. */
-enum { TIMEOUT_S = 90, NAME_WIDTH = 14 };
+enum { TIMEOUT_S = 90, LEVEL_WIDTH = 7, NAME_WIDTH = 14, GAP = 2 };
 
 struct doctor_print {
     const struct cli_context *cli;
@@ -37,18 +37,21 @@ static void print_finding(const struct doctor_print *print, const struct belay_f
     static const char *const words[] = { "ok", "warning", "FAILED" };
     static const char *const styles[] = { "green", "yellow", "red" };
     bool colour = print->cli->color_out;
+    size_t indent = LEVEL_WIDTH + GAP + NAME_WIDTH + GAP;
+    size_t name_width = strlen(finding->name);
+    struct buf text = BUF_INIT((size_t)1 << 20);
 
     if (print->cli->quiet && finding->level == BELAY_FINDING_OK) {
         return;
     }
-    (void)printf("%s%-7s%s  %-*s  ", print_style(colour, styles[finding->level]), words[finding->level],
-                 print_style(colour, PRINT_RESET), NAME_WIDTH, finding->name);
-    print_escaped(stdout, finding->text);
-    if (finding->advice != NULL) {
-        (void)fputs(" -> ", stdout);
-        print_escaped(stdout, finding->advice);
-    }
-    (void)fputc('\n', stdout);
+    (void)printf("%s%-*s%s%*s%-*s%*s", print_style(colour, styles[finding->level]), LEVEL_WIDTH,
+                 words[finding->level], print_style(colour, PRINT_RESET), GAP, "", NAME_WIDTH, finding->name,
+                 GAP, "");
+    buf_addf(&text, "%s%s%s", finding->text, finding->advice == NULL ? "" : " -> ",
+             finding->advice == NULL ? "" : finding->advice);
+    print_wrapped(stdout, STDOUT_FILENO, indent + (name_width > NAME_WIDTH ? name_width - NAME_WIDTH : 0),
+                  indent, text.failed ? "?" : text.data);
+    buf_release(&text);
     (void)fflush(stdout); /* the next check may take a while */
 }
 
@@ -89,6 +92,7 @@ static int exec_doctor(struct cli_context *context, const struct options *option
     doctor.config_path = context->config_path;
     doctor.store_url = context->store_url;
     doctor.store_origin = "option --store";
+    doctor.state_store_url = context->state_store_url;
     (void)thread_start_detached(exit_on_timeout, context);
     if (context->json) {
         (void)fputs("{\"findings\":[", stdout);
@@ -102,7 +106,8 @@ static int exec_doctor(struct cli_context *context, const struct options *option
         (void)cli_error(context, err);
     } else if (print.n_warnings > 0) {
         (void)fflush(stdout);
-        cli_note(context, "%zu checks, %zu warnings", print.n, print.n_warnings);
+        cli_note(context, "%zu checks, %zu warning%s", print.n, print.n_warnings,
+                 print.n_warnings == 1 ? "" : "s");
     }
     return print.failed ? CLI_BUG : cli_exit_code(code);
 }
@@ -112,14 +117,20 @@ const struct cli_command cmd_doctor = {
     .synopsis = "",
     .summary = "check configuration, store, clock and permissions",
     .about = "Checks what belay depends on. Each check prints one line: ok, warning or FAILED, what was "
-             "found, and what to do about it. With --quiet only warnings and failures are printed.\n\n"
-             "Every store: the configuration file and the origin of the store's URL. SQLite: the directory, "
+             "found, and what to do about it. A terminal shows a long line as several. With --quiet only "
+             "warnings and failures are printed.\n\n"
+             "Every store: the configuration file, the targets of notifications, the origin of the store's "
+             "URL, and whether locking is switched off. SQLite: the directory, "
              "the file system, free space, permissions, the schema, the wake file and the clocks. DynamoDB: "
              "the region, the endpoint, the source of the credentials, the table's keys and time to live, "
              "the clock compared with the service's, and each action that IAM must allow. PostgreSQL: the "
-             "connection, the schema, permissions, fsync, replication, the clock, wake-ups and old "
-             "transactions. The checks of SQLite and DynamoDB write to the store and remove what they "
-             "wrote.\n\n"
+             "connection, the schema, permissions, the tables for state, fsync, synchronous_commit, "
+             "replication, the clock, wake-ups and their queue, and old transactions. Servers: each answers, "
+             "accepts the token, can read its store and has the same one. The checks of SQLite and DynamoDB "
+             "write to the store and remove what "
+             "they wrote.\n\n"
+             "A state store that is named by --state-store, BELAY_STATE_STORE or state_store is listed and "
+             "read, and nothing is written to it.\n\n"
              "A store that does not exist is not created. Secrets are not printed.",
     .exits = { { 0, "nothing failed; there may be warnings" },
                CLI_EXIT_USAGE,

@@ -18,7 +18,8 @@ struct freeze_print {
 static bool print_freeze(void *context, const struct belay_freeze *freeze)
 {
     struct freeze_print *print = context;
-    char time[CLOCK_TEXT_SIZE];
+    char from[CLOCK_TEXT_SIZE];
+    char until[CLOCK_TEXT_SIZE];
 
     if (print->context->json) {
         print->failed = cli_print_line(print->context, wire_line(wire_freeze(freeze))) != CLI_OK;
@@ -28,18 +29,12 @@ static bool print_freeze(void *context, const struct belay_freeze *freeze)
         (void)printf("%s\n", freeze->id);
         return true;
     }
-    (void)printf("%s '", print->done);
-    print_escaped(stdout, freeze->pattern);
-    (void)printf("'");
-    if (freeze->from_unix_ms != 0) {
-        (void)printf(" from %s", clock_format_utc(time, freeze->from_unix_ms, false));
-    }
-    if (freeze->until_unix_ms != 0) {
-        (void)printf(" until %s", clock_format_utc(time, freeze->until_unix_ms, false));
-    }
-    (void)printf(": ");
-    print_escaped(stdout, freeze->reason);
-    (void)printf(" (%s)\n", freeze->id);
+    (void)clock_format_utc(from, freeze->from_unix_ms, false);
+    (void)clock_format_utc(until, freeze->until_unix_ms, false);
+    print_line_escaped(stdout, "%s '%s'%s%s%s%s: %s (%s)", print->done, freeze->pattern,
+                       freeze->from_unix_ms == 0 ? "" : " from ", freeze->from_unix_ms == 0 ? "" : from,
+                       freeze->until_unix_ms == 0 ? "" : " until ", freeze->until_unix_ms == 0 ? "" : until,
+                       freeze->reason, freeze->id);
     return true;
 }
 
@@ -71,9 +66,8 @@ static enum belay_code read_freeze(const struct options *options, struct belay_f
     }
     freeze->reason = options_text(options, "reason");
     if (freeze->reason == NULL) {
-        return error_set(
-            err, BELAY_INVALID,
-            "no reason given: add --reason TEXT, which is shown to everyone whom the freeze stops");
+        return error_set(err, BELAY_INVALID,
+                         "no reason given: add --reason TEXT, shown to every client that the freeze refuses");
     }
     if (options_has(options, "until") && options_has(options, "for")) {
         return error_set(err, BELAY_INVALID, "--until and --for exclude each other: both say when it ends");
@@ -103,7 +97,7 @@ static int exec_freeze(struct cli_context *context, const struct options *option
 
 static const struct option_group freeze_group = {
     "Options",
-    OPTION_TABLE(OPT_TEXT("reason", "TEXT", "the reason; shown to everyone whom the freeze stops"),
+    OPTION_TABLE(OPT_TEXT("reason", "TEXT", "the reason; shown to every client that the freeze refuses"),
                  OPT_TEXT("from", "TIME", "when it begins, such as 2026-11-26T18:00:00Z; default: now"),
                  OPT_TEXT("until", "TIME",
                           "when it ends, such as 2026-11-28T00:00:00Z; default: with 'belay unfreeze'"),
@@ -119,16 +113,16 @@ const struct cli_command cmd_freeze = {
     .name = "freeze",
     .synopsis = "PATTERN --reason TEXT [--from TIME] [--until TIME | --for D]",
     .summary = "refuse new acquisitions of some locks",
-    .about = "While the freeze is in force, no client can newly acquire a lock whose key matches PATTERN: it "
-             "is refused with exit code 75, or waits with --wait, and the reason is shown. In PATTERN '*' "
-             "matches any run of characters. Holders keep their locks: they can renew, release, adopt and "
-             "re-enter them. Waiters keep their places in the queue.\n\n"
+    .about = "While the freeze is in force, no new client can acquire a lock whose key matches PATTERN. "
+             "'belay acquire' and 'belay run' show the reason and exit with 75, or wait with --wait. In "
+             "PATTERN '*' matches any run of characters. Holders keep their locks: they can renew, release, "
+             "adopt and re-enter them. Waiters keep their places in the queue.\n\n"
              "When the command returns, the freeze is on disk, and every acquisition that begins later is "
              "refused. An admin can still acquire a lock, with --ignore-freeze and --reason.\n\n"
              "TIME is written as in RFC 3339, and compared with the clock of the machine that has the SQLite "
-             "file, "
-             "or of the server. On DynamoDB all clients must have freezes=on in the URL of the store, and a "
-             "freeze is in force if DynamoDB's clock or the client's says so.",
+             "file, of the PostgreSQL server, or of the belay server. On DynamoDB all clients must have "
+             "freezes=on in the URL of the store, and a freeze is in force if DynamoDB's clock or the "
+             "client's says so.",
     .groups = { &freeze_group },
     .min_args = 1,
     .max_args = 1,

@@ -10,9 +10,7 @@
 static void print_released(const struct key_arguments *keys)
 {
     for (size_t i = 0; i < keys->n; i++) {
-        (void)fputs("Released '", stdout);
-        print_escaped(stdout, keys->keys[i]);
-        (void)fputs("'\n", stdout);
+        print_line_escaped(stdout, "Released '%s'", keys->keys[i]);
     }
 }
 
@@ -74,7 +72,7 @@ const struct cli_command cmd_release = {
                CLI_EXIT_USAGE,
                { 66, "there is no such lock; 0 on a store that does not keep released locks" },
                CLI_EXIT_UNREACHABLE,
-               { 74, "unknown: the lock may have been released; repeat it" },
+               { 74, "unknown: the lock may have been released; repeat the command" },
                { 77, "not the holder; nothing was changed" } },
     .examples = { { "belay release nightly-backup --id \"$id\"", "the work is done" },
                   { "belay release nightly-backup --id \"$id\" --outcome failed", "the work failed" },

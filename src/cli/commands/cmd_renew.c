@@ -12,10 +12,9 @@ static void print_renewed(const struct belay_info *info)
     char span[CLOCK_TEXT_SIZE];
     char at[CLOCK_TEXT_SIZE];
 
-    (void)fputs("Renewed '", stdout);
-    print_escaped(stdout, info->key);
-    (void)printf("': expires in %s (at %s)\n", clock_format_span(span, info->expires_in_ms),
-                 clock_format_utc(at, info->expires_at_unix_ms, false));
+    print_line_escaped(stdout, "Renewed '%s': expires in %s (at %s)", info->key,
+                       clock_format_span(span, info->expires_in_ms),
+                       clock_format_utc(at, info->expires_at_unix_ms, false));
 }
 
 /* The ttl of --profile, or of the profile "stack" if --stack is given; 0: none. */

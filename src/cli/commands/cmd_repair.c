@@ -39,13 +39,15 @@ const struct cli_command cmd_repair = {
     .name = "repair",
     .synopsis = "[--accept-loss]",
     .summary = "repair a store whose server journal was lost",
-    .about = "A server on an SQLite file keeps its newest changes in a journal beside it, FILE-ledger-0 and "
+    .about = "Reports whether the journal of a server was lost and, with --accept-loss, continues without "
+             "it.\n\n"
+             "A server on an SQLite file keeps its newest changes in a journal beside it, FILE-ledger-0 and "
              "FILE-ledger-1. If the server was killed, and the journal is damaged or missing, every command "
              "refuses the file: the journal may contain locks that clients hold.\n\n"
              "Restore the journal if you can. Otherwise make sure that no client relies on a lock acquired "
-             "shortly before the crash, and use --accept-loss. What can be read of the journal is kept. New "
-             "tokens are far greater than all tokens ever issued, so that a fenced resource rejects the lost "
-             "holders. Other held locks start again with their whole ttl. The journal is moved to "
+             "shortly before the crash, and use --accept-loss. belay keeps what it can read of the journal. "
+             "New tokens are far greater than all tokens ever issued, so that a fenced resource rejects the "
+             "lost holders. Other held locks start again with their whole ttl. The journal is moved to "
              "FILE-ledger-N.lost-TIME.\n\n"
              "Without --accept-loss the command reports the damage and changes nothing.",
     .groups = { &group },

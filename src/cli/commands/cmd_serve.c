@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/module_path.h"
+#include "base/paths.h"
 #include "base/text.h"
 #include "cli/commands/commands.h"
 #include "server/core/serve.h"
@@ -116,7 +116,7 @@ const struct cli_command cmd_serve = {
     .groups = { &serve_group },
     .exits = { { 0, "stopped by a signal" },
                CLI_EXIT_USAGE,
-               { 69, "the store or the address cannot be opened" },
+               { 69, "the SQLite file or the address cannot be opened" },
                { 78, "the configuration is wrong, or would accept other machines without tokens" } },
     .examples = { { "belay serve", "on 127.0.0.1:7420, for this machine" },
                   { "belay serve --unix ./belay.sock --log json", "on a unix socket" } },

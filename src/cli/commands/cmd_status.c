@@ -42,7 +42,7 @@ static int exec_status(struct cli_context *context, const struct options *option
     } else if (context->quiet) {
         (void)printf("%s\n", belay_status_name(info->status));
     } else {
-        lock_print_card(context, info);
+        lock_print_card(context, info, false);
         if (belay_client_server_pid(client) != 0) {
             (void)printf("  Server:     process %ld serves this file\n", belay_client_server_pid(client));
         }

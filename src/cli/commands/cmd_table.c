@@ -123,9 +123,7 @@ static void print_step(void *context, const struct belay_finding *step)
                                     json_pack("{s:s,s:o,s:o}", "level", belay_finding_level_name(step->level),
                                               "name", wire_text(step->name), "text", wire_text(step->text)));
     } else if (print->dry_run && step->level == BELAY_FINDING_OK) {
-        (void)printf("%s ", step->name);
-        print_escaped(stdout, step->text);
-        (void)fputc('\n', stdout);
+        print_line_escaped(stdout, "%s %s", step->name, step->text);
     } else if (step->level == BELAY_FINDING_OK) {
         cli_note(print->cli, "%s %s", step->name, step->text);
     } else {
@@ -231,38 +229,42 @@ static int exec_table_describe(struct cli_context *context, const struct options
 
 static const struct option_group create_group = {
     "Options",
-    OPTION_TABLE(
-        OPT_DURATION("wait", "wait this long until the table is active; default: 5m"),
-        OPT_TEXT("kms-key", "KEY", "encrypt with this KMS key; default: DynamoDB's own key, free of charge"),
-        OPT_TEXT("grant", "ROLE", "PostgreSQL: let this role use the schema"),
-        OPT_FLAG("dry-run", "print the requests and the policy; change nothing"))
+    OPTION_TABLE(OPT_DURATION("wait", "DynamoDB: wait this long until the table is active; default: 5m"),
+                 OPT_TEXT("kms-key", "KEY",
+                          "DynamoDB: encrypt with this KMS key; default: DynamoDB's own key, free of charge"),
+                 OPT_TEXT("grant", "ROLE", "PostgreSQL: let this role use the schema"),
+                 OPT_FLAG("dry-run", "DynamoDB: print the requests and the policy; change nothing"))
 };
 
 #define EXIT_USAGE "the command line is wrong, or the store is neither DynamoDB nor PostgreSQL"
 #define EXIT_UNREACHABLE "the store is unreachable"
 #define EXIT_DENIED "IAM or PostgreSQL denies an action; the message names it"
-#define EXIT_CONFIG "the configuration is wrong, or the table does not fit the layout"
+#define EXIT_CONFIG "the configuration is wrong, or the table or schema does not fit"
 
 const struct cli_command cmd_table_create = {
     .name = "table create",
     .synopsis = "[--wait D] [--kms-key KEY] [--dry-run] [--grant ROLE]",
-    .summary = "create the DynamoDB table or PostgreSQL schema",
-    .about = "Creates the table that --store names, with the key of its layout, on-demand billing, "
-             "encryption, time to live on the layout's attribute and point-in-time recovery, and waits until "
-             "the table is active. With fence_table= in the URL, that table is created too.\n\n"
-             "The command can be repeated. A table that exists and fits is kept; only time to live and "
-             "recovery are enabled if they are off. If a table does not fit, belay reports the difference "
-             "and changes nothing. A feature that the service lacks, as DynamoDB Local lacks recovery, is "
-             "skipped with a warning.\n\n"
-             "At the end it prints the table and the IAM policy: BelayLocks for clients, BelayTable to run "
-             "this command.\n\n"
-             "On PostgreSQL it creates the schema (belay, or schema= in the URL) with its tables and "
-             "functions for locks and deployment state, in one transaction, or adds what a schema of an "
-             "earlier belay lacks. The user needs the right to create a schema; users of the store need only "
-             "the right to execute its functions, which --grant gives to a role.",
+    .summary = "create or migrate the table or schema of the store",
+    .about =
+        "Creates what the store that --store names needs: a table on DynamoDB, a schema on PostgreSQL. The "
+        "command can be repeated.\n\n"
+        "On PostgreSQL it creates the schema (belay, or schema= in the URL) with its tables and "
+        "functions for locks and deployment state, or adds what the schema of an earlier belay lacks. "
+        "All of it is one transaction. This needs a user who may create a schema, or the owner of the "
+        "schema that exists. The users of the store "
+        "only execute its functions; --grant permits that to a role.\n\n"
+        "On DynamoDB it creates the table with the key of its layout, on-demand billing, encryption, "
+        "time to live on the layout's attribute and point-in-time recovery, and waits until the table "
+        "is active. With fence_table= in the URL, that table is created too. A table that exists and fits is "
+        "kept; only time to live and "
+        "recovery are enabled if they are off. If a table does not fit, belay reports the difference "
+        "and changes nothing. A feature that the service lacks, as DynamoDB Local lacks recovery, is "
+        "skipped with a warning.\n\n"
+        "At the end it prints the table and the IAM policy: BelayLocks for clients, BelayTable to run "
+        "this command.",
     .groups = { &create_group },
-    .exits = { { 0, "the table exists, fits and is active" },
-               { 64, EXIT_USAGE },
+    .exits = { { 0, "the table or schema exists, fits and can be used" },
+               { 64, EXIT_USAGE ", or there is no such ROLE" },
                { 69, EXIT_UNREACHABLE ", or the table was not active in time" },
                { 77, EXIT_DENIED },
                { 78, EXIT_CONFIG } },
@@ -282,9 +284,9 @@ const struct cli_command cmd_table_describe = {
     .about = "Shows the table that --store names: its key, billing, time to live, recovery and encryption, "
              "whether it fits the layout, and the IAM policy that clients need. On PostgreSQL it shows "
              "the schema and its versions. Changes nothing.",
-    .exits = { { 0, "the table exists and fits" },
+    .exits = { { 0, "the table or schema exists and fits" },
                { 64, EXIT_USAGE },
-               { 66, "the table does not exist" },
+               { 66, "the table or schema does not exist" },
                { 69, EXIT_UNREACHABLE },
                { 77, EXIT_DENIED },
                { 78, EXIT_CONFIG } },

@@ -103,8 +103,10 @@ const struct cli_command cmd_watch = {
     .name = "watch",
     .synopsis = "[--prefix P]",
     .summary = "print events as they happen",
-    .about = "Prints one line for every event from now on: acquired, renewed, released, refused, lost, "
-             "forced, and the start and end of every wait. With --json each line is an object with the "
+    .about = "Prints one line for every event from now on: acquired, adopted, reentered, renewed, released, "
+             "refused, taken over, stale, lost, forced, the start and end of every wait and of every freeze, "
+             "and stops and starts of shared databases. On PostgreSQL, events of other processes come up to "
+             "half a second late. With --json each line is an object with the "
              "fields of 'belay history'. It runs until Ctrl-C, or until the reader of its output is gone.",
     .groups = { &prefix_group },
     .exits = { CLI_EXIT_USAGE,

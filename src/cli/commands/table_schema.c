@@ -12,22 +12,29 @@ static bool has_postgresql_scheme(const char *url)
 
 static bool schema_fits(const struct belay_postgresql_schema *schema)
 {
-    return schema->version == schema->version_needed && schema->state_version == schema->state_version_needed;
+    return schema->version == schema->version_needed &&
+           schema->functions_version >= schema->functions_version_needed &&
+           schema->state_version == schema->state_version_needed;
 }
 
 static int print_schema(const struct cli_context *context, const struct belay_postgresql_schema *schema)
 {
     char version[64];
+    char functions[64];
     char state[64];
 
     if (context->json) {
         return cli_print_line(
-            context, wire_line(json_pack("{s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:b}", "schema", schema->name,
+            context, wire_line(json_pack("{s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:b}", "schema", schema->name,
                                          "database", schema->database, "server", schema->server, "version",
                                          schema->version, "version_needed", schema->version_needed,
+                                         "functions_version", schema->functions_version,
+                                         "functions_version_needed", schema->functions_version_needed,
                                          "state_version", schema->state_version, "state_version_needed",
                                          schema->state_version_needed, "fits", schema_fits(schema))));
     }
+    (void)snprintf(functions, sizeof functions, "%d, this belay has %d", schema->functions_version,
+                   schema->functions_version_needed);
     (void)snprintf(state, sizeof state, "%d, this belay needs %d", schema->state_version,
                    schema->state_version_needed);
     (void)snprintf(version, sizeof version, "%d, this belay needs %d", schema->version,
@@ -37,6 +44,7 @@ static int print_schema(const struct cli_context *context, const struct belay_po
     print_field("server", schema->server);
     print_field("version", schema->version == 0 ? "does not exist" : version);
     if (schema->version > 0) {
+        print_field("functions", functions);
         print_field("state", schema->state_version == 0 ? "no tables for deployment state" : state);
     }
     return CLI_OK;
@@ -63,6 +71,12 @@ int schema_exec(struct cli_context *context, const struct options *options, bool
     } else if (exit_code == CLI_OK && schema.version != schema.version_needed) {
         exit_code = cli_fail(context, BELAY_CONFIG, "schema '%s' has version %d, and this belay needs %d",
                              schema.name, schema.version, schema.version_needed);
+    } else if (exit_code == CLI_OK && schema.functions_version < schema.functions_version_needed) {
+        exit_code =
+            cli_fail(context, BELAY_CONFIG,
+                     "schema '%s' has version %d of the functions, which work, and this belay has %d: run "
+                     "'belay table create'",
+                     schema.name, schema.functions_version, schema.functions_version_needed);
     } else if (exit_code == CLI_OK && !schema_fits(&schema)) {
         exit_code = cli_fail(context, BELAY_CONFIG,
                              "schema '%s' has version %d for deployment state, and this belay needs %d: run "

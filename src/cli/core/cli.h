@@ -51,7 +51,7 @@ struct cli_context {
     struct sigaction old_sigpipe;
 };
 
-enum { CLI_GROUPS_MAX = 5, CLI_EXITS_MAX = 10, CLI_EXAMPLES_MAX = 5 };
+enum { CLI_GROUPS_MAX = 5, CLI_EXITS_MAX = 11, CLI_EXAMPLES_MAX = 5 };
 
 struct cli_example {
     const char *line;
@@ -182,8 +182,8 @@ enum belay_code cli_confirm(const struct cli_context *context, const struct opti
 int cli_print_line(const struct cli_context *context, char *line);
 
 /*
- * Read a whole file, or standard input for "-", into `out`, whose limit is the largest file allowed. After an error the
- * caller releases `out`, too.
+ * Read a whole file, or standard input for "-", into `out`, whose limit is the largest file allowed. BELAY_NOT_FOUND: it
+ * cannot be opened. After an error the caller releases `out`, too.
  */
 enum belay_code cli_read_file(const char *path, struct buf *out, struct belay_error *err);
 

@@ -49,8 +49,7 @@ void cli_list_add_json(struct cli_list *list, char *line)
 void cli_list_add_name(struct cli_list *list, const char *name)
 {
     assert(list->form == CLI_LIST_NAMES);
-    print_escaped(stdout, name);
-    (void)putchar('\n');
+    print_line_escaped(stdout, "%s", name);
 }
 
 bool cli_list_next(struct cli_list *list)

@@ -111,23 +111,23 @@ int cli_fail(const struct cli_context *context, enum belay_code code, const char
     return cli_error(context, &err);
 }
 
-static void vprint_message(const char *style, const char *lead, const char *format, va_list args)
+/* Unless --quiet or --json. */
+static void print_note(const struct cli_context *context, const char *lead, const char *format, va_list args)
 {
     char text[4096];
 
-    (void)vsnprintf(text, sizeof text, format, args);
-    print_message(style, lead, text);
+    if (!context->quiet && !context->json) {
+        (void)vsnprintf(text, sizeof text, format, args);
+        print_message("", lead, text);
+    }
 }
 
 void cli_note(const struct cli_context *context, const char *format, ...)
 {
     va_list args;
 
-    if (context->quiet || context->json) {
-        return;
-    }
     va_start(args, format);
-    vprint_message("", "belay: ", format, args);
+    print_note(context, "belay: ", format, args);
     va_end(args);
 }
 
@@ -135,11 +135,8 @@ void cli_hint(const struct cli_context *context, const char *format, ...)
 {
     va_list args;
 
-    if (context->quiet || context->json) {
-        return;
-    }
     va_start(args, format);
-    vprint_message("", "  ", format, args);
+    print_note(context, "  ", format, args);
     va_end(args);
 }
 
@@ -218,8 +215,7 @@ enum belay_code cli_read_file(const char *path, struct buf *out, struct belay_er
     struct stat st;
 
     if (fd < 0) {
-        return error_set(err, errno == ENOENT ? BELAY_NOT_FOUND : BELAY_BAD_CONTENT,
-                         "cannot open '%.300s': %s", path, strerror(errno));
+        return error_set(err, BELAY_NOT_FOUND, "cannot open '%.300s': %s", path, strerror(errno));
     }
     /* Allocate the whole size if it is known: growing step by step would copy a large file many times. */
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size < out->max) {

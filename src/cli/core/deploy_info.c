@@ -16,7 +16,8 @@ const struct option_group deploy_info_group = {
     "Description of the deployment",
     OPTION_TABLE(
         OPT_TEXT("deployment-id", "ID", "the deployment's id; default: a new one"),
-        OPT_TEXT("triggered-by", "WHO", "what started the deployment; default: the CI run, else the user"),
+        OPT_TEXT("triggered-by", "WHO",
+                 "the run or person that started it; default: the CI run, else the user"),
         OPT_TEXT("user", "NAME", "the person behind the deployment; default: the CI system's user, else you"),
         OPT_TEXT("git-commit", "SHA",
                  "the commit; default: the CI system's, else that of the working directory"),

@@ -46,74 +46,76 @@ const struct option_group kind_group = {
 
 const struct option_group prefix_group = { "Options", OPTION_TABLE(PREFIX_OPTION) };
 
-static struct belay_key_parts read_parts(const struct options *options)
+/* The first of the options that name a lock; NULL: none is given. */
+static const char *first_key_option(const struct options *options)
 {
-    return (struct belay_key_parts){
-        .profile = options_text(options, "profile"),
-        .stack = options_text(options, "stack"),
-        .environment = options_text(options, "environment"),
-        .service = options_text(options, "service"),
-        .component = options_text(options, "component"),
-    };
-}
+    static const char *const names[] = { "stack", "environment", "service", "component" };
 
-static const char *first_key_option(const struct belay_key_parts *parts)
-{
-    return parts->stack != NULL         ? "stack"
-           : parts->environment != NULL ? "environment"
-           : parts->service != NULL     ? "service"
-           : parts->component != NULL   ? "component"
-                                        : NULL;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (options_has(options, names[i])) {
+            return names[i];
+        }
+    }
+    return NULL;
 }
 
 bool names_lock(const struct options *options)
 {
-    struct belay_key_parts parts = read_parts(options);
-
-    return options->n_args > 0 || first_key_option(&parts) != NULL;
+    return options->n_args > 0 || first_key_option(options) != NULL;
 }
 
-enum belay_code read_key_argument(struct cli_context *context, const struct options *options, size_t i,
-                                  char **out_key, struct belay_error *err)
+/* The key that args[i] or the key options name. A key that was typed is not checked. The caller frees it. */
+static enum belay_code name_key(const struct belay_config *config, const struct options *options, size_t i,
+                                char **out_key, struct belay_error *err)
 {
-    struct belay_key_parts parts = read_parts(options);
-    const char *part = first_key_option(&parts);
-    const struct belay_config *config;
-    struct belay_profile profile;
-    enum belay_code code;
-    char *key;
+    const struct belay_key_parts parts = { .profile = options_text(options, "profile"),
+                                           .stack = options_text(options, "stack"),
+                                           .environment = options_text(options, "environment"),
+                                           .service = options_text(options, "service"),
+                                           .component = options_text(options, "component") };
+    const char *part = first_key_option(options);
 
-    code = cli_config(context, &config, err);
-    if (code != BELAY_OK) {
-        return code;
+    if (options->n_args <= i && part == NULL) {
+        return error_set(err, BELAY_INVALID,
+                         "no lock given: give a KEY, or --stack and --environment, or --profile, --component "
+                         "and --environment");
     }
     if (options->n_args <= i) {
-        if (part == NULL) {
-            return error_set(
-                err, BELAY_INVALID,
-                "no lock given: give a KEY, or --stack and --environment, or --profile, --component "
-                "and --environment");
-        }
         return belay_key_make(config, &parts, out_key, err);
     }
     if (part != NULL) {
         return error_set(err, BELAY_INVALID, "'%s' and --%s both name a lock: give only one of them",
                          options->args[i], part);
     }
-    code = belay_key_check(config, NULL, options->args[i], err);
+    *out_key = strdup(options->args[i]);
+    return *out_key == NULL ? error_no_memory(err) : BELAY_OK;
+}
+
+enum belay_code read_key_argument(struct cli_context *context, const struct options *options, size_t i,
+                                  char **out_key, struct belay_error *err)
+{
+    const char *name = options_text(options, "profile");
+    const struct belay_config *config;
+    struct belay_profile profile;
+    char *key = NULL;
+    enum belay_code code = cli_config(context, &config, err);
+
+    if (code == BELAY_OK) {
+        code = name_key(config, options, i, &key, err);
+    }
+    if (code == BELAY_OK) {
+        code = belay_key_check(config, NULL, key, err);
+    }
     /* The profile's lists are checked when a lock is acquired: a lock that is held can always be released. */
-    if (code == BELAY_OK && parts.profile != NULL) {
-        code = belay_config_profile(config, parts.profile, &profile, err);
+    if (code == BELAY_OK && name != NULL) {
+        code = belay_config_profile(config, name, &profile, err);
     }
-    if (code != BELAY_OK) {
-        return code;
+    if (code == BELAY_OK) {
+        *out_key = key;
+    } else {
+        free(key);
     }
-    key = strdup(options->args[i]);
-    if (key == NULL) {
-        return error_no_memory(err);
-    }
-    *out_key = key;
-    return BELAY_OK;
+    return code;
 }
 
 enum belay_code read_key_arguments(struct cli_context *context, const struct options *options,
@@ -169,23 +171,13 @@ static enum belay_code read_meta(const struct options *options, struct lock_requ
     return BELAY_OK;
 }
 
-/* Commands that write a state do not: several holders would overwrite each other's state. */
-static bool takes_kinds(const struct cli_command *command)
-{
-    bool found = false;
-
-    for (size_t i = 0; command->groups[i] != NULL; i++) {
-        found = found || command->groups[i] == &kind_group;
-    }
-    return found;
-}
-
 enum belay_code read_kind(const struct options *options, struct belay_lock_options *lock,
                           struct belay_error *err)
 {
     long slots = 0;
 
-    if (!takes_kinds(options->command)) { /* but the profile may have slots */
+    /* Commands that write a state have no such options, but the profile may have slots. */
+    if (!options_accept(options, "slots")) {
         return lock->slots == 0
                    ? BELAY_OK
                    : error_set(err, BELAY_INVALID,
@@ -208,24 +200,21 @@ enum belay_code read_kind(const struct options *options, struct belay_lock_optio
     return BELAY_OK;
 }
 
-/* Read before the profile is applied, which fits its heartbeat to this ttl (S2.5). */
-static enum belay_code read_ttl(const struct options *options, struct belay_lock_options *lock,
-                                struct belay_error *err)
+/* The command line overrides the profile, also with 0. Its ttl comes first: the profile's heartbeat fits it (S2.5). */
+static enum belay_code read_lock_options(const struct options *options, const struct belay_profile *profile,
+                                         struct belay_lock_options *lock, struct belay_error *err)
 {
+    long attempts;
+
     if (options_duration(options, "ttl", &lock->ttl_ms) && lock->ttl_ms == 0) {
         return error_set(err, BELAY_INVALID, "--ttl '%s' is too short: a lease lasts at least 100ms",
                          options_text(options, "ttl"));
     }
-    return BELAY_OK;
-}
-
-/* The command line overrides the profile, also with 0. */
-static enum belay_code read_lock_options(const struct options *options, struct lock_request *request,
-                                         struct belay_error *err)
-{
-    struct belay_lock_options *lock = &request->options;
-    long attempts;
-
+    if (profile->name != NULL) {
+        belay_profile_apply(profile, lock);
+    }
+    /* Retries follow S4.9; the profile "database" has its own rule (S3.2). */
+    lock->stepped_backoff = profile->name == NULL || strcmp(profile->name, "database") != 0;
     (void)options_duration(options, "wait", &lock->wait_ms);
     (void)options_duration(options, "heartbeat", &lock->heartbeat_ms);
     if (options_count(options, "attempts", &attempts)) {
@@ -258,21 +247,18 @@ enum belay_code lock_request_read(struct cli_context *context, const struct opti
 {
     struct lock_request request = LOCK_REQUEST_INIT;
     struct belay_profile profile = { 0 };
-    enum belay_code code = read_key_argument(context, options, i, &request.key, err);
+    const struct belay_config *config;
+    enum belay_code code = cli_config(context, &config, err);
 
     if (code == BELAY_OK) {
+        code = name_key(config, options, i, &request.key, err);
+    }
+    if (code == BELAY_OK) {
         /* Without --profile, the form of the key selects the profile. */
-        code =
-            belay_key_profile(context->config, options_text(options, "profile"), request.key, &profile, err);
+        code = belay_key_profile(config, options_text(options, "profile"), request.key, &profile, err);
     }
     if (code == BELAY_OK) {
-        code = read_ttl(options, &request.options, err);
-    }
-    if (code == BELAY_OK) {
-        /* Retries follow S4.9; the profile "database" has its own rule (S3.2). */
-        request.options.stepped_backoff = profile.name == NULL || strcmp(profile.name, "database") != 0;
-        belay_profile_apply(&profile, &request.options);
-        code = read_lock_options(options, &request, err);
+        code = read_lock_options(options, &profile, &request.options, err);
     }
     if (code == BELAY_OK && options->n_args > i + 1) {
         request.options.more_keys = (const char *const *)options->args + i + 1;

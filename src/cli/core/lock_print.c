@@ -100,9 +100,7 @@ void lock_format_state(struct buf *out, const struct belay_info *info)
 
 static void print_lock_field(const char *name, const char *text)
 {
-    (void)printf("  %-12s", name);
-    print_escaped(stdout, text);
-    (void)putchar('\n');
+    print_line_escaped(stdout, "  %-12s%s", name, text);
 }
 
 static void print_lease(const struct belay_info *info, int64_t now)
@@ -158,19 +156,12 @@ static void print_waiters(const struct belay_info *info, int64_t now)
         const struct belay_waiter *waiter = &info->waiters[i];
         const char *name = *waiter->locked_by_name == '\0' ? waiter->locked_by : waiter->locked_by_name;
         char span[CLOCK_TEXT_SIZE];
+        bool is_other = strcmp(waiter->key, info->key) != 0;
 
-        (void)printf("  %-12s%zu. ", i == 0 ? "Waiting:" : "", i + 1);
-        print_escaped(stdout, name);
-        (void)printf(", for %s", clock_format_span(span, (now - waiter->since_unix_ms) / 1000 * 1000));
-        if (has_modes(info)) {
-            (void)printf(", %s", belay_mode_name(waiter->mode));
-        }
-        if (strcmp(waiter->key, info->key) != 0) {
-            (void)fputs(", for '", stdout);
-            print_escaped(stdout, waiter->key);
-            (void)putchar('\'');
-        }
-        (void)putchar('\n');
+        print_line_escaped(stdout, "  %-12s%zu. %s, for %s%s%s%s%s%s", i == 0 ? "Waiting:" : "", i + 1, name,
+                           clock_format_span(span, (now - waiter->since_unix_ms) / 1000 * 1000),
+                           has_modes(info) ? ", " : "", has_modes(info) ? belay_mode_name(waiter->mode) : "",
+                           is_other ? ", for '" : "", is_other ? waiter->key : "", is_other ? "'" : "");
     }
 }
 
@@ -199,26 +190,17 @@ static void print_mode(const struct belay_info *info)
 static void print_metadata(const char *title, const struct belay_info *info)
 {
     for (size_t i = 0; i < info->n_metadata; i++) {
-        (void)printf("  %-12s", i == 0 ? title : "");
-        print_escaped(stdout, info->metadata[i].name);
-        (void)putchar('=');
-        print_escaped(stdout, info->metadata[i].value);
-        (void)putchar('\n');
+        print_line_escaped(stdout, "  %-12s%s=%s", i == 0 ? title : "", info->metadata[i].name,
+                           info->metadata[i].value);
     }
 }
 
 static void print_token_line(const char *title, const struct belay_info *info, bool with_key)
 {
-    if (info->token == 0) {
-        return;
+    if (info->token != 0) {
+        print_line_escaped(stdout, "  %-12s%llu%s%s%s", title, (unsigned long long)info->token,
+                           with_key ? " for '" : "", with_key ? info->key : "", with_key ? "'" : "");
     }
-    (void)printf("  %-12s%llu", title, (unsigned long long)info->token);
-    if (with_key) {
-        (void)fputs(" for '", stdout);
-        print_escaped(stdout, info->key);
-        (void)putchar('\'');
-    }
-    (void)putchar('\n');
 }
 
 /* The fields of the only holder, or of the caller's own grant. */
@@ -252,7 +234,7 @@ static void print_holders(const struct belay_info *info, int64_t now)
     }
 }
 
-static void print_fields(const struct cli_context *context, const struct belay_info *info, bool is_grant)
+void lock_print_card(const struct cli_context *context, const struct belay_info *info, bool is_grant)
 {
     int64_t now = clock_unix_ms();
 
@@ -260,20 +242,10 @@ static void print_fields(const struct cli_context *context, const struct belay_i
     print_mode(info);
     if (info->n_holders > 0 && !is_grant) {
         print_holders(info, now);
-    } else {
+    } else if (is_grant || info->status != BELAY_STATUS_NONE) {
         print_own(info, now);
     }
     print_waiters(info, now);
-}
-
-void lock_print_card(const struct cli_context *context, const struct belay_info *info)
-{
-    print_fields(context, info, false);
-}
-
-void lock_print_grant(const struct cli_context *context, const struct belay_info *info)
-{
-    print_fields(context, info, true);
 }
 
 void shell_quote(struct buf *out, const char *text)

@@ -15,10 +15,11 @@ int lock_print_grant_json(const struct cli_context *context, const struct belay_
 /* That object, of locks that were made before; takes over the reference. */
 int lock_print_locks_json(const struct cli_context *context, const char *lock_id, json_t *locks);
 
-/* All fields of the lock, one per line, with each of its holders. */
-void lock_print_card(const struct cli_context *context, const struct belay_info *info);
-/* The same for its holder: of several holders only its own fields, of several keys each with its token. */
-void lock_print_grant(const struct cli_context *context, const struct belay_info *info);
+/*
+ * All fields of the lock, one per line, with each of its holders. `is_grant`: for its holder, that is of several holders
+ * only its own fields, and of several keys each with its token.
+ */
+void lock_print_card(const struct cli_context *context, const struct belay_info *info, bool is_grant);
 
 /* "exclusive", "3 shared", "2/3 slots": with the number of holders. */
 void lock_format_mode(struct buf *out, const struct belay_info *info);

@@ -13,8 +13,8 @@
 
 const struct option_def global_options[] = {
     OPT_TEXT("store", "URL",
-             "where locks are kept, such as sqlite:/var/lib/belay/belay.db or "
-             "http://HOST:PORT,http://HOST:PORT; default: BELAY_STORE"),
+             "where locks are kept: sqlite:PATH, postgresql://HOST/DATABASE, dynamodb:TABLE or "
+             "http://HOST:PORT[,http://HOST:PORT]; default: BELAY_STORE"),
     OPT_TEXT("state-store", "URL",
              "where deployment state is kept: file:DIR, s3://BUCKET/PREFIX, postgresql://HOST/DATABASE or "
              "http://HOST:PORT; default: BELAY_STATE_STORE"),
@@ -96,6 +96,7 @@ static enum belay_code unknown_option(const struct cli_command *command, const c
 {
     char name[64];
     struct suggestion suggestion;
+    const char *ours;
 
     if (word[1] != '-' || name_len >= sizeof name) {
         return error_set(err, BELAY_INVALID, "unknown option '%s'%s", word,
@@ -108,12 +109,10 @@ static enum belay_code unknown_option(const struct cli_command *command, const c
     for (size_t i = 0; command != NULL && command->groups[i] != NULL; i++) {
         suggest_add_all(&suggestion, command->groups[i]->defs);
     }
-    if (by_other_name(command, name) != NULL) {
-        suggestion.found = by_other_name(command, name);
-    }
-    if (suggestion.found != NULL) {
+    ours = by_other_name(command, name);
+    if (ours != NULL || suggestion.found != NULL) {
         return error_set(err, BELAY_INVALID, "unknown option '--%s': did you mean '--%s'?", name,
-                         suggestion.found);
+                         ours != NULL ? ours : suggestion.found);
     }
     if (command == NULL) {
         return error_set(err, BELAY_INVALID, "unknown option '--%s'; options of a command follow its name",
@@ -380,6 +379,11 @@ const char *options_nth(const struct options *options, const char *name, size_t 
 const char *options_text(const struct options *options, const char *name)
 {
     return options_nth(options, name, 0);
+}
+
+bool options_accept(const struct options *options, const char *name)
+{
+    return find_def(options->command, name, strlen(name)) != NULL;
 }
 
 bool options_has(const struct options *options, const char *name)

@@ -82,6 +82,9 @@ struct options {
 enum belay_code options_parse(struct options *options, int argc, char **argv, struct belay_error *err);
 void options_release(struct options *options);
 
+/* Whether the command has this option. */
+bool options_accept(const struct options *options, const char *name);
+/* Whether it is given. */
 bool options_has(const struct options *options, const char *name);
 /* The value; NULL if the option was not given. */
 const char *options_text(const struct options *options, const char *name);

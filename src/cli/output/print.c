@@ -1,6 +1,7 @@
 #include "cli/output/print.h"
 
 #include <locale.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -10,7 +11,7 @@
 #include "base/utf8.h"
 #include "json/json_write.h"
 
-enum { EVENT_TYPE_WIDTH = 14 };
+enum { EVENT_TYPE_WIDTH = 14, MIN_COLUMNS = 60, WORD_SIZE = 512 };
 
 void escape_text(struct buf *out, const char *text)
 {
@@ -38,6 +39,19 @@ void print_escaped(FILE *file, const char *text)
     escape_text(&line, text);
     (void)fputs(line.failed ? "?" : line.data == NULL ? "" : line.data, file);
     buf_release(&line);
+}
+
+void print_line_escaped(FILE *file, const char *format, ...)
+{
+    struct buf text = BUF_INIT((size_t)1 << 24);
+    va_list args;
+
+    va_start(args, format);
+    buf_vaddf(&text, format, args);
+    va_end(args);
+    print_escaped(file, text.failed ? "?" : text.data);
+    (void)fputc('\n', file);
+    buf_release(&text);
 }
 
 static size_t point_width(uint32_t point)
@@ -80,9 +94,7 @@ static size_t fit(const char *text, size_t columns, size_t *out_width)
 
 void print_field(const char *name, const char *value)
 {
-    (void)printf("%-14s", name);
-    print_escaped(stdout, value == NULL ? "unknown" : value);
-    (void)fputc('\n', stdout);
+    print_line_escaped(stdout, "%-14s%s", name, value == NULL ? "unknown" : value);
 }
 
 size_t text_width(const char *text)
@@ -121,6 +133,62 @@ void truncate_middle(struct buf *out, const char *text, size_t columns)
     }
     buf_add(out, text, fit(text, columns - 1 - text_width(tail), &width));
     buf_addf(out, "…%s", tail);
+}
+
+/* The columns of the word that `text` begins with; its bytes are *out_bytes. */
+static size_t word_width(const char *text, size_t *out_bytes)
+{
+    char word[WORD_SIZE];
+    size_t width;
+
+    *out_bytes = strcspn(text, " ");
+    if (*out_bytes >= sizeof word) {
+        return *out_bytes; /* it is too long for every terminal */
+    }
+    memcpy(word, text, *out_bytes);
+    word[*out_bytes] = '\0';
+    (void)fit(word, SIZE_MAX / 2, &width);
+    return width;
+}
+
+/* A word stays in one piece, because it may be a path or a URL to be copied: if it is long, it has less indent. */
+static void wrap_words(FILE *file, size_t columns, size_t at, size_t indent, const char *text)
+{
+    bool is_first = true; /* of its line */
+
+    while (*text != '\0') {
+        size_t n;
+        size_t width = word_width(text, &n);
+
+        if (at + !is_first + width > columns) {
+            size_t room = width < columns ? columns - width : 0;
+
+            at = indent < room ? indent : room;
+            is_first = true;
+            (void)fprintf(file, "\n%*s", (int)at, "");
+        }
+        (void)fprintf(file, "%s%.*s", is_first ? "" : " ", (int)n, text);
+        at += width + !is_first;
+        is_first = false;
+        text += n + strspn(text + n, " ");
+    }
+}
+
+void print_wrapped(FILE *file, int fd, size_t at, size_t indent, const char *text)
+{
+    size_t columns = print_columns(fd);
+    struct buf escaped = BUF_INIT((size_t)1 << 24);
+
+    if (columns == 0) {
+        print_line_escaped(file, "%s", text);
+        return;
+    }
+    columns = columns < MIN_COLUMNS ? MIN_COLUMNS : columns;
+    escape_text(&escaped, text);
+    /* Not in the last column: some terminals begin another line then. */
+    wrap_words(file, columns - 1, at, indent, escaped.failed || escaped.data == NULL ? "?" : escaped.data);
+    (void)fputc('\n', file);
+    buf_release(&escaped);
 }
 
 size_t print_columns(int fd)

@@ -15,6 +15,15 @@
 void escape_text(struct buf *out, const char *text);
 /* The same to a stream. */
 void print_escaped(FILE *file, const char *text);
+/* A line, without its newline in the format; all of it is escaped. */
+void print_line_escaped(FILE *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/*
+ * The rest of a line, whose first `at` columns are printed, and its newline; all of it is escaped. It is wrapped at
+ * spaces to the terminal at `fd`, with `indent` columns before each further line. Elsewhere it stays one line, for
+ * grep.
+ */
+void print_wrapped(FILE *file, int fd, size_t at, size_t indent, const char *text);
 
 /* Print "name          value"; NULL: unknown. */
 void print_field(const char *name, const char *value);

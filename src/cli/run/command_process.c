@@ -1,5 +1,6 @@
 #include "cli/run/command_process.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -53,52 +54,7 @@ void terminal_restore(int tty, const struct terminal_mode *mode)
     }
 }
 
-/* ---- COMMAND --------------------------------------------------------------- */
-
-/* In the child, which shares our memory until it executes another program. */
-static void become_command(const struct command_spawn *spawn, pid_t guardian)
-{
-    bool in_foreground = terminal_has_group(spawn->tty, spawn->belay_group);
-
-    (void)setpgid(0, 0);
-    if (in_foreground) {
-        (void)tcsetpgrp(spawn->tty, getpid());
-    }
-    /* The last resort, should belay and the guardian both be killed at once. */
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    if (getppid() != guardian) {
-        return; /* the guardian was killed before the prctl() */
-    }
-    (void)sigaction(SIGPIPE, &spawn->sigpipe, NULL);
-    (void)sigaction(SIGCHLD, &spawn->sigchld, NULL);
-    (void)sigprocmask(SIG_SETMASK, &spawn->mask, NULL);
-    (void)execvp(spawn->argv[0], spawn->argv);
-}
-
-int command_spawn(const struct command_spawn *spawn, pid_t *out_pid)
-{
-    pid_t guardian = getpid();
-    volatile int failure = 0;
-    /* vfork: nothing is copied, and when it returns here COMMAND runs or its failure is known. */
-    pid_t pid = vfork();
-
-    if (pid == 0) {
-        become_command(spawn, guardian);
-        failure = errno;
-        _exit(127);
-    }
-    if (pid < 0) {
-        return errno;
-    }
-    if (failure != 0) {
-        terminal_hand_over(spawn->tty, pid, spawn->belay_group);
-        return failure; /* the caller reaps the child with the others */
-    }
-    *out_pid = pid;
-    return 0;
-}
-
-/* ---- its descendants -------------------------------------------------------- */
+/* ---- descendants ------------------------------------------------------------ */
 
 void process_adopt_orphans(void)
 {
@@ -134,6 +90,7 @@ static void signal_below(pid_t parent, pid_t but_group, int number, int depth)
     struct dirent *entry;
     DIR *threads;
 
+    assert(parent > 0 && depth >= 0 && depth <= DEPTH_MAX);
     (void)snprintf(path, sizeof path, "/proc/%d/task", (int)parent);
     threads = depth < DEPTH_MAX ? opendir(path) : NULL;
     if (threads == NULL) {

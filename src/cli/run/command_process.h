@@ -37,20 +37,7 @@ struct terminal_mode {
 void terminal_save(int tty, struct terminal_mode *out_mode);
 void terminal_restore(int tty, const struct terminal_mode *mode);
 
-/* ---- COMMAND and its descendants ------------------------------------------- */
-
-/* COMMAND runs as if the shell had started it, but in a process group of its own. */
-struct command_spawn {
-    char **argv;              /* borrowed */
-    sigset_t mask;            /* the signal mask that belay was started with */
-    struct sigaction sigpipe; /* belay ignores it */
-    struct sigaction sigchld;
-    int tty;           /* -1: no terminal */
-    pid_t belay_group; /* COMMAND goes to the foreground if this group is there */
-};
-
-/* Returns 0, or the errno that prevented the start. All signals must be blocked. */
-int command_spawn(const struct command_spawn *spawn, pid_t *out_pid);
+/* ---- descendants --------------------------------------------------------- */
 
 /*
  * Make this process a child subreaper: a descendant that loses its parent becomes its child, even after setsid()

@@ -35,7 +35,11 @@ enum guardian_state { WAITING, RUNNING, ENDING, KILLING, ENDED, OVER };
 
 struct guardian_process {
     struct guardian *guardian; /* borrowed */
-    struct command_spawn spawn;
+    char **argv;               /* COMMAND; borrowed */
+    /* The signal mask and the actions that belay was started with: COMMAND gets them. */
+    sigset_t mask;
+    struct sigaction sigpipe;
+    struct sigaction sigchld;
     char *config_path; /* owned; NULL: none */
     int signals;       /* signalfd: SIGCHLD */
     int timer;
@@ -56,6 +60,7 @@ void guardian_send(const struct guardian *guardian, enum guardian_message_type t
 {
     struct guardian_message message = { (int32_t)type, value };
 
+    assert(type <= GUARDIAN_ENDED);
     (void)send(guardian->socket, &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
@@ -83,6 +88,8 @@ static void enter_state(struct guardian_process *process, enum guardian_state ne
     };
 
     assert((allowed[process->state] >> next & 1) != 0);
+    assert(next != RUNNING || process->command > 0);
+    assert(next != ENDED || !process->belay_is_dead);
     process->state = next;
 }
 
@@ -166,13 +173,64 @@ static void retitle(char **argv, const char *key)
     }
 }
 
+/* In the child, which shares our memory until it executes another program. */
+static void become_command(const struct guardian_process *process, pid_t parent)
+{
+    const struct guardian *guardian = process->guardian;
+    bool in_foreground = terminal_has_group(guardian->tty, guardian->belay_group);
+
+    (void)setpgid(0, 0);
+    if (in_foreground) {
+        (void)tcsetpgrp(guardian->tty, getpid());
+    }
+    /* The last resort, should belay and the guardian both be killed at once. */
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    if (getppid() != parent) {
+        return; /* the guardian was killed before the prctl() */
+    }
+    (void)sigaction(SIGPIPE, &process->sigpipe, NULL);
+    (void)sigaction(SIGCHLD, &process->sigchld, NULL);
+    (void)sigprocmask(SIG_SETMASK, &process->mask, NULL);
+    (void)execvp(process->argv[0], process->argv);
+}
+
+/*
+ * Run COMMAND as if the shell had started it, but in a process group of its own, and in the foreground if belay is
+ * there. Returns 0, or the errno that prevented the start. All signals are blocked.
+ */
+static int spawn_command(struct guardian_process *process)
+{
+    const struct guardian *guardian = process->guardian;
+    pid_t parent = getpid();
+    volatile int failure = 0;
+    /* vfork: nothing is copied, and when it returns here COMMAND runs or its failure is known. */
+    pid_t pid = vfork();
+
+    if (pid == 0) {
+        become_command(process, parent);
+        failure = errno;
+        _exit(127);
+    }
+    if (pid < 0) {
+        return errno;
+    }
+    if (failure != 0) {
+        terminal_hand_over(guardian->tty, pid, guardian->belay_group);
+        return failure; /* reap_children() reaps the child with the others */
+    }
+    process->command = process->last_group = pid;
+    return 0;
+}
+
 static void start_command(struct guardian_process *process)
 {
     const struct guardian_job *job = &process->guardian->shared->job;
     int failure;
 
+    assert(process->state == WAITING && process->command == 0);
+    assert(atomic_load(&process->guardian->shared->has_job) && job->n_more_keys < BELAY_KEYS_MAX);
     set_environment(job);
-    failure = command_spawn(&process->spawn, &process->command);
+    failure = spawn_command(process);
     if (failure != 0) {
         process->status = 127 << 8;
         enter_state(process, ENDED);
@@ -180,9 +238,8 @@ static void start_command(struct guardian_process *process)
         return;
     }
     enter_state(process, RUNNING);
-    process->last_group = process->command;
     guardian_send(process->guardian, GUARDIAN_STARTED, (int)process->command);
-    retitle(process->spawn.argv, job->key);
+    retitle(process->argv, job->key);
 }
 
 static void begin_ending(struct guardian_process *process)
@@ -191,6 +248,7 @@ static void begin_ending(struct guardian_process *process)
     int64_t deadline_ms = atomic_load(&shared->deadline_boot_ms);
     int64_t grace_ends_ms = belay_now_boot_ms() + shared->job.kill_after_ms;
 
+    assert(shared->job.kill_after_ms >= 0);
     enter_state(process, ENDING);
     process->was_ended = true;
     guardian_send(process->guardian, GUARDIAN_ENDING, 0);
@@ -207,6 +265,7 @@ static void kill_all(struct guardian_process *process)
     } else if (process->kill_again_ms < KILL_AGAIN_MAX_MS) {
         process->kill_again_ms *= 2;
     }
+    assert(process->kill_again_ms >= KILL_AGAIN_MIN_MS && process->kill_again_ms < 2 * KILL_AGAIN_MAX_MS);
     process->kill_at_ms = belay_now_boot_ms() + process->kill_again_ms;
     process_tree_signal(process->command, SIGKILL);
 }
@@ -245,6 +304,7 @@ static void reap_children(struct guardian_process *process)
 
 static void on_belay_dead(struct guardian_process *process)
 {
+    assert(!process->belay_is_dead && process->state != OVER);
     (void)close(process->guardian->socket);
     process->guardian->socket = -1;
     process->belay_is_dead = true;
@@ -362,7 +422,7 @@ static bool process_init(struct guardian_process *process, struct guardian *guar
 
     *process = (struct guardian_process){ .guardian = guardian, .timer_ms = INT64_MAX };
     action.sa_handler = SIG_DFL; /* ignored children could not be reaped */
-    (void)sigaction(SIGCHLD, &action, &process->spawn.sigchld);
+    (void)sigaction(SIGCHLD, &action, &process->sigchld);
     (void)sigemptyset(&child);
     (void)sigaddset(&child, SIGCHLD);
     process->signals = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -388,13 +448,15 @@ static void become_release(const struct guardian_process *process)
         argv[n++] = "--config";
         argv[n++] = process->config_path;
     }
+    assert(job->lock_id[0] != '\0' && job->n_more_keys < BELAY_KEYS_MAX);
     argv[n++] = "--";
     argv[n++] = (char *)job->key;
     for (size_t i = 0; i < job->n_more_keys; i++) {
         argv[n++] = (char *)job->more_keys[i];
     }
+    assert(n < sizeof argv / sizeof argv[0]); /* the last is NULL */
     set_environment(job);
-    (void)sigprocmask(SIG_SETMASK, &process->spawn.mask, NULL);
+    (void)sigprocmask(SIG_SETMASK, &process->mask, NULL);
     (void)execv("/proc/self/exe", argv);
 }
 
@@ -410,11 +472,9 @@ static _Noreturn void guardian_main(struct guardian *guardian, const struct guar
     if (!process_init(&process, guardian)) {
         _exit(1);
     }
-    process.spawn.argv = setup->argv;
-    process.spawn.mask = *mask;
-    process.spawn.sigpipe = setup->old_sigpipe;
-    process.spawn.tty = guardian->tty;
-    process.spawn.belay_group = guardian->belay_group;
+    process.argv = setup->argv;
+    process.mask = *mask;
+    process.sigpipe = setup->old_sigpipe;
     process.config_path = setup->config_path == NULL ? NULL : strdup(setup->config_path);
     process.status = 127 << 8;
     while (process.state != OVER) {
@@ -488,6 +548,7 @@ bool guardian_start(struct guardian *guardian, const struct guardian_setup *setu
 
 void guardian_abandon(struct guardian *guardian)
 {
+    assert(guardian->socket >= 0);
     (void)close(guardian->socket);
     guardian->socket = -1;
     guardian->pid = 0;

@@ -14,7 +14,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "cli/commands/commands.h"
 #include "cli/core/deploy_info.h"
 #include "cli/core/wait_display.h"
 #include "cli/run/run.h"
@@ -85,26 +84,6 @@ static int64_t set_times(struct run_session *run, int64_t ttl_ms, int64_t lease_
     return most_ms;
 }
 
-static enum belay_code read_run_times(struct run_session *run, struct belay_error *err)
-{
-    struct belay_lock_options *lock = &run->request.options;
-    char text[CLOCK_TEXT_SIZE];
-    int64_t most_ms;
-
-    (void)options_duration(run->options, "kill-after", &run->asked_kill_ms);
-    lock->ttl_ms = lock->ttl_ms == 0 ? RUN_TTL_MS : lock->ttl_ms;
-    lock->heartbeat_ms = lock->heartbeat_ms == 0 ? lock->ttl_ms / 4 : lock->heartbeat_ms;
-    most_ms = set_times(run, lock->ttl_ms, lock->ttl_ms - lock->ttl_ms / 20, lock->heartbeat_ms);
-    if (run->asked_kill_ms > most_ms) {
-        return error_set(err, BELAY_INVALID, "--kill-after '%s' is %s: at most %s",
-                         options_text(run->options, "kill-after"),
-                         most_ms == lock->ttl_ms / 4 ? "more than a quarter of the ttl"
-                                                     : "too long for the heartbeat interval",
-                         clock_format_duration(text, most_ms));
-    }
-    return BELAY_OK;
-}
-
 /*
  * Set the times again for the lease that was granted: the store decides how much of the ttl is valid, and a
  * re-entered lock has a ttl of its own.
@@ -151,6 +130,7 @@ static enum belay_code read_run_options(struct run_session *run, struct belay_er
     enum belay_code code = BELAY_OK;
     long number;
 
+    (void)options_duration(run->options, "kill-after", &run->asked_kill_ms);
     if (options_count(run->options, "conflict-exit-code", &number) && number > 255) {
         return error_set(err, BELAY_INVALID, "--conflict-exit-code '%ld' is not an exit code: give 0 to 255",
                          number);
@@ -160,24 +140,40 @@ static enum belay_code read_run_options(struct run_session *run, struct belay_er
         run->is_result_refused = code != BELAY_OK;
     }
     if (code == BELAY_OK && run->callbacks == NULL && has_empty_key(run->options)) {
-        return read_empty_key(run, err);
+        code = read_empty_key(run, err);
     }
-    if (code == BELAY_OK) {
-        code = lock_request_read(run->context, run->options, 0, &run->request, err);
+    return code;
+}
+
+/* The lock to acquire, with times for `belay run` and metadata. */
+static enum belay_code read_request(struct run_session *run, struct belay_error *err)
+{
+    struct belay_lock_options *lock = &run->request.options;
+    char text[CLOCK_TEXT_SIZE];
+    enum belay_code code = lock_request_read(run->context, run->options, 0, &run->request, err);
+    int64_t most_ms;
+
+    if (code != BELAY_OK) {
+        return code;
     }
-    if (code == BELAY_OK) {
-        run->result.key = run->request.key;
-        code = read_run_times(run, err);
+    run->result.key = run->request.key;
+    lock->ttl_ms = lock->ttl_ms == 0 ? RUN_TTL_MS : lock->ttl_ms;
+    lock->heartbeat_ms = lock->heartbeat_ms == 0 ? lock->ttl_ms / 4 : lock->heartbeat_ms;
+    most_ms = set_times(run, lock->ttl_ms, lock->ttl_ms - lock->ttl_ms / 20, lock->heartbeat_ms);
+    if (run->asked_kill_ms > most_ms) {
+        return error_set(err, BELAY_INVALID, "--kill-after '%s' is %s: at most %s",
+                         options_text(run->options, "kill-after"),
+                         most_ms == lock->ttl_ms / 4 ? "more than a quarter of the ttl"
+                                                     : "too long for the heartbeat interval",
+                         clock_format_duration(text, most_ms));
     }
-    if (code == BELAY_OK && run->callbacks != NULL) {
-        code = run->callbacks->prepare(run->callbacks->context, &run->request, err);
-    } else if (code == BELAY_OK && text_has_prefix(run->request.key, "stack:") &&
-               !options_has(run->options, "adopt")) {
+    if (run->callbacks != NULL) {
+        return run->callbacks->prepare(run->callbacks->context, &run->request, err);
+    }
+    if (text_has_prefix(run->request.key, "stack:") && !options_has(run->options, "adopt")) {
         /* Metadata that 'belay unlock' and 'belay state locks' show (S4.4, S4.10). */
         code = deploy_info_read(run->options, &run->deploy_info, err);
-        if (code == BELAY_OK) {
-            code = deploy_info_add(&run->deploy_info, &run->request, err);
-        }
+        code = code == BELAY_OK ? deploy_info_add(&run->deploy_info, &run->request, err) : code;
     }
     return code;
 }
@@ -267,12 +263,19 @@ static enum belay_code adopt_lock(struct run_session *run, const char *id, struc
     return code == BELAY_INVALID ? belay_lock_adopt(run->client, key, id, options, &run->lock, err) : code;
 }
 
-static enum belay_code acquire_or_adopt(struct run_session *run, struct belay_error *err)
+/* Read which lock it is, open the store, and acquire or adopt the lock. */
+static enum belay_code obtain_lock(struct run_session *run, struct belay_error *err)
 {
     struct belay_lock_options *options = &run->request.options;
     const char *adopt = options_text(run->options, "adopt");
-    enum belay_code code;
+    enum belay_code code = read_run_options(run, err);
 
+    if (code == BELAY_OK && !run->is_unlocked) {
+        code = read_request(run, err);
+    }
+    if (code != BELAY_OK) {
+        return code;
+    }
     options->on_lost = on_lease_lost;
     options->defer_heartbeat = true;
     options->on_waiting = update_display;
@@ -521,6 +524,7 @@ static void report_refusal(struct run_session *run, const struct belay_error *er
 {
     long conflict;
 
+    assert(err->code != BELAY_OK && !atomic_load(&run->guardian.shared->has_job));
     run->result.result = err->code == BELAY_CANCELLED ? "cancelled" : "not_acquired";
     copy_string(run->result.reason, sizeof run->result.reason, err->text);
     run->result.exit_code = cli_error(run->context, err);
@@ -570,10 +574,7 @@ int run_exec(struct cli_context *context, const struct options *options,
     if (!guardian_start(&run.guardian, &setup)) {
         return cli_fail(context, BELAY_NO_MEMORY, "cannot start the guardian process: %s", strerror(errno));
     }
-    code = read_run_options(&run, err);
-    if (code == BELAY_OK) {
-        code = acquire_or_adopt(&run, err);
-    }
+    code = obtain_lock(&run, err);
     if (code == BELAY_OK && callbacks != NULL) {
         code = call_before(&run, err);
     }
@@ -593,73 +594,3 @@ int run_exec(struct cli_context *context, const struct options *options,
     }
     return run.result.exit_code;
 }
-
-/* ---- the entry ----------------------------------------------------------------- */
-
-static const struct option_group run_group = {
-    "Options of run",
-    OPTION_TABLE(
-        OPT_TEXT("adopt", "LOCK_ID",
-                 "run under the lock with this id, acquired before by 'belay acquire'; each id can be "
-                 "adopted once"),
-        OPT_FLAG("best-effort", "if the store is unreachable, warn and run without a lock"),
-        OPT_FLAG("allow-empty-key", "if KEY is the empty string, warn and run COMMAND without a lock"))
-};
-
-static int exec_run(struct cli_context *context, const struct options *options, struct belay_error *err)
-{
-    return run_exec(context, options, NULL, err);
-}
-
-const struct cli_command cmd_run = {
-    .name = "run",
-    .synopsis = "[OPTIONS] KEY... -- COMMAND [ARG...]",
-    .summary = "hold the lock while COMMAND runs",
-    .about =
-        "Acquires the lock KEY, runs COMMAND, releases the lock when COMMAND ends, and exits with COMMAND's "
-        "exit code. While COMMAND runs, belay renews the lease in the background. The lease lasts 2m unless "
-        "--ttl or a profile says otherwise.\n\n"
-        "If another client holds the lock, belay prints the holder and exits with 75. With --wait it waits "
-        "in the queue.\n\n"
-        "Several keys, up to 16, are acquired together: all of them or none, under one lock id. Two "
-        "commands that name the same keys in a different order cannot deadlock. With --shared or --slots "
-        "several clients can hold the lock; docs/locks.md describes all kinds of locks.\n\n"
-        "COMMAND finds BELAY_KEY, BELAY_LOCK_ID, BELAY_TOKEN and BELAY_STORE in its environment. With "
-        "several keys, BELAY_KEY and BELAY_TOKEN are those of the first, and BELAY_TOKENS has one line "
-        "'TOKEN KEY' "
-        "for each. Standard input is passed through. Signals sent to belay go to COMMAND's process group. On "
-        "a terminal, Ctrl-C "
-        "goes to COMMAND; Ctrl-Z stops both, and COMMAND continues only if the lease is still valid.\n\n"
-        "If the lease is lost, COMMAND is ended (TERM, then KILL) before another client can get the lock, "
-        "and belay exits with 76. A second process, lease-guardian, does the same if belay is stopped or "
-        "killed: it ends COMMAND and all its descendants, then releases the lock.\n\n"
-        "With --adopt, COMMAND runs under a lock that another process acquired. The lock gets a new id and "
-        "keeps its ttl unless --ttl is given; the heartbeat is that of the lock's profile, or a quarter of "
-        "the "
-        "ttl.\n\n"
-        "With --allow-empty-key, an empty KEY means that COMMAND needs no lock. BELAY_KEY, BELAY_LOCK_ID and "
-        "BELAY_TOKEN are then not set, and --result has \"locked\": false.",
-    .groups = { &key_group, &lock_group, &kind_group, &run_group, &run_end_group },
-    .min_args = 0,
-    .max_args = CLI_MANY_KEYS,
-    .takes_key = true,
-    .takes_command = true,
-    .exits = { { 0, "COMMAND ended with 0; any other exit code of COMMAND is passed on" },
-               { 64, "the command line is wrong; COMMAND was not run" },
-               { 69, "the store is unreachable; COMMAND was not run" },
-               { 75, "another client holds the lock, or the wait timed out; COMMAND was not run" },
-               { 76, "the lease was lost while COMMAND ran" },
-               { 77, "--adopt: that id no longer holds the lock; COMMAND was not run" },
-               { 126, "COMMAND cannot be executed" },
-               { 127, "COMMAND was not found" },
-               { 128, "plus N: COMMAND was ended by signal N" } },
-    .examples = { { "belay run deploy-api-prod -- ./deploy.sh api", "one deployment at a time" },
-                  { "belay run --wait 10m --ttl 30s nightly -- make backup",
-                    "wait up to ten minutes for the lock" },
-                  { "belay run --adopt \"$LOCK_ID\" build-router-plt -- make",
-                    "run under a lock that an earlier step acquired" },
-                  { "belay run deploy-api deploy-web -- ./deploy.sh", "hold both locks, or none" },
-                  { "belay run --allow-empty-key \"$LOCK\" -- make",
-                    "without a lock if the variable LOCK is empty" } },
-    .exec = exec_run,
-};

@@ -165,6 +165,7 @@ static void forward_signal(struct supervise *supervise, int number)
 
 static void on_guardian_died(struct supervise *supervise)
 {
+    assert(!supervise->guardian_died);
     supervise->guardian_died = true;
     supervise->end = SUPERVISE_STATUS_UNKNOWN;
     cli_warn(supervise->context, "the guardian process was killed; ending the command");
@@ -262,6 +263,7 @@ static void supervise_loop(struct supervise *supervise, int signals)
     do {
         int64_t wait_ms = supervise->lock == NULL ? -1 : supervise->publish_ms;
 
+        assert(wait_ms >= -1);
         wait_ms = kept || wait_ms < KEEP_AFTER_MS ? wait_ms : KEEP_AFTER_MS;
         (void)poll(fds, 2, (int)wait_ms);
         if (belay_now_boot_ms() - began_ms >= KEEP_AFTER_MS) {
@@ -292,6 +294,7 @@ static void forward_interrupt(struct supervise *supervise)
     int status = supervise->status;
     int number = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status) - 128;
 
+    assert(supervise->end == SUPERVISE_ENDED);
     if (number != SIGINT && number != SIGQUIT) {
         return;
     }

@@ -254,7 +254,7 @@ static const struct option_group register_group = {
 };
 
 static const struct option_group mark_group = {
-    "Options", OPTION_TABLE(OPT_TEXT("by", "WHO", "who records it; default: user@host"))
+    "Options", OPTION_TABLE(OPT_TEXT("by", "WHO", "name to record with the state; default: user@host"))
 };
 
 #define EXITS                                                                                                \
@@ -267,9 +267,8 @@ const struct cli_command cmd_app_register = {
     .name = "app register",
     .synopsis = "NAME --url URL... --database KIND=ID...",
     .summary = "add an application to the registry",
-    .about = "The registry records which application uses which database, and where to check whether the "
-             "application is up. 'belay db stop' stops a database only if all other applications that use it "
-             "are down.\n\n"
+    .about = "Registers an application: the databases that it uses, and the URLs that show whether it is up. "
+             "'belay db stop' stops a database only if all other applications that use it are down.\n\n"
              "KIND is postgres, neo4j, or a kind that the configuration defines under 'databases'. ID is an "
              "EC2 instance id, else HOST:PORT. Applications that share a database must give the same ID.",
     .groups = { &register_group },
@@ -330,8 +329,9 @@ const struct cli_command cmd_app_mark_stopped = {
     .name = "app mark-stopped",
     .synopsis = "NAME [--by WHO]",
     .summary = "record that an application is stopped",
-    .about = "An application that does not answer its health checks is UNKNOWN, which keeps its databases "
-             "from being stopped. Once recorded as stopped it counts as DOWN while it accepts no connection. "
+    .about = "Records that the application is stopped. From then on it counts as DOWN while it accepts no "
+             "connection. Without this record, an application that does not answer its health checks is "
+             "UNKNOWN, which keeps its databases from being stopped.\n\n"
              "belay removes the record when it sees the application UP, and ignores records older than "
              "controller.stopped_record_max_age (24h). 'belay db stop --app' records it after it has stopped "
              "the databases.",

@@ -101,7 +101,7 @@ const struct cli_command cmd_app_import = {
     .exits = { { 0, "imported" },
                CLI_EXIT_USAGE,
                { 65, "the file is invalid; the message names the line, and nothing was changed" },
-               { 66, "there is no such file" },
+               { 66, "FILE cannot be opened" },
                { 69, "the store is unreachable; repeat the import" },
                CLI_EXIT_CONFIG },
     .examples = { { "belay app import apps.yaml", "after every change of the file" } },

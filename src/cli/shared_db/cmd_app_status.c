@@ -12,12 +12,8 @@ static void print_app_status(const struct cli_context *context, const struct bel
 
     (void)printf("%s%s%s ", print_style(context->color_out, style), belay_health_name(status->status),
                  print_style(context->color_out, PRINT_RESET));
-    print_escaped(stdout, status->app);
-    if (status->reason != NULL) {
-        (void)fputs(": ", stdout);
-        print_escaped(stdout, status->reason);
-    }
-    (void)fputc('\n', stdout);
+    print_line_escaped(stdout, "%s%s%s", status->app, status->reason == NULL ? "" : ": ",
+                       status->reason == NULL ? "" : status->reason);
     for (size_t i = 0; !context->quiet && i < status->n_urls; i++) {
         const struct belay_url_status *one = &status->urls[i];
         char took[CLOCK_TEXT_SIZE];
@@ -26,12 +22,8 @@ static void print_app_status(const struct cli_context *context, const struct bel
         if (one->http_code != 0) {
             (void)printf("%d  ", one->http_code);
         }
-        print_escaped(stdout, one->url);
-        if (one->reason != NULL) {
-            (void)fputs(": ", stdout);
-            print_escaped(stdout, one->reason);
-        }
-        (void)printf(" (%s)\n", clock_format_span(took, one->took_ms));
+        print_line_escaped(stdout, "%s%s%s (%s)", one->url, one->reason == NULL ? "" : ": ",
+                           one->reason == NULL ? "" : one->reason, clock_format_span(took, one->took_ms));
     }
 }
 

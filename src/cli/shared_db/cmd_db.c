@@ -29,10 +29,7 @@ static void print_result(const struct cli_context *context, const struct belay_d
 
     (void)printf("%s%s%s %s ", print_style(context->color_out, style), belay_db_action_name(result->action),
                  print_style(context->color_out, PRINT_RESET), result->kind);
-    print_escaped(stdout, result->database);
-    (void)fputs(": ", stdout);
-    print_escaped(stdout, result->reason == NULL ? "?" : result->reason);
-    (void)fputc('\n', stdout);
+    print_line_escaped(stdout, "%s: %s", result->database, result->reason == NULL ? "?" : result->reason);
 }
 
 /* Any failure to decide is 69, except for those with an exit code of their own. */
@@ -177,7 +174,7 @@ static int exec_db_list(struct cli_context *context, const struct options *optio
 
 /* ---- the entries ------------------------------------------------------------------ */
 
-#define BY_OPTION OPT_TEXT("by", "WHO", "who does it, for the record; default: user@host")
+#define BY_OPTION OPT_TEXT("by", "WHO", "name to record for this action; default: user@host")
 
 static const struct option_group stop_group = {
     "Options",

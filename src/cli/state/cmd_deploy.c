@@ -187,6 +187,9 @@ static void after_command(void *context, struct run_result *result)
 
     if (access(deploy->out, F_OK) == 0) {
         code = state_read_file(deploy->out, &text, &len, &err);
+        if (code == BELAY_NOT_FOUND) {
+            code = err.code = BELAY_BAD_CONTENT; /* COMMAND left something there that cannot be opened */
+        }
     }
     if (code == BELAY_OK && completed) {
         code = save_state(deploy, text, len, "success", &err);

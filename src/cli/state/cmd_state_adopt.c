@@ -21,9 +21,7 @@ struct adopting {
 
 static void print_property(const char *name, const char *text)
 {
-    (void)fprintf(stderr, "  %-16s ", name);
-    print_escaped(stderr, text == NULL ? "-" : text);
-    (void)fputc('\n', stderr);
+    print_line_escaped(stderr, "  %-16s %s", name, text == NULL ? "-" : text);
 }
 
 static void print_mismatch(void *context, const struct belay_finding *finding)
@@ -31,9 +29,7 @@ static void print_mismatch(void *context, const struct belay_finding *finding)
     const bool *is_shown = context;
 
     if (*is_shown && finding->level != BELAY_FINDING_OK) {
-        (void)fputs("  ! ", stderr);
-        print_escaped(stderr, finding->name);
-        (void)fprintf(stderr, ": %s\n", finding->text);
+        print_line_escaped(stderr, "  ! %s: %s", finding->name, finding->text);
     }
 }
 
@@ -153,11 +149,12 @@ const struct cli_command cmd_state_adopt = {
     .name = "state adopt",
     .synopsis = "--stack S --environment E [OPTIONS]",
     .summary = "accept a state that another program wrote",
-    .about = "belay refuses a state whose checksums do not match: it may be damaged. Use this command if the "
-             "state is intact and another program wrote it, with other checksums or with none. It shows the "
-             "state and the mismatches and asks for confirmation; only 'yes' confirms. The content becomes a "
-             "new version with belay's checksums, the original bytes are kept as a snapshot, and the history "
-             "records who adopted it. The metadata about what is deployed does not change.",
+    .about = "Accepts a state whose checksums do not match. belay otherwise refuses such a state, because it "
+             "may be damaged. Use this command if the state is intact and another program wrote it, with "
+             "other checksums or with none. It shows the state and the mismatches and asks for confirmation; "
+             "only 'yes' confirms. The content becomes a new version with belay's checksums, the original "
+             "bytes are kept as a snapshot, and the history records who adopted it. The metadata about what "
+             "is deployed does not change.",
     .groups = { &state_group, &lock_group, &deploy_info_group, &adopt_group },
     .exits = { { 0, "adopted, or the checksums matched already" },
                { 64, "the command line is wrong, or --yes is missing without a terminal" },

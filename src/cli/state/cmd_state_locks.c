@@ -20,9 +20,7 @@ static const struct cli_list_kind locks = { .name = "locks" };
 
 static void print_name(const char *name, const char *text)
 {
-    (void)printf("  %s: ", name);
-    print_escaped(stdout, text);
-    (void)putchar('\n');
+    print_line_escaped(stdout, "  %s: %s", name, text);
 }
 
 static void print_when(const char *name, int64_t unix_ms, int64_t now)
@@ -96,8 +94,7 @@ static bool print_stack_lock(void *context, const struct belay_info *info)
             print_name("Locked", "No, but a part of it is");
         }
         (void)putchar('\n');
-        print_escaped(stdout, info->key);
-        (void)puts(":");
+        print_line_escaped(stdout, "%s:", info->key);
         print_stack_holder(view->list.context, info);
     }
     return cli_list_next(&view->list);

@@ -105,8 +105,7 @@ static void print_part(void *context, const struct belay_finding *finding)
         (void)printf("%s%-7s%s ", print_style(view->context->color_out, is_right ? "green" : "red"),
                      belay_finding_level_name(finding->level),
                      print_style(view->context->color_out, PRINT_RESET));
-        print_escaped(stdout, finding->name);
-        (void)printf(": %s\n", finding->text);
+        print_line_escaped(stdout, "%s: %s", finding->name, finding->text);
     }
 }
 

@@ -81,11 +81,12 @@ const struct cli_command cmd_state_rebind = {
     .name = "state rebind",
     .synopsis = "[--yes]",
     .summary = "bind the state store to another lock store",
-    .about = "The first write to a state store binds it to the lock store in use. Locks of two lock stores "
-             "do not exclude each other, so writes under any other lock store are refused, including "
-             "Terraform's. If the locks have moved, this command binds the state store to the lock store in "
-             "use now (--store). First stop every server and deployment that uses the old lock store: "
-             "tokens of two stores cannot be compared.",
+    .about = "Binds the state store to the lock store in use now (--store). Use it after the locks have "
+             "moved to another store.\n\n"
+             "The first write to a state store binds it to the lock store in use. Locks of two lock stores "
+             "do not exclude each other, so belay refuses writes under any other lock store, including "
+             "Terraform's. Before you run this command, stop every server and deployment that uses the old "
+             "lock store: tokens of two stores cannot be compared.",
     .groups = { &rebind_group },
     .exits = { { 0, "bound" },
                { 64, "the command line is wrong, or --yes is missing without a terminal" },

@@ -121,7 +121,7 @@ const struct cli_command cmd_state_save = {
     .exits = { { 0, "saved" },
                CLI_EXIT_USAGE,
                { 65, "FILE is not a state, or the stored state is damaged" },
-               { 66, "there is no such file" },
+               { 66, "FILE cannot be opened" },
                { 69, "a store is unreachable" },
                { 74, "unknown: the state may have been saved" },
                { 75, "another client holds the lock" },
@@ -177,11 +177,8 @@ static bool on_change(void *context, enum belay_change change, const char *part,
     static const char *const signs[] = { "+", "~", "-" };
     size_t *n = context;
 
-    (void)fprintf(stderr, "  %s %s%s", signs[change], part, name == NULL ? "" : ": ");
-    if (name != NULL) {
-        print_escaped(stderr, name);
-    }
-    (void)fputc('\n', stderr);
+    print_line_escaped(stderr, "  %s %s%s%s", signs[change], part, name == NULL ? "" : ": ",
+                       name == NULL ? "" : name);
     (*n)++;
     return true;
 }

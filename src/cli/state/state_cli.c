@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/new_file.h"
+#include "base/paths.h"
 #include "base/text.h"
 #include "cli/core/lock_id.h"
 
@@ -241,44 +242,35 @@ bool state_write_file(const char *path, const char *mode, const struct belay_sta
     return (file == NULL || fclose(file) == 0) && done;
 }
 
+/* Create a folder and those above it, as far as they are missing. */
+static void make_folders(const char *folder)
+{
+    char path[PATH_MAX];
+    size_t n = 0;
+
+    while (folder[n] != '\0') {
+        n += 1 + strcspn(folder + n + 1, "/");
+        (void)snprintf(path, sizeof path, "%.*s", (int)n, folder);
+        (void)mkdir(path, 0700);
+    }
+}
+
 /* Create a file for a rejected state: in belay's own directory, else in that of temporary files. */
 static int create_rejected_file(const struct belay_state_name *name, char path[PATH_MAX])
 {
-    const char *xdg = getenv("XDG_STATE_HOME");
-    const char *home = getenv("HOME");
+    char *kept = home_path("XDG_STATE_HOME", ".local/state", "belay/kept");
+    const char *const folders[] = { kept, state_temp_folder() };
     char utc[CLOCK_TEXT_SIZE];
-    char folder[PATH_MAX / 2];
+    int fd = -1;
 
-    for (int i = 0; i < 2; i++) {
-        int fd;
-
-        if (i == 1) {
-            (void)snprintf(folder, sizeof folder, "%s", state_temp_folder());
-        } else if (xdg != NULL && *xdg == '/') {
-            (void)snprintf(folder, sizeof folder, "%s/belay/kept", xdg);
-        } else if (home != NULL && *home == '/') {
-            (void)snprintf(folder, sizeof folder, "%s/.local/state/belay/kept", home);
-        } else {
-            continue;
-        }
-        for (char *slash = folder; slash != NULL;) {
-            slash = strchr(slash + 1, '/');
-            if (slash != NULL) {
-                *slash = '\0';
-            }
-            (void)mkdir(folder, 0700);
-            if (slash != NULL) {
-                *slash = '/';
-            }
-        }
-        (void)snprintf(path, PATH_MAX, "%s/%s-%s-%s-XXXXXX.json", folder, name->stack, name->environment,
+    for (size_t i = kept == NULL; fd < 0 && i < sizeof folders / sizeof folders[0]; i++) {
+        make_folders(folders[i]);
+        (void)snprintf(path, PATH_MAX, "%s/%s-%s-%s-XXXXXX.json", folders[i], name->stack, name->environment,
                        clock_format_utc(utc, clock_unix_ms(), false));
         fd = mkostemps(path, 5, O_CLOEXEC);
-        if (fd >= 0) {
-            return fd;
-        }
     }
-    return -1;
+    free(kept);
+    return fd;
 }
 
 bool state_save_rejected(const struct cli_context *context, const struct belay_state_name *name,

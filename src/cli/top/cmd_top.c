@@ -357,6 +357,7 @@ static int top_live(struct cli_context *context, struct belay_client *client, co
 
     top.model.client = client;
     top.model.prefix = prefix;
+    context->quiet = true;     /* the screen shows a store that does not answer; a warning would damage it */
     (void)cli_cancel(context); /* Ctrl-C ends the loop, so that the terminal is restored */
     if (!top_model_open(&top.model) || !top_terminal_open(&top.terminal, context->color_out)) {
         status = cli_fail(context, BELAY_UNREACHABLE, "cannot use the terminal: %s", strerror(errno));

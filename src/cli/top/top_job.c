@@ -80,6 +80,7 @@ bool top_job_start(struct top_jobs *jobs, enum top_task task, const char *key, c
     if (job == NULL) {
         return false;
     }
+    assert(jobs->current == NULL);
     job->task = task;
     job->jobs = jobs;
     job->columns = columns;
@@ -90,6 +91,7 @@ bool top_job_start(struct top_jobs *jobs, enum top_task task, const char *key, c
     (void)pthread_mutex_lock(&jobs->mutex);
     is_started = job->key != NULL && (lock_id == NULL || job->lock_id != NULL) &&
                  jobs->n_running < RUNNING_MAX && thread_start_detached(job_thread, job);
+    assert(jobs->n_running <= RUNNING_MAX);
     jobs->n_running += is_started;
     (void)pthread_mutex_unlock(&jobs->mutex);
     if (is_started) {
@@ -119,6 +121,7 @@ struct top_job *top_job_collect(struct top_jobs *jobs)
     if (!is_done) {
         return NULL;
     }
+    assert(!job->is_abandoned);
     jobs->current = NULL;
     return job;
 }

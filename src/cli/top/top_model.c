@@ -5,6 +5,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/pool.h"
 #include "cli/output/print.h"
@@ -83,19 +84,14 @@ static void result_free(struct top_result *result)
 static bool add_lock(void *context, const struct belay_info *info)
 {
     struct top_result *result = context;
+    struct top_row *rows = array_grow(result->rows, sizeof *rows, result->n + 1, &result->cap);
     struct top_row row = { 0 };
 
-    if (result->n == result->cap) {
-        size_t cap = result->cap == 0 ? 64 : 2 * result->cap;
-        struct top_row *rows = realloc(result->rows, cap * sizeof *rows);
-
-        if (rows == NULL) {
-            result->failed = true;
-            return false;
-        }
-        result->rows = rows;
-        result->cap = cap;
+    if (rows == NULL) {
+        result->failed = true;
+        return false;
     }
+    result->rows = rows;
     if (!fill_row(&row, info)) {
         result->failed = true;
     }
@@ -146,6 +142,7 @@ static void *list_thread(void *context)
         (void)pthread_mutex_unlock(&model->mutex);
         result = list_rows(model, filter);
         (void)pthread_mutex_lock(&model->mutex);
+        assert(model->is_reading);
         model->is_reading = false;
         result_free(model->result);
         model->result = result;

@@ -55,10 +55,9 @@ static void make_backup_copy(struct job *job)
     char id[UUID_TEXT_SIZE];
 
     if (belay_client_socket(job->server->client, &file) == NULL) {
-        (void)error_set(
-            &job->err, BELAY_INVALID,
-            "this server has no file to copy; DynamoDB has point-in-time recovery and on-demand backups "
-            "for its tables");
+        (void)error_set(&job->err, BELAY_INVALID,
+                        "this server has no file to copy; use PostgreSQL's own backups, or DynamoDB's "
+                        "point-in-time recovery");
     } else if (mapped == NULL || !uuid_make(id)) {
         (void)error_no_memory(&job->err);
     } else {

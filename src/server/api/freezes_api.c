@@ -64,8 +64,8 @@ static enum belay_code check_pattern(struct job *job, const char *pattern)
 {
     return exchange_may_see(job->x, pattern)
                ? BELAY_OK
-               : error_set(
-                     &job->err, BELAY_NOT_PERMITTED,
+               : job_forbid(
+                     job,
                      "'%s' may not touch all keys that match '%.200s': its token is limited to some keys",
                      job->x->who, pattern);
 }

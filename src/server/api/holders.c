@@ -42,6 +42,7 @@ static enum belay_code judge_grant(const struct exchange *x, const struct belay_
 {
     const struct belay_info *grant = grant_of(info, x->found_id);
 
+    assert(info->key != NULL);
     if (grant == NULL && info->n_holders > 1) {
         return error_set(err, BELAY_NOT_HOLDER, "not a holder: lock '%s' has %zu others", info->key,
                          info->n_holders);
@@ -228,6 +229,7 @@ static void begin_waiting_for_loss(struct exchange *x, int64_t wait_ms)
         reply_problem(x, 503, "busy", "too many holders wait to learn of a loss; retry later");
         return;
     }
+    assert(x->holder == NULL && x->pending == NULL && x->stream == NULL);
     (void)snprintf(holder->lock_id, sizeof holder->lock_id, "%s", x->found_id);
     holder->timer.fire = on_holder_timer;
     holder->all = all;

@@ -101,13 +101,18 @@ enum belay_code fill_options(const struct server *server, const char *key, const
     return code;
 }
 
-/* L6: a slice of a wait is at most a third of the ttl. */
-static int64_t slice_of(const struct belay_lock_options *options)
+/* L6: a slice of a wait is at most a third of the ttl. A request that is handled again has a part of it behind it. */
+static int64_t slice_of(const struct exchange *x, const struct belay_lock_options *options)
 {
     enum { DEFAULT_TTL_MS = 600000 };
     int64_t most_ms = (options->ttl_ms == 0 ? DEFAULT_TTL_MS : options->ttl_ms) / PENDING_SLICES;
+    int64_t slice_ms = options->wait_ms < most_ms ? options->wait_ms : most_ms;
+    int64_t left_ms = slice_ms - (clock_boot_us() - x->began_us) / 1000;
 
-    return options->wait_ms < most_ms ? options->wait_ms : most_ms;
+    if (slice_ms == 0) {
+        return 0;
+    }
+    return left_ms > 0 ? left_ms : 1;
 }
 
 /* False, and answered, if the request may not ignore freezes as it wants to. */
@@ -151,8 +156,8 @@ void handle_acquire(struct exchange *x)
         reply_problem(x, 503, "shutting_down", "the server is stopping; retry with the same lock_id");
     } else if (body->has_webhook) {
         webhook_begin(x, body, &options, options.owner_name);
-    } else if (body->lock_id == NULL || !pending_acquire_resume(x, body->lock_id, slice_of(&options))) {
-        pending_acquire_begin(x, &options, slice_of(&options));
+    } else if (body->lock_id == NULL || !pending_acquire_resume(x, body->lock_id, slice_of(x, &options))) {
+        pending_acquire_begin(x, &options, slice_of(x, &options));
     }
     belay_error_release(&err);
 }

@@ -4,186 +4,9 @@
 #include <string.h>
 #include <strings.h>
 
+#include "server/api/openapi_schemas.h"
 #include "server/api/openapi_texts.h"
 #include "server/core/routes.h"
-
-/* Locks. What a holder has, a lock has as well: components_make() adds it. */
-static const char lock_schemas[] =
-    "{\"Holder\":{\"type\":\"object\",\"additionalProperties\":false,\"required\":[\"lock_id\",\"token\",\"lo"
-    "cked_by\",\"locked_by_name\",\"acquired_by\",\"status\",\"outcome\",\"locked_at\",\"expires_at\",\"last_"
-    "heartbeat\",\"ttl_ms\",\"expires_in_ms\",\"valid_for_ms\",\"is_stale\",\"metadata\"],\"properties\":{\"l"
-    "ock_id\":{\"type\":[\"string\",\"null\"],\"description\":\"null unless the client acquired it or is an a"
-    "dmin\"},\"token\":{\"type\":[\"integer\",\"null\"],\"description\":\"the fencing token\"},\"locked_by\":"
-    "{\"type\":[\"string\",\"null\"]},\"locked_by_name\":{\"type\":[\"string\",\"null\"]},\"acquired_by\":{\""
-    "type\":[\"string\",\"null\"],\"description\":\"the name of the token that acquired it; null: without one"
-    "\"},\"status\":{\"type\":[\"string\",\"null\"],\"enum\":[\"active\",\"expired\",\"released\",null]},\"ou"
-    "tcome\":{\"type\":[\"string\",\"null\"],\"enum\":[\"completed\",\"failed\",\"forced\",null]},\"locked_at"
-    "\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time\"},\"expires_at\":{\"type\":[\"string\",\"null"
-    "\"],\"format\":\"date-time\"},\"last_heartbeat\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time"
-    "\"},\"ttl_ms\":{\"type\":[\"integer\",\"null\"]},\"expires_in_ms\":{\"type\":[\"integer\",\"null\"]},\"v"
-    "alid_for_ms\":{\"type\":[\"integer\",\"null\"],\"description\":\"how long the holder may rely on the loc"
-    "k, counted from before it sent this request; only in replies to acquire, adopt and renew\"},\"is_stale\""
-    ":{\"type\":\"boolean\"},\"metadata\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"}"
-    "}}},\"Lock\":{\"type\":\"object\",\"required\":[\"key\",\"released_at\",\"mode\",\"slots\",\"holders\","
-    "\"waiting\"],\"properties\":{\"key\":{\"type\":\"string\"},\"released_at\":{\"type\":[\"string\","
-    "\"null\"],"
-    "\"format\":\"date-time\",\"description\":\"when it was released, or ended by force; null: it was not\"},"
-    "\"mode\":{\"type\":\"string\",\"enum\":[\"exclusive\",\"shared"
-    "\",\"slots\"]},\"slots\":{\"type\":[\"integer\",\"null\"],\"description\":\"how many may hold it at a ti"
-    "me; null: it has no slots\"},\"holders\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/"
-    "Holder\"},\"description\":\"those of a shared lock or one with slots, oldest first; one for an exclusive"
-    " lock, none if it is not held\"},\"waiting\":{\"type\":[\"array\",\"null\"],\"items\":{\"$ref\":\"#/comp"
-    "onents/schemas/Waiter\"},\"description\":\"the first ten waiters in their order; .../queue has all. null"
-    ": not read, after a change of the lock\"}}},\"Waiter\":{\"type\":\"object\",\"required\":[\"position\","
-    "\"key\",\"locked_by\",\"locked_by_name\",\"since\",\"mode\"],\"properties\":{\"position\":{\"type\":\"in"
-    "teger\",\"description\":\"how many wait before it\"},\"key\":{\"type\":\"string\",\"description\":\"the "
-    "key it waits for: the lock's own, or one below it\"},\"locked_by\":{\"type\":\"string\"},\"locked_by_nam"
-    "e\":{\"type\":\"string\"},\"since\":{\"type\":\"string\",\"format\":\"date-time\"},\"mode\":{\"type\":\""
-    "string\",\"enum\":[\"exclusive\",\"shared\",\"slots\"]}}},\"Grants\":{\"type\":\"object\",\"required\":["
-    "\"lock_id\",\"locks\"],\"properties\":{\"lock_id\":{\"type\":[\"string\",\"null\"],\"description\":\"the"
-    " same for all of them\"},\"locks\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/Lock\""
-    "},\"description\":\"one for each of the keys, in their order, each with its own token\"}}},\"LockOrGrant"
-    "s\":{\"description\":\"a lock, or for a request with keys the locks on all of them\",\"oneOf\":[{\"$ref"
-    "\":\"#/components/schemas/Lock\"},{\"$ref\":\"#/components/schemas/Grants\"}]}}";
-
-/* The parts that are in no table, as JSON; parsed at the first request. */
-static const char components[] =
-    "{\"securitySchemes\":{\"bearer\":{\"type\":\"http\",\"scheme\":\"bearer\"},"
-    "\"basic\":{\"type\":\"http\",\"scheme\":\"basic\",\"description\":\"the token is the password\"}},"
-    "\"schemas\":{"
-    "\"LockList\":{\"type\":\"object\",\"required\":[\"locks\",\"waiting\",\"next_cursor\"],\"properties\":{"
-    "\"waiting\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"integer\"},"
-    "\"description\":\"the number of waiters by key, without zeros\"},"
-    "\"locks\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/Lock\"}},"
-    "\"next_cursor\":{\"type\":[\"string\",\"null\"]}}},"
-    "\"Event\":{\"type\":\"object\",\"required\":[\"id\",\"timestamp\",\"level\",\"event\",\"lock_key\"],"
-    "\"properties\":{"
-    "\"id\":{\"type\":[\"integer\",\"null\"]},\"timestamp\":{\"type\":\"string\",\"format\":\"date-time\"},"
-    "\"level\":{\"type\":\"string\",\"enum\":[\"INFO\",\"WARN\"]},\"event\":{\"type\":\"string\"},"
-    "\"lock_key\":{\"type\":\"string\"},\"lock_id\":{\"type\":[\"string\",\"null\"]},"
-    "\"token\":{\"type\":[\"integer\",\"null\"]},\"locked_by\":{\"type\":[\"string\",\"null\"]},"
-    "\"locked_by_name\":{\"type\":[\"string\",\"null\"]},\"by\":{\"type\":[\"string\",\"null\"]},"
-    "\"reason\":{\"type\":[\"string\",\"null\"]},\"duration_seconds\":{\"type\":[\"number\",\"null\"]},"
-    "\"metadata\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"}}}},"
-    "\"EventList\":{\"type\":\"object\",\"required\":[\"events\"],\"properties\":{"
-    "\"events\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/Event\"}}}},"
-    "\"Queue\":{\"type\":\"object\",\"required\":[\"key\",\"lock\",\"waiting\",\"estimate\"],\"properties\":{"
-    "\"key\":{\"type\":\"string\"},\"lock\":{\"$ref\":\"#/components/schemas/Lock\"},"
-    "\"waiting\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/Waiter\"}},"
-    "\"estimate\":{\"type\":[\"object\",\"null\"],\"description\":\"null: not asked for, or the lock has no "
-    "history\","
-    "\"required\":[\"holds_ms\",\"turns_ms\",\"is_overdue\"],\"properties\":{"
-    "\"holds_ms\":{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"description\":\"how long the lock "
-    "was "
-    "held before: the last twenty times, oldest first\"},"
-    "\"turns_ms\":{\"type\":\"array\",\"items\":{\"type\":[\"integer\",\"null\"]},\"description\":\"in how "
-    "long "
-    "each waiter has its turn, and then a client that would wait now; null: not known\"},"
-    "\"is_overdue\":{\"type\":\"boolean\",\"description\":\"it is held for longer than each of the last "
-    "times\"}}}}},"
-    "\"Queued\":{\"type\":\"object\",\"required\":[\"key\",\"keys\",\"lock_id\",\"locked_by\",\"status\","
-    "\"position\","
-    "\"wait_until\"],\"properties\":{\"key\":{\"type\":\"string\"},\"lock_id\":{\"type\":\"string\"},"
-    "\"keys\":{\"type\":[\"array\",\"null\"],\"items\":{\"type\":\"string\"},\"description\":\"of a request "
-    "for "
-    "several\"},"
-    "\"locked_by\":{\"type\":\"string\"},\"status\":{\"type\":\"string\",\"enum\":[\"queued\",\"calling\","
-    "\"delivered\",\"cancelled\"]},\"position\":{\"type\":[\"integer\",\"null\"],\"description\":\"how many "
-    "wait before it\"},\"wait_until\":{\"type\":\"string\",\"format\":\"date-time\"}}},"
-    "\"Error\":{\"type\":\"object\",\"required\":[\"error\"],\"properties\":{\"error\":{\"type\":\"object\","
-    "\"required\":[\"code\",\"message\"],\"properties\":{\"code\":{\"type\":\"string\"},"
-    "\"message\":{\"type\":\"string\"},"
-    "\"lock\":{\"oneOf\":[{\"$ref\":\"#/components/schemas/Lock\"},{\"type\":\"null\"}]},"
-    "\"position\":{\"type\":[\"integer\",\"null\"],\"description\":\"after a wait: how many wait before "
-    "you\"},"
-    "\"place_kept_ms\":{\"type\":\"integer\",\"description\":\"after a wait: repeat the request with the "
-    "same lock_id within this time to keep the place\"},"
-    "\"hint\":{\"type\":\"string\",\"description\":\"after a wait: how to keep the place\"}}}}}}}";
-
-/* The rest, mostly for the dashboard. */
-static const char view_schemas[] =
-    "{"
-    "\"Free\":{\"type\":\"object\",\"required\":[\"key\",\"is_free\"],\"properties\":{"
-    "\"key\":{\"type\":\"string\"},\"is_free\":{\"type\":\"boolean\",\"enum\":[true]}}},"
-    "\"Noted\":{\"type\":\"object\",\"required\":[\"key\",\"is_noted\"],\"properties\":{"
-    "\"key\":{\"type\":\"string\"},\"is_noted\":{\"type\":\"boolean\",\"enum\":[true]}}},"
-    "\"Health\":{\"type\":\"object\",\"required\":[\"status\",\"version\",\"locking_enabled\"],"
-    "\"properties\":{\"status\":{\"type\":\"string\"},\"version\":{\"type\":\"string\"},"
-    "\"locking_enabled\":{\"type\":\"boolean\",\"description\":\"false while the kill switch grants every "
-    "lock\"}}},"
-    "\"Tree\":{\"type\":\"object\",\"required\":[\"key\",\"above\",\"below\",\"has_more\"],\"properties\":{"
-    "\"key\":{\"type\":\"string\"},"
-    "\"above\":{\"type\":\"array\",\"description\":\"nearest first\",\"items\":{\"type\":\"object\","
-    "\"required\":[\"key\",\"lock\"],\"properties\":{\"key\":{\"type\":\"string\"},"
-    "\"lock\":{\"oneOf\":[{\"$ref\":\"#/components/schemas/Lock\"},{\"type\":\"null\"}]}}}},"
-    "\"below\":{\"type\":\"array\",\"description\":\"those that are held\","
-    "\"items\":{\"$ref\":\"#/components/schemas/Lock\"}},"
-    "\"has_more\":{\"type\":\"boolean\",\"description\":\"there are more below\"}}},"
-    "\"Freeze\":{\"type\":\"object\",\"required\":[\"id\",\"pattern\",\"reason\",\"by\",\"created_at\","
-    "\"from\","
-    "\"until\",\"in_force\"],\"properties\":{\"id\":{\"type\":\"string\"},\"pattern\":{\"type\":\"string\"},"
-    "\"reason\":{\"type\":\"string\"},\"by\":{\"type\":\"string\"},"
-    "\"created_at\":{\"type\":\"string\",\"format\":\"date-time\"},"
-    "\"from\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time\",\"description\":\"null: since it was "
-    "created\"},"
-    "\"until\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time\",\"description\":\"null: until it is "
-    "ended\"},"
-    "\"in_force\":{\"type\":\"boolean\"}}},"
-    "\"FreezeList\":{\"type\":\"object\",\"required\":[\"freezes\"],\"properties\":{\"freezes\":{"
-    "\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/Freeze\"}}}},"
-    "\"ActivityStep\":{\"type\":\"object\",\"required\":[\"at\",\"acquired\",\"released\",\"refused\",\"re"
-    "newed\",\"forced\",\"taken_over\",\"waits\",\"wait_ms\",\"wait_max_ms\",\"held_ms\",\"held_max_ms"
-    "\",\"held_p50_ms\",\"held_p95_ms\"],\"properties\":{\"at\":{\"type\":\"string\",\"format\":\"date-"
-    "time\"},\"acquired\":{\"type\":[\"integer\",\"null\"]},\"released\":{\"type\":[\"integer\",\"null"
-    "\"]},\"refused\":{\"type\":[\"integer\",\"null\"]},\"renewed\":{\"type\":[\"integer\",\"null\"]},"
-    "\"forced\":{\"type\":[\"integer\",\"null\"]},\"taken_over\":{\"type\":[\"integer\",\"null\"]},\"wa"
-    "its\":{\"type\":[\"integer\",\"null\"]},\"wait_ms\":{\"type\":[\"integer\",\"null\"]},\"wait_max_m"
-    "s\":{\"type\":[\"integer\",\"null\"]},\"held_ms\":{\"type\":[\"integer\",\"null\"]},\"held_max_ms"
-    "\":{\"type\":[\"integer\",\"null\"]},\"held_p50_ms\":{\"type\":[\"integer\",\"null\"],\"descriptio"
-    "n\":\"half were held no longer; to within a quarter\"},\"held_p95_ms\":{\"type\":[\"integer\",\"nu"
-    "ll\"]}}},"
-    "\"Activity\":{\"type\":\"object\",\"required\":[\"step_ms\",\"total\",\"steps\",\"is_complete\"],"
-    "\"properties\":{"
-    "\"step_ms\":{\"type\":\"integer\"},\"total\":{\"$ref\":\"#/components/schemas/ActivityStep\"},"
-    "\"steps\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/ActivityStep\"}},"
-    "\"is_complete\":{\"type\":\"boolean\",\"description\":\"false while events of before are still being "
-    "counted\"}}},"
-    "\"Me\":{\"type\":\"object\",\"required\":[\"name\",\"role\",\"keys\",\"needs_token\",\"version\","
-    "\"store\",\"now\",\"locking_enabled\"],"
-    "\"properties\":{\"name\":{\"type\":[\"string\",\"null\"]},\"role\":{\"type\":\"string\","
-    "\"enum\":[\"reader\",\"locker\",\"admin\"]},"
-    "\"keys\":{\"type\":\"array\",\"description\":\"patterns; empty: every "
-    "key\",\"items\":{\"type\":\"string\"}},"
-    "\"needs_token\":{\"type\":\"boolean\"},\"version\":{\"type\":\"string\"},"
-    "\"store\":{\"type\":\"string\",\"description\":\"its kind: sqlite, postgresql or dynamodb\"},"
-    "\"locking_enabled\":{\"type\":\"boolean\"},"
-    "\"now\":{\"type\":\"string\",\"format\":\"date-time\"}}}}";
-
-/* Of GET /v1/stats. */
-static const char stats_schemas[] =
-    "{\"Durations\":{\"type\":\"object\",\"additionalProperties\":false,\"required\":[\"count\",\"median_m"
-    "s\",\"p90_ms\",\"longest_ms\",\"total_ms\"],\"properties\":{\"count\":{\"type\":\"integer\"},\"media"
-    "n_ms\":{\"type\":[\"integer\",\"null\"],\"description\":\"half of them were not longer; percentiles "
-    "are accurate to within 3 %. null: there are none\"},\"p90_ms\":{\"type\":[\"integer\",\"null\"]},\"l"
-    "ongest_ms\":{\"type\":[\"integer\",\"null\"]},\"total_ms\":{\"type\":[\"integer\",\"null\"]}}},\"Sta"
-    "tsGroup\":{\"type\":\"object\",\"additionalProperties\":false,\"required\":[\"name\",\"acquired\",\""
-    "released\",\"refused\",\"taken_over\",\"forced\",\"lost\",\"held\",\"waited\"],\"properties\":{\"nam"
-    "e\":{\"type\":[\"string\",\"null\"],\"description\":\"the day in UTC, the profile or the key; null: "
-    "the total, or all groups after the first thousand\"},\"acquired\":{\"type\":\"integer\"},\"released"
-    "\":{\"type\":\"integer\"},\"refused\":{\"type\":\"integer\"},\"taken_over\":{\"type\":\"integer\",\""
-    "description\":\"from a holder whose lease had expired\"},\"forced\":{\"type\":\"integer\",\"descript"
-    "ion\":\"ended by another client\"},\"lost\":{\"type\":\"integer\",\"description\":\"as reported by t"
-    "he holder\"},\"held\":{\"$ref\":\"#/components/schemas/Durations\"},\"waited\":{\"$ref\":\"#/compone"
-    "nts/schemas/Durations\"}}},\"Stats\":{\"type\":\"object\",\"additionalProperties\":false,\"required"
-    "\":[\"key\",\"prefix\",\"by\",\"from\",\"until\",\"oldest_event\",\"events\",\"total\",\"groups\"],"
-    "\"properties\":{\"key\":{\"type\":[\"string\",\"null\"]},\"prefix\":{\"type\":[\"string\",\"null\"]}"
-    ",\"by\":{\"type\":[\"string\",\"null\"],\"enum\":[\"day\",\"profile\",\"key\",null]},\"from\":{\"typ"
-    "e\":[\"string\",\"null\"],\"format\":\"date-time\",\"description\":\"the beginning of the time that "
-    "is counted; null: there are no events\"},\"until\":{\"type\":\"string\",\"format\":\"date-time\"},\""
-    "oldest_event\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time\",\"description\":\"the oldest"
-    " event that the store keeps: before it nothing is known\"},\"events\":{\"type\":\"integer\"},\"total"
-    "\":{\"$ref\":\"#/components/schemas/StatsGroup\"},\"groups\":{\"type\":\"array\",\"items\":{\"$ref\""
-    ":\"#/components/schemas/StatsGroup\"}}}}}";
 
 struct meaning {
     int status;
@@ -301,24 +124,16 @@ static json_t *parameters_of(const struct route *route)
 
 static json_t *answer_of(const struct route *route, int status)
 {
-    const char *schema = status == 202 ? "Queued" : route->schema;
-    char ref[64];
+    const char *schema = status == 202   ? "Queued"
+                         : status == 200 ? route->schema
+                         : status == 423 ? "TerraformLock"
+                                         : "Error";
 
-    if (status == 423) {
-        return json_pack("{s:s, s:{s:{s:{s:s}}}}", "description", meaning_of(status), "content",
-                         "application/json", "schema", "$ref", "#/components/schemas/TerraformLock");
+    if (strchr(schema, '/') != NULL) {
+        return json_pack("{s:s, s:{s:{s:{}}}}", "description", route->summary, "content", schema, "schema");
     }
-    if (status != 200 && status != 202) {
-        return json_pack("{s:s, s:{s:{s:{s:s}}}}", "description", meaning_of(status), "content",
-                         "application/json", "schema", "$ref", "#/components/schemas/Error");
-    }
-    if (strchr(route->schema, '/') != NULL) {
-        return json_pack("{s:s, s:{s:{s:{}}}}", "description", route->summary, "content", route->schema,
-                         "schema");
-    }
-    (void)snprintf(ref, sizeof ref, "#/components/schemas/%s", schema);
-    return json_pack("{s:s, s:{s:{s:{s:s}}}}", "description", meaning_of(status), "content",
-                     "application/json", "schema", "$ref", ref);
+    return json_pack("{s:s, s:{s:{s:o}}}", "description", meaning_of(status), "content", "application/json",
+                     "schema", openapi_ref(schema));
 }
 
 /* A request for each kind of lock. */
@@ -332,13 +147,11 @@ static const char acquire_examples[] =
 static json_t *request_of(const struct route *route, const struct operation_text *text)
 {
     json_t *content;
-    char ref[64];
 
     if (route->fields != NULL) {
         content = json_pack("{s:o}", "schema", body_schema(route->fields));
     } else if (route->body != NULL) {
-        (void)snprintf(ref, sizeof ref, "#/components/schemas/%s", route->body);
-        content = json_pack("{s:{s:s}}", "schema", "$ref", ref);
+        content = json_pack("{s:o}", "schema", openapi_ref(route->body));
     } else {
         return NULL;
     }
@@ -404,18 +217,14 @@ static void add_holder_fields(json_t *schemas)
     (void)json_array_extend(json_object_get(lock, "required"), json_object_get(holder, "required"));
 }
 
-/* The schemas of locks, of what a dashboard shows, and of applications and databases. */
 static json_t *components_make(void)
 {
-    const char *const more[] = { lock_schemas,         view_schemas,  stats_schemas,    shared_db_schemas[0],
-                                 shared_db_schemas[1], state_schemas, dashboard_schemas };
-    json_t *all = json_loads(components, 0, NULL);
+    json_t *schemas = openapi_schemas();
 
-    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
-        (void)json_object_update_new(json_object_get(all, "schemas"), json_loads(more[i], 0, NULL));
-    }
-    add_holder_fields(json_object_get(all, "schemas"));
-    return all;
+    add_holder_fields(schemas);
+    return json_pack("{s:{s:{s:s, s:s}, s:{s:s, s:s, s:s}}, s:o}", "securitySchemes", "bearer", "type",
+                     "http", "scheme", "bearer", "basic", "type", "http", "scheme", "basic", "description",
+                     "the token is the password", "schemas", schemas);
 }
 
 /* In lower case. Methods that OpenAPI does not know become extensions: "x-lock". */

@@ -9,112 +9,34 @@
 #include "base/error.h"
 #include "base/fnv.h"
 #include "base/text.h"
+#include "server/api/kept_places.h"
 #include "server/core/server.h"
 #include "telemetry/telemetry.h"
 
 enum { SEEN_FRESH_MS = 50, LOOK_MS = 20, LOOK_MAX_MS = 1000 };
 
-/* ---- the table ---- */
-
-static struct pending_acquire **bucket_of_id(struct pending_acquires *all, const char *lock_id)
-{
-    return &all->buckets[text_hash(lock_id) % PENDING_BUCKETS];
-}
-
-static struct pending_acquire *find_pending(struct pending_acquires *all, const char *lock_id)
-{
-    struct pending_acquire *pending = *bucket_of_id(all, lock_id);
-
-    while (pending != NULL && (!pending->has_id || strcmp(pending->lock_id, lock_id) != 0)) {
-        pending = pending->next;
-    }
-    return pending;
-}
-
-static void add_pending(struct pending_acquires *all, struct pending_acquire *pending)
-{
-    /* One without an id is never searched for: any bucket will do. */
-    pending->bucket = pending->has_id ? bucket_of_id(all, pending->lock_id)
-                                      : &all->buckets[((uintptr_t)pending >> 6) % PENDING_BUCKETS];
-    pending->next = *pending->bucket;
-    *pending->bucket = pending;
-    all->n++;
-}
-
-static void link_kept(struct pending_acquire *pending)
-{
-    struct pending_acquires *all = pending->server->pending_acquires;
-
-    pending->kept_back = &all->kept[pending->client % PENDING_CLIENT_BUCKETS];
-    pending->next_kept = *pending->kept_back;
-    if (pending->next_kept != NULL) {
-        pending->next_kept->kept_back = &pending->next_kept;
-    }
-    *pending->kept_back = pending;
-    all->n_kept++;
-}
-
-static void unlink_kept(struct pending_acquire *pending)
-{
-    *pending->kept_back = pending->next_kept;
-    if (pending->next_kept != NULL) {
-        pending->next_kept->kept_back = pending->kept_back;
-    }
-    pending->server->pending_acquires->n_kept--;
-}
-
-static void pending_set_state(struct pending_acquire *pending, enum pending_state state)
-{
-    assert(pending->state != PENDING_UNCLAIMED);
-    assert(state != PENDING_KEPT || pending->x == NULL);
-    assert(state != PENDING_UNCLAIMED || pending->call == NULL);
-    if (pending->state == PENDING_KEPT) {
-        unlink_kept(pending);
-    }
-    pending->state = state;
-    if (pending->state == PENDING_KEPT) {
-        link_kept(pending);
-    }
-}
-
-static void pending_free(struct pending_acquire *pending)
-{
-    free(pending->keys);
-    free(pending);
-}
-
-static void pending_drop(struct pending_acquire *pending)
-{
-    struct pending_acquires *all = pending->server->pending_acquires;
-    struct pending_acquire **at = pending->bucket;
-
-    while (*at != pending) {
-        at = &(*at)->next;
-    }
-    *at = pending->next;
-    all->n--;
-    if (pending->state == PENDING_KEPT) {
-        unlink_kept(pending);
-    }
-    loop_timer_cancel(pending->server->loop, &pending->timer);
-    if (pending->x != NULL) {
-        pending->x->pending = NULL;
-    }
-    pending_free(pending);
-}
-
 /* ---- replies to waiters ---- */
+
+/* What the queue shows as its start: a client that returns after a restart of the server has waited for longer. */
+static int64_t queued_since_unix_ms(const struct pending_acquire *pending)
+{
+    struct belay_wait_info waiting = { 0 };
+
+    return pending->call != NULL && belay_async_is_waiting(pending->call, &waiting) ? waiting.since_unix_ms
+                                                                                    : pending->began_unix_ms;
+}
 
 /* How many wait before it; -1: it is not in the queue. The store does not return ids: owner and start time identify
    the waiter. */
 static json_int_t position_of(const struct pending_acquire *pending, const struct belay_info *info)
 {
+    int64_t began_unix_ms = queued_since_unix_ms(pending);
     int64_t nearest_ms = INT64_MAX;
     json_int_t position = -1;
 
     for (size_t i = 0; i < info->n_waiters; i++) {
         const struct belay_waiter *other = &info->waiters[i];
-        int64_t apart_ms = llabs(other->since_unix_ms - pending->began_unix_ms);
+        int64_t apart_ms = llabs(other->since_unix_ms - began_unix_ms);
 
         if (apart_ms < nearest_ms && strcmp(other->locked_by, pending->owner) == 0 &&
             strcmp(other->key, pending->key) == 0) {
@@ -155,25 +77,30 @@ static enum belay_code read_lock_with_queue(struct pending_acquire *pending,
     return BELAY_OK;
 }
 
-/* A store on the network is not read again: what the call saw last suffices. */
-static json_t *seen_by_call(const struct pending_acquire *pending, const struct exchange *x,
-                            struct belay_error *err)
+/* A store on the network is not read again: what the call saw last suffices. NULL: no memory. */
+static struct held_reply *seen_by_call(const struct pending_acquire *pending, const struct exchange *x)
 {
+    struct held_reply *reply = calloc(1, sizeof *reply);
     struct belay_wait_info waiting = { 0 };
     bool all = pending->call != NULL && belay_async_is_waiting(pending->call, &waiting);
 
-    (void)error_set(err, BELAY_HELD, "lock '%s' is not free yet", pending->key);
+    if (reply == NULL) {
+        return NULL;
+    }
+    (void)error_set(&reply->err, BELAY_HELD, "lock '%s' is not free yet", pending->key);
     if (all && waiting.frozen != NULL) {
-        (void)error_set(err, BELAY_FROZEN, "%s", waiting.frozen);
+        (void)error_set(&reply->err, BELAY_FROZEN, "%s", waiting.frozen);
     } else if (all && waiting.holder != NULL) {
         char until[CLOCK_TEXT_SIZE];
 
-        (void)error_set(err, BELAY_HELD, "lock '%s' held by %s until %s",
+        (void)error_set(&reply->err, BELAY_HELD, "lock '%s' held by %s until %s",
                         pending->keys == NULL ? pending->key : waiting.holder->key, waiting.holder->locked_by,
                         clock_format_utc(until, waiting.holder->expires_at_unix_ms, false));
     }
-    return json_pack("{s:o, s:o}", "position", all ? json_integer((json_int_t)waiting.position) : json_null(),
-                     "lock", all && waiting.holder != NULL ? blocker_for(x, waiting.holder) : json_null());
+    reply->more =
+        json_pack("{s:o, s:o}", "position", all ? json_integer((json_int_t)waiting.position) : json_null(),
+                  "lock", all && waiting.holder != NULL ? blocker_for(x, waiting.holder) : json_null());
+    return reply;
 }
 
 /* True, and answered, if the store fails: it is not known whether the lock is held. */
@@ -192,31 +119,38 @@ static bool say_trouble(const struct pending_acquire *pending, struct exchange *
 }
 
 /* How long the place is kept, and how to use it. */
-static void add_place(json_t *more, int64_t kept_ms)
+static void add_place(json_t *more, const struct pending_acquire *pending, int64_t kept_ms)
 {
+    const char *hint = "send a lock_id of your own, the same each time, to keep a place in the queue";
+
+    if (pending->has_id) {
+        hint = kept_ms > 0 ? "repeat the request with the same lock_id to keep your place in the queue"
+                           : "repeat the request with the same lock_id to join the queue again";
+    }
     (void)json_object_set_new(more, "place_kept_ms", json_integer((json_int_t)kept_ms));
-    (void)json_object_set_new(
-        more, "hint",
-        json_string(kept_ms > 0
-                        ? "repeat the request with the same lock_id to keep your place in the queue"
-                        : "send a lock_id of your own, the same each time, to keep a place in the queue"));
+    (void)json_object_set_new(more, "hint", json_string(hint));
 }
 
 static void tell_held_elsewhere(struct pending_acquire *pending, int64_t kept_ms)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
     struct exchange *x = pending->x;
-    json_t *more;
+    struct held_reply *reply = pending->reply;
 
     pending->x = NULL;
+    pending->reply = NULL;
     x->pending = NULL;
-    if (say_trouble(pending, x)) {
+    if (reply == NULL && say_trouble(pending, x)) {
         return;
     }
-    more = seen_by_call(pending, x, &err);
-    add_place(more, kept_ms);
-    reply_error_with(x, 409, &err, more);
-    belay_error_release(&err);
+    reply = reply == NULL ? seen_by_call(pending, x) : reply;
+    if (reply == NULL) {
+        reply_problem(x, 503, "no_memory", "no memory");
+        return;
+    }
+    add_place(reply->more, pending, kept_ms);
+    reply_error_with(x, 409, &reply->err, reply->more);
+    reply->more = NULL;
+    held_reply_free(reply);
 }
 
 static bool is_frozen(const struct pending_acquire *pending)
@@ -250,7 +184,7 @@ static void tell_held(struct pending_acquire *pending, int64_t kept_ms)
 
         more = json_pack("{s:o, s:o}", "position", position < 0 ? json_null() : json_integer(position),
                          "lock", info == NULL ? json_null() : blocker_for(x, info));
-        add_place(more, kept_ms);
+        add_place(more, pending, kept_ms);
         /* If a key above or below blocks, the lock itself is not held. */
         if (info == NULL || info->status != BELAY_STATUS_ACTIVE) {
             (void)error_set(&err, BELAY_HELD, "lock '%s' is not free yet", pending->key);
@@ -265,37 +199,11 @@ static void tell_held(struct pending_acquire *pending, int64_t kept_ms)
 
 /* ---- the end of a call ---- */
 
-/* No client claimed the lock: the next waiter gets it. */
-static void release_unclaimed(struct pending_acquire *pending)
+/* Whether its request, which came later, is still to be served. */
+static bool has_to_restart(const struct pending_acquire *pending, enum belay_code code)
 {
-    log_note(&pending->server->log, LOG_INFO, "unclaimed",
-             "'%s' was granted to %s, which is gone; releasing it", pending->key, pending->owner);
-    server_release(pending->server, pending->key, pending->keys, pending->lock_id, NULL);
-    pending_drop(pending);
-}
-
-/*
- * On a store on the network, the client may have switched to another server with its lock id, and hold the lock
- * through that. So the lock is not released here: its lease ends it unless the client does.
- */
-static void unclaimed(struct pending_acquire *pending, const struct belay_info *info)
-{
-    if (pending->has_id && !pending->server->is_store_local) {
-        log_note(&pending->server->log, LOG_INFO, "unclaimed",
-                 "'%s' was granted to %s, which is gone; it is left to its lease", pending->key,
-                 pending->owner);
-        pending_drop(pending);
-        return;
-    }
-    pending_set_state(pending, PENDING_UNCLAIMED);
-    if (pending->has_id && loop_timer_set(pending->server->loop, &pending->timer,
-                                          loop_now_ms(pending->server->loop) + PENDING_UNCLAIMED_MS)) {
-        return;
-    }
-    if (!pending->has_id && info->lock_id != NULL) {
-        (void)strncpy(pending->lock_id, info->lock_id, BELAY_ID_MAX);
-    }
-    release_unclaimed(pending);
+    return pending->x != NULL && pending->restarts &&
+           (code == BELAY_CANCELLED || code == BELAY_HELD || code == BELAY_FROZEN);
 }
 
 static void on_pending_acquired(void *context, enum belay_code code, const struct belay_info *info,
@@ -305,10 +213,16 @@ static void on_pending_acquired(void *context, enum belay_code code, const struc
     struct exchange *x = pending->x;
 
     assert(x == NULL || x->pending == pending);
+    assert(pending->state != PENDING_UNCLAIMED && (code == BELAY_OK ? info != NULL : err->code == code));
     pending->call = NULL;
     loop_timer_cancel(pending->server->loop, &pending->timer);
     if (code == BELAY_OK && x == NULL) {
-        unclaimed(pending, info);
+        pending_keep_unclaimed(pending, info);
+        return;
+    }
+    if (has_to_restart(pending, code)) {
+        pending_drop(pending);
+        exchange_run_handler(x);
         return;
     }
     if (x != NULL) {
@@ -330,12 +244,22 @@ static void on_pending_acquired(void *context, enum belay_code code, const struc
 
 /* ---- time ---- */
 
-static void pending_leave(struct pending_acquire *pending)
+/*
+ * The answer says that the client has no place in the queue: on a store on the network, it has one until the call has
+ * left. If it were answered before, its next attempt could be refused because of its own place. False: no memory.
+ */
+static bool leave_before_answering(struct pending_acquire *pending)
 {
-    assert(pending->call != NULL);
+    struct loop *loop = pending->server->loop;
+
+    pending->reply = seen_by_call(pending, pending->x);
+    if (pending->reply == NULL ||
+        !loop_timer_set(loop, &pending->timer, loop_now_ms(loop) + PENDING_LEAVE_MAX_MS)) {
+        return false;
+    }
     pending_set_state(pending, PENDING_LEAVING);
-    loop_timer_cancel(pending->server->loop, &pending->timer);
     belay_async_cancel(pending->call);
+    return true;
 }
 
 static void end_slice(struct pending_acquire *pending)
@@ -343,6 +267,11 @@ static void end_slice(struct pending_acquire *pending)
     struct server *server = pending->server;
     bool is_kept = pending->has_id && server->pending_acquires->n_kept < PENDING_KEPT_MAX;
 
+    assert(pending->state == PENDING_WAITING && pending->x != NULL && pending->call != NULL);
+    if (!is_kept && !server->is_store_local && !belay_async_is_retrying(pending->call) &&
+        leave_before_answering(pending)) {
+        return;
+    }
     tell_held(pending, is_kept ? PENDING_KEPT_MS : 0);
     pending_set_state(pending, PENDING_KEPT);
     if (!is_kept ||
@@ -379,20 +308,14 @@ static void on_slice_timer(struct timer *timer)
         pending_leave(pending);
         break;
     case PENDING_UNCLAIMED:
-        release_unclaimed(pending);
+        pending_release_unclaimed(pending);
         break;
     case PENDING_LEAVING:
+        if (pending->x != NULL) {
+            tell_held(pending, 0); /* the store is slow */
+        }
         break;
     }
-}
-
-/* False: no memory for the timer that ends it. */
-static bool start_slice(struct pending_acquire *pending, int64_t wait_ms)
-{
-    pending_set_state(pending, PENDING_WAITING);
-    pending->looked_ms = 0;
-    return !pending->can_wait || loop_timer_set(pending->server->loop, &pending->timer,
-                                                loop_now_ms(pending->server->loop) + wait_ms);
 }
 
 /* ---- the beginning ---- */
@@ -409,33 +332,12 @@ static uint64_t client_of(const struct exchange *x, const char *owner)
     return fnv_bytes(hash, peer->text, end == NULL ? strlen(peer->text) : (size_t)(end - peer->text));
 }
 
-/*
- * A client that sends a new lock_id with each slice never returns for the places it had before. They would be granted
- * the lock one after the other, and the client never.
- */
-static void leave_older_places(const struct pending_acquire *pending)
-{
-    struct pending_acquire *next;
-
-    for (struct pending_acquire *other =
-             pending->server->pending_acquires->kept[pending->client % PENDING_CLIENT_BUCKETS];
-         other != NULL; other = next) {
-        next = other->next_kept;
-        if (other->client == pending->client && strcmp(other->key, pending->key) == 0 &&
-            lock_keys_are_same(other->keys, pending->keys) && strcmp(other->owner, pending->owner) == 0) {
-            pending_leave(other);
-        }
-    }
-}
-
 /* In the table from now on. NULL: no memory. */
 static struct pending_acquire *pending_new(struct exchange *x, const struct belay_lock_options *options,
                                            bool can_wait)
 {
-    size_t key_size = strlen(x->key) + 1;
-    size_t owner_size = strlen(options->owner) + 1;
-    size_t who_size = strlen(x->who) + 1;
-    struct pending_acquire *pending = malloc(sizeof *pending + key_size + owner_size + who_size);
+    struct pending_acquire *pending =
+        malloc(sizeof *pending + text_room(x->key) + text_room(options->owner) + text_room(x->who));
     char *texts;
 
     if (pending == NULL) {
@@ -450,9 +352,9 @@ static struct pending_acquire *pending_new(struct exchange *x, const struct bela
     pending->server = x->server;
     pending->x = x;
     pending->timer.fire = on_slice_timer;
-    pending->key = memcpy(texts, x->key, key_size);
-    pending->owner = memcpy(texts + key_size, options->owner, owner_size);
-    pending->who = memcpy(texts + key_size + owner_size, x->who, who_size);
+    pending->key = text_place(&texts, x->key);
+    pending->owner = text_place(&texts, options->owner);
+    pending->who = text_place(&texts, x->who);
     pending->has_id = options->lock_id != NULL && strlen(options->lock_id) <= BELAY_ID_MAX;
     if (pending->has_id) {
         memcpy(pending->lock_id, options->lock_id, strlen(options->lock_id) + 1);
@@ -464,7 +366,7 @@ static struct pending_acquire *pending_new(struct exchange *x, const struct bela
         pending->client = client_of(x, options->owner);
     }
     x->pending = pending;
-    add_pending(x->server->pending_acquires, pending);
+    pending_add(x->server->pending_acquires, pending);
     return pending;
 }
 
@@ -494,10 +396,11 @@ void pending_acquire_begin(struct exchange *x, const struct belay_lock_options *
     char id[UUID_TEXT_SIZE];
     enum belay_code code = BELAY_OK;
 
-    if (pending == NULL || !start_slice(pending, wait_ms)) {
+    assert(wait_ms >= 0 && x->request != NULL);
+    if (pending == NULL || !pending_start_slice(pending, wait_ms)) {
         code = error_no_memory(&err);
     } else if (pending->can_wait && pending->has_id && x->server->pending_acquires->n_kept > 0) {
-        leave_older_places(pending);
+        pending_leave_older_places(pending);
     }
     /* The timer ends the wait, and the next slice may prolong it. */
     copy.wait_ms = wait_ms > 0 ? BELAY_WAIT_FOREVER : 0;
@@ -517,166 +420,4 @@ void pending_acquire_begin(struct exchange *x, const struct belay_lock_options *
         reply_error(x, &err);
     }
     belay_error_release(&err);
-}
-
-bool pending_acquire_resume(struct exchange *x, const char *lock_id, int64_t wait_ms)
-{
-    struct server *server = x->server;
-    struct pending_acquire *pending = find_pending(server->pending_acquires, lock_id);
-
-    if (pending != NULL && strcmp(pending->who, x->who) != 0) {
-        reply_not_yours(x, lock_id);
-        return true;
-    }
-    if (pending != NULL &&
-        (pending->state == PENDING_LEAVING || (!pending->can_wait && pending->call != NULL))) {
-        (void)belay_client_poll(server->client); /* the call ends here */
-        pending = find_pending(server->pending_acquires, lock_id);
-    }
-    if (pending != NULL && pending->state == PENDING_UNCLAIMED) {
-        pending_drop(pending); /* it has the lock, which a new acquire will find (L5) */
-        pending = NULL;
-    }
-    if (pending == NULL) {
-        return false;
-    }
-    if (strcmp(pending->key, x->key) != 0 || !lock_keys_are_same(pending->keys, x->keys)) {
-        reply_problem(x, 400, "invalid", "lock_id '%s' waits for %s, '%.200s'%s", lock_id,
-                      pending->keys == NULL ? "another key" : "other keys", pending->key,
-                      pending->keys == NULL ? "" : " and more");
-        return true;
-    }
-    if (pending->x != NULL) {
-        struct exchange *older = pending->x;
-
-        older->pending = NULL;
-        reply_problem(older, 409, "superseded", "superseded by a newer request with the same lock_id");
-    }
-    pending->x = x;
-    x->pending = pending;
-    if (!start_slice(pending, wait_ms)) {
-        pending_leave(pending);
-    }
-    return true;
-}
-
-/* ---- going away ---- */
-
-void pending_acquire_abandon(struct exchange *x, const char *lock_id)
-{
-    struct pending_acquire *pending = find_pending(x->server->pending_acquires, lock_id);
-
-    if (pending != NULL && exchange_acts_for(x, pending->who) &&
-        (pending->state == PENDING_WAITING || pending->state == PENDING_KEPT) && pending->can_wait) {
-        pending_leave(pending);
-    }
-}
-
-void pending_acquire_half_closed(struct pending_acquire *pending)
-{
-    if (pending->state == PENDING_WAITING && pending->can_wait) {
-        pending_leave(pending);
-    }
-}
-
-void pending_acquire_client_gone(struct pending_acquire *pending)
-{
-    pending->x->pending = NULL;
-    pending->x = NULL;
-    if (pending->state == PENDING_WAITING && pending->can_wait) {
-        pending_leave(pending);
-    }
-}
-
-static bool pending_is_allowed(const struct pending_acquire *pending)
-{
-    const struct tokens *tokens = pending->server->tokens;
-
-    for (size_t i = 0; pending->keys != NULL && i < pending->keys->n; i++) {
-        if (!tokens_let_lock(tokens, pending->who, pending->keys->keys[i])) {
-            return false;
-        }
-    }
-    return tokens_let_lock(tokens, pending->who, pending->key);
-}
-
-static void revoke(struct pending_acquire *pending)
-{
-    struct exchange *x = pending->x;
-
-    if (x != NULL && pending->can_wait) {
-        pending->x = NULL;
-        x->pending = NULL;
-        reply_problem(x, 401, "unauthorized", "the token may no longer take this lock");
-    }
-    if (pending->state == PENDING_UNCLAIMED) {
-        release_unclaimed(pending);
-    } else if (pending->can_wait && pending->state != PENDING_LEAVING) {
-        pending_leave(pending);
-    }
-}
-
-void pending_acquires_revoke(struct server *server)
-{
-    for (size_t i = 0; i < PENDING_BUCKETS; i++) {
-        struct pending_acquire *next;
-
-        for (struct pending_acquire *pending = server->pending_acquires->buckets[i]; pending != NULL;
-             pending = next) {
-            next = pending->next;
-            if (!pending_is_allowed(pending)) {
-                revoke(pending);
-            }
-        }
-    }
-}
-
-void pending_acquires_stop(struct server *server)
-{
-    for (size_t i = 0; i < PENDING_BUCKETS; i++) {
-        struct pending_acquire *next;
-
-        for (struct pending_acquire *pending = server->pending_acquires->buckets[i]; pending != NULL;
-             pending = next) {
-            struct exchange *x = pending->x;
-
-            next = pending->next;
-            if (pending->state == PENDING_UNCLAIMED) {
-                release_unclaimed(pending);
-                continue;
-            }
-            if (!pending->can_wait) {
-                continue; /* ends in this turn */
-            }
-            if (x != NULL) {
-                pending->x = NULL;
-                x->pending = NULL;
-                reply_problem(x, 503, "shutting_down", "the server is stopping; retry with the same lock_id");
-            }
-            if (pending->has_id && pending->state != PENDING_LEAVING) {
-                /* The ticket stays in the store, for a client that retries. */
-                belay_async_abandon(pending->call);
-                pending_drop(pending);
-            } else if (pending->state != PENDING_LEAVING) {
-                pending_leave(pending);
-            }
-        }
-    }
-}
-
-void pending_acquires_release(struct pending_acquires *all)
-{
-    for (size_t i = 0; i < PENDING_BUCKETS; i++) {
-        while (all->buckets[i] != NULL) {
-            struct pending_acquire *pending = all->buckets[i];
-
-            all->buckets[i] = pending->next;
-            if (pending->x != NULL) {
-                exchange_end(pending->x, 499);
-            }
-            pending_free(pending);
-        }
-    }
-    belay_info_free(all->seen);
-    all->seen = NULL;
 }

@@ -5,7 +5,12 @@
  *      |  ^ --slice is over--> reply 409, KEPT --grace is over--> LEAVING
  *      |  +-- the same lock id again -------+--the same client, another lock id--> LEAVING
  *      +--hang-up--> LEAVING (leaves the queue in this turn of the loop)
+ *      +--slice is over, no place is kept, a store on the network--> LEAVING --has left--> reply 409
  *      +--SIGTERM--> dropped: the ticket stays in the store, for a client that retries with its lock id
+ *
+ *   On a store on the network, a request with the same lock id may arrive while the call is still LEAVING, or a request
+ *   that waits while a call that does not wait asks the store. The call cannot serve it unless it is granted the lock:
+ *   once the call has ended, the request is handled again (`restarts`).
  *
  *   A lock that is granted while no request waits (KEPT, LEAVING) is UNCLAIMED for a second. Then the next waiter
  *   gets it.
@@ -20,6 +25,7 @@ enum {
     PENDING_BUCKETS = 4096,
     PENDING_CLIENT_BUCKETS = 1024,
     PENDING_KEPT_MS = 3000,      /* how long a place is kept between two slices */
+    PENDING_LEAVE_MAX_MS = 3000, /* how long an answer waits until the client has left the queue */
     PENDING_UNCLAIMED_MS = 1000, /* L4: a dead waiter at the head delays the queue by so much */
     PENDING_KEPT_MAX = 20000,
     PENDING_SLICES = 3 /* L6: a slice of a wait is at most the ttl divided by this */
@@ -42,10 +48,12 @@ struct pending_acquire {
     struct pending_acquire **kept_back;
     enum pending_state state;
     bool has_id;                    /* the client chose the id: it can retry */
-    bool can_wait;                  /* else the call ends in this turn */
+    bool can_wait;                  /* else the call asks the store once */
+    bool restarts;                  /* the request came for a call that could not wait for it: see above */
     int64_t began_unix_ms;          /* if it can wait: its place in the queue */
     uint64_t began_turn;            /* group_commit.n_turns then */
     int64_t looked_ms;              /* how long the slice was prolonged to learn the holder */
+    struct held_reply *reply;       /* owned; the answer, once it has left the queue; NULL: made then */
     char lock_id[BELAY_ID_MAX + 1]; /* "": not known yet */
     struct lock_keys *keys;         /* owned; of a request for several keys, the first of which is `key` */
     const char *key;                /* behind this struct, in the same allocation */
@@ -67,6 +75,8 @@ struct pending_acquires {
  */
 void pending_acquire_begin(struct exchange *x, const struct belay_lock_options *options, int64_t wait_ms);
 
+/* ---- kept_places.c ---- */
+
 /*
  * The next slice of an acquire: true if `x` has taken the place of the request before, or was answered that another
  * credential queued with this id.
@@ -80,6 +90,7 @@ void pending_acquire_abandon(struct exchange *x, const char *lock_id);
 void pending_acquires_revoke(struct server *server);
 /* Reply to all that wait: the server stops. */
 void pending_acquires_stop(struct server *server);
-void pending_acquires_release(struct pending_acquires *all); /* after the client is closed */
+/* After the client is closed: until then, calls point to these. */
+void pending_acquires_release(struct pending_acquires *all);
 
 #endif

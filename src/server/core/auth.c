@@ -215,9 +215,7 @@ void belay_serve_hash(const char *token, char out[SERVE_HASH_SIZE])
     unsigned char hash[AUTH_HASH_BYTES];
 
     token_hash(token, strlen(token), hash);
-    for (size_t i = 0; i < AUTH_HASH_BYTES; i++) {
-        (void)snprintf(out + 2 * i, 3, "%02x", hash[i]);
-    }
+    text_hex(out, hash, AUTH_HASH_BYTES);
 }
 
 static bool has_scheme(const char *value, const char *scheme, const char **out_rest)

@@ -37,6 +37,7 @@ static bool keep_event(void *context, const struct belay_event *event)
 {
     struct event_log *log = context;
 
+    assert(log->n < log->most && log->n <= log->room);
     if (log->n == log->room) {
         size_t room = log->room == 0 ? 16 : 2 * log->room;
         struct kept_event *events = realloc(log->events, room * sizeof *events);
@@ -68,7 +69,7 @@ void event_log_init(struct event_log *log, struct belay_client *client, work_fn 
 bool event_log_read(struct event_log *log, struct workers *workers, enum work_class class, uint64_t after,
                     size_t last, size_t most)
 {
-    assert(!work_is_pending(&log->work));
+    assert(!work_is_pending(&log->work) && most > 0);
     event_log_release(log);
     log->after = after;
     log->last = last;

@@ -48,6 +48,7 @@ static void exchange_free(struct exchange *x)
     struct server *server = x->server;
 
     assert(!work_is_pending(&x->read.work));
+    assert(x->pending == NULL && x->holder == NULL && x->stream == NULL); /* nothing points to it */
     tokens_drop(x->tokens);
     free(x->keys);
     if (server->n_spare == SPARE_MAX) {
@@ -67,6 +68,7 @@ static struct exchange *exchange_alloc(struct server *server)
     if (x == NULL) {
         return malloc(sizeof *x);
     }
+    assert(server->n_spare > 0 && server->n_spare <= SPARE_MAX);
     ASAN_UNPOISON_MEMORY_REGION(x, sizeof *x);
     server->spare = x->next;
     server->n_spare--;
@@ -93,7 +95,7 @@ void reply_shared(struct exchange *x, int status, const struct http_header *head
     struct http_header all[HEADERS_MAX + HEADERS_ADDED];
     size_t n_all = 0;
 
-    assert(n <= HEADERS_MAX);
+    assert(n <= HEADERS_MAX && status >= 200 && status < 600);
     all[n_all++] = (struct http_header){ "X-Request-Id", x->id };
     if (!belay_client_locking_enabled(x->server->client)) {
         all[n_all++] = (struct http_header){ "Belay-Locking", "off" };
@@ -218,6 +220,11 @@ int status_of(enum belay_code code)
     return 500;
 }
 
+enum belay_code code_of_server(enum belay_code code)
+{
+    return code == BELAY_NOT_PERMITTED ? BELAY_UNREACHABLE : code;
+}
+
 void reply_error_with(struct exchange *x, int status, const struct belay_error *err, json_t *more)
 {
     json_t *body = error_for(x, err);
@@ -229,9 +236,18 @@ void reply_error_with(struct exchange *x, int status, const struct belay_error *
     reply(x, status, body);
 }
 
+void reply_request_error(struct exchange *x, const struct belay_error *err)
+{
+    assert(err->code != BELAY_OK);
+    reply_error_with(x, status_of(err->code), err, NULL);
+}
+
 void reply_error(struct exchange *x, const struct belay_error *err)
 {
-    reply_error_with(x, status_of(err->code), err, NULL);
+    struct belay_error of_server = *err;
+
+    of_server.code = code_of_server(err->code);
+    reply_request_error(x, &of_server);
 }
 
 void reply_problem(struct exchange *x, int status, const char *code, const char *format, ...)
@@ -258,7 +274,9 @@ static void on_hangup(struct http_request *request, enum http_hangup what, void 
 {
     struct exchange *x = context;
 
-    (void)request;
+    assert(x->request == request);
+    assert((x->pending != NULL) + (x->holder != NULL) + (x->stream != NULL) <=
+           1); /* it waits for one thing */
     if (what == HTTP_HALF_CLOSED) {
         if (x->pending != NULL) {
             pending_acquire_half_closed(x->pending);
@@ -381,12 +399,13 @@ static bool authorize(struct exchange *x)
         break;
     }
     http_mark_known(x->request);
+    assert(x->token != NULL && x->tokens == NULL);
     x->tokens = tokens_keep(server->tokens);
     x->role = x->token->role;
     memcpy(x->who, x->token->name, sizeof x->who);
     if (x->role < x->route->role) {
-        reply_problem(x, 403, "not_permitted", "'%s' is a %s; this needs a %s", x->who, role_name(x->role),
-                      role_name(x->route->role));
+        reply_problem(x, 403, "not_permitted", "'%s' has the role %s; this needs the role %s", x->who,
+                      role_name(x->role), role_name(x->route->role));
         return false;
     }
     return true;
@@ -590,7 +609,7 @@ static bool read_body(struct exchange *x, struct body *body)
         code = lock_key_read(x, body, &err);
     }
     if (code != BELAY_OK) {
-        reply_error(x, &err);
+        reply_request_error(x, &err);
         belay_error_release(&err);
         return false;
     }

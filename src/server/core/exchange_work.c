@@ -21,6 +21,7 @@ static void run_read(struct work *work)
 {
     struct exchange *x = exchange_of(work);
 
+    assert(x->read.fn != NULL && x->read.status == 0);
     x->read.fn(x);
 }
 
@@ -40,6 +41,7 @@ static void on_read_done(struct work *work)
 {
     struct exchange *x = exchange_of(work);
 
+    assert(x->pending == NULL && x->holder == NULL && x->stream == NULL);
     release_query(x);
     if (x->read.status != 0) {
         reply_line(x, x->read.status, x->read.line);
@@ -56,7 +58,7 @@ bool exchange_keeps_reply(struct exchange *x, int status, json_t *body)
     if (!work_is_pending(&x->read.work)) {
         return false;
     }
-    assert(x->read.status == 0);
+    assert(x->read.status == 0 && status >= 200 && status < 600);
     x->read.status = status;
     x->read.line = wire_line(body); /* here and not on the loop: it takes as long as the read */
     return true;

@@ -1,12 +1,14 @@
 #include "server/core/job.h"
 
 #include <assert.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "server/core/routes.h"
 
 static void job_free(struct job *job)
 {
@@ -34,6 +36,7 @@ static void send_result(struct job *job)
                                       { "Cache-Control", "no-store" } };
     size_t n = 2;
 
+    assert(job->answer != NULL || job->shared.data != NULL);
     if (job->etag[0] != '\0') {
         headers[n++] = (struct http_header){ "ETag", job->etag };
     }
@@ -55,6 +58,18 @@ static int failure_of(const struct job *job)
     return job->err.code == BELAY_REFUSED ? 409 : status_of(job->err.code);
 }
 
+enum belay_code job_forbid(struct job *job, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    job->status = 403;
+    return error_set(&job->err, BELAY_NOT_PERMITTED, "%s", text);
+}
+
 static struct job *job_of(struct work *work)
 {
     return CONTAINER_OF(work, struct job, work);
@@ -73,6 +88,9 @@ static void on_job_done(struct work *work)
         if (job->err.code == BELAY_OK) {
             (void)error_no_memory(&job->err);
         }
+        if (job->status != 403) {
+            job->err.code = code_of_server(job->err.code);
+        }
         reply_error_with(job->x, failure_of(job), &job->err, NULL);
     }
     job_free(job);
@@ -82,6 +100,7 @@ static void job_work(struct work *work)
 {
     struct job *job = job_of(work);
 
+    assert(job->run != NULL && job->answer == NULL);
     job->run(job);
     free(job->body); /* here and not on the loop: a large one takes its time */
     job->body = NULL;
@@ -133,6 +152,7 @@ void job_start(struct exchange *x, enum work_class class, job_fn *run_job)
 {
     struct job *job;
 
+    assert(class == WORK_JOB || class == WORK_LONG_JOB);
     if (x->server->is_draining) {
         reply_problem(x, 503, "busy", "the server is stopping");
         return;
@@ -148,6 +168,12 @@ void job_start(struct exchange *x, enum work_class class, job_fn *run_job)
         job_free(job);
         reply_problem(x, 503, "busy", "too many requests are in progress; retry later");
     }
+}
+
+void handle_job(struct exchange *x)
+{
+    assert(x->route->job != NULL);
+    job_start(x, WORK_JOB, x->route->job);
 }
 
 void jobs_revoke(struct server *server)

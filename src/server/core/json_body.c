@@ -69,7 +69,7 @@ const struct body_field acquire_fields[] = {
 
 const struct body_field freeze_fields[] = {
     { "pattern", BODY_TEXT, true, AT(pattern), 0, 0, NULL, "the keys to freeze; '*' matches any run of characters" },
-    { "reason", BODY_TEXT, true, AT(reason), 0, 0, NULL, "why; shown to everyone whom the freeze stops" },
+    { "reason", BODY_TEXT, true, AT(reason), 0, 0, NULL, "the reason; shown to every client that the freeze refuses" },
     { "by", BODY_TEXT, false, AT(by), 0, 0, NULL, "your name, for people; the name of the token is added to it" },
     { "from", BODY_TEXT, false, AT(from), 0, 0, NULL, "when it begins, RFC 3339; by default now" },
     { "until", BODY_TEXT, false, AT(until), 0, 0, NULL, "when it ends, RFC 3339; by default when it is deleted" },

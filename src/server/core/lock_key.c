@@ -21,7 +21,7 @@ struct lock_keys *lock_keys_new(const char *const *keys, size_t n)
 
     assert(n > 0 && n <= BELAY_KEYS_MAX);
     for (size_t i = 0; i < n; i++) {
-        size += strlen(keys[i]) + 1;
+        size += text_room(keys[i]);
     }
     copy = malloc(sizeof *copy + size);
     if (copy == NULL) {
@@ -30,9 +30,7 @@ struct lock_keys *lock_keys_new(const char *const *keys, size_t n)
     copy->n = n;
     at = (char *)(copy + 1);
     for (size_t i = 0; i < n; i++) {
-        size = strlen(keys[i]) + 1;
-        copy->keys[i] = memcpy(at, keys[i], size);
-        at += size;
+        copy->keys[i] = text_place(&at, keys[i]);
     }
     return copy;
 }

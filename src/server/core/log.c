@@ -99,11 +99,12 @@ static bool stderr_has_room(void)
 }
 
 /* What cannot be written now is kept for the next time, as long as there is room. */
-static void log_write_out(struct log *log)
+void log_flush(struct log *log)
 {
     static const char lost[] = "{\"level\":\"error\",\"event\":\"log\",\"message\":\"lines were lost\"}\n";
     size_t at = 0;
 
+    (void)pthread_mutex_lock(&log->mutex);
     while (at < log->out.len && (log->is_file || stderr_has_room())) {
         size_t len = log->out.len - at;
         ssize_t n;
@@ -127,15 +128,19 @@ static void log_write_out(struct log *log)
         log->out.len -= at;
         memmove(log->out.data, log->out.data + at, log->out.len);
     }
+    (void)pthread_mutex_unlock(&log->mutex);
 }
 
 static void end_line(struct log *log)
 {
+    bool is_full;
+
     buf_adds(&log->out, log->is_json ? "}\n" : "\n");
-    if (log->out.len >= LOG_FLUSH_AT || log->out.failed) {
-        log_write_out(log);
-    }
+    is_full = log->out.len >= LOG_FLUSH_AT || log->out.failed;
     (void)pthread_mutex_unlock(&log->mutex);
+    if (is_full) {
+        log_flush(log);
+    }
 }
 
 void log_request(struct log *log, const struct log_request *line)
@@ -170,13 +175,6 @@ void log_note(struct log *log, enum log_level level, const char *event, const ch
         log_add_text(log, text);
     }
     end_line(log);
-}
-
-void log_flush(struct log *log)
-{
-    (void)pthread_mutex_lock(&log->mutex);
-    log_write_out(log);
-    (void)pthread_mutex_unlock(&log->mutex);
 }
 
 void log_end(struct log *log)

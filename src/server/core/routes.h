@@ -26,6 +26,7 @@ struct route {
     int statuses[ROUTE_STATUS_MAX + 1];
     const char *summary;
     const char *body; /* the schema of a body that no table describes; NULL: see `fields` */
+    job_fn *job;      /* what `handle` starts (job.h); NULL: it starts none */
 };
 
 extern const struct route routes[];
@@ -58,9 +59,10 @@ bool route_names_lock(const struct route *route);
 /* False, and answered, if the query has a name that the route does not know. */
 bool route_check_query(struct exchange *x);
 
-extern const char *const shared_db_schemas[2]; /* shared_db_schema.c; objects of schemas, as JSON */
-extern const char state_schemas[];             /* state_schema.c; likewise */
-extern const char dashboard_schemas[];         /* dashboard_schema.c; likewise */
+/* Schemas in the short form of api/openapi_schemas.c; each list ends in NULL. */
+extern const char *const shared_db_schemas[]; /* shared_db_schema.c */
+extern const char *const state_schemas[];     /* state_schema.c */
+extern const char *const dashboard_schemas[]; /* dashboard_schema.c */
 
 /* The whole OpenAPI document; NULL without memory. */
 char *openapi_make(void);

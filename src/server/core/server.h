@@ -48,7 +48,8 @@ struct server {
     struct site_names names;        /* host names that the server listens on */
     struct workers *workers;        /* owned */
     struct store_identity identity; /* of the store */
-    bool is_store_local;            /* on this machine: short reads are done on the loop */
+    struct loop_watch store_ready; /* the client has something to poll; fd -1: it calls wake_loop() instead */
+    bool is_store_local;           /* on this machine: short reads are done on the loop */
     bool is_draining;
     bool has_failed;        /* the store cannot tell what is on disk */
     char *openapi;          /* owned; made once */
@@ -133,6 +134,9 @@ void reply_with(struct exchange *x, int status, const struct http_header *header
 /* The same without copying the body, which is released in any case; one without `release` is copied. */
 void reply_shared(struct exchange *x, int status, const struct http_header *headers, size_t n,
                   const struct http_shared *body);
+/* What is wrong with the request, or not permitted to its token. */
+void reply_request_error(struct exchange *x, const struct belay_error *err);
+/* The error of an operation, see code_of_server(). */
 void reply_error(struct exchange *x, const struct belay_error *err);
 /* `more` (taken; may be NULL) is an object whose members are added to the error. */
 void reply_error_with(struct exchange *x, int status, const struct belay_error *err, json_t *more);
@@ -146,6 +150,12 @@ void exchange_end(struct exchange *x, int status);
 void exchanges_release(struct server *server);
 
 int status_of(enum belay_code code);
+/*
+ * What an operation's code means to a client of this server. If the store denies access, such as a database with
+ * another password, it denies it to the server, whatever the client's token permits. The client can only ask another
+ * server, as if this one could not reach its store.
+ */
+enum belay_code code_of_server(enum belay_code code);
 
 /* The name under which a change is recorded: the token's, else the client's address. */
 void exchange_by(const struct exchange *x, char *out, size_t size);
@@ -187,7 +197,7 @@ enum belay_code fill_options(const struct server *server, const char *key, const
                              struct belay_error *err);
 
 /* What an exchange tells the part of the server that it waits in, when its client goes away. */
-void pending_acquire_half_closed(struct pending_acquire *pending); /* pending_acquire.c */
+void pending_acquire_half_closed(struct pending_acquire *pending); /* kept_places.c */
 void pending_acquire_client_gone(struct pending_acquire *pending);
 void holder_answer(struct holder *holder); /* holders.c: read the lock and reply */
 void holder_forget(struct holder *holder);
@@ -252,6 +262,8 @@ json_t *error_for(const struct exchange *x, const struct belay_error *err);
 /* ---- the handlers ---- */
 
 typedef void route_handler(struct exchange *x);
+struct job;
+typedef void job_fn(struct job *job);
 /* locks_write.c */
 route_handler handle_acquire, handle_adopt, handle_renew, handle_release, handle_force, handle_lost;
 route_handler handle_held;                    /* holders.c */
@@ -270,16 +282,10 @@ route_handler handle_me, handle_tree;                         /* dashboard_api.c
 route_handler handle_session_post, handle_session_delete;     /* session_api.c */
 route_handler handle_timeline;                                /* timeline.c */
 route_handler handle_page, handle_asset;                      /* assets.c */
-/* shared_db_api.c */
-route_handler handle_apps, handle_app_get, handle_app_put, handle_app_post, handle_app_delete,
-    handle_app_mark, handle_quick, handle_databases, handle_database, handle_db_stop, handle_db_start,
-    handle_db_record;
-/* terraform.c, terraform_lock.c */
-route_handler handle_tf_get, handle_tf_put, handle_tf_delete, handle_tf_versions, handle_tf_version,
-    handle_tf_restore, handle_tf_list, handle_tf_lock, handle_tf_unlock;
-/* state_api.c */
-route_handler handle_store, handle_states, handle_state_get, handle_state_put, handle_state_stamp,
-    handle_state_history, handle_state_snapshot, handle_state_restore, handle_state_adopt,
-    handle_state_backup, handle_state_verify;
+/* The jobs of these are in job.h. */
+route_handler handle_job;                                                        /* job.c */
+route_handler handle_app, handle_quick, handle_database, handle_database_change; /* shared_db_api.c */
+route_handler handle_states, handle_state_read, handle_state_write;              /* state_api.c */
+route_handler handle_tf_read, handle_tf_write;                                   /* terraform.c */
 
 #endif

@@ -111,6 +111,7 @@ bool session_begin(struct sessions *sessions, const struct token *token, const s
     char id[ID_SIZE];
     struct session *session;
 
+    assert(token != NULL);
     if (sessions->all == NULL) {
         sessions->all = calloc(SESSIONS_MAX, sizeof *sessions->all);
     }
@@ -120,9 +121,8 @@ bool session_begin(struct sessions *sessions, const struct token *token, const s
     drop_ended(sessions, now_ms);
     end_oldest(sessions, token, SESSIONS_PER_TOKEN);
     end_oldest(sessions, NULL, SESSIONS_MAX);
-    for (size_t i = 0; i < sizeof random; i++) {
-        (void)snprintf(id + 2 * i, 3, "%02x", random[i]);
-    }
+    text_hex(id, random, sizeof random);
+    assert(sessions->n < SESSIONS_MAX);
     session = &sessions->all[sessions->n++];
     session->number = ++sessions->last;
     session->ends_boot_ms = now_ms + SESSION_MS;
@@ -172,6 +172,7 @@ enum auth session_check(const struct sessions *sessions, const struct tokens *to
     unsigned char hash[AUTH_HASH_BYTES];
     char id[ID_SIZE];
 
+    assert(sessions->n <= SESSIONS_MAX);
     if (sessions->n == 0 || !read_cookie(request, id)) {
         return AUTH_MISSING;
     }

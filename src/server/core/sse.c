@@ -12,6 +12,7 @@ void stream_begin(struct streams *all, struct stream *stream, struct exchange *x
                                            { "X-Accel-Buffering", "no" },
                                            { "X-Request-Id", x->id } };
 
+    assert(x->stream == NULL && x->pending == NULL && x->holder == NULL && x->request != NULL);
     stream->all = all;
     stream->x = x;
     stream->next = all->first;
@@ -46,6 +47,8 @@ void stream_forget(struct stream *stream)
     struct streams *all = stream->all;
 
     assert(all->n > 0 && *stream->back == stream);
+    assert(stream->x->stream == stream);
+    stream->x->stream = NULL;
     *stream->back = stream->next;
     if (stream->next != NULL) {
         stream->next->back = stream->back;

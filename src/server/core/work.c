@@ -30,6 +30,22 @@ static bool is_on_loop(const struct workers *workers)
     return pthread_equal(pthread_self(), workers->loop_thread) != 0;
 }
 
+/* The transitions of the drawing in work.h, and a step back where no thread can be started. */
+static void work_set_state(struct work *work, enum work_state next)
+{
+#define TO(state) (1U << WORK_##state)
+    static const unsigned may_become[] = {
+        [WORK_IDLE] = TO(QUEUED) | TO(RUNNING),
+        [WORK_QUEUED] = TO(RUNNING) | TO(CANCELLED) | TO(IDLE),
+        [WORK_RUNNING] = TO(IDLE) | TO(QUEUED),
+        [WORK_CANCELLED] = TO(IDLE),
+    };
+#undef TO
+
+    assert((may_become[work->state] & 1U << next) != 0);
+    work->state = next;
+}
+
 /* ---- the list of a class ---- */
 
 static void link_last(struct class_queue *class, struct work *work)
@@ -58,10 +74,9 @@ static void start_queued(struct class_queue *class)
     struct work *work;
 
     while ((work = class->queued) != NULL && class->n_running < class->max_running) {
-        assert(work->state == WORK_QUEUED);
-        work->state = WORK_RUNNING;
+        work_set_state(work, WORK_RUNNING);
         if (!pool_add(work->workers->pool, &work->job)) {
-            work->state = WORK_QUEUED;
+            work_set_state(work, WORK_QUEUED);
             return;
         }
         class->queued = work->next;
@@ -86,12 +101,14 @@ static void finish_work(struct loop_task *task)
     assert(is_on_loop(work->workers));
     assert(work->state == WORK_RUNNING || work->state == WORK_CANCELLED);
     work->is_cancelled = work->state == WORK_CANCELLED;
+    assert(class->n_pending > 0 && class->n_running <= class->n_pending);
     if (!work->is_cancelled) {
+        assert(class->n_running > 0);
         unlink_work(class, work);
         class->n_running--;
     }
     class->n_pending--;
-    work->state = WORK_IDLE;
+    work_set_state(work, WORK_IDLE);
     start_queued(class);
     work->done(work);
 }
@@ -100,12 +117,13 @@ bool work_queue(struct workers *workers, enum work_class class, struct work *wor
 {
     struct class_queue *queue = &workers->classes[class];
 
+    assert(class < WORK_CLASSES && work->work != NULL && work->done != NULL);
     assert(is_on_loop(workers) && work->state == WORK_IDLE);
     work->is_cancelled = false;
     if (queue->max_running == 0) {
-        work->state = WORK_RUNNING;
+        work_set_state(work, WORK_RUNNING);
         work->work(work);
-        work->state = WORK_IDLE;
+        work_set_state(work, WORK_IDLE);
         work->done(work);
         return true;
     }
@@ -116,7 +134,7 @@ bool work_queue(struct workers *workers, enum work_class class, struct work *wor
     work->class = class;
     work->job.work = run_work;
     work->task.run = finish_work;
-    work->state = WORK_QUEUED;
+    work_set_state(work, WORK_QUEUED);
     link_last(queue, work);
     if (queue->queued == NULL) {
         queue->queued = work;
@@ -125,10 +143,11 @@ bool work_queue(struct workers *workers, enum work_class class, struct work *wor
     if (work->state == WORK_QUEUED && queue->n_running == 0) {
         queue->queued = NULL; /* no thread could be started: nothing would begin it later */
         unlink_work(queue, work);
-        work->state = WORK_IDLE;
+        work_set_state(work, WORK_IDLE);
         return false;
     }
     queue->n_pending++;
+    assert(queue->n_pending <= queue->max_pending && queue->n_running <= queue->max_running);
     return true;
 }
 
@@ -144,7 +163,7 @@ void work_cancel(struct work *work)
         assert(is_on_loop(workers));
         class->queued = class->queued == work ? work->next : class->queued;
         unlink_work(class, work);
-        work->state = WORK_CANCELLED;
+        work_set_state(work, WORK_CANCELLED);
         loop_later(workers->loop, &work->task);
     } else if (work->state == WORK_RUNNING && work->cancel != NULL) {
         work->cancel(work);
@@ -223,7 +242,8 @@ void workers_free(struct workers *workers)
         return;
     }
     for (size_t i = 0; i < WORK_CLASSES; i++) {
-        assert(workers->classes[i].n_pending == 0);
+        assert(workers->classes[i].n_pending == 0 && workers->classes[i].n_running == 0);
+        assert(workers->classes[i].first == NULL);
     }
     pool_free(workers->pool);
     free(workers);

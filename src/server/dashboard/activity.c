@@ -6,6 +6,17 @@
 
 enum { MINUTE_MS = 60000 };
 
+/* The event that is counted, and the name of the count. */
+static const char *const kinds[ACTIVITY_KINDS][2] = {
+    [ACTIVITY_ACQUIRED] = { "lock.acquired", "acquired" },
+    [ACTIVITY_RELEASED] = { "lock.released", "released" },
+    [ACTIVITY_REFUSED] = { "lock.refused", "refused" },
+    [ACTIVITY_RENEWED] = { "lock.renewed", "renewed" },
+    [ACTIVITY_FORCED] = { "lock.forced", "forced" },
+    [ACTIVITY_TAKEN_OVER] = { "lock.taken_over", "taken_over" },
+    [ACTIVITY_WAITS] = { "wait.ended", "waits" },
+};
+
 /* ---- counting ---- */
 
 /* Two spans for each doubling: [2^k, 1.5 * 2^k) and [1.5 * 2^k, 2^(k+1)) milliseconds. */
@@ -42,49 +53,35 @@ static struct activity_minute *minute_of(struct activity *activity, int64_t unix
     return minute;
 }
 
-static void count_held(struct activity_minute *minute, int64_t ms)
+static void add_time(struct activity_time *time, int64_t sum_ms, int64_t max_ms)
 {
-    minute->released++;
-    if (ms >= 0) {
-        minute->held_ms += ms;
-        minute->held_max_ms = ms > minute->held_max_ms ? ms : minute->held_max_ms;
-        minute->held[span_of_held(ms)]++;
-    }
-}
-
-static void count_wait(struct activity_minute *minute, int64_t ms)
-{
-    minute->waits++;
-    if (ms >= 0) {
-        minute->wait_ms += ms;
-        minute->wait_max_ms = ms > minute->wait_max_ms ? ms : minute->wait_max_ms;
-    }
+    time->sum_ms += sum_ms;
+    time->max_ms = max_ms > time->max_ms ? max_ms : time->max_ms;
 }
 
 void activity_add(struct activity *activity, const struct belay_event *event)
 {
     struct activity_minute *minute = minute_of(activity, event->at_unix_ms);
-    const char *type = event->type;
+    int64_t ms = event->duration_ms;
+    size_t kind = 0;
 
     if (minute == NULL) {
         return;
     }
     activity->n++;
-    if (strcmp(type, "lock.acquired") == 0) {
-        minute->acquired++;
-    } else if (strcmp(type, "lock.released") == 0) {
-        count_held(minute, event->duration_ms);
-    } else if (strcmp(type, "lock.renewed") == 0) {
-        minute->renewed++;
-    } else if (strcmp(type, "lock.refused") == 0) {
-        minute->refused++;
-    } else if (strcmp(type, "wait.ended") == 0) {
-        count_wait(minute, event->duration_ms);
-    } else if (strcmp(type, "lock.forced") == 0) {
-        minute->forced++;
-        count_held(minute, event->duration_ms);
-    } else if (strcmp(type, "lock.taken_over") == 0) {
-        minute->taken_over++;
+    while (kind < ACTIVITY_KINDS && strcmp(event->type, kinds[kind][0]) != 0) {
+        kind++;
+    }
+    if (kind == ACTIVITY_KINDS) {
+        return;
+    }
+    minute->counts[kind]++;
+    minute->counts[ACTIVITY_RELEASED] += kind == ACTIVITY_FORCED;
+    if (ms >= 0 && (kind == ACTIVITY_RELEASED || kind == ACTIVITY_FORCED)) {
+        add_time(&minute->held, ms, ms);
+        minute->spans[span_of_held(ms)]++;
+    } else if (ms >= 0 && kind == ACTIVITY_WAITS) {
+        add_time(&minute->wait, ms, ms);
     }
 }
 
@@ -92,19 +89,13 @@ void activity_add(struct activity *activity, const struct belay_event *event)
 
 static void add_up(struct activity_minute *sum, const struct activity_minute *one)
 {
-    sum->acquired += one->acquired;
-    sum->released += one->released;
-    sum->refused += one->refused;
-    sum->renewed += one->renewed;
-    sum->forced += one->forced;
-    sum->taken_over += one->taken_over;
-    sum->waits += one->waits;
-    sum->wait_ms += one->wait_ms;
-    sum->wait_max_ms = one->wait_max_ms > sum->wait_max_ms ? one->wait_max_ms : sum->wait_max_ms;
-    sum->held_ms += one->held_ms;
-    sum->held_max_ms = one->held_max_ms > sum->held_max_ms ? one->held_max_ms : sum->held_max_ms;
+    for (size_t i = 0; i < ACTIVITY_KINDS; i++) {
+        sum->counts[i] += one->counts[i];
+    }
+    add_time(&sum->wait, one->wait.sum_ms, one->wait.max_ms);
+    add_time(&sum->held, one->held.sum_ms, one->held.max_ms);
     for (size_t i = 0; i < ACTIVITY_SPANS; i++) {
-        sum->held[i] += one->held[i];
+        sum->spans[i] += one->spans[i];
     }
 }
 
@@ -115,14 +106,14 @@ static json_t *held_percentile(const struct activity_minute *sum, unsigned perce
     uint64_t seen = 0;
 
     for (size_t i = 0; i < ACTIVITY_SPANS; i++) {
-        n += sum->held[i];
+        n += sum->spans[i];
     }
     for (size_t i = 0; i < ACTIVITY_SPANS && n > 0; i++) {
-        seen += sum->held[i];
+        seen += sum->spans[i];
         if (seen * 100 >= n * percent) {
             int64_t ms = span_middle(i);
 
-            return json_integer(ms > sum->held_max_ms ? sum->held_max_ms : ms);
+            return json_integer(ms > sum->held.max_ms ? sum->held.max_ms : ms);
         }
     }
     return json_null();
@@ -130,14 +121,19 @@ static json_t *held_percentile(const struct activity_minute *sum, unsigned perce
 
 static json_t *step_json(const struct activity_minute *sum, int64_t minute)
 {
-    return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "at",
-                     wire_time(minute * MINUTE_MS), "acquired", (json_int_t)sum->acquired, "released",
-                     (json_int_t)sum->released, "refused", (json_int_t)sum->refused, "renewed",
-                     (json_int_t)sum->renewed, "forced", (json_int_t)sum->forced, "taken_over",
-                     (json_int_t)sum->taken_over, "waits", (json_int_t)sum->waits, "wait_ms",
-                     (json_int_t)sum->wait_ms, "wait_max_ms", (json_int_t)sum->wait_max_ms, "held_ms",
-                     (json_int_t)sum->held_ms, "held_max_ms", (json_int_t)sum->held_max_ms, "held_p50_ms",
-                     held_percentile(sum, 50), "held_p95_ms", held_percentile(sum, 95));
+    json_t *step = json_pack("{s:o}", "at", wire_time(minute * MINUTE_MS));
+    json_t *times =
+        json_pack("{s:I, s:I, s:I, s:I, s:o, s:o}", "wait_ms", (json_int_t)sum->wait.sum_ms, "wait_max_ms",
+                  (json_int_t)sum->wait.max_ms, "held_ms", (json_int_t)sum->held.sum_ms, "held_max_ms",
+                  (json_int_t)sum->held.max_ms, "held_p50_ms", held_percentile(sum, 50), "held_p95_ms",
+                  held_percentile(sum, 95));
+
+    for (size_t i = 0; i < ACTIVITY_KINDS; i++) {
+        (void)json_object_set_new(step, kinds[i][1], json_integer(sum->counts[i]));
+    }
+    (void)json_object_update(step, times);
+    json_decref(times);
+    return step;
 }
 
 static struct activity_minute sum_of_minutes(const struct activity *activity, int64_t from, int64_t to)

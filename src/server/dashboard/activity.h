@@ -11,20 +11,28 @@
 
 enum { ACTIVITY_HOURS = 24, ACTIVITY_MINUTES = ACTIVITY_HOURS * 60, ACTIVITY_SPANS = 56 };
 
+enum activity_kind {
+    ACTIVITY_ACQUIRED,
+    ACTIVITY_RELEASED, /* also by force */
+    ACTIVITY_REFUSED,
+    ACTIVITY_RENEWED,
+    ACTIVITY_FORCED,
+    ACTIVITY_TAKEN_OVER,
+    ACTIVITY_WAITS,
+    ACTIVITY_KINDS
+};
+
+struct activity_time {
+    int64_t sum_ms;
+    int64_t max_ms;
+};
+
 struct activity_minute {
     int64_t minute; /* since 1970; 0: empty */
-    uint32_t acquired;
-    uint32_t released;
-    uint32_t refused;
-    uint32_t renewed;
-    uint32_t forced;
-    uint32_t taken_over;
-    uint32_t waits;
-    int64_t wait_ms; /* the sum of all waits */
-    int64_t wait_max_ms;
-    int64_t held_ms;
-    int64_t held_max_ms;
-    uint32_t held[ACTIVITY_SPANS]; /* locks by how long they were held: two spans for each doubling */
+    uint32_t counts[ACTIVITY_KINDS];
+    struct activity_time wait;
+    struct activity_time held;
+    uint32_t spans[ACTIVITY_SPANS]; /* locks by how long they were held: two spans for each doubling */
 };
 
 struct activity {

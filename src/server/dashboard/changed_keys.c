@@ -107,6 +107,7 @@ bool changes_take(struct changes *changes, char out_key[BELAY_KEY_MAX + 1])
     if (changes->first == NULL) {
         return false;
     }
+    assert(changes->n > 0 && changes->n <= CHANGES_MAX);
     memcpy(out_key, changes->first->key, strlen(changes->first->key) + 1);
     change_drop(changes, find_changed_key(changes, out_key));
     return true;

@@ -1,29 +1,14 @@
 /* The schemas of the dashboard's own answers, for /openapi.json. */
 #include "server/core/routes.h"
 
-const char dashboard_schemas[] =
-    "{"
-    "\"Session\":{\"type\":\"object\",\"required\":[\"name\",\"role\",\"expires_at\"],\"properties\":{"
-    "\"name\":{\"type\":[\"string\",\"null\"]},\"role\":{\"type\":\"string\",\"enum\":[\"reader\",\"locker\","
-    "\"admin\"]},"
-    "\"expires_at\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time\"}}},"
-    "\"TimelineEvent\":{\"type\":\"object\",\"required\":[\"id\",\"timestamp\",\"event\",\"lock_key\","
-    "\"token\","
-    "\"locked_by\",\"locked_by_name\",\"by\",\"reason\",\"duration_seconds\"],\"properties\":{"
-    "\"id\":{\"type\":\"integer\"},\"timestamp\":{\"type\":\"string\",\"format\":\"date-time\"},"
-    "\"event\":{\"type\":\"string\",\"enum\":[\"lock.acquired\",\"lock.adopted\",\"lock.released\",\"lock."
-    "forced\","
-    "\"lock.lost\",\"lock.taken_over\",\"wait.began\",\"wait.ended\"]},"
-    "\"lock_key\":{\"type\":\"string\"},\"token\":{\"type\":[\"integer\",\"null\"]},"
-    "\"locked_by\":{\"type\":[\"string\",\"null\"]},\"locked_by_name\":{\"type\":[\"string\",\"null\"]},"
-    "\"by\":{\"type\":[\"string\",\"null\"]},\"reason\":{\"type\":[\"string\",\"null\"]},"
-    "\"duration_seconds\":{\"type\":[\"number\",\"null\"]}}},"
-    "\"Timeline\":{\"type\":\"object\",\"required\":[\"now\",\"from\",\"last_id\",\"events\",\"is_complete\"]"
-    ","
-    "\"properties\":{\"now\":{\"type\":\"string\",\"format\":\"date-time\"},"
-    "\"from\":{\"type\":\"string\",\"format\":\"date-time\",\"description\":\"no event after this is "
-    "missing\"},"
-    "\"last_id\":{\"type\":\"integer\",\"description\":\"for after\"},"
-    "\"events\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/TimelineEvent\"}},"
-    "\"is_complete\":{\"type\":\"boolean\",\"description\":\"false: there were more events than are "
-    "answered\"}}}}";
+/* clang-format off */
+const char *const dashboard_schemas[] = {
+    "Session {name string?, role string(reader|locker|admin), expires_at time?}",
+    "TimelineEvent {id integer, timestamp time, event "
+    "string(lock.acquired|lock.adopted|lock.released|lock.forced|lock.lost|lock.taken_over|wait.began|wait.ended), "
+    "lock_key string, token integer?, locked_by string?, locked_by_name string?, by string?, reason "
+    "string?, duration_seconds number?}",
+    "Timeline {now time, from time `no event after this is missing`, last_id integer `for after`, "
+    "events TimelineEvent[], is_complete boolean `false: there were more events than are answered`}",
+    NULL
+};

@@ -13,6 +13,7 @@
  */
 #include "server/dashboard/dashboard_stream.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,6 +135,7 @@ static bool choose_rows(struct dashboard_stream *dashboard)
     bool has_numbers =
         dashboard->activity.n != dashboard->activity_told && now_ms - dashboard->told_ms >= ACTIVITY_MS;
 
+    assert(dashboard->rows.n_keys == 0 && dashboard->rows.json == NULL);
     if (dashboard->has_missed || dashboard->changes.overrun) {
         dashboard->has_missed = false;
         changes_clear(&dashboard->changes);
@@ -187,6 +189,7 @@ static void send_rows(struct dashboard_stream *dashboard)
 {
     struct buf out = BUF_INIT((size_t)1 << 20);
 
+    assert(dashboard->rows.json != NULL && dashboard->rows.tells);
     write_rows(dashboard, json_incref(dashboard->rows.json), &out);
     for (struct stream *viewer = dashboard->viewers.first; viewer != NULL && !out.failed;
          viewer = viewer->next) {
@@ -239,6 +242,7 @@ static void mark_event(struct dashboard_stream *dashboard, const struct belay_ev
 
 static void add_gap(struct dashboard_stream *dashboard, uint64_t after, uint64_t upto, bool is_old)
 {
+    assert(after < upto && dashboard->n_gaps <= GAPS_MAX);
     if (dashboard->n_gaps == GAPS_MAX) {
         memmove(&dashboard->gaps[0], &dashboard->gaps[1], (GAPS_MAX - 1) * sizeof dashboard->gaps[0]);
         dashboard->n_gaps--;
@@ -297,6 +301,7 @@ static void take_gap(struct dashboard_stream *dashboard)
     const struct event_log *log = &dashboard->log;
     struct gap *gap = &dashboard->gaps[dashboard->n_gaps - 1];
 
+    assert(dashboard->part == LOG_GAP && dashboard->n_gaps > 0 && dashboard->n_gaps <= GAPS_MAX);
     for (size_t i = 0; i < log->n && gap->after < gap->upto; i++) {
         const struct belay_event *event = &log->events[i].event;
 
@@ -364,6 +369,7 @@ static void on_log_read(struct work *work)
     struct dashboard_stream *dashboard = CONTAINER_OF(work, struct dashboard_stream, log.work);
     size_t spent = dashboard->log.n + 1;
 
+    assert(dashboard->part != LOG_NONE && dashboard->log.n <= dashboard->log.most);
     if (work->is_cancelled) {
         spent = dashboard->log_left;
     } else if (dashboard->part == LOG_END) {
@@ -420,6 +426,7 @@ static void tick_again(struct dashboard_stream *dashboard, int64_t spent_us)
     int64_t each_us = dashboard->sent > 0 ? SEND_US + (int64_t)(dashboard->sent / SEND_BYTES_US) : 0;
     int64_t pause_ms = (spent_us + (int64_t)dashboard->viewers.n * each_us) * PAUSE_FACTOR / 1000;
 
+    assert(spent_us >= 0);
     dashboard->sent = 0;
     pause_ms = pause_ms < TICK_MS ? TICK_MS : pause_ms > TICK_MAX_MS ? TICK_MAX_MS : pause_ms;
     (void)loop_timer_set(dashboard->server->loop, &dashboard->tick_timer,
@@ -481,6 +488,7 @@ static void on_tick(struct timer *timer)
 /* The second half of a tick. */
 static void tick_rows(struct dashboard_stream *dashboard)
 {
+    assert(!dashboard->is_ticking && !work_is_pending(&dashboard->rows.work));
     if (!dashboard->server->is_store_local) {
         dashboard->began_us = cpu_us(); /* a worker read the log */
     }
@@ -605,6 +613,7 @@ static void begin_stream(struct dashboard_stream *dashboard, struct stream *view
 {
     struct buf hello = BUF_INIT(512);
 
+    assert(dashboard->viewers.n < VIEWERS_MAX);
     stream_begin(&dashboard->viewers, viewer, x);
     add_event_id(dashboard, &hello);
     buf_addf(&hello, "event: hello\ndata: {\"keeps_events\":%s}\n\n", dashboard->has_log ? "true" : "false");

@@ -1,5 +1,6 @@
 #include "server/dashboard/lock_rows.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +49,7 @@ static bool on_stale(void *context, const struct belay_info *info)
     struct lock_rows *rows = context;
     char *key = strdup(info->key);
 
+    assert(rows->n_stale < LOCK_ROWS_STALE);
     if (key != NULL) {
         rows->stale[rows->n_stale++] = key;
     }
@@ -59,6 +61,7 @@ static void read_rows(struct work *work)
     struct lock_rows *rows = CONTAINER_OF(work, struct lock_rows, work);
     struct belay_query query = BELAY_QUERY_INIT;
 
+    assert(rows->json == NULL && rows->n_keys <= LOCK_ROWS_KEYS);
     rows->json = json_array();
     for (size_t i = 0; i < rows->n_keys; i++) {
         (void)json_array_append_new(rows->json, row_of(rows->client, rows->keys[i]));
@@ -96,6 +99,7 @@ void lock_rows_take(struct lock_rows *rows, struct changes *changes)
 
 void lock_rows_clear(struct lock_rows *rows)
 {
+    assert(!work_is_pending(&rows->work));
     while (rows->n_keys > 0) {
         free(rows->keys[--rows->n_keys]);
     }

@@ -10,6 +10,7 @@
  */
 #include "server/events/event_stream.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -84,6 +85,7 @@ static void send_event(struct event_listener *listener, const struct belay_event
     struct buf out = BUF_INIT(EVENT_MAX);
     char *line;
 
+    assert(event->id > listener->after); /* each event once, in order */
     listener->after = event->id;
     if (!text_has_prefix(event->key, listener->prefix) || !may_see_event(listener->stream.x, event)) {
         return;
@@ -163,7 +165,9 @@ static void send_old(struct event_stream *events, struct event_listener *listene
 
     for (size_t i = 0; i < log->n && !listener->stream.is_cut && log->events[i].event.id <= events->tail;
          i++) {
-        send_event(listener, &log->events[i].event);
+        if (log->events[i].event.id > listener->after) {
+            send_event(listener, &log->events[i].event);
+        }
     }
     if (log->code == BELAY_OK && log->n < PIECE_EVENTS && !listener->stream.is_cut &&
         listener->after < events->tail) {

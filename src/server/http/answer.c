@@ -114,6 +114,7 @@ static const char *date_line(struct http_server *server)
 bool answer_head(struct request *request, struct buf *to, int status, const struct http_header *headers,
                  size_t n_headers)
 {
+    assert(status >= 100 && status < 600 && request->conn != NULL);
     for (size_t i = 0; i < n_headers; i++) {
         if (!head_name_is_sound(headers[i].name) ||
             !head_value_is_sound(headers[i].value, strlen(headers[i].value))) {
@@ -152,6 +153,7 @@ void answer_stop_waiting(struct conn *conn)
     if (conn->waiting_at == NULL) {
         return;
     }
+    assert(*conn->waiting_at == conn);
     *conn->waiting_at = conn->next_waiting;
     if (conn->next_waiting != NULL) {
         conn->next_waiting->waiting_at = conn->waiting_at;
@@ -242,6 +244,7 @@ void answer_advance(struct conn *conn)
         if (!request->is_answered || request->shared.data != NULL) {
             break;
         }
+        assert(conn->n_queued > 0 && request->conn == conn && request->lsn <= conn->server->durable_lsn);
         conn->first = request->next;
         conn->n_queued--;
         if (conn->first == NULL) {
@@ -251,6 +254,7 @@ void answer_advance(struct conn *conn)
         request_free(request);
     }
     update_waiting(conn);
+    assert((conn->first == NULL) == (conn->last == NULL) && (conn->first == NULL) == (conn->n_queued == 0));
     if (conn->first == NULL) {
         conn_send_continue(conn);
     }
@@ -260,6 +264,7 @@ void answer_finished(struct request *request)
 {
     struct conn *conn = request->conn;
 
+    assert(!request->is_answered); /* every request is answered once */
     if (request->ready.failed) {
         conn->is_broken = true;
     }
@@ -397,6 +402,7 @@ void http_answer_shared(struct http_request *request, int status, const struct h
         body->release(body->owner);
         return;
     }
+    assert(own->shared.data == NULL && body->data != NULL);
     if (begin_answer(own, status, headers, n_headers, body->len) == NULL) {
         body->release(body->owner);
         return;

@@ -61,7 +61,7 @@ enum {
 
 enum body_kind { BODY_NONE, BODY_LENGTH, BODY_CHUNKED };
 
-/* The part of a chunked body that comes next (body.c). */
+/* The part of a chunked body that comes next (request_read.c). */
 enum chunk_state {
     CHUNK_SIZE_FIRST, /* the first digit of a size */
     CHUNK_SIZE,
@@ -255,8 +255,14 @@ struct conn *conn_open(struct http_server *server, int fd, const struct sockaddr
 void conn_close(struct conn *conn);
 void conn_later(struct conn *conn);
 void conn_deadline(struct conn *conn, int64_t at_ms);
+enum { IO_AGAIN = -1, IO_FAILED = -2 };
+size_t conn_unsent(const struct conn *conn);
+void conn_flush(struct conn *conn);
+struct buf *conn_out(struct conn *conn);
+/* Move an answer behind what is to be sent. */
+void conn_add_out(struct conn *conn, struct buf *answer);
 
-/* input.c */
+/* http_request.c */
 bool conn_can_take(const struct conn *conn);
 /* Returns how many bytes it took; the caller stashes the rest. */
 size_t conn_input(struct conn *conn, const char *data, size_t len);
@@ -264,27 +270,11 @@ void conn_input_stash(struct conn *conn);
 void conn_tell_half_closed(struct conn *conn);
 /* Answer with an error, and read no further request. */
 void conn_refuse(struct conn *conn, int status, const char *text);
-
-/* conn_io.c */
-enum { IO_AGAIN = -1, IO_FAILED = -2 };
-size_t conn_unsent(const struct conn *conn);
-void conn_read(struct conn *conn);
-void conn_discard(struct conn *conn);
-void conn_flush(struct conn *conn);
-void conn_update_interest(struct conn *conn);
-struct buf *conn_out(struct conn *conn);
-/* Move an answer behind what is to be sent. */
-void conn_add_out(struct conn *conn, struct buf *answer);
-void conn_out_done(struct conn *conn);
-
-/* http_request.c */
-struct request *request_new(struct conn *conn);
 void request_free(struct request *request);
 void request_release_shared(struct request *request);
 void requests_release(struct http_server *server);
-bool request_refuse(struct request *request, int status, const char *text); /* returns false */
 
-/* head.c, body.c: how many bytes were taken. Check refuse_status afterwards. */
+/* request_read.c: how many bytes were taken. Check refuse_status afterwards. */
 void head_begin(struct request *request);
 size_t head_input(struct conn *conn, const char *data, size_t len);
 bool head_name_is_sound(const char *name);

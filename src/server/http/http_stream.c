@@ -40,6 +40,7 @@ bool http_stream_send(struct http_request *request, const void *data, size_t len
     char size_line[24];
 
     assert(own->is_streaming && !own->is_answered);
+    assert(conn->state == CONN_OPEN || conn->state == CONN_DEAD);
     if (conn->state == CONN_DEAD || conn->is_broken) {
         return false;
     }

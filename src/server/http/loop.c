@@ -119,6 +119,7 @@ static bool control(struct loop *loop, int what, struct loop_watch *watch, uint3
 
 bool loop_watch(struct loop *loop, struct loop_watch *watch, uint32_t events)
 {
+    assert(watch->ready != NULL);
     return control(loop, EPOLL_CTL_ADD, watch, events);
 }
 
@@ -151,6 +152,7 @@ void loop_later(struct loop *loop, struct loop_task *task)
     if (task->is_queued) {
         return;
     }
+    assert(task->run != NULL);
     task->is_queued = true;
     task_list_add(&loop->later, task);
 }
@@ -170,7 +172,7 @@ void loop_post(struct loop *loop, struct loop_task *task)
 
     pthread_mutex_lock(&loop->lock);
     was_empty = loop->posted.first == NULL;
-    assert(!task->is_queued);
+    assert(!task->is_queued && task->run != NULL);
     task->is_queued = true;
     task_list_add(&loop->posted, task);
     pthread_mutex_unlock(&loop->lock);
@@ -202,6 +204,8 @@ static void run_list(struct loop *loop, struct task_list *list)
     pthread_mutex_unlock(&loop->lock);
     while (task != NULL) {
         struct loop_task *next = task->next;
+
+        assert(task->is_queued);
         task->is_queued = false;
         task->run(task);
         task = next;
@@ -224,6 +228,7 @@ static void run_timers(struct loop *loop)
         if (timer == NULL) {
             return;
         }
+        assert(!timer_is_set(timer) && timer->at_ms <= loop->now_ms && timer->fire != NULL);
         timer->fire(timer);
     }
 }

@@ -7,6 +7,7 @@ enum { FIRST_CAP = 64 };
 
 static void heap_place(struct timers *timers, size_t index, struct timer *timer)
 {
+    assert(index < timers->count && timers->count <= timers->cap);
     timers->heap[index] = timer;
     timer->place = index + 1;
 }
@@ -74,6 +75,7 @@ bool timers_set(struct timers *timers, struct timer *timer, int64_t at_ms)
         sift_up(timers, timers->count - 1);
         return true;
     }
+    assert(timer->place <= timers->count && timers->heap[timer->place - 1] == timer);
     timer->at_ms = at_ms;
     if (at_ms < before_ms) {
         sift_up(timers, timer->place - 1);

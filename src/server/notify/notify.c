@@ -22,13 +22,13 @@ static struct notify_target *target_new(struct notify *notify, struct notify_set
         target->end = &target->first;
         target->start = start;
         target->since_unix_ms = clock_unix_ms();
-        notify_target_init_call(target);
     }
     return target;
 }
 
 static void target_free(struct notify_target *target)
 {
+    assert(!target->is_calling && !work_is_pending(&target->work));
     loop_timer_cancel(target->notify->server->loop, &target->timer);
     while (notice_drop_first(target)) {
     }
@@ -147,10 +147,7 @@ void notify_reload(struct notify *notify, struct notify_targets *targets)
 
 void notify_event(struct notify *notify, const struct belay_event *event)
 {
-    if (notify == NULL || notify->first == NULL) {
-        if (notify != NULL && event->id > notify->newest) {
-            notify->newest = event->id;
-        }
+    if (notify == NULL) {
         return;
     }
     notify->newest = event->id > notify->newest ? event->id : notify->newest;
@@ -162,7 +159,7 @@ void notify_event(struct notify *notify, const struct belay_event *event)
             notify_file_save(notify);
         }
     }
-    if (notify->newest > notify->newest_saved + NOTIFY_UNSAVED_MAX) {
+    if (notify->first != NULL && notify->newest > notify->newest_saved + NOTIFY_UNSAVED_MAX) {
         notify_file_save(notify); /* so that the next server has less to read */
     }
 }
@@ -185,8 +182,6 @@ enum belay_code notify_open(struct server *server, struct belay_error *err)
         return error_no_memory(err);
     }
     notify->server = server;
-    notify_file_init(notify);
-    notify_scan_init(notify);
     notify->path = webhooks_path(server, "-notify");
     (void)stream_last_event(server->client, &notify->newest, NULL); /* 0: the store keeps no events */
     notify->newest_saved = notify->newest;
@@ -225,10 +220,8 @@ void notify_free(struct notify *notify)
     if (notify == NULL) {
         return;
     }
-    while (notify->first != NULL) {
-        struct notify_target *target = notify->first;
-
-        notify->first = target->next;
+    for (struct notify_target *target = notify->first, *next; target != NULL; target = next) {
+        next = target->next;
         target_free(target);
     }
     notify_catch_up_free(notify->catch_up);

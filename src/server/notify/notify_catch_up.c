@@ -2,6 +2,7 @@
  * The events between the end of the last server, as the file has it, and the start of this one. They are read in
  * pieces by a worker. Events that happen meanwhile are queued behind them, and nothing is sent until the end.
  */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -49,6 +50,7 @@ static void end_catch_up(struct notify_catch_up *all)
 {
     struct notify *notify = all->notify;
 
+    assert(notify->catch_up == all && !work_is_pending(&all->log.work));
     notify->catch_up = NULL;
     notify_catch_up_free(all);
     for (struct notify_target *target = notify->first; target != NULL; target = target->next) {
@@ -67,7 +69,7 @@ static void on_piece_read(struct work *work)
         const struct belay_event *event = &all->log.events[i].event;
 
         is_last = is_last || event->id >= all->tail;
-        if (event->id <= all->tail) {
+        if (event->id > all->after && event->id <= all->tail) {
             queue_event(notify, event);
             all->after = event->id;
         }
@@ -89,6 +91,7 @@ void notify_catch_up_start(struct notify *notify, uint64_t tail)
     uint64_t after = tail;
     struct notify_catch_up *all;
 
+    assert(notify->catch_up == NULL);
     for (struct notify_target *target = notify->first; target != NULL; target = target->next) {
         after = target->start < after ? target->start : after;
     }

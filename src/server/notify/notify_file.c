@@ -7,6 +7,7 @@
  * `after` is the last event before the first one that is still to be sent: the store has the events. `pending` are
  * those that no store has. No URL and no secret is in it.
  */
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>
@@ -155,19 +156,10 @@ static bool replace_file(const char *path, const char *text)
 {
     char *temp = NULL;
     int fd = new_file_open(path, "new", &temp);
-    size_t left = strlen(text);
-    bool ok = fd >= 0;
-    int why;
+    bool ok =
+        fd >= 0 && file_write_all(fd, text, strlen(text)) && fsync(fd) == 0 && new_file_replace(temp, path);
+    int why = errno;
 
-    while (ok && left > 0) {
-        ssize_t n = write(fd, text, left);
-
-        ok = n >= 0 || errno == EINTR;
-        text += n > 0 ? n : 0;
-        left -= n > 0 ? (size_t)n : 0;
-    }
-    ok = ok && fsync(fd) == 0 && new_file_replace(temp, path);
-    why = errno;
     if (fd >= 0) {
         (void)close(fd);
     }
@@ -194,10 +186,13 @@ static void save_file(struct work *work)
     }
 }
 
+static void on_save_timer(struct timer *timer);
+
 static void start_timer(struct notify *notify)
 {
     struct loop *loop = notify->server->loop;
 
+    notify->save_timer.fire = on_save_timer;
     notify->is_save_due =
         !notify->is_stopped && loop_timer_set(loop, &notify->save_timer, loop_now_ms(loop) + NOTIFY_SAVE_MS);
 }
@@ -206,6 +201,7 @@ static void on_saved(struct work *work)
 {
     struct notify *notify = notify_of(work);
 
+    assert(notify->save_text != NULL);
     free(notify->save_text);
     notify->save_text = NULL;
     if (notify->save_failed && !work->is_cancelled) {
@@ -226,10 +222,12 @@ static void on_save_timer(struct timer *timer)
     if (work_is_pending(&notify->save_work) || notify->is_stopped) {
         return; /* on_saved() starts it again */
     }
+    assert(notify->save_text == NULL && notify->newest_saved <= notify->newest);
     notify->save_text = make_file_text(notify, notify->newest_saved);
     notify->is_dirty = notify->told > notify->newest_saved;
     notify->newest_saved = notify->newest;
     notify->save_failed = false;
+    notify->save_work = (struct work){ .work = save_file, .done = on_saved };
     if (notify->save_text == NULL || !work_queue(notify->server->workers, WORK_SCAN, &notify->save_work)) {
         free(notify->save_text);
         notify->save_text = NULL;
@@ -247,12 +245,6 @@ void notify_file_save(struct notify *notify)
     if (!notify->is_save_due && !work_is_pending(&notify->save_work)) {
         start_timer(notify);
     }
-}
-
-void notify_file_init(struct notify *notify)
-{
-    notify->save_timer.fire = on_save_timer;
-    notify->save_work = (struct work){ .work = save_file, .done = on_saved };
 }
 
 void notify_file_write(struct notify *notify)

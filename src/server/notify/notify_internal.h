@@ -158,13 +158,11 @@ char *notify_message(const struct notify_settings *settings, const char *event);
 
 /* Call the target if it is not being called and has a notice. */
 void notify_pump(struct notify_target *target);
-void notify_target_init_call(struct notify_target *target);
 
 /* ---- notify_scan.c ---- */
 
 /* Scan now and then, if a target needs it. */
 void notify_scan_start(struct notify *notify);
-void notify_scan_init(struct notify *notify);
 
 /* ---- notify_catch_up.c ---- */
 
@@ -178,7 +176,6 @@ void notify_catch_up_free(struct notify_catch_up *all); /* may be NULL */
 void notify_file_load(struct notify *notify, struct notify_target *targets, uint64_t tail);
 /* Soon, off the loop. */
 void notify_file_save(struct notify *notify);
-void notify_file_init(struct notify *notify);
 /* Now, on the loop: at the start and at the end. */
 void notify_file_write(struct notify *notify);
 

@@ -101,6 +101,7 @@ void notice_add(struct notify_target *target, uint64_t event_id, int64_t at_unix
     if (notice->next == NULL) {
         target->end = &notice->next;
     }
+    assert(*target->end == NULL);
     target->n_queued++;
     target->bytes += notice->len;
     drop_oldest(target);

@@ -275,12 +275,22 @@ static void tell_view(const struct notify_scan *scan, struct view *view)
     notify_settings_drop(view->settings);
 }
 
+static void on_scan_timer(struct timer *timer)
+{
+    notify_scan_start(CONTAINER_OF(timer, struct notify, scan_timer));
+}
+
+static void scan_again_in(struct notify *notify, int64_t ms)
+{
+    notify->scan_timer.fire = on_scan_timer;
+    (void)loop_timer_set(notify->server->loop, &notify->scan_timer, loop_now_ms(notify->server->loop) + ms);
+}
+
 static void on_scanned(struct work *work)
 {
     struct notify_scan *scan = scan_of(work);
     struct notify *notify = scan->notify;
-    struct server *server = notify->server;
-    int64_t pause_ms = server->is_store_local ? NOTIFY_SCAN_MS : NOTIFY_SCAN_NETWORK_MS;
+    int64_t pause_ms = notify->server->is_store_local ? NOTIFY_SCAN_MS : NOTIFY_SCAN_NETWORK_MS;
 
     scan->is_whole = scan->is_whole && !work->is_cancelled && !notify->is_stopped;
     pause_ms = scan->took_ms * NOTIFY_SCAN_SHARE > pause_ms ? scan->took_ms * NOTIFY_SCAN_SHARE : pause_ms;
@@ -290,7 +300,7 @@ static void on_scanned(struct work *work)
     notify->scan = NULL;
     free(scan);
     if (!notify->is_stopped) {
-        (void)loop_timer_set(server->loop, &notify->scan_timer, loop_now_ms(server->loop) + pause_ms);
+        scan_again_in(notify, pause_ms);
     }
     notify_sweep(notify);
 }
@@ -321,18 +331,7 @@ void notify_scan_start(struct notify *notify)
         notify_settings_drop(scan->views[i].settings);
     }
     if (scan->n > 0) {
-        (void)loop_timer_set(notify->server->loop, &notify->scan_timer,
-                             loop_now_ms(notify->server->loop) + NOTIFY_SCAN_MS);
+        scan_again_in(notify, NOTIFY_SCAN_MS);
     }
     free(scan);
-}
-
-static void on_scan_timer(struct timer *timer)
-{
-    notify_scan_start(CONTAINER_OF(timer, struct notify, scan_timer));
-}
-
-void notify_scan_init(struct notify *notify)
-{
-    notify->scan_timer.fire = on_scan_timer;
 }

@@ -27,6 +27,7 @@ static int64_t retry_pause_ms(int attempt)
     int64_t ms = (int64_t)NOTIFY_PAUSE_MS << (attempt < 16 ? attempt - 1 : 15);
     uint64_t random = 0;
 
+    assert(attempt > 0);
     ms = ms > NOTIFY_PAUSE_MAX_MS ? NOTIFY_PAUSE_MAX_MS : ms;
     (void)random_bytes(&random, sizeof random);
     return ms - ms / 4 + (int64_t)(random % (uint64_t)(ms / 2));
@@ -41,11 +42,21 @@ static void drop_notice(struct notify_target *target, const char *why)
     notify_file_save(target->notify);
 }
 
+static void on_pause_over(struct timer *timer)
+{
+    struct notify_target *target = CONTAINER_OF(timer, struct notify_target, timer);
+
+    target->is_paused = false;
+    notify_pump(target);
+}
+
 /* False: no timer. */
 static bool pause_target(struct notify_target *target, int64_t ms)
 {
     struct loop *loop = target->notify->server->loop;
 
+    assert(!target->is_calling && !target->is_paused && ms > 0);
+    target->timer.fire = on_pause_over;
     target->is_paused = loop_timer_set(loop, &target->timer, loop_now_ms(loop) + ms);
     return target->is_paused;
 }
@@ -71,7 +82,8 @@ static void on_target_called(struct work *work)
     struct notify *notify = target->notify;
     bool is_sent = !work->is_cancelled && outgoing_is_accepted(&target->out);
 
-    assert(target->is_calling && target->first != NULL);
+    assert(target->is_calling && target->first != NULL && target->calling != NULL);
+    assert(!target->is_paused);
     target->is_calling = false;
     notify_settings_drop(target->calling);
     target->calling = NULL;
@@ -122,6 +134,8 @@ static bool start_call(struct notify_target *target)
                                            .attempt = ++target->attempt,
                                            .timeout_ms = NOTIFY_TIMEOUT_MS };
 
+    assert(target->first != NULL && !target->is_calling && target->calling == NULL);
+    assert(target->first->lsn <= belay_client_durable_lsn(notify->server->client));
     identify_notice(target, target->first);
     target->out.body = notify_message(settings, target->first->event);
     target->work = (struct work){ .work = call_target, .done = on_target_called };
@@ -153,17 +167,4 @@ void notify_pump(struct notify_target *target)
         outgoing_release(&target->out);
         (void)pause_target(target, NOTIFY_PAUSE_MS);
     }
-}
-
-static void on_pause_over(struct timer *timer)
-{
-    struct notify_target *target = CONTAINER_OF(timer, struct notify_target, timer);
-
-    target->is_paused = false;
-    notify_pump(target);
-}
-
-void notify_target_init_call(struct notify_target *target)
-{
-    target->timer.fire = on_pause_over;
 }

@@ -16,7 +16,6 @@ struct entry {
     const struct belay_config *config;
     size_t i;
     struct notify_settings *settings;
-    bool has_events;
 };
 
 /* ---- references ---- */
@@ -117,9 +116,7 @@ static void make_target_id(struct notify_settings *settings, size_t k)
 
     (void)snprintf(text, sizeof text, "%s %zu", settings->url, k);
     token_hash(text, strlen(text), hash);
-    for (size_t i = 0; i < (NOTIFY_ID_SIZE - 1) / 2; i++) {
-        (void)snprintf(settings->id + 2 * i, 3, "%02x", hash[i]);
-    }
+    text_hex(settings->id, hash, (NOTIFY_ID_SIZE - 1) / 2);
 }
 
 static enum belay_code read_url(struct entry *entry, struct belay_error *err)
@@ -157,6 +154,21 @@ static bool *wants(struct notify_settings *settings, const char *event)
     return i < notify_events.n ? &settings->wants[i] : NULL;
 }
 
+/* Whether an event is wanted, and its duration is given, or neither. */
+static enum belay_code check_long_event(const struct entry *entry, const char *event, const char *setting,
+                                        int64_t ms, struct belay_error *err)
+{
+    bool is_wanted = *wants(entry->settings, event);
+
+    if (is_wanted == (ms > 0)) {
+        return BELAY_OK;
+    }
+    return is_wanted ? error_set(err, BELAY_CONFIG, "notify.%zu: the event %s needs %s: how long is that?",
+                                 entry->i, event, setting)
+                     : error_set(err, BELAY_CONFIG, "notify.%zu: %s needs %s among the events", entry->i,
+                                 setting, event);
+}
+
 static enum belay_code read_event_filter(struct entry *entry, struct belay_error *err)
 {
     static const char *const usual[] = { "lock.forced",  "lock.stale",      "lock.taken_over",
@@ -164,33 +176,22 @@ static enum belay_code read_event_filter(struct entry *entry, struct belay_error
                                          "freeze.ended", "db.stop.stopped", "db.stop.error" };
     struct notify_settings *settings = entry->settings;
     const char *event;
-    bool *held = wants(settings, "held.long");
-    bool *wait = wants(settings, "wait.long");
+    enum belay_code code;
 
     for (size_t n = 0; (event = entry_get_nth(entry, "events", n)) != NULL; n++) {
         *wants(settings, event) = true; /* src/config knows it */
-        entry->has_events = true;
     }
-    if (!entry->has_events) {
+    if (entry_get_nth(entry, "events", 0) == NULL) {
         for (size_t n = 0; n < sizeof usual / sizeof usual[0]; n++) {
             *wants(settings, usual[n]) = true;
         }
-        *held = settings->held_ms > 0;
-        *wait = settings->wait_ms > 0;
+        *wants(settings, "held.long") = settings->held_ms > 0;
+        *wants(settings, "wait.long") = settings->wait_ms > 0;
     }
-    if (*held != (settings->held_ms > 0)) {
-        return fail_entry(entry,
-                          *held ? "the event held.long needs held_longer_than: how long is that?"
-                                : "held_longer_than needs held.long among the events",
-                          err);
-    }
-    if (*wait != (settings->wait_ms > 0)) {
-        return fail_entry(entry,
-                          *wait ? "the event wait.long needs waited_longer_than: how long is that?"
-                                : "waited_longer_than needs wait.long among the events",
-                          err);
-    }
-    return BELAY_OK;
+    code = check_long_event(entry, "held.long", "held_longer_than", settings->held_ms, err);
+    return code == BELAY_OK
+               ? check_long_event(entry, "wait.long", "waited_longer_than", settings->wait_ms, err)
+               : code;
 }
 
 static enum belay_code read_key_filter(const struct entry *entry, struct belay_error *err)
@@ -347,30 +348,26 @@ bool notify_wants_event(const struct notify_settings *settings, const char *type
     return i < notify_events.n && settings->wants[i];
 }
 
-bool notify_wants_key(const struct notify_settings *settings, const char *key)
+static bool meets_a_key(const struct notify_settings *settings, const char *key,
+                        bool (*meets)(const char *key, const char *pattern))
 {
     for (size_t i = 0; i < settings->n_keys; i++) {
-        if (text_matches(key, settings->keys[i])) {
+        if (meets(key, settings->keys[i])) {
             return true;
         }
     }
     return settings->n_keys == 0;
 }
 
-static bool wants_freeze(const struct notify_settings *settings, const char *pattern)
+bool notify_wants_key(const struct notify_settings *settings, const char *key)
 {
-    for (size_t i = 0; i < settings->n_keys; i++) {
-        if (text_patterns_meet(pattern, settings->keys[i])) {
-            return true;
-        }
-    }
-    return settings->n_keys == 0;
+    return meets_a_key(settings, key, text_matches);
 }
 
 bool notify_wants(const struct notify_settings *settings, const char *type, const char *key)
 {
     return notify_wants_event(settings, type) &&
-           (text_has_prefix(type, "freeze.") ? wants_freeze(settings, key) : notify_wants_key(settings, key));
+           meets_a_key(settings, key, text_has_prefix(type, "freeze.") ? text_patterns_meet : text_matches);
 }
 
 /* A scan also finds stale locks: without one, they are found when a client reads them. */

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "server/core/job.h"
+#include "server/core/routes.h"
 
 enum { ANSWER_MAX = 256 << 20, KEY_SIZE = sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX };
 #define APP_PREFIX "app:"
@@ -32,18 +33,32 @@ static enum belay_code check_app_key(struct job *job, const char *name)
 {
     return strlen(name) > BELAY_KEY_MAX || may_see_named(job, APP_PREFIX, name)
                ? BELAY_OK /* the library refuses so long a name */
-               : error_set(&job->err, BELAY_NOT_PERMITTED,
-                           "'%s' may not touch the key '" APP_PREFIX "%.128s'", job->x->who, name);
+               : job_forbid(job, "'%s' may not touch the key '" APP_PREFIX "%.128s'", job->x->who, name);
 }
 
-/* Start a job on the application or database in the path, if the token's keys match it. */
-static void start_job_on(struct exchange *x, const char *prefix, enum work_class class, job_fn *run)
+/* Start the route's job on the application or database in the path, if the token's keys match it. */
+static void start_job_on(struct exchange *x, const char *prefix, enum work_class class)
 {
     char key[KEY_SIZE];
 
     if (exchange_may_touch(x, make_token_key(prefix, x->key, key))) {
-        job_start(x, class, run);
+        job_start(x, class, x->route->job);
     }
+}
+
+void handle_app(struct exchange *x)
+{
+    start_job_on(x, APP_PREFIX, WORK_JOB);
+}
+
+void handle_database(struct exchange *x)
+{
+    start_job_on(x, DB_LOCK_PREFIX, WORK_JOB);
+}
+
+void handle_database_change(struct exchange *x)
+{
+    start_job_on(x, DB_LOCK_PREFIX, WORK_LONG_JOB);
 }
 
 /* ---- lists ---- */
@@ -56,8 +71,13 @@ struct listed {
 };
 
 /* Takes `line`, which is JSON; NULL: no memory. */
-static bool add_listed_row(struct listed *listed, char *line)
+static bool add_listed_row(struct listed *listed, const char *prefix, const char *name, char *line)
 {
+    if (!may_see_named(listed->job, prefix, name)) {
+        listed->is_partial = true;
+        free(line);
+        return true;
+    }
     buf_addf(&listed->out, "%s%s", listed->n++ > 0 ? ",\n" : "", line == NULL ? "" : line);
     listed->out.failed = listed->out.failed || line == NULL;
     free(line);
@@ -66,24 +86,12 @@ static bool add_listed_row(struct listed *listed, char *line)
 
 static bool add_app(void *context, const struct belay_app *app)
 {
-    struct listed *listed = context;
-
-    if (!may_see_named(listed->job, APP_PREFIX, app->name)) {
-        listed->is_partial = true;
-        return true;
-    }
-    return add_listed_row(listed, belay_app_to_json(app));
+    return add_listed_row(context, APP_PREFIX, app->name, belay_app_to_json(app));
 }
 
 static bool add_seen_database(void *context, const struct belay_database *database)
 {
-    struct listed *listed = context;
-
-    if (!may_see_named(listed->job, DB_LOCK_PREFIX, database->id)) {
-        listed->is_partial = true;
-        return true;
-    }
-    return add_listed_row(listed, belay_database_to_json(database));
+    return add_listed_row(context, DB_LOCK_PREFIX, database->id, belay_database_to_json(database));
 }
 
 static void finish_list(struct job *job, struct listed *listed, enum belay_code code)
@@ -95,7 +103,7 @@ static void finish_list(struct job *job, struct listed *listed, enum belay_code 
     buf_release(&listed->out);
 }
 
-static void answer_apps(struct job *job)
+void job_apps(struct job *job)
 {
     struct listed listed = { .job = job, .out = BUF_INIT(ANSWER_MAX) };
 
@@ -103,22 +111,12 @@ static void answer_apps(struct job *job)
     finish_list(job, &listed, belay_app_list(job->server->client, add_app, &listed, &job->err));
 }
 
-static void answer_databases(struct job *job)
+void job_databases(struct job *job)
 {
     struct listed listed = { .job = job, .out = BUF_INIT(ANSWER_MAX) };
 
     buf_adds(&listed.out, "{\"databases\":[");
     finish_list(job, &listed, belay_db_list(job->server->client, add_seen_database, &listed, &job->err));
-}
-
-void handle_apps(struct exchange *x)
-{
-    job_start(x, WORK_JOB, answer_apps);
-}
-
-void handle_databases(struct exchange *x)
-{
-    job_start(x, WORK_JOB, answer_databases);
 }
 
 /* ---- one database ---- */
@@ -143,7 +141,7 @@ static bool pick_database(void *context, const struct belay_database *database)
     return false;
 }
 
-static void get_database(struct job *job)
+void job_database(struct job *job)
 {
     struct wanted wanted = { .job = job, .id = job->x->key };
 
@@ -156,14 +154,9 @@ static void get_database(struct job *job)
     }
 }
 
-void handle_database(struct exchange *x)
-{
-    start_job_on(x, DB_LOCK_PREFIX, WORK_JOB, get_database);
-}
-
 /* ---- one application ---- */
 
-static void get_app(struct job *job)
+void job_app_get(struct job *job)
 {
     struct belay_app *app = NULL;
 
@@ -198,23 +191,12 @@ static enum belay_code read_app_body(struct job *job, struct belay_app **out_app
     return BELAY_OK;
 }
 
-static bool has_same_urls(const struct belay_app *a, const struct belay_app *b)
-{
-    bool is_same = a->n_urls == b->n_urls;
-
-    for (size_t i = 0; is_same && i < a->n_urls; i++) {
-        is_same = strcmp(a->urls[i], b->urls[i]) == 0;
-    }
-    return is_same;
-}
-
 static bool has_row(const struct belay_app *app, const struct belay_app_database *row)
 {
     for (size_t i = 0; app != NULL && i < app->n_databases; i++) {
         const struct belay_app_database *one = &app->databases[i];
 
-        if (strcmp(one->id, row->id) == 0 && (one->host == NULL) == (row->host == NULL) &&
-            (one->host == NULL || strcmp(one->host, row->host) == 0)) {
+        if (strcmp(one->id, row->id) == 0 && text_is_same(one->host, row->host)) {
             return true;
         }
     }
@@ -237,8 +219,7 @@ static enum belay_code check_rows(struct job *job, const struct belay_app *befor
         for (size_t k = 0; k < 2 && !has_row(before, row); k++) {
             if (names[k] != NULL && strlen(names[k]) <= BELAY_DATABASE_MAX &&
                 !exchange_may_see(job->x, make_token_key(DB_LOCK_PREFIX, names[k], key))) {
-                return error_set(&job->err, BELAY_NOT_PERMITTED, "'%s' may not touch the key '%.300s'",
-                                 job->x->who, key);
+                return job_forbid(job, "'%s' may not touch the key '%.300s'", job->x->who, key);
             }
         }
     }
@@ -259,7 +240,8 @@ static enum belay_code restrict_app(struct job *job, struct belay_app *app, bool
     enum belay_code code = check_rows(job, before, app);
 
     if (job->x->role < ROLE_ADMIN) { /* keep the URLs as an admin registered them */
-        app->public_only = !is_versioned || !is_known || before->public_only || !has_same_urls(before, app);
+        app->public_only = !is_versioned || !is_known || before->public_only ||
+                           !texts_are_same(before->urls, before->n_urls, app->urls, app->n_urls);
     }
     if (code == BELAY_OK && app->by != NULL && !is_kept) {
         code = mark_name(app->by, job->x->who, "by", by, sizeof by, &job->err);
@@ -299,17 +281,17 @@ static void write_app(struct job *job, bool create)
     belay_app_free(app);
 }
 
-static void put_app(struct job *job)
+void job_app_put(struct job *job)
 {
     write_app(job, false);
 }
 
-static void post_app(struct job *job)
+void job_app_post(struct job *job)
 {
     write_app(job, true);
 }
 
-static void delete_app(struct job *job)
+void job_app_delete(struct job *job)
 {
     char version[32] = "0";
 
@@ -320,7 +302,7 @@ static void delete_app(struct job *job)
     }
 }
 
-static void mark_app_state(struct job *job)
+void job_app_mark(struct job *job)
 {
     json_t *root = json_loadb(job->body, job->body_len, JSON_REJECT_DUPLICATES, NULL);
     const char *state = json_string_value(json_object_get(root, "state"));
@@ -343,34 +325,9 @@ static void mark_app_state(struct job *job)
     json_decref(root);
 }
 
-void handle_app_get(struct exchange *x)
-{
-    start_job_on(x, APP_PREFIX, WORK_JOB, get_app);
-}
-
-void handle_app_put(struct exchange *x)
-{
-    start_job_on(x, APP_PREFIX, WORK_JOB, put_app);
-}
-
-void handle_app_post(struct exchange *x)
-{
-    job_start(x, WORK_JOB, post_app);
-}
-
-void handle_app_delete(struct exchange *x)
-{
-    start_job_on(x, APP_PREFIX, WORK_JOB, delete_app);
-}
-
-void handle_app_mark(struct exchange *x)
-{
-    start_job_on(x, APP_PREFIX, WORK_JOB, mark_app_state);
-}
-
 /* ---- quick status ---- */
 
-static void quick_status(struct job *job)
+void job_quick(struct job *job)
 {
     struct belay_app_status *status = NULL;
 
@@ -386,7 +343,7 @@ void handle_quick(struct exchange *x)
         reply_problem(x, 400, "invalid", "the application is missing: /status/quick?app=NAME");
         return;
     }
-    start_job_on(x, APP_PREFIX, WORK_JOB, quick_status);
+    handle_app(x);
 }
 
 /* ---- stop and start ---- */
@@ -473,8 +430,7 @@ static void run_database(struct job *job, bool is_start)
                         : belay_db_stop(job->server->client, &options, &results, &job->err);
     }
     if (code == BELAY_OK && asked.refused[0] != '\0') {
-        code = error_set(&job->err, BELAY_NOT_PERMITTED, "'%s' may not touch the key '%.300s'", job->x->who,
-                         asked.refused);
+        code = job_forbid(job, "'%s' may not touch the key '%.300s'", job->x->who, asked.refused);
     }
     if (code == BELAY_OK) {
         job->answer = belay_db_results_to_json(results);
@@ -483,27 +439,17 @@ static void run_database(struct job *job, bool is_start)
     json_decref(root);
 }
 
-static void stop_database(struct job *job)
+void job_db_stop(struct job *job)
 {
     run_database(job, false);
 }
 
-static void start_database(struct job *job)
+void job_db_start(struct job *job)
 {
     run_database(job, true);
 }
 
-void handle_db_stop(struct exchange *x)
-{
-    start_job_on(x, DB_LOCK_PREFIX, WORK_LONG_JOB, stop_database);
-}
-
-void handle_db_start(struct exchange *x)
-{
-    start_job_on(x, DB_LOCK_PREFIX, WORK_LONG_JOB, start_database);
-}
-
-static void record_decision(struct job *job)
+void job_db_record(struct job *job)
 {
     json_t *root = json_loadb(job->body, job->body_len, JSON_REJECT_DUPLICATES, NULL);
     const char *said = json_string_value(json_object_get(root, "by"));
@@ -520,9 +466,4 @@ static void record_decision(struct job *job)
     }
     free(text);
     json_decref(root);
-}
-
-void handle_db_record(struct exchange *x)
-{
-    start_job_on(x, DB_LOCK_PREFIX, WORK_JOB, record_decision);
 }

@@ -1,77 +1,30 @@
-/* Schemas of applications and databases, for /openapi.json; two strings, as C limits their length. */
+/* Schemas of applications and databases, for /openapi.json. */
 #include "server/core/routes.h"
 
-static const char apps[] =
-    "{\"Empty\":{\"type\":\"object\"},"
-    "\"AppDatabase\":{\"type\":\"object\",\"required\":[\"kind\",\"id\",\"host\"],\"properties\":{"
-    "\"kind\":{\"type\":\"string\"},\"id\":{\"type\":\"string\",\"description\":\"an EC2 instance id, else "
-    "HOST:PORT\"},\"host\":{\"type\":[\"string\",\"null\"]}}},"
-    "\"App\":{\"type\":\"object\",\"required\":[\"name\",\"urls\",\"databases\",\"labels\",\"state\","
-    "\"since\","
-    "\"by\",\"public_only\",\"version\"],\"properties\":{\"name\":{\"type\":\"string\"},"
-    "\"urls\":{\"type\":\"array\",\"items\":{\"type\":\"string\"}},"
-    "\"databases\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/AppDatabase\"}},"
-    "\"labels\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"}},"
-    "\"state\":{\"type\":\"string\",\"enum\":[\"running\",\"stopped\",\"stop_requested\"]},"
-    "\"since\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time\"},\"by\":{\"type\":[\"string\","
-    "\"null\"]},"
-    "\"public_only\":{\"type\":\"boolean\",\"description\":\"registered by a token that is no admin's: "
-    "asked on public and allowed addresses only\"},"
-    "\"version\":{\"type\":\"integer\"}}},"
-    "\"NewApp\":{\"type\":\"object\",\"required\":[\"urls\"],\"properties\":{\"name\":{\"type\":\"string\"},"
-    "\"urls\":{\"type\":\"array\",\"items\":{\"type\":\"string\"}},"
-    "\"databases\":{\"type\":\"array\",\"items\":{\"type\":[\"object\",\"string\"]},"
-    "\"description\":\"{kind, id, host} or KIND=ID\"},"
-    "\"labels\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"}},"
-    "\"state\":{\"type\":\"string\",\"enum\":[\"running\",\"stopped\",\"stop_requested\"]},\"version\":{"
-    "\"type\":\"integer\"}}},"
-    "\"AppList\":{\"type\":\"object\",\"required\":[\"apps\",\"is_partial\"],\"properties\":{"
-    "\"is_partial\":{\"type\":\"boolean\",\"description\":\"the keys of the token hide others\"},"
-    "\"apps\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/App\"}}}},"
-    "\"Mark\":{\"type\":\"object\",\"required\":[\"state\"],\"properties\":{"
-    "\"state\":{\"type\":\"string\",\"enum\":[\"running\",\"stopped\"]},\"by\":{\"type\":\"string\"}}},"
-    "\"AppStatus\":{\"type\":\"object\",\"required\":[\"app\",\"status\",\"http_code\",\"timestamp\","
-    "\"reason\"],"
-    "\"properties\":{\"app\":{\"type\":\"string\"},"
-    "\"status\":{\"type\":\"string\",\"enum\":[\"UP\",\"DOWN\",\"UNKNOWN\"]},"
-    "\"http_code\":{\"type\":[\"integer\",\"null\"]},\"timestamp\":{\"type\":\"string\",\"format\":\"date-"
-    "time\"},"
-    "\"reason\":{\"type\":[\"string\",\"null\"]},"
-    "\"connected\":{\"type\":\"boolean\",\"description\":\"false: no connection to it could be made\"}}}}";
-
-static const char databases[] =
-    "{\"Decision\":{\"type\":\"object\",\"required\":[\"database\",\"kind\",\"host\",\"action\",\"reason\","
-    "\"shared\",\"sharing_apps\",\"active_apps\"],\"properties\":{\"database\":{\"type\":\"string\"},"
-    "\"kind\":{\"type\":\"string\"},\"host\":{\"type\":[\"string\",\"null\"]},"
-    "\"action\":{\"type\":\"string\",\"enum\":[\"stopped\",\"started\",\"skipped_shared_active\",\"skipped_"
-    "lock\","
-    "\"skipped\",\"error\"]},\"reason\":{\"type\":[\"string\",\"null\"]},\"shared\":{\"type\":\"boolean\"},"
-    "\"sharing_apps\":{\"type\":\"array\",\"items\":{\"type\":\"string\"}},"
-    "\"active_apps\":{\"type\":\"array\",\"items\":{\"type\":\"string\"}},"
-    "\"lock_attempts\":{\"type\":\"integer\"},\"lock_ms\":{\"type\":\"integer\"},"
-    "\"at\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time\"},\"by\":{\"type\":[\"string\",\"null\"]}"
-    ","
-    "\"verb\":{\"type\":\"string\",\"enum\":[\"stop\",\"start\"]},"
-    "\"is_done\":{\"type\":\"boolean\",\"description\":\"false: it is about to be done, and only an "
-    "event\"}}},"
-    "\"Decisions\":{\"type\":\"object\",\"required\":[\"results\"],\"properties\":{"
-    "\"results\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/Decision\"}}}},"
-    "\"StopRequest\":{\"type\":\"object\",\"properties\":{\"app\":{\"type\":\"string\",\"description\":\"the "
-    "application "
-    "on whose behalf: it is not asked; that its stop was requested is recorded, and that it is stopped or "
-    "running\"},"
-    "\"dry_run\":{\"type\":\"boolean\"},\"wait_ms\":{\"type\":\"integer\",\"minimum\":0},"
-    "\"by\":{\"type\":\"string\"}}},"
-    "\"Database\":{\"type\":\"object\",\"required\":[\"database\",\"kind\",\"host\",\"shared\",\"apps\","
-    "\"last\"],"
-    "\"properties\":{\"database\":{\"type\":\"string\"},\"kind\":{\"type\":\"string\"},"
-    "\"host\":{\"type\":[\"string\",\"null\"]},\"shared\":{\"type\":\"boolean\"},"
-    "\"apps\":{\"type\":\"array\",\"items\":{\"type\":\"object\",\"required\":[\"app\",\"state\",\"since\"],"
-    "\"properties\":{\"app\":{\"type\":\"string\"},\"state\":{\"type\":\"string\"},"
-    "\"since\":{\"type\":[\"string\",\"null\"]}}}},"
-    "\"last\":{\"oneOf\":[{\"$ref\":\"#/components/schemas/Decision\"},{\"type\":\"null\"}]}}},"
-    "\"DatabaseList\":{\"type\":\"object\",\"required\":[\"databases\",\"is_partial\"],\"properties\":{"
-    "\"is_partial\":{\"type\":\"boolean\",\"description\":\"the keys of the token hide others\"},"
-    "\"databases\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/Database\"}}}}}";
-
-const char *const shared_db_schemas[2] = { apps, databases };
+/* clang-format off */
+const char *const shared_db_schemas[] = {
+    "Empty object",
+    "AppDatabase {kind string, id string `an EC2 instance id, else HOST:PORT`, host string?}",
+    "App {name string, urls string[], databases AppDatabase[], labels map of string, state "
+    "string(running|stopped|stop_requested), since time?, by string?, public_only boolean `registered "
+    "by a token that is no admin's: asked on public and allowed addresses only`, version integer}",
+    "NewApp {-name string, urls string[], -databases object/string[] `{kind, id, host} or KIND=ID`, "
+    "-labels map of string, -state string(running|stopped|stop_requested), -version integer}",
+    "AppList {is_partial boolean `the keys of the token hide others`, apps App[]}",
+    "Mark {state string(running|stopped), -by string}",
+    "AppStatus {app string, status string(UP|DOWN|UNKNOWN), http_code integer?, timestamp time, "
+    "reason string?, -connected boolean `false: no connection to it could be made`}",
+    "Decision {database string, kind string, host string?, action "
+    "string(stopped|started|skipped_shared_active|skipped_lock|skipped|error), reason string?, shared "
+    "boolean, sharing_apps string[], active_apps string[], -lock_attempts integer, -lock_ms integer, "
+    "-at time?, -by string?, -verb string(stop|start), -is_done boolean `false: it is about to be "
+    "done, and only an event`}",
+    "Decisions {results Decision[]}",
+    "StopRequest {-app string `the application on whose behalf: it is not asked; that its stop was "
+    "requested is recorded, and that it is stopped or running`, -dry_run boolean, -wait_ms "
+    "integer>=0, -by string}",
+    "Database {database string, kind string, host string?, shared boolean, apps {app string, state "
+    "string, since string?}[], last Decision?}",
+    "DatabaseList {is_partial boolean `the keys of the token hide others`, databases Database[]}",
+    NULL
+};

@@ -8,8 +8,7 @@
 
 struct state_cache {
     pthread_mutex_t mutex;
-    struct kept *first; /* the most recently used */
-    struct kept *last;
+    TAILQ_HEAD(kept_list, kept) list; /* the most recently used first */
     size_t bytes;
     size_t max_bytes;
 };
@@ -20,6 +19,7 @@ struct state_cache *state_cache_new(size_t max_bytes)
 
     if (cache != NULL) {
         (void)pthread_mutex_init(&cache->mutex, NULL);
+        TAILQ_INIT(&cache->list);
         cache->max_bytes = max_bytes;
     }
     return cache;
@@ -32,47 +32,21 @@ static size_t kept_size(const struct kept *kept)
     return sizeof *kept + kept->len;
 }
 
-static void put_first(struct state_cache *cache, struct kept *kept)
-{
-    kept->prev = NULL;
-    kept->next = cache->first;
-    if (cache->first != NULL) {
-        cache->first->prev = kept;
-    } else {
-        cache->last = kept;
-    }
-    cache->first = kept;
-}
-
-static void unlink_entry(struct state_cache *cache, struct kept *kept)
-{
-    if (kept->prev != NULL) {
-        kept->prev->next = kept->next;
-    } else {
-        cache->first = kept->next;
-    }
-    if (kept->next != NULL) {
-        kept->next->prev = kept->prev;
-    } else {
-        cache->last = kept->prev;
-    }
-}
-
 /* True if it has no user left. */
 static bool forget_kept(struct state_cache *cache, struct kept *kept)
 {
     assert(kept->n_users > 0 && cache->bytes >= kept_size(kept));
-    unlink_entry(cache, kept);
+    TAILQ_REMOVE(&cache->list, kept, link);
     cache->bytes -= kept_size(kept);
     return --kept->n_users == 0;
 }
 
 static struct kept *find_kept(struct state_cache *cache, const char *name)
 {
-    struct kept *kept = cache->first;
+    struct kept *kept = TAILQ_FIRST(&cache->list);
 
     while (kept != NULL && strcmp(kept->name, name) != 0) {
-        kept = kept->next;
+        kept = TAILQ_NEXT(kept, link);
     }
     return kept;
 }
@@ -90,9 +64,8 @@ void state_cache_free(struct state_cache *cache)
     if (cache == NULL) {
         return;
     }
-    for (struct kept *kept = cache->first, *next; kept != NULL; kept = next) {
-        next = kept->next;
-        if (--kept->n_users == 0) {
+    for (struct kept *kept; (kept = TAILQ_FIRST(&cache->list)) != NULL;) {
+        if (forget_kept(cache, kept)) {
             kept_free(kept);
         }
     }
@@ -107,40 +80,40 @@ struct kept *state_cache_find(struct state_cache *cache, const char *name)
     (void)pthread_mutex_lock(&cache->mutex);
     kept = find_kept(cache, name);
     if (kept != NULL) {
-        unlink_entry(cache, kept);
-        put_first(cache, kept);
+        TAILQ_REMOVE(&cache->list, kept, link);
+        TAILQ_INSERT_HEAD(&cache->list, kept, link);
         kept->n_users++;
     }
     (void)pthread_mutex_unlock(&cache->mutex);
     return kept;
 }
 
-/* Make room, and let it replace the one of that name. Entries without users are linked in *out_dead. */
-static void keep_document(struct state_cache *cache, struct kept *kept, struct kept **out_dead)
+/* Make room, and let it replace the one of that name. Entries without users are moved to `dead`. */
+static void keep_document(struct state_cache *cache, struct kept *kept, struct kept_list *dead)
 {
     struct kept *old = find_kept(cache, kept->name);
 
-    while (old != NULL || (cache->last != NULL && cache->bytes + kept_size(kept) > cache->max_bytes)) {
-        struct kept *gone = old != NULL ? old : cache->last;
+    while (old != NULL || (!TAILQ_EMPTY(&cache->list) && cache->bytes + kept_size(kept) > cache->max_bytes)) {
+        struct kept *gone = old != NULL ? old : TAILQ_LAST(&cache->list, kept_list);
 
         old = NULL;
         if (forget_kept(cache, gone)) {
-            gone->next = *out_dead;
-            *out_dead = gone;
+            TAILQ_INSERT_HEAD(dead, gone, link);
         }
     }
     if (kept_size(kept) <= cache->max_bytes) {
-        put_first(cache, kept);
+        TAILQ_INSERT_HEAD(&cache->list, kept, link);
         cache->bytes += kept_size(kept);
         kept->n_users++;
     }
+    assert(cache->bytes <= cache->max_bytes);
 }
 
 struct kept *state_cache_add(struct state_cache *cache, const char *name, char *text, size_t len,
                              const struct belay_blob_tag *tag)
 {
     struct kept *kept = calloc(1, sizeof *kept);
-    struct kept *dead = NULL;
+    struct kept_list dead = TAILQ_HEAD_INITIALIZER(dead);
 
     if (kept == NULL) {
         free(text);
@@ -151,11 +124,9 @@ struct kept *state_cache_add(struct state_cache *cache, const char *name, char *
     (void)pthread_mutex_lock(&cache->mutex);
     keep_document(cache, kept, &dead);
     (void)pthread_mutex_unlock(&cache->mutex);
-    while (dead != NULL) {
-        struct kept *next = dead->next;
-
-        kept_free(dead);
-        dead = next;
+    for (struct kept *gone; (gone = TAILQ_FIRST(&dead)) != NULL;) {
+        TAILQ_REMOVE(&dead, gone, link);
+        kept_free(gone);
     }
     return kept;
 }
@@ -168,6 +139,7 @@ void state_cache_drop(struct kept *kept)
         return;
     }
     (void)pthread_mutex_lock(&kept->cache->mutex);
+    assert(kept->n_users > 0);
     is_last = --kept->n_users == 0;
     (void)pthread_mutex_unlock(&kept->cache->mutex);
     if (is_last) {

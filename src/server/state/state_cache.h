@@ -8,6 +8,8 @@
 #ifndef SERVER_STATE_STATE_CACHE_H
 #define SERVER_STATE_STATE_CACHE_H
 
+#include <sys/queue.h>
+
 #include "belay/state.h"
 #include "server/core/server.h"
 
@@ -15,8 +17,8 @@ struct state_cache;
 
 struct kept {
     struct state_cache *cache; /* borrowed */
-    struct kept *next, *prev;
-    char *text; /* owned */
+    TAILQ_ENTRY(kept) link;    /* in the cache */
+    char *text;                /* owned */
     size_t len;
     struct belay_blob_tag tag;
     size_t n_users; /* the cache is one of them */

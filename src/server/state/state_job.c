@@ -1,11 +1,13 @@
 #include "server/state/state_job.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "server/core/routes.h"
 #include "json/json_write.h"
 
 struct belay_state_name state_job_name(const struct job *job)
@@ -13,19 +15,27 @@ struct belay_state_name state_job_name(const struct job *job)
     return (struct belay_state_name){ job->x->key, job->x->more[0] };
 }
 
+void state_job_read(struct job *job)
+{
+    if (state_pool_take(job->server->states, &job->states, &job->err) == BELAY_OK) {
+        job->x->route->job(job);
+        state_pool_give(job->server->states, job->states);
+    }
+}
+
 void state_job_etag(struct job *job, const struct belay_blob_tag *tag)
 {
     (void)snprintf(job->etag, sizeof job->etag, tag->text[0] == '"' ? "%s" : "\"%s\"", tag->text);
 }
 
-bool state_job_read_etag(const struct belay_states *states, const char *etag, struct belay_blob_tag *out)
+bool state_job_read_etag(const struct job *job, const char *etag, struct belay_blob_tag *out)
 {
     size_t n = strlen(etag);
 
     if (n < 3 || n > BELAY_BLOB_TAG_MAX || etag[0] != '"' || etag[n - 1] != '"') {
         return false;
     }
-    if (text_has_prefix(belay_states_url(states), "s3:")) {
+    if (text_has_prefix(belay_states_url(job->states), "s3:")) {
         (void)snprintf(out->text, sizeof out->text, "%s", etag);
     } else {
         (void)snprintf(out->text, sizeof out->text, "%.*s", (int)(n - 2), etag + 1);
@@ -53,40 +63,26 @@ struct kept *state_job_keep_state(struct job *job, struct belay_state *state)
     return kept;
 }
 
-enum belay_code state_job_load(struct job *job, struct belay_states *states, struct kept **out_kept)
+enum belay_code state_job_load(struct job *job, const char *folder, struct kept **out_kept)
 {
-    struct belay_state_name name = state_job_name(job);
-    struct kept *kept = state_cache_find(state_pool_cache(job->server->states), job->x->more[1]);
-    struct belay_state *state = NULL;
-    enum belay_code code =
-        belay_state_reload(states, &name, kept == NULL ? NULL : &kept->tag, &state, &job->err);
-
-    if (code != BELAY_OK || state != NULL) {
-        state_cache_drop(kept);
-        kept = state == NULL ? NULL : state_job_keep_state(job, state);
-    }
-    if (kept == NULL) {
-        return job->err.code;
-    }
-    *out_kept = kept;
-    return BELAY_OK;
-}
-
-enum belay_code state_job_load_document(struct job *job, struct belay_states *states, const char *folder,
-                                        struct kept **out_kept)
-{
-    struct kept *kept = state_cache_find(state_pool_cache(job->server->states), folder);
+    const char *name = folder != NULL ? folder : job->x->more[1];
+    struct belay_state_name state_name = state_job_name(job);
+    struct kept *kept = state_cache_find(state_pool_cache(job->server->states), name);
+    const struct belay_blob_tag *tag = kept == NULL ? NULL : &kept->tag;
     struct belay_blob document = { 0 };
-    enum belay_code code =
-        belay_document_reload(states, folder, kept == NULL ? NULL : &kept->tag, &document, &job->err);
+    struct belay_state *state = NULL;
+    enum belay_code code = folder != NULL
+                               ? belay_document_reload(job->states, folder, tag, &document, &job->err)
+                               : belay_state_reload(job->states, &state_name, tag, &state, &job->err);
 
-    if (code != BELAY_OK || document.data != NULL) {
+    if (code != BELAY_OK || state != NULL || document.data != NULL) {
         state_cache_drop(kept);
-        kept = document.data == NULL
-                   ? NULL
-                   : state_job_keep(job, folder, document.data, document.len, &document.tag);
+        kept = code != BELAY_OK ? NULL
+               : state != NULL  ? state_job_keep_state(job, state)
+                                : state_job_keep(job, name, document.data, document.len, &document.tag);
     }
     if (kept == NULL) {
+        assert(job->err.code != BELAY_OK);
         return job->err.code;
     }
     *out_kept = kept;
@@ -95,11 +91,12 @@ enum belay_code state_job_load_document(struct job *job, struct belay_states *st
 
 void state_job_answer(struct job *job, struct kept *kept)
 {
+    assert(job->shared.data == NULL && job->answer == NULL);
     state_job_etag(job, &kept->tag);
     job->shared = state_cache_share(kept);
 }
 
-enum belay_code state_job_bind(struct job *job, struct belay_states *states, const char **out_id)
+enum belay_code state_job_bind(struct job *job, const char **out_id)
 {
     struct belay_client *client = job->server->client;
     const char *id = "";
@@ -108,7 +105,7 @@ enum belay_code state_job_bind(struct job *job, struct belay_states *states, con
     if (belay_client_locking_enabled(client)) {
         code = belay_client_store_id(client, &id, &job->err);
         if (code == BELAY_OK) {
-            code = belay_states_bind(states, id, belay_client_store_url(client), &job->err);
+            code = belay_states_bind(job->states, id, belay_client_store_url(client), &job->err);
             if (code == BELAY_CONFIG) {
                 job->status = 409;
                 job->err.code = BELAY_REFUSED;
@@ -121,7 +118,17 @@ enum belay_code state_job_bind(struct job *job, struct belay_states *states, con
     return code;
 }
 
-void state_job_end_lock(struct job *job, struct belay_lock *own, enum belay_code code, const char *part)
+enum belay_code state_job_begin(struct job *job, const char *name, const char **out_id)
+{
+    enum belay_code code;
+
+    state_pool_enter(job->server->states, name);
+    code = state_pool_take(job->server->states, &job->states, &job->err);
+    return code == BELAY_OK ? state_job_bind(job, out_id) : code;
+}
+
+void state_job_end(struct job *job, const char *name, struct belay_lock *own, enum belay_code code,
+                   const char *part)
 {
     struct belay_error err = BELAY_ERROR_INIT;
 
@@ -132,6 +139,8 @@ void state_job_end_lock(struct job *job, struct belay_lock *own, enum belay_code
     }
     belay_error_release(&err);
     belay_lock_free(own);
+    state_pool_give(job->server->states, job->states);
+    state_pool_leave(job->server->states, name);
 }
 
 bool state_job_add_version(void *context, const struct belay_snapshot *snapshot)

@@ -1,10 +1,12 @@
 #include "server/state/state_pool.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/fnv.h"
+#include "base/text.h"
 #include "server/core/job.h"
 
 enum { SPARE_MAX = 8, STRIPES = 64, LEASE_MS = 6 * 3600 * 1000, KEPT_MAX = 200 << 20 };
@@ -23,42 +25,35 @@ struct state_pool {
 
 /* ---- opening ---- */
 
+/* src/config has checked the duration and the switch. */
 static enum belay_code read_policy(const struct belay_config *config, struct terraform_policy *out,
                                    struct belay_error *err)
 {
+    static const char *const names[] = {
+        [FORCE_UNLOCK_ADMIN] = "admin", [FORCE_UNLOCK_LOCKER] = "locker", [FORCE_UNLOCK_NEVER] = "never"
+    };
     const char *lease = belay_config_get(config, "server.terraform.lease");
     const char *unlocked = belay_config_get(config, "server.terraform.unlocked_writes");
     const char *force = belay_config_get(config, "server.terraform.force_unlock");
 
     *out = (struct terraform_policy){ .lease_ms = LEASE_MS };
-    if (lease != NULL && !belay_parse_duration(lease, &out->lease_ms)) {
-        return error_set(err, BELAY_CONFIG, "server.terraform.lease: '%.60s' is not a duration such as 6h",
-                         lease);
-    }
+    (void)belay_parse_duration(lease, &out->lease_ms);
     out->unlocked_writes = unlocked != NULL && strcmp(unlocked, "true") == 0;
-    if (force == NULL || strcmp(force, "admin") == 0) {
-        out->force_unlock = FORCE_UNLOCK_ADMIN;
-    } else if (strcmp(force, "locker") == 0) {
-        out->force_unlock = FORCE_UNLOCK_LOCKER;
-    } else if (strcmp(force, "never") == 0) {
-        out->force_unlock = FORCE_UNLOCK_NEVER;
-    } else {
-        return error_set(err, BELAY_CONFIG,
-                         "server.terraform.force_unlock: '%.60s' must be admin, locker or never", force);
+    for (int i = FORCE_UNLOCK_ADMIN; i <= FORCE_UNLOCK_NEVER; i++) {
+        if (force == NULL || strcmp(force, names[i]) == 0) {
+            out->force_unlock = (enum force_unlock)i;
+            return BELAY_OK;
+        }
     }
-    return BELAY_OK;
-}
-
-static bool keep_handle(const char *text, char **out)
-{
-    *out = text == NULL ? NULL : strdup(text);
-    return text == NULL || *out != NULL;
+    return error_set(err, BELAY_CONFIG,
+                     "server.terraform.force_unlock: '%.60s' must be admin, locker or never", force);
 }
 
 enum belay_code state_pool_open(struct server *server, const char *url, const char *lock_store_url,
                                 struct belay_error *err)
 {
     struct state_pool *pool = calloc(1, sizeof *pool);
+    bool ok = true;
 
     if (pool == NULL) {
         return error_no_memory(err);
@@ -70,8 +65,9 @@ enum belay_code state_pool_open(struct server *server, const char *url, const ch
     }
     server->states = pool;
     pool->cache = state_cache_new(KEPT_MAX);
-    if (pool->cache == NULL || !keep_handle(url, &pool->url) ||
-        !keep_handle(lock_store_url, &pool->lock_store_url)) {
+    pool->url = text_copy(url, &ok);
+    pool->lock_store_url = text_copy(lock_store_url, &ok);
+    if (pool->cache == NULL || !ok) {
         return error_no_memory(err);
     }
     return read_policy(server->config, &pool->terraform, err);
@@ -132,6 +128,7 @@ enum belay_code state_pool_take(struct state_pool *pool, struct belay_states **o
     options.lock_store_url = pool->lock_store_url;
     options.on_warning = log_state_warning;
     options.context = pool->server;
+    assert(*out_states == NULL);
     return belay_states_open(&options, out_states, err);
 }
 
@@ -141,6 +138,7 @@ void state_pool_give(struct state_pool *pool, struct belay_states *states)
         return;
     }
     (void)pthread_mutex_lock(&pool->mutex);
+    assert(pool->n_spare <= SPARE_MAX);
     if (pool->n_spare < SPARE_MAX) {
         pool->spare[pool->n_spare++] = states;
         states = NULL;

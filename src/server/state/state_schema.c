@@ -1,44 +1,23 @@
 /* Schemas of states and their versions, for /openapi.json. */
 #include "server/core/routes.h"
 
-const char state_schemas[] =
-    "{\"State\":{\"type\":\"object\",\"description\":\"of the format deployer-state-v1 (docs/state.md)\"},"
-    "\"StateList\":{\"type\":\"object\",\"required\":[\"states\"],\"properties\":{\"states\":{"
-    "\"type\":\"array\",\"items\":{\"type\":\"object\",\"required\":[\"stack\",\"environment\",\"size\","
-    "\"modified\"],\"properties\":{\"stack\":{\"type\":\"string\"},\"environment\":{\"type\":\"string\"},"
-    "\"size\":{\"type\":\"integer\"},\"modified\":{\"type\":[\"string\",\"null\"]}}}}}},"
-    "\"Saved\":{\"type\":\"object\",\"required\":[\"stack\",\"environment\",\"serial\",\"token\","
-    "\"snapshot\",\"deployment_id\",\"etag\"],\"properties\":{\"stack\":{\"type\":\"string\"},"
-    "\"environment\":{\"type\":\"string\"},\"serial\":{\"type\":\"integer\"},\"token\":{\"type\":\"integer\"}"
-    ","
-    "\"snapshot\":{\"type\":[\"string\",\"null\"]},\"deployment_id\":{\"type\":[\"string\",\"null\"]},"
-    "\"etag\":{\"type\":\"string\"}}},"
-    "\"StateHistory\":{\"type\":\"object\",\"required\":[\"deployments\",\"versions\"],\"properties\":{"
-    "\"deployments\":{\"type\":\"array\",\"items\":{\"type\":\"object\"}},\"versions\":{\"type\":\"array\","
-    "\"items\":{\"$ref\":\"#/components/schemas/Version\"}}}},"
-    "\"Verified\":{\"type\":\"object\",\"required\":[\"is_sound\",\"findings\"],\"properties\":{"
-    "\"is_sound\":{\"type\":\"boolean\"},\"findings\":{\"type\":\"array\",\"items\":{\"type\":\"object\","
-    "\"required\":[\"part\",\"level\",\"text\"]}}}},"
-    "\"TerraformState\":{\"type\":\"object\",\"description\":\"whatever Terraform or OpenTofu wrote\"},"
-    "\"TerraformList\":{\"type\":\"object\",\"required\":[\"states\"],\"properties\":{\"states\":{"
-    "\"type\":\"array\",\"items\":{\"type\":\"object\",\"required\":[\"name\",\"size\",\"modified\"],"
-    "\"properties\":{\"name\":{\"type\":\"string\"},\"size\":{\"type\":\"integer\"},"
-    "\"modified\":{\"type\":[\"string\",\"null\"]}}}}}},"
-    "\"TerraformLock\":{\"type\":\"object\",\"required\":[\"ID\"],\"properties\":{"
-    "\"ID\":{\"type\":\"string\"},\"Operation\":{\"type\":\"string\"},\"Info\":{\"type\":\"string\"},"
-    "\"Who\":{\"type\":\"string\"},\"Version\":{\"type\":\"string\"},\"Created\":{\"type\":\"string\"},"
-    "\"Path\":{\"type\":\"string\"}}},"
-    "\"Snapshot\":{\"type\":\"object\",\"required\":[\"snapshot\"],\"properties\":{\"snapshot\":{\"type\":"
-    "\"string\"}}},"
-    "\"Store\":{\"type\":\"object\",\"required\":[\"id\"],\"properties\":{\"id\":{\"type\":\"string\"}}},"
-    "\"Version\":{\"type\":\"object\",\"required\":[\"index\",\"name\",\"timestamp\",\"size\"],"
-    "\"properties\":{\"index\":{\"type\":\"integer\",\"description\":\"1 is the newest\"},"
-    "\"name\":{\"type\":\"string\"},\"timestamp\":{\"type\":\"string\",\"format\":\"date-time\"},"
-    "\"size\":{\"type\":\"integer\"}}},"
-    "\"VersionList\":{\"type\":\"object\",\"required\":[\"versions\"],\"properties\":{"
-    "\"name\":{\"type\":\"string\"},\"versions\":{\"type\":\"array\","
-    "\"items\":{\"$ref\":\"#/components/schemas/Version\"}}}},"
-    "\"Adopt\":{\"type\":\"object\",\"properties\":{\"version\":{\"type\":\"string\","
-    "\"description\":\"its name, index or timestamp, or latest; by default the state itself\"}}},"
-    "\"Restore\":{\"type\":\"object\",\"required\":[\"version\"],\"properties\":{"
-    "\"version\":{\"type\":\"string\",\"description\":\"its name, index or timestamp, or latest\"}}}}";
+/* clang-format off */
+const char *const state_schemas[] = {
+    "State object `of the format deployer-state-v1 (docs/state.md)`",
+    "StateList {states {stack string, environment string, size integer, modified string?}[]}",
+    "Saved {stack string, environment string, serial integer, token integer, snapshot string?, "
+    "deployment_id string?, etag string}",
+    "StateHistory {deployments object[], versions Version[]}",
+    "Verified {is_sound boolean, findings {part string, level string, text string}[]}",
+    "TerraformState object `whatever Terraform or OpenTofu wrote`",
+    "TerraformList {states {name string, size integer, modified string?}[]}",
+    "TerraformLock {ID string, -Operation string, -Info string, -Who string, -Version string, "
+    "-Created string, -Path string}",
+    "Snapshot {snapshot string}",
+    "Store {id string}",
+    "Version {index integer `1 is the newest`, name string, timestamp time, size integer}",
+    "VersionList {-name string, versions Version[]}",
+    "Adopt {-version string `its name, index or timestamp, or latest; by default the state itself`}",
+    "Restore {version string `its name, index or timestamp, or latest`}",
+    NULL
+};

@@ -4,6 +4,7 @@
  * A write names its lock and the content that it was made from. The job renews the lock; the store compares the
  * content, in the write itself.
  */
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,10 +20,9 @@ enum { TEXT_SIZE = 257 };
 
 struct writing {
     struct job *job;
-    struct belay_states *states; /* from the pool */
-    const char *store_id;        /* of the lock store */
-    struct belay_info *info;     /* owned; the client's lock */
-    struct belay_lock *own;      /* owned; or the lock that the server took */
+    const char *store_id;    /* of the lock store */
+    struct belay_info *info; /* owned; the client's lock */
+    struct belay_lock *own;  /* owned; or the lock that the server took */
     struct belay_state_lock stamp;
     struct belay_blob_tag tag;
     struct belay_state_write write;
@@ -92,75 +92,67 @@ static enum belay_code use_or_take_lock(struct writing *writing, const char *key
 
 static enum belay_code begin_writing(struct writing *writing, struct job *job)
 {
-    enum belay_code code;
-
     *writing = (struct writing){ .job = job, .write = BELAY_STATE_WRITE_INIT };
-    state_pool_enter(job->server->states, job->x->more[1]);
-    code = state_pool_take(job->server->states, &writing->states, &job->err);
-    return code == BELAY_OK ? state_job_bind(job, writing->states, &writing->store_id) : code;
+    return state_job_begin(job, job->x->more[1], &writing->store_id);
 }
 
 static void end_writing(struct writing *writing, enum belay_code code)
 {
-    struct job *job = writing->job;
-
-    state_job_end_lock(job, writing->own, code, "state");
     belay_info_free(writing->info);
-    state_pool_give(job->server->states, writing->states);
-    state_pool_leave(job->server->states, job->x->more[1]);
+    state_job_end(writing->job, writing->job->x->more[1], writing->own, code, "state");
 }
 
 /* ---- what is recorded of a write ---- */
 
-/* What the client detected itself, as belay's client does. */
-static void read_detected(struct writing *writing)
-{
-    static const char *const names[] = { "detected_deployment_id", "detected_triggered_by",
-                                         "detected_git_commit", "detected_git_branch" };
-    struct belay_deployment *detected = &writing->detected;
-    const char **const slots[] = { &detected->deployment_id, &detected->triggered_by, &detected->git_commit,
-                                   &detected->git_branch };
+/* Parameters of the query. A client may have detected the first ones itself, as belay's does. */
+static const struct {
+    const char *name;
+    size_t offset;
+} deployment_fields[] = {
+    { "deployment_id", offsetof(struct belay_deployment, deployment_id) },
+    { "triggered_by", offsetof(struct belay_deployment, triggered_by) },
+    { "git_commit", offsetof(struct belay_deployment, git_commit) },
+    { "git_branch", offsetof(struct belay_deployment, git_branch) },
+    { "version", offsetof(struct belay_deployment, version) },
+    { "status", offsetof(struct belay_deployment, status) },
+    { "user", offsetof(struct belay_deployment, user) },
+};
+enum { DETECTED_FIELDS = 4, FIELDS = sizeof deployment_fields / sizeof deployment_fields[0] };
 
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (job_query(writing->job, names[i], writing->detected_texts[i], TEXT_SIZE)) {
-            *slots[i] = writing->detected_texts[i];
+static void read_deployment_fields(const struct job *job, const char *prefix, size_t n,
+                                   struct belay_deployment *out, char texts[][TEXT_SIZE])
+{
+    char name[64];
+
+    for (size_t i = 0; i < n; i++) {
+        (void)snprintf(name, sizeof name, "%s%s", prefix, deployment_fields[i].name);
+        if (job_query(job, name, texts[i], TEXT_SIZE)) {
+            *(const char **)((char *)out + deployment_fields[i].offset) = texts[i];
         }
     }
 }
 
 static void read_deployment(struct writing *writing, const char *status)
 {
-    static const char *const names[] = { "deployment_id", "triggered_by", "git_commit", "git_branch",
-                                         "version",       "status",       "user" };
+    const struct job *job = writing->job;
     struct belay_deployment *deployment = &writing->deployment;
-    const char **const slots[] = { &deployment->deployment_id, &deployment->triggered_by,
-                                   &deployment->git_commit,    &deployment->git_branch,
-                                   &deployment->version,       &deployment->status,
-                                   &deployment->user };
-    size_t n = sizeof names / sizeof names[0];
+    bool has_token = job->x->who[0] != '\0'; /* which tells the user */
     char id[UUID_TEXT_SIZE];
     char text[24];
 
-    writing->detected = (struct belay_deployment){ .triggered_by = writing->job->by, .duration_ms = -1 };
-    deployment->user = writing->job->by;
-    deployment->status = status;
-    deployment->duration_ms = -1;
-    n -= writing->job->x->who[0] != '\0' ? 1 : 0; /* a token tells the user */
-    for (size_t i = 0; i < n; i++) {
-        if (job_query(writing->job, names[i], writing->texts[i], TEXT_SIZE)) {
-            *slots[i] = writing->texts[i];
-        }
-    }
-    if (job_query(writing->job, "duration_ms", text, sizeof text) && text[0] >= '0' && text[0] <= '9') {
+    *deployment = (struct belay_deployment){ .user = job->by, .status = status, .duration_ms = -1 };
+    writing->detected = (struct belay_deployment){ .triggered_by = job->by, .duration_ms = -1 };
+    read_deployment_fields(job, "", FIELDS - (has_token ? 1 : 0), deployment, writing->texts);
+    if (job_query(job, "duration_ms", text, sizeof text) && text[0] >= '0' && text[0] <= '9') {
         deployment->duration_ms = strtoll(text, NULL, 10);
     }
     if (uuid_make(id)) {
         (void)snprintf(writing->new_id, sizeof writing->new_id, "dep-%.8s%.4s", id, id + 9);
         writing->detected.deployment_id = writing->new_id;
     }
+    read_deployment_fields(job, "detected_", DETECTED_FIELDS, &writing->detected, writing->detected_texts);
     writing->write.deployment = deployment;
     writing->write.detected = &writing->detected;
-    read_detected(writing);
 }
 
 /* The record is the server's: the document that is saved describes another deployment. */
@@ -208,7 +200,7 @@ static enum belay_code read_condition(struct writing *writing)
     if (job->if_match != NULL && strcmp(job->if_match, "*") == 0) {
         return BELAY_OK;
     }
-    if (job->if_match != NULL && !state_job_read_etag(writing->states, job->if_match, &writing->tag)) {
+    if (job->if_match != NULL && !state_job_read_etag(job, job->if_match, &writing->tag)) {
         return error_set(&job->err, BELAY_INVALID, "If-Match must be one ETag, in its quotes, or *");
     }
     if (job->if_match == NULL && (job->if_none_match == NULL || strcmp(job->if_none_match, "*") != 0)) {
@@ -223,7 +215,7 @@ static enum belay_code read_condition(struct writing *writing)
     return BELAY_OK;
 }
 
-void state_put(struct job *job)
+void job_state_put(struct job *job)
 {
     struct belay_state_name name = state_job_name(job);
     struct belay_state *state = NULL;
@@ -240,7 +232,7 @@ void state_put(struct job *job)
     if (code == BELAY_OK) {
         read_deployment(&writing, "success");
         writing.write.keep_locked = job_query_is_true(job, "keep_locked");
-        code = belay_state_save(writing.states, &name, is_unchanged ? NULL : job->body, job->body_len,
+        code = belay_state_save(job->states, &name, is_unchanged ? NULL : job->body, job->body_len,
                                 &writing.write, &state, &job->err);
         if (code == BELAY_NOT_HOLDER) {
             job->status = 412;             /* the client holds the lock, so the content has changed */
@@ -253,7 +245,7 @@ void state_put(struct job *job)
     end_saved(&writing, state, code);
 }
 
-void state_stamp(struct job *job)
+void job_state_stamp(struct job *job)
 {
     struct belay_state_name name = state_job_name(job);
     struct belay_state *state = NULL;
@@ -264,7 +256,7 @@ void state_stamp(struct job *job)
         code = use_lock(&writing, job->x->more[1]);
     }
     if (code == BELAY_OK) {
-        code = belay_state_begin(writing.states, &name, &writing.stamp, &state, &job->err);
+        code = belay_state_begin(job->states, &name, &writing.stamp, &state, &job->err);
     }
     if (code == BELAY_OK) {
         struct kept *kept = state_job_keep_state(job, state);
@@ -296,7 +288,7 @@ static enum belay_code save_again(struct writing *writing, const struct again *a
     enum belay_code code =
         again->version == NULL
             ? BELAY_OK
-            : belay_state_find_snapshot(writing->states, &name, again->version, &which, &job->err);
+            : belay_state_find_snapshot(job->states, &name, again->version, &which, &job->err);
 
     if (code == BELAY_OK) {
         code = use_or_take_lock(writing, job->x->more[1]);
@@ -308,7 +300,7 @@ static enum belay_code save_again(struct writing *writing, const struct again *a
         read_deployment(writing, again->status);
         claim_deployment(writing);
         writing->write.keep_locked = job_query_is_true(job, "keep_locked");
-        code = again->work(writing->states, &name, which, &writing->write, out_state, &job->err);
+        code = again->work(job->states, &name, which, &writing->write, out_state, &job->err);
         if (code == BELAY_NOT_HOLDER && job->if_match != NULL) {
             job->status = 412; /* as of a PUT */
             job->err.code = BELAY_REFUSED;
@@ -330,7 +322,7 @@ static void run_again(struct job *job, const struct again *again)
     end_saved(&writing, state, code);
 }
 
-void state_restore(struct job *job)
+void job_state_restore(struct job *job)
 {
     json_t *root = json_loadb(job->body, job->body_len, 0, NULL);
     struct again again = { belay_state_restore, "restored",
@@ -346,7 +338,7 @@ void state_restore(struct job *job)
     json_decref(root);
 }
 
-void state_adopt(struct job *job)
+void job_state_adopt(struct job *job)
 {
     json_t *root = json_loadb(job->body, job->body_len, 0, NULL);
     json_t *version = json_object_get(root, "version");

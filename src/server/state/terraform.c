@@ -9,13 +9,15 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "server/core/routes.h"
 #include "json/json_write.h"
 
 enum { MD5_TEXT = 24, MD5_BYTES = 16 };
 
 /* ---- one request ---- */
 
-void tf_start(struct exchange *x, job_fn *run)
+/* Start a job, if the name is valid and the token may touch its lock. */
+static void tf_start(struct exchange *x, job_fn *run)
 {
     char key[TF_KEY_SIZE];
 
@@ -31,71 +33,59 @@ void tf_start(struct exchange *x, job_fn *run)
     }
 }
 
+void handle_tf_read(struct exchange *x)
+{
+    tf_start(x, state_job_read);
+}
+
+void handle_tf_write(struct exchange *x)
+{
+    tf_start(x, x->route->job);
+}
+
 /* ---- reading ---- */
 
-static void get_tf_state(struct job *job)
+void job_tf_get(struct job *job)
 {
-    struct belay_states *states = NULL;
     struct kept *kept = NULL;
     char key[TF_KEY_SIZE];
-    enum belay_code code = state_pool_take(job->server->states, &states, &job->err);
+    enum belay_code code = state_job_load(job, tf_key(job->x->key, key), &kept);
 
-    if (code == BELAY_OK) {
-        code = state_job_load_document(job, states, tf_key(job->x->key, key), &kept);
-    }
     if (code == BELAY_OK) {
         state_job_answer(job, kept);
     } else if (code == BELAY_NOT_FOUND) {
         (void)error_set(&job->err, code, "there is no Terraform state '%.128s' yet", job->x->key);
     }
-    state_pool_give(job->server->states, states);
 }
 
-static void get_version(struct job *job)
+void job_tf_version(struct job *job)
 {
-    struct belay_states *states = NULL;
     struct belay_blob document = { 0 };
     char key[TF_KEY_SIZE];
-    enum belay_code code = state_pool_take(job->server->states, &states, &job->err);
 
-    if (code == BELAY_OK) {
-        code = belay_document_load_snapshot(states, tf_key(job->x->key, key), job->x->more[0], &document,
-                                            &job->err);
-    }
-    if (code == BELAY_OK) {
+    if (belay_document_load_snapshot(job->states, tf_key(job->x->key, key), job->x->more[0], &document,
+                                     &job->err) == BELAY_OK) {
         state_job_etag(job, &document.tag);
         job->answer = document.data;
         job->answer_len = document.len;
     }
-    state_pool_give(job->server->states, states);
 }
 
-static void list_versions(struct job *job)
+void job_tf_versions(struct job *job)
 {
-    struct belay_states *states = NULL;
     json_t *versions = json_array();
     char key[TF_KEY_SIZE];
-    enum belay_code code = state_pool_take(job->server->states, &states, &job->err);
 
-    if (code == BELAY_OK) {
-        code = belay_document_snapshots(states, tf_key(job->x->key, key), state_job_add_version, versions,
-                                        &job->err);
-    }
-    if (code == BELAY_OK) {
+    if (belay_document_snapshots(job->states, tf_key(job->x->key, key), state_job_add_version, versions,
+                                 &job->err) == BELAY_OK) {
         job->answer = wire_line(json_pack("{s:s, s:O}", "name", job->x->key, "versions", versions));
     }
     json_decref(versions);
-    state_pool_give(job->server->states, states);
 }
-
-struct terraform_listing {
-    const struct job *job;
-    json_t *list;
-};
 
 static bool add_document(void *context, const char *name, uint64_t size, int64_t modified_unix_ms)
 {
-    const struct terraform_listing *listing = context;
+    const struct listed_states *listing = context;
     char key[TF_KEY_SIZE];
 
     if (!exchange_may_see(listing->job->x, tf_key(name, key))) {
@@ -106,18 +96,15 @@ static bool add_document(void *context, const char *name, uint64_t size, int64_t
                                            (json_int_t)size, "modified", wire_time(modified_unix_ms))) == 0;
 }
 
-static void list_documents(struct job *job)
+void job_tf_list(struct job *job)
 {
-    struct belay_states *states = NULL;
     json_t *list = json_array();
-    struct terraform_listing listing = { job, list };
+    struct listed_states listing = { job, list };
 
-    if (state_pool_take(job->server->states, &states, &job->err) == BELAY_OK &&
-        belay_document_list(states, "terraform", add_document, &listing, &job->err) == BELAY_OK) {
+    if (belay_document_list(job->states, "terraform", add_document, &listing, &job->err) == BELAY_OK) {
         job->answer = wire_line(json_pack("{s:O}", "states", list));
     }
     json_decref(list);
-    state_pool_give(job->server->states, states);
 }
 
 /* ---- what is written ---- */
@@ -161,11 +148,10 @@ static enum belay_code check_body(struct job *job)
 /* One change of the document, under the client's lock or one that the server takes. */
 struct terraform_change {
     struct job *job;
-    struct belay_states *states; /* from the pool */
-    struct kept *before;         /* owned; NULL: there is no document */
-    struct belay_lock *own;      /* owned; NULL: under the client's lock */
-    struct belay_info *claimed;  /* owned; the client's lock */
-    const char *store_id;        /* of the lock store */
+    struct kept *before;        /* owned; NULL: there is no document */
+    struct belay_lock *own;     /* owned; NULL: under the client's lock */
+    struct belay_info *claimed; /* owned; the client's lock */
+    const char *store_id;       /* of the lock store */
     char key[TF_KEY_SIZE];
 };
 
@@ -193,13 +179,9 @@ static enum belay_code change_begin(struct terraform_change *change, struct job 
 
     *change = (struct terraform_change){ .job = job };
     (void)tf_key(job->x->key, change->key);
-    state_pool_enter(job->server->states, job->x->key);
-    code = state_pool_take(job->server->states, &change->states, &job->err);
+    code = state_job_begin(job, job->x->key, &change->store_id);
     if (code == BELAY_OK) {
-        code = state_job_bind(job, change->states, &change->store_id);
-    }
-    if (code == BELAY_OK) {
-        code = state_job_load_document(job, change->states, change->key, &change->before);
+        code = state_job_load(job, change->key, &change->before);
         code = code == BELAY_NOT_FOUND ? BELAY_OK : code;
     }
     return code == BELAY_OK ? open_lock(change, why) : code;
@@ -241,7 +223,7 @@ static enum belay_code change_save(struct terraform_change *change, char *text, 
         }
     }
     write.lock = change_lock(change, &lock) ? &lock : NULL;
-    code = belay_document_save(change->states, change->key, text, len, &write, &tag, &job->err);
+    code = belay_document_save(job->states, change->key, text, len, &write, &tag, &job->err);
     if (code != BELAY_OK) {
         free(text);
         return code;
@@ -254,11 +236,9 @@ static void change_end(struct terraform_change *change, enum belay_code code)
 {
     struct job *job = change->job;
 
-    state_job_end_lock(job, change->own, code, "terraform");
     belay_info_free(change->claimed);
     state_cache_drop(change->before);
-    state_pool_give(job->server->states, change->states);
-    state_pool_leave(job->server->states, job->x->key);
+    state_job_end(job, job->x->key, change->own, code, "terraform");
     if (code != BELAY_OK) {
         job->etag[0] = '\0';
         tf_answer_held(job);
@@ -283,9 +263,8 @@ static enum belay_code check_order(struct job *job, const struct kept *before)
         return BELAY_OK;
     }
     if (job_query_is_true(job, "force")) {
-        return job->x->role >= ROLE_ADMIN
-                   ? BELAY_OK
-                   : error_set(&job->err, BELAY_NOT_PERMITTED, "only an admin may write with force=true");
+        return job->x->role >= ROLE_ADMIN ? BELAY_OK
+                                          : job_forbid(job, "only an admin may write with force=true");
     }
     job->status = 409;
     return error_set(
@@ -297,7 +276,7 @@ static enum belay_code check_order(struct job *job, const struct kept *before)
         job->x->key, serial);
 }
 
-static void put_document(struct job *job)
+void job_tf_put(struct job *job)
 {
     struct terraform_change change;
     struct kept *kept = NULL;
@@ -327,14 +306,14 @@ static void put_document(struct job *job)
     change_end(&change, code);
 }
 
-static void delete_state(struct job *job)
+void job_tf_delete(struct job *job)
 {
     struct terraform_change change;
     struct belay_state_lock lock;
     enum belay_code code = change_begin(&change, job, "removal of the state");
 
     if (code == BELAY_OK) {
-        code = belay_document_remove(change.states, change.key, change_lock(&change, &lock) ? &lock : NULL,
+        code = belay_document_remove(job->states, change.key, change_lock(&change, &lock) ? &lock : NULL,
                                      &job->err);
     }
     change_end(&change, code);
@@ -351,7 +330,7 @@ static enum belay_code check_seen(const struct terraform_change *change)
     if (job->if_match == NULL || strcmp(job->if_match, "*") == 0) {
         return BELAY_OK;
     }
-    if (change->before != NULL && state_job_read_etag(change->states, job->if_match, &tag) &&
+    if (change->before != NULL && state_job_read_etag(job, job->if_match, &tag) &&
         strcmp(change->before->tag.text, tag.text) == 0) {
         return BELAY_OK;
     }
@@ -361,7 +340,7 @@ static enum belay_code check_seen(const struct terraform_change *change)
                      job->x->key);
 }
 
-static void restore_state(struct job *job)
+void job_tf_restore(struct job *job)
 {
     struct terraform_change change;
     struct belay_blob old = { 0 };
@@ -383,7 +362,7 @@ static void restore_state(struct job *job)
         code = check_seen(&change);
     }
     if (code == BELAY_OK) {
-        code = belay_document_load_snapshot(change.states, change.key, version, &old, &job->err);
+        code = belay_document_load_snapshot(job->states, change.key, version, &old, &job->err);
     }
     if (code == BELAY_OK) {
         text = tf_with_serial(old.data, change.before == NULL ? NULL : change.before->text);
@@ -395,41 +374,4 @@ static void restore_state(struct job *job)
     change_end(&change, code);
     belay_blob_release(&old);
     json_decref(root);
-}
-
-/* ---- the routes ---- */
-
-void handle_tf_list(struct exchange *x)
-{
-    job_start(x, WORK_JOB, list_documents);
-}
-
-void handle_tf_get(struct exchange *x)
-{
-    tf_start(x, get_tf_state);
-}
-
-void handle_tf_put(struct exchange *x)
-{
-    tf_start(x, put_document);
-}
-
-void handle_tf_delete(struct exchange *x)
-{
-    tf_start(x, delete_state);
-}
-
-void handle_tf_versions(struct exchange *x)
-{
-    tf_start(x, list_versions);
-}
-
-void handle_tf_version(struct exchange *x)
-{
-    tf_start(x, get_version);
-}
-
-void handle_tf_restore(struct exchange *x)
-{
-    tf_start(x, restore_state);
 }

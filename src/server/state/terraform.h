@@ -14,8 +14,6 @@
 enum { TF_NAME_MAX = 128, TF_KEY_SIZE = TF_NAME_MAX + 16, TF_ID_MAX = 44 };
 #define TF_LOCK_META "terraform_lock"
 
-/* Start a job, if the name is valid and the token may touch its lock. */
-void tf_start(struct exchange *x, job_fn *run);
 /* The key of the lock of a name, which is also the document's folder: "terraform/NAME". */
 const char *tf_key(const char *name, char out[TF_KEY_SIZE]);
 /* Letters, digits, '-' and '_': the server adds a '.' and a suffix to some lock ids. */

@@ -45,10 +45,8 @@ static const char *lock_id_of(const struct job *job, const char *id, char out[BE
     memcpy(text, job->x->token->hash, AUTH_HASH_BYTES);
     memcpy(text + AUTH_HASH_BYTES, id, n);
     (void)SHA256(text, AUTH_HASH_BYTES + n, sum);
-    (void)memcpy(out, "tf-", 4);
-    for (size_t i = 0; i < LOCK_ID_BYTES; i++) {
-        (void)snprintf(out + 3 + 2 * i, 3, "%02x", sum[i]);
-    }
+    (void)memcpy(out, "tf-", 3);
+    text_hex(out + 3, sum, LOCK_ID_BYTES);
     return out;
 }
 
@@ -84,20 +82,10 @@ static enum belay_code read_lease(struct job *job, int64_t *out_ms)
 
 /* ---- what Terraform says of a lock ---- */
 
-static const char *meta_of_lock(const struct belay_info *info, const char *name)
-{
-    for (size_t i = 0; i < info->n_metadata; i++) {
-        if (strcmp(info->metadata[i].name, name) == 0) {
-            return info->metadata[i].value;
-        }
-    }
-    return NULL;
-}
-
 /* Whether its holder sent this ID with LOCK. */
 static bool is_said_id(const struct belay_info *info, const char *id)
 {
-    const char *sent = meta_of_lock(info, TF_LOCK_META);
+    const char *sent = meta_find(info->metadata, info->n_metadata, TF_LOCK_META);
     json_t *root = sent == NULL ? NULL : json_loads(sent, 0, NULL);
     const char *said = json_string_value(json_object_get(root, "ID"));
     bool is_same = said != NULL && strcmp(said, id) == 0;
@@ -119,20 +107,24 @@ static bool is_same_credential(const struct job *job, const struct belay_info *i
            is_said_id(info, id);
 }
 
+/* A lock in Terraform's form. `id` and `info` are shown to its user. */
+static char *describe_lock(const char *id, const char *operation, const char *info, const char *who,
+                           int64_t created_unix_ms, const char *path)
+{
+    return wire_line(json_pack("{s:o, s:s, s:o, s:o, s:s, s:o, s:o}", "ID", wire_text(id), "Operation",
+                               operation, "Info", wire_text(info), "Who", wire_text(who), "Version", "",
+                               "Created", wire_time(created_unix_ms), "Path", wire_text(path)));
+}
+
 /* What its holder sent with LOCK, or the equivalent for a lock that was acquired in another way. */
 static char *describe_holder(const struct job *job, const struct belay_info *info)
 {
-    const char *sent = meta_of_lock(info, TF_LOCK_META);
+    const char *sent = meta_find(info->metadata, info->n_metadata, TF_LOCK_META);
+    bool shows_id = info->lock_id != NULL && may_see_id(job->x->role, job->x->who, info);
 
-    if (sent != NULL) {
-        return strdup(sent);
-    }
-    return wire_line(json_pack(
-        "{s:o, s:s, s:s, s:o, s:s, s:o, s:o}", "ID",
-        wire_text(info->lock_id != NULL && may_see_id(job->x->role, job->x->who, info) ? info->lock_id
-                                                                                       : info->locked_by),
-        "Operation", "belay", "Info", "", "Who", wire_text(info->locked_by_name), "Version", "", "Created",
-        wire_time(info->locked_at_unix_ms), "Path", wire_text(info->key)));
+    return sent != NULL ? strdup(sent)
+                        : describe_lock(shows_id ? info->lock_id : info->locked_by, "belay", "",
+                                        info->locked_by_name, info->locked_at_unix_ms, info->key);
 }
 
 void tf_answer_held(struct job *job)
@@ -144,9 +136,7 @@ void tf_answer_held(struct job *job)
         job->status = 423;
     } else if (job->err.code == BELAY_FROZEN) {
         /* Terraform shows this to its user, and no other text. */
-        job->answer = wire_line(json_pack("{s:s, s:s, s:o, s:s, s:s, s:o, s:s}", "ID", "frozen", "Operation",
-                                          "freeze", "Info", wire_text(job->err.text), "Who", "belay",
-                                          "Version", "", "Created", wire_time(clock_unix_ms()), "Path", ""));
+        job->answer = describe_lock("frozen", "freeze", job->err.text, "belay", clock_unix_ms(), "");
         job->status = 423;
     }
 }
@@ -218,20 +208,7 @@ static enum belay_code take_tf_lock(struct job *job, const char *id, const struc
     return code;
 }
 
-/* A lock that does not fence the state would let two clients apply at once: refuse it. */
-static enum belay_code check_binding(struct job *job)
-{
-    struct belay_states *states = NULL;
-    enum belay_code code = state_pool_take(job->server->states, &states, &job->err);
-
-    if (code == BELAY_OK) {
-        code = state_job_bind(job, states, NULL);
-    }
-    state_pool_give(job->server->states, states);
-    return code;
-}
-
-static void lock_state(struct job *job)
+void job_tf_lock(struct job *job)
 {
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
     char owner[BELAY_OWNER_MAX + 1];
@@ -254,12 +231,13 @@ static void lock_state(struct job *job)
     options.owner_name = name;
     options.metadata = &meta;
     options.n_metadata = kept == NULL ? 0 : 1;
-    state_pool_enter(job->server->states, job->x->key);
-    code = kept == NULL ? error_no_memory(&job->err) : check_binding(job);
+    /* A lock that does not fence the state would let two clients apply at once: refuse it. */
+    code = state_job_begin(job, job->x->key, NULL);
     if (code == BELAY_OK) {
-        code = take_tf_lock(job, lock_id_of(job, id, lock_id), &options);
+        code = kept == NULL ? error_no_memory(&job->err)
+                            : take_tf_lock(job, lock_id_of(job, id, lock_id), &options);
     }
-    state_pool_leave(job->server->states, job->x->key);
+    state_job_end(job, job->x->key, NULL, code, "terraform");
     if (code == BELAY_OK) {
         job->answer = kept;
         kept = NULL;
@@ -434,8 +412,8 @@ static enum belay_code force_lock(struct job *job, const char *key, const struct
     enum force_unlock policy = state_pool_terraform(job->server->states)->force_unlock;
 
     if (policy == FORCE_UNLOCK_NEVER || (policy == FORCE_UNLOCK_ADMIN && job->x->role < ROLE_ADMIN)) {
-        return error_set(
-            &job->err, BELAY_NOT_PERMITTED,
+        return job_forbid(
+            job,
             "an UNLOCK without a body, or with the ID of another token's lock, releases the lock of any "
             "holder, "
             "which %s; 'belay unlock %s' names the holder",
@@ -491,7 +469,7 @@ static enum belay_code force_any(struct job *job)
     return code;
 }
 
-static void unlock_state(struct job *job)
+void job_tf_unlock(struct job *job)
 {
     const char *id = NULL;
     json_t *root = job->body_len == 0 ? NULL : read_lock_body(job, &id);
@@ -511,16 +489,4 @@ static void unlock_state(struct job *job)
         job->answer = strdup("{}");
     }
     json_decref(root);
-}
-
-/* ---- the routes ---- */
-
-void handle_tf_lock(struct exchange *x)
-{
-    tf_start(x, lock_state);
-}
-
-void handle_tf_unlock(struct exchange *x)
-{
-    tf_start(x, unlock_state);
 }

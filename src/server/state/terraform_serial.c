@@ -82,7 +82,6 @@ char *tf_with_serial(const char *old, const char *now)
     const char *at = find_serial(old);
     const char *last = now == NULL ? NULL : find_serial(now);
     unsigned long long serial = last == NULL ? 0 : strtoull(last, NULL, 10);
-    char *text;
 
     if (at == NULL || last == NULL || strtoull(at, NULL, 10) > serial) {
         return strdup(old);
@@ -90,7 +89,5 @@ char *tf_with_serial(const char *old, const char *now)
     buf_add(&out, old, (size_t)(at - old));
     buf_addf(&out, "%llu", serial + 1);
     buf_adds(&out, at + strspn(at, "0123456789"));
-    text = buf_take(&out);
-    buf_release(&out);
-    return text;
+    return buf_take(&out);
 }

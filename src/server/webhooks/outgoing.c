@@ -1,5 +1,6 @@
 #include "server/webhooks/outgoing.h"
 
+#include <assert.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <stdio.h>
@@ -8,6 +9,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/text.h"
 #include "server/webhooks/webhooks.h"
 
 /* "t=UNIX_SECONDS,v1=HMAC". The time is signed too, so that an old call cannot be replayed. */
@@ -15,9 +17,9 @@ static bool sign_outgoing(struct outgoing *outgoing, const char *secret)
 {
     struct buf text = BUF_INIT(16 << 20);
     unsigned char mac[EVP_MAX_MD_SIZE];
+    char hex[2 * sizeof mac + 1];
     unsigned mac_len = 0;
     long long now_s = (long long)(clock_unix_ms() / 1000);
-    int at;
 
     buf_addf(&text, "%lld.%s", now_s, outgoing->body);
     if (text.failed || HMAC(EVP_sha256(), secret, (int)strlen(secret), (const unsigned char *)text.data,
@@ -26,10 +28,8 @@ static bool sign_outgoing(struct outgoing *outgoing, const char *secret)
         return false;
     }
     buf_release(&text);
-    at = snprintf(outgoing->signature, sizeof outgoing->signature, "t=%lld,v1=", now_s);
-    for (unsigned i = 0; i < mac_len; i++) {
-        at += snprintf(outgoing->signature + at, sizeof outgoing->signature - (size_t)at, "%02x", mac[i]);
-    }
+    text_hex(hex, mac, mac_len);
+    (void)snprintf(outgoing->signature, sizeof outgoing->signature, "t=%lld,v1=%s", now_s, hex);
     return true;
 }
 
@@ -39,6 +39,7 @@ bool outgoing_prepare(struct outgoing *outgoing, const struct outgoing_call *cal
     struct belay_meta *headers = outgoing->headers;
     size_t n = 0;
 
+    assert(call->url != NULL && call->secret != NULL && call->attempt > 0);
     if (outgoing->body == NULL || (*call->secret != '\0' && !sign_outgoing(outgoing, call->secret))) {
         return false;
     }
@@ -52,6 +53,7 @@ bool outgoing_prepare(struct outgoing *outgoing, const struct outgoing_call *cal
     if (*call->secret != '\0') {
         headers[n++] = (struct belay_meta){ "Belay-Signature", outgoing->signature };
     }
+    assert(n <= sizeof outgoing->headers / sizeof outgoing->headers[0]);
     outgoing->post = (struct belay_http_post)BELAY_HTTP_POST_INIT;
     outgoing->post.url = call->url;
     outgoing->post.headers = headers;

@@ -15,7 +15,7 @@ struct webhook_settings;
 struct outgoing {
     char *body; /* owned */
     char attempt_text[16];
-    char signature[128];
+    char signature[160];
     struct belay_meta headers[OUTGOING_HEADERS];
     struct belay_http_post post;
     int status;

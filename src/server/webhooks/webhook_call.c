@@ -38,6 +38,7 @@ static bool make_call_body(struct webhook *webhook)
     json_t *body = json_deep_copy(webhook->lock);
     const json_t *locks = json_object_get(body, "locks");
 
+    assert(by_ms >= 0 && !work_is_pending(&webhook->work));
     for (size_t i = 0; i < json_array_size(locks); i++) {
         grow_older(json_array_get(locks, i), by_ms);
     }
@@ -98,6 +99,7 @@ static void try_again_or_give_up(struct webhook *webhook)
     int64_t pause_ms = (int64_t)WEBHOOK_PAUSE_MS << (webhook->attempt - 1);
     char why[OUTGOING_WHY_SIZE];
 
+    assert(webhook->attempt > 0 && webhook->attempt <= WEBHOOK_ATTEMPTS);
     (void)outgoing_why(&webhook->out, why);
     if (!outgoing_is_worth_another(&webhook->out) || webhook->attempt >= WEBHOOK_ATTEMPTS ||
         pause_ms >= left_to_tell_ms(webhook) ||
@@ -125,6 +127,7 @@ static void delivered(struct webhook *webhook)
     }
     webhook_file_end(&webhooks->file, webhook->lock_id);
     webhook_set_state(webhook, WEBHOOK_DELIVERED);
+    assert(webhooks->n > 0);
     webhooks->n--;
     webhooks->n_delivered++;
     if (webhooks->n_delivered > webhooks->settings.max ||
@@ -182,6 +185,7 @@ void webhook_try(struct webhook *webhook)
 /* Needs webhook->lock, ttl_ms and is_ended. */
 static void call_soon(struct webhook *webhook)
 {
+    assert(webhook->call == NULL && !work_is_pending(&webhook->work));
     webhook->granted_ms = loop_now_ms(webhook->server->loop);
     webhook->attempt = 0;
     webhook->lsn = belay_client_committed_lsn(webhook->server->client);

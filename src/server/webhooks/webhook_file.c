@@ -104,20 +104,6 @@ void webhook_file_end(struct webhook_file *file, const char *lock_id)
     }
 }
 
-static bool write_lines(int fd, const char *data, size_t len)
-{
-    while (len > 0) {
-        ssize_t n = write(fd, data, len);
-
-        if (n < 0 && errno != EINTR) {
-            return false;
-        }
-        data += n > 0 ? n : 0;
-        len -= n > 0 ? (size_t)n : 0;
-    }
-    return true;
-}
-
 bool webhook_file_flush(struct webhook_file *file)
 {
     off_t before;
@@ -129,7 +115,7 @@ bool webhook_file_flush(struct webhook_file *file)
     }
     before = lseek(file->fd, 0, SEEK_END);
     errno = ENOMEM;
-    ok = !file->out.failed && before >= 0 && write_lines(file->fd, file->out.data, file->out.len) &&
+    ok = !file->out.failed && before >= 0 && file_write_all(file->fd, file->out.data, file->out.len) &&
          (!file->has_news || fdatasync(file->fd) == 0);
     why = errno;
     file->has_news = false;

@@ -1,4 +1,5 @@
 /* One request with a webhook: queue for the lock, answer 202, leave the queue. */
+#include <assert.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +15,9 @@
 
 json_t *webhook_keys(const struct webhook *webhook)
 {
-    json_t *keys = json_array();
+    json_t *keys = webhook->keys == NULL ? json_null() : json_array();
 
-    if (webhook->keys == NULL) {
-        json_decref(keys);
-        return json_null();
-    }
-    for (size_t i = 0; i < webhook->keys->n; i++) {
+    for (size_t i = 0; webhook->keys != NULL && i < webhook->keys->n; i++) {
         (void)json_array_append_new(keys, wire_text(webhook->keys->keys[i]));
     }
     return keys;
@@ -77,6 +74,7 @@ static void fail_webhook(struct webhook *webhook, const struct belay_error *err)
     struct server *server = webhook->server;
     struct exchange *x = webhook->x;
 
+    assert(webhook->call == NULL && err->code != BELAY_OK);
     if (x != NULL) {
         webhook->x = NULL;
         reply_error(x, err);
@@ -104,6 +102,8 @@ static void on_webhook_acquired(void *context, enum belay_code code, const struc
     struct loop *loop = webhook->server->loop;
     bool is_over = webhook->is_abandoned || clock_unix_ms() >= webhook->until_unix_ms;
 
+    assert(webhook->state == WEBHOOK_BEGUN || webhook->state == WEBHOOK_WAITING);
+    assert(code == BELAY_OK ? info != NULL : err->code == code);
     webhook->call = NULL;
     loop_timer_cancel(loop, &webhook->timer);
     if (code == BELAY_OK && webhook->is_abandoned) {
@@ -178,6 +178,7 @@ void webhook_start(struct webhook *webhook)
     struct belay_error err = BELAY_ERROR_INIT;
     int64_t left_ms = webhook->until_unix_ms - clock_unix_ms();
 
+    assert(webhook->call == NULL);
     webhook_set_state(webhook, WEBHOOK_BEGUN);
     if (start_acquire(webhook, &err) != BELAY_OK) {
         fail_webhook(webhook, &err);

@@ -28,7 +28,9 @@ void webhook_set_state(struct webhook *webhook, enum webhook_state state)
     };
 #undef TO
 
+    assert((size_t)webhook->state < sizeof next / sizeof next[0]);
     assert(next[webhook->state] & 1U << state);
+    assert(state != WEBHOOK_CALLING || webhook->call == NULL); /* it has the lock, or has left the queue */
     webhook->state = state;
 }
 
@@ -52,6 +54,7 @@ void webhook_add(struct webhooks *webhooks, struct webhook *webhook)
 {
     struct webhook **bucket = webhook_bucket(webhooks, webhook->lock_id);
 
+    assert(webhook->state == WEBHOOK_BEGUN && webhook->next == NULL && webhook->call == NULL);
     webhook->next = *bucket;
     *bucket = webhook;
     webhooks->n++;
@@ -88,6 +91,7 @@ void webhook_drop(struct webhook *webhook)
         at = &(*at)->next;
     }
     *at = webhook->next;
+    assert(!work_is_pending(&webhook->work));
     assert(webhook->state == WEBHOOK_DELIVERED ? webhooks->n_delivered > 0 : webhooks->n > 0);
     if (webhook->state == WEBHOOK_DELIVERED) {
         webhooks->n_delivered--;

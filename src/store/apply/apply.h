@@ -1,5 +1,6 @@
 /*
- * Conditional writes: whether the condition holds, and the record after the write.
+ * Conditional writes: whether the condition holds, and the record after the write (apply.c); and a
+ * batch of them, which happens as a whole or not at all (apply_batch.c).
  * Shared by the SQLite store and the journaled store; no database and no file here.
  */
 #ifndef STORE_APPLY_APPLY_H
@@ -14,7 +15,7 @@ struct row {
     struct belay_record record;
     bool stored;           /* the database has it */
     bool is_changed;       /* by the batch; set by batch_apply() */
-    unsigned char *packed; /* owned; the changed record as batch_pack() packed it */
+    unsigned char *packed; /* owned; the changed record as batch_pack() (pack.h) packed it */
     size_t packed_len;
     bool *has_liveness; /* owned; beside record.tickets: the waiter holds a liveness lock in the wake file */
 };
@@ -113,8 +114,6 @@ enum belay_code batch_check_unused(const struct batch_work *work, id_used_fn is_
 bool batch_must_last(const struct batch_work *work);
 /* Change the rows and complete the events. `has_liveness` is for the tickets that are put; NULL: all have it. */
 enum belay_code batch_apply(struct batch_work *work, const bool *has_liveness, struct belay_error *err);
-/* Pack the rows that were changed, by way of `scratch`. */
-enum belay_code batch_pack(struct batch_work *work, struct buf *scratch, struct belay_error *err);
 /*
  * The result of commit(): after BELAY_OK all records as they are now, after
  * BELAY_REFUSED the one that was. They move from the rows. After another code *out stays as it is.

@@ -54,6 +54,7 @@ static void remove_holder(struct belay_record *record, struct belay_holder *hold
 {
     size_t after = (size_t)(record->holders + record->n_holders - holder) - 1;
 
+    assert(holder >= record->holders && after < record->n_holders);
     free_record_text(record, holder->lock_id);
     free_record_text(record, holder->owner);
     free_record_text(record, holder->owner_name);
@@ -69,6 +70,7 @@ static void move_to_end(struct belay_record *record, struct belay_holder *holder
     struct belay_holder moved = *holder;
     size_t after = (size_t)(record->holders + record->n_holders - holder) - 1;
 
+    assert(holder >= record->holders && after < record->n_holders);
     memmove(holder, holder + 1, after * sizeof *holder);
     record->holders[record->n_holders - 1] = moved;
 }
@@ -142,6 +144,7 @@ static bool release_co_holder(const struct belay_write *write, const struct txn 
 {
     bool is_last = record->n_holders == 1;
 
+    assert(write->co_holder && record->n_holders > 0);
     if (is_last && !repeat_holder(record, holder)) {
         return false;
     }
@@ -163,6 +166,7 @@ static bool change_holder(const struct belay_write *write, const struct txn *txn
     struct belay_holder *holder =
         adds ? find_or_add_holder(record, write->values->lock_id) : holder_find(record, write->lock_id);
 
+    assert(write->co_holder);
     if ((write->set & BELAY_SET_FREED) != 0) {
         record->freed_ms = txn->now_ms;
         record->freed_at_unix_ms = txn->unix_ms;

@@ -43,6 +43,7 @@ static uint64_t checksum(const void *data, size_t len)
     const unsigned char *at = data;
     uint64_t sum = 0x9e3779b97f4a7c15ULL;
 
+    assert(len % sizeof(uint64_t) == 0);
     for (; len >= sizeof(uint64_t); at += sizeof(uint64_t), len -= sizeof(uint64_t)) {
         uint64_t word;
 
@@ -74,6 +75,7 @@ char *journal_path(const char *database, int which)
     size_t size = strlen(database) + sizeof "-ledger-0";
     char *path = malloc(size);
 
+    assert(which >= 0 && which < JOURNAL_FILES);
     if (path != NULL) {
         (void)snprintf(path, size, "%s-ledger-%d", database, which);
     }
@@ -127,6 +129,7 @@ static bool write_zeros(int fd, size_t from, size_t to)
     static const char zeros[WRITE_AT_ONCE];
     int failed_with = from < to ? posix_fallocate(fd, (off_t)from, (off_t)(to - from)) : 0;
 
+    assert(fd >= 0);
     if (failed_with != 0) {
         errno = failed_with;
         return false;
@@ -195,6 +198,7 @@ enum belay_code journal_begin_gently(struct journal *journal, uint64_t use, size
     bool is_new = journal->fd < 0;
     struct stat st;
 
+    assert(use > 0 && use >= journal->use && journal->id != 0 && size >= JOURNAL_SECTOR);
     if (is_new) {
         journal->fd = open(journal->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     }
@@ -328,12 +332,14 @@ bool journal_seal(const struct journal *journal, struct buf *frame)
     static const char zeros[JOURNAL_SECTOR];
     struct frame_head head = { .stamp = journal->stamp, .number = journal->frames + 1 };
 
+    assert(journal->fd >= 0 && journal->used >= JOURNAL_SECTOR);
     assert(frame->len > JOURNAL_FRAME_HEAD);
     head.len = frame->len - JOURNAL_FRAME_HEAD;
     buf_add(frame, zeros, whole_sectors(frame->len) - frame->len);
     if (frame->failed) {
         return false;
     }
+    assert(frame->len % JOURNAL_SECTOR == 0 && head.len <= FRAME_MAX);
     memcpy(frame->data, &head, sizeof head);
     head.sum = checksum(frame->data + sizeof head.sum, frame->len - sizeof head.sum);
     memcpy(frame->data, &head.sum, sizeof head.sum);
@@ -343,6 +349,8 @@ bool journal_seal(const struct journal *journal, struct buf *frame)
 /*
  * Written and synced in one call, which takes a sixth less than fdatasync()
  * after it: only these blocks are looked at. Where the system cannot, in two.
+ *
+ * Another thread may enlarge the file meanwhile: journal->size is not read here.
  */
 enum belay_code journal_write(const struct journal *journal, const struct buf *frame, struct belay_error *err)
 {
@@ -364,6 +372,7 @@ enum belay_code journal_write(const struct journal *journal, const struct buf *f
 
 void journal_written(struct journal *journal, struct buf *frame)
 {
+    assert(frame->len > 0 && journal->used + frame->len <= journal->size);
     journal->used += frame->len;
     journal->frames++;
     journal_frame_init(frame);

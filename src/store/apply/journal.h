@@ -6,7 +6,7 @@
  *
  *     file   head, 512 bytes | frame | frame | ... | remains of an earlier use
  *     frame  head, 32 bytes | entries | zeros up to a multiple of 512
- *     entry  its length, 4 bytes | one commit, by entry_pack()
+ *     entry  its length, 4 bytes | one commit; both by entry_pack()
  *
  * A frame is written and synced as one, before the next is written. So if the last
  * frame cannot be read, its commits were not reported to any client: it is dropped. If

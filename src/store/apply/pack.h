@@ -1,9 +1,6 @@
 /*
  * The binary form of records and commits, for the memory of the journaled store and for its journal.
- *
- * Numbers take as many bytes as they need. A string keeps its '\0', so that a reader can
- * borrow it in place. A commit repeats its strings (in its write and in its event); from
- * the second time on a string is a reference to the first.
+ * Both are made of numbers and strings (base/packed.h): a commit repeats its strings, in its write and in its event.
  */
 #ifndef STORE_APPLY_PACK_H
 #define STORE_APPLY_PACK_H
@@ -47,15 +44,25 @@ struct entry_room {
 };
 void entry_room_release(struct entry_room *room);
 
-/* buf->failed afterwards if there was no memory. */
-void entry_pack(struct buf *to, const struct journal_entry *entry);
-/* entry_last() without unpacking it; 0: it cannot be read. */
+/*
+ * After batch_apply(): pack the rows that were changed, by way of `scratch`, and append the batch as an entry to `frame`.
+ * After an error part of it may be there.
+ */
+enum belay_code batch_pack(struct batch_work *work, struct buf *scratch, struct buf *frame,
+                           struct belay_error *err);
+
+enum { ENTRY_HEAD = sizeof(uint32_t) }; /* the length of the entry */
+/* Append it with its head. frame->failed afterwards if there was no memory. */
+void entry_pack(struct buf *frame, const struct journal_entry *entry);
+/* The next two take an entry without its head. Its last number; 0: it cannot be read. */
 uint64_t entry_last_packed(const void *data, size_t len);
-/* The entry borrows from `data` and `room`. False: it cannot be read, or there is no memory. */
+/* All of it, borrowed from `data` and `room`. False: it cannot be read, or there is no memory. */
 bool entry_unpack(const void *data, size_t len, struct entry_room *room, struct journal_entry *out_entry);
 
 /* A record without its key. After unpacking, most of its strings are in one piece of memory. */
 void record_pack(struct buf *to, const struct belay_record *record);
+/* The same by way of `scratch`, in memory that the caller frees. NULL: no memory. */
+unsigned char *record_pack_new(struct buf *scratch, const struct belay_record *record, size_t *out_len);
 enum belay_code record_unpack(const char *key, const void *data, size_t len, struct row *out_row,
                               struct belay_error *err);
 /* The holders alone. After unpacking each string is a copy. False: it cannot be read, or there is no memory. */

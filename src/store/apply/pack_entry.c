@@ -1,7 +1,10 @@
 /* A commit as an entry of the journal. */
 #include "store/apply/pack_internal.h"
 
+#include <assert.h>
 #include <stdlib.h>
+
+#include "base/error.h"
 
 /* Flags of the binary form only. What they stand for is absent from most entries, and from those of older versions. */
 enum {
@@ -19,7 +22,7 @@ enum {
     PUTS_INTENTS = 32    /* there are several, and each says whether it is of a shared lock */
 };
 
-static void put_values(struct writer *w, unsigned set, const struct belay_record *values)
+static void put_values(struct packed_writer *w, unsigned set, const struct belay_record *values)
 {
     if ((set & SETS_CO_HOLDER) != 0 && (set & BELAY_SET_ACQUIRED) != 0) {
         put_unsigned(w, (uint64_t)values->mode);
@@ -56,7 +59,7 @@ static bool is_given(const char *credential)
     return credential != NULL && credential[0] != '\0';
 }
 
-static void put_new_ticket(struct writer *w, const struct belay_put_ticket *ticket, unsigned puts)
+static void put_new_ticket(struct packed_writer *w, const struct belay_put_ticket *ticket, unsigned puts)
 {
     put_text(w, ticket->lock_id);
     put_text(w, ticket->key);
@@ -91,7 +94,7 @@ static unsigned flags_of_puts(const struct belay_write *write)
     return puts;
 }
 
-static void put_write(struct writer *w, const struct belay_write *write)
+static void put_write(struct packed_writer *w, const struct belay_write *write)
 {
     unsigned puts = flags_of_puts(write);
     unsigned set = write->set;
@@ -107,10 +110,10 @@ static void put_write(struct writer *w, const struct belay_write *write)
     }
     put_values(w, set, write->values);
     if (write->n_drop_holders > 0) {
-        put_ids(w, write->drop_holders, write->n_drop_holders);
+        put_texts(w, write->drop_holders, write->n_drop_holders);
     }
-    put_ids(w, write->drop_tickets, write->n_drop_tickets);
-    put_ids(w, write->drop_intents, write->n_drop_intents);
+    put_texts(w, write->drop_tickets, write->n_drop_tickets);
+    put_texts(w, write->drop_intents, write->n_drop_intents);
     put_unsigned(w, puts);
     if (write->put_ticket != NULL) {
         put_new_ticket(w, write->put_ticket, puts);
@@ -128,7 +131,7 @@ static void put_write(struct writer *w, const struct belay_write *write)
     }
 }
 
-static void put_event(struct writer *w, const struct belay_event *event)
+static void put_event(struct packed_writer *w, const struct belay_event *event)
 {
     put_unsigned(w, (uint64_t)event->level);
     put_text(w, event->type);
@@ -143,10 +146,13 @@ static void put_event(struct writer *w, const struct belay_event *event)
     put_meta(w, event->metadata, event->n_metadata);
 }
 
-void entry_pack(struct buf *to, const struct journal_entry *entry)
+void entry_pack(struct buf *frame, const struct journal_entry *entry)
 {
-    struct writer w = { .to = to };
+    struct packed_writer w = { .to = frame };
+    size_t start = frame->len;
+    uint32_t len = 0;
 
+    buf_add(frame, &len, ENTRY_HEAD);
     put_unsigned(&w, entry->number);
     put_int(&w, entry->now_ms);
     put_int(&w, entry->unix_ms);
@@ -162,6 +168,44 @@ void entry_pack(struct buf *to, const struct journal_entry *entry)
     for (size_t i = 0; i < entry->n_deletes; i++) {
         put_text(&w, entry->deletes[i]);
     }
+    if (!frame->failed) {
+        len = (uint32_t)(frame->len - start - ENTRY_HEAD);
+        memcpy(frame->data + start, &len, ENTRY_HEAD);
+    }
+}
+
+enum belay_code batch_pack(struct batch_work *work, struct buf *scratch, struct buf *frame,
+                           struct belay_error *err)
+{
+    struct belay_write few[BATCH_FEW];
+    size_t n = work->batch->n_writes;
+    struct belay_write *changes = n <= BATCH_FEW ? few : malloc(n * sizeof *changes);
+    struct journal_entry entry = { .number = work->txn.next,
+                                   .now_ms = work->txn.now_ms,
+                                   .unix_ms = work->txn.unix_ms,
+                                   .writes = changes,
+                                   .events = work->events,
+                                   .n_events = work->batch->n_events };
+    bool ok = changes != NULL;
+
+    for (size_t i = 0; ok && i < n; i++) {
+        struct row *row = &work->rows[i];
+
+        if (row->is_changed) {
+            assert(row->packed == NULL);
+            row->packed = record_pack_new(scratch, &row->record, &row->packed_len);
+            ok = row->packed != NULL;
+            changes[entry.n_writes++] = work->batch->writes[i];
+        }
+    }
+    if (ok) {
+        entry_pack(frame, &entry);
+        ok = !frame->failed;
+    }
+    if (changes != few) {
+        free(changes);
+    }
+    return ok ? BELAY_OK : error_no_memory(err);
 }
 
 /* Make room for `n` elements; the array may move. */
@@ -205,7 +249,7 @@ struct lists {
     size_t n_intents;
 };
 
-static size_t get_meta(struct reader *r, struct lists *lists, size_t *out_n)
+static size_t get_meta(struct packed_reader *r, struct lists *lists, size_t *out_n)
 {
     size_t n = get_count(r);
     size_t from = lists->n_meta;
@@ -223,7 +267,7 @@ static size_t get_meta(struct reader *r, struct lists *lists, size_t *out_n)
     return from;
 }
 
-static size_t get_ids(struct reader *r, struct lists *lists, size_t n)
+static size_t get_ids(struct packed_reader *r, struct lists *lists, size_t n)
 {
     size_t from = lists->n_texts;
 
@@ -245,7 +289,8 @@ static void *as_index(size_t at)
     return (void *)(uintptr_t)at; /* NOLINT(performance-no-int-to-ptr) */
 }
 
-static void get_values(struct reader *r, struct lists *lists, unsigned set, struct belay_record *values)
+static void get_values(struct packed_reader *r, struct lists *lists, unsigned set,
+                       struct belay_record *values)
 {
     memset(values, 0, sizeof *values);
     if ((set & SETS_CO_HOLDER) != 0 && (set & BELAY_SET_ACQUIRED) != 0) {
@@ -279,7 +324,7 @@ static void get_values(struct reader *r, struct lists *lists, unsigned set, stru
     }
 }
 
-static struct belay_put_ticket get_new_ticket(struct reader *r, uint64_t puts)
+static struct belay_put_ticket get_new_ticket(struct packed_reader *r, uint64_t puts)
 {
     struct belay_put_ticket ticket = { 0 };
 
@@ -298,7 +343,8 @@ static struct belay_put_ticket get_new_ticket(struct reader *r, uint64_t puts)
     return ticket;
 }
 
-static void get_intents(struct reader *r, struct lists *lists, struct belay_write *write, uint64_t puts)
+static void get_intents(struct packed_reader *r, struct lists *lists, struct belay_write *write,
+                        uint64_t puts)
 {
     size_t n = (puts & PUTS_INTENTS) != 0 ? get_count(r) : 1;
     size_t from = lists->n_intents;
@@ -320,7 +366,7 @@ static void get_intents(struct reader *r, struct lists *lists, struct belay_writ
     write->n_put_intents = n;
 }
 
-static void get_write(struct reader *r, struct lists *lists, size_t i)
+static void get_write(struct packed_reader *r, struct lists *lists, size_t i)
 {
     struct entry_room *room = lists->room;
     struct belay_write *write = &room->writes[i];
@@ -354,7 +400,7 @@ static void get_write(struct reader *r, struct lists *lists, size_t i)
     }
 }
 
-static void get_event(struct reader *r, struct lists *lists, struct belay_event *event)
+static void get_event(struct packed_reader *r, struct lists *lists, struct belay_event *event)
 {
     memset(event, 0, sizeof *event);
     event->level = (enum belay_level)get_unsigned(r);
@@ -411,7 +457,7 @@ static void settle_lists(struct entry_room *room, size_t n_writes, size_t n_even
 
 uint64_t entry_last_packed(const void *data, size_t len)
 {
-    struct reader r = { .at = data, .end = (const unsigned char *)data + len };
+    struct packed_reader r = { .at = data, .end = (const unsigned char *)data + len };
     struct journal_entry entry = { 0 };
 
     entry.number = get_unsigned(&r);
@@ -424,7 +470,7 @@ uint64_t entry_last_packed(const void *data, size_t len)
 
 bool entry_unpack(const void *data, size_t len, struct entry_room *room, struct journal_entry *out_entry)
 {
-    struct reader r = { .at = data, .end = (const unsigned char *)data + len };
+    struct packed_reader r = { .at = data, .end = (const unsigned char *)data + len };
     struct lists lists = { .room = room };
     struct journal_entry entry = { 0 };
     size_t deletes;

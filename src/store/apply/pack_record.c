@@ -8,14 +8,14 @@
 /* FLAG_HOLDERS: the record is not exclusive. Only then are its mode, slots and holders written. */
 enum { FLAG_HELD = 1, FLAG_DURABLE = 2, FLAG_STALE_REPORTED = 4, FLAG_HOLDERS = 8 };
 
-static void put_numbers(struct writer *w, const int64_t *numbers, size_t n)
+static void put_numbers(struct packed_writer *w, const int64_t *numbers, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         put_int(w, numbers[i]);
     }
 }
 
-static void put_holder(struct writer *w, const struct belay_holder *holder)
+static void put_holder(struct packed_writer *w, const struct belay_holder *holder)
 {
     const int64_t numbers[] = { holder->ttl_ms,
                                 holder->heartbeat_ms,
@@ -39,13 +39,13 @@ static void put_holder(struct writer *w, const struct belay_holder *holder)
 
 void holders_pack(struct buf *to, const struct belay_record *record)
 {
-    struct writer w = { .to = to };
+    struct packed_writer w = { .to = to };
 
     put_unsigned(&w, record->n_holders);
     for (size_t i = 0; i < record->n_holders; i++) {
         put_holder(&w, &record->holders[i]);
     }
-    put_ids(&w, (const char *const *)record->released_ids, record->n_released_ids);
+    put_texts(&w, (const char *const *)record->released_ids, record->n_released_ids);
 }
 
 /*
@@ -94,7 +94,7 @@ static inline bool texts_fit(const struct texts *texts, const unsigned char *fro
            texts->at[1] < size && texts->at[2] < size;
 }
 
-static void put_holder_in_place(struct writer *w, const struct belay_holder *holder)
+static void put_holder_in_place(struct packed_writer *w, const struct belay_holder *holder)
 {
     const char *const texts[TEXTS_MAX] = { holder->lock_id, holder->owner, holder->owner_name,
                                            holder->acquired_by == NULL ? "" : holder->acquired_by };
@@ -120,7 +120,7 @@ static void put_holder_in_place(struct writer *w, const struct belay_holder *hol
     put_meta(w, holder->metadata, holder->n_metadata);
 }
 
-static void put_released_in_place(struct writer *w, const struct belay_record *record)
+static void put_released_in_place(struct packed_writer *w, const struct belay_record *record)
 {
     put_unsigned(w, record->n_released_ids);
     for (size_t i = 0; i < record->n_released_ids; i++) {
@@ -128,7 +128,7 @@ static void put_released_in_place(struct writer *w, const struct belay_record *r
     }
 }
 
-static bool unpack_meta(struct reader *r, struct belay_meta **out_meta, size_t *out_n);
+static bool unpack_meta(struct packed_reader *r, struct belay_meta **out_meta, size_t *out_n);
 
 static bool is_bool(const bool *byte)
 {
@@ -136,7 +136,7 @@ static bool is_bool(const bool *byte)
 }
 
 /* The holder borrows its strings from the memory that is read. */
-static bool get_holder_in_place(struct reader *r, struct belay_holder *holder)
+static bool get_holder_in_place(struct packed_reader *r, struct belay_holder *holder)
 {
     char *texts = (char *)r->at + sizeof(struct holder_head);
     struct holder_head head;
@@ -166,17 +166,17 @@ static bool get_holder_in_place(struct reader *r, struct belay_holder *holder)
  * Most times are close to another one, and a small difference takes few bytes. Differences wrap around, so that any
  * two times can be stored.
  */
-static void put_after(struct writer *w, int64_t time_ms, int64_t earlier_ms)
+static void put_after(struct packed_writer *w, int64_t time_ms, int64_t earlier_ms)
 {
     put_int(w, (int64_t)((uint64_t)time_ms - (uint64_t)earlier_ms));
 }
 
-static int64_t get_after(struct reader *r, int64_t earlier_ms)
+static int64_t get_after(struct packed_reader *r, int64_t earlier_ms)
 {
     return (int64_t)((uint64_t)get_int(r) + (uint64_t)earlier_ms);
 }
 
-static void pack_times(struct writer *w, const struct belay_record *record)
+static void pack_times(struct packed_writer *w, const struct belay_record *record)
 {
     put_int(w, record->ttl_ms);
     put_int(w, record->heartbeat_ms);
@@ -190,7 +190,7 @@ static void pack_times(struct writer *w, const struct belay_record *record)
     put_after(w, record->freed_at_unix_ms, record->locked_at_unix_ms);
 }
 
-static void unpack_times(struct reader *r, struct belay_record *record)
+static void unpack_times(struct packed_reader *r, struct belay_record *record)
 {
     record->ttl_ms = get_int(r);
     record->heartbeat_ms = get_int(r);
@@ -206,7 +206,7 @@ static void unpack_times(struct reader *r, struct belay_record *record)
 
 void record_pack(struct buf *to, const struct belay_record *record)
 {
-    struct writer w = { .to = to };
+    struct packed_writer w = { .to = to };
     bool has_holders = record->mode != BELAY_EXCLUSIVE;
     unsigned flags = (record->held ? FLAG_HELD : 0U) | (record->durable ? FLAG_DURABLE : 0U) |
                      (record->stale_reported ? FLAG_STALE_REPORTED : 0U) | (has_holders ? FLAG_HOLDERS : 0U);
@@ -239,12 +239,27 @@ void record_pack(struct buf *to, const struct belay_record *record)
     pack_tickets(&w, record);
 }
 
+unsigned char *record_pack_new(struct buf *scratch, const struct belay_record *record, size_t *out_len)
+{
+    unsigned char *packed;
+
+    scratch->len = 0;
+    scratch->failed = false;
+    record_pack(scratch, record);
+    packed = scratch->failed ? NULL : malloc(scratch->len);
+    if (packed != NULL) {
+        memcpy(packed, scratch->data, scratch->len);
+        *out_len = scratch->len;
+    }
+    return packed;
+}
+
 bool record_is_held_packed(const void *data)
 {
     return (*(const unsigned char *)data & FLAG_HELD) != 0;
 }
 
-static char *get_copy(struct reader *r, bool *ok)
+static char *get_copy(struct packed_reader *r, bool *ok)
 {
     char *copy = strdup(get_given(r));
 
@@ -253,14 +268,14 @@ static char *get_copy(struct reader *r, bool *ok)
 }
 
 /* A string that is borrowed in place; NULL: it cannot be read. */
-static char *get_in_place(struct reader *r)
+static char *get_in_place(struct packed_reader *r)
 {
     const char *text = get_given(r);
 
     return r->bad ? NULL : (char *)text;
 }
 
-static bool unpack_meta(struct reader *r, struct belay_meta **out_meta, size_t *out_n)
+static bool unpack_meta(struct packed_reader *r, struct belay_meta **out_meta, size_t *out_n)
 {
     size_t n = get_count(r);
     struct belay_meta *meta = n == 0 ? NULL : calloc(n, sizeof *meta);
@@ -279,7 +294,7 @@ static bool unpack_meta(struct reader *r, struct belay_meta **out_meta, size_t *
 }
 
 /* Its strings are copies. */
-static bool get_holder(struct reader *r, struct belay_holder *holder)
+static bool get_holder(struct packed_reader *r, struct belay_holder *holder)
 {
     char **const texts[] = { &holder->lock_id, &holder->owner, &holder->owner_name, &holder->acquired_by };
     int64_t *const numbers[] = { &holder->ttl_ms,
@@ -305,8 +320,8 @@ static bool get_holder(struct reader *r, struct belay_holder *holder)
     return ok && unpack_meta(r, &holder->metadata, &holder->n_metadata);
 }
 
-static bool unpack_holders(struct reader *r, struct belay_record *record,
-                           bool (*unpack)(struct reader *r, struct belay_holder *holder))
+static bool unpack_holders(struct packed_reader *r, struct belay_record *record,
+                           bool (*unpack)(struct packed_reader *r, struct belay_holder *holder))
 {
     size_t n = get_count(r);
     bool ok = true;
@@ -323,7 +338,7 @@ static bool unpack_holders(struct reader *r, struct belay_record *record,
 }
 
 /* A string of put_released_in_place(), which stays where it is; NULL: it cannot be read. */
-static char *get_released_in_place(struct reader *r)
+static char *get_released_in_place(struct packed_reader *r)
 {
     char *text = (char *)r->at;
     const unsigned char *end = memchr(r->at, '\0', (size_t)(r->end - r->at));
@@ -337,7 +352,7 @@ static char *get_released_in_place(struct reader *r)
 }
 
 /* `in_place`: those of put_released_in_place(). Else those of holders_pack(), copied; rows of an earlier belay have none. */
-static bool unpack_released(struct reader *r, bool in_place, struct belay_record *record)
+static bool unpack_released(struct packed_reader *r, bool in_place, struct belay_record *record)
 {
     size_t n = r->at == r->end ? 0 : get_count(r);
     bool ok = true;
@@ -359,14 +374,14 @@ static bool unpack_released(struct reader *r, bool in_place, struct belay_record
 
 bool holders_unpack(const void *data, size_t len, struct belay_record *record)
 {
-    struct reader r = { .at = data, .end = (const unsigned char *)data + len };
+    struct packed_reader r = { .at = data, .end = (const unsigned char *)data + len };
 
     return unpack_holders(&r, record, get_holder) && unpack_released(&r, false, record) && !r.bad &&
            r.at == r.end;
 }
 
 /* After the numbers, whose flags say whether the record is exclusive. */
-static bool unpack_mode(struct reader *r, struct belay_record *record)
+static bool unpack_mode(struct packed_reader *r, struct belay_record *record)
 {
     if (record->mode == BELAY_EXCLUSIVE) {
         return true;
@@ -377,7 +392,7 @@ static bool unpack_mode(struct reader *r, struct belay_record *record)
     return unpack_holders(r, record, get_holder_in_place) && unpack_released(r, true, record);
 }
 
-static bool unpack_intents(struct reader *r, struct belay_record *record)
+static bool unpack_intents(struct packed_reader *r, struct belay_record *record)
 {
     size_t n = get_count(r);
     bool ok = true;
@@ -396,7 +411,7 @@ static bool unpack_intents(struct reader *r, struct belay_record *record)
     return ok;
 }
 
-static void unpack_numbers(struct reader *r, struct belay_record *record)
+static void unpack_numbers(struct packed_reader *r, struct belay_record *record)
 {
     uint64_t flags = get_unsigned(r);
 
@@ -412,7 +427,7 @@ static void unpack_numbers(struct reader *r, struct belay_record *record)
 
 bool record_unpack_numbers(const void *data, size_t len, struct belay_record *out_record)
 {
-    struct reader r = { .at = data, .end = (const unsigned char *)data + len };
+    struct packed_reader r = { .at = data, .end = (const unsigned char *)data + len };
     struct belay_record record = { 0 };
 
     unpack_numbers(&r, &record);
@@ -432,7 +447,7 @@ enum belay_code record_unpack(const char *key, const void *data, size_t len, str
 {
     size_t key_size = strlen(key) + 1;
     char *text = malloc(len + key_size);
-    struct reader r = { .at = (unsigned char *)text, .end = (unsigned char *)text + len };
+    struct packed_reader r = { .at = (unsigned char *)text, .end = (unsigned char *)text + len };
     struct row row = { .record = { .text = text, .text_size = len + key_size } };
     bool ok;
 

@@ -113,7 +113,7 @@ static size_t put_ticket_texts(struct buf *to, const struct belay_record *record
     return 1;
 }
 
-void pack_tickets(struct writer *w, const struct belay_record *record)
+void pack_tickets(struct packed_writer *w, const struct belay_record *record)
 {
     size_t n = record->n_tickets;
     struct image *images;
@@ -162,7 +162,7 @@ static inline void image_read(const struct image *image, char *text, char *own_k
     ticket->joint = image->joint != 0;
 }
 
-bool unpack_tickets(struct reader *r, struct row *row)
+bool unpack_tickets(struct packed_reader *r, struct row *row)
 {
     struct belay_record *record = &row->record;
     char *own_key = record->key;

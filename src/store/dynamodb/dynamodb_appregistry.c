@@ -49,10 +49,9 @@ static const json_t *list_of(const json_t *row, const char *name)
     return list != NULL ? list : json_object_get(value, "SS");
 }
 
-static const char *list_text(const json_t *list, size_t i)
+/* The text of an element of L or SS. */
+static const char *element_text(const json_t *value)
 {
-    const json_t *value = json_array_get(list, i);
-
     return json_is_string(value) ? json_string_value(value) : json_string_value(json_object_get(value, "S"));
 }
 
@@ -63,7 +62,7 @@ static json_t *copy_texts(const json_t *row, const char *name)
     json_t *texts = json_array();
 
     for (size_t i = 0; i < json_array_size(list); i++) {
-        const char *text = list_text(list, i);
+        const char *text = element_text(json_array_get(list, i));
 
         (void)json_array_append_new(texts, json_string(text == NULL ? "" : text));
     }
@@ -94,7 +93,7 @@ static json_t *urls_of(const json_t *row)
     char url[TEXT_SIZE];
 
     for (size_t i = 0; i < json_array_size(hosts); i++) {
-        const char *text = list_text(hosts, i);
+        const char *text = element_text(json_array_get(hosts, i));
         bool is_url = text != NULL && strstr(text, "://") != NULL;
 
         if (has_host(urls, text)) {
@@ -169,9 +168,7 @@ static const char *instance_of(const json_t *one)
     const json_t *map = json_object_get(one, "M");
     const char *id = json_string_value(json_object_get(json_object_get(map, "instance_id"), "S"));
 
-    if (id == NULL) {
-        id = json_is_string(one) ? json_string_value(one) : json_string_value(json_object_get(one, "S"));
-    }
+    id = id == NULL ? element_text(one) : id;
     return id == NULL ? "(not an instance)" : id;
 }
 

@@ -55,6 +55,7 @@ static void bounds_at(const struct ddb_clock *clock, int64_t boot_ms, int64_t *o
     int64_t passed = boot_ms > clock->at_boot_ms ? boot_ms - clock->at_boot_ms : 0;
     int64_t drift = (passed + DRIFT - 1) / DRIFT;
 
+    assert(!clock->has_date || clock->low_ms <= clock->high_ms);
     *out_low_ms = clock->low_ms + passed - drift;
     *out_high_ms = clock->high_ms + passed + drift;
 }
@@ -75,6 +76,7 @@ void ddb_clock_set_date(struct ddb_store *store, int64_t date_unix_ms, int64_t s
     (void)pthread_mutex_lock(&clock->mutex);
     boot_ms = ddb_boot_ms(store); /* with the mutex: another thread's bounds must not be of a later time */
     low = date_unix_ms;           /* when it answered; the answer was later */
+    assert(boot_ms >= sent_boot_ms);
     high = date_unix_ms + resolution - 1 + (boot_ms - sent_boot_ms);
     if (clock->has_date) {
         int64_t old_low, old_high;
@@ -113,9 +115,10 @@ struct clock_reading {
 static struct clock_reading read_clocks(struct ddb_store *store)
 {
     struct ddb_clock *clock = &store->clock;
-    struct clock_reading now = { .boot_ms = ddb_boot_ms(store) };
+    struct clock_reading now;
 
     (void)pthread_mutex_lock(&clock->mutex);
+    now.boot_ms = ddb_boot_ms(store); /* with the mutex: the bounds must not be of a later time */
     now.local_ms = local_ms(clock, now.boot_ms);
     now.has_date = clock->has_date;
     now.date_boot_ms = clock->at_boot_ms;
@@ -152,6 +155,15 @@ void ddb_clock_bounds(struct ddb_store *store, int64_t *out_low_ms, int64_t *out
 
     *out_low_ms = now.has_date && now.low_ms < now.local_ms ? now.low_ms : now.local_ms;
     *out_high_ms = now.has_date && now.high_ms > now.local_ms ? now.high_ms : now.local_ms;
+}
+
+bool ddb_clock_ahead(struct ddb_store *store, int64_t *out_least_ms, int64_t *out_most_ms)
+{
+    struct clock_reading now = read_clocks(store);
+
+    *out_least_ms = now.local_ms - now.high_ms;
+    *out_most_ms = now.local_ms - now.low_ms;
+    return now.has_date;
 }
 
 int64_t ddb_clock_judge_ms(struct ddb_store *store)

@@ -11,7 +11,6 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -37,11 +36,8 @@ static enum belay_code answer_done(struct ddb_store *store, const struct plan *p
 {
     enum belay_code code = answer_alloc(out, plan->batch->n_writes, err);
 
-    if (code != BELAY_OK) {
-        return code;
-    }
     out->now_ms = plan->now_ms;
-    return plan_images(store, plan, image, out, err);
+    return code == BELAY_OK ? plan_images(store, plan, image, out, err) : code;
 }
 
 static bool is_writers_lock(const struct belay_write *write, const struct belay_record *record)
@@ -68,6 +64,7 @@ static enum belay_code answer_refused(struct ddb_store *store, const struct plan
     const struct belay_write *write = &plan->batch->writes[refusal->write];
     enum belay_code code = answer_alloc(out, 1, err);
 
+    assert(refusal->write < plan->batch->n_writes && !refusal->conflict);
     if (code == BELAY_OK) {
         code = ddb_record(store, write->key, &refusal->items, &out->records[0], err);
     }
@@ -119,27 +116,34 @@ static bool was_only_absent(const struct ddb_store *store, const struct plan *pl
                             const struct refusal *refusal)
 {
     const struct belay_write *write = &plan->batch->writes[refusal->write];
-    bool creates =
-        layout_is_foreign(store->layout) ? (write->set & BELAY_SET_ACQUIRED) != 0 : ddb_creates(write);
     bool seen_absent = write->condition == BELAY_IF_UNCHANGED && plan->has_seen[refusal->write] &&
                        plan->seen[refusal->write].item == NULL;
 
-    return refusal->by_item && !refusal->known && refusal->items.item == NULL && !creates &&
-           !write->co_holder && (seen_absent || ddb_holds_if_absent(write));
+    assert(refusal->write < plan->batch->n_writes);
+    return refusal->by_item && !refusal->known && refusal->items.item == NULL &&
+           !ddb_creates_item(store, write) && !write->co_holder &&
+           (seen_absent || ddb_holds_if_absent(write));
 }
 
-static enum belay_code answer_absent(const struct ddb_store *store, const struct plan *plan,
+static enum belay_code answer_absent(struct ddb_store *store, const struct plan *plan,
                                      struct belay_commit *out, struct belay_error *err)
 {
     struct ddb_items nothing = { 0 };
     enum belay_code code = answer_alloc(out, 1, err);
 
-    if (code == BELAY_OK) {
-        out->now_ms = plan->now_ms;
-        code = ddb_record((struct ddb_store *)store, plan->batch->writes[0].key, &nothing, &out->records[0],
-                          err);
-    }
-    return code;
+    out->now_ms = plan->now_ms;
+    return code == BELAY_OK ? ddb_record(store, plan->batch->writes[0].key, &nothing, &out->records[0], err)
+                            : code;
+}
+
+/* The next try is made from the items that came back with the refusal. */
+static void keep_seen(struct plan *plan, struct refusal *refusal)
+{
+    assert(refusal->write < plan->batch->n_writes);
+    ddb_items_release(&plan->seen[refusal->write]);
+    plan->seen[refusal->write] = refusal->items;
+    memset(&refusal->items, 0, sizeof refusal->items);
+    plan->has_seen[refusal->write] = true;
 }
 
 /*
@@ -159,9 +163,7 @@ static enum belay_code take_as_seen(struct ddb_store *store, struct plan *plan, 
     }
     code = ddb_record(store, write->key, &refusal->items, &record, err);
     if (code == BELAY_OK && !record.held && !is_writers_lock(write, &record)) {
-        plan->seen[refusal->write] = refusal->items;
-        memset(&refusal->items, 0, sizeof refusal->items);
-        plan->has_seen[refusal->write] = true;
+        keep_seen(plan, refusal);
         *again = true;
     }
     belay_record_release(&record);
@@ -176,7 +178,7 @@ static bool make_from_newer(const struct ddb_store *store, struct plan *plan, st
 {
     const struct belay_write *write = &plan->batch->writes[refusal->write];
     const char *name = layout_name_of(store->layout, FIELD_REVISION);
-    struct ddb_items *seen = &plan->seen[refusal->write];
+    const struct ddb_items *seen = &plan->seen[refusal->write];
     bool is_newer =
         plan->has_seen[refusal->write] && write->condition != BELAY_IF_UNCHANGED &&
         !json_equal(json_object_get(refusal->items.item, name), json_object_get(seen->item, name));
@@ -185,10 +187,7 @@ static bool make_from_newer(const struct ddb_store *store, struct plan *plan, st
     if (layout_is_foreign(store->layout) || refusal->items.item == NULL || !(is_newer || grows)) {
         return false;
     }
-    ddb_items_release(seen);
-    *seen = refusal->items;
-    memset(&refusal->items, 0, sizeof refusal->items);
-    plan->has_seen[refusal->write] = true;
+    keep_seen(plan, refusal);
     return true;
 }
 
@@ -230,13 +229,9 @@ static enum belay_code handle_refusal(struct ddb_store *store, struct plan *plan
 static void pause_with_jitter(int tries)
 {
     uint8_t chance = 0;
-    int64_t ms;
-    struct timespec span;
 
     (void)random_bytes(&chance, sizeof chance);
-    ms = PAUSE_MS * (tries + 1) * (64 + chance) / 256;
-    span = (struct timespec){ .tv_nsec = ms * 1000000 };
-    (void)nanosleep(&span, NULL);
+    platform_sleep_ms(platform_system(), PAUSE_MS * (tries + 1) * (64 + chance) / 256);
 }
 
 static enum belay_code try_commit(struct ddb_store *store, struct plan *plan, int tries,
@@ -255,6 +250,7 @@ static enum belay_code try_commit(struct ddb_store *store, struct plan *plan, in
     if (code == BELAY_OK && plan->n > 0) {
         code = plan_send(store, plan, &image, &refusal, err);
     }
+    assert(refusal.write < plan->batch->n_writes && out->records == NULL);
     if (code == BELAY_OK) {
         code = answer_done(store, plan, image, out, err);
     } else if (code == BELAY_REFUSED && refusal.conflict) {
@@ -397,6 +393,7 @@ static enum belay_code fill_ttls(struct ddb_store *store, const struct belay_bat
             room->keys[n++] = batch->writes[i].key;
         }
     }
+    assert(n > 0 && n <= batch->n_writes);
     code = ddb_get(&store->base, room->keys, n, room->seen, &now_ms, err);
     room->n_keys = code == BELAY_OK ? n : 0;
     n = 0;

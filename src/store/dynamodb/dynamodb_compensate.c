@@ -1,4 +1,5 @@
 /* Reverts a batch that acquires, queues or renews, when the clock turned out to be wrong. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@ struct inverse {
 
 static void drop_put_intents(const struct belay_write *write, struct inverse *back)
 {
+    assert(write->n_put_intents <= BELAY_KEYS_MAX);
     for (size_t i = 0; i < write->n_put_intents; i++) {
         back->ids[i] = write->put_intents[i].lock_id;
     }
@@ -48,6 +50,7 @@ static void invert_renewal(const struct belay_batch *batch, const struct belay_w
     const struct belay_write *first = &batch->writes[0];
     bool exchanged = (first->set & BELAY_SET_IDENTITY) != 0;
 
+    assert(write->n_put_intents <= BELAY_KEYS_MAX);
     if ((write->set & BELAY_SET_LEASE) != 0) {
         back->values.ttl_ms = write->values->ttl_ms;
         back->values.lock_id = (char *)write->lock_id;
@@ -75,6 +78,7 @@ bool compensation_make(struct compensation *compensation, const struct belay_bat
     struct belay_write *writes = calloc(batch->n_writes, sizeof *writes);
     struct inverse *back = calloc(batch->n_writes, sizeof *back);
 
+    assert(batch->n_writes > 0);
     *compensation = (struct compensation){ { .writes = writes, .n_writes = batch->n_writes }, writes, back };
     if (writes == NULL || back == NULL) {
         return false;

@@ -16,49 +16,24 @@ bool ddb_creates(const struct belay_write *write)
     return (write->set & BELAY_SET_ACQUIRED) != 0 || write->put_ticket != NULL || write->n_put_intents > 0;
 }
 
+bool ddb_creates_item(const struct ddb_store *store, const struct belay_write *write)
+{
+    return layout_is_foreign(store->layout) ? (write->set & BELAY_SET_ACQUIRED) != 0 : ddb_creates(write);
+}
+
 bool ddb_holds_if_absent(const struct belay_write *write)
 {
-    switch (write->condition) {
-    case BELAY_IF_ANY:
-    case BELAY_IF_ABSENT:
-    case BELAY_IF_FREE:
-    case BELAY_IF_FREE_FOR_INTENT:
-        return true;
-    case BELAY_IF_UNCHANGED:
-        return write->revision == 0;
-    case BELAY_IF_HELD_BY:
-    case BELAY_IF_LIVE_BY:
-    case BELAY_IF_OCCUPIED:
-    case BELAY_IF_NEXT:
-        break;
-    }
-    return false;
-}
-
-static struct expr_ref field_name(const struct layout *layout, enum layout_field field, struct expr *expr)
-{
-    return expr_name(expr, layout_name_of(layout, field));
-}
-
-static void require_absent(const char *attribute, struct expr *expr)
-{
-    expr_and(expr, "attribute_not_exists(%s)", expr_name(expr, attribute).text);
+    return write->condition == BELAY_IF_ANY || write->condition == BELAY_IF_ABSENT ||
+           write->condition == BELAY_IF_FREE || write->condition == BELAY_IF_FREE_FOR_INTENT ||
+           (write->condition == BELAY_IF_UNCHANGED && write->revision == 0);
 }
 
 /* ---- held or not -------------------------------------------------------------- */
 
-static void require_not_held_native(const struct layout *layout, struct expr *expr)
-{
-    struct expr_ref status = field_name(layout, FIELD_STATUS, expr);
-    struct expr_ref word = expr_value(expr, av_text(layout->held_word));
-
-    expr_and(expr, "attribute_not_exists(%s) OR %s <> %s", status.text, status.text, word.text);
-}
-
 /* "#status IN (:a, :b, :c)" with the words that mean free. */
 static void free_words_text(const struct layout *layout, struct expr *expr, char out[64])
 {
-    struct expr_ref status = field_name(layout, FIELD_STATUS, expr);
+    struct expr_ref status = expr_name(expr, layout_name_of(layout, FIELD_STATUS));
     struct expr_ref a = expr_value(expr, av_text(layout->completed_word));
     struct expr_ref b = expr_value(expr, av_text(layout->failed_word));
     struct expr_ref c = expr_value(expr, av_text(layout->forced_word));
@@ -77,7 +52,7 @@ static void require_not_held(const struct layout *layout, struct expr *expr)
     char words[64] = "";
 
     if (!layout_is_foreign(layout)) {
-        require_not_held_native(layout, expr);
+        expr_and_is_not(expr, layout_name_of(layout, FIELD_STATUS), av_text(layout->held_word));
         return;
     }
     key = expr_name(expr, layout->keys[0].name);
@@ -92,9 +67,7 @@ static void require_held(const struct layout *layout, struct expr *expr)
     char words[64];
 
     if (!layout_is_foreign(layout)) {
-        struct expr_ref status = field_name(layout, FIELD_STATUS, expr);
-
-        expr_and(expr, "%s = %s", status.text, expr_value(expr, av_text(layout->held_word)).text);
+        expr_and_is(expr, layout_name_of(layout, FIELD_STATUS), av_text(layout->held_word));
     } else if (layout_name_of(layout, FIELD_STATUS) != NULL) {
         free_words_text(layout, expr, words);
         expr_and(expr, "NOT %s", words);
@@ -106,29 +79,20 @@ static void require_held(const struct layout *layout, struct expr *expr)
 /* The id that had the lock last cannot acquire it again (L5). */
 static void require_new_id(const struct layout *layout, const struct belay_write *write, struct expr *expr)
 {
-    struct expr_ref name = field_name(layout, FIELD_LOCK_ID, expr);
-    struct expr_ref id = expr_value(expr, av_text(write->values->lock_id));
-
-    expr_and(expr, "attribute_not_exists(%s) OR %s <> %s", name.text, name.text, id.text);
+    expr_and_is_not(expr, layout_name_of(layout, FIELD_LOCK_ID), av_text(write->values->lock_id));
     if (!layout_is_foreign(layout)) {
-        name = expr_name(expr, HOLDERS_LAST_ID);
-        expr_and(expr, "attribute_not_exists(%s) OR %s <> %s", name.text, name.text, id.text);
+        expr_and_is_not(expr, HOLDERS_LAST_ID, av_text(write->values->lock_id));
     }
 }
 
 void ddb_require_as_seen(const char *attribute, const json_t *item, struct expr *expr)
 {
     json_t *value = attribute == NULL ? NULL : json_object_get(item, attribute);
-    struct expr_ref name;
 
-    if (attribute == NULL) {
-        return;
-    }
-    name = expr_name(expr, attribute);
-    if (value == NULL) {
-        expr_and(expr, "attribute_not_exists(%s)", name.text);
-    } else {
-        expr_and(expr, "%s = %s", name.text, expr_value(expr, json_incref(value)).text);
+    if (value != NULL) {
+        expr_and_is(expr, attribute, json_incref(value));
+    } else if (attribute != NULL) {
+        expr_and_absent(expr, attribute);
     }
 }
 
@@ -148,23 +112,19 @@ static void require_held_by(const struct layout *layout, const struct belay_writ
     if (seen != NULL) {
         require_seen_holder(layout, seen->item, expr);
     } else {
-        struct expr_ref name = field_name(layout, FIELD_LOCK_ID, expr);
-
-        expr_and(expr, "%s = %s", name.text, expr_value(expr, av_text(write->lock_id)).text);
+        expr_and_is(expr, layout_name_of(layout, FIELD_LOCK_ID), av_text(write->lock_id));
     }
 }
 
 static void require_not_expired(const struct ddb_store *store, int64_t now_ms, struct expr *expr)
 {
-    struct expr_ref name;
-    json_t *now;
+    const struct layout_attribute *expires = &store->layout->fields[FIELD_EXPIRES];
 
     if (store->params.observe) {
         return; /* no clock is trusted: a recorded holder has the lock */
     }
-    name = field_name(store->layout, FIELD_EXPIRES, expr);
-    now = ddb_time_value(store->layout->fields[FIELD_EXPIRES].format, now_ms, false);
-    expr_and(expr, "%s > %s", name.text, expr_value(expr, now).text);
+    expr_and(expr, "%s > %s", expr_name(expr, expires->name).text,
+             expr_value(expr, ddb_time_value(expires->format, now_ms, false)).text);
 }
 
 /* ---- unchanged ----------------------------------------------------------------- */
@@ -172,15 +132,12 @@ static void require_not_expired(const struct ddb_store *store, int64_t now_ms, s
 static void require_unchanged(const struct layout *layout, const struct belay_write *write,
                               const struct ddb_items *seen, struct expr *expr)
 {
-    struct expr_ref name;
-
     if (seen == NULL ? write->revision == 0 : seen->item == NULL) {
-        require_absent(layout->keys[0].name, expr);
+        expr_and_absent(expr, layout->keys[0].name);
         return;
     }
     if (seen == NULL) {
-        name = field_name(layout, FIELD_REVISION, expr);
-        expr_and(expr, "%s = %s", name.text, expr_value(expr, av_uint(write->revision)).text);
+        expr_and_is(expr, layout_name_of(layout, FIELD_REVISION), av_uint(write->revision));
         return;
     }
     ddb_require_as_seen(layout->keys[0].name, seen->item, expr);
@@ -199,9 +156,9 @@ static void require_unchanged(const struct layout *layout, const struct belay_wr
 
 static void require_empty_queue(const struct belay_write *write, struct expr *expr)
 {
-    require_absent(QUEUE_WAITING, expr);
+    expr_and_absent(expr, QUEUE_WAITING);
     if (write->condition != BELAY_IF_FREE_FOR_INTENT) {
-        require_absent(QUEUE_INTENTS, expr);
+        expr_and_absent(expr, QUEUE_INTENTS);
     }
 }
 
@@ -210,7 +167,7 @@ static void require_holders(const struct ddb_store *store, const struct belay_wr
                             const struct ddb_items *seen, int64_t now_ms, struct expr *expr)
 {
     if (seen != NULL && seen->item == NULL) {
-        require_absent(store->layout->keys[0].name, expr);
+        expr_and_absent(expr, store->layout->keys[0].name);
     }
     ddb_holders_condition(store, write, seen == NULL ? NULL : seen->item, now_ms, expr);
 }
@@ -229,7 +186,7 @@ void ddb_write_condition(const struct ddb_store *store, const struct belay_write
     case BELAY_IF_ANY:
         break;
     case BELAY_IF_ABSENT:
-        require_absent(layout->keys[0].name, expr);
+        expr_and_absent(expr, layout->keys[0].name);
         break;
     case BELAY_IF_FREE:
     case BELAY_IF_FREE_FOR_INTENT:
@@ -268,29 +225,15 @@ void ddb_write_condition(const struct ddb_store *store, const struct belay_write
 /* Of a queue in an item of its own. If it was not read, an acquisition requires it to be empty. */
 void ddb_queue_condition(const struct belay_write *write, const struct ddb_items *seen, struct expr *expr)
 {
-    const json_t *queue = seen == NULL ? NULL : seen->queue;
+    bool is_unchanged = write->condition == BELAY_IF_UNCHANGED;
 
-    switch (write->condition) {
-    case BELAY_IF_ANY:
-    case BELAY_IF_HELD_BY:
-    case BELAY_IF_LIVE_BY:
-        return;
-    case BELAY_IF_ABSENT:
-    case BELAY_IF_FREE:
-    case BELAY_IF_FREE_FOR_INTENT:
-        require_empty_queue(write, expr);
-        return;
-    case BELAY_IF_UNCHANGED:
-    case BELAY_IF_OCCUPIED:
-    case BELAY_IF_NEXT:
-        break;
-    }
-    if (seen != NULL && !seen->queue_known && (write->set & BELAY_SET_ACQUIRED) == 0) {
+    if (write->condition == BELAY_IF_ANY || ddb_names_holder(write) ||
+        (is_unchanged && seen != NULL && !seen->queue_known && (write->set & BELAY_SET_ACQUIRED) == 0)) {
         return;
     }
-    if (queue == NULL) {
-        require_empty_queue(write, expr);
+    if (is_unchanged && seen != NULL && seen->queue != NULL) {
+        ddb_require_as_seen(QUEUE_REVISION, seen->queue, expr);
     } else {
-        ddb_require_as_seen(QUEUE_REVISION, queue, expr);
+        require_empty_queue(write, expr);
     }
 }

@@ -187,30 +187,27 @@ static enum belay_code read_extras(struct layout_reader *reader, const char *lis
     }
 }
 
+static const char *setting_or(const struct layout_reader *reader, const char *what, const char *otherwise)
+{
+    const char *value = layout_setting(reader, what);
+
+    return value == NULL ? otherwise : value;
+}
+
 static void read_words(struct layout_reader *reader)
 {
     struct layout *layout = &reader->made->layout;
-    const char *value;
+    const char *release = setting_or(reader, "release", "delete");
 
     layout->held_word = layout_setting(reader, "held");
     layout->completed_word = layout_setting(reader, "completed");
-    value = layout_setting(reader, "failed");
-    layout->failed_word = value == NULL ? layout->completed_word : value;
-    value = layout_setting(reader, "forced");
-    layout->forced_word = value == NULL ? layout->failed_word : value;
-    value = layout_setting(reader, "line_prefix");
-    layout->queue_prefix = value == NULL ? "belay-line#" : value;
-    value = layout_setting(reader, "release");
-    layout->release_deletes = value == NULL || strcmp(value, "delete") == 0;
-    layout->release_expires = value != NULL && strcmp(value, "expire") == 0;
-    value = layout_setting(reader, "heartbeat");
-    if (value != NULL) {
-        (void)belay_parse_duration(value, &layout->heartbeat_ms);
-    }
-    value = layout_setting(reader, "stale_after");
-    if (value != NULL) {
-        (void)belay_parse_duration(value, &layout->stale_after_ms);
-    }
+    layout->failed_word = setting_or(reader, "failed", layout->completed_word);
+    layout->forced_word = setting_or(reader, "forced", layout->failed_word);
+    layout->queue_prefix = setting_or(reader, "line_prefix", "belay-line#");
+    layout->release_deletes = strcmp(release, "delete") == 0;
+    layout->release_expires = strcmp(release, "expire") == 0;
+    (void)belay_parse_duration(layout_setting(reader, "heartbeat"), &layout->heartbeat_ms);
+    (void)belay_parse_duration(layout_setting(reader, "stale_after"), &layout->stale_after_ms);
 }
 
 /* The fields without which L1 and L3 do not hold. */

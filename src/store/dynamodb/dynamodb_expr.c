@@ -16,7 +16,10 @@ void expr_init(struct expr *expr)
     expr->names = json_object();
     expr->values = json_object();
     expr->assigned = json_object();
-    expr->condition = expr->set = expr->remove = expr->add = expr->del = empty;
+    expr->condition = empty;
+    for (size_t i = 0; i < N_CLAUSES; i++) {
+        expr->clauses[i] = empty;
+    }
     expr->within[0] = '\0';
     expr->failed = expr->names == NULL || expr->values == NULL || expr->assigned == NULL;
 }
@@ -27,10 +30,9 @@ void expr_release(struct expr *expr)
     json_decref(expr->values);
     json_decref(expr->assigned);
     buf_release(&expr->condition);
-    buf_release(&expr->set);
-    buf_release(&expr->remove);
-    buf_release(&expr->add);
-    buf_release(&expr->del);
+    for (size_t i = 0; i < N_CLAUSES; i++) {
+        buf_release(&expr->clauses[i]);
+    }
     memset(expr, 0, sizeof *expr);
 }
 
@@ -84,24 +86,49 @@ void expr_within(struct expr *expr, const char *attribute, const char *key)
     }
 }
 
-/* False: it is too long. */
-__attribute__((format(printf, 2, 0))) static bool format_part(char out[PART_SIZE], const char *format,
-                                                              va_list args)
-{
-    int n = vsnprintf(out, PART_SIZE, format, args);
-
-    return n >= 0 && n < PART_SIZE;
-}
-
 void expr_and(struct expr *expr, const char *format, ...)
 {
     char text[PART_SIZE];
     va_list args;
 
     va_start(args, format);
-    expr->failed = !format_part(text, format, args) || expr->failed;
+    expr->failed = vsnprintf(text, sizeof text, format, args) >= PART_SIZE || expr->failed;
     va_end(args);
     buf_addf(&expr->condition, "%s(%s)", expr->condition.len > 0 ? " AND " : "", text);
+}
+
+void expr_and_absent(struct expr *expr, const char *attribute)
+{
+    expr_and(expr, "attribute_not_exists(%s)", expr_name(expr, attribute).text);
+}
+
+void expr_and_is(struct expr *expr, const char *attribute, json_t *value)
+{
+    expr_and(expr, "%s = %s", expr_name(expr, attribute).text, expr_value(expr, value).text);
+}
+
+void expr_and_is_not(struct expr *expr, const char *attribute, json_t *value)
+{
+    struct expr_ref name = expr_name(expr, attribute);
+
+    expr_and(expr, "attribute_not_exists(%s) OR %s <> %s", name.text, name.text,
+             expr_value(expr, value).text);
+}
+
+static void add_to_clause(struct expr *expr, enum expr_clause clause, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void add_to_clause(struct expr *expr, enum expr_clause clause, const char *format, ...)
+{
+    struct buf *out = &expr->clauses[clause];
+    char text[PART_SIZE];
+    va_list args;
+
+    assert(clause < N_CLAUSES);
+    va_start(args, format);
+    expr->failed = vsnprintf(text, sizeof text, format, args) >= PART_SIZE || expr->failed;
+    va_end(args);
+    buf_addf(out, "%s%s", out->len > 0 ? ", " : "", text);
 }
 
 void expr_set_to(struct expr *expr, const char *attribute, const char *format, ...)
@@ -110,16 +137,16 @@ void expr_set_to(struct expr *expr, const char *attribute, const char *format, .
     va_list args;
 
     va_start(args, format);
-    expr->failed = !format_part(text, format, args) || expr->failed;
+    expr->failed = vsnprintf(text, sizeof text, format, args) >= PART_SIZE || expr->failed;
     va_end(args);
-    buf_addf(&expr->set, "%s%s%s = %s", expr->set.len > 0 ? ", " : "", expr->within,
-             expr_name(expr, attribute).text, text);
+    add_to_clause(expr, CLAUSE_SET, "%s%s = %s", expr->within, expr_name(expr, attribute).text, text);
 }
 
 void expr_set(struct expr *expr, const char *attribute, json_t *value)
 {
     struct expr_ref ref;
 
+    assert(expr->within[0] != '\0' || json_object_get(expr->assigned, attribute) == NULL); /* set once */
     if (expr->within[0] == '\0' && json_object_set(expr->assigned, attribute, value) != 0) {
         expr->failed = true;
     }
@@ -127,64 +154,60 @@ void expr_set(struct expr *expr, const char *attribute, json_t *value)
     expr_set_to(expr, attribute, "%s", ref.text);
 }
 
+void expr_set_next(struct expr *expr, const char *attribute, const char *counter, int64_t first)
+{
+    expr_set_to(expr, attribute, "if_not_exists(%s, %s) + %s", expr_name(expr, counter).text,
+                expr_value(expr, av_int(first)).text, expr_value(expr, av_int(1)).text);
+}
+
 void expr_remove(struct expr *expr, const char *attribute)
 {
-    buf_addf(&expr->remove, "%s%s%s", expr->remove.len > 0 ? ", " : "", expr->within,
-             expr_name(expr, attribute).text);
+    add_to_clause(expr, CLAUSE_REMOVE, "%s%s", expr->within, expr_name(expr, attribute).text);
 }
 
-void expr_set_path(struct expr *expr, const char *path, json_t *value)
+void expr_set_entry(struct expr *expr, const char *attribute, const char *key, json_t *value)
 {
-    struct expr_ref ref = expr_value(expr, value);
-
-    buf_addf(&expr->set, "%s%s = %s", expr->set.len > 0 ? ", " : "", path, ref.text);
+    add_to_clause(expr, CLAUSE_SET, "%s.%s = %s", expr_name(expr, attribute).text, expr_name(expr, key).text,
+                  expr_value(expr, value).text);
 }
 
-void expr_remove_path(struct expr *expr, const char *path)
+void expr_remove_entry(struct expr *expr, const char *attribute, const char *key)
 {
-    buf_addf(&expr->remove, "%s%s", expr->remove.len > 0 ? ", " : "", path);
+    add_to_clause(expr, CLAUSE_REMOVE, "%s.%s", expr_name(expr, attribute).text, expr_name(expr, key).text);
 }
 
-static void add_set_clause(struct expr *expr, struct buf *clause, const char *attribute, json_t *set)
+void expr_remove_first(struct expr *expr, const char *attribute)
 {
-    struct expr_ref name = expr_name(expr, attribute);
-    struct expr_ref value = expr_value(expr, set);
-
-    buf_addf(clause, "%s%s %s", clause->len > 0 ? ", " : "", name.text, value.text);
+    add_to_clause(expr, CLAUSE_REMOVE, "%s[0]", expr_name(expr, attribute).text);
 }
 
-void expr_add(struct expr *expr, const char *attribute, json_t *set)
+void expr_change_set(struct expr *expr, enum expr_clause clause, const char *attribute, json_t *set)
 {
-    add_set_clause(expr, &expr->add, attribute, set);
-}
-
-void expr_delete(struct expr *expr, const char *attribute, json_t *set)
-{
-    add_set_clause(expr, &expr->del, attribute, set);
+    add_to_clause(expr, clause, "%s %s", expr_name(expr, attribute).text, expr_value(expr, set).text);
 }
 
 bool expr_updates(const struct expr *expr)
 {
-    return expr->set.len + expr->remove.len + expr->add.len + expr->del.len > 0;
-}
+    bool updates = false;
 
-static void add_clause(struct buf *all, const char *word, const struct buf *clause)
-{
-    if (clause->len > 0) {
-        buf_addf(all, "%s%s %s", all->len > 0 ? " " : "", word, clause->data);
+    for (size_t i = 0; i < N_CLAUSES; i++) {
+        updates = updates || expr->clauses[i].len > 0;
     }
-    all->failed = all->failed || clause->failed;
+    return updates;
 }
 
 bool expr_finish(struct expr *expr, json_t *request)
 {
+    static const char *const words[N_CLAUSES] = { "SET", "REMOVE", "ADD", "DELETE" };
     struct buf update = BUF_INIT(EXPRESSION_MAX);
     bool ok;
 
-    add_clause(&update, "SET", &expr->set);
-    add_clause(&update, "REMOVE", &expr->remove);
-    add_clause(&update, "ADD", &expr->add);
-    add_clause(&update, "DELETE", &expr->del);
+    for (size_t i = 0; i < N_CLAUSES; i++) {
+        if (expr->clauses[i].len > 0) {
+            buf_addf(&update, "%s%s %s", update.len > 0 ? " " : "", words[i], expr->clauses[i].data);
+        }
+        update.failed = update.failed || expr->clauses[i].failed;
+    }
     ok = !expr->failed && !update.failed && !expr->condition.failed;
     if (ok && update.len > 0) {
         ok = json_object_set_new(request, "UpdateExpression", json_string(update.data)) == 0;
@@ -211,18 +234,12 @@ json_t *av_text(const char *text)
 
 json_t *av_int(int64_t number)
 {
-    char text[24];
-
-    (void)snprintf(text, sizeof text, "%lld", (long long)number);
-    return json_pack("{s:s}", "N", text);
+    return json_pack("{s:o}", "N", json_sprintf("%lld", (long long)number));
 }
 
 json_t *av_uint(uint64_t number)
 {
-    char text[24];
-
-    (void)snprintf(text, sizeof text, "%llu", (unsigned long long)number);
-    return json_pack("{s:s}", "N", text);
+    return json_pack("{s:o}", "N", json_sprintf("%llu", (unsigned long long)number));
 }
 
 json_t *av_bool(bool value)

@@ -12,15 +12,14 @@
 
 #include "base/buf.h"
 
+enum expr_clause { CLAUSE_SET, CLAUSE_REMOVE, CLAUSE_ADD, CLAUSE_DELETE, N_CLAUSES };
+
 struct expr {
     json_t *names;    /* owned: {"#n0": "attribute"} */
     json_t *values;   /* owned: {":v0": {"S": "..."}} */
     json_t *assigned; /* owned: plain values that are set, by attribute */
     struct buf condition;
-    struct buf set;
-    struct buf remove;
-    struct buf add;
-    struct buf del;
+    struct buf clauses[N_CLAUSES]; /* without their words */
     char within[28]; /* "#n1.#n2.": what is set or removed is in this map; "": in the item itself */
     bool failed;
 };
@@ -42,17 +41,23 @@ void expr_within(struct expr *expr, const char *attribute, const char *key);
 
 /* Adds a condition; all conditions must hold. */
 void expr_and(struct expr *expr, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void expr_and_absent(struct expr *expr, const char *attribute);
+void expr_and_is(struct expr *expr, const char *attribute, json_t *value); /* takes over `value` */
+/* It has another value, or is absent. Takes over `value`. */
+void expr_and_is_not(struct expr *expr, const char *attribute, json_t *value);
 void expr_set(struct expr *expr, const char *attribute, json_t *value); /* takes over `value` */
 void expr_set_to(struct expr *expr, const char *attribute, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void expr_remove(struct expr *expr, const char *attribute);
-/* The same for a path of names that expr_name() returned. Takes over `value`. */
-void expr_set_path(struct expr *expr, const char *path, json_t *value);
-void expr_remove_path(struct expr *expr, const char *path);
-/* Adds to or deletes from a set of strings. Takes over `set`. */
-void expr_add(struct expr *expr, const char *attribute, json_t *set);
-void expr_delete(struct expr *expr, const char *attribute, json_t *set);
-
+/* Sets it to one more than `counter` is, or than `first` if that is absent. */
+void expr_set_next(struct expr *expr, const char *attribute, const char *counter, int64_t first);
+/* An entry of the map `attribute`. Takes over `value`. */
+void expr_set_entry(struct expr *expr, const char *attribute, const char *key, json_t *value);
+void expr_remove_entry(struct expr *expr, const char *attribute, const char *key);
+/* The first element of the list `attribute`. */
+void expr_remove_first(struct expr *expr, const char *attribute);
+/* Adds to (CLAUSE_ADD) or deletes from (CLAUSE_DELETE) a set of strings. Takes over `set`. */
+void expr_change_set(struct expr *expr, enum expr_clause clause, const char *attribute, json_t *set);
 bool expr_updates(const struct expr *expr); /* it sets, removes, adds or deletes something */
 /* Puts the expressions into a request. False: no memory, or an expression is too long. */
 bool expr_finish(struct expr *expr, json_t *request);

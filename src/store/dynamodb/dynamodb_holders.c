@@ -49,15 +49,12 @@ static bool releases(const struct belay_write *write)
 /* Whether the condition names a holder, or the write changes one that exists. */
 static bool needs_holder(const struct belay_write *write)
 {
-    return write->co_holder && (!acquires_place(write) || write->condition == BELAY_IF_HELD_BY ||
-                                write->condition == BELAY_IF_LIVE_BY);
+    return write->co_holder && (!acquires_place(write) || ddb_names_holder(write));
 }
 
 static bool requires_no_holder(const struct belay_write *write)
 {
-    return write->condition == BELAY_IF_ABSENT || write->condition == BELAY_IF_FREE ||
-           write->condition == BELAY_IF_FREE_FOR_INTENT ||
-           (write->condition == BELAY_IF_UNCHANGED && write->revision == 0);
+    return write->condition != BELAY_IF_ANY && ddb_holds_if_absent(write);
 }
 
 bool ddb_holders_need_item(const struct belay_write *write)
@@ -71,21 +68,8 @@ bool ddb_holders_need_item(const struct belay_write *write)
 
 static void require_several(const struct ddb_store *store, struct expr *expr)
 {
-    struct expr_ref status = expr_name(expr, attribute_of(store, FIELD_STATUS));
-    struct expr_ref id = expr_name(expr, attribute_of(store, FIELD_LOCK_ID));
-    struct expr_ref held = expr_value(expr, av_text(store->layout->held_word));
-    struct expr_ref several = expr_value(expr, av_text(HOLDERS_SEVERAL));
-
-    expr_and(expr, "%s = %s AND %s = %s", status.text, held.text, id.text, several.text);
-}
-
-/* No set of an exclusive holder's fields applies to several. */
-static void require_not_several(const struct ddb_store *store, struct expr *expr)
-{
-    struct expr_ref id = expr_name(expr, attribute_of(store, FIELD_LOCK_ID));
-    struct expr_ref several = expr_value(expr, av_text(HOLDERS_SEVERAL));
-
-    expr_and(expr, "attribute_not_exists(%s) OR %s <> %s", id.text, id.text, several.text);
+    expr_and_is(expr, attribute_of(store, FIELD_STATUS), av_text(store->layout->held_word));
+    expr_and_is(expr, attribute_of(store, FIELD_LOCK_ID), av_text(HOLDERS_SEVERAL));
 }
 
 static void require_holder(const struct ddb_store *store, const struct belay_write *write, int64_t now_ms,
@@ -116,7 +100,6 @@ void ddb_holders_condition(const struct ddb_store *store, const struct belay_wri
                            int64_t now_ms, struct expr *expr)
 {
     const unsigned of_holder = ~(unsigned)(BELAY_SET_FREED | BELAY_SET_ACQUIRED);
-    bool is_named = write->condition == BELAY_IF_HELD_BY || write->condition == BELAY_IF_LIVE_BY;
     json_t *revision = json_object_get(seen, attribute_of(store, FIELD_REVISION));
 
     if (needs_holder(write)) {
@@ -125,14 +108,13 @@ void ddb_holders_condition(const struct ddb_store *store, const struct belay_wri
         if ((write->set & BELAY_SET_LEASE) != 0 && seen == NULL) {
             require_ttl_covered(store, write, expr);
         }
-    } else if (!write->co_holder && !is_named && (write->set & BELAY_SET_ACQUIRED) == 0 &&
+    } else if (!write->co_holder && !ddb_names_holder(write) && (write->set & BELAY_SET_ACQUIRED) == 0 &&
                (write->set & of_holder) != 0) {
-        require_not_several(store, expr);
+        /* No set of an exclusive holder's fields applies to several. */
+        expr_and_is_not(expr, attribute_of(store, FIELD_LOCK_ID), av_text(HOLDERS_SEVERAL));
     }
     if (seen != NULL && write->condition != BELAY_IF_UNCHANGED) {
-        struct expr_ref name = expr_name(expr, attribute_of(store, FIELD_REVISION));
-
-        expr_and(expr, "%s = %s", name.text, expr_value(expr, json_incref(revision)).text);
+        expr_and_is(expr, attribute_of(store, FIELD_REVISION), json_incref(revision));
     }
 }
 
@@ -267,19 +249,6 @@ static int64_t longest_of(const struct ddb_store *store, const json_t *entries, 
     return longest_ms;
 }
 
-struct entry_path {
-    char text[28];
-};
-
-static struct entry_path path_of(struct expr *expr, const char *lock_id)
-{
-    struct entry_path path;
-
-    (void)snprintf(path.text, sizeof path.text, "%s.%s", expr_name(expr, HOLDERS_MAP).text,
-                   expr_name(expr, lock_id).text);
-    return path;
-}
-
 /* All entries at once. */
 static void rewrite_entries(const struct ddb_store *store, const json_t *entries, struct expr *expr)
 {
@@ -308,9 +277,7 @@ static void set_first_holder(const struct ddb_store *store, const struct belay_w
     static const enum layout_field of_one[] = { FIELD_ACQUIRED_BY, FIELD_OUTCOME,     FIELD_OUTLIVES,
                                                 FIELD_STALE_NOTED, FIELD_STALE_AFTER, FIELD_HEARTBEAT,
                                                 FIELD_METADATA };
-    struct expr_ref token = expr_name(expr, attribute_of(store, FIELD_TOKEN));
-    struct expr_ref before = expr_value(expr, av_int(now_ms));
-    struct expr_ref one = expr_value(expr, av_int(1));
+    const char *token = attribute_of(store, FIELD_TOKEN);
     json_t *entries = json_object();
 
     if (json_object_set_new(entries, write->values->lock_id, make_entry(store, write, NULL, 0, now_ms)) !=
@@ -319,9 +286,8 @@ static void set_first_holder(const struct ddb_store *store, const struct belay_w
     }
     rewrite_entries(store, entries, expr);
     json_decref(entries);
-    expr_set_to(expr, attribute_of(store, FIELD_TOKEN), "if_not_exists(%s, %s) + %s", token.text, before.text,
-                one.text);
-    expr_set_to(expr, HOLDERS_FIRST, "if_not_exists(%s, %s) + %s", token.text, before.text, one.text);
+    expr_set_next(expr, token, token, now_ms);
+    expr_set_next(expr, HOLDERS_FIRST, token, now_ms);
     expr_set(expr, attribute_of(store, FIELD_LOCK_ID), av_text(HOLDERS_SEVERAL));
     expr_set(expr, attribute_of(store, FIELD_OWNER), av_text(OLD_BELAY_OWNER));
     expr_set(expr, attribute_of(store, FIELD_OWNER_NAME), av_text(OLD_BELAY_OWNER));
@@ -349,7 +315,7 @@ static void join_holders(const struct ddb_store *store, const struct belay_write
         struct expr_ref marks = expr_name(expr, HOLDERS_MARKS);
         struct expr_ref mark = expr_value(expr, av_repeated(store->layout->held_word, is_new ? 1 : 0));
 
-        expr_set_path(expr, path_of(expr, id).text, entry);
+        expr_set_entry(expr, HOLDERS_MAP, id, entry);
         expr_set_to(expr, HOLDERS_MARKS, "list_append(%s, %s)", marks.text, mark.text);
     }
     expr_set(expr, attribute_of(store, FIELD_TOKEN), av_uint(token));
@@ -392,17 +358,14 @@ void ddb_holders_shift_released(const struct layout *layout, struct expr *expr)
 /* The second mark, if there is one, says that the lock stays held. */
 static void release_entry(const struct ddb_store *store, const struct belay_write *write, struct expr *expr)
 {
-    struct entry_path path = path_of(expr, write->lock_id);
-    struct expr_ref marks = expr_name(expr, HOLDERS_MARKS);
-    struct expr_ref word = expr_value(expr, av_text(store->layout->completed_word));
-    char first[16];
-
-    (void)snprintf(first, sizeof first, "%s[0]", marks.text);
-    expr_set_to(expr, attribute_of(store, FIELD_STATUS), "if_not_exists(%s[1], %s)", marks.text, word.text);
-    expr_set_to(expr, HOLDERS_LAST, "%s", path.text);
+    expr_set_to(expr, attribute_of(store, FIELD_STATUS), "if_not_exists(%s[1], %s)",
+                expr_name(expr, HOLDERS_MARKS).text,
+                expr_value(expr, av_text(store->layout->completed_word)).text);
+    expr_set_to(expr, HOLDERS_LAST, "%s.%s", expr_name(expr, HOLDERS_MAP).text,
+                expr_name(expr, write->lock_id).text);
     expr_set(expr, HOLDERS_LAST_ID, av_text(write->lock_id));
-    expr_remove_path(expr, path.text);
-    expr_remove_path(expr, first);
+    expr_remove_entry(expr, HOLDERS_MAP, write->lock_id);
+    expr_remove_first(expr, HOLDERS_MARKS);
     ddb_write_outcome(store, write, expr);
 }
 
@@ -413,10 +376,10 @@ static void adopt_one(const struct ddb_store *store, const struct belay_write *w
     const char *id = write->values->lock_id;
     uint64_t token = next_token(store, seen);
 
-    expr_set_path(expr, path_of(expr, id).text,
-                  make_entry(store, write, ddb_holder_entry(seen, write->lock_id), token, now_ms));
+    expr_set_entry(expr, HOLDERS_MAP, id,
+                   make_entry(store, write, ddb_holder_entry(seen, write->lock_id), token, now_ms));
     if (strcmp(id, write->lock_id) != 0) {
-        expr_remove_path(expr, path_of(expr, write->lock_id).text);
+        expr_remove_entry(expr, HOLDERS_MAP, write->lock_id);
     }
     expr_set(expr, attribute_of(store, FIELD_TOKEN), av_uint(token));
 }

@@ -51,6 +51,8 @@ int64_t ddb_clock_write_ms(struct ddb_store *store);
 int64_t ddb_clock_judge_ms(struct ddb_store *store);
 /* The earliest and the latest that the time can be, by the service's clock and the local one. */
 void ddb_clock_bounds(struct ddb_store *store, int64_t *out_low_ms, int64_t *out_high_ms);
+/* How far the local clock is ahead of the service's, at least and at most. False: no answer had a Date. */
+bool ddb_clock_ahead(struct ddb_store *store, int64_t *out_least_ms, int64_t *out_most_ms);
 /* How far the local clock is certainly wrong, positive if it is ahead; 0: not more than allowed. */
 int64_t ddb_clock_skew_ms(struct ddb_store *store);
 enum belay_code ddb_clock_say_skew(const struct ddb_store *store, int64_t skew_ms, struct belay_error *err);
@@ -128,8 +130,9 @@ struct ddb_store {
     struct ddb_clock clock;
     struct ddb_seen seen;
     struct ddb_observed observed[OBSERVED_MAX]; /* under the mutex of `seen` */
-    _Atomic uint64_t requests;
-    atomic_bool returns_items; /* set when a refusal returned the item */
+    _Atomic uint64_t requests;                  /* how many were sent; for tests */
+    atomic_bool returns_items;                  /* set when a refusal returned the item */
+    bool is_for_admin; /* of 'belay table' and 'belay doctor': few attempts, short timeouts */
     void (*on_warning)(void *context, const char *text);
     void *warn_context;
 };
@@ -147,29 +150,21 @@ static inline struct ddb_store *ddb_of(struct belay_store *store)
 /* Whether this message of the service says so. */
 bool ddb_says_too_large(const char *message);
 
-/* Whether the operation has no effect. */
-bool ddb_only_reads(const char *operation);
-
-/* The request of one operation. Not to be copied: `aws` refers to the other members. */
-struct ddb_request {
-    char target[64];
-    struct http_client_header headers[2];
-    struct aws_request aws;
-};
-/* `body` is borrowed. */
-void ddb_request_init(struct ddb_request *request, const char *operation, const char *body);
-
 struct ddb_answer {
-    json_t *body;     /* owned; NULL if there was none that could be read */
-    char *error_code; /* owned; NULL after success */
+    json_t *body;        /* owned; NULL if there was none that could be read */
+    char *error_code;    /* owned; NULL after success */
+    char *error_message; /* owned; or NULL */
+    bool is_missing;     /* no answer came */
 };
 void ddb_answer_release(struct ddb_answer *answer);
 
 /*
  * Sends one request and reads the Date of the answer. Takes over `request`; NULL means no
- * memory. Returns BELAY_OK or the code of aws_call(), with advice in the error where the user
- * can act.
+ * memory. `timeout_ms` 0: the usual one. Returns the code of aws_call().
  */
+enum belay_code ddb_send(struct ddb_store *store, const char *operation, json_t *request, int64_t timeout_ms,
+                         struct ddb_answer *out, struct belay_error *err);
+/* The same with advice in the error where the user can act. After BELAY_OK there is a body. */
 enum belay_code ddb_call(struct ddb_store *store, const char *operation, json_t *request,
                          struct ddb_answer *out, struct belay_error *err);
 /* The same with a timeout; 0: the usual one. */
@@ -239,10 +234,21 @@ void ddb_observe(struct ddb_store *store, const json_t *queue, struct belay_reco
 #define QUEUE_INTENT "intent#"  /* M, one for each */
 #define QUEUE_LAST_SEQ "last_seq"
 #define QUEUE_REVISION "revision"
+/* The attribute that is named after an id, such as "ticket#ID". Returns `out`. */
+enum { ID_NAME_SIZE = 512 };
+char *ddb_id_name(char out[ID_NAME_SIZE], const char *prefix, const char *id);
+
 #define FENCE_KEY "lock_key" /* of the counters in the fence table: TABLE#KEY */
 
+/* Whether the write's condition names a holder. */
+static inline bool ddb_names_holder(const struct belay_write *write)
+{
+    return write->condition == BELAY_IF_HELD_BY || write->condition == BELAY_IF_LIVE_BY;
+}
 /* Whether the write creates a record if there is none. */
 bool ddb_creates(const struct belay_write *write);
+/* The same of the lock's item. */
+bool ddb_creates_item(const struct ddb_store *store, const struct belay_write *write);
 /* Whether the write's condition holds without a record. */
 bool ddb_holds_if_absent(const struct belay_write *write);
 

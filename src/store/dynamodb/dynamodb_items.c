@@ -208,18 +208,15 @@ enum belay_code ddb_item_list(struct belay_store *base, const char *space, belay
 static void put_condition(const struct ddb_store *store, const struct belay_item_write *write,
                           const json_t *row, struct expr *expr)
 {
-    const char *key = store->layout->keys[0].name;
-
     if (write->any_version) {
         return;
     }
     if (write->version == 0) {
-        expr_and(expr, "attribute_not_exists(%s)", expr_name(expr, key).text);
+        expr_and_absent(expr, store->layout->keys[0].name);
     } else if (form_of(store, write->space) == DDB_FORM_ROW) {
         ddb_row_condition(row, expr);
     } else {
-        expr_and(expr, "%s = %s", expr_name(expr, ITEM_VERSION).text,
-                 expr_value(expr, av_uint(write->version)).text);
+        expr_and_is(expr, ITEM_VERSION, av_uint(write->version));
     }
 }
 

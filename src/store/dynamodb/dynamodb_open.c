@@ -145,8 +145,3 @@ enum belay_code dynamodb_store_open(const char *table_and_params, const struct d
     *out_url = url;
     return BELAY_OK;
 }
-
-uint64_t dynamodb_store_requests(const struct belay_store *base)
-{
-    return atomic_load(&((const struct ddb_store *)base)->requests);
-}

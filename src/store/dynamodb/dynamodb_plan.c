@@ -71,6 +71,19 @@ static struct action *add_action(struct plan *plan, enum action_of of, size_t wr
     return action;
 }
 
+/* Drops the last action if it has no change and no condition. */
+static void drop_if_empty(struct plan *plan)
+{
+    struct action *last = &plan->actions[plan->n - 1];
+
+    assert(plan->n > 0);
+    if (last->kind == ACTION_CHECK && last->expr.condition.len == 0) {
+        json_decref(last->key);
+        expr_release(&last->expr);
+        plan->n--;
+    }
+}
+
 /* Whether the condition refers to items that were read before. */
 static bool needs_seen(const struct ddb_store *store, const struct belay_write *write)
 {
@@ -80,29 +93,18 @@ static bool needs_seen(const struct ddb_store *store, const struct belay_write *
     if (write->condition == BELAY_IF_UNCHANGED) {
         return write->revision != 0;
     }
-    return (write->condition == BELAY_IF_HELD_BY || write->condition == BELAY_IF_LIVE_BY) &&
+    return ddb_names_holder(write) &&
            (ddb_is_foreign_id(write->lock_id) || layout_name_of(store->layout, FIELD_LOCK_ID) == NULL);
 }
 
 /* Whether the record is the one that the write's condition refers to. */
 static bool is_record_of_condition(const struct belay_write *write, const struct belay_record *record)
 {
-    switch (write->condition) {
-    case BELAY_IF_UNCHANGED:
-        return record->revision == write->revision;
-    case BELAY_IF_HELD_BY:
-    case BELAY_IF_LIVE_BY:
+    if (ddb_names_holder(write)) {
         return write->co_holder ? ddb_holder_find(record, write->lock_id) != NULL
                                 : record->held && strcmp(record->lock_id, write->lock_id) == 0;
-    case BELAY_IF_ANY:
-    case BELAY_IF_ABSENT:
-    case BELAY_IF_FREE:
-    case BELAY_IF_FREE_FOR_INTENT:
-    case BELAY_IF_OCCUPIED:
-    case BELAY_IF_NEXT:
-        break;
     }
-    return true;
+    return write->condition != BELAY_IF_UNCHANGED || record->revision == write->revision;
 }
 
 /* Finds these items, in memory or by a read; BELAY_REFUSED if they are not those of the write's condition. */
@@ -161,15 +163,12 @@ static void plan_inner_queue(struct ddb_store *store, const struct plan *plan,
 static void plan_item(struct ddb_store *store, struct plan *plan, size_t i)
 {
     const struct belay_write *write = &plan->batch->writes[i];
-    bool foreign = layout_is_foreign(store->layout);
-    bool creates = foreign ? (write->set & BELAY_SET_ACQUIRED) != 0 : ddb_creates(write);
     struct action *action =
         add_action(plan, OF_ITEM, i, store->params.table, ddb_item_key(store->layout, write->key));
     struct expr *expr = &action->expr;
-    struct expr_ref key;
 
     if (plan->leave_out[i]) {
-        expr_and(expr, "attribute_not_exists(%s)", expr_name(expr, store->layout->keys[0].name).text);
+        expr_and_absent(expr, store->layout->keys[0].name);
         return;
     }
     ddb_write_condition(store, write, plan->has_seen[i] ? &plan->seen[i] : NULL, plan->now_ms, expr);
@@ -177,20 +176,15 @@ static void plan_item(struct ddb_store *store, struct plan *plan, size_t i)
         action->kind = ACTION_DELETE;
     } else {
         ddb_write_fields(store, write, plan->has_seen[i] ? plan->seen[i].item : NULL, plan->now_ms, expr);
-        if (!foreign) {
+        if (!layout_is_foreign(store->layout)) {
             plan_inner_queue(store, plan, write, expr);
         }
         action->kind = expr_updates(expr) ? ACTION_UPDATE : ACTION_CHECK;
     }
-    if (action->kind != ACTION_CHECK && !creates) {
-        key = expr_name(expr, store->layout->keys[0].name);
-        expr_and(expr, "attribute_exists(%s)", key.text);
+    if (action->kind != ACTION_CHECK && !ddb_creates_item(store, write)) {
+        expr_and(expr, "attribute_exists(%s)", expr_name(expr, store->layout->keys[0].name).text);
     }
-    if (action->kind == ACTION_CHECK && expr->condition.len == 0) {
-        json_decref(action->key);
-        expr_release(expr);
-        plan->n--; /* no change and no condition */
-    }
+    drop_if_empty(plan);
 }
 
 /* After this write the queue is empty, as far as it was read. */
@@ -222,11 +216,8 @@ static void plan_queue(struct ddb_store *store, struct plan *plan, size_t i)
         ddb_write_queue(write, write->condition == BELAY_IF_UNCHANGED && seen != NULL ? seen->queue : NULL,
                         plan->now_ms, &action->expr);
         ddb_write_queue_revision(&action->expr);
-    } else if (action->expr.condition.len == 0) {
-        json_decref(action->key);
-        expr_release(&action->expr);
-        plan->n--;
     }
+    drop_if_empty(plan);
 }
 
 /* A counter that other programs cannot delete or overwrite (L2). */
@@ -235,14 +226,11 @@ static void plan_fence(struct ddb_store *store, struct plan *plan, size_t i)
     const struct belay_write *write = &plan->batch->writes[i];
     struct action *action =
         add_action(plan, OF_FENCE, i, store->params.fence_table, ddb_fence_key(store, write->key));
-    struct expr *expr = &action->expr;
-    struct expr_ref name = expr_name(expr, "token");
-    struct expr_ref first = expr_value(expr, av_int(plan->now_ms));
-    struct expr_ref one = expr_value(expr, av_int(1));
 
+    assert(store->params.fence_table != NULL && write->values->lock_id != NULL);
     action->kind = ACTION_UPDATE;
-    expr_set_to(expr, "token", "if_not_exists(%s, %s) + %s", name.text, first.text, one.text);
-    expr_set(expr, "lock_id", av_text(write->values->lock_id));
+    expr_set_next(&action->expr, "token", "token", plan->now_ms);
+    expr_set(&action->expr, "lock_id", av_text(write->values->lock_id));
 }
 
 /* The client refuses everything else for a layout of another program (capabilities.has_modes). */
@@ -299,6 +287,7 @@ static json_t *make_request(struct action *action)
 
 static void take_refused(struct refusal *refusal, const struct action *action, json_t *item)
 {
+    assert(action->write >= refusal->write); /* the first that failed */
     refusal->write = action->write;
     if (action->of == OF_ITEM) {
         refusal->by_item = true;
@@ -313,7 +302,7 @@ static enum belay_code send_single(struct ddb_store *store, struct plan *plan, j
                                    struct refusal *refusal, struct belay_error *err)
 {
     struct action *action = &plan->actions[0];
-    bool deletes_it = action->kind == ACTION_DELETE;
+    bool deletes_it = action->kind == ACTION_DELETE; /* a check alone is a transaction */
     json_t *request = make_request(action);
     struct ddb_answer answer;
     enum belay_code code;

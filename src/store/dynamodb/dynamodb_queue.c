@@ -1,5 +1,6 @@
 /* Tickets and intents, as clauses of an update. */
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "store/dynamodb/dynamodb_internal.h"
@@ -12,31 +13,10 @@ enum { DROPS_MAX = 100 }; /* an expression has 4 KB */
  * deletes it, and so an absent attribute means an empty queue. Intents are stored the same
  * way.
  */
-static void set_named(struct expr *expr, const char *prefix, const char *id, json_t *value)
+char *ddb_id_name(char out[ID_NAME_SIZE], const char *prefix, const char *id)
 {
-    struct buf name = BUF_INIT(512);
-
-    buf_addf(&name, "%s%s", prefix, id);
-    if (name.failed) {
-        expr->failed = true;
-        json_decref(value);
-    } else {
-        expr_set(expr, name.data, value);
-    }
-    buf_release(&name);
-}
-
-static void remove_named(struct expr *expr, const char *prefix, const char *id)
-{
-    struct buf name = BUF_INIT(512);
-
-    buf_addf(&name, "%s%s", prefix, id);
-    if (name.failed) {
-        expr->failed = true;
-    } else {
-        expr_remove(expr, name.data);
-    }
-    buf_release(&name);
+    (void)snprintf(out, ID_NAME_SIZE, "%s%s", prefix, id); /* an id has BELAY_ID_MAX bytes */
+    return out;
 }
 
 bool ddb_ids_contain(const char *const *ids, size_t n, const char *id)
@@ -60,11 +40,13 @@ struct drops {
 
 static void drop_one(struct expr *expr, const struct drops *drops, const char *id, json_t *dropped)
 {
+    char name[ID_NAME_SIZE];
+
     if (ddb_ids_contain(drops->puts, drops->n_puts, id)) {
         return;
     }
     for (size_t p = 0; p < 2 && drops->prefixes[p] != NULL; p++) {
-        remove_named(expr, drops->prefixes[p], id);
+        expr_remove(expr, ddb_id_name(name, drops->prefixes[p], id));
     }
     if (json_array_append_new(dropped, json_string(id)) != 0) {
         expr->failed = true;
@@ -73,13 +55,9 @@ static void drop_one(struct expr *expr, const struct drops *drops, const char *i
 
 static bool is_ghost(const json_t *seen, const struct drops *drops, const char *id)
 {
-    struct buf name = BUF_INIT(512);
-    bool ghost;
+    char name[ID_NAME_SIZE];
 
-    buf_addf(&name, "%s%s", drops->prefixes[0], id);
-    ghost = !name.failed && json_object_get(seen, name.data) == NULL;
-    buf_release(&name);
-    return ghost;
+    return json_object_get(seen, ddb_id_name(name, drops->prefixes[0], id)) == NULL;
 }
 
 static bool json_contains(const json_t *ids, const char *id)
@@ -134,9 +112,9 @@ static void change_id_set(struct expr *expr, const struct drops *drops, const js
     if (seen != NULL) {
         rewrite_set(expr, drops, seen, dropped);
     } else if (drops->n_puts > 0) {
-        expr_add(expr, drops->set, av_set(drops->puts, drops->n_puts));
+        expr_change_set(expr, CLAUSE_ADD, drops->set, av_set(drops->puts, drops->n_puts));
     } else if (json_array_size(dropped) > 0) {
-        expr_delete(expr, drops->set, json_pack("{s:O}", "SS", dropped));
+        expr_change_set(expr, CLAUSE_DELETE, drops->set, json_pack("{s:O}", "SS", dropped));
     }
 }
 
@@ -166,25 +144,23 @@ static void set_ticket_seq(const struct belay_write *write, struct expr *expr)
     const struct belay_put_ticket *put = write->put_ticket;
     struct expr_ref last = expr_name(expr, QUEUE_LAST_SEQ);
     struct expr_ref one = expr_value(expr, av_int(1));
-    struct buf name = BUF_INIT(512);
+    char name[ID_NAME_SIZE];
 
-    buf_addf(&name, "%s%s", QUEUE_SEQ, put->lock_id);
-    if (name.failed) {
-        expr->failed = true;
-    } else if (ddb_ids_contain(write->drop_tickets, write->n_drop_tickets, put->lock_id)) {
-        expr_set_to(expr, name.data, "if_not_exists(%s, %s)", last.text, one.text);
+    (void)ddb_id_name(name, QUEUE_SEQ, put->lock_id);
+    if (ddb_ids_contain(write->drop_tickets, write->n_drop_tickets, put->lock_id)) {
+        expr_set_to(expr, name, "if_not_exists(%s, %s)", last.text, one.text);
     } else {
         /* By the grammar in AWS's developer guide any operand can be the second argument, also a function. */
-        expr_set_to(expr, name.data, "if_not_exists(%s, if_not_exists(%s, %s))",
-                    expr_name(expr, name.data).text, last.text, one.text);
+        expr_set_to(expr, name, "if_not_exists(%s, if_not_exists(%s, %s))", expr_name(expr, name).text,
+                    last.text, one.text);
     }
-    expr_set_to(expr, QUEUE_LAST_SEQ, "if_not_exists(%s, %s) + %s", last.text, one.text, one.text);
-    buf_release(&name);
+    expr_set_next(expr, QUEUE_LAST_SEQ, QUEUE_LAST_SEQ, 1);
 }
 
 static void set_ticket(const struct belay_write *write, int64_t now_ms, struct expr *expr)
 {
     const struct belay_put_ticket *put = write->put_ticket;
+    char name[ID_NAME_SIZE];
     json_t *map = json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "key", av_text(put->key), "locked_by",
                             av_text(put->owner), "locked_by_name", av_text(put->owner_name), "since",
                             av_int(put->since_unix_ms), "expires_at", av_int(now_ms + put->ttl_ms),
@@ -199,19 +175,20 @@ static void set_ticket(const struct belay_write *write, int64_t now_ms, struct e
     if (put->joint && json_object_set_new(map, "joint", av_bool(true)) != 0) {
         expr->failed = true;
     }
-    set_named(expr, QUEUE_TICKET, put->lock_id, av_map(map));
+    expr_set(expr, ddb_id_name(name, QUEUE_TICKET, put->lock_id), av_map(map));
     set_ticket_seq(write, expr);
 }
 
 static void set_intent(const struct belay_put_intent *put, int64_t now_ms, struct expr *expr)
 {
+    char name[ID_NAME_SIZE];
     json_t *map = json_pack("{s:o,s:o,s:o}", "key", av_text(put->key), "expires_at",
                             av_int(now_ms + put->ttl_ms), "ttl_ms", av_int(put->ttl_ms));
 
     if (put->shared && json_object_set_new(map, "shared", av_bool(true)) != 0) {
         expr->failed = true;
     }
-    set_named(expr, QUEUE_INTENT, put->lock_id, av_map(map));
+    expr_set(expr, ddb_id_name(name, QUEUE_INTENT, put->lock_id), av_map(map));
 }
 
 void ddb_write_queue(const struct belay_write *write, const json_t *seen, int64_t now_ms, struct expr *expr)

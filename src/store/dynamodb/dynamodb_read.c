@@ -20,19 +20,15 @@ static char *copy_item_text(const char *text, bool *ok)
 
 static const json_t *id_map(const json_t *item, const char *prefix, const char *id)
 {
-    struct buf name = BUF_INIT(512);
-    const json_t *map;
+    char name[ID_NAME_SIZE];
 
-    buf_addf(&name, "%s%s", prefix, id);
-    map = name.failed ? NULL : item_map(item, name.data);
-    buf_release(&name);
-    return map;
+    return item_map(item, ddb_id_name(name, prefix, id));
 }
 
 static void read_queue_ticket(const json_t *item, const json_t *map, const char *id,
                               struct belay_ticket *ticket, bool *ok)
 {
-    struct buf name = BUF_INIT(512);
+    char name[ID_NAME_SIZE];
 
     ticket->lock_id = copy_item_text(id, ok);
     ticket->key = copy_item_text(item_text(map, "key"), ok);
@@ -43,11 +39,7 @@ static void read_queue_ticket(const json_t *item, const json_t *map, const char 
     (void)item_int(map, "expires_at", &ticket->expires_ms);
     ticket->mode = ddb_read_mode(map, &ticket->slots);
     ticket->joint = item_bool(map, "joint");
-    buf_addf(&name, "%s%s", QUEUE_SEQ, id);
-    if (!name.failed) {
-        (void)item_uint(item, name.data, &ticket->seq);
-    }
-    buf_release(&name);
+    (void)item_uint(item, ddb_id_name(name, QUEUE_SEQ, id), &ticket->seq);
 }
 
 static int by_seq(const void *a, const void *b)
@@ -312,21 +304,19 @@ enum belay_code ddb_record(struct ddb_store *store, const char *key, const struc
     record.revision = revision_of(layout, item, queue);
     read_queue_tickets(queue, &record, &ok);
     read_queue_intents(queue, &record, &ok);
-    if (!ok) {
-        belay_record_release(&record);
-        return error_no_memory(err);
-    }
-    if (layout_is_foreign(layout)) {
+    if (ok && layout_is_foreign(layout)) {
         int64_t since = ddb_seen_put(&store->seen, key, items, &record, ddb_clock_judge_ms(store));
 
         record.freed_ms = record.freed_ms > 0 || record.n_tickets == 0 ? record.freed_ms : since;
-    } else if (item != NULL) {
+    } else if (ok && item != NULL) {
         (void)ddb_seen_put(&store->seen, key, items, &record, 0);
     }
-    if (store->params.observe) {
+    if (ok && store->params.observe) {
         ddb_observe(store, queue, &record);
     }
-    ddb_holders_repeat(&record, &ok);
+    if (ok) {
+        ddb_holders_repeat(&record, &ok);
+    }
     if (!ok) {
         belay_record_release(&record);
         return error_no_memory(err);

@@ -13,6 +13,7 @@ struct scan_found {
 };
 
 struct found_locks {
+    const struct belay_scan *scan;
     struct scan_found *list; /* owned */
     size_t n;
     size_t cap;
@@ -79,23 +80,18 @@ static bool scan_wants(const char *key, const struct belay_scan *scan)
            (scan->after == NULL || strcmp(key, scan->after) > 0);
 }
 
-struct scanning {
-    const struct belay_scan *scan;
-    struct found_locks *found_locks;
-};
-
 static enum belay_code take_item(struct ddb_store *store, json_t *item, void *context,
                                  struct belay_error *err)
 {
-    const struct scanning *scanning = context;
+    struct found_locks *found_locks = context;
     bool is_queue;
     char *key = lock_key_of(store->layout, item, &is_queue);
 
-    if (key == NULL || !scan_wants(key, scanning->scan)) {
+    if (key == NULL || !scan_wants(key, found_locks->scan)) {
         free(key);
         return BELAY_OK;
     }
-    return add_found_lock(scanning->found_locks, key, item, is_queue) ? BELAY_OK : error_no_memory(err);
+    return add_found_lock(found_locks, key, item, is_queue) ? BELAY_OK : error_no_memory(err);
 }
 
 enum belay_code ddb_each_item(struct ddb_store *store, ddb_item_fn fn, void *context, struct belay_error *err)
@@ -190,8 +186,7 @@ static enum belay_code read_fences(struct ddb_store *store, struct found_locks *
 }
 
 static enum belay_code report_found_locks(struct ddb_store *store, const struct found_locks *found_locks,
-                                          const struct belay_scan *scan, belay_record_fn fn, void *context,
-                                          struct belay_error *err)
+                                          belay_record_fn fn, void *context, struct belay_error *err)
 {
     int64_t now_ms = ddb_clock_judge_ms(store);
     enum belay_code code = BELAY_OK;
@@ -202,7 +197,7 @@ static enum belay_code report_found_locks(struct ddb_store *store, const struct 
 
         code = ddb_record(store, found_locks->list[i].key, &found_locks->list[i].items, &record, err);
         if (code == BELAY_OK) {
-            if (record.revision != 0 && (record.held || !scan->held_only)) {
+            if (record.revision != 0 && (record.held || !found_locks->scan->held_only)) {
                 go_on = fn(context, &record, now_ms);
             }
             belay_record_release(&record);
@@ -215,9 +210,8 @@ enum belay_code ddb_scan(struct belay_store *base, const struct belay_scan *scan
                          void *context, struct belay_error *err)
 {
     struct ddb_store *store = ddb_of(base);
-    struct found_locks found_locks = { 0 };
-    struct scanning scanning = { scan, &found_locks };
-    enum belay_code code = ddb_each_item(store, take_item, &scanning, err);
+    struct found_locks found_locks = { .scan = scan };
+    enum belay_code code = ddb_each_item(store, take_item, &found_locks, err);
 
     if (code == BELAY_OK) {
         if (found_locks.n > 0) {
@@ -227,7 +221,7 @@ enum belay_code ddb_scan(struct belay_store *base, const struct belay_scan *scan
         code = read_fences(store, &found_locks, err);
     }
     if (code == BELAY_OK) {
-        code = report_found_locks(store, &found_locks, scan, fn, context, err);
+        code = report_found_locks(store, &found_locks, fn, context, err);
     }
     found_locks_release(&found_locks);
     return code;

@@ -1,4 +1,5 @@
 /* The items of the keys that were read last, in memory. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,6 +43,7 @@ static struct ddb_seen_entry *entry_for(struct ddb_seen *seen, const char *key)
             return &seen->entries[i];
         }
     }
+    assert(seen->next < SEEN_MAX);
     entry = &seen->entries[seen->next];
     seen->next = (seen->next + 1) % SEEN_MAX;
     entry_clear(entry);

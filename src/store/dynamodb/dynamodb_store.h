@@ -38,14 +38,11 @@ struct dynamodb_options {
 enum belay_code dynamodb_store_open(const char *table_and_params, const struct dynamodb_options *options,
                                     struct belay_store **out_store, char **out_url, struct belay_error *err);
 
-/* How many requests this handle has sent. */
-uint64_t dynamodb_store_requests(const struct belay_store *base);
-
 /* `store` and `table_and_params` replace options->store_url and options->config. */
 enum belay_code dynamodb_table_create(const char *table_and_params, const struct dynamodb_options *store,
                                       const struct belay_dynamodb_table_options *options,
                                       struct belay_dynamodb_table **out_table, struct belay_error *err);
-enum belay_code dynamodb_table_describe(const char *table_and_params, const struct dynamodb_options *store,
+enum belay_code dynamodb_table_describe(const char *table_and_params, const struct dynamodb_options *options,
                                         struct belay_dynamodb_table **out_table, struct belay_error *err);
 
 void dynamodb_doctor(const char *table_and_params, const struct dynamodb_options *store,

@@ -41,19 +41,11 @@ json_t *ddb_time_value(enum layout_format format, int64_t unix_ms, bool round_up
     char text[CLOCK_TEXT_SIZE];
     int64_t whole_s = (unix_ms + (round_up ? 999 : 0)) / 1000;
 
-    switch (format) {
-    case FORMAT_SECONDS:
-        return av_int(whole_s);
-    case FORMAT_RFC3339:
+    if (format == FORMAT_RFC3339) {
         return av_text(clock_format_utc(text, whole_s * 1000, false));
-    case FORMAT_ISO_MS:
-        return av_text(clock_format_utc(text, unix_ms, true));
-    case FORMAT_TEXT:
-    case FORMAT_NUMBER:
-    case FORMAT_SWITCH:
-    case FORMAT_MAP:
-    case FORMAT_MILLIS:
-        break;
     }
-    return av_int(unix_ms);
+    if (format == FORMAT_ISO_MS) {
+        return av_text(clock_format_utc(text, unix_ms, true));
+    }
+    return av_int(format == FORMAT_SECONDS ? whole_s : unix_ms);
 }

@@ -14,7 +14,7 @@ enum { READ_AT_ONCE = 100, READ_TRIES = 8 };
  * waits for a lock, or has a lease to renew. A page of a scan is a megabyte, and creating a
  * table takes longer.
  */
-enum { READ_MS = 3000, WRITE_MS = 4000, OTHER_MS = 10000 };
+enum { READ_MS = 3000, WRITE_MS = 4000, OTHER_MS = 10000, ADMIN_MS = 5000, ADMIN_ATTEMPTS = 2 };
 
 #define ASK_DATE "DescribeEndpoints" /* has no arguments, touches no table, and changes nothing */
 
@@ -22,34 +22,14 @@ void ddb_answer_release(struct ddb_answer *answer)
 {
     json_decref(answer->body);
     free(answer->error_code);
+    free(answer->error_message);
     memset(answer, 0, sizeof *answer);
 }
 
-bool ddb_only_reads(const char *operation)
+static bool only_reads(const char *operation)
 {
-    static const char *const reading[] = { "GetItem", "BatchGetItem", "Scan" };
-
-    for (size_t i = 0; i < sizeof reading / sizeof reading[0]; i++) {
-        if (strcmp(operation, reading[i]) == 0) {
-            return true;
-        }
-    }
-    return text_has_prefix(operation, "Describe");
-}
-
-void ddb_request_init(struct ddb_request *request, const char *operation, const char *body)
-{
-    request->headers[0] = (struct http_client_header){ "content-type", "application/x-amz-json-1.0" };
-    request->headers[1] = (struct http_client_header){ "x-amz-target", request->target };
-    (void)snprintf(request->target, sizeof request->target, "DynamoDB_20120810.%s", operation);
-    request->aws = (struct aws_request){ .service = AWS_DYNAMODB,
-                                         .operation = operation,
-                                         .headers = request->headers,
-                                         .n_headers = 2,
-                                         .body = body,
-                                         .body_len = strlen(body),
-                                         .reads_only = ddb_only_reads(operation),
-                                         .retry = AWS_RETRY_STANDARD };
+    return strcmp(operation, "GetItem") == 0 || strcmp(operation, "BatchGetItem") == 0 ||
+           strcmp(operation, "Scan") == 0 || text_has_prefix(operation, "Describe");
 }
 
 /* AWS, DynamoDB Local and dynalite use different words. */
@@ -67,9 +47,9 @@ bool ddb_says_too_large(const char *message)
 
 /* Advice that aws_call() cannot give. */
 static enum belay_code add_table_advice(const struct ddb_store *store, enum belay_code code,
-                                        const struct aws_response *response, struct belay_error *err)
+                                        const struct ddb_answer *answer, struct belay_error *err)
 {
-    const char *name = response->error_code == NULL ? "" : response->error_code;
+    const char *name = text_or_empty(answer->error_code);
 
     if (strcmp(name, "ResourceNotFoundException") == 0) {
         const char *region = aws_region(store->aws);
@@ -84,16 +64,16 @@ static enum belay_code add_table_advice(const struct ddb_store *store, enum bela
                          "this server does not have all of DynamoDB: it does not know an operation that "
                          "locks of several keys or other programs' layouts need");
     }
-    if (strcmp(name, "ValidationException") == 0 && says_other_keys(response->error_message)) {
+    if (strcmp(name, "ValidationException") == 0 && says_other_keys(answer->error_message)) {
         return error_set(err, BELAY_CONFIG,
                          "the table '%s' has other keys than the layout '%s' needs: choose its layout with "
                          "?layout=, or make a table with 'belay table create'",
                          store->params.table, store->layout->name);
     }
-    if (strcmp(name, "ValidationException") == 0 && ddb_says_too_large(response->error_message)) {
+    if (strcmp(name, "ValidationException") == 0 && ddb_says_too_large(answer->error_message)) {
         return error_set(err, BELAY_INVALID, "dynamodb refused a lock: " DDB_TOO_LARGE);
     }
-    if (code == BELAY_UNREACHABLE && response->http.status == 0 && err != NULL) {
+    if (code == BELAY_UNREACHABLE && answer->is_missing && err != NULL) {
         size_t len = strlen(err->text);
 
         (void)snprintf(err->text + len, sizeof err->text - len,
@@ -154,17 +134,32 @@ static enum belay_code send_operation(struct ddb_store *store, const char *opera
 {
     bool is_signed = strcmp(operation, ASK_DATE) != 0;
     int64_t began_ms = ddb_boot_ms(store);
-    struct ddb_request request;
+    char target[64];
+    const struct http_client_header headers[] = { { "content-type", "application/x-amz-json-1.0" },
+                                                  { "x-amz-target", target } };
+    struct aws_request request = { .service = AWS_DYNAMODB,
+                                   .operation = operation,
+                                   .headers = headers,
+                                   .n_headers = sizeof headers / sizeof headers[0],
+                                   .body = body,
+                                   .body_len = strlen(body),
+                                   .reads_only = only_reads(operation),
+                                   .retry = AWS_RETRY_STANDARD };
     enum belay_code code;
 
-    ddb_request_init(&request, operation, body);
-    /* A transaction has a token, so that a retry is applied once; other writes have not. */
-    if (!request.aws.reads_only && strcmp(operation, "TransactWriteItems") != 0) {
-        request.aws.retry = AWS_RETRY_SAFE;
+    (void)snprintf(target, sizeof target, "DynamoDB_20120810.%s", operation);
+    if (store->is_for_admin) {
+        request.max_attempts = ADMIN_ATTEMPTS;
+        request.timeout_ms = ADMIN_MS;
+    } else {
+        /* A transaction has a token, so that a retry is applied once; other writes have not. */
+        if (!request.reads_only && strcmp(operation, "TransactWriteItems") != 0) {
+            request.retry = AWS_RETRY_SAFE;
+        }
+        set_timeouts(store, &request, operation, timeout_ms);
     }
-    set_timeouts(store, &request.aws, operation, timeout_ms);
-    code = is_signed ? aws_call(store->aws, &request.aws, response, err)
-                     : aws_call_as(store->aws, NULL, &request.aws, response, err);
+    code = is_signed ? aws_call(store->aws, &request, response, err)
+                     : aws_call_as(store->aws, NULL, &request, response, err);
     count_requests(store, operation, response->attempts);
     if (response->http.status != 0) {
         ddb_clock_set_date(store, response->http.date_unix_ms,
@@ -181,7 +176,7 @@ enum belay_code ddb_ask_date(struct ddb_store *store, int64_t timeout_ms, struct
     const char *endpoint = aws_endpoint(store->aws, AWS_DYNAMODB);
 
     if (response.http.status == 0) {
-        code = add_table_advice(store, code == BELAY_OK ? BELAY_UNREACHABLE : code, &response, &why);
+        code = add_table_advice(store, code, &(struct ddb_answer){ .is_missing = true }, &why);
         (void)error_set(err, code, "%s", why.text);
     } else if (!ddb_clock_has_date(store) && !store->params.observe) {
         code = error_set(err, BELAY_CONFIG,
@@ -202,8 +197,8 @@ enum belay_code ddb_call(struct ddb_store *store, const char *operation, json_t 
     return ddb_call_within(store, operation, request, 0, out, err);
 }
 
-enum belay_code ddb_call_within(struct ddb_store *store, const char *operation, json_t *request,
-                                int64_t timeout_ms, struct ddb_answer *out, struct belay_error *err)
+enum belay_code ddb_send(struct ddb_store *store, const char *operation, json_t *request, int64_t timeout_ms,
+                         struct ddb_answer *out, struct belay_error *err)
 {
     struct aws_response response = { 0 };
     char *body = request == NULL ? NULL : json_dumps(request, JSON_COMPACT);
@@ -219,18 +214,24 @@ enum belay_code ddb_call_within(struct ddb_store *store, const char *operation, 
     if (response.http.body != NULL) {
         out->body = json_loadb(response.http.body, response.http.body_len, 0, NULL);
     }
+    out->is_missing = response.http.status == 0;
     out->error_code = response.error_code;
-    response.error_code = NULL;
-    if (code == BELAY_OK && out->body == NULL) {
-        code = error_set(err, ddb_only_reads(operation) ? BELAY_UNREACHABLE : BELAY_UNKNOWN,
-                         "dynamodb answered %s with something that is no JSON", operation);
-    } else if (code != BELAY_OK) {
-        response.error_code = out->error_code;
-        code = add_table_advice(store, code, &response, err);
-        response.error_code = NULL;
-    }
+    out->error_message = response.error_message;
+    response.error_code = response.error_message = NULL; /* passed to the caller */
     aws_response_release(&response);
     return code;
+}
+
+enum belay_code ddb_call_within(struct ddb_store *store, const char *operation, json_t *request,
+                                int64_t timeout_ms, struct ddb_answer *out, struct belay_error *err)
+{
+    enum belay_code code = ddb_send(store, operation, request, timeout_ms, out, err);
+
+    if (code == BELAY_OK && out->body == NULL) {
+        return error_set(err, only_reads(operation) ? BELAY_UNREACHABLE : BELAY_UNKNOWN,
+                         "dynamodb answered %s with something that is no JSON", operation);
+    }
+    return code == BELAY_OK ? BELAY_OK : add_table_advice(store, code, out, err);
 }
 
 /* ---- keys ----------------------------------------------------------------- */

@@ -44,25 +44,15 @@ static void clear_field(const struct ddb_store *store, enum layout_field field, 
 static void put_token(const struct ddb_store *store, int64_t now_ms, struct expr *expr)
 {
     const char *name = layout_name_of(store->layout, FIELD_TOKEN);
-    struct expr_ref ref, first, one;
 
-    if (name == NULL) {
-        return;
+    if (name != NULL) {
+        expr_set_next(expr, name, name, now_ms);
     }
-    ref = expr_name(expr, name);
-    first = expr_value(expr, av_int(now_ms));
-    one = expr_value(expr, av_int(1));
-    expr_set_to(expr, name, "if_not_exists(%s, %s) + %s", ref.text, first.text, one.text);
 }
 
 static const char *meta_value(const struct belay_record *values, const char *name)
 {
-    for (size_t i = 0; i < values->n_metadata; i++) {
-        if (strcmp(values->metadata[i].name, name) == 0) {
-            return values->metadata[i].value;
-        }
-    }
-    return NULL;
+    return meta_find(values->metadata, values->n_metadata, name);
 }
 
 /* Whether the metadata entry has an attribute of its own. */

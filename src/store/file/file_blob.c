@@ -14,16 +14,10 @@
 #include "base/store_url.h"
 #include "base/text.h"
 #include "hash/sha256.h"
+#include "store/blob/blob_store.h"
 #include "store/file/file_internal.h"
 
 enum { PIECE = 4 << 20 };
-
-static void report_progress(const struct file_store *store, size_t done, size_t total)
-{
-    if (store->base.on_progress != NULL) {
-        store->base.on_progress(store->base.progress_context, done, total);
-    }
-}
 
 /* ---- reading --------------------------------------------------------------- */
 
@@ -77,7 +71,7 @@ static enum belay_code read_blob_file(const struct file_store *store, int fd, co
         if (n > 0) {
             sha256_add(&hash, data + len, (size_t)n);
             len += (size_t)n;
-            report_progress(store, len, size);
+            blob_progress(&store->base, len, size);
         }
     }
     data[len] = '\0';
@@ -177,7 +171,7 @@ static int write_temp(struct put *put, const char *data, size_t len)
         } else if (n > 0) {
             sha256_add(&hash, data + done, (size_t)n);
             done += (size_t)n;
-            report_progress(put->store, done, len);
+            blob_progress(&put->store->base, done, len);
         }
     }
     if (failed == 0) {
@@ -303,12 +297,8 @@ static enum belay_code file_put_if(struct belay_blob_store *base, const char *na
                                    struct belay_blob_tag *out_tag, struct belay_error *err)
 {
     struct put put = { .store = (struct file_store *)base, .name = name, .fd = -1 };
-    enum belay_code code = belay_blob_name_check(name, err);
+    enum belay_code code = blob_put_check(name, len, err);
 
-    if (code == BELAY_OK && len > BELAY_BLOB_SIZE_MAX) {
-        code = error_set(err, BELAY_INVALID, "'%.400s' would be larger than %zu MB", name,
-                         BELAY_BLOB_SIZE_MAX >> 20);
-    }
     if (code == BELAY_OK) {
         code = file_folder_open(put.store, name, expected == NULL, &put.folder, &put.last, err);
     }
@@ -391,7 +381,6 @@ static char *full_folder_path(const char *dir)
     }
     buf_adds(&path, dir);
     made = buf_take(&path);
-    buf_release(&path);
     for (size_t n = made == NULL ? 0 : strlen(made); n > 1 && made[n - 1] == '/'; n--) {
         made[n - 1] = '\0';
     }

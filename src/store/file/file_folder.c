@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/new_file.h"
 #include "base/text.h"
+#include "store/blob/blob_store.h"
 #include "store/file/file_internal.h"
 
 enum { OPEN_FOLDER = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, DEPTH_MAX = 64 };
@@ -134,36 +135,11 @@ enum belay_code file_folder_open(const struct file_store *store, const char *nam
 
 /* ---- lists --------------------------------------------------------------- */
 
-struct folder_found {
-    char *name; /* owned */
-    uint64_t size;
-    int64_t modified_unix_ms;
-};
-
 struct folder_listing {
-    struct folder_found *items;
-    size_t n;
-    size_t cap;
+    struct blob_list found;
     const char *prefix;
     bool shallow;
 };
-
-static bool listing_add(struct folder_listing *listing, const char *name, const struct stat *st)
-{
-    struct folder_found *grown = array_grow(listing->items, sizeof *grown, listing->n + 1, &listing->cap);
-
-    if (grown == NULL) {
-        return false;
-    }
-    listing->items = grown;
-    listing->items[listing->n] = (struct folder_found){ .name = strdup(name) };
-    if (st != NULL) {
-        listing->items[listing->n].size = (uint64_t)st->st_size;
-        listing->items[listing->n].modified_unix_ms =
-            (int64_t)st->st_mtim.tv_sec * 1000 + st->st_mtim.tv_nsec / 1000000;
-    }
-    return listing->items[listing->n++].name != NULL;
-}
 
 static bool walk_folder(struct folder_listing *listing, int folder, const char *path, int depth);
 
@@ -181,11 +157,14 @@ static bool walk_entry(struct folder_listing *listing, int folder, const char *p
         goto done;
     }
     if (S_ISREG(st.st_mode) && text_has_prefix(name.data, listing->prefix)) {
-        ok = listing_add(listing, name.data, &st);
+        struct belay_blob_entry entry = { name.data, (uint64_t)st.st_size,
+                                          (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000 };
+
+        ok = blob_list_add(&listing->found, entry);
     } else if (S_ISDIR(st.st_mode)) {
         buf_adds(&name, "/");
         if (text_has_prefix(name.data, listing->prefix) && listing->shallow) {
-            ok = listing_add(listing, name.data, NULL);
+            ok = blob_list_add(&listing->found, (struct belay_blob_entry){ .name = name.data });
         } else if (text_has_prefix(name.data, listing->prefix) ||
                    text_has_prefix(listing->prefix, name.data)) {
             int inner = openat(folder, part, OPEN_FOLDER);
@@ -217,11 +196,6 @@ static bool walk_folder(struct folder_listing *listing, int folder, const char *
     return ok;
 }
 
-static int compare_listed(const void *a, const void *b)
-{
-    return strcmp(((const struct folder_found *)a)->name, ((const struct folder_found *)b)->name);
-}
-
 enum belay_code file_list(struct belay_blob_store *base, const char *prefix, bool shallow, belay_blob_fn fn,
                           void *context, struct belay_error *err)
 {
@@ -242,21 +216,10 @@ enum belay_code file_list(struct belay_blob_store *base, const char *prefix, boo
     if (code == BELAY_NOT_FOUND) {
         code = BELAY_OK; /* nothing was put yet */
     }
-    if (code == BELAY_OK && listing.n > 0) {
-        qsort(listing.items, listing.n, sizeof *listing.items, compare_listed);
+    if (code == BELAY_OK) {
+        (void)blob_list_report(&listing.found, fn, context);
     }
-    for (size_t i = 0; code == BELAY_OK && i < listing.n; i++) {
-        const struct folder_found *item = &listing.items[i];
-        struct belay_blob_entry entry = { item->name, item->size, item->modified_unix_ms };
-
-        if (!fn(context, &entry)) {
-            break;
-        }
-    }
-    for (size_t i = 0; i < listing.n; i++) {
-        free(listing.items[i].name);
-    }
-    free(listing.items);
+    blob_list_release(&listing.found);
     free(path);
     return code;
 }

@@ -57,6 +57,7 @@ static void sleep_for(struct journaled *store, int64_t ms)
 {
     struct timespec until;
 
+    assert(ms >= 0);
     (void)clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += (time_t)(ms / 1000);
     until.tv_nsec += (long)(ms % 1000 * 1000000);
@@ -72,6 +73,7 @@ static void raise_ceiling_early(struct journaled *store)
 {
     uint64_t to = store->next + CEILING_AHEAD;
 
+    assert(store->ceiling >= store->next); /* L2 */
     if (store->ceiling - store->next >= store->ahead / 2) {
         return;
     }
@@ -119,6 +121,7 @@ static enum belay_code checkpoint_other(struct journaled *store, int which, bool
     enum belay_code code = BELAY_OK;
     size_t size;
 
+    assert(which == 0 || which == 1);
     if (has_entries) {
         code = sqlite_replay(store->checkpoint_db, journal, keep_going, store, err);
     }
@@ -140,6 +143,7 @@ static enum belay_code checkpoint_other(struct journaled *store, int which, bool
         code = sqlite_journal_want(store->checkpoint_db, journal->id, use, use - JOURNAL_FILES, 0, err);
     }
     (void)pthread_mutex_lock(&store->mutex);
+    assert(which != store->active && !store->is_ready[which] && store->first[which] == 0);
     store->is_ready[which] = code == BELAY_OK;
     (void)pthread_mutex_unlock(&store->mutex);
     return code;
@@ -189,6 +193,7 @@ static void *checkpoint_thread(void *context)
 
 bool journaled_start_thread(struct journaled *store)
 {
+    assert(!store->has_thread && !store->is_stopping);
     store->has_thread = thread_start(&store->thread, checkpoint_thread, store);
     return store->has_thread;
 }
@@ -210,6 +215,7 @@ enum belay_code journaled_checkpoint_all(struct journaled *store, struct belay_e
 {
     enum belay_code code = journaled_sync(&store->base, atomic_load(&store->committed), err);
 
+    assert(!store->has_thread);
     for (int i = 0; code == BELAY_OK && i < JOURNAL_FILES; i++) {
         int which = i == 0 ? 1 - store->active : store->active;
 
@@ -249,6 +255,7 @@ static enum belay_code checkpoint_now(struct journaled *store, struct belay_canc
     uint64_t last;
     enum belay_code code = journaled_sync_to(store, atomic_load(&store->committed), err);
 
+    assert(store->is_copying && store->wanted == 0);
     last = store->next - 1;
     store->wanted = last;
     (void)pthread_cond_signal(&store->wake);
@@ -286,6 +293,7 @@ enum belay_code journaled_backup(struct belay_store *base, const char *path, str
         code = sqlite_backup_make(store->read_db, path, cancel, err);
     }
     (void)pthread_mutex_lock(&store->mutex);
+    assert(store->is_copying);
     store->is_copying = false;
     (void)pthread_mutex_unlock(&store->mutex);
     return code;

@@ -1,7 +1,7 @@
 /*
- * The only way to change records: check the conditions, apply the writes to copies,
- * append an entry to the journal's frame, and only then publish the copies. What can
- * fail (memory, a full disk) fails before that.
+ * The only way to change records: check the conditions, apply the writes to copies, pack
+ * the copies and an entry of the journal's frame, and only then publish the copies. What
+ * can fail (memory, a full disk) fails before that.
  */
 #include <assert.h>
 #include <stddef.h>
@@ -19,12 +19,9 @@ struct step {
 
 struct journaled_batch {
     struct journaled *store;
-    struct step *steps;          /* beside base.batch->writes; owned, as the next are, unless they are few */
-    struct belay_write *changes; /* the writes that change something */
+    struct step *steps; /* beside base.batch->writes; owned unless they are few */
     struct step few_steps[BATCH_FEW];
-
-    struct belay_write few_changes[BATCH_FEW]; /* from here on not zeroed */
-    struct batch_work base;
+    struct batch_work base; /* batch_begin() zeroes it */
 };
 
 static enum belay_code stored_record_unpack(const struct stored_record *stored, const char *key,
@@ -63,64 +60,58 @@ static enum belay_code find_used_id(void *context, const char *key, const char *
     return BELAY_OK;
 }
 
-enum belay_code journaled_append(struct journaled *store, const struct journal_entry *entry,
+void journaled_cut_frame(struct journaled *store, size_t len)
+{
+    assert(len >= JOURNAL_FRAME_HEAD && len <= store->frame.len);
+    store->frame.len = len;
+    store->frame.failed = false;
+}
+
+enum belay_code journaled_append(struct journaled *store, size_t n_events, int64_t now_ms,
                                  struct belay_error *err)
 {
-    struct buf *frame = &store->frame;
-    size_t before = frame->len;
+    const struct buf *frame = &store->frame;
     size_t in_front = store->is_flushing ? store->flushing.len : 0; /* not in journal.used yet */
-    uint32_t len = 0;
-    enum belay_code code;
+    uint64_t last = store->next + (n_events == 0 ? 0 : n_events - 1);
+    enum belay_code code = frame->failed
+                               ? error_no_memory(err)
+                               : journal_reserve(&store->journals[store->active], in_front + frame->len, err);
 
-    assert(entry->number == store->next && !store->is_broken);
-    buf_add(frame, &len, sizeof len);
-    entry_pack(frame, entry);
-    code = frame->failed ? error_no_memory(err)
-                         : journal_reserve(&store->journals[store->active], in_front + frame->len, err);
+    assert(!store->is_broken);
     if (code != BELAY_OK) {
-        frame->len = before;
-        frame->failed = false;
         return code;
     }
-    len = (uint32_t)(frame->len - before - sizeof len);
-    memcpy(frame->data + before, &len, sizeof len);
     if (store->first[store->active] == 0) {
-        store->first[store->active] = entry->number;
+        store->first[store->active] = store->next;
     }
+    assert((store->frame_first == 0) == (store->frame_commits == 0));
     if (store->frame_first == 0) {
-        store->frame_first = entry->number;
+        store->frame_first = store->next;
     }
+    assert(last >= store->next && last < store->ceiling); /* L2: below what is on disk */
+    assert(last > atomic_load(&store->committed));
     store->frame_commits++;
-    store->next = entry_last(entry) + 1;
-    atomic_store(&store->committed, entry_last(entry));
-    store->committed_ms = entry->now_ms;
+    store->next = last + 1;
+    atomic_store(&store->committed, last);
+    store->committed_ms = now_ms;
     return BELAY_OK;
 }
 
-/* New records, for which there may be no memory, come first; after the entry is appended nothing can fail. */
-static enum belay_code append_entry(struct journaled_batch *work, struct belay_error *err)
+/* Find or add the records to change. */
+static enum belay_code place_records(struct journaled_batch *work, struct belay_error *err)
 {
-    struct journal_entry entry = { .number = work->base.txn.next,
-                                   .now_ms = work->base.txn.now_ms,
-                                   .unix_ms = work->base.txn.unix_ms,
-                                   .writes = work->changes,
-                                   .events = work->base.events,
-                                   .n_events = work->base.batch->n_events };
-
     for (size_t i = 0; i < work->base.batch->n_writes; i++) {
-        const struct belay_write *write = &work->base.batch->writes[i];
         struct step *step = &work->steps[i];
 
         if (!work->base.rows[i].is_changed) {
             continue;
         }
-        step->stored = step->found != NULL ? step->found : stored_record_new(write->key);
+        step->stored = step->found != NULL ? step->found : stored_record_new(work->base.batch->writes[i].key);
         if (step->stored == NULL || (step->found == NULL && !table_add(&work->store->table, step->stored))) {
             return error_no_memory(err);
         }
-        work->changes[entry.n_writes++] = *write;
     }
-    return journaled_append(work->store, &entry, err);
+    return BELAY_OK;
 }
 
 static void publish_records(struct journaled_batch *work)
@@ -173,6 +164,7 @@ static enum belay_code raise_ceiling(struct journaled *store, uint64_t last, str
     code = sqlite_raise_ceiling(store->read_db, to, err);
     (void)pthread_mutex_unlock(&store->read_db->mutex);
     if (code == BELAY_OK) {
+        assert(to >= store->ceiling);
         store->ceiling = to;
     }
     return code;
@@ -200,6 +192,7 @@ static enum belay_code load_freezes(struct journaled *store, struct belay_error 
 static enum belay_code commit_in_memory(struct journaled_batch *work, struct belay_error *err)
 {
     struct journaled *store = work->store;
+    size_t frame_len = store->frame.len;
     enum belay_code code;
 
     if (store->is_broken) {
@@ -208,6 +201,8 @@ static enum belay_code commit_in_memory(struct journaled_batch *work, struct bel
     work->base.txn.now_ms = sqlite_now_ms(store->read_db);
     work->base.txn.unix_ms = sqlite_unix_ms(store->read_db);
     work->base.txn.next = store->next;
+    assert(store->next == atomic_load(&store->committed) + 1);
+    assert(atomic_load(&store->durable) <= atomic_load(&store->committed));
     code = unpack_rows(work, err);
     if (code == BELAY_OK && work->base.batch->check_freezes && !store->has_freezes) {
         code = load_freezes(store, err);
@@ -218,22 +213,27 @@ static enum belay_code commit_in_memory(struct journaled_batch *work, struct bel
     if (code == BELAY_OK) {
         code = batch_check_unused(&work->base, find_used_id, store, err);
     }
-    if (code == BELAY_OK && store->next + work->base.batch->n_events >= store->ceiling) {
-        code = raise_ceiling(store, store->next + work->base.batch->n_events, err);
+    /* One more than the events: a batch without any takes a number, and so does the sweep after it. */
+    if (code == BELAY_OK && store->next + work->base.batch->n_events + 1 >= store->ceiling) {
+        code = raise_ceiling(store, store->next + work->base.batch->n_events + 1, err);
     }
     if (code != BELAY_OK) {
         return code;
     }
     code = batch_apply(&work->base, NULL, err);
     if (code == BELAY_OK) {
-        code = batch_pack(&work->base, &store->scratch, err);
+        code = batch_pack(&work->base, &store->scratch, &store->frame, err);
     }
     if (code == BELAY_OK) {
-        code = append_entry(work, err);
+        code = place_records(work, err);
     }
     if (code == BELAY_OK) {
-        publish_records(work);
+        code = journaled_append(store, work->base.batch->n_events, work->base.txn.now_ms, err);
+    }
+    if (code == BELAY_OK) {
+        publish_records(work); /* which cannot fail */
     } else {
+        journaled_cut_frame(store, frame_len);
         discard_added(work);
     }
     return code;
@@ -247,15 +247,14 @@ enum belay_code journaled_commit(struct belay_store *base, const struct belay_ba
     size_t n = batch->n_writes;
     enum belay_code code;
 
-    memset(&work, 0, offsetof(struct journaled_batch, few_changes));
+    memset(&work, 0, offsetof(struct journaled_batch, base));
     work.store = store;
     code = batch_begin(&work.base, batch, err);
     if (code != BELAY_OK) {
         return code;
     }
     work.steps = n <= BATCH_FEW ? work.few_steps : calloc(n, sizeof *work.steps);
-    work.changes = n <= BATCH_FEW ? work.few_changes : calloc(n, sizeof *work.changes);
-    if (work.steps == NULL || work.changes == NULL) {
+    if (work.steps == NULL) {
         code = error_no_memory(err);
         goto done;
     }
@@ -273,7 +272,6 @@ enum belay_code journaled_commit(struct belay_store *base, const struct belay_ba
 done:
     if (n > BATCH_FEW) {
         free(work.steps);
-        free(work.changes);
     }
     batch_release(&work.base);
     return code;

@@ -51,6 +51,7 @@ void table_release(struct record_table *table)
 
 static struct stored_record **table_bucket(const struct record_table *table, uint64_t hash)
 {
+    assert(table->n_buckets != 0 && (table->n_buckets & (table->n_buckets - 1)) == 0);
     return &table->buckets[hash & (table->n_buckets - 1)];
 }
 
@@ -105,6 +106,7 @@ bool table_add(struct record_table *table, struct stored_record *stored)
 {
     struct stored_record **bucket;
 
+    assert(stored->next == NULL);
     if (tsearch(stored, &table->tree, compare_keys) == NULL) {
         return false;
     }
@@ -126,6 +128,7 @@ void table_remove(struct record_table *table, struct stored_record *stored)
         assert(*at != NULL); /* the record is in the table */
         at = &(*at)->next;
     }
+    assert(table->n > 0);
     *at = stored->next;
     (void)tdelete(stored, &table->tree, compare_keys);
     table->n--;

@@ -126,9 +126,14 @@ enum belay_code journaled_commit(struct belay_store *base, const struct belay_ba
 /* With the mutex. */
 enum belay_code journaled_load(struct journaled *store, const char *key, struct row *out_row,
                                struct belay_error *err);
-/* With the mutex. Append an entry to the frame, and reserve room for it in the file. On error nothing is changed. */
-enum belay_code journaled_append(struct journaled *store, const struct journal_entry *entry,
+/*
+ * With the mutex. An entry with so many events was added to the frame: reserve room for it in the file, and count it.
+ * On error it is not counted, and the caller removes it with journaled_cut_frame().
+ */
+enum belay_code journaled_append(struct journaled *store, size_t n_events, int64_t now_ms,
                                  struct belay_error *err);
+/* With the mutex. Remove what was added behind the first `len` bytes of the frame. */
+void journaled_cut_frame(struct journaled *store, size_t len);
 
 /* ---- journaled_query.c ---- */
 enum belay_code journaled_get(struct belay_store *base, const char *const *keys, size_t n,

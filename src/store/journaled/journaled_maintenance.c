@@ -25,15 +25,21 @@ static void remove_all(struct journaled *store, struct stored_record *const *rec
     struct journal_entry entry = {
         .number = store->next, .now_ms = now_ms, .unix_ms = unix_ms, .deletes = keys, .n_deletes = n
     };
+    size_t frame_len = store->frame.len;
 
+    if (n == 0) {
+        return;
+    }
     for (size_t i = 0; i < n; i++) {
         keys[i] = records[i]->key;
     }
-    /* If the disk is full, they stay. */
-    if (n > 0 && journaled_append(store, &entry, NULL) == BELAY_OK) {
-        for (size_t i = 0; i < n; i++) {
-            table_remove(&store->table, records[i]);
-        }
+    entry_pack(&store->frame, &entry);
+    if (journaled_append(store, 0, now_ms, NULL) != BELAY_OK) {
+        journaled_cut_frame(store, frame_len);
+        return; /* if the disk is full, they stay */
+    }
+    for (size_t i = 0; i < n; i++) {
+        table_remove(&store->table, records[i]);
     }
 }
 

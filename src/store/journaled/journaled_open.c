@@ -1,4 +1,5 @@
 /* Opening and closing: records and used ids are read from the database, and a new journal is begun. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -190,18 +191,14 @@ static bool load_record(void *context, const struct belay_record *record, int64_
             record->tickets[i].expires_ms = now_ms + SQLITE_PLACE_KEPT_MS;
         }
     }
-    store->scratch.len = 0;
-    record_pack(&store->scratch, record);
-    if (stored != NULL && !store->scratch.failed) {
-        stored->packed = malloc(store->scratch.len);
+    if (stored != NULL) {
+        stored->packed = record_pack_new(&store->scratch, record, &stored->len);
     }
     if (stored == NULL || stored->packed == NULL || !table_add(&store->table, stored)) {
         stored_record_free(stored);
         loading->code = error_no_memory(loading->err);
         return false;
     }
-    memcpy(stored->packed, store->scratch.data, store->scratch.len);
-    stored->len = store->scratch.len;
     return true;
 }
 
@@ -249,6 +246,7 @@ static enum belay_code load_records(struct journaled *store, struct belay_error 
     }
     rc = db_read_txn(store->checkpoint_db, &txn, &other_boot);
     store->next = txn.next;
+    assert(rc != SQLITE_OK || store->next > 0);
     atomic_store(&store->committed, store->next - 1);
     atomic_store(&store->durable, store->next - 1);
     return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store->checkpoint_db, rc, err);

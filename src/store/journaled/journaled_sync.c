@@ -22,6 +22,7 @@ static void index_frame(struct journaled *store)
     const struct journal *journal = &store->journals[store->active];
     struct frame_index *index = &store->frame_index[store->active];
 
+    assert(store->frame_first != 0 && index->n <= FRAME_INDEX_MAX);
     if (index->n == 0) {
         index->apart = FRAME_INDEX_BYTES;
     }
@@ -47,6 +48,8 @@ void journaled_switch_files(struct journaled *store)
         return;
     }
     assert(store->first[other] == 0); /* it is ready: all its entries are in the database */
+    assert(store->journals[other].use == store->journals[store->active].use + 1);
+    assert(store->journals[other].frames == 0);
     if (journal_reserve(&store->journals[other], store->frame.len, NULL) == BELAY_OK) {
         store->first[other] = store->frame_first;
         store->is_ready[other] = false;
@@ -59,6 +62,7 @@ static void count_batch(struct journaled *store, uint64_t commits)
 {
     size_t i = 0;
 
+    assert(commits > 0);
     while (i + 1 < BELAY_BATCH_BUCKETS && commits > (uint64_t)1 << i) {
         i++;
     }
@@ -78,6 +82,8 @@ static enum belay_code flush_frame(struct journaled *store, struct belay_error *
 
     assert(!store->is_flushing && !store->is_broken);
     assert(store->frame_first == atomic_load(&store->durable) + 1 && store->frame_first <= lsn);
+    assert(commits > 0 && lsn + 1 == store->next && lsn < store->ceiling);
+    assert(store->first[store->active] != 0 && store->first[store->active] <= store->frame_first);
     index_frame(store);
     store->frame = store->flushing;
     store->flushing = frame;
@@ -97,6 +103,7 @@ static enum belay_code flush_frame(struct journaled *store, struct belay_error *
         store->is_broken = true; /* `durable` rises no more: no client learns of what may not be on disk */
         return code;
     }
+    assert(!store->is_broken && lsn > atomic_load(&store->durable) && lsn <= atomic_load(&store->committed));
     journal_written(journal, &store->flushing);
     count_batch(store, commits);
     atomic_store(&store->durable, lsn);
@@ -125,6 +132,7 @@ enum belay_code journaled_sync_to(struct journaled *store, uint64_t lsn, struct 
         }
         code = flush_frame(store, err);
     }
+    assert(code != BELAY_OK || atomic_load(&store->durable) >= lsn);
     return code;
 }
 

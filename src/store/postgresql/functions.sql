@@ -1,6 +1,11 @@
 -- The functions of belay's schema on PostgreSQL, which schema.sql describes. A migration runs all of this
 -- again. What is no longer here, or returns something else, postgresql_schema.c drops before.
 
+-- Of this file. A change that earlier and later belays can both work with raises it, and PG_FUNCTIONS_VERSION: then the
+-- next `belay table create` replaces the functions, and until then all goes on as before.
+CREATE OR REPLACE FUNCTION @schema@.functions_version() RETURNS integer
+LANGUAGE sql IMMUTABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ SELECT 2 $$;
+
 -- ---- time ----
 
 CREATE OR REPLACE FUNCTION @schema@.clock_ms() RETURNS bigint LANGUAGE sql VOLATILE
@@ -13,29 +18,69 @@ AS $$ SELECT CASE WHEN b > 9223372036854775807 - a THEN 9223372036854775807 ELSE
 CREATE OR REPLACE FUNCTION @schema@.timeline() RETURNS bigint LANGUAGE sql VOLATILE
 AS $$ SELECT ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint $$;
 
+-- The end of a lease, ticket or intent by the clock as it is now, which may differ by any amount from the one that
+-- `expires` was counted by. It gets its whole ttl again, unless the other clock has shown seen_ms, and it had certainly
+-- ended by then: such a one stays as it is, but that it must have ended by this clock, too. Certainly is after a
+-- takeover would have been possible (a ttl is longer than twice max_clock_step), and a minute or more.
+CREATE OR REPLACE FUNCTION @schema@.expires_again(expires bigint, ttl bigint, now bigint, seen_ms bigint)
+RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN @schema@.later(expires, greatest(ttl / 2, 60000)) <= seen_ms
+        THEN least(expires, now - greatest(ttl / 2, 60000)) ELSE @schema@.later(now, ttl) END
+$$;
+
+-- A holder, ticket or intent likewise.
+CREATE OR REPLACE FUNCTION @schema@.counted_again(part jsonb, now bigint, seen_ms bigint) RETURNS jsonb
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT part || jsonb_build_object('e', @schema@.expires_again((part->>'e')::bigint, (part->>'l')::bigint, now, seen_ms))
+$$;
+
+-- The last heartbeat of a lease whose end is another one now: it was renewed now, or both move together.
+CREATE OR REPLACE FUNCTION @schema@.heartbeat_again(heartbeat bigint, expires bigint, new_expires bigint, now bigint)
+RETURNS bigint LANGUAGE sql IMMUTABLE
+AS $$ SELECT CASE WHEN new_expires > now THEN now ELSE heartbeat - (expires - new_expires) END $$;
+
 -- The clock may differ by any amount from the one that all leases were counted by, and holders may not
 -- have reached the server for a while. Every lease gets its whole ttl again, every ticket and intent
--- the longest ttl that it can have had.
-CREATE OR REPLACE FUNCTION @schema@.begin_leases_again(number bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+-- the longest ttl that it can have had, but for those that had ended when that clock showed seen_ms (NULL: it is not
+-- known to have shown any time). Events up to now have readings of that clock, and tell nothing of the one from now on.
+CREATE OR REPLACE FUNCTION @schema@.begin_leases_again(number bigint, seen_ms bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     now bigint := @schema@.clock_ms();
+    r @schema@.locks;
 BEGIN
     UPDATE @schema@.locks SET
         revision = number,
-        expires_ms = CASE WHEN held THEN @schema@.later(now, ttl_ms) ELSE expires_ms END,
-        last_heartbeat_ms = CASE WHEN held THEN now ELSE last_heartbeat_ms END,
-        holders = (SELECT jsonb_agg(h || jsonb_build_object('e', @schema@.later(now, (h->>'l')::bigint), 'b', now)
-                                    ORDER BY n)
-                   FROM jsonb_array_elements(holders) WITH ORDINALITY x(h, n)),
-        tickets = (SELECT jsonb_agg(t || jsonb_build_object('e', @schema@.later(now, (t->>'l')::bigint)) ORDER BY n)
+        expires_ms = CASE WHEN held THEN @schema@.expires_again(expires_ms, ttl_ms, now, seen_ms) ELSE expires_ms END,
+        last_heartbeat_ms = CASE WHEN held
+            THEN @schema@.heartbeat_again(last_heartbeat_ms, expires_ms,
+                                          @schema@.expires_again(expires_ms, ttl_ms, now, seen_ms), now)
+            ELSE last_heartbeat_ms END,
+        holders = (SELECT jsonb_agg(h.again || jsonb_build_object('b', @schema@.heartbeat_again((h.was->>'b')::bigint,
+                                        (h.was->>'e')::bigint, (h.again->>'e')::bigint, now)) ORDER BY h.n)
+                   FROM (SELECT x.h AS was, @schema@.counted_again(x.h, now, seen_ms) AS again, x.n
+                         FROM jsonb_array_elements(holders) WITH ORDINALITY x(h, n)) h),
+        tickets = (SELECT jsonb_agg(@schema@.counted_again(t, now, seen_ms) ORDER BY n)
                    FROM jsonb_array_elements(tickets) WITH ORDINALITY x(t, n)),
-        intents = (SELECT jsonb_agg(i || jsonb_build_object('e', @schema@.later(now, (i->>'l')::bigint)) ORDER BY n)
+        intents = (SELECT jsonb_agg(@schema@.counted_again(i, now, seen_ms) ORDER BY n)
                    FROM jsonb_array_elements(intents) WITH ORDINALITY x(i, n))
     WHERE held OR tickets IS NOT NULL OR intents IS NOT NULL;
-    UPDATE @schema@.waiting SET expires_ms = @schema@.later(now, (ticket->>'l')::bigint);
+    FOR r IN SELECT * FROM @schema@.locks WHERE holders IS NOT NULL LOOP
+        PERFORM @schema@.save(@schema@.repeating(r, @schema@.last_to_end(r.holders)));
+    END LOOP;
+    UPDATE @schema@.waiting SET expires_ms = @schema@.expires_again(expires_ms, (ticket->>'l')::bigint, now, seen_ms);
+    UPDATE @schema@.meta SET clock_event = coalesce((SELECT max(e.id) FROM @schema@.events e), 0);
 END $$;
 
--- The server was started again, or another one took over.
+-- The server was started again, or another one took over. After pg_upgrade the timelines begin again at 1: the
+-- epoch makes up for it, so that tokens do not fall. The ids of events continue above all that there are, which is
+-- not so by itself in a restored copy, and above those that a standby has lost, up to a million transactions.
+--
+-- The last event has the latest reading of the old clock that is known here. A lease that had ended by then was not
+-- renewed afterwards, although the standby may lack what came after the event: a renewal needs a lease that has not
+-- ended. It is the last by id, not the one with the latest time, because the clock may have been set back, and each
+-- renewal has an event. The order of ids differs from that of time only for transactions that ran side by side. That
+-- the events of refusals may be lost in a crash does no harm: then an earlier reading counts, and more leases begin again.
 CREATE OR REPLACE FUNCTION @schema@.new_server() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     m @schema@.meta;
@@ -44,22 +89,32 @@ BEGIN
     IF m.server_start = pg_postmaster_start_time() AND m.timeline = @schema@.timeline() THEN
         RETURN; -- another session was faster
     END IF;
-    PERFORM @schema@.begin_leases_again(@schema@.next_number(m.epoch));
-    UPDATE @schema@.meta SET server_start = pg_postmaster_start_time(), timeline = @schema@.timeline();
+    m.epoch := m.epoch + greatest(m.timeline - @schema@.timeline(), 0);
+    IF m.timeline <> @schema@.timeline() THEN
+        m.event_base := m.event_base + 1048576;
+    END IF;
+    m.event_base := greatest(m.event_base,
+                             (((SELECT max(e.id) FROM @schema@.events e) - @schema@.first_event(0)) >> 14) + 1);
+    PERFORM @schema@.begin_leases_again(@schema@.next_number(m.epoch), (
+        SELECT e.at_ms FROM @schema@.events e WHERE e.id > m.clock_event ORDER BY e.id DESC LIMIT 1));
+    UPDATE @schema@.meta SET server_start = pg_postmaster_start_time(), timeline = @schema@.timeline(), epoch = m.epoch,
+        event_base = m.event_base;
 END $$;
 
 -- A client saw the clock jump forward, to seen_ms: it has a clock of its own to compare with, which a
--- server cannot ask for. No effect if the clock is elsewhere by now.
-CREATE OR REPLACE FUNCTION @schema@.clock_jumped(seen_ms bigint) RETURNS void
+-- server cannot ask for. False: the clock is elsewhere by now, and nothing was done.
+CREATE OR REPLACE FUNCTION @schema@.clock_jumped(seen_ms bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     m @schema@.meta;
 BEGIN
     SELECT * INTO m FROM @schema@.meta FOR UPDATE; -- one at a time
-    IF abs(@schema@.clock_ms() - seen_ms) < 30000 THEN
-        PERFORM @schema@.begin_leases_again(@schema@.next_number(m.epoch));
-        DELETE FROM @schema@.clocks; -- this step is dealt with: no other machine need report it
+    IF abs(@schema@.clock_ms() - seen_ms) >= 30000 THEN
+        RETURN false;
     END IF;
+    PERFORM @schema@.begin_leases_again(@schema@.next_number(m.epoch), NULL); -- which readings to trust is not known
+    DELETE FROM @schema@.clocks; -- this step is dealt with: no other machine need report it
+    RETURN true;
 END $$;
 
 -- A process that begins after a step of the clock has not seen it, but its machine's boot clock has: processes
@@ -89,6 +144,21 @@ END $$;
 -- cache: sessions that keep numbers would hand them out late, after greater ones.
 CREATE OR REPLACE FUNCTION @schema@.next_number(epoch bigint) RETURNS bigint LANGUAGE sql VOLATILE
 AS $$ SELECT ((epoch + @schema@.timeline() - 1) << 40) | nextval('@schema@.numbers') $$;
+
+-- The id of the first event of this transaction. The others follow, in 14 bits: a batch that takes 16 keys over from
+-- 1000 expired holders each, with an event for each of them, has 16,032. So ids are below 2^53, which JavaScript can
+-- tell apart, in the first 2^39 transactions of the server: that is 17 years with 1000 in a second.
+CREATE OR REPLACE FUNCTION @schema@.first_event(event_base bigint) RETURNS bigint LANGUAGE sql VOLATILE
+AS $$ SELECT (pg_current_xact_id()::text::bigint + event_base) << 14 $$;
+
+-- A role that may execute functions may call them with anything. More events than a transaction has ids for would take
+-- those of later ones.
+CREATE OR REPLACE FUNCTION @schema@.check_events(n integer) RETURNS void LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF n > 16384 THEN
+        RAISE EXCEPTION 'a transaction has at most 16384 events, not %', n USING ERRCODE = '22023';
+    END IF;
+END $$;
 
 -- ---- a record, and what a write does to it ----
 
@@ -228,6 +298,13 @@ BEGIN
     RETURN r;
 END $$;
 
+-- The one whose lease ends last; of two, the one with the lower token.
+CREATE OR REPLACE FUNCTION @schema@.last_to_end(holders jsonb) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN (SELECT h FROM jsonb_array_elements(holders) h
+            ORDER BY (h->>'e')::bigint DESC, (h->>'t')::bigint LIMIT 1);
+END $$;
+
 CREATE OR REPLACE FUNCTION @schema@.as_holder(r @schema@.locks) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
     SELECT jsonb_build_object('i', r.lock_id, 'a', r.acquired_by, 't', r.token, 'o', r.owner, 'n', r.owner_name,
         'm', r.metadata, 'd', r.durable, 's', r.stale_reported, 'l', r.ttl_ms, 'h', r.heartbeat_ms,
@@ -299,9 +376,8 @@ BEGIN
     ELSE -- no other set is about a lock that has several holders
         r := @schema@.with_fields(r, CASE WHEN r.holders IS NULL THEN s ELSE s & 128 END, w->'v', w->>'i', now, number);
     END IF;
-    IF r.holders IS NOT NULL THEN -- the one whose lease ends last; of two, the one with the lower token
-        r := @schema@.repeating(r, (SELECT h FROM jsonb_array_elements(r.holders) h
-                                    ORDER BY (h->>'e')::bigint DESC, (h->>'t')::bigint LIMIT 1));
+    IF r.holders IS NOT NULL THEN
+        r := @schema@.repeating(r, @schema@.last_to_end(r.holders));
     END IF;
     RETURN r;
 END $$;
@@ -426,6 +502,10 @@ BEGIN
     RETURN CASE WHEN ids IS NULL THEN r ELSE @schema@.without_tickets(r, ids, now) END;
 END $$;
 
+-- A ticket that is put again, perhaps by another process, has waited since the first time.
+CREATE OR REPLACE FUNCTION @schema@.again(was jsonb, put jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE
+AS $$ SELECT put || jsonb_build_object('s', least((was->>'s')::bigint, (put->>'s')::bigint)) $$;
+
 -- Only the caller's transaction changes the queue: it has locked the row.
 CREATE OR REPLACE FUNCTION @schema@.with_ticket(r @schema@.locks, put jsonb, now bigint, number bigint) RETURNS @schema@.locks
 LANGUAGE plpgsql VOLATILE AS $$
@@ -433,6 +513,10 @@ DECLARE
     expires bigint := @schema@.later(now, (put->>'l')::bigint);
     at integer := @schema@.place_of(r.tickets, put->>'i');
 BEGIN
+    IF coalesce(octet_length(put->>'i'), 0) NOT BETWEEN 1 AND 64 OR strpos(put->>'i', ' ') > 0
+       OR octet_length(put->>'p') > 40 THEN -- no other could be sent to a waiter, nor the lock be released
+        RAISE EXCEPTION 'a lock id has at most 64 bytes and no space, a process at most 40' USING ERRCODE = '22023';
+    END IF;
     IF r.behind > 0 AND NOT @schema@.is_plain(put, r.key) THEN
         r := @schema@.whole(r);
         DELETE FROM @schema@.waiting w WHERE w.key = r.key;
@@ -440,11 +524,13 @@ BEGIN
     END IF;
     IF at IS NOT NULL THEN -- it keeps its place
         r.tickets := jsonb_set(r.tickets, array[at::text],
-                               put || jsonb_build_object('q', r.tickets->at->'q', 'e', expires));
+                               @schema@.again(r.tickets->at, put)
+                               || jsonb_build_object('q', r.tickets->at->'q', 'e', expires));
         RETURN r;
     END IF;
     IF r.behind > 0 THEN
-        UPDATE @schema@.waiting w SET expires_ms = expires, ticket = put || jsonb_build_object('q', w.seq)
+        UPDATE @schema@.waiting w
+        SET expires_ms = expires, ticket = @schema@.again(w.ticket, put) || jsonb_build_object('q', w.seq)
         WHERE w.key = r.key AND w.id = put->>'i';
         IF FOUND THEN
             RETURN r;
@@ -495,6 +581,10 @@ END $$;
 
 -- ---- a batch ----
 
+-- NULL: it is no number. A client that writes such a list must not make every acquisition fail with a failed cast.
+CREATE OR REPLACE FUNCTION @schema@.time_in(value jsonb) RETURNS numeric LANGUAGE sql IMMUTABLE
+AS $$ SELECT CASE WHEN jsonb_typeof(value) = 'number' THEN value::numeric END $$;
+
 -- The freezes, if one of them is in force for one of the keys; as freeze_in_force() in src/freeze.
 CREATE OR REPLACE FUNCTION @schema@.frozen(b jsonb, now bigint) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -509,9 +599,10 @@ BEGIN
             (jsonb_typeof(f->'id') = 'string' AND jsonb_typeof(f->'pattern') = 'string'
              AND jsonb_typeof(f->'reason') = 'string' AND jsonb_typeof(f->'by') = 'string') IS NOT TRUE -- unreadable
             OR (w->>'k' LIKE replace(replace(replace(replace(f->>'pattern', '\', '\\'), '%', '\%'), '_', '\_'), '*', '%')
-                AND now >= coalesce((f->>'from')::bigint, 0)
-                AND CASE WHEN f->>'ended' IS NOT NULL THEN grace > 0 AND now < (f->>'ended')::bigint + grace
-                         ELSE f->>'until' IS NULL OR now < (f->>'until')::bigint + grace END))) THEN
+                AND now >= coalesce(@schema@.time_in(f->'from'), 0)
+                AND CASE WHEN @schema@.time_in(f->'ended') IS NOT NULL
+                         THEN grace > 0 AND now < @schema@.time_in(f->'ended') + grace
+                         ELSE coalesce(now < @schema@.time_in(f->'until') + grace, true) END))) THEN
         RETURN NULL;
     END IF;
     RETURN list; -- the caller says what it means, or that it cannot be read
@@ -530,8 +621,10 @@ END $$;
 CREATE OR REPLACE TRIGGER note_freezes AFTER INSERT OR UPDATE OR DELETE ON @schema@.items
     FOR EACH ROW EXECUTE FUNCTION @schema@.note_freezes();
 
--- Whether the id ever acquired the key, as far back as there are events.
-CREATE OR REPLACE FUNCTION @schema@.has_acquired(of_key text, of_id text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+-- Whether the id ever acquired the key, as far back as there are events. The plan is kept, so it must not be one that
+-- reads all events, which is the fastest one while there are few.
+CREATE OR REPLACE FUNCTION @schema@.has_acquired(of_key text, of_id text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $$
 BEGIN -- not SQL, whose plan is not kept
     RETURN EXISTS (SELECT FROM @schema@.events e WHERE e.used_id = of_id AND e.key = of_key);
 END $$;
@@ -563,7 +656,7 @@ DECLARE
     s integer := coalesce((w->>'s')::integer, 0);
 BEGIN
     IF w ? 'co' THEN
-        h := @schema@.holder(r.holders, w->>'i');
+        h := CASE WHEN w->>'i' IS NOT NULL THEN @schema@.holder(r.holders, w->>'i') END;
         r := CASE WHEN h IS NULL THEN NULL ELSE @schema@.repeating(r, h) END;
     ELSIF r.revision = 0 THEN
         r := NULL;
@@ -585,7 +678,8 @@ END $$;
 CREATE OR REPLACE FUNCTION @schema@.commit(b jsonb) RETURNS SETOF @schema@.answer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    now bigint := @schema@.clock_ms();
+    began bigint := @schema@.clock_ms();
+    now bigint := began;
     deadline bigint := (b->>'d')::bigint;
     n integer := jsonb_array_length(b->'w');
     n_events integer := coalesce(jsonb_array_length(b->'e'), 0);
@@ -597,12 +691,18 @@ DECLARE
     list text;
     number bigint;
     first_event bigint;
+    event jsonb;
+    of_write integer;
     alone boolean := n_events = 0;
     i integer;
 BEGIN
+    IF n_events > 1 THEN
+        PERFORM @schema@.check_events(n_events);
+    END IF;
     SELECT * INTO m FROM @schema@.meta;
     IF m.server_start <> pg_postmaster_start_time() OR m.timeline <> @schema@.timeline() THEN
         PERFORM @schema@.new_server();
+        SELECT * INTO m FROM @schema@.meta;
     END IF;
     IF now > deadline THEN
         RETURN NEXT (4, now, 0, 0, 0, NULL, NULL)::@schema@.answer;
@@ -640,7 +740,7 @@ BEGIN
 
     -- With the rows locked, and those that do not exist made for the time being.
     IF n > 0 AND deadline < 9223372036854775807 THEN
-        PERFORM set_config('lock_timeout', greatest(deadline - now, 1)::text, true);
+        PERFORM set_config('lock_timeout', least(greatest(deadline - now, 1), 2147483647)::text, true);
     END IF;
     FOR i IN SELECT x.n - 1 FROM jsonb_array_elements(b->'w') WITH ORDINALITY x(e, n)
              ORDER BY (x.e->>'k') COLLATE "C" DESC LOOP
@@ -657,6 +757,15 @@ BEGIN
         DELETE FROM @schema@.locks WHERE key IN (SELECT e->>'k' FROM jsonb_array_elements(b->'w') e) AND revision = 0;
         RETURN NEXT (4, now, 0, 0, 0, NULL, NULL)::@schema@.answer;
         RETURN;
+    END IF;
+    IF b ? 'g' AND now - began > 5 THEN -- it has waited for a row: a freeze may have come meanwhile
+        list := @schema@.frozen(b, now);
+        IF list IS NOT NULL THEN
+            DELETE FROM @schema@.locks
+            WHERE key IN (SELECT e->>'k' FROM jsonb_array_elements(b->'w') e) AND revision = 0;
+            RETURN NEXT (2, now, 0, 0, 0, list, NULL)::@schema@.answer;
+            RETURN;
+        END IF;
     END IF;
     FOR i IN 0 .. n - 1 LOOP
         w := b->'w'->i;
@@ -692,11 +801,14 @@ BEGIN
         after[i] := r;
     END LOOP;
     IF n_events > 0 THEN
-        first_event := (pg_current_xact_id()::text::bigint) << 6;
-        FOR i IN 0 .. n_events - 1 LOOP
-            w := b->'e'->i;
-            PERFORM @schema@.add_event(w, first_event + i, b->'w'->((w->>'w')::integer), before[(w->>'w')::integer],
-                                       now, number);
+        first_event := @schema@.first_event(m.event_base);
+        FOR event, i IN SELECT x.e, x.n - 1 FROM jsonb_array_elements(b->'e') WITH ORDINALITY x(e, n) LOOP
+            IF of_write IS DISTINCT FROM (event->>'w')::integer THEN -- they are large if many holders have expired
+                of_write := (event->>'w')::integer;
+                w := b->'w'->of_write;
+                r := before[of_write];
+            END IF;
+            PERFORM @schema@.add_event(event, first_event + i, w, r, now, number);
         END LOOP;
         IF n = 0 AND NOT b ? 'y' THEN -- a refusal and the like: no client waits for it to be on disk
             PERFORM set_config('synchronous_commit', 'off', true);
@@ -714,9 +826,13 @@ END $$;
 -- ---- the batches that are sent most ----
 --
 -- One write that acquires an exclusive lock if it is free, releases it or renews it, and its event.
--- The row is changed first; only if that finds none to change, it is read. Numbers are drawn, and the
--- clock is read again, once the row is locked: a refusal takes no transaction id. The start of the
--- server is enough to know it by: one that took over was started at another time, so meta has its timeline.
+-- The row is changed first; only if that finds none to change, it is read: a refusal takes no transaction id.
+-- If another session had the row locked, its conditions are looked at again, and numbers drawn again, only if that
+-- session has changed it. So afterwards the deadline is looked at once more: what comes to nothing can take long.
+-- No call waits for a row for longer than a client waits for its answer (PG_TIMEOUT_MS): the backends of clients that
+-- have given up would fill max_connections.
+-- The start of the server is enough to know it by: one that took over was started at another time, so meta has its
+-- timeline.
 --
 -- Each answers with one text, since a record as the result costs more than the change does
 -- (postgresql_answer.c reads it):
@@ -771,8 +887,8 @@ END $$;
 
 -- The answer to an acquisition that found the lock held, whose event is event `place` of the transaction. No client
 -- waits for that to be on disk: it protects nothing.
-CREATE OR REPLACE FUNCTION @schema@.noted(of_key text, of_id text, deadline bigint, place bigint, e_level smallint,
-    e_owner text, e_name text, e_metadata text) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION @schema@.noted(of_key text, of_id text, deadline bigint, place bigint, e_owner text,
+    e_name text, e_metadata text) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     now bigint;
     event_id bigint;
@@ -782,43 +898,60 @@ BEGIN
     now := @schema@.clock_ms();
     IF l.held AND l.mode = 0 AND l.lock_id <> of_id AND now < l.expires_ms AND now <= deadline
        AND @schema@.ticket_of(l, of_id) IS NULL AND l.expires_ms < 253402300800000 THEN -- later years have no text
-        event_id := (pg_current_xact_id()::text::bigint << 6) + place;
-        INSERT INTO @schema@.events VALUES (event_id, now, e_level, 'lock.refused', of_key, of_id, 0, e_owner, e_name,
+        event_id := @schema@.first_event((SELECT m.event_base FROM @schema@.meta m)) + place;
+        INSERT INTO @schema@.events VALUES (event_id, now, 0, 'lock.refused', of_key, of_id, 0, e_owner, e_name,
             NULL, format('lock ''%s'' held by %s until %s (%s left)', of_key, l.owner,
                          to_char(to_timestamp(l.expires_ms / 1000) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
                          @schema@.span(l.expires_ms - now)),
-            -1, nullif(e_metadata, '[]'));
+            -1, e_metadata);
         RETURN concat_ws(' ', 'N', now, event_id, @schema@.as_text(l));
     END IF;
     RETURN @schema@.unchanged(of_key, 2, of_id, deadline);
 END $$;
 
+-- For a grant that has waited for its row: a freeze may have come meanwhile, and its client may have been told that it
+-- counts.
+CREATE OR REPLACE FUNCTION @schema@.refuse_frozen() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF (SELECT m.has_freezes FROM @schema@.meta m) THEN
+        RAISE EXCEPTION 'a freeze came meanwhile' USING ERRCODE = 'BL001'; -- commit() says it properly
+    END IF;
+END $$;
+
 -- After the rows are locked: no client can have used an id since and remain unseen. The events of this
--- transaction do not count.
-CREATE OR REPLACE FUNCTION @schema@.refuse_used(changes @schema@.one_change[]) RETURNS void
-LANGUAGE plpgsql VOLATILE AS $$
+-- transaction do not count. The plan is made with the first call, perhaps when there are hardly any events, and kept.
+CREATE OR REPLACE FUNCTION @schema@.refuse_used(changes @schema@.one_change[], event_base bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $$
 BEGIN
     IF EXISTS (SELECT FROM unnest(changes) i JOIN @schema@.events e ON e.used_id = i.id AND e.key = i.key
-               WHERE i.must_be_new AND e.id >> 6 <> pg_current_xact_id_if_assigned()::text::bigint) THEN
+               WHERE i.must_be_new AND (e.id >> 14) - event_base <> pg_current_xact_id_if_assigned()::text::bigint) THEN
         RAISE EXCEPTION 'a lock id was used before' USING ERRCODE = 'BL001'; -- commit() says it properly
     END IF;
 END $$;
 
+-- For an UPDATE that has waited for its row past the deadline. PostgreSQL looks at the condition again only if the row
+-- was changed meanwhile, not if another session has only locked it, or was rolled back.
+CREATE OR REPLACE FUNCTION @schema@.refuse_late() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RAISE EXCEPTION 'the deadline has passed' USING ERRCODE = 'BL001'; -- commit() says it properly
+END $$;
+
 CREATE OR REPLACE FUNCTION @schema@.acquire(of_key text, deadline bigint, id text, by_credential text,
     new_owner text, new_name text, new_metadata text, is_durable boolean, heartbeat bigint, stale_after bigint,
-    ttl bigint, check_freezes boolean, must_be_new boolean, e_level smallint, e_type text, e_token bigint,
-    e_owner text, e_name text, e_by text, e_reason text, e_duration bigint, e_metadata text, notes_refusal boolean)
+    ttl bigint, check_freezes boolean, must_be_new boolean, notes_refusal boolean, e_reason text)
 RETURNS text
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = 10000 AS $$
 DECLARE
     now bigint := @schema@.clock_ms();
     base bigint;
+    event_base bigint;
     new_revision bigint;
     new_token bigint;
     freed bigint;
     event_id bigint;
+    done_ms bigint;
 BEGIN
-    SELECT (m.epoch + m.timeline - 1) << 40 INTO base FROM @schema@.meta m
+    SELECT (m.epoch + m.timeline - 1) << 40, m.event_base INTO base, event_base FROM @schema@.meta m
     WHERE m.server_start = pg_postmaster_start_time() AND NOT (check_freezes AND m.has_freezes);
     IF base IS NULL OR now > deadline THEN
         RETURN 'U ' || now;
@@ -836,7 +969,7 @@ BEGIN
         IF EXISTS (SELECT FROM @schema@.locks l WHERE l.key = of_key) THEN
             IF notes_refusal THEN
                 PERFORM set_config('synchronous_commit', 'off', true);
-                RETURN @schema@.noted(of_key, id, deadline, 0, e_level, e_owner, e_name, e_metadata);
+                RETURN @schema@.noted(of_key, id, deadline, 0, new_owner, new_name, new_metadata);
             END IF;
             RETURN @schema@.unchanged(of_key, 2, id, deadline);
         END IF;
@@ -849,37 +982,43 @@ BEGIN
             RETURN 'U ' || now;
         END IF;
     END IF;
+    done_ms := @schema@.clock_ms();
+    IF done_ms > deadline THEN
+        PERFORM @schema@.refuse_late();
+    ELSIF check_freezes AND done_ms - now > 5 THEN
+        PERFORM @schema@.refuse_frozen();
+    END IF;
     IF must_be_new THEN -- now that the row is locked, no client can have used the id since and remain unseen
         IF @schema@.has_acquired(of_key, id) THEN
             RAISE EXCEPTION 'a lock id was used before' USING ERRCODE = 'BL001'; -- commit() says it properly
         END IF;
     END IF;
-    IF e_type IS NULL THEN
-        RETURN concat_ws(' ', 'A', now, 0, new_revision, new_token, freed);
-    END IF;
-    event_id := pg_current_xact_id()::text::bigint << 6;
-    INSERT INTO @schema@.events VALUES (event_id, now, e_level, e_type, of_key, id,
-        CASE WHEN e_token = -1 THEN new_token ELSE e_token END, e_owner, e_name, e_by, e_reason, e_duration,
-        nullif(e_metadata, '[]'), CASE WHEN e_type IN ('lock.acquired', 'lock.adopted') THEN id END);
+    event_id := @schema@.first_event(event_base);
+    INSERT INTO @schema@.events VALUES (event_id, now, 0, 'lock.acquired', of_key, id, new_token, new_owner, new_name,
+        NULL, e_reason, -1, new_metadata, id);
     RETURN concat_ws(' ', 'A', now, event_id, new_revision, new_token, freed);
 END $$;
 
 -- A release (condition 5: value is the outcome) or a renewal (6: value is the ttl, 0: as before). Its event
--- takes from the record what it does not say.
+-- has the holder of the record.
+--
+-- A lease can expire while its renewal waits for the row, and PostgreSQL looks at the expiry before that only. So this
+-- renews no lease that ends within 100 ms, and none if it took longer than that: commit() decides then.
 --
 -- A release that has a waiter is handed on: it is not flushed to disk here, and the first waiter is woken at once,
 -- with this transaction if it waits elsewhere (its ticket names another process than `here`). The commit of the
 -- waiter that takes the lock flushes both, since the log is in order. The caller answers no client before it has
 -- flushed the log, too. A NOTIFY holds a lock of the whole database until its commit has ended, so it must not be
--- in a transaction that waits for the disk. It fails if the queue of notifications is full: then the waiter polls.
+-- in a transaction that waits for the disk. If the queue of notifications is full, the commit fails, which no block
+-- can catch: so before that there is no NOTIFY, and the waiter polls.
 CREATE OR REPLACE FUNCTION @schema@.change(of_key text, deadline bigint, id text, condition integer, value bigint,
-    e_level smallint, e_type text, e_token bigint, e_owner text, e_name text, e_by text, e_reason text,
-    e_duration bigint, e_metadata text, channel text, here text)
+    e_level smallint, e_type text, e_by text, e_reason text, e_duration bigint, channel text, here text)
 RETURNS text
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = 10000 AS $$
 DECLARE
     now bigint := @schema@.clock_ms();
     base bigint;
+    event_base bigint;
     row_text text;
     waiter jsonb;
     its_token bigint;
@@ -887,9 +1026,9 @@ DECLARE
     its_name text;
     its_metadata text;
     since bigint;
-    event_id bigint := 0;
+    event_id bigint;
 BEGIN
-    SELECT (m.epoch + m.timeline - 1) << 40 INTO base FROM @schema@.meta m
+    SELECT (m.epoch + m.timeline - 1) << 40, m.event_base INTO base, event_base FROM @schema@.meta m
     WHERE m.server_start = pg_postmaster_start_time();
     IF base IS NULL OR now > deadline THEN
         RETURN 'U ' || now;
@@ -905,27 +1044,27 @@ BEGIN
             ttl_ms = coalesce(nullif(value, 0), l.ttl_ms),
             expires_ms = @schema@.later(now, coalesce(nullif(value, 0), l.ttl_ms)), last_heartbeat_ms = now,
             stale_reported = false
-        WHERE l.key = of_key AND l.held AND l.mode = 0 AND l.lock_id = id AND @schema@.clock_ms() < l.expires_ms
+        WHERE l.key = of_key AND l.held AND l.mode = 0 AND l.lock_id = id AND @schema@.clock_ms() + 100 < l.expires_ms
           AND @schema@.clock_ms() <= deadline
         RETURNING l::text, l.token, l.owner, l.owner_name, l.metadata, l.locked_at_ms
         INTO row_text, its_token, its_owner, its_name, its_metadata, since;
     END IF;
     IF row_text IS NULL THEN
         RETURN @schema@.unchanged(of_key, condition, id, deadline);
-    ELSIF e_type IS NOT NULL THEN
-        event_id := pg_current_xact_id()::text::bigint << 6;
-        INSERT INTO @schema@.events VALUES (event_id, now, e_level, e_type, of_key, id,
-            coalesce(nullif(e_token, 0), its_token), coalesce(e_owner, its_owner),
-            CASE WHEN e_owner IS NULL THEN its_name ELSE e_name END, e_by, e_reason,
-            CASE WHEN e_duration = -2 THEN now - since ELSE e_duration END,
-            CASE WHEN e_metadata IS NULL THEN its_metadata ELSE nullif(e_metadata, '[]') END);
+    ELSIF @schema@.clock_ms() > deadline OR (condition = 6 AND @schema@.clock_ms() - now > 100) THEN
+        PERFORM @schema@.refuse_late();
     END IF;
+    event_id := @schema@.first_event(event_base);
+    INSERT INTO @schema@.events VALUES (event_id, now, e_level, e_type, of_key, id, its_token, its_owner, its_name,
+        e_by, e_reason, CASE WHEN e_duration = -2 THEN now - since ELSE e_duration END, its_metadata);
     IF waiter IS NULL OR (waiter->>'e')::bigint <= now THEN -- of those that have expired the caller knows the next
         RETURN concat_ws(' ', 'C', now, event_id, row_text);
     END IF;
     PERFORM set_config('synchronous_commit', 'off', true);
     IF waiter->>'p' IS DISTINCT FROM here AND pg_notification_queue_usage() < 0.9 THEN
-        PERFORM pg_notify(channel, waiter->>'i');
+        -- A name that begins with w is of a process with a channel of its own: no other one is woken.
+        PERFORM pg_notify(CASE WHEN starts_with(waiter->>'p', 'w') THEN 'belay_wake_' || left(waiter->>'p', 40)
+                               ELSE channel END, waiter->>'i');
     END IF;
     RETURN concat_ws(' ', 'W', now, event_id, waiter->>'i', row_text);
 END $$;
@@ -960,9 +1099,11 @@ SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force
 DECLARE
     now bigint := @schema@.clock_ms();
     base bigint;
+    event_base bigint;
     n_done bigint;
 BEGIN
-    SELECT (m.epoch + m.timeline - 1) << 40 INTO base FROM @schema@.meta m
+    PERFORM @schema@.check_events(cardinality(changes));
+    SELECT (m.epoch + m.timeline - 1) << 40, m.event_base INTO base, event_base FROM @schema@.meta m
     WHERE m.server_start = pg_postmaster_start_time() AND NOT (check_freezes AND m.has_freezes);
     IF base IS NULL OR now > deadline THEN
         RETURN; -- all are sent alone
@@ -987,9 +1128,9 @@ BEGIN
             durable, ttl, heartbeat, stale_after, must_be_new, notes_refusal, type, level, by, reason, duration, n)
         WHERE l.key = i.key AND @schema@.clock_ms() <= deadline AND CASE WHEN i.acquires
             THEN NOT l.held AND l.tickets IS NULL AND l.intents IS NULL AND l.lock_id <> i.id AND l.revision > 0
-            ELSE l.held AND l.mode = 0 AND l.lock_id = i.id AND (NOT i.holds OR @schema@.clock_ms() < l.expires_ms) END
+            ELSE l.held AND l.mode = 0 AND l.lock_id = i.id AND (NOT i.holds OR @schema@.clock_ms() + 250 < l.expires_ms) END
         RETURNING i.n, i.acquires, i.type, i.level, i.by, i.reason, i.duration, l.key, l.lock_id, l.token, l.owner,
-            l.owner_name, l.metadata, l.locked_at_ms, (pg_current_xact_id()::text::bigint << 6) + i.n - 1 AS event_id,
+            l.owner_name, l.metadata, l.locked_at_ms, @schema@.first_event(event_base) + i.n - 1 AS event_id,
             CASE WHEN i.acquires THEN concat_ws(' ', l.revision, l.token, l.freed_ms) ELSE l::text END AS record
     ), e AS (
         INSERT INTO @schema@.events SELECT u.event_id, now, u.level, u.type, u.key, u.lock_id, u.token, u.owner,
@@ -997,15 +1138,19 @@ BEGIN
             u.metadata, CASE WHEN u.acquires THEN u.lock_id END FROM u
     ) SELECT u.n, concat_ws(' ', CASE WHEN u.acquires THEN 'A' ELSE 'C' END, now, u.event_id, u.record) FROM u;
     GET DIAGNOSTICS n_done = ROW_COUNT;
+    IF n_done > 0 AND (@schema@.clock_ms() > deadline OR (@schema@.clock_ms() - now > 250 AND EXISTS (
+           SELECT FROM unnest(changes) c WHERE c.holds AND NOT c.acquires))) THEN -- as in change()
+        PERFORM @schema@.refuse_late();
+    END IF;
     IF any_new THEN
-        PERFORM @schema@.refuse_used(changes);
+        PERFORM @schema@.refuse_used(changes, event_base);
     END IF;
     IF n_done < cardinality(changes) THEN
         IF n_done = 0 THEN
             PERFORM set_config('synchronous_commit', 'off', true); -- refusals are all there is
         END IF;
         RETURN QUERY SELECT i.n, CASE WHEN i.notes_refusal
-                THEN @schema@.noted(i.key, i.id, deadline, i.n - 1, 0::smallint, i.owner, i.name, i.metadata)
+                THEN @schema@.noted(i.key, i.id, deadline, i.n - 1, i.owner, i.name, i.metadata)
                 ELSE @schema@.unchanged(i.key, CASE WHEN i.acquires THEN 2 WHEN i.holds THEN 6 ELSE 5 END, i.id, deadline) END
             FROM (SELECT x.key, x.id, x.acquires, x.holds, x.owner, x.name, x.metadata, x.notes_refusal, x.n
                   FROM unnest(changes) WITH ORDINALITY x(key, id, acquires, holds, credential, owner, name, metadata,
@@ -1050,16 +1195,17 @@ END $$;
 CREATE OR REPLACE FUNCTION @schema@.queue(of_key text, deadline bigint, put jsonb, must_be_new boolean,
     e_level smallint, e_type text, e_reason text, e_metadata text)
 RETURNS text
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = 10000 AS $$
 DECLARE
     now bigint := @schema@.clock_ms();
     of_id text := put->>'i';
     base bigint;
+    event_base bigint;
     is_renewed boolean := false;
     event_id bigint := 0;
     l @schema@.locks;
 BEGIN
-    SELECT (m.epoch + m.timeline - 1) << 40 INTO base FROM @schema@.meta m
+    SELECT (m.epoch + m.timeline - 1) << 40, m.event_base INTO base, event_base FROM @schema@.meta m
     WHERE m.server_start = pg_postmaster_start_time() AND now <= deadline;
     IF base IS NULL OR (must_be_new AND @schema@.has_acquired(of_key, of_id)) THEN
         RETURN 'U ' || now;
@@ -1085,7 +1231,7 @@ BEGIN
         UPDATE @schema@.locks x SET revision = l.revision, tickets = l.tickets, behind = l.behind WHERE x.key = of_key;
     END IF;
     IF e_type IS NOT NULL THEN
-        event_id := pg_current_xact_id()::text::bigint << 6;
+        event_id := @schema@.first_event(event_base);
         INSERT INTO @schema@.events VALUES (event_id, now, e_level, e_type, of_key, of_id, 0, put->>'o', put->>'n',
                                             NULL, e_reason, -1, e_metadata);
     END IF;
@@ -1116,14 +1262,16 @@ CREATE OR REPLACE FUNCTION @schema@.claim(of_key text, deadline bigint, id text,
     new_owner text, new_name text, new_metadata text, is_durable boolean, heartbeat bigint, stale_after bigint,
     ttl bigint, check_freezes boolean, must_be_new boolean, e_level smallint, waited bigint, e_reason text)
 RETURNS text
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = 10000 AS $$
 DECLARE
     now bigint := @schema@.clock_ms();
     base bigint;
+    event_base bigint;
     event_id bigint;
+    done_ms bigint;
     l @schema@.locks;
 BEGIN
-    SELECT (m.epoch + m.timeline - 1) << 40 INTO base FROM @schema@.meta m
+    SELECT (m.epoch + m.timeline - 1) << 40, m.event_base INTO base, event_base FROM @schema@.meta m
     WHERE m.server_start = pg_postmaster_start_time() AND now <= deadline AND NOT (check_freezes AND m.has_freezes);
     -- Once is enough: whoever uses the id meanwhile drops its ticket.
     IF base IS NULL OR (must_be_new AND @schema@.has_acquired(of_key, id)) THEN
@@ -1142,11 +1290,17 @@ BEGIN
     IF l.key IS NULL THEN
         RETURN @schema@.not_next(of_key, id, deadline);
     END IF;
+    done_ms := @schema@.clock_ms();
+    IF done_ms > deadline THEN
+        PERFORM @schema@.refuse_late();
+    ELSIF check_freezes AND done_ms - now > 5 THEN
+        PERFORM @schema@.refuse_frozen();
+    END IF;
     IF l.behind > 0 AND l.tickets = '[]' THEN
         l := @schema@.with_next(l, now);
         UPDATE @schema@.locks x SET tickets = l.tickets, behind = l.behind WHERE x.key = of_key;
     END IF;
-    event_id := pg_current_xact_id()::text::bigint << 6;
+    event_id := @schema@.first_event(event_base);
     INSERT INTO @schema@.events VALUES
         (event_id, now, e_level, 'wait.ended', of_key, id, 0, new_owner, new_name, NULL, 'acquired', waited,
          new_metadata, NULL),
@@ -1188,8 +1342,8 @@ BEGIN
 END $$;
 
 -- Events with an id below this are all there: no transaction that is older is still open.
-CREATE OR REPLACE FUNCTION @schema@.settled() RETURNS bigint LANGUAGE sql VOLATILE
-AS $$ SELECT (pg_snapshot_xmin(pg_current_snapshot())::text::bigint) << 6 $$;
+CREATE OR REPLACE FUNCTION @schema@.settled(event_base bigint) RETURNS bigint LANGUAGE sql VOLATILE
+AS $$ SELECT (pg_snapshot_xmin(pg_current_snapshot())::text::bigint + event_base) << 14 $$;
 
 CREATE OR REPLACE FUNCTION @schema@.list_events(of_key text, prefix text, after bigint, page integer)
 RETURNS SETOF @schema@.events
@@ -1200,7 +1354,10 @@ BEGIN
             WHERE e.key = of_key AND e.id > after ORDER BY e.id LIMIT page; -- a history, which no client tails
     ELSE
         RETURN QUERY SELECT * FROM @schema@.events e
-            WHERE e.id > after AND e.id < @schema@.settled() AND (prefix = '' OR starts_with(e.key, prefix))
+            WHERE e.id > after AND e.id < (SELECT CASE
+                  WHEN m.server_start = pg_postmaster_start_time() THEN @schema@.settled(m.event_base)
+                  ELSE 9223372036854775807 END FROM @schema@.meta m)
+              AND (prefix = '' OR starts_with(e.key, prefix))
             ORDER BY e.id LIMIT page;
         -- After a crash the ids of transactions that were not on disk are used again, and a client that has
         -- seen them would skip what comes.
@@ -1220,7 +1377,10 @@ BEGIN
             WHERE e.key = of_key AND e.id > after ORDER BY e.id DESC OFFSET n - 1 LIMIT 1);
     END IF;
     RETURN (SELECT e.id - 1 FROM @schema@.events e
-        WHERE e.id > after AND e.id < @schema@.settled() AND (prefix = '' OR starts_with(e.key, prefix))
+        WHERE e.id > after AND e.id < (SELECT CASE
+                  WHEN m.server_start = pg_postmaster_start_time() THEN @schema@.settled(m.event_base)
+                  ELSE 9223372036854775807 END FROM @schema@.meta m)
+          AND (prefix = '' OR starts_with(e.key, prefix))
         ORDER BY e.id DESC OFFSET n - 1 LIMIT 1);
 END $$;
 
@@ -1239,7 +1399,7 @@ $$;
 
 -- NULL: the version differs. 0: it was removed. expected -1: any version; 0: it must not exist.
 CREATE OR REPLACE FUNCTION @schema@.item_put(of_space text, of_name text, new_value text, expected bigint) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = 5000 AS $$
 DECLARE
     number bigint := @schema@.next_number((SELECT epoch FROM @schema@.meta));
     have bigint;
@@ -1275,7 +1435,10 @@ DECLARE
     n_events bigint;
     n_records bigint;
 BEGIN
-    events_before := least(events_before, @schema@.clock_ms() - 3600000); -- whoever calls this
+    -- A role that may execute this may call it with anything.
+    events_before := least(events_before, @schema@.clock_ms() - 3600000);
+    records_before := least(records_before, @schema@.clock_ms() - 3600000);
+    most := coalesce(least(most, 10000), 10000);
     DELETE FROM @schema@.events WHERE id IN (
         SELECT e.id FROM (SELECT id, at_ms FROM @schema@.events ORDER BY id LIMIT most) e WHERE e.at_ms < events_before);
     GET DIAGNOSTICS n_events = ROW_COUNT;

@@ -5,16 +5,10 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "store/blob/blob_store.h"
 
 enum { READ_ATTEMPTS = 8, PAGE = 1000 };
 #define PAGE_TEXT "1000"
-
-void pg_blob_tell(const struct pg_blobs *blobs, size_t done, size_t total)
-{
-    if (blobs->base.on_progress != NULL) {
-        blobs->base.on_progress(blobs->base.progress_context, done, total);
-    }
-}
 
 /* ---- reading ---- */
 
@@ -32,7 +26,7 @@ static enum belay_code add_piece(struct pg_blobs *blobs, const PGresult *result,
     }
     memcpy(blob->data + blob->len, PQgetvalue(result, 0, column), len);
     blob->len += len;
-    pg_blob_tell(blobs, blob->len, size);
+    blob_progress(&blobs->base, blob->len, size);
     return BELAY_OK;
 }
 

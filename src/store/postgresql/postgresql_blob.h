@@ -13,7 +13,6 @@ struct pg_blobs {
     struct pg_store *store; /* owned; its connections */
 };
 
-void pg_blob_tell(const struct pg_blobs *blobs, size_t done, size_t total);
 /* The lock may be NULL, also that of `put`. */
 enum belay_code pg_blob_put(struct pg_blobs *blobs, const struct belay_blob_put *put,
                             struct belay_blob_tag *out_tag, struct belay_error *err);

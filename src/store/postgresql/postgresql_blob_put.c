@@ -7,6 +7,8 @@
  *
  * After a lost answer the same blob_put() is sent again: the server recognises its tag. It refuses what comes after
  * the deadline, so the outcome is known soon after, even if no answer comes.
+ *
+ * A removal is a blob_put() without a content.
  */
 #include <inttypes.h>
 #include <poll.h>
@@ -16,6 +18,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "store/blob/blob_store.h"
 #include "store/postgresql/postgresql_blob.h"
 
 enum { UPLOADS_MAX = 3, PAUSE_MS = 100 };
@@ -28,6 +31,13 @@ struct blob_write {
     char tag[UUID_TEXT_SIZE];
     int64_t until_boot_ms;
     bool in_doubt; /* a call that may have been executed was not answered */
+};
+
+/* A call that was answered. */
+struct blob_answer {
+    const PGresult *result;
+    int64_t asked_boot_ms;
+    int64_t until_boot_ms;
 };
 
 /*
@@ -43,6 +53,17 @@ static bool is_worth_another(enum belay_code code, int64_t until_boot_ms, bool *
     }
     (void)poll(NULL, 0, PAUSE_MS);
     return true;
+}
+
+/*
+ * A repeated call that finds its work done changes nothing, so its commit waits for no disk and no standby: the first
+ * one may have been cut off while it waited.
+ */
+static enum belay_code settle_repeated(struct pg_store *store, int64_t until_boot_ms, struct belay_error *err)
+{
+    int64_t left_ms = until_boot_ms - clock_boot_ms();
+
+    return pg_settle(store, left_ms > 0 ? left_ms : 1, err) == BELAY_OK ? BELAY_OK : BELAY_UNREACHABLE;
 }
 
 /* ---- pieces ---- */
@@ -80,7 +101,7 @@ static enum belay_code upload(const struct blob_write *write, struct belay_error
 
     for (size_t done = PG_PIECE; code == BELAY_OK && done < len; done += PG_PIECE) {
         code = upload_piece(write, n++, data + done, len - done < PG_PIECE ? len - done : PG_PIECE, err);
-        pg_blob_tell(write->blobs, done, len);
+        blob_progress(&write->blobs->base, done, len);
     }
     return code;
 }
@@ -151,6 +172,50 @@ static enum belay_code refuse_lock(const struct belay_blob_lock *lock, const PGr
     return BELAY_NOT_HOLDER;
 }
 
+/* ---- the server's clock ---- */
+
+/* While the server does not know of a jump of its clock, the lock would seem to be lost. */
+static enum belay_code get_ready(struct pg_store *store, int64_t until_boot_ms, struct belay_error *err)
+{
+    enum belay_code code = pg_reach(store, until_boot_ms - clock_boot_ms(), err);
+
+    return code == BELAY_OK ? pg_mend_clock(store, until_boot_ms, err) : code;
+}
+
+/*
+ * Takes in the time of an answer. If the clock jumped, the lease seemed to have ended, or the call to be late without
+ * being late: *out_again, once all leases have begun again. What was done is done.
+ */
+static enum belay_code judge_put_by_clock(struct pg_store *store, const struct blob_answer *answer,
+                                          bool *out_again, struct belay_error *err)
+{
+    int64_t outcome = pg_number(answer->result, 0, 0);
+    bool depends = outcome == PUT_NOT_HELD || outcome == PUT_LATE;
+    enum belay_code code;
+
+    pg_saw_clock(store, pg_number(answer->result, 0, 1), answer->asked_boot_ms);
+    code = pg_mend_clock(store, answer->until_boot_ms, depends ? err : NULL);
+    *out_again = depends && code == BELAY_OK && clock_boot_ms() < answer->until_boot_ms &&
+                 (outcome == PUT_LATE || pg_was_mended_since(store, answer->asked_boot_ms));
+    return depends ? code : BELAY_OK;
+}
+
+/* Of a call that must not be executed later. */
+static void set_time_limit(struct pg_store *store, int64_t until_boot_ms, struct pg_call *call,
+                           char out_deadline[24])
+{
+    int64_t left_ms = until_boot_ms - clock_boot_ms();
+
+    call->timeout_ms = left_ms > 0 ? left_ms : 1; /* 0 would be the usual time */
+    (void)snprintf(out_deadline, 24, "%" PRId64, pg_deadline_ms(store, call->timeout_ms));
+}
+
+static enum belay_code say_late(bool in_doubt, struct belay_error *err)
+{
+    return error_set(err, in_doubt ? BELAY_UNKNOWN : BELAY_UNREACHABLE,
+                     "PostgreSQL did not come to it in time");
+}
+
 /* ---- the blob ---- */
 
 /* BELAY_CANCELLED: pieces are missing. */
@@ -166,8 +231,7 @@ static enum belay_code read_put(const struct blob_write *write, const PGresult *
         return error_set(err, BELAY_CANCELLED, "PostgreSQL keeps losing pieces of '%.400s'",
                          write->put->name);
     case PUT_LATE:
-        return error_set(err, write->in_doubt ? BELAY_UNKNOWN : BELAY_UNREACHABLE,
-                         "PostgreSQL did not come to it in time");
+        return say_late(write->in_doubt, err);
     case PUT_NOT_HELD:
         code = refuse_lock(write->put->lock, result, err);
         break;
@@ -182,7 +246,8 @@ static enum belay_code read_put(const struct blob_write *write, const PGresult *
                            : code;
 }
 
-static enum belay_code call_put(struct blob_write *write, struct belay_error *err)
+/* One call. *out_again: its answer counts for nothing if another call can be made. */
+static enum belay_code put_once(struct blob_write *write, bool *out_again, struct belay_error *err)
 {
     const struct belay_blob_put *put = write->put;
     struct lock_values held = values_of(put->lock);
@@ -196,28 +261,47 @@ static enum belay_code call_put(struct blob_write *write, struct belay_error *er
     struct pg_bytes bytes = { .data = put->len == 0 ? "" : put->data,
                               .len = (int)(put->len < PG_PIECE ? put->len : PG_PIECE),
                               .at = 4 };
-    enum belay_code code;
+    struct blob_answer answer = { .until_boot_ms = write->until_boot_ms };
+    PGresult *result = NULL;
+    enum belay_code code = get_ready(store, write->until_boot_ms, err);
 
+    *out_again = false;
+    if (code != BELAY_OK) {
+        return code;
+    }
+    answer.asked_boot_ms = clock_boot_ms();
     (void)snprintf(size, sizeof size, "%zu", put->len);
-    do {
-        int64_t asked_boot_ms = clock_boot_ms();
-        PGresult *result = NULL;
+    set_time_limit(store, write->until_boot_ms, &call, deadline);
+    code = pg_call_bytes(store, &call, &bytes, &result, err);
+    answer.result = result;
+    if (code == BELAY_OK) {
+        code = judge_put_by_clock(store, &answer, out_again, err);
+    }
+    if (code == BELAY_OK) {
+        code = read_put(write, result, err);
+    }
+    PQclear(result);
+    return code;
+}
 
-        call.timeout_ms = write->until_boot_ms - asked_boot_ms;
-        code = pg_reach(store, call.timeout_ms, err);
-        if (code == BELAY_OK) {
-            (void)snprintf(deadline, sizeof deadline, "%" PRId64, pg_deadline_ms(store, call.timeout_ms));
-            code = pg_call_bytes(store, &call, &bytes, &result, err);
+static enum belay_code call_put(struct blob_write *write, struct belay_error *err)
+{
+    enum belay_code code;
+    bool again;
+
+    do {
+        code = put_once(write, &again, err);
+        if (again) {
+            belay_error_release(err);
+            code = put_once(write, &again, err);
         }
-        if (code == BELAY_OK) {
-            code = read_put(write, result, err);
-            pg_saw_clock(store, pg_number(result, 0, 1), asked_boot_ms);
-        }
-        PQclear(result);
     } while (code != BELAY_OK && is_worth_another(code, write->until_boot_ms, &write->in_doubt));
+    if (code == BELAY_OK && write->in_doubt) {
+        code = settle_repeated(write->blobs->store, write->until_boot_ms, err);
+    }
     return code == BELAY_UNREACHABLE && write->in_doubt
                ? error_set(err, BELAY_UNKNOWN, "PostgreSQL did not answer: '%.300s' may have been written",
-                           put->name)
+                           write->put->name)
                : code;
 }
 
@@ -225,19 +309,15 @@ enum belay_code pg_blob_put(struct pg_blobs *blobs, const struct belay_blob_put 
                             struct belay_blob_tag *out_tag, struct belay_error *err)
 {
     struct blob_write write = { .blobs = blobs, .put = put };
-    enum belay_code code = belay_blob_name_check(put->name, err);
+    enum belay_code code = blob_put_check(put->name, put->len, err);
 
-    if (code == BELAY_OK && put->len > BELAY_BLOB_SIZE_MAX) {
-        code = error_set(err, BELAY_INVALID, "'%.400s' would be larger than %zu MB", put->name,
-                         BELAY_BLOB_SIZE_MAX >> 20);
-    }
     if (code == BELAY_OK && !uuid_make(write.tag)) {
         code = error_set(err, BELAY_BUG, "the system has no random numbers");
     }
     if (code != BELAY_OK) {
         return code;
     }
-    pg_blob_tell(blobs, 0, put->len);
+    blob_progress(&blobs->base, 0, put->len);
     code = BELAY_CANCELLED;
     for (int i = 0; code == BELAY_CANCELLED && i < UPLOADS_MAX; i++) {
         code = upload(&write, err);
@@ -246,7 +326,7 @@ enum belay_code pg_blob_put(struct pg_blobs *blobs, const struct belay_blob_put 
             code = call_put(&write, err);
         }
     }
-    pg_blob_tell(blobs, put->len, put->len);
+    blob_progress(&blobs->base, put->len, put->len);
     if (code == BELAY_OK) {
         *out_tag = (struct belay_blob_tag){ 0 };
         (void)snprintf(out_tag->text, sizeof out_tag->text, "%s", write.tag);
@@ -256,28 +336,77 @@ enum belay_code pg_blob_put(struct pg_blobs *blobs, const struct belay_blob_put 
 
 /* ---- removing ---- */
 
+static enum belay_code read_removal(const struct pg_store *store, const struct belay_blob_lock *lock,
+                                    const PGresult *result, struct belay_error *err)
+{
+    switch ((int)pg_number(result, 0, 0)) {
+    case PUT_DONE:
+        return BELAY_OK;
+    case PUT_LATE:
+        return say_late(false, err);
+    case PUT_NOT_HELD:
+        return refuse_lock(lock, result, err);
+    default:
+        return error_set(err, BELAY_CONFIG,
+                         "the schema '%s' has functions for deployment state of an earlier belay: run `belay "
+                         "table create`",
+                         store->params.schema);
+    }
+}
+
+/* As put_once(). The first version of blob_put() removes nothing: it refuses, as no blob has the tag "-". */
+static enum belay_code remove_once(struct pg_store *store, const char *name,
+                                   const struct belay_blob_lock *lock, int64_t until_boot_ms, bool *out_again,
+                                   struct belay_error *err)
+{
+    struct lock_values held = values_of(lock);
+    char deadline[24];
+    const char *values[] = { name,     NULL,       "-",      "0",          NULL,
+                             deadline, held.store, held.key, held.lock_id, held.token };
+    struct pg_call call = { PG_BLOB_PUT, values, 10, false, 0 };
+    struct blob_answer answer = { .until_boot_ms = until_boot_ms };
+    PGresult *result = NULL;
+    enum belay_code code = get_ready(store, until_boot_ms, err);
+
+    *out_again = false;
+    if (code != BELAY_OK) {
+        return code;
+    }
+    answer.asked_boot_ms = clock_boot_ms();
+    set_time_limit(store, until_boot_ms, &call, deadline);
+    code = pg_call(store, &call, &result, err);
+    answer.result = result;
+    if (code == BELAY_OK) {
+        code = judge_put_by_clock(store, &answer, out_again, err);
+    }
+    if (code == BELAY_OK) {
+        code = read_removal(store, lock, result, err);
+    }
+    PQclear(result);
+    return code;
+}
+
 enum belay_code pg_blob_remove(struct pg_blobs *blobs, const char *name, const struct belay_blob_lock *lock,
                                struct belay_error *err)
 {
-    struct lock_values held = values_of(lock);
-    const char *values[] = { name, held.store, held.key, held.lock_id, held.token };
-    struct pg_call call = { PG_BLOB_REMOVE, values, 5, false, 0 };
     int64_t until_boot_ms = clock_boot_ms() + pg_timeout_ms(blobs->store, 0);
     bool in_doubt = false;
+    bool again;
     enum belay_code code = belay_blob_name_check(name, err);
 
     if (code != BELAY_OK) {
         return code;
     }
     do {
-        PGresult *result = NULL;
-
-        code = pg_call(blobs->store, &call, &result, err);
-        if (code == BELAY_OK && pg_number(result, 0, 0) != PUT_DONE) {
-            code = refuse_lock(lock, result, err);
+        code = remove_once(blobs->store, name, lock, until_boot_ms, &again, err);
+        if (again) {
+            belay_error_release(err);
+            code = remove_once(blobs->store, name, lock, until_boot_ms, &again, err);
         }
-        PQclear(result);
     } while (is_worth_another(code, until_boot_ms, &in_doubt));
+    if (code == BELAY_OK && in_doubt) {
+        code = settle_repeated(blobs->store, until_boot_ms, err);
+    }
     return code != BELAY_OK && in_doubt
                ? error_set(err, BELAY_UNKNOWN, "PostgreSQL did not answer: '%.300s' may have been removed",
                            name)

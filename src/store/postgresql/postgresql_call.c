@@ -13,6 +13,7 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fnv.h"
 #include "store/postgresql/postgresql_internal.h"
 
 enum { ATTEMPTS = 5 };
@@ -30,11 +32,9 @@ static const char *const texts[PG_STATEMENTS] = {
                   " FROM @schema@.commit($1::jsonb)",
     [PG_ACQUIRE] = "SELECT @schema@.acquire($1::text, $2::bigint, $3::text, $4::text, $5::text, $6::text, "
                    "$7::text, $8::boolean, $9::bigint, $10::bigint, $11::bigint, $12::boolean, $13::boolean, "
-                   "$14::smallint, $15::text, $16::bigint, $17::text, $18::text, $19::text, $20::text, "
-                   "$21::bigint, $22::text, $23::boolean)",
+                   "$14::boolean, $15::text)",
     [PG_CHANGE] = "SELECT @schema@.change($1::text, $2::bigint, $3::text, $4::integer, $5::bigint, "
-                  "$6::smallint, $7::text, $8::bigint, $9::text, $10::text, $11::text, $12::text, "
-                  "$13::bigint, $14::text, $15::text, $16::text)",
+                  "$6::smallint, $7::text, $8::text, $9::text, $10::bigint, $11::text, $12::text)",
     [PG_CHANGE_MANY] = "SELECT place, answer FROM @schema@.change_many($1::bigint, $2::boolean, $3::boolean, "
                        "$4::@schema@.one_change[])",
     [PG_QUEUE] = "SELECT @schema@.queue($1::text, $2::bigint, $3::jsonb, $4::boolean, $5::smallint, "
@@ -64,14 +64,16 @@ static const char *const texts[PG_STATEMENTS] = {
                     "$2::text, $3::text, $4::bigint, $5::bytea, $6::bigint, $7::text, $8::text, $9::text, "
                     "$10::bigint)",
     [PG_BLOB_UPLOAD] = "SELECT @schema@.blob_upload($1::text, $2::integer, $3::bytea)",
-    [PG_BLOB_REMOVE] = "SELECT code, now_ms, owner, owner_name, token, is_held FROM @schema@.blob_remove("
-                       "$1::text, $2::text, $3::text, $4::text, $5::bigint)",
     [PG_BLOB_GET] = "SELECT tag, size, data FROM @schema@.blob_get($1::text, $2::text)",
     [PG_BLOB_PIECE] = "SELECT @schema@.blob_piece($1::text, $2::integer)",
     [PG_BLOB_LIST] = "SELECT name, size, modified_ms FROM @schema@.blob_list($1::text, $2::text, "
                      "$3::boolean, $4::integer)",
 };
 
+/*
+ * A prepared statement is named by its text, which has the schema's name: a pooler may send a call to a server process
+ * in which another store, or another version of belay, has prepared a statement of that name.
+ */
 bool pg_make_statements(struct pg_store *store)
 {
     for (size_t i = 0; i < PG_STATEMENTS; i++) {
@@ -79,6 +81,8 @@ bool pg_make_statements(struct pg_store *store)
         if (store->sql[i] == NULL) {
             return false;
         }
+        (void)snprintf(store->names[i], sizeof store->names[i], "belay_%016" PRIx64,
+                       fnv_text(FNV_INIT, store->sql[i]));
     }
     return true;
 }
@@ -100,22 +104,56 @@ static bool is_quiet(const struct pg_conn *conn)
     return PQstatus(conn->pg) == CONNECTION_OK && poll(&fd, 1, 0) == 0;
 }
 
-static void drop_conn(struct pg_store *store, struct pg_conn *conn)
+void pg_drop_conn(struct pg_store *store, struct pg_conn *conn)
 {
     pg_conn_close(conn);
     (void)pthread_mutex_lock(&store->mutex);
+    assert(store->n_open > 0);
     store->n_open--;
     (void)pthread_cond_signal(&store->returned);
     (void)pthread_mutex_unlock(&store->mutex);
 }
 
-static void put_conn(struct pg_store *store, struct pg_conn *conn)
+void pg_put_conn(struct pg_store *store, struct pg_conn *conn)
 {
     (void)pthread_mutex_lock(&store->mutex);
+    assert(store->n_open > 0 && conn != store->idle);
     conn->next = store->idle;
     store->idle = conn;
     (void)pthread_cond_signal(&store->returned);
     (void)pthread_mutex_unlock(&store->mutex);
+}
+
+struct pg_conn *pg_take_idle(struct pg_store *store)
+{
+    struct pg_conn *conn;
+
+    do {
+        (void)pthread_mutex_lock(&store->mutex);
+        conn = store->idle;
+        store->idle = conn == NULL ? NULL : conn->next;
+        (void)pthread_mutex_unlock(&store->mutex);
+        if (conn != NULL && is_quiet(conn)) {
+            return conn;
+        }
+        if (conn != NULL) {
+            pg_drop_conn(store, conn);
+        }
+    } while (conn != NULL);
+    return NULL;
+}
+
+bool pg_wait_until(pthread_cond_t *condition, pthread_mutex_t *mutex, int64_t until_boot_ms)
+{
+    int64_t left_ms = until_boot_ms - clock_boot_ms();
+    struct timespec until;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)(left_ms / 1000);
+    until.tv_nsec += (long)(left_ms % 1000 * 1000000);
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    return left_ms > 0 && pthread_cond_timedwait(condition, mutex, &until) != ETIMEDOUT;
 }
 
 /* An idle connection, or the right to open one (*out_conn is NULL); false: neither until the deadline. */
@@ -125,16 +163,9 @@ static bool take_place(struct pg_store *store, int64_t deadline_boot_ms, struct 
 
     (void)pthread_mutex_lock(&store->mutex);
     while (found && store->idle == NULL && store->n_open >= PG_CONNECTIONS_MAX) {
-        int64_t left_ms = deadline_boot_ms - clock_boot_ms();
-        struct timespec until;
-
-        (void)clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += (time_t)(left_ms / 1000);
-        until.tv_nsec += (long)(left_ms % 1000 * 1000000);
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        found = left_ms > 0 && pthread_cond_timedwait(&store->returned, &store->mutex, &until) != ETIMEDOUT;
+        found = pg_wait_until(&store->returned, &store->mutex, deadline_boot_ms);
     }
+    assert(store->n_open <= PG_CONNECTIONS_MAX);
     *out_conn = store->idle;
     if (found && store->idle != NULL) {
         store->idle = store->idle->next;
@@ -163,18 +194,19 @@ void pg_close_idle(struct pg_store *store)
 }
 
 /*
- * The columns of hello(), the two of what this machine knew of the server's clock before, and the number by
- * which this database knows a type.
+ * The columns of hello(), the two of what this machine knew of the server's clock before, the number by
+ * which this database knows a type, and which messages it sends.
  */
 static enum belay_code ask_hello(struct pg_store *store, struct pg_conn *conn, PGresult **out_result,
                                  struct belay_error *err)
 {
-    char sql[256 + 3 * PG_NAME_MAX + sizeof store->machine];
+    char sql[320 + 3 * PG_NAME_MAX + sizeof store->machine];
     enum belay_code code;
 
     (void)snprintf(sql, sizeof sql,
                    "SELECT version, now_ms, store_id, c.server_ms, c.boot_ms, "
-                   "to_regtype('\"%s\".one_change')::oid FROM \"%s\".hello() "
+                   "to_regtype('\"%s\".one_change')::oid, current_setting('client_min_messages') "
+                   "FROM \"%s\".hello() "
                    "LEFT JOIN \"%s\".known_clock('%s') c ON true",
                    store->params.schema, store->params.schema, store->params.schema, store->machine);
     code = pg_conn_run(conn, sql, out_result, err);
@@ -193,16 +225,23 @@ static enum belay_code check_hello(const struct pg_store *store, const PGresult 
                          "create` with the newer of the two",
                          store->params.schema, (long long)version, (int)PG_SCHEMA_VERSION);
     }
-    if (PQnfields(result) < 6 || PQgetisnull(result, 0, 5)) {
+    if (PQnfields(result) < 7 || PQgetisnull(result, 0, 5)) {
         return error_set(
             err, BELAY_CONFIG,
             "the schema '%s' lacks a function or a type: make it again with `belay table create`",
             store->params.schema);
     }
+    /* See on_notice(): without warnings, a grant that a failover can lose would look like any other. */
+    if (strcmp(PQgetvalue(result, 0, 6), "error") == 0) {
+        return error_set(err, BELAY_CONFIG, PG_NO_WARNINGS ": " PG_NO_WARNINGS_ADVICE);
+    }
     return BELAY_OK;
 }
 
-/* The first connection of a store: is the schema one that this belay knows, and what is the time there? */
+/*
+ * A new connection: is the schema one that this belay knows, and are warnings sent? Both may have changed since an
+ * earlier connection was made. The first one of a store also asks for the time there.
+ */
 static enum belay_code say_hello(struct pg_store *store, struct pg_conn *conn, int64_t deadline_boot_ms,
                                  struct belay_error *err)
 {
@@ -214,27 +253,25 @@ static enum belay_code say_hello(struct pg_store *store, struct pg_conn *conn, i
     (void)pthread_mutex_lock(&store->mutex);
     is_known = store->has_clock;
     (void)pthread_mutex_unlock(&store->mutex);
-    if (is_known) {
-        return BELAY_OK;
-    }
     conn->run_ms = deadline_boot_ms - clock_boot_ms();
     code = ask_hello(store, conn, &result, err);
     if (code == BELAY_CONFIG) {
         code = error_set(err, BELAY_CONFIG,
-                         "the database '%.60s' has no schema '%s' of belay's: make it with `belay table "
-                         "create`",
+                         "the database '%.60s' has no schema '%s': create it with `belay table create`",
                          PQdb(conn->pg), store->params.schema);
     }
     if (code == BELAY_OK) {
         code = check_hello(store, result, err);
     }
     if (code == BELAY_OK) {
+        atomic_store(&store->one_change, (unsigned)pg_number(result, 0, 5));
+    }
+    if (code == BELAY_OK && !is_known) {
         struct pg_known_clock before = { !PQgetisnull(result, 0, 3), pg_number(result, 0, 3),
                                          pg_number(result, 0, 4) };
 
         (void)pthread_mutex_lock(&store->mutex);
         (void)snprintf(store->store_id, sizeof store->store_id, "%s", PQgetvalue(result, 0, 2));
-        atomic_store(&store->one_change, (unsigned)pg_number(result, 0, 5));
         (void)pthread_mutex_unlock(&store->mutex);
         code = pg_meet_clock(store, conn, &before, pg_number(result, 0, 1), asked_boot_ms, err);
     }
@@ -260,14 +297,14 @@ static enum belay_code take_conn(struct pg_store *store, int64_t deadline_boot_m
             *out_conn = conn;
             return BELAY_OK;
         }
-        drop_conn(store, conn);
+        pg_drop_conn(store, conn);
     }
     code = pg_connect(store->params.conninfo, deadline_boot_ms, &conn, err);
     if (code == BELAY_OK) {
         code = say_hello(store, conn, deadline_boot_ms, err);
     }
     if (code != BELAY_OK) {
-        drop_conn(store, conn);
+        pg_drop_conn(store, conn);
         return code;
     }
     *out_conn = conn;
@@ -287,7 +324,7 @@ enum belay_code pg_reach(struct pg_store *store, int64_t timeout_ms, struct bela
         code = take_conn(store, clock_boot_ms() + timeout_ms, &conn, err);
     }
     if (conn != NULL) {
-        put_conn(store, conn);
+        pg_put_conn(store, conn);
     }
     return code;
 }
@@ -327,28 +364,43 @@ static bool send_unnamed(struct pg_store *store, struct pg_conn *conn, const str
                              forms->lengths, forms->formats, forms->answer) == 1;
 }
 
-static void name_statement(char name[48], enum pg_statement statement)
+bool pg_is_unprepared(struct pg_store *store, const struct pg_conn *conn, enum pg_statement statement)
 {
-    (void)snprintf(name, 48, "belay_%d_%d", (int)PG_SCHEMA_VERSION, (int)statement);
+    unsigned bit = 1U << statement;
+
+    return !atomic_load(&store->is_unprepared) && (conn->used & bit) != 0 && (conn->prepared & bit) == 0;
+}
+
+bool pg_send_prepare(struct pg_store *store, struct pg_conn *conn, enum pg_statement statement)
+{
+    return PQsendPrepare(conn->pg, store->names[statement], store->sql[statement], 0, NULL) == 1;
+}
+
+bool pg_send(struct pg_store *store, struct pg_conn *conn, const struct pg_call *call,
+             const struct pg_bytes *bytes)
+{
+    struct value_forms forms = forms_of(call, bytes);
+    unsigned bit = 1U << call->statement;
+
+    if (atomic_load(&store->is_unprepared) || (conn->prepared & bit) == 0) {
+        conn->used |= bit;
+        return send_unnamed(store, conn, call, &forms);
+    }
+    return PQsendQueryPrepared(conn->pg, store->names[call->statement], call->n, forms.values, forms.lengths,
+                               forms.formats, forms.answer) == 1;
 }
 
 /* False: the connection broke. *out_result: an error of preparing it. */
 static bool prepare(struct pg_store *store, struct pg_conn *conn, enum pg_statement statement,
                     int64_t deadline_boot_ms, PGresult **out_result)
 {
-    unsigned bit = 1U << statement;
-    PGresult *result;
-    char name[48];
+    PGresult *result = NULL;
 
-    if ((conn->prepared & bit) != 0) {
-        return true;
+    if (pg_send_prepare(store, conn, statement)) {
+        result = pg_conn_result(conn, deadline_boot_ms);
     }
-    name_statement(name, statement);
-    if (PQsendPrepare(conn->pg, name, store->sql[statement], 0, NULL) != 1) {
-        return false;
-    }
-    result = pg_conn_result(conn, deadline_boot_ms);
-    if (result == NULL) {
+    if (result == NULL || PQstatus(conn->pg) != CONNECTION_OK) {
+        PQclear(result);
         return false;
     }
     if (PQresultStatus(result) != PGRES_COMMAND_OK) {
@@ -356,32 +408,11 @@ static bool prepare(struct pg_store *store, struct pg_conn *conn, enum pg_statem
         return true;
     }
     PQclear(result);
-    conn->prepared |= bit;
+    conn->prepared |= 1U << statement;
     return true;
 }
 
-/* False: nothing was sent. *out_result: an error of preparing it. */
-static bool send_call(struct pg_store *store, struct pg_conn *conn, const struct pg_call *call,
-                      const struct pg_bytes *bytes, int64_t deadline_boot_ms, PGresult **out_result)
-{
-    struct value_forms forms = forms_of(call, bytes);
-    unsigned bit = 1U << call->statement;
-    char name[48];
-
-    if (atomic_load(&store->is_unprepared) || (conn->used & bit) == 0) {
-        conn->used |= bit;
-        return send_unnamed(store, conn, call, &forms);
-    }
-    if (!prepare(store, conn, call->statement, deadline_boot_ms, out_result)) {
-        return false;
-    }
-    name_statement(name, call->statement);
-    return *out_result != NULL || PQsendQueryPrepared(conn->pg, name, call->n, forms.values, forms.lengths,
-                                                      forms.formats, forms.answer) == 1;
-}
-
-/* An error after which the same call can be made again, because nothing was changed. */
-static bool can_repeat(struct pg_store *store, const PGresult *result, bool *out_closes)
+bool pg_can_repeat(struct pg_store *store, const PGresult *result, bool *out_closes)
 {
     *out_closes = false;
     if (pg_has_state(result, "26000") || pg_has_state(result, "42P05")) {
@@ -408,6 +439,19 @@ static enum belay_code lost(const struct pg_call *call, const struct pg_conn *co
                      "the connection to PostgreSQL was lost: %.*s", (int)strcspn(text, "\n"), text);
 }
 
+/* The same before it was sent. */
+static enum belay_code lost_unsent(const struct pg_conn *conn, bool is_late, struct belay_error *err)
+{
+    const char *text = PQerrorMessage(conn->pg);
+
+    if (is_late) {
+        return error_set(err, BELAY_UNREACHABLE, "PostgreSQL did not answer in time");
+    }
+    (void)error_set(err, BELAY_UNREACHABLE, "the connection to PostgreSQL was lost: %.*s",
+                    (int)strcspn(text, "\n"), text);
+    return BELAY_CANCELLED;
+}
+
 /* One attempt. BELAY_CANCELLED: nothing was changed, and it is worth another one. */
 static enum belay_code try_call(struct pg_store *store, const struct pg_call *call,
                                 const struct pg_bytes *bytes, int64_t deadline_boot_ms, PGresult **out_result,
@@ -423,8 +467,13 @@ static enum belay_code try_call(struct pg_store *store, const struct pg_call *ca
         return code;
     }
     conn->is_unsure = false;
-    if (!send_call(store, conn, call, bytes, deadline_boot_ms, &result)) {
-        code = lost(call, conn, false, err);
+    if (pg_is_unprepared(store, conn, call->statement) &&
+        !prepare(store, conn, call->statement, deadline_boot_ms, &result)) {
+        code = lost_unsent(conn, clock_boot_ms() >= deadline_boot_ms, err);
+        goto done;
+    }
+    if (result == NULL && !pg_send(store, conn, call, bytes)) {
+        code = lost(call, conn, false, err); /* some of it may have left */
         goto done;
     }
     if (result == NULL) {
@@ -433,13 +482,15 @@ static enum belay_code try_call(struct pg_store *store, const struct pg_call *ca
     status = PQresultStatus(result);
     if (result == NULL || PQstatus(conn->pg) != CONNECTION_OK) {
         code = lost(call, conn, clock_boot_ms() >= deadline_boot_ms, err);
+    } else if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK && !pg_is_undone(result)) {
+        code = lost(call, conn, false, err);
     } else if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
         closes = false;
         code = pg_failed(result, store->params.schema, err);
-        code = can_repeat(store, result, &closes) ? BELAY_CANCELLED : code;
-    } else if (conn->is_unsure && !call->is_read) {
-        code = error_set(err, BELAY_UNKNOWN,
-                         "PostgreSQL did not wait for its standby: the change may be lost if it fails over");
+        code = pg_can_repeat(store, result, &closes) ? BELAY_CANCELLED : code;
+    } else if (conn->is_unsure && (!call->is_read || call->statement == PG_EVENTS)) {
+        /* Events, too: who has seen one that is then lost would skip the one that gets its id. */
+        code = error_set(err, call->is_read ? BELAY_UNREACHABLE : BELAY_UNKNOWN, PG_UNSURE);
     } else {
         closes = false;
         *out_result = result;
@@ -449,9 +500,9 @@ static enum belay_code try_call(struct pg_store *store, const struct pg_call *ca
 done:
     PQclear(result);
     if (closes) {
-        drop_conn(store, conn);
+        pg_drop_conn(store, conn);
     } else {
-        put_conn(store, conn);
+        pg_put_conn(store, conn);
     }
     return code;
 }
@@ -477,14 +528,26 @@ enum belay_code pg_call(struct pg_store *store, const struct pg_call *call, PGre
 static enum belay_code settle_by(struct pg_store *store, const struct pg_call *call, PGresult **out_result,
                                  struct belay_error *err)
 {
-    atomic_store(&store->is_unsettled, false); /* what becomes unknown from now on needs another */
+    uint64_t n_known = atomic_load(&store->n_unknown); /* what becomes unknown from now on needs another */
+    uint64_t n_settled;
+
     if (pg_call(store, call, out_result, NULL) != BELAY_OK) {
-        atomic_store(&store->is_unsettled, true);
         return error_set(err, BELAY_UNREACHABLE,
                          "PostgreSQL does not say that a change is on disk and on its synchronous standby: "
                          "it may be lost if it fails over");
     }
+    if (call->statement == PG_SETTLE_RELEASE && strcmp(PQgetvalue(*out_result, 0, 0), "t") != 0) {
+        return BELAY_OK; /* it has found that the release is lost, and waited for nothing */
+    }
+    n_settled = atomic_load(&store->n_settled);
+    while (n_settled < n_known && !atomic_compare_exchange_weak(&store->n_settled, &n_settled, n_known)) {
+    }
     return BELAY_OK;
+}
+
+bool pg_is_unsettled(struct pg_store *store)
+{
+    return atomic_load(&store->n_settled) < atomic_load(&store->n_unknown);
 }
 
 enum belay_code pg_settle(struct pg_store *store, int64_t timeout_ms, struct belay_error *err)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -17,7 +18,10 @@ enum { DONE, REFUSED, FROZEN, ID_USED, LATE };
 /* Its columns. */
 enum { CODE, NOW, INDEX, TOKEN, EVENT, DETAIL, RECORD };
 
-enum { FORGET_EVERY = 1000, FORGET_MOST = 5000 };
+enum { FORGET_MOST = 5000, HAND_ON_NS = 1000000 };
+
+/* An acquisition has an event for each holder that it takes over from, and two for each key. */
+static_assert(BELAY_KEYS_MAX * (BELAY_HOLDERS_MAX + 2) <= PG_EVENTS_MAX, "no lock can become unusable");
 
 static enum belay_code check_batch(const struct belay_batch *batch, struct belay_error *err)
 {
@@ -37,11 +41,20 @@ static enum belay_code check_batch(const struct belay_batch *batch, struct belay
 
 /* ---- the answer ---- */
 
+/* The functions in the database are not those of this belay: that is an answer of another program, not a bug here. */
+static enum belay_code bad_commit(enum belay_code code, struct belay_error *err)
+{
+    return error_set(err, code, "the answer of PostgreSQL cannot be read");
+}
+
 static enum belay_code read_records(const PGresult *result, size_t n, struct belay_commit *out,
                                     struct belay_error *err)
 {
     enum belay_code code = BELAY_OK;
 
+    if ((size_t)PQntuples(result) < n) {
+        return bad_commit(BELAY_BAD_CONTENT, err);
+    }
     out->records = n == 0 ? NULL : calloc(n, sizeof *out->records);
     if (n > 0 && out->records == NULL) {
         return error_no_memory(err);
@@ -83,7 +96,9 @@ static enum belay_code read_answer(const PGresult *result, const struct belay_ba
 {
     enum belay_code code;
 
-    assert(PQntuples(result) > 0);
+    if (PQntuples(result) < 1) {
+        return bad_commit(BELAY_UNKNOWN, err);
+    }
     out->now_ms = pg_number(result, 0, NOW);
     switch (pg_number(result, 0, CODE)) {
     case DONE:
@@ -95,13 +110,17 @@ static enum belay_code read_answer(const PGresult *result, const struct belay_ba
         return code == BELAY_OK ? BELAY_OK : BELAY_UNKNOWN;
     case REFUSED:
         out->refused = (size_t)pg_number(result, 0, INDEX);
-        code = read_records(result, 1, out, err);
+        code = out->refused < batch->n_writes ? read_records(result, 1, out, err)
+                                              : bad_commit(BELAY_BAD_CONTENT, err);
         return code != BELAY_OK ? code
                                 : error_set(err, BELAY_REFUSED, "the condition on '%s' does not hold",
                                             out->records[0].key);
     case FROZEN:
         return frozen(result, batch, out, err);
     case ID_USED:
+        if (batch->require_unused_id == NULL || (size_t)pg_number(result, 0, INDEX) >= batch->n_writes) {
+            return bad_commit(BELAY_BAD_CONTENT, err);
+        }
         return error_set(err, BELAY_ID_USED, "lock id '%s' has already had '%s'; take a new one",
                          batch->require_unused_id, batch->writes[pg_number(result, 0, INDEX)].key);
     default:
@@ -142,22 +161,63 @@ static enum belay_code commit_batch(struct pg_store *store, const struct belay_b
     return code;
 }
 
+/* One attempt, and for how long the caller has use for it. */
+struct pg_attempt {
+    int64_t deadline_ms; /* the server's clock */
+    int64_t left_ms;
+    struct belay_pending_commit
+        *sent; /* the loop has made it, with this answer; NULL: it is still to be made */
+};
+
+static bool is_answered(const struct pg_attempt *attempt)
+{
+    return attempt->sent != NULL && attempt->sent->answer != NULL;
+}
+
+/* The answer is the caller's to free. */
+static enum belay_code call_one(struct pg_store *store, const struct belay_batch *batch,
+                                const struct pg_attempt *attempt, char **out_answer, struct belay_error *err)
+{
+    struct belay_pending_commit *sent = attempt->sent;
+
+    if (sent != NULL && sent->answer != NULL) {
+        *out_answer = sent->answer;
+        sent->answer = NULL;
+        return BELAY_OK;
+    }
+    return sent != NULL
+               ? pg_send_alone(store, batch, attempt->deadline_ms, attempt->left_ms, out_answer, err)
+               : pg_group_call(store, batch, attempt->deadline_ms, attempt->left_ms, out_answer, err);
+}
+
+/* The waiter's commit comes meanwhile: its flush is then the release's, too, and not one behind another. */
+static void await_waiter(void)
+{
+    (void)nanosleep(&(struct timespec){ 0, HAND_ON_NS }, NULL);
+}
+
 /*
  * A release that is handed on, see change() in functions.sql, is visible but not on disk yet when the server
  * answers. The waiter need not wait for that, since its own commit flushes both; the caller must.
  */
 static enum belay_code commit_one(struct pg_store *store, const struct belay_batch *batch,
-                                  int64_t deadline_ms, int64_t left_ms, struct belay_commit *out,
+                                  const struct pg_attempt *attempt, struct belay_commit *out,
                                   struct belay_error *err)
 {
-    int64_t until_boot_ms = clock_boot_ms() + left_ms;
+    int64_t until_boot_ms = clock_boot_ms() + attempt->left_ms;
+    bool was_answered = is_answered(attempt);
     char *answer = NULL;
-    enum belay_code code = pg_group_call(store, batch, deadline_ms, left_ms, &answer, err);
+    enum belay_code code = call_one(store, batch, attempt, &answer, err);
     enum belay_code settled = BELAY_OK;
     char waiter[BELAY_ID_MAX + 1];
 
     if (code == BELAY_OK && pg_is_handed_on(answer, waiter)) {
-        pg_wake_here(store, waiter); /* before all else */
+        int64_t left_ms;
+
+        if (!was_answered) {
+            pg_wake_here(store, waiter); /* before all else, as the loop did */
+        }
+        await_waiter();
         left_ms = until_boot_ms - clock_boot_ms();
         settled = pg_settle_release(store, batch->writes[0].key, batch->writes[0].lock_id,
                                     left_ms > 0 ? left_ms : 1, err);
@@ -171,15 +231,19 @@ static enum belay_code commit_one(struct pg_store *store, const struct belay_bat
 }
 
 static enum belay_code commit_turn(struct pg_store *store, const struct belay_batch *batch,
-                                   int64_t deadline_ms, int64_t left_ms, struct belay_commit *out,
+                                   const struct pg_attempt *attempt, struct belay_commit *out,
                                    struct belay_error *err)
 {
     struct pg_one turn;
     PGresult *result = NULL;
-    enum belay_code code = pg_write_turn(store, batch, deadline_ms, &turn, err);
+    enum belay_code code;
 
+    if (is_answered(attempt)) {
+        return pg_read_answer(attempt->sent->answer, batch, out, err);
+    }
+    code = pg_write_turn(store, batch, attempt->deadline_ms, &turn, err);
     if (code == BELAY_OK) {
-        struct pg_call call = { turn.statement, turn.values, turn.n, false, left_ms };
+        struct pg_call call = { turn.statement, turn.values, turn.n, false, attempt->left_ms };
 
         code = pg_call(store, &call, &result, err);
         pg_one_release(&turn);
@@ -188,7 +252,7 @@ static enum belay_code commit_turn(struct pg_store *store, const struct belay_ba
         code = pg_read_answer(PQgetvalue(result, 0, 0), batch, out, err);
     }
     PQclear(result);
-    return code;
+    return code == BELAY_ID_USED ? BELAY_CANCELLED : code;
 }
 
 static bool is_id(const char *a, const char *b)
@@ -196,17 +260,35 @@ static bool is_id(const char *a, const char *b)
     return a != NULL && b != NULL && strcmp(a, b) == 0;
 }
 
-/* Whether the record shows that what the write asks for was done before: the id has the lock, or has released it. */
-static bool is_done(const struct belay_record *record, const struct belay_write *write)
+static bool has_lock(const struct belay_record *record, const char *id)
 {
-    const char *id = (write->set & BELAY_SET_IDENTITY) != 0 ? write->values->lock_id : NULL;
     bool found = record->held && is_id(record->lock_id, id);
 
     for (size_t i = 0; i < record->n_holders; i++) {
         found = found || is_id(record->holders[i].lock_id, id);
     }
-    return found || ((write->set & BELAY_SET_RELEASED) != 0 && !record->held &&
-                     is_id(record->lock_id, write->lock_id));
+    return found;
+}
+
+static bool has_released(const struct belay_record *record, const char *id)
+{
+    bool found = !record->held && is_id(record->lock_id, id);
+
+    for (size_t i = 0; i < record->n_released_ids; i++) {
+        found = found || is_id(record->released_ids[i], id);
+    }
+    return found;
+}
+
+/*
+ * Whether the record shows that what the write asks for was done before: the id has the lock, also if it only asks for
+ * a place in the queue, or has released it.
+ */
+static bool is_done(const struct belay_record *record, const struct belay_write *write)
+{
+    return ((write->set & BELAY_SET_IDENTITY) != 0 && has_lock(record, write->values->lock_id)) ||
+           (write->put_ticket != NULL && has_lock(record, write->put_ticket->lock_id)) ||
+           ((write->set & BELAY_SET_RELEASED) != 0 && has_released(record, write->lock_id));
 }
 
 /*
@@ -223,7 +305,7 @@ static enum belay_code settle(struct pg_store *store, const struct belay_batch *
     int64_t now_ms;
     bool is_settled;
 
-    assert(answer->n_records == 1);
+    assert(answer->n_records == 1 && answer->refused < batch->n_writes);
     if (answer->records == NULL || !is_done(&answer->records[0], write)) {
         return BELAY_REFUSED;
     }
@@ -231,11 +313,33 @@ static enum belay_code settle(struct pg_store *store, const struct belay_batch *
     is_settled = pg_settle(store, left_ms > 0 ? left_ms : 1, err) == BELAY_OK &&
                  pg_get(&store->base, &write->key, 1, &now, &now_ms, err) == BELAY_OK;
     /* An id that has released a lock never has it again. */
-    is_settled = is_settled &&
-                 ((write->set & BELAY_SET_RELEASED) != 0 ? !(now.held && is_id(now.lock_id, write->lock_id))
-                                                         : is_done(&now, write));
+    is_settled = is_settled && ((write->set & BELAY_SET_RELEASED) != 0 ? !has_lock(&now, write->lock_id)
+                                                                       : is_done(&now, write));
     belay_record_release(&now);
     return is_settled ? BELAY_REFUSED : BELAY_UNKNOWN;
+}
+
+/*
+ * What the code of an attempt means after its answer told the server's time. If the clock jumped, it was refused by
+ * a lease that seemed to have ended, perhaps its own, or it came late without being late: BELAY_CANCELLED, once all
+ * leases have begun again. What was done is done.
+ */
+static enum belay_code judge_by_clock(struct pg_store *store, enum belay_code code, int64_t asked_boot_ms,
+                                      int64_t until_boot_ms, struct belay_commit *out,
+                                      struct belay_error *err)
+{
+    bool depends = code == BELAY_REFUSED || code == BELAY_CANCELLED;
+    enum belay_code mended;
+
+    if (out->now_ms != 0) {
+        pg_saw_clock(store, out->now_ms, asked_boot_ms);
+    }
+    mended = pg_mend_clock(store, until_boot_ms, depends ? err : NULL);
+    if (!depends || (mended == BELAY_OK && !pg_was_mended_since(store, asked_boot_ms))) {
+        return code;
+    }
+    belay_commit_release(out);
+    return mended == BELAY_OK ? BELAY_CANCELLED : mended;
 }
 
 /*
@@ -243,38 +347,36 @@ static enum belay_code settle(struct pg_store *store, const struct belay_batch *
  * one or the other soon after. If its clock was set meanwhile, the batch is late without being late.
  */
 static enum belay_code send_batch(struct pg_store *store, const struct belay_batch *batch,
-                                  struct belay_commit *out, struct belay_error *err)
+                                  struct belay_pending_commit *sent, struct belay_commit *out,
+                                  struct belay_error *err)
 {
-    int64_t until_boot_ms = clock_boot_ms() + pg_timeout_ms(store, batch->timeout_ms);
+    int64_t until_boot_ms =
+        sent != NULL ? sent->until_ms : clock_boot_ms() + pg_timeout_ms(store, batch->timeout_ms);
     bool is_one = pg_is_one(batch);
     bool is_turn = !is_one && pg_is_turn(batch);
-    enum belay_code code = pg_reach(store, until_boot_ms - clock_boot_ms(), err);
+    enum belay_code code = sent != NULL ? BELAY_OK : pg_reach(store, until_boot_ms - clock_boot_ms(), err);
 
+    if (code == BELAY_OK && (sent == NULL || sent->answer == NULL)) {
+        code = pg_mend_clock(store, until_boot_ms, err);
+    }
     if (code != BELAY_OK) {
         return code;
     }
     code = BELAY_CANCELLED;
     for (int i = 0; code == BELAY_CANCELLED && i < 4; i++) {
         int64_t left_ms = until_boot_ms - clock_boot_ms();
-        int64_t deadline_ms = pg_deadline_ms(store, left_ms);
-        int64_t asked_boot_ms;
+        struct pg_attempt attempt = { pg_deadline_ms(store, left_ms), left_ms, i == 0 ? sent : NULL };
+        int64_t asked_boot_ms = is_answered(&attempt) ? sent->asked_ms : clock_boot_ms();
 
-        if (left_ms <= 0) {
+        if (left_ms <= 0 && !is_answered(&attempt)) {
             break;
         }
-        asked_boot_ms = clock_boot_ms();
         out->now_ms = 0;
-        code = is_one    ? commit_one(store, batch, deadline_ms, left_ms, out, err)
-               : is_turn ? commit_turn(store, batch, deadline_ms, left_ms, out, err)
-                         : commit_batch(store, batch, deadline_ms, left_ms, out, err);
-        if (out->now_ms != 0) {
-            pg_saw_clock(store, out->now_ms, asked_boot_ms);
-        }
+        code = is_one    ? commit_one(store, batch, &attempt, out, err)
+               : is_turn ? commit_turn(store, batch, &attempt, out, err)
+                         : commit_batch(store, batch, attempt.deadline_ms, left_ms, out, err);
         is_one = is_turn = false;
-        if (pg_mend_clock(store) && code == BELAY_REFUSED) {
-            belay_commit_release(out); /* refused by a lease that seemed to have ended, perhaps its own */
-            code = BELAY_CANCELLED;
-        }
+        code = judge_by_clock(store, code, asked_boot_ms, until_boot_ms, out, err);
     }
     if (code == BELAY_REFUSED) {
         code = settle(store, batch, out, until_boot_ms, err);
@@ -288,19 +390,26 @@ static enum belay_code send_batch(struct pg_store *store, const struct belay_bat
  * Of a long queue the answer has the first only. If all of these have expired, the caller would wake
  * no waiter: then it gets the whole queue.
  */
+static bool has_live_queue(const struct belay_record *record, int64_t now_ms)
+{
+    bool is_alive = record->n_behind == 0;
+
+    for (size_t t = 0; t < record->n_tickets && !is_alive; t++) {
+        is_alive = now_ms < record->tickets[t].expires_ms;
+    }
+    return is_alive;
+}
+
 static void complete_queues(struct pg_store *store, struct belay_commit *answer)
 {
     for (size_t i = 0; i < answer->n_records; i++) {
         struct belay_record *record = &answer->records[i];
         const char *key = record->key;
-        bool is_alive = record->n_behind == 0;
         struct belay_record whole = { 0 };
         int64_t now_ms;
 
-        for (size_t t = 0; t < record->n_tickets && !is_alive; t++) {
-            is_alive = answer->now_ms < record->tickets[t].expires_ms;
-        }
-        if (!is_alive && pg_get(&store->base, &key, 1, &whole, &now_ms, NULL) == BELAY_OK) {
+        if (!has_live_queue(record, answer->now_ms) &&
+            pg_get(&store->base, &key, 1, &whole, &now_ms, NULL) == BELAY_OK) {
             struct belay_record old = *record;
 
             record->tickets = whole.tickets;
@@ -323,7 +432,7 @@ static void forget_if_due(struct pg_store *store, int64_t now_ms)
     bool due;
 
     (void)pthread_mutex_lock(&store->mutex);
-    due = ++store->commits % FORGET_EVERY == 0;
+    due = ++store->commits % PG_FORGET_EVERY == 0;
     (void)pthread_mutex_unlock(&store->mutex);
     if (due) {
         (void)snprintf(events, sizeof events, "%" PRId64,
@@ -336,31 +445,111 @@ static void forget_if_due(struct pg_store *store, int64_t now_ms)
     }
 }
 
-enum belay_code pg_commit(struct belay_store *base, const struct belay_batch *batch, struct belay_commit *out,
-                          struct belay_error *err)
+static void wake_watchers(struct pg_store *store, const struct belay_batch *batch, enum belay_code code,
+                          const struct belay_commit *answer)
 {
-    struct pg_store *store = pg_of(base);
+    if ((code == BELAY_OK && batch->n_events > 0) || (code == BELAY_REFUSED && answer->event_id != 0)) {
+        pg_wake_watchers(store);
+    }
+}
+
+/* `sent`: see struct pg_attempt. */
+static enum belay_code commit(struct pg_store *store, const struct belay_batch *batch,
+                              struct belay_pending_commit *sent, struct belay_commit *out,
+                              struct belay_error *err)
+{
     struct belay_commit answer = { 0 };
     enum belay_code code = check_batch(batch, err);
 
     if (code == BELAY_OK) {
-        code = send_batch(store, batch, &answer, err);
+        code = send_batch(store, batch, sent, &answer, err);
     }
     if (code == BELAY_UNKNOWN) {
-        atomic_store(&store->is_unsettled, true);
+        atomic_fetch_add(&store->n_unknown, 1);
     }
-    if ((code == BELAY_OK && batch->n_events > 0) || (code == BELAY_REFUSED && answer.event_id != 0)) {
-        pg_wake_watchers(store);
-    }
+    wake_watchers(store, batch, code, &answer);
     if (code == BELAY_OK) {
         complete_queues(store, &answer);
         forget_if_due(store, answer.now_ms);
         pg_keep_clock_if_due(store);
     }
+    assert(code != BELAY_CANCELLED);
     if (code == BELAY_OK || code == BELAY_REFUSED || code == BELAY_FROZEN) {
         *out = answer;
     } else {
         belay_commit_release(&answer);
     }
     return code;
+}
+
+enum belay_code pg_commit(struct belay_store *base, const struct belay_batch *batch, struct belay_commit *out,
+                          struct belay_error *err)
+{
+    return commit(pg_of(base), batch, NULL, out, err);
+}
+
+/* ---- what the loop has sent ---- */
+
+enum belay_code pg_commit_finish(struct belay_store *base, struct belay_pending_commit *sent)
+{
+    bool was_sent = sent->asked_ms != 0;
+    enum belay_code code = commit(pg_of(base), sent->batch, was_sent ? sent : NULL, sent->out, sent->err);
+
+    free(sent->answer);
+    sent->answer = NULL;
+    return code;
+}
+
+/* Whether the next commit has to forget old events; if not, it is counted. */
+static bool must_forget(struct pg_store *store)
+{
+    bool due;
+
+    (void)pthread_mutex_lock(&store->mutex);
+    due = (store->commits + 1) % PG_FORGET_EVERY == 0;
+    store->commits += due ? 0 : 1;
+    (void)pthread_mutex_unlock(&store->mutex);
+    return due;
+}
+
+bool pg_conclude(struct pg_store *store, struct belay_pending_commit *sent, bool is_unsure)
+{
+    struct belay_commit answer = { 0 };
+    char waiter[BELAY_ID_MAX + 1];
+    bool is_over;
+
+    if (sent->code == BELAY_UNKNOWN) {
+        atomic_fetch_add(&store->n_unknown, 1);
+        (void)error_set(sent->err, BELAY_UNKNOWN,
+                        is_unsure ? PG_UNSURE
+                                  : "the connection to PostgreSQL was lost, or it did not answer in time");
+        return true;
+    }
+    if (sent->answer == NULL) {
+        return false;
+    }
+    assert(sent->code == BELAY_OK && sent->batch->n_writes == 1);
+    if (pg_is_handed_on(sent->answer, waiter)) {
+        pg_wake_here(store, waiter);
+        return false;
+    }
+    sent->code = pg_read_answer(sent->answer, sent->batch, &answer, sent->err);
+    if (answer.now_ms != 0) {
+        pg_saw_clock(store, answer.now_ms, sent->asked_ms);
+    }
+    is_over = !pg_clock_has_upkeep(store) &&
+              (sent->code == BELAY_OK
+                   ? has_live_queue(&answer.records[0], answer.now_ms) && !must_forget(store)
+                   : sent->code == BELAY_REFUSED && !is_done(&answer.records[0], &sent->batch->writes[0]) &&
+                         !pg_was_mended_since(store, sent->asked_ms)); /* see judge_by_clock() */
+    if (!is_over) {
+        belay_commit_release(&answer);
+        belay_error_release(sent->err);
+        return false;
+    }
+    wake_watchers(store, sent->batch, sent->code, &answer);
+    *sent->out = answer;
+    free(sent->answer);
+    sent->answer = NULL;
+    return true;
 }

@@ -5,8 +5,8 @@
  *     a thread comes   none is out, or enough have come ---> it leads: it sends all that have queued
  *                      else it queues -+-- another one sent it ---> it takes its answer
  *                                      +-- a group came back -----> the first leads, if enough have come
- *                                      +-- GATHER_MS passed ------> it leads, if fewer than GROUPS are out
- *                                      +-- QUEUE_MS passed -------> it sends its change alone, as well
+ *                                      +-- PG_GATHER_MS passed ------> it leads, if fewer than PG_GROUPS are out
+ *                                      +-- PG_QUEUE_MS passed -------> it sends its change alone, as well
  *
  * While one group is out, the next one gathers about half of the threads that come at the same time: a
  * call costs as much as some changes do, and two groups keep both the server and its disk busy. It does not
@@ -30,9 +30,12 @@
 #include "base/text.h"
 #include "store/postgresql/postgresql_internal.h"
 
-enum { GROUPS = 2, GROUP_MAX = 32, LEAST_MS = 5000, GATHER_MS = 5, QUEUE_MS = 200 };
-static_assert((int)GROUP_MAX <= (int)PG_EVENTS_MAX, "each has a place for its event");
+static_assert((int)PG_GROUP_MAX <= (int)PG_EVENTS_MAX, "each has a place for its event");
 
+/*
+ *     QUEUED --> LEADS: it sends the group   QUEUED --> LED --> ANSWERED: another one does
+ *     QUEUED --> LEFT: it sends its change alone
+ */
 enum { QUEUED, LEADS, LED, ANSWERED, LEFT };
 
 /* One thread's change. */
@@ -42,6 +45,14 @@ struct pg_member {
     enum belay_code code;
     struct pg_member *next; /* in the queue, then in its group */
 };
+
+static void set_member_state(struct pg_member *member, uint32_t next)
+{
+    uint32_t before = atomic_exchange(&member->state, next);
+
+    assert(next == ANSWERED ? before == LED : before == QUEUED);
+    (void)before;
+}
 
 /* ---- the groups of this process ---- */
 
@@ -148,11 +159,12 @@ void pg_group_leave(struct pg_group *group)
 /* BELAY_CANCELLED for all of them: nothing was changed, and each sends its change alone. */
 static void send_group(struct pg_store *store, struct pg_member *first)
 {
-    struct pg_item *items[GROUP_MAX];
+    struct pg_item *items[PG_GROUP_MAX];
     size_t n = 0;
     enum belay_code code;
 
     for (struct pg_member *member = first; member != NULL; member = member->next) {
+        assert(n < PG_GROUP_MAX);
         items[n++] = &member->item;
     }
     code = pg_call_many(store, items, n);
@@ -182,6 +194,7 @@ static void wake_member(struct pg_member *member)
 
 static void add_last(struct pg_group *group, struct pg_member *member)
 {
+    assert(member->next == NULL && *group->end == NULL);
     *group->end = member;
     group->end = &member->next;
     group->n_queued++;
@@ -199,6 +212,7 @@ static void remove_one(struct pg_group *group, struct pg_member *member)
     if (group->end == &member->next) {
         group->end = at;
     }
+    assert(group->n_queued > 0);
     member->next = NULL;
     group->n_queued--;
 }
@@ -208,22 +222,21 @@ static void lead(struct pg_group *group, struct pg_member *leader)
 {
     struct pg_member *last = leader;
 
-    assert(group->n_out < GROUPS && leader->next == NULL);
-    for (int i = 1; i < GROUP_MAX && group->first != NULL; i++) {
+    assert(group->n_out < PG_GROUPS && leader->next == NULL);
+    for (int i = 1; i < PG_GROUP_MAX && group->first != NULL; i++) {
         last->next = group->first;
         last = last->next;
         remove_one(group, last);
-        atomic_store(&last->state, LED); /* it cannot leave any more */
+        set_member_state(last, LED); /* it cannot leave any more */
     }
     group->n_out++;
 }
 
-/* Whether a group of n may go out. */
-static bool may_go(const struct pg_group *group, int n)
+bool pg_group_may_go(int n, int n_out, int crowd)
 {
-    int enough = group->crowd / 2 - 1;
+    int enough = crowd / 2 - 1;
 
-    return group->n_out == 0 || (group->n_out < GROUPS && (n >= enough || n >= GROUP_MAX));
+    return n_out == 0 || (n_out < PG_GROUPS && (n >= enough || n >= PG_GROUP_MAX));
 }
 
 /* ---- coming and going ---- */
@@ -236,10 +249,10 @@ static bool leads_at_once(struct pg_group *group, struct pg_member *member)
     (void)pthread_mutex_lock(&group->mutex);
     group->n_in++;
     group->crowd = group->n_in > group->crowd ? group->n_in : group->crowd;
-    leads = may_go(group, group->n_queued + 1);
+    leads = pg_group_may_go(group->n_queued + 1, group->n_out, group->crowd);
     if (leads) {
         lead(group, member);
-        atomic_store(&member->state, LEADS);
+        set_member_state(member, LEADS);
     } else {
         add_last(group, member);
     }
@@ -251,14 +264,15 @@ static bool leads_at_once(struct pg_group *group, struct pg_member *member)
 static void stop_waiting(struct pg_group *group, struct pg_member *member, bool is_late)
 {
     (void)pthread_mutex_lock(&group->mutex);
-    if (atomic_load(&member->state) == QUEUED && (group->n_out < GROUPS || is_late)) {
+    if (atomic_load(&member->state) == QUEUED && (group->n_out < PG_GROUPS || is_late)) {
         remove_one(group, member);
-        if (group->n_out < GROUPS) {
+        if (group->n_out < PG_GROUPS) {
             lead(group, member);
-            atomic_store(&member->state, LEADS);
+            set_member_state(member, LEADS);
         } else {
+            assert(group->n_in > 0);
             group->n_in--;
-            atomic_store(&member->state, LEFT);
+            set_member_state(member, LEFT);
         }
     }
     (void)pthread_mutex_unlock(&group->mutex);
@@ -267,7 +281,7 @@ static void stop_waiting(struct pg_group *group, struct pg_member *member, bool 
 static void enter(struct pg_group *group, struct pg_member *member)
 {
     int64_t began_ms = clock_boot_ms();
-    int64_t pause_ms = GATHER_MS;
+    int64_t pause_ms = PG_GATHER_MS;
 
     if (leads_at_once(group, member)) {
         return;
@@ -281,9 +295,9 @@ static void enter(struct pg_group *group, struct pg_member *member)
         }
         await_change(member, state, state == LED ? -1 : pause_ms);
         waited_ms = clock_boot_ms() - began_ms;
-        if (atomic_load(&member->state) == QUEUED && waited_ms >= GATHER_MS) {
-            stop_waiting(group, member, waited_ms >= QUEUE_MS);
-            pause_ms = 4 * (int64_t)GATHER_MS;
+        if (atomic_load(&member->state) == QUEUED && waited_ms >= PG_GATHER_MS) {
+            stop_waiting(group, member, waited_ms >= PG_QUEUE_MS);
+            pause_ms = 4 * (int64_t)PG_GATHER_MS;
         }
     }
 }
@@ -298,14 +312,15 @@ static void finish(struct pg_group *group, struct pg_member *leader)
         n++;
     }
     (void)pthread_mutex_lock(&group->mutex);
+    assert(group->n_in >= n && group->n_out > 0 && n <= PG_GROUP_MAX);
     group->crowd -= group->n_in < group->crowd ? 1 : 0;
     group->n_in -= n;
     group->n_out--;
-    if (group->first != NULL && may_go(group, group->n_queued)) {
+    if (group->first != NULL && pg_group_may_go(group->n_queued, group->n_out, group->crowd)) {
         next_leader = group->first;
         remove_one(group, next_leader);
         lead(group, next_leader);
-        atomic_store(&next_leader->state, LEADS);
+        set_member_state(next_leader, LEADS);
     }
     (void)pthread_mutex_unlock(&group->mutex);
     if (next_leader != NULL) {
@@ -314,18 +329,18 @@ static void finish(struct pg_group *group, struct pg_member *leader)
     for (struct pg_member *other = leader->next; other != NULL;) {
         struct pg_member *next = other->next; /* it may be gone once it knows */
 
-        atomic_store(&other->state, ANSWERED);
+        set_member_state(other, ANSWERED);
         wake_member(other);
         other = next;
     }
 }
 
-static enum belay_code send_alone(struct pg_store *store, const struct pg_item *item, int64_t left_ms,
-                                  char **out_answer, struct belay_error *err)
+enum belay_code pg_send_alone(struct pg_store *store, const struct belay_batch *batch, int64_t deadline_ms,
+                              int64_t left_ms, char **out_answer, struct belay_error *err)
 {
     struct pg_one one;
     PGresult *result = NULL;
-    enum belay_code code = pg_write_one(store, item->batch, item->deadline_ms, &one, err);
+    enum belay_code code = pg_write_one(store, batch, deadline_ms, &one, err);
     struct pg_call call = { one.statement, one.values, one.n, false, left_ms };
 
     if (code != BELAY_OK) {
@@ -346,16 +361,17 @@ enum belay_code pg_group_call(struct pg_store *store, const struct belay_batch *
 {
     struct pg_group *group = store->group;
     struct pg_member member = { .item = { batch, deadline_ms, NULL }, .code = BELAY_CANCELLED };
+    int64_t until_boot_ms = clock_boot_ms() + left_ms;
     bool is_alone = true;
 
-    if (left_ms < LEAST_MS || !pg_can_join(batch)) {
-        return send_alone(store, &member.item, left_ms, out_answer, err);
+    if (left_ms < PG_LEAST_MS) {
+        return pg_send_alone(store, batch, deadline_ms, left_ms, out_answer, err);
     }
     enter(group, &member);
     if (atomic_load(&member.state) == LEADS) {
         is_alone = member.next == NULL;
         if (is_alone) {
-            member.code = send_alone(store, &member.item, left_ms, &member.item.answer, err);
+            member.code = pg_send_alone(store, batch, deadline_ms, left_ms, &member.item.answer, err);
         } else {
             send_group(store, &member);
         }
@@ -363,8 +379,10 @@ enum belay_code pg_group_call(struct pg_store *store, const struct belay_batch *
     } else {
         is_alone = false;
     }
-    if (!is_alone && member.code == BELAY_CANCELLED) {
-        return send_alone(store, &member.item, left_ms, out_answer, err);
+    assert(atomic_load(&member.state) != QUEUED && atomic_load(&member.state) != LED);
+    left_ms = until_boot_ms - clock_boot_ms();
+    if (!is_alone && member.code == BELAY_CANCELLED && left_ms > 0) {
+        return pg_send_alone(store, batch, deadline_ms, left_ms, out_answer, err);
     }
     *out_answer = member.item.answer;
     return is_alone || member.code == BELAY_OK

@@ -14,32 +14,12 @@ enum { BOOLEAN_OID = 16, BIGINT_OID = 20, SMALLINT_OID = 21, TEXT_OID = 25, BYTE
 
 /* The parameters of change_many(). */
 enum { DEADLINE, FREEZES, ANY_NEW, CHANGES, VALUES };
-static_assert((int)VALUES <= (int)PG_VALUES_MAX, "a call has room for them");
+static_assert((int)VALUES == (int)PG_MANY_VALUES, "a call has room for them");
 enum { FIELDS = 20 }; /* of a change, as schema.sql has them */
 
 static bool acquires(const struct belay_batch *batch)
 {
     return batch->writes[0].condition == BELAY_IF_FREE;
-}
-
-bool pg_can_join(const struct belay_batch *batch)
-{
-    const struct belay_event *event = batch->events;
-    const struct belay_record *values = batch->writes[0].values;
-
-    assert(pg_is_one(batch));
-    if (batch->n_events != 1) {
-        return false;
-    }
-    if (!acquires(batch)) {
-        return event->metadata == NULL && event->locked_by == NULL && event->token == 0;
-    }
-    return strcmp(event->type, "lock.acquired") == 0 && event->level == BELAY_LEVEL_INFO &&
-           event->token == BELAY_TOKEN_OF_BATCH && event->duration_ms == -1 &&
-           text_is_same(event->locked_by, values->owner) &&
-           text_is_same(event->locked_by_name, values->owner_name) &&
-           event->n_metadata == values->n_metadata &&
-           (event->metadata == values->metadata || event->n_metadata == 0);
 }
 
 /* ---- a change ---- */
@@ -199,9 +179,19 @@ static void begin_array(struct buf *buf, uint32_t type, size_t n)
     add_u32(buf, 1);
 }
 
-static bool fill(struct buf values[VALUES], uint32_t type, struct pg_item *const items[], size_t n)
+/* The first that one of them has. */
+static int64_t first_deadline_ms(struct pg_item *const items[], size_t n)
 {
     int64_t deadline_ms = INT64_MAX;
+
+    for (size_t i = 0; i < n; i++) {
+        deadline_ms = items[i]->deadline_ms < deadline_ms ? items[i]->deadline_ms : deadline_ms;
+    }
+    return deadline_ms;
+}
+
+static bool fill(struct buf values[VALUES], uint32_t type, struct pg_item *const items[], size_t n)
+{
     bool check_freezes = false;
     bool any_new = false;
     bool ok = true;
@@ -210,12 +200,11 @@ static bool fill(struct buf values[VALUES], uint32_t type, struct pg_item *const
     for (size_t i = 0; i < n; i++) {
         const struct belay_batch *batch = items[i]->batch;
 
-        deadline_ms = items[i]->deadline_ms < deadline_ms ? items[i]->deadline_ms : deadline_ms;
         check_freezes = check_freezes || batch->check_freezes;
         any_new = any_new || batch->require_unused_id != NULL;
         ok = add_change(&values[CHANGES], batch) && ok;
     }
-    add_i64(&values[DEADLINE], deadline_ms);
+    add_i64(&values[DEADLINE], first_deadline_ms(items, n));
     buf_add(&values[FREEZES], check_freezes ? "\1" : "\0", 1);
     buf_add(&values[ANY_NEW], any_new ? "\1" : "\0", 1);
     for (size_t i = 0; i < VALUES; i++) {
@@ -224,46 +213,69 @@ static bool fill(struct buf values[VALUES], uint32_t type, struct pg_item *const
     return ok;
 }
 
-static enum belay_code send_many(struct pg_store *store, const struct buf values[VALUES],
-                                 PGresult **out_result)
+bool pg_write_many(struct pg_store *store, struct pg_item *items[], size_t n, struct pg_many *out_many)
 {
-    const char *texts[VALUES];
-    int lengths[VALUES];
-    struct pg_call call = { PG_CHANGE_MANY, texts, VALUES, false, 0 };
-    struct pg_bytes bytes = { .lengths = lengths };
+    int64_t left_ms = first_deadline_ms(items, n) - pg_server_ms(store);
 
+    assert(n > 0 && n <= PG_GROUP_MAX);
     for (size_t i = 0; i < VALUES; i++) {
-        texts[i] = values[i].data;
-        lengths[i] = (int)values[i].len;
-    }
-    return pg_call_bytes(store, &call, &bytes, out_result, NULL);
-}
-
-enum belay_code pg_call_many(struct pg_store *store, struct pg_item *items[], size_t n)
-{
-    struct buf values[VALUES];
-    PGresult *result = NULL;
-    enum belay_code code = BELAY_CANCELLED;
-
-    for (size_t i = 0; i < VALUES; i++) {
-        values[i] = (struct buf)BUF_INIT(BYTES_MAX);
+        out_many->buffers[i] = (struct buf)BUF_INIT(BYTES_MAX);
     }
     qsort((void *)items, n, sizeof(struct pg_item *), by_key);
-    if (fill(values, atomic_load(&store->one_change), items, n)) {
-        code = send_many(store, values, &result);
+    if (!fill(out_many->buffers, atomic_load(&store->one_change), items, n)) {
+        pg_many_release(out_many);
+        return false;
     }
-    for (int i = 0; code == BELAY_OK && i < PQntuples(result); i++) {
+    for (size_t i = 0; i < VALUES; i++) {
+        out_many->values[i] = out_many->buffers[i].data;
+        out_many->lengths[i] = (int)out_many->buffers[i].len;
+    }
+    out_many->call =
+        (struct pg_call){ PG_CHANGE_MANY, out_many->values, VALUES, false, left_ms > 0 ? left_ms : 1 };
+    out_many->bytes = (struct pg_bytes){ .lengths = out_many->lengths };
+    return true;
+}
+
+void pg_many_release(struct pg_many *many)
+{
+    for (size_t i = 0; i < VALUES; i++) {
+        buf_release(&many->buffers[i]);
+    }
+}
+
+enum belay_code pg_read_many(const PGresult *result, struct pg_item *items[], size_t n)
+{
+    enum belay_code code = BELAY_OK;
+
+    for (int i = 0; i < PQntuples(result); i++) {
         int64_t place = pg_number(result, i, 0);
 
-        assert(place >= 1 && place <= (int64_t)n && items[place - 1]->answer == NULL);
+        if (place < 1 || place > (int64_t)n || items[place - 1]->answer != NULL) {
+            code = BELAY_UNKNOWN; /* the answer of another program: it may have happened */
+            continue;
+        }
         items[place - 1]->answer = strdup(PQgetvalue(result, i, 1));
         if (items[place - 1]->answer == NULL) {
             code = BELAY_UNKNOWN; /* no memory, and it has happened */
         }
     }
-    PQclear(result);
-    for (size_t i = 0; i < VALUES; i++) {
-        buf_release(&values[i]);
+    return code;
+}
+
+enum belay_code pg_call_many(struct pg_store *store, struct pg_item *items[], size_t n)
+{
+    struct pg_many many;
+    PGresult *result = NULL;
+    enum belay_code code;
+
+    if (!pg_write_many(store, items, n, &many)) {
+        return BELAY_CANCELLED;
     }
+    code = pg_call_bytes(store, &many.call, &many.bytes, &result, NULL);
+    if (code == BELAY_OK) {
+        code = pg_read_many(result, items, n);
+    }
+    PQclear(result);
+    pg_many_release(&many);
     return code == BELAY_OK || code == BELAY_UNKNOWN ? code : BELAY_CANCELLED;
 }

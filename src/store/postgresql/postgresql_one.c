@@ -1,11 +1,9 @@
 /*
  * The batches that are sent most: one write that acquires, releases or renews an exclusive lock of a
- * key without ancestors or waiters of its own, and its event. Their values are parameters instead of
+ * key without ancestors or waiters of its own, and the event that the core makes of it. Their values are parameters instead of
  * JSON, and functions.sql has functions for them that change the row without reading it first.
  */
 #include <assert.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +11,7 @@
 #include "base/text.h"
 #include "store/postgresql/postgresql_internal.h"
 
-/* The parameters of acquire() and change(): the same first ones, then their own, then the event's. */
+/* The parameters of acquire() and change(): the same first ones, then their own. */
 enum { KEY, DEADLINE, ID, OWN };
 enum {
     CREDENTIAL = OWN,
@@ -26,14 +24,14 @@ enum {
     TTL,
     FREEZES,
     MUST_BE_NEW,
-    ACQUIRE_EVENT
+    NOTES_REFUSAL,
+    ACQUIRE_REASON,
+    ACQUIRE_VALUES
 };
-static_assert((int)ACQUIRE_EVENT == (int)PG_HOLDER_END, "what follows the holder");
-enum { CONDITION = OWN, OUTCOME_OR_TTL, CHANGE_EVENT };
-enum { E_LEVEL, E_TYPE, E_TOKEN, E_OWNER, E_NAME, E_BY, E_REASON, E_DURATION, E_METADATA, E_VALUES };
-enum { CHANNEL = CHANGE_EVENT + E_VALUES, HERE, CHANGE_VALUES };
-enum { NOTES_REFUSAL = ACQUIRE_EVENT + E_VALUES, ACQUIRE_VALUES };
-static_assert((int)ACQUIRE_VALUES == (int)PG_ONE_VALUES, "acquire() has the most");
+enum { CONDITION = OWN, OUTCOME_OR_TTL, LEVEL, TYPE, BY, REASON, DURATION, CHANNEL, HERE, CHANGE_VALUES };
+static_assert((int)NOTES_REFUSAL == (int)PG_HOLDER_END, "what follows the holder");
+static_assert((int)ACQUIRE_VALUES <= (int)PG_ONE_VALUES && (int)CHANGE_VALUES <= (int)PG_ONE_VALUES,
+              "they fit");
 
 static bool is_plain(const struct belay_write *write)
 {
@@ -61,25 +59,40 @@ static const char *id_of(const struct belay_write *write)
     return write->condition == BELAY_IF_FREE ? write->values->lock_id : write->lock_id;
 }
 
+/* The event says no more than the record does, or than the parameters. No name (NULL) is not an empty one. */
+static bool has_own_event(const struct belay_batch *batch)
+{
+    const struct belay_write *write = &batch->writes[0];
+    const struct belay_event *event = &batch->events[0];
+    const struct belay_record *values = write->values;
+
+    if (strcmp(event->key, write->key) != 0 || !text_is_same(event->lock_id, id_of(write))) {
+        return false;
+    }
+    if (write->condition != BELAY_IF_FREE) {
+        return event->metadata == NULL && event->locked_by == NULL && event->token == 0;
+    }
+    return strcmp(event->type, "lock.acquired") == 0 && event->level == BELAY_LEVEL_INFO &&
+           event->by == NULL && event->token == BELAY_TOKEN_OF_BATCH && event->duration_ms == -1 &&
+           event->locked_by != NULL && event->locked_by_name != NULL &&
+           text_is_same(event->locked_by, values->owner) &&
+           text_is_same(event->locked_by_name, values->owner_name) &&
+           event->n_metadata == values->n_metadata &&
+           (event->metadata == values->metadata || event->n_metadata == 0);
+}
+
 bool pg_is_one(const struct belay_batch *batch)
 {
-    const struct belay_event *event = batch->events;
-
-    return batch->n_writes == 1 && batch->n_events <= 1 && is_plain(&batch->writes[0]) &&
-           is_known(&batch->writes[0]) &&
+    return batch->n_writes == 1 && batch->n_events == 1 && is_plain(&batch->writes[0]) &&
+           is_known(&batch->writes[0]) && has_own_event(batch) &&
            (batch->require_unused_id == NULL ||
             (batch->writes[0].condition == BELAY_IF_FREE &&
-             strcmp(batch->require_unused_id, id_of(batch->writes)) == 0)) &&
-           (batch->n_events == 0 ||
-            (strcmp(event->key, batch->writes[0].key) == 0 && event->lock_id != NULL &&
-             strcmp(event->lock_id, id_of(&batch->writes[0])) == 0 &&
-             (event->locked_by != NULL || batch->writes[0].condition != BELAY_IF_FREE)));
+             strcmp(batch->require_unused_id, id_of(batch->writes)) == 0));
 }
 
 const char *pg_one_number(struct pg_one *one, size_t i, int64_t value)
 {
-    (void)snprintf(one->numbers[i], sizeof one->numbers[i], "%" PRId64, value);
-    return one->numbers[i];
+    return signed_number_text(one->numbers[i], value);
 }
 
 bool pg_one_fill_holder(struct pg_one *one, const struct belay_batch *batch)
@@ -103,53 +116,46 @@ bool pg_one_fill_holder(struct pg_one *one, const struct belay_batch *batch)
     return values->n_metadata == 0 || one->texts[0] != NULL;
 }
 
-static bool fill_event(struct pg_one *one, const char **to, const struct belay_event *event)
+static void write_change_values(struct pg_one *one, const struct pg_store *store,
+                                const struct belay_batch *batch)
 {
-    bool is_granted = event->token == BELAY_TOKEN_OF_BATCH;
+    const struct belay_write *write = &batch->writes[0];
+    const struct belay_event *event = &batch->events[0];
+    bool is_release = write->condition == BELAY_IF_HELD_BY;
+    const char **to = one->values;
 
-    to[E_LEVEL] = pg_one_number(one, 5, event->level);
-    to[E_TYPE] = event->type;
-    to[E_TOKEN] = pg_one_number(one, 6, is_granted ? -1 : (int64_t)event->token);
-    to[E_OWNER] = event->locked_by;
-    to[E_NAME] = event->locked_by_name;
-    to[E_BY] = event->by;
-    to[E_REASON] = event->reason;
-    to[E_DURATION] = pg_one_number(one, 7, event->duration_ms);
-    if (event->metadata != NULL) {
-        to[E_METADATA] = one->texts[1] = pg_meta_text(event->metadata, event->n_metadata);
-    }
-    return event->metadata == NULL || one->texts[1] != NULL;
+    to[ID] = write->lock_id;
+    to[CONDITION] = pg_one_number(one, 1, write->condition);
+    to[OUTCOME_OR_TTL] =
+        pg_one_number(one, 2, is_release ? (int64_t)write->values->outcome : write->values->ttl_ms);
+    to[LEVEL] = pg_one_number(one, 3, event->level);
+    to[TYPE] = event->type;
+    to[BY] = event->by;
+    to[REASON] = event->reason;
+    to[DURATION] = pg_one_number(one, 4, event->duration_ms);
+    to[CHANNEL] = store->channel;
+    to[HERE] = store->here;
 }
 
 enum belay_code pg_write_one(const struct pg_store *store, const struct belay_batch *batch,
                              int64_t deadline_ms, struct pg_one *out_one, struct belay_error *err)
 {
-    const struct belay_write *write = &batch->writes[0];
+    bool acquires = batch->writes[0].condition == BELAY_IF_FREE;
     const char **to = out_one->values;
-    int event_at = write->condition == BELAY_IF_FREE ? (int)ACQUIRE_EVENT : (int)CHANGE_EVENT;
     bool ok = true;
 
+    assert(pg_is_one(batch));
     memset(out_one, 0, sizeof *out_one);
-    to[KEY] = write->key;
+    out_one->statement = acquires ? PG_ACQUIRE : PG_CHANGE;
+    out_one->n = acquires ? (int)ACQUIRE_VALUES : (int)CHANGE_VALUES;
+    to[KEY] = batch->writes[0].key;
     to[DEADLINE] = pg_one_number(out_one, 0, deadline_ms);
-    to[ID] = id_of(write);
-    if (write->condition == BELAY_IF_FREE) {
-        out_one->statement = PG_ACQUIRE;
-        out_one->n = ACQUIRE_VALUES;
-        to[NOTES_REFUSAL] = batch->note_refusal && batch->n_events > 0 ? "t" : "f";
+    if (acquires) {
         ok = pg_one_fill_holder(out_one, batch);
+        to[NOTES_REFUSAL] = batch->note_refusal ? "t" : "f";
+        to[ACQUIRE_REASON] = batch->events[0].reason;
     } else {
-        out_one->statement = PG_CHANGE;
-        out_one->n = CHANGE_VALUES;
-        to[CHANNEL] = store->channel;
-        to[HERE] = store->here;
-        to[CONDITION] = pg_one_number(out_one, 2, write->condition);
-        to[OUTCOME_OR_TTL] = pg_one_number(
-            out_one, 1,
-            write->condition == BELAY_IF_HELD_BY ? (int64_t)write->values->outcome : write->values->ttl_ms);
-    }
-    if (ok && batch->n_events > 0) {
-        ok = fill_event(out_one, to + event_at, &batch->events[0]);
+        write_change_values(out_one, store, batch);
     }
     if (!ok) {
         pg_one_release(out_one);

@@ -19,14 +19,17 @@ static void close_store(struct belay_store *base)
         return;
     }
     pg_wake_close(store);
+    pg_loop_free(store->loop);
     pg_close_idle(store);
     pg_group_leave(store->group);
     for (size_t i = 0; i < PG_STATEMENTS; i++) {
         free(store->sql[i]);
     }
     (void)pthread_cond_destroy(&store->returned);
+    (void)pthread_cond_destroy(&store->mended);
     (void)pthread_mutex_destroy(&store->mutex);
     pg_params_release(&store->params);
+    free(store->tail.prefix);
     free(store);
 }
 
@@ -59,7 +62,8 @@ static const struct belay_store_ops ops = { .name = "postgresql",
                                             .item_get = pg_item_get,
                                             .item_put = pg_item_put,
                                             .item_list = pg_item_list,
-                                            .identity = pg_identity };
+                                            .identity = pg_identity,
+                                            .loop = &pg_loop_ops };
 
 static bool init_mutexes(struct pg_store *store)
 {
@@ -69,10 +73,20 @@ static bool init_mutexes(struct pg_store *store)
     (void)pthread_condattr_init(&monotonic);
     (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&store->returned, &monotonic);
+    (void)pthread_cond_init(&store->mended, &monotonic);
     (void)pthread_condattr_destroy(&monotonic);
     pg_wake_init(&store->wake);
     store->group = pg_group_join(&store->params);
-    return store->wake.stop_fd >= 0 && store->group != NULL;
+    return store->wake.poke_fd >= 0 && store->group != NULL;
+}
+
+/* A command makes a few commits only, and one of them, of all commands, has to delete old events now and then. */
+static void begin_counting(struct pg_store *store)
+{
+    uint64_t random = 0;
+
+    (void)random_bytes(&random, sizeof random);
+    store->commits = random % PG_FORGET_EVERY;
 }
 
 /* Two stores of one name would only poll for what the other ones release. */
@@ -81,7 +95,7 @@ static void name_store(struct pg_store *store)
     uint64_t name = (uint64_t)clock_boot_us();
 
     (void)random_bytes(&name, sizeof name);
-    (void)snprintf(store->here, sizeof store->here, "%016" PRIx64, name);
+    (void)snprintf(store->here, sizeof store->here, "w%016" PRIx64, name);
 }
 
 enum belay_code postgresql_store_open(const char *url, const struct postgresql_options *options,
@@ -105,6 +119,7 @@ enum belay_code postgresql_store_open(const char *url, const struct postgresql_o
         store->options = *options;
     }
     name_store(store);
+    begin_counting(store);
     pg_name_machine(store->machine, sizeof store->machine);
     (void)snprintf(store->channel, sizeof store->channel, "%s_wake", params.schema);
     *out_url = strdup(params.url);

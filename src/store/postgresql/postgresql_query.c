@@ -10,7 +10,7 @@
 #include "store/postgresql/postgresql_internal.h"
 
 #define PAGE_TEXT "256"
-enum { PAGE = 256 };
+enum { PAGE = 256, TAIL_EVERY = 16, TAIL_SETTLE_MS = 2000 };
 
 /* An array of texts, as PostgreSQL writes one. */
 static char *array_text(const char *const *keys, size_t n)
@@ -32,17 +32,41 @@ static char *array_text(const char *const *keys, size_t n)
     return buf_take(&text);
 }
 
+/*
+ * Read records, with the time as the first column. If the clock has jumped, leases may seem to have ended: they are
+ * read once more when all have begun again. *out_result: the caller clears it; NULL after an error.
+ */
+static enum belay_code read_by_clock(struct pg_store *store, const struct pg_call *call,
+                                     PGresult **out_result, struct belay_error *err)
+{
+    enum belay_code code = BELAY_OK;
+    bool is_stale = true;
+
+    for (int i = 0; code == BELAY_OK && is_stale && i < 2; i++) {
+        int64_t asked_boot_ms = clock_boot_ms();
+
+        PQclear(*out_result);
+        *out_result = NULL;
+        is_stale = false;
+        code = pg_call(store, call, out_result, err);
+        if (code == BELAY_OK && PQntuples(*out_result) > 0) {
+            pg_saw_clock(store, pg_number(*out_result, 0, 0), asked_boot_ms);
+            code = pg_mend_clock(store, asked_boot_ms + pg_timeout_ms(store, 0), err);
+            is_stale = pg_was_mended_since(store, asked_boot_ms);
+        }
+    }
+    if (code != BELAY_OK) {
+        PQclear(*out_result);
+        *out_result = NULL;
+    }
+    return code;
+}
+
 static enum belay_code read_time(struct pg_store *store, int64_t *out_now_ms, struct belay_error *err)
 {
-    struct pg_call call = { PG_HELLO, NULL, 0, true, 0 };
-    PGresult *result = NULL;
-    enum belay_code code = pg_call(store, &call, &result, err);
+    enum belay_code code = pg_ask_time(store, out_now_ms, err);
 
-    if (code == BELAY_OK) {
-        *out_now_ms = pg_number(result, 0, 1);
-    }
-    PQclear(result);
-    return code;
+    return code == BELAY_OK ? pg_mend_clock(store, clock_boot_ms() + pg_timeout_ms(store, 0), err) : code;
 }
 
 enum belay_code pg_get(struct belay_store *base, const char *const *keys, size_t n,
@@ -52,20 +76,17 @@ enum belay_code pg_get(struct belay_store *base, const char *const *keys, size_t
     const char *values[] = { text };
     struct pg_call call = { PG_GET, values, 1, true, 0 };
     PGresult *result = NULL;
-    int64_t asked_boot_ms = clock_boot_ms();
     enum belay_code code = text == NULL ? error_no_memory(err) : BELAY_OK;
     size_t done = 0;
 
-    if (code == BELAY_OK && atomic_load(&pg_of(base)->is_unsettled)) {
+    if (code == BELAY_OK && pg_is_unsettled(pg_of(base))) {
         code = pg_settle(pg_of(base), 0, err);
     }
     if (code == BELAY_OK) {
-        code = pg_call(pg_of(base), &call, &result, err);
+        code = n == 0 ? read_time(pg_of(base), out_now_ms, err)
+                      : read_by_clock(pg_of(base), &call, &result, err);
     }
-    if (code == BELAY_OK && n == 0) {
-        code = read_time(pg_of(base), out_now_ms, err);
-    }
-    if (code == BELAY_OK && PQntuples(result) != (int)n) {
+    if (code == BELAY_OK && n > 0 && PQntuples(result) != (int)n) {
         code =
             error_set(err, BELAY_BUG, "PostgreSQL answered %d records instead of %zu", PQntuples(result), n);
     }
@@ -75,8 +96,6 @@ enum belay_code pg_get(struct belay_store *base, const char *const *keys, size_t
     }
     if (code == BELAY_OK && n > 0) {
         *out_now_ms = pg_number(result, 0, 0);
-        pg_saw_clock(pg_of(base), *out_now_ms, asked_boot_ms);
-        (void)pg_mend_clock(pg_of(base)); /* what was read is stale: a change that relies on it is refused */
     }
     while (code != BELAY_OK && done > 0) {
         belay_record_release(&out_records[--done]);
@@ -96,7 +115,7 @@ static enum belay_code scan_page(struct belay_store *base, const struct belay_sc
                              PAGE_TEXT };
     struct pg_call call = { PG_SCAN, values, 4, true, 0 };
     PGresult *result = NULL;
-    enum belay_code code = pg_call(pg_of(base), &call, &result, err);
+    enum belay_code code = read_by_clock(pg_of(base), &call, &result, err);
     int n = code == BELAY_OK ? PQntuples(result) : 0;
     bool more = n == PAGE;
 
@@ -220,6 +239,78 @@ static enum belay_code events_page(struct belay_store *base, const struct belay_
     return code;
 }
 
+/*
+ * A client that follows the events of a prefix asks for those after the last one that it got, which may be long ago:
+ * each time all later events of other keys would be read again. So the store remembers how far it has read.
+ *
+ *     the last event that is settled -> flush -> read those of the prefix: none -> begin there the next time
+ *
+ * Settled: below the oldest open transaction, so nothing can appear before it any more. Flushed: its id is not used
+ * again after a crash. That costs two calls, and is done every TAIL_EVERY times.
+ */
+static bool tail_is(const struct pg_tail *tail, const struct belay_events_query *query)
+{
+    return tail->prefix != NULL && strcmp(tail->prefix, query->prefix) == 0 && tail->after == query->after;
+}
+
+/* The id to begin after. */
+static uint64_t tail_begin(struct pg_store *store, const struct belay_events_query *query, bool *out_is_due)
+{
+    struct pg_tail *tail = &store->tail;
+    uint64_t after;
+
+    (void)pthread_mutex_lock(&store->mutex);
+    if (!tail_is(tail, query)) {
+        free(tail->prefix);
+        *tail =
+            (struct pg_tail){ .prefix = strdup(query->prefix), .after = query->after, .read = query->after };
+    }
+    tail->times++;
+    *out_is_due = tail->times % TAIL_EVERY == 0;
+    after = tail_is(tail, query) ? tail->read : query->after;
+    (void)pthread_mutex_unlock(&store->mutex);
+    return after;
+}
+
+static void tail_end(struct pg_store *store, const struct belay_events_query *query, uint64_t read)
+{
+    (void)pthread_mutex_lock(&store->mutex);
+    if (tail_is(&store->tail, query) && read > store->tail.read) {
+        store->tail.read = read;
+    }
+    (void)pthread_mutex_unlock(&store->mutex);
+}
+
+/* The last event that is settled and flushed, of any key; `after`: not known. */
+static uint64_t find_settled(struct belay_store *base, uint64_t after)
+{
+    struct belay_events_query last = { .last = 1 };
+    uint64_t before = after;
+    bool found = find_last(base, &last, &before, NULL) == BELAY_OK && before > after &&
+                 pg_settle(pg_of(base), TAIL_SETTLE_MS, NULL) == BELAY_OK;
+
+    return found ? before + 1 : after;
+}
+
+static enum belay_code tail_events(struct belay_store *base, const struct belay_events_query *query,
+                                   belay_event_fn fn, void *context, struct belay_error *err)
+{
+    bool is_due;
+    uint64_t begin = tail_begin(pg_of(base), query, &is_due);
+    uint64_t settled = is_due ? find_settled(base, begin) : begin;
+    uint64_t after = begin;
+    enum belay_code code = BELAY_OK;
+    bool more = true;
+
+    while (more && code == BELAY_OK) {
+        code = events_page(base, query, &after, fn, context, &more, err);
+    }
+    if (code == BELAY_OK && after == begin) {
+        tail_end(pg_of(base), query, settled);
+    }
+    return code;
+}
+
 enum belay_code pg_events(struct belay_store *base, const struct belay_events_query *query, belay_event_fn fn,
                           void *context, struct belay_error *err)
 {
@@ -227,6 +318,10 @@ enum belay_code pg_events(struct belay_store *base, const struct belay_events_qu
     enum belay_code code = query->last == 0 ? BELAY_OK : find_last(base, query, &after, err);
     bool more = code == BELAY_OK;
 
+    if (query->key == NULL && query->prefix != NULL && query->prefix[0] != '\0' && query->last == 0 &&
+        query->after > 0) {
+        return tail_events(base, query, fn, context, err);
+    }
     while (more && code == BELAY_OK) {
         code = events_page(base, query, &after, fn, context, &more, err);
     }

@@ -22,16 +22,15 @@ enum belay_code pg_read_meta(const char *text, struct belay_meta **out_meta, siz
     json_t *list = json_loads(text, 0, NULL);
     size_t n = json_array_size(list);
     struct belay_meta *meta = n == 0 ? NULL : calloc(n, sizeof *meta);
-    enum belay_code code = list == NULL              ? bad_row("metadata", err)
-                           : (n > 0 && meta == NULL) ? error_no_memory(err)
-                                                     : BELAY_OK;
+    enum belay_code code = n > 0 && meta == NULL ? error_no_memory(err) : BELAY_OK;
+    bool is_readable = true;
 
-    for (size_t i = 0; code == BELAY_OK && i < n; i++) {
+    for (size_t i = 0; code == BELAY_OK && is_readable && i < n; i++) {
         const char *name = NULL;
         const char *value = NULL;
 
-        if (json_unpack(json_array_get(list, i), "[s, s]", &name, &value) != 0) {
-            code = bad_row("metadata", err);
+        is_readable = json_unpack(json_array_get(list, i), "[s, s]", &name, &value) == 0;
+        if (!is_readable) {
             break;
         }
         meta[i].name = strdup(name);
@@ -39,13 +38,34 @@ enum belay_code pg_read_meta(const char *text, struct belay_meta **out_meta, siz
         code = meta[i].name == NULL || meta[i].value == NULL ? error_no_memory(err) : BELAY_OK;
     }
     json_decref(list);
-    if (code != BELAY_OK) {
+    if (code != BELAY_OK || !is_readable) {
         meta_free(meta, meta == NULL ? 0 : n);
         return code;
     }
     *out_meta = meta;
     *out_n = n;
     return BELAY_OK;
+}
+
+/* ---- numbers ---- */
+
+/*
+ * Any role may have written any number, and callers add to it: a margin to a time, a place to another. All that belay
+ * itself writes is far from these ends.
+ */
+static int64_t between(int64_t least, int64_t value, int64_t most)
+{
+    return value < least ? least : value > most ? most : value;
+}
+
+static int64_t tame(int64_t value)
+{
+    return between(-(INT64_MAX / 4), value, INT64_MAX / 4);
+}
+
+static int tame_slots(int64_t slots)
+{
+    return (int)between(0, slots, BELAY_HOLDERS_MAX);
 }
 
 /* ---- lists ---- */
@@ -59,12 +79,13 @@ static char *text_of(const json_t *item, const char *name)
 
 static int64_t number_of(const json_t *item, const char *name)
 {
-    return json_integer_value(json_object_get(item, name));
+    return tame(json_integer_value(json_object_get(item, name)));
 }
 
 static bool read_ticket(const json_t *item, struct belay_record *record, struct belay_ticket *ticket)
 {
-    record->n_between += (size_t)number_of(item, "b"); /* only one has it: see placed() */
+    record->n_between +=
+        (size_t)between(0, number_of(item, "b"), BELAY_QUEUE_MAX); /* only one has it: see placed() */
     *ticket = (struct belay_ticket){
         .lock_id = text_of(item, "i"),
         .key = text_of(item, "k"),
@@ -75,7 +96,7 @@ static bool read_ticket(const json_t *item, struct belay_record *record, struct 
         .since_unix_ms = number_of(item, "s"),
         .expires_ms = number_of(item, "e"),
         .mode = (enum belay_mode)number_of(item, "m"),
-        .slots = (int)number_of(item, "c"),
+        .slots = tame_slots(number_of(item, "c")),
         .joint = json_is_true(json_object_get(item, "j")),
     };
     return ticket->lock_id != NULL && ticket->key != NULL && ticket->owner != NULL &&
@@ -190,7 +211,7 @@ static const char *text_at(const char *const fields[], size_t i)
 
 static int64_t number_at(const char *const fields[], size_t i)
 {
-    return strtoll(text_at(fields, i), NULL, 10);
+    return tame(strtoll(text_at(fields, i), NULL, 10));
 }
 
 /* The server has one clock: the store's and the wall clock are the same. */
@@ -217,7 +238,7 @@ enum belay_code pg_record_of(const char *const fields[PG_RECORD_FIELDS], struct 
         .locked_at_unix_ms = number_at(fields, 17),
         .freed_ms = number_at(fields, 18),
         .mode = (enum belay_mode)number_at(fields, 19),
-        .slots = (int)number_at(fields, 20),
+        .slots = tame_slots(number_at(fields, 20)),
         .n_behind = (size_t)number_at(fields, 25),
     };
     /* The analyzer does not see that the strings in the record's union are released. */

@@ -20,12 +20,12 @@ static bool same(const char *a, const char *b)
     return strcmp(text_or_empty(a), text_or_empty(b)) == 0;
 }
 
-/* The event is the waiter's, and says nothing that the parameters do not. */
+/* The event is the waiter's, and says what the parameters do. No name (NULL) is not an empty one. */
 static bool is_own_event(const struct belay_event *event, const char *type, const char *key, const char *id,
                          const char *owner, const char *owner_name)
 {
     return strcmp(event->type, type) == 0 && strcmp(event->key, key) == 0 && same(event->lock_id, id) &&
-           event->locked_by != NULL && same(event->locked_by, owner) &&
+           event->locked_by != NULL && same(event->locked_by, owner) && event->locked_by_name != NULL &&
            same(event->locked_by_name, owner_name) && event->by == NULL;
 }
 

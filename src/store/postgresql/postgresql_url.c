@@ -11,9 +11,10 @@
 #include "base/text.h"
 #include "store/postgresql/postgresql_internal.h"
 
+#define ENCODE_PASSWORD "in a password write '/', ':' and '@' as %2F, %3A and %40"
 #define DAY_MS (24LL * 3600 * 1000)
 
-enum { URL_MAX = 8192, STEP_DEFAULT_MS = 2000, STEP_MAX_MS = 3600 * 1000 };
+enum { URL_MAX = 8192, STEP_DEFAULT_MS = 2000, STEP_MAX_MS = 3600 * 1000, RETAIN_MIN_MS = 3600 * 1000 };
 
 static enum belay_code set_schema(struct pg_params *params, const char *value, struct belay_error *err)
 {
@@ -30,14 +31,29 @@ static enum belay_code set_schema(struct pg_params *params, const char *value, s
     return BELAY_OK;
 }
 
-static enum belay_code set_span(const char *name, const char *value, int64_t most_ms, int64_t *out_ms,
-                                struct belay_error *err)
+static enum belay_code set_clock_step(const char *value, int64_t *out_ms, struct belay_error *err)
 {
     int64_t ms;
 
-    if (!belay_parse_duration(value, &ms) || ms < 0 || ms > most_ms) {
-        return error_set(err, BELAY_INVALID, "store parameter %s='%.40s' is no duration such as %s", name,
-                         value, most_ms == STEP_MAX_MS ? "2s, of at most 1h" : "30d or 12h");
+    if (!belay_parse_duration(value, &ms) || ms < 0 || ms > STEP_MAX_MS) {
+        return error_set(err, BELAY_INVALID,
+                         "store parameter max_clock_step='%.40s' is no duration such as 2s, of at most 1h",
+                         value);
+    }
+    *out_ms = ms;
+    return BELAY_OK;
+}
+
+/* forget() of the schema keeps whatever is younger. */
+static enum belay_code set_retention(const char *name, const char *value, int64_t *out_ms,
+                                     struct belay_error *err)
+{
+    int64_t ms;
+
+    if (!belay_parse_duration(value, &ms) || ms < RETAIN_MIN_MS) {
+        return error_set(err, BELAY_INVALID,
+                         "store parameter %s='%.40s' is no duration such as 30d or 12h, of at least 1h", name,
+                         value);
     }
     *out_ms = ms;
     return BELAY_OK;
@@ -51,18 +67,22 @@ static enum belay_code set_param(struct pg_params *params, const char *name, con
         return set_schema(params, value, err);
     }
     if (strcmp(name, "listen") == 0) {
+        if (value[0] == '\0') {
+            return error_set(err, BELAY_INVALID,
+                             "store parameter listen='' must be the URL of a direct connection");
+        }
         free(params->listen);
         params->listen = strdup(value);
         return params->listen == NULL ? error_no_memory(err) : BELAY_OK;
     }
     if (strcmp(name, "max_clock_step") == 0) {
-        return set_span(name, value, STEP_MAX_MS, &params->clock_step_ms, err);
+        return set_clock_step(value, &params->clock_step_ms, err);
     }
     if (strcmp(name, "retain_events") == 0) {
-        return set_span(name, value, INT64_MAX, &params->retain_events_ms, err);
+        return set_retention(name, value, &params->retain_events_ms, err);
     }
     if (strcmp(name, "retain_records") == 0) {
-        return set_span(name, value, INT64_MAX, &params->retain_records_ms, err);
+        return set_retention(name, value, &params->retain_records_ms, err);
     }
     return BELAY_NOT_FOUND;
 }
@@ -110,14 +130,62 @@ static enum belay_code take_pair(struct pg_params *params, const char *pair, siz
     return code;
 }
 
+static bool is_port(const char *text, size_t len)
+{
+    char *end = NULL;
+    long n = strtol(text, &end, 10); /* as libpq: spaces around it are no mistake */
+
+    end += strspn(end, " ");
+    return end == text + len && n >= 1 && n <= 65535;
+}
+
+/*
+ * libpq looks at ports only when it connects, and then it says the same as of a server that is down. A password with
+ * an unencoded '/', ':' or '@' may be read as a port: show only what comes after the user.
+ */
+static enum belay_code check_ports(const char *conninfo, const char *ports, struct belay_error *err)
+{
+    const char *user = strrchr(conninfo, '@');
+    size_t len;
+
+    for (const char *port = ports; port != NULL; port = port[len] == ',' ? port + len + 1 : NULL) {
+        char shown[24];
+
+        len = strcspn(port, ",");
+        if (len == 0 || is_port(port, len)) {
+            continue; /* none: the default */
+        }
+        (void)snprintf(shown, sizeof shown, "%.*s", len < sizeof shown ? (int)len : (int)sizeof shown - 1,
+                       port);
+        return user == NULL || strstr(user, shown) != NULL
+                   ? error_set(err, BELAY_INVALID,
+                               "the store URL has the port '%s': a port is a number from 1 to 65535", shown)
+                   : error_set(err, BELAY_INVALID, "the store URL has a port that is no number: %s",
+                               ENCODE_PASSWORD);
+    }
+    return BELAY_OK;
+}
+
+/* libpq ends the password at the first '@', and would show what follows as the name of the host. */
+static enum belay_code check_authority(const char *conninfo, struct belay_error *err)
+{
+    const char *begin = strstr(conninfo, "://");
+    const char *at = begin == NULL ? NULL : memchr(begin + 3, '@', strcspn(begin + 3, "/"));
+
+    return at != NULL && text_has_prefix(conninfo, "postgres") && at[1 + strcspn(at + 1, "/?@")] == '@'
+               ? error_set(err, BELAY_INVALID, "the store URL has more than one '@' before the database: %s",
+                           ENCODE_PASSWORD)
+               : BELAY_OK;
+}
+
 /* libpq's own view of what is left. Its text may repeat the password, so only the parameter is named. */
 static enum belay_code check_conninfo(const char *conninfo, struct belay_error *err)
 {
     char *text = NULL;
     PQconninfoOption *parsed = PQconninfoParse(conninfo, &text);
-    enum belay_code code = BELAY_OK;
+    enum belay_code code = check_authority(conninfo, err);
 
-    if (parsed == NULL) {
+    if (code == BELAY_OK && parsed == NULL) {
         const char *quoted = text == NULL ? NULL : strchr(text, '"');
         bool names_param = text != NULL && strstr(text, "URI query parameter") != NULL && quoted != NULL;
 
@@ -130,9 +198,14 @@ static enum belay_code check_conninfo(const char *conninfo, struct belay_error *
                                "the store URL is not one of libpq's: write "
                                "postgresql://USER@HOST:PORT/DATABASE?PARAMETER=VALUE");
     }
+    for (const PQconninfoOption *option = parsed; option != NULL && option->keyword != NULL; option++) {
+        if (code == BELAY_OK && strcmp(option->keyword, "port") == 0) {
+            code = check_ports(conninfo, option->val, err);
+        }
+    }
     PQfreemem(text);
     PQconninfoFree(parsed);
-    return code;
+    return code == BELAY_OK ? pg_check_settings(conninfo, err) : code;
 }
 
 enum belay_code pg_params_parse(const char *url, struct pg_params *out_params, struct belay_error *err)

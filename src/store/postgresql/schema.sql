@@ -15,7 +15,9 @@ CREATE TABLE @schema@.meta (
     epoch bigint NOT NULL,                  -- raised after a restore of a copy; part of every token
     timeline bigint NOT NULL,               -- under which, and since which start of the server,
     server_start timestamptz NOT NULL,      -- all leases count: see new_server()
-    has_freezes boolean NOT NULL DEFAULT false -- whether the list of freezes is not empty: see note_freezes()
+    has_freezes boolean NOT NULL DEFAULT false, -- whether the list of freezes is not empty: see note_freezes()
+    event_base bigint NOT NULL DEFAULT 0,   -- what the ids of events add to those of transactions: see new_server()
+    clock_event bigint NOT NULL DEFAULT 0   -- the last one before all leases began again; its time is of another clock
 );
 
 -- Nothing that changes is in an index, and pages have room: updates stay in their page.
@@ -63,7 +65,7 @@ CREATE UNIQUE INDEX waiting_of_id ON @schema@.waiting (key, id);
 CREATE SEQUENCE @schema@.numbers;
 
 CREATE TABLE @schema@.events (
-    id bigint PRIMARY KEY,                  -- the transaction's id * 64, plus the place in the batch
+    id bigint PRIMARY KEY,                  -- (the transaction's id + event_base) * 16384, plus the place in the batch
     at_ms bigint NOT NULL,
     level smallint NOT NULL,
     type text NOT NULL,

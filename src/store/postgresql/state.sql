@@ -5,17 +5,20 @@
 --
 --     blob_upload(tag, 1, ...), blob_upload(tag, 2, ...), ...      the later pieces of a large content, if any
 --     blob_put(name, tag, ...)                                     the first piece; the content is there or it is not
+--     blob_put(name, ..., NULL, ...)                               no content: the blob is removed
 --
 -- A tag names one content. Its writer makes it up, so a call that is repeated after a lost answer is recognised.
+--
+-- This also runs on a schema that has an earlier version of it.
 
-CREATE TABLE @schema@.blobs (
+CREATE TABLE IF NOT EXISTS @schema@.blobs (
     name text COLLATE "C" PRIMARY KEY,
     tag text COLLATE "C" NOT NULL UNIQUE,
     size bigint NOT NULL,
     modified_ms bigint NOT NULL
 );
 
-CREATE TABLE @schema@.blob_pieces (
+CREATE TABLE IF NOT EXISTS @schema@.blob_pieces (
     tag text COLLATE "C",
     n integer,
     data bytea NOT NULL,
@@ -31,29 +34,34 @@ EXCEPTION WHEN feature_not_supported THEN
 END $$;
 
 -- Contents that no blob has yet. A writer that died leaves its upload behind.
-CREATE TABLE @schema@.blob_uploads (
+CREATE TABLE IF NOT EXISTS @schema@.blob_uploads (
     tag text COLLATE "C" PRIMARY KEY,
     at_ms bigint NOT NULL
 );
 
 -- code: 0 done, 1 the blob has another content, 4 too late, 6 pieces are missing, 7 the lock is not held; then what
 -- the lock is instead.
-CREATE TYPE @schema@.blob_answer AS (
-    code integer,
-    now_ms bigint,
-    owner text,
-    owner_name text,
-    token bigint,
-    is_held boolean
-);
+DO $$
+BEGIN
+    CREATE TYPE @schema@.blob_answer AS (
+        code integer,
+        now_ms bigint,
+        owner text,
+        owner_name text,
+        token bigint,
+        is_held boolean
+    );
+EXCEPTION WHEN duplicate_object THEN
+    NULL;
+END $$;
 
-CREATE FUNCTION @schema@.state_version() RETURNS integer
-LANGUAGE sql IMMUTABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ SELECT 1 $$;
+CREATE OR REPLACE FUNCTION @schema@.state_version() RETURNS integer
+LANGUAGE sql IMMUTABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ SELECT 2 $$;
 
 -- ---- writing ----
 
 -- Keeps an upload for an hour after its last piece.
-CREATE FUNCTION @schema@.blob_upload(new_tag text, piece integer, bytes bytea) RETURNS void
+CREATE OR REPLACE FUNCTION @schema@.blob_upload(new_tag text, piece integer, bytes bytea) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     now bigint := @schema@.clock_ms();
@@ -76,7 +84,7 @@ END $$;
 
 -- Whether the id holds the key with this token, by the server's clock. The lock stays as it is until the transaction
 -- ends: no client takes it between this and the write.
-CREATE FUNCTION @schema@.check_lock(of_key text, id text, of_token bigint) RETURNS @schema@.blob_answer
+CREATE OR REPLACE FUNCTION @schema@.check_lock(of_key text, id text, of_token bigint) RETURNS @schema@.blob_answer
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     m @schema@.meta;
@@ -100,8 +108,9 @@ BEGIN
 END $$;
 
 -- Give the blob a new content, of which `bytes` is the first piece, if its tag is `expected`; NULL: if it does not
--- exist. If the lock is in this schema (`lock_store`; NULL: no lock), only while it is held.
-CREATE FUNCTION @schema@.blob_put(of_name text, new_tag text, expected text, of_size bigint, bytes bytea,
+-- exist. NULL bytes: remove the blob, whatever its tag. If the lock is in this schema (`lock_store`; NULL: no lock),
+-- only while it is held. Nothing happens after the deadline.
+CREATE OR REPLACE FUNCTION @schema@.blob_put(of_name text, new_tag text, expected text, of_size bigint, bytes bytea,
     deadline bigint, lock_store text, lock_key text, lock_id text, lock_token bigint)
 RETURNS @schema@.blob_answer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -116,12 +125,12 @@ DECLARE
     a @schema@.blob_answer;
 BEGIN
     IF deadline < 9223372036854775807 THEN
-        PERFORM set_config('lock_timeout', greatest(deadline - now, 1)::text, true);
+        PERFORM set_config('lock_timeout', least(greatest(deadline - now, 1), 2147483647)::text, true);
     END IF;
     SELECT b.tag INTO have FROM @schema@.blobs b WHERE b.name = of_name FOR UPDATE;
     IF have = new_tag THEN
         RETURN (done, now, NULL, NULL, 0, NULL)::@schema@.blob_answer; -- repeated
-    ELSIF have IS DISTINCT FROM expected THEN
+    ELSIF bytes IS NOT NULL AND have IS DISTINCT FROM expected THEN
         RETURN (refused, now, NULL, NULL, 0, NULL)::@schema@.blob_answer;
     END IF;
     IF is_large THEN
@@ -141,6 +150,11 @@ BEGIN
     IF now > deadline THEN
         RETURN (late, now, NULL, NULL, 0, NULL)::@schema@.blob_answer;
     END IF;
+    IF bytes IS NULL THEN
+        WITH gone AS (DELETE FROM @schema@.blobs b WHERE b.name = of_name RETURNING b.tag)
+        DELETE FROM @schema@.blob_pieces p USING gone WHERE p.tag = gone.tag;
+        RETURN (done, now, NULL, NULL, 0, NULL)::@schema@.blob_answer;
+    END IF;
     IF have IS NULL THEN
         INSERT INTO @schema@.blobs VALUES (of_name, new_tag, of_size, now) ON CONFLICT (name) DO NOTHING;
         IF NOT FOUND THEN
@@ -155,32 +169,16 @@ BEGIN
     IF is_large THEN
         DELETE FROM @schema@.blob_uploads u WHERE u.tag = new_tag;
     END IF;
-    RETURN (done, now, NULL, NULL, 0, NULL)::@schema@.blob_answer;
-END $$;
-
--- Under the lock, as blob_put(). Locks rows in the same order.
-CREATE FUNCTION @schema@.blob_remove(of_name text, lock_store text, lock_key text, lock_id text, lock_token bigint)
-RETURNS @schema@.blob_answer
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    a @schema@.blob_answer;
-BEGIN
-    PERFORM FROM @schema@.blobs b WHERE b.name = of_name FOR UPDATE;
-    IF lock_store = (SELECT 'postgresql:' || m.store_id FROM @schema@.meta m) THEN
-        a := @schema@.check_lock(lock_key, lock_id, lock_token);
-        IF a.code <> 0 THEN
-            RETURN a;
-        END IF;
+    IF @schema@.clock_ms() > deadline THEN -- the INSERT has waited for another one of this name, which was rolled back
+        RAISE EXCEPTION 'the deadline has passed' USING ERRCODE = 'lock_not_available'; -- as after a longer wait
     END IF;
-    WITH gone AS (DELETE FROM @schema@.blobs b WHERE b.name = of_name RETURNING b.tag)
-    DELETE FROM @schema@.blob_pieces p USING gone WHERE p.tag = gone.tag;
-    RETURN (0, @schema@.clock_ms(), NULL, NULL, 0, NULL)::@schema@.blob_answer;
+    RETURN (done, now, NULL, NULL, 0, NULL)::@schema@.blob_answer;
 END $$;
 
 -- ---- reading ----
 
 -- The first piece; none if the tag is `known`.
-CREATE FUNCTION @schema@.blob_get(of_name text, known text) RETURNS TABLE (tag text, size text, data bytea)
+CREATE OR REPLACE FUNCTION @schema@.blob_get(of_name text, known text) RETURNS TABLE (tag text, size text, data bytea)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT b.tag, b.size::text, p.data
     FROM @schema@.blobs b
@@ -189,13 +187,13 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 -- NULL: the content was replaced.
-CREATE FUNCTION @schema@.blob_piece(of_tag text, piece integer) RETURNS bytea
+CREATE OR REPLACE FUNCTION @schema@.blob_piece(of_tag text, piece integer) RETURNS bytea
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$ SELECT p.data FROM @schema@.blob_pieces p WHERE p.tag = of_tag AND p.n = piece $$;
 
 -- Names after `after`, which is the last entry of the page before. With `shallow` all names of a folder are one entry
 -- that ends in '/', and the next one is looked up past all of them: '0' is the character after '/'.
-CREATE FUNCTION @schema@.blob_list(prefix text, after text, shallow boolean, page integer)
+CREATE OR REPLACE FUNCTION @schema@.blob_list(prefix text, after text, shallow boolean, page integer)
 RETURNS TABLE (name text, size bigint, modified_ms bigint)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "http_client/uri.h"
+#include "store/blob/blob_store.h"
 #include "store/s3/s3_internal.h"
 
 enum { SLOWEST_BYTES_PER_MS = 256, CONFLICTS_MAX = 8, CONFLICT_PAUSE_MS = 50, SHA256_SIZE = 32 };
@@ -91,13 +92,6 @@ static enum belay_code read_tag(const struct s3_store *store, const struct aws_r
     return BELAY_OK;
 }
 
-static void report_progress(const struct s3_store *store, size_t done, size_t total)
-{
-    if (store->base.on_progress != NULL) {
-        store->base.on_progress(store->base.progress_context, done, total);
-    }
-}
-
 /* ---- get ------------------------------------------------------------------------------- */
 
 static bool is_whole(const struct http_response *http)
@@ -150,7 +144,7 @@ static enum belay_code get_unless(struct s3_store *store, const char *name,
         blob.data = response.http.body;
         blob.len = response.http.body_len;
         response.http.body = NULL; /* passed to the caller */
-        report_progress(store, blob.len, blob.len);
+        blob_progress(&store->base, blob.len, blob.len);
         *out_blob = blob;
     }
     aws_response_release(&response);
@@ -274,20 +268,16 @@ static enum belay_code s3_put_if(struct belay_blob_store *base, const char *name
                                  struct belay_blob_tag *out_tag, struct belay_error *err)
 {
     struct s3_store *store = (struct s3_store *)base;
-    enum belay_code code = belay_blob_name_check(name, err);
+    enum belay_code code = blob_put_check(name, len, err);
     bool again = true;
 
-    if (code == BELAY_OK && len > BELAY_BLOB_SIZE_MAX) {
-        code = error_set(err, BELAY_INVALID, "'%.400s' would be larger than %zu MB", name,
-                         BELAY_BLOB_SIZE_MAX >> 20);
-    }
     if (code == BELAY_OK) {
         code = s3_probe(store, err);
     }
     if (code != BELAY_OK) {
         return code;
     }
-    report_progress(store, 0, len);
+    blob_progress(&store->base, 0, len);
     for (int i = 0; again && i < CONFLICTS_MAX; i++) {
         struct aws_response response;
 
@@ -296,7 +286,7 @@ static enum belay_code s3_put_if(struct belay_blob_store *base, const char *name
         code = settle_put(store, name, data, len, expected, code, &response, out_tag, &again, err);
         aws_response_release(&response);
     }
-    report_progress(store, len, len);
+    blob_progress(&store->base, len, len);
     return code;
 }
 

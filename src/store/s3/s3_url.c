@@ -72,7 +72,6 @@ static enum belay_code set_prefix(struct s3_params *params, const char *text, st
         buf_adds(&prefix, "/");
     }
     params->prefix = buf_take(&prefix);
-    buf_release(&prefix);
     return params->prefix == NULL ? error_no_memory(err) : BELAY_OK;
 }
 
@@ -80,7 +79,6 @@ static char *s3_params_url(const struct s3_params *params)
 {
     struct buf url = BUF_INIT(16384);
     char timeout[32];
-    char *text;
 
     buf_addf(&url, "s3://%s", params->bucket);
     if (params->prefix[0] != '\0') {
@@ -95,9 +93,7 @@ static char *s3_params_url(const struct s3_params *params)
         (void)snprintf(timeout, sizeof timeout, "%lldms", (long long)params->timeout_ms);
         store_url_add_param(&url, "timeout", timeout);
     }
-    text = buf_take(&url);
-    buf_release(&url);
-    return text;
+    return buf_take(&url);
 }
 
 enum belay_code s3_params_parse(const char *text, struct s3_params *out_params, char **out_url,

@@ -3,7 +3,7 @@
  * VACUUM INTO copies a snapshot of the database while other processes continue. The copy is
  * then marked (meta.copied_at, and no boot): the first process that opens it starts leases
  * again, and continues with numbers that were never issued, although the original continued to
- * issue some (sqlite_restart.c). This holds however the copy is put in place.
+ * issue some (sqlite_boot.c). This holds however the copy is put in place.
  */
 #include <errno.h>
 #include <fcntl.h>

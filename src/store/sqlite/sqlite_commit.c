@@ -12,6 +12,7 @@
  *       |                            +-- numbers used up: raise the ceiling, again
  *       +----------------------------+-- write -> commit
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,9 +57,11 @@ enum belay_code sqlite_raise_ceiling(struct sqlite_store *store, uint64_t to, st
     bool raised = false;
     int rc = db_begin(store, true);
 
+    assert(to > 0);
     if (rc == SQLITE_OK) {
         rc = db_read_txn(store, &txn, &other_boot);
     }
+    assert(rc != SQLITE_OK || txn.next > 0);
     if (rc == SQLITE_OK && !other_boot && !txn.served && txn.ceiling < to) {
         raised = true;
         rc = db_run_int(store, ST_SET_CEILING, (int64_t)to);
@@ -73,42 +76,25 @@ enum belay_code sqlite_raise_ceiling(struct sqlite_store *store, uint64_t to, st
     return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
 }
 
-static enum belay_code load_batch_rows(struct sqlite_batch *work, struct belay_error *err)
-{
-    enum belay_code code = BELAY_OK;
-
-    for (size_t i = 0; code == BELAY_OK && i < work->base.batch->n_writes; i++) {
-        code = row_load(work->store, work->base.batch->writes[i].key, &work->base.rows[i], err);
-    }
-    return code;
-}
-
 /* Whether the acquisition is in the index, or among the events that are not indexed yet. */
 static enum belay_code find_acquisition(void *context, const char *key, const char *id, bool *out_used,
                                         struct belay_error *err)
 {
     struct sqlite_store *store = context;
-    sqlite3_stmt *statement;
-    int rc = db_statement(store, ST_ID_USED, &statement);
+    struct binder binder = { NULL, SQLITE_OK };
 
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_text(statement, 1, key, -1, SQLITE_STATIC);
+    binder.rc = db_statement(store, ST_ID_USED, &binder.statement);
+    bind_text(&binder, 1, key);
+    bind_text(&binder, 2, id);
+    bind_int(&binder, 3, hash_acquisition(key, id));
+    bind_int(&binder, 4, id_born(id));
+    if (binder.rc == SQLITE_OK) {
+        binder.rc = sqlite3_step(binder.statement);
+        *out_used = binder.rc == SQLITE_ROW;
+        (void)sqlite3_reset(binder.statement);
     }
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_text(statement, 2, id, -1, SQLITE_STATIC);
-    }
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_int64(statement, 3, hash_acquisition(key, id));
-    }
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_int64(statement, 4, id_born(id));
-    }
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_step(statement);
-        *out_used = rc == SQLITE_ROW;
-        (void)sqlite3_reset(statement);
-    }
-    return rc == SQLITE_ROW || rc == SQLITE_DONE ? BELAY_OK : sqlite_failed(store, rc, err);
+    return binder.rc == SQLITE_ROW || binder.rc == SQLITE_DONE ? BELAY_OK
+                                                               : sqlite_failed(store, binder.rc, err);
 }
 
 /*
@@ -132,6 +118,7 @@ static enum belay_code save_changes(struct sqlite_batch *work, struct belay_erro
     const struct belay_batch *batch = work->base.batch;
     enum belay_code code = BELAY_OK;
 
+    assert(last_number(work) < work->base.txn.ceiling); /* L2 */
     for (size_t i = 0; code == BELAY_OK && i < batch->n_writes; i++) {
         if (work->base.rows[i].is_changed) {
             code = row_save(work->store, &work->base.rows[i], err);
@@ -153,7 +140,7 @@ static enum belay_code prepare_commit(struct sqlite_batch *work, struct belay_er
 {
     struct sqlite_store *store = work->store;
     bool other_boot = false;
-    enum belay_code code;
+    enum belay_code code = BELAY_OK;
     int rc = db_begin(store, work->full);
 
     if (rc == SQLITE_OK) {
@@ -171,7 +158,9 @@ static enum belay_code prepare_commit(struct sqlite_batch *work, struct belay_er
     if (db_has_moved(store)) {
         return sqlite_moved(store, err);
     }
-    code = load_batch_rows(work, err);
+    for (size_t i = 0; code == BELAY_OK && i < work->base.batch->n_writes; i++) {
+        code = row_load(store, work->base.batch->writes[i].key, &work->base.rows[i], err);
+    }
     if (code == BELAY_OK && work->base.batch->check_freezes) {
         /* In the transaction of the commit: a freeze is either before it or after it. */
         code = sqlite_load_freezes(store, err);
@@ -214,6 +203,8 @@ static enum belay_code commit_in_database(struct sqlite_batch *work, struct bela
         }
     }
     if (code == BELAY_OK) {
+        assert(!work->again && (work->full || !work->store->always_full));
+        assert(work->store->synchronous == (work->full ? 2 : 1));
         work->store->left.version = 0;
         wake_before_commit(work->store);
         rc = db_run(work->store, ST_COMMIT);
@@ -234,6 +225,7 @@ static void settle_tickets(struct sqlite_batch *work, bool done)
     for (size_t i = 0; i < work->base.batch->n_writes; i++) {
         const struct belay_write *write = &work->base.batch->writes[i];
 
+        assert(!work->kept[i] || (write->put_ticket != NULL && work->has_liveness[i]));
         if (!done && work->kept[i]) {
             alive_drop(work->store, write->put_ticket->lock_id, write->key);
         }

@@ -100,6 +100,27 @@ int db_finish(sqlite3_stmt *statement)
     return rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
+void bind_int(struct binder *binder, int at, int64_t value)
+{
+    if (binder->rc == SQLITE_OK) {
+        binder->rc = sqlite3_bind_int64(binder->statement, at, value);
+    }
+}
+
+void bind_text(struct binder *binder, int at, const char *text)
+{
+    if (binder->rc == SQLITE_OK) {
+        binder->rc = sqlite3_bind_text(binder->statement, at, text, -1, SQLITE_STATIC);
+    }
+}
+
+void bind_blob(struct binder *binder, int at, const void *data, size_t size)
+{
+    if (binder->rc == SQLITE_OK) {
+        binder->rc = sqlite3_bind_blob(binder->statement, at, data, (int)size, SQLITE_STATIC);
+    }
+}
+
 int db_run(struct sqlite_store *store, enum statement which)
 {
     sqlite3_stmt *statement;
@@ -168,6 +189,7 @@ static int set_synchronous(struct sqlite_store *store, int level)
 {
     int rc;
 
+    assert(level == 1 || level == 2);
     if (store->synchronous == level) {
         return SQLITE_OK;
     }
@@ -227,6 +249,7 @@ static unsigned data_version(struct sqlite_store *store)
 void db_leave_txn(struct sqlite_store *store, const struct txn *txn, uint64_t last, bool has_events)
 {
     assert(last >= txn->next && last < txn->ceiling); /* L2: a number is used only below the synced ceiling */
+    assert(sqlite3_get_autocommit(store->db));        /* it is committed */
     store->left.number = has_events ? txn->number : last;
     store->left.newest = has_events ? last : txn->newest;
     store->left.ceiling = txn->ceiling;
@@ -269,6 +292,7 @@ int db_read_txn(struct sqlite_store *store, struct txn *out_txn, bool *out_other
         (void)sqlite3_reset(statement);
     }
     if (rc == SQLITE_OK) {
+        assert(!known || txn.ceiling > txn.number); /* what this store has left */
         txn.next = (txn.number > txn.newest ? txn.number : txn.newest) + 1;
         txn.now_ms = sqlite_now_ms(store);
         txn.unix_ms = sqlite_unix_ms(store);
@@ -290,6 +314,7 @@ int db_busy(void *context, int count)
     int64_t now = clock_boot_ms();
     uint64_t most_us = count < 4 ? 50ULL << count : 800;
 
+    assert(count == 0 || now >= store->busy_since_ms);
     if (count == 0) {
         store->busy_since_ms = now;
     } else if (now - store->busy_since_ms >= store->busy_limit_ms) {

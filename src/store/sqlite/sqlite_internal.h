@@ -106,7 +106,7 @@ struct sqlite_store {
         struct freeze_list list; /* owned */
         bool is_current;         /* no process has written since it was read */
     } freezes;
-    bool has_functions;         /* those of sqlite_numbers.c, in SQL */
+    bool has_functions;         /* those of sqlite_functions.c */
     int wal_pages;              /* after the last commit; -1: no commit yet, or no WAL */
     pthread_mutex_t wake_mutex; /* guards opening the wake file; taken after `mutex` */
     struct wake_file wake;
@@ -119,28 +119,6 @@ static inline int64_t sqlite_numbers_ahead(const struct sqlite_store *store)
 {
     return store->hooks.numbers_ahead > 0 ? store->hooks.numbers_ahead : NUMBERS_AHEAD;
 }
-
-/* ---- sqlite_url.c ---- */
-struct sqlite_params {
-    char *path; /* owned; absolute */
-    char *url;  /* owned */
-    bool always_full;
-    int64_t retain_events_ms;
-    int64_t retain_records_ms;
-};
-enum belay_code sqlite_params_parse(const char *text, struct sqlite_params *out_params,
-                                    struct belay_error *err);
-/* The same without looking at the disk, so without path and url. The caller frees place and query. */
-enum belay_code sqlite_params_read(const char *text, struct sqlite_params *out_params, char **out_place,
-                                   char **out_query, struct belay_error *err);
-void sqlite_params_release(struct sqlite_params *params);
-/* The path as an absolute one, with its links; the caller frees it. */
-enum belay_code sqlite_absolute_path(const char *path, char **out_path, struct belay_error *err);
-
-/* ---- sqlite_clock.c ---- */
-enum belay_code sqlite_clock_init(struct sqlite_store *store, struct belay_error *err);
-int64_t sqlite_now_ms(const struct sqlite_store *store);
-int64_t sqlite_unix_ms(const struct sqlite_store *store);
 
 /* ---- sqlite_db.c: connections, statements and transactions; an int is an SQLite code ---- */
 /*
@@ -155,6 +133,14 @@ int db_run(struct sqlite_store *store, enum statement which); /* without a resul
 int db_run_int(struct sqlite_store *store, enum statement which, int64_t value);
 int db_run_text(struct sqlite_store *store, enum statement which, const char *text);
 int db_finish(sqlite3_stmt *statement); /* step to the end and reset */
+/* For the parameters of a statement, from 1; texts are borrowed. After a failure nothing more is bound. */
+struct binder {
+    sqlite3_stmt *statement;
+    int rc; /* of the first failure */
+};
+void bind_int(struct binder *binder, int at, int64_t value);
+void bind_text(struct binder *binder, int at, const char *text);
+void bind_blob(struct binder *binder, int at, const void *data, size_t size);
 /* The number in the only row of a query; 0 for NULL. */
 int db_read_int(sqlite3 *db, const char *sql, int64_t *out_value);
 /* Runs SQL whose parameters ?1 to ?n are `values`, as far as it has so many, and ?n+1, if it has it, is `text`. */
@@ -192,12 +178,27 @@ enum belay_code sqlite_redirected(const struct sqlite_store *store, struct belay
 enum belay_code sqlite_other_boot(const struct sqlite_store *store, struct belay_error *err);
 
 /* ---- sqlite_open.c ---- */
+struct sqlite_params {
+    char *path; /* owned; absolute */
+    char *url;  /* owned */
+    bool always_full;
+    int64_t retain_events_ms;
+    int64_t retain_records_ms;
+};
+enum belay_code sqlite_params_parse(const char *text, struct sqlite_params *out_params,
+                                    struct belay_error *err);
+/* The same without looking at the disk, so without path and url. The caller frees place and query. */
+enum belay_code sqlite_params_read(const char *text, struct sqlite_params *out_params, char **out_place,
+                                   char **out_query, struct belay_error *err);
+void sqlite_params_release(struct sqlite_params *params);
+/* The path as an absolute one, with its links; the caller frees it. */
+enum belay_code sqlite_absolute_path(const char *path, char **out_path, struct belay_error *err);
 /* The type of statfs(); 0: unknown. */
 long sqlite_file_system_type(const struct sqlite_store *store, const char *directory);
 /* "NFS" and so on, for a type of statfs(); NULL: not a network file system. */
 const char *sqlite_network_name(long fs_type);
 
-/* ---- sqlite_schema.c, sqlite_restart.c ---- */
+/* ---- sqlite_schema.c ---- */
 enum belay_code sqlite_schema_ready(struct sqlite_store *store, struct belay_error *err);
 enum { SCHEMA_VERSION = 7 };
 /* BELAY_OK for a database of this version and for an empty one. Changes nothing. */
@@ -207,21 +208,29 @@ enum belay_code sqlite_schema_check(const char *path, int64_t application, int64
                                     struct belay_error *err);
 enum belay_code sqlite_identity(struct belay_store *base, char out_id[BELAY_STORE_ID_SIZE],
                                 struct belay_error *err);
+
+/* ---- sqlite_boot.c: the clock, and a restart of the machine ---- */
+enum belay_code sqlite_clock_init(struct sqlite_store *store, struct belay_error *err);
+int64_t sqlite_now_ms(const struct sqlite_store *store);
+int64_t sqlite_unix_ms(const struct sqlite_store *store);
 enum belay_code sqlite_restart(struct sqlite_store *store, struct belay_error *err);
 /*
  * The same when data was lost, so that it is unknown which processes are gone: all leases start again, and numbers
- * continue from sqlite_far_ahead(). Inside a transaction, after db_add_functions().
+ * continue far ahead. Inside a transaction, after db_add_functions().
  */
 enum belay_code sqlite_start_over(struct sqlite_store *store, struct belay_error *err);
-/*
- * Above every number that this database or a copy of it has used so far: it grows by 1,024 a millisecond,
- * which is more than can be used in that time. Below 2^53 until the year 2248.
- */
-uint64_t sqlite_far_ahead(const struct sqlite_store *store);
 /* Inside a transaction: the next number is `to`, if that is greater, and the ceiling is above it. */
 int sqlite_jump(struct sqlite_store *store, struct txn *txn, uint64_t to);
 
-/* ---- sqlite_numbers.c: the column `numbers` ---- */
+/* ---- sqlite_functions.c ---- */
+int64_t id_born(const char *lock_id); /* Unix ms; 0: unknown */
+/* Both are in files: of the database, of the wake file. They must not change. */
+uint64_t hash_text(const char *text);
+int64_t hash_acquisition(const char *key, const char *lock_id);
+int db_add_functions(struct sqlite_store *store);
+
+/* ---- sqlite_record.c, sqlite_json.c ---- */
+/* In the column `numbers`. */
 enum number {
     NUM_REVISION,
     NUM_TOKEN,
@@ -243,13 +252,7 @@ enum number {
 enum { NUMBERS_MAX = N_NUMBERS * 10 }; /* bytes; VARINT_MAX each */
 size_t numbers_write(const int64_t numbers[N_NUMBERS], unsigned char out[NUMBERS_MAX]);
 bool numbers_read(const unsigned char *packed, size_t size, int64_t out[N_NUMBERS]);
-int64_t id_born(const char *lock_id); /* Unix ms; 0: unknown */
-/* Both are in files: of the database, of the wake file. They must not change. */
-uint64_t hash_text(const char *text);
-int64_t hash_acquisition(const char *key, const char *lock_id);
-int db_add_functions(struct sqlite_store *store);
 
-/* ---- sqlite_record.c, sqlite_json.c ---- */
 #define RECORD_COLUMNS "key, " RECORD_VALUES
 #define RECORD_VALUES                                                                                        \
     "held, outlives, expires_ms, lock_id, owner, owner_name, numbers, metadata, tickets, intents, "          \
@@ -322,6 +325,8 @@ enum belay_code sqlite_journal_lost(const struct sqlite_store *store, const char
  */
 enum belay_code sqlite_journal_want(struct sqlite_store *store, uint64_t id, uint64_t use,
                                     uint64_t checkpointed, uint64_t ceiling, struct belay_error *err);
+/* The log of SQLite is missing: the locks in it are gone, but no number is issued twice (L2). */
+enum belay_code sqlite_go_on_without_log(struct sqlite_store *store, struct belay_error *err);
 /* Whether there is a journal. */
 bool sqlite_has_journal(const struct sqlite_store *store);
 

@@ -17,30 +17,24 @@
 
 static int has_table(struct sqlite_store *store, bool *out_there)
 {
-    sqlite3_stmt *statement = NULL;
-    int rc =
-        sqlite3_prepare_v2(store->db, "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'items'",
-                           -1, &statement, NULL);
+    int64_t n = 0;
+    int rc = db_read_int(store->db,
+                         "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'items'", &n);
 
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_step(statement);
-        *out_there = rc == SQLITE_ROW;
-        rc = rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
-    }
-    (void)sqlite3_finalize(statement);
+    *out_there = n > 0;
     return rc;
 }
 
 /* Prepared for one use: items are few; the store's own statements stay prepared. */
-static int prepare_item(struct sqlite_store *store, const char *sql, const char *space, const char *name,
-                        sqlite3_stmt **out_statement)
+static struct binder prepare_item(struct sqlite_store *store, const char *sql, const char *space,
+                                  const char *name)
 {
-    int rc = sqlite3_prepare_v2(store->db, sql, -1, out_statement, NULL);
+    struct binder binder = { NULL, SQLITE_OK };
 
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_text(*out_statement, 1, space, -1, SQLITE_STATIC);
-    }
-    return rc == SQLITE_OK ? sqlite3_bind_text(*out_statement, 2, name, -1, SQLITE_STATIC) : rc;
+    binder.rc = sqlite3_prepare_v2(store->db, sql, -1, &binder.statement, NULL);
+    bind_text(&binder, 1, space);
+    bind_text(&binder, 2, name);
+    return binder;
 }
 
 static bool copy_item_row(sqlite3_stmt *statement, struct belay_item *out_item)
@@ -90,23 +84,21 @@ static enum belay_code read_items(struct sqlite_store *store, const char *space,
     static const char one[] = "SELECT name, version, value FROM items WHERE space = ?1 AND name = ?2";
     static const char all[] =
         "SELECT name, version, value FROM items WHERE space = ?1 AND name > ?2 ORDER BY name";
-    sqlite3_stmt *statement = NULL;
+    struct binder select;
     enum belay_code code = BELAY_OK;
     bool is_there = false;
     int rc = has_table(store, &is_there);
 
-    if (rc == SQLITE_OK && is_there) {
-        rc = prepare_item(store, name == NULL ? all : one, space, name == NULL ? "" : name, &statement);
+    if (rc != SQLITE_OK || !is_there) {
+        return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
     }
-    while (rc == SQLITE_OK && is_there && code == BELAY_OK) {
-        rc = sqlite3_step(statement);
-        if (rc != SQLITE_ROW) {
-            break;
-        }
+    select = prepare_item(store, name == NULL ? all : one, space, name == NULL ? "" : name);
+    rc = select.rc;
+    while (rc == SQLITE_OK && code == BELAY_OK && (rc = sqlite3_step(select.statement)) == SQLITE_ROW) {
         rc = SQLITE_OK;
-        code = item_list_add(list, statement) ? BELAY_OK : error_no_memory(err);
+        code = item_list_add(list, select.statement) ? BELAY_OK : error_no_memory(err);
     }
-    (void)sqlite3_finalize(statement);
+    (void)sqlite3_finalize(select.statement);
     return rc == SQLITE_OK || rc == SQLITE_DONE ? code : sqlite_failed(store, rc, err);
 }
 
@@ -137,25 +129,20 @@ enum belay_code sqlite_item_get(struct belay_store *base, const char *space, con
 
 static int write_row(struct sqlite_store *store, const struct belay_item_write *write, uint64_t version)
 {
-    sqlite3_stmt *statement = NULL;
-    int rc = prepare_item(
+    struct binder change = prepare_item(
         store,
         write->value == NULL
             ? "DELETE FROM items WHERE space = ?1 AND name = ?2"
             : "INSERT OR REPLACE INTO items (space, name, version, value) VALUES (?1, ?2, ?3, ?4)",
-        write->space, write->name, &statement);
+        write->space, write->name);
+    int rc;
 
-    if (rc == SQLITE_OK && write->value != NULL) {
-        rc = sqlite3_bind_int64(statement, 3, (int64_t)version);
+    if (write->value != NULL) {
+        bind_int(&change, 3, (int64_t)version);
+        bind_text(&change, 4, write->value);
     }
-    if (rc == SQLITE_OK && write->value != NULL) {
-        rc = sqlite3_bind_text(statement, 4, write->value, -1, SQLITE_STATIC);
-    }
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_step(statement);
-        rc = rc == SQLITE_DONE ? SQLITE_OK : rc;
-    }
-    (void)sqlite3_finalize(statement);
+    rc = change.rc == SQLITE_OK ? db_finish(change.statement) : change.rc;
+    (void)sqlite3_finalize(change.statement);
     return rc;
 }
 

@@ -124,17 +124,6 @@ static enum belay_code list_to_text(json_t *list, size_t n, const char *what, ch
     return BELAY_OK;
 }
 
-/* Takes over both. NULL: one of them is NULL, or there is no memory. */
-static json_t *json_extended(json_t *item, json_t *more)
-{
-    if (json_array_extend(item, more) != 0) {
-        json_decref(item);
-        item = NULL;
-    }
-    json_decref(more);
-    return item;
-}
-
 enum belay_code json_write_meta(const struct belay_meta *meta, size_t n, char **out_text,
                                 struct belay_error *err)
 {
@@ -162,9 +151,10 @@ enum belay_code json_write_intents(const struct row *row, char **out_text, struc
     list = json_array();
     for (size_t i = 0; i < row->record.n_intents; i++) {
         const struct belay_intent *intent = &row->record.intents[i];
-        json_t *item = json_pack("[s, s, I]", intent->lock_id, intent->key, (json_int_t)intent->expires_ms);
 
-        (void)json_array_append_new(list, intent->shared ? json_extended(item, json_pack("[b]", 1)) : item);
+        (void)json_array_append_new(list,
+                                    json_pack(intent->shared ? "[s, s, I, b]" : "[s, s, I]", intent->lock_id,
+                                              intent->key, (json_int_t)intent->expires_ms, 1));
     }
     return list_to_text(list, row->record.n_intents, "the key of a lock", out_text, err);
 }

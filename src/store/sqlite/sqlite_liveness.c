@@ -69,6 +69,7 @@ bool alive_keep(struct sqlite_store *store, const char *lock_id, const char *key
     bool same_id;
     size_t at;
 
+    assert(store->own_fd < 0 && store->n_kept <= store->cap_kept);
     *out_is_new = false;
     if (store->wake.words == NULL) {
         return false;
@@ -120,6 +121,7 @@ bool alive_keep_places(struct sqlite_store *store, struct row *row, int64_t unti
 {
     bool has_changed = false;
 
+    assert(row->record.n_tickets == 0 || row->has_liveness != NULL);
     for (size_t i = 0; can_probe(store) && i < row->record.n_tickets; i++) {
         struct belay_ticket *ticket = &row->record.tickets[i];
 
@@ -136,6 +138,7 @@ void alive_probe(struct sqlite_store *store, struct row *row)
 {
     int64_t now_ms = sqlite_now_ms(store);
 
+    assert(row->record.n_tickets == 0 || row->has_liveness != NULL);
     for (size_t i = 0; can_probe(store) && i < row->record.n_tickets; i++) {
         struct belay_ticket *ticket = &row->record.tickets[i];
 

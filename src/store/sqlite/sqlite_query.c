@@ -261,37 +261,33 @@ static const char *event_source(const struct belay_events_query *query)
                : "FROM events e WHERE +e.key >= ?1 AND +e.key < ?2 AND e.id > ?3 AND e.id < ?4";
 }
 
-static int prepare_events(struct sqlite_store *store, const struct belay_events_query *query,
-                          const char *columns, const char *order, uint64_t after, uint64_t before,
-                          sqlite3_stmt **out_statement)
+static struct binder prepare_events(struct sqlite_store *store, const struct belay_events_query *query,
+                                    const char *columns, const char *order, uint64_t after, uint64_t before)
 {
     const char *from = query->key != NULL ? query->key : query->prefix;
+    struct binder binder = { NULL, SQLITE_OK };
     char source[512];
     char sql[1024];
-    int rc;
 
     (void)sqlite3_snprintf(sizeof source, source, event_source(query), columns);
     (void)sqlite3_snprintf(sizeof sql, sql, "SELECT %s %s ORDER BY 1 %s", columns, source, order);
-    rc = sqlite3_prepare_v2(store->db, sql, -1, out_statement, NULL);
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_text(*out_statement, 1, from == NULL ? "" : from, -1, SQLITE_TRANSIENT);
+    binder.rc = sqlite3_prepare_v2(store->db, sql, -1, &binder.statement, NULL);
+    bind_text(&binder, 1, from == NULL ? "" : from);
+    if (query->key != NULL) {
+        bind_int(&binder, 2, hash_acquisition(query->key, "") & (BUCKETS - 1));
+    } else if (binder.rc == SQLITE_OK) {
+        binder.rc = bind_end(binder.statement, 2, query->prefix);
     }
-    if (rc == SQLITE_OK) {
-        rc = query->key == NULL
-                 ? bind_end(*out_statement, 2, query->prefix)
-                 : sqlite3_bind_int64(*out_statement, 2, hash_acquisition(query->key, "") & (BUCKETS - 1));
-    }
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_int64(*out_statement, 3, (int64_t)after);
-    }
-    return rc == SQLITE_OK ? sqlite3_bind_int64(*out_statement, 4, (int64_t)before) : rc;
+    bind_int(&binder, 3, (int64_t)after);
+    bind_int(&binder, 4, (int64_t)before);
+    return binder;
 }
 
 /* The id after which the last query->last events begin. */
 static enum belay_code start_of_last(struct sqlite_store *store, const struct belay_events_query *query,
                                      uint64_t before, uint64_t *out_after, struct belay_error *err)
 {
-    sqlite3_stmt *statement = NULL;
+    struct binder select;
     int rc;
 
     *out_after = query->after;
@@ -299,17 +295,13 @@ static enum belay_code start_of_last(struct sqlite_store *store, const struct be
         return BELAY_OK;
     }
     (void)pthread_mutex_lock(&store->mutex);
-    rc = prepare_events(store, query, "e.id", "DESC LIMIT 1 OFFSET ?5", query->after, before, &statement);
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_int64(statement, 5, (int64_t)query->last - 1);
+    select = prepare_events(store, query, "e.id", "DESC LIMIT 1 OFFSET ?5", query->after, before);
+    bind_int(&select, 5, (int64_t)query->last - 1);
+    rc = select.rc == SQLITE_OK ? sqlite3_step(select.statement) : select.rc;
+    if (rc == SQLITE_ROW) {
+        *out_after = (uint64_t)sqlite3_column_int64(select.statement, 0) - 1;
     }
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_step(statement);
-        if (rc == SQLITE_ROW) {
-            *out_after = (uint64_t)sqlite3_column_int64(statement, 0) - 1;
-        }
-    }
-    (void)sqlite3_finalize(statement);
+    (void)sqlite3_finalize(select.statement);
     (void)pthread_mutex_unlock(&store->mutex);
     return rc == SQLITE_ROW || rc == SQLITE_DONE ? BELAY_OK : sqlite_failed(store, rc, err);
 }
@@ -318,7 +310,7 @@ static enum belay_code fetch_events(struct sqlite_store *store, const struct bel
                                     uint64_t after, uint64_t before, struct event_page *page,
                                     struct belay_error *err)
 {
-    sqlite3_stmt *statement = NULL;
+    struct binder select = { NULL, SQLITE_OK };
     enum belay_code code = BELAY_OK;
     bool served = false;
     int rc;
@@ -326,23 +318,24 @@ static enum belay_code fetch_events(struct sqlite_store *store, const struct bel
     (void)pthread_mutex_lock(&store->mutex);
     rc = begin_look(store, &served);
     if (rc == SQLITE_OK && !served) {
-        rc =
+        select =
             prepare_events(store, query,
                            "e.id, at_unix_ms, level, type, e.key, lock_id, token, locked_by, locked_by_name, "
                            "done_by, reason, duration_ms, metadata",
-                           "", after, before, &statement);
+                           "", after, before);
+        rc = select.rc;
     } else if (rc == SQLITE_OK) {
         code = sqlite_redirected(store, err);
     }
     while (rc == SQLITE_OK && code == BELAY_OK && page->n < PAGE) {
-        rc = sqlite3_step(statement);
+        rc = sqlite3_step(select.statement);
         if (rc != SQLITE_ROW) {
             break;
         }
         rc = SQLITE_OK;
-        code = event_from_row(store, statement, &page->events[page->n++], err);
+        code = event_from_row(store, select.statement, &page->events[page->n++], err);
     }
-    return end_look(store, statement, rc, code, err);
+    return end_look(store, select.statement, rc, code, err);
 }
 
 enum belay_code sqlite_events_before(struct sqlite_store *store, const struct belay_events_query *query,

@@ -235,17 +235,25 @@ static enum belay_code replay_files(struct recovery *recovery, bool *out_lost, s
     return code;
 }
 
-/* All of it is in the database: no journal is wanted any more, and numbers continue from the ceiling. */
-static enum belay_code end_recovery(struct sqlite_store *store, struct belay_error *err)
+/*
+ * Numbers continue from the ceiling.
+ * With is_replayed all of the journal is in the database, which wants no journal any more. Otherwise SQLite's log is
+ * missing: then the numbers of a file that a server owned, or of another boot, stay as they are, because the recovery
+ * of its journal, or sqlite_restart(), raises them next.
+ */
+static enum belay_code go_on_from_ceiling(struct sqlite_store *store, bool is_replayed,
+                                          struct belay_error *err)
 {
     static const int64_t none[4] = { 0 };
     struct txn txn = { 0 };
-    bool other_boot;
+    bool other_boot = false;
     int rc = db_begin(store, true);
 
     rc = rc == SQLITE_OK ? db_read_txn(store, &txn, &other_boot) : rc;
-    rc = rc == SQLITE_OK ? sqlite_jump(store, &txn, txn.ceiling) : rc;
-    rc = rc == SQLITE_OK ? set_wanted(store, none) : rc;
+    if (rc == SQLITE_OK && (is_replayed || (!other_boot && !txn.served))) {
+        rc = sqlite_jump(store, &txn, txn.ceiling);
+    }
+    rc = rc == SQLITE_OK && is_replayed ? set_wanted(store, none) : rc;
     rc = rc == SQLITE_OK ? db_run(store, ST_COMMIT) : rc;
     db_rollback(store);
     if (rc == SQLITE_OK) {
@@ -275,7 +283,7 @@ enum belay_code sqlite_recover(struct sqlite_store *store, struct belay_error *e
         code = replay_files(&recovery, NULL, err);
     }
     if (code == BELAY_OK && is_any) {
-        code = end_recovery(store, err);
+        code = go_on_from_ceiling(store, true, err);
     }
     for (int i = 0; code == BELAY_OK && i < JOURNAL_FILES; i++) {
         if (recovery.journals[i].path != NULL) {
@@ -299,7 +307,14 @@ bool sqlite_has_journal(const struct sqlite_store *store)
     return found;
 }
 
-/* ---- continuing without it ---- */
+/* ---- continuing without it, or without the log ---- */
+
+enum belay_code sqlite_go_on_without_log(struct sqlite_store *store, struct belay_error *err)
+{
+    int rc = db_enter_wal(store); /* a backup is not in this mode, and would be found without a log again */
+
+    return rc == SQLITE_OK ? go_on_from_ceiling(store, false, err) : sqlite_failed(store, rc, err);
+}
 
 static void move_away(const char *path, int64_t unix_ms)
 {
@@ -332,7 +347,7 @@ enum belay_code sqlite_recover_rest(struct sqlite_store *store, bool *out_lost, 
     }
     belay_error_release(&ignored);
     if (code == BELAY_OK && !lost) {
-        code = end_recovery(store, err);
+        code = go_on_from_ceiling(store, true, err);
     } else if (code == BELAY_OK) {
         rc = db_add_functions(store);
         rc = rc == SQLITE_OK ? db_begin(store, true) : rc;

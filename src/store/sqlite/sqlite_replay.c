@@ -143,6 +143,7 @@ static enum belay_code save_all(struct replay *replay, struct belay_error *err)
     enum belay_code code = BELAY_OK;
     int rc = SQLITE_OK;
 
+    assert(!sqlite3_get_autocommit(store->db));
     if (replay->n > 0) {
         qsort((void *)replay->all, replay->n, sizeof(struct cached *), compare_cached);
     }
@@ -240,6 +241,7 @@ static enum belay_code replay_step(struct replay *replay, const struct journal *
         db_checkpoint_if_due(store);
     }
     cache_clear(replay);
+    assert(replay->n == 0 && sqlite3_get_autocommit(store->db));
     return code;
 }
 

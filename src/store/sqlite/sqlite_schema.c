@@ -20,7 +20,7 @@ enum { APPLICATION_ID = 0x426c6179 };
  * that each commit updates cost a third of its time. Keys share BUCKETS buckets, so that
  * a step of filling writes at most that many pages, however many keys there are; the
  * reader filters the events of a bucket. Acquisitions are in the order in which their ids
- * were made (sqlite_numbers.c).
+ * were made (sqlite_functions.c).
  */
 static const char schema[] =
     "CREATE TABLE meta ("
@@ -47,7 +47,7 @@ static const char schema[] =
     " lock_id TEXT NOT NULL,"
     " owner TEXT NOT NULL,"
     " owner_name TEXT NOT NULL,"
-    " numbers BLOB NOT NULL," /* sqlite_numbers.c */
+    " numbers BLOB NOT NULL," /* sqlite_record.c */
     " metadata TEXT,"
     " tickets TEXT,"
     " intents TEXT,"

@@ -21,6 +21,7 @@
  * No wake-up is missed: a release commits first and then adds to the word; a waiter reads
  * the word first and then the record.
  */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -188,6 +189,7 @@ void wake_wait_for_writer(struct sqlite_store *store, int64_t most_us)
     uint32_t *words;
     uint32_t seen;
 
+    assert(most_us > 0 && most_us < 1000000); /* nanoseconds of less than a second */
     if (store->wake.words == NULL) {
         (void)nanosleep(&timeout, NULL);
         return;
@@ -205,6 +207,7 @@ void wake_wait_for_writer(struct sqlite_store *store, int64_t most_us)
 /* Once for a store, and again if the file was truncated since. */
 static void count_in(struct sqlite_store *store, bool *counted, size_t word)
 {
+    assert(store->wake.words != NULL && word < WORD_IDS);
     (void)pthread_mutex_lock(&store->wake_mutex);
     if (!*counted || read_word(store, word) == 0) {
         *counted = true;

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aws/aws.h"
+#include "aws/aws_client.h"
 #include "base/clock.h"
 
 static _Atomic int64_t waited_ms;
@@ -76,7 +76,7 @@ struct http_client_header *headers_of(const json_t *object, size_t *out_n)
 {
     const json_t *list = json_object_get(object, "headers");
     size_t n = json_array_size(list);
-    struct http_client_header *headers = calloc(n + 1, sizeof *headers);
+    struct http_client_header *headers = calloc(n + SIGV4_HEADERS, sizeof *headers);
 
     for (size_t i = 0; headers != NULL && i < n; i++) {
         const json_t *pair = json_array_get(list, i);
@@ -193,7 +193,7 @@ static json_t *do_call(const json_t *command)
     (void)json_object_set_new(answer, "in_doubt", json_boolean(response.in_doubt));
     (void)json_object_set_new(answer, "slept_ms", json_integer(atomic_load(&slept_ms)));
     (void)json_object_set_new(answer, "date_unix_ms", json_integer(response.http.date_unix_ms));
-    (void)json_object_set_new(answer, "skew_ms", json_integer(aws_signing_skew_ms(client)));
+    (void)json_object_set_new(answer, "skew_ms", json_integer(atomic_load(&client->skew_ms)));
     (void)json_object_set_new(answer, "error_code",
                               response.error_code == NULL ? json_null() : json_string(response.error_code));
     (void)json_object_set_new(answer, "body",

@@ -4,8 +4,7 @@
 #include "aws/sigv4.h"
 #include "driver.h"
 
-static struct sigv4_request request_of(const json_t *command, const struct http_client_header *headers,
-                                       size_t n)
+static struct sigv4_request request_of(const json_t *command, struct http_client_header *headers, size_t n)
 {
     const char *body = text_of(command, "body");
 

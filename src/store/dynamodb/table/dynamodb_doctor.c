@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/address.h"
 #include "base/clock.h"
 #include "base/diagnostics.h"
 #include "base/error.h"
@@ -21,8 +22,8 @@ enum { PROBE_TTL_S = 3600 };
 
 struct doctor {
     struct diagnostics *diagnostics;
-    struct table_session session;
-    struct belay_error err; /* of the last request */
+    struct ddb_store *store; /* owned */
+    struct belay_error err;  /* of the last request */
     size_t n_denied;
     size_t n_lacking;
 };
@@ -31,7 +32,7 @@ struct doctor {
 
 static void say_layout(struct doctor *doctor)
 {
-    const struct layout *layout = doctor->session.store->layout;
+    const struct layout *layout = doctor->store->layout;
 
     if (layout->read_only) {
         diagnostics_warn(doctor->diagnostics, "layout", NULL,
@@ -43,7 +44,7 @@ static void say_layout(struct doctor *doctor)
 
 static bool check_region(struct doctor *doctor)
 {
-    const struct aws_client *aws = doctor->session.store->aws;
+    const struct aws_client *aws = doctor->store->aws;
 
     if (aws_region(aws) == NULL) {
         diagnostics_fail(doctor->diagnostics, BELAY_CONFIG, "region",
@@ -52,25 +53,20 @@ static bool check_region(struct doctor *doctor)
         return false;
     }
     diagnostics_ok(doctor->diagnostics, "region", "%s (%s)", aws_region(aws),
-                   doctor->session.store->params.region != NULL ? "the store's URL" : aws_region_origin(aws));
+                   doctor->store->params.region != NULL ? "the store's URL" : aws_region_origin(aws));
     return true;
-}
-
-static bool is_of_this_machine(const char *host)
-{
-    return strcmp(host, "localhost") == 0 || text_has_prefix(host, "127.") || strcmp(host, "::1") == 0;
 }
 
 static void check_endpoint(struct doctor *doctor)
 {
-    const struct aws_client *aws = doctor->session.store->aws;
+    const struct aws_client *aws = doctor->store->aws;
     const char *url = aws_endpoint(aws, AWS_DYNAMODB);
     struct uri uri;
 
     if (url == NULL || !uri_parse(url, &uri)) {
         return; /* with a region there is one, and a bad one was refused before */
     }
-    if (!uri.tls && !is_of_this_machine(uri.host)) {
+    if (!uri.tls && !address_is_this_machine(uri.host)) {
         diagnostics_warn(doctor->diagnostics, "endpoint", "use https://",
                          "%s is not encrypted: others on the network can read and change locks", url);
     } else {
@@ -83,7 +79,7 @@ static void check_endpoint(struct doctor *doctor)
 static bool check_credentials(struct doctor *doctor)
 {
     char *origin = NULL;
-    enum belay_code code = aws_credentials_origin(doctor->session.store->aws, &origin, &doctor->err);
+    enum belay_code code = aws_credentials_origin(doctor->store->aws, &origin, &doctor->err);
 
     if (code == BELAY_OK) {
         diagnostics_ok(doctor->diagnostics, "credentials", "from %s", origin);
@@ -98,7 +94,7 @@ static bool check_credentials(struct doctor *doctor)
 
 static void say_no_table(struct doctor *doctor, const char *name, const char *table)
 {
-    const char *region = aws_region(doctor->session.store->aws);
+    const char *region = aws_region(doctor->store->aws);
 
     diagnostics_fail(doctor->diagnostics, BELAY_CONFIG, name,
                      "make it with 'belay table create', or check the name, the region and the account",
@@ -159,8 +155,8 @@ static bool check_status(struct doctor *doctor, const char *name, const struct b
 /* False: the checks of this table end here. */
 static bool check_table(struct doctor *doctor, const char *name, struct belay_dynamodb_table *table)
 {
-    struct table_answer answer = { 0 };
-    enum belay_code code = table_look_keys(&doctor->session, table, &answer, &doctor->err);
+    struct ddb_answer answer = { 0 };
+    enum belay_code code = table_look_keys(doctor->store, table, &answer, &doctor->err);
     bool good = false;
 
     if (code == BELAY_OK) {
@@ -173,15 +169,15 @@ static bool check_table(struct doctor *doctor, const char *name, struct belay_dy
     } else {
         say_request_failed(doctor, name, code);
     }
-    table_answer_release(&answer);
+    ddb_answer_release(&answer);
     return good;
 }
 
 static void check_time_to_live(struct doctor *doctor, struct belay_dynamodb_table *table)
 {
     static const char advice[] = "switch it on with 'belay table create', which leaves the rest as it is";
-    struct table_answer answer = { 0 };
-    enum belay_code code = table_look_ttl(&doctor->session, table, &answer, &doctor->err);
+    struct ddb_answer answer = { 0 };
+    enum belay_code code = table_look_ttl(doctor->store, table, &answer, &doctor->err);
 
     if (table_is_denied(&answer)) {
         say_denied(doctor, "DescribeTimeToLive", false, "to check time to live, and by 'belay table'");
@@ -201,26 +197,26 @@ static void check_time_to_live(struct doctor *doctor, struct belay_dynamodb_tabl
         diagnostics_ok(doctor->diagnostics, "time to live", "%s, by '%s'",
                        table->ttl_status == NULL ? "on" : table->ttl_status, table->ttl_attribute);
     }
-    table_answer_release(&answer);
+    ddb_answer_release(&answer);
 }
 
 static void check_service_clock(struct doctor *doctor)
 {
-    const struct table_session *session = &doctor->session;
-    const struct ddb_params *params = &session->store->params;
+    const struct ddb_params *params = &doctor->store->params;
     int64_t most = params->max_skew_ms;
-    int64_t off = session->low_ms > 0 ? session->low_ms : session->high_ms < 0 ? session->high_ms : 0;
-    int64_t within = -session->low_ms > session->high_ms ? -session->low_ms : session->high_ms;
+    int64_t low, high, off, within;
     char span[CLOCK_TEXT_SIZE];
 
-    if (!session->has_date) {
-        diagnostics_warn(doctor->diagnostics, "clock", NULL,
-                         "the service's answers have no Date to compare with");
-    } else if (off == 0) {
+    if (!ddb_clock_ahead(doctor->store, &low, &high)) {
+        return;
+    }
+    off = low > 0 ? low : high < 0 ? high : 0;
+    within = -low > high ? -low : high;
+    if (off == 0) {
         diagnostics_ok(doctor->diagnostics, "clock", "agrees with DynamoDB's within %s",
                        clock_format_span(span, within));
     } else if (off > most || off < -most) {
-        (void)ddb_clock_say_skew(session->store, off, &doctor->err);
+        (void)ddb_clock_say_skew(doctor->store, off, &doctor->err);
         if (params->observe) {
             diagnostics_warn(doctor->diagnostics, "clock", "set it (NTP)",
                              "is %s %s DynamoDB's; with observe=1 no lock depends on it",
@@ -312,11 +308,11 @@ static const struct probe_step steps_between[] = {
 };
 
 /* Reports what is wrong, if anything. True: the request succeeded, or its condition failed. */
-static bool probe_run(struct probe *probe, const struct probe_step *step, struct table_answer *out_answer)
+static bool probe_run(struct probe *probe, const struct probe_step *step, struct ddb_answer *out_answer)
 {
     struct doctor *doctor = probe->doctor;
     enum belay_code code =
-        table_call(&doctor->session, step->operation, step->request(probe), out_answer, &doctor->err);
+        table_call(doctor->store, step->operation, step->request(probe), out_answer, &doctor->err);
 
     if (code == BELAY_OK || code == BELAY_REFUSED) {
         return true;
@@ -339,17 +335,17 @@ static bool probe_run(struct probe *probe, const struct probe_step *step, struct
 
 static bool probe_step(struct probe *probe, const struct probe_step *step)
 {
-    struct table_answer answer = { 0 };
+    struct ddb_answer answer = { 0 };
     bool done = !probe->stop && probe_run(probe, step, &answer);
 
-    table_answer_release(&answer);
+    ddb_answer_release(&answer);
     return done;
 }
 
 /* The item that was just written must come back. */
 static bool probe_read(struct probe *probe, bool written)
 {
-    struct table_answer answer = { 0 };
+    struct ddb_answer answer = { 0 };
     bool done = !probe->stop && probe_run(probe, &steps_between[0], &answer);
 
     if (done && written && json_object_get(answer.body, "Item") == NULL) {
@@ -357,7 +353,7 @@ static bool probe_read(struct probe *probe, bool written)
                          "an item that was just written to '%s' is missing when it is read", probe->table);
         done = false;
     }
-    table_answer_release(&answer);
+    ddb_answer_release(&answer);
     return done;
 }
 
@@ -385,33 +381,23 @@ static void probe_all(struct probe *probe)
     }
 }
 
-static bool probe_key(char out[64])
+static void probe_table(struct doctor *doctor, const char *name, const struct table_spec *spec)
 {
+    const struct layout *layout = doctor->store->layout;
+    struct probe probe = {
+        .doctor = doctor, .name = name, .table = spec->table, .key_attribute = spec->keys[0], .ttl = spec->ttl
+    };
     char id[UUID_TEXT_SIZE];
+    char key[64];
 
     if (!uuid_make(id)) {
-        return false;
+        return;
     }
-    (void)snprintf(out, 64, "belay-doctor-%s", id);
-    return true;
-}
-
-static void probe_lock_table(struct doctor *doctor)
-{
-    const struct ddb_store *store = doctor->session.store;
-    const struct layout *layout = store->layout;
-    struct table_spec spec;
-    struct probe probe = { .doctor = doctor, .name = "write" };
-    char id[64];
-
-    table_spec_of_layout(store, &spec);
-    probe.table = spec.table;
-    probe.key_attribute = spec.keys[0];
-    probe.ttl = spec.ttl;
-    /* In belay's layout among belay's own items, so that no other program takes it for a lock. */
-    if (probe_key(id)) {
-        probe.key = layout->queue_prefix != NULL ? ddb_queue_key(layout, id) : ddb_item_key(layout, id);
-    }
+    (void)snprintf(key, sizeof key, "belay-doctor-%s", id);
+    /* In another program's layout it is one of belay's own items, so that the program does not take it for a lock. */
+    probe.key = spec->layout == NULL        ? json_pack("{s:o}", spec->keys[0], av_text(key))
+                : layout_is_foreign(layout) ? ddb_queue_key(layout, key)
+                                            : ddb_item_key(layout, key);
     if (probe.key != NULL) {
         probe_all(&probe);
     }
@@ -423,23 +409,15 @@ static void probe_lock_table(struct doctor *doctor)
 static void probe_fence_table(struct doctor *doctor)
 {
     struct table_spec spec;
-    struct probe probe = { .doctor = doctor, .name = "fence write" };
     struct belay_dynamodb_table *table;
-    char id[64];
 
-    if (!table_spec_of_fence(doctor->session.store, &spec)) {
+    if (!table_spec_of_fence(doctor->store, &spec)) {
         return;
     }
-    table = table_new(&doctor->session, &spec);
-    if (table != NULL && check_table(doctor, "fence table", table) && probe_key(id)) {
-        probe.table = spec.table;
-        probe.key_attribute = spec.keys[0];
-        probe.key = json_pack("{s:{s:s}}", spec.keys[0], "S", id);
-        if (probe.key != NULL) {
-            probe_all(&probe);
-        }
+    table = table_new(doctor->store, &spec);
+    if (table != NULL && check_table(doctor, "fence table", table)) {
+        probe_table(doctor, "fence write", &spec);
     }
-    json_decref(probe.key);
     belay_dynamodb_table_free(table);
 }
 
@@ -449,17 +427,15 @@ static void check_by_requests(struct doctor *doctor)
     struct belay_dynamodb_table *table;
     bool good;
 
-    table_spec_of_layout(doctor->session.store, &spec);
-    table = table_new(&doctor->session, &spec);
+    table_spec_of_layout(doctor->store, &spec);
+    table = table_new(doctor->store, &spec);
     good = table != NULL && check_table(doctor, "table", table);
     if (good) {
         check_time_to_live(doctor, table);
-        probe_lock_table(doctor);
+        probe_table(doctor, "write", &spec);
         probe_fence_table(doctor);
     }
-    if (doctor->session.has_date) {
-        check_service_clock(doctor);
-    }
+    check_service_clock(doctor);
     if (good && doctor->n_denied == 0 && doctor->n_lacking == 0) {
         diagnostics_ok(doctor->diagnostics, "permissions", "nothing that belay needs was denied");
     }
@@ -471,7 +447,7 @@ void dynamodb_doctor(const char *table_and_params, const struct dynamodb_options
 {
     struct doctor doctor = { .diagnostics = diagnostics, .err = BELAY_ERROR_INIT };
 
-    if (table_session_open(&doctor.session, table_and_params, store, &doctor.err) != BELAY_OK) {
+    if (table_store_open(table_and_params, store, &doctor.store, &doctor.err) != BELAY_OK) {
         diagnostics_error(diagnostics, "store", NULL, &doctor.err);
     } else {
         say_layout(&doctor);
@@ -483,5 +459,5 @@ void dynamodb_doctor(const char *table_and_params, const struct dynamodb_options
         }
     }
     belay_error_release(&doctor.err);
-    table_session_close(&doctor.session);
+    table_store_close(doctor.store);
 }

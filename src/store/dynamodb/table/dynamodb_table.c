@@ -9,8 +9,6 @@
 #include "base/text.h"
 #include "store/dynamodb/table/dynamodb_table_internal.h"
 
-enum { ATTEMPTS = 2, TIMEOUT_MS = 5000 };
-
 /* ---- what it should be ------------------------------------------------------ */
 
 /* In most layouts of other programs, one attribute is the expiry and the time to live. */
@@ -61,82 +59,33 @@ static char *keys_expected(const struct table_spec *spec)
 
 /* ---- asking ------------------------------------------------------------------ */
 
-enum belay_code table_session_open(struct table_session *session, const char *table_and_params,
-                                   const struct dynamodb_options *options, struct belay_error *err)
+enum belay_code table_store_open(const char *table_and_params, const struct dynamodb_options *options,
+                                 struct ddb_store **out_store, struct belay_error *err)
 {
     struct belay_store *store = NULL;
     char *url = NULL;
     enum belay_code code = dynamodb_store_open(table_and_params, options, &store, &url, err);
 
-    memset(session, 0, sizeof *session);
     if (code == BELAY_OK) {
-        session->store = ddb_of(store);
+        *out_store = ddb_of(store);
+        (*out_store)->is_for_admin = true;
         free(url);
     }
     return code;
 }
 
-void table_session_close(struct table_session *session)
+void table_store_close(struct ddb_store *store)
 {
-    if (session->store != NULL) {
-        session->store->base.ops->close(&session->store->base);
-        session->store = NULL;
+    if (store != NULL) {
+        store->base.ops->close(&store->base);
     }
 }
 
-void table_answer_release(struct table_answer *answer)
+enum belay_code table_call(struct ddb_store *store, const char *operation, json_t *request,
+                           struct ddb_answer *out, struct belay_error *err)
 {
-    json_decref(answer->body);
-    free(answer->error_code);
-    free(answer->message);
-    memset(answer, 0, sizeof *answer);
-}
+    enum belay_code code = ddb_send(store, operation, request, 0, out, err);
 
-/* The service's clock was between Date and a second later, at some moment between sending and receiving. */
-static void note_date(struct table_session *session, const struct aws_response *response)
-{
-    int64_t low = response->sent_unix_ms - response->http.date_unix_ms - 999;
-    int64_t high = response->received_unix_ms - response->http.date_unix_ms;
-
-    if (response->http.date_unix_ms == 0 || high < low) {
-        return;
-    }
-    if (!session->has_date || low > session->high_ms || high < session->low_ms) {
-        session->low_ms = low;
-        session->high_ms = high;
-        session->has_date = true;
-    } else {
-        session->low_ms = low > session->low_ms ? low : session->low_ms;
-        session->high_ms = high < session->high_ms ? high : session->high_ms;
-    }
-}
-
-enum belay_code table_call(struct table_session *session, const char *operation, json_t *request,
-                           struct table_answer *out, struct belay_error *err)
-{
-    char *body = request == NULL ? NULL : json_dumps(request, JSON_COMPACT);
-    struct ddb_request to_send;
-    struct aws_response response = { 0 };
-    enum belay_code code;
-
-    memset(out, 0, sizeof *out);
-    json_decref(request);
-    if (body == NULL) {
-        return error_no_memory(err);
-    }
-    ddb_request_init(&to_send, operation, body);
-    to_send.aws.max_attempts = ATTEMPTS;
-    to_send.aws.timeout_ms = TIMEOUT_MS;
-    code = aws_call(session->store->aws, &to_send.aws, &response, err);
-    free(body);
-    note_date(session, &response);
-    if (response.http.body != NULL) {
-        out->body = json_loadb(response.http.body, response.http.body_len, 0, NULL);
-    }
-    out->error_code = response.error_code;
-    out->message = response.error_message;
-    response.error_code = response.error_message = NULL;
-    aws_response_release(&response);
     if (code == BELAY_NOT_FOUND && strcmp(out->error_code, "ResourceNotFoundException") != 0) {
         code = error_set(err, BELAY_CONFIG, "what answered %s is no DynamoDB (%s): check the endpoint",
                          operation, out->error_code);
@@ -147,12 +96,12 @@ enum belay_code table_call(struct table_session *session, const char *operation,
     return code;
 }
 
-bool table_is_denied(const struct table_answer *answer)
+bool table_is_denied(const struct ddb_answer *answer)
 {
     return answer->error_code != NULL && text_has_prefix(answer->error_code, "AccessDenied");
 }
 
-bool table_is_lacking(const struct table_answer *answer)
+bool table_is_lacking(const struct ddb_answer *answer)
 {
     return answer->error_code != NULL && strcmp(answer->error_code, "UnknownOperationException") == 0;
 }
@@ -174,7 +123,7 @@ static json_t *ask_for(const struct belay_dynamodb_table *table)
     return json_pack("{s:s}", "TableName", table->name);
 }
 
-struct belay_dynamodb_table *table_new(const struct table_session *session, const struct table_spec *spec)
+struct belay_dynamodb_table *table_new(const struct ddb_store *store, const struct table_spec *spec)
 {
     struct belay_dynamodb_table *table = calloc(1, sizeof *table);
 
@@ -183,8 +132,8 @@ struct belay_dynamodb_table *table_new(const struct table_session *session, cons
     }
     table->name = copy_or_null(spec->table);
     table->layout = copy_or_null(spec->layout);
-    table->region = copy_or_null(aws_region(session->store->aws));
-    table->endpoint = copy_or_null(aws_endpoint(session->store->aws, AWS_DYNAMODB));
+    table->region = copy_or_null(aws_region(store->aws));
+    table->endpoint = copy_or_null(aws_endpoint(store->aws, AWS_DYNAMODB));
     table->keys_expected = keys_expected(spec);
     table->ttl_expected = copy_or_null(spec->ttl);
     table->items = table->bytes = -1;
@@ -282,10 +231,10 @@ static void set_misfit(struct belay_dynamodb_table *table)
     buf_release(&text);
 }
 
-enum belay_code table_look_keys(struct table_session *session, struct belay_dynamodb_table *table,
-                                struct table_answer *out_answer, struct belay_error *err)
+enum belay_code table_look_keys(struct ddb_store *store, struct belay_dynamodb_table *table,
+                                struct ddb_answer *out_answer, struct belay_error *err)
 {
-    enum belay_code code = table_call(session, "DescribeTable", ask_for(table), out_answer, err);
+    enum belay_code code = table_call(store, "DescribeTable", ask_for(table), out_answer, err);
 
     if (code == BELAY_OK && !read_description(table, json_object_get(out_answer->body, "Table"))) {
         code = error_set(err, BELAY_UNREACHABLE, "the answer to DescribeTable is not DynamoDB's");
@@ -296,10 +245,10 @@ enum belay_code table_look_keys(struct table_session *session, struct belay_dyna
     return code;
 }
 
-enum belay_code table_look_ttl(struct table_session *session, struct belay_dynamodb_table *table,
-                               struct table_answer *out_answer, struct belay_error *err)
+enum belay_code table_look_ttl(struct ddb_store *store, struct belay_dynamodb_table *table,
+                               struct ddb_answer *out_answer, struct belay_error *err)
 {
-    enum belay_code code = table_call(session, "DescribeTimeToLive", ask_for(table), out_answer, err);
+    enum belay_code code = table_call(store, "DescribeTimeToLive", ask_for(table), out_answer, err);
     const json_t *ttl = json_object_get(out_answer->body, "TimeToLiveDescription");
 
     if (code == BELAY_OK) {
@@ -312,10 +261,10 @@ enum belay_code table_look_ttl(struct table_session *session, struct belay_dynam
     return code;
 }
 
-static enum belay_code look_recovery(struct table_session *session, struct belay_dynamodb_table *table,
-                                     struct table_answer *out_answer, struct belay_error *err)
+static enum belay_code look_recovery(struct ddb_store *store, struct belay_dynamodb_table *table,
+                                     struct ddb_answer *out_answer, struct belay_error *err)
 {
-    enum belay_code code = table_call(session, "DescribeContinuousBackups", ask_for(table), out_answer, err);
+    enum belay_code code = table_call(store, "DescribeContinuousBackups", ask_for(table), out_answer, err);
     const json_t *backups = json_object_get(out_answer->body, "ContinuousBackupsDescription");
     const json_t *recovery = json_object_get(backups, "PointInTimeRecoveryDescription");
 
@@ -326,26 +275,25 @@ static enum belay_code look_recovery(struct table_session *session, struct belay
     return code;
 }
 
-enum belay_code table_look(struct table_session *session, const struct table_spec *spec,
+enum belay_code table_look(struct ddb_store *store, const struct table_spec *spec,
                            struct belay_dynamodb_table **out_table, struct belay_error *err)
 {
-    struct belay_dynamodb_table *table = table_new(session, spec);
-    struct table_answer answer = { 0 };
-    enum belay_code code =
-        table == NULL ? error_no_memory(err) : table_look_keys(session, table, &answer, err);
+    struct belay_dynamodb_table *table = table_new(store, spec);
+    struct ddb_answer answer = { 0 };
+    enum belay_code code = table == NULL ? error_no_memory(err) : table_look_keys(store, table, &answer, err);
 
     if (code == BELAY_NOT_FOUND) {
         code = BELAY_OK;
     } else if (code == BELAY_OK) {
-        table_answer_release(&answer);
-        code = table_look_ttl(session, table, &answer, err);
+        ddb_answer_release(&answer);
+        code = table_look_ttl(store, table, &answer, err);
         if (code == BELAY_OK || table_is_denied(&answer) || table_is_lacking(&answer)) {
-            table_answer_release(&answer);
-            code = look_recovery(session, table, &answer, err);
+            ddb_answer_release(&answer);
+            code = look_recovery(store, table, &answer, err);
         }
         code = table_is_denied(&answer) || table_is_lacking(&answer) ? BELAY_OK : code;
     }
-    table_answer_release(&answer);
+    ddb_answer_release(&answer);
     if (code == BELAY_OK) {
         belay_error_release(err);
         *out_table = table;
@@ -355,20 +303,20 @@ enum belay_code table_look(struct table_session *session, const struct table_spe
     return code;
 }
 
-enum belay_code dynamodb_table_describe(const char *table_and_params, const struct dynamodb_options *store,
+enum belay_code dynamodb_table_describe(const char *table_and_params, const struct dynamodb_options *options,
                                         struct belay_dynamodb_table **out_table, struct belay_error *err)
 {
-    struct table_session session;
+    struct ddb_store *store = NULL;
     struct table_spec spec, fence;
     struct belay_dynamodb_table *table = NULL;
-    enum belay_code code = table_session_open(&session, table_and_params, store, err);
+    enum belay_code code = table_store_open(table_and_params, options, &store, err);
 
     if (code == BELAY_OK) {
-        table_spec_of_layout(session.store, &spec);
-        code = table_look(&session, &spec, &table, err);
+        table_spec_of_layout(store, &spec);
+        code = table_look(store, &spec, &table, err);
     }
-    if (code == BELAY_OK && table_spec_of_fence(session.store, &fence)) {
-        code = table_look(&session, &fence, &table->fence, err);
+    if (code == BELAY_OK && table_spec_of_fence(store, &fence)) {
+        code = table_look(store, &fence, &table->fence, err);
     }
     if (code == BELAY_OK) {
         table->policy = table_policy(table);
@@ -376,6 +324,6 @@ enum belay_code dynamodb_table_describe(const char *table_and_params, const stru
         table = NULL; /* passed to the caller */
     }
     belay_dynamodb_table_free(table);
-    table_session_close(&session);
+    table_store_close(store);
     return code;
 }

@@ -17,7 +17,7 @@
 enum { WAIT_MS = 5 * 60 * 1000, POLL_FIRST_MS = 250, POLL_MS = 2000, NAP_MS = 50 };
 
 struct make {
-    struct table_session session;
+    struct ddb_store *store;                            /* owned */
     const struct belay_dynamodb_table_options *options; /* borrowed */
     struct diagnostics diagnostics;                     /* reported to on_step */
     const struct table_spec *spec;                      /* borrowed */
@@ -109,7 +109,7 @@ static enum belay_code wait_until_active(struct make *make, struct belay_error *
         }
         code = pause_before_poll(make, status == NULL ? "CREATING" : status, round, err);
         if (code == BELAY_OK) {
-            code = table_look(&make->session, make->spec, &table, err);
+            code = table_look(make->store, make->spec, &table, err);
         }
         if (code == BELAY_OK) {
             belay_dynamodb_table_free(make->table);
@@ -131,21 +131,21 @@ static void show_request(struct make *make, const char *operation, json_t *reque
     json_decref(request);
 }
 
-static bool is_error(const struct table_answer *answer, const char *name)
+static bool is_error(const struct ddb_answer *answer, const char *name)
 {
     return answer->error_code != NULL && strcmp(answer->error_code, name) == 0;
 }
 
 static enum belay_code step_create(struct make *make, struct belay_error *err)
 {
-    struct table_answer answer = { 0 };
+    struct ddb_answer answer = { 0 };
     enum belay_code code;
 
     if (make->options->dry_run) {
         show_request(make, "CreateTable", create_request(make));
         return BELAY_OK;
     }
-    code = table_call(&make->session, "CreateTable", create_request(make), &answer, err);
+    code = table_call(make->store, "CreateTable", create_request(make), &answer, err);
     /*
      * Another process created it, or the answer to this client's request was lost: the table
      * is described next.
@@ -153,7 +153,7 @@ static enum belay_code step_create(struct make *make, struct belay_error *err)
     if (is_error(&answer, "ResourceInUseException")) {
         code = BELAY_OK;
     }
-    table_answer_release(&answer);
+    ddb_answer_release(&answer);
     if (code == BELAY_OK) {
         code = wait_until_active(make, err);
     }
@@ -183,7 +183,7 @@ static enum belay_code step_keys(struct make *make, struct belay_error *err)
 
 static enum belay_code step_ttl(struct make *make, struct belay_error *err)
 {
-    struct table_answer answer = { 0 };
+    struct ddb_answer answer = { 0 };
     enum belay_code code;
 
     if (make->spec->ttl == NULL) {
@@ -199,43 +199,43 @@ static enum belay_code step_ttl(struct make *make, struct belay_error *err)
         show_request(make, "UpdateTimeToLive", ttl_request(make));
         return BELAY_OK;
     }
-    code = table_call(&make->session, "UpdateTimeToLive", ttl_request(make), &answer, err);
+    code = table_call(make->store, "UpdateTimeToLive", ttl_request(make), &answer, err);
     if (code == BELAY_OK) {
         diagnostics_ok(&make->diagnostics, "time to live", "switched on, by '%s'", make->spec->ttl);
     } else if (table_is_lacking(&answer)) {
         diagnostics_warn(&make->diagnostics, "time to live", NULL,
                          "this server does not have it: records of old locks stay");
         code = BELAY_OK;
-    } else if (is_error(&answer, "ValidationException") && answer.message != NULL &&
-               strstr(answer.message, "already enabled") != NULL) {
+    } else if (is_error(&answer, "ValidationException") && answer.error_message != NULL &&
+               strstr(answer.error_message, "already enabled") != NULL) {
         diagnostics_ok(&make->diagnostics, "time to live", "is on");
         code = BELAY_OK;
     }
-    table_answer_release(&answer);
+    ddb_answer_release(&answer);
     return code;
 }
 
 /* Right after the creation the service needs a moment before it accepts this change. */
-static enum belay_code switch_recovery_on(struct make *make, struct table_answer *answer,
+static enum belay_code switch_recovery_on(struct make *make, struct ddb_answer *answer,
                                           struct belay_error *err)
 {
     enum belay_code code =
-        table_call(&make->session, "UpdateContinuousBackups", recovery_request(make), answer, err);
+        table_call(make->store, "UpdateContinuousBackups", recovery_request(make), answer, err);
 
     for (int round = 0; is_error(answer, "ContinuousBackupsUnavailableException"); round++) {
         code = pause_before_poll(make, "not ready for recovery", round, err);
         if (code != BELAY_OK) {
             break;
         }
-        table_answer_release(answer);
-        code = table_call(&make->session, "UpdateContinuousBackups", recovery_request(make), answer, err);
+        ddb_answer_release(answer);
+        code = table_call(make->store, "UpdateContinuousBackups", recovery_request(make), answer, err);
     }
     return code;
 }
 
 static enum belay_code step_recovery(struct make *make, struct belay_error *err)
 {
-    struct table_answer answer = { 0 };
+    struct ddb_answer answer = { 0 };
     enum belay_code code;
 
     if (make->table->recovery != NULL && strcmp(make->table->recovery, "ENABLED") == 0) {
@@ -256,7 +256,7 @@ static enum belay_code step_recovery(struct make *make, struct belay_error *err)
                          "this server does not have point-in-time recovery, so it is left out");
         code = BELAY_OK;
     }
-    table_answer_release(&answer);
+    ddb_answer_release(&answer);
     return code;
 }
 
@@ -282,12 +282,12 @@ static void step_encryption(struct make *make, bool is_new)
 static enum belay_code look_first(struct make *make, struct belay_error *err)
 {
     struct belay_error why = BELAY_ERROR_INIT;
-    enum belay_code code = table_look(&make->session, make->spec, &make->table, &why);
+    enum belay_code code = table_look(make->store, make->spec, &make->table, &why);
 
     if (code != BELAY_OK && make->options->dry_run) {
         diagnostics_warn(&make->diagnostics, "table", NULL,
                          "cannot be looked at, so this is for a new one: %s", why.text);
-        make->table = table_new(&make->session, make->spec);
+        make->table = table_new(make->store, make->spec);
         code = make->table == NULL ? error_no_memory(err) : BELAY_OK;
     } else if (code != BELAY_OK) {
         code = error_set(err, code, "%s", why.text);
@@ -340,7 +340,7 @@ static enum belay_code describe_final(struct make *make, const struct table_spec
                                       struct belay_dynamodb_table **table, struct belay_error *err)
 {
     struct belay_dynamodb_table *now = NULL;
-    enum belay_code code = make->options->dry_run ? BELAY_OK : table_look(&make->session, spec, &now, err);
+    enum belay_code code = make->options->dry_run ? BELAY_OK : table_look(make->store, spec, &now, err);
 
     if (now != NULL) {
         now->fence = (*table)->fence;
@@ -361,13 +361,13 @@ enum belay_code dynamodb_table_create(const char *table_and_params, const struct
                          .wait_ms = options->wait_ms == 0 ? WAIT_MS : options->wait_ms };
     struct table_spec spec, fence;
     struct belay_dynamodb_table *table = NULL;
-    enum belay_code code = table_session_open(&make.session, table_and_params, store, err);
+    enum belay_code code = table_store_open(table_and_params, store, &make.store, err);
 
     if (code == BELAY_OK) {
-        table_spec_of_layout(make.session.store, &spec);
+        table_spec_of_layout(make.store, &spec);
         code = make_one(&make, &spec, &table, err);
     }
-    if (code == BELAY_OK && table_spec_of_fence(make.session.store, &fence)) {
+    if (code == BELAY_OK && table_spec_of_fence(make.store, &fence)) {
         code = make_one(&make, &fence, &table->fence, err);
     }
     if (code == BELAY_OK) {
@@ -379,6 +379,6 @@ enum belay_code dynamodb_table_create(const char *table_and_params, const struct
         table = NULL; /* passed to the caller */
     }
     belay_dynamodb_table_free(table);
-    table_session_close(&make.session);
+    table_store_close(make.store);
     return code;
 }

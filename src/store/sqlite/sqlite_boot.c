@@ -1,7 +1,13 @@
 /*
- * The machine was restarted since the database was last used: the boot clock started again,
- * and commits that were not synced may be missing. The first process to open the database in
- * this boot does the following once, in one synced transaction:
+ * The store's clock, and what follows when it starts again.
+ *
+ * It is milliseconds of CLOCK_BOOTTIME in the initial time namespace, so that a process in a
+ * container with a clock of its own agrees with all others (L7). A reading is meaningful only
+ * together with the boot id.
+ *
+ * If the boot id is another one, the machine was restarted since the database was last used:
+ * the clock started again, and commits that were not synced may be missing. The first process
+ * to open the database in this boot does the following once, in one synced transaction:
  * - numbers continue from the ceiling, above all that were ever issued (L2);
  * - a holder that was a process is gone, so its lease has expired;
  * - any other holder gets its whole ttl again (L7), unless its lease had expired before: some
@@ -14,12 +20,106 @@
  * and it is unknown how many numbers were issued since: they continue far ahead.
  */
 #include <assert.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/saturate.h"
 #include "store/sqlite/sqlite_internal.h"
+
+/* ---- the clock ---- */
+
+/* The beginning of a small file as a string; false if it cannot be read. */
+static bool read_small(const char *path, char *out, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n;
+
+    if (fd < 0) {
+        return false;
+    }
+    n = read(fd, out, size - 1);
+    (void)close(fd);
+    if (n <= 0) {
+        return false;
+    }
+    out[n] = '\0';
+    return true;
+}
+
+/*
+ * timens_offsets describes the namespace of future children. That is this process's own unless
+ * it has called unshare() and not started a new program since.
+ */
+static bool namespace_is_our_childrens(void)
+{
+    char ours[64];
+    char childrens[64];
+    ssize_t n = readlink("/proc/self/ns/time", ours, sizeof ours);
+
+    return n < 0 || (readlink("/proc/self/ns/time_for_children", childrens, sizeof childrens) == n &&
+                     memcmp(ours, childrens, (size_t)n) == 0);
+}
+
+static enum belay_code read_offset(int64_t *out_ms, struct belay_error *err)
+{
+    char text[256];
+    const char *line;
+    int64_t seconds = 0;
+    int64_t nanos = 0;
+
+    *out_ms = 0;
+    if (!read_small("/proc/self/timens_offsets", text, sizeof text)) {
+        return BELAY_OK; /* a kernel without time namespaces */
+    }
+    line = strstr(text, "boottime");
+    if (line == NULL || sscanf(line, "boottime %" SCNd64 " %" SCNd64, &seconds, &nanos) != 2) {
+        return error_set(err, BELAY_UNREACHABLE, "cannot understand /proc/self/timens_offsets: '%s'", text);
+    }
+    if (!namespace_is_our_childrens()) {
+        return error_set(err, BELAY_UNREACHABLE,
+                         "this process has left its time namespace without starting a new program, so the "
+                         "machine's boot clock cannot be told");
+    }
+    *out_ms = seconds * 1000 + nanos / 1000000;
+    return BELAY_OK;
+}
+
+enum belay_code sqlite_clock_init(struct sqlite_store *store, struct belay_error *err)
+{
+    const char *path = "/proc/sys/kernel/random/boot_id";
+
+    if (store->hooks.boot_id != NULL) {
+        (void)snprintf(store->boot_id, sizeof store->boot_id, "%s", store->hooks.boot_id);
+    } else if (!read_small(path, store->boot_id, sizeof store->boot_id)) {
+        return error_set(err, BELAY_UNREACHABLE,
+                         "cannot read %s, without which leases of this boot cannot be told from older ones; "
+                         "is /proc mounted?",
+                         path);
+    }
+    store->boot_id[strcspn(store->boot_id, "\n")] = '\0';
+    return read_offset(&store->clock_offset_ms, err);
+}
+
+int64_t sqlite_now_ms(const struct sqlite_store *store)
+{
+    if (store->hooks.boot_ms != NULL) {
+        return store->hooks.boot_ms(store->hooks.context);
+    }
+    return clock_boot_ms() - store->clock_offset_ms;
+}
+
+int64_t sqlite_unix_ms(const struct sqlite_store *store)
+{
+    return store->hooks.unix_ms != NULL ? store->hooks.unix_ms(store->hooks.context) : clock_unix_ms();
+}
+
+/* ---- after a restart ---- */
 
 #define TTL_MS "belay_number(numbers, 'ttl_ms')"
 #define BEAT_MS "belay_number(numbers, 'beat_ms')"
@@ -162,7 +262,11 @@ static enum belay_code settle_intents(struct sqlite_store *store, struct row *ro
     return row_save(store, row, err);
 }
 
-uint64_t sqlite_far_ahead(const struct sqlite_store *store)
+/*
+ * Above every number that this database or a copy of it has used so far: it grows by 1,024 a millisecond,
+ * which is more than can be used in that time. Below 2^53 until the year 2248.
+ */
+static uint64_t far_ahead(const struct sqlite_store *store)
 {
     int64_t now_ms = sqlite_unix_ms(store);
 
@@ -185,9 +289,11 @@ int sqlite_jump(struct sqlite_store *store, struct txn *txn, uint64_t to)
     if (to <= txn->next) {
         return SQLITE_OK;
     }
+    assert(to > txn->next);
     rc = note_jump(store, to, to - txn->next);
     txn->next = to;
     txn->number = to - 1;
+    assert(sqlite_numbers_ahead(store) > 0);
     txn->ceiling = to + (uint64_t)sqlite_numbers_ahead(store);
     rc = rc == SQLITE_OK ? db_run_int(store, ST_SET_NUMBER, (int64_t)txn->number) : rc;
     return rc == SQLITE_OK ? db_run_int(store, ST_SET_CEILING, (int64_t)txn->ceiling) : rc;
@@ -226,7 +332,7 @@ enum belay_code sqlite_start_over(struct sqlite_store *store, struct belay_error
     bool other_boot;
     int rc = db_read_txn(store, &txn, &other_boot);
 
-    return rc == SQLITE_OK ? start_over(store, &txn, true, sqlite_far_ahead(store), err)
+    return rc == SQLITE_OK ? start_over(store, &txn, true, far_ahead(store), err)
                            : sqlite_failed(store, rc, err);
 }
 
@@ -247,7 +353,7 @@ enum belay_code sqlite_clock_is_behind(const char *path, struct belay_error *err
  */
 static uint64_t number_of_copy(const struct sqlite_store *store, const struct txn *txn, int64_t copied_ms)
 {
-    uint64_t far = sqlite_far_ahead(store);
+    uint64_t far = far_ahead(store);
     uint64_t passed;
 
     if (far == 0 || copied_ms < 0) {

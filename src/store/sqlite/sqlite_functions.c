@@ -1,10 +1,5 @@
 /*
- * The numbers of a record, in one column: a commit reads and writes them all, SQL needs few,
- * and a row of at most 13 columns is found twice as fast (SQLite has a slow path for wider
- * keys).
- * Each is a zigzag varint (store/apply/varint.h), in the order of enum number. Numbers that are missing at the end
- * are 0, so that one can be added without changing old rows, and zeros at the end are not written.
- * For the SQL of maintenance and of a restart:
+ * For the SQL of maintenance and of a restart, on the column `numbers` (sqlite_record.c) and on lock ids:
  *     belay_number(numbers, 'name')                 one of them
  *     belay_with(numbers, 'name', value, ...)       the same with other values
  *     belay_hash(key, lock_id)                      identifies an acquisition
@@ -13,7 +8,6 @@
 #include <string.h>
 
 #include "base/fnv.h"
-#include "store/apply/varint.h"
 #include "store/sqlite/sqlite_internal.h"
 
 static const char *const names[N_NUMBERS] = {
@@ -33,35 +27,6 @@ static const char *const names[N_NUMBERS] = {
     [NUM_MODE] = "mode",
     [NUM_SLOTS] = "slots",
 };
-
-size_t numbers_write(const int64_t numbers[N_NUMBERS], unsigned char out[NUMBERS_MAX])
-{
-    size_t at = 0;
-    size_t n = N_NUMBERS;
-
-    while (n > 0 && numbers[n - 1] == 0) {
-        n--;
-    }
-    for (size_t i = 0; i < n; i++) {
-        at += varint_write(out + at, zigzag(numbers[i]));
-    }
-    return at;
-}
-
-bool numbers_read(const unsigned char *packed, size_t size, int64_t out[N_NUMBERS])
-{
-    const unsigned char *end = size == 0 ? packed : packed + size; /* an empty blob is NULL */
-
-    for (size_t i = 0; i < N_NUMBERS; i++) {
-        uint64_t value = 0;
-
-        if (packed != end && !varint_read(&packed, end, &value)) {
-            return false;
-        }
-        out[i] = zigzag_back(value);
-    }
-    return true;
-}
 
 uint64_t hash_text(const char *text)
 {
@@ -101,7 +66,7 @@ int64_t id_born(const char *lock_id)
     return born;
 }
 
-/* ---- for SQL ---- */
+/* ---- the functions ---- */
 
 static bool find_number(sqlite3_value *value, size_t *out_index)
 {

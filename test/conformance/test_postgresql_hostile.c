@@ -1,0 +1,189 @@
+/* Roles that may execute the functions of the schema, and call them with anything. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "conformance/postgresql_kit.h"
+
+static void more_events_than_a_transaction_has_ids_for_are_refused(void **state)
+{
+    (void)state;
+    assert_false(pg_kit_run(
+        "SELECT hostile.commit(jsonb_build_object('d', 9223372036854775807, 'w', '[]'::jsonb, 'e', "
+        "(SELECT jsonb_agg('{\"k\": \"k\", \"t\": \"x\", \"l\": 0, \"n\": 0, \"d\": -1, \"w\": 0}'::jsonb) "
+        "FROM generate_series(1, 16385))))"));
+    assert_false(pg_kit_run("SELECT hostile.change_many(9223372036854775807, false, false, "
+                            "array_fill(NULL::hostile.one_change, ARRAY[16385]))"));
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM hostile.events"), 0);
+}
+
+/* Any of them would make the release fail that has to wake its waiter. */
+static void a_ticket_that_no_release_could_wake_is_refused(void **state)
+{
+    static const char *const bad[] = { "'i', repeat('x', 9000)", "'i', NULL", "'i', 'a b'",
+                                       "'i', 'b', 'p', 'w' || repeat(U&'\\00fc', 39)" };
+    struct belay_store *store = pg_kit_open(kit.url, NULL);
+    char sql[400];
+
+    (void)state;
+    pg_kit_take(store, "k", "a", 60000);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        (void)snprintf(
+            sql, sizeof sql,
+            "SELECT hostile.queue('k', 9223372036854775807, jsonb_build_object(%s, 'a', '', 'k', 'k', "
+            "'o', '', 'n', '', 'm', 0, 'j', false, 'l', 60000), false, NULL, NULL, NULL, NULL)",
+            bad[i]);
+        assert_false(pg_kit_run(sql));
+        assert_int_equal(pg_kit_number("SELECT count(*) FROM hostile.locks WHERE tickets IS NOT NULL"), 0);
+    }
+    store->ops->close(store);
+}
+
+static bool count_event(void *context, const struct belay_event *event)
+{
+    assert_int_equal(event->n_metadata, 0);
+    ++*(int *)context;
+    return true;
+}
+
+static void metadata_that_cannot_be_read_hides_no_event(void **state)
+{
+    struct belay_store *store = pg_kit_open(kit.url, NULL);
+    int n = 0;
+
+    (void)state;
+    assert_true(
+        pg_kit_run("INSERT INTO hostile.events SELECT i, 0, 0, 'x', 'k', 'i', 0, 'o', 'n', NULL, NULL, -1, "
+                   "CASE i WHEN 1 THEN 'junk' WHEN 2 THEN '[[1]]' END FROM generate_series(1, 3) i"));
+    assert_int_equal(store->ops->events(store, &(struct belay_events_query){ 0 }, count_event, &n, NULL),
+                     BELAY_OK);
+    assert_int_equal(n, 3);
+    store->ops->close(store);
+}
+
+static void metadata_that_cannot_be_read_hides_no_lock(void **state)
+{
+    struct belay_store *store = pg_kit_open(kit.url, NULL);
+    struct belay_record record = { 0 };
+    const char *key = "junk";
+    int64_t now_ms;
+
+    (void)state;
+    pg_kit_take(store, key, "a", 60000);
+    assert_true(pg_kit_run("UPDATE hostile.locks SET metadata = 'junk' WHERE key = 'junk'"));
+    assert_int_equal(store->ops->get(store, &key, 1, &record, &now_ms, NULL), BELAY_OK);
+    assert_true(record.held);
+    assert_int_equal(record.n_metadata, 0);
+    belay_record_release(&record);
+    store->ops->close(store);
+}
+
+/* A time plus a margin would overflow, and the lock seem to be free. */
+static void numbers_at_the_end_of_their_range_leave_room(void **state)
+{
+    struct belay_store *store = pg_kit_open(kit.url, NULL);
+    struct belay_record record = { 0 };
+    const char *key = "far";
+    int64_t now_ms;
+
+    (void)state;
+    pg_kit_take(store, key, "a", 60000);
+    assert_true(pg_kit_run(
+        "SELECT hostile.change('far', 9223372036854775807, 'a', 6, 9223372036854775807, 0::smallint, "
+        "'lock.renewed', NULL, NULL, -1, 'c', 'h')"));
+    assert_true(
+        pg_kit_run("SELECT hostile.queue('far', 9223372036854775807, '{\"i\": \"t\", \"k\": \"far\", "
+                   "\"a\": \"\", \"o\": \"\", \"n\": \"\", \"m\": 0, \"j\": false, \"c\": -2147483648, "
+                   "\"b\": -1, \"l\": 9223372036854775807}', false, NULL, NULL, NULL, NULL)"));
+    assert_int_equal(store->ops->get(store, &key, 1, &record, &now_ms, NULL), BELAY_OK);
+    assert_in_range(record.expires_ms, now_ms + 60000, INT64_MAX / 2);
+    assert_int_equal(record.n_tickets, 1);
+    assert_in_range(record.tickets[0].expires_ms, now_ms + 60000, INT64_MAX / 2);
+    assert_int_equal(record.tickets[0].slots, 0);
+    assert_int_equal(record.n_between, 0);
+    belay_record_release(&record);
+    store->ops->close(store);
+}
+
+/* A batch that only commit() of functions.sql can do. */
+static enum belay_code commit_two(struct belay_store *store)
+{
+    struct belay_record values = { .lock_id = "id", .owner = "o", .owner_name = "n", .ttl_ms = 60000 };
+    const struct belay_write writes[] = {
+        { .key = "one", .condition = BELAY_IF_FREE, .set = BELAY_SET_HOLDER, .values = &values },
+        { .key = "two", .condition = BELAY_IF_FREE, .set = BELAY_SET_HOLDER, .values = &values },
+    };
+    const struct belay_batch batch = { .writes = writes, .n_writes = 2 };
+    struct belay_commit done = { 0 };
+    enum belay_code code = store->ops->commit(store, &batch, &done, NULL);
+
+    belay_commit_release(&done);
+    return code;
+}
+
+/* The owner of the schema has replaced functions of it: that must neither end the process nor be believed. */
+static void an_answer_that_makes_no_sense_is_an_error(void **state)
+{
+    static const char replace[] =
+        "CREATE OR REPLACE FUNCTION hostile.commit(b jsonb) RETURNS SETOF hostile.answer LANGUAGE plpgsql AS "
+        "$$ DECLARE a hostile.answer; BEGIN a.code := %d; a.now_ms := hostile.clock_ms(); a.refused := 7; "
+        "FOR i IN 1..%d LOOP RETURN NEXT a; END LOOP; END $$";
+    static const struct {
+        int code;
+        int rows;
+        enum belay_code wanted;
+    } answers[] = { { 0, 0, BELAY_UNKNOWN },     /* it may have happened */
+                    { 0, 1, BELAY_UNKNOWN },     /* done, and a record is missing */
+                    { 1, 1, BELAY_BAD_CONTENT }, /* refused by a write that is not there */
+                    { 3, 1, BELAY_BAD_CONTENT } };
+    struct belay_store *store = pg_kit_open(kit.url, NULL);
+    char sql[sizeof replace + 32];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
+        (void)snprintf(sql, sizeof sql, replace, answers[i].code, answers[i].rows);
+        assert_true(pg_kit_run(sql));
+        assert_int_equal(commit_two(store), answers[i].wanted);
+    }
+    store->ops->close(store);
+}
+
+static void answers_for_changes_that_were_not_sent_are_unknown(void **state)
+{
+    static const char *const rows[] = { "SELECT 0::bigint, 'x'", "SELECT 2::bigint, 'x'",
+                                        "SELECT 1::bigint, 'x' UNION ALL SELECT 1, 'y'" };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct pg_item item = { 0 };
+        struct pg_item *items[] = { &item };
+        PGresult *result = NULL;
+
+        assert_int_equal(pg_conn_run(kit.admin, rows[i], &result, NULL), BELAY_OK);
+        assert_int_equal(pg_read_many(result, items, 1), BELAY_UNKNOWN);
+        PQclear(result);
+        free(item.answer);
+    }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(more_events_than_a_transaction_has_ids_for_are_refused),
+        cmocka_unit_test(a_ticket_that_no_release_could_wake_is_refused),
+        cmocka_unit_test(metadata_that_cannot_be_read_hides_no_event),
+        cmocka_unit_test(metadata_that_cannot_be_read_hides_no_lock),
+        cmocka_unit_test(numbers_at_the_end_of_their_range_leave_room),
+        cmocka_unit_test(answers_for_changes_that_were_not_sent_are_unknown),
+        cmocka_unit_test(an_answer_that_makes_no_sense_is_an_error), /* the last: its functions stay */
+    };
+    int failed = pg_kit_start("hostile") ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
+
+    pg_kit_stop();
+    return failed;
+}
