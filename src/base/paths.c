@@ -1,5 +1,7 @@
 #include "base/paths.h"
 
+#include <errno.h>
+#include <libgen.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,4 +73,15 @@ char *home_path(const char *xdg_name, const char *fallback, const char *rest)
     buf_release(&path);
     free(by_uid);
     return text;
+}
+
+void existing_parent(const char *path, char out[PATH_MAX])
+{
+    char rest[PATH_MAX];
+
+    (void)snprintf(rest, sizeof rest, "%s", path);
+    do {
+        (void)snprintf(out, PATH_MAX, "%s", dirname(rest));
+        (void)snprintf(rest, sizeof rest, "%s", out);
+    } while (access(out, F_OK) != 0 && errno == ENOENT && strcmp(out, "/") != 0 && strcmp(out, ".") != 0);
 }

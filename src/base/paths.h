@@ -1,4 +1,4 @@
-/* Paths of the program's modules and of the user's own files. */
+/* Paths of the program's modules, of the user's own files, and of directories still to be created. */
 #ifndef BASE_PATHS_H
 #define BASE_PATHS_H
 
@@ -18,5 +18,8 @@ bool module_path(const char *name, char out[MODULE_PATH_MAX]);
  * no home directory, or no memory.
  */
 char *home_path(const char *xdg_name, const char *fallback, const char *rest);
+
+/* The nearest directory above `path` that exists: where its missing directories would be created. */
+void existing_parent(const char *path, char out[PATH_MAX]);
 
 #endif

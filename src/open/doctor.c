@@ -1,5 +1,6 @@
 /* belay_doctor(): checks of the configuration and the store. */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "base/clock.h"
 #include "base/diagnostics.h"
 #include "base/error.h"
+#include "base/paths.h"
 #include "base/secret.h"
 #include "base/store_url.h"
 #include "base/text.h"
@@ -212,47 +214,70 @@ static enum belay_code ask_server(struct belay_client *client, const char **out_
     return code == BELAY_OK ? belay_client_store_id(client, out_id, err) : code;
 }
 
-/* One of several servers, all of which must have the store `id`. */
-static void check_one_of(const char *url, const char *id, const struct belay_config *config,
-                         struct diagnostics *diagnostics)
+/* Several servers, all of which must have one store: that of the first that answers. */
+struct server_list {
+    const struct belay_config *config;
+    struct diagnostics *diagnostics;
+    int n;
+    int n_missing;
+    char *id; /* owned; NULL: no server has answered yet */
+};
+
+/* A client uses the first that answers, so one that is missing would not be noticed. */
+static void check_one_of(struct server_list *list, const char *url)
 {
     struct belay_client_options options = BELAY_CLIENT_OPTIONS_INIT;
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client = NULL;
-    const char *found;
+    int64_t began_ms = clock_boot_ms();
+    const char *id = NULL;
     enum belay_code code;
 
-    options.config = config;
+    options.config = list->config;
     options.store_url = url;
     code = open_briefly(&options, 1, &client, &err);
     if (code == BELAY_OK) {
-        code = ask_server(client, &found, &err);
+        code = ask_server(client, &id, &err);
     }
+    list->n++;
     if (code == BELAY_UNREACHABLE) {
-        diagnostics_warn(diagnostics, "server", "start it, or remove it from the list", "one is missing: %s",
-                         err.text);
+        list->n_missing++;
+        diagnostics_warn(list->diagnostics, "server", "start it, or remove it from the list",
+                         "one is missing: %s", err.text);
     } else if (code != BELAY_OK) {
-        diagnostics_fail(diagnostics, code, "server", NULL, "one cannot be used: %.200s: %s", url, err.text);
-    } else if (strcmp(found, id) != 0) {
-        diagnostics_fail(diagnostics, BELAY_CONFIG, "server", "give all servers of the list the same store",
-                         "one has another store: %.200s has %s", url, found);
+        diagnostics_fail(list->diagnostics, code, "server", NULL, "one cannot be used: %.200s: %s", url,
+                         err.text);
+    } else if (list->id != NULL && strcmp(list->id, id) != 0) {
+        diagnostics_fail(list->diagnostics, BELAY_CONFIG, "server",
+                         "give all servers of the list the same store",
+                         "one has another store: %.200s has %s", url, id);
+    } else {
+        diagnostics_ok(list->diagnostics, "server", "%.200s answers within %lld ms; its store is %s", url,
+                       (long long)(clock_boot_ms() - began_ms), id);
+        if (list->id == NULL) {
+            list->id = strdup(id);
+        }
     }
     belay_client_close(client);
     belay_error_release(&err);
 }
 
-/* A client uses the first that answers, so one that is missing would not be noticed. */
-static void check_each(const char *urls, const char *id, const struct belay_config *config,
-                       struct diagnostics *diagnostics)
+static void check_each(const char *urls, const struct belay_config *config, struct diagnostics *diagnostics)
 {
-    char *list = strchr(urls, ',') == NULL ? NULL : strdup(urls);
+    struct server_list list = { .config = config, .diagnostics = diagnostics };
+    char *copy = strdup(urls);
     char *rest = NULL;
 
-    for (char *url = list == NULL ? NULL : strtok_r(list, ",", &rest); url != NULL;
+    for (char *url = copy == NULL ? NULL : strtok_r(copy, ",", &rest); url != NULL;
          url = strtok_r(NULL, ",", &rest)) {
-        check_one_of(url, id, config, diagnostics);
+        check_one_of(&list, url);
     }
-    free(list);
+    if (list.n == list.n_missing) {
+        diagnostics_fail(diagnostics, BELAY_UNREACHABLE, "server", NULL, "none of %d servers answers",
+                         list.n);
+    }
+    free(list.id);
+    free(copy);
 }
 
 /* Whether it answers, is a belay server, accepts our token, and can read its store. */
@@ -261,6 +286,7 @@ static void check_remote(const char *url, const struct belay_config *config, str
     struct belay_client_options options = BELAY_CLIENT_OPTIONS_INIT;
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client = NULL;
+    bool is_list = strchr(url, ',') != NULL;
     int64_t began_ms = clock_boot_ms();
     const char *id;
 
@@ -268,13 +294,14 @@ static void check_remote(const char *url, const struct belay_config *config, str
     options.store_url = url;
     options.on_warning = on_server_warning;
     options.context = diagnostics;
-    if (open_briefly(&options, strchr(url, ',') == NULL ? 2 : 1, &client, &err) != BELAY_OK ||
-        ask_server(client, &id, &err) != BELAY_OK) {
+    if (open_briefly(&options, 2, &client, &err) != BELAY_OK ||
+        (!is_list && ask_server(client, &id, &err) != BELAY_OK)) {
         diagnostics_error(diagnostics, "server", NULL, &err);
+    } else if (is_list) {
+        check_each(url, config, diagnostics);
     } else {
         diagnostics_ok(diagnostics, "server", "answers within %lld ms; its store is %s",
                        (long long)(clock_boot_ms() - began_ms), id);
-        check_each(url, id, config, diagnostics);
     }
     belay_client_close(client);
     belay_error_release(&err);
@@ -353,14 +380,24 @@ static enum belay_code read_state_store(struct belay_blob_store *store, struct b
 static void check_state_folder(const char *url, struct diagnostics *diagnostics)
 {
     char *path = store_url_place(url, "file:");
+    bool exists = path != NULL && access(path, F_OK) == 0;
+    char directory[PATH_MAX];
 
-    if (path != NULL && access(path, F_OK) != 0) {
-        diagnostics_ok(diagnostics, "state store", "does not exist yet: the first save creates it");
-    } else if (path != NULL && access(path, W_OK | X_OK) != 0) {
+    if (path == NULL) {
+        diagnostics_fail(diagnostics, BELAY_NO_MEMORY, "state store", NULL, "out of memory");
+        return;
+    }
+    if (!exists) {
+        existing_parent(path, directory);
+    }
+    if (access(exists ? path : directory, W_OK | X_OK) != 0) {
         diagnostics_fail(diagnostics, BELAY_NOT_PERMITTED, "state store", "let this user write to it",
-                         "the directory cannot be written: %s", strerror(errno));
+                         "the directory %.200s cannot be written: %s", exists ? path : directory,
+                         strerror(errno));
     } else {
-        diagnostics_ok(diagnostics, "state store", "can be read, and its directory written");
+        diagnostics_ok(diagnostics, "state store",
+                       exists ? "can be read, and its directory written"
+                              : "does not exist yet: the first save creates it");
     }
     free(path);
 }

@@ -28,6 +28,19 @@ class DoctorCase(BelayCase):
             return [db.execute(f"SELECT * FROM {table}").fetchall()
                     for table in ("locks", "events", "history", "acquisitions", "meta")]
 
+    def as_nobody(self, *args):
+        """Run it as an unprivileged user; needs root."""
+        if os.geteuid() != 0:
+            self.skipTest("needs root to become somebody else")
+        try:
+            done = subprocess.run([BELAY, *args], env=self.environment(None), cwd="/", capture_output=True, text=True,
+                                  timeout=60, user=NOBODY, group=NOBODY, extra_groups=[], check=False)
+        except PermissionError:
+            self.skipTest("that user cannot reach the program")
+        if done.returncode == 127 or "Permission denied" in done.stderr and not done.stdout:
+            self.skipTest("that user cannot run the program")
+        return done
+
 
 class Healthy(DoctorCase):
     def test_a_store_in_use_passes_every_check(self):
@@ -159,19 +172,6 @@ class Configuration(DoctorCase):
 
 
 class Sick(DoctorCase):
-    def as_nobody(self, *args):
-        """Run it as an unprivileged user; needs root."""
-        if os.geteuid() != 0:
-            self.skipTest("needs root to become somebody else")
-        try:
-            done = subprocess.run([BELAY, *args], env=self.environment(None), cwd="/", capture_output=True, text=True,
-                                  timeout=60, user=NOBODY, group=NOBODY, extra_groups=[], check=False)
-        except PermissionError:
-            self.skipTest("that user cannot reach the program")
-        if done.returncode == 127 or "Permission denied" in done.stderr and not done.stdout:
-            self.skipTest("that user cannot run the program")
-        return done
-
     def test_a_directory_that_cannot_be_written_is_77(self):
         self.dir.chmod(0o555)
         done = self.as_nobody("doctor", "--json")
@@ -300,6 +300,12 @@ class StateStore(DoctorCase):
         (self.dir / "states").mkdir()
         self.assertEqual(self.found(0, "--state-store", url)[1]["text"], "can be read, and its directory written")
         self.assertEqual(list((self.dir / "states").iterdir()), [])
+
+    def test_a_directory_that_this_user_cannot_create(self):
+        """A state store that does not exist was reported as ok, whatever its parent."""
+        self.dir.chmod(0o755)
+        done = self.as_nobody("doctor", "--state-store", f"file:{self.dir}/a/b")
+        self.assertRegex(done.stdout, rf"(?m)^FAILED +state store +the directory {self.dir} cannot be written: Permission denied")
 
     def test_one_that_cannot_be_used(self):
         (self.dir / "plain").write_text("")

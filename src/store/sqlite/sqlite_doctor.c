@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 #include "base/clock.h"
 #include "base/diagnostics.h"
 #include "base/error.h"
+#include "base/paths.h"
 #include "store/sqlite/sqlite_internal.h"
 
 enum { TIMEOUT_MS = 3000, ADVICE_SIZE = PATH_MAX + 256 };
@@ -58,19 +58,6 @@ static char *full_path(const char *text)
         return real;
     }
     return path;
-}
-
-/* The nearest existing directory above the database. */
-static void find_directory(struct sqlite_doctor *doctor)
-{
-    char path[PATH_MAX];
-
-    (void)snprintf(path, sizeof path, "%s", doctor->store.path);
-    do {
-        (void)snprintf(doctor->directory, sizeof doctor->directory, "%s", dirname(path));
-        (void)snprintf(path, sizeof path, "%s", doctor->directory);
-    } while (access(doctor->directory, F_OK) != 0 && errno == ENOENT && strcmp(doctor->directory, "/") != 0 &&
-             strcmp(doctor->directory, ".") != 0);
 }
 
 /* A file without a name, or, where that is not supported, one that is unlinked at once. */
@@ -411,7 +398,7 @@ void sqlite_store_doctor(const char *path_and_params, const struct sqlite_hooks 
                          "the path of the lock database is too long");
         return;
     }
-    find_directory(&doctor);
+    existing_parent(doctor.store.path, doctor.directory);
     if (check_file_system(&doctor)) {
         bool writable = check_directory(&doctor);
 
