@@ -71,7 +71,7 @@ class LostLease(RunCase):
         self.assertEqual(process.wait(20), 76)
 
     def test_does_not_happen_while_belay_renews(self):
-        self.assertEqual(self.belay("run", "--ttl", "1s", "k", "--", "sleep", "2.5").code, 0)
+        self.assertEqual(self.belay("run", "--ttl", "2s", "k", "--", "sleep", "4").code, 0)
         self.assertEqual(self.status("k")["outcome"], "completed")
 
 

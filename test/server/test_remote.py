@@ -120,8 +120,8 @@ class TestRun(RemoteCase):
         self.assertEqual(self.status("k")["status"], "released")
 
     def test_heartbeats_keep_a_lease_that_is_shorter_than_the_command(self):
-        process, _ = self.start_command("--ttl", "1s", "--heartbeat", "200ms", script="sleep 3")
-        end = time.monotonic() + 2.5
+        process, _ = self.start_command("--ttl", "3s", "--heartbeat", "300ms", script="sleep 6")
+        end = time.monotonic() + 5
         while time.monotonic() < end:
             self.assertEqual(self.status("k")["status"], "active")
             time.sleep(0.1)
@@ -142,13 +142,13 @@ class TestRun(RemoteCase):
         self.assertEqual(self.read("order").split(), list("012345"))
 
     def test_a_wait_longer_than_one_poll_keeps_its_place(self):
-        """L4, L6: with a ttl of 900 ms a slice is 300 ms."""
+        """L4, L6: with a ttl of 3 s a poll takes 1 s."""
         lock = self.acquire("k", "--ttl", "60s")
-        first = self.start("run", "--ttl", "900ms", "--wait", "30s", "--owner", "a", "k", "--", "sh", "-c", "echo a >>order")
+        first = self.start("run", "--ttl", "3s", "--wait", "30s", "--owner", "a", "k", "--", "sh", "-c", "echo a >>order")
         wait_until(lambda: self.queue("k") == ["a"], "the first in line")
         second = self.start("run", "--wait", "30s", "--owner", "b", "k", "--", "sh", "-c", "echo b >>order")
         wait_until(lambda: self.queue("k") == ["a", "b"], "the second in line")
-        for _ in range(15):
+        for _ in range(30):
             self.assertEqual(self.queue("k"), ["a", "b"])
             time.sleep(0.1)
         self.ok("release", "k", "--id", lock["lock_id"])

@@ -557,7 +557,7 @@ class Traces(ServerCase):
         receiver = Receiver(self)
         otel = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}
         server = self.serve(env=dict(otel, OTEL_SERVICE_NAME="server"))
-        self.ok("run", "--store", server.url, "--ttl", "600ms", "--heartbeat", "100ms", "k", "--", "sleep", "0.5",
+        self.ok("run", "--store", server.url, "--ttl", "10s", "--heartbeat", "100ms", "k", "--", "sleep", "0.5",
                 env=dict(otel, TRACEPARENT=f"00-{TRACE}-{PARENT}-01"))
         wait_until(lambda: len([span for span in receiver.named("store.commit") if span["service"] == "server"]) >= 3
                    and len(receiver.named("lock.acquire")) == 2, "the server's spans")
