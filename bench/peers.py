@@ -15,6 +15,7 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "test", "support"))
+import postgresql  # noqa: E402
 from ports import free_port  # noqa: E402
 
 BUILD = os.path.join(ROOT, "build")
@@ -142,6 +143,8 @@ def postgres(directory, flush_ms=0):
         who["env"].update(LD_PRELOAD=os.path.join(BUILD, "slow_flush.so"), BENCH_FLUSH_MS=str(flush_ms))
     with running(f"{directory}/postgres.log", [program, "-D", home, "-p", str(port), "-h", "127.0.0.1", "-k", "",
                                                "-c", "max_connections=200"], port, stop=signal.SIGINT, **who) as server:
+        while not postgresql.is_ready(home, server.process):  # it listens before it answers
+            time.sleep(0.05)
         yield server
 
 

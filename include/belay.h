@@ -78,6 +78,7 @@ enum {
     BELAY_REASON_MAX = 1024,     /* bytes of a reason */
     BELAY_QUEUE_MAX = 10000,     /* waiters for one key */
     BELAY_HOLDERS_MAX = 1000,    /* holders of one key at a time, shared or with slots */
+    BELAY_META_SUM_MAX = 524288, /* bytes of metadata of several holders of one key, together */
     BELAY_KEYS_MAX = 16,         /* keys that one acquisition may name */
     BELAY_TTL_MIN_MS = 100
 };

@@ -7,7 +7,7 @@
 # BELAY_RUN_SECONDS  stop after this time; 0: never. Default: 0 on a terminal; 30 without a terminal or if CI is set
 set -euo pipefail
 
-belay=$(realpath "${1:-build/belay}")
+belay=${1:-build/belay} # as given: the server prints it in the commands to try next
 folder=${BELAY_RUN_DIR:-build/run}
 mkdir -p "$folder"
 folder=$(realpath "$folder")

@@ -15,7 +15,9 @@ const (
 	Forever = time.Duration(1 << 62)
 
 	never        = Forever
-	leaveTimeout = 2 * time.Second
+	leaveTimeout = 2 * time.Second // of each server
+	several      = 4 * time.Second // for an answer, while there is another server that was not asked
+	answerMin    = 300 * time.Millisecond
 )
 
 // Options of an acquisition. The zero value makes one attempt, with the server's default ttl.
@@ -63,12 +65,16 @@ func (c *Client) AcquireAll(ctx context.Context, keys []string, o Options) (*Loc
 	o.LockID = firstOf(o.LockID, newID())
 	r := c.callFor(o, "/v1/acquire", keys, fields{"lock_id": o.LockID, "shared": o.Shared, "slots": o.Slots, "reentrant": o.Reentrant,
 		"correlation_id": o.CorrelationID, "ignore_freeze": o.IgnoreFreeze != "", "reason": o.IgnoreFreeze})
+	if len(c.servers) > 1 && o.TTL > 0 { // most of a lease that a server may have granted must be left at the next one
+		r.timeout = maxDuration(o.TTL/3, answerMin)
+	}
 	giveUp := now() + minDuration(o.Wait, Forever)
 	for faults, isAnswered := 0, false; ; {
 		if o.Wait > 0 {
-			r.wait = sliceOf(o, giveUp-now())
+			r.wait = c.sliceOf(o, giveUp-now())
 			r.body["wait_ms"] = r.wait
 		}
+		r.faults = faults
 		got, err := askOnce[grants](ctx, c, r)
 		switch {
 		case err == nil:
@@ -151,23 +157,36 @@ func newID() string {
 	return hex.EncodeToString(bytes[:])
 }
 
-// sliceOf says how long the next request may wait: a lock that is granted late in a long one would not be valid long.
-func sliceOf(o Options, left time.Duration) time.Duration {
+// sliceOf says how long the next request may wait: a lock that is granted late in a long one would not be valid long, and
+// one of several servers, if it hangs, must not cost the place.
+func (c *Client) sliceOf(o Options, left time.Duration) time.Duration {
 	if o.TTL > 0 {
 		left = minDuration(left, o.TTL/3)
 	}
 	if left < time.Millisecond {
 		return time.Millisecond
 	}
+	if len(c.servers) > 1 {
+		return minDuration(left, 2500*time.Millisecond)
+	}
 	return minDuration(left, 10*time.Second)
 }
 
 // leave gives up a place in the queue, or a lock that was granted this very moment. The caller's context may be over.
 func (c *Client) leave(keys []string, lockID string) error {
-	ctx, cancel := context.WithTimeout(c.background, leaveTimeout)
+	ctx, cancel := context.WithTimeout(c.background, leaveTimeout*time.Duration(len(c.servers)))
 	defer cancel()
-	_, err := ask[Info](ctx, c, post("/v1/release", fields{"lock_id": lockID, "outcome": Failed}.about(keys)))
+	r := post("/v1/release", fields{"lock_id": lockID, "outcome": Failed}.about(keys))
+	r.timeout = leaveTimeout
+	_, err := ask[Info](ctx, c, r)
 	return err
+}
+
+func maxDuration(a, b time.Duration) time.Duration {
+	if a > b {
+		return a
+	}
+	return b
 }
 
 func minDuration(a, b time.Duration) time.Duration {

@@ -112,12 +112,17 @@ func (l *Lock) beat(timeout time.Duration) {
 
 // watch keeps a request open that is answered as soon as another client has ended the lock.
 func (l *Lock) watch() {
+	wait := time.Minute
+	if len(l.client.servers) > 1 {
+		wait = several // one that hangs must not hide a loss for long
+	}
 	for pause := 100 * time.Millisecond; sleep(l.work, pause); { // most of what a lock protects is over by then
-		r := post("/v1/held", fields{"lock_id": l.id, "wait_ms": time.Minute}.about(l.keys))
-		r.isRead, r.wait, pause = true, time.Minute, 100*time.Millisecond
+		r := post("/v1/held", fields{"lock_id": l.id, "wait_ms": wait}.about(l.keys))
+		r.isRead, r.wait, pause = true, wait, 100*time.Millisecond
 		if _, err := askOnce[Info](l.work, l.client, r); isLoss(err) {
 			_ = l.lose(err)
 		} else if isFault(err) {
+			l.client.leaveServer(r)
 			pause = time.Second
 		} else if err != nil {
 			return // renewals show a loss, too

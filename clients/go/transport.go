@@ -55,8 +55,9 @@ type call struct {
 	method, path, lockID string        // the path with its query, encoded; the id for errors: to repeat the request with
 	body                 fields        // nil: none
 	isRead               bool          // it changes nothing
-	wait, timeout        time.Duration // the wait that it asks for; beyond it, if less than the client's timeout
+	wait, timeout        time.Duration // the wait that it asks for; beyond it, if less than the client's limit
 	tries                int           // at least one of each server
+	faults               int           // in a row, before this attempt
 
 	at        int64         // the index of the server that it was last sent to
 	server    *server       // that server
@@ -79,6 +80,14 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
+// limit says how long an answer may take: one of several servers may hang, and then the next one is asked soon.
+func (c *Client) limit(faults int) time.Duration {
+	if len(c.servers) > 1 && faults < len(c.servers) {
+		return minDuration(c.timeout, several)
+	}
+	return c.timeout
+}
+
 // backoff pauses after so many faults in a row, once all servers have been tried.
 func (c *Client) backoff(ctx context.Context, faults int) bool {
 	pause := time.Second
@@ -93,6 +102,7 @@ func (c *Client) backoff(ctx context.Context, faults int) bool {
 // ask sends a request until it is answered, or often enough.
 func ask[T any](ctx context.Context, c *Client, r *call) (T, error) {
 	for faults := 1; ; faults++ {
+		r.faults = faults - 1
 		got, err := askOnce[T](ctx, c, r)
 		if !isFault(err) || c.isEnough(r, faults) || !c.backoff(ctx, faults) {
 			return got, r.conclude(ctx, err)
@@ -100,9 +110,14 @@ func ask[T any](ctx context.Context, c *Client, r *call) (T, error) {
 	}
 }
 
+// leaveServer makes the next request go to the next server, after a fault of this one.
+func (c *Client) leaveServer(r *call) {
+	c.current.CompareAndSwap(r.at, (r.at+1)%int64(len(c.servers)))
+}
+
 // isEnough reports, after so many faults in a row, whether to give up. The next request goes to the next server.
 func (c *Client) isEnough(r *call, faults int) bool {
-	c.current.CompareAndSwap(r.at, (r.at+1)%int64(len(c.servers)))
+	c.leaveServer(r)
 	return faults >= r.tries && faults >= len(c.servers)
 }
 
@@ -122,7 +137,7 @@ func (r *call) conclude(ctx context.Context, err error) error {
 
 // askOnce sends a request to the server in use.
 func askOnce[T any](ctx context.Context, c *Client, r *call) (got T, err error) {
-	limited, cancel := context.WithTimeout(ctx, r.wait+minDuration(r.timeout, c.timeout))
+	limited, cancel := context.WithTimeout(ctx, r.wait+minDuration(r.timeout, c.limit(r.faults)))
 	defer cancel()
 	response, err := c.open(limited, r)
 	if err == nil {

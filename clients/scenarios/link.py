@@ -1,34 +1,18 @@
 """The link between one client and the server: a small HTTP proxy that can do harm to requests and answers."""
 
 import json
-import random
+import os
 import select
 import socket
+import sys
 import threading
 import urllib.parse
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "test", "support"))
+from ports import free_port  # noqa: E402
+
 CHUNK = 65536
 LIMIT = 1 << 20
-
-
-RESERVED = []  # sockets whose names say to other runners which ports are taken; for the life of this process
-
-
-def free_port():
-    """A port below the range from which the kernel takes those of outgoing connections: it stays free for a restart."""
-    while True:
-        port = random.randint(20000, 31999)
-        name = socket.socket(socket.AF_UNIX)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                name.bind(f"\0belay-scenarios-{port}")
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                name.close()
-                continue
-        RESERVED.append(name)
-        return port
 
 
 class Gone(Exception):

@@ -213,6 +213,11 @@ struct belay_put_ticket {
     enum belay_mode mode;
     int slots;
     bool joint;
+    /*
+     * This process has put it before. If another process has put it since and it is valid, it stays as it is: the
+     * client waits there now. A store that does not know which process puts a ticket ignores this.
+     */
+    bool is_again;
 };
 
 struct belay_put_intent {
@@ -231,6 +236,11 @@ struct belay_write {
     const struct belay_record *values;
     const char *const *drop_tickets; /* lock ids; one that is not there is no error */
     size_t n_drop_tickets;
+    /*
+     * The write is refused, whatever its condition, if another process has put the first of drop_tickets last, and it
+     * is valid: the client waits there now. Ignored as is_again of a ticket is.
+     */
+    bool unless_elsewhere;
     const char *const *drop_intents;
     size_t n_drop_intents;
     const struct belay_put_ticket
@@ -336,7 +346,7 @@ struct belay_events_query {
     size_t last;        /* only this many of the newest; 0: all */
 };
 
-/* What a store offers and how it is used; constant while it is open. */
+/* The features of a store and how to use it; constant while it is open. */
 struct belay_store_capabilities {
     bool is_local;         /* on this machine. False: each call may take as long as the network does. */
     int64_t margin_ms;     /* an expired lock can be acquired this long after expires_ms, because clocks may

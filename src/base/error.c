@@ -43,6 +43,17 @@ enum belay_code error_wrap(struct belay_error *err, const char *format, ...)
     return err->code;
 }
 
+enum belay_code error_in_setting(struct belay_error *err, enum belay_code code, const char *setting)
+{
+    assert(code != BELAY_OK);
+    code = code == BELAY_INVALID ? BELAY_CONFIG : code;
+    if (err != NULL) {
+        (void)error_wrap(err, "%s", setting);
+        err->code = code;
+    }
+    return code;
+}
+
 void error_set_holder(struct belay_error *err, struct belay_info *holder)
 {
     if (err == NULL) {

@@ -12,6 +12,9 @@ enum belay_code error_set(struct belay_error *err, enum belay_code code, const c
 enum belay_code error_wrap(struct belay_error *err, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* The value of a setting is wrong that was not typed: prepends "SETTING: ", and BELAY_INVALID becomes BELAY_CONFIG. */
+enum belay_code error_in_setting(struct belay_error *err, enum belay_code code, const char *setting);
+
 /* Sets the holder that is in the way. Takes over `holder`, which may be NULL. */
 void error_set_holder(struct belay_error *err, struct belay_info *holder);
 

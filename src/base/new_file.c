@@ -15,6 +15,23 @@
 
 enum { TRIES = 16, RANDOM_DIGITS = 16 };
 
+enum belay_code new_file_code(int reason)
+{
+    switch (reason) {
+    case ENOENT:
+    case ENOTDIR:
+    case EISDIR:
+    case ENAMETOOLONG:
+        return BELAY_INVALID;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        return BELAY_NOT_PERMITTED;
+    default:
+        return BELAY_UNREACHABLE;
+    }
+}
+
 int new_file_open(const char *path, const char *what, char **out_temp)
 {
     for (int i = 0; i < TRIES; i++) {

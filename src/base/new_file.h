@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "belay.h"
+
 /*
  * A new, empty file beside `path`, for reading and writing: PATH.WHAT-RANDOM. *out_temp is its
  * name, which the caller frees. -1 with errno set.
@@ -18,6 +20,8 @@ int new_file_open(const char *path, const char *what, char **out_temp);
 void new_file_clean(const char *path, const char *what);
 /* For a file with secrets: 0600, or 0660 in a directory of a group (setgid and group-writable). */
 mode_t new_file_mode(const char *path);
+/* What an errno of creating or writing a file that the user named means: a wrong name, not permitted, or no room. */
+enum belay_code new_file_code(int reason);
 /* Writes all of it. False with errno set. */
 bool file_write_all(int fd, const void *data, size_t len);
 /* Syncs a file's content. False with errno set. */

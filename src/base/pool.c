@@ -124,7 +124,7 @@ bool pool_add(struct pool *pool, struct pool_job *job)
     (void)pthread_mutex_lock(&pool->mutex);
     assert(*pool->end == NULL && (pool->first == NULL) == (pool->n_queued == 0));
     assert(pool->n_threads <= pool->max_threads && pool->n_idle <= pool->n_threads);
-    if (pool->n_queued >= pool->n_idle && pool->n_threads < pool->max_threads) {
+    if (!pool->is_stopping && pool->n_queued >= pool->n_idle && pool->n_threads < pool->max_threads) {
         pool->n_threads += thread_start(&pool->threads[pool->n_threads], pool_thread, pool);
     }
     ok = pool->n_threads > 0 && !pool->is_stopping;

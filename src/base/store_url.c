@@ -294,8 +294,8 @@ void store_url_free_texts(const struct store_url_text *texts, void *params)
     }
 }
 
-static enum belay_code parse_one(const struct store_url_kind *kind, char *text, void *params,
-                                 struct buf *query, struct belay_error *err)
+static enum belay_code parse_param(const struct store_url_kind *kind, char *text, void *params,
+                                   struct buf *query, struct belay_error *err)
 {
     char *value = strchr(text, '=');
     enum belay_code code;
@@ -319,8 +319,8 @@ static enum belay_code parse_one(const struct store_url_kind *kind, char *text, 
     return code;
 }
 
-static enum belay_code parse_list(const struct store_url_kind *kind, char *list, void *params,
-                                  struct buf *query, struct belay_error *err)
+static enum belay_code parse_params(const struct store_url_kind *kind, char *list, void *params,
+                                    struct buf *query, struct belay_error *err)
 {
     enum belay_code code = BELAY_OK;
     size_t n = 0;
@@ -330,7 +330,7 @@ static enum belay_code parse_list(const struct store_url_kind *kind, char *list,
         if (*one != '\0') {
             code = ++n > PARAMS_MAX ? error_set(err, BELAY_INVALID,
                                                 "a store's URL has more than %d parameters", (int)PARAMS_MAX)
-                                    : parse_one(kind, one, params, query, err);
+                                    : parse_param(kind, one, params, query, err);
         }
     }
     return code;
@@ -372,7 +372,7 @@ enum belay_code store_url_parse(const struct store_url_kind *kind, const char *t
                          kind->scheme, text);
     }
     if (code == BELAY_OK && list != NULL) {
-        code = parse_list(kind, list, params, &query, err);
+        code = parse_params(kind, list, params, &query, err);
     }
     if (code == BELAY_OK && out_query != NULL) {
         buf_adds(&query, "");

@@ -360,6 +360,16 @@ const char *meta_find(const struct belay_meta *meta, size_t n, const char *name)
     return NULL;
 }
 
+size_t meta_size(const struct belay_meta *meta, size_t n)
+{
+    size_t size = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        size += strlen(meta[i].name) + strlen(meta[i].value);
+    }
+    return size;
+}
+
 void meta_free(struct belay_meta *meta, size_t n)
 {
     for (size_t i = 0; meta != NULL && i < n; i++) {

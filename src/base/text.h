@@ -92,6 +92,8 @@ uint64_t random_version(void);
 /* Copies a list of metadata; free it with meta_free(). NULL for an empty list or without memory. */
 struct belay_meta *meta_copy(const struct belay_meta *from, size_t n);
 void meta_free(struct belay_meta *meta, size_t n);
+/* The bytes of all names and values. */
+size_t meta_size(const struct belay_meta *meta, size_t n);
 /* The value of an entry; NULL: there is none of that name. */
 const char *meta_find(const struct belay_meta *meta, size_t n, const char *name);
 

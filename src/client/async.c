@@ -1,4 +1,4 @@
-/* Operations under way, for event loops: the same state machines, without a thread for each. */
+/* Asynchronous operations, for event loops: the same state machines, without a thread for each. */
 #include <assert.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static void async_free(struct belay_async *call)
     async_table_free(&call->client->asyncs, call);
 }
 
-/* ---- what the caller's texts become ---- */
+/* ---- copies of the caller's strings ---- */
 
 static size_t texts_size(const struct op_request *request)
 {
@@ -46,7 +46,7 @@ static size_t texts_size(const struct op_request *request)
     return size;
 }
 
-/* Have the request borrow from the call. */
+/* Copy all strings of the request into the memory behind the call, from which it then borrows them. */
 static void keep_texts(struct belay_async *call, struct op_request *request)
 {
     char *at = (char *)(call->metadata + request->n_metadata);
@@ -77,7 +77,7 @@ static void keep_texts(struct belay_async *call, struct op_request *request)
     request->metadata = call->metadata;
 }
 
-/* A call is one piece of memory, with copies of all that the request borrows. */
+/* A call is one block of memory, with copies of everything that the request borrows. */
 static enum belay_code begin_call(struct belay_client *client, const struct op_request *checked,
                                   belay_async_fn fn, void *context, struct belay_async **out_call,
                                   struct belay_error *err)
@@ -106,7 +106,7 @@ static enum belay_code begin_call(struct belay_client *client, const struct op_r
         async_free(call);
         return error_no_memory(err);
     }
-    assert(call->op.want != OP_WAIT); /* it begins with a question to the store, or has ended */
+    assert(call->op.want != OP_WAIT); /* it begins with a request to the store, or has ended */
     async_table_set_ready(&client->asyncs, call);
     if (out_call != NULL) {
         *out_call = call;
@@ -147,7 +147,7 @@ enum belay_code belay_async_adopt(struct belay_client *client, const char *key, 
     return code;
 }
 
-/* The same of a request for several keys, of which it is to name the further ones first. */
+/* Add the further keys to the request, and begin it. Releases the request. */
 static enum belay_code begin_call_keys(struct belay_client *client, struct client_request *request,
                                        const char *const *more_keys, size_t n, belay_async_fn fn,
                                        void *context, struct belay_error *err)
@@ -218,8 +218,8 @@ enum belay_code belay_async_force_release(struct belay_client *client, const cha
 
 void belay_async_cancel(struct belay_async *async)
 {
-    op_cancel(&async->op); /* a thread that asks the store for it does not look at that */
-    if (async->is_out) {
+    op_cancel(&async->op); /* also in flight: the thread that asks the store does not read this flag */
+    if (async->is_in_flight) {
         async->was_woken = true;
     } else {
         async_table_set_ready(&async->client->asyncs, async);
@@ -228,7 +228,7 @@ void belay_async_cancel(struct belay_async *async)
 
 bool belay_async_is_waiting(const struct belay_async *async, struct belay_wait_info *out_waiting)
 {
-    if (async->is_out || async->op.want != OP_WAIT || !async->op.queued) {
+    if (async->is_in_flight || async->op.want != OP_WAIT || !async->op.queued) {
         return false;
     }
     *out_waiting = client_wait_info(&async->op);
@@ -237,8 +237,8 @@ bool belay_async_is_waiting(const struct belay_async *async, struct belay_wait_i
 
 void belay_async_abandon(struct belay_async *async)
 {
-    if (async->is_out) {
-        async->is_forgotten = true;
+    if (async->is_in_flight) {
+        async->is_abandoned = true;
         return;
     }
     client_wait_ends(async->client, &async->poller);
@@ -251,9 +251,9 @@ bool belay_async_is_retrying(const struct belay_async *async)
     return async->op.faults > 0;
 }
 
-/* ---- carrying out ---- */
+/* ---- running them ---- */
 
-/* The locks on further keys are copied, all else is borrowed. False: no memory. */
+/* The locks on further keys are copied, everything else is borrowed. False: no memory. */
 static bool borrow_several(const struct op *op, struct belay_info *info, struct belay_info **out_joint)
 {
     if (op->n_more == 0) {
@@ -273,7 +273,7 @@ static void finish_call(struct belay_client *client, struct belay_async *call)
     struct belay_info info;
     enum belay_code code = op->code;
 
-    assert(!call->is_out && (call->is_granted || op->want == OP_DONE));
+    assert(!call->is_in_flight && (call->is_granted || op->want == OP_DONE));
     assert(call->is_granted || code != BELAY_OK || op->info.key != NULL);
     if (call->is_granted || client_forgives(client, &op->request, code, op->err.text)) {
         code = BELAY_OK;
@@ -288,7 +288,8 @@ static void finish_call(struct belay_client *client, struct belay_async *call)
         info_set_valid_for(&info, op_valid_for_ms(op, clock_boot_ms()));
     }
     if (code == BELAY_REDIRECTED) {
-        code = call->op.err.code = BELAY_UNREACHABLE; /* a server has come, and calls go to a store only */
+        code = call->op.err.code =
+            BELAY_UNREACHABLE; /* a server owns the file now, and calls go to a store only */
     }
     assert(code == BELAY_OK ? call->op.err.code == BELAY_OK : call->op.err.code == code);
     async_table_remove(&client->asyncs, call);
@@ -300,14 +301,17 @@ static void finish_call(struct belay_client *client, struct belay_async *call)
     async_free(call);
 }
 
-/* Go on with a call: to which the store has answered in a thread, or which is new, woken or due. */
-static void carry_on(struct belay_client *client, struct belay_async *call, bool is_answered)
+/*
+ * Continue a call as far as possible without waiting. `is_answered`: it was in flight, and the store has answered;
+ * otherwise it is new, woken or due.
+ */
+static void continue_call(struct belay_client *client, struct belay_async *call, bool is_answered)
 {
     struct store_step step;
 
-    assert(!call->is_out && !(call->is_granted && is_answered));
-    assert(!call->is_ready && call->heap_at == 0); /* it was taken from its list */
-    if (is_answered && call->is_forgotten) {
+    assert(!call->is_in_flight && !(call->is_granted && is_answered));
+    assert(!call->is_ready && call->heap_at == 0); /* the caller has removed it from its list */
+    if (is_answered && call->is_abandoned) {
         belay_async_abandon(call);
         return;
     }
@@ -315,7 +319,7 @@ static void carry_on(struct belay_client *client, struct belay_async *call, bool
         store_step_report(client, &call->op, call->step);
     } else if (client->threads == NULL) {
         client_wait_ends(client, &call->poller);
-    } /* else the worker thread does: here it might have to wait for another poller */
+    } /* else the worker thread calls it: this thread might have to wait for another poller */
     if (!is_answered && !call->is_granted && call->op.want == OP_WAIT) {
         op_on_wake(&call->op, clock_boot_ms());
     }
@@ -336,21 +340,21 @@ static void carry_on(struct belay_client *client, struct belay_async *call, bool
     assert(call->op.want == OP_WAIT);
     client_wait_begins(client, &call->op, &call->poller);
     if (call->was_woken || !async_table_wait(&client->asyncs, call)) {
-        async_table_set_ready(&client->asyncs, call); /* without memory, too, it looks again at once */
+        async_table_set_ready(&client->asyncs, call); /* also without memory for the heap: it polls at once */
     }
 }
 
-/* A call that another thread, in a blocking operation, or another client of the store has woken. */
-struct woken {
-    struct woken *next;
+/* A wake-up by another thread, in a blocking operation, or by another client of the store. */
+struct posted_wake {
+    struct posted_wake *next;
     bool is_from_store;
     char lock_id[BELAY_ID_MAX + 1];
 };
 
-/* Without memory the call looks by itself, a little later. */
-static void wake_later(struct belay_client *client, const char *lock_id, bool is_from_store)
+/* Without memory the wake-up is lost: the call polls a little later. */
+static void post_wake(struct belay_client *client, const char *lock_id, bool is_from_store)
 {
-    struct woken *woken = calloc(1, sizeof *woken);
+    struct posted_wake *woken = calloc(1, sizeof *woken);
 
     assert(lock_id != NULL);
     if (woken == NULL) {
@@ -359,21 +363,21 @@ static void wake_later(struct belay_client *client, const char *lock_id, bool is
     woken->is_from_store = is_from_store;
     (void)snprintf(woken->lock_id, sizeof woken->lock_id, "%s", lock_id);
     (void)pthread_mutex_lock(&client->mutex);
-    woken->next = client->woken;
-    client->woken = woken;
+    woken->next = client->posted_wakes;
+    client->posted_wakes = woken;
     (void)pthread_mutex_unlock(&client->mutex);
 }
 
-static void wake_now(struct belay_client *client)
+static void deliver_wakes(struct belay_client *client)
 {
-    struct woken *woken;
+    struct posted_wake *woken;
 
     (void)pthread_mutex_lock(&client->mutex);
-    woken = client->woken;
-    client->woken = NULL;
+    woken = client->posted_wakes;
+    client->posted_wakes = NULL;
     (void)pthread_mutex_unlock(&client->mutex);
     while (woken != NULL) {
-        struct woken *next = woken->next;
+        struct posted_wake *next = woken->next;
 
         (void)async_wake(client, woken->lock_id, true);
         if (woken->is_from_store && client->on_wake != NULL) {
@@ -392,19 +396,19 @@ bool async_wake(struct belay_client *client, const char *lock_id, bool at_once)
         return false;
     }
     if (!pthread_equal(pthread_self(), client->poll_thread)) {
-        wake_later(client, lock_id, false);
+        post_wake(client, lock_id, false);
         return false;
     }
     call = async_table_find(&client->asyncs, lock_id);
-    if (call != NULL && call->is_out) {
-        call->was_woken = true; /* it may have looked before what wakes it */
+    if (call != NULL && call->is_in_flight) {
+        call->was_woken = true; /* it may have read the record before the change that wakes it */
     } else if (call != NULL && call->heap_at != 0 && at_once) {
-        /* One that is being carried out is neither waiting nor in the heap, and looks by itself. */
+        /* A call that is being continued is not in the heap, and reads the record anyway. */
         async_table_set_ready(&client->asyncs, call);
     } else if (call != NULL && call->heap_at != 0) {
-        async_table_hasten(&client->asyncs, call, clock_boot_ms());
+        async_table_wake_by(&client->asyncs, call, clock_boot_ms());
     }
-    return call != NULL && call->op.request.kind == OP_ACQUIRE && !call->is_forgotten;
+    return call != NULL && call->op.request.kind == OP_ACQUIRE && !call->is_abandoned;
 }
 
 void async_on_store_wake(void *context, const char *lock_id)
@@ -412,7 +416,7 @@ void async_on_store_wake(void *context, const char *lock_id)
     struct belay_client *client = context;
 
     if (lock_id != NULL) {
-        wake_later(client, lock_id, true);
+        post_wake(client, lock_id, true);
     } else {
         atomic_store(&client->missed_wakes, true);
     }
@@ -432,11 +436,11 @@ static void wake_all_if_missed(struct belay_client *client)
     }
 }
 
-/* A freeze was ended, perhaps by another thread: what waits for that looks again. */
-static void wake_thawed(struct belay_client *client)
+/* A freeze was ended, perhaps by another thread: the calls that wait for that poll again. */
+static void wake_after_freeze(struct belay_client *client)
 {
-    if (atomic_load(&client->thawed) && atomic_exchange(&client->thawed, false)) {
-        async_table_hasten_frozen(&client->asyncs, clock_boot_ms());
+    if (atomic_load(&client->freeze_ended) && atomic_exchange(&client->freeze_ended, false)) {
+        async_table_wake_frozen_by(&client->asyncs, clock_boot_ms());
     }
 }
 
@@ -458,17 +462,17 @@ int64_t belay_client_poll(struct belay_client *client)
     client->is_taking = true;
     threads_take(client); /* first, because an answer may wake a waiter */
     client->is_taking = false;
-    wake_now(client);
+    deliver_wakes(client);
     wake_all_if_missed(client);
-    wake_thawed(client);
+    wake_after_freeze(client);
     while ((call = async_table_soonest(calls)) != NULL && call->op.wait_until_ms <= now_ms) {
         async_table_set_ready(calls, call);
     }
     for (;;) {
         if (client->threads != NULL && (call = threads_next(client)) != NULL) {
-            carry_on(client, call, true);
+            continue_call(client, call, true);
         } else if ((call = async_table_next_ready(calls)) != NULL) {
-            carry_on(client, call, false);
+            continue_call(client, call, false);
         } else {
             break;
         }
@@ -512,7 +516,7 @@ void async_drop_all(struct belay_client *client)
     client->on_wake = NULL;
     threads_stop(client);
     assert(client->threads == NULL);
-    wake_now(client);
+    deliver_wakes(client);
     while ((call = async_table_any(&client->asyncs)) != NULL) {
         async_table_remove(&client->asyncs, call);
         client_wait_ends(client, &call->poller);

@@ -1,15 +1,13 @@
-/*
- * The asynchronous operations of a client: a hash table by lock id, to wake one; a heap by
- * time, for those that look again unwoken; and a list of those that can go on.
- */
+/* async_table.h has a drawing. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/text.h"
 #include "client/async_table.h"
 
-/* SPARE_TEXTS: enough for the texts of most calls, which then fit into the memory of one before. */
+/* SPARE_TEXTS: room for the strings of most calls, so that the memory of an ended call fits the next one. */
 enum { BUCKETS = 4096, SPARE_TEXTS = 256 };
 #ifdef __SANITIZE_ADDRESS__
 enum { SPARE_MAX = 0 }; /* so that it sees the use of a call that has ended */
@@ -115,24 +113,21 @@ static void heap_remove(struct async_table *table, struct belay_async *call)
 
 bool async_table_wait(struct async_table *table, struct belay_async *call)
 {
-    assert(call->heap_at == 0 && !call->is_ready && !call->is_out && call->op.want == OP_WAIT);
-    assert(table->n_heap <= table->cap_heap);
-    if (table->n_heap == table->cap_heap) {
-        size_t cap = table->cap_heap == 0 ? 64 : table->cap_heap * 2;
-        struct belay_async **heap = realloc(table->heap, cap * sizeof(struct belay_async *));
+    struct belay_async **heap =
+        array_grow((void *)table->heap, sizeof(struct belay_async *), table->n_heap + 1, &table->cap_heap);
 
-        if (heap == NULL) {
-            return false;
-        }
-        table->heap = heap;
-        table->cap_heap = cap;
+    assert(call->heap_at == 0 && !call->is_ready && !call->is_in_flight && call->op.want == OP_WAIT);
+    assert(table->n_heap <= table->cap_heap);
+    if (heap == NULL) {
+        return false;
     }
+    table->heap = heap;
     heap_put(table, table->n_heap++, call);
     heap_rise(table, table->n_heap - 1);
     return true;
 }
 
-void async_table_hasten(struct async_table *table, struct belay_async *call, int64_t at_ms)
+void async_table_wake_by(struct async_table *table, struct belay_async *call, int64_t at_ms)
 {
     assert(call->heap_at > 0 && call->heap_at <= table->n_heap);
     if (at_ms < call->op.wait_until_ms) {
@@ -141,7 +136,7 @@ void async_table_hasten(struct async_table *table, struct belay_async *call, int
     }
 }
 
-void async_table_hasten_frozen(struct async_table *table, int64_t at_ms)
+void async_table_wake_frozen_by(struct async_table *table, int64_t at_ms)
 {
     for (size_t i = 0; i < table->n_heap; i++) {
         struct op *op = &table->heap[i]->op;
@@ -192,7 +187,7 @@ void async_table_wake_all(struct async_table *table)
 {
     for (size_t i = 0; table->buckets != NULL && i < BUCKETS; i++) {
         for (struct belay_async *call = table->buckets[i]; call != NULL; call = call->next_in_bucket) {
-            call->was_woken = call->was_woken || call->is_out;
+            call->was_woken = call->was_woken || call->is_in_flight;
             if (call->heap_at != 0) {
                 async_table_set_ready(table, call);
             }
@@ -200,7 +195,7 @@ void async_table_wake_all(struct async_table *table)
     }
 }
 
-/* One that is ready is removed only if it is forgotten in the turn in which it came. */
+/* Slow for a long list, but rare: a ready call is removed only if it is abandoned before the next poll. */
 static void ready_remove(struct async_table *table, struct belay_async *call)
 {
     struct belay_async **at = &table->ready;
@@ -256,7 +251,7 @@ void async_table_set_ready(struct async_table *table, struct belay_async *call)
     if (call->heap_at > 0) {
         heap_remove(table, call);
     }
-    assert(!call->is_out && *table->ready_end == NULL);
+    assert(!call->is_in_flight && *table->ready_end == NULL);
     call->is_ready = true;
     call->next_ready = NULL;
     *table->ready_end = call;

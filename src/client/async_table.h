@@ -1,4 +1,21 @@
-/* The asynchronous operations of a client: by lock id, by when they look again, and those that can go on. */
+/*
+ * The asynchronous operations of a client ("calls"): a hash table by lock id, to wake one; a heap by the time at which
+ * they poll again; and a list of those that can continue. A call is in one place at a time:
+ *
+ *     begin_call() --> READY <------- woken, cancelled, or due -------- WAITING (in the heap)
+ *                        |                                                 ^
+ *                        | belay_client_poll()                             | OP_WAIT
+ *                        v                                                 |
+ *                   continue_call() does what the operation wants ---------+-- OP_DONE --> callback, freed
+ *                        |     ^
+ *           OP_COMMIT or |     | threads_next(): the store has answered
+ *           OP_GET, with |     |
+ *           threads      v     |
+ *                   IN FLIGHT: a worker thread or the store's loop asks the store
+ *
+ * All of it belongs to the thread that polls; op and step belong to the asking side while the call is in flight.
+ * A wake-up or an abandonment is then only noted, and takes effect with the answer.
+ */
 #ifndef CLIENT_ASYNC_TABLE_H
 #define CLIENT_ASYNC_TABLE_H
 
@@ -24,7 +41,7 @@ struct async_table {
     struct belay_async **heap;    /* owned; waiting, soonest first */
     size_t n_heap;
     size_t cap_heap;
-    struct belay_async *ready; /* in the order in which they became so */
+    struct belay_async *ready; /* a list, in the order in which they became ready */
     struct belay_async **ready_end;
     struct belay_async *spare; /* owned; memory for the next calls, linked by next_ready */
     size_t n_spare;
@@ -36,13 +53,13 @@ struct belay_async {
     struct belay_async *next_ready;
     bool is_ready;
     bool is_granted;   /* by the kill switch: the store is not asked */
-    bool is_out;       /* the store is asked for it, perhaps by a thread: nothing else may touch op or step */
-    bool was_woken;    /* meanwhile: the answer may be out of date */
-    bool is_forgotten; /* meanwhile: it ends when the thread has come back */
+    bool is_in_flight; /* the store is asked, perhaps by a thread: nothing else may touch op or step */
+    bool was_woken;    /* in flight: the records in the answer may be older than the wake-up */
+    bool is_abandoned; /* in flight: when the answer is there, it is freed without a callback */
     size_t heap_at;    /* place in the heap, plus 1; 0: not in it */
     struct pool_job job;
-    struct store_step *step;       /* owned; for the thread; NULL: none has asked yet */
-    struct belay_async *next_back; /* threads.c */
+    struct store_step *step;           /* owned; for the thread; NULL: none has asked yet */
+    struct belay_async *next_answered; /* threads.c */
     struct poller poller;
     struct belay_client *client; /* borrowed */
     belay_async_fn fn;
@@ -61,13 +78,13 @@ void async_table_remove(struct async_table *table, struct belay_async *call);
 struct belay_async *async_table_find(struct async_table *table, const char *lock_id);
 void async_table_set_ready(struct async_table *table, struct belay_async *call);
 struct belay_async *async_table_next_ready(struct async_table *table);
-/* Have it wait until op.wait_until_ms. False without memory. */
+/* Put it into the heap, until op.wait_until_ms. False without memory. */
 bool async_table_wait(struct async_table *table, struct belay_async *call);
-/* One that waits is to do so no longer than until then. */
-void async_table_hasten(struct async_table *table, struct belay_async *call, int64_t at_ms);
-/* The same of all that a freeze makes wait. */
-void async_table_hasten_frozen(struct async_table *table, int64_t at_ms);
-/* All look again: what waits at once, what a thread asks the store for after that. */
+/* A waiting call polls at `at_ms` at the latest. */
+void async_table_wake_by(struct async_table *table, struct belay_async *call, int64_t at_ms);
+/* The same for all calls that wait because of a freeze. */
+void async_table_wake_frozen_by(struct async_table *table, int64_t at_ms);
+/* Have all calls poll again: those that wait at once, those in flight after their answer. */
 void async_table_wake_all(struct async_table *table);
 struct belay_async *async_table_soonest(const struct async_table *table); /* NULL: none waits */
 struct belay_async *async_table_any(const struct async_table *table);

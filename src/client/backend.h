@@ -18,7 +18,7 @@ struct backend;
 struct client_decision;
 struct poller;
 
-/* What to do with freezes. Checked, except for the times: those are for the clock of the backend. */
+/* A request to list, begin or end freezes. All but the times is checked: the backend compares those with its clock. */
 enum freeze_kind { FREEZE_LIST, FREEZE_BEGIN, FREEZE_END };
 struct freeze_request {
     enum freeze_kind kind;
@@ -94,10 +94,12 @@ struct backend_ops {
                             struct belay_error *err);
     /*
      * BELAY_OK: the lock could be taken now. BELAY_HELD: err->holder blocks it; *retry_ms is
-     * lowered to when the lock may become free. `poller` shares reads with other waiters.
+     * lowered to when the lock may become free. `poller` shares reads with other waiters. `cancel` (NULL: none)
+     * ends a request to a server at once.
      */
     enum belay_code (*check_free)(struct backend *backend, const struct op_request *request,
-                                  struct poller *poller, int64_t *retry_ms, struct belay_error *err);
+                                  struct poller *poller, int64_t *retry_ms, struct belay_cancel *cancel,
+                                  struct belay_error *err);
     /*
      * Wait until the lock on one of the keys is no longer that of lock_id: BELAY_LOST, BELAY_NOT_HOLDER or
      * BELAY_NOT_FOUND. BELAY_OK: it still is after wait_ms, or sooner if the backend cannot wait

@@ -70,15 +70,15 @@ struct belay_client {
     uint64_t stale_told[CLIENT_STALE_MAX]; /* what was reported as stale, for stores that cannot keep that */
     size_t n_stale_told;                   /* in all; the oldest is forgotten */
     pthread_cond_t idle;                   /* a lock's `users` has become less */
-    struct belay_lock *locks;
-    struct ticker renew_timer;   /* renews what is due */
-    struct woken *woken;         /* owned; operations that other threads have woken, for the next poll */
+    struct belay_lock *locks;              /* protected ones: their leases are kept */
+    struct ticker renew_timer;             /* renews what is due */
+    struct posted_wake *posted_wakes;      /* owned; by other threads, for the next poll */
     struct async_table asyncs;   /* of the thread that calls belay_client_poll(), and not under the mutex */
-    atomic_bool thawed;          /* a freeze was ended: the next poll wakes the operations that wait for it */
+    atomic_bool freeze_ended;    /* a freeze was ended: the next poll wakes the operations that wait for it */
     atomic_bool missed_wakes;    /* wake-ups may have been lost: the next poll has every operation look */
     atomic_bool has_poll_thread; /* there is such a thread, poll_thread */
     pthread_t poll_thread;
-    bool is_taking; /* that thread reads answers, and then looks for wake-ups; no other thread uses this */
+    bool is_taking; /* the poll thread collects answers, and then wake-ups; no other thread uses this */
     struct threads *threads;           /* owned; NULL: the poll thread asks the store itself */
     struct shared_poll shared_poll;    /* of waiters, on a store that wakes none; has a mutex of its own */
     struct ticker deadline_timer;      /* reports passed deadlines to holders; never waits for the store */
@@ -114,6 +114,7 @@ struct belay_lock {
     pthread_t watch_thread;
     struct belay_cancel *watch_cancel; /* owned; not NULL while it watches */
     bool polls;                        /* the thread's own: it has to look */
+    bool watch_failed;                 /* likewise: the last request to the server was not answered */
     int64_t looked_ms;                 /* likewise: boot clock, when it last did */
 };
 
@@ -129,7 +130,7 @@ enum belay_code store_get(struct belay_store *store, const char *const *keys, si
                           struct belay_record *out_records, int64_t *out_now_ms, struct belay_error *err);
 enum belay_code store_commit(struct belay_store *store, const struct belay_batch *batch,
                              struct belay_commit *out, struct belay_error *err);
-/* What a commit has returned that was not made by store_commit(). */
+/* The same asserts for a commit that the store's loop (struct belay_loop_ops) has made. */
 void store_assert_commit(struct belay_store *store, const struct belay_batch *batch, enum belay_code code,
                          const struct belay_commit *result);
 enum belay_code store_scan(struct belay_store *store, const struct belay_scan *scan, belay_record_fn fn,
@@ -171,22 +172,20 @@ enum belay_code local_run(struct backend *backend, struct op_request *request, c
 enum belay_code local_check(struct backend *backend, const struct lock_check *check,
                             struct belay_info **out_info, struct belay_error *err); /* check.c */
 
-/* Commit or read what the operation wants: ask the store, from any thread, which changes nothing in the operation. */
+/* Do the commit or the read that the operation wants. In any thread: the operation itself does not change. */
 void store_step_ask(struct belay_client *client, const struct op *op, struct poller *poller,
                     struct store_step *step);
-/*
- * The same on the poll thread, without waiting: begin a commit by the store's loop->begin(). False: ask. The
- * second: it is answered.
- */
+/* On the poll thread: begin a commit by the store's loop->begin(), without waiting. False: use store_step_ask(). */
 bool store_step_begin(struct belay_client *client, const struct op *op, struct store_step *step,
                       void *context);
+/* Such a commit has been answered with `code`. */
 void store_step_answered(struct belay_client *client, struct store_step *step, enum belay_code code);
 /* Report the answer to the operation, and pass on events and wake-ups. Leaves the step empty. */
 void store_step_report(struct belay_client *client, struct op *op, struct store_step *step);
 void store_step_release(struct store_step *step);
-/* How an operation waits, for its caller. */
+/* How the operation waits, for display. */
 struct belay_wait_info client_wait_info(const struct op *op);
-/* The operation waits in the queue from now on; and no longer. */
+/* The wait of an operation in the queue begins, and ends: meanwhile it shares the polls of other waiters. */
 void client_wait_begins(struct belay_client *client, struct op *op, struct poller *poller);
 void client_wait_ends(struct belay_client *client, struct poller *poller);
 
@@ -241,7 +240,7 @@ void async_drop_all(struct belay_client *client);
 
 /* False: no thread or no memory, so the caller must ask the store itself. */
 bool threads_ask(struct belay_client *client, struct belay_async *call);
-/* What the store's loop has answered: for threads_next(), or for a thread to finish. */
+/* Collect the answers of the store's loop: for threads_next(), or for a thread to finish. */
 void threads_take(struct belay_client *client);
 /* Have the store's loop send what it was asked. Returns when to poll again (boot clock); INT64_MAX: no need. */
 int64_t threads_flush(struct belay_client *client);
@@ -324,7 +323,7 @@ void keepalive_tell_lost(struct belay_lock *lock, const char *why);
 
 /* False: no memory or no thread. Doing it again is not an error. */
 bool loss_watch_start(struct belay_lock *lock);
-/* Have it end; does not wait. */
+/* Ask the thread to end, without waiting for it. */
 void loss_watch_cancel(struct belay_lock *lock);
 void loss_watch_end(struct belay_lock *lock); /* without the mutex */
 

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/saturate.h"
 #include "base/text.h"
 #include "client/client.h"
 #include "client/items.h"
@@ -108,8 +109,8 @@ static enum belay_code list_add_freeze(struct freezing *work, struct belay_error
 
     (void)snprintf(freeze.id, sizeof freeze.id, "%s", request->id);
     if (request->for_ms != 0) {
-        freeze.until_unix_ms = (request->from_unix_ms != 0 ? request->from_unix_ms : work->now_unix_ms);
-        freeze.until_unix_ms += request->for_ms;
+        freeze.until_unix_ms = add_saturated(
+            request->from_unix_ms != 0 ? request->from_unix_ms : work->now_unix_ms, request->for_ms);
     }
     for (size_t i = 0; i < work->list.n; i++) {
         if (strcmp(work->list.items[i].id, request->id) == 0) {
@@ -282,7 +283,7 @@ static void record_freeze(struct freezing *work, const char *type, const struct 
     belay_error_release(&err);
 }
 
-static void record_all(struct freezing *work)
+static void record_changes(struct freezing *work)
 {
     const struct freeze_request *request = work->request;
 
@@ -309,8 +310,8 @@ static enum belay_code check_support(const struct belay_client *client, struct b
                      capabilities.freezes_advice == NULL ? "" : capabilities.freezes_advice);
 }
 
-static enum belay_code list_all(struct freezing *work, belay_freeze_fn fn, void *context,
-                                struct belay_error *err)
+static enum belay_code list_current(struct freezing *work, belay_freeze_fn fn, void *context,
+                                    struct belay_error *err)
 {
     enum belay_code code = read_freezes(work, err);
 
@@ -333,7 +334,7 @@ enum belay_code local_freezes(struct backend *backend, const struct freeze_reque
     enum belay_code code = check_support(client, err);
 
     if (code == BELAY_OK && request->kind == FREEZE_LIST) {
-        code = list_all(&work, fn, context, err);
+        code = list_current(&work, fn, context, err);
     } else if (code == BELAY_OK) {
         int tries = 0;
 
@@ -343,8 +344,8 @@ enum belay_code local_freezes(struct backend *backend, const struct freeze_reque
         code = code == BELAY_REFUSED ? BELAY_UNREACHABLE : code;
     }
     if (code == BELAY_OK && request->kind != FREEZE_LIST) {
-        record_all(&work);
-        atomic_store(&client->thawed, true);
+        record_changes(&work);
+        atomic_store(&client->freeze_ended, true);
         for (size_t i = 0; i < work.changed.n; i++) {
             (void)tell(&work, &work.changed.items[i], fn, context);
         }

@@ -1,4 +1,4 @@
-/* What src/shared_db needs of a client besides belay.h: the items beside the locks. */
+/* The items of a client's store, which are not locks; src/shared_db uses them besides belay.h. */
 #ifndef CLIENT_ITEMS_H
 #define CLIENT_ITEMS_H
 

@@ -196,7 +196,7 @@ static bool is_asked_for(const struct belay_query *query, const struct belay_inf
                                               : info->status == query->status;
 }
 
-static bool list_one(void *context, const struct belay_record *record, int64_t now_ms)
+static bool list_record(void *context, const struct belay_record *record, int64_t now_ms)
 {
     struct lock_listing *listing = context;
     struct belay_info *info;
@@ -246,7 +246,7 @@ static enum belay_code local_list(struct backend *backend, const struct belay_qu
     scan.prefix = listing->query->prefix;
     scan.after = listing->query->cursor;
     scan.held_only = !listing->query->all && listing->query->status != BELAY_STATUS_RELEASED;
-    code = client_count(client, false, store_scan(client->store, &scan, list_one, listing, err));
+    code = client_count(client, false, store_scan(client->store, &scan, list_record, listing, err));
     if (code == BELAY_OK && listing->no_memory) {
         code = error_no_memory(err);
     }
@@ -316,7 +316,7 @@ struct local_watching {
     bool stopped;
 };
 
-static bool watch_one(void *context, const struct belay_event *event)
+static bool pass_new_event(void *context, const struct belay_event *event)
 {
     struct local_watching *watching = context;
 
@@ -343,7 +343,7 @@ static enum belay_code local_watch(struct backend *backend, const char *prefix, 
     enum belay_code code = BELAY_OK;
 
     if (*after == 0) {
-        code = local_events(backend, &query, watch_one, &watching, err); /* the newest event so far */
+        code = local_events(backend, &query, pass_new_event, &watching, err); /* the newest event so far */
     }
     watching.fn = fn;
     query = (struct belay_events_query){ .prefix = prefix };
@@ -351,7 +351,7 @@ static enum belay_code local_watch(struct backend *backend, const char *prefix, 
         uint32_t heard = store->ops->listen == NULL ? 0 : store->ops->listen(store, NULL);
 
         query.after = *after;
-        code = local_events(backend, &query, watch_one, &watching, &failure);
+        code = local_events(backend, &query, pass_new_event, &watching, &failure);
         if (code == BELAY_UNREACHABLE && may_retry) {
             client_warn_outage(client, &outage, code, failure.text);
             client_sleep(WATCH_POLL_MS, cancel);
@@ -379,7 +379,8 @@ static enum belay_code local_watch(struct backend *backend, const char *prefix, 
 /* ---- is it free? ---- */
 
 static enum belay_code local_check_free(struct backend *backend, const struct op_request *request,
-                                        struct poller *poller, int64_t *retry_ms, struct belay_error *err)
+                                        struct poller *poller, int64_t *retry_ms, struct belay_cancel *cancel,
+                                        struct belay_error *err)
 {
     struct belay_client *client = local_client(backend);
     struct belay_store *store = client->store;
@@ -390,6 +391,7 @@ static enum belay_code local_check_free(struct backend *backend, const struct op
     struct poll_result seen;
     enum belay_code code;
 
+    (void)cancel; /* the store's own timeouts end a read */
     shared_poll_read(&client->shared_poll, store, poller, keys, op_request_keys(request, keys), &seen);
     code = seen.code;
     if (code != BELAY_OK) {

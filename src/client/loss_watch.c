@@ -89,9 +89,11 @@ static enum belay_code await_server(struct belay_lock *lock, struct belay_error 
     const struct op_request request = { .key = lock->grant->key,
                                         .joint = lock->joint,
                                         .lock_id = lock->grant->lock_id };
-    enum belay_code code = backend->ops->await_loss(backend, &request, HELD_MS, lock->watch_cancel, err);
+    int64_t wait_ms = lock->watch_failed ? 0 : HELD_MS; /* what happened meanwhile is to be seen at once */
+    enum belay_code code = backend->ops->await_loss(backend, &request, wait_ms, lock->watch_cancel, err);
 
     assert(backend->ops->await_loss != NULL && lock->watch_cancel != NULL);
+    lock->watch_failed = false;
     switch (code) {
     case BELAY_OK:
     case BELAY_CANCELLED:
@@ -105,6 +107,7 @@ static enum belay_code await_server(struct belay_lock *lock, struct belay_error 
         lock->polls = true;
         break;
     default:
+        lock->watch_failed = true;
         client_sleep(AGAIN_MS, lock->watch_cancel);
     }
     return BELAY_OK;

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "lock/info.h"
 
-/* What only the store knew when the batch was sent. */
+/* Complete an event of a batch with the values that only the store knew when the batch was sent. */
 static void complete_event(struct belay_event *event, const struct belay_record *record,
                            const struct belay_commit *result)
 {

@@ -1,4 +1,4 @@
-/* What a backend reports to the client's callbacks while it works: events and waits. */
+/* The reports of a backend to the client's callbacks: events and waits. */
 #ifndef CLIENT_REPORT_H
 #define CLIENT_REPORT_H
 
@@ -17,7 +17,7 @@ void report_commit(report_event_fn on_event, void *context, const struct belay_b
 void report_outcome(report_event_fn on_event, void *context, const struct op_request *request,
                     enum belay_code code, const struct op_result *result, const struct belay_error *err);
 
-/* What on_waiting was last told: it is called for changes only. All zero at first. */
+/* The state of a wait that on_waiting was last called with: it is called for changes only. All zero at first. */
 struct wait_told {
     bool anything;
     size_t position;

@@ -19,7 +19,7 @@
 #include "belay/store.h"
 #include "lock/op.h"
 
-/* What a poll has read. */
+/* The records that a poll has read. */
 struct poll_result {
     enum belay_code code;
     int64_t store_now_ms;

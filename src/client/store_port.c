@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "client/client.h"
 
 /* Of a store on the network, only what this process has made of the answer is asserted: not order, not content. */
@@ -24,7 +25,7 @@ static void assert_batch(const struct belay_batch *batch)
     assert(!batch->note_refusal || batch->n_writes == 1);
 }
 
-/* What a store on this machine has just written. Of one on the network it is the answer of another program. */
+/* Of a store on this machine: belay itself wrote this. The answer of a store on the network is another program's. */
 static void assert_written_here(const struct belay_batch *batch, const struct belay_commit *result)
 {
     for (size_t i = 0; i < result->n_records; i++) {
@@ -84,14 +85,25 @@ enum belay_code store_get(struct belay_store *store, const char *const *keys, si
     return code;
 }
 
-/* ---- lists ---- */
+/* ---- lists: their order comes from a file, which may be damaged, so it is checked and not asserted ---- */
+
+/* `code` is what the store returned. */
+static enum belay_code require_order(const struct belay_store *store, bool is_disordered, const char *what,
+                                     enum belay_code code, struct belay_error *err)
+{
+    return !is_disordered
+               ? code
+               : error_set(err, BELAY_BAD_CONTENT, "the %s store is damaged: its %s are out of order",
+                           store->ops->name, what);
+}
 
 struct ordered_scan {
     belay_record_fn fn;
     void *context;
-    const struct belay_scan *scan;
+    const char *after;
     char last[BELAY_KEY_MAX + 1]; /* the key before, or its beginning; "": none */
     bool is_stopped;
+    bool is_disordered;
 };
 
 static bool scan_in_order(void *context, const struct belay_record *record, int64_t now_ms)
@@ -100,8 +112,12 @@ static bool scan_in_order(void *context, const struct belay_record *record, int6
     size_t len = strlen(record->key);
 
     assert(!ordered->is_stopped);
-    assert(strncmp(ordered->last, record->key, BELAY_KEY_MAX) <= 0);
-    assert(ordered->scan->after == NULL || strcmp(ordered->scan->after, record->key) < 0);
+    ordered->is_disordered = strncmp(ordered->last, record->key, BELAY_KEY_MAX) > 0 ||
+                             (ordered->after != NULL && strcmp(ordered->after, record->key) >= 0);
+    if (ordered->is_disordered) {
+        ordered->is_stopped = true;
+        return false;
+    }
     len = len < BELAY_KEY_MAX ? len : BELAY_KEY_MAX;
     memcpy(ordered->last, record->key, len);
     ordered->last[len] = '\0';
@@ -112,10 +128,14 @@ static bool scan_in_order(void *context, const struct belay_record *record, int6
 enum belay_code store_scan(struct belay_store *store, const struct belay_scan *scan, belay_record_fn fn,
                            void *context, struct belay_error *err)
 {
-    struct ordered_scan ordered = { .fn = fn, .context = context, .scan = scan };
+    struct ordered_scan ordered = { .fn = fn, .context = context, .after = scan->after };
+    enum belay_code code;
 
-    return is_on_this_machine(store) ? store->ops->scan(store, scan, scan_in_order, &ordered, err)
-                                     : store->ops->scan(store, scan, fn, context, err);
+    if (!is_on_this_machine(store)) {
+        return store->ops->scan(store, scan, fn, context, err);
+    }
+    code = store->ops->scan(store, scan, scan_in_order, &ordered, err);
+    return require_order(store, ordered.is_disordered, "records", code, err);
 }
 
 struct ordered_events {
@@ -123,15 +143,17 @@ struct ordered_events {
     void *context;
     uint64_t last; /* the id before; at first query.after */
     bool is_stopped;
+    bool is_disordered;
 };
 
 static bool event_in_order(void *context, const struct belay_event *event)
 {
     struct ordered_events *ordered = context;
 
-    assert(!ordered->is_stopped && event->id > ordered->last);
+    assert(!ordered->is_stopped);
+    ordered->is_disordered = event->id <= ordered->last;
     ordered->last = event->id;
-    ordered->is_stopped = !ordered->fn(ordered->context, event);
+    ordered->is_stopped = ordered->is_disordered || !ordered->fn(ordered->context, event);
     return !ordered->is_stopped;
 }
 
@@ -139,10 +161,14 @@ enum belay_code store_events(struct belay_store *store, const struct belay_event
                              belay_event_fn fn, void *context, struct belay_error *err)
 {
     struct ordered_events ordered = { .fn = fn, .context = context, .last = query->after };
+    enum belay_code code;
 
     assert(store->ops->events != NULL);
-    return is_on_this_machine(store) ? store->ops->events(store, query, event_in_order, &ordered, err)
-                                     : store->ops->events(store, query, fn, context, err);
+    if (!is_on_this_machine(store)) {
+        return store->ops->events(store, query, fn, context, err);
+    }
+    code = store->ops->events(store, query, event_in_order, &ordered, err);
+    return require_order(store, ordered.is_disordered, "events", code, err);
 }
 
 /* ---- items ---- */

@@ -1,10 +1,10 @@
 /*
- * Threads that ask the store for the calls of an event loop. A call is out while
- * one of them asks: only op->batch and op->keys are read then, and the answer is
- * written beside the operation. The loop's thread reports it to the operation.
+ * Worker threads that ask the store for the calls of an event loop (async_table.h has a drawing). While a call is in
+ * flight, the worker reads only op->batch and op->keys, and writes the answer to the call's step. The loop's thread
+ * reports the answer to the operation.
  *
- * A store may answer most commits on the loop's thread, without blocking (struct belay_loop_ops): no
- * thread is woken for these. Reads, and what needs more than one statement, are for the threads.
+ * A store may answer most commits on the loop's thread, without blocking (struct belay_loop_ops): these wake no worker.
+ * Reads, and commits that need more than one statement, go to the workers.
  */
 #include <assert.h>
 #include <stddef.h>
@@ -17,8 +17,8 @@
 struct threads {
     struct pool *pool; /* owned */
     pthread_mutex_t mutex;
-    struct belay_async *back; /* answered, in order; under the mutex */
-    struct belay_async **back_end;
+    struct belay_async *answered; /* answered, in order; under the mutex */
+    struct belay_async **answered_end;
     void (*wake)(void *context);
     void *context;
     const struct belay_loop_ops *loop; /* borrowed; NULL: the threads do all */
@@ -40,7 +40,7 @@ enum belay_code belay_client_use_threads(struct belay_client *client, size_t n, 
         return error_no_memory(err);
     }
     (void)pthread_mutex_init(&threads->mutex, NULL);
-    threads->back_end = &threads->back;
+    threads->answered_end = &threads->answered;
     threads->unfinished_end = &threads->unfinished;
     threads->wake = wake;
     threads->context = context;
@@ -64,13 +64,13 @@ int belay_client_poll_fd(struct belay_client *client)
     return fd;
 }
 
-static void put_back(struct threads *threads, struct belay_async *call)
+static void add_answered(struct threads *threads, struct belay_async *call)
 {
-    assert(call->is_out && call->step != NULL);
+    assert(call->is_in_flight && call->step != NULL);
     (void)pthread_mutex_lock(&threads->mutex);
-    call->next_back = NULL;
-    *threads->back_end = call;
-    threads->back_end = &call->next_back;
+    call->next_answered = NULL;
+    *threads->answered_end = call;
+    threads->answered_end = &call->next_answered;
     (void)pthread_mutex_unlock(&threads->mutex);
 }
 
@@ -80,7 +80,7 @@ static void ask(struct belay_client *client, struct belay_async *call)
     struct store_step *step = call->step;
 
     client_wait_ends(client, &call->poller);
-    assert(call->is_out && step != NULL);
+    assert(call->is_in_flight && step != NULL);
     if (step->pending.batch != NULL) {
         enum belay_code code;
 
@@ -100,7 +100,7 @@ static void ask_in_thread(struct pool_job *job)
     struct threads *threads = call->client->threads;
 
     ask(call->client, call);
-    put_back(threads, call);
+    add_answered(threads, call);
     threads->wake(threads->context);
 }
 
@@ -111,17 +111,17 @@ bool threads_ask(struct belay_client *client, struct belay_async *call)
     if (call->step == NULL && (call->step = calloc(1, sizeof *call->step)) == NULL) {
         return false;
     }
-    assert(!call->is_out && !call->is_ready && call->heap_at == 0);
+    assert(!call->is_in_flight && !call->is_ready && call->heap_at == 0);
     call->step->pending.batch = NULL;
     call->job.work = ask_in_thread;
-    call->is_out = true;
+    call->is_in_flight = true;
     if (threads->loop != NULL && store_step_begin(client, &call->op, call->step, call)) {
         return true;
     }
     if (!pool_add(threads->pool, &call->job)) {
-        call->is_out = false;
+        call->is_in_flight = false;
     }
-    return call->is_out;
+    return call->is_in_flight;
 }
 
 void threads_take(struct belay_client *client)
@@ -136,20 +136,20 @@ void threads_take(struct belay_client *client)
         struct belay_async *call = done->context;
 
         next = done->next;
-        assert(call->is_out && done == &call->step->pending && done->batch == &call->op.batch);
+        assert(call->is_in_flight && done == &call->step->pending && done->batch == &call->op.batch);
         if (done->is_unfinished) {
-            call->next_back = NULL;
+            call->next_answered = NULL;
             *threads->unfinished_end = call;
-            threads->unfinished_end = &call->next_back;
+            threads->unfinished_end = &call->next_answered;
         } else {
             store_assert_commit(client->store, done->batch, done->code, done->out);
             store_step_answered(client, call->step, done->code);
-            put_back(threads, call);
+            add_answered(threads, call);
         }
     }
 }
 
-/* What others wait for is sent first, such as the claim of a waiter whose lock was released. */
+/* Commits that others wait for are sent first, such as the claim of a waiter whose lock was released. */
 int64_t threads_flush(struct belay_client *client)
 {
     struct threads *threads = client->threads;
@@ -161,10 +161,10 @@ int64_t threads_flush(struct belay_client *client)
     }
     next_ms = threads->loop->flush(client->store);
     for (struct belay_async *call = threads->unfinished; call != NULL; call = next) {
-        next = call->next_back; /* the thread changes it */
+        next = call->next_answered; /* the thread changes it */
         if (!pool_add(threads->pool, &call->job)) {
             ask(client, call); /* there is no thread */
-            put_back(threads, call);
+            add_answered(threads, call);
             next_ms = 0;
         }
     }
@@ -220,15 +220,15 @@ struct belay_async *threads_next(struct belay_client *client)
     struct belay_async *call;
 
     (void)pthread_mutex_lock(&threads->mutex);
-    call = threads->back;
+    call = threads->answered;
     if (call != NULL) {
-        assert(call->is_out);
+        assert(call->is_in_flight);
         assert(call->step != NULL);
-        threads->back = call->next_back;
-        if (threads->back == NULL) {
-            threads->back_end = &threads->back;
+        threads->answered = call->next_answered;
+        if (threads->answered == NULL) {
+            threads->answered_end = &threads->answered;
         }
-        call->is_out = false;
+        call->is_in_flight = false;
     }
     (void)pthread_mutex_unlock(&threads->mutex);
     return call;
@@ -241,7 +241,7 @@ void threads_stop(struct belay_client *client)
     if (threads == NULL) {
         return;
     }
-    if (client->store->ops->subscribe != NULL) {
+    if (client->store != NULL && client->store->ops->subscribe != NULL) {
         client->store->ops->subscribe(client->store, NULL, NULL);
     }
     for (struct pool_job *job = pool_stop(threads->pool), *next; job != NULL; job = next) {

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/saturate.h"
 #include "client/client.h"
 
 enum { LOOK_MS = 1000, AGAIN_MS = 1000 };
@@ -119,22 +120,23 @@ static enum belay_code wait_until_free(struct free_wait *wait, struct belay_erro
     for (;;) {
         struct belay_store *store = waker(client);
         uint32_t heard = store == NULL ? 0 : store->ops->listen(store, NULL);
-        int64_t left_ms =
-            options->wait_ms < 0 ? INT64_MAX : request->began_ms + options->wait_ms - clock_boot_ms();
+        int64_t left_ms = options->wait_ms < 0
+                              ? INT64_MAX
+                              : add_saturated(request->began_ms, options->wait_ms) - clock_boot_ms();
         int64_t sleep_ms = LOOK_MS;
         enum belay_code code;
 
-        ROUTE(&client->route, code, err, check_free, request, &wait->poller, &sleep_ms);
+        ROUTE(&client->route, code, err, check_free, request, &wait->poller, &sleep_ms, options->cancel);
         if (code == BELAY_HELD) {
             client_warn_answers(client, &wait->outage);
             may_retry = !client_capabilities(client).is_local; /* a server restarts, and a file does not */
             on_held(wait, err);
         } else if (code == BELAY_UNREACHABLE && may_retry) {
             client_warn_outage(client, &wait->outage, code, err->text);
-        } else {
+        } else if (code != BELAY_CANCELLED) {
             return code;
         }
-        if (left_ms <= 0) {
+        if (left_ms <= 0 && code != BELAY_CANCELLED) {
             return code;
         }
         if (belay_cancel_requested(options->cancel)) {

@@ -72,7 +72,7 @@ enum belay_code config_read_yaml(struct belay_config *config, const struct confi
 
 /* ---- key.c --------------------------------------------------------------- */
 
-/* What the form of a key says. */
+/* The facts that the form of a key gives. */
 struct config_key {
     char *above[BELAY_ANCESTORS_MAX]; /* owned: the keys of its ancestors, nearest first */
     size_t n_above;

@@ -39,13 +39,13 @@ struct key_piece {
 /* Whether it is this text; NULL: whether it is not there. */
 bool key_piece_is(struct key_piece piece, const char *text);
 
-/* What a key that fits a template consists of. */
+/* The parts of a key that fits a template. */
 struct key_names {
     struct key_piece component;
     struct key_piece environment;
 };
 
-/* What is wrong with a template, as the end of a sentence; NULL if nothing is. */
+/* The fault of a template, as the end of a sentence; NULL if it has none. */
 const char *key_template_fault(const char *template);
 
 /* How many of its bytes are not placeholders. Of two templates that match a key, the one with more is more specific. */
@@ -64,13 +64,13 @@ bool key_read_form(const struct key_scheme *scheme, const char *key, struct key_
 /* A key that has the template's form and is not allowed is an error (S0.5). */
 enum belay_code key_check_scheme(const struct key_scheme *scheme, const char *key, struct belay_error *err);
 
-/* What holds for every part of a key, given with --FLAG: not empty, clean, no ':'. */
+/* The rules for every part of a key, given with --FLAG: not empty, clean, no ':'. */
 enum belay_code key_name_check(const char *flag, const char *name, struct belay_error *err);
 
 /* It is a stack's key, or meant to be one. */
 bool key_begins_as_stack(const char *key);
 
-/* What holds for every key: its length and its bytes, and the form of one that begins with "stack:". */
+/* The rules for every key: its length and its bytes, and the form of one that begins with "stack:". */
 enum belay_code key_check(const char *key, struct belay_error *err);
 
 /* The key that parts->component and parts->environment make by the scheme's template. */

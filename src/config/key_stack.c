@@ -23,7 +23,7 @@ struct stack_key {
 };
 
 /* The part of a key at *at up to the next ':' or the end, if it is a name; moves past it. */
-static bool next_part(const char **at, struct key_piece *out)
+static bool next_piece(const char **at, struct key_piece *out)
 {
     struct key_piece part = { *at, strcspn(*at, ":") };
 
@@ -61,19 +61,19 @@ static bool stack_parse(const char *text, struct stack_key *out)
     const char *at = text;
     struct key_piece part;
 
-    if (!take_literal(&at, "stack:") || !next_part(&at, &part) || !take_literal(&at, ":env:") ||
-        !next_part(&at, &part)) {
+    if (!take_literal(&at, "stack:") || !next_piece(&at, &part) || !take_literal(&at, ":env:") ||
+        !next_piece(&at, &part)) {
         return false;
     }
     key.stack.len = (size_t)(at - text);
     if (take_literal(&at, ":service:")) {
         key.level = LEVEL_SERVICE;
-        if (!next_part(&at, &part) || memchr(part.at, '/', part.len) != NULL) {
+        if (!next_piece(&at, &part) || memchr(part.at, '/', part.len) != NULL) {
             return false;
         }
     } else if (take_literal(&at, ":component:")) {
         key.level = LEVEL_COMPONENT;
-        if (!next_part(&at, &part) || !component_parse(part, &key)) {
+        if (!next_piece(&at, &part) || !component_parse(part, &key)) {
             return false;
         }
     }
@@ -182,7 +182,7 @@ enum belay_code key_check(const char *key, struct belay_error *err)
                          BELAY_KEY_MAX);
     }
     if (!text_is_clean(key, BELAY_KEY_MAX)) {
-        return error_set(err, BELAY_INVALID, "the key is not UTF-8 or has control characters");
+        return error_set(err, BELAY_INVALID, "the key '%.100s' is not UTF-8 or has control characters", key);
     }
     if (key_begins_as_stack(key) && !stack_parse(key, &parsed)) {
         return error_set(err, BELAY_INVALID,

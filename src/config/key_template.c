@@ -23,7 +23,7 @@ struct form {
 
 static const char *const all = "all";
 
-/* What is wrong with it, or NULL. */
+/* Its fault, or NULL. */
 static const char *form_parse(const char *template, struct form *out)
 {
     const char *at = template;

@@ -302,10 +302,14 @@ static enum belay_code read_items(struct schema_walk *walk, const struct schema_
         return fail_shape(walk, name, node->line, "is an empty list; add an item or remove it");
     }
     for (size_t i = 0; code == BELAY_OK && i < node->n; i++) {
+        const struct yaml_node *item = &node->items[i];
         char index[24];
 
+        if (rule->inside->shape == SHAPE_MAP && item->n == 0 && item->kind != YAML_NODE_TEXT) {
+            return fail_shape(walk, name, item->line, "has an empty item; fill it or remove it");
+        }
         (void)snprintf(index, sizeof index, "%zu", i);
-        code = read_inside(walk, rule->inside, name, index, &node->items[i]);
+        code = read_inside(walk, rule->inside, name, index, item);
     }
     return code;
 }

@@ -187,6 +187,16 @@ static bool is_http(const char *value)
     return text_has_prefix(value, "http://") || text_has_prefix(value, "https://");
 }
 
+/* A space at an end would be part of a file's or a database's name: such a store has other locks. */
+static const char *store_fault(const char *value)
+{
+    if (value[0] == ' ' || value[strlen(value) - 1] == ' ') {
+        return "begins or ends with a space; remove it";
+    }
+    return is_store(value) ? NULL
+                           : "is not a store; write it as KIND:WHERE, such as sqlite:/var/lib/belay/belay.db";
+}
+
 static const char *find_fault(const struct value_rule *rule, const char *value, char *why)
 {
     bool is_on;
@@ -205,9 +215,7 @@ static const char *find_fault(const struct value_rule *rule, const char *value, 
     }
     switch (rule->kind) {
     case VALUE_STORE:
-        return is_store(value)
-                   ? NULL
-                   : "is not a store; write it as KIND:WHERE, such as sqlite:/var/lib/belay/belay.db";
+        return store_fault(value);
     case VALUE_HTTP:
     case VALUE_URL:
         return is_http(value) ? NULL : "is not a URL; write it as https://HOST/PATH";

@@ -153,7 +153,8 @@ bool freeze_in_force(const struct frozen_keys *freeze, struct freeze_now now, in
     return freeze->until_unix_ms == 0 || now.low_unix_ms < freeze->until_unix_ms + grace_ms;
 }
 
-char *freeze_text(const struct frozen_keys *freeze)
+/* "frozen until 2026-11-28T00:00:00Z by alice: Black Friday". The caller frees it; NULL: no memory. */
+static char *freeze_text(const struct frozen_keys *freeze)
 {
     struct buf text = BUF_INIT(8192);
     char until[CLOCK_TEXT_SIZE];

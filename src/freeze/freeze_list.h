@@ -55,8 +55,6 @@ void freeze_list_remove(struct freeze_list *list, size_t i);
 
 bool freeze_is_over(const struct frozen_keys *freeze, int64_t unix_ms);
 bool freeze_in_force(const struct frozen_keys *freeze, struct freeze_now now, int64_t grace_ms);
-/* "frozen until 2026-11-28T00:00:00Z by alice: Black Friday". The caller frees it; NULL: no memory. */
-char *freeze_text(const struct frozen_keys *freeze);
 
 /*
  * BELAY_FROZEN: a key that the batch acquires is frozen. Sets `frozen` and frozen_for_ms of `out`;

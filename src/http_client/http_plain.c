@@ -172,7 +172,10 @@ static const char *server_name(const struct http_plain *client)
 static enum belay_code say_unreachable(const struct http_plain *client, const char *why,
                                        struct belay_error *err)
 {
-    return error_set(err, BELAY_UNREACHABLE, "cannot reach %.300s: %s", server_name(client), why);
+    /* The URL has none, which the user may have forgotten. */
+    const char *port = client->unix_path == NULL && client->uri.port == 80 ? ":80" : "";
+
+    return error_set(err, BELAY_UNREACHABLE, "cannot reach %.300s%s: %s", server_name(client), port, why);
 }
 
 static enum belay_code say_no_answer(const struct http_plain *client, const char *why,
@@ -339,8 +342,9 @@ static enum belay_code exchange_once(struct http_plain *client, const struct htt
                          : say_no_answer(client, io_reason(io), err);
     }
     assert(code != BELAY_UNREACHABLE || sent == 0); /* what was sent may have been done */
-    *out_may_repeat = was_idle && nothing_came && code != BELAY_CANCELLED && io != PLAIN_TIMEOUT &&
-                      (request->may_repeat || sent == 0);
+    /* A server that took the whole time would take it once more. */
+    *out_may_repeat = was_idle && nothing_came && code != BELAY_CANCELLED &&
+                      clock_boot_ms() < limit.until_ms && (request->may_repeat || sent == 0);
     if (code == BELAY_OK) {
         code = hand_over(&reading, out_response, err);
     }

@@ -258,8 +258,8 @@ static bool add_authorization(struct probe_transfer *transfer)
     return transfer->headers != NULL;
 }
 
-static enum belay_code probe_some(struct net_probe *probes, size_t n, int64_t timeout_ms, const char *ca_file,
-                                  struct belay_error *err)
+static enum belay_code probe_batch(struct net_probe *probes, size_t n, int64_t timeout_ms,
+                                   const char *ca_file, struct belay_error *err)
 {
     struct probe_transfer *all = calloc(n, sizeof *all);
     CURLM *multi = curl_multi_init();
@@ -307,7 +307,7 @@ enum belay_code net_probe_all(struct net_probe *probes, size_t n, int64_t timeou
     curl_start();
     sigpipe_block(&guard);
     for (size_t at = 0; code == BELAY_OK && at < n; at += AT_ONCE) {
-        code = probe_some(probes + at, n - at < AT_ONCE ? n - at : AT_ONCE, timeout_ms, ca_file, err);
+        code = probe_batch(probes + at, n - at < AT_ONCE ? n - at : AT_ONCE, timeout_ms, ca_file, err);
     }
     sigpipe_restore(&guard);
     return code;

@@ -75,7 +75,7 @@ static bool copy_member(const char *text, char **out)
     return *out != NULL;
 }
 
-enum belay_mode json_read_mode(const json_t *object)
+static enum belay_mode member_mode(const json_t *object)
 {
     const char *name = member_text(object, "mode");
 
@@ -164,7 +164,7 @@ struct belay_info *json_read_lock(const json_t *lock)
     if (info == NULL) {
         return NULL;
     }
-    info->mode = json_read_mode(lock);
+    info->mode = member_mode(lock);
     info->slots = info->mode == BELAY_SLOTS && slots > 0 && slots <= BELAY_HOLDERS_MAX ? (int)slots : 0;
     if (!read_holder_list(json_object_get(lock, "holders"), info) ||
         (json_is_array(waiting) && !json_read_waiters(waiting, info))) {
@@ -217,7 +217,7 @@ bool json_read_waiters(const json_t *waiting, struct belay_info *info)
             return false;
         }
         waiter->since_unix_ms = json_read_time(from, "since");
-        waiter->mode = json_read_mode(from);
+        waiter->mode = member_mode(from);
     }
     return true;
 }

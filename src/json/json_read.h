@@ -12,8 +12,6 @@ struct belay_info *json_read_lock(const json_t *lock);
 /* The locks of several keys: the first, with the others as `joint`. NULL as above. */
 struct belay_info *json_read_locks(const json_t *locks);
 
-enum belay_mode json_read_mode(const json_t *object);
-
 /*
  * Fills the waiters of an `info` that has none yet. False if `waiting` is not the queue of a
  * lock, or without memory.

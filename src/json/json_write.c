@@ -106,8 +106,8 @@ static json_t *wire_object(const struct field *fields, size_t n)
 }
 #define WIRE_OBJECT(fields) wire_object(fields, sizeof(fields) / sizeof((fields)[0]))
 
-/* The fields of a holder: those of a lock but for what all its holders have in common. */
-json_t *wire_holder(const struct belay_info *info)
+/* An entry of "holders". It has the fields of a lock, except those that all its holders have in common. */
+static json_t *wire_holder(const struct belay_info *info)
 {
     /* Locking is disabled: there is a key, and an id that 'release' accepts. */
     bool none = info->status == BELAY_STATUS_NONE;

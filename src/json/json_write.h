@@ -20,7 +20,6 @@ enum { WIRE_HOLDERS_SHOWN = 100 };
 json_t *wire_grant(const struct belay_info *info);
 /* {"lock_id", "locks": [...]}: the locks of several keys that were granted together. */
 json_t *wire_grants(const struct belay_info *info);
-json_t *wire_holder(const struct belay_info *info); /* an entry of "holders" */
 json_t *wire_waiter(const struct belay_waiter *waiter, size_t position);
 json_t *wire_event(const struct belay_event *event);
 json_t *wire_freeze(const struct belay_freeze *freeze);

@@ -1,4 +1,4 @@
-/* What the fields of a lock in JSON say; shared by json_write.c and lock_line.c. */
+/* The values of the fields of a lock in JSON; shared by json_write.c and lock_line.c. */
 #ifndef JSON_LOCK_FIELDS_H
 #define JSON_LOCK_FIELDS_H
 

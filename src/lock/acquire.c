@@ -1,15 +1,27 @@
 /*
  * Acquire: try, look, decide; then take, wait in the queue, or give up.
  *
- *   TRYING --refused--> LOOKING --> (decide) --take--> TAKING --> done
- *      |                  ^  ^         |  |               | lost a race
- *      v                  |  |         |  +--reenter--> REENTERING
- *    done                 |  |         +--blocked--> [READING_BLOCKER] --> QUEUEING
- *                         |  |                                      |
- *                         |  +---------- woken, time ---- WAITING <-+
- *                      RECOVERING (the store failed)        | time is up,
- *                                                           v cancelled
- *                                                        LEAVING --> done
+ *     TRYING ----acquired-----------------------------------------------> done
+ *        | refused
+ *        v
+ *     LOOKING --> (decide) --free--------> TAKING ------acquired--------> done
+ *        ^  ^        |  \---our owner's--> REENTERING --renewed---------> done
+ *        |  |        | blocked
+ *        |  |        v
+ *        |  | [READING_BLOCKER] --no ticket yet--> QUEUEING --+
+ *        |  |        | has a ticket                           |
+ *        |  |        v                                        |
+ *        |  +---- WAITING <-----------------------------------+
+ *        | woken,    |  \--the same, with takes_turns--> CLAIMING ------> done
+ *        | or due    |
+ *        |           | the time is up, out of attempts, or cancelled
+ *        |           v
+ *        |        LEAVING ----------------------------------------------> done
+ *        |
+ *     RECOVERING <-- the store failed, or writes were refused too often
+ *
+ * If a write of TAKING, REENTERING, QUEUEING or CLAIMING is refused, it decides again: from the record in the
+ * answer if that is the only one, else from those that it reads when LOOKING.
  *
  * TRYING acquires only a lock that is not held and whose queue is empty. Everything else
  * is decided from the records, and written on condition that they have not changed since.
@@ -26,6 +38,7 @@
 
 #include "base/error.h"
 #include "base/fnv.h"
+#include "base/saturate.h"
 #include "lock/acquire.h"
 #include "lock/decide.h"
 #include "lock/info.h"
@@ -53,7 +66,7 @@ bool op_may_wait(const struct op_request *request)
 int64_t op_give_up_ms(const struct op_request *request)
 {
     if (request->wait_ms > 0) {
-        return request->began_ms + request->wait_ms;
+        return add_saturated(request->began_ms, request->wait_ms);
     }
     return op_may_wait(request) ? INT64_MAX : request->began_ms;
 }
@@ -177,14 +190,14 @@ static void succeed_reentered(struct op *op, int64_t sent_ms)
 
 /* ---- blocked ---- */
 
-/* The first key of the request that is blocked. */
-static const char *blocked_key(const struct op *op, const struct decision *decision)
+/* The first key of the request that is blocked, which op->err is about from now on. */
+static const char *blocked_key(struct op *op, const struct decision *decision)
 {
     size_t i = decision->blocker;
 
     assert(i < op_n_records(&op->request));
-    return op_record_key(&op->request,
-                         i < op_n_targets(&op->request) ? i : acquire_first_below(&op->request, i));
+    op->blocked = i < op_n_targets(&op->request) ? i : acquire_first_below(&op->request, i);
+    return op_record_key(&op->request, op->blocked);
 }
 
 /* Set op->err to the holder that blocks us. False: no memory. */
@@ -348,6 +361,9 @@ static void refuse_mode(struct op *op, const struct decision *decision, int64_t 
     if (decision->verdict == VERDICT_OTHER_SLOTS) {
         (void)decide_say_other_slots(&op->err, key, op->request.slots, &op->records[decision->blocker]);
         give_up_waiting(op, BELAY_INVALID, "the lock has another number of slots", now_ms);
+    } else if (decision->verdict == VERDICT_HEAVY) {
+        (void)decide_say_heavy(&op->err, key);
+        give_up_waiting(op, BELAY_HELD, "too much metadata of the holders", now_ms);
     } else {
         (void)error_set(&op->err, BELAY_HELD, "lock '%s' is shared by %d holders, which are the most", key,
                         BELAY_HOLDERS_MAX);
@@ -397,6 +413,7 @@ static void decide_next(struct op *op, int64_t now_ms)
         return;
     case VERDICT_OTHER_SLOTS:
     case VERDICT_FULL:
+    case VERDICT_HEAVY:
         refuse_mode(op, &decision, now_ms);
         return;
     case VERDICT_NOT_OURS: /* above */
@@ -470,6 +487,7 @@ static void on_frozen(struct op *op, const struct belay_commit *result, int64_t 
     assert(op->state == TRYING || op->state == CLAIMING || op->state == TAKING);
     (void)error_set(&op->err, BELAY_FROZEN, "lock '%s': %s", op->request.key, result->frozen);
     op->waiting.holder = NULL; /* error_set() has freed it */
+    op->blocked = 0;
     op->is_frozen = true;
     op->frozen_until_ms = result->frozen_for_ms == INT64_MAX
                               ? INT64_MAX
@@ -600,7 +618,7 @@ static void acquire_start(struct op *op, int64_t now_ms)
     acquire_try_free(op, now_ms);
 }
 
-/* The states in which the answer of the store is awaited that decide_next() is called with. */
+/* The states that wait for an answer of the store which is passed to decide_next(). */
 #define ASKING                                                                                               \
     (OP_FROM(TRYING) | OP_FROM(LOOKING) | OP_FROM(CLAIMING) | OP_FROM(TAKING) | OP_FROM(REENTERING) |        \
      OP_FROM(QUEUEING))

@@ -127,7 +127,7 @@ void acquire_try_free(struct op *op, int64_t now_ms)
     for (size_t i = 0; i < op->batch.n_writes; i++) {
         op->writes[i].condition = i < op_n_targets(&op->request) ? BELAY_IF_FREE : BELAY_IF_FREE_FOR_INTENT;
     }
-    /* What else but a refusal can follow if another client holds it? */
+    /* Only if a held lock ends the operation: then the store can record the refusal at once. */
     op->batch.note_refusal = !op_may_wait(&op->request) && !op->request.reentrant &&
                              op->request.mode == BELAY_EXCLUSIVE && op->batch.n_writes == 1;
     add_acquired_events(op, now_ms);
@@ -344,6 +344,16 @@ size_t acquire_first_below(const struct op_request *request, size_t i)
     return target;
 }
 
+/*
+ * An event of key i that it is not free. The history of one key tells nothing of another one, which its readers may not
+ * be permitted to see.
+ */
+static void add_blocked_event(struct op *op, size_t i, const char *type)
+{
+    step_event(op, i, BELAY_LEVEL_INFO, type)->reason =
+        i == op->blocked ? op->err.text : "another key of the request is not free";
+}
+
 void acquire_queue(struct op *op, bool again, bool is_broken, int64_t now_ms)
 {
     const struct op_request *request = &op->request;
@@ -367,7 +377,8 @@ void acquire_queue(struct op *op, bool again, bool is_broken, int64_t now_ms)
                                                          .acquired_by = request->acquired_by,
                                                          .mode = request->mode,
                                                          .slots = request->slots,
-                                                         .joint = request->joint != NULL };
+                                                         .joint = request->joint != NULL,
+                                                         .is_again = op->ticket_until_ms > 0 };
         op->writes[i].put_ticket = &op->tickets[target];
     }
     /*
@@ -380,7 +391,7 @@ void acquire_queue(struct op *op, bool again, bool is_broken, int64_t now_ms)
     }
     op->batch.require_unused_id = unused_id(op); /* refused now, not only when its turn comes */
     for (size_t i = 0; !again && i < op_n_targets(request); i++) {
-        step_event(op, i, BELAY_LEVEL_INFO, "wait.began")->reason = op->err.text;
+        add_blocked_event(op, i, "wait.began");
     }
     step_commit(op, QUEUEING, now_ms);
 }
@@ -393,7 +404,11 @@ void acquire_leave(struct op *op, const char *why, int64_t now_ms)
     step_begin_batch(op);
     if (op->queued) {
         drop_own_ticket(op);
-        add_wait_ended(op, why, now_ms);
+        if (op->code != BELAY_ID_USED) { /* else another process has used it, and has ended the wait then */
+            add_wait_ended(op, why, now_ms);
+            op->batch.require_unused_id = unused_id(op);
+        }
+        op->writes[0].unless_elsewhere = true; /* it keeps its place if it waits through another server now */
         for (size_t i = 0; op->request.joint != NULL && i < op->batch.n_writes; i++) {
             op->writes[i].set = BELAY_SET_FREED; /* the turns of the waiters behind us begin now (L4) */
         }
@@ -401,7 +416,7 @@ void acquire_leave(struct op *op, const char *why, int64_t now_ms)
         op->batch.n_writes = 0;
     }
     for (size_t i = 0; is_refused && i < op_n_targets(&op->request); i++) {
-        step_event(op, i, BELAY_LEVEL_INFO, "lock.refused")->reason = op->err.text;
+        add_blocked_event(op, i, "lock.refused");
     }
     if (op->code != BELAY_HELD || op->queued) {
         op->kept_event_id = 0; /* it was refused, but there is more to do or to say */

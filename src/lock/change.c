@@ -11,6 +11,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
+#include "lock/decide.h"
 #include "lock/info.h"
 #include "lock/step.h"
 
@@ -393,6 +395,22 @@ static size_t target_with_key(const struct op *op, const char *key)
     return target;
 }
 
+/*
+ * The first write of an adoption is for an exclusive lock. If it is refused, the record shows the other holders, but
+ * of several keys only that of the first: there each holder may have its part of the metadata.
+ */
+static bool adopts_too_much(const struct op *op, const struct belay_record *record)
+{
+    const struct op_request *request = &op->request;
+
+    if (request->kind != OP_ADOPT || record->mode == BELAY_EXCLUSIVE) {
+        return false;
+    }
+    return request->joint == NULL
+               ? decide_is_heavy(request, record, op->records_now_ms)
+               : meta_size(request->metadata, request->n_metadata) > BELAY_META_SUM_MAX / BELAY_HOLDERS_MAX;
+}
+
 static void on_refusal(struct op *op, const struct belay_commit *result, int64_t sent_ms, int64_t now_ms)
 {
     struct belay_record *record = &op->records[0];
@@ -405,6 +423,10 @@ static void on_refusal(struct op *op, const struct belay_commit *result, int64_t
     /* Show our holder: a renewal without a ttl keeps its own ttl, not that of another holder. */
     if (!record_show_holder(record, is_adopted ? op->request.lock_id : needed_id(op))) {
         step_done_no_memory(op);
+        return;
+    }
+    if (is_holder && !is_adopted && adopts_too_much(op, record)) {
+        step_done(op, decide_say_heavy(&op->err, record->key));
         return;
     }
     if (op->request.mode == BELAY_EXCLUSIVE && record->mode != BELAY_EXCLUSIVE && is_holder) {

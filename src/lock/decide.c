@@ -393,7 +393,38 @@ static bool refuses_mode(const struct op_request *request, const struct belay_re
         *verdict = VERDICT_FULL;
         return true;
     }
+    if (is_held && request->mode == record->mode && decide_is_heavy(request, record, now_ms)) {
+        *verdict = VERDICT_HEAVY;
+        return true;
+    }
     return false;
+}
+
+bool decide_is_heavy(const struct op_request *request, const struct belay_record *record, int64_t now_ms)
+{
+    const char *replaced = request->kind == OP_ADOPT ? request->old_id : NULL;
+    size_t size = meta_size(request->metadata, request->n_metadata);
+    size_t others = 0;
+
+    for (size_t i = 0; i < record->n_holders && request->n_metadata > 0; i++) {
+        const struct belay_holder *holder = &record->holders[i];
+
+        if (now_ms < holder->expires_ms + request->capabilities.margin_ms &&
+            (replaced == NULL || strcmp(holder->lock_id, replaced) != 0)) {
+            size += meta_size(holder->metadata, holder->n_metadata);
+            others++;
+        }
+    }
+    return others > 0 && size > BELAY_META_SUM_MAX;
+}
+
+enum belay_code decide_say_heavy(struct belay_error *err, const char *key)
+{
+    return error_set(
+        err, BELAY_HELD,
+        "lock '%s': its holders would have over %d KiB of metadata together: give less of it, or "
+        "wait until some of them end",
+        key, BELAY_META_SUM_MAX / 1024);
 }
 
 enum belay_code decide_say_other_slots(struct belay_error *err, const char *key, int slots,

@@ -38,7 +38,8 @@ enum verdict {
     VERDICT_BLOCKED,
     VERDICT_NOT_OURS,    /* request.lock_id has a ticket that another credential put */
     VERDICT_OTHER_SLOTS, /* the lock is held with another number of slots */
-    VERDICT_FULL         /* the lock is shared by BELAY_HOLDERS_MAX holders */
+    VERDICT_FULL,        /* the lock is shared by BELAY_HOLDERS_MAX holders */
+    VERDICT_HEAVY        /* with the request's, the holders would have too much metadata */
 };
 
 struct decision {
@@ -61,6 +62,14 @@ int decide_free_slots(const struct belay_record *record, int slots, int64_t marg
 /* Set `err`: the lock is held with another number of slots than `slots`. Returns BELAY_INVALID. */
 enum belay_code decide_say_other_slots(struct belay_error *err, const char *key, int slots,
                                        const struct belay_record *held);
+
+/*
+ * Whether the holders of a lock that is shared or has slots would have more than BELAY_META_SUM_MAX of metadata
+ * with that of the request: each read and each write of the lock handles all of it. An adoption replaces its holder's.
+ */
+bool decide_is_heavy(const struct op_request *request, const struct belay_record *record, int64_t now_ms);
+/* Set `err` for that. Returns BELAY_HELD: holders end. */
+enum belay_code decide_say_heavy(struct belay_error *err, const char *key);
 
 /* Whether a ticket ahead of the request conflicts with it. */
 enum clash {

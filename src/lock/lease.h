@@ -71,7 +71,7 @@ static inline bool lease_wants_beat(const struct lease *lease, int64_t now_ms)
     return lease_is_live(lease, now_ms) && now_ms >= lease->next_beat_ms;
 }
 
-/* What is due, for a caller that renews and watches in one place. LEASE_LOST also ends the lease here. */
+/* For a caller that renews and watches in one place: the next thing to do. LEASE_LOST also ends the lease here. */
 enum lease_due lease_due(struct lease *lease, int64_t now_ms);
 
 #endif

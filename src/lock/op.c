@@ -276,7 +276,7 @@ void step_commit(struct op *op, int state, int64_t now_ms)
         return;
     }
     if (op->request.wait_ms > 0) {
-        int64_t left = op->request.began_ms + op->request.wait_ms - now_ms;
+        int64_t left = op_give_up_ms(&op->request) - now_ms;
 
         timeout = timeout == 0 || left < timeout ? left : timeout;
         timeout = timeout == 0 ? 1 : timeout;

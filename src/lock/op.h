@@ -124,6 +124,7 @@ struct op {
     } waiting;
     bool is_frozen;    /* the last attempt was refused because of a freeze, which err.text names */
     bool is_described; /* err names what blocks us in `records` */
+    size_t blocked;    /* the key that err.text is about, if it is BELAY_HELD or BELAY_FROZEN */
 
     /* OP_DONE */
     enum belay_code code;

@@ -1,5 +1,5 @@
 /*
- * What to tell about a store that does not answer while a loop keeps trying: its beginning, a reminder every ten
+ * Reports about a store that does not answer while a loop keeps trying: its beginning, a reminder every ten
  * seconds, another kind of failure, and its end.
  */
 #ifndef LOCK_OUTAGE_H

@@ -23,18 +23,6 @@
 enum { SERVER_ANSWER_MS = 5000 };
 enum { SECRET_SIZE = 2049 }; /* of a URL or a key, as in src/server/webhooks */
 
-static const char *origin_of(const struct belay_config *config, const char *name)
-{
-    for (size_t i = 0; i < belay_config_count(config); i++) {
-        struct belay_setting setting = belay_config_setting(config, i);
-
-        if (strcmp(setting.name, name) == 0) {
-            return setting.origin;
-        }
-    }
-    return "default";
-}
-
 /* ---- notifications: formats and URLs; a server checks the rest when it starts (src/server/notify) ---- */
 
 static const char *notify_get(const struct belay_config *config, size_t i, const char *name)
@@ -149,7 +137,7 @@ static void check_config(const struct belay_doctor_options *options, struct diag
     if (enabled != NULL && strcmp(enabled, "true") != 0) {
         diagnostics_warn(diagnostics, "locking", "take that away to have locks again",
                          "is switched off (%s): every lock is granted and protects nothing",
-                         origin_of(*out_config, "locking_enabled"));
+                         setting_origin(*out_config, "locking_enabled"));
     }
 }
 
@@ -224,7 +212,7 @@ struct server_list {
 };
 
 /* A client uses the first that answers, so one that is missing would not be noticed. */
-static void check_one_of(struct server_list *list, const char *url)
+static void check_listed_server(struct server_list *list, const char *url)
 {
     struct belay_client_options options = BELAY_CLIENT_OPTIONS_INIT;
     struct belay_error err = BELAY_ERROR_INIT;
@@ -242,15 +230,14 @@ static void check_one_of(struct server_list *list, const char *url)
     list->n++;
     if (code == BELAY_UNREACHABLE) {
         list->n_missing++;
-        diagnostics_warn(list->diagnostics, "server", "start it, or remove it from the list",
-                         "one is missing: %s", err.text);
+        diagnostics_warn(list->diagnostics, "server", "correct this, or remove the server from the list",
+                         "%.200s cannot be used: %s", url, err.text);
     } else if (code != BELAY_OK) {
-        diagnostics_fail(list->diagnostics, code, "server", NULL, "one cannot be used: %.200s: %s", url,
-                         err.text);
+        diagnostics_fail(list->diagnostics, code, "server", NULL, "%.200s cannot be used: %s", url, err.text);
     } else if (list->id != NULL && strcmp(list->id, id) != 0) {
         diagnostics_fail(list->diagnostics, BELAY_CONFIG, "server",
-                         "give all servers of the list the same store",
-                         "one has another store: %.200s has %s", url, id);
+                         "give all servers of the list the same store", "%.200s has another store, %s", url,
+                         id);
     } else {
         diagnostics_ok(list->diagnostics, "server", "%.200s answers within %lld ms; its store is %s", url,
                        (long long)(clock_boot_ms() - began_ms), id);
@@ -262,7 +249,8 @@ static void check_one_of(struct server_list *list, const char *url)
     belay_error_release(&err);
 }
 
-static void check_each(const char *urls, const struct belay_config *config, struct diagnostics *diagnostics)
+static void check_server_list(const char *urls, const struct belay_config *config,
+                              struct diagnostics *diagnostics)
 {
     struct server_list list = { .config = config, .diagnostics = diagnostics };
     char *copy = strdup(urls);
@@ -270,10 +258,10 @@ static void check_each(const char *urls, const struct belay_config *config, stru
 
     for (char *url = copy == NULL ? NULL : strtok_r(copy, ",", &rest); url != NULL;
          url = strtok_r(NULL, ",", &rest)) {
-        check_one_of(&list, url);
+        check_listed_server(&list, url);
     }
     if (list.n == list.n_missing) {
-        diagnostics_fail(diagnostics, BELAY_UNREACHABLE, "server", NULL, "none of %d servers answers",
+        diagnostics_fail(diagnostics, BELAY_UNREACHABLE, "server", NULL, "none of the %d servers can be used",
                          list.n);
     }
     free(list.id);
@@ -298,7 +286,7 @@ static void check_remote(const char *url, const struct belay_config *config, str
         (!is_list && ask_server(client, &id, &err) != BELAY_OK)) {
         diagnostics_error(diagnostics, "server", NULL, &err);
     } else if (is_list) {
-        check_each(url, config, diagnostics);
+        check_server_list(url, config, diagnostics);
     } else {
         diagnostics_ok(diagnostics, "server", "answers within %lld ms; its store is %s",
                        (long long)(clock_boot_ms() - began_ms), id);
@@ -317,7 +305,7 @@ static void check_store_url(const struct belay_doctor_options *options, const st
 
     if (url == NULL && config != NULL) {
         url = belay_config_get(config, "store");
-        origin = origin_of(config, "store");
+        origin = setting_origin(config, "store");
     }
     if (url == NULL) {
         if (config != NULL) {
@@ -359,7 +347,7 @@ static bool stop_at_first(void *context, const struct belay_blob_entry *entry)
     return false;
 }
 
-/* What a reader needs: to list, and to be told that a state does not exist. */
+/* The rights that a reader needs: to list, and to learn that a state does not exist. */
 static enum belay_code read_state_store(struct belay_blob_store *store, struct belay_error *err)
 {
     struct belay_blob blob = { 0 };
@@ -381,19 +369,20 @@ static void check_state_folder(const char *url, struct diagnostics *diagnostics)
 {
     char *path = store_url_place(url, "file:");
     bool exists = path != NULL && access(path, F_OK) == 0;
-    char directory[PATH_MAX];
+    const char *directory = path;
+    char parent[PATH_MAX];
 
     if (path == NULL) {
         diagnostics_fail(diagnostics, BELAY_NO_MEMORY, "state store", NULL, "out of memory");
         return;
     }
     if (!exists) {
-        existing_parent(path, directory);
+        existing_parent(path, parent);
+        directory = parent;
     }
-    if (access(exists ? path : directory, W_OK | X_OK) != 0) {
+    if (access(directory, W_OK | X_OK) != 0) {
         diagnostics_fail(diagnostics, BELAY_NOT_PERMITTED, "state store", "let this user write to it",
-                         "the directory %.200s cannot be written: %s", exists ? path : directory,
-                         strerror(errno));
+                         "the directory %.200s cannot be written: %s", directory, strerror(errno));
     } else {
         diagnostics_ok(diagnostics, "state store",
                        exists ? "can be read, and its directory written"
@@ -419,7 +408,7 @@ static void check_state_store(const struct belay_doctor_options *options, const 
     if (code == BELAY_OK) {
         diagnostics_ok(diagnostics, "state store", "%s (%s)", shown,
                        options->state_store_url != NULL ? "option --state-store"
-                                                        : origin_of(config, "state_store"));
+                                                        : setting_origin(config, "state_store"));
         code = url_is_server(url) ? BELAY_OK : read_state_store(store, &err);
     }
     if (code == BELAY_OK && url_is_server(url)) {

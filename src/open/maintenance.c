@@ -65,9 +65,7 @@ static enum belay_code say_cannot(const char *what, const char *file, struct bel
     if (errno == EEXIST) {
         return error_set(err, BELAY_INVALID, "'%.300s' is there already: name a file that is not", file);
     }
-    return error_set(
-        err, errno == EACCES || errno == EPERM || errno == EROFS ? BELAY_NOT_PERMITTED : BELAY_UNREACHABLE,
-        "cannot %s '%.300s': %s", what, file, strerror(errno));
+    return error_set(err, new_file_code(errno), "cannot %s '%.300s': %s", what, file, strerror(errno));
 }
 
 static void fill_backup(const struct sqlite_backup_info *info, const char *file, struct belay_backup *out)

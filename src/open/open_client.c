@@ -1,5 +1,6 @@
 /* Clients: opening the store that a URL names, and closing it. */
 #include <ctype.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,17 +178,48 @@ static enum belay_code open_server(struct belay_client *client, const char *url,
     return remote_open(url, &options, &client->route.first, &client->url, err);
 }
 
-/* Guess which URL was meant by an unknown one. False: no guess. */
-static bool guess_store(const char *url, char *meant, size_t size)
+const char *setting_origin(const struct belay_config *config, const char *name)
 {
-    static const char *const schemes[] = { "sqlite", "postgresql", "dynamodb", "http", "https" };
+    for (size_t i = 0; i < belay_config_count(config); i++) {
+        struct belay_setting setting = belay_config_setting(config, i);
+
+        if (strcmp(setting.name, name) == 0) {
+            return setting.origin;
+        }
+    }
+    return "default";
+}
+
+enum belay_code say_configured(const struct belay_config *config, const char *name, enum belay_code code,
+                               struct belay_error *err)
+{
+    const char *origin = setting_origin(config, name);
+    char where[PATH_MAX];
+
+    if (text_has_prefix(origin, "environment ")) {
+        (void)error_wrap(err, "%s", origin);
+        return code;
+    }
+    (void)snprintf(where, sizeof where, "%s: %s", origin, name);
+    return error_in_setting(err, code, where);
+}
+
+/* Whether what follows the scheme is a name, and not "//HOST". */
+static bool is_plain_scheme(const char *scheme)
+{
+    return strcmp(scheme, "sqlite") == 0 || strcmp(scheme, "dynamodb") == 0 || strcmp(scheme, "file") == 0;
+}
+
+bool guess_store_url(const char *url, const char *const schemes[], size_t n, const char *file_scheme,
+                     char *meant, size_t size)
+{
     size_t len = strcspn(url, ":");
     const char *rest = url[len] == ':' ? url + len + 1 : "";
     const char *scheme;
     char typed[16];
 
     if (*url == '/' || *url == '.' || *url == '~') {
-        (void)snprintf(meant, size, "sqlite:%.160s", url);
+        (void)snprintf(meant, size, "%s:%.160s", file_scheme, url);
         return true;
     }
     if (*rest != '\0' && strspn(rest, "0123456789") == strlen(rest)) {
@@ -200,22 +232,22 @@ static bool guess_store(const char *url, char *meant, size_t size)
     for (size_t i = 0; i <= len; i++) {
         typed[i] = i == len ? '\0' : (char)tolower((unsigned char)url[i]);
     }
-    scheme = suggest_name(typed, schemes, sizeof schemes / sizeof schemes[0]);
+    scheme = suggest_name(typed, schemes, n);
     if (scheme == NULL) {
         return false;
     }
-    rest += strcmp(scheme, "sqlite") == 0 || strcmp(scheme, "dynamodb") == 0 ? 0 : strspn(rest, "/");
-    (void)snprintf(meant, size, "%s:%s%.160s", scheme,
-                   strcmp(scheme, "sqlite") == 0 || strcmp(scheme, "dynamodb") == 0 ? "" : "//", rest);
+    rest += is_plain_scheme(scheme) ? 0 : strspn(rest, "/");
+    (void)snprintf(meant, size, "%s:%s%.160s", scheme, is_plain_scheme(scheme) ? "" : "//", rest);
     return true;
 }
 
 static enum belay_code say_unknown_store(const char *url, struct belay_error *err)
 {
+    static const char *const schemes[] = { "sqlite", "postgresql", "dynamodb", "http", "https" };
     char meant[256], shown[STORE_URL_SHOWN];
 
     url = store_url_show(url, shown);
-    if (guess_store(url, meant, sizeof meant)) {
+    if (guess_store_url(url, schemes, sizeof schemes / sizeof schemes[0], "sqlite", meant, sizeof meant)) {
         return error_set(err, BELAY_INVALID,
                          "'%.200s' is not a store that this belay knows: did you mean '%s'?", url, meant);
     }
@@ -282,6 +314,9 @@ enum belay_code belay_client_open(const struct belay_client_options *given, stru
     }
     client->own_config = own_config;
     code = open_lock_url(client, url, options->owns_file, err);
+    if (code == BELAY_INVALID && options->store_url == NULL) {
+        code = say_configured(config, "store", code, err);
+    }
     if (code != BELAY_OK && !client->enabled) {
         code =
             use_disabled_store(client, url, err == NULL ? "the store could not be opened" : err->text, err);

@@ -52,16 +52,31 @@ static enum belay_code beside_locks(const char *store, char **out_url, struct be
 struct place {
     const char *url; /* borrowed */
     char *made;      /* owned; `url` points here if it was derived from that of the locks; NULL: it was not */
+    bool configured; /* `url` is that of the setting state_store */
 };
 
+static enum belay_code say_unknown_place(const char *url, struct belay_error *err)
+{
+    static const char *const schemes[] = { "file", "s3", "postgresql", "http", "https" };
+    char meant[256], shown[STORE_URL_SHOWN];
+
+    url = store_url_show(url, shown);
+    if (guess_store_url(url, schemes, sizeof schemes / sizeof schemes[0], "file", meant, sizeof meant)) {
+        return error_set(err, BELAY_INVALID,
+                         "'%.200s' is not a store of states that this belay knows: did you mean '%s'?", url,
+                         meant);
+    }
+    return error_set(err, BELAY_INVALID,
+                     "'%s' is not a store of states that this belay knows: use file:DIR, "
+                     "s3://BUCKET/PREFIX, postgresql://HOST/DATABASE or http://HOST:PORT",
+                     url);
+}
+
 /* *out_server is set only if the URL is that of a server. */
-static enum belay_code open_state_url(const struct place *place, const struct belay_config *config,
+static enum belay_code open_state_url(const char *url, const struct belay_config *config,
                                       struct belay_blob_store **out_store, struct states_server **out_server,
                                       char **out_url, struct belay_error *err)
 {
-    const char *url = place->url;
-    char without_password[STORE_URL_SHOWN];
-
     if (text_has_prefix(url, "file:")) {
         return file_blob_open(url + strlen("file:"), out_store, out_url, err);
     }
@@ -89,10 +104,17 @@ static enum belay_code open_state_url(const struct place *place, const struct be
         }
         return code;
     }
-    return error_set(err, BELAY_INVALID,
-                     "'%s' is not a store of states that this belay knows: use file:DIR, "
-                     "s3://BUCKET/PREFIX, postgresql://HOST/DATABASE or http://HOST:PORT",
-                     store_url_show(url, without_password));
+    return say_unknown_place(url, err);
+}
+
+static enum belay_code open_place(const struct place *place, const struct belay_config *config,
+                                  struct belay_blob_store **out_store, struct states_server **out_server,
+                                  char **out_url, struct belay_error *err)
+{
+    enum belay_code code = open_state_url(place->url, config, out_store, out_server, out_url, err);
+
+    return code == BELAY_INVALID && place->configured ? say_configured(config, "state_store", code, err)
+                                                      : code;
 }
 
 /*
@@ -108,6 +130,7 @@ static enum belay_code find_place(const char *url, const char *lock_store, const
     *out = (struct place){ .url = url };
     if (out->url == NULL) {
         out->url = belay_config_get(config, "state_store");
+        out->configured = out->url != NULL;
     }
     if (out->url == NULL && store != NULL && (url_is_server(store) || url_is_postgresql(store))) {
         out->url = store;
@@ -138,7 +161,7 @@ enum belay_code belay_blob_open(const char *url, const struct belay_config *conf
         code = find_place(url, NULL, config, &place, err);
     }
     if (code == BELAY_OK) {
-        code = open_state_url(&place, config, out_store, &server, out_url, err);
+        code = open_place(&place, config, out_store, &server, out_url, err);
     }
     free(place.made);
     belay_config_free(own);
@@ -178,7 +201,7 @@ enum belay_code belay_states_open(const struct belay_states_options *options,
         code = find_place(filled.url, filled.lock_store_url, filled.config, &place, err);
     }
     if (code == BELAY_OK) {
-        code = open_state_url(&place, filled.config, &store, &server, &url, err);
+        code = open_place(&place, filled.config, &store, &server, &url, err);
     }
     if (code == BELAY_OK) {
         filled.config = NULL;

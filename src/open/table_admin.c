@@ -7,22 +7,34 @@
 #include "network/loader.h"
 #include "open/open_internal.h"
 
+/* Open the configuration if the caller gave none, and find the store's URL: as given, else as configured, or NULL. */
+static enum belay_code find_store(const struct belay_config **config, struct belay_config **out_own,
+                                  const char **url, struct belay_error *err)
+{
+    enum belay_code code = open_config(config, out_own, err);
+
+    if (code == BELAY_OK && *url == NULL) {
+        *url = belay_config_get(*config, "store");
+    }
+    return code;
+}
+
 static enum belay_code run_on_table(const struct belay_dynamodb_table_options *given, bool create,
                                     struct belay_dynamodb_table **out_table, struct belay_error *err)
 {
     struct belay_dynamodb_table_options options = BELAY_DYNAMODB_TABLE_OPTIONS_INIT;
     struct belay_config *own = NULL;
     const struct net_module *net;
-    const char *url = NULL;
+    const char *url;
     char shown[STORE_URL_SHOWN];
     enum belay_code code;
 
     if (given != NULL) {
         options = *given;
     }
-    code = open_config(&options.config, &own, err);
+    url = options.store_url;
+    code = find_store(&options.config, &own, &url, err);
     if (code == BELAY_OK) {
-        url = options.store_url != NULL ? options.store_url : belay_config_get(options.config, "store");
         code = url != NULL && text_has_prefix(url, "dynamodb:")
                    ? loader_net(&net, err)
                    : error_set(err, BELAY_INVALID,
@@ -71,16 +83,16 @@ static enum belay_code run_on_schema(const struct belay_postgresql_schema_option
     struct belay_postgresql_schema_options options = BELAY_POSTGRESQL_SCHEMA_OPTIONS_INIT;
     struct belay_config *own = NULL;
     const struct pg_module *pg;
-    const char *url = NULL;
+    const char *url;
     char shown[STORE_URL_SHOWN];
     enum belay_code code;
 
     if (given != NULL) {
         options = *given;
     }
-    code = open_config(&options.config, &own, err);
+    url = options.store_url;
+    code = find_store(&options.config, &own, &url, err);
     if (code == BELAY_OK) {
-        url = options.store_url != NULL ? options.store_url : belay_config_get(options.config, "store");
         code = url != NULL && url_is_postgresql(url)
                    ? loader_pg(&pg, err)
                    : error_set(err, BELAY_INVALID,

@@ -20,7 +20,13 @@
 #include "lock/lease.h"
 #include "remote/remote_internal.h"
 
-enum { SLICE_FIRST_MS = 10, SLICE_MAX_MS = 10000, SLICES_PER_TTL = 3, LEAVE_MS = 2000 };
+enum {
+    SLICE_FIRST_MS = 10,
+    SLICE_MAX_MS = 10000,
+    SLICE_SEVERAL_MS = 2500, /* see slice_max_ms() */
+    SLICES_PER_TTL = 3,
+    LEAVE_MS = 2000
+};
 
 struct acquiring {
     struct remote *remote;
@@ -51,9 +57,18 @@ static int64_t lesser(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/*
+ * A front that hangs does not renew our ticket, and a ticket that was renewed last by it is valid for 7 s or more on
+ * PostgreSQL. Within a slice and REMOTE_ANSWER_SEVERAL_MS, the next front must be asked.
+ */
+static int64_t slice_max_ms(const struct acquiring *a)
+{
+    return a->slices == 0 ? SLICE_FIRST_MS : a->remote->n_fronts == 1 ? SLICE_MAX_MS : SLICE_SEVERAL_MS;
+}
+
 static int64_t slice_ms(const struct acquiring *a, int64_t now_ms)
 {
-    int64_t ms = lesser(a->slices == 0 ? SLICE_FIRST_MS : SLICE_MAX_MS, a->request->ttl_ms / SLICES_PER_TTL);
+    int64_t ms = lesser(slice_max_ms(a), a->request->ttl_ms / SLICES_PER_TTL);
 
     assert(a->request->ttl_ms > 0);
     if (!op_may_wait(a->request)) {

@@ -12,6 +12,7 @@
 enum {
     TIMEOUT_MAX_MS = 10000,
     TIMEOUT_MIN_MS = 200,
+    HELD_SEVERAL_MS = 4000,
     RELEASE_TRIES = 6 /* about three seconds, the time of a restart: other clients wait for the lock */
 };
 
@@ -217,20 +218,28 @@ enum belay_code remote_post(struct remote *remote, struct remote_call *call, jso
     return code;
 }
 
+/*
+ * With several fronts a request is short, so that one that hangs does not hide a loss for long: within ten seconds the
+ * next one is asked (L6).
+ */
 enum belay_code remote_await_loss(struct backend *base, const struct op_request *request, int64_t wait_ms,
                                   struct belay_cancel *cancel, struct belay_error *err)
 {
+    struct remote *remote = (struct remote *)base;
+    bool is_several = remote->n_fronts > 1;
+    int64_t asked_ms = is_several && wait_ms > HELD_SEVERAL_MS ? HELD_SEVERAL_MS : wait_ms;
     json_t *body = remote_keys_body(request);
     struct remote_call call = { .path = "/v1/held",
                                 .key = request->key,
                                 .lock_id = request->lock_id,
                                 .is_held = true,
-                                .timeout_ms = wait_ms + TIMEOUT_MAX_MS,
+                                .timeout_ms =
+                                    asked_ms + (is_several ? REMOTE_ANSWER_SEVERAL_MS : TIMEOUT_MAX_MS),
                                 .cancel = cancel };
 
     remote_set_text(body, "lock_id", request->lock_id);
-    set_positive(body, "wait_ms", wait_ms);
-    return remote_post((struct remote *)base, &call, body, err);
+    set_positive(body, "wait_ms", asked_ms);
+    return remote_post(remote, &call, body, err);
 }
 
 enum belay_code remote_note(struct backend *base, const struct belay_event *event, struct belay_error *err)

@@ -60,7 +60,7 @@ struct remote {
     atomic_bool is_off; /* an answer had the header "Belay-Locking: off" */
 };
 
-/* ---- remote.c ---- */
+/* ---- remote_send.c ---- */
 
 struct remote_call {
     const char *method;
@@ -94,6 +94,10 @@ enum belay_code remote_send_again(struct remote *remote, const struct remote_cal
 /* remote_send_again() of a GET. Releases `path`. */
 enum belay_code remote_send_get(struct remote *remote, struct buf *path, const char *key, json_t **out_body,
                                 struct belay_error *err);
+/* The same, ended by `cancel` (NULL: none) with BELAY_CANCELLED. */
+enum belay_code remote_send_get_until(struct remote *remote, struct buf *path, const char *key,
+                                      struct belay_cancel *cancel, json_t **out_body,
+                                      struct belay_error *err);
 /* The time to the next attempt after `faults` failures in a row; 0: there is a front that was not tried yet. */
 int64_t remote_backoff_ms(const struct remote *remote, int faults);
 /* Whether to try again after `faults` failures in a row since began_ms. `tries` is for each front. */
@@ -158,7 +162,8 @@ enum belay_code remote_watch(struct backend *base, const char *prefix, uint64_t 
                              void *context, struct belay_cancel *cancel, struct belay_error *err);
 enum belay_code remote_note(struct backend *base, const struct belay_event *event, struct belay_error *err);
 enum belay_code remote_check_free(struct backend *base, const struct op_request *request,
-                                  struct poller *poller, int64_t *retry_ms, struct belay_error *err);
+                                  struct poller *poller, int64_t *retry_ms, struct belay_cancel *cancel,
+                                  struct belay_error *err);
 enum belay_code remote_await_loss(struct backend *base, const struct op_request *request, int64_t wait_ms,
                                   struct belay_cancel *cancel, struct belay_error *err);
 enum belay_code remote_item_get(struct backend *base, const char *space, const char *name,
@@ -179,6 +184,9 @@ enum belay_code remote_backup(struct backend *base, const char *path, struct bel
                               struct belay_error *err);
 enum belay_code remote_identity(struct backend *base, char out_id[BELAY_STORE_ID_SIZE],
                                 struct belay_error *err);
+/* The same, ended by `cancel`. */
+enum belay_code remote_identity_until(struct remote *remote, struct belay_cancel *cancel,
+                                      char out_id[BELAY_STORE_ID_SIZE], struct belay_error *err);
 enum belay_code remote_credential(struct backend *base, char out_name[BELAY_OWNER_MAX + 1],
                                   struct belay_error *err);
 

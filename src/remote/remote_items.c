@@ -38,16 +38,27 @@ static bool item_from_json(const json_t *object, const char *name, struct belay_
     return true;
 }
 
+/* Whether an answer is an application or a database at all. */
+static bool is_item(const char *space, const json_t *answer)
+{
+    return is_app(space) ? json_is_string(json_object_get(answer, "name"))
+                         : json_object_get(answer, "last") != NULL;
+}
+
 enum belay_code remote_item_get(struct backend *base, const char *space, const char *name,
                                 struct belay_item *out_item, struct belay_error *err)
 {
+    struct remote *remote = (struct remote *)base;
     struct buf path = BUF_INIT(REMOTE_URL_MAX);
     json_t *answer = NULL;
     json_t *object;
     enum belay_code code;
 
     add_item_path(&path, space, name, "");
-    code = remote_send_get((struct remote *)base, &path, NULL, &answer, err);
+    code = remote_send_get(remote, &path, NULL, &answer, err);
+    if (code == BELAY_OK && !is_item(space, answer)) {
+        code = remote_say_not_belay(remote, err);
+    }
     object = is_app(space) ? answer : json_object_get(answer, "last");
     if (code == BELAY_NOT_FOUND || (code == BELAY_OK && json_is_null(object))) {
         struct belay_item none = { .name = strdup(name) };
@@ -107,6 +118,8 @@ static enum belay_code put_value(struct backend *base, const struct belay_item_w
                : code == BELAY_HELD
                    ? error_set(err, BELAY_REFUSED, "'%.200s' is of another version", write->name)
                    : code;
+    } else if (code == BELAY_OK && is_app(write->space) && !is_item(write->space, answer)) {
+        code = remote_say_not_belay((struct remote *)base, err);
     } else if (code == BELAY_OK) {
         *out_version = (uint64_t)json_integer_value(json_object_get(answer, "version"));
     }

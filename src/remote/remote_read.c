@@ -133,7 +133,8 @@ enum belay_code remote_check(struct backend *base, const struct lock_check *chec
 }
 
 enum belay_code remote_check_free(struct backend *base, const struct op_request *request,
-                                  struct poller *poller, int64_t *retry_ms, struct belay_error *err)
+                                  struct poller *poller, int64_t *retry_ms, struct belay_cancel *cancel,
+                                  struct belay_error *err)
 {
     struct buf path = BUF_INIT(REMOTE_URL_MAX);
     json_t *answer = NULL;
@@ -147,7 +148,10 @@ enum belay_code remote_check_free(struct backend *base, const struct op_request 
     } else if (request->mode == BELAY_SLOTS) {
         buf_addf(&path, "?slots=%d", request->slots);
     }
-    code = remote_send_get((struct remote *)base, &path, request->key, &answer, err);
+    code = remote_send_get_until((struct remote *)base, &path, request->key, cancel, &answer, err);
+    if (code == BELAY_OK && !json_is_true(json_object_get(answer, "is_free"))) {
+        code = remote_say_not_belay((struct remote *)base, err);
+    }
     json_decref(answer);
     return code;
 }
@@ -194,26 +198,35 @@ static bool count_waiters(struct belay_info *info, json_int_t n)
     return true;
 }
 
-/* False: fn has returned false. */
-static bool hand_on_locks(const json_t *page, belay_info_fn fn, void *context, size_t *n)
+/*
+ * Call `fn` with each lock of a page. *out_go_on: `fn` wants more. A page without the list, or with an entry that is no
+ * lock, is an error: a lock that is missing would look like a free one.
+ */
+static enum belay_code hand_on_locks(const struct remote *remote, const json_t *page, belay_info_fn fn,
+                                     void *context, size_t *n, bool *out_go_on, struct belay_error *err)
 {
     const json_t *locks = json_object_get(page, "locks");
     const json_t *waiting = json_object_get(page, "waiting");
 
-    for (size_t i = 0; i < json_array_size(locks); i++) {
+    if (!json_is_array(locks)) {
+        return remote_say_not_belay(remote, err);
+    }
+    *out_go_on = true;
+    for (size_t i = 0; *out_go_on && i < json_array_size(locks); i++) {
         struct belay_info *info = json_read_lock(json_array_get(locks, i));
-        bool go_on = true;
 
-        if (info != NULL && count_waiters(info, json_integer_value(json_object_get(waiting, info->key)))) {
-            go_on = fn(context, info);
+        if (info == NULL) {
+            return remote_say_not_belay(remote, err);
         }
+        if (!count_waiters(info, json_integer_value(json_object_get(waiting, info->key)))) {
+            belay_info_free(info);
+            return error_no_memory(err);
+        }
+        *out_go_on = fn(context, info);
         belay_info_free(info);
         (*n)++;
-        if (!go_on) {
-            return false;
-        }
     }
-    return true;
+    return BELAY_OK;
 }
 
 enum belay_code remote_list(struct backend *base, const struct belay_query *query, belay_info_fn fn,
@@ -235,10 +248,12 @@ enum belay_code remote_list(struct backend *base, const struct belay_query *quer
         code = remote_send_get(remote, &path, NULL, &page, err);
         json_decref(answer); /* not earlier: the cursor is a part of it */
         answer = page;
+        if (code == BELAY_OK) {
+            code = hand_on_locks(remote, page, fn, context, &n, &go_on, err);
+        }
         if (code != BELAY_OK) {
             break;
         }
-        go_on = hand_on_locks(page, fn, context, &n);
         cursor = json_string_value(json_object_get(page, "next_cursor"));
         go_on = go_on && cursor != NULL && (query->limit == 0 || n < query->limit);
     }
@@ -269,8 +284,13 @@ enum belay_code remote_events(struct backend *base, const struct belay_events_qu
              query->last == 0 || query->last > HISTORY_MAX ? (size_t)HISTORY_MAX : query->last);
     code = remote_send_get((struct remote *)base, &path, query->key, &answer, err);
     events = json_object_get(answer, "events");
+    if (code == BELAY_OK && !json_is_array(events)) {
+        code = remote_say_not_belay((struct remote *)base, err);
+    }
     for (size_t i = 0; code == BELAY_OK && go_on && i < json_array_size(events); i++) {
-        (void)json_read_event(json_array_get(events, i), fn, context, &go_on, &id);
+        if (!json_read_event(json_array_get(events, i), fn, context, &go_on, &id)) {
+            code = remote_say_not_belay((struct remote *)base, err);
+        }
     }
     json_decref(answer);
     return code;
@@ -325,8 +345,9 @@ enum belay_code remote_past_holds(struct backend *base, const char *key, struct 
 /* ---- the store and the credential ---- */
 
 /* A member of an answer that is a string or null, which becomes "". */
-static enum belay_code get_member(struct remote *remote, const char *where, const char *member, char *out,
-                                  size_t size, struct belay_error *err)
+static enum belay_code get_member(struct remote *remote, const char *where, const char *member,
+                                  struct belay_cancel *cancel, char *out, size_t size,
+                                  struct belay_error *err)
 {
     struct buf path = BUF_INIT(REMOTE_URL_MAX);
     json_t *answer = NULL;
@@ -334,7 +355,7 @@ static enum belay_code get_member(struct remote *remote, const char *where, cons
     enum belay_code code;
 
     buf_adds(&path, where);
-    code = remote_send_get(remote, &path, NULL, &answer, err);
+    code = remote_send_get_until(remote, &path, NULL, cancel, &answer, err);
     value = json_object_get(answer, member);
     if (code == BELAY_OK && !json_is_null(value) &&
         (!json_is_string(value) || json_string_length(value) >= size)) {
@@ -350,9 +371,14 @@ static enum belay_code get_member(struct remote *remote, const char *where, cons
 enum belay_code remote_identity(struct backend *base, char out_id[BELAY_STORE_ID_SIZE],
                                 struct belay_error *err)
 {
-    struct remote *remote = (struct remote *)base;
+    return remote_identity_until((struct remote *)base, NULL, out_id, err);
+}
+
+enum belay_code remote_identity_until(struct remote *remote, struct belay_cancel *cancel,
+                                      char out_id[BELAY_STORE_ID_SIZE], struct belay_error *err)
+{
     char id[BELAY_STORE_ID_SIZE];
-    enum belay_code code = get_member(remote, "/v1/store", "id", id, sizeof id, err);
+    enum belay_code code = get_member(remote, "/v1/store", "id", cancel, id, sizeof id, err);
 
     if (code == BELAY_OK && id[0] == '\0') {
         code = remote_say_not_belay(remote, err);
@@ -367,5 +393,5 @@ enum belay_code remote_identity(struct backend *base, char out_id[BELAY_STORE_ID
 enum belay_code remote_credential(struct backend *base, char out_name[BELAY_OWNER_MAX + 1],
                                   struct belay_error *err)
 {
-    return get_member((struct remote *)base, "/v1/me", "name", out_name, BELAY_OWNER_MAX + 1, err);
+    return get_member((struct remote *)base, "/v1/me", "name", NULL, out_name, BELAY_OWNER_MAX + 1, err);
 }

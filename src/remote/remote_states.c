@@ -231,6 +231,9 @@ static enum belay_code list(struct belay_blob_store *base, const char *prefix, b
     add_state_path(&call, &state, "/history?limit=0");
     code = call_json((struct remote_states *)base, &call, &answer, err);
     versions = json_object_get(answer, "versions");
+    if (code == BELAY_OK && !json_is_array(versions)) {
+        code = remote_say_not_belay(((struct remote_states *)base)->remote, err);
+    }
     /* The server has the newest first; a list is in the order of names. */
     for (size_t i = json_array_size(versions); code == BELAY_OK && i > 0; i--) {
         const json_t *version = json_array_get(versions, i - 1);
@@ -239,7 +242,8 @@ static enum belay_code list(struct belay_blob_store *base, const char *prefix, b
         struct belay_blob_entry entry = { path, 0, 0 };
 
         if (name == NULL || strlen(name) >= NAME_SIZE) {
-            continue;
+            code = remote_say_not_belay(((struct remote_states *)base)->remote, err);
+            break;
         }
         (void)snprintf(path, sizeof path, "%s%s", prefix, name);
         entry.size = (uint64_t)json_integer_value(json_object_get(version, "size"));
@@ -292,13 +296,19 @@ static enum belay_code server_list(struct states_server *server, belay_state_fn 
     buf_adds(&call.path, "/v1/state");
     code = call_json(of_server(server), &call, &answer, err);
     states = json_object_get(answer, "states");
+    if (code == BELAY_OK && !json_is_array(states)) {
+        code = remote_say_not_belay(of_server(server)->remote, err);
+    }
     for (size_t i = 0; code == BELAY_OK && i < json_array_size(states); i++) {
         const json_t *state = json_array_get(states, i);
         struct belay_state_name name = { json_string_value(json_object_get(state, "stack")),
                                          json_string_value(json_object_get(state, "environment")) };
 
-        if (name.stack != NULL && name.environment != NULL &&
-            !fn(context, &name, (uint64_t)json_integer_value(json_object_get(state, "size")),
+        if (name.stack == NULL || name.environment == NULL) {
+            code = remote_say_not_belay(of_server(server)->remote, err);
+            break;
+        }
+        if (!fn(context, &name, (uint64_t)json_integer_value(json_object_get(state, "size")),
                 json_read_time(state, "modified"))) {
             break;
         }

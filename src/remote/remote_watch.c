@@ -164,9 +164,9 @@ enum belay_code remote_watch(struct backend *base, const char *prefix, uint64_t 
     if (remote->n_fronts > 1 && !atomic_load(&remote->has_id)) {
         char id[BELAY_STORE_ID_SIZE]; /* learn it before the stream: one of another store is then refused */
 
-        code = remote_identity(base, id, err);
+        code = remote_identity_until(remote, cancel, id, err);
         if (code != BELAY_OK) {
-            return code;
+            return belay_cancel_requested(cancel) ? BELAY_OK : code;
         }
     }
     while (!watching.stopped && !belay_cancel_requested(cancel)) {

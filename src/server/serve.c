@@ -1,6 +1,7 @@
 /* `belay serve`: start, run, reload, stop. */
 #include "server/core/serve.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -324,6 +325,24 @@ static void url_of(const struct run *run, size_t i, char *out, size_t size)
                    address);
 }
 
+/* For people, with the name of the machine as it was given: it is the one that a certificate has. */
+static void shown_url_of(const struct run *run, size_t i, char *out, size_t size)
+{
+    const char *given = run->listen[i].address == NULL ? "" : run->listen[i].address;
+    const char *address = http_server_address(run->server.http, i);
+    const char *port = strrchr(address, ':');
+    char host[256];
+    struct in_addr ip;
+
+    (void)snprintf(host, sizeof host, "%.*s", (int)strcspn(given, ":"), given);
+    if (text_has_prefix(given, "unix:") || port == NULL || host[0] == '\0' || host[0] == '[' ||
+        inet_pton(AF_INET, host, &ip) == 1) {
+        url_of(run, i, out, size);
+    } else {
+        (void)snprintf(out, size, "%s%s%.16s", run->listen[i].is_tls ? "https://" : "http://", host, port);
+    }
+}
+
 static void say_json(const struct run *run)
 {
     json_t *urls = json_array();
@@ -342,6 +361,16 @@ static void say_json(const struct run *run)
     free(line);
 }
 
+/* The program as it was called, which may not be on the PATH. */
+static const char *program_name(void)
+{
+    bool plain = program_invocation_name[strspn(program_invocation_name, "abcdefghijklmnopqrstuvwxyz"
+                                                                         "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                                                         "0123456789/._-")] == '\0';
+
+    return plain ? program_invocation_name : "belay";
+}
+
 static void print_hello(const struct run *run)
 {
     const char *header = run->server.tokens->n > 0 ? " -H \"Authorization: Bearer $TOKEN\"" : "";
@@ -352,22 +381,22 @@ static void print_hello(const struct run *run)
         say_json(run);
     } else if (!run->options->quiet) {
         for (size_t i = 0; i < run->n_said; i++) {
-            url_of(run, i, url, sizeof url);
+            shown_url_of(run, i, url, sizeof url);
             (void)printf("Serving %s on %s\n", belay_client_store_url(run->server.client), url);
         }
         if (!belay_client_locking_enabled(run->server.client)) {
             (void)printf("LOCKING IS SWITCHED OFF: every lock is granted and protects nothing.\n");
         }
-        url_of(run, 0, url, sizeof url);
+        shown_url_of(run, 0, url, sizeof url);
         if (text_has_prefix(url, "unix:")) {
             memmove(url, url + 5, strlen(url + 5) + 1);
             (void)printf("Try:  curl --unix-socket %s%s http://localhost/v1/locks\n", url, header);
         } else {
             (void)printf("Try:  curl%s -d '{\"locked_by\":\"me\"}' %s/v1/locks/my-deploy/acquire\n"
                          "      curl%s %s/v1/locks\n"
-                         "      BELAY_STORE=%s%s belay run nightly -- echo locked\n"
+                         "      BELAY_STORE=%s%s %s run nightly -- echo locked\n"
                          "Look: %s/ and %s/openapi.json\n",
-                         header, url, header, url, url, variable, url, url);
+                         header, url, header, url, url, variable, program_name(), url, url);
         }
         (void)printf("Ctrl-C stops it.\n");
     }

@@ -236,6 +236,9 @@ enum belay_code serve_open_http(struct run *run, struct belay_error *err)
     options.tls_certificate = run->tls_certificate;
     options.tls_key = run->tls_key;
     code = http_server_open(server->loop, &options, &server->http, err);
+    if (code == BELAY_INVALID && run->listen[0].address == belay_config_get(config, "server.listen")) {
+        code = error_in_setting(err, code, "server.listen");
+    }
     if (code == BELAY_OK) {
         give_socket_to_owner(run);
         code = tokens_load(config, &server->tokens, err);

@@ -1,4 +1,4 @@
-/* What the files of `belay serve` share: one run of the server. For src/server/serve*.c only. */
+/* Shared by the files of `belay serve`: one run of the server. For src/server/serve*.c only. */
 #ifndef SERVER_SERVE_INTERNAL_H
 #define SERVER_SERVE_INTERNAL_H
 

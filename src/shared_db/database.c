@@ -9,6 +9,8 @@
 #include "base/text.h"
 #include "shared_db/stop_start.h"
 
+enum { NAMES_SIZE_MAX = 64 << 10, DECISION_REASON_MAX = 16 << 10 };
+
 /* ---- recording ---- */
 
 static const char *join_names(struct buf *out, char *const *names, size_t n)
@@ -110,6 +112,44 @@ static bool is_recorded_decision(struct belay_client *client, const struct belay
     return is_same;
 }
 
+/* A client of a server sends the decision, and every list of databases repeats it. */
+static enum belay_code check_names(const char *member, char *const *names, size_t n, struct belay_error *err)
+{
+    size_t size = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (!text_is_clean(names[i], BELAY_OWNER_MAX) || (size += strlen(names[i])) > NAMES_SIZE_MAX) {
+            return error_set(
+                err, BELAY_INVALID,
+                "%s has a name that is not 1 to %d bytes of UTF-8 without control characters, or "
+                "over %d KiB of names",
+                member, BELAY_OWNER_MAX, NAMES_SIZE_MAX / 1024);
+        }
+    }
+    return BELAY_OK;
+}
+
+static enum belay_code check_decision(const struct belay_db_result *result, struct belay_error *err)
+{
+    enum belay_code code = check_names("sharing_apps", result->sharing_apps, result->n_sharing, err);
+
+    if (code == BELAY_OK) {
+        code = check_names("active_apps", result->active_apps, result->n_active, err);
+    }
+    if (code == BELAY_OK && !text_is_clean(result->kind, BELAY_KIND_MAX)) {
+        code = error_set(err, BELAY_INVALID, "kind must be 1 to %d bytes without control characters",
+                         BELAY_KIND_MAX);
+    }
+    if (code == BELAY_OK && result->host != NULL && !text_is_clean(result->host, BELAY_DATABASE_MAX)) {
+        code = error_set(err, BELAY_INVALID, "host must be 1 to %d bytes without control characters",
+                         BELAY_DATABASE_MAX);
+    }
+    if (code == BELAY_OK && strlen(text_or_empty(result->reason)) > DECISION_REASON_MAX) {
+        code = error_set(err, BELAY_INVALID, "reason has over %d bytes", DECISION_REASON_MAX);
+    }
+    return code;
+}
+
 enum belay_code belay_db_record_result(struct belay_client *client, const char *database,
                                        const char *result_json, struct belay_error *err)
 {
@@ -130,6 +170,9 @@ enum belay_code belay_db_record_result(struct belay_client *client, const char *
             database);
     }
     free(form);
+    if (code == BELAY_OK) {
+        code = check_decision(&result, err);
+    }
     if (code == BELAY_OK && strcmp(result.database, database) != 0) {
         code = error_set(err, BELAY_INVALID, "the decision is about '%.200s', not about '%.200s'",
                          result.database, database);
@@ -252,8 +295,8 @@ struct db_listing {
     bool go_on;
 };
 
-static bool report_one(struct db_listing *listing, const struct belay_app_database *one,
-                       const struct db_names *names)
+static bool report_database(struct db_listing *listing, const struct belay_app_database *one,
+                            const struct db_names *names)
 {
     const struct app_registry *registry = listing->registry;
     struct belay_database database = {
@@ -297,7 +340,7 @@ enum belay_code belay_db_list(struct belay_client *client, belay_database_fn fn,
         struct db_names names = { 0 };
 
         if (!db_names_collect(&registry, &all.list[i], false, NULL, 0, &names) ||
-            (!is_alias(&names, &all.list[i]) && !report_one(&listing, &all.list[i], &names))) {
+            (!is_alias(&names, &all.list[i]) && !report_database(&listing, &all.list[i], &names))) {
             code = error_no_memory(err);
         }
         db_names_release(&names);

@@ -112,7 +112,7 @@ static enum belay_code check_is_free(struct db_op *op, const char *id, struct be
     return code == BELAY_OK || code == BELAY_NOT_FOUND ? BELAY_OK : report_lock_refusal(op, id, code, err);
 }
 
-static enum belay_code take_one(struct db_op *op, const char *id, struct belay_error *err)
+static enum belay_code take_lock_of(struct db_op *op, const char *id, struct belay_error *err)
 {
     const struct belay_meta metadata[2] = { { "lock_type", "database" }, { "db_identifier", id } };
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
@@ -154,7 +154,7 @@ static enum belay_code take_all_locks(struct db_op *op)
     atomic_store(&op->lost, false);
     for (size_t i = 0; code == BELAY_OK && i < op->names.n_ids; i++) {
         id = op->names.ids[i];
-        code = take_one(op, id, &err);
+        code = take_lock_of(op, id, &err);
     }
     op->result->lock_ms += clock_boot_ms() - began_ms;
     /* on_waiting() counts the tries before the last one. */

@@ -64,7 +64,7 @@ static enum belay_code write_link(struct belay_app *app, const struct belay_app_
     return BELAY_OK;
 }
 
-static enum belay_code link_one(struct belay_client *client, const char *name,
+static enum belay_code link_app(struct belay_client *client, const char *name,
                                 const struct belay_app_database *link, struct belay_error *err)
 {
     enum belay_code code = BELAY_REFUSED;
@@ -101,9 +101,9 @@ static bool app_names_a_side(const struct belay_app *app, const struct belay_app
     return false;
 }
 
-static enum belay_code keep_one(struct belay_client *client, const struct app_registry *registry,
-                                const char *but_app, const struct belay_app_database *link,
-                                struct belay_error *err)
+static enum belay_code keep_link(struct belay_client *client, const struct app_registry *registry,
+                                 const char *but_app, const struct belay_app_database *link,
+                                 struct belay_error *err)
 {
     enum belay_code code = BELAY_OK;
 
@@ -111,7 +111,7 @@ static enum belay_code keep_one(struct belay_client *client, const struct app_re
         const struct belay_app *app = registry->apps[i];
 
         if (strcmp(app->name, but_app) != 0 && app_names_a_side(app, link)) {
-            code = link_one(client, app->name, link, err);
+            code = link_app(client, app->name, link, err);
         }
     }
     return code;
@@ -138,7 +138,7 @@ enum belay_code links_keep(struct belay_client *client, const struct belay_app *
             is_read = code == BELAY_OK;
         }
         if (code == BELAY_OK) {
-            code = keep_one(client, &registry, before->name, &before->databases[i], err);
+            code = keep_link(client, &registry, before->name, &before->databases[i], err);
         }
     }
     registry_release(&registry);

@@ -91,7 +91,7 @@ static bool names_have(const struct db_names *names, const char *id)
                           (names->by_host && has(names->hosts, names->n_hosts, id, host_len(id))));
 }
 
-static bool row_is_one(const struct db_names *names, const struct belay_app_database *row)
+static bool names_have_row(const struct db_names *names, const struct belay_app_database *row)
 {
     return names_have(names, row->id) || names_have(names, row->host);
 }
@@ -151,7 +151,7 @@ bool db_names_collect(const struct app_registry *registry, const struct belay_ap
             for (size_t k = 0; k < registry->apps[i]->n_databases; k++) {
                 const struct belay_app_database *row = &registry->apps[i]->databases[k];
 
-                if (row_is_one(&names, row) && add_row(&names, row)) {
+                if (names_have_row(&names, row) && add_row(&names, row)) {
                     is_new = true;
                 }
             }
@@ -168,7 +168,7 @@ bool db_names_collect(const struct app_registry *registry, const struct belay_ap
 bool db_names_used_by(const struct db_names *names, const struct belay_app *app)
 {
     for (size_t i = 0; i < app->n_databases; i++) {
-        if (row_is_one(names, &app->databases[i])) {
+        if (names_have_row(names, &app->databases[i])) {
             return true;
         }
     }
@@ -198,7 +198,7 @@ const struct belay_app_database *registry_find_database(const struct app_registr
         for (size_t k = 0; k < registry->apps[i]->n_databases; k++) {
             const struct belay_app_database *one = &registry->apps[i]->databases[k];
 
-            if (row_is_one(&names, one) &&
+            if (names_have_row(&names, one) &&
                 (found == NULL || (db_is_instance(one->id) && !db_is_instance(found->id)) ||
                  (db_is_instance(database->id) && strcmp(found->id, database->id) != 0 &&
                   strcmp(one->id, database->id) == 0) ||

@@ -30,6 +30,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/saturate.h"
 
 enum { RETRY_MS = 1000, LINE_SIZE = 2048, RELOCKS_MAX = 5, RECHECKS_MAX = 20 };
 
@@ -244,7 +245,7 @@ static void db_op_run(struct db_op *op)
 
     db_op_say(op, BELAY_LEVEL_INFO, "Processing %s database: %s", op->target->kind,
               op->target->host != NULL ? op->target->host : op->target->id);
-    op->wait_end_ms = clock_boot_ms() + op->options->wait_ms;
+    op->wait_end_ms = add_saturated(clock_boot_ms(), op->options->wait_ms);
     (void)db_op_decide(op, BELAY_DB_ERROR, BELAY_CANCELLED, "cancelled");
     is_decided = db_op_find_instance(op) != BELAY_OK;
     while (!is_decided && !op_is_cancelled(op)) {
@@ -396,7 +397,8 @@ static bool result_begin(const struct batch *batch, size_t i, struct belay_db_re
     return result->database != NULL && result->kind != NULL && result->by != NULL;
 }
 
-static enum belay_code run_all(struct batch *batch, struct belay_db_results *results, struct belay_error *err)
+static enum belay_code run_targets(struct batch *batch, struct belay_db_results *results,
+                                   struct belay_error *err)
 {
     results->results = calloc(batch->n + 1, sizeof *results->results);
     if (results->results == NULL) {
@@ -436,7 +438,7 @@ static enum belay_code run_batch(struct belay_client *client, const struct belay
     batch.settings = shared_db_settings(client_config(client));
     code = results == NULL ? error_no_memory(err) : batch_prepare(&batch, err);
     if (code == BELAY_OK) {
-        code = run_all(&batch, results, err);
+        code = run_targets(&batch, results, err);
     }
     if (code == BELAY_OK) {
         record_outcome(&batch, results);

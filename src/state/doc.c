@@ -318,7 +318,7 @@ static bool scan_behind(struct scan *scan)
     return true;
 }
 
-static bool scan_all(struct scan *scan)
+static bool scan_document(struct scan *scan)
 {
     do {
         bool opened;
@@ -344,7 +344,7 @@ enum belay_code doc_scan(const char *text, size_t len, struct doc *out_doc, stru
     if (len > DOC_SIZE_MAX) {
         return error_set(err, BELAY_BAD_CONTENT, "larger than %zu MB", DOC_SIZE_MAX >> 20);
     }
-    if (!scan_all(&scan)) {
+    if (!scan_document(&scan)) {
         doc_release(&doc);
         return scan.no_memory ? error_no_memory(err)
                               : error_set(err, BELAY_BAD_CONTENT, "not valid JSON: %s (%s)", scan.fault,

@@ -283,7 +283,10 @@ enum belay_code snapshots_find(struct belay_states *states, const char *folder, 
             index = snapshot_matches(&snapshots.items[i], which) ? i + 1 : 0;
         }
     }
-    if (index == 0 || index > snapshots.n) {
+    if (snapshots.n == 0) {
+        code = error_set(err, BELAY_NOT_FOUND,
+                         "there is no snapshot '%.100s' in %.300s: there is none at all", which, folder);
+    } else if (index == 0 || index > snapshots.n) {
         code = error_set(err, BELAY_NOT_FOUND,
                          "there is no snapshot '%.100s' in %.300s: give 'latest', a number from 1 to "
                          "%zu, or a time such as 2024-01-15T14:20:00Z; 'belay state history' lists them",

@@ -158,7 +158,10 @@ enum belay_code state_fetch(struct belay_states *states, const struct belay_stat
     }
     code = parse_state(name, &blob, out_version, err);
     if (code != BELAY_OK) {
-        (void)error_wrap(err, "%.300s", path);
+        (void)error_wrap(err, "%.300s%s", path,
+                         code == BELAY_BAD_CONTENT && is_current(out_version)
+                             ? " ('belay state restore' puts a snapshot in its place)"
+                             : "");
     }
     return code;
 }

@@ -43,7 +43,7 @@ static int64_t rest_of(const struct belay_holds *sorted, int64_t so_far_ms)
     return i == sorted->n ? -1 : median(&sorted->ms[i], sorted->n - i) - so_far_ms;
 }
 
-static void set_all(int64_t *out, size_t n, int64_t value)
+static void fill_turns(int64_t *out, size_t n, int64_t value)
 {
     for (size_t i = 0; i < n; i++) {
         out[i] = value;
@@ -84,13 +84,13 @@ void belay_estimate_turns(const struct belay_holds *holds, const struct belay_in
     size_t n_places;
 
     if (holds->n < BELAY_HOLDS_MIN || holds->n > BELAY_HOLDS_MAX || lock->mode == BELAY_SHARED) {
-        set_all(out_turns_ms, n_turns, BELAY_TURN_UNKNOWN);
+        fill_turns(out_turns_ms, n_turns, BELAY_TURN_UNKNOWN);
         return;
     }
     qsort(sorted.ms, sorted.n, sizeof sorted.ms[0], by_length);
     n_places = free_times(&sorted, lock, now_unix_ms, places);
     if (n_places == 0) {
-        set_all(out_turns_ms, n_turns, BELAY_TURN_OVERDUE);
+        fill_turns(out_turns_ms, n_turns, BELAY_TURN_OVERDUE);
         return;
     }
     for (size_t i = 0; i < n_turns; i++) {

@@ -36,6 +36,19 @@ static enum belay_code open_metrics(struct telemetry *telemetry, const char *set
                      what);
 }
 
+/* --metrics is typed: what is wrong with it is no fault of the configuration. */
+static enum belay_code open_typed_metrics(struct telemetry *telemetry, const char *what,
+                                          struct belay_error *err)
+{
+    struct belay_error failure = BELAY_ERROR_INIT;
+    enum belay_code code = open_metrics(telemetry, "--metrics", what, &failure);
+
+    if (code == BELAY_OK) {
+        return BELAY_OK;
+    }
+    return error_move(err, code == BELAY_CONFIG ? BELAY_INVALID : code, &failure);
+}
+
 enum belay_code telemetry_open(const struct telemetry_options *options, struct telemetry **out,
                                struct belay_error *err)
 {
@@ -56,7 +69,7 @@ enum belay_code telemetry_open(const struct telemetry_options *options, struct t
         code = log_sink_open(&telemetry->audit, "audit.file", audit, err);
     }
     if (code == BELAY_OK && options->metrics != NULL) {
-        code = open_metrics(telemetry, "--metrics", options->metrics, err);
+        code = open_typed_metrics(telemetry, options->metrics, err);
     }
     if (code == BELAY_OK && emf != NULL && *emf != '\0' && telemetry->emf.kind == LOG_SINK_NONE) {
         code = log_sink_open(&telemetry->emf, "metrics.emf", emf, err);

@@ -70,6 +70,8 @@ class Docs(Shell):
         if re.search(r"\|\s*(jq|man)\b", line):
             line = line[:line.rindex("|")]
         line = re.sub(r"/(srv|var/lib/belay)/", f"{self.dir}/", line)  # not on files of this machine
+        line = line.replace("/backup/", f"{self.dir}/backups/")
+        (self.dir / "backups").mkdir(exist_ok=True)
         home = Path(self.env["HOME"])
         (home / ".config" / "fish" / "completions").mkdir(parents=True, exist_ok=True)
         for script in ("deploy.sh", "migrate", "start-server"):

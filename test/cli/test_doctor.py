@@ -37,7 +37,8 @@ class DoctorCase(BelayCase):
                                   timeout=60, user=NOBODY, group=NOBODY, extra_groups=[], check=False)
         except PermissionError:
             self.skipTest("that user cannot reach the program")
-        if done.returncode == 127 or "Permission denied" in done.stderr and not done.stdout:
+        is_ours = re.search("(?m)^belay: ", done.stderr)
+        if done.returncode == 127 or "Permission denied" in done.stderr and not done.stdout and not is_ours:
             self.skipTest("that user cannot run the program")
         return done
 
@@ -259,6 +260,21 @@ class Sick(DoctorCase):
         found = self.doctor(0)
         self.assertEqual(found["clock"]["level"], "warning")
         self.assertIn("set back", found["clock"]["text"])
+
+    def test_a_store_that_the_user_cannot_reach_is_said_so(self):
+        os.chmod(self.dir, 0o700)
+        for command in (["list"], ["run", "k", "--", "true"]):
+            done = self.as_nobody("--store", f"sqlite:{self.dir}/locks/belay.db", *command)
+            self.assertEqual(done.returncode, 69, done)
+            self.assertEqual(done.stderr, f"belay: cannot reach the directory '{self.dir}/locks' of the lock database: Permission denied; "
+                                          "name a place that can be written with --store sqlite:PATH\n")
+
+    def test_a_backup_that_the_user_cannot_read_is_said_so(self):
+        self.acquire("k")
+        self.ok("backup", str(self.dir / "copy.db"))
+        os.chmod(self.dir, 0o777)
+        done = self.as_nobody("restore", "--store", f"sqlite:{self.dir}/new.db", f"{self.dir}/copy.db")
+        self.assertEqual((done.returncode, done.stderr), (77, f"belay: cannot read '{self.dir}/copy.db': Permission denied\n"))
 
     def test_a_full_disk_is_69(self):
         if os.geteuid() != 0:

@@ -322,6 +322,24 @@ class SeveralKeys(Kinds):
         self.fails(66, "status", "api")
         self.fails(66, "status", "the db")
 
+    def test_the_history_of_one_key_does_not_tell_who_holds_another(self):
+        """A reader of the one may not be permitted to see the other."""
+        held = self.take("web", "bob")
+        waiting = self.start("acquire", "--wait", "30s", *self.KEYS)
+        for key in self.KEYS:
+            wait_until(lambda k=key: self.reasons(k, "wait.began"), "the wait to begin")
+        self.fails(75, "acquire", *self.KEYS)
+        for kind in ("wait.began", "lock.refused"):
+            for key in ("api", "the db"):
+                self.assertEqual(self.reasons(key, kind), ["another key of the request is not free"])
+            self.assertIn("lock 'web' held by bob", self.reasons("web", kind)[0])
+        self.ok("release", "web", "--id", held["lock_id"])
+        self.assertEqual(waiting.wait(30), 0)
+
+    def reasons(self, key, kind):
+        found = self.belay("history", key, "--json")
+        return [e["reason"] for e in found.json()["events"] if e["event"] == kind] if found.code == 0 else []
+
     def test_the_text_has_the_command_that_releases_them(self):
         out = self.ok("acquire", "--store", self.store, *self.KEYS).out
         self.assertTrue(out.startswith("api, web, the db\n"), out)

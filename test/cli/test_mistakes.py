@@ -57,7 +57,7 @@ MISTAKES = [
     ("serve --listen 127.0.0.1:22222222", USAGE, "at most 65535"),
     ("serve --tls-cert nope.pem --listen 127.0.0.1:0", USAGE, "--tls-cert and --tls-key must be given together"),
     ("serve --listen 0.0.0.0:21956", CONFIG, "belay auth new"),
-    ("serve --config port.yaml", USAGE, "at most 65535"),
+    ("serve --config port.yaml", CONFIG, "belay: server.listen: '127.0.0.1:99999' is not an address to listen on: use HOST:PORT"),
     # what is not there
     ("status nope", NO_SUCH, "no such lock: 'nope'"),
     ("history nope", NO_SUCH, "no history of 'nope' in sqlite:"),
@@ -71,7 +71,16 @@ MISTAKES = [
     ("--store sqlite:b.db?durabilty=full list", USAGE, "durability=normal|full"),
     ("--store mysql://x list", USAGE, "use sqlite:PATH"),
     ("--store http:/127.0.0.1:1 list", USAGE, "did you mean 'http://127.0.0.1:1'?"),
-    ("--store http://127.0.0.1:99999 list", CONFIG, "http://HOST:PORT"),
+    ("--store http://127.0.0.1:99999 list", USAGE, "belay: 'http://127.0.0.1:99999' is not a server's URL: write http://HOST:PORT"),
+    ("--store http:// list", USAGE, "http://HOST:PORT"),
+    ("--store http://127.0.0.1:1, list", USAGE, "the list of servers has an empty URL"),
+    ("--metrics statsd:x list", USAGE, "belay: --metrics: 'x' is not HOST:PORT, such as 127.0.0.1:8125"),
+    ("--metrics emf:nope/m.log list", USAGE, "belay: --metrics: cannot write to 'nope/m.log': No such file or directory"),
+    ("--state-store http://127.0.0.1:x state list", USAGE, "is not a server's URL"),
+    ("--state-store ./x state list", USAGE, "did you mean 'file:./x'?"),
+    ("--state-store fle:/x state list", USAGE, "did you mean 'file:/x'?"),
+    ("--state-store s3:b/x state list", USAGE, "did you mean 's3://b/x'?"),
+    ("--state-store sqlite:x state list", USAGE, "use file:DIR, s3://BUCKET/PREFIX"),
     ("--store http://127.0.0.1:1 list", UNREACHABLE, "cannot reach 127.0.0.1:1"),
     ("--store http://STRANGER list", CONFIG, "does not answer as a belay server does"),
     ("--store https://STRANGER list", UNREACHABLE, "write http:// if that is right"),
@@ -128,7 +137,7 @@ MORE = [
     ("run k --meta a=1 --meta a=2 -- true", USAGE, "metadata 'a' is given twice"),
     ("run k --adopt '' -- true", USAGE, "--adopt is empty: give it a value or leave it out"),
     ("run k --id 'a b' -- true", USAGE, "'a b' is not a lock id: 1 to 64 letters"),
-    ("run 'a\nb' -- true", USAGE, "the key is not UTF-8 or has control characters"),
+    ("run ok 'a\nb' -- true", USAGE, "the key 'a\\x0ab' is not UTF-8 or has control characters"),
     ("release k x", USAGE, "--id is missing: give the lock id that 'belay acquire' printed"),
     ("release k --id x --outcome ok", USAGE, "--outcome 'ok' is not one of completed|failed"),
     ("status k1 k2", USAGE, "unexpected argument 'k2'"),
@@ -144,6 +153,7 @@ MORE = [
     ("run k -- ./folder", 126, "cannot run './folder': it is a directory"),
     ("run k -- ./half.json", 126, "it is not executable: run chmod +x on it"),
     ("run k -- ./nope.sh", 127, "cannot run './nope.sh': not found"),
+    ("run k -- ./crlf.sh", 127, "cannot run './crlf.sh': its interpreter '/bin/sh\\x0d' was not found"),
     ("run k --result folder -- true", USAGE, "cannot write --result 'folder': Is a directory"),
     ("state save --stack s --environment e", DATA, "standard input is empty: name a FILE"),
     ("state save --stack s --environment e nope.json", NO_SUCH, "cannot open 'nope.json'"),
@@ -151,6 +161,9 @@ MORE = [
     ("app import nope.yaml", NO_SUCH, "cannot open 'nope.yaml': No such file"),
     ("app import half.json/x", NO_SUCH, "cannot open 'half.json/x': Not a directory"),
     ("restore nope.db", NO_SUCH, "there is no file 'nope.db'"),
+    ("serve --tls-cert nope.pem --tls-key half.json --listen 127.0.0.1:0", CONFIG, "belay: the TLS certificate 'nope.pem': No such file or directory"),
+    ("backup nope/copy.db", USAGE, "cannot write 'nope/copy.db': No such file or directory"),
+    ("state restore 1 --stack a --environment b --yes", NO_SUCH, "there is no snapshot '1' in stacks/a/b/: there is none at all"),
     ("serve --tls-cert half.json --tls-key half.json --listen 127.0.0.1:0", CONFIG, "not a PEM file"),
     ("--config list.yaml list", CONFIG, "list.yaml:1: store must be a single value"),
     ("--config open.yaml list", CONFIG, "run 'chmod go-w open.yaml'"),
@@ -169,6 +182,10 @@ MORE = [
     # the environment
     ("BELAY_CONFIG=nope.yaml list", CONFIG, "cannot open 'nope.yaml' (named by BELAY_CONFIG)"),
     ("BELAY_STORE=nope list", CONFIG, "environment BELAY_STORE: 'nope' is not a store; write it as KIND:WHERE"),
+    ("BELAY_STORE=http://h:x list", USAGE, "belay: environment BELAY_STORE: 'http://h:x' is not a server's URL"),
+    ("BELAY_STORE=sqlite:x.db?durabilty=full list", USAGE, "belay: environment BELAY_STORE: store parameter 'durabilty' is not known"),
+    ("BELAY_STATE_STORE=http://h:x state list", USAGE, "belay: environment BELAY_STATE_STORE: 'http://h:x' is not a server's URL"),
+    ("BELAY_STORE= --config server.yaml list", CONFIG, "belay: server.yaml:1: store: 'http://h:x' is not a server's URL"),
     ("BELAY_DISABLED=yess list", CONFIG, "environment BELAY_DISABLED: 'yess' is not a switch"),
     ("BELAY_STORE=http://127.0.0.1:1 BELAY_AUTH_FILE=nope list", CONFIG, "BELAY_AUTH_FILE: nope cannot be read"),
     ("BELAY_STORE=sqlite:half.json LANG=C list", DATA, "it was left as it is"),
@@ -180,6 +197,7 @@ READERS = ("list", "locks list", "status k", "history k", "stats", "watch", "top
 FILES = {"text.db": "not a database\n" * 100, "half.json": '{"a":', "tab.yaml": "profiles:\n\tbuild:\n",
          "crlf.yaml": "locks:\r\n  store: sqlite:x.db\r\n", "ttl.yaml": "profiles:\n  build:\n    ttl: ten\n",
          "port.yaml": "server:\n  listen: 127.0.0.1:99999\n", "list.yaml": "store: [a, b]\n", "open.yaml": "profiles: {}\n",
+         "crlf.sh": "#! /bin/sh\r\ntrue\r\n", "server.yaml": "store: 'http://h:x'\n",
          "twice.yaml": "profiles: {a: {ttl: 1m}, a: {ttl: 2m}}\n"}
 
 
@@ -196,15 +214,15 @@ class Mistakes(BelayCase):
         self.addCleanup(server.shutdown)
         return f"127.0.0.1:{server.server_address[1]}"
 
-    def page(self, status):
+    def page(self, status, page=b"<html></html>"):
         """A server that answers everything with a page of this status."""
         class Page(http.server.BaseHTTPRequestHandler):
             def do_GET(self):
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 self.send_response(status)
-                self.send_header("Content-Length", "13")
+                self.send_header("Content-Length", str(len(page)))
                 self.end_headers()
-                self.wfile.write(b"<html></html>")
+                self.wfile.write(page)
 
             do_POST = do_PUT = do_DELETE = do_GET
 
@@ -216,11 +234,14 @@ class Mistakes(BelayCase):
         commands = (["run", "k", "--", "true"], ["acquire", "k", "--wait", "1m"], ["release", "k", "--id", "x"], ["renew", "k", "--id", "x"],
                     ["check", "k", "--id", "x"], ["status", "k"], ["list"], ["history", "k"], ["stats"], ["watch"], ["wait", "k"],
                     ["freeze", "a", "--reason", "x"], ["freezes"], ["unlock", "k", "--force", "--yes"], ["backup", "copy.db"],
-                    ["app", "list"], ["state", "load", "--stack", "a", "--environment", "b"])
-        for status in (200, 302, 404, 501):
-            url = "http://" + self.page(status)
+                    ["app", "list"], ["app", "show", "a"], ["app", "remove", "a"], ["db", "list"],
+                    ["app", "register", "a", "--url", "http://a", "--database", "postgres=a:1"], ["db", "stop", "--database", "a:1"],
+                    ["top"], ["state", "list"], ["state", "locks", "--stack", "a", "--environment", "b"],
+                    ["state", "load", "--stack", "a", "--environment", "b"], ["state", "history", "--stack", "a", "--environment", "b"])
+        for status, page in ((200, b"<html></html>"), (200, b'{"status":"ok"}'), (302, b""), (404, b""), (501, b"")):
+            url = "http://" + self.page(status, page)
             for command in commands:
-                with self.subTest(status=status, command=command):
+                with self.subTest(status=status, page=page, command=command):
                     result = self.fails(CONFIG, "--store", url, *command)
                     self.assertIn(f"{url} does not answer as a belay server does: check the host, the port", result.err)
             self.assertIn("does not answer as a belay server does", self.fails(CONFIG, "--store", url, "doctor").out)
@@ -250,7 +271,7 @@ class Mistakes(BelayCase):
         for name, text in FILES.items():
             with open(self.dir / name, "w", encoding="utf-8", newline="") as file:
                 file.write(text)
-            os.chmod(self.dir / name, 0o666 if name == "open.yaml" else 0o600)
+            os.chmod(self.dir / name, {"open.yaml": 0o666, "crlf.sh": 0o700}.get(name, 0o600))
 
     def check(self, mistakes):
         stranger = self.stranger()
@@ -274,6 +295,27 @@ class Mistakes(BelayCase):
 
     def test_the_second_walk(self):
         self.check(MORE)
+
+    def test_a_file_that_cannot_be_written_is_a_mistake_like_any_other(self):
+        self.ok("state", "save", "--stack", "a", "--environment", "b", text="{}")
+        for path, why in (("nope/x", "No such file or directory"), ("half.json/x", "Not a directory"), ("folder", "Is a directory")):
+            for command in (["state", "load", "--stack", "a", "--environment", "b", "--output"], ["run", "k", "--result"], ["backup"]):
+                if command == ["backup"] and path == "folder":
+                    continue  # it exists, which says more
+                with self.subTest(path=path, command=command):
+                    result = self.fails(USAGE, *command, path, *(["--", "true"] if command[0] == "run" else []))
+                    self.assertRegex(result.err, f"^belay: cannot write (--result )?'{path}': {why}\n$")
+
+    def test_a_damaged_state_names_the_command_that_repairs_it(self):
+        state = ["--stack", "a", "--environment", "b"]
+        self.ok("state", "save", *state, text="{}")
+        (path,) = self.dir.glob("**/stacks/a/b/state.json")
+        path.write_text("{")
+        for command in (["state", "load", *state], ["state", "verify", *state], ["deploy", *state, "--", "true"]):
+            self.assertIn("belay: stacks/a/b/state.json ('belay state restore' puts a snapshot in its place): not valid JSON",
+                          self.fails(DATA, *command).err)
+        self.ok("state", "restore", *state, "latest", "--yes")
+        self.ok("state", "verify", *state)
 
     def test_a_password_in_a_url_that_is_mistyped_is_not_repeated(self):
         urls = ("postgresq://me:sesame@h/db", "postgresql:/me:sesame@h/db", "postgres:me:sesame@h/db", "redis://me:sesame@h",

@@ -192,8 +192,8 @@ class Options(RunCase):
                 self.assertIsNotNone(lock["last_heartbeat"])
         self.assertEqual(self.adopted("build-router-plt", run=("--ttl", "5m"))["ttl_ms"], 300000)
         self.assertEqual(self.adopted("k", "--ttl", "1h", run=("--profile", "execution"))["ttl_ms"], 3600000)
-        lock = self.acquire("short", "--ttl", "1s")
-        self.ok("run", "--adopt", lock["lock_id"], "short", "--", "sleep", "2")  # renewed in time
+        lock = self.acquire("short", "--ttl", "2s")
+        self.ok("run", "--adopt", lock["lock_id"], "short", "--", "sleep", "3")  # renewed in time
 
     def test_an_empty_key_runs_unlocked_only_if_that_is_allowed(self):  # S2.6
         result = self.fails(64, "run", "", "--", "touch", "ran")

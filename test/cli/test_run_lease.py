@@ -37,7 +37,7 @@ class LostLease(RunCase):
         self.assert_gone(command)
 
     def test_ends_with_kill_a_command_that_ignores_term_and_all_that_it_started(self):
-        process, command = self.start_command("--ttl", "1s", "--kill-after", "100ms", script=STUBBORN)
+        process, command = self.start_command("--ttl", "3s", "--kill-after", "100ms", script=STUBBORN)
         others = [self.pid_in(name) for name in ("child", "away", "orphan")]
         self.force()
         self.assertEqual(process.wait(20), 76)
@@ -151,7 +151,7 @@ class BelayStopped(RunCase):
         self.assertEqual(process.wait(20), 3)
 
     def test_sends_term_to_its_command_before_the_deadline(self):
-        process, command = self.start_command("--ttl", "1s", script=POLITE)
+        process, command = self.start_command("--ttl", "2s", script=POLITE)
         process.send_signal(signal.SIGSTOP)
         self.assert_gone(command)
         self.assertTrue(self.has("told"))
@@ -160,7 +160,7 @@ class BelayStopped(RunCase):
 
 
 class CommandStopped(RunCase):
-    TTL = "1s"
+    TTL = "2s"
 
     def test_by_a_signal_keeps_its_lease_and_does_not_stop_the_shell(self):
         # The shell and its sleep are in belay's group, as in a script.
@@ -221,7 +221,7 @@ class GuardianKilled(RunCase):
         self.assertTrue(self.is_free("k"))
 
     def test_stopped_does_not_keep_belay_from_ending_the_command(self):
-        process, command = self.start_command("--ttl", "1s", "--kill-after", "100ms", script="exec sleep 60")
+        process, command = self.start_command("--ttl", "3s", "--kill-after", "100ms", script="exec sleep 60")
         guardian = self.guardian_of(process.pid)
         os.kill(guardian, signal.SIGSTOP)
         self.ok("unlock", "k", "--force", "--yes")
@@ -234,7 +234,7 @@ class GuardianKilled(RunCase):
         prctl, set_child_subreaper = ctypes.CDLL(None).prctl, 36
         self.assertEqual(prctl(set_child_subreaper, 1), 0)
         self.addCleanup(prctl, set_child_subreaper, 0)
-        process, command = self.start_command("--ttl", "1s", "--kill-after", "100ms", script="exec sleep 60")
+        process, command = self.start_command("--ttl", "3s", "--kill-after", "100ms", script="exec sleep 60")
         guardian = self.guardian_of(process.pid)
         os.kill(guardian, signal.SIGSTOP)
         self.ok("unlock", "k", "--force", "--yes")

@@ -17,7 +17,7 @@ from support import BELAY, main  # noqa: E402  (after the path is known)
 CLIENT = ROOT / "clients" / "go"
 CACHE = ROOT / "build" / "go"
 IS_ALL = os.environ.get("BELAY_GO_TESTS") == "all"
-CODE_MAX = 1000  # lines of the client, without comments, blank lines, tests and examples
+CODE_MAX = 1100  # lines of the client, without comments, blank lines, tests and examples
 EXAMPLE_MAX = 80
 
 

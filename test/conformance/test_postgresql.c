@@ -15,7 +15,7 @@ static void advance(void *ctx, int64_t ms)
     char sql[96];
 
     (void)ctx;
-    (void)snprintf(sql, sizeof sql, "UPDATE suite_clock SET ms = ms + %lld", (long long)ms);
+    (void)snprintf(sql, sizeof sql, "UPDATE public.suite_clock SET ms = ms + %lld", (long long)ms);
     (void)pg_kit_run(sql);
 }
 
@@ -24,7 +24,7 @@ static void forget(void *ctx)
 {
     (void)ctx;
     (void)pg_kit_run("UPDATE suite.locks SET freed_ms = 1, last_heartbeat_ms = 1 WHERE NOT held; "
-                     "SELECT suite.forget(ms + 1, ms + 1, 10000) FROM suite_clock");
+                     "SELECT suite.forget(ms + 1, ms + 1, 10000) FROM public.suite_clock");
 }
 
 static bool begin(struct suite_fixture *out_fixture)
@@ -42,7 +42,7 @@ static bool begin(struct suite_fixture *out_fixture)
     return pg_kit_run(
         "DELETE FROM suite.locks; DELETE FROM suite.waiting; DELETE FROM suite.events; DELETE FROM "
         "suite.items; "
-        "UPDATE suite_clock SET ms = 1730816000000");
+        "UPDATE public.suite_clock SET ms = 1730816000000");
 }
 
 static void end(void)
@@ -52,8 +52,8 @@ static void end(void)
 /* The clock of the schema becomes a row. */
 static bool replace_clock(void)
 {
-    return pg_kit_run("SET client_min_messages = warning; CREATE TABLE suite_clock (ms bigint); "
-                      "INSERT INTO suite_clock VALUES (1730816000000); "
+    return pg_kit_run("SET client_min_messages = warning; CREATE TABLE public.suite_clock (ms bigint); "
+                      "INSERT INTO public.suite_clock VALUES (1730816000000); "
                       "CREATE OR REPLACE FUNCTION suite.clock_ms() RETURNS bigint LANGUAGE sql VOLATILE "
                       "AS 'SELECT ms FROM public.suite_clock'");
 }

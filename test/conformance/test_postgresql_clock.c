@@ -44,6 +44,24 @@ static void commit(struct belay_store *store)
     belay_commit_release(&out);
 }
 
+static void set_clock(int64_t ahead_ms)
+{
+    assert_true(pg_kit_set_clock("clock", ahead_ms));
+}
+
+static enum belay_code look(struct belay_store *store, const char *key, int64_t *out_left_ms,
+                            uint64_t *out_revision)
+{
+    struct belay_record record = { 0 };
+    int64_t now_ms = 0;
+    enum belay_code code = store->ops->get(store, &key, 1, &record, &now_ms, NULL);
+
+    *out_left_ms = record.expires_ms - now_ms;
+    *out_revision = record.revision;
+    belay_record_release(&record);
+    return code;
+}
+
 /* What a process that begins now finds, after the machine has known the clock for `age_ms` and it jumped since. */
 static int warnings_after(int64_t age_ms, int64_t step_ms)
 {
@@ -92,6 +110,53 @@ static void a_jump_is_told_from_two_clocks_that_drift(void **state)
     assert_int_equal(warnings_after(2 * SECOND, -60 * SECOND), 0);
     assert_int_equal(warnings_after(10 * HOUR, 6 * SECOND), 0);
     assert_int_equal(warnings_after(10 * HOUR, 60 * SECOND), 1);
+}
+
+/* L1: each of these steps is within the margin, and the clock of a server that is slewed gains as much. */
+static void steps_that_are_small_add_up(void **state)
+{
+    enum { STEP = 1500, STEPS = 30, TTL = 40000 };
+    struct belay_store *store = open_store();
+    int64_t began_boot_ms;
+    int64_t left_ms = 0;
+    uint64_t revision = 0;
+
+    (void)state;
+    run("DELETE FROM clock.clocks");
+    began_boot_ms = clock_boot_ms();
+    pg_kit_take(store, "small", "a", TTL);
+    warnings = 0;
+    for (int i = 1; i <= STEPS; i++) {
+        set_clock((int64_t)i * STEP);
+        if (i % 7 == 0) { /* what is known passes from one process to the next */
+            store->ops->close(store);
+            store = open_store();
+        }
+        assert_int_equal(look(store, "small", &left_ms, &revision), BELAY_OK);
+        /* What two margins leave of it, and what has passed: it has not begun again for each step. */
+        assert_true(left_ms >= TTL - 4000 - (clock_boot_ms() - began_boot_ms));
+    }
+    assert_in_range(warnings, STEPS / 4, STEPS / 2);
+    store->ops->close(store);
+    set_clock(0);
+}
+
+static void clocks_that_drift_apart_have_not_jumped(void **state)
+{
+    enum { MINUTE = 60000, DRIFT = 10 /* a minute */ };
+    struct belay_store *store = open_store();
+    struct pg_store *pg = pg_of(store);
+    int64_t boot_ms;
+
+    (void)state;
+    commit(store);
+    warnings = 0;
+    boot_ms = clock_boot_ms();
+    pg->clock_most_ms = pg->clock_offset_ms - 600 * (int64_t)DRIFT;
+    pg->clock_most_boot_ms = boot_ms - 600 * (int64_t)MINUTE;
+    pg_saw_clock(pg, boot_ms + pg->clock_offset_ms, boot_ms);
+    assert_int_equal(warnings, 0);
+    store->ops->close(store);
 }
 
 /* Threads take in their answers in any order: this one was made before the jump that another one showed. */
@@ -196,11 +261,6 @@ static void a_machine_that_cannot_be_named_keeps_nothing(void **state)
 
 /* ---- a jump that the server cannot be told of, or not yet ---- */
 
-static void set_clock(int64_t ahead_ms)
-{
-    assert_true(pg_kit_set_clock("clock", ahead_ms));
-}
-
 static void let_fail(bool fails)
 {
     run(fails ? "ALTER FUNCTION clock.clock_jumped(bigint) RENAME TO clock_jumped_not"
@@ -217,19 +277,6 @@ static struct belay_store *jump_under(const char *key)
     pg_kit_take(store, key, "a", 40000);
     set_clock(60000);
     return store;
-}
-
-static enum belay_code look(struct belay_store *store, const char *key, int64_t *out_left_ms,
-                            uint64_t *out_revision)
-{
-    struct belay_record record = { 0 };
-    int64_t now_ms = 0;
-    enum belay_code code = store->ops->get(store, &key, 1, &record, &now_ms, NULL);
-
-    *out_left_ms = record.expires_ms - now_ms;
-    *out_revision = record.revision;
-    belay_record_release(&record);
-    return code;
 }
 
 /* If it is free; with a revision, from an expired holder, as it was found. */
@@ -443,6 +490,8 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_process_that_lives_long_keeps_what_it_knows_up_to_date),
         cmocka_unit_test(a_jump_is_told_from_two_clocks_that_drift),
+        cmocka_unit_test(steps_that_are_small_add_up),
+        cmocka_unit_test(clocks_that_drift_apart_have_not_jumped),
         cmocka_unit_test(an_answer_that_is_late_brings_no_old_time_back),
         cmocka_unit_test(what_the_machine_knew_replaces_nothing_newer),
         cmocka_unit_test(one_report_of_a_jump_does_for_all_machines),

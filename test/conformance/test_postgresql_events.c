@@ -80,10 +80,10 @@ static bool note(void *context, const struct belay_event *event)
 
 static bool send_in_group(struct course *course, const struct belay_batch *batch)
 {
-    struct pg_item item = { .batch = batch, .deadline_ms = INT64_MAX };
-    struct pg_item *items[] = { &item };
-    bool done =
-        pg_is_one(batch) && pg_call_many(pg_of(course->store), items, 1) == BELAY_OK && item.answer != NULL;
+    struct pg_change item = { .batch = batch, .deadline_ms = INT64_MAX };
+    struct pg_change *items[] = { &item };
+    bool done = pg_is_change(batch) && pg_call_change_many(pg_of(course->store), items, 1) == BELAY_OK &&
+                item.answer != NULL;
 
     free(item.answer);
     course->n_grouped += done ? 1 : 0;

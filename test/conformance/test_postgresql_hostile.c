@@ -110,6 +110,104 @@ static void numbers_at_the_end_of_their_range_leave_room(void **state)
     store->ops->close(store);
 }
 
+/* L1: after a restart all leases begin again in one transaction, before anything else: it must not fail for one. */
+static void a_ttl_at_the_end_of_its_range_stops_no_lease_from_beginning_again(void **state)
+{
+    static const char *const batches[] = {
+        "{\"k\": \"ttl\", \"c\": 0, \"s\": 63, \"v\": {\"i\": \"a\", \"a\": \"\", \"o\": \"\", \"n\": \"\", "
+        "\"d\": false, \"h\": 0, \"f\": 0, \"l\": -9223372036854775808}}",
+        "{\"k\": \"ttl-shared\", \"c\": 0, \"s\": 63, \"co\": true, \"v\": {\"i\": \"a\", \"a\": \"\", "
+        "\"o\": \"\", "
+        "\"n\": \"\", \"d\": false, \"h\": 0, \"f\": 0, \"q\": 1, \"c\": 0, \"l\": -9223372036854775808}}",
+        "{\"k\": \"ttl-queue\", \"c\": 0, \"s\": 0, \"pt\": {\"i\": \"a\", \"l\": -9223372036854775808}, "
+        "\"pi\": [{\"i\": \"b\", \"l\": -9223372036854775808}]}",
+    };
+    struct belay_store *store = pg_kit_open(kit.url, NULL);
+    char sql[512];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof batches / sizeof batches[0]; i++) {
+        (void)snprintf(sql, sizeof sql,
+                       "SELECT hostile.commit('{\"d\": 9223372036854775807, \"w\": [%s], \"e\": []}')",
+                       batches[i]);
+        assert_true(pg_kit_run(sql));
+    }
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM hostile.locks WHERE key LIKE 'ttl%'"), 3);
+    pg_kit_take(store, "ttl-other", "a", 60000);
+    assert_true(pg_kit_run(
+        "INSERT INTO hostile.events SELECT max(id) + 1, hostile.clock_ms(), 0, 'x', 'k', 'i', 0, 'o', "
+        "'n', NULL, NULL, -1 FROM hostile.events"));
+    assert_true(pg_kit_run("UPDATE hostile.meta SET server_start = server_start - interval '1 s'"));
+    pg_kit_take(store, "ttl-after", "a", 60000);
+    assert_true(pg_kit_run("SELECT hostile.clock_jumped(hostile.clock_ms())"));
+    assert_true(pg_kit_run("DELETE FROM hostile.locks WHERE key LIKE 'ttl%'"));
+    store->ops->close(store);
+}
+
+/* Else the record could not repeat it once the others are gone: their release would fail. */
+static void a_holder_without_one_of_its_fields_is_refused(void **state)
+{
+    static const char *const fields[] = { "i", "a", "o", "n", "d", "h", "f" };
+    char sql[512];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        (void)snprintf(
+            sql, sizeof sql,
+            "SELECT hostile.commit(jsonb_build_object('d', 9223372036854775807, 'e', '[]'::jsonb, 'w', "
+            "jsonb_build_array(jsonb_build_object('k', 'joined', 'c', 0, 's', 63, 'co', true, 'v', "
+            "'{\"i\": \"b\", \"a\": \"\", \"o\": \"\", \"n\": \"\", \"d\": false, \"h\": 0, "
+            "\"f\": 0, \"q\": 1, \"c\": 0, \"l\": 30000}'::jsonb - '%s'))))",
+            fields[i]);
+        assert_true(
+            pg_kit_run("SELECT hostile.commit('{\"d\": 9223372036854775807, \"e\": [], \"w\": [{\"k\": "
+                       "\"joined\", \"c\": 0, \"s\": 63, \"co\": true, \"v\": {\"i\": \"a\", \"a\": \"\", "
+                       "\"o\": \"\", \"n\": \"\", \"d\": false, \"h\": 0, \"f\": 0, \"q\": 1, \"c\": 0, "
+                       "\"l\": 60000}}]}')"));
+        assert_false(pg_kit_run(sql));
+        assert_true(pg_kit_run("DELETE FROM hostile.locks"));
+    }
+}
+
+static bool count_record(void *context, const struct belay_record *record, int64_t now_ms)
+{
+    (void)record;
+    (void)now_ms;
+    ++*(int *)context;
+    return true;
+}
+
+/* Else no client could list any lock, nor end this one. */
+static void a_number_that_no_client_can_read_is_not_kept(void **state)
+{
+    static const char *const numbers[] = { "\"s\": 1e400", "\"c\": 1e30", "\"m\": 1e30",
+                                           "\"zz\": {\"z\": 1e400}" };
+    struct belay_store *store = pg_kit_open(kit.url, NULL);
+    char sql[512];
+    int n = 0;
+
+    (void)state;
+    assert_true(pg_kit_run("DELETE FROM hostile.locks"));
+    pg_kit_take(store, "number", "a", 60000);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        (void)snprintf(sql, sizeof sql,
+                       "SELECT hostile.queue('number', 9223372036854775807, '{\"i\": \"t%zu\", \"a\": \"\", "
+                       "\"l\": 60000, %s}', false, NULL, NULL, NULL, NULL)",
+                       i, numbers[i]);
+        (void)pg_kit_run(sql); /* refused, or without it */
+        (void)snprintf(
+            sql, sizeof sql,
+            "SELECT hostile.commit('{\"d\": 9223372036854775807, \"e\": [], \"w\": [{\"k\": \"number\", "
+            "\"c\": 0, \"s\": 0, \"pi\": [{\"i\": \"t%zu\", \"l\": 60000, %s}]}]}')",
+            i, numbers[i]);
+        (void)pg_kit_run(sql);
+    }
+    assert_int_equal(pg_kit_number("SELECT jsonb_array_length(tickets) FROM hostile.locks"), 1);
+    assert_int_equal(store->ops->scan(store, &(struct belay_scan){ 0 }, count_record, &n, NULL), BELAY_OK);
+    assert_int_equal(n, 1);
+    store->ops->close(store);
+}
+
 /* A batch that only commit() of functions.sql can do. */
 static enum belay_code commit_two(struct belay_store *store)
 {
@@ -160,12 +258,12 @@ static void answers_for_changes_that_were_not_sent_are_unknown(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct pg_item item = { 0 };
-        struct pg_item *items[] = { &item };
+        struct pg_change item = { 0 };
+        struct pg_change *items[] = { &item };
         PGresult *result = NULL;
 
         assert_int_equal(pg_conn_run(kit.admin, rows[i], &result, NULL), BELAY_OK);
-        assert_int_equal(pg_read_many(result, items, 1), BELAY_UNKNOWN);
+        assert_int_equal(pg_read_change_many(result, items, 1), BELAY_UNKNOWN);
         PQclear(result);
         free(item.answer);
     }
@@ -179,6 +277,9 @@ int main(void)
         cmocka_unit_test(metadata_that_cannot_be_read_hides_no_event),
         cmocka_unit_test(metadata_that_cannot_be_read_hides_no_lock),
         cmocka_unit_test(numbers_at_the_end_of_their_range_leave_room),
+        cmocka_unit_test(a_ttl_at_the_end_of_its_range_stops_no_lease_from_beginning_again),
+        cmocka_unit_test(a_holder_without_one_of_its_fields_is_refused),
+        cmocka_unit_test(a_number_that_no_client_can_read_is_not_kept),
         cmocka_unit_test(answers_for_changes_that_were_not_sent_are_unknown),
         cmocka_unit_test(an_answer_that_makes_no_sense_is_an_error), /* the last: its functions stay */
     };

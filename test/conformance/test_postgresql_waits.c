@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -15,6 +16,10 @@
 #include "conformance/postgresql_kit.h"
 
 /* ---- a freeze that comes while a grant waits for its row ---- */
+
+#define FREEZE_ALL                                                                                           \
+    "SELECT waits.item_put('freeze', 'list', "                                                               \
+    "'[{\"id\": \"f\", \"pattern\": \"*\", \"reason\": \"r\", \"by\": \"x\", \"from\": 1}]', -1)"
 
 /* acquire(), commit() and claim() of functions.sql. */
 enum path { ALONE, GENERAL, TURN };
@@ -57,8 +62,8 @@ static void *grant_in_thread(void *context)
     }
     batch.events = grant->path == TURN ? events : &events[1];
     batch.n_events = grant->path == TURN ? 2 : 1;
-    assert_int_equal(pg_is_turn(&batch), grant->path == TURN);
-    assert_int_equal(pg_is_one(&batch), grant->path == ALONE);
+    assert_int_equal(pg_is_queue_batch(&batch), grant->path == TURN);
+    assert_int_equal(pg_is_change(&batch), grant->path == ALONE);
     grant->code = grant->store->ops->commit(grant->store, &batch, &out, NULL);
     belay_commit_release(&out);
     return NULL;
@@ -96,9 +101,7 @@ static void no_grant_follows_a_freeze_that_was_answered(void **state)
                          BELAY_OK);
         assert_int_equal(pthread_create(&thread, NULL, grant_in_thread, &grant), 0);
         await_blocked();
-        assert_true(pg_kit_run(
-            "SELECT waits.item_put('freeze', 'list', "
-            "'[{\"id\": \"f\", \"pattern\": \"*\", \"reason\": \"r\", \"by\": \"x\", \"from\": 1}]', -1)"));
+        assert_true(pg_kit_run(FREEZE_ALL));
         assert_int_equal(pg_conn_run(other, "COMMIT", NULL, NULL), BELAY_OK);
         (void)pthread_join(thread, NULL);
         assert_int_equal(grant.code, BELAY_FROZEN);
@@ -107,6 +110,70 @@ static void no_grant_follows_a_freeze_that_was_answered(void **state)
     assert_true(pg_kit_run("SELECT waits.item_put('freeze', 'list', NULL, -1)"));
     pg_conn_close(other);
     store->ops->close(store);
+}
+
+struct group {
+    struct belay_store *store;
+    struct pg_change **changes;
+    enum belay_code code;
+};
+
+static void *send_in_thread(void *context)
+{
+    struct group *group = context;
+
+    group->code = pg_call_change_many(pg_of(group->store), group->changes, 2);
+    return NULL;
+}
+
+/* The same in a group: its first lock is there already when it waits for the second one. */
+static void no_grant_of_a_group_follows_a_freeze_that_was_answered(void **state)
+{
+    struct belay_record values = {
+        .lock_id = (char *)"b", .owner = (char *)"o", .owner_name = (char *)"n", .ttl_ms = 60000
+    };
+    struct belay_write writes[2];
+    struct belay_event events[2];
+    struct belay_batch batches[2];
+    struct pg_change items[2];
+    struct pg_change *sorted[2] = { &items[0], &items[1] };
+    struct group group = { .store = pg_kit_open(kit.url, NULL), .changes = sorted };
+    struct pg_conn *other = NULL;
+    pthread_t thread;
+
+    (void)state;
+    assert_true(
+        pg_kit_run("ALTER FUNCTION waits.change_many SET lock_timeout = 60000; DELETE FROM waits.locks"));
+    for (int i = 0; i < 2; i++) {
+        writes[i] = (struct belay_write){
+            .key = i == 0 ? "k" : "l", .condition = BELAY_IF_FREE, .set = BELAY_SET_HOLDER, .values = &values
+        };
+        events[i] = (struct belay_event){ .type = "lock.acquired", .key = writes[i].key, .lock_id = "b" };
+        batches[i] = (struct belay_batch){
+            .writes = &writes[i], .n_writes = 1, .events = &events[i], .n_events = 1, .check_freezes = true
+        };
+        items[i] = (struct pg_change){ .batch = &batches[i], .deadline_ms = INT64_MAX };
+        pg_kit_take(group.store, writes[i].key, "a", 60000);
+    }
+    assert_true(pg_kit_run("UPDATE waits.locks SET held = false"));
+    assert_int_equal(pg_connect(kit.database, INT64_MAX, &other, NULL), BELAY_OK);
+    assert_int_equal(
+        pg_conn_run(other, "BEGIN; SELECT FROM waits.locks WHERE key = 'k' FOR UPDATE", NULL, NULL),
+        BELAY_OK);
+    assert_int_equal(pthread_create(&thread, NULL, send_in_thread, &group), 0);
+    await_blocked();
+    assert_true(pg_kit_run(FREEZE_ALL));
+    assert_int_equal(pg_conn_run(other, "COMMIT", NULL, NULL), BELAY_OK);
+    (void)pthread_join(thread, NULL);
+    assert_int_equal(group.code, BELAY_CANCELLED); /* each is sent alone, and refused */
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM waits.locks WHERE held"), 0);
+    assert_true(pg_kit_run("ALTER FUNCTION waits.change_many SET lock_timeout = 200"));
+    assert_true(pg_kit_run("SELECT waits.item_put('freeze', 'list', NULL, -1)"));
+    for (int i = 0; i < 2; i++) {
+        free(items[i].answer);
+    }
+    pg_conn_close(other);
+    group.store->ops->close(group.store);
 }
 
 /* ---- a deadline that passes while a call waits for its row ---- */
@@ -247,17 +314,17 @@ static void a_group_waits_no_longer_than_any_of_its_changes(void **state)
     };
     struct belay_event event = { .type = "lock.acquired", .key = "k", .lock_id = "i" };
     struct belay_batch batch = { .writes = &write, .n_writes = 1, .events = &event, .n_events = 1 };
-    struct pg_item items[2] = { { .batch = &batch }, { .batch = &batch } };
-    struct pg_item *sorted[2] = { &items[0], &items[1] };
-    struct pg_many many;
+    struct pg_change items[2] = { { .batch = &batch }, { .batch = &batch } };
+    struct pg_change *sorted[2] = { &items[0], &items[1] };
+    struct pg_change_many many;
 
     (void)state;
     assert_int_equal(pg_reach(pg, 60000, NULL), BELAY_OK);
     items[0].deadline_ms = pg_deadline_ms(pg, 9000);
     items[1].deadline_ms = pg_deadline_ms(pg, 6000);
-    assert_true(pg_write_many(pg, sorted, 2, &many));
+    assert_true(pg_write_change_many(pg, sorted, 2, &many));
     assert_in_range(many.call.timeout_ms, 1, 6000);
-    pg_many_release(&many);
+    pg_change_many_release(&many);
     store->ops->close(store);
 }
 
@@ -407,6 +474,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_grant_follows_a_freeze_that_was_answered),
+        cmocka_unit_test(no_grant_of_a_group_follows_a_freeze_that_was_answered),
         cmocka_unit_test(nothing_is_changed_after_a_deadline_that_passes_while_a_call_waits),
         cmocka_unit_test(events_that_a_standby_may_lack_are_not_shown),
         cmocka_unit_test(a_group_waits_no_longer_than_any_of_its_changes),

@@ -64,7 +64,7 @@ class Recipe:
 
     def pause(self, script):
         """Holder 1, stopped before `script` begins; its lease is over. Returns the process of its command."""
-        process, command = self.start_command("--ttl", "1s", key=KEY, script=(
+        process, command = self.start_command("--ttl", "2s", key=KEY, script=(
             f"until [ -e go ]; do sleep 0.02; done; ( {script} ) >late.out 2>&1; echo $? >late"))
         guardian = self.guardian_of(process.pid)
         for pid in (guardian, process.pid, command):

@@ -235,7 +235,7 @@ static void read_remote(struct remote *remote, unsigned which, struct belay_erro
                             NULL, err);
         break;
     case 3:
-        (void)remote_check_free(&remote->base, &(struct op_request){ .key = "k" }, NULL, NULL, err);
+        (void)remote_check_free(&remote->base, &(struct op_request){ .key = "k" }, NULL, NULL, NULL, err);
         break;
     case 4:
         if (remote_item_get(&remote->base, "app", "shop", &item, err) == BELAY_OK) {

@@ -72,7 +72,7 @@ class Password(LibpqCase):
     def test_a_wrong_one_in_the_file_is_named(self):
         self.password_file("other")
         err = self.fails(77, "list", "--store", self.as_careful).err
-        self.assertIn('password authentication failed for user "careful"', err)
+        self.assertIn(f"""password authentication failed for user "careful" at '127.0.0.1', with the password in '{self.dir}/home/.pgpass'""", err)
         self.assertNotIn("other", err)
 
 
@@ -166,6 +166,29 @@ class Refused(PostgresCase):
                         self.assertIn("libpq refuses the store URL: ", self.fails(64, "list", "--store", url).err)
             self.assertIn("libpq refuses the store URL: could not match 1 host names",
                           self.fails(64, "list", "--store", f"{at}hostaddr=127.0.0.1,127.0.0.2").err)
+
+    def test_a_malformed_parameter_is_named_and_a_password_is_not_shown(self):
+        for query, message in (("sslmode", 'the parameter "sslmode" with no \'=\' or with several'),
+                               ("password=a=b", 'the parameter "password" with no \'=\' or with several'),
+                               ("ssl_mode=require", """the unknown parameter "ssl_mode": did you mean 'sslmode'?"""),
+                               ("shcema=x", """the unknown parameter "shcema": did you mean 'schema'?"""),
+                               ("durability=full", 'the parameter "durability", which neither belay'),
+                               ("schema=a&schema=b", "store parameter 'schema' is given twice"),
+                               ("sslmode=disable&connect_timeout=1&sslmode=prefer", "store parameter 'sslmode' is given twice"),
+                               ("listen=http://x", "in listen=: the store URL is not one of libpq's"),
+                               ("listen=postgresql://x/y%3Fsslmode", 'in listen=: the store URL has the parameter "sslmode" with')):
+            with self.subTest(query):
+                self.assertIn(message, self.fails(64, "list", "--store", f"postgresql://127.0.0.1:1/db?{query}").err)
+        for place in ("db,", "db,schema=x", "d,b?schema=x"):
+            with self.subTest(place):
+                err = self.fails(64, "list", "--store", f"postgresql://127.0.0.1:1/{place}").err
+                self.assertIn(f"has the database '{place.split('?', maxsplit=1)[0]}': write '?' before the first parameter", err)
+        for password in ("1/wo,rd", "pass/wo?rd", "pass/wo?rd=x", "pass/wo?rd=x=y"):
+            with self.subTest(password):
+                err = self.fails(64, "list", "--store", f"postgresql://u:{password}@127.0.0.1:1/db").err
+                self.assertIn("in a password write '/', ':' and '@' as", err)
+                self.assertNotIn("rd", err.replace("password", ""))
+        self.fails(69, "list", "--store", "postgresql://u:pass?a=wo&a=rd@127.0.0.1:1/db")  # as libpq reads it, a password
 
     def test_a_command_that_waits_does_not_retry(self):
         err = self.fails(64, "run", "--wait", "1h", "k", "--store", f"{self.store}&sslmode=requir", "--", "true").err

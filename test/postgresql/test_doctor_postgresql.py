@@ -34,11 +34,15 @@ class DoctorCase(PostgresCase):
 class Schema(DoctorCase):
     def test_one_that_is_missing(self):
         url = self.store.replace(self.schema, "absent")
-        self.expect("schema", "failed", "^the database 'postgres' has no schema 'absent'$", "^run `belay table create`$", "--store", url)
+        self.expect("schema", "failed", "^the database 'postgres' has no schema 'absent'$", "^run `belay table create`, or correct the URL$", "--store", url)
 
     def test_one_of_another_version(self):
         self.sql("UPDATE @schema@.meta SET version = version - 1")
-        self.expect("schema", "failed", f"has the schema '{self.schema}' of another belay", "run `belay table create`")
+        version = int(self.sql("SELECT version FROM @schema@.meta"))
+        self.expect("schema", "failed", f"^the schema '{self.schema}' in 'postgres' has version {version}, and this belay needs {version + 1}$",
+                    "^run `belay table create`$")
+        self.sql("UPDATE @schema@.meta SET version = version + 2")
+        self.expect("schema", "failed", f"has version {version + 2}, and this belay needs {version + 1}$", "^install the newer belay here$")
 
 
 class Permissions(DoctorCase):
@@ -104,6 +108,17 @@ class WakeUps(DoctorCase):
         self.assertTrue(any(text in line for line in waiter.stderr))
         self.ok("release", "k", "--id", lock["lock_id"])
         self.assertEqual(waiter.wait(30), 0)
+
+    def test_a_waiter_says_that_listen_cannot_be_reached_and_still_gets_the_lock(self):
+        lock = self.acquire("k")
+        with socket.socket() as closed:
+            closed.bind(("127.0.0.1", 0))
+            port = closed.getsockname()[1]
+            waiter = self.start("acquire", "k", "--wait", "60s", "--store", self.listen("postgres").replace(f"%3A{self.server.port}", f"%3A{port}"))
+            text = f'warning: listen= cannot be used, so waiters poll: cannot connect to PostgreSQL: connection to server at "127.0.0.1", port {port} failed'
+            self.assertTrue(any(text in line for line in waiter.stderr))
+            self.ok("release", "k", "--id", lock["lock_id"])
+            self.assertEqual(waiter.wait(30), 0)
 
 
 class StateStore(DoctorCase):

@@ -201,7 +201,7 @@ class UnderWay(FaultsCase):
         self.assertNotIn("lock.lost", self.events("k"))
 
     def test_a_late_renewal_by_the_front_that_hung_does_no_harm(self):
-        """L1, L6: when it goes on, it finds a lock that is held by another client, and changes nothing."""
+        """L1, L6: when it goes on, the lock is held by another client, and stays as it is."""
         run = self.start("run", "k", "--ttl", "9s", "--", "sh", "-c", "read line; echo still", stdin=subprocess.PIPE, env=self.over)
         wait_until(lambda: self.fronts[1].get("/v1/locks/k").status == 200, "the lock to be taken")
         self.stopped(self.fronts[0])
@@ -211,7 +211,7 @@ class UnderWay(FaultsCase):
         before = self.acquire("k", "--ttl", "60s")
         self.fronts[0].process.send_signal(signal.SIGCONT)
         wait_until(lambda: self.fronts[0].get("/healthz").status == 200, "the front to answer again")
-        wait_until(lambda: re.search(rb'belay_http_requests_total\{method="POST",route="/v1/renew",status="4xx"\} [1-9]',
+        wait_until(lambda: re.search(rb'belay_http_requests_total\{method="POST",route="/v1/renew",status="5xx"\} [1-9]',
                                      self.fronts[0].get("/metrics").body), "it to refuse the renewal that it was left with")
         after = self.fronts[0].get("/v1/locks/k").json()
         self.assertEqual({name: after[name] for name in ("token", "locked_by", "expires_at")},
@@ -227,6 +227,16 @@ class UnderWay(FaultsCase):
         _, err = waiter.communicate(timeout=PATIENCE)
         self.assertEqual(waiter.returncode, 0, err)
 
+    def test_a_holder_learns_of_a_force(self):
+        """L6: long before its next renewal, although the front that would tell it says nothing."""
+        run = self.start("run", "k", "--ttl", "30m", "--", "sleep", "60", env=self.over)
+        wait_until(lambda: self.fronts[1].get("/v1/locks/k").status == 200, "the lock to be taken")
+        self.stopped(self.fronts[0])
+        self.ok("unlock", "k", "--force", "--yes", "--reason", "test")
+        began = time.monotonic()
+        self.assertEqual(run.wait(PATIENCE), 76, run.stderr.read())
+        self.assertLess(time.monotonic() - began, 4 + HANG + 1 + SLACK)  # HELD_SEVERAL_MS, and a pause
+
     def test_watch_goes_over_to_no_server_of_another_store(self):
         """L1: what it would show is about other locks."""
         other = self.serve("--store", f"sqlite:{self.dir}/other.db")
@@ -236,6 +246,126 @@ class UnderWay(FaultsCase):
         _, err = watch.communicate(timeout=PATIENCE)
         self.assertEqual(watch.returncode, 64, err)
         self.assertIn("must name servers of one store", err)
+
+
+class HangingCase(FaultsCase):
+    def setUp(self):
+        super().setUp()
+        self.fronts = self.two()
+        self.urls = [front.url for front in self.fronts]
+        self.over, self.back = {"BELAY_STORE": ",".join(self.urls)}, {"BELAY_STORE": ",".join(reversed(self.urls))}
+
+    def go_on(self, front):
+        front.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: front.get("/healthz").status == 200, "the front to answer again")
+
+    def process_of(self, owner):
+        """Behind which a waiter waits."""
+        return self.sql(f"SELECT t->>'p' FROM @schema@.locks, jsonb_array_elements(tickets) t WHERE t->>'o' = '{owner}'")
+
+    def waiting_at(self, front):
+        return int(re.search(rb"(?m)^belay_waiting (\d+)", front.get("/metrics").body).group(1))
+
+    def refused(self, front, route):
+        """The requests that it has refused because their clients had gone."""
+        def found():
+            return re.search(rb'belay_http_requests_total\{method="POST",route="%s",status="5xx"\} [1-9]' % route.encode(),
+                             front.get("/metrics").body)
+        wait_until(found, "the front to refuse what it was left with")
+
+    def await_request(self, front):
+        """A client has sent something to the front, which does not read it."""
+        def unread():
+            with open("/proc/net/tcp", encoding="utf-8") as file:
+                lines = [line.split() for line in file]
+            return any(local.endswith(f":{front.port:04X}") and state == "01" and not queues.endswith(":00000000")
+                       for _, local, _, state, queues, *_ in lines[1:])
+        wait_until(unread, "a request")
+
+
+class Resumed(HangingCase):
+    """The front hangs for a while, and then goes on with what it was left with."""
+
+    def test_waiters_that_went_over_keep_their_places(self):
+        """L4: they go over before their tickets end, and the front that they have left takes no place away."""
+        held = self.acquire("k", "--ttl", "60s")
+        waiting = []
+        for i, env in enumerate((self.over, self.back, self.over)):
+            waiting.append(self.start("run", "k", "--wait", "60s", "--owner", f"w{i}", "--", "sh", "-c", f"echo {i} >> order", env=env))
+            self.fronts[1].wait_for_queue("k", [f"w{n}" for n in range(i + 1)])
+        self.assertNotEqual(self.process_of("w0"), self.process_of("w1"))
+        self.stopped(self.fronts[0])
+        began = time.monotonic()
+        for owner in ("w0", "w2"):
+            wait_until(lambda owner=owner: self.process_of(owner) == self.process_of("w1"), f"{owner} to go over")
+        self.assertLess(time.monotonic() - began, 2.5 + HANG + SLACK)  # SLICE_SEVERAL_MS; a ticket is valid for 7.5 s or more
+        self.go_on(self.fronts[0])
+        wait_until(lambda: self.waiting_at(self.fronts[0]) == 0, "the front to give its waiters up")
+        self.assertEqual(self.fronts[1].queue("k"), ["w0", "w1", "w2"])
+        self.ok("release", "k", "--id", held["lock_id"])
+        for one in waiting:
+            _, err = one.communicate(timeout=PATIENCE)
+            self.assertEqual(one.returncode, 0, err)
+        self.assertEqual((self.dir / "order").read_text().split(), ["0", "1", "2"])
+        self.assertEqual([self.events("k").count(name) for name in ("wait.began", "wait.ended")], [3, 3])
+
+    def test_it_takes_no_lock_for_a_client_that_was_refused_elsewhere(self):
+        """Nobody would hold it, until its lease ends."""
+        held = self.acquire("k", "--ttl", "60s")
+        self.stopped(self.fronts[0])
+        self.fails(75, "run", "k", "--", "true", env=self.over)
+        self.ok("release", "k", "--id", held["lock_id"])
+        self.go_on(self.fronts[0])
+        self.refused(self.fronts[0], "/v1/acquire")
+        self.assertEqual(self.fronts[1].get("/v1/locks/k").json()["status"], "released")
+        self.assertEqual(self.events("k").count("lock.acquired"), 1)
+
+    def test_it_takes_no_lock_for_a_client_that_was_interrupted(self):
+        self.stopped(self.fronts[0])
+        acquire = self.start("acquire", "k", "--ttl", "60s", env=self.over)
+        self.await_request(self.fronts[0])
+        acquire.send_signal(signal.SIGINT)
+        self.assertEqual(acquire.wait(PATIENCE), 130)
+        self.go_on(self.fronts[0])
+        self.refused(self.fronts[0], "/v1/acquire")
+        self.assertEqual(self.fronts[1].get("/v1/locks/k").status, 404)
+
+
+class Interrupted(HangingCase):
+    """Ctrl-C while no front answers."""
+
+    def setUp(self):
+        super().setUp()
+        self.held = self.acquire("k", "--ttl", "60s")
+        for front in self.fronts:
+            self.stopped(front)
+
+    def interrupt(self, *arguments, again=False):
+        """The exit status, and after which time."""
+        process = self.start(*arguments, env=self.over)
+        self.await_request(self.fronts[0])
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        if again:
+            self.assertIn("interrupt again to leave at once", process.stderr.readline())
+            process.send_signal(signal.SIGINT)
+        return process.wait(PATIENCE), time.monotonic() - began
+
+    def test_what_only_reads_ends_at_once(self):
+        for arguments in (("wait", "k"), ("watch",)):
+            with self.subTest(arguments):
+                code, took = self.interrupt(*arguments)
+                self.assertEqual(code, 130)
+                self.assertLess(took, HANG)
+
+    def test_run_ends_at_the_second(self):
+        """Also before it has adopted a lock."""
+        for arguments in (("run", "k", "--wait", "60s", "--", "true"),
+                          ("run", "--adopt", self.held["lock_id"], "k", "--", "true")):
+            with self.subTest(arguments):
+                code, took = self.interrupt(*arguments, again=True)
+                self.assertEqual(code, -signal.SIGINT)
+                self.assertLess(took, HANG)
 
 
 if __name__ == "__main__":

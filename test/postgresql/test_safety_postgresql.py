@@ -188,8 +188,8 @@ class ClockCase(OwnServerCase):
         self.offset = offset
         found = subprocess.run(["sh", "-c", "ls /usr/lib/*/faketime/libfaketimeMT.so.1"], capture_output=True, text=True,
                                check=True).stdout.split()[0]
-        server = postgresql.Server(env={"LD_PRELOAD": found, "FAKETIME_TIMESTAMP_FILE": offset, "FAKETIME_NO_CACHE": "1",
-                                        "FAKETIME_DONT_FAKE_MONOTONIC": "1"})
+        server = postgresql.Server(options=self.OPTIONS, env={
+            "LD_PRELOAD": found, "FAKETIME_TIMESTAMP_FILE": offset, "FAKETIME_NO_CACHE": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"})
         self.addCleanup(server.close)
         return server.init().start()
 
@@ -200,6 +200,8 @@ class ClockCase(OwnServerCase):
 
 class Clock(ClockCase):
     """L1, L7"""
+
+    OPTIONS = ("-c", "max_prepared_transactions=2")
 
     def front(self):
         server = self.start("serve", "--json", "--listen", "127.0.0.1:0")
@@ -298,6 +300,16 @@ class Clock(ClockCase):
         self.assertNotIn(old, self.belay("doctor").out)
         self.step("+3600")
         self.assertIn(old, self.belay("doctor").out)
+
+    def test_doctor_tells_of_a_prepared_transaction_as_of_any_other(self):
+        """L9"""
+        self.server.sql("BEGIN; CREATE TABLE public.x (i integer); PREPARE TRANSACTION 'forgotten'")
+        old = "a transaction is open for 36"
+        self.assertNotIn(old, self.belay("doctor").out)
+        self.step("+3600")
+        self.assertIn(old, self.belay("doctor").out)
+        self.server.sql("ROLLBACK PREPARED 'forgotten'")
+        self.assertNotIn(old, self.belay("doctor").out)
 
     def known(self):
         return self.sql("SELECT machine, server_ms - boot_ms, boot_ms FROM @schema@.clocks")
@@ -638,6 +650,45 @@ class Migration(PostgresCase):
         self.ok("run", "k", "--store", self.store.replace("postgres@", f"{role}@"), "--", "true")
         self.assertEqual(self.sql("SELECT count(*) FROM pg_proc p, aclexplode(proacl) x WHERE x.grantee = 0 "
                                   "AND pronamespace = '@schema@'::regnamespace"), "0")
+
+
+class Strangers(OwnServerCase):
+    """Functions and operators that another role has made in `public`, where PostgreSQL finds them by their types."""
+
+    FITTING = {"pg_advisory_xact_lock(integer)": "void", "format(text, regprocedure, regrole)": "text",
+               "array_to_string(text[], text)": "text", "has_function_privilege(regprocedure, text)": "boolean",
+               "equal(oid, regproc)": "boolean", "unlike(name, name)": "boolean", "times(numeric, integer)": "numeric",
+               "times(double precision, integer)": "numeric"}
+
+    def plant(self):
+        for function, answer in self.FITTING.items():
+            self.server.sql(f"CREATE FUNCTION public.{function} RETURNS {answer} LANGUAGE plpgsql AS $$ BEGIN "
+                            f"RAISE EXCEPTION 'a stranger''s {function.split('(')[0]} ran as %', current_user; END $$")
+        for name, function, left, right in (("=", "equal", "oid", "regproc"), ("!~", "unlike", "name", "name"),
+                                            ("*", "times", "numeric", "integer"), ("*", "times", "float8", "integer")):
+            self.server.sql(f"CREATE OPERATOR public.{name} (FUNCTION = public.{function}, LEFTARG = {left}, RIGHTARG = {right})")
+
+    def test_no_function_of_theirs_is_called(self):
+        """It would run with the rights of the user of belay, who may be a superuser."""
+        self.plant()
+        self.server.sql("CREATE ROLE deployers")
+        other = self.url().replace(f"schema={self.schema}", "schema=other")
+        self.ok("table", "create", "--grant", "deployers", "--store", other)
+        self.ok("table", "describe", "--store", other)
+        self.server.sql("DROP FUNCTION other.functions_version")
+        self.ok("table", "create", "--store", other)
+        self.sql("UPDATE @schema@.meta SET server_start = server_start - interval '1 s'")
+        self.ok("run", "a,b", "--", "true")
+        lock = self.acquire("k", "--shared")
+        self.ok("status", "k")
+        self.ok("list")
+        self.ok("history", "k")
+        self.ok("release", "k", "--id", lock["lock_id"])
+        self.ok("run", "--wait", "1s", "k", "--", "true")
+        found = self.belay("doctor", "--json")
+        self.assertNotIn("stranger", found.out + found.err)
+        with open(os.path.join(self.server.directory, "log"), encoding="utf-8") as log:
+            self.assertNotIn("stranger's", log.read())
 
 
 class Front(PostgresCase):

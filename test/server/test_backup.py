@@ -123,7 +123,7 @@ class Backup(BackupCase):
         self.copy.symlink_to(self.dir / "elsewhere")
         self.fails(64, "backup", str(self.copy))
         self.assertFalse((self.dir / "elsewhere").exists())
-        self.fails(69, "backup", str(self.dir / "no" / "such" / "folder"))
+        self.fails(64, "backup", str(self.dir / "no" / "such" / "folder"))
 
     def test_a_backup_of_dynamodb_is_refused_with_a_hint(self):
         result = self.fails(64, "backup", str(self.copy), "--store", "dynamodb:table?region=eu-west-1",

@@ -312,6 +312,7 @@ class LongReads(ServerCase):
 
     KEYS = 6000
     LISTS = 64
+    STREAMS = 400
 
     def setUp(self):
         super().setUp()
@@ -371,6 +372,23 @@ class LongReads(ServerCase):
         n = self.others_are_served_until(lambda: len(lists) == self.LISTS)
         self.assertEqual(set(lists), {200})
         self.assertGreater(n, self.LISTS // 2, "others had to wait for the histories")
+
+    def test_streams_that_resume_long_ago_do_not_delay_other_requests(self):
+        """One client may open hundreds. The prefix keeps them from being cut off as too slow."""
+        self.fill()
+        for _ in range(self.STREAMS):
+            stream = self.server.raw()
+            self.addCleanup(stream.close)
+            stream.sendall(head("GET /v1/events?prefix=none&last_event_id=0 HTTP/1.1"))
+        took = []
+        connection = self.server.connect()
+        until = time.monotonic() + 3
+        while time.monotonic() < until:
+            began = time.monotonic()
+            self.assertEqual(self.server.call("GET", "/healthz", connection=connection, check=False).status, 200)
+            took.append(time.monotonic() - began)
+        connection.close()
+        self.assertLess(sorted(took)[-2:][0], 0.3, "others had to wait for the streams")
 
     def test_requests_after_a_list_are_answered_in_order(self):
         self.server.acquire("k", lock_id="mine", ttl_ms=60000)

@@ -299,6 +299,7 @@ class Tenants(ServerCase):
         while cursor is not None:
             page = self.server.get(f"/v1/locks?limit={limit}&prefix={quoted(prefix)}&cursor={quoted(cursor)}", token=token).json()
             self.assertLessEqual(len(page["locks"]), limit)
+            self.assertIn(page["next_cursor"], [None, *(lock["key"] for lock in page["locks"])], "a key it may not see")
             keys += [lock["key"] for lock in page["locks"]]
             cursor = page["next_cursor"]
             n += 1

@@ -38,6 +38,12 @@ class Starting(ServerCase):
         done = subprocess.run(["bash", "-c", f"{command} -s"], capture_output=True, text=True, timeout=30, check=False)
         self.assertEqual(json.loads(done.stdout)["key"], "my-deploy")
 
+    def test_it_says_the_name_that_it_was_given(self):
+        """A certificate has the name, and not the address."""
+        process = self.start("serve", "--listen", "localhost:0")
+        self.assertRegex(process.stdout.readline(), r"^Serving sqlite:/.* on http://localhost:[1-9]\d*$")
+        self.assertIn(" http://localhost:", process.stdout.readline())
+
     def test_what_it_says_to_type_works_with_a_token(self):
         process = self.start("serve", "--listen", "127.0.0.1:0", "--config", str(self.config_with({"secret": ("ci", "locker", [])})))
         lines = [process.stdout.readline() for _ in range(6)]

@@ -122,6 +122,32 @@ class Slots(KindsCase):
         self.server.release("k", "a")
         self.assertEqual(self.server.acquire("k", "b", slots=3).json()["slots"], 3)
 
+    def test_several_holders_have_a_limited_amount_of_metadata(self):
+        """Whoever reads or writes the lock handles all of it: without a limit, 256 MiB with a thousand holders."""
+        large = {f"m{i:02}": "v" * 4000 for i in range(62)}
+        for mode in ({"slots": 9}, {"shared": True}):
+            key = f"k-{list(mode)[0]}"
+            for owner in "ab":
+                self.assertEqual(self.server.acquire(key, owner, lock_id=f"{key}-{owner}", metadata=large, **mode).status, 200)
+            refused = self.server.acquire(key, "c", metadata=large, **mode)
+            self.assertEqual(self.code(refused), (409, "lock_held"))
+            self.assertIn("512 KiB of metadata", refused.error["message"])
+            self.assertEqual(self.server.acquire(key, "c", lock_id=f"{key}-c", **mode).status, 200)
+            adopt = {"lock_id": f"{key}-c", "new_lock_id": f"{key}-d"}
+            refused = self.server.post(f"/v1/locks/{key}/adopt", {**adopt, "metadata": large})
+            self.assertEqual(self.code(refused), (409, "lock_held"))
+            self.assertEqual(owners(self.lock(key)), ["a", "b", "c"])
+            self.assertEqual(self.server.post(f"/v1/locks/{key}/adopt", {**adopt, "metadata": {"m": "v"}}).status, 200)
+            again = {"lock_id": f"{key}-a", "new_lock_id": f"{key}-e", "metadata": large}
+            self.assertEqual(self.server.post(f"/v1/locks/{key}/adopt", again).status, 200, "it replaces its own")
+            self.server.release(key, f"{key}-e")
+            self.assertEqual(self.server.acquire(key, "f", metadata=large, **mode).status, 200)
+        both = {"keys": ["j", "k-slots"], "lock_id": "joint", "slots": 9}
+        self.assertEqual(self.acquire_keys(**both, locked_by="g").status, 200)
+        adopt = {"keys": both["keys"], "lock_id": "joint", "new_lock_id": "joint-2"}
+        self.assertEqual(self.code(self.server.post("/v1/adopt", {**adopt, "metadata": large})), (409, "lock_held"))
+        self.assertEqual(self.server.post("/v1/adopt", {**adopt, "metadata": {"m": "v"}}).status, 200)
+
     def test_a_profile_has_slots_for_its_keys(self):
         server = self.serve("--store", f"sqlite:{self.dir}/p.db",
                             config=self.write_config("profiles:\n  deploys: {ttl: 5m, slots: 2}\n"))

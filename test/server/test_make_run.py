@@ -12,13 +12,18 @@ RUN = str(ROOT / "tools" / "run.sh")
 
 
 class MakeRun(BelayCase):
+    def setUp(self):
+        super().setUp()
+        (self.dir / "build").mkdir()
+        (self.dir / "build" / "belay").symlink_to(BELAY)
+
     def environ(self, **more):
         env = self.environment({"BELAY_RUN_DIR": str(self.dir / "run"), "BELAY_STORE": None, **more})
         env.pop("CI", None)
         return env
 
     def start_it(self, **more):
-        process = subprocess.Popen([RUN, BELAY], env=self.environ(**more), cwd=self.dir, stdin=subprocess.DEVNULL,
+        process = subprocess.Popen([RUN, "build/belay"], env=self.environ(**more), cwd=self.dir, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8")
         self.addCleanup(self.end, process)
         return process
@@ -44,8 +49,8 @@ class MakeRun(BelayCase):
         commands = [line.removeprefix("Try:").strip() for line in text.splitlines() if re.match("(Try:)? +(curl|BELAY_STORE)", line)]
         self.assertEqual(len(commands), 3, text)
         for command in commands:
-            done = subprocess.run(["sh", "-c", command.replace("belay run", f"{BELAY} run")], capture_output=True, text=True,
-                                  env=self.environ(), timeout=PATIENCE, check=False)
+            done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, env=self.environ(),
+                                  cwd=self.dir, timeout=PATIENCE, check=False)
             self.assertEqual(done.returncode, 0, done)
         for path in ("/", "/openapi.json"):
             with urllib.request.urlopen(url + path, timeout=PATIENCE) as answer:
@@ -54,7 +59,7 @@ class MakeRun(BelayCase):
         self.assertEqual(process.wait(PATIENCE), 0)
 
     def test_ctrl_c_ends_it_on_a_terminal(self):
-        terminal = Terminal([RUN, BELAY], self.environ(), cwd=self.dir)
+        terminal = Terminal([RUN, "build/belay"], self.environ(), cwd=self.dir)
         terminal.expect("Ctrl-C stops it.")
         self.assertNotIn("stops after", terminal.text)
         self.assertLessEqual(max(len(line) for line in terminal.text.splitlines()), 120)

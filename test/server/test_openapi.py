@@ -5,6 +5,7 @@ can bring about fails the test.
 """
 
 import fcntl
+import itertools
 import json
 import os
 import resource
@@ -289,8 +290,8 @@ class Truth(DynamoStore, ServerCase):
             if not operation.is_stream():
                 continue
             connections = [server.connect() for _ in range(LISTENERS)]
-            for connection in connections:
-                connection.request("GET", operation.path, headers={"Authorization": "Bearer secret-reader"})
+            for connection, secret in zip(connections, itertools.cycle(TOKENS)):  # one token may not have all of them
+                connection.request("GET", operation.path, headers={"Authorization": f"Bearer {secret}"})
             wait_until(lambda o=operation: client.send(o) == 503, f"{operation} to be full")
             for connection in connections:
                 connection.close()

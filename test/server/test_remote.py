@@ -354,6 +354,10 @@ class TestServerGone(RemoteCase):
             self.assertIn("cannot reach", result.err)
             self.assertLess(time.monotonic() - began, 5)
 
+    def test_a_port_that_the_url_does_not_have_is_named(self):
+        """L8: the user forgot it. Nothing listens at this address of this machine."""
+        self.assertIn("cannot reach 127.42.0.80:80: ", self.fails(69, "status", "k", "--store", "http://127.42.0.80").err)
+
     def test_a_server_that_is_not_belay_is_reported_as_such(self):
         result = self.belay("status", "k", "--store", self.url + "/elsewhere")
         self.assertEqual(result.code, 78, result)
@@ -361,7 +365,7 @@ class TestServerGone(RemoteCase):
 
     def test_a_password_in_the_url_is_refused_and_not_shown(self):
         result = self.belay("status", "k", "--store", "http://me:secret@127.0.0.1:1")
-        self.assertEqual(result.code, 78, result)
+        self.assertEqual(result.code, 64, result)
         self.assertNotIn("secret", result.err)
         self.assertIn("BELAY_AUTH_FILE", result.err)
 
@@ -382,7 +386,7 @@ class TestServerGone(RemoteCase):
             began = time.monotonic()
             out = self.ok("doctor", "--store", f"{url},{self.url}").out
             self.assertLess(time.monotonic() - began, 20)
-            self.assertRegex(out, r"(?m)^warning +server +one is missing: ")
+            self.assertRegex(out, rf"(?m)^warning +server +{url} cannot be used: no answer from ")
             (took_ms,) = re.findall(rf"(?m)^ok +server +{self.url} answers within (\d+) ms; its store is ", out)
             self.assertLess(int(took_ms), 5000)  # not the time that the other one took
         self.belay("doctor", "--store", "http://me:secret@127.0.0.1:1", env={"BELAY_DISABLED": "1"})
@@ -390,13 +394,14 @@ class TestServerGone(RemoteCase):
     def test_doctor_asks_every_server_of_a_list(self):
         missing = f"http://127.0.0.1:{free_port()}"
         self.assertRegex(self.fails(69, "doctor", "--store", f"{missing},{missing}/x").out,
-                         r"(?m)^FAILED +server +none of 2 servers answers$")
-        self.assertRegex(self.ok("doctor", "--store", f"{self.url},{missing}").out, r"(?m)^warning +server +one is missing: cannot reach ")
+                         r"(?m)^FAILED +server +none of the 2 servers can be used$")
+        self.assertRegex(self.ok("doctor", "--store", f"{self.url},{missing}").out,
+                         rf"(?m)^warning +server +{missing} cannot be used: cannot reach .* -> correct this, or remove the server from the list$")
         self.file, self.port = f"sqlite:{self.dir}/other.db", free_port()
         self.serve()
         both = f"{self.url},http://127.0.0.1:{self.port}"
         self.assertRegex(self.fails(78, "doctor", "--store", both).out,
-                         rf"(?m)^FAILED +server +one has another store: http://127.0.0.1:{self.port} has ")
+                         rf"(?m)^FAILED +server +http://127.0.0.1:{self.port} has another store, ")
 
 
 class TestTokens(RemoteCase):
@@ -419,7 +424,7 @@ class TestTokens(RemoteCase):
         self.serve()
         other = f"http://127.0.0.1:{self.port}"
         result = self.fails(77, "doctor", "--store", f"{self.url},{other}")
-        self.assertRegex(result.out, rf"(?m)^ok +server +{self.url} answers .*\n(.*\n)*FAILED +server +one cannot be used: {other}: "
+        self.assertRegex(result.out, rf"(?m)^ok +server +{self.url} answers .*\n(.*\n)*FAILED +server +{other} cannot be used: "
                                      r"the server does not know the token")
         self.assertNotIn("secret", result.out + result.err)
 
@@ -527,6 +532,11 @@ class TestTls(RemoteCase):
         result = self.fails(69, "acquire", "k")
         self.assertIn("certificate", result.err)
         self.assertEqual(self.local("status", "k").code, 66)
+
+    def test_a_url_without_tls_is_told_what_to_write(self):
+        """L8"""
+        result = self.belay("status", "k", "--store", f"http://127.0.0.1:{self.port}")
+        self.assertIn("this port speaks TLS only: use https://", result.err)
 
 
 if __name__ == "__main__":

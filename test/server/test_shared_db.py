@@ -1,10 +1,12 @@
 """Applications and databases over HTTP (S3): routes, roles, versions. What is decided, and when, test/shared_db shows."""
 
 import http.server
+import queue
+import socket
 import threading
 from pathlib import Path
 
-from server_support import ServerCase, main, sha256, wait_until
+from server_support import PATIENCE, ServerCase, main, sha256, wait_until
 
 
 class Case(ServerCase):
@@ -71,6 +73,19 @@ class Registry(Case):
                 self.assertEqual(answer.status, 400)
                 self.assertIn(says, answer.error["message"])
         self.assertEqual(self.server.get("/v1/apps").json(), {"apps": [], "is_partial": False})
+
+    def test_a_recorded_decision_has_limits(self):
+        """Every list of databases repeats it, to other clients too."""
+        path = f"/v1/databases/{self.DATABASE}/last"
+        good = {"database": self.DATABASE, "kind": "postgres", "host": None, "action": "skipped", "reason": "x", "shared": True,
+                "sharing_apps": ["a"], "active_apps": []}
+        self.assertEqual(self.server.call("PUT", path, good).status, 200)
+        for change, says in (({"kind": "k" * 65}, "kind"), ({"kind": "a\nb"}, "kind"), ({"host": "\u001b[31m"}, "host"),
+                             ({"reason": "r" * 20000}, "reason"), ({"sharing_apps": ["a\u0007"]}, "sharing_apps"),
+                             ({"active_apps": ["a" * 100] * 700}, "active_apps")):
+            answer = self.server.call("PUT", path, {**good, **change})
+            self.assertEqual(answer.status, 400, change)
+            self.assertIn(says, answer.error["message"])
 
     def test_applications_are_not_listed_as_locks(self):
         self.app("shop")
@@ -146,6 +161,26 @@ class Stopping(Case):
             thread.join()
         self.assertEqual(set(statuses), {200, 503})
         self.assertGreaterEqual(statuses.count(200), 64)
+
+    def test_one_token_cannot_keep_out_the_others(self):
+        """A locker registers an application that accepts connections and does not answer."""
+        silent = socket.socket()
+        self.addCleanup(silent.close)
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(200)
+        config = self.config_with({"slow": ("slow", "locker", None), "other": ("other", "admin", None)})
+        with open(config, "a", encoding="utf-8") as file:
+            file.write("controller: {quick_status_allow: [127.0.0.0/8], quick_status_timeout: 8}\n")
+        server = self.serve("--store", f"sqlite:{self.dir}/share.db", config=config)
+        app = {"urls": [f"http://127.0.0.1:{silent.getsockname()[1]}/"]}
+        self.assertEqual(server.call("PUT", "/v1/apps/hangs", app, token="slow").status, 200)
+        statuses = queue.Queue()
+        for _ in range(64):
+            threading.Thread(target=lambda: statuses.put(server.get("/status/quick?app=hangs", token="slow").status), daemon=True).start()
+        self.assertEqual([statuses.get(timeout=PATIENCE) for _ in range(16)], [503] * 16, "a quarter is for others")
+        freeze = {"pattern": "a-*", "reason": "an incident"}
+        self.assertEqual(server.post("/v1/freezes", freeze, token="other").status, 200)
+        self.assertEqual(server.get("/v1/apps", token="slow").error["code"], "busy")
 
     def test_a_stop_under_way_ends_with_the_server(self):
         self.app("a")

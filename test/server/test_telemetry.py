@@ -317,7 +317,7 @@ class StatsD(ServerCase):
 
     def test_a_wrong_address_is_answered_with_the_right_form(self):
         for address in ("8125", "host:", ":8125", "host:http", "host:0", "host:65536"):
-            error = self.fails(78, "run", "--metrics", f"statsd:{address}", "k", "--", "true").err
+            error = self.fails(64, "run", "--metrics", f"statsd:{address}", "k", "--", "true").err
             self.assertIn(f"'{address}' is not HOST:PORT", error)
 
 

@@ -218,6 +218,8 @@ class Decisions(GuardCase):
         self.assertEqual([(user["app"], user["state"]) for user in database["apps"]], [("a", "stop_requested"), ("b", "running")])
         if STORE in ("sqlite", "server"):
             self.assertIn("db.stop.skipped_shared_active", self.events(f"LOCK#DB#{self.DATABASE}"))
+            self.assertRegex(self.ok("history", f"LOCK#DB#{self.DATABASE}").out,
+                             r"db\.stop\.skipped_shared_active +- +- +- +by nightly: b is UP\n")
 
     def test_shared_db_lock_enabled_turns_off_the_lock_but_not_the_checks(self):
         """S3.8: SHARED_DB_LOCK_ENABLED."""

@@ -26,11 +26,5 @@ check_summary() {
 
 # A port of this machine that nothing listens on, below the range that the kernel hands out.
 free_port() {
-    python3 -c 'import random, socket
-while True:
-    port = random.randrange(20000, 32000)
-    with socket.socket() as one:
-        if one.connect_ex(("127.0.0.1", port)) != 0:
-            print(port)
-            break'
+    python3 "$(dirname "${BASH_SOURCE[0]}")/ports.py"
 }

@@ -24,7 +24,6 @@ struct mem_item {
 struct memstore_data {
     struct belay_store_ops ops;
     pthread_mutex_t mutex;
-    pthread_cond_t woken;
     int64_t (*now_ms)(void *ctx);
     int64_t (*unix_ms)(void *ctx);
     void *ctx;

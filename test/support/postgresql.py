@@ -53,6 +53,14 @@ def parent(pid):
     return None if state == "Z" else number
 
 
+def is_ready(home, process):
+    """By what the server writes in its own directory, as pg_ctl does: at the port another one may answer."""
+    with contextlib.suppress(FileNotFoundError), open(os.path.join(home, "postmaster.pid"), encoding="utf-8") as file:
+        lines = file.read().split("\n")
+        return len(lines) > 7 and lines[0] == str(process.pid) and lines[7].strip() in ("ready", "standby")
+    return False
+
+
 class Server:
     """Started by start(), also after stop() or kill()."""
 
@@ -90,8 +98,7 @@ class Server:
                  *(QUICK if quick else ()), *self.options], stdout=log, stderr=log, stdin=subprocess.DEVNULL,
                 cwd=self.directory, env=self.env, start_new_session=True, **unprivileged())
         deadline = time.monotonic() + 60
-        while subprocess.run([program("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)],
-                             check=False).returncode != 0:
+        while not is_ready(self.home, self.process):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 with open(os.path.join(self.directory, "log"), encoding="utf-8") as log:
                     raise RuntimeError(f"PostgreSQL did not start: {log.read()[-2000:]}")
@@ -100,9 +107,12 @@ class Server:
 
     def sql(self, text, database="postgres"):
         """The rows, as psql -At prints them."""
-        return subprocess.run([program("psql"), "-XAtq", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-p", str(self.port),
-                               "-U", "postgres", "-d", database, "-c", text], check=True, capture_output=True,
-                              text=True).stdout.strip()
+        done = subprocess.run([program("psql"), "-XAtq", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-p", str(self.port),
+                               "-U", "postgres", "-d", database, "-c", text], check=False, capture_output=True, text=True)
+        if done.returncode != 0:
+            with open(os.path.join(self.directory, "log"), encoding="utf-8", errors="replace") as log:
+                raise RuntimeError(f"psql exits with {done.returncode}: {done.stderr}\nthe log of the server: {log.read()[-2000:]}")
+        return done.stdout.strip()
 
     def standby(self, options=()):
         """A copy that follows this server once it is started."""

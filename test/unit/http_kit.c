@@ -141,7 +141,7 @@ static void share(struct kit *kit, struct http_request *request)
     for (size_t i = 0; i < len; i++) {
         shared->data[i] = kit_shared_byte(i);
     }
-    body = (struct http_shared){ shared->data, len, release_shared, shared };
+    body = (struct http_shared){ shared->data, len, release_shared, shared, false };
     http_answer_shared(request, 200, NULL, 0, &body);
 }
 

@@ -446,6 +446,33 @@ static void a_wait_is_cancelled_from_another_thread(void **state)
     belay_cancel_free(c.cancel);
 }
 
+static void cancel_it(void *context, const struct belay_wait_info *waiting)
+{
+    (void)waiting;
+    belay_cancel_request(context);
+}
+
+/* The end of such a wait is later than the clock can count: only the cancel ends it. */
+static void the_longest_wait_does_not_end_by_itself(void **state)
+{
+    struct fixture *f = *state;
+    struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
+    struct belay_lock *lock;
+    struct belay_lock *second = NULL;
+
+    assert_int_equal(belay_lock_acquire(f->client, "k", NULL, &lock, NULL), BELAY_OK);
+    options.wait_ms = INT64_MAX;
+    options.on_waiting = cancel_it;
+    options.cancel = options.context = belay_cancel_new();
+    assert_int_equal(belay_lock_acquire(f->rival, "k", &options, &second, NULL), BELAY_CANCELLED);
+    belay_cancel_free(options.cancel);
+    options.cancel = options.context = belay_cancel_new();
+    assert_int_equal(belay_wait_until_free(f->rival, "k", &options, NULL), BELAY_CANCELLED);
+    belay_cancel_free(options.cancel);
+    assert_null(second);
+    belay_lock_free(lock);
+}
+
 /* S2.4: the same id and token; only the outermost ends it. */
 static void the_same_owner_reenters_and_only_the_outermost_release_ends_it(void **state)
 {
@@ -746,6 +773,44 @@ static void the_kill_switch_works_without_a_store(void **state)
     belay_error_release(&err);
 }
 
+static void wake_nobody(void *context)
+{
+    (void)context;
+}
+
+/* It has no store to ask in them: an operation is refused, and that is all. */
+static void a_client_of_a_server_closes_after_it_was_given_threads(void **state)
+{
+    struct belay_client_options options = BELAY_CLIENT_OPTIONS_INIT;
+    struct belay_lock_options lock = BELAY_LOCK_OPTIONS_INIT;
+    struct belay_client *client;
+
+    (void)state;
+    options.store_url = "http://127.0.0.1:1";
+    assert_int_equal(belay_client_open(&options, &client, NULL), BELAY_OK);
+    assert_int_equal(belay_client_use_threads(client, 2, wake_nobody, NULL, NULL), BELAY_OK);
+    assert_int_equal(belay_client_poll_fd(client), -1);
+    assert_int_equal(belay_async_acquire(client, "k", &lock, NULL, NULL, NULL, NULL), BELAY_INVALID);
+    assert_true(belay_client_poll(client) == INT64_MAX);
+    belay_client_close(client);
+}
+
+/* Its end would be later than the clock can count. */
+static void a_freeze_after_the_last_year_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    struct belay_freeze_options options = BELAY_FREEZE_OPTIONS_INIT;
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    memstore_keep_items(f->data);
+    options.reason = "holidays";
+    options.from_unix_ms = INT64_MAX;
+    options.for_ms = 1;
+    assert_int_equal(belay_freeze(f->rival, "k", &options, NULL, NULL, &err), BELAY_INVALID);
+    assert_non_null(strstr(err.text, "before the year 10000"));
+    belay_error_release(&err);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -760,6 +825,7 @@ int main(void)
         TEST(a_holder_without_heartbeats_learns_of_a_forced_release),
         TEST(a_lock_that_is_held_shortly_is_not_read_again),
         TEST(a_wait_is_cancelled_from_another_thread),
+        TEST(the_longest_wait_does_not_end_by_itself),
         TEST(the_same_owner_reenters_and_only_the_outermost_release_ends_it),
         TEST(of_two_clients_that_adopt_the_same_id_one_succeeds),
         TEST(a_repeated_acquire_gets_the_same_token_and_a_used_id_none),
@@ -771,6 +837,8 @@ int main(void)
         TEST(every_change_ends_when_the_store_can_only_be_read),
         TEST(kept_events_are_read_without_waiting_for_more),
         TEST(the_kill_switch_works_without_a_store),
+        TEST(a_freeze_after_the_last_year_is_refused),
+        TEST(a_client_of_a_server_closes_after_it_was_given_threads),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

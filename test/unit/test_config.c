@@ -248,6 +248,10 @@ static void a_variable_that_is_wrong_is_named(void **state)
         { "BELAY_STORE", "/var/lib/belay.db",
           "environment BELAY_STORE: '/var/lib/belay.db' is not a store; write it as KIND:WHERE, such as "
           "sqlite:/var/lib/belay/belay.db" },
+        { "BELAY_STORE", "sqlite:/x.db ",
+          "environment BELAY_STORE: 'sqlite:/x.db ' begins or ends with a space; remove it" },
+        { "BELAY_STATE_STORE", " file:/x",
+          "environment BELAY_STATE_STORE: ' file:/x' begins or ends with a space; remove it" },
         { "BELAY_STORE", "sqlite:a\nb",
           "environment BELAY_STORE: '(unprintable or long)' is not one line of UTF-8 without control "
           "characters" },

@@ -1,6 +1,7 @@
 /* The HTTP client without libcurl, on a server with scripted answers, over a unix socket. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
@@ -153,6 +154,31 @@ static void a_connection_that_was_closed_meanwhile_is_replaced(void **state)
     end(&place);
 }
 
+static void a_request_that_took_all_its_time_is_not_repeated(void **state)
+{
+    static const char *const answers[] = { "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", "", "", NULL,
+                                           NULL };
+    struct http_client_request request = {
+        .method = "GET", .url = "http://localhost/", .timeout_ms = 50, .may_repeat = true
+    };
+    struct http_response response = { 0 };
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct place place = { 0 };
+
+    (void)state;
+    begin(&place, answers);
+    assert_body(&place, "a");
+    assert_int_equal(http_send(place.http, &request, &response, &err), BELAY_UNKNOWN);
+    while (place.n_closed == 0) {
+        (void)sched_yield();
+    }
+    assert_int_equal(fcntl(place.fd, F_SETFL, O_NONBLOCK), 0);
+    assert_int_equal(accept(place.fd, NULL, NULL), -1); /* there was no second connection */
+    assert_int_equal(errno, EAGAIN);
+    end(&place);
+    belay_error_release(&err);
+}
+
 static void a_request_that_was_sent_and_not_answered_is_unknown(void **state)
 {
     static const char *const broken[] = {
@@ -282,6 +308,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_body_is_read_with_any_kind_of_length),
         cmocka_unit_test(a_connection_that_was_closed_meanwhile_is_replaced),
+        cmocka_unit_test(a_request_that_took_all_its_time_is_not_repeated),
         cmocka_unit_test(a_request_that_was_sent_and_not_answered_is_unknown),
         cmocka_unit_test(a_missing_server_is_unreachable),
         cmocka_unit_test(a_socket_path_may_be_longer_than_an_address),

@@ -359,6 +359,32 @@ static void a_short_unwanted_body_is_skipped_and_the_connection_stays_open(void 
     kit_stop(kit);
 }
 
+static void slow_readers_are_disconnected_when_their_answers_take_too_much_memory(void **state)
+{
+    enum { SLOW = 8, NEVER_MS = 600000 };
+    struct kit_options options = { .limits = { .max_unsent_bytes = 64 << 20, .send_ms = NEVER_MS } };
+    struct kit *kit = kit_start(&options);
+    struct client *small = client_connect(kit);
+    struct client *slow[SLOW];
+    struct answer answer;
+
+    (void)state;
+    client_send(small, GET("/now"));
+    for (size_t i = 0; i < SLOW; i++) {
+        slow[i] = client_connect(kit);
+        client_send(slow[i], GET("/big?bytes=20000000"));
+    }
+    kit_until(&kit->n_notices, SLOW - 3); /* three of them fit */
+    client_read(small, &answer);
+    assert_int_equal(answer.status, 200);
+    kit_expect_alive(kit);
+    for (size_t i = 0; i < SLOW; i++) {
+        client_close(slow[i]);
+    }
+    client_close(small);
+    kit_stop(kit);
+}
+
 static void large_bodies_leave_room_for_small_ones(void **state)
 {
     enum { MANY = 40, PART = 16000 };
@@ -579,6 +605,7 @@ int main(void)
         cmocka_unit_test(one_client_does_not_get_all_connections),
         cmocka_unit_test(an_unwanted_body_is_refused_before_it_is_sent),
         cmocka_unit_test(a_short_unwanted_body_is_skipped_and_the_connection_stays_open),
+        cmocka_unit_test(slow_readers_are_disconnected_when_their_answers_take_too_much_memory),
         cmocka_unit_test(large_bodies_leave_room_for_small_ones),
         cmocka_unit_test(bodies_of_all_together_have_a_limit),
         cmocka_unit_test(slow_clients_do_not_slow_the_others),

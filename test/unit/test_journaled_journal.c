@@ -1049,6 +1049,43 @@ static void a_full_disk_is_found_before_anything_is_changed(void **state)
     store->ops->close(store);
 }
 
+/* As when the process may have no more memory mapped: what was written before is read from the map as it was. */
+static void a_journal_that_cannot_be_enlarged_in_memory_is_still_read(void **state)
+{
+    struct journal journal = { .path = journal_file, .fd = -1, .id = 1 };
+    const uint32_t entry[] = { sizeof entry[1], 4711 };
+    struct buf frame = BUF_INIT(1 << 16);
+    struct journal_reader reader;
+    struct rlimit old;
+    enum belay_code code;
+    const void *data;
+    size_t len;
+
+    (void)state;
+    assert_int_equal(journal_begin(&journal, 1, 1 << 16, path, NULL), BELAY_OK);
+    journal_frame_init(&frame);
+    buf_add(&frame, entry, sizeof entry);
+    assert_true(journal_seal(&journal, &frame));
+    assert_int_equal(journal_write(&journal, &frame, NULL), BELAY_OK);
+    journal_written(&journal, &frame);
+    assert_int_equal(getrlimit(RLIMIT_AS, &old), 0);
+    assert_int_equal(setrlimit(RLIMIT_AS, &(struct rlimit){ 0, old.rlim_max }), 0);
+    code = journal_reserve(&journal, 1 << 20, NULL);
+    assert_int_equal(setrlimit(RLIMIT_AS, &old), 0);
+    assert_int_equal(code, BELAY_NO_MEMORY);
+    for (int i = 0; i < 2; i++) {
+        journal_read(&journal, &reader);
+        assert_true(journal_next(&reader, &data, &len));
+        assert_int_equal(len, sizeof entry[1]);
+        assert_memory_equal(data, &entry[1], sizeof entry[1]);
+        assert_false(journal_next(&reader, &data, &len));
+        assert_int_equal(journal_reserve(&journal, 1 << 20, NULL), BELAY_OK);
+    }
+    assert_true(journal.size > 1 << 20);
+    journal_close(&journal);
+    buf_release(&frame);
+}
+
 static void records_stay_if_a_full_disk_cannot_take_their_removal(void **state)
 {
     struct belay_store *base = open_ledger(true);
@@ -1121,6 +1158,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(many_records_are_scanned_in_parts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_full_disk_is_found_before_anything_is_changed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_journal_that_cannot_be_enlarged_in_memory_is_still_read, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(records_stay_if_a_full_disk_cannot_take_their_removal, set_up,
                                         tear_down),
     };

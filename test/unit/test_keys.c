@@ -535,8 +535,8 @@ static void any_key_is_checked(void **state)
         { "execution", "terraform-prod", NULL },
         { NULL, NULL, "no key given" },
         { NULL, "", "the key is empty" },
-        { NULL, "a\nb", "the key is not UTF-8 or has control characters" },
-        { NULL, "a\xff", "the key is not UTF-8 or has control characters" },
+        { NULL, "a\nb", "the key 'a\nb' is not UTF-8 or has control characters" },
+        { NULL, "a\xff", "the key 'a\xff' is not UTF-8 or has control characters" },
         { "nope", "x", "unknown profile 'nope'; known profiles: build, database, deploy, execution, stack" },
     };
 

@@ -61,6 +61,45 @@ static void end(struct stranger *stranger)
     (void)close(stranger->fd);
 }
 
+static bool see_info(void *context, const struct belay_info *info)
+{
+    (void)context;
+    (void)info;
+    fail_msg("a lock");
+    return true;
+}
+
+static bool see_event(void *context, const struct belay_event *event)
+{
+    (void)context;
+    (void)event;
+    fail_msg("an event");
+    return true;
+}
+
+/* Neither "no locks" nor "it is free": a decision may rest on that. */
+static void a_strange_answer_is_no_empty_list_and_no_free_lock(void **state)
+{
+    const struct belay_lock_options at_once = BELAY_LOCK_OPTIONS_INIT;
+    struct belay_client_options options = BELAY_CLIENT_OPTIONS_INIT;
+    struct belay_client *client = NULL;
+    struct stranger stranger;
+    char url[64];
+    bool more = true;
+
+    (void)state;
+    begin(&stranger);
+    (void)snprintf(url, sizeof url, "http://127.0.0.1:%d", stranger.port);
+    options.store_url = url;
+    assert_int_equal(belay_client_open(&options, &client, NULL), BELAY_OK);
+    assert_int_equal(belay_list(client, NULL, see_info, NULL, &more, NULL), BELAY_CONFIG);
+    assert_true(more);
+    assert_int_equal(belay_history(client, "k", 0, see_event, NULL, NULL), BELAY_CONFIG);
+    assert_int_equal(belay_wait_until_free(client, "k", &at_once, NULL), BELAY_CONFIG);
+    belay_client_close(client);
+    end(&stranger);
+}
+
 static void a_strange_answer_is_an_error_and_leaves_the_result_as_it_was(void **state)
 {
     struct belay_client_options options = BELAY_CLIENT_OPTIONS_INIT;
@@ -89,6 +128,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_strange_answer_is_an_error_and_leaves_the_result_as_it_was),
+        cmocka_unit_test(a_strange_answer_is_no_empty_list_and_no_free_lock),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,6 @@
 /* Events and clean-up of the SQLite store: order, history, retention (L9, L2). */
+#include <fcntl.h>
+
 #include "store/sqlite/sqlite_internal.h"
 #include "test_sqlite_support.h"
 
@@ -205,6 +207,80 @@ static void commits_remove_old_records_by_themselves(void **state)
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, place_open, place_remove)
 
+/* ---- a damaged file ---- */
+
+static unsigned read_16(const unsigned char *at)
+{
+    return (unsigned)at[0] << 8 | at[1];
+}
+
+/* Exchange the first two cells of the leaf page of this type that has the text: its rows are then out of order. */
+static void swap_cells(const char *path, unsigned char leaf, const char *text)
+{
+    enum { CELLS = 8 };
+    unsigned char file[1 << 17];
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    ssize_t len = read(fd, file, sizeof file);
+    size_t page = read_16(file + 16);
+    bool is_found = false;
+
+    assert_true(len > 0 && (size_t)len < sizeof file && page >= 512);
+    for (size_t at = page; !is_found && at + page <= (size_t)len; at += page) {
+        unsigned char *cells = file + at + CELLS;
+
+        is_found = file[at] == leaf && read_16(file + at + 3) >= 2 &&
+                   memmem(file + at, page, text, strlen(text)) != NULL;
+        if (is_found) {
+            const unsigned char swapped[4] = { cells[2], cells[3], cells[0], cells[1] };
+
+            assert_int_equal(pwrite(fd, swapped, sizeof swapped, (off_t)(at + CELLS)), sizeof swapped);
+        }
+    }
+    assert_true(is_found);
+    (void)close(fd);
+}
+
+static bool pass_record(void *context, const struct belay_info *info)
+{
+    (void)context;
+    (void)info;
+    return true;
+}
+
+static bool pass_event(void *context, const struct belay_event *event)
+{
+    (void)context;
+    (void)event;
+    return true;
+}
+
+/* The file comes from a disk: what is in it is never asserted. */
+static void rows_out_of_order_are_an_error_and_end_no_process(void **state)
+{
+    enum { TABLE_LEAF = 0x0d, INDEX_LEAF = 0x0a };
+    struct place *place = *state;
+    struct belay_client *client = NULL;
+    sqlite3 *db = NULL;
+
+    assert_true(take(place->store, "key-1", "id-1") > 0);
+    assert_true(take(place->store, "key-2", "id-2") > 0);
+    place->store->ops->close(place->store);
+    place->store = NULL;
+    assert_int_equal(sqlite3_open(place->path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+    swap_cells(place->path, TABLE_LEAF, "lock.acquired");
+    swap_cells(place->path, INDEX_LEAF, "key-1");
+    place->store = open_here(place);
+    assert_int_equal(belay_client_open_store(place->store, NULL, &client, NULL), BELAY_OK);
+    place->store = NULL;
+    assert_int_equal(belay_events(client, NULL, 0, 0, pass_event, NULL, &place->err), BELAY_BAD_CONTENT);
+    assert_non_null(strstr(place->err.text, "out of order"));
+    assert_int_equal(belay_list(client, NULL, pass_record, NULL, NULL, &place->err), BELAY_BAD_CONTENT);
+    assert_non_null(strstr(place->err.text, "out of order"));
+    belay_client_close(client);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -216,6 +292,7 @@ int main(void)
         TEST(records_in_use_are_kept),
         TEST(maintenance_steps_through_all_records_and_starts_over),
         TEST(commits_remove_old_records_by_themselves),
+        TEST(rows_out_of_order_are_an_error_and_end_no_process),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

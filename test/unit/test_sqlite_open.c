@@ -122,6 +122,37 @@ static void a_path_with_commas_is_written_encoded_and_found_again(void **state)
 }
 
 /* BELAY_STORE=sqlite:~/f is made a path by the shell, --store sqlite:~/f is not. */
+/* Numbers that no belay has written: they are not counted on from. L2 */
+static void impossible_numbers_are_damage(void **state)
+{
+    static const char *const changes[] = { "number = -1", "number = 9223372036854775807", "ceiling = -1",
+                                           "ceiling = 9223372036854775807" };
+    struct place *place = *state;
+
+    place->store = open_here(place);
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        sqlite3 *db = NULL;
+        char *sql =
+            sqlite3_mprintf("CREATE TEMP TABLE old AS SELECT * FROM meta; UPDATE meta SET %s", changes[i]);
+        struct belay_store *other = NULL;
+
+        assert_int_equal(sqlite3_open(place->path, &db), SQLITE_OK);
+        assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+        assert_int_equal(sqlite_store_open(place->path, &place->machine.hooks, &other, NULL, &place->err),
+                         BELAY_BAD_CONTENT);
+        assert_non_null(strstr(place->err.text, "is damaged"));
+        assert_true(take(place->store, "k", "id") == 0); /* nor in a process that has it open */
+        assert_int_equal(sqlite3_exec(db,
+                                      "UPDATE meta SET number = (SELECT number FROM old), "
+                                      "ceiling = (SELECT ceiling FROM old)",
+                                      NULL, NULL, NULL),
+                         SQLITE_OK);
+        assert_int_equal(sqlite3_close(db), SQLITE_OK);
+        sqlite3_free(sql);
+    }
+    assert_true(take(place->store, "k", "id") > 0);
+}
+
 static void a_path_with_a_tilde_is_refused(void **state)
 {
     struct place *place = *state;
@@ -362,6 +393,7 @@ int main(void)
         TEST(a_copy_without_a_log_gets_a_new_one),
         TEST(an_empty_file_becomes_a_database),
         TEST(a_damaged_database_is_refused_and_kept),
+        TEST(impossible_numbers_are_damage),
         TEST(a_path_with_a_tilde_is_refused),
         TEST(a_directory_is_refused_as_a_database),
         TEST(a_file_with_two_names_is_refused_until_one_is_gone),

@@ -9,9 +9,11 @@ import { Lock, asLost, asyncDispose, readGrant } from "./lock.js";
 import { Transport } from "./transport.js";
 
 const SLICE_MS = 10000;
+const SLICE_SEVERAL_MS = 2500; // with several servers: one that hangs must not cost the place
 const SLICES_PER_TTL = 3; // a longer wait would leave little of the lease, which counts from before the request
 const FULL_MS = 500; // the server keeps a place for three seconds
 const LEAVE_MS = 2000;
+const ANSWER_MIN_MS = 300;
 const TIMEOUT_MS = 10000;
 
 const text = (value) => value;
@@ -226,7 +228,27 @@ export class Client {
   /** Leaves the queue, and gives up a lock that was granted this very moment. */
   async #leave({ key, keys, profile, component, environment, stack, service, lock_id }) {
     const body = { key, keys, profile, component, environment, stack, service, lock_id, outcome: "failed" };
-    await this.#transport.attempt("POST", "/v1/release", { body, timeout: LEAVE_MS }).catch(() => {});
+    for (let servers = this.#transport.serverCount; servers > 0; servers--) {
+      try {
+        await this.#transport.attempt("POST", "/v1/release", { body, timeout: LEAVE_MS });
+        return;
+      } catch (error) {
+        if (!isFault(error)) {
+          return;
+        }
+      }
+    }
+  }
+
+  #sliceOf(body, left) {
+    const most = this.#transport.serverCount === 1 ? SLICE_MS : SLICE_SEVERAL_MS;
+    return Math.max(0, Math.floor(Math.min(most, (body.ttl_ms ?? Infinity) / SLICES_PER_TTL, left)));
+  }
+
+  /** Of an answer to an acquire: most of a lease that a server may have granted must be left at the next one. */
+  #limitOf(body, faults) {
+    const limit = this.#transport.limit(faults);
+    return this.#transport.serverCount === 1 ? limit : Math.min(limit, Math.max((body.ttl_ms ?? Infinity) / SLICES_PER_TTL, ANSWER_MIN_MS));
   }
 
   /** Asks in slices under one lock id; the server keeps the place from one to the next. */
@@ -235,11 +257,11 @@ export class Client {
     const state = { faults: 0, isAnswered: false, unknown: null };
     for (;;) {
       const sent = now();
-      const slice = Math.max(0, Math.floor(Math.min(SLICE_MS, (body.ttl_ms ?? Infinity) / SLICES_PER_TTL, until - sent)));
+      const slice = this.#sliceOf(body, until - sent);
       try {
         signal?.throwIfAborted();
         const answer = await this.#transport.attempt("POST", "/v1/acquire", {
-          body: { ...body, wait_ms: slice }, timeout: slice + this.#transport.timeout, signal,
+          body: { ...body, wait_ms: slice }, timeout: slice + this.#limitOf(body, state.faults), signal,
         });
         return { answer, sent };
       } catch (error) {

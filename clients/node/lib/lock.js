@@ -16,6 +16,7 @@ const RENEW_MIN_MS = 300;
 const SHORTENED = 0.9; // of a ttl that the server may or may not have taken
 const WATCH_AFTER_MS = 100; // most of what a lock protects is over by then
 const WATCH_MS = 60000;
+const WATCH_SEVERAL_MS = 4000; // with several servers: one that hangs must not hide a loss for long
 const WATCH_AGAIN_MS = 1000;
 const RELEASE_TRIES = 6; // some three seconds, the time of a restart
 
@@ -246,11 +247,11 @@ export class Lock {
     await sleep(WATCH_AFTER_MS, signal, true);
     while (this.isHeld) {
       const until = this.#beatAt === Infinity ? this.#deadline : this.#beatAt;
-      const wait = Math.ceil(Math.min(Math.max(until - now(), 1), WATCH_MS));
+      const wait = Math.ceil(Math.min(Math.max(until - now(), 1), this.#transport.serverCount === 1 ? WATCH_MS : WATCH_SEVERAL_MS));
       const body = { ...this.#target, wait_ms: wait };
       const began = now();
       try {
-        await this.#transport.attempt("POST", "/v1/held", { body, timeout: wait + this.#transport.timeout, signal, unref: true });
+        await this.#transport.attempt("POST", "/v1/held", { body, timeout: wait + this.#transport.limit(0), signal, unref: true });
       } catch (error) {
         if (signal.aborted) {
           return;

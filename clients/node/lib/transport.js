@@ -7,6 +7,7 @@ import { sleep } from "./clock.js";
 import { InvalidError, UnknownOutcomeError, UnavailableError, errorOf, isFault } from "./errors.js";
 
 const CONNECT_MS = 3000;
+const SEVERAL_MS = 4000; // for an answer, while there is another server that was not asked
 const TRIES = 3;
 const BACKOFF_MS = 100;
 const BACKOFF_MAX_MS = 1000;
@@ -53,7 +54,7 @@ function parseServer(text, ca) {
   };
 }
 
-function lostAnswer(server, cause) {
+export function lostAnswer(server, cause) {
   return new UnknownOutcomeError(`no answer from ${server.url}: ${cause.message}`, { cause });
 }
 
@@ -85,6 +86,11 @@ export class Transport {
 
   get serverCount() {
     return this.#servers.length;
+  }
+
+  /** How long an answer may take after so many faults: one of several servers may hang, and then the next one is asked soon. */
+  limit(faults) {
+    return this.serverCount > 1 && faults < this.serverCount ? Math.min(SEVERAL_MS, this.timeout) : this.timeout;
   }
 
   /** This server, or its store, is in trouble: another may do better. */
@@ -213,7 +219,7 @@ export class Transport {
     for (let faults = 1; ; faults++) {
       try {
         onSend?.();
-        return await this.attempt(method, path, { ...options, signal });
+        return await this.attempt(method, path, { timeout: this.limit(faults - 1), ...options, signal });
       } catch (error) {
         signal?.throwIfAborted();
         error.wasUnknown = unknown !== null;

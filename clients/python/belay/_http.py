@@ -18,6 +18,8 @@ import urllib.parse
 from .errors import BelayError, Invalid, UnknownOutcome, Unavailable, error_of
 
 TRIES = 3
+CONNECT_MAX = 3.0
+SEVERAL = 4.0  # for an answer, while there is another server that was not asked
 ANSWER_MAX = 64 << 20  # bytes
 
 
@@ -150,22 +152,26 @@ class Http:
         server, _, answer, data = self._exchange(method, path, body, wait + (timeout or self.timeout), cancel)
         return self._judge(server, answer.status, data)
 
+    def limit(self, faults: Faults) -> float:
+        """How long an answer may take: one of several servers may hang, and then the next one is asked soon."""
+        return min(self.timeout, SEVERAL) if faults.count < len(self.urls) and len(self.urls) > 1 else self.timeout
+
     def call(self, method: str, path: str, body: Optional[Dict[str, Any]] = None, *, tries: int = TRIES,
              is_read: bool = False, lock_id: Optional[str] = None, faults: Optional[Faults] = None) -> Dict[str, Any]:
         """A request that may be repeated, until it is answered or has been tried often enough."""
         faults = faults or Faults(self.urls)
         while True:
             try:
-                return self.send(method, path, body)
+                return self.send(method, path, body, timeout=self.limit(faults))
             except Fault as fault:
                 faults.add(fault)
                 if faults.are_too_many(tries):
                     raise faults.error(fault, is_read, lock_id) from None
             time.sleep(faults.pause())
 
-    def stream(self, path: str, timeout: float, cancel: Cancel) -> Tuple[socket.socket, http.client.HTTPResponse]:
+    def stream(self, path: str, limit: float, timeout: float, cancel: Cancel) -> Tuple[socket.socket, http.client.HTTPResponse]:
         """The answer to a GET, to be read line by line, and its socket; or a BelayError, or a Fault. `timeout`: of a line."""
-        server, sock, answer, data = self._exchange("GET", path, None, self.timeout, cancel, is_stream=True)
+        server, sock, answer, data = self._exchange("GET", path, None, limit, cancel, is_stream=True)
         if answer.status != 200:
             self._judge(server, answer.status, data)
         sock.settimeout(timeout)
@@ -196,7 +202,7 @@ class Http:
                     return connection, server
                 connection.close()  # the server has closed it
         parts = urllib.parse.urlsplit(self.urls[server])
-        limit = min(timeout, self.timeout)
+        limit = min(timeout, self.timeout, CONNECT_MAX)
         if parts.scheme == "unix":
             connection = _UnixConnection(parts.path, limit)
         elif parts.scheme == "https":

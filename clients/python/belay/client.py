@@ -116,7 +116,7 @@ class Client(AbstractContextManager["Client"]):
 
 
 class EventStream(Iterator[Event], AbstractContextManager["EventStream"]):
-    """Reconnects by itself, after the last event that it returned."""
+    """Reconnects by itself, after the last event that it returned: none is missed, and none comes twice."""
 
     def __init__(self, http_: Http, prefix: str, after: Optional[int]) -> None:
         self._http = http_
@@ -126,17 +126,39 @@ class EventStream(Iterator[Event], AbstractContextManager["EventStream"]):
         self._open(is_first=True)
 
     def _open(self, is_first: bool = False) -> None:
-        path = "/v1/events?" + urllib.parse.urlencode(_given(prefix=self._prefix or None, last_event_id=self._last))
         faults = Faults(self._http.urls)
         while True:
+            path = "/v1/events?" + urllib.parse.urlencode(_given(prefix=self._prefix or None, last_event_id=self._last))
             try:
-                self._socket, self._answer = self._http.stream(path, STREAM_SILENCE, self._cancel)
+                self._socket, self._answer = self._http.stream(path, self._http.limit(faults), STREAM_SILENCE, self._cancel)
+                self._read_beginning()
                 return
             except Fault as fault:
                 faults.add(fault)
                 if is_first and faults.are_too_many():
                     raise faults.error(fault, is_read=True) from None
             self._cancel.sleep(faults.pause())
+
+    def _read_beginning(self) -> None:
+        """The id that the stream begins with, to go on from there if it breaks before the first event."""
+        if self._last is not None:
+            return
+        try:
+            with self._cancel.watching(self._socket):
+                for line in self._answer:
+                    if line.startswith(b"id: "):
+                        self._last = int(line[len(b"id: "):])
+                        return
+                    if line == b"\n":
+                        return  # not of a belay server
+            raise ConnectionError("the stream has ended")
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            self._close_answer()
+            raise Fault(f"a stream of events broke as it began: {error}", was_sent=True) from None
+
+    def _close_answer(self) -> None:
+        self._answer.close()
+        self._socket.close()
 
     def __next__(self) -> Event:
         with suppress(CancelledError):
@@ -147,8 +169,7 @@ class EventStream(Iterator[Event], AbstractContextManager["EventStream"]):
                     self._last = event["id"]
                     return event
                 except (OSError, ValueError, http.client.HTTPException):
-                    self._answer.close()
-                    self._socket.close()
+                    self._close_answer()
                     self._cancel.sleep(0.1)  # a server that is stopping ends it again and again
                     self._open()
         raise StopIteration

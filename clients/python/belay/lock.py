@@ -14,8 +14,11 @@ from .errors import BelayError, Frozen, Invalid, LockHeld, LockLost, NotFound, U
 
 log = logging.getLogger("belay")
 
-SLICE_MAX_MS = 10_000  # of a wait
-HELD_MAX = 60.0        # of a request that waits for the loss
+SLICE_MAX_MS = 10_000    # of a wait
+SLICE_SEVERAL_MS = 2500  # the same with several servers: one that hangs must not cost the place
+HELD_MAX = 60.0          # of a request that waits for the loss
+HELD_SEVERAL = 4.0       # likewise
+LEAVE = 2.0              # of a request to leave the queue
 RELEASE_TRIES = 6
 TIMEOUT_MIN = 0.3      # of a renewal
 LOOK = 1.0             # how often the deadline is looked at: a suspended machine does not count as waiting
@@ -115,7 +118,7 @@ class Lock:
             slice_ms = self._slice_ms(end - sent)
             try:
                 body = self._body(**self._fields, wait_ms=slice_ms)
-                answer = self._http.send("POST", "/v1/acquire", body, wait=slice_ms / 1000, cancel=cancel)
+                answer = self._http.send("POST", "/v1/acquire", body, wait=slice_ms / 1000, timeout=self._limit(faults), cancel=cancel)
                 return _granted(answer), sent
             except (LockHeld, Frozen) as refusal:
                 faults.reset()
@@ -134,12 +137,22 @@ class Lock:
         if self._wait_ms == 0:
             return 0
         third = int(self._fields.get("ttl_ms", 3 * SLICE_MAX_MS)) // 3
-        return max(min(SLICE_MAX_MS, third, int(left * 1000)), 1)
+        return max(min(SLICE_MAX_MS if len(self._http.urls) == 1 else SLICE_SEVERAL_MS, third, int(left * 1000)), 1)
+
+    def _limit(self, faults: Faults) -> float:
+        """Of an answer to an acquire: most of a lease that a server may have granted must be left at the next one."""
+        limit, ttl_ms = self._http.limit(faults), self._fields.get("ttl_ms")
+        return limit if ttl_ms is None or len(self._http.urls) == 1 else min(limit, max(float(ttl_ms) / 3000, TIMEOUT_MIN))
 
     def _leave(self) -> None:
         """The place in the queue, and a lock that was granted this very moment, are for the next waiter."""
-        with contextlib.suppress(BelayError, Fault):
-            self._http.send("POST", "/v1/release", self._body(outcome="failed"), timeout=2.0)
+        for _ in self._http.urls:
+            with contextlib.suppress(BelayError):
+                try:
+                    self._http.send("POST", "/v1/release", self._body(outcome="failed"), timeout=LEAVE)
+                except Fault:
+                    continue
+            return
 
     def adopt(self, lock_id: str) -> "Lock":
         """Exchange the id of a lock that another client has acquired for one of your own."""
@@ -217,9 +230,9 @@ class Lock:
 
     def _await_loss(self) -> None:
         began = clock()
-        wait = max(min(self._renew_at - began, HELD_MAX), 0.001)
-        self._http.send("POST", "/v1/held", self._body(wait_ms=int(wait * 1000)), wait=wait, timeout=self._patience(began + wait),
-                        cancel=self._beat)
+        wait = max(min(self._renew_at - began, HELD_MAX if len(self._http.urls) == 1 else HELD_SEVERAL), 0.001)
+        timeout = min(self._patience(began + wait), self._http.limit(Faults(self._http.urls)))
+        self._http.send("POST", "/v1/held", self._body(wait_ms=int(wait * 1000)), wait=wait, timeout=timeout, cancel=self._beat)
         if clock() - began < wait / 2:
             self._sleep(min(wait / 2, 0.5))  # a server that does not wait is not asked in a loop
 

@@ -75,7 +75,7 @@ static int print_or_release(struct cli_context *context, const struct lock_reque
     code = cli_finish(context, code);
     if (code != CLI_OK && !belay_lock_is_reentered(lock)) {
         (void)belay_lock_release(lock, BELAY_OUTCOME_FAILED, NULL);
-        cli_hint(context, "the lock was released again, because its id could not be printed");
+        cli_note(context, "the lock was released again, because its id could not be printed");
     }
     return code;
 }

@@ -221,7 +221,7 @@ static int check_target(struct cli_context *context, struct check_target *target
     return code;
 }
 
-static int check_all(struct cli_context *context, struct check_list *list, int64_t min_valid_ms)
+static int check_targets(struct cli_context *context, struct check_list *list, int64_t min_valid_ms)
 {
     for (size_t i = 0; i < list->n; i++) {
         int code = check_target(context, &list->targets[i], min_valid_ms);
@@ -249,7 +249,7 @@ static int exec_check(struct cli_context *context, const struct options *options
     if (read_targets(context, options, &list, err) != BELAY_OK) {
         code = cli_error(context, err);
     } else {
-        code = check_all(context, &list, min_valid_ms);
+        code = check_targets(context, &list, min_valid_ms);
     }
     check_list_release(&list);
     return code;

@@ -22,7 +22,7 @@ static void add_event_row(struct text_table *table, const struct belay_event *ev
     text_table_add(table, clock_format_utc(text, event->at_unix_ms, false));
     text_table_add(table, event->type);
     print_event_holder(&holder, event);
-    text_table_add(table, holder.failed || holder.data == NULL ? "" : holder.data);
+    text_table_add(table, holder.failed || holder.len == 0 ? "-" : holder.data);
     (void)snprintf(text, sizeof text, "%llu", (unsigned long long)event->token);
     text_table_add(table, event->token == 0 ? "-" : text);
     text_table_add(table, event->duration_ms < 0 ? "-" : clock_format_span(text, event->duration_ms));

@@ -1,5 +1,5 @@
 /*
- * What the commands share.
+ * Shared by the commands.
  *
  * A command is one const entry in a cmd_*.c file. Results go to standard output, everything else to standard
  * error; with --json both contain only JSON. SIGPIPE is ignored: code that executes another program restores
@@ -94,7 +94,7 @@ extern const struct cli_command *const cli_commands[];
 
 /* NULL if there is no such command. */
 const struct cli_command *cli_find_command(const char *name);
-/* What the commands are for whose first word this is; NULL: there are none with two words. */
+/* The summary of the commands that begin with this word; NULL: no command of two words does. */
 const char *cli_group_summary(const char *word);
 
 /* ---- cli.c: configuration and store ------------------------------------- */

@@ -1,4 +1,4 @@
-/* What a command prints and reads: errors, notes, warnings, confirmations, files, and the end of its output. */
+/* The input and output of a command: errors, notes, warnings, confirmations, files, and the end of its output. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-/* What the completion scripts of the three shells share. */
+/* Shared by the completion scripts of the three shells. */
 #ifndef CLI_CORE_COMPLETION_H
 #define CLI_CORE_COMPLETION_H
 
@@ -11,7 +11,7 @@ size_t completion_first_word(const struct cli_command *command);
 const char *completion_second_word(const struct cli_command *command);
 /* True if no command before cli_commands[i] has the same first word. */
 bool completion_begins_group(size_t i);
-/* What the first word does: the summary of the command, or of all commands that begin with it. */
+/* The description of a first word: the summary of the command, or of all commands that begin with it. */
 const char *completion_summary(const struct cli_command *command);
 
 /* True if the last argument is a file. */

@@ -57,26 +57,31 @@ const char help_about[] =
     "Results go to standard output; notes, warnings and errors go to standard error. With --json "
     "both are JSON, and an error is one object {\"error\": {\"code\", \"message\", \"lock\"}}.";
 
-/* The bytes and columns of a word. Every character of our own texts is one column wide. */
-static size_t word_bytes(const char *text, size_t *out_columns)
+/*
+ * The bytes and columns of a word. In a usage brackets with what is in them are one: "[--until TIME | --for D]". Every
+ * character of our own texts is one column wide.
+ */
+static size_t word_bytes(const char *text, bool is_usage, size_t *out_columns)
 {
     size_t n = 0;
+    int depth = 0;
 
     *out_columns = 0;
-    for (; text[n] != '\0' && text[n] != ' ' && text[n] != '\n'; n++) {
+    for (; text[n] != '\0' && text[n] != '\n' && (text[n] != ' ' || depth > 0); n++) {
+        depth += is_usage ? (text[n] == '[') - (text[n] == ']') : 0;
         *out_columns += ((unsigned char)text[n] & 0xc0) != 0x80;
     }
     return n;
 }
 
 /* Print `text` in lines indented by `indent` columns; the cursor is at column `at`. */
-static void wrap(FILE *file, const char *text, size_t indent, size_t at)
+static void wrap(FILE *file, const char *text, bool is_usage, size_t indent, size_t at)
 {
     bool first = true;
 
     while (*text != '\0') {
         size_t columns;
-        size_t n = word_bytes(text, &columns);
+        size_t n = word_bytes(text, is_usage, &columns);
 
         if (!first && at + 1 + columns > HELP_COLUMNS) {
             (void)fprintf(file, "\n%*s", (int)indent, "");
@@ -107,7 +112,7 @@ static void print_pair(FILE *file, const char *term, const char *says)
         at = 0;
     }
     (void)fprintf(file, "%*s", (int)(TERM_COLUMNS - at), "");
-    wrap(file, says, TERM_COLUMNS, TERM_COLUMNS);
+    wrap(file, says, false, TERM_COLUMNS, TERM_COLUMNS);
 }
 
 char *help_term(char out[HELP_TERM_SIZE], const struct option_def *def)
@@ -179,9 +184,9 @@ void help_command(FILE *file, const struct cli_command *command)
 
     (void)snprintf(usage, sizeof usage, "belay %s %s", command->name, command->synopsis);
     (void)fputs("Usage: ", file);
-    wrap(file, usage, USAGE_COLUMNS, strlen("Usage: "));
+    wrap(file, usage, true, USAGE_COLUMNS, strlen("Usage: "));
     (void)fputc('\n', file);
-    wrap(file, command->about, 0, 0);
+    wrap(file, command->about, false, 0, 0);
     for (size_t i = 0; command->groups[i] != NULL; i++) {
         print_options(file, command->groups[i]->title, command->groups[i]->defs);
     }
@@ -189,11 +194,11 @@ void help_command(FILE *file, const struct cli_command *command)
     (void)fputs("\nExit codes:\n", file);
     for (size_t i = 0; command->exits[i].says != NULL; i++) {
         (void)fprintf(file, "  %-4d", command->exits[i].code);
-        wrap(file, command->exits[i].says, 6, 6);
+        wrap(file, command->exits[i].says, false, 6, 6);
     }
     (void)fputs("\nExamples:\n", file);
     for (size_t i = 0; command->examples[i].line != NULL; i++) {
         (void)fprintf(file, "  %s\n      ", command->examples[i].line);
-        wrap(file, command->examples[i].says, 6, 6);
+        wrap(file, command->examples[i].says, false, 6, 6);
     }
 }

@@ -319,7 +319,7 @@ static enum belay_code check_arguments(const struct options *options, struct bel
     return BELAY_OK;
 }
 
-/* What a word processor or a web page makes of "--": U+2010 to U+2015, U+2212 and U+FF0D. */
+/* The characters that a word processor or a web page puts in place of "--": U+2010 to U+2015, U+2212 and U+FF0D. */
 static bool begins_with_other_dash(const char *word)
 {
     const unsigned char *bytes = (const unsigned char *)word;

@@ -19,7 +19,7 @@ enum option_kind {
     OPTION_CHOICE /* one of `choices` */
 };
 
-/* What the shell completes the value with. */
+/* How the shell completes the value. */
 enum option_complete { COMPLETE_NOTHING, COMPLETE_FILE, COMPLETE_PROFILE, COMPLETE_KEY };
 
 struct option_def {

@@ -364,7 +364,7 @@ static void remember_lock(struct wait_display *display, const struct belay_info 
     }
 }
 
-/* What is known of the holder, for the line that is printed now or in a minute. */
+/* The holder as it is known, for the line that is printed now or in a minute. */
 static void remember_holder(struct wait_display *display, const struct belay_info *holder, int64_t boot_ms)
 {
     const char *url = meta_find(holder->metadata, holder->n_metadata, "ci_url");

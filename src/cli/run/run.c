@@ -26,7 +26,8 @@ enum {
     PUBLISH_MIN_MS = 5,
     PUBLISH_MAX_MS = 1000,
     NOT_EXECUTABLE = 126, /* as a shell has them */
-    NOT_FOUND = 127
+    NOT_FOUND = 127,
+    REASON_SIZE = 256
 };
 
 struct run_session {
@@ -297,15 +298,12 @@ static enum belay_code obtain_lock(struct run_session *run, struct belay_error *
     if (code != BELAY_OK) {
         return code;
     }
-    if (adopt != NULL) {
-        code = adopt_lock(run, adopt, err);
-    } else {
-        cli_allow_leaving();
-        code = belay_lock_acquire(run->client, run->request.key, options, &run->lock, err);
-        cli_forbid_leaving();
-        wait_display_free(run->waiting);
-        run->waiting = NULL;
-    }
+    cli_allow_leaving();
+    code = adopt != NULL ? adopt_lock(run, adopt, err)
+                         : belay_lock_acquire(run->client, run->request.key, options, &run->lock, err);
+    cli_forbid_leaving();
+    wait_display_free(run->waiting);
+    run->waiting = NULL;
     if (code == BELAY_OK && is_protected(run)) {
         fit_to_lease(run);
     }
@@ -399,15 +397,36 @@ static const char *why_denied(const char *name)
                : "permission denied";
 }
 
+/* The file exists, and the program that must run it does not: "#!/no/such/sh", or one with a line end of Windows. */
+static const char *why_missing(const char *name, char out[REASON_SIZE])
+{
+    char line[REASON_SIZE / 2] = "";
+    FILE *file = strchr(name, '/') == NULL ? NULL : fopen(name, "re");
+    bool is_script = file != NULL && fgets(line, sizeof line, file) != NULL && strncmp(line, "#!", 2) == 0;
+    const char *interpreter = line + 2 + strspn(line + 2, " \t");
+
+    if (file == NULL) {
+        return "not found";
+    }
+    (void)fclose(file);
+    if (!is_script) {
+        return "the program that loads it was not found";
+    }
+    (void)snprintf(out, REASON_SIZE, "its interpreter '%.*s' was not found",
+                   (int)strcspn(interpreter, " \t\n"), interpreter);
+    return out;
+}
+
 static void report_not_started(struct run_session *run)
 {
     const char *name = run->options->rest[0];
     int failure = run->supervise.failure;
     struct belay_error err = BELAY_ERROR_INIT;
+    char reason[REASON_SIZE];
 
     run->result.exit_code = failure == ENOENT ? NOT_FOUND : NOT_EXECUTABLE;
     (void)error_set(&err, BELAY_NOT_FOUND, "cannot run '%s': %s", name,
-                    failure == ENOENT   ? "not found"
+                    failure == ENOENT   ? why_missing(name, reason)
                     : failure == EACCES ? why_denied(name)
                                         : strerror(failure));
     copy_string(run->result.reason, sizeof run->result.reason, err.text);

@@ -1,5 +1,5 @@
 /*
- * What belay does while COMMAND runs: forward signals, hand over the terminal, keep the guardian's deadline up to
+ * The work of belay while COMMAND runs: forward signals, hand over the terminal, keep the guardian's deadline up to
  * date, and handle Ctrl-Z.
  */
 #ifndef CLI_RUN_SUPERVISE_H

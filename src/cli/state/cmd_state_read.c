@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/new_file.h"
 #include "cli/commands/commands.h"
 #include "cli/core/cli_list.h"
 #include "cli/output/print.h"
@@ -46,7 +47,7 @@ static int exec_state_load(struct cli_context *context, const struct options *op
         load_chosen(&cli, options, &state, err) != BELAY_OK) {
         code = cli_error(context, err);
     } else if (path != NULL && !state_write_file(path, "we", state)) {
-        code = cli_fail(context, BELAY_NOT_PERMITTED, "cannot write '%.300s': %s", path, strerror(errno));
+        code = cli_fail(context, new_file_code(errno), "cannot write '%.300s': %s", path, strerror(errno));
     } else if (path == NULL) {
         (void)fwrite(state->text, 1, state->len, stdout);
         if (state->len > 0 && state->text[state->len - 1] != '\n') {
@@ -77,7 +78,8 @@ const struct cli_command cmd_state_load = {
                CLI_EXIT_USAGE,
                { 65, "the state is damaged; the message names the part" },
                { 66, "there is no such state or snapshot" },
-               { 69, "the state store is unreachable" },
+               { 69, "the state store is unreachable, or the disk is full" },
+               { 77, "not permitted" },
                CLI_EXIT_CONFIG },
     .examples = { { "belay state load --stack shop --environment prod", "the current state" },
                   { "belay state load --stack shop --environment prod --snapshot 2",

@@ -1,4 +1,4 @@
-/* What the state commands share. */
+/* Shared by the state commands. */
 #ifndef CLI_STATE_STATE_CLI_H
 #define CLI_STATE_STATE_CLI_H
 

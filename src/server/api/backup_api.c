@@ -67,7 +67,7 @@ static void make_backup_copy(struct job *job)
         } else if (belay_backup(job->server->client, path.data, job->cancel, NULL, &job->err) == BELAY_OK) {
             if (map_copy(path.data, mapped)) {
                 job->type = "application/vnd.sqlite3";
-                job->shared = (struct http_shared){ mapped->data, mapped->len, unmap_copy, mapped };
+                job->shared = (struct http_shared){ mapped->data, mapped->len, unmap_copy, mapped, false };
                 mapped = NULL;
             } else {
                 (void)error_set(&job->err, BELAY_UNREACHABLE, "the copy cannot be read: %s", strerror(errno));

@@ -243,11 +243,24 @@ bool pending_acquire_resume(struct exchange *x, const char *lock_id, int64_t wai
 
 /* ---- a client goes away ---- */
 
+/* A token may not be permitted the key that the id waits for, and a release of another key is not about this wait. */
+static bool names_key_of(const struct exchange *x, const struct pending_acquire *pending)
+{
+    const char *keys[BELAY_KEYS_MAX];
+    size_t n = exchange_keys(x, keys);
+    bool found = false;
+
+    for (size_t i = 0; i < n; i++) {
+        found = found || strcmp(keys[i], pending->key) == 0 || lock_keys_have(pending->keys, keys[i]);
+    }
+    return found;
+}
+
 void pending_acquire_abandon(struct exchange *x, const char *lock_id)
 {
     struct pending_acquire *pending = find_pending(x->server->pending_acquires, lock_id);
 
-    if (pending == NULL || !exchange_acts_for(x, pending->who)) {
+    if (pending == NULL || !exchange_acts_for(x, pending->who) || !names_key_of(x, pending)) {
         return;
     }
     pending->restarts = false;

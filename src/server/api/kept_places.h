@@ -1,5 +1,5 @@
 /*
- * What the server keeps for a client that waits, whether or not a request of it is open: its place in the queue, found
+ * The places of clients that wait, kept whether or not a request of theirs is open: each has a place in the queue, found
  * by its lock id when it comes back; the answer that it has not had; and for a moment the lock, if it was granted while
  * the client was away. pending_acquire.c has the wait of one request, and calls these functions. What the rest of the
  * server calls is in pending_acquire.h, with a drawing of the states.

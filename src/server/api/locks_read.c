@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "server/core/routes.h"
 #include "server/core/server.h"
 #include "json/json_write.h"
@@ -13,7 +14,6 @@ enum {
     LIST_MAX = 1000,
     HISTORY_DEFAULT = 100,
     HISTORY_MAX = 10000,
-    PASSED_MAX = 10000, /* locks of a page that the client may not see: then the page ends */
     ANSWER_MAX =
         8 << 20, /* about how many bytes of metadata and holders one reply has; a lock may have 256 KiB */
     HOLDER_SIZE = 500, /* of one holder, about, without its metadata */
@@ -209,29 +209,18 @@ struct list_reply {
     json_t *waiting; /* the number of waiters by key, without zeros */
     bool failed;
     size_t bytes;
-    bool is_full;    /* by ANSWER_MAX, PASSED_MAX or `limit` */
-    size_t limit;    /* 0: the library counts */
-    size_t n_passed; /* that the client may not see */
-    char last[BELAY_KEY_MAX + 1];
+    bool is_full;                 /* by ANSWER_MAX or `limit` */
+    size_t limit;                 /* 0: the library counts */
+    char last[BELAY_KEY_MAX + 1]; /* the cursor: only ever a key that the client may see */
 };
-
-static size_t metadata_size(const struct belay_meta *metadata, size_t n)
-{
-    size_t size = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        size += strlen(metadata[i].name) + strlen(metadata[i].value);
-    }
-    return size;
-}
 
 /* Without holders and metadata a lock is small, and the limit on their number suffices. */
 static size_t lock_size(const struct belay_info *info)
 {
-    size_t size = metadata_size(info->metadata, info->n_metadata);
+    size_t size = meta_size(info->metadata, info->n_metadata);
 
     for (size_t i = 0; i < info->n_holders; i++) {
-        size += HOLDER_SIZE + metadata_size(info->holders[i].metadata, info->holders[i].n_metadata);
+        size += HOLDER_SIZE + meta_size(info->holders[i].metadata, info->holders[i].n_metadata);
     }
     return size;
 }
@@ -248,15 +237,13 @@ static bool add_listed_lock(void *context, const struct belay_info *info)
     struct list_reply *listing = context;
 
     if (!exchange_may_see(listing->x, info->key)) {
-        (void)strncpy(listing->last, info->key, BELAY_KEY_MAX);
-        listing->is_full = ++listing->n_passed == PASSED_MAX;
-        return !listing->is_full;
+        return !atomic_load(&listing->x->read.is_unwanted); /* there may be many before the next */
     }
     if (listing->limit > 0 && json_array_size(listing->items) == listing->limit) {
         listing->is_full = true;
         return false;
     }
-    if (!fits_reply(listing, lock_size(info))) {
+    if (!fits_reply(listing, lock_size(info)) && json_array_size(listing->items) > 0) {
         return false; /* it begins the next page */
     }
     listing->failed = json_array_append_new(listing->items, lock_for(listing->x, info)) != 0;
@@ -331,7 +318,7 @@ static bool add_event(void *context, const struct belay_event *event)
 {
     struct list_reply *listing = context;
 
-    if (!fits_reply(listing, metadata_size(event->metadata, event->n_metadata))) {
+    if (!fits_reply(listing, meta_size(event->metadata, event->n_metadata))) {
         return false;
     }
     listing->failed = json_array_append_new(listing->items, event_for(listing->x, event)) != 0;

@@ -1,4 +1,4 @@
-/* What /openapi.json says of each operation beyond the table of routes: its id, for generated clients, and more than a summary. */
+/* The texts of /openapi.json that the table of routes lacks: the id of each operation, for generated clients, and more than a summary. */
 #include "server/api/openapi_texts.h"
 
 #include <stddef.h>

@@ -17,7 +17,7 @@ enum { SEEN_FRESH_MS = 50, LOOK_MS = 20, LOOK_MAX_MS = 1000 };
 
 /* ---- replies to waiters ---- */
 
-/* What the queue shows as its start: a client that returns after a restart of the server has waited for longer. */
+/* The start of the wait as the queue shows it: a client that returns after a restart of the server has waited for longer. */
 static int64_t queued_since_unix_ms(const struct pending_acquire *pending)
 {
     struct belay_wait_info waiting = { 0 };

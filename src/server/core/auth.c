@@ -62,7 +62,7 @@ static const char *token_setting(const struct belay_config *config, size_t i, co
     char dotted[64];
     const char *value;
 
-    (void)snprintf(dotted, sizeof dotted, "server.tokens.%zu%s%s", i, *name == '\0' ? "" : ".", name);
+    (void)snprintf(dotted, sizeof dotted, "server.tokens.%zu.%s", i, name);
     value = belay_config_get(config, dotted);
     return value == NULL ? "" : value;
 }
@@ -122,11 +122,16 @@ static enum belay_code load_token(const struct belay_config *config, size_t i, s
     return load_keys(config, i, token, err);
 }
 
-/* Two tokens of one name may exist while one replaces the other. */
+/* Two tokens of one name may exist while one replaces the other. An item always has a setting: src/config sees to it. */
 static bool is_there(const struct belay_config *config, size_t i)
 {
-    return *token_setting(config, i, "name") != '\0' || *token_setting(config, i, "role") != '\0' ||
-           *token_setting(config, i, "sha256") != '\0' || *token_setting(config, i, "keys.0") != '\0';
+    static const char *const names[] = { "name", "role", "sha256", "keys.0", "webhook_secret_file" };
+    bool found = false;
+
+    for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) {
+        found = found || *token_setting(config, i, names[n]) != '\0';
+    }
+    return found;
 }
 
 enum belay_code tokens_load(const struct belay_config *config, struct tokens **out, struct belay_error *err)

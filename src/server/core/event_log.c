@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
+#include "base/buf.h"
 #include "base/text.h"
 
 void kept_event_copy(const struct belay_event *event, struct kept_event *out_kept)
@@ -37,18 +37,14 @@ static bool keep_event(void *context, const struct belay_event *event)
 {
     struct event_log *log = context;
 
-    assert(log->n < log->most && log->n <= log->room);
-    if (log->n == log->room) {
-        size_t room = log->room == 0 ? 16 : 2 * log->room;
-        struct kept_event *events = realloc(log->events, room * sizeof *events);
+    struct kept_event *events = array_grow(log->events, sizeof *events, log->n + 1, &log->room);
 
-        if (events == NULL) {
-            log->code = BELAY_NO_MEMORY;
-            return false;
-        }
-        log->events = events;
-        log->room = room;
+    assert(log->n < log->most && log->n <= log->room);
+    if (events == NULL) {
+        log->code = BELAY_NO_MEMORY;
+        return false;
     }
+    log->events = events;
     kept_event_copy(event, &log->events[log->n++]);
     return log->n < log->most;
 }

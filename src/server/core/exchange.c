@@ -34,6 +34,7 @@ static void write_log(const struct exchange *x, int status)
     line.method = request->method;
     line.path = request->path;
     line.peer = request->peer->text;
+    line.reason = x->reason;
     line.duration_ms = loop_now_ms(x->server->loop) - request->received_ms;
     log_request(&x->server->log, &line);
     route_count(x->server->route_counts, x->route, status, clock_boot_us() - x->began_us);
@@ -137,16 +138,29 @@ void reply_text(struct exchange *x, int status, const char *type, const char *bo
     reply_with(x, status, headers, n, body, len);
 }
 
+/* For the log: what the server or its store lacks. One of "busy" names a lock id. */
+static const char *failure_message(const json_t *body)
+{
+    const json_t *error = json_object_get(body, "error");
+    const char *code = json_string_value(json_object_get(error, "code"));
+
+    return code == NULL || strcmp(code, "busy") == 0 ? NULL
+                                                     : json_string_value(json_object_get(error, "message"));
+}
+
 void reply_line(struct exchange *x, int status, char *line)
 {
     static const char no_memory[] =
         "{\"error\":{\"code\":\"no_memory\",\"message\":\"no memory\",\"lock\":null}}";
+    json_t *body = line != NULL && status >= 500 ? json_loads(line, 0, NULL) : NULL;
 
+    x->reason = failure_message(body);
     if (line == NULL) {
         reply_text(x, 503, "application/json", no_memory, sizeof no_memory - 1);
     } else {
         reply_text(x, status, "application/json", line, strlen(line));
     }
+    json_decref(body);
     free(line);
 }
 
@@ -236,7 +250,8 @@ void reply_error_with(struct exchange *x, int status, const struct belay_error *
     reply(x, status, body);
 }
 
-void reply_request_error(struct exchange *x, const struct belay_error *err)
+/* The request is wrong, or its token does not permit it. */
+static void reply_request_error(struct exchange *x, const struct belay_error *err)
 {
     assert(err->code != BELAY_OK);
     reply_error_with(x, status_of(err->code), err, NULL);
@@ -449,6 +464,11 @@ bool exchange_acts_for(const struct exchange *x, const char *who)
     return x->role == ROLE_ADMIN || strcmp(x->who, who) == 0;
 }
 
+bool exchange_has_share(const struct exchange *x, size_t n, size_t most)
+{
+    return x->who[0] == '\0' || x->server->tokens->n == 1 || n < most - most / 4;
+}
+
 bool exchange_may_see(const struct exchange *x, const char *key)
 {
     return x->token == NULL || token_may_touch(x->token, key);
@@ -486,7 +506,8 @@ bool exchange_may_touch(struct exchange *x, const char *key)
     return false;
 }
 
-bool exchange_may_touch_keys(struct exchange *x)
+/* The same for x->key and all of x->keys. */
+static bool may_touch_keys(struct exchange *x)
 {
     const char *keys[BELAY_KEYS_MAX];
     size_t n = exchange_keys(x, keys);
@@ -613,7 +634,7 @@ static bool read_body(struct exchange *x, struct body *body)
         belay_error_release(&err);
         return false;
     }
-    return exchange_may_touch_keys(x);
+    return may_touch_keys(x);
 }
 
 void exchange_run_handler(struct exchange *x)
@@ -631,6 +652,25 @@ void exchange_run_handler(struct exchange *x)
         x->route->handle(x);
     }
     body_release(&body);
+}
+
+/*
+ * A server that was suspended finds requests of clients that have gone to another server long since. What such a client
+ * was refused there must not be done now: a lock would have a holder that does not know of it. What it gives back is
+ * still given back.
+ */
+static bool check_stale(struct exchange *x)
+{
+    const char *method = x->request->method;
+
+    if (!x->request->is_stale || strcmp(method, "GET") == 0 || strcmp(method, "UNLOCK") == 0 ||
+        x->route->handle == handle_release) {
+        return true;
+    }
+    reply_problem(
+        x, 503, "busy",
+        "the server was suspended, and the client closed its connection before the request was read");
+    return false;
 }
 
 void exchange_handle(void *context, struct http_request *request)
@@ -657,7 +697,7 @@ void exchange_handle(void *context, struct http_request *request)
         reply_problem(x, 503, "busy", "the request was not read; send it again");
         return;
     }
-    if (take_names(x, names)) {
+    if (check_stale(x) && take_names(x, names)) {
         exchange_run_handler(x);
     }
 }

@@ -43,7 +43,7 @@ static void send_result(struct job *job)
     if (job->shared.data == NULL) {
         job->shared =
             (struct http_shared){ job->answer, job->answer_len == 0 ? strlen(job->answer) : job->answer_len,
-                                  free, job->answer };
+                                  free, job->answer, true };
         job->answer = NULL;
     }
     reply_shared(job->x, job->status == 0 ? 200 : job->status, headers, n, &job->shared);
@@ -148,6 +148,18 @@ bool job_query_is_true(const struct job *job, const char *name)
     return job_query(job, name, text, sizeof text) && strcmp(text, "true") == 0;
 }
 
+/* A job may take as long as the server that it asks: one token must not keep out the others. */
+static bool is_within_share(const struct exchange *x, enum work_class class)
+{
+    const struct workers *workers = x->server->workers;
+    size_t n = 0;
+
+    for (struct work *work = work_first(workers, class); work != NULL; work = work->next) {
+        n += strcmp(job_of(work)->x->who, x->who) == 0;
+    }
+    return exchange_has_share(x, n, work_most(workers, class));
+}
+
 void job_start(struct exchange *x, enum work_class class, job_fn *run_job)
 {
     struct job *job;
@@ -164,7 +176,7 @@ void job_start(struct exchange *x, enum work_class class, job_fn *run_job)
         return;
     }
     job->run = run_job;
-    if (!work_queue(x->server->workers, class, &job->work)) {
+    if (!is_within_share(x, class) || !work_queue(x->server->workers, class, &job->work)) {
         job_free(job);
         reply_problem(x, 503, "busy", "too many requests are in progress; retry later");
     }

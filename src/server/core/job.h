@@ -48,7 +48,7 @@ struct job {
 void job_start(struct exchange *x, enum work_class class, job_fn *run);
 /* A value of the query, decoded; false if it is absent or too long. */
 bool job_query(const struct job *job, const char *name, char *out, size_t size);
-/* What the job's token may not do: 403. Sets the job's error and returns its code. */
+/* The job's token does not permit this: 403. Sets the job's error and returns its code. */
 enum belay_code job_forbid(struct job *job, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Whether a parameter of the query is "true". */
 bool job_query_is_true(const struct job *job, const char *name);

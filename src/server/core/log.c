@@ -98,7 +98,7 @@ static bool stderr_has_room(void)
     return poll(&about, 1, 0) > 0;
 }
 
-/* What cannot be written now is kept for the next time, as long as there is room. */
+/* Lines that cannot be written now are kept for the next time, as long as there is room. */
 void log_flush(struct log *log)
 {
     static const char lost[] = "{\"level\":\"error\",\"event\":\"log\",\"message\":\"lines were lost\"}\n";
@@ -156,6 +156,9 @@ void log_request(struct log *log, const struct log_request *line)
     buf_adds(&log->out, log->is_json ? "" : "ms");
     ADD_MEMBER(log, "peer", line->peer);
     ADD_MEMBER(log, "who", line->who);
+    if (line->reason != NULL) {
+        ADD_MEMBER(log, "reason", line->reason);
+    }
     end_line(log);
 }
 

@@ -23,7 +23,8 @@ struct log_request {
     const char *path; /* without the query, which may hold secrets */
     const char *peer;
     const char *who;
-    int status; /* 499: the client was gone before the answer */
+    const char *reason; /* of a 5xx; NULL: none */
+    int status;         /* 499: the client was gone before the answer */
     int64_t duration_ms;
 };
 

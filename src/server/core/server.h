@@ -99,6 +99,7 @@ struct exchange {
     uint64_t last_event; /* of event_stream.c: the newest in the store */
     int64_t hours;       /* of dashboard_stream.c: that were asked for */
     const char *allow;   /* borrowed; with a 405: the methods of this path */
+    const char *reason;  /* borrowed, while a reply with a 5xx is written: for the log; NULL: none */
     enum role role;
     /* Only the first byte of these is cleared. */
     char who[AUTH_NAME_MAX + 1]; /* the token's name; "" without tokens */
@@ -134,8 +135,6 @@ void reply_with(struct exchange *x, int status, const struct http_header *header
 /* The same without copying the body, which is released in any case; one without `release` is copied. */
 void reply_shared(struct exchange *x, int status, const struct http_header *headers, size_t n,
                   const struct http_shared *body);
-/* What is wrong with the request, or not permitted to its token. */
-void reply_request_error(struct exchange *x, const struct belay_error *err);
 /* The error of an operation, see code_of_server(). */
 void reply_error(struct exchange *x, const struct belay_error *err);
 /* `more` (taken; may be NULL) is an object whose members are added to the error. */
@@ -151,7 +150,7 @@ void exchanges_release(struct server *server);
 
 int status_of(enum belay_code code);
 /*
- * What an operation's code means to a client of this server. If the store denies access, such as a database with
+ * The code of an operation as a client of this server gets it. If the store denies access, such as a database with
  * another password, it denies it to the server, whatever the client's token permits. The client can only ask another
  * server, as if this one could not reach its store.
  */
@@ -178,10 +177,14 @@ enum belay_code name_change(const char *said, const char *who, const char *usual
 /* Whether this client may change a place in the queue that the credential `who` took: its own, or as an admin. */
 bool exchange_acts_for(const struct exchange *x, const char *who);
 
+/*
+ * Whether the client's token, which has `n` of something of which the server can have `most`, may have another one: a
+ * quarter is left for other tokens.
+ */
+bool exchange_has_share(const struct exchange *x, size_t n, size_t most);
+
 /* False, and answered, if the token's keys do not match this one. They limit reads as well as changes. */
 bool exchange_may_touch(struct exchange *x, const char *key);
-/* The same for x->key and all of x->keys. */
-bool exchange_may_touch_keys(struct exchange *x);
 /* The keys of the request: x->keys, or x->key alone. Returns how many. */
 size_t exchange_keys(const struct exchange *x, const char *out_keys[BELAY_KEYS_MAX]);
 /* The same without a reply, for lists. In any thread that has the exchange. */
@@ -196,7 +199,7 @@ enum belay_code fill_options(const struct server *server, const char *key, const
                              const struct body *body, struct belay_lock_options *options,
                              struct belay_error *err);
 
-/* What an exchange tells the part of the server that it waits in, when its client goes away. */
+/* Called when the client of an exchange goes away, for the part of the server that the exchange waits in. */
 void pending_acquire_half_closed(struct pending_acquire *pending); /* kept_places.c */
 void pending_acquire_client_gone(struct pending_acquire *pending);
 void holder_answer(struct holder *holder); /* holders.c: read the lock and reply */

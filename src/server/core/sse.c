@@ -2,8 +2,19 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "server/core/server.h"
+
+bool streams_have_room(const struct streams *all, const struct exchange *x, size_t most)
+{
+    size_t n = 0;
+
+    for (const struct stream *stream = all->first; stream != NULL; stream = stream->next) {
+        n += strcmp(stream->x->who, x->who) == 0;
+    }
+    return all->n < most && exchange_has_share(x, n, most);
+}
 
 void stream_begin(struct streams *all, struct stream *stream, struct exchange *x)
 {

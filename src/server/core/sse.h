@@ -26,6 +26,8 @@ struct streams {
     void (*on_empty)(struct streams *all); /* the last stream has ended; may be NULL */
 };
 
+/* Whether the client's token may have one more of `most` streams. */
+bool streams_have_room(const struct streams *all, const struct exchange *x, size_t most);
 /* Reply to `x` with a stream. Takes `stream`. */
 void stream_begin(struct streams *all, struct stream *stream, struct exchange *x);
 void stream_send(struct stream *stream, const char *text, size_t len);

@@ -1,4 +1,4 @@
-/* What a client may see. A lock id suffices to release a lock, so not every client gets it. */
+/* Locks and events as a client may see them. A lock id suffices to release a lock, so not every client gets it. */
 #include <string.h>
 
 #include "server/core/server.h"
@@ -41,7 +41,7 @@ json_t *waiting_for(const struct exchange *x, const struct belay_info *info, con
     return waiting_up_to(x, info, key, info->n_waiters);
 }
 
-/* What the client may see of a lock or of one of its holders, as `object`. False: nothing may be sent. */
+/* A lock, or one of its holders, as the client may see it: `object` is changed. False: nothing may be sent. */
 static bool hide(const struct exchange *x, const struct belay_info *info, bool may_see, json_t *object)
 {
     bool ok = json_is_object(object);

@@ -175,6 +175,11 @@ bool work_is_pending(const struct work *work)
     return work->state != WORK_IDLE;
 }
 
+size_t work_most(const struct workers *workers, enum work_class class)
+{
+    return workers->classes[class].max_pending;
+}
+
 struct work *work_first(const struct workers *workers, enum work_class class)
 {
     return workers->classes[class].first;

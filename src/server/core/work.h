@@ -79,6 +79,8 @@ void work_cancel(struct work *work);
 /* Whether done() is still to come. */
 bool work_is_pending(const struct work *work);
 
+/* How many works of a class there can be. */
+size_t work_most(const struct workers *workers, enum work_class class);
 /* The works of a class that are queued or running, linked by `next`. */
 struct work *work_first(const struct workers *workers, enum work_class class);
 void work_cancel_all(struct workers *workers, enum work_class class);

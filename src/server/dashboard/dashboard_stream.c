@@ -637,9 +637,12 @@ void handle_dashboard_stream(struct exchange *x)
         reply_text(x, 200, "text/event-stream", "", 0);
         return;
     }
-    viewer = dashboard->viewers.n >= VIEWERS_MAX || x->server->is_draining ? NULL : calloc(1, sizeof *viewer);
+    viewer = streams_have_room(&dashboard->viewers, x, VIEWERS_MAX) && !x->server->is_draining
+                 ? calloc(1, sizeof *viewer)
+                 : NULL;
     if (viewer == NULL) {
-        reply_problem(x, 503, "busy", "more than %d dashboards are open; retry later", VIEWERS_MAX);
+        reply_problem(x, 503, "busy", "too many dashboards are open, of %d at most; retry later",
+                      VIEWERS_MAX);
         return;
     }
     if (dashboard->viewers.n == 0) {

@@ -5,6 +5,9 @@
  *
  *     marked --> read what is new, for all --> read a piece for each that is behind --> pause --> marked
  *
+ * Many may be behind: after TURN_US the pause comes, and the next turn goes on with those that are left. New events are
+ * read and sent during the pause, too.
+ *
  * An event of this server marks the stream at once. Events of other processes on the same file or database are polled
  * for, four times a second while there are listeners.
  */
@@ -18,6 +21,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "server/core/event_log.h"
@@ -28,7 +32,9 @@
 enum {
     LISTENERS_MAX = 1000,
     PIECE_EVENTS = 200, /* read at once */
-    PIECE_MS = 10,      /* between two pieces: time for other work, and for the reader */
+    PIECE_MS = 10,      /* between two turns of pieces: time for other work, and for the readers */
+    TURN_US = 2000,     /* of pieces, whose number is that of the listeners that are behind */
+    REST_MS = 5,        /* after a turn, even if events mark the stream without end */
     LOOK_MS = 250,
     ALIVE_MS = 15000,
     EVENT_MAX = 1 << 20
@@ -38,7 +44,7 @@ struct event_listener {
     struct stream stream;
     uint64_t serial; /* tells it from others, before and after it */
     uint64_t after;  /* the last event that was sent to it or did not match */
-    bool is_due;     /* if it is behind, its next piece is to be read */
+    bool is_due;     /* if it is behind, its next piece is to be read in this round */
     char prefix[BELAY_KEY_MAX + 1];
 };
 
@@ -50,7 +56,9 @@ struct event_stream {
     struct event_log log;   /* what is being read, one piece at a time */
     uint64_t reading_for;   /* the serial of a listener that is behind; 0: all that are up to date */
     uint64_t last_serial;
-    bool has_more; /* to read at once, not only when the store has been asked again */
+    int64_t pause_until_ms; /* no piece is read before this time */
+    int64_t turn_until_us;  /* nor after this one */
+    bool has_more;          /* to read at once, not only when the store has been asked again */
     bool is_going_on;
     struct timer look_timer;
     struct timer alive_timer;
@@ -125,6 +133,29 @@ static void look_in(struct event_stream *events, int64_t in_ms)
                          loop_now_ms(events->server->loop) + in_ms);
 }
 
+static bool is_behind(const struct event_stream *events, const struct event_listener *listener)
+{
+    return listener->is_due && listener->after < events->tail && !listener->stream.is_cut;
+}
+
+/* In a round, which may take several turns, each listener that is behind gets one piece. */
+static void begin_turn(struct event_stream *events)
+{
+    struct event_listener *listener = first_listener(events);
+    bool may_read = clock_boot_ms() >= events->pause_until_ms;
+
+    events->turn_until_us = may_read ? clock_boot_us() + TURN_US : 0;
+    while (listener != NULL && !is_behind(events, listener)) {
+        listener = next_listener(listener);
+    }
+    if (listener != NULL) {
+        return; /* a round is not over */
+    }
+    for (listener = first_listener(events); listener != NULL; listener = next_listener(listener)) {
+        listener->is_due = true;
+    }
+}
+
 static void send_new(struct event_stream *events)
 {
     const struct event_log *log = &events->log;
@@ -142,10 +173,7 @@ static void send_new(struct event_stream *events)
         events->tail = event->id;
     }
     events->has_more = log->n >= PIECE_EVENTS;
-    for (struct event_listener *listener = first_listener(events); listener != NULL;
-         listener = next_listener(listener)) {
-        listener->is_due = true;
-    }
+    begin_turn(events);
 }
 
 /* The listener may have gone while its events were read. */
@@ -176,18 +204,24 @@ static void send_old(struct event_stream *events, struct event_listener *listene
     events->has_more = events->has_more || (listener->after < events->tail && !listener->stream.is_cut);
 }
 
-/* The next listener that is behind, each once after every read of what is new. */
+/* The next listener that is behind, each once in a round. NULL: none is left, or the turn is over. */
 static struct event_listener *next_behind(struct event_stream *events)
 {
+    bool is_over = clock_boot_us() >= events->turn_until_us;
+
     for (struct event_listener *listener = first_listener(events); listener != NULL;
          listener = next_listener(listener)) {
-        bool is_behind = listener->is_due && listener->after < events->tail && !listener->stream.is_cut;
+        bool wants_piece = is_behind(events, listener);
 
+        if (wants_piece && is_over) {
+            events->has_more = true;
+            return NULL;
+        }
         listener->is_due = false;
-        if (is_behind && can_hear(listener)) {
+        if (wants_piece && can_hear(listener)) {
             return listener;
         }
-        events->has_more = events->has_more || is_behind;
+        events->has_more = events->has_more || wants_piece;
     }
     return NULL;
 }
@@ -209,6 +243,9 @@ static void go_on(struct event_stream *events)
     }
     events->is_going_on = false;
     if (!work_is_pending(&events->log.work) && events->streams.n > 0) {
+        if (events->turn_until_us > 0) {
+            events->pause_until_ms = clock_boot_ms() + REST_MS;
+        }
         look_in(events, events->has_more ? PIECE_MS : LOOK_MS);
     }
 }
@@ -373,9 +410,10 @@ static void begin_listener(struct exchange *x)
     bool is_given = false;
 
     (void)read_last_id(x, &is_given, &after); /* handle_events() has checked it */
-    if (events->streams.n >= LISTENERS_MAX || x->server->is_draining ||
+    if (!streams_have_room(&events->streams, x, LISTENERS_MAX) || x->server->is_draining ||
         (listener = calloc(1, sizeof *listener)) == NULL) {
-        reply_problem(x, 503, "busy", "more than %d clients listen to events; retry later", LISTENERS_MAX);
+        reply_problem(x, 503, "busy", "too many clients listen to events, of %d at most; retry later",
+                      LISTENERS_MAX);
         return;
     }
     if (http_query_get(x->request->query, "prefix", listener->prefix, sizeof listener->prefix) ==

@@ -232,6 +232,16 @@ static bool needs_settling(const struct conn *conn)
            conn_unsent(conn) > 0 || conn->server->is_draining || (conn->interest & EPOLLIN) == 0;
 }
 
+/* Schedule what is left to do for the connection after its answers were sent. */
+static void after_sending(struct conn *conn)
+{
+    if (needs_settling(conn)) {
+        conn_later(conn);
+    } else if (conn->first == NULL && conn->current == NULL) {
+        conn_deadline(conn, loop_now_ms(conn->server->loop) + conn->server->limits.idle_ms);
+    }
+}
+
 void answer_advance(struct conn *conn)
 {
     struct request *request;
@@ -283,16 +293,7 @@ void answer_finished(struct request *request)
     }
     conn_flush(conn);
     if (conn->waiting_at == NULL) {
-        answer_sent(conn);
-    }
-}
-
-void answer_sent(struct conn *conn)
-{
-    if (needs_settling(conn)) {
-        conn_later(conn);
-    } else if (conn->first == NULL && conn->current == NULL) {
-        conn_deadline(conn, loop_now_ms(conn->server->loop) + conn->server->limits.idle_ms);
+        after_sending(conn);
     }
 }
 
@@ -308,7 +309,7 @@ void http_server_set_durable(struct http_server *server, uint64_t lsn)
         if (answer_is_durable(conn->first)) {
             answer_advance(conn);
             conn_flush(conn);
-            answer_sent(conn);
+            after_sending(conn);
         }
     }
 }

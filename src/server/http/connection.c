@@ -3,6 +3,8 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <openssl/ssl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +81,7 @@ static ssize_t io_send(struct conn *conn, const char *data, size_t len)
     return n;
 }
 
-/* What is to be sent. Its memory is shared: a connection with nothing to send has none. */
+/* The buffer for bytes to send. The server lends it: a connection with nothing to send has none. */
 struct buf *conn_out(struct conn *conn)
 {
     struct http_server *server = conn->server;
@@ -141,7 +143,7 @@ static void compact(struct conn *conn)
     conn->out_sent = 0;
 }
 
-/* What is to be sent next: `out`, then the shared body of the first request. */
+/* The next bytes to send: those of `out`, then the shared body of the first request. */
 static const char *next_unsent(const struct conn *conn, size_t *out_len)
 {
     size_t len = out_unsent(conn);
@@ -203,11 +205,28 @@ void conn_flush(struct conn *conn)
     }
 }
 
+/*
+ * Whether what is to be read has been there for STALE_MS although nothing on this connection kept it waiting, and its
+ * client has closed its sending side meanwhile. Not known of a unix socket.
+ */
+static bool input_is_stale(const struct conn *conn)
+{
+    struct tcp_info info = { 0 };
+    socklen_t size = sizeof info;
+
+    return conn->is_half_closed && conn->n_queued == 0 &&
+           getsockopt(conn->watch.fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+           info.tcpi_last_data_recv > STALE_MS;
+}
+
 /* Read until there is no more, there is no room for more, or other connections come first. */
 static void read_socket(struct conn *conn)
 {
     struct http_server *server = conn->server;
 
+    if (conn->stash.len == 0) {
+        conn->is_input_stale = input_is_stale(conn);
+    }
     for (int i = 0; i < READS_PER_EVENT && conn->stash.len == 0 && !conn->is_eof && conn_can_take(conn);
          i++) {
         ssize_t n = io_recv(conn, server->scratch, sizeof server->scratch);
@@ -414,6 +433,9 @@ static void conn_settle(struct conn *conn)
     if (had_stash && conn_can_take(conn) &&
         (conn->stash.len > 0 || (conn->ssl != NULL && tls_has_more(conn)))) {
         conn_later(conn);
+    }
+    if (conn_unsent(conn) > 0) {
+        unsent_limit(conn->server);
     }
     update_interest(conn);
     update_deadline(conn);

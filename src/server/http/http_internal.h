@@ -1,5 +1,5 @@
 /*
- * What the files of the HTTP server share.
+ * Shared by the files of the HTTP server.
  *
  * A connection:
  *
@@ -34,6 +34,7 @@ enum {
     READ_SIZE = 64 << 10,    /* one read, and so the most that is kept unparsed */
     READS_PER_EVENT = 8,     /* then other connections come first */
     REQUESTS_PER_INPUT = 16, /* likewise */
+    STALE_MS = 1500,         /* a server that is not suspended reads a request much sooner */
     SEND_SIZE = 1 << 20,     /* one write: a fast reader must not occupy the loop */
     SENDS_PER_EVENT = 2,     /* then other connections come first */
     MAX_UNSENT = 256 << 10,  /* no further request is read while so much waits to be sent */
@@ -169,6 +170,7 @@ struct conn {
     struct conn **waiting_at; /* in http_server.waiting; NULL: `first` does not wait for durability */
     bool is_busy;             /* inside conn_input(): answers are sent together afterwards */
     bool is_half_closed;      /* the client has closed its sending side */
+    bool is_input_stale;      /* see input_is_stale(), of what was read last */
     bool is_eof;              /* and all that it sent is read */
     bool is_broken;           /* nothing can be sent any more */
     bool is_last;             /* no further request will be read: close after the answers */
@@ -213,6 +215,7 @@ struct http_server {
     int64_t evict_said_ms;
     uint64_t last_id;
     size_t bodies_bytes;
+    int64_t unsent_look_ms; /* unread answers are not measured before this time */
     struct request *spare_requests;
     size_t n_spare_requests;
     struct buf spare_buffers[SPARE_BUFFERS];
@@ -293,9 +296,10 @@ void answer_finished(struct request *request);
 /* Move to conn->out the answers that may be sent, from the head of the queue, and remove their requests. */
 void answer_advance(struct conn *conn);
 void answer_added(struct request *request);
-/* Schedule what is left to do for the connection after its answers were sent. */
-void answer_sent(struct conn *conn);
 void conn_send_continue(struct conn *conn);
+
+/* unsent.c: close connections of slow readers if all unread answers take too much memory. */
+void unsent_limit(struct http_server *server);
 
 /* tls.c */
 enum belay_code tls_load(const char *certificate, const char *key, SSL_CTX **out_tls,

@@ -238,6 +238,7 @@ static void dispatch_request(struct conn *conn)
     if (!request->is_keep_alive) {
         conn->is_last = true;
     }
+    request->pub.is_stale = conn->is_input_stale;
     queue_add(conn, request);
     conn->server->handle(conn->server->context, &request->pub);
     if (conn->is_half_closed) {

@@ -44,6 +44,7 @@ static void set_limits(struct http_limits *limits)
     default_ms(&limits->evict_ms, HTTP_DEFAULT_EVICT_MS);
     default_size(&limits->max_pipelined, HTTP_DEFAULT_MAX_PIPELINED);
     default_size(&limits->max_stream_bytes, HTTP_DEFAULT_MAX_STREAM);
+    default_size(&limits->max_unsent_bytes, HTTP_DEFAULT_MAX_UNSENT);
     default_ms(&limits->handshake_ms, HTTP_DEFAULT_HANDSHAKE_MS);
     default_ms(&limits->head_ms, HTTP_DEFAULT_HEAD_MS);
     default_ms(&limits->body_ms, HTTP_DEFAULT_BODY_MS);

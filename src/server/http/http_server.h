@@ -57,6 +57,7 @@ struct http_request {
     bool is_tls;
     bool is_head;     /* the answer's body will be counted, but not sent */
     bool is_unwanted; /* admit() returned false: its body is not read, and the handler refuses it */
+    bool is_stale;    /* its client may have stopped waiting: see input_is_stale() */
     void *user;       /* the handler's own; NULL at first */
 };
 
@@ -96,6 +97,7 @@ struct http_shared {
     size_t len;
     void (*release)(void *owner);
     void *owner;
+    bool is_own; /* no other answer has this body: it counts against max_unsent_bytes */
 };
 void http_answer_shared(struct http_request *request, int status, const struct http_header *headers,
                         size_t n_headers, const struct http_shared *body);
@@ -120,7 +122,7 @@ bool http_stream_is_waiting(const struct http_request *request);
 void http_stream_end(struct http_request *request);
 
 /*
- * What happened to the client of a request that has no (complete) answer yet.
+ * An event of the client of a request that has no (complete) answer yet.
  *
  * A client that has closed its sending side may be gone, or may still be reading: TCP does
  * not tell. So there are two notices. HALF_CLOSED comes at once, and the request is still
@@ -151,6 +153,7 @@ enum {
     HTTP_DEFAULT_EVICT_MS = 1000,
     HTTP_DEFAULT_MAX_PIPELINED = 16,
     HTTP_DEFAULT_MAX_STREAM = 256 << 10,
+    HTTP_DEFAULT_MAX_UNSENT = 1 << 30,
     HTTP_DEFAULT_HANDSHAKE_MS = 10000,
     HTTP_DEFAULT_HEAD_MS = 10000,
     HTTP_DEFAULT_BODY_MS = 30000,
@@ -170,6 +173,7 @@ struct http_limits {
     size_t max_per_peer;     /* of one address; nearly all for unix sockets and http_options.unlimited */
     size_t max_pipelined;    /* requests in progress on one connection */
     size_t max_stream_bytes; /* waiting for a stream's reader */
+    size_t max_unsent_bytes; /* of all answers that were not read: slow readers are disconnected */
     int64_t handshake_ms;    /* of TLS */
     int64_t head_ms;         /* from a request's first byte to the end of its headers: 408 */
     int64_t body_ms;         /* from there to the end of its body: 408 */

@@ -218,7 +218,7 @@ static enum belay_code open_unix(struct http_server *server, const struct http_l
     return add_listener(server, fd, wanted, copy, err);
 }
 
-static int open_one(const struct addrinfo *info)
+static int listen_tcp(const struct addrinfo *info)
 {
     int fd = socket(info->ai_family, info->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, info->ai_protocol);
     int saved;
@@ -271,15 +271,15 @@ static bool is_missing(int error)
     return error == EADDRNOTAVAIL || error == EAFNOSUPPORT;
 }
 
-static enum belay_code open_all(struct http_server *server, const struct http_listen *wanted,
-                                const struct addrinfo *found, struct belay_error *err)
+static enum belay_code listen_on_addresses(struct http_server *server, const struct http_listen *wanted,
+                                           const struct addrinfo *found, struct belay_error *err)
 {
     enum belay_code code = BELAY_OK;
     int missing = 0;
     int opened = 0;
 
     for (const struct addrinfo *info = found; info != NULL && opened < MAX_PER_NAME; info = info->ai_next) {
-        int fd = open_one(info);
+        int fd = listen_tcp(info);
         if (fd < 0 && is_missing(errno)) {
             missing = errno;
             continue;
@@ -318,7 +318,7 @@ static enum belay_code open_tcp(struct http_server *server, const struct http_li
         return error_set(err, BELAY_INVALID, "cannot listen on '%s': %s", wanted->address,
                          gai_strerror(problem));
     }
-    code = open_all(server, wanted, found, err);
+    code = listen_on_addresses(server, wanted, found, err);
     freeaddrinfo(found);
     return code;
 }

@@ -289,7 +289,7 @@ bool loop_turn(struct loop *loop, int max_ms)
     return true;
 }
 
-/* What is ready may be the alarm, which the next turn may set anew before it looks. */
+/* The ready descriptor may be the alarm, which the next turn may set anew before it looks. */
 bool loop_is_ready(struct loop *loop)
 {
     struct pollfd poll_fd = { .fd = loop->epoll_fd, .events = POLLIN };

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-enum { FIRST_CAP = 64 };
+#include "base/buf.h"
 
 static void heap_place(struct timers *timers, size_t index, struct timer *timer)
 {
@@ -48,27 +48,18 @@ static void sift_down(struct timers *timers, size_t index)
     heap_place(timers, index, timer);
 }
 
-static bool heap_grow(struct timers *timers)
-{
-    size_t cap = timers->cap == 0 ? FIRST_CAP : timers->cap * 2;
-    struct timer **heap = reallocarray(timers->heap, cap, sizeof(void *));
-
-    if (heap == NULL) {
-        return false;
-    }
-    timers->heap = heap;
-    timers->cap = cap;
-    return true;
-}
-
 bool timers_set(struct timers *timers, struct timer *timer, int64_t at_ms)
 {
     int64_t before_ms = timer->at_ms;
 
     if (timer->place == 0) {
-        if (timers->count == timers->cap && !heap_grow(timers)) {
+        struct timer **heap =
+            array_grow((void *)timers->heap, sizeof(struct timer *), timers->count + 1, &timers->cap);
+
+        if (heap == NULL) {
             return false;
         }
+        timers->heap = heap;
         timer->at_ms = at_ms;
         timers->count++;
         heap_place(timers, timers->count - 1, timer);

@@ -15,7 +15,7 @@
 
 #define PLAIN_ANSWER                                                                                         \
     "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: application/json\r\n"                    \
-    "\r\n{\"error\":{\"code\":\"bad_request\",\"message\":\"this port speaks TLS only\"}}\n"
+    "\r\n{\"error\":{\"code\":\"bad_request\",\"message\":\"this port speaks TLS only: use https://\"}}\n"
 
 static enum belay_code tls_refused(struct belay_error *err, const char *what, const char *file)
 {
@@ -27,6 +27,9 @@ static enum belay_code tls_refused(struct belay_error *err, const char *what, co
     if (ERR_GET_LIB(problem) == ERR_LIB_PEM && ERR_GET_REASON(problem) == PEM_R_NO_START_LINE) {
         return error_set(err, BELAY_CONFIG, "%s '%s': not a PEM file, which has a line '-----BEGIN ...'",
                          what, file);
+    }
+    if (ERR_GET_LIB(problem) == ERR_LIB_SYS) {
+        return error_set(err, BELAY_CONFIG, "%s '%s': %s", what, file, strerror(ERR_GET_REASON(problem)));
     }
     return error_set(
         err, BELAY_CONFIG, "%s '%s': %s", what, file,

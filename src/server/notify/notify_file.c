@@ -213,7 +213,7 @@ static void on_saved(struct work *work)
     }
 }
 
-/* What was seen before the previous save is safe: an event of another thread reaches the loop much sooner. */
+/* Events seen before the previous save are safe: an event of another thread reaches the loop much sooner. */
 static void on_save_timer(struct timer *timer)
 {
     struct notify *notify = CONTAINER_OF(timer, struct notify, save_timer);

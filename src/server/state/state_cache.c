@@ -154,5 +154,5 @@ static void release_document(void *owner)
 
 struct http_shared state_cache_share(struct kept *kept)
 {
-    return (struct http_shared){ kept->text, kept->len, release_document, kept };
+    return (struct http_shared){ kept->text, kept->len, release_document, kept, false };
 }

@@ -96,7 +96,7 @@ void state_job_answer(struct job *job, struct kept *kept)
     job->shared = state_cache_share(kept);
 }
 
-enum belay_code state_job_bind(struct job *job, const char **out_id)
+static enum belay_code bind_to_lock_store(struct job *job, const char **out_id)
 {
     struct belay_client *client = job->server->client;
     const char *id = "";
@@ -124,7 +124,7 @@ enum belay_code state_job_begin(struct job *job, const char *name, const char **
 
     state_pool_enter(job->server->states, name);
     code = state_pool_take(job->server->states, &job->states, &job->err);
-    return code == BELAY_OK ? state_job_bind(job, out_id) : code;
+    return code == BELAY_OK ? bind_to_lock_store(job, out_id) : code;
 }
 
 void state_job_end(struct job *job, const char *name, struct belay_lock *own, enum belay_code code,

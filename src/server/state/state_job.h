@@ -1,4 +1,4 @@
-/* What the jobs on states (state_api.c, state_write.c) and on Terraform's states (terraform.c) share. */
+/* Shared by the jobs on states (state_api.c, state_write.c) and on Terraform's states (terraform.c). */
 #ifndef SERVER_STATE_STATE_JOB_H
 #define SERVER_STATE_STATE_JOB_H
 
@@ -29,12 +29,10 @@ struct kept *state_job_keep_state(struct job *job, struct belay_state *state);
 void state_job_answer(struct job *job, struct kept *kept);
 
 /*
- * Before a write: the state store must be fenced by the server's lock store; if it is bound to another one, the reply
- * is 409. *out_id (may be NULL) is the id of the lock store; "" while locking is switched off.
+ * Begin a write: no other job writes under this name until its end. Takes job->states. The state store must be fenced
+ * by the server's lock store; if it is bound to another one, the reply is 409. *out_id (may be NULL) is the id of the
+ * lock store; "" while locking is switched off.
  */
-enum belay_code state_job_bind(struct job *job, const char **out_id);
-
-/* Begin a write: no other job writes under this name until its end. Takes job->states, and calls state_job_bind(). */
 enum belay_code state_job_begin(struct job *job, const char *name, const char **out_id);
 /*
  * The end of a write that ended with `code`: release and free the lock that the server took for it. NULL: it

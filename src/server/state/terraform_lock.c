@@ -116,7 +116,7 @@ static char *describe_lock(const char *id, const char *operation, const char *in
                                "Created", wire_time(created_unix_ms), "Path", wire_text(path)));
 }
 
-/* What its holder sent with LOCK, or the equivalent for a lock that was acquired in another way. */
+/* The text that its holder sent with LOCK, or the equivalent for a lock that was acquired in another way. */
 static char *describe_holder(const struct job *job, const struct belay_info *info)
 {
     const char *sent = meta_find(info->metadata, info->n_metadata, TF_LOCK_META);
@@ -177,7 +177,7 @@ static void make_owner(const struct job *job, const json_t *root, char owner[BEL
     (void)n;
 }
 
-/* All of it is kept, except strings that do not fit. */
+/* All fields are kept, except strings that do not fit. */
 static char *make_kept(json_t *root)
 {
     char *text = json_dumps(root, JSON_COMPACT | JSON_ENSURE_ASCII);

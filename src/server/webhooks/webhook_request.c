@@ -321,6 +321,19 @@ static bool answer_repeated(struct exchange *x, const char *lock_id)
     return true;
 }
 
+static bool has_room(const struct exchange *x)
+{
+    const struct webhooks *webhooks = x->server->webhooks;
+    size_t n = 0;
+
+    for (size_t i = 0; i < WEBHOOK_BUCKETS; i++) {
+        for (const struct webhook *webhook = webhooks->buckets[i]; webhook != NULL; webhook = webhook->next) {
+            n += webhook->state != WEBHOOK_DELIVERED && strcmp(webhook->who, x->who) == 0;
+        }
+    }
+    return webhooks->n < webhooks->settings.max && exchange_has_share(x, n, webhooks->settings.max);
+}
+
 void webhook_begin(struct exchange *x, const struct body *body, const struct belay_lock_options *options,
                    const char *name)
 {
@@ -332,9 +345,9 @@ void webhook_begin(struct exchange *x, const struct body *body, const struct bel
     if (check_webhook(server, body, options->wait_ms, &err) != BELAY_OK) {
         reply_error(x, &err);
     } else if (!answer_repeated(x, body->lock_id)) {
-        if (webhooks->n >= webhooks->settings.max) {
-            reply_problem(x, 503, "busy", "%zu webhooks are queued, which is the maximum; retry later",
-                          webhooks->n);
+        if (!has_room(x)) {
+            reply_problem(x, 503, "busy", "%zu webhooks are queued, of %zu at most; retry later", webhooks->n,
+                          webhooks->settings.max);
         } else if ((webhook = webhook_new(server, make_record(x, body, options->wait_ms, name))) == NULL) {
             reply_problem(x, 503, "no_memory", "no memory");
         } else {

@@ -51,7 +51,7 @@ struct belay_holder *holder_find(const struct belay_record *record, const char *
 bool holders_repeat(struct belay_record *record);
 
 /*
- * What the events of one key take from the key's record as it was before the batch, or from one of its holders. A
+ * The values that the events of one key take from the key's record as it was before the batch, or from one of its holders. A
  * string that no event takes is NULL.
  */
 struct before {

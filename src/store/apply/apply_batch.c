@@ -296,7 +296,7 @@ bool event_takes(const struct belay_event *event)
 
 /* ---- the change and its answer ---- */
 
-/* What the client promises about a write that it sends. Entries of a journal do not come here. */
+/* The promises of the client about a write that it sends. Entries of a journal do not come here. */
 static void assert_write(const struct belay_write *write)
 {
     const unsigned ends = BELAY_SET_RELEASED;
@@ -311,7 +311,7 @@ static void assert_write(const struct belay_write *write)
 }
 
 /*
- * What the store promises about the record that a write has changed, whatever it was before: that was
+ * The promises of the store about the record that a write has changed, whatever it was before: that was
  * read from a file, and is not asserted.
  */
 static void assert_written(const struct belay_write *write, const struct txn *txn, const struct row *row)

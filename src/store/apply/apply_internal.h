@@ -28,7 +28,7 @@ bool holders_apply(const struct belay_write *write, const struct txn *txn, struc
 
 /* apply_queue.c: tickets and intents */
 
-/* What the write drops, then what it puts. `has_liveness` is for its ticket. False: no memory. */
+/* Drop the tickets and intents that the write drops, then put those that it puts. `has_liveness` is for its ticket. False: no memory. */
 bool queue_apply(const struct belay_write *write, const struct txn *txn, bool has_liveness, struct row *row);
 
 #endif

@@ -1,4 +1,4 @@
-/* What is put into a record by clients that do not hold it: the tickets of its waiters, and intents. */
+/* The entries in a record of clients that do not hold it: the tickets of its waiters, and intents. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

@@ -103,20 +103,19 @@ static bool pwrite_all(int fd, const void *data, size_t len, size_t at)
     return true;
 }
 
-static bool map_file(struct journal *journal)
+/* Without memory the map stays as it was: readers need what it shows. */
+static bool map_file(struct journal *journal, size_t size)
 {
-    void *map;
+    void *map = mmap(NULL, size, PROT_READ, MAP_SHARED, journal->fd, 0);
 
-    if (journal->map != NULL) {
-        (void)munmap(journal->map, journal->mapped);
-        journal->map = NULL;
-    }
-    map = mmap(NULL, journal->size, PROT_READ, MAP_SHARED, journal->fd, 0);
     if (map == MAP_FAILED) {
         return false;
     }
+    if (journal->map != NULL) {
+        (void)munmap(journal->map, journal->mapped);
+    }
     journal->map = map;
-    journal->mapped = journal->size;
+    journal->mapped = size;
     return true;
 }
 
@@ -219,7 +218,8 @@ enum belay_code journal_begin_gently(struct journal *journal, uint64_t use, size
     }
     /* The head last, and synced with what is before it: a file that has one has all its room. */
     if ((is_new && !share_with_database(journal->fd, database)) || fdatasync(journal->fd) != 0 ||
-        !write_head(journal) || (is_new && !new_file_sync_parent(journal->path)) || !map_file(journal)) {
+        !write_head(journal) || (is_new && !new_file_sync_parent(journal->path)) ||
+        !map_file(journal, journal->size)) {
         return journal_failed(journal, "made", errno, err);
     }
     return BELAY_OK;
@@ -281,7 +281,8 @@ enum belay_code journal_open(struct journal *journal, struct belay_error *err)
         journal_close(journal);
         return BELAY_NOT_FOUND;
     }
-    code = map_file(journal) ? read_head(journal, err) : journal_failed(journal, "read", errno, err);
+    code = map_file(journal, journal->size) ? read_head(journal, err)
+                                            : journal_failed(journal, "read", errno, err);
     if (code != BELAY_OK) {
         journal_close(journal);
     }
@@ -323,8 +324,11 @@ enum belay_code journal_reserve(struct journal *journal, size_t frame_len, struc
     if (!write_zeros(journal->fd, journal->size, size)) {
         return journal_failed(journal, "enlarged", errno, err);
     }
+    if (!map_file(journal, size)) {
+        return error_no_memory(err);
+    }
     journal->size = size;
-    return map_file(journal) ? BELAY_OK : error_no_memory(err);
+    return BELAY_OK;
 }
 
 bool journal_seal(const struct journal *journal, struct buf *frame)

@@ -33,7 +33,7 @@ struct journal {
     int fd;             /* -1: not open */
     unsigned char *map; /* the whole file, to be read; NULL: not mapped */
     size_t size;        /* of the file, with all its blocks allocated */
-    size_t mapped;      /* how much of it is mapped */
+    size_t mapped;      /* how much of it is mapped; at least `used` */
     size_t used;        /* up to the end of the last frame */
     uint64_t id;        /* of the server's run, as in the database; never 0 */
     uint64_t use;       /* counts up from 1: the later of two files has the greater */

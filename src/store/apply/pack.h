@@ -56,7 +56,7 @@ enum { ENTRY_HEAD = sizeof(uint32_t) }; /* the length of the entry */
 void entry_pack(struct buf *frame, const struct journal_entry *entry);
 /* The next two take an entry without its head. Its last number; 0: it cannot be read. */
 uint64_t entry_last_packed(const void *data, size_t len);
-/* All of it, borrowed from `data` and `room`. False: it cannot be read, or there is no memory. */
+/* The whole entry, borrowed from `data` and `room`. False: it cannot be read, or there is no memory. */
 bool entry_unpack(const void *data, size_t len, struct entry_room *room, struct journal_entry *out_entry);
 
 /* A record without its key. After unpacking, most of its strings are in one piece of memory. */

@@ -1,4 +1,4 @@
-/* What blob stores have in common. */
+/* Shared by the blob stores. */
 #ifndef STORE_BLOB_BLOB_STORE_H
 #define STORE_BLOB_BLOB_STORE_H
 

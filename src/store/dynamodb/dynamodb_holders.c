@@ -370,8 +370,8 @@ static void release_entry(const struct ddb_store *store, const struct belay_writ
 }
 
 /* A new id and token for one of them, which keeps its place among the marks. */
-static void adopt_one(const struct ddb_store *store, const struct belay_write *write, const json_t *seen,
-                      int64_t now_ms, struct expr *expr)
+static void adopt_co_holder(const struct ddb_store *store, const struct belay_write *write,
+                            const json_t *seen, int64_t now_ms, struct expr *expr)
 {
     const char *id = write->values->lock_id;
     uint64_t token = next_token(store, seen);
@@ -407,11 +407,11 @@ static void change_entries(const struct ddb_store *store, const struct belay_wri
     rewrite_entries(store, left, expr);
 }
 
-static void change_one(const struct ddb_store *store, const struct belay_write *write, const json_t *seen,
-                       int64_t now_ms, struct expr *expr)
+static void change_co_holder(const struct ddb_store *store, const struct belay_write *write,
+                             const json_t *seen, int64_t now_ms, struct expr *expr)
 {
     if (adopts(write)) {
-        adopt_one(store, write, seen, now_ms, expr);
+        adopt_co_holder(store, write, seen, now_ms, expr);
     } else if (releases(write)) {
         release_entry(store, write, expr);
     } else {
@@ -435,7 +435,7 @@ void ddb_write_co_holder(const struct ddb_store *store, const struct belay_write
     if (write->n_drop_holders > 0) {
         change_entries(store, write, seen, left, now_ms, expr);
     } else {
-        change_one(store, write, seen, now_ms, expr);
+        change_co_holder(store, write, seen, now_ms, expr);
     }
     if ((write->set & BELAY_SET_LEASE) != 0 && !releases(write)) {
         if (seen != NULL) {

@@ -38,7 +38,7 @@ struct drops {
     const char *set;
 };
 
-static void drop_one(struct expr *expr, const struct drops *drops, const char *id, json_t *dropped)
+static void drop_entry(struct expr *expr, const struct drops *drops, const char *id, json_t *dropped)
 {
     char name[ID_NAME_SIZE];
 
@@ -128,11 +128,11 @@ static void change_ids(struct expr *expr, const struct drops *drops, const char 
     bool has_own = own != NULL && ddb_ids_contain(drops->ids, drops->n, own);
 
     if (has_own) {
-        drop_one(expr, drops, own, dropped);
+        drop_entry(expr, drops, own, dropped);
     }
     for (size_t i = 0; i < drops->n && json_array_size(dropped) < DROPS_MAX; i++) {
         if (!(has_own && strcmp(drops->ids[i], own) == 0) && !ddb_ids_contain(drops->ids, i, drops->ids[i])) {
-            drop_one(expr, drops, drops->ids[i], dropped);
+            drop_entry(expr, drops, drops->ids[i], dropped);
         }
     }
     change_id_set(expr, drops, seen, dropped);

@@ -126,7 +126,7 @@ void file_lock_record(int lock, const char *last, const struct belay_blob_tag *t
 }
 
 /* The writer of such a file has it locked. */
-static void sweep_one(int folder, const char *name)
+static void sweep_lock_file(int folder, const char *name)
 {
     int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 
@@ -152,7 +152,7 @@ void file_sweep(int folder)
     }
     for (const struct dirent *entry; (entry = readdir(stream)) != NULL;) {
         if (text_has_prefix(entry->d_name, FILE_TEMP_PREFIX)) {
-            sweep_one(folder, entry->d_name);
+            sweep_lock_file(folder, entry->d_name);
         }
     }
     (void)closedir(stream);

@@ -52,22 +52,6 @@ static bool keep_going(void *context)
     return !stopping;
 }
 
-/* With the mutex, which is released meanwhile. */
-static void sleep_for(struct journaled *store, int64_t ms)
-{
-    struct timespec until;
-
-    assert(ms >= 0);
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)(ms / 1000);
-    until.tv_nsec += (long)(ms % 1000 * 1000000);
-    if (until.tv_nsec >= 1000000000L) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000L;
-    }
-    (void)pthread_cond_timedwait(&store->wake, &store->mutex, &until);
-}
-
 /* With the mutex, which is released meanwhile. If it fails, the commit that needs a number tries again. */
 static void raise_ceiling_early(struct journaled *store)
 {
@@ -103,7 +87,7 @@ static bool yield_disk(void *context)
     active = &store->journals[store->active];
     took_ms = sqlite_now_ms(store->read_db) - store->step_ms;
     if (!store->is_stopping && store->wanted == 0 && active->used < active->size / 2) {
-        sleep_for(store, took_ms < REST_MAX_MS ? took_ms : REST_MAX_MS);
+        cond_wait_for(&store->wake, &store->mutex, took_ms < REST_MAX_MS ? took_ms : REST_MAX_MS);
     }
     raise_ceiling_early(store);
     store->step_ms = sqlite_now_ms(store->read_db);
@@ -174,7 +158,7 @@ static void *checkpoint_thread(void *context)
             }
             belay_error_release(&err);
             if (code != BELAY_OK && !store->is_stopping) {
-                sleep_for(store, RETRY_MS);
+                cond_wait_for(&store->wake, &store->mutex, RETRY_MS);
             }
             continue;
         }
@@ -184,7 +168,7 @@ static void *checkpoint_thread(void *context)
             journaled_switch_files(store);
         }
         if (store->is_ready[1 - store->active]) {
-            sleep_for(store, store->wanted != 0 ? SOON_MS : LOOK_MS);
+            cond_wait_for(&store->wake, &store->mutex, store->wanted != 0 ? SOON_MS : LOOK_MS);
         }
     }
     (void)pthread_mutex_unlock(&store->mutex);

@@ -18,8 +18,8 @@ static bool may_go(const struct stored_record *stored, int64_t now_ms, int64_t b
     return yes;
 }
 
-static void remove_all(struct journaled *store, struct stored_record *const *records, size_t n,
-                       int64_t now_ms, int64_t unix_ms)
+static void remove_records(struct journaled *store, struct stored_record *const *records, size_t n,
+                           int64_t now_ms, int64_t unix_ms)
 {
     const char *keys[SWEEP_ROWS];
     struct journal_entry entry = {
@@ -63,5 +63,5 @@ void journaled_sweep(struct journaled *store)
     }
     free(store->sweep_key);
     store->sweep_key = stored == NULL ? NULL : strdup(stored->key);
-    remove_all(store, gone, n, now_ms, unix_ms);
+    remove_records(store, gone, n, now_ms, unix_ms);
 }

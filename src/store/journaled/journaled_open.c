@@ -2,9 +2,9 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/error.h"
+#include "base/pool.h"
 #include "base/text.h"
 #include "store/journaled/journaled_internal.h"
 
@@ -145,17 +145,13 @@ static const struct belay_store_ops journaled_ops = {
 static struct journaled *journaled_new(const struct journaled_hooks *hooks)
 {
     struct journaled *store = calloc(1, sizeof *store);
-    pthread_condattr_t attributes;
 
     if (store == NULL) {
         return NULL;
     }
     store->base.ops = &journaled_ops;
     (void)pthread_mutex_init(&store->mutex, NULL);
-    (void)pthread_condattr_init(&attributes);
-    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&store->wake, &attributes);
-    (void)pthread_condattr_destroy(&attributes);
+    cond_init(&store->wake);
     (void)pthread_cond_init(&store->flushed, NULL);
     store->journal_bytes = hooks != NULL && hooks->journal_bytes > 0 ? hooks->journal_bytes : JOURNAL_BYTES;
     store->idle_ms = hooks != NULL && hooks->idle_ms > 0 ? hooks->idle_ms : IDLE_MS;

@@ -210,7 +210,7 @@ static bool report_entry(const struct tail *tail, const struct journal_entry *en
 }
 
 /* False: stop here, because TAIL_WORK is done or tail->is_over. */
-static bool read_part(struct journal_reader *reader, struct entry_room *room, struct tail *tail)
+static bool read_tail_entries(struct journal_reader *reader, struct entry_room *room, struct tail *tail)
 {
     const void *data;
     size_t len;
@@ -279,16 +279,16 @@ static bool read_tail(const struct journaled *store, struct tail *tail)
 
         if (store->first[order[i]] != 0 && (first_of_next == 0 || tail->after + 1 < first_of_next)) {
             begin_at_indexed_frame(store, order[i], tail->after, &reader);
-            more = read_part(&reader, &room, tail);
+            more = read_tail_entries(&reader, &room, tail);
         }
     }
     if (more) {
         journal_read_buffer(&store->flushing, &reader);
-        more = read_part(&reader, &room, tail);
+        more = read_tail_entries(&reader, &room, tail);
     }
     if (more) {
         journal_read_buffer(&store->frame, &reader);
-        more = read_part(&reader, &room, tail);
+        more = read_tail_entries(&reader, &room, tail);
     }
     entry_room_release(&room);
     return more || tail->is_over;
@@ -300,29 +300,22 @@ struct journaled_page {
     bool failed;
 };
 
-static const char *copy_event_text(const char *text, bool *failed)
-{
-    char *copy = text == NULL ? NULL : strdup(text);
-
-    *failed = *failed || (text != NULL && copy == NULL);
-    return copy;
-}
-
 static bool add_to_page(void *context, const struct belay_event *event)
 {
     struct journaled_page *page = context;
     struct belay_event *copy = &page->events[page->n++];
+    bool ok = true;
 
     *copy = *event;
-    copy->type = copy_event_text(event->type, &page->failed);
-    copy->key = copy_event_text(event->key, &page->failed);
-    copy->lock_id = copy_event_text(event->lock_id, &page->failed);
-    copy->locked_by = copy_event_text(event->locked_by, &page->failed);
-    copy->locked_by_name = copy_event_text(event->locked_by_name, &page->failed);
-    copy->by = copy_event_text(event->by, &page->failed);
-    copy->reason = copy_event_text(event->reason, &page->failed);
+    copy->type = text_copy(event->type, &ok);
+    copy->key = text_copy(event->key, &ok);
+    copy->lock_id = text_copy(event->lock_id, &ok);
+    copy->locked_by = text_copy(event->locked_by, &ok);
+    copy->locked_by_name = text_copy(event->locked_by_name, &ok);
+    copy->by = text_copy(event->by, &ok);
+    copy->reason = text_copy(event->reason, &ok);
     copy->metadata = meta_copy(event->metadata, event->n_metadata);
-    page->failed = page->failed || (copy->metadata == NULL && event->n_metadata > 0);
+    page->failed = !ok || (copy->metadata == NULL && event->n_metadata > 0);
     return page->n < PAGE && !page->failed;
 }
 

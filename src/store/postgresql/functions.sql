@@ -4,7 +4,7 @@
 -- Of this file. A change that earlier and later belays can both work with raises it, and PG_FUNCTIONS_VERSION: then the
 -- next `belay table create` replaces the functions, and until then all goes on as before.
 CREATE OR REPLACE FUNCTION @schema@.functions_version() RETURNS integer
-LANGUAGE sql IMMUTABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ SELECT 2 $$;
+LANGUAGE sql IMMUTABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ SELECT 4 $$;
 
 -- ---- time ----
 
@@ -21,10 +21,11 @@ AS $$ SELECT ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(3
 -- The end of a lease, ticket or intent by the clock as it is now, which may differ by any amount from the one that
 -- `expires` was counted by. It gets its whole ttl again, unless the other clock has shown seen_ms, and it had certainly
 -- ended by then: such a one stays as it is, but that it must have ended by this clock, too. Certainly is after a
--- takeover would have been possible (a ttl is longer than twice max_clock_step), and a minute or more.
+-- takeover would have been possible (a ttl is longer than twice max_clock_step), and a minute or more. Any role may have
+-- written any ttl: no sum may leave its range, or no lease of any key could begin again.
 CREATE OR REPLACE FUNCTION @schema@.expires_again(expires bigint, ttl bigint, now bigint, seen_ms bigint)
 RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN @schema@.later(expires, greatest(ttl / 2, 60000)) <= seen_ms
+    SELECT CASE WHEN @schema@.later(greatest(expires, 0), greatest(ttl / 2, 60000)) <= seen_ms
         THEN least(expires, now - greatest(ttl / 2, 60000)) ELSE @schema@.later(now, ttl) END
 $$;
 
@@ -186,6 +187,9 @@ BEGIN
             RETURN false;
         END IF;
     END IF;
+    IF w ? 'h' AND @schema@.waits_elsewhere(r, w->'dt'->>0, w->>'h', now) THEN
+        RETURN false;
+    END IF;
     IF condition = 0 THEN
         RETURN true;
     ELSIF condition = 1 THEN
@@ -332,6 +336,10 @@ BEGIN
         one := @schema@.repeating(one, h);
     END IF;
     one := @schema@.with_fields(one, s, w->'v', w->>'i', now, number);
+    IF num_nulls(one.lock_id, one.acquired_by, one.owner, one.owner_name, one.durable, one.heartbeat_ms,
+                 one.stale_after_ms) > 0 THEN -- the record could not repeat it, so no other holder could release
+        RAISE EXCEPTION 'a field of a holder is missing' USING ERRCODE = '22004';
+    END IF;
     IF adds THEN
         r.mode := (w->'v'->>'q')::smallint;
         r.slots := (w->'v'->>'c')::integer;
@@ -443,6 +451,19 @@ BEGIN
                                         WHERE w.key = r.key AND w.seq < own AND w.expires_ms > now));
 END $$;
 
+-- Whether the id has a ticket that is valid and was put last by another process than this one.
+CREATE OR REPLACE FUNCTION @schema@.waits_elsewhere(r @schema@.locks, of_id text, here text, now bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    ticket jsonb := r.tickets->@schema@.place_of(r.tickets, of_id);
+BEGIN
+    IF ticket IS NULL AND r.behind > 0 THEN
+        SELECT w.ticket || jsonb_build_object('e', w.expires_ms) INTO ticket FROM @schema@.waiting w
+        WHERE w.key = r.key AND w.id = of_id;
+    END IF;
+    RETURN coalesce(ticket->>'p' <> here AND (ticket->>'e')::bigint > now, false);
+END $$;
+
 -- Some more of the queue, if the first of it are gone. Those that have expired are gone, too.
 CREATE OR REPLACE FUNCTION @schema@.with_next(r @schema@.locks, now bigint) RETURNS @schema@.locks
 LANGUAGE plpgsql VOLATILE AS $$
@@ -502,6 +523,20 @@ BEGIN
     RETURN CASE WHEN ids IS NULL THEN r ELSE @schema@.without_tickets(r, ids, now) END;
 END $$;
 
+-- A ticket and an intent, with the fields that clients read and no others. A number that no client can read would make
+-- the record unreadable: then no client could list locks, nor end this one.
+CREATE OR REPLACE FUNCTION @schema@.plain_ticket(put jsonb) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN jsonb_strip_nulls(jsonb_build_object('i', put->>'i', 'k', put->>'k', 'o', put->>'o', 'n', put->>'n',
+        'a', put->>'a', 's', (put->>'s')::bigint, 'l', (put->>'l')::bigint, 'm', (put->>'m')::smallint,
+        'c', (put->>'c')::integer, 'j', (put->>'j')::boolean, 'p', put->>'p'));
+END $$;
+
+CREATE OR REPLACE FUNCTION @schema@.plain_intent(put jsonb) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN jsonb_build_object('i', put->>'i', 'k', put->>'k', 'l', (put->>'l')::bigint, 's', (put->>'s')::boolean);
+END $$;
+
 -- A ticket that is put again, perhaps by another process, has waited since the first time.
 CREATE OR REPLACE FUNCTION @schema@.again(was jsonb, put jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE
 AS $$ SELECT put || jsonb_build_object('s', least((was->>'s')::bigint, (put->>'s')::bigint)) $$;
@@ -517,6 +552,7 @@ BEGIN
        OR octet_length(put->>'p') > 40 THEN -- no other could be sent to a waiter, nor the lock be released
         RAISE EXCEPTION 'a lock id has at most 64 bytes and no space, a process at most 40' USING ERRCODE = '22023';
     END IF;
+    put := @schema@.plain_ticket(put);
     IF r.behind > 0 AND NOT @schema@.is_plain(put, r.key) THEN
         r := @schema@.whole(r);
         DELETE FROM @schema@.waiting w WHERE w.key = r.key;
@@ -570,7 +606,7 @@ BEGIN
         r := @schema@.with_ticket(r, w->'pt', now, number);
     END IF;
     IF w ? 'pi' THEN
-        FOR put IN SELECT * FROM jsonb_array_elements(w->'pi') LOOP
+        FOR put IN SELECT @schema@.plain_intent(x) FROM jsonb_array_elements(w->'pi') x LOOP
             r.intents := coalesce(@schema@.without(r.intents, jsonb_build_array(put->'i')), '[]')
                 || jsonb_build_array(put || jsonb_build_object('e', @schema@.later(now, (put->>'l')::bigint)));
         END LOOP;
@@ -1101,6 +1137,7 @@ DECLARE
     base bigint;
     event_base bigint;
     n_done bigint;
+    done_ms bigint;
 BEGIN
     PERFORM @schema@.check_events(cardinality(changes));
     SELECT (m.epoch + m.timeline - 1) << 40, m.event_base INTO base, event_base FROM @schema@.meta m
@@ -1138,9 +1175,12 @@ BEGIN
             u.metadata, CASE WHEN u.acquires THEN u.lock_id END FROM u
     ) SELECT u.n, concat_ws(' ', CASE WHEN u.acquires THEN 'A' ELSE 'C' END, now, u.event_id, u.record) FROM u;
     GET DIAGNOSTICS n_done = ROW_COUNT;
-    IF n_done > 0 AND (@schema@.clock_ms() > deadline OR (@schema@.clock_ms() - now > 250 AND EXISTS (
+    done_ms := @schema@.clock_ms();
+    IF n_done > 0 AND (done_ms > deadline OR (done_ms - now > 250 AND EXISTS (
            SELECT FROM unnest(changes) c WHERE c.holds AND NOT c.acquires))) THEN -- as in change()
         PERFORM @schema@.refuse_late();
+    ELSIF n_done > 0 AND check_freezes AND done_ms - now > 5 THEN -- as in acquire()
+        PERFORM @schema@.refuse_frozen();
     END IF;
     IF any_new THEN
         PERFORM @schema@.refuse_used(changes, event_base);
@@ -1201,10 +1241,12 @@ DECLARE
     of_id text := put->>'i';
     base bigint;
     event_base bigint;
+    is_again boolean := put ? 'h';
     is_renewed boolean := false;
     event_id bigint := 0;
     l @schema@.locks;
 BEGIN
+    put := put - 'h';
     SELECT (m.epoch + m.timeline - 1) << 40, m.event_base INTO base, event_base FROM @schema@.meta m
     WHERE m.server_start = pg_postmaster_start_time() AND now <= deadline;
     IF base IS NULL OR (must_be_new AND @schema@.has_acquired(of_key, of_id)) THEN
@@ -1226,9 +1268,14 @@ BEGIN
            OR (l.tickets IS NOT NULL AND @schema@.ticket_of(l, of_id)->>'a' <> put->>'a') THEN
             RETURN 'U ' || now;
         END IF;
-        l.revision := base | nextval('@schema@.numbers');
-        l := @schema@.with_ticket(l, put, now, l.revision);
-        UPDATE @schema@.locks x SET revision = l.revision, tickets = l.tickets, behind = l.behind WHERE x.key = of_key;
+        IF e_type IS NOT NULL AND @schema@.ticket_of(l, of_id) IS NOT NULL THEN
+            e_type := NULL; -- the wait has begun already, through another server
+        END IF;
+        IF NOT (is_again AND @schema@.waits_elsewhere(l, of_id, put->>'p', now)) THEN
+            l.revision := base | nextval('@schema@.numbers');
+            l := @schema@.with_ticket(l, put, now, l.revision);
+            UPDATE @schema@.locks x SET revision = l.revision, tickets = l.tickets, behind = l.behind WHERE x.key = of_key;
+        END IF;
     END IF;
     IF e_type IS NOT NULL THEN
         event_id := @schema@.first_event(event_base);

@@ -3,7 +3,8 @@
  *     {"d": deadline, "w": [write, ...], "e": [event, ...], "u": unused id,
  *      "g": grace of freezes, "y": on disk}
  *     write   {"k": key, "c": condition, "r": revision, "i": id, "s": sets, "v": values, "co": about one holder,
- *              "dt", "di", "dh": ids to drop, "pt": ticket, "pi": [intent, ...]}
+ *              "dt", "di", "dh": ids to drop, "h": the process that must have put the first of "dt",
+ *              "pt": ticket, "pi": [intent, ...]}
  */
 #include <stdlib.h>
 #include <string.h>
@@ -112,7 +113,8 @@ static json_t *ticket_of(const struct belay_put_ticket *put)
 char *pg_ticket_text(const struct belay_put_ticket *put, const char *here)
 {
     json_t *ticket = ticket_of(put);
-    bool ok = ticket != NULL && add_text(ticket, "p", here);
+    bool ok =
+        ticket != NULL && add_text(ticket, "p", here) && (!put->is_again || add(ticket, "h", json_true()));
     char *text = ok ? json_dumps(ticket, JSON_COMPACT) : NULL;
 
     json_decref(ticket);
@@ -140,7 +142,7 @@ static bool add_intents(json_t *to, const struct belay_write *write)
     return add(to, "pi", list);
 }
 
-static json_t *write_of(const struct belay_write *write)
+static json_t *write_of(const struct belay_write *write, const char *here)
 {
     json_t *out =
         json_pack("{s:s, s:i, s:i}", "k", write->key, "c", (int)write->condition, "s", (int)write->set);
@@ -154,6 +156,9 @@ static json_t *write_of(const struct belay_write *write)
     }
     if (ok && write->co_holder) {
         ok = add(out, "co", json_true());
+    }
+    if (ok && write->unless_elsewhere) {
+        ok = add_text(out, "h", here);
     }
     ok = ok && add_ids(out, "dt", write->drop_tickets, write->n_drop_tickets) &&
          add_ids(out, "di", write->drop_intents, write->n_drop_intents) &&
@@ -212,8 +217,8 @@ static bool add_rest(json_t *out, const struct belay_batch *batch)
     return ok && (!batch->durable || add(out, "y", json_true()));
 }
 
-enum belay_code pg_write_batch(const struct belay_batch *batch, int64_t deadline_ms, char **out_text,
-                               struct belay_error *err)
+enum belay_code pg_write_batch(const struct belay_batch *batch, const char *here, int64_t deadline_ms,
+                               char **out_text, struct belay_error *err)
 {
     json_t *writes = json_array();
     json_t *events = json_array();
@@ -222,7 +227,7 @@ enum belay_code pg_write_batch(const struct belay_batch *batch, int64_t deadline
     char *text;
 
     for (size_t i = 0; ok && i < batch->n_writes; i++) {
-        ok = json_array_append_new(writes, write_of(&batch->writes[i])) == 0;
+        ok = json_array_append_new(writes, write_of(&batch->writes[i], here)) == 0;
     }
     for (size_t i = 0; ok && i < batch->n_events; i++) {
         ok = json_array_append_new(events, event_of(batch, &batch->events[i])) == 0;

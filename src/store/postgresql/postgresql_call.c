@@ -27,6 +27,7 @@
 
 enum { ATTEMPTS = 5 };
 
+/* Functions have their schema: see send_sql() in postgresql_connect.c. */
 static const char *const texts[PG_STATEMENTS] = {
     [PG_COMMIT] = "SELECT code, now_ms, refused, token, event_id, detail, " PG_RECORD_COLUMNS
                   " FROM @schema@.commit($1::jsonb)",
@@ -51,13 +52,14 @@ static const char *const texts[PG_STATEMENTS] = {
     [PG_ITEM_LIST] = "SELECT name, value, version FROM @schema@.item_list($1::text, $2::text, $3::integer)",
     [PG_ITEM_PUT] = "SELECT @schema@.item_put($1::text, $2::text, $3::text, $4::bigint)",
     [PG_FORGET] = "SELECT @schema@.forget($1::bigint, $2::bigint, $3::integer)",
-    [PG_WAKE] = "SELECT pg_notify($1::text, $2::text)",
+    [PG_WAKE] = "SELECT pg_catalog.pg_notify($1::text, $2::text)",
     [PG_CLOCK_JUMPED] = "SELECT @schema@.clock_jumped($1::bigint)",
     [PG_KEEP_CLOCK] = "SELECT @schema@.keep_clock($1::text, $2::bigint, $3::bigint)",
     /* Unless all is on disk: writes something, so that its commit waits for the disk and the standby. */
-    [PG_SETTLE] = "SELECT CASE WHEN pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn() OR "
-                  "current_setting('synchronous_standby_names') <> '' "
-                  "THEN pg_logical_emit_message(true, 'belay', '') END",
+    [PG_SETTLE] = "SELECT CASE WHEN pg_catalog.pg_current_wal_flush_lsn() < "
+                  "pg_catalog.pg_current_wal_insert_lsn() OR "
+                  "pg_catalog.current_setting('synchronous_standby_names') <> '' "
+                  "THEN pg_catalog.pg_logical_emit_message(true, 'belay', '') END",
     [PG_SETTLE_RELEASE] = "SELECT @schema@.settle_release($1::text, $2::text)",
     [PG_HELLO] = "SELECT version, now_ms, store_id FROM @schema@.hello()",
     [PG_BLOB_PUT] = "SELECT code, now_ms, owner, owner_name, token, is_held FROM @schema@.blob_put($1::text, "
@@ -257,8 +259,16 @@ static enum belay_code say_hello(struct pg_store *store, struct pg_conn *conn, i
     code = ask_hello(store, conn, &result, err);
     if (code == BELAY_CONFIG) {
         code = error_set(err, BELAY_CONFIG,
-                         "the database '%.60s' has no schema '%s': create it with `belay table create`",
+                         "the database '%.60s' has no schema '%s': create it with `belay table create`, or "
+                         "correct the URL",
                          PQdb(conn->pg), store->params.schema);
+    }
+    if (code == BELAY_NOT_PERMITTED) {
+        code =
+            error_set(err, code,
+                      "permission denied: the user '%.60s' may not use the schema '%s' in '%.60s': its owner "
+                      "can run `belay table create --grant ROLE`",
+                      PQuser(conn->pg), store->params.schema, PQdb(conn->pg));
     }
     if (code == BELAY_OK) {
         code = check_hello(store, result, err);

@@ -37,6 +37,18 @@ int64_t pg_deadline_ms(struct pg_store *store, int64_t left_ms)
 }
 
 /*
+ * The most that the offset can be if the clock has not jumped: what the answer said that left least room, and how far
+ * the clocks may have drifted apart since. The last answer would not do: a clock that gains a second again and again,
+ * or is slewed for long, ends leases as early as one that jumps. With the mutex.
+ */
+static int64_t most_at(const struct pg_store *store, int64_t boot_ms)
+{
+    int64_t age_ms = boot_ms - store->clock_most_boot_ms;
+
+    return store->clock_most_ms + (age_ms > 0 ? age_ms / DRIFT : 0);
+}
+
+/*
  * The answer was made between asking and now, so the offset is known up to the time that took. The
  * clock jumped forward if the least that the offset can be is more than the most that it could be.
  *
@@ -56,16 +68,19 @@ void pg_saw_clock(struct pg_store *store, int64_t now_ms, int64_t asked_boot_ms)
 
     assert(asked_boot_ms <= boot_ms);
     (void)pthread_mutex_lock(&store->mutex);
-    if (store->has_clock && offset_ms - store->clock_most_ms > limit_ms) {
-        step_ms = offset_ms - store->clock_most_ms;
+    if (store->has_clock && offset_ms - most_at(store, boot_ms) > limit_ms) {
+        step_ms = offset_ms - most_at(store, boot_ms);
         store->has_jumped = true;
         store->jumped_again = store->is_mending;
         store->kept_boot_ms = -KEEP_EVERY_MS;
     }
     if (step_ms > 0 || !store->has_clock || asked_boot_ms >= store->clock_seen_boot_ms) {
+        if (step_ms > 0 || !store->has_clock || now_ms - asked_boot_ms < most_at(store, boot_ms)) {
+            store->clock_most_ms = now_ms - asked_boot_ms;
+            store->clock_most_boot_ms = boot_ms;
+        }
         store->has_clock = true;
         store->clock_offset_ms = offset_ms;
-        store->clock_most_ms = now_ms - asked_boot_ms;
         store->clock_seen_boot_ms = boot_ms;
     }
     (void)pthread_mutex_unlock(&store->mutex);
@@ -267,7 +282,7 @@ static bool is_due(struct pg_store *store, int64_t now_boot_ms, int64_t *out_mos
     (void)pthread_mutex_lock(&store->mutex);
     due = !store->has_jumped && is_outdated(store, now_boot_ms);
     store->kept_boot_ms = due ? now_boot_ms : store->kept_boot_ms;
-    *out_most_ms = store->clock_most_ms;
+    *out_most_ms = most_at(store, now_boot_ms);
     (void)pthread_mutex_unlock(&store->mutex);
     return due;
 }
@@ -283,8 +298,8 @@ static void recall(struct pg_store *store, const struct pg_known_clock *before)
     }
     if (before->known && !store->has_clock) {
         store->has_clock = true;
-        store->clock_offset_ms = offset_ms;
-        store->clock_most_ms = offset_ms + (clock_boot_ms() - before->boot_ms) / DRIFT;
+        store->clock_offset_ms = store->clock_most_ms = offset_ms;
+        store->clock_most_boot_ms = before->boot_ms;
     }
     (void)pthread_mutex_unlock(&store->mutex);
 }

@@ -135,7 +135,7 @@ static enum belay_code call_commit(struct pg_store *store, const struct belay_ba
                                    struct belay_error *err)
 {
     char *text = NULL;
-    enum belay_code code = pg_write_batch(batch, deadline_ms, &text, err);
+    enum belay_code code = pg_write_batch(batch, store->here, deadline_ms, &text, err);
     const char *values[] = { text };
     struct pg_call call = { PG_COMMIT, values, 1, false, left_ms };
 
@@ -175,8 +175,9 @@ static bool is_answered(const struct pg_attempt *attempt)
 }
 
 /* The answer is the caller's to free. */
-static enum belay_code call_one(struct pg_store *store, const struct belay_batch *batch,
-                                const struct pg_attempt *attempt, char **out_answer, struct belay_error *err)
+static enum belay_code call_change(struct pg_store *store, const struct belay_batch *batch,
+                                   const struct pg_attempt *attempt, char **out_answer,
+                                   struct belay_error *err)
 {
     struct belay_pending_commit *sent = attempt->sent;
 
@@ -200,14 +201,14 @@ static void await_waiter(void)
  * A release that is handed on, see change() in functions.sql, is visible but not on disk yet when the server
  * answers. The waiter need not wait for that, since its own commit flushes both; the caller must.
  */
-static enum belay_code commit_one(struct pg_store *store, const struct belay_batch *batch,
-                                  const struct pg_attempt *attempt, struct belay_commit *out,
-                                  struct belay_error *err)
+static enum belay_code commit_change(struct pg_store *store, const struct belay_batch *batch,
+                                     const struct pg_attempt *attempt, struct belay_commit *out,
+                                     struct belay_error *err)
 {
     int64_t until_boot_ms = clock_boot_ms() + attempt->left_ms;
     bool was_answered = is_answered(attempt);
     char *answer = NULL;
-    enum belay_code code = call_one(store, batch, attempt, &answer, err);
+    enum belay_code code = call_change(store, batch, attempt, &answer, err);
     enum belay_code settled = BELAY_OK;
     char waiter[BELAY_ID_MAX + 1];
 
@@ -230,23 +231,23 @@ static enum belay_code commit_one(struct pg_store *store, const struct belay_bat
     return code == BELAY_OK ? settled : code;
 }
 
-static enum belay_code commit_turn(struct pg_store *store, const struct belay_batch *batch,
-                                   const struct pg_attempt *attempt, struct belay_commit *out,
-                                   struct belay_error *err)
+static enum belay_code commit_queue_batch(struct pg_store *store, const struct belay_batch *batch,
+                                          const struct pg_attempt *attempt, struct belay_commit *out,
+                                          struct belay_error *err)
 {
-    struct pg_one turn;
+    struct pg_arguments args;
     PGresult *result = NULL;
     enum belay_code code;
 
     if (is_answered(attempt)) {
         return pg_read_answer(attempt->sent->answer, batch, out, err);
     }
-    code = pg_write_turn(store, batch, attempt->deadline_ms, &turn, err);
+    code = pg_write_queue_batch(store, batch, attempt->deadline_ms, &args, err);
     if (code == BELAY_OK) {
-        struct pg_call call = { turn.statement, turn.values, turn.n, false, attempt->left_ms };
+        struct pg_call call = { args.statement, args.values, args.n, false, attempt->left_ms };
 
         code = pg_call(store, &call, &result, err);
-        pg_one_release(&turn);
+        pg_arguments_release(&args);
     }
     if (code == BELAY_OK) {
         code = pg_read_answer(PQgetvalue(result, 0, 0), batch, out, err);
@@ -352,8 +353,8 @@ static enum belay_code send_batch(struct pg_store *store, const struct belay_bat
 {
     int64_t until_boot_ms =
         sent != NULL ? sent->until_ms : clock_boot_ms() + pg_timeout_ms(store, batch->timeout_ms);
-    bool is_one = pg_is_one(batch);
-    bool is_turn = !is_one && pg_is_turn(batch);
+    bool is_change = pg_is_change(batch);
+    bool is_queue_batch = !is_change && pg_is_queue_batch(batch);
     enum belay_code code = sent != NULL ? BELAY_OK : pg_reach(store, until_boot_ms - clock_boot_ms(), err);
 
     if (code == BELAY_OK && (sent == NULL || sent->answer == NULL)) {
@@ -372,10 +373,10 @@ static enum belay_code send_batch(struct pg_store *store, const struct belay_bat
             break;
         }
         out->now_ms = 0;
-        code = is_one    ? commit_one(store, batch, &attempt, out, err)
-               : is_turn ? commit_turn(store, batch, &attempt, out, err)
-                         : commit_batch(store, batch, attempt.deadline_ms, left_ms, out, err);
-        is_one = is_turn = false;
+        code = is_change        ? commit_change(store, batch, &attempt, out, err)
+               : is_queue_batch ? commit_queue_batch(store, batch, &attempt, out, err)
+                                : commit_batch(store, batch, attempt.deadline_ms, left_ms, out, err);
+        is_change = is_queue_batch = false;
         code = judge_by_clock(store, code, asked_boot_ms, until_boot_ms, out, err);
     }
     if (code == BELAY_REFUSED) {

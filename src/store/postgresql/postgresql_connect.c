@@ -279,6 +279,35 @@ static const char *find_bad_setting(const char *text)
     return NULL;
 }
 
+/* Which server has refused which password: libpq names the server before, and its file after, what the server says. */
+static enum belay_code fail_password(const PGconn *pg, const char *said, struct belay_error *err)
+{
+    static const char from[] = "password retrieved from file \"";
+    const char *file = strstr(said, from);
+    int len = (int)strcspn(said, "\n");
+
+    file = file == NULL ? NULL : file + strlen(from);
+    return file == NULL ? error_set(err, BELAY_NOT_PERMITTED, CANNOT_CONNECT "%.*s at '%.100s'",
+                                    len > 300 ? 300 : len, said, PQhost(pg))
+                        : error_set(err, BELAY_NOT_PERMITTED,
+                                    CANNOT_CONNECT "%.*s at '%.100s', with the password in '%.*s'",
+                                    len > 300 ? 300 : len, said, PQhost(pg), (int)strcspn(file, "\""), file);
+}
+
+/* Whether libpq took the name of the user, because neither the URL nor the environment names a database. */
+static bool is_database_unnamed(const PGconn *pg, const char *conninfo)
+{
+    PQconninfoOption *parsed = PQconninfoParse(conninfo, NULL);
+    const char *variable = getenv("PGDATABASE");
+    bool is_named = parsed == NULL || (variable != NULL && *variable != '\0');
+
+    for (const PQconninfoOption *one = parsed; one != NULL && one->keyword != NULL; one++) {
+        is_named = is_named || (strcmp(one->keyword, "dbname") == 0 && one->val != NULL && *one->val != '\0');
+    }
+    PQconninfoFree(parsed);
+    return !is_named && strcmp(PQdb(pg), PQuser(pg)) == 0;
+}
+
 /* libpq gives no SQLSTATE of a connection that failed; with PQERRORS_VERBOSE it is in the text. */
 static enum belay_code fail_connect(const PGconn *pg, const char *conninfo, bool is_one_of_several,
                                     struct belay_error *err)
@@ -302,10 +331,15 @@ static enum belay_code fail_connect(const PGconn *pg, const char *conninfo, bool
     if (state == NULL && find_bad_setting(text) != NULL) {
         return pg_refuse_setting(conninfo, find_bad_setting(text), err);
     }
+    if (state != NULL && strncmp(state + 8, "28P01", 5) == 0) {
+        return fail_password(pg, state + 15, err);
+    }
     join_addresses(&said, text);
     add_host_name(&said, pg);
     if (absent) {
-        advice = ": create it, or correct the URL";
+        advice = is_database_unnamed(pg, conninfo)
+                     ? ": the URL names none, so it is the user's name; write postgresql://HOST/DATABASE"
+                     : ": create it, or correct the URL";
     } else if (strstr(text, "session is read-only") != NULL) {
         advice = is_one_of_several ? ": a standby accepts no writes until it is promoted"
                                    : ": this is a standby; let the URL name the primary, too";
@@ -458,6 +492,8 @@ enum belay_code pg_connect(const char *conninfo, int64_t deadline_boot_ms, struc
 
 /* ---- statements ---- */
 
+enum { RUN_MAX = 2 << 20 /* a schema takes half of it */ };
+
 bool pg_conn_flush(struct pg_conn *conn, int64_t deadline_boot_ms)
 {
     int unsent = PQflush(conn->pg);
@@ -510,16 +546,30 @@ PGresult *pg_conn_result(struct pg_conn *conn, int64_t deadline_boot_ms)
     }
 }
 
+/*
+ * A role that may create functions in another schema of the search path, as any may in `public` until PostgreSQL 15,
+ * can make one whose types fit a call better than those of pg_catalog, and it would run with the rights of the caller.
+ * So only pg_catalog is searched, until the end of the transaction: a pooler passes the session on.
+ */
+static PGresult *send_sql(struct pg_conn *conn, const char *sql)
+{
+    struct buf text = BUF_INIT(RUN_MAX);
+    PGresult *result = NULL;
+
+    buf_addf(&text, "SET LOCAL search_path = pg_catalog, pg_temp; %s", sql);
+    if (!text.failed && PQsendQuery(conn->pg, text.data) == 1) {
+        result = pg_conn_result(conn, clock_boot_ms() + conn->run_ms);
+    }
+    buf_release(&text);
+    return result;
+}
+
 enum belay_code pg_conn_run(struct pg_conn *conn, const char *sql, PGresult **out_result,
                             struct belay_error *err)
 {
-    PGresult *result = NULL;
-    ExecStatusType status;
+    PGresult *result = send_sql(conn, sql);
+    ExecStatusType status = PQresultStatus(result);
 
-    if (PQsendQuery(conn->pg, sql) == 1) {
-        result = pg_conn_result(conn, clock_boot_ms() + conn->run_ms);
-    }
-    status = PQresultStatus(result);
     if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
         enum belay_code code = result == NULL
                                    ? error_set(err, BELAY_UNREACHABLE, "PostgreSQL did not answer in time")

@@ -33,6 +33,20 @@ static void query_text(const struct checkup *checkup, const char *name, const ch
     belay_error_release(&err);
 }
 
+static void report_version(struct diagnostics *diagnostics, const struct belay_postgresql_schema *found)
+{
+    if (found->version == 0) {
+        diagnostics_fail(diagnostics, BELAY_CONFIG, "schema", "run `belay table create`, or correct the URL",
+                         "the database '%s' has no schema '%s'", found->database, found->name);
+        return;
+    }
+    diagnostics_fail(diagnostics, BELAY_CONFIG, "schema",
+                     found->version < PG_SCHEMA_VERSION ? "run `belay table create`"
+                                                        : "install the newer belay here",
+                     "the schema '%s' in '%s' has version %d, and this belay needs %d", found->name,
+                     found->database, found->version, PG_SCHEMA_VERSION);
+}
+
 static bool check_schema(const struct checkup *checkup)
 {
     struct belay_postgresql_schema found = { 0 };
@@ -42,10 +56,7 @@ static bool check_schema(const struct checkup *checkup)
     if (pg_schema_describe(checkup->conn, checkup->params->schema, &found, &err) != BELAY_OK) {
         diagnostics_error(checkup->diagnostics, "schema", NULL, &err);
     } else if (found.version != PG_SCHEMA_VERSION) {
-        diagnostics_fail(checkup->diagnostics, BELAY_CONFIG, "schema", "run `belay table create`",
-                         found.version == 0 ? "the database '%s' has no schema '%s'"
-                                            : "the database '%s' has the schema '%s' of another belay",
-                         found.database, found.name);
+        report_version(checkup->diagnostics, &found);
     } else if (found.functions_version < PG_FUNCTIONS_VERSION) {
         is_right = true;
         diagnostics_warn(checkup->diagnostics, "schema", "the owner runs `belay table create`",

@@ -40,7 +40,7 @@ enum { QUEUED, LEADS, LED, ANSWERED, LEFT };
 
 /* One thread's change. */
 struct pg_member {
-    struct pg_item item;
+    struct pg_change change;
     _Atomic uint32_t state; /* a futex; changes from QUEUED under the group's mutex */
     enum belay_code code;
     struct pg_member *next; /* in the queue, then in its group */
@@ -159,17 +159,17 @@ void pg_group_leave(struct pg_group *group)
 /* BELAY_CANCELLED for all of them: nothing was changed, and each sends its change alone. */
 static void send_group(struct pg_store *store, struct pg_member *first)
 {
-    struct pg_item *items[PG_GROUP_MAX];
+    struct pg_change *changes[PG_GROUP_MAX];
     size_t n = 0;
     enum belay_code code;
 
     for (struct pg_member *member = first; member != NULL; member = member->next) {
         assert(n < PG_GROUP_MAX);
-        items[n++] = &member->item;
+        changes[n++] = &member->change;
     }
-    code = pg_call_many(store, items, n);
+    code = pg_call_change_many(store, changes, n);
     for (struct pg_member *member = first; member != NULL; member = member->next) {
-        member->code = code == BELAY_OK && member->item.answer == NULL ? BELAY_CANCELLED : code;
+        member->code = code == BELAY_OK && member->change.answer == NULL ? BELAY_CANCELLED : code;
     }
 }
 
@@ -338,10 +338,10 @@ static void finish(struct pg_group *group, struct pg_member *leader)
 enum belay_code pg_send_alone(struct pg_store *store, const struct belay_batch *batch, int64_t deadline_ms,
                               int64_t left_ms, char **out_answer, struct belay_error *err)
 {
-    struct pg_one one;
+    struct pg_arguments args;
     PGresult *result = NULL;
-    enum belay_code code = pg_write_one(store, batch, deadline_ms, &one, err);
-    struct pg_call call = { one.statement, one.values, one.n, false, left_ms };
+    enum belay_code code = pg_write_change(store, batch, deadline_ms, &args, err);
+    struct pg_call call = { args.statement, args.values, args.n, false, left_ms };
 
     if (code != BELAY_OK) {
         return code;
@@ -352,7 +352,7 @@ enum belay_code pg_send_alone(struct pg_store *store, const struct belay_batch *
         code = *out_answer == NULL ? error_set(err, BELAY_UNKNOWN, "no memory left") : BELAY_OK;
     }
     PQclear(result);
-    pg_one_release(&one);
+    pg_arguments_release(&args);
     return code == BELAY_ID_USED ? BELAY_CANCELLED : code;
 }
 
@@ -360,7 +360,7 @@ enum belay_code pg_group_call(struct pg_store *store, const struct belay_batch *
                               int64_t left_ms, char **out_answer, struct belay_error *err)
 {
     struct pg_group *group = store->group;
-    struct pg_member member = { .item = { batch, deadline_ms, NULL }, .code = BELAY_CANCELLED };
+    struct pg_member member = { .change = { batch, deadline_ms, NULL }, .code = BELAY_CANCELLED };
     int64_t until_boot_ms = clock_boot_ms() + left_ms;
     bool is_alone = true;
 
@@ -371,7 +371,7 @@ enum belay_code pg_group_call(struct pg_store *store, const struct belay_batch *
     if (atomic_load(&member.state) == LEADS) {
         is_alone = member.next == NULL;
         if (is_alone) {
-            member.code = pg_send_alone(store, batch, deadline_ms, left_ms, &member.item.answer, err);
+            member.code = pg_send_alone(store, batch, deadline_ms, left_ms, &member.change.answer, err);
         } else {
             send_group(store, &member);
         }
@@ -384,7 +384,7 @@ enum belay_code pg_group_call(struct pg_store *store, const struct belay_batch *
     if (!is_alone && member.code == BELAY_CANCELLED && left_ms > 0) {
         return pg_send_alone(store, batch, deadline_ms, left_ms, out_answer, err);
     }
-    *out_answer = member.item.answer;
+    *out_answer = member.change.answer;
     return is_alone || member.code == BELAY_OK
                ? member.code
                : error_set(err, member.code,

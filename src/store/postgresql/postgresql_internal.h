@@ -13,7 +13,7 @@
 
 enum {
     PG_SCHEMA_VERSION = 5,
-    PG_FUNCTIONS_VERSION = 2, /* of functions.sql; a schema of the same version may have earlier ones */
+    PG_FUNCTIONS_VERSION = 4, /* of functions.sql; a schema of the same version may have earlier ones */
     PG_STATE_VERSION = 2,     /* of state.sql, which a schema may lack */
     PG_TIMEOUT_MS = 10000,    /* of one call, if the caller names none */
     PG_POLL_MS = 500,         /* of the first waiter, whom a notification should wake; less than claim_ms */
@@ -70,7 +70,7 @@ bool pg_conn_flush(struct pg_conn *conn, int64_t deadline_boot_ms);
 bool pg_conn_await(struct pg_conn *conn, int64_t deadline_boot_ms);
 /* Wait for the result of what was sent. NULL: the deadline passed or the connection broke. */
 PGresult *pg_conn_result(struct pg_conn *conn, int64_t deadline_boot_ms);
-/* One statement without parameters; the caller clears the result. */
+/* One statement without parameters, by which only pg_catalog is searched; the caller clears the result. */
 enum belay_code pg_conn_run(struct pg_conn *conn, const char *sql, PGresult **out_result,
                             struct belay_error *err);
 /* Wait until there is something to read, and read it. False: late, or the connection broke. */
@@ -181,9 +181,10 @@ struct pg_store {
     struct pg_conn *idle;
     size_t n_open; /* idle or in use */
     bool has_clock;
-    int64_t clock_offset_ms;    /* the server's clock minus this machine's boot clock: at least, */
-    int64_t clock_most_ms;      /* and at most, by the last answer */
-    int64_t clock_seen_boot_ms; /* when that answer was here */
+    int64_t clock_offset_ms;    /* the server's clock minus this machine's boot clock, at least, */
+    int64_t clock_seen_boot_ms; /* by the last answer, which was here at this time */
+    int64_t clock_most_ms;      /* the same at most, */
+    int64_t clock_most_boot_ms; /* as it was at this time: see most_at() */
     bool has_jumped;            /* the server's clock, and it has not begun all leases again yet */
     bool jumped_again;          /* while a thread was telling it */
     bool is_mending;            /* a thread is telling the server of it */
@@ -309,7 +310,7 @@ void pg_keep_clock_if_due(struct pg_store *store);
 /* The columns of a record in an answer, from `at` on. */
 #define PG_RECORD_COLUMNS                                                                                    \
     "(record).key, (record).revision, (record).held, (record).lock_id, "                                     \
-    "array_to_string((record).released_ids, chr(10)), "                                                      \
+    "pg_catalog.array_to_string((record).released_ids, pg_catalog.chr(10)), "                                \
     "(record).acquired_by, (record).token, (record).owner, (record).owner_name, (record).outcome, "          \
     "(record).durable, (record).stale_reported, (record).ttl_ms, (record).heartbeat_ms, "                    \
     "(record).stale_after_ms, (record).expires_ms, (record).last_heartbeat_ms, (record).locked_at_ms, "      \
@@ -328,56 +329,59 @@ int64_t pg_number(const PGresult *result, int row, int column);
 
 /* ---- postgresql_batch.c ---- */
 
-/* The batch as functions.sql takes it, for the caller to free. */
-enum belay_code pg_write_batch(const struct belay_batch *batch, int64_t deadline_ms, char **out_text,
-                               struct belay_error *err);
+/* The batch as functions.sql takes it, for the caller to free. `here` names the store in tickets. */
+enum belay_code pg_write_batch(const struct belay_batch *batch, const char *here, int64_t deadline_ms,
+                               char **out_text, struct belay_error *err);
 
 /* Metadata as it is stored, for the caller to free; NULL: it is not UTF-8, or there is no memory. */
 char *pg_meta_text(const struct belay_meta *meta, size_t n);
 /* The same of a ticket, with the name of the store that it waits with. */
 char *pg_ticket_text(const struct belay_put_ticket *put, const char *here);
+/* ---- postgresql_change.c ---- */
+
 /* The parameters of acquire() or change(), if the batch is of their kind. */
-enum { PG_ONE_VALUES = 16 };
-struct pg_one {
+enum { PG_ARGUMENTS_MAX = 16 };
+struct pg_arguments {
     enum pg_statement statement;
     int n;
-    const char *values[PG_ONE_VALUES]; /* borrow from the batch and from what follows */
+    const char *values[PG_ARGUMENTS_MAX]; /* borrow from the batch and from what follows */
     char numbers[8][NUMBER_TEXT_SIZE];
     char *texts[2]; /* owned */
 };
-bool pg_is_one(const struct belay_batch *batch);
-enum belay_code pg_write_one(const struct pg_store *store, const struct belay_batch *batch,
-                             int64_t deadline_ms, struct pg_one *out_one, struct belay_error *err);
-void pg_one_release(struct pg_one *one);
-/* The number as a text that `one` keeps, in its place i. */
-const char *pg_one_number(struct pg_one *one, size_t i, int64_t value);
+bool pg_is_change(const struct belay_batch *batch);
+enum belay_code pg_write_change(const struct pg_store *store, const struct belay_batch *batch,
+                                int64_t deadline_ms, struct pg_arguments *out_args, struct belay_error *err);
+void pg_arguments_release(struct pg_arguments *args);
+/* The number as a text that `args` keeps, in its place i. */
+const char *pg_argument_number(struct pg_arguments *args, size_t i, int64_t value);
 /* The parameters of a new holder, from the id on to PG_HOLDER_END, with numbers 2 to 4 and the first text. */
 enum { PG_HOLDER_END = 13 };
-bool pg_one_fill_holder(struct pg_one *one, const struct belay_batch *batch);
+bool pg_fill_holder(struct pg_arguments *args, const struct belay_batch *batch);
 
-/* ---- postgresql_many.c ---- */
+/* ---- postgresql_change_many.c ---- */
 
-/* A batch for which pg_is_one() is true, among others. */
-struct pg_item {
+/* A batch for which pg_is_change() is true, among others. */
+struct pg_change {
     const struct belay_batch *batch; /* borrowed */
     int64_t deadline_ms;
     char *answer; /* owned; NULL: send it alone */
 };
 /* The call for several, whose order changes; false: metadata that is not UTF-8, or no memory. */
-enum { PG_MANY_VALUES = 4 };
-struct pg_many {
+enum { PG_CHANGE_MANY_VALUES = 4 };
+struct pg_change_many {
     struct pg_call call; /* borrows from what follows, as does `bytes` */
     struct pg_bytes bytes;
-    struct buf buffers[PG_MANY_VALUES];
-    const char *values[PG_MANY_VALUES];
-    int lengths[PG_MANY_VALUES];
+    struct buf buffers[PG_CHANGE_MANY_VALUES];
+    const char *values[PG_CHANGE_MANY_VALUES];
+    int lengths[PG_CHANGE_MANY_VALUES];
 };
-bool pg_write_many(struct pg_store *store, struct pg_item *items[], size_t n, struct pg_many *out_many);
-void pg_many_release(struct pg_many *many);
-/* Its answer, for the items in that order. */
-enum belay_code pg_read_many(const PGresult *result, struct pg_item *items[], size_t n);
-/* In one transaction; sorts `items`. BELAY_CANCELLED: nothing was changed. Else BELAY_OK or BELAY_UNKNOWN. */
-enum belay_code pg_call_many(struct pg_store *store, struct pg_item *items[], size_t n);
+bool pg_write_change_many(struct pg_store *store, struct pg_change *changes[], size_t n,
+                          struct pg_change_many *out_many);
+void pg_change_many_release(struct pg_change_many *many);
+/* Its answer, for the changes in that order. */
+enum belay_code pg_read_change_many(const PGresult *result, struct pg_change *changes[], size_t n);
+/* In one transaction; sorts `changes`. BELAY_CANCELLED: nothing was changed. Else BELAY_OK or BELAY_UNKNOWN. */
+enum belay_code pg_call_change_many(struct pg_store *store, struct pg_change *changes[], size_t n);
 
 /* ---- postgresql_answer.c ---- */
 
@@ -388,12 +392,13 @@ enum belay_code pg_read_answer(const char *answer, const struct belay_batch *bat
 /* Whether it is of a release that was handed on, and to which waiter; such a release is not on disk yet. */
 bool pg_is_handed_on(const char *answer, char out_id[BELAY_ID_MAX + 1]);
 
-/* ---- postgresql_turn.c ---- */
+/* ---- postgresql_queue.c ---- */
 
-/* As pg_is_one() and pg_write_one(), for queue() and claim(): a waiter's own batches. */
-bool pg_is_turn(const struct belay_batch *batch);
-enum belay_code pg_write_turn(const struct pg_store *store, const struct belay_batch *batch,
-                              int64_t deadline_ms, struct pg_one *out_turn, struct belay_error *err);
+/* As pg_is_change() and pg_write_change(), for queue() and claim(): a waiter's own batches. */
+bool pg_is_queue_batch(const struct belay_batch *batch);
+enum belay_code pg_write_queue_batch(const struct pg_store *store, const struct belay_batch *batch,
+                                     int64_t deadline_ms, struct pg_arguments *out_args,
+                                     struct belay_error *err);
 
 /* ---- postgresql_group.c ---- */
 
@@ -410,7 +415,7 @@ bool pg_group_may_go(int n, int n_out, int crowd);
 struct pg_group *pg_group_join(const struct pg_params *params);
 void pg_group_leave(struct pg_group *group); /* NULL does nothing */
 /*
- * Send a batch for which pg_is_one() is true. left_ms: for how long the caller has use for the answer, which
+ * Send a batch for which pg_is_change() is true. left_ms: for how long the caller has use for the answer, which
  * the caller frees. BELAY_CANCELLED: commit() of functions.sql has to decide.
  */
 enum belay_code pg_group_call(struct pg_store *store, const struct belay_batch *batch, int64_t deadline_ms,

@@ -40,8 +40,8 @@ struct flight {
     PGresult *result; /* owned; the last one so far */
     size_t n;
     struct belay_pending_commit *commits[PG_GROUP_MAX];
-    struct pg_item items[PG_GROUP_MAX];   /* of the commits, in their order */
-    struct pg_item *sorted[PG_GROUP_MAX]; /* as they were sent */
+    struct pg_change changes[PG_GROUP_MAX]; /* of the commits, in their order */
+    struct pg_change *sorted[PG_GROUP_MAX]; /* as they were sent */
 };
 
 struct commit_list {
@@ -132,8 +132,8 @@ static void end_flight(struct pg_store *store, struct flight *flight, enum belay
     for (size_t i = 0; i < flight->n; i++) {
         struct belay_pending_commit *commit = flight->commits[i];
 
-        commit->answer = flight->items[i].answer;
-        assert(commit->batch == flight->items[i].batch && commit->asked_ms > 0);
+        commit->answer = flight->changes[i].answer;
+        assert(commit->batch == flight->changes[i].batch && commit->asked_ms > 0);
         commit->code = code == BELAY_OK && commit->answer == NULL ? BELAY_CANCELLED : code;
         commit->is_unfinished = !pg_conclude(store, commit, is_unsure);
         list_add(&loop->done, commit);
@@ -165,42 +165,42 @@ static enum belay_code send_statement(struct pg_store *store, struct flight *fli
     return pg_send(store, flight->conn, call, bytes) ? BELAY_OK : BELAY_UNKNOWN;
 }
 
-static enum belay_code send_one(struct pg_store *store, struct flight *flight)
+static enum belay_code send_single(struct pg_store *store, struct flight *flight)
 {
-    struct pg_item *item = &flight->items[0];
-    struct pg_one one;
+    struct pg_change *change = &flight->changes[0];
+    struct pg_arguments args;
     struct pg_call call;
     enum belay_code code = flight->is_group
-                               ? pg_write_one(store, item->batch, item->deadline_ms, &one, NULL)
-                               : pg_write_turn(store, item->batch, item->deadline_ms, &one, NULL);
+                               ? pg_write_change(store, change->batch, change->deadline_ms, &args, NULL)
+                               : pg_write_queue_batch(store, change->batch, change->deadline_ms, &args, NULL);
 
     assert(flight->n == 1);
     if (code != BELAY_OK) {
         return BELAY_CANCELLED;
     }
-    call = (struct pg_call){ one.statement, one.values, one.n, false, 0 };
+    call = (struct pg_call){ args.statement, args.values, args.n, false, 0 };
     code = send_statement(store, flight, &call, NULL);
-    pg_one_release(&one);
+    pg_arguments_release(&args);
     return code;
 }
 
 static enum belay_code send_changes(struct pg_store *store, struct flight *flight)
 {
-    struct pg_many many;
+    struct pg_change_many many;
     enum belay_code code;
 
     assert(flight->n > 1 && flight->is_group);
-    if (!pg_write_many(store, flight->sorted, flight->n, &many)) {
+    if (!pg_write_change_many(store, flight->sorted, flight->n, &many)) {
         return BELAY_CANCELLED;
     }
     code = send_statement(store, flight, &many.call, &many.bytes);
-    pg_many_release(&many);
+    pg_change_many_release(&many);
     return code;
 }
 
 static void send_flight(struct pg_store *store, struct flight *flight, int epoll_op)
 {
-    enum belay_code code = flight->n > 1 ? send_changes(store, flight) : send_one(store, flight);
+    enum belay_code code = flight->n > 1 ? send_changes(store, flight) : send_single(store, flight);
 
     if (code == BELAY_OK) {
         flight->is_flushed =
@@ -231,12 +231,12 @@ static void add_commit(struct pg_store *store, struct flight *flight, struct bel
 {
     int64_t now_ms = clock_boot_ms();
     int64_t left_ms = commit->until_ms - now_ms;
-    struct pg_item *item = &flight->items[flight->n];
+    struct pg_change *change = &flight->changes[flight->n];
 
     assert(flight->n < PG_GROUP_MAX);
     commit->asked_ms = now_ms;
-    *item = (struct pg_item){ commit->batch, pg_deadline_ms(store, left_ms), NULL };
-    flight->sorted[flight->n] = item;
+    *change = (struct pg_change){ commit->batch, pg_deadline_ms(store, left_ms), NULL };
+    flight->sorted[flight->n] = change;
     flight->commits[flight->n++] = commit;
 }
 
@@ -279,10 +279,10 @@ static void judge_flight(struct pg_store *store, struct flight *flight)
         code = BELAY_UNKNOWN;
         closes = true;
     } else if (flight->n > 1) {
-        code = pg_read_many(flight->result, flight->sorted, flight->n);
+        code = pg_read_change_many(flight->result, flight->sorted, flight->n);
     } else {
-        flight->items[0].answer = strdup(PQgetvalue(flight->result, 0, 0));
-        code = flight->items[0].answer == NULL ? BELAY_UNKNOWN : BELAY_OK;
+        flight->changes[0].answer = strdup(PQgetvalue(flight->result, 0, 0));
+        code = flight->changes[0].answer == NULL ? BELAY_UNKNOWN : BELAY_OK;
     }
     end_flight(store, flight, code, closes);
 }
@@ -388,16 +388,16 @@ static bool begin(struct belay_store *base, struct belay_pending_commit *commit)
     struct pg_store *store = pg_of(base);
     struct pg_loop *loop = store->loop;
     int64_t now_ms = clock_boot_ms();
-    bool is_one = pg_is_one(commit->batch);
+    bool is_change = pg_is_change(commit->batch);
     struct flight *flight;
 
     assert(loop != NULL && commit->answer == NULL && !commit->is_unfinished);
     commit->until_ms = now_ms + pg_timeout_ms(store, commit->batch->timeout_ms);
     if (pg_has_jumped(store) ||
-        (is_one ? commit->until_ms - now_ms < PG_LEAST_MS : !pg_is_turn(commit->batch))) {
+        (is_change ? commit->until_ms - now_ms < PG_LEAST_MS : !pg_is_queue_batch(commit->batch))) {
         return false;
     }
-    if (is_one) {
+    if (is_change) {
         commit->asked_ms = now_ms;
         list_add(&loop->queue, commit);
         loop->n_in++;

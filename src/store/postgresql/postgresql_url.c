@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/store_url.h"
+#include "base/suggest.h"
 #include "base/text.h"
 #include "store/postgresql/postgresql_internal.h"
 
@@ -178,25 +179,100 @@ static enum belay_code check_authority(const char *conninfo, struct belay_error 
                : BELAY_OK;
 }
 
-/* libpq's own view of what is left. Its text may repeat the password, so only the parameter is named. */
+/* Other stores also take ',' before parameters. Here it may separate hosts, and so it is not read as such. */
+static enum belay_code check_database(const char *conninfo, struct belay_error *err)
+{
+    const char *begin = strstr(conninfo, "://");
+    const char *slash = begin == NULL ? NULL : strchr(begin + 3, '/');
+    size_t len = slash == NULL ? 0 : strcspn(slash, "?");
+
+    if (slash == NULL || memchr(slash, ',', len) == NULL) {
+        return BELAY_OK;
+    }
+    if (memchr(slash, '@', len) != NULL) {
+        return error_set(err, BELAY_INVALID, "the store URL has an '@' after the '/': %s", ENCODE_PASSWORD);
+    }
+    return error_set(err, BELAY_INVALID,
+                     "the store URL has the database '%.*s': write '?' before the first parameter and '&' "
+                     "before others, and %%2C for a ',' in a name",
+                     len > 100 ? 100 : (int)len - 1, slash + 1);
+}
+
+/* The one of belay's or of libpq's parameters that the user may have meant; NULL: none is similar. */
+static const char *suggest_param(const char *name, int len, char *out, size_t size)
+{
+    static const char *const own[] = { "schema", "listen", "max_clock_step", "retain_events",
+                                       "retain_records" };
+    PQconninfoOption *options = PQconndefaults();
+    struct suggestion near;
+    char typed[64];
+
+    (void)snprintf(typed, sizeof typed, "%.*s", len, name);
+    suggest_begin(&near, typed);
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        suggest_add(&near, own[i]);
+    }
+    for (const PQconninfoOption *option = options; option != NULL && option->keyword != NULL; option++) {
+        suggest_add(&near, option->keyword);
+    }
+    (void)snprintf(out, size, "%s", near.found == NULL ? "" : near.found);
+    PQconninfoFree(options);
+    return out[0] == '\0' ? NULL : out;
+}
+
+static enum belay_code refuse_unknown(const char *name, int len, struct belay_error *err)
+{
+    char meant[64];
+
+    if (suggest_param(name, len, meant, sizeof meant) != NULL) {
+        return error_set(err, BELAY_INVALID,
+                         "the store URL has the unknown parameter \"%.*s\": did you mean '%s'?", len, name,
+                         meant);
+    }
+    return error_set(err, BELAY_INVALID,
+                     "the store URL has the parameter \"%.*s\", which neither belay (schema, listen, "
+                     "max_clock_step, retain_events, retain_records) nor libpq knows",
+                     len, name);
+}
+
+/* What libpq cannot read. Its text may repeat the password, so it is not shown. */
+static enum belay_code refuse_url(const char *conninfo, const char *text, struct belay_error *err)
+{
+    static const char unknown[] = "invalid URI query parameter: \"";
+    const char *query = strchr(conninfo, '?');
+    const char *colon = text == NULL ? NULL : strstr(text, "URI query parameter: \"");
+    const char *name = colon == NULL ? "" : strchr(colon, '"') + 1;
+    int len = (int)strcspn(name, "\"");
+
+    if (query != NULL && strchr(query, '@') != NULL) {
+        return error_set(err, BELAY_INVALID, "the store URL has an '@' after the '?': %s", ENCODE_PASSWORD);
+    }
+    if (colon != NULL && text_has_prefix(text, unknown)) {
+        return refuse_unknown(name, len, err);
+    }
+    if (colon != NULL) {
+        return error_set(err, BELAY_INVALID,
+                         "the store URL has the parameter \"%.*s\" with no '=' or with several: write "
+                         "PARAMETER=VALUE, and in a value %%3D for '='",
+                         len, name);
+    }
+    return error_set(err, BELAY_INVALID,
+                     "the store URL is not one of libpq's: write "
+                     "postgresql://USER@HOST:PORT/DATABASE?PARAMETER=VALUE");
+}
+
+/* libpq's own view of what is left. */
 static enum belay_code check_conninfo(const char *conninfo, struct belay_error *err)
 {
     char *text = NULL;
     PQconninfoOption *parsed = PQconninfoParse(conninfo, &text);
     enum belay_code code = check_authority(conninfo, err);
 
+    if (code == BELAY_OK && parsed != NULL) {
+        code = check_database(conninfo, err);
+    }
     if (code == BELAY_OK && parsed == NULL) {
-        const char *quoted = text == NULL ? NULL : strchr(text, '"');
-        bool names_param = text != NULL && strstr(text, "URI query parameter") != NULL && quoted != NULL;
-
-        code = names_param
-                   ? error_set(err, BELAY_INVALID,
-                               "the store URL has the parameter %.*s, which neither belay (schema, listen, "
-                               "max_clock_step, retain_events, retain_records) nor libpq knows",
-                               (int)strcspn(quoted, "\n"), quoted)
-                   : error_set(err, BELAY_INVALID,
-                               "the store URL is not one of libpq's: write "
-                               "postgresql://USER@HOST:PORT/DATABASE?PARAMETER=VALUE");
+        code = refuse_url(conninfo, text, err);
     }
     for (const PQconninfoOption *option = parsed; option != NULL && option->keyword != NULL; option++) {
         if (code == BELAY_OK && strcmp(option->keyword, "port") == 0) {
@@ -206,6 +282,26 @@ static enum belay_code check_conninfo(const char *conninfo, struct belay_error *
     PQfreemem(text);
     PQconninfoFree(parsed);
     return code == BELAY_OK ? pg_check_settings(conninfo, err) : code;
+}
+
+/* libpq would take the last. A '?' before the '@' is part of a password, and so are the names after it. */
+static enum belay_code refuse_twice(const char *url, struct belay_error *err)
+{
+    const char *begin = strstr(url, "://");
+    const char *at = begin == NULL ? NULL : memrchr(begin, '@', 3 + strcspn(begin + 3, "/"));
+    const char *query = strchr(at == NULL ? url : at, '?');
+
+    for (const char *one = query; one != NULL && *one != '\0'; one += 1 + strcspn(one + 1, "&")) {
+        size_t len = strcspn(one + 1, "=&");
+
+        for (const char *other = query; other < one; other += 1 + strcspn(other + 1, "&")) {
+            if (len > 0 && strncmp(other + 1, one + 1, len) == 0 && other[1 + len] == '=') {
+                return error_set(err, BELAY_INVALID, "store parameter '%.*s' is given twice",
+                                 len > 40 ? 40 : (int)len, one + 1);
+            }
+        }
+    }
+    return BELAY_OK;
 }
 
 enum belay_code pg_params_parse(const char *url, struct pg_params *out_params, struct belay_error *err)
@@ -239,6 +335,10 @@ enum belay_code pg_params_parse(const char *url, struct pg_params *out_params, s
     }
     if (code == BELAY_OK && params.listen != NULL) {
         code = check_conninfo(params.listen, err);
+        code = code == BELAY_OK ? BELAY_OK : error_wrap(err, "in listen=");
+    }
+    if (code == BELAY_OK) {
+        code = refuse_twice(url, err);
     }
     if (code != BELAY_OK) {
         pg_params_release(&params);

@@ -127,20 +127,35 @@ static void take_notifications(struct pg_store *store, struct pg_conn *conn)
 }
 
 /* Once: a server would repeat it with every probe. */
-static void warn_of_listen(struct pg_store *store, const struct pg_conn *conn)
+static void warn_of_listen(struct pg_store *store, const char *text)
+{
+    if (!store->wake.has_warned && store->options.on_warning != NULL) {
+        store->wake.has_warned = true;
+        store->options.on_warning(store->options.warn_context, text);
+    }
+}
+
+static void warn_of_silence(struct pg_store *store, const struct pg_conn *conn)
 {
     char text[400];
 
-    if (store->wake.has_warned || store->options.on_warning == NULL) {
-        return;
-    }
-    store->wake.has_warned = true;
     (void)snprintf(
         text, sizeof text,
         "no notification of the store arrives through listen=, at '%.100s', database '%.60s': waiters "
         "poll; `belay doctor` says more",
         PQhost(conn->pg), PQdb(conn->pg));
-    store->options.on_warning(store->options.warn_context, text);
+    warn_of_listen(store, text);
+}
+
+/* For the store's own URL, those that use it report the same. */
+static void warn_of_no_connection(struct pg_store *store, const struct belay_error *err)
+{
+    char text[600];
+
+    if (store->params.listen != NULL) {
+        (void)snprintf(text, sizeof text, "listen= cannot be used, so waiters poll: %.500s", err->text);
+        warn_of_listen(store, text);
+    }
 }
 
 /*
@@ -206,7 +221,7 @@ static bool begin_listening(struct pg_store *store, struct pg_conn *conn)
     PQclear(result);
     if (store->params.listen != NULL && (!listens || is_deaf(store, conn))) {
         listens = false;
-        warn_of_listen(store, conn);
+        warn_of_silence(store, conn);
     }
     atomic_store(&store->wake.is_pooled, !listens);
     return listens && !is_stopped(store); /* is_deaf() may have read the poke of whoever closes the store */
@@ -312,14 +327,17 @@ static void *run_listener(void *context)
     bool is_first = true;
 
     while (!is_stopped(store)) {
+        struct belay_error err = BELAY_ERROR_INIT;
         struct pg_conn *conn = NULL;
-        bool listens = pg_connect(conninfo, clock_boot_ms() + ANSWER_MS, &conn, NULL) == BELAY_OK;
+        bool listens = pg_connect(conninfo, clock_boot_ms() + ANSWER_MS, &conn, &err) == BELAY_OK;
 
         if (listens) {
             conn->run_ms = ANSWER_MS;
             listens = begin_listening(store, conn);
+        } else {
+            warn_of_no_connection(store, &err);
         }
-
+        belay_error_release(&err);
         atomic_store(&store->wake.is_listening, listens);
         if (listens || is_first) {
             wake_everybody(store); /* what was sent before that is lost; see start_listener(), too */

@@ -112,7 +112,7 @@ CREATE TYPE @schema@.answer AS (
 );
 
 -- A change for change_many(), and its event: an acquisition, a release (it does not hold) or a renewal.
--- A field that is NULL stays as it is in the record. postgresql_schema.c has a copy, postgresql_many.c the order.
+-- A field that is NULL stays as it is in the record. postgresql_schema.c has a copy, postgresql_change_many.c the order.
 CREATE TYPE @schema@.one_change AS (
     key text,
     id text,

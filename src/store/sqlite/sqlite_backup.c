@@ -27,6 +27,12 @@ static enum belay_code backup_failed(const char *what, const char *path, sqlite3
     if ((rc & 0xff) == SQLITE_NOMEM) {
         return error_no_memory(err);
     }
+    if ((rc & 0xff) == SQLITE_CANTOPEN && db != NULL && sqlite3_system_errno(db) != 0) {
+        int why = sqlite3_system_errno(db);
+
+        return error_set(err, why == EACCES ? BELAY_NOT_PERMITTED : BELAY_UNREACHABLE, "%s '%.300s': %s",
+                         what, path, strerror(why));
+    }
     return error_set(err,
                      (rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB ? BELAY_BAD_CONTENT
                                                                                    : BELAY_UNREACHABLE,

@@ -205,7 +205,7 @@ static enum belay_code commit_in_database(struct sqlite_batch *work, struct bela
     if (code == BELAY_OK) {
         assert(!work->again && (work->full || !work->store->always_full));
         assert(work->store->synchronous == (work->full ? 2 : 1));
-        work->store->left.version = 0;
+        work->store->last_commit.version = 0;
         wake_before_commit(work->store);
         rc = db_run(work->store, ST_COMMIT);
         code = rc == SQLITE_OK ? BELAY_OK : sqlite_commit_failed(work->store, rc, err);

@@ -250,27 +250,36 @@ void db_leave_txn(struct sqlite_store *store, const struct txn *txn, uint64_t la
 {
     assert(last >= txn->next && last < txn->ceiling); /* L2: a number is used only below the synced ceiling */
     assert(sqlite3_get_autocommit(store->db));        /* it is committed */
-    store->left.number = has_events ? txn->number : last;
-    store->left.newest = has_events ? last : txn->newest;
-    store->left.ceiling = txn->ceiling;
-    store->left.version = data_version(store);
+    store->last_commit.number = has_events ? txn->number : last;
+    store->last_commit.newest = has_events ? last : txn->newest;
+    store->last_commit.ceiling = txn->ceiling;
+    store->last_commit.version = data_version(store);
+}
+
+/* Reads a number of the sequence. Others cannot be counted on from: SQLite's integers have a sign, and one is added. */
+static bool read_sequence_number(sqlite3_stmt *statement, int column, uint64_t *out_number)
+{
+    int64_t number = sqlite3_column_int64(statement, column);
+
+    *out_number = (uint64_t)number;
+    return number >= 0 && number < INT64_MAX / 2;
 }
 
 int db_read_txn(struct sqlite_store *store, struct txn *out_txn, bool *out_other_boot)
 {
-    struct txn txn = { .number = store->left.number,
-                       .newest = store->left.newest,
-                       .ceiling = store->left.ceiling };
+    struct txn txn = { .number = store->last_commit.number,
+                       .newest = store->last_commit.newest,
+                       .ceiling = store->last_commit.ceiling };
     bool other_boot = false; /* this store leaves nothing for another boot, nor for a server */
-    bool known = store->left.version != 0 &&
+    bool known = store->last_commit.version != 0 &&
                  sqlite3_txn_state(store->db, "main") ==
                      SQLITE_TXN_WRITE && /* or it is the version of an earlier moment */
-                 store->left.version == data_version(store);
+                 store->last_commit.version == data_version(store);
     sqlite3_stmt *statement;
     int rc = SQLITE_OK;
 
     if (!known) {
-        store->left.version = 0;
+        store->last_commit.version = 0;
         store->freezes.is_current = false;
         rc = db_statement(store, ST_META, &statement);
         if (rc != SQLITE_OK) {
@@ -281,11 +290,12 @@ int db_read_txn(struct sqlite_store *store, struct txn *out_txn, bool *out_other
             const unsigned char *boot_id = sqlite3_column_text(statement, 0);
 
             other_boot = boot_id == NULL || sqlite3_stricmp((const char *)boot_id, store->boot_id) != 0;
-            txn.number = (uint64_t)sqlite3_column_int64(statement, 1);
-            txn.ceiling = (uint64_t)sqlite3_column_int64(statement, 2);
-            txn.newest = (uint64_t)sqlite3_column_int64(statement, 3);
+            rc = read_sequence_number(statement, 1, &txn.number) &&
+                         read_sequence_number(statement, 2, &txn.ceiling) &&
+                         read_sequence_number(statement, 3, &txn.newest)
+                     ? SQLITE_OK
+                     : SQLITE_CORRUPT;
             txn.served = db_read_served(store, statement, 4);
-            rc = SQLITE_OK;
         } else if (rc == SQLITE_DONE) {
             rc = SQLITE_CORRUPT; /* the schema creates this row, and it is never deleted */
         }

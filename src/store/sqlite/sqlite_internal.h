@@ -101,7 +101,7 @@ struct sqlite_store {
         uint64_t number;  /* as in meta */
         uint64_t newest;  /* event */
         uint64_t ceiling;
-    } left; /* not read again while no other process writes */
+    } last_commit; /* as this store left the database: not read again while no other process writes */
     struct {
         struct freeze_list list; /* owned */
         bool is_current;         /* no process has written since it was read */

@@ -77,10 +77,12 @@ static enum belay_code make_parents(char *path, struct belay_error *err)
             failed = stat(path, &st) == 0 && !S_ISDIR(st.st_mode) ? ENOTDIR : 0;
         }
         if (failed != 0) {
+            bool is_hidden = failed == EACCES && stat(path, &st) != 0 && errno == EACCES;
+
             (void)error_set(err, BELAY_UNREACHABLE,
-                            "cannot make the directory '%s' for the lock database: %s; name a place that can "
+                            "cannot %s the directory '%s' %s the lock database: %s; name a place that can "
                             "be written with --store sqlite:PATH",
-                            path, strerror(failed));
+                            is_hidden ? "reach" : "make", path, is_hidden ? "of" : "for", strerror(failed));
         }
         *slash = '/';
         if (failed != 0) {

@@ -354,7 +354,7 @@ void sqlite_disown(struct sqlite_store *store)
         (void)change_served(store, NULL, NULL);
     }
     sqlite_abandon(store);
-    store->left.version = 0;
+    store->last_commit.version = 0;
 }
 
 /* ---- for other processes than the server ---- */

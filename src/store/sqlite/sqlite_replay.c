@@ -137,7 +137,7 @@ static int compare_cached(const void *a, const void *b)
 }
 
 /* In the order of keys, as the pages of the table are. */
-static enum belay_code save_all(struct replay *replay, struct belay_error *err)
+static enum belay_code save_records(struct replay *replay, struct belay_error *err)
 {
     struct sqlite_store *store = replay->store;
     enum belay_code code = BELAY_OK;
@@ -178,8 +178,8 @@ static enum belay_code report_damage(struct replay *replay, const struct journal
 }
 
 /* One transaction, of up to so many entries. *out_more: there are more. */
-static enum belay_code replay_some(struct replay *replay, const struct journal *journal,
-                                   struct journal_reader *reader, bool *out_more, struct belay_error *err)
+static enum belay_code replay_entries(struct replay *replay, const struct journal *journal,
+                                      struct journal_reader *reader, bool *out_more, struct belay_error *err)
 {
     const void *data;
     size_t len;
@@ -212,7 +212,7 @@ static enum belay_code replay_some(struct replay *replay, const struct journal *
     if (code == BELAY_OK && !*out_more && journal_is_damaged(reader)) {
         code = report_damage(replay, journal, "is damaged in its middle", out_more, err);
     }
-    return code == BELAY_OK && n > 0 ? save_all(replay, err) : code;
+    return code == BELAY_OK && n > 0 ? save_records(replay, err) : code;
 }
 
 static enum belay_code replay_step(struct replay *replay, const struct journal *journal,
@@ -229,8 +229,8 @@ static enum belay_code replay_step(struct replay *replay, const struct journal *
         rc = db_read_txn(store, &txn, &other_boot);
     }
     replay->last = txn.next - 1;
-    code =
-        rc == SQLITE_OK ? replay_some(replay, journal, reader, out_more, err) : sqlite_failed(store, rc, err);
+    code = rc == SQLITE_OK ? replay_entries(replay, journal, reader, out_more, err)
+                           : sqlite_failed(store, rc, err);
     if (code == BELAY_OK) {
         rc = db_run(store, ST_COMMIT);
         code = rc == SQLITE_OK ? BELAY_OK : sqlite_commit_failed(store, rc, err);

@@ -275,7 +275,7 @@ static json_t *ask_read(const struct probe *probe)
     return json_pack("{s:s,s:O,s:b}", "TableName", probe->table, "Key", probe->key, "ConsistentRead", 1);
 }
 
-static json_t *ask_read_some(const struct probe *probe)
+static json_t *ask_read_batch(const struct probe *probe)
 {
     return json_pack("{s:{s:{s:[O],s:b}}}", "RequestItems", probe->table, "Keys", probe->key,
                      "ConsistentRead", 1);
@@ -301,7 +301,7 @@ static const struct probe_step step_write = { "UpdateItem", "UpdateItem", true,
 static const struct probe_step steps_between[] = {
     { "GetItem", "GetItem", true, "to show and take locks", ask_read },
     { "BatchGetItem", "BatchGetItem", true, "for locks with others above them (stacks, 'all')",
-      ask_read_some },
+      ask_read_batch },
     { "TransactWriteItems", "ConditionCheckItem", true, "for locks with others above them (stacks, 'all')",
       ask_condition },
     { "Scan", "Scan", false, "by 'belay list' and 'belay watch'", ask_scan },

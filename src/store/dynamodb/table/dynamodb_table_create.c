@@ -296,8 +296,8 @@ static enum belay_code look_first(struct make *make, struct belay_error *err)
     return code;
 }
 
-static enum belay_code make_one(struct make *make, const struct table_spec *spec,
-                                struct belay_dynamodb_table **out_table, struct belay_error *err)
+static enum belay_code make_table(struct make *make, const struct table_spec *spec,
+                                  struct belay_dynamodb_table **out_table, struct belay_error *err)
 {
     enum belay_code code;
     bool is_new;
@@ -365,10 +365,10 @@ enum belay_code dynamodb_table_create(const char *table_and_params, const struct
 
     if (code == BELAY_OK) {
         table_spec_of_layout(make.store, &spec);
-        code = make_one(&make, &spec, &table, err);
+        code = make_table(&make, &spec, &table, err);
     }
     if (code == BELAY_OK && table_spec_of_fence(make.store, &fence)) {
-        code = make_one(&make, &fence, &table->fence, err);
+        code = make_table(&make, &fence, &table->fence, err);
     }
     if (code == BELAY_OK) {
         code = describe_final(&make, &spec, &table, err);

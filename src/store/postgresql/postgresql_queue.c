@@ -13,7 +13,8 @@
 enum { KEY, DEADLINE, OWN };
 enum { TICKET = OWN, QUEUE_MUST_BE_NEW, BEGAN_LEVEL, BEGAN_TYPE, BEGAN_REASON, BEGAN_METADATA, QUEUE_VALUES };
 enum { LEVEL = PG_HOLDER_END, WAITED, REASON, CLAIM_VALUES };
-static_assert((int)CLAIM_VALUES <= (int)PG_ONE_VALUES && (int)QUEUE_VALUES <= (int)PG_ONE_VALUES, "they fit");
+static_assert((int)CLAIM_VALUES <= (int)PG_ARGUMENTS_MAX && (int)QUEUE_VALUES <= (int)PG_ARGUMENTS_MAX,
+              "they fit");
 
 static bool same(const char *a, const char *b)
 {
@@ -73,7 +74,7 @@ static bool is_claim(const struct belay_batch *batch)
            has_metadata(&events[0], values) && has_metadata(&events[1], values);
 }
 
-bool pg_is_turn(const struct belay_batch *batch)
+bool pg_is_queue_batch(const struct belay_batch *batch)
 {
     const struct belay_write *write = batch->writes;
 
@@ -81,53 +82,55 @@ bool pg_is_turn(const struct belay_batch *batch)
            write->n_put_intents == 0 && (is_queue(batch) || is_claim(batch));
 }
 
-static bool fill_queue(struct pg_one *turn, const struct pg_store *store, const struct belay_batch *batch)
+static bool fill_queue(struct pg_arguments *args, const struct pg_store *store,
+                       const struct belay_batch *batch)
 {
-    const char **to = turn->values;
+    const char **to = args->values;
     bool ok = true;
 
-    turn->statement = PG_QUEUE;
-    turn->n = QUEUE_VALUES;
-    to[TICKET] = turn->texts[0] = pg_ticket_text(batch->writes[0].put_ticket, store->here);
+    args->statement = PG_QUEUE;
+    args->n = QUEUE_VALUES;
+    to[TICKET] = args->texts[0] = pg_ticket_text(batch->writes[0].put_ticket, store->here);
     to[QUEUE_MUST_BE_NEW] = batch->require_unused_id != NULL ? "t" : "f";
     if (batch->n_events > 0) {
         const struct belay_event *event = &batch->events[0];
 
-        to[BEGAN_LEVEL] = pg_one_number(turn, 1, event->level);
+        to[BEGAN_LEVEL] = pg_argument_number(args, 1, event->level);
         to[BEGAN_TYPE] = event->type;
         to[BEGAN_REASON] = event->reason;
         if (event->n_metadata > 0) {
-            to[BEGAN_METADATA] = turn->texts[1] = pg_meta_text(event->metadata, event->n_metadata);
-            ok = turn->texts[1] != NULL;
+            to[BEGAN_METADATA] = args->texts[1] = pg_meta_text(event->metadata, event->n_metadata);
+            ok = args->texts[1] != NULL;
         }
     }
-    return ok && turn->texts[0] != NULL;
+    return ok && args->texts[0] != NULL;
 }
 
-static bool fill_claim(struct pg_one *turn, const struct belay_batch *batch)
+static bool fill_claim(struct pg_arguments *args, const struct belay_batch *batch)
 {
-    const char **to = turn->values;
+    const char **to = args->values;
 
-    turn->statement = PG_CLAIM;
-    turn->n = CLAIM_VALUES;
-    to[LEVEL] = pg_one_number(turn, 5, batch->events[0].level);
-    to[WAITED] = pg_one_number(turn, 6, batch->events[0].duration_ms);
+    args->statement = PG_CLAIM;
+    args->n = CLAIM_VALUES;
+    to[LEVEL] = pg_argument_number(args, 5, batch->events[0].level);
+    to[WAITED] = pg_argument_number(args, 6, batch->events[0].duration_ms);
     to[REASON] = batch->events[1].reason;
-    return pg_one_fill_holder(turn, batch);
+    return pg_fill_holder(args, batch);
 }
 
-enum belay_code pg_write_turn(const struct pg_store *store, const struct belay_batch *batch,
-                              int64_t deadline_ms, struct pg_one *out_turn, struct belay_error *err)
+enum belay_code pg_write_queue_batch(const struct pg_store *store, const struct belay_batch *batch,
+                                     int64_t deadline_ms, struct pg_arguments *out_args,
+                                     struct belay_error *err)
 {
     bool ok;
 
-    memset(out_turn, 0, sizeof *out_turn);
-    out_turn->values[KEY] = batch->writes[0].key;
-    out_turn->values[DEADLINE] = pg_one_number(out_turn, 0, deadline_ms);
-    ok = batch->writes[0].condition == BELAY_IF_NEXT ? fill_claim(out_turn, batch)
-                                                     : fill_queue(out_turn, store, batch);
+    memset(out_args, 0, sizeof *out_args);
+    out_args->values[KEY] = batch->writes[0].key;
+    out_args->values[DEADLINE] = pg_argument_number(out_args, 0, deadline_ms);
+    ok = batch->writes[0].condition == BELAY_IF_NEXT ? fill_claim(out_args, batch)
+                                                     : fill_queue(out_args, store, batch);
     if (!ok) {
-        pg_one_release(out_turn);
+        pg_arguments_release(out_args);
         return error_set(err, BELAY_INVALID,
                          "a lock's texts must be valid UTF-8 (or there is no memory left)");
     }

@@ -14,7 +14,7 @@ enum { BOOLEAN_OID = 16, BIGINT_OID = 20, SMALLINT_OID = 21, TEXT_OID = 25, BYTE
 
 /* The parameters of change_many(). */
 enum { DEADLINE, FREEZES, ANY_NEW, CHANGES, VALUES };
-static_assert((int)VALUES == (int)PG_MANY_VALUES, "a call has room for them");
+static_assert((int)VALUES == (int)PG_CHANGE_MANY_VALUES, "a call has room for them");
 enum { FIELDS = 20 }; /* of a change, as schema.sql has them */
 
 static bool acquires(const struct belay_batch *batch)
@@ -163,8 +163,8 @@ static bool add_change(struct buf *array, const struct belay_batch *batch)
 /* The last key first, as commit() in functions.sql locks rows. */
 static int by_key(const void *a, const void *b)
 {
-    const struct belay_batch *x = (*(struct pg_item *const *)a)->batch;
-    const struct belay_batch *y = (*(struct pg_item *const *)b)->batch;
+    const struct belay_batch *x = (*(struct pg_change *const *)a)->batch;
+    const struct belay_batch *y = (*(struct pg_change *const *)b)->batch;
 
     return strcmp(y->writes[0].key, x->writes[0].key);
 }
@@ -180,17 +180,17 @@ static void begin_array(struct buf *buf, uint32_t type, size_t n)
 }
 
 /* The first that one of them has. */
-static int64_t first_deadline_ms(struct pg_item *const items[], size_t n)
+static int64_t first_deadline_ms(struct pg_change *const changes[], size_t n)
 {
     int64_t deadline_ms = INT64_MAX;
 
     for (size_t i = 0; i < n; i++) {
-        deadline_ms = items[i]->deadline_ms < deadline_ms ? items[i]->deadline_ms : deadline_ms;
+        deadline_ms = changes[i]->deadline_ms < deadline_ms ? changes[i]->deadline_ms : deadline_ms;
     }
     return deadline_ms;
 }
 
-static bool fill(struct buf values[VALUES], uint32_t type, struct pg_item *const items[], size_t n)
+static bool fill(struct buf values[VALUES], uint32_t type, struct pg_change *const changes[], size_t n)
 {
     bool check_freezes = false;
     bool any_new = false;
@@ -198,13 +198,13 @@ static bool fill(struct buf values[VALUES], uint32_t type, struct pg_item *const
 
     begin_array(&values[CHANGES], type, n);
     for (size_t i = 0; i < n; i++) {
-        const struct belay_batch *batch = items[i]->batch;
+        const struct belay_batch *batch = changes[i]->batch;
 
         check_freezes = check_freezes || batch->check_freezes;
         any_new = any_new || batch->require_unused_id != NULL;
         ok = add_change(&values[CHANGES], batch) && ok;
     }
-    add_i64(&values[DEADLINE], first_deadline_ms(items, n));
+    add_i64(&values[DEADLINE], first_deadline_ms(changes, n));
     buf_add(&values[FREEZES], check_freezes ? "\1" : "\0", 1);
     buf_add(&values[ANY_NEW], any_new ? "\1" : "\0", 1);
     for (size_t i = 0; i < VALUES; i++) {
@@ -213,17 +213,18 @@ static bool fill(struct buf values[VALUES], uint32_t type, struct pg_item *const
     return ok;
 }
 
-bool pg_write_many(struct pg_store *store, struct pg_item *items[], size_t n, struct pg_many *out_many)
+bool pg_write_change_many(struct pg_store *store, struct pg_change *changes[], size_t n,
+                          struct pg_change_many *out_many)
 {
-    int64_t left_ms = first_deadline_ms(items, n) - pg_server_ms(store);
+    int64_t left_ms = first_deadline_ms(changes, n) - pg_server_ms(store);
 
     assert(n > 0 && n <= PG_GROUP_MAX);
     for (size_t i = 0; i < VALUES; i++) {
         out_many->buffers[i] = (struct buf)BUF_INIT(BYTES_MAX);
     }
-    qsort((void *)items, n, sizeof(struct pg_item *), by_key);
-    if (!fill(out_many->buffers, atomic_load(&store->one_change), items, n)) {
-        pg_many_release(out_many);
+    qsort((void *)changes, n, sizeof(struct pg_change *), by_key);
+    if (!fill(out_many->buffers, atomic_load(&store->one_change), changes, n)) {
+        pg_change_many_release(out_many);
         return false;
     }
     for (size_t i = 0; i < VALUES; i++) {
@@ -236,46 +237,46 @@ bool pg_write_many(struct pg_store *store, struct pg_item *items[], size_t n, st
     return true;
 }
 
-void pg_many_release(struct pg_many *many)
+void pg_change_many_release(struct pg_change_many *many)
 {
     for (size_t i = 0; i < VALUES; i++) {
         buf_release(&many->buffers[i]);
     }
 }
 
-enum belay_code pg_read_many(const PGresult *result, struct pg_item *items[], size_t n)
+enum belay_code pg_read_change_many(const PGresult *result, struct pg_change *changes[], size_t n)
 {
     enum belay_code code = BELAY_OK;
 
     for (int i = 0; i < PQntuples(result); i++) {
         int64_t place = pg_number(result, i, 0);
 
-        if (place < 1 || place > (int64_t)n || items[place - 1]->answer != NULL) {
+        if (place < 1 || place > (int64_t)n || changes[place - 1]->answer != NULL) {
             code = BELAY_UNKNOWN; /* the answer of another program: it may have happened */
             continue;
         }
-        items[place - 1]->answer = strdup(PQgetvalue(result, i, 1));
-        if (items[place - 1]->answer == NULL) {
+        changes[place - 1]->answer = strdup(PQgetvalue(result, i, 1));
+        if (changes[place - 1]->answer == NULL) {
             code = BELAY_UNKNOWN; /* no memory, and it has happened */
         }
     }
     return code;
 }
 
-enum belay_code pg_call_many(struct pg_store *store, struct pg_item *items[], size_t n)
+enum belay_code pg_call_change_many(struct pg_store *store, struct pg_change *changes[], size_t n)
 {
-    struct pg_many many;
+    struct pg_change_many many;
     PGresult *result = NULL;
     enum belay_code code;
 
-    if (!pg_write_many(store, items, n, &many)) {
+    if (!pg_write_change_many(store, changes, n, &many)) {
         return BELAY_CANCELLED;
     }
     code = pg_call_bytes(store, &many.call, &many.bytes, &result, NULL);
     if (code == BELAY_OK) {
-        code = pg_read_many(result, items, n);
+        code = pg_read_change_many(result, changes, n);
     }
     PQclear(result);
-    pg_many_release(&many);
+    pg_change_many_release(&many);
     return code == BELAY_OK || code == BELAY_UNKNOWN ? code : BELAY_CANCELLED;
 }

@@ -30,7 +30,7 @@ enum {
 };
 enum { CONDITION = OWN, OUTCOME_OR_TTL, LEVEL, TYPE, BY, REASON, DURATION, CHANNEL, HERE, CHANGE_VALUES };
 static_assert((int)NOTES_REFUSAL == (int)PG_HOLDER_END, "what follows the holder");
-static_assert((int)ACQUIRE_VALUES <= (int)PG_ONE_VALUES && (int)CHANGE_VALUES <= (int)PG_ONE_VALUES,
+static_assert((int)ACQUIRE_VALUES <= (int)PG_ARGUMENTS_MAX && (int)CHANGE_VALUES <= (int)PG_ARGUMENTS_MAX,
               "they fit");
 
 static bool is_plain(const struct belay_write *write)
@@ -81,7 +81,7 @@ static bool has_own_event(const struct belay_batch *batch)
            (event->metadata == values->metadata || event->n_metadata == 0);
 }
 
-bool pg_is_one(const struct belay_batch *batch)
+bool pg_is_change(const struct belay_batch *batch)
 {
     return batch->n_writes == 1 && batch->n_events == 1 && is_plain(&batch->writes[0]) &&
            is_known(&batch->writes[0]) && has_own_event(batch) &&
@@ -90,83 +90,83 @@ bool pg_is_one(const struct belay_batch *batch)
              strcmp(batch->require_unused_id, id_of(batch->writes)) == 0));
 }
 
-const char *pg_one_number(struct pg_one *one, size_t i, int64_t value)
+const char *pg_argument_number(struct pg_arguments *args, size_t i, int64_t value)
 {
-    return signed_number_text(one->numbers[i], value);
+    return signed_number_text(args->numbers[i], value);
 }
 
-bool pg_one_fill_holder(struct pg_one *one, const struct belay_batch *batch)
+bool pg_fill_holder(struct pg_arguments *args, const struct belay_batch *batch)
 {
     const struct belay_record *values = batch->writes[0].values;
-    const char **to = one->values;
+    const char **to = args->values;
 
     to[ID] = values->lock_id;
     to[CREDENTIAL] = text_or_empty(values->acquired_by);
     to[OWNER] = text_or_empty(values->owner);
     to[NAME] = text_or_empty(values->owner_name);
     to[DURABLE] = values->durable ? "t" : "f";
-    to[HEARTBEAT] = pg_one_number(one, 2, values->heartbeat_ms);
-    to[STALE_AFTER] = pg_one_number(one, 3, values->stale_after_ms);
-    to[TTL] = pg_one_number(one, 4, values->ttl_ms);
+    to[HEARTBEAT] = pg_argument_number(args, 2, values->heartbeat_ms);
+    to[STALE_AFTER] = pg_argument_number(args, 3, values->stale_after_ms);
+    to[TTL] = pg_argument_number(args, 4, values->ttl_ms);
     to[FREEZES] = batch->check_freezes ? "t" : "f";
     to[MUST_BE_NEW] = batch->require_unused_id != NULL ? "t" : "f";
     if (values->n_metadata > 0) {
-        to[METADATA] = one->texts[0] = pg_meta_text(values->metadata, values->n_metadata);
+        to[METADATA] = args->texts[0] = pg_meta_text(values->metadata, values->n_metadata);
     }
-    return values->n_metadata == 0 || one->texts[0] != NULL;
+    return values->n_metadata == 0 || args->texts[0] != NULL;
 }
 
-static void write_change_values(struct pg_one *one, const struct pg_store *store,
+static void write_change_values(struct pg_arguments *args, const struct pg_store *store,
                                 const struct belay_batch *batch)
 {
     const struct belay_write *write = &batch->writes[0];
     const struct belay_event *event = &batch->events[0];
     bool is_release = write->condition == BELAY_IF_HELD_BY;
-    const char **to = one->values;
+    const char **to = args->values;
 
     to[ID] = write->lock_id;
-    to[CONDITION] = pg_one_number(one, 1, write->condition);
+    to[CONDITION] = pg_argument_number(args, 1, write->condition);
     to[OUTCOME_OR_TTL] =
-        pg_one_number(one, 2, is_release ? (int64_t)write->values->outcome : write->values->ttl_ms);
-    to[LEVEL] = pg_one_number(one, 3, event->level);
+        pg_argument_number(args, 2, is_release ? (int64_t)write->values->outcome : write->values->ttl_ms);
+    to[LEVEL] = pg_argument_number(args, 3, event->level);
     to[TYPE] = event->type;
     to[BY] = event->by;
     to[REASON] = event->reason;
-    to[DURATION] = pg_one_number(one, 4, event->duration_ms);
+    to[DURATION] = pg_argument_number(args, 4, event->duration_ms);
     to[CHANNEL] = store->channel;
     to[HERE] = store->here;
 }
 
-enum belay_code pg_write_one(const struct pg_store *store, const struct belay_batch *batch,
-                             int64_t deadline_ms, struct pg_one *out_one, struct belay_error *err)
+enum belay_code pg_write_change(const struct pg_store *store, const struct belay_batch *batch,
+                                int64_t deadline_ms, struct pg_arguments *out_args, struct belay_error *err)
 {
     bool acquires = batch->writes[0].condition == BELAY_IF_FREE;
-    const char **to = out_one->values;
+    const char **to = out_args->values;
     bool ok = true;
 
-    assert(pg_is_one(batch));
-    memset(out_one, 0, sizeof *out_one);
-    out_one->statement = acquires ? PG_ACQUIRE : PG_CHANGE;
-    out_one->n = acquires ? (int)ACQUIRE_VALUES : (int)CHANGE_VALUES;
+    assert(pg_is_change(batch));
+    memset(out_args, 0, sizeof *out_args);
+    out_args->statement = acquires ? PG_ACQUIRE : PG_CHANGE;
+    out_args->n = acquires ? (int)ACQUIRE_VALUES : (int)CHANGE_VALUES;
     to[KEY] = batch->writes[0].key;
-    to[DEADLINE] = pg_one_number(out_one, 0, deadline_ms);
+    to[DEADLINE] = pg_argument_number(out_args, 0, deadline_ms);
     if (acquires) {
-        ok = pg_one_fill_holder(out_one, batch);
+        ok = pg_fill_holder(out_args, batch);
         to[NOTES_REFUSAL] = batch->note_refusal ? "t" : "f";
         to[ACQUIRE_REASON] = batch->events[0].reason;
     } else {
-        write_change_values(out_one, store, batch);
+        write_change_values(out_args, store, batch);
     }
     if (!ok) {
-        pg_one_release(out_one);
+        pg_arguments_release(out_args);
         return error_set(err, BELAY_INVALID, "metadata must be valid UTF-8 (or there is no memory left)");
     }
     return BELAY_OK;
 }
 
-void pg_one_release(struct pg_one *one)
+void pg_arguments_release(struct pg_arguments *args)
 {
-    free(one->texts[0]);
-    free(one->texts[1]);
-    memset(one, 0, sizeof *one);
+    free(args->texts[0]);
+    free(args->texts[1]);
+    memset(args, 0, sizeof *args);
 }
