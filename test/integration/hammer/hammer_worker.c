@@ -240,9 +240,22 @@ static bool hold_step(struct process *process, const struct turn *turn, struct b
     return true;
 }
 
+/*
+ * A hold is short, one in ten is long. On a slow store few begin at one time: until two have met on one
+ * key, all that others may join are long.
+ */
+static unsigned choose_steps(struct process *process, enum kind kind)
+{
+    bool may_meet = kind_is_shared(kind) || kind_is_slots(kind);
+    bool have_met = atomic_load(&process->is->board->counts[COUNT_TOGETHER]) > 0;
+    bool is_long = below(process, 10) == 0 || (may_meet && !have_met);
+
+    return 1 + below(process, is_long ? 100 : 6);
+}
+
 static void hold(struct process *process, const struct turn *turn, struct belay_lock *lock)
 {
-    unsigned steps = 1 + below(process, below(process, 10) == 0 ? 100 : 6);
+    unsigned steps = choose_steps(process, turn->kind);
     bool is_held = true;
 
     claim_publish(process->is->claim, key_bits(turn), turn->kind, belay_lock_deadline_boot_ms(lock));
