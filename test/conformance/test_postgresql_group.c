@@ -374,6 +374,21 @@ static void stores_with_different_options_share_no_transaction(void **state)
     (void)unsetenv("PGUSER");
 }
 
+/* ---- when a group goes out ---- */
+
+static void two_groups_share_all_changes_that_come_at_the_same_time(void **state)
+{
+    (void)state;
+    for (int crowd = 4; crowd < 2 * PG_GROUP_MAX; crowd++) {
+        assert_true(pg_group_may_go(1, 0, crowd)); /* none is out: nothing to wait for */
+        assert_false(pg_group_may_go(crowd / 2 - 1, 1, crowd));
+        assert_true(pg_group_may_go(crowd / 2, 1, crowd));
+        assert_false(pg_group_may_go(crowd, PG_GROUPS, crowd));
+    }
+    assert_true(pg_group_may_go(1, 1, 2));               /* two threads never wait for each other */
+    assert_true(pg_group_may_go(PG_GROUP_MAX, 1, 1000)); /* it is full */
+}
+
 /* ---- fork() ---- */
 
 static int n_forks;
@@ -441,6 +456,7 @@ int main(void)
         cmocka_unit_test(one_that_stops_waiting_as_it_becomes_the_leader_is_sent_once),
         cmocka_unit_test(stores_of_different_users_share_no_transaction),
         cmocka_unit_test(stores_with_different_options_share_no_transaction),
+        cmocka_unit_test(two_groups_share_all_changes_that_come_at_the_same_time),
         cmocka_unit_test(a_child_of_a_process_with_clients_has_groups_of_its_own),
     };
     int failed =

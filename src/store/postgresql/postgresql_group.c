@@ -8,7 +8,7 @@
  *                                      +-- PG_GATHER_MS passed ------> it leads, if fewer than PG_GROUPS are out
  *                                      +-- PG_QUEUE_MS passed -------> it sends its change alone, as well
  *
- * While one group is out, the next one gathers about half of the threads that come at the same time: a
+ * While one group is out, the next one gathers half of the threads that come at the same time: a
  * call costs as much as some changes do, and two groups keep both the server and its disk busy. It does not
  * wait for them beyond the return of the first. If few threads come, none waits for another.
  *
@@ -232,11 +232,15 @@ static void lead(struct pg_group *group, struct pg_member *leader)
     group->n_out++;
 }
 
+/*
+ * The groups share all that come at the same time. If one went out with less than its share, the rest would queue until
+ * a group is back, and miss a flush: four threads would send one change, then one, and two would always wait.
+ */
 bool pg_group_may_go(int n, int n_out, int crowd)
 {
-    int enough = crowd / 2 - 1;
+    int share = crowd / PG_GROUPS;
 
-    return n_out == 0 || (n_out < PG_GROUPS && (n >= enough || n >= PG_GROUP_MAX));
+    return n_out == 0 || (n_out < PG_GROUPS && (n >= share || n >= PG_GROUP_MAX));
 }
 
 /* ---- coming and going ---- */
