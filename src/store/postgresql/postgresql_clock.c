@@ -7,6 +7,7 @@
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -142,15 +143,24 @@ static enum mending begin_mending(struct pg_store *store, int64_t until_boot_ms)
     return mending;
 }
 
+/*
+ * What was asked for in the millisecond of the mend may have been answered before it, and is asked for again. So no
+ * thread goes on in that millisecond: else its next attempts could be in it as well, until there are none left.
+ */
 static void end_mending(struct pg_store *store, bool is_mended)
 {
+    int64_t mended_boot_ms = clock_boot_ms();
+
+    while (is_mended && clock_boot_ms() == mended_boot_ms) {
+        (void)nanosleep(&(struct timespec){ 0, 100000 }, NULL);
+    }
     (void)pthread_mutex_lock(&store->mutex);
     assert(store->has_jumped && store->is_mending);
     store->is_mending = false;
     if (is_mended) {
-        assert(clock_boot_ms() >= store->mended_boot_ms);
+        assert(mended_boot_ms >= store->mended_boot_ms);
         store->has_jumped = store->jumped_again;
-        store->mended_boot_ms = clock_boot_ms();
+        store->mended_boot_ms = mended_boot_ms;
     }
     (void)pthread_cond_broadcast(&store->mended);
     (void)pthread_mutex_unlock(&store->mutex);
