@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 
-enum { URL_MAX = 8192, PARAMS_MAX = 32 };
+enum { PARAMS_MAX = 32 };
 
 /* ---- percent-encoding ---- */
 
@@ -127,7 +127,7 @@ static bool is_secret(const char *pair)
 /* listen=URL, which may have a password as well. */
 static void add_shown_listen(struct buf *out, char sign, const char *pair, size_t len)
 {
-    struct buf shown = BUF_INIT(URL_MAX);
+    struct buf shown = BUF_INIT(STORE_URL_MAX);
     size_t name = strlen("listen=");
     char *url = strndup(pair + name, len - name);
 
@@ -202,7 +202,7 @@ void store_url_add_shown(struct buf *out, const char *url)
 
 const char *store_url_show(const char *url, char out[STORE_URL_SHOWN])
 {
-    struct buf shown = BUF_INIT(URL_MAX);
+    struct buf shown = BUF_INIT(STORE_URL_MAX);
 
     store_url_add_shown(&shown, url);
     (void)snprintf(out, STORE_URL_SHOWN, "%s", shown.data == NULL || shown.failed ? "..." : shown.data);
@@ -234,7 +234,7 @@ static enum belay_code refuse_param(const struct store_url_kind *kind, const cha
                                     struct belay_error *err)
 {
     /* A password in the wrong place must not appear in a log. */
-    const char *shown = strchr(name, '@') != NULL || !text_is_clean(name, URL_MAX) ? "..." : name;
+    const char *shown = strchr(name, '@') != NULL || !text_is_clean(name, STORE_URL_MAX) ? "..." : name;
 
     if (kind->known == NULL) {
         return error_set(err, BELAY_INVALID, "store parameter '%.40s' %s: %s takes none; %s", shown, why,
@@ -349,16 +349,17 @@ static enum belay_code refuse_tilde(const struct store_url_kind *kind, const cha
 enum belay_code store_url_parse(const struct store_url_kind *kind, const char *text, void *params,
                                 char **out_place, char **out_query, struct belay_error *err)
 {
-    struct buf query = BUF_INIT(URL_MAX);
-    char *place = strlen(text) > URL_MAX ? NULL : strdup(text);
+    struct buf query = BUF_INIT(STORE_URL_MAX);
+    char *place = strlen(text) > STORE_URL_MAX ? NULL : strdup(text);
     char *list = place == NULL ? NULL : strpbrk(place, "?,");
     char *made = NULL;
     enum belay_code code = BELAY_OK;
 
     assert(kind->scheme != NULL);
     if (place == NULL) {
-        return strlen(text) > URL_MAX
-                   ? error_set(err, BELAY_INVALID, "a store's URL is longer than %d bytes", (int)URL_MAX)
+        return strlen(text) > STORE_URL_MAX
+                   ? error_set(err, BELAY_INVALID, "a store's URL is longer than %d bytes",
+                               (int)STORE_URL_MAX)
                    : error_no_memory(err);
     }
     if (list != NULL) {

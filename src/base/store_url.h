@@ -11,6 +11,8 @@
 #include "base/buf.h"
 #include "belay.h"
 
+enum { STORE_URL_MAX = 8192 }; /* bytes */
+
 /* A parameter that is kept as a text: the offset of its char * in the struct of parameters. */
 struct store_url_text {
     const char *name;

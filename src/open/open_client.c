@@ -286,8 +286,11 @@ static enum belay_code open_lock_url(struct belay_client *client, const char *ur
 static enum belay_code use_disabled_store(struct belay_client *client, const char *url, const char *why,
                                           struct belay_error *err)
 {
+    struct buf shown = BUF_INIT(STORE_URL_MAX);
+
+    store_url_add_shown(&shown, url); /* no store has taken a password out of it */
     client->store = disabled_store_new(why);
-    client->url = strdup(url);
+    client->url = buf_take(&shown);
     return client->store == NULL || client->url == NULL ? error_no_memory(err) : BELAY_OK;
 }
 

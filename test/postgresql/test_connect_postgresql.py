@@ -81,6 +81,16 @@ class Tls(LibpqCase):
 
     RULE = "hostssl all secret all trust"
 
+    def test_one_in_the_url_is_for_belay_and_not_for_the_command(self):
+        """Also if belay is killed: the guardian, which then ends the command, releases the lock."""
+        url = self.as_careful.replace("careful@", "careful:a%3Ab@")
+        run = self.start("run", "k", "--ttl", "10m", "--store", url, "--", "sh", "-c", 'echo "$BELAY_STORE" >shown; exec sleep 600')
+        wait_until(lambda: (self.dir / "shown").exists() and (self.dir / "shown").read_text(), "the command")
+        self.assertEqual((self.dir / "shown").read_text(), f"{self.as_careful}\n")
+        run.kill()
+        wait_until(lambda: self.ok("status", "k", "--json").json()["status"] == "released", "the release")
+
+
     def make_server(self):
         server = postgresql.Server()
         self.addCleanup(server.close)

@@ -15,6 +15,7 @@ import urllib.parse
 
 from pg_proxy import Proxy, damaged, warning
 from pg_support import BELAY, OwnServerCase, PostgresCase, postgresql, wait_until
+from support import free_port
 
 
 # A name server that knows two names, with two addresses and with one, and writes down what it was asked for.
@@ -333,14 +334,25 @@ class Doctor(PostgresCase):
         listen = urllib.parse.quote(f"postgresql://postgres:secret@127.0.0.1:{self.server.port}/postgres", safe="")
         for url in (self.store.replace("postgres@", "postgres:secret@"), self.store + "&password=secret",
                     self.store + "&listen=" + listen):
-            for command in (["doctor"], ["list"], ["run", "k", "--", "sh", "-c", 'echo "$BELAY_STORE"']):
-                result = self.belay("--store", url, *command)
-                self.assertNotIn("secret", result.out + result.err)
-                self.assertIn(self.store, result.out + result.err)
+            for command in (["doctor"], ["list"], ["run", "k", "--", "sh", "-c", 'echo "$BELAY_STORE"'],
+                            ["run", "--allow-empty-key", "", "--", "sh", "-c", 'echo "$BELAY_STORE"'],
+                            ["acquire", "k", "--heartbeat", "1m"]):
+                with self.subTest(url=url, command=command):
+                    result = self.belay("--store", url, *command)
+                    self.assertNotIn("secret", result.out + result.err)
+                    self.assertIn(self.store, result.out + result.err)
+            self.sql("DELETE FROM @schema@.locks")
             for option in ("--store", "--state-store"):
                 shown = self.ok("config", "show", "--json", option, url).out
                 self.assertNotIn("secret", shown)
                 self.assertIn(self.store, shown)
+
+    def test_a_password_is_not_shown_while_locking_is_off(self):
+        """Then no store takes it out of the URL: it is not opened, or cannot be."""
+        url, off = self.store.replace("postgres@", "postgres:secret@"), {"BELAY_DISABLED": "1"}
+        self.assertEqual(self.ok("--store", url, "run", "k", "--", "sh", "-c", 'echo "$BELAY_STORE"', env=off).out, f"{self.store}\n")
+        front = self.start("serve", "--json", "--listen", f"127.0.0.1:{free_port()}", "--store", f"{url}&sslmode=requir", env=off)
+        self.assertEqual(json.loads(front.stdout.readline())["store"], f"{self.store}&sslmode=requir")
 
 
 class Advice(OwnServerCase):

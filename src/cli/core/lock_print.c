@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/store_url.h"
+#include "base/text.h"
 #include "cli/output/print.h"
 #include "json/json_write.h"
 
@@ -274,9 +276,13 @@ void lock_format_command(struct buf *out, const struct cli_context *context, con
 
     buf_addf(out, "belay %s ", verb);
     if (context->store_url != NULL) {
+        struct buf shown = BUF_INIT(STORE_URL_MAX);
+
+        store_url_add_shown(&shown, context->store_url); /* it goes to terminals, and to the logs of CI */
         buf_adds(out, "--store ");
-        shell_quote(out, context->store_url);
+        shell_quote(out, shown.failed ? "" : text_or_empty(shown.data));
         buf_adds(out, " ");
+        buf_release(&shown);
     }
     for (size_t i = 0; i < n_keys; i++) {
         is_option = is_option || keys[i][0] == '-';

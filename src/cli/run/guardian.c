@@ -456,6 +456,9 @@ static void become_release(const struct guardian_process *process)
     }
     assert(n < sizeof argv / sizeof argv[0]); /* the last is NULL */
     set_environment(job);
+    if (job->release_url[0] != '\0') {
+        (void)setenv("BELAY_STORE", job->release_url, 1);
+    }
     (void)sigprocmask(SIG_SETMASK, &process->mask, NULL);
     (void)execv("/proc/self/exe", argv);
 }

@@ -50,8 +50,9 @@ struct guardian_job {
     char key[BELAY_KEY_MAX + 1];
     char more_keys[BELAY_KEYS_MAX - 1][BELAY_KEY_MAX + 1]; /* that were acquired with it */
     size_t n_more_keys;
-    char lock_id[BELAY_ID_MAX + 1]; /* empty: COMMAND runs without a lock */
-    char store_url[GUARDIAN_URL_SIZE];
+    char lock_id[BELAY_ID_MAX + 1];           /* empty: COMMAND runs without a lock */
+    char store_url[GUARDIAN_URL_SIZE];        /* for COMMAND: without a password */
+    char release_url[GUARDIAN_URL_SIZE];      /* for the guardian's own release; empty: the same */
     char state_url[GUARDIAN_URL_SIZE];        /* `belay deploy` only, else empty; so the two paths */
     char state_file[GUARDIAN_PATH_SIZE];      /* the state as it was loaded */
     char state_out[GUARDIAN_PATH_SIZE];       /* where COMMAND puts the new state */

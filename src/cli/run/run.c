@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/store_url.h"
 #include "base/text.h"
 #include "cli/core/deploy_info.h"
 #include "cli/core/wait_display.h"
@@ -358,6 +359,23 @@ static void copy_keys(const struct run_session *run, struct guardian_job *job)
     job->n_more_keys = n - 1;
 }
 
+/* COMMAND gets the URL without a password, by which the guardian could not release the lock. */
+static void copy_urls(const struct run_session *run, struct guardian_job *job)
+{
+    const char *given = cli_store_url(run->context);
+    struct buf shown = BUF_INIT(STORE_URL_MAX);
+
+    store_url_add_shown(&shown, text_or_empty(given));
+    if (!shown.failed && strcmp(text_or_empty(shown.data), text_or_empty(given)) != 0) {
+        copy_string(job->release_url, sizeof job->release_url, given);
+    }
+    copy_string(job->store_url, sizeof job->store_url,
+                run->client != NULL ? belay_client_store_url(run->client)
+                : shown.failed      ? NULL
+                                    : shown.data);
+    buf_release(&shown);
+}
+
 static void send_job(struct run_session *run)
 {
     struct guardian_shared *shared = run->guardian.shared;
@@ -365,8 +383,7 @@ static void send_job(struct run_session *run)
 
     assert(!atomic_load(&shared->has_job));
     copy_keys(run, job);
-    copy_string(job->store_url, sizeof job->store_url,
-                run->client != NULL ? belay_client_store_url(run->client) : cli_store_url(run->context));
+    copy_urls(run, job);
     if (is_protected(run)) {
         copy_string(job->lock_id, sizeof job->lock_id, belay_lock_id(run->lock));
         job->token = belay_lock_token(run->lock);
