@@ -400,6 +400,15 @@ void step_find_wakes(struct op *op)
     }
 }
 
+/*
+ * Whether it says something about the write, or leads elsewhere. Any other failure, such as of the login to a database
+ * that was started again, does not undo an earlier attempt that may have happened (L5).
+ */
+static bool is_answer(enum belay_code code)
+{
+    return code == BELAY_ID_USED || code == BELAY_REDIRECTED;
+}
+
 bool step_survives_fault(struct op *op, enum belay_code code, const struct belay_error *err,
                          int64_t give_up_ms, int64_t now_ms, int64_t *out_retry_ms)
 {
@@ -420,8 +429,7 @@ bool step_survives_fault(struct op *op, enum belay_code code, const struct belay
         *out_retry_ms = now_ms + backoff / 2 + step_random(&op->rng, backoff);
         return true;
     }
-    /* A later failure does not undo a write that may have happened. */
-    if (op->was_unknown && transient) {
+    if (op->was_unknown && !is_answer(code)) {
         code = BELAY_UNKNOWN;
     }
     if (code == BELAY_UNKNOWN) {

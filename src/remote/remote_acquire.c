@@ -180,6 +180,16 @@ static void on_not_free(struct acquiring *a, enum belay_code code, const json_t 
     }
 }
 
+/* Not leave_servers_queue(): a caller that repeats with the same id must find the lock, or its place. */
+static void done_unknown(struct acquiring *a)
+{
+    a->err->code = BELAY_UNKNOWN;
+    done(a, error_wrap(a->err,
+                       "lock '%s': the server's answer was lost, and it may have happened: repeat with "
+                       "the same id, %s",
+                       a->request->key, a->request->lock_id));
+}
+
 /* Retry for as long as the wait lasts, if the server has answered before; else only a few times. */
 static void on_no_answer(struct acquiring *a, enum belay_code code, bool was_answered, int64_t sent_ms)
 {
@@ -195,12 +205,7 @@ static void on_no_answer(struct acquiring *a, enum belay_code code, bool was_ans
         (a->answered && clock_boot_ms() < op_give_up_ms(a->request))) {
         client_sleep(remote_backoff_ms(a->remote, a->faults), a->cancel);
     } else if (a->was_unknown) {
-        /* Not leave_servers_queue(): a caller that repeats with the same id must find the lock, or its place. */
-        a->err->code = BELAY_UNKNOWN;
-        done(a, error_wrap(a->err,
-                           "lock '%s': the server's answer was lost, and it may have happened: repeat with "
-                           "the same id, %s",
-                           a->request->key, a->request->lock_id));
+        done_unknown(a);
     } else {
         done(a, code); /* not leave_servers_queue(): the server does not answer */
     }
@@ -254,7 +259,11 @@ static void send_acquire(struct acquiring *a)
         leave_cancelled(a);
         break;
     default:
-        leave_servers_queue(a, code);
+        if (a->was_unknown && !remote_is_answer(code)) {
+            done_unknown(a);
+        } else {
+            leave_servers_queue(a, code);
+        }
     }
     json_decref(answer);
 }

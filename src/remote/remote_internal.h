@@ -88,6 +88,11 @@ struct remote_call {
  */
 enum belay_code remote_send(struct remote *remote, const struct remote_call *call, json_t **out_body,
                             struct belay_error *err);
+/*
+ * Whether a code says what has become of the request. Any other, such as that another front does not know the token,
+ * does not undo an earlier attempt that may have been done (L5).
+ */
+bool remote_is_answer(enum belay_code code);
 /* The same, with retries: up to call->tries attempts at each front while there is no answer. */
 enum belay_code remote_send_again(struct remote *remote, const struct remote_call *call, json_t **out_body,
                                   struct belay_error *err);

@@ -366,6 +366,25 @@ enum belay_code remote_send_get_until(struct remote *remote, struct buf *path, c
     return code;
 }
 
+bool remote_is_answer(enum belay_code code)
+{
+    switch (code) {
+    case BELAY_OK:
+    case BELAY_HELD:
+    case BELAY_FROZEN:
+    case BELAY_LOST:
+    case BELAY_NOT_HOLDER:
+    case BELAY_NOT_FOUND:
+    case BELAY_ID_USED:
+    case BELAY_INVALID: /* so would the first attempt have been, or the list names servers of several stores */
+    case BELAY_CANCELLED:
+    case BELAY_REDIRECTED:
+        return true;
+    default:
+        return false;
+    }
+}
+
 enum belay_code remote_send_again(struct remote *remote, const struct remote_call *call, json_t **out_body,
                                   struct belay_error *err)
 {
@@ -391,9 +410,11 @@ enum belay_code remote_send_again(struct remote *remote, const struct remote_cal
         json_decref(*out_body);
         client_sleep(remote_backoff_ms(remote, faults), call->cancel);
     }
-    if (code == BELAY_UNREACHABLE && was_unknown) {
-        code = err->code =
-            BELAY_UNKNOWN; /* a later failure does not undo a request that may have been done */
+    if (was_unknown && !remote_is_answer(code)) {
+        if (code != BELAY_UNREACHABLE && code != BELAY_UNKNOWN) {
+            (void)error_wrap(err, "an answer was lost, and it may have happened");
+        }
+        code = err->code = BELAY_UNKNOWN;
     }
     if (code == BELAY_NOT_HOLDER && call->is_release && (was_unknown || call->is_restart)) {
         /* Our own request may have released it, and another client may have acquired it since. */

@@ -98,7 +98,8 @@ static enum belay_code put_until_known(struct belay_states *states, const struct
             code = BELAY_OK;
         }
     }
-    if (code == BELAY_UNREACHABLE && was_unknown) {
+    if ((code == BELAY_UNREACHABLE || code == BELAY_NOT_PERMITTED || code == BELAY_NO_MEMORY) &&
+        was_unknown) {
         code = err->code = BELAY_UNKNOWN; /* a later failure does not undo a write that may have happened */
     }
     belay_error_release(&unheard);

@@ -300,6 +300,53 @@ static void a_removal_is_not_made_after_its_client_gave_up(void **state)
     assert_int_equal(pg_kit_number("SELECT count(*) FROM blobs.blobs"), 0);
 }
 
+/* ---- an answer that is lost ---- */
+
+struct lost_write {
+    struct belay_blob_store *store;
+    struct belay_blob_tag *tag;
+    struct belay_error err;
+    enum belay_code code;
+};
+
+static void *put_in_thread(void *context)
+{
+    struct lost_write *lost = context;
+
+    lost->code = lost->store->ops->put_if(lost->store, "s", "new", 3, lost->tag, lost->tag, &lost->err);
+    return NULL;
+}
+
+/* Its session is ended while it waits for the row, and then the function is gone, which undoes nothing (L5). */
+static void a_write_whose_answer_was_lost_is_not_refused_by_a_later_failure(void **state)
+{
+    static const char blocked[] =
+        "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE "
+        "'%blobs%.blob_put%' AND pid <> pg_backend_pid()";
+    struct belay_blob_tag tag;
+    struct lost_write lost = { .store = *state, .tag = &tag, .err = BELAY_ERROR_INIT };
+    struct pg_conn *locker = NULL;
+    pthread_t thread;
+
+    assert_int_equal(put(lost.store, "s", "x", 1, NULL, &tag), BELAY_OK);
+    assert_int_equal(pg_connect(kit.database, clock_boot_ms() + 60000, &locker, NULL), BELAY_OK);
+    assert_int_equal(pg_conn_run(locker, "BEGIN; SELECT FROM blobs.blobs FOR UPDATE", NULL, NULL), BELAY_OK);
+    assert_int_equal(pthread_create(&thread, NULL, put_in_thread, &lost), 0);
+    while (pg_kit_number(blocked) <= 0) {
+    }
+    assert_true(pg_kit_run("ALTER FUNCTION blobs.blob_put RENAME TO blob_put_not"));
+    assert_true(
+        pg_kit_run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
+                   "AND query LIKE '%blobs%.blob_put%'"));
+    (void)pthread_join(thread, NULL);
+    assert_true(pg_kit_run("ALTER FUNCTION blobs.blob_put_not RENAME TO blob_put"));
+    pg_conn_close(locker);
+    assert_int_equal(lost.code, BELAY_UNKNOWN);
+    assert_int_equal(lost.err.code, BELAY_UNKNOWN);
+    assert_non_null(strstr(lost.err.text, "'s' may have been written: the database has no schema"));
+    belay_error_release(&lost.err);
+}
+
 /* ---- a step of the server's clock ---- */
 
 /* The lock is held for 40 s, the store has seen the server's time, and then it jumps by a minute. */
@@ -435,6 +482,8 @@ static int run_own(void)
         cmocka_unit_test_setup_teardown(no_client_takes_the_lock_between_the_check_and_the_write, fresh,
                                         close_fresh),
         cmocka_unit_test_setup_teardown(a_removal_is_not_made_after_its_client_gave_up, fresh, close_fresh),
+        cmocka_unit_test_setup_teardown(a_write_whose_answer_was_lost_is_not_refused_by_a_later_failure,
+                                        fresh, close_fresh),
         cmocka_unit_test_setup_teardown(a_write_outlasts_a_step_of_the_clock, fresh,
                                         close_and_set_clock_back),
         cmocka_unit_test_setup_teardown(a_removal_outlasts_a_step_of_the_clock, fresh,

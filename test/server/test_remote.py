@@ -1,15 +1,17 @@
 """--store http://HOST:PORT: every command works through a server as it does on a file."""
 
+import itertools
 import json
 import re
 import signal
 import socket
 import subprocess
+import threading
 import time
 import urllib.request
 
 from remote_support import RemoteCase, free_port, wait_until
-from support import LOCK_FIELDS, main
+from support import LOCK_FIELDS, BelayCase, main
 
 
 class TestCommands(RemoteCase):
@@ -537,6 +539,36 @@ class TestTls(RemoteCase):
         """L8"""
         result = self.belay("status", "k", "--store", f"http://127.0.0.1:{self.port}")
         self.assertIn("this port speaks TLS only: use https://", result.err)
+
+
+class LostAnswers(BelayCase):
+    """A server that takes the first request and says nothing, and then does not know the token, as after a reload."""
+
+    def serve(self):
+        refusal = json.dumps({"error": {"code": "unauthorized", "message": "no such token", "lock": None}}).encode()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(self.listener.close)
+
+        def answer():
+            for n in itertools.count():
+                try:
+                    client, _ = self.listener.accept()
+                except OSError:
+                    return
+                with client:
+                    if client.recv(65536) and n > 0:
+                        client.sendall(b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Type: application/json\r\n"
+                                       b"Content-Length: %d\r\n\r\n" % len(refusal) + refusal)
+        threading.Thread(target=answer, daemon=True).start()
+        return f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+
+    def test_a_refused_token_does_not_undo_a_request_whose_answer_was_lost(self):
+        """L5: it may have happened, and the same id shows it."""
+        for command in (["acquire", "k", "--id", "i"], ["acquire", "k", "--id", "i", "--wait", "1m"], ["renew", "k", "--id", "i"],
+                        ["release", "k", "--id", "i"]):
+            with self.subTest(command=command):
+                err = self.fails(74, *command, "--store", self.serve()).err
+                self.assertRegex(err, "answer was lost, and it may have happened.*: the server wants a token")
 
 
 if __name__ == "__main__":

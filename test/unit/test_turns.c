@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "lock/op.h"
 #include "support/memstore.h"
 
@@ -200,6 +201,48 @@ static void a_ticket_of_the_future_is_one_of_now(void **state)
     assert_in_range(waited_in_two_requests(*state, -3600000), 0, 60000);
 }
 
+/*
+ * L5: the store has lost its answer, and then refuses the login, or lacks the schema. Neither says that the first attempt
+ * did not happen.
+ */
+static void a_failure_after_a_lost_answer_leaves_the_outcome_unknown(void **state)
+{
+    static const enum belay_code failures[] = { BELAY_UNREACHABLE, BELAY_NOT_PERMITTED, BELAY_CONFIG,
+                                                BELAY_INVALID,     BELAY_BAD_CONTENT,   BELAY_NO_MEMORY };
+    static const enum op_kind kinds[] = { OP_ACQUIRE, OP_RENEW, OP_RELEASE };
+    struct fixture *f = *state;
+    struct belay_commit nothing = { 0 };
+    struct op *op = &f->op;
+
+    for (size_t i = 0; i < 3 * (sizeof failures / sizeof failures[0]); i++) {
+        enum belay_code failure = failures[i / 3];
+        struct op_request request = request_of(f, kinds[i % 3], "mine");
+        int64_t now_ms = clock_boot_ms();
+
+        if (i > 0) {
+            op_destroy(op);
+        }
+        request.wait_ms = 0;
+        op_start(op, &request, now_ms);
+        assert_int_equal(op->want, OP_COMMIT);
+        (void)error_set(&f->err, BELAY_UNKNOWN, "the answer was lost");
+        op_on_commit(op, BELAY_UNKNOWN, &nothing, &f->err, now_ms, now_ms);
+        for (int n = 0; n < 10 && op->want != OP_DONE; n++) {
+            (void)error_set(&f->err, failure, "sesame is closed");
+            if (op->want == OP_WAIT) {
+                op_on_wake(op, op->wait_until_ms);
+            } else if (op->want == OP_GET) {
+                op_on_get(op, failure, NULL, 0, &f->err, now_ms);
+            } else {
+                op_on_commit(op, failure, &nothing, &f->err, now_ms, now_ms);
+            }
+        }
+        assert_int_equal(op->want, OP_DONE);
+        assert_int_equal(op->code, BELAY_UNKNOWN);
+        assert_non_null(strstr(op->err.text, "repeat with the same id, mine (sesame is closed)"));
+    }
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -209,6 +252,7 @@ int main(void)
         TEST(one_that_finds_the_lock_free_when_it_queues_takes_it),
         TEST(a_wait_counts_from_the_ticket_of_an_earlier_request),
         TEST(a_ticket_of_the_future_is_one_of_now),
+        TEST(a_failure_after_a_lost_answer_leaves_the_outcome_unknown),
     };
 
     return cmocka_run_group_tests_name("turns", tests, NULL, NULL);

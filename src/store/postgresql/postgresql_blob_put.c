@@ -216,6 +216,17 @@ static enum belay_code say_late(bool in_doubt, struct belay_error *err)
                      "PostgreSQL did not come to it in time");
 }
 
+/* No later failure, such as of the login, undoes the call that was not answered. */
+static enum belay_code say_in_doubt(const char *name, const char *what, enum belay_code code,
+                                    struct belay_error *err)
+{
+    if (code != BELAY_UNKNOWN && err != NULL) {
+        (void)error_wrap(err, "PostgreSQL did not answer: '%.200s' may have been %s", name, what);
+        err->code = BELAY_UNKNOWN;
+    }
+    return BELAY_UNKNOWN;
+}
+
 /* ---- the blob ---- */
 
 /* BELAY_CANCELLED: pieces are missing. */
@@ -299,9 +310,9 @@ static enum belay_code call_put(struct blob_write *write, struct belay_error *er
     if (code == BELAY_OK && write->in_doubt) {
         code = settle_repeated(write->blobs->store, write->until_boot_ms, err);
     }
-    return code == BELAY_UNREACHABLE && write->in_doubt
-               ? error_set(err, BELAY_UNKNOWN, "PostgreSQL did not answer: '%.300s' may have been written",
-                           write->put->name)
+    /* CANCELLED: pieces are missing, so that it was not written. */
+    return write->in_doubt && code != BELAY_OK && code != BELAY_CANCELLED
+               ? say_in_doubt(write->put->name, "written", code, err)
                : code;
 }
 
@@ -407,8 +418,5 @@ enum belay_code pg_blob_remove(struct pg_blobs *blobs, const char *name, const s
     if (code == BELAY_OK && in_doubt) {
         code = settle_repeated(blobs->store, until_boot_ms, err);
     }
-    return code != BELAY_OK && in_doubt
-               ? error_set(err, BELAY_UNKNOWN, "PostgreSQL did not answer: '%.300s' may have been removed",
-                           name)
-               : code;
+    return code != BELAY_OK && in_doubt ? say_in_doubt(name, "removed", code, err) : code;
 }
