@@ -57,6 +57,7 @@ struct belay_async {
     bool was_woken;    /* in flight: the records in the answer may be older than the wake-up */
     bool is_abandoned; /* in flight: when the answer is there, it is freed without a callback */
     size_t heap_at;    /* place in the heap, plus 1; 0: not in it */
+    int64_t queued_ms; /* boot clock: since when it is in flight */
     struct pool_job job;
     struct store_step *step;           /* owned; for the thread; NULL: none has asked yet */
     struct belay_async *next_answered; /* threads.c */

@@ -178,6 +178,8 @@ void store_step_ask(struct belay_client *client, const struct op *op, struct pol
 /* On the poll thread: begin a commit by the store's loop->begin(), without waiting. False: use store_step_ask(). */
 bool store_step_begin(struct belay_client *client, const struct op *op, struct store_step *step,
                       void *context);
+/* Answer a commit without asking the store: it was not sent in time. */
+void store_step_refuse_late(struct belay_client *client, struct store_step *step);
 /* Such a commit has been answered with `code`. */
 void store_step_answered(struct belay_client *client, struct store_step *step, enum belay_code code);
 /* Report the answer to the operation, and pass on events and wake-ups. Leaves the step empty. */

@@ -75,6 +75,14 @@ void store_step_answered(struct belay_client *client, struct store_step *step, e
     step->took_us = answered_us - step->sent_us;
 }
 
+void store_step_refuse_late(struct belay_client *client, struct store_step *step)
+{
+    begin_step(step);
+    store_step_answered(client, step,
+                        error_set(&step->seen.err, BELAY_UNREACHABLE,
+                                  "the store did not come to it in time: too many requests waited for it"));
+}
+
 void store_step_ask(struct belay_client *client, const struct op *op, struct poller *poller,
                     struct store_step *step)
 {

@@ -11,8 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "client/client.h"
+
+enum { QUEUED_MAX_MS = 10000 }; /* as stores on the network have it for a request */
 
 struct threads {
     struct pool *pool; /* owned */
@@ -74,14 +77,42 @@ static void add_answered(struct threads *threads, struct belay_async *call)
     (void)pthread_mutex_unlock(&threads->mutex);
 }
 
-/* Ask from the beginning, or finish what the store's loop began. */
+/* A lease, or a place in a queue. */
+static bool takes(const struct belay_batch *batch)
+{
+    bool found = false;
+
+    for (size_t i = 0; i < batch->n_writes; i++) {
+        found = found || batch->writes[i].put_ticket != NULL ||
+                (batch->writes[i].set & (BELAY_SET_ACQUIRED | BELAY_SET_LEASE)) != 0;
+    }
+    return found;
+}
+
+/*
+ * Whether it has waited for a thread for so long that its caller has no use for the answer. While a store hangs, all
+ * threads wait for it. When it goes on, it must not be sent what clients have given up since: a lock would have a holder
+ * that does not know of it. What a client gives back is still given back.
+ */
+static bool is_late(const struct belay_async *call)
+{
+    const struct belay_batch *batch = &call->op.batch;
+    int64_t most_ms =
+        batch->timeout_ms > 0 && batch->timeout_ms < QUEUED_MAX_MS ? batch->timeout_ms : QUEUED_MAX_MS;
+
+    return call->op.want == OP_COMMIT && takes(batch) && clock_boot_ms() - call->queued_ms >= most_ms;
+}
+
+/* Ask from the beginning, or finish what the store's loop began, which has its own deadline. */
 static void ask(struct belay_client *client, struct belay_async *call)
 {
     struct store_step *step = call->step;
 
     client_wait_ends(client, &call->poller);
     assert(call->is_in_flight && step != NULL);
-    if (step->pending.batch != NULL) {
+    if (step->pending.batch == NULL && is_late(call)) {
+        store_step_refuse_late(client, step);
+    } else if (step->pending.batch != NULL) {
         enum belay_code code;
 
         assert(step->pending.is_unfinished);
@@ -115,6 +146,7 @@ bool threads_ask(struct belay_client *client, struct belay_async *call)
     call->step->pending.batch = NULL;
     call->job.work = ask_in_thread;
     call->is_in_flight = true;
+    call->queued_ms = clock_boot_ms();
     if (threads->loop != NULL && store_step_begin(client, &call->op, call->step, call)) {
         return true;
     }

@@ -577,6 +577,42 @@ static void a_release_that_is_handed_on_is_finished_by_a_thread(void **state)
     close_store(store);
 }
 
+/* By a thread, for which it has waited until now. */
+static enum belay_code finish_late(struct belay_store *store, struct change *change)
+{
+    struct belay_pending_commit *done;
+    enum belay_code code;
+
+    pg_close_idle(pg_of(store));
+    begin(store, change);
+    (void)store->ops->loop->flush(store);
+    done = store->ops->loop->take(store);
+    assert_ptr_equal(done, &change->pending);
+    assert_true(done->is_unfinished);
+    done->until_ms = clock_boot_ms();
+    code = store->ops->loop->finish(store, done);
+    belay_commit_release(&change->out);
+    belay_error_release(&change->err);
+    return code;
+}
+
+/* While the database hung, all threads waited for it, and the client has gone. */
+static void a_commit_that_reaches_a_thread_too_late_is_not_sent(void **state)
+{
+    struct belay_store *store = open_warm("warm-late-thread");
+    struct change change;
+
+    (void)state;
+    init_acquire(&change, "thread", "a");
+    assert_int_equal(finish_late(store, &change), BELAY_UNREACHABLE);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM loop.locks WHERE key = 'thread'"), 0);
+    assert_int_equal(commit(store, &change), BELAY_OK);
+    init_release(&change, "thread", "a"); /* that is still done */
+    assert_int_equal(finish_late(store, &change), BELAY_OK);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM loop.locks WHERE key = 'thread' AND held"), 0);
+    close_store(store);
+}
+
 /* It waits for what was sent, as for a thread, and touches nothing of it any more. */
 static void a_loop_is_stopped_with_commits_under_way(void **state)
 {
@@ -618,6 +654,7 @@ int main(void)
         cmocka_unit_test(a_connection_for_wake_ups_that_cannot_be_made_wakes_nobody),
         cmocka_unit_test(a_notification_is_read_by_the_thread_once_the_loop_is_stopped),
         cmocka_unit_test(a_release_that_is_handed_on_is_finished_by_a_thread),
+        cmocka_unit_test(a_commit_that_reaches_a_thread_too_late_is_not_sent),
         cmocka_unit_test(a_loop_is_stopped_with_commits_under_way),
     };
     int failed = pg_kit_start("loop") ? cmocka_run_group_tests_name("postgresql loop", tests, NULL, NULL) : 1;

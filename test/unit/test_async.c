@@ -2,11 +2,15 @@
 #include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -298,12 +302,25 @@ static void a_call_abandoned_before_its_first_poll_leaves_the_others(void **stat
 
 static struct belay_store_ops slow_ops;
 static const struct belay_store_ops *quick_ops;
-static sem_t gate; /* a commit passes it */
-static sem_t news; /* a thread has come back */
+static sem_t arrived; /* a commit waits at the gate */
+static sem_t gate;    /* a commit passes it */
+static sem_t news;    /* a thread has come back */
+static atomic_int ahead_s;
+
+/* What the program takes for the time: ahead of the system's by ahead_s. */
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
+int clock_gettime(clockid_t id, struct timespec *out)
+{
+    int rc = (int)syscall(SYS_clock_gettime, id, out);
+
+    out->tv_sec += atomic_load(&ahead_s);
+    return rc;
+}
 
 static enum belay_code slow_commit(struct belay_store *store, const struct belay_batch *batch,
                                    struct belay_commit *out, struct belay_error *err)
 {
+    assert_int_equal(sem_post(&arrived), 0);
     assert_int_equal(sem_wait(&gate), 0);
     return quick_ops->commit(store, batch, out, err);
 }
@@ -330,6 +347,7 @@ static int set_up_threads(void **state)
     slow_ops.wake = NULL;
     slow_ops.commit = slow_commit;
     store->ops = &slow_ops;
+    assert_int_equal(sem_init(&arrived, 0, 0), 0);
     assert_int_equal(sem_init(&gate, 0, 0), 0);
     assert_int_equal(sem_init(&news, 0, 0), 0);
     assert_int_equal(belay_client_open_store(store, NULL, &f->client, NULL), BELAY_OK);
@@ -407,6 +425,46 @@ static void a_call_abandoned_in_the_queue_leaves_its_neighbour_there(void **stat
     }
     assert_int_equal(heard[1].code, BELAY_CANCELLED);
     assert_int_equal(heard[0].times, 0);
+}
+
+/* The store hung for so long that the client of the request has gone. */
+static void a_commit_that_waited_too_long_for_a_thread_is_not_sent(void **state)
+{
+    struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
+    struct fixture *f = *state;
+    struct heard heard[4] = { 0 };
+    size_t n;
+
+    options.lock_id = "held";
+    assert_int_equal(belay_async_acquire(f->client, "mine", &options, hear, &heard[3], NULL, NULL), BELAY_OK);
+    (void)belay_client_poll(f->client);
+    one_commit(f);
+    assert_int_equal(heard[3].code, BELAY_OK);
+    assert_int_equal(sem_wait(&arrived), 0);
+    acquire(f, "a", 0, &heard[0], NULL);
+    acquire(f, "b", 0, &heard[1], NULL);
+    options.lock_id = "late";
+    assert_int_equal(belay_async_acquire(f->client, "other", &options, hear, &heard[2], NULL, NULL),
+                     BELAY_OK);
+    assert_int_equal(
+        belay_async_release(f->client, "mine", "held", BELAY_OUTCOME_COMPLETED, hear, &heard[3], NULL),
+        BELAY_OK);
+    (void)belay_client_poll(f->client);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(sem_wait(&arrived), 0); /* both threads are busy, and the others wait for one */
+    }
+    atomic_store(&ahead_s, 11);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(sem_post(&gate), 0);
+    }
+    while (heard[0].times + heard[1].times + heard[2].times + heard[3].times < 5) {
+        assert_int_equal(sem_wait(&news), 0);
+        (void)belay_client_poll(f->client);
+    }
+    assert_int_equal(heard[2].code, BELAY_UNREACHABLE);
+    assert_int_equal(heard[3].code, BELAY_OK); /* what is given back is still given back */
+    (void)memstore_records(f->data, &n);
+    assert_int_equal(n, 2);
 }
 
 /* ---- a store that commits on the loop ---- */
@@ -576,6 +634,7 @@ int main(void)
         TEST(a_call_abandoned_before_its_first_poll_leaves_the_others),
         TEST_THREADS(a_call_abandoned_during_its_request_gets_no_callback),
         TEST_THREADS(a_call_abandoned_in_the_queue_leaves_its_neighbour_there),
+        TEST_THREADS(a_commit_that_waited_too_long_for_a_thread_is_not_sent),
         TEST_LOOP(a_store_with_a_loop_needs_no_thread_for_a_commit),
         TEST_LOOP(a_commit_that_the_loop_leaves_unfinished_is_finished_by_a_thread),
         TEST_LOOP(a_call_abandoned_while_the_loop_commits_gets_no_callback),

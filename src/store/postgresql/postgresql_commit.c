@@ -348,11 +348,9 @@ static enum belay_code judge_by_clock(struct pg_store *store, enum belay_code co
  * one or the other soon after. If its clock was set meanwhile, the batch is late without being late.
  */
 static enum belay_code send_batch(struct pg_store *store, const struct belay_batch *batch,
-                                  struct belay_pending_commit *sent, struct belay_commit *out,
-                                  struct belay_error *err)
+                                  struct belay_pending_commit *sent, int64_t until_boot_ms,
+                                  struct belay_commit *out, struct belay_error *err)
 {
-    int64_t until_boot_ms =
-        sent != NULL ? sent->until_ms : clock_boot_ms() + pg_timeout_ms(store, batch->timeout_ms);
     bool is_change = pg_is_change(batch);
     bool is_queue_batch = !is_change && pg_is_queue_batch(batch);
     enum belay_code code = sent != NULL ? BELAY_OK : pg_reach(store, until_boot_ms - clock_boot_ms(), err);
@@ -456,14 +454,14 @@ static void wake_watchers(struct pg_store *store, const struct belay_batch *batc
 
 /* `sent`: see struct pg_attempt. */
 static enum belay_code commit(struct pg_store *store, const struct belay_batch *batch,
-                              struct belay_pending_commit *sent, struct belay_commit *out,
-                              struct belay_error *err)
+                              struct belay_pending_commit *sent, int64_t until_boot_ms,
+                              struct belay_commit *out, struct belay_error *err)
 {
     struct belay_commit answer = { 0 };
     enum belay_code code = check_batch(batch, err);
 
     if (code == BELAY_OK) {
-        code = send_batch(store, batch, sent, &answer, err);
+        code = send_batch(store, batch, sent, until_boot_ms, &answer, err);
     }
     if (code == BELAY_UNKNOWN) {
         atomic_fetch_add(&store->n_unknown, 1);
@@ -486,15 +484,23 @@ static enum belay_code commit(struct pg_store *store, const struct belay_batch *
 enum belay_code pg_commit(struct belay_store *base, const struct belay_batch *batch, struct belay_commit *out,
                           struct belay_error *err)
 {
-    return commit(pg_of(base), batch, NULL, out, err);
+    struct pg_store *store = pg_of(base);
+
+    return commit(store, batch, NULL, clock_boot_ms() + pg_timeout_ms(store, batch->timeout_ms), out, err);
 }
 
 /* ---- what the loop has sent ---- */
 
 enum belay_code pg_commit_finish(struct belay_store *base, struct belay_pending_commit *sent)
 {
+    struct pg_store *store = pg_of(base);
+    const struct belay_batch *batch = sent->batch;
     bool was_sent = sent->asked_ms != 0;
-    enum belay_code code = commit(pg_of(base), sent->batch, was_sent ? sent : NULL, sent->out, sent->err);
+    /* What its client gives back is given back, however long it has waited for this thread. */
+    bool gives_back = batch->n_writes == 1 && batch->writes[0].condition == BELAY_IF_HELD_BY;
+    int64_t until_boot_ms =
+        was_sent || !gives_back ? sent->until_ms : clock_boot_ms() + pg_timeout_ms(store, batch->timeout_ms);
+    enum belay_code code = commit(store, batch, was_sent ? sent : NULL, until_boot_ms, sent->out, sent->err);
 
     free(sent->answer);
     sent->answer = NULL;
