@@ -1,4 +1,5 @@
 """What libpq does for a connection: passwords from its files, TLS, services (docs/stores/postgresql.md)."""
+import json
 import os
 import pwd
 import signal
@@ -7,9 +8,12 @@ import subprocess
 import time
 import unittest
 
+import urllib.error
+import urllib.request
 from pg_proxy import Proxy
 from pg_support import OwnServerCase, PostgresCase, postgresql, wait_until
 
+from support import free_port
 
 class LibpqCase(OwnServerCase):
     """The server lets the user `postgres` in, and others by `RULE`."""
@@ -149,11 +153,31 @@ class Tls(LibpqCase):
         missing = str(self.dir / "missing.crt")
         url = self.secret("sslmode=verify-full")
         self.assertIn(f'refuses the store URL: root certificate file "{missing}" does not exist',
-                      self.fails(64, "list", "--store", f"{url}&sslrootcert={missing}").err)
+                      self.fails(78, "list", "--store", f"{url}&sslrootcert={missing}").err)
         for env in ({"PGSSLROOTCERT": missing}, {}):  # without it libpq looks in the home directory
             self.assertIn("refuses a PG* variable or a file: root certificate file", self.fails(78, "list", "--store", url, env=env).err)
 
     def test_without_tls_the_server_refuses(self):
+    def test_a_front_that_has_lost_its_certificate_does_not_blame_its_clients(self):
+        """They did nothing wrong, and another front may serve them."""
+        url = self.secret("sslmode=verify-full", f"sslrootcert={self.copy}")
+        front = self.start("serve", "--json", "--listen", f"127.0.0.1:{free_port()}", "--store", url)
+        at = json.loads(front.stdout.readline())["listening"][0]
+
+        def ask():
+            try:
+                with urllib.request.urlopen(f"{at}/v1/locks", timeout=60) as answer:
+                    return answer.status, ""
+            except urllib.error.HTTPError as refusal:
+                return refusal.code, json.load(refusal)["error"]["message"]
+
+        self.assertEqual(ask(), (200, ""))
+        os.remove(self.copy)
+        self.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'secret'")
+        status, message = ask()
+        self.assertEqual(status, 503, message)
+        self.assertIn(f'root certificate file "{self.copy}" does not exist', message)
+
         self.assertIn("no encryption", self.fails(77, "list", "--store", self.secret("sslmode=disable")).err)
 
 

@@ -46,7 +46,7 @@ void pg_params_release(struct pg_params *params);
 const char *pg_option_value(const PQconninfoOption *options, const char *name);
 /* Whether libpq would try to connect with this, the PG* variables and a service: does not use the network. */
 enum belay_code pg_check_settings(const char *conninfo, struct belay_error *err);
-/* libpq said this of a setting. BELAY_INVALID: the URL has it; BELAY_CONFIG: a variable or a file. */
+/* libpq said this of a setting. BELAY_INVALID: the URL has it; BELAY_CONFIG: a variable has it, or it is about a file. */
 enum belay_code pg_refuse_setting(const char *conninfo, const char *text, struct belay_error *err);
 
 /* ---- postgresql_connect.c ---- */

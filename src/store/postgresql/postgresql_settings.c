@@ -42,9 +42,11 @@ enum belay_code pg_refuse_setting(const char *conninfo, const char *text, struct
 {
     PQconninfoOption *url = PQconninfoParse(conninfo, NULL);
     bool is_elsewhere = strchr(text, '"') != NULL && !names_part_of(text, url);
+    bool is_file =
+        strstr(text, " file \"") != NULL; /* may be lost later: then the URL is as right as before */
 
     PQconninfoFree(url);
-    return error_set(err, is_elsewhere ? BELAY_CONFIG : BELAY_INVALID, "libpq refuses %s: %.*s",
+    return error_set(err, is_elsewhere || is_file ? BELAY_CONFIG : BELAY_INVALID, "libpq refuses %s: %.*s",
                      is_elsewhere ? "a PG* variable or a file" : "the store URL", (int)strcspn(text, "\n"),
                      text);
 }
