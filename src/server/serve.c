@@ -298,9 +298,9 @@ static enum belay_code start_server(struct run *run, struct belay_error *err)
         code = open_workers(server, err);
     }
     if (code == BELAY_OK) {
+        store_identity_begin(server); /* first: the others need not ask a store that does not answer */
         dashboard_stream_begin(server->dashboard);
         event_stream_begin(server->events);
-        store_identity_begin(server);
         code = serve_open_http(run, err);
     }
     if (code == BELAY_OK) {

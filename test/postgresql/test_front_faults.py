@@ -5,12 +5,13 @@ import json
 import re
 import select
 import signal
+import socket
 import subprocess
 import threading
 import time
 import unittest
 
-from test_fronts import PATIENCE, FrontsCase, postgresql, wait_until
+from test_fronts import PATIENCE, FrontsCase, Stream, postgresql, wait_until
 
 HANG = 4  # REMOTE_ANSWER_SEVERAL_MS
 SLACK = 4  # of a busy machine; the usual limit, without a second front, is 10 s
@@ -144,6 +145,42 @@ class BeforeTheDatabase(FrontsCase):
         self.assertEqual(self.notes(front, 2)[1:], ["the store answers now"])
         self.assertEqual(front.call("GET", "/v1/locks", headers={"Belay-Store": "another"}).status, 400)
         self.assertEqual(front.acquire("k", "me", ttl_ms=60000).status, 200)
+
+    def test_it_asks_a_database_that_hangs_once(self):
+        """Ten seconds are enough to find that it does not answer, before clients are told so."""
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            began = time.monotonic()
+            front = self.serve("--store", f"postgresql://postgres@127.0.0.1:{silent.getsockname()[1]}/postgres")
+            self.assertLess(time.monotonic() - began, 10 + 2 + SLACK)  # PG_TIMEOUT_MS, and READY_MS for wake-ups
+            self.assertRegex(self.notes(front)[0], "requests fail until the store can be used: .*did not answer in time")
+            front.process.kill()
+
+    def test_its_dashboard_shows_what_happens_at_the_other_front(self):
+        """As if it had been started later: it knows then where the list of events ends."""
+        self.acquire("before", "--ttl", "60s")
+        self.server.stop()
+        front = self.serve()
+        self.notes(front)
+        live = Stream(front, "/v1/live")
+        self.addCleanup(live.close)
+        blocks, end = live.blocks(), time.monotonic() + 2 * PATIENCE
+
+        def await_event(name):
+            for block in blocks:  # a comment comes every 15 s
+                self.assertLess(time.monotonic(), end, f"no {name}")
+                data = [json.loads(line.removeprefix("data: ")) for line in block if line.startswith("data: ")]
+                if f"event: {name}" in block and data[0].get("locks", True):
+                    return data[0]
+            raise AssertionError("the stream has ended")
+
+        await_event("hello")
+        self.server.start()
+        await_event("reset")
+        self.acquire("other", "--ttl", "60s")
+        self.assertEqual([row["key"] for row in await_event("locks")["locks"]], ["other"])
+        activity = front.get("/v1/activity").json()
+        self.assertTrue(activity["is_complete"])
+        self.assertEqual(activity["total"]["acquired"], 2)
 
     def test_doctor_notices_a_front_whose_database_has_stopped(self):
         front = self.serve()

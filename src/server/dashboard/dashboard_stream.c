@@ -10,6 +10,9 @@
  * log, this server's too, by a worker:
  *
  *     tick --> read the end of the log --> read gaps --> gather --> read rows --> tell --> pause --> tick
+ *
+ * Such a store may not answer when the server starts. Then the first tick after it does finds where the log ends, and
+ * viewers read the whole list.
  */
 #include "server/dashboard/dashboard_stream.h"
 
@@ -55,7 +58,7 @@ struct gap {
     bool is_old; /* before the start: counted, but viewers need not be told */
 };
 
-enum log_part { LOG_NONE, LOG_END, LOG_SEED, LOG_GAP };
+enum log_part { LOG_NONE, LOG_START, LOG_END, LOG_SEED, LOG_GAP };
 
 struct dashboard_stream {
     struct streams viewers;
@@ -64,8 +67,9 @@ struct dashboard_stream {
     struct activity activity;
     uint64_t activity_told; /* activity.n when it was last sent */
     bool has_log;
-    uint64_t start; /* the last event before the start */
-    uint64_t tail;  /* the last known event */
+    bool wants_start; /* it could not be read at the start: where does it end? */
+    uint64_t start;   /* the last event before the start */
+    uint64_t tail;    /* the last known event */
     struct gap gaps[GAPS_MAX];
     size_t n_gaps;
     struct event_log log;     /* what is being read, one piece at a time */
@@ -254,7 +258,7 @@ static void add_gap(struct dashboard_stream *dashboard, uint64_t after, uint64_t
 void dashboard_stream_event(struct dashboard_stream *dashboard, const struct belay_event *event)
 {
     if (event->id != 0) {
-        if (!dashboard->server->is_store_local && dashboard->has_log) {
+        if (!dashboard->server->is_store_local && (dashboard->has_log || dashboard->wants_start)) {
             return; /* it is read from the log, with those of other servers */
         }
         if (event->id <= dashboard->tail) {
@@ -270,6 +274,28 @@ void dashboard_stream_event(struct dashboard_stream *dashboard, const struct bel
 }
 
 /* ---- reading the log ---- */
+
+static void seed(struct dashboard_stream *dashboard);
+
+/* As if the server had begun now. */
+static void take_start(struct dashboard_stream *dashboard)
+{
+    const struct event_log *log = &dashboard->log;
+
+    assert(dashboard->wants_start && !dashboard->has_log);
+    if (log->code != BELAY_OK) {
+        dashboard->wants_start = log->code != BELAY_NOT_FOUND;
+        dashboard->log_left = 0; /* until the next tick, or request */
+        return;
+    }
+    dashboard->wants_start = false;
+    dashboard->has_log = true;
+    dashboard->start = dashboard->tail = log->n > 0 ? log->events[0].event.id : 0;
+    dashboard->has_missed = dashboard->viewers.n > 0;
+    if (dashboard->waiting != NULL) {
+        seed(dashboard);
+    }
+}
 
 static void take_end(struct dashboard_stream *dashboard)
 {
@@ -327,13 +353,16 @@ static bool read_next(struct dashboard_stream *dashboard)
     if (most == 0) {
         return false;
     }
-    dashboard->part = dashboard->wants_end    ? LOG_END
+    dashboard->part = dashboard->wants_start  ? LOG_START
+                      : dashboard->wants_end  ? LOG_END
                       : dashboard->wants_seed ? LOG_SEED
                       : dashboard->n_gaps > 0 ? LOG_GAP
                                               : LOG_NONE;
     switch (dashboard->part) {
     case LOG_NONE:
         return false;
+    case LOG_START:
+        return event_log_read(&dashboard->log, dashboard->server->workers, WORK_READ, 0, 1, 1);
     case LOG_END:
         dashboard->wants_end = false;
         break;
@@ -372,6 +401,8 @@ static void on_log_read(struct work *work)
     assert(dashboard->part != LOG_NONE && dashboard->log.n <= dashboard->log.most);
     if (work->is_cancelled) {
         spent = dashboard->log_left;
+    } else if (dashboard->part == LOG_START) {
+        take_start(dashboard);
     } else if (dashboard->part == LOG_END) {
         take_end(dashboard);
     } else if (dashboard->part == LOG_SEED) {
@@ -556,7 +587,14 @@ void dashboard_stream_free(struct dashboard_stream *dashboard)
 
 void dashboard_stream_begin(struct dashboard_stream *dashboard)
 {
-    dashboard->has_log = stream_last_event(dashboard->server->client, &dashboard->start, NULL) == BELAY_OK;
+    const struct server *server = dashboard->server;
+    bool may_ask =
+        server->is_store_local || server->identity.id[0] != '\0'; /* else it would not answer again */
+    enum belay_code code =
+        may_ask ? stream_last_event(server->client, &dashboard->start, NULL) : BELAY_UNREACHABLE;
+
+    dashboard->has_log = code == BELAY_OK;
+    dashboard->wants_start = code != BELAY_OK && code != BELAY_NOT_FOUND;
     dashboard->tail = dashboard->start;
     lock_rows_init(&dashboard->rows, dashboard->server->client, on_rows);
     event_log_init(&dashboard->log, dashboard->server->client, on_log_read);

@@ -183,7 +183,9 @@ enum belay_code notify_open(struct server *server, struct belay_error *err)
     }
     notify->server = server;
     notify->path = webhooks_path(server, "-notify");
-    (void)stream_last_event(server->client, &notify->newest, NULL); /* 0: the store keeps no events */
+    if (server->is_store_local || server->identity.id[0] != '\0') { /* else it would not answer now either */
+        (void)stream_last_event(server->client, &notify->newest, NULL); /* 0: the store keeps no events */
+    }
     notify->newest_saved = notify->newest;
     server->notify = notify;
     set_targets(notify, targets);
