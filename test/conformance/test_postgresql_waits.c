@@ -176,6 +176,70 @@ static void no_grant_of_a_group_follows_a_freeze_that_was_answered(void **state)
     group.store->ops->close(group.store);
 }
 
+/* ---- a server that permits few connections ---- */
+
+enum { TAKERS = 8 };
+
+struct taker {
+    struct belay_store *store;
+    char key[16];
+    enum belay_code code;
+};
+
+static void *take_in_thread(void *context)
+{
+    struct taker *taker = context;
+    struct belay_record values = {
+        .lock_id = (char *)"b", .owner = (char *)"o", .owner_name = (char *)"n", .ttl_ms = 60000
+    };
+    struct belay_write write = {
+        .key = taker->key, .condition = BELAY_IF_FREE, .set = BELAY_SET_HOLDER, .values = &values
+    };
+    struct belay_batch batch = { .writes = &write, .n_writes = 1 };
+    struct belay_commit out = { 0 };
+
+    taker->code = taker->store->ops->commit(taker->store, &batch, &out, NULL);
+    belay_commit_release(&out);
+    return NULL;
+}
+
+/* Those that get none wait for one that another thread has, and do not fail. */
+static void threads_share_the_connections_that_the_server_permits(void **state)
+{
+    struct taker takers[TAKERS];
+    pthread_t threads[TAKERS];
+    struct pg_conn *other = NULL;
+    struct belay_store *store;
+    char url[200];
+
+    (void)state;
+    assert_true(pg_kit_run("CREATE ROLE few LOGIN CONNECTION LIMIT 2; GRANT USAGE ON SCHEMA waits TO few; "
+                           "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA waits TO few; DELETE FROM waits.locks"));
+    (void)snprintf(url, sizeof url, "%s&user=few", kit.url);
+    store = pg_kit_open(url, NULL);
+    assert_int_equal(pg_connect(kit.database, INT64_MAX, &other, NULL), BELAY_OK);
+    assert_int_equal(pg_conn_run(other, "BEGIN; LOCK TABLE waits.locks IN EXCLUSIVE MODE", NULL, NULL),
+                     BELAY_OK);
+    for (int i = 0; i < TAKERS; i++) {
+        takers[i] = (struct taker){ .store = store };
+        (void)snprintf(takers[i].key, sizeof takers[i].key, "few-%d", i);
+        assert_int_equal(pthread_create(&threads[i], NULL, take_in_thread, &takers[i]), 0);
+    }
+    while (pg_kit_number(
+               "SELECT count(*) FROM pg_stat_activity WHERE usename = 'few' AND wait_event_type = 'Lock'") <
+           2) {
+    }
+    await_blocked(); /* the others have asked for a connection by now */
+    assert_int_equal(pg_conn_run(other, "COMMIT", NULL, NULL), BELAY_OK);
+    for (int i = 0; i < TAKERS; i++) {
+        (void)pthread_join(threads[i], NULL);
+        assert_int_equal(takers[i].code, BELAY_OK);
+    }
+    store->ops->close(store);
+    pg_conn_close(other);
+    assert_true(pg_kit_run("DROP OWNED BY few; DROP ROLE few"));
+}
+
 /* ---- a deadline that passes while a call waits for its row ---- */
 
 enum { SOON_MS = 100 /* less than the lock_timeout of change_many() */ };
@@ -475,6 +539,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_grant_follows_a_freeze_that_was_answered),
         cmocka_unit_test(no_grant_of_a_group_follows_a_freeze_that_was_answered),
+        cmocka_unit_test(threads_share_the_connections_that_the_server_permits),
         cmocka_unit_test(nothing_is_changed_after_a_deadline_that_passes_while_a_call_waits),
         cmocka_unit_test(events_that_a_standby_may_lack_are_not_shown),
         cmocka_unit_test(a_group_waits_no_longer_than_any_of_its_changes),

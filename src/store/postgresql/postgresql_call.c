@@ -112,7 +112,8 @@ void pg_drop_conn(struct pg_store *store, struct pg_conn *conn)
     (void)pthread_mutex_lock(&store->mutex);
     assert(store->n_open > 0);
     store->n_open--;
-    (void)pthread_cond_signal(&store->returned);
+    (void)(store->n_open == 0 ? pthread_cond_broadcast(&store->returned)
+                              : pthread_cond_signal(&store->returned)); /* see await_returned() */
     (void)pthread_mutex_unlock(&store->mutex);
 }
 
@@ -174,6 +175,21 @@ static bool take_place(struct pg_store *store, int64_t deadline_boot_ms, struct 
     } else if (found) {
         store->n_open++;
     }
+    (void)pthread_mutex_unlock(&store->mutex);
+    return found;
+}
+
+/* The server permits no more connections: one that is in use will do. False: there is none, or it is too late. */
+static bool await_returned(struct pg_store *store, int64_t deadline_boot_ms)
+{
+    bool in_time = true;
+    bool found;
+
+    (void)pthread_mutex_lock(&store->mutex);
+    while (in_time && store->idle == NULL && store->n_open > 0) {
+        in_time = pg_wait_until(&store->returned, &store->mutex, deadline_boot_ms);
+    }
+    found = store->idle != NULL;
     (void)pthread_mutex_unlock(&store->mutex);
     return found;
 }
@@ -289,27 +305,29 @@ static enum belay_code say_hello(struct pg_store *store, struct pg_conn *conn, i
     return code;
 }
 
-static enum belay_code take_conn(struct pg_store *store, int64_t deadline_boot_ms, struct pg_conn **out_conn,
-                                 struct belay_error *err)
+/* An idle one, or the right to open one (*out_conn is NULL). */
+static enum belay_code take_idle_or_place(struct pg_store *store, int64_t deadline_boot_ms,
+                                          struct pg_conn **out_conn, struct belay_error *err)
 {
-    struct pg_conn *conn = NULL;
-    enum belay_code code;
-
     for (;;) {
-        if (!take_place(store, deadline_boot_ms, &conn)) {
+        if (!take_place(store, deadline_boot_ms, out_conn)) {
             return error_set(err, BELAY_UNREACHABLE, "all %d connections to PostgreSQL are in use",
                              PG_CONNECTIONS_MAX);
         }
-        if (conn == NULL) {
-            break;
-        }
-        if (is_quiet(conn)) {
-            *out_conn = conn;
+        if (*out_conn == NULL || is_quiet(*out_conn)) {
             return BELAY_OK;
         }
-        pg_drop_conn(store, conn);
+        pg_drop_conn(store, *out_conn);
     }
-    code = pg_connect(store->params.conninfo, deadline_boot_ms, &conn, err);
+}
+
+/* With the right to open one, which is given up if it cannot be done. */
+static enum belay_code open_conn(struct pg_store *store, int64_t deadline_boot_ms, struct pg_conn **out_conn,
+                                 struct belay_error *err)
+{
+    struct pg_conn *conn = NULL;
+    enum belay_code code = pg_connect_or_busy(store->params.conninfo, deadline_boot_ms, &conn, err);
+
     if (code == BELAY_OK) {
         code = say_hello(store, conn, deadline_boot_ms, err);
     }
@@ -317,6 +335,29 @@ static enum belay_code take_conn(struct pg_store *store, int64_t deadline_boot_m
         pg_drop_conn(store, conn);
         return code;
     }
+    *out_conn = conn;
+    return BELAY_OK;
+}
+
+static enum belay_code take_conn(struct pg_store *store, int64_t deadline_boot_ms, struct pg_conn **out_conn,
+                                 struct belay_error *err)
+{
+    struct belay_error why = BELAY_ERROR_INIT;
+    struct pg_conn *conn = NULL;
+    enum belay_code code;
+
+    do {
+        code = take_idle_or_place(store, deadline_boot_ms, &conn, &why);
+        if (code == BELAY_OK && conn == NULL) {
+            code = open_conn(store, deadline_boot_ms, &conn, &why);
+        }
+    } while (code == BELAY_BUSY && await_returned(store, deadline_boot_ms));
+    if (code != BELAY_OK) {
+        code = code == BELAY_BUSY ? BELAY_UNREACHABLE : code;
+        (void)error_move(err, code, &why);
+        return code;
+    }
+    belay_error_release(&why);
     *out_conn = conn;
     return BELAY_OK;
 }

@@ -316,6 +316,7 @@ static enum belay_code fail_connect(const PGconn *pg, const char *conninfo, bool
     const char *state = strstr(text, "FATAL:  ");
     bool refused = state != NULL && (strncmp(state + 8, "28", 2) == 0 || strncmp(state + 8, "42501", 5) == 0);
     bool absent = state != NULL && strncmp(state + 8, "3D000", 5) == 0;
+    bool full = state != NULL && strncmp(state + 8, "53300", 5) == 0;
     struct buf said = BUF_INIT(MESSAGES_MAX);
     const char *advice = "";
     enum belay_code code;
@@ -353,6 +354,7 @@ static enum belay_code fail_connect(const PGconn *pg, const char *conninfo, bool
     code = error_set(err,
                      refused  ? BELAY_NOT_PERMITTED
                      : absent ? BELAY_CONFIG
+                     : full   ? BELAY_BUSY
                               : BELAY_UNREACHABLE,
                      CANNOT_CONNECT "%.*s%s", len > 400 ? 400 : len, text, advice);
     buf_release(&said);
@@ -451,8 +453,8 @@ static void add_host_failure(struct buf *out, const char *text)
  * leaves the time to a caller that does not block. So each of several has its share of the time. An error that
  * says more than that, such as a wrong password, ends it, as with libpq.
  */
-enum belay_code pg_connect(const char *conninfo, int64_t deadline_boot_ms, struct pg_conn **out_conn,
-                           struct belay_error *err)
+enum belay_code pg_connect_or_busy(const char *conninfo, int64_t deadline_boot_ms, struct pg_conn **out_conn,
+                                   struct belay_error *err)
 {
     /* Which host has answered last: a hash of the URL, and in the lowest bits the place of the host. */
     static _Atomic uint64_t answered;
@@ -463,6 +465,7 @@ enum belay_code pg_connect(const char *conninfo, int64_t deadline_boot_ms, struc
     struct buf failures = BUF_INIT(MESSAGES_MAX);
     struct belay_error one = BELAY_ERROR_INIT;
     enum belay_code code = BELAY_UNREACHABLE;
+    bool is_busy = false;
 
     find_hosts(conninfo, &hosts);
     for (size_t i = 0; code == BELAY_UNREACHABLE && i < hosts.n; i++) {
@@ -473,13 +476,16 @@ enum belay_code pg_connect(const char *conninfo, int64_t deadline_boot_ms, struc
 
         code = connect_once(conninfo, hosts.n > 1 || hosts.is_resolved ? &hosts : NULL, host,
                             now_ms + (left_ms < hosts.most_ms ? left_ms : hosts.most_ms), out_conn, &one);
+        is_busy = is_busy || code == BELAY_BUSY;
+        code = code == BELAY_BUSY ? BELAY_UNREACHABLE : code;
         if (code == BELAY_OK) {
             atomic_store(&answered, url | host);
         } else {
             add_host_failure(&failures, one.text);
         }
     }
-    if (code == BELAY_UNREACHABLE && hosts.n > 1 && !failures.failed) {
+    code = code == BELAY_UNREACHABLE && is_busy ? BELAY_BUSY : code;
+    if ((code == BELAY_UNREACHABLE || code == BELAY_BUSY) && hosts.n > 1 && !failures.failed) {
         (void)error_set(err, code, CANNOT_CONNECT "%.600s", failures.data);
     } else if (code != BELAY_OK) {
         (void)error_set(err, code, "%s", one.text);
@@ -488,6 +494,17 @@ enum belay_code pg_connect(const char *conninfo, int64_t deadline_boot_ms, struc
     buf_release(&failures);
     release_hosts(&hosts);
     return code;
+}
+
+enum belay_code pg_connect(const char *conninfo, int64_t deadline_boot_ms, struct pg_conn **out_conn,
+                           struct belay_error *err)
+{
+    enum belay_code code = pg_connect_or_busy(conninfo, deadline_boot_ms, out_conn, err);
+
+    if (code == BELAY_BUSY && err != NULL) {
+        err->code = BELAY_UNREACHABLE;
+    }
+    return code == BELAY_BUSY ? BELAY_UNREACHABLE : code;
 }
 
 /* ---- statements ---- */

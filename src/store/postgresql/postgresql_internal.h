@@ -64,6 +64,9 @@ struct pg_conn {
 /* Connect until `deadline_boot_ms`. */
 enum belay_code pg_connect(const char *conninfo, int64_t deadline_boot_ms, struct pg_conn **out_conn,
                            struct belay_error *err);
+/* The same. BELAY_BUSY: the server has as many connections as it permits. */
+enum belay_code pg_connect_or_busy(const char *conninfo, int64_t deadline_boot_ms, struct pg_conn **out_conn,
+                                   struct belay_error *err);
 void pg_conn_close(struct pg_conn *conn); /* NULL does nothing */
 /* Wait until what was sent has left, and an answer or its end can be read. False: late, or the connection broke. */
 bool pg_conn_flush(struct pg_conn *conn, int64_t deadline_boot_ms);
