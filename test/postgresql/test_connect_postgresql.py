@@ -5,15 +5,16 @@ import pwd
 import signal
 import socket
 import subprocess
+import threading
 import time
 import unittest
-
 import urllib.error
 import urllib.request
+
 from pg_proxy import Proxy
 from pg_support import OwnServerCase, PostgresCase, postgresql, wait_until
-
 from support import free_port
+
 
 class LibpqCase(OwnServerCase):
     """The server lets the user `postgres` in, and others by `RULE`."""
@@ -80,11 +81,6 @@ class Password(LibpqCase):
         self.assertNotIn("other", err)
 
 
-class Tls(LibpqCase):
-    """The server has a certificate for localhost, and nobody but `postgres` may connect without TLS."""
-
-    RULE = "hostssl all secret all trust"
-
     def test_one_in_the_url_is_for_belay_and_not_for_the_command(self):
         """Also if belay is killed: the guardian, which then ends the command, releases the lock."""
         url = self.as_careful.replace("careful@", "careful:a%3Ab@")
@@ -94,6 +90,11 @@ class Tls(LibpqCase):
         run.kill()
         wait_until(lambda: self.ok("status", "k", "--json").json()["status"] == "released", "the release")
 
+
+class Tls(LibpqCase):
+    """The server has a certificate for localhost, and nobody but `postgres` may connect without TLS."""
+
+    RULE = "hostssl all secret all trust"
 
     def make_server(self):
         server = postgresql.Server()
@@ -157,7 +158,6 @@ class Tls(LibpqCase):
         for env in ({"PGSSLROOTCERT": missing}, {}):  # without it libpq looks in the home directory
             self.assertIn("refuses a PG* variable or a file: root certificate file", self.fails(78, "list", "--store", url, env=env).err)
 
-    def test_without_tls_the_server_refuses(self):
     def test_a_front_that_has_lost_its_certificate_does_not_blame_its_clients(self):
         """They did nothing wrong, and another front may serve them."""
         url = self.secret("sslmode=verify-full", f"sslrootcert={self.copy}")
@@ -178,6 +178,7 @@ class Tls(LibpqCase):
         self.assertEqual(status, 503, message)
         self.assertIn(f'root certificate file "{self.copy}" does not exist', message)
 
+    def test_without_tls_the_server_refuses(self):
         self.assertIn("no encryption", self.fails(77, "list", "--store", self.secret("sslmode=disable")).err)
 
 
@@ -266,6 +267,27 @@ class Refused(PostgresCase):
         err = self.fails(69, "list", "--store", "postgresql://%2Fabsent,%2Fmissing:5433/postgres").err
         for path in ("/absent/.s.PGSQL.5432", "/missing/.s.PGSQL.5433"):
             self.assertIn(path, err)
+
+
+class Storm(PostgresCase):
+    def test_the_connection_for_wake_ups_is_tried_less_and_less_often(self):
+        """After a restart all processes that hold a lock or wait would else keep the database from its work."""
+        attempts, enough = [], threading.Event()
+
+        def refuse():
+            while not enough.is_set():
+                client, _ = refusing.accept()
+                client.close()
+                attempts.append(time.monotonic())
+                if len(attempts) == 5:
+                    enough.set()
+
+        with socket.create_server(("127.0.0.1", 0)) as refusing:
+            threading.Thread(target=refuse, daemon=True).start()
+            listen = f"listen=postgresql://postgres@127.0.0.1:{refusing.getsockname()[1]}/postgres?sslmode%3Ddisable%26gssencmode%3Ddisable"
+            self.start("run", "k", "--store", self.url(listen), "--", "sleep", "60")
+            self.assertTrue(enough.wait(60))
+        self.assertGreater(attempts[4] - attempts[0], 0.25 + 0.5 + 1 + 2 - 0.1)  # at least half of 0.5, 1, 2 and 4 s
 
 
 class Slow(PostgresCase):

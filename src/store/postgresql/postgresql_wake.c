@@ -38,7 +38,8 @@
 #include "base/fnv.h"
 #include "store/postgresql/postgresql_internal.h"
 
-enum { WATCH_POLL_MS = 500, RECONNECT_MS = 500, READY_MS = 2000, PROBE_MS = 15000, ANSWER_MS = 3000 };
+enum { WATCH_POLL_MS = 500, READY_MS = 2000, PROBE_MS = 15000, ANSWER_MS = 3000 };
+enum { RECONNECT_MS = 500, RECONNECT_MAX_MS = 4000 };
 
 static uint32_t *word_of(struct pg_store *store, const char *lock_id)
 {
@@ -320,10 +321,30 @@ static void stay_listening(struct pg_store *store, struct pg_conn *conn)
     }
 }
 
+/*
+ * Before the next attempt to connect, after so many that failed. Longer and longer, and not for all processes the same:
+ * a database that was started again, or is at its limit, is not to be kept from its work.
+ */
+static int reconnect_pause_ms(struct pg_store *store, int failures)
+{
+    uint64_t random = 0;
+    int pause_ms = RECONNECT_MS;
+
+    if (atomic_load(&store->wake.is_pooled)) {
+        return PROBE_MS;
+    }
+    for (int i = 1; i < failures && pause_ms < RECONNECT_MAX_MS; i++) {
+        pause_ms *= 2;
+    }
+    (void)random_bytes(&random, sizeof random);
+    return pause_ms / 2 + (int)(random % (uint64_t)pause_ms);
+}
+
 static void *run_listener(void *context)
 {
     struct pg_store *store = context;
     const char *conninfo = store->params.listen != NULL ? store->params.listen : store->params.conninfo;
+    int failures = 0;
     bool is_first = true;
 
     while (!is_stopped(store)) {
@@ -343,6 +364,7 @@ static void *run_listener(void *context)
             wake_everybody(store); /* what was sent before that is lost; see start_listener(), too */
         } /* else nothing has changed, and those that retry more and more seldom are not to be woken */
         is_first = false;
+        failures = listens ? 0 : failures < INT_MAX ? failures + 1 : failures;
         if (listens) {
             stay_listening(store, conn);
             atomic_store(&store->wake.is_listening, false);
@@ -350,7 +372,7 @@ static void *run_listener(void *context)
         }
         pg_conn_close(conn);
         if (!is_stopped(store)) { /* closing has poked the thread, perhaps before this pause */
-            (void)pause_for(store, -1, atomic_load(&store->wake.is_pooled) ? PROBE_MS : RECONNECT_MS);
+            (void)pause_for(store, -1, reconnect_pause_ms(store, failures));
         }
     }
     return NULL;
