@@ -1,8 +1,10 @@
 """Every finding of `belay doctor` on PostgreSQL: its schema and rights, durability, replication, wake-ups."""
 import json
 import socket
+import time
 import unittest
 
+from pg_proxy import Proxy
 from pg_support import OwnServerCase, PostgresCase, postgresql, wait_until
 
 
@@ -179,6 +181,17 @@ class Healthy(OwnServerCase, DoctorCase):
         wanted = {"connection", "schema", "permissions", "state", "durability", "replication", "clock", "wake-ups", "wake-up queue",
                   "transactions"}
         self.assertEqual({name for name in wanted if found[name]["level"] == "ok"}, wanted)
+
+
+class Hanging(DoctorCase):
+    def test_a_server_that_stops_answering_is_not_waited_for_as_long_as_for_a_migration(self):
+        proxy = Proxy(self.server.port, b"SHOW fsync")
+        self.addCleanup(proxy.close)
+        proxy.cut = "hold"
+        began = time.monotonic()
+        found = self.findings("--store", self.url("sslmode=disable", port=proxy.port))
+        self.assertLess(time.monotonic() - began, 30)  # PG_TIMEOUT_MS, and a busy machine
+        self.assertEqual((self.code, found["durability"]["text"]), (69, "PostgreSQL did not answer in time"))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,18 @@ struct checkup {
     struct diagnostics *diagnostics;
 };
 
+/* A server that hangs is to be reported, and not waited for as long as for a migration. */
+static enum belay_code connect_briefly(const char *conninfo, struct pg_conn **out_conn,
+                                       struct belay_error *err)
+{
+    enum belay_code code = pg_connect(conninfo, clock_boot_ms() + PG_TIMEOUT_MS, out_conn, err);
+
+    if (code == BELAY_OK) {
+        (*out_conn)->run_ms = PG_TIMEOUT_MS;
+    }
+    return code;
+}
+
 /* The one value that `sql` selects; "" and a finding if it cannot. */
 static void query_text(const struct checkup *checkup, const char *name, const char *sql, char *out,
                        size_t size)
@@ -264,7 +276,7 @@ static void check_listen(const struct checkup *checkup)
     struct belay_error err = BELAY_ERROR_INIT;
     struct pg_conn *direct = NULL;
 
-    if (pg_connect(checkup->params->listen, clock_boot_ms() + PG_TIMEOUT_MS, &direct, &err) != BELAY_OK) {
+    if (connect_briefly(checkup->params->listen, &direct, &err) != BELAY_OK) {
         diagnostics_error(checkup->diagnostics, "wake-ups", "correct listen= in the store's URL", &err);
     } else if (hears(checkup, direct)) {
         diagnostics_ok(checkup->diagnostics, "wake-ups", "by LISTEN on %s:%s", PQhost(direct->pg),
@@ -287,7 +299,7 @@ static void check_second_connection(const struct checkup *checkup)
     struct belay_error err = BELAY_ERROR_INIT;
     struct pg_conn *second = NULL;
 
-    if (pg_connect(checkup->params->conninfo, clock_boot_ms() + PG_TIMEOUT_MS, &second, &err) != BELAY_OK) {
+    if (connect_briefly(checkup->params->conninfo, &second, &err) != BELAY_OK) {
         diagnostics_warn(checkup->diagnostics, "wake-ups", "waiters need a second connection, or they poll",
                          "%s", err.text);
     } else if (hears(checkup, second)) {
@@ -376,7 +388,7 @@ void postgresql_doctor(const char *url, const char *origin, struct diagnostics *
         goto done;
     }
     diagnostics_ok(diagnostics, "store", "%s (%s)", params.url, origin);
-    if (pg_connect(params.conninfo, clock_boot_ms() + PG_TIMEOUT_MS, &checkup.conn, &err) != BELAY_OK) {
+    if (connect_briefly(params.conninfo, &checkup.conn, &err) != BELAY_OK) {
         diagnostics_error(diagnostics, "connection", "check the URL, the PG* variables and ~/.pgpass", &err);
     } else {
         diagnostics_ok(diagnostics, "connection", "PostgreSQL %d at %s:%s, user %s",
