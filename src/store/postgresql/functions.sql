@@ -4,7 +4,7 @@
 -- Of this file. A change that earlier and later belays can both work with raises it, and PG_FUNCTIONS_VERSION: then the
 -- next `belay table create` replaces the functions, and until then all goes on as before.
 CREATE OR REPLACE FUNCTION @schema@.functions_version() RETURNS integer
-LANGUAGE sql IMMUTABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ SELECT 4 $$;
+LANGUAGE sql IMMUTABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ SELECT 5 $$;
 
 -- ---- time ----
 
@@ -44,32 +44,37 @@ AS $$ SELECT CASE WHEN new_expires > now THEN now ELSE heartbeat - (expires - ne
 -- have reached the server for a while. Every lease gets its whole ttl again, every ticket and intent
 -- the longest ttl that it can have had, but for those that had ended when that clock showed seen_ms (NULL: it is not
 -- known to have shown any time). Events up to now have readings of that clock, and tell nothing of the one from now on.
+--
+-- The time is read for each row: calls that renew or acquire go on while a jump is reported, and what the report comes to
+-- last must not end before the holder was told. PostgreSQL evaluates it again if the row has changed while this waited.
 CREATE OR REPLACE FUNCTION @schema@.begin_leases_again(number bigint, seen_ms bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    now bigint := @schema@.clock_ms();
     r @schema@.locks;
 BEGIN
-    UPDATE @schema@.locks SET
-        revision = number,
-        expires_ms = CASE WHEN held THEN @schema@.expires_again(expires_ms, ttl_ms, now, seen_ms) ELSE expires_ms END,
-        last_heartbeat_ms = CASE WHEN held
-            THEN @schema@.heartbeat_again(last_heartbeat_ms, expires_ms,
-                                          @schema@.expires_again(expires_ms, ttl_ms, now, seen_ms), now)
-            ELSE last_heartbeat_ms END,
-        holders = (SELECT jsonb_agg(h.again || jsonb_build_object('b', @schema@.heartbeat_again((h.was->>'b')::bigint,
-                                        (h.was->>'e')::bigint, (h.again->>'e')::bigint, now)) ORDER BY h.n)
-                   FROM (SELECT x.h AS was, @schema@.counted_again(x.h, now, seen_ms) AS again, x.n
-                         FROM jsonb_array_elements(holders) WITH ORDINALITY x(h, n)) h),
-        tickets = (SELECT jsonb_agg(@schema@.counted_again(t, now, seen_ms) ORDER BY n)
-                   FROM jsonb_array_elements(tickets) WITH ORDINALITY x(t, n)),
-        intents = (SELECT jsonb_agg(@schema@.counted_again(i, now, seen_ms) ORDER BY n)
-                   FROM jsonb_array_elements(intents) WITH ORDINALITY x(i, n))
+    UPDATE @schema@.locks l SET (revision, expires_ms, last_heartbeat_ms, holders, tickets, intents) = (
+        SELECT number,
+            CASE WHEN l.held THEN @schema@.expires_again(l.expires_ms, l.ttl_ms, c.now, seen_ms) ELSE l.expires_ms END,
+            CASE WHEN l.held
+                THEN @schema@.heartbeat_again(l.last_heartbeat_ms, l.expires_ms,
+                                              @schema@.expires_again(l.expires_ms, l.ttl_ms, c.now, seen_ms), c.now)
+                ELSE l.last_heartbeat_ms END,
+            (SELECT jsonb_agg(h.again || jsonb_build_object('b', @schema@.heartbeat_again((h.was->>'b')::bigint,
+                                  (h.was->>'e')::bigint, (h.again->>'e')::bigint, c.now)) ORDER BY h.n)
+             FROM (SELECT x.h AS was, @schema@.counted_again(x.h, c.now, seen_ms) AS again, x.n
+                   FROM jsonb_array_elements(l.holders) WITH ORDINALITY x(h, n)) h),
+            (SELECT jsonb_agg(@schema@.counted_again(t, c.now, seen_ms) ORDER BY n)
+             FROM jsonb_array_elements(l.tickets) WITH ORDINALITY x(t, n)),
+            (SELECT jsonb_agg(@schema@.counted_again(i, c.now, seen_ms) ORDER BY n)
+             FROM jsonb_array_elements(l.intents) WITH ORDINALITY x(i, n))
+        FROM (SELECT @schema@.clock_ms() AS now) c)
     WHERE held OR tickets IS NOT NULL OR intents IS NOT NULL;
-    FOR r IN SELECT * FROM @schema@.locks WHERE holders IS NOT NULL LOOP
+    -- FOR UPDATE: a lock that has several holders since the UPDATE began is not locked yet, and may change meanwhile.
+    FOR r IN SELECT * FROM @schema@.locks WHERE holders IS NOT NULL FOR UPDATE LOOP
         PERFORM @schema@.save(@schema@.repeating(r, @schema@.last_to_end(r.holders)));
     END LOOP;
-    UPDATE @schema@.waiting SET expires_ms = @schema@.expires_again(expires_ms, (ticket->>'l')::bigint, now, seen_ms);
+    UPDATE @schema@.waiting
+    SET expires_ms = @schema@.expires_again(expires_ms, (ticket->>'l')::bigint, @schema@.clock_ms(), seen_ms);
     UPDATE @schema@.meta SET clock_event = coalesce((SELECT max(e.id) FROM @schema@.events e), 0);
 END $$;
 

@@ -13,7 +13,7 @@
 
 enum {
     PG_SCHEMA_VERSION = 5,
-    PG_FUNCTIONS_VERSION = 4, /* of functions.sql; a schema of the same version may have earlier ones */
+    PG_FUNCTIONS_VERSION = 5, /* of functions.sql; a schema of the same version may have earlier ones */
     PG_STATE_VERSION = 2,     /* of state.sql, which a schema may lack */
     PG_TIMEOUT_MS = 10000,    /* of one call, if the caller names none */
     PG_POLL_MS = 500,         /* of the first waiter, whom a notification should wake; less than claim_ms */
