@@ -336,6 +336,35 @@ static void nothing_is_changed_after_a_deadline_that_passes_while_a_call_waits(v
     store->ops->close(store);
 }
 
+/* ---- how long a call waits for a row ---- */
+
+/*
+ * Clients give up after 10 s, and their sessions wait on: without an end of its own, a call that is repeated would use
+ * up max_connections. begin_leases_again() notes here for how long it would wait for a row.
+ */
+static void no_call_waits_for_a_row_for_longer_than_its_client(void **state)
+{
+    (void)state;
+    assert_true(
+        pg_kit_run("CREATE TABLE public.waits (how_long text);"
+                   "ALTER FUNCTION waits.begin_leases_again RENAME TO begin_leases_again_not;"
+                   "CREATE FUNCTION waits.begin_leases_again(bigint, bigint) RETURNS void LANGUAGE sql AS "
+                   "$$ INSERT INTO public.waits VALUES (current_setting('lock_timeout')) $$"));
+    assert_true(pg_kit_run("SELECT waits.clock_jumped(waits.clock_ms())"));
+    assert_true(pg_kit_run("UPDATE waits.meta SET server_start = server_start - interval '1 s';"
+                           "SELECT waits.commit('{\"d\": 9223372036854775807, \"w\": [], \"e\": []}')"));
+    /* The clock was set back by an hour, which this client does not know yet. */
+    assert_true(pg_kit_run("SELECT waits.commit(jsonb_build_object('d', waits.clock_ms() + 3600000, "
+                           "'e', '[]'::jsonb, 'w', '[{\"k\": \"k\", \"c\": 0, \"s\": 0, "
+                           "\"pt\": {\"i\": \"a\", \"l\": 1}}]'::jsonb));"
+                           "INSERT INTO public.waits VALUES (current_setting('lock_timeout'))"));
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM public.waits"), 3);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM public.waits WHERE how_long = '10s'"), 3);
+    assert_true(pg_kit_run("DROP TABLE public.waits; DROP FUNCTION waits.begin_leases_again;"
+                           "ALTER FUNCTION waits.begin_leases_again_not RENAME TO begin_leases_again;"
+                           "DELETE FROM waits.locks"));
+}
+
 /* ---- events that a standby may lack ---- */
 
 static bool count_event(void *context, const struct belay_event *event)
@@ -541,6 +570,7 @@ int main(void)
         cmocka_unit_test(no_grant_of_a_group_follows_a_freeze_that_was_answered),
         cmocka_unit_test(threads_share_the_connections_that_the_server_permits),
         cmocka_unit_test(nothing_is_changed_after_a_deadline_that_passes_while_a_call_waits),
+        cmocka_unit_test(no_call_waits_for_a_row_for_longer_than_its_client),
         cmocka_unit_test(events_that_a_standby_may_lack_are_not_shown),
         cmocka_unit_test(a_group_waits_no_longer_than_any_of_its_changes),
         cmocka_unit_test(a_statement_that_cannot_be_prepared_is_sent_elsewhere),

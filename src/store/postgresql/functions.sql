@@ -87,7 +87,10 @@ END $$;
 -- ended. It is the last by id, not the one with the latest time, because the clock may have been set back, and each
 -- renewal has an event. The order of ids differs from that of time only for transactions that ran side by side. That
 -- the events of refusals may be lost in a crash does no harm: then an earlier reading counts, and more leases begin again.
-CREATE OR REPLACE FUNCTION @schema@.new_server() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+--
+-- While no standby answers, the first call that does this waits for one, and the others for that call.
+CREATE OR REPLACE FUNCTION @schema@.new_server() RETURNS void
+LANGUAGE plpgsql VOLATILE SET lock_timeout = 10000 AS $$
 DECLARE
     m @schema@.meta;
 BEGIN
@@ -110,7 +113,7 @@ END $$;
 -- A client saw the clock jump forward, to seen_ms: it has a clock of its own to compare with, which a
 -- server cannot ask for. False: the clock is elsewhere by now, and nothing was done.
 CREATE OR REPLACE FUNCTION @schema@.clock_jumped(seen_ms bigint) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = 10000 AS $$
 DECLARE
     m @schema@.meta;
 BEGIN
@@ -781,7 +784,7 @@ BEGIN
 
     -- With the rows locked, and those that do not exist made for the time being.
     IF n > 0 AND deadline < 9223372036854775807 THEN
-        PERFORM set_config('lock_timeout', least(greatest(deadline - now, 1), 2147483647)::text, true);
+        PERFORM set_config('lock_timeout', least(greatest(deadline - now, 1), 10000)::text, true);
     END IF;
     FOR i IN SELECT x.n - 1 FROM jsonb_array_elements(b->'w') WITH ORDINALITY x(e, n)
              ORDER BY (x.e->>'k') COLLATE "C" DESC LOOP
