@@ -175,6 +175,16 @@ class Url(PostgresCase):
         self.assertIn("client_min_messages is error", self.fails(78, "doctor", env=env).out)
         self.fails(66, "status", "k")
 
+    def test_transactions_that_do_not_see_what_others_did_meanwhile_are_refused(self):
+        """Of a freeze that was created while an acquisition waited for its row, and of any other change."""
+        for level in ("repeatable read", "serializable"):
+            env = {"PGOPTIONS": "-c default_transaction_isolation=" + level.replace(" ", "\\ ")}
+            text = f"default_transaction_isolation is {level}: a lock could be acquired after a freeze was confirmed"
+            self.assertIn(f"{text}: set it to 'read committed' for this user (ALTER ROLE, or PGOPTIONS)",
+                          self.fails(78, "acquire", "k", env=env).err)
+            self.assertIn(text, self.fails(78, "doctor", env=env).out)
+        self.fails(66, "status", "k")
+
     def test_a_server_that_sends_no_more_warnings_is_refused_by_new_connections(self):
         role = f"{self.schema}_quiet"
         self.sql(f"CREATE ROLE {role} LOGIN")

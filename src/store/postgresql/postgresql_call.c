@@ -213,17 +213,18 @@ void pg_close_idle(struct pg_store *store)
 
 /*
  * The columns of hello(), the two of what this machine knew of the server's clock before, the number by
- * which this database knows a type, and which messages it sends.
+ * which this database knows a type, which messages it sends, and how it isolates transactions.
  */
 static enum belay_code ask_hello(struct pg_store *store, struct pg_conn *conn, PGresult **out_result,
                                  struct belay_error *err)
 {
-    char sql[320 + 3 * PG_NAME_MAX + sizeof store->machine];
+    char sql[400 + 3 * PG_NAME_MAX + sizeof store->machine];
     enum belay_code code;
 
     (void)snprintf(sql, sizeof sql,
                    "SELECT version, now_ms, store_id, c.server_ms, c.boot_ms, "
-                   "to_regtype('\"%s\".one_change')::oid, current_setting('client_min_messages') "
+                   "to_regtype('\"%s\".one_change')::oid, current_setting('client_min_messages'), "
+                   "current_setting('transaction_isolation') "
                    "FROM \"%s\".hello() "
                    "LEFT JOIN \"%s\".known_clock('%s') c ON true",
                    store->params.schema, store->params.schema, store->params.schema, store->machine);
@@ -243,7 +244,7 @@ static enum belay_code check_hello(const struct pg_store *store, const PGresult 
                          "create` with the newer of the two",
                          store->params.schema, (long long)version, (int)PG_SCHEMA_VERSION);
     }
-    if (PQnfields(result) < 7 || PQgetisnull(result, 0, 5)) {
+    if (PQnfields(result) < 8 || PQgetisnull(result, 0, 5)) {
         return error_set(
             err, BELAY_CONFIG,
             "the schema '%s' lacks a function or a type: make it again with `belay table create`",
@@ -253,12 +254,17 @@ static enum belay_code check_hello(const struct pg_store *store, const PGresult 
     if (strcmp(PQgetvalue(result, 0, 6), "error") == 0) {
         return error_set(err, BELAY_CONFIG, PG_NO_WARNINGS ": " PG_NO_WARNINGS_ADVICE);
     }
+    if (strcmp(PQgetvalue(result, 0, 7), PG_ISOLATION) != 0) {
+        return error_set(err, BELAY_CONFIG, PG_BAD_ISOLATION ": " PG_ISOLATION_ADVICE,
+                         PQgetvalue(result, 0, 7));
+    }
     return BELAY_OK;
 }
 
 /*
- * A new connection: is the schema one that this belay knows, and are warnings sent? Both may have changed since an
- * earlier connection was made. The first one of a store also asks for the time there.
+ * A new connection: is the schema one that this belay knows, are warnings sent, and are transactions isolated as the
+ * functions need it? All of it may have changed since an earlier connection was made. The first one of a store also
+ * asks for the time there.
  */
 static enum belay_code say_hello(struct pg_store *store, struct pg_conn *conn, int64_t deadline_boot_ms,
                                  struct belay_error *err)

@@ -176,6 +176,19 @@ static void check_durability(const struct checkup *checkup)
     }
 }
 
+static void check_isolation(const struct checkup *checkup)
+{
+    char value[64];
+
+    query_text(checkup, "isolation", "SHOW transaction_isolation", value, sizeof value);
+    if (value[0] != '\0' && strcmp(value, PG_ISOLATION) != 0) {
+        diagnostics_fail(checkup->diagnostics, BELAY_CONFIG, "isolation", PG_ISOLATION_ADVICE,
+                         PG_BAD_ISOLATION, value);
+    } else if (value[0] != '\0') {
+        diagnostics_ok(checkup->diagnostics, "isolation", "%s", value);
+    }
+}
+
 /* synchronous_standby_names names some; which are connected, only some users may see. */
 static void check_standbys(const struct checkup *checkup, const char *names)
 {
@@ -399,6 +412,7 @@ void postgresql_doctor(const char *url, const char *origin, struct diagnostics *
             check_state(&checkup);
         }
         check_durability(&checkup);
+        check_isolation(&checkup);
         check_replication(&checkup);
         check_clock(&checkup);
         check_wake_ups(&checkup);

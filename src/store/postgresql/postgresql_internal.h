@@ -307,6 +307,11 @@ void pg_keep_clock_if_due(struct pg_store *store);
 #define PG_NO_WARNINGS                                                                                       \
     "client_min_messages is error: PostgreSQL would not say that a change is missing on its standby"
 #define PG_NO_WARNINGS_ADVICE "set it to warning for this user (ALTER ROLE, or PGOPTIONS)"
+/* The functions look again at what has changed while they waited for a row: at any other level they would not see it. */
+#define PG_ISOLATION "read committed"
+#define PG_BAD_ISOLATION                                                                                     \
+    "default_transaction_isolation is %.40s: a lock could be acquired after a freeze was confirmed"
+#define PG_ISOLATION_ADVICE "set it to 'read committed' for this user (ALTER ROLE, or PGOPTIONS)"
 
 /* ---- postgresql_record.c ---- */
 
