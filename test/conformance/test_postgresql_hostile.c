@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "conformance/postgresql_kit.h"
 
 static void more_events_than_a_transaction_has_ids_for_are_refused(void **state)
@@ -208,6 +209,32 @@ static void a_number_that_no_client_can_read_is_not_kept(void **state)
     store->ops->close(store);
 }
 
+/* L7: what a machine is said to know of the clock. By a reading that no clock can have shown, no jump would be noticed. */
+static void a_reading_of_the_clock_that_cannot_be_is_not_believed(void **state)
+{
+    static const char *const readings[] = { "9223372036854775807, -1", "-9223372036854775808, 1",
+                                            "-1, 9223372036854775807", "5, -9223372036854775808" };
+    struct belay_store *store = pg_kit_open(kit.url, NULL);
+    char sql[160];
+
+    (void)state;
+    pg_kit_take(store, "clock", "a", 60000);
+    store->ops->close(store);
+    for (size_t i = 0; i < sizeof readings / sizeof readings[0]; i++) {
+        (void)snprintf(sql, sizeof sql, "UPDATE hostile.clocks SET (server_ms, boot_ms) = (%s)", readings[i]);
+        assert_true(pg_kit_run(sql));
+        store = pg_kit_open(kit.url, NULL);
+        assert_int_equal(pg_reach(pg_of(store), 60000, NULL), BELAY_OK);
+        assert_false(pg_has_jumped(pg_of(store)));
+        assert_int_equal(pg_kit_number("SELECT count(*) FROM hostile.clocks "
+                                       "WHERE abs(server_ms - hostile.clock_ms()) < 3600000"),
+                         1); /* it was replaced */
+        pg_saw_clock(pg_of(store), pg_server_ms(pg_of(store)) + 60000, clock_boot_ms());
+        assert_true(pg_has_jumped(pg_of(store)));
+        store->ops->close(store);
+    }
+}
+
 /* A batch that only commit() of functions.sql can do. */
 static enum belay_code commit_two(struct belay_store *store)
 {
@@ -280,6 +307,7 @@ int main(void)
         cmocka_unit_test(a_ttl_at_the_end_of_its_range_stops_no_lease_from_beginning_again),
         cmocka_unit_test(a_holder_without_one_of_its_fields_is_refused),
         cmocka_unit_test(a_number_that_no_client_can_read_is_not_kept),
+        cmocka_unit_test(a_reading_of_the_clock_that_cannot_be_is_not_believed),
         cmocka_unit_test(answers_for_changes_that_were_not_sent_are_unknown),
         cmocka_unit_test(an_answer_that_makes_no_sense_is_an_error), /* the last: its functions stay */
     };

@@ -21,6 +21,7 @@ enum {
     TELL_ATTEMPTS = 3,
     DRIFT = 5000 /* two clocks drift apart by less than 1 ms in this many */
 };
+#define CLOCK_LAST_MS INT64_C(253402300799999) /* the end of the year 9999 */
 
 int64_t pg_server_ms(struct pg_store *store)
 {
@@ -297,16 +298,24 @@ static bool is_due(struct pg_store *store, int64_t now_boot_ms, int64_t *out_mos
     return due;
 }
 
+/* Any role may have written any numbers. Times that no clock can have shown would hide each jump from now on. */
+static bool is_credible(const struct pg_known_clock *before)
+{
+    return before->known && before->boot_ms >= -CLOCK_LAST_MS && before->boot_ms <= clock_boot_ms() &&
+           before->server_ms >= 0 && before->server_ms <= CLOCK_LAST_MS;
+}
+
 /* Unless another thread has met the clock meanwhile: it knows more. */
 static void recall(struct pg_store *store, const struct pg_known_clock *before)
 {
-    int64_t offset_ms = before->server_ms - before->boot_ms;
+    bool is_known = is_credible(before);
+    int64_t offset_ms = is_known ? before->server_ms - before->boot_ms : 0;
 
     (void)pthread_mutex_lock(&store->mutex);
     if (!store->has_clock) {
-        store->kept_boot_ms = before->known ? before->boot_ms : -KEEP_EVERY_MS;
+        store->kept_boot_ms = is_known ? before->boot_ms : -KEEP_EVERY_MS;
     }
-    if (before->known && !store->has_clock) {
+    if (is_known && !store->has_clock) {
         store->has_clock = true;
         store->clock_offset_ms = store->clock_most_ms = offset_ms;
         store->clock_most_boot_ms = before->boot_ms;
