@@ -99,11 +99,59 @@ static void a_waiter_far_back_may_move(void **state)
     a_waiter_that_moved_is_woken_where_it_waits(ROOM + 1);
 }
 
+static void put_shared(struct belay_store *store, bool is_again)
+{
+    struct belay_put_ticket put = { .lock_id = "mover",
+                                    .key = "k",
+                                    .owner = "o",
+                                    .owner_name = "n",
+                                    .ttl_ms = TTL_MS,
+                                    .mode = BELAY_SHARED,
+                                    .is_again = is_again };
+
+    pg_kit_commit(store, &(struct belay_write){ .key = "k", .put_ticket = &put });
+}
+
+static enum belay_code leave(struct belay_store *store)
+{
+    const char *id = "mover";
+    struct belay_write write = {
+        .key = "k", .drop_tickets = &id, .n_drop_tickets = 1, .unless_elsewhere = true
+    };
+    struct belay_batch batch = { .writes = &write, .n_writes = 1 };
+    struct belay_commit done = { 0 };
+    enum belay_code code = store->ops->commit(store, &batch, &done, NULL);
+
+    belay_commit_release(&done);
+    return code;
+}
+
+/* L4: the waiters of a lock of any kind. It waits through `b`; `a` hung meanwhile, and goes on. */
+static void a_shared_waiter_that_moved_is_left_alone(void **state)
+{
+    (void)state;
+    assert_true(pg_kit_run("DELETE FROM moved.locks; DELETE FROM moved.waiting"));
+    pg_kit_take(a, "k", "holder", TTL_MS);
+    put_shared(a, false);
+    put_shared(a, true);
+    put_shared(b, false);
+    put_shared(a, true);
+    assert_int_equal(leave(a), BELAY_REFUSED);
+    assert_int_equal(leave(b), BELAY_OK);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM moved.locks WHERE tickets IS NOT NULL"), 0);
+    put_shared(b, false);
+    assert_true(pg_kit_run("UPDATE moved.locks SET tickets = jsonb_set(tickets, '{0,e}', '5')"));
+    put_shared(a, true); /* it had lost its place there */
+    assert_int_equal(leave(b), BELAY_REFUSED);
+    assert_int_equal(leave(a), BELAY_OK);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_waiter_whose_ticket_is_in_the_locks_row_may_move),
         cmocka_unit_test(a_waiter_far_back_may_move),
+        cmocka_unit_test(a_shared_waiter_that_moved_is_left_alone),
     };
     int failed = 1;
 

@@ -728,6 +728,29 @@ class GoingOver(FrontsCase):
             events = self.events(f"k{i}")
             self.assertEqual([events.count(name) for name in ("wait.began", "wait.ended", "lock.acquired")], [1, 1, 2], events)
 
+    def test_a_waiter_of_any_kind_that_went_over_keeps_its_place(self):
+        """L4, L9: when the first front gives it up, the client waits through another one."""
+        a, b = self.fronts
+        kinds = {"exclusive": {}, "shared": {"shared": True}, "slots": {"slots": 2}, "keys": {"keys": ["keys", "other"]}}
+        later, following = {}, {}
+        for key, fields in kinds.items():
+            b.acquire(key, "holder", ttl_ms=60000, lock_id=f"held-{key}")
+            request = {**({} if "keys" in fields else {"key": key}), **fields, "locked_by": "w", "ttl_ms": 60000, "lock_id": f"id-{key}"}
+            self.assertEqual(a.post("/v1/acquire", {**request, "wait_ms": 50}).error["place_kept_ms"], 3000)
+            later[key] = b.post_later("/v1/acquire", {**request, "wait_ms": int(PATIENCE * 1000)})
+            wait_until(lambda: f"belay_waiting {len(later)}\n".encode() in b.get("/metrics").body, "the client to wait again")
+        for key in kinds:
+            following[key] = b.acquire_later(key, "next", wait_ms=int(PATIENCE * 1000), ttl_ms=60000)
+            b.wait_for_queue(key, ["w", "next"])
+        wait_until(lambda: b"belay_waiting 0\n" in a.get("/metrics").body, "the first front to give all up")
+        for key in kinds:
+            with self.subTest(key):
+                self.assertEqual(b.queue(key), ["w", "next"])
+                self.assertNotIn("wait.ended", self.events(key))
+                b.release(key, f"held-{key}")
+                self.assertEqual(later[key].get().status, 200)
+                self.assertFalse(following[key].is_there())
+
     def test_what_no_client_claims_goes_to_the_next_when_its_lease_ends(self):
         """L4: not sooner, as the client may hold it through another front."""
         front = self.fronts[0]

@@ -610,7 +610,7 @@ BEGIN
     IF w ? 'di' THEN
         r.intents := @schema@.without(r.intents, w->'di');
     END IF;
-    IF w ? 'pt' THEN
+    IF w ? 'pt' AND NOT (w->'pt' ? 'h' AND @schema@.waits_elsewhere(r, w->'pt'->>'i', w->'pt'->>'p', now)) THEN
         r := @schema@.with_ticket(r, w->'pt', now, number);
     END IF;
     IF w ? 'pi' THEN

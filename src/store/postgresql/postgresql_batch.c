@@ -5,6 +5,7 @@
  *     write   {"k": key, "c": condition, "r": revision, "i": id, "s": sets, "v": values, "co": about one holder,
  *              "dt", "di", "dh": ids to drop, "h": the process that must have put the first of "dt",
  *              "pt": ticket, "pi": [intent, ...]}
+ *     ticket  "p": the process that puts it, "h": this process has put it before; see ticket_of() for the rest
  */
 #include <stdlib.h>
 #include <string.h>
@@ -102,20 +103,26 @@ static bool add_ids(json_t *to, const char *name, const char *const *ids, size_t
     return add(to, name, list);
 }
 
-static json_t *ticket_of(const struct belay_put_ticket *put)
+static json_t *ticket_of(const struct belay_put_ticket *put, const char *here)
 {
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:i, s:b}", "i", put->lock_id, "k", put->key,
-                     "o", text_or_empty(put->owner), "n", text_or_empty(put->owner_name), "a",
-                     text_or_empty(put->acquired_by), "s", (json_int_t)put->since_unix_ms, "l",
-                     (json_int_t)put->ttl_ms, "m", (int)put->mode, "c", put->slots, "j", (int)put->joint);
+    json_t *out =
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:i, s:b}", "i", put->lock_id, "k", put->key, "o",
+                  text_or_empty(put->owner), "n", text_or_empty(put->owner_name), "a",
+                  text_or_empty(put->acquired_by), "s", (json_int_t)put->since_unix_ms, "l",
+                  (json_int_t)put->ttl_ms, "m", (int)put->mode, "c", put->slots, "j", (int)put->joint);
+    bool ok = out != NULL && add_text(out, "p", here) && (!put->is_again || add(out, "h", json_true()));
+
+    if (!ok) {
+        json_decref(out);
+        return NULL;
+    }
+    return out;
 }
 
 char *pg_ticket_text(const struct belay_put_ticket *put, const char *here)
 {
-    json_t *ticket = ticket_of(put);
-    bool ok =
-        ticket != NULL && add_text(ticket, "p", here) && (!put->is_again || add(ticket, "h", json_true()));
-    char *text = ok ? json_dumps(ticket, JSON_COMPACT) : NULL;
+    json_t *ticket = ticket_of(put, here);
+    char *text = ticket == NULL ? NULL : json_dumps(ticket, JSON_COMPACT);
 
     json_decref(ticket);
     return text;
@@ -164,7 +171,7 @@ static json_t *write_of(const struct belay_write *write, const char *here)
          add_ids(out, "di", write->drop_intents, write->n_drop_intents) &&
          add_ids(out, "dh", write->drop_holders, write->n_drop_holders) && add_intents(out, write);
     if (ok && write->put_ticket != NULL) {
-        ok = add(out, "pt", ticket_of(write->put_ticket));
+        ok = add(out, "pt", ticket_of(write->put_ticket, here));
     }
     if (!ok) {
         json_decref(out);
