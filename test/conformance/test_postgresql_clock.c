@@ -264,11 +264,20 @@ static void add_holder(struct belay_store *store, const char *key, const char *l
                              .key = key, .set = BELAY_SET_HOLDER, .values = &values, .co_holder = true });
 }
 
+/* NULL: it was done. */
 static void *report_in_thread(void *context)
 {
-    assert_int_equal(pg_conn_run(context, "SELECT clock.clock_jumped(clock.clock_ms())", NULL, NULL),
-                     BELAY_OK);
-    return NULL;
+    return pg_conn_run(context, "SELECT clock.clock_jumped(clock.clock_ms())", NULL, NULL) == BELAY_OK
+               ? NULL
+               : context;
+}
+
+static void join_report(pthread_t thread)
+{
+    void *failed = NULL;
+
+    assert_int_equal(pthread_join(thread, &failed), 0);
+    assert_null(failed);
 }
 
 /* A session that has locked the row of a key. */
@@ -303,31 +312,39 @@ static void await_blocked_by(struct pg_conn *conn, struct pg_conn *by)
 
 /*
  * L1: a shared lock that is acquired while a jump is reported, and has another holder before the report has come to it.
- * The report waits for one row while the lock gets its first holder, and for another one while it gets its second.
+ * The report waits for a row each time: of a lock that was held before, of one that is held since, and of a shared one.
  */
 static void a_report_of_a_jump_loses_no_holder_that_comes_meanwhile(void **state)
 {
+    static const char *const keys[] = { "held", "held-since", "shared-1" };
     struct belay_store *store = open_store();
     struct pg_conn *reporter = NULL;
-    struct pg_conn *held;
-    struct pg_conn *first;
+    struct pg_conn *locked;
     pthread_t thread;
 
     (void)state;
     run("DELETE FROM clock.locks");
-    pg_kit_take(store, "held", "a", 60000);
+    pg_kit_take(store, keys[0], "a", 60000);
     assert_int_equal(pg_connect(kit.database, INT64_MAX, &reporter, NULL), BELAY_OK);
-    held = lock_row("held");
+    locked = lock_row(keys[0]);
     assert_int_equal(pthread_create(&thread, NULL, report_in_thread, reporter), 0);
-    await_blocked_by(reporter, held);
-    add_holder(store, "shared-1", "b");
-    add_holder(store, "shared-2", "b");
-    first = lock_row("shared-1");
-    unlock_row(held);
-    await_blocked_by(reporter, first);
-    add_holder(store, "shared-2", "c");
-    unlock_row(first);
-    (void)pthread_join(thread, NULL);
+    for (int i = 0; i < 3; i++) {
+        struct pg_conn *next;
+
+        await_blocked_by(reporter, locked);
+        if (i == 0) {
+            pg_kit_take(store, keys[1], "a", 60000);
+        } else if (i == 1) {
+            add_holder(store, keys[2], "b");
+            add_holder(store, "shared-2", "b");
+        } else {
+            add_holder(store, "shared-2", "c");
+        }
+        next = i < 2 ? lock_row(keys[i + 1]) : NULL;
+        unlock_row(locked);
+        locked = next;
+    }
+    join_report(thread);
     assert_int_equal(
         pg_kit_number("SELECT jsonb_array_length(holders) FROM clock.locks WHERE key = 'shared-2'"), 2);
     run("DELETE FROM clock.locks");
@@ -338,7 +355,7 @@ static void a_report_of_a_jump_loses_no_holder_that_comes_meanwhile(void **state
 /* L6: while the report waits for another row, the holder renews. */
 static void a_report_of_a_jump_ends_no_lease_before_its_holder_was_told(void **state)
 {
-    static const char expires[] = "SELECT expires_ms FROM clock.locks WHERE key = 'renewed'";
+    static const char expires[] = "SELECT expires_ms FROM clock.locks WHERE key = 'also-held'";
     struct belay_store *store = open_store();
     struct belay_record lease = { 0 };
     struct pg_conn *reporter = NULL;
@@ -350,7 +367,7 @@ static void a_report_of_a_jump_ends_no_lease_before_its_holder_was_told(void **s
     (void)state;
     run("DELETE FROM clock.locks");
     pg_kit_take(store, "held", "a", 60000);
-    pg_kit_take(store, "renewed", "b", 60000);
+    pg_kit_take(store, "also-held", "b", 60000); /* the report comes to it later */
     assert_int_equal(pg_connect(kit.database, INT64_MAX, &reporter, NULL), BELAY_OK);
     held = lock_row("held");
     assert_int_equal(pthread_create(&thread, NULL, report_in_thread, reporter), 0);
@@ -358,7 +375,7 @@ static void a_report_of_a_jump_ends_no_lease_before_its_holder_was_told(void **s
     blocked_ms = pg_kit_number("SELECT clock.clock_ms()");
     while (pg_kit_number("SELECT clock.clock_ms()") == blocked_ms) {
     }
-    pg_kit_commit(store, &(struct belay_write){ .key = "renewed",
+    pg_kit_commit(store, &(struct belay_write){ .key = "also-held",
                                                 .condition = BELAY_IF_LIVE_BY,
                                                 .lock_id = "b",
                                                 .set = BELAY_SET_LEASE,
@@ -366,8 +383,34 @@ static void a_report_of_a_jump_ends_no_lease_before_its_holder_was_told(void **s
     told_ms = pg_kit_number(expires);
     assert_true(told_ms > blocked_ms + 60000);
     unlock_row(held);
-    (void)pthread_join(thread, NULL);
+    join_report(thread);
     assert_true(pg_kit_number(expires) >= told_ms);
+    run("DELETE FROM clock.locks");
+    pg_conn_close(reporter);
+    store->ops->close(store);
+}
+
+/* A change of several keys locks the last of them first. */
+static void a_report_of_a_jump_and_a_change_of_several_keys_end_in_no_deadlock(void **state)
+{
+    struct belay_store *store = open_store();
+    struct pg_conn *reporter = NULL;
+    struct pg_conn *change;
+    pthread_t thread;
+
+    (void)state;
+    run("DELETE FROM clock.locks");
+    pg_kit_take(store, "a", "a", 60000);
+    pg_kit_take(store, "b", "a", 60000);
+    assert_int_equal(pg_connect(kit.database, INT64_MAX, &reporter, NULL), BELAY_OK);
+    change = lock_row("b");
+    assert_int_equal(pthread_create(&thread, NULL, report_in_thread, reporter), 0);
+    await_blocked_by(reporter, change);
+    assert_int_equal(
+        pg_conn_run(change, "SELECT FROM clock.locks WHERE key = 'a' FOR UPDATE NOWAIT", NULL, NULL),
+        BELAY_OK);
+    unlock_row(change);
+    join_report(thread);
     run("DELETE FROM clock.locks");
     pg_conn_close(reporter);
     store->ops->close(store);
@@ -626,6 +669,7 @@ int main(void)
         cmocka_unit_test(all_leases_and_places_begin_again_after_a_jump),
         cmocka_unit_test(a_report_of_a_jump_loses_no_holder_that_comes_meanwhile),
         cmocka_unit_test(a_report_of_a_jump_ends_no_lease_before_its_holder_was_told),
+        cmocka_unit_test(a_report_of_a_jump_and_a_change_of_several_keys_end_in_no_deadlock),
         cmocka_unit_test(a_machine_that_cannot_be_named_keeps_nothing),
         cmocka_unit_test(nothing_is_decided_before_the_server_knows_of_a_jump),
         cmocka_unit_test(a_refusal_that_shows_a_jump_is_no_answer),

@@ -52,6 +52,8 @@ LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     r @schema@.locks;
 BEGIN
+    -- In the order in which commit() locks rows: else each could wait for the other.
+    PERFORM FROM @schema@.locks WHERE held OR tickets IS NOT NULL OR intents IS NOT NULL ORDER BY key DESC FOR UPDATE;
     UPDATE @schema@.locks l SET (revision, expires_ms, last_heartbeat_ms, holders, tickets, intents) = (
         SELECT number,
             CASE WHEN l.held THEN @schema@.expires_again(l.expires_ms, l.ttl_ms, c.now, seen_ms) ELSE l.expires_ms END,
@@ -69,7 +71,7 @@ BEGIN
              FROM jsonb_array_elements(l.intents) WITH ORDINALITY x(i, n))
         FROM (SELECT @schema@.clock_ms() AS now) c)
     WHERE held OR tickets IS NOT NULL OR intents IS NOT NULL;
-    -- FOR UPDATE: a lock that has several holders since the UPDATE began is not locked yet, and may change meanwhile.
+    -- FOR UPDATE: a lock that has several holders since then is not locked yet, and may change meanwhile.
     FOR r IN SELECT * FROM @schema@.locks WHERE holders IS NOT NULL FOR UPDATE LOOP
         PERFORM @schema@.save(@schema@.repeating(r, @schema@.last_to_end(r.holders)));
     END LOOP;
