@@ -336,6 +336,56 @@ static void nothing_is_changed_after_a_deadline_that_passes_while_a_call_waits(v
     store->ops->close(store);
 }
 
+/* The same of the row of a place far back in the queue, which a renewal changes alone. */
+static bool renews_after_a_wait(const struct belay_store *store, const char *deadline, long wait_ms)
+{
+    static const char expires[] = "SELECT expires_ms FROM waits.waiting";
+    const struct timespec pause = { 0, wait_ms * 1000000L };
+    struct sql_call call = { 0 };
+    struct pg_conn *other = NULL;
+    int64_t before = pg_kit_number(expires);
+    char sql[300];
+    pthread_t thread;
+
+    (void)snprintf(sql, sizeof sql,
+                   "SELECT waits.queue('k', %s, '{\"i\": \"w-8\", \"a\": \"\", \"k\": \"k\", \"p\": \"%s\", "
+                   "\"l\": 90000}', false, NULL, NULL, NULL, NULL)",
+                   deadline, ((const struct pg_store *)store)->here);
+    call.sql = sql;
+    assert_int_equal(pg_connect(kit.database, INT64_MAX, &call.conn, NULL), BELAY_OK);
+    assert_int_equal(pg_connect(kit.database, INT64_MAX, &other, NULL), BELAY_OK);
+    assert_int_equal(pg_conn_run(other, "BEGIN; SELECT FROM waits.waiting FOR UPDATE", NULL, NULL), BELAY_OK);
+    assert_int_equal(pthread_create(&thread, NULL, call_in_thread, &call), 0);
+    await_blocked();
+    (void)nanosleep(&pause, NULL);
+    assert_int_equal(pg_conn_run(other, "COMMIT", NULL, NULL), BELAY_OK);
+    (void)pthread_join(thread, NULL);
+    pg_conn_close(call.conn);
+    pg_conn_close(other);
+    return pg_kit_number(expires) != before;
+}
+
+static void no_place_far_back_is_renewed_after_its_deadline(void **state)
+{
+    struct belay_store *store = pg_kit_open(kit.url, NULL);
+    char soon[64];
+
+    (void)state;
+    assert_true(pg_kit_run("DELETE FROM waits.locks; DELETE FROM waits.waiting"));
+    pg_kit_take(store, "k", "a", 60000);
+    for (int i = 0; i < 9; i++) { /* one more than the lock's row has room for */
+        char id[16];
+
+        (void)snprintf(id, sizeof id, "w-%d", i);
+        pg_kit_queue(store, "k", id, 60000);
+    }
+    (void)snprintf(soon, sizeof soon, "waits.clock_ms() + %d", (int)SOON_MS);
+    assert_false(renews_after_a_wait(store, soon, SOON_MS + 10));
+    assert_true(renews_after_a_wait(store, "9223372036854775807", 0));
+    assert_true(pg_kit_run("DELETE FROM waits.locks; DELETE FROM waits.waiting"));
+    store->ops->close(store);
+}
+
 /* ---- how long a call waits for a row ---- */
 
 /*
@@ -570,6 +620,7 @@ int main(void)
         cmocka_unit_test(no_grant_of_a_group_follows_a_freeze_that_was_answered),
         cmocka_unit_test(threads_share_the_connections_that_the_server_permits),
         cmocka_unit_test(nothing_is_changed_after_a_deadline_that_passes_while_a_call_waits),
+        cmocka_unit_test(no_place_far_back_is_renewed_after_its_deadline),
         cmocka_unit_test(no_call_waits_for_a_row_for_longer_than_its_client),
         cmocka_unit_test(events_that_a_standby_may_lack_are_not_shown),
         cmocka_unit_test(a_group_waits_no_longer_than_any_of_its_changes),

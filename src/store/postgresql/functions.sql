@@ -1267,6 +1267,9 @@ BEGIN
         WHERE w.key = of_key AND w.id = of_id AND w.ticket->>'a' = put->>'a' AND w.expires_ms > now
           AND w.ticket->>'p' IS NOT DISTINCT FROM put->>'p'; -- else it waits elsewhere now: put it anew
         is_renewed := FOUND;
+        IF is_renewed AND @schema@.clock_ms() > deadline THEN
+            PERFORM @schema@.refuse_late();
+        END IF;
     END IF;
     IF is_renewed THEN
         SELECT * INTO l FROM @schema@.locks x WHERE x.key = of_key;
