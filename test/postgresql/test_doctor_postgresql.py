@@ -85,6 +85,18 @@ class Connection(DoctorCase):
             listen = f"listen=postgresql%3A%2F%2F127.0.0.1%3A{closed.getsockname()[1]}%2Fpostgres"
             self.expect("wake-ups", "failed", "Connection refused", "correct listen= in the store's URL", "--store", self.url(listen), code=78)
 
+    def test_a_user_whose_sessions_are_read_only_is_not_told_of_a_standby(self):
+        role, url = self.make_role()
+        self.ok("table", "create", "--grant", role)
+        self.sql(f"ALTER ROLE {role} SET default_transaction_read_only = on")
+        err = self.fails(69, "list", "--store", url).err
+        self.assertIn("session is read-only: it is no standby, but default_transaction_read_only is on there", err)
+        several = url.replace(f":{self.server.port}/", f":{self.server.port},127.0.0.1:{self.server.port}/")
+        self.assertEqual(self.fails(69, "list", "--store", several).err.count("it is no standby"), 2)
+        found = self.expect("connection", "failed", f"^PostgreSQL at 127.0.0.1:{self.server.port} accepts no writes: default_transaction_read_only is on$",
+                            "^set it to off for this user", "--store", f"{url}&target_session_attrs=any")
+        self.assertNotIn("wake-ups", found)
+
     def test_the_server_and_the_user_are_named(self):
         self.expect("connection", "ok", f"^PostgreSQL [0-9]+ at 127.0.0.1:{self.server.port}, user postgres$", "")
 
@@ -167,6 +179,9 @@ class Replication(OwnServerCase, DoctorCase):
         self.expect("replication", "warning", "may not see whether a standby is synchronous", "GRANT pg_monitor", "--store", url)
         url = url.replace(f":{self.server.port}/", f":{copy.port}/")
         self.expect("connection", "failed", "read-only: this is a standby", "check the URL", "--store", url, code=69)
+        found = self.expect("connection", "failed", f"^PostgreSQL at 127.0.0.1:{copy.port} is a standby, which accepts no writes$",
+                            "without target_session_attrs", "--store", f"{url}&target_session_attrs=any")
+        self.assertNotIn("wake-ups", found)
 
 
 class Healthy(OwnServerCase, DoctorCase):

@@ -308,6 +308,18 @@ static bool is_database_unnamed(const PGconn *pg, const char *conninfo)
     return !is_named && strcmp(PQdb(pg), PQuser(pg)) == 0;
 }
 
+/* Of a session that accepts no writes. A pooler may not say which of the two it is. */
+static const char *read_only_advice(const PGconn *pg, bool is_one_of_several)
+{
+    const char *standby = PQparameterStatus(pg, "in_hot_standby");
+
+    if (standby != NULL && strcmp(standby, "off") == 0) {
+        return ": it is no standby, but default_transaction_read_only is on there, for this user or for all";
+    }
+    return is_one_of_several ? ": a standby accepts no writes until it is promoted"
+                             : ": this is a standby; let the URL name the primary, too";
+}
+
 /* libpq gives no SQLSTATE of a connection that failed; with PQERRORS_VERBOSE it is in the text. */
 static enum belay_code fail_connect(const PGconn *pg, const char *conninfo, bool is_one_of_several,
                                     struct belay_error *err)
@@ -342,8 +354,7 @@ static enum belay_code fail_connect(const PGconn *pg, const char *conninfo, bool
                      ? ": the URL names none, so it is the user's name; write postgresql://HOST/DATABASE"
                      : ": create it, or correct the URL";
     } else if (strstr(text, "session is read-only") != NULL) {
-        advice = is_one_of_several ? ": a standby accepts no writes until it is promoted"
-                                   : ": this is a standby; let the URL name the primary, too";
+        advice = read_only_advice(pg, is_one_of_several);
     }
     if (state != NULL && strlen(state) > 15) {
         text = state + 15; /* after the SQLSTATE and its colon */

@@ -390,6 +390,34 @@ static void check_snapshots(const struct checkup *checkup)
     }
 }
 
+/* With target_session_attrs=any, libpq takes a server that accepts no writes. */
+static bool check_writable(const struct checkup *checkup)
+{
+    const char *host = PQhost(checkup->conn->pg);
+    const char *port = PQport(checkup->conn->pg);
+    char why[16];
+
+    query_text(checkup, "connection",
+               "SELECT CASE WHEN pg_is_in_recovery() THEN 'standby' "
+               "WHEN current_setting('transaction_read_only')::boolean THEN 'read-only' ELSE 'no' END",
+               why, sizeof why);
+    if (strcmp(why, "standby") == 0) {
+        diagnostics_fail(checkup->diagnostics, BELAY_CONFIG, "connection",
+                         "let the URL name the primary, without target_session_attrs (or "
+                         "PGTARGETSESSIONATTRS)",
+                         "PostgreSQL at %s:%s is a standby, which accepts no writes", host, port);
+    } else if (strcmp(why, "read-only") == 0) {
+        diagnostics_fail(checkup->diagnostics, BELAY_CONFIG, "connection",
+                         "set it to off for this user, in the database and the server",
+                         "PostgreSQL at %s:%s accepts no writes: default_transaction_read_only is on", host,
+                         port);
+    } else if (why[0] != '\0') {
+        diagnostics_ok(checkup->diagnostics, "connection", "PostgreSQL %d at %s:%s, user %s",
+                       PQserverVersion(checkup->conn->pg) / 10000, host, port, PQuser(checkup->conn->pg));
+    }
+    return strcmp(why, "no") == 0;
+}
+
 void postgresql_doctor(const char *url, const char *origin, struct diagnostics *diagnostics)
 {
     struct belay_error err = BELAY_ERROR_INIT;
@@ -403,10 +431,7 @@ void postgresql_doctor(const char *url, const char *origin, struct diagnostics *
     diagnostics_ok(diagnostics, "store", "%s (%s)", params.url, origin);
     if (connect_briefly(params.conninfo, &checkup.conn, &err) != BELAY_OK) {
         diagnostics_error(diagnostics, "connection", "check the URL, the PG* variables and ~/.pgpass", &err);
-    } else {
-        diagnostics_ok(diagnostics, "connection", "PostgreSQL %d at %s:%s, user %s",
-                       PQserverVersion(checkup.conn->pg) / 10000, PQhost(checkup.conn->pg),
-                       PQport(checkup.conn->pg), PQuser(checkup.conn->pg));
+    } else if (check_writable(&checkup)) {
         if (check_schema(&checkup)) {
             check_rights(&checkup);
             check_state(&checkup);
