@@ -751,6 +751,19 @@ class GoingOver(FrontsCase):
                 self.assertEqual(later[key].get().status, 200)
                 self.assertFalse(following[key].is_there())
 
+    def test_a_place_that_is_taken_by_a_whole_commit_is_kept_when_the_first_front_gives_it_up(self):
+        """L4: as behind readers, and after a restart of the database, where queue() leaves the ticket to commit()."""
+        a, b = self.fronts
+        b.acquire("k", "reader", ttl_ms=60000, shared=True)
+        self.assertEqual(a.acquire("k", "w0", wait_ms=50, ttl_ms=60000, lock_id="id-0").error["place_kept_ms"], 3000)
+        b.acquire_later("k", "w1", wait_ms=int(PATIENCE * 1000), ttl_ms=60000, lock_id="id-1")
+        b.wait_for_queue("k", ["w0", "w1"])
+        b.acquire_later("k", "w0", wait_ms=int(PATIENCE * 1000), ttl_ms=60000, lock_id="id-0")
+        wait_until(lambda: b"belay_waiting 2\n" in b.get("/metrics").body, "the client to wait at the other front")
+        wait_until(lambda: b"belay_waiting 0\n" in a.get("/metrics").body, "the first front to give it up")
+        self.assertEqual(b.queue("k"), ["w0", "w1"])
+        self.assertNotIn("wait.ended", self.events("k"))
+
     def test_what_no_client_claims_goes_to_the_next_when_its_lease_ends(self):
         """L4: not sooner, as the client may hold it through another front."""
         front = self.fronts[0]
