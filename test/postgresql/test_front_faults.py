@@ -194,6 +194,35 @@ class BeforeTheDatabase(FrontsCase):
         self.assertRegex(self.notes(self.serve())[0], "create it with `belay table create`")
 
 
+class DatabaseRestart(FaultsCase):
+    """Both fronts refuse while the database is restarted, so a client asks them in turn."""
+
+    def make_server(self):
+        server = postgresql.Server()
+        self.addCleanup(server.close)
+        return server.init().start()
+
+    def slice(self, front, status):
+        """Until it has this status: a piece of the wait of one client, which comes back with its id."""
+        wait_until(lambda: front.acquire("k", "w", wait_ms=50, ttl_ms=60000, lock_id="id-w").status == status,
+                   f"the front to answer {status}")
+
+    def test_a_front_that_its_client_has_left_does_not_end_the_wait(self):
+        """L4"""
+        a, b = self.two()
+        a.acquire("k", "holder", ttl_ms=60000)
+        self.slice(a, 409)
+        self.server.stop()
+        self.slice(a, 503)
+        self.server.start()
+        self.slice(b, 409)
+        a.acquire_later("k", "w", wait_ms=int(PATIENCE * 1000), ttl_ms=60000, lock_id="id-w")
+        wait_until(lambda: b"belay_waiting 1\n" in a.get("/metrics").body, "the client to wait at the first front")
+        wait_until(lambda: b"belay_waiting 0\n" in b.get("/metrics").body, "the other front to give it up")
+        self.assertEqual(a.queue("k"), ["w"])
+        self.assertNotIn("wait.ended", self.events("k"))
+
+
 class ShortLeases(FaultsCase):
     EXTRA = None  # as users have it: a quarter of a ttl of 10 s is for a step of the database's clock
 

@@ -262,6 +262,18 @@ static bool leave_before_answering(struct pending_acquire *pending)
     return true;
 }
 
+/*
+ * The client asks another server, or this one again. Without a client, the call would take the ticket over as soon as
+ * the store answers, and then leave the queue, although the client waits elsewhere. So it ends; the ticket stays.
+ */
+static void leave_to_client(struct pending_acquire *pending)
+{
+    tell_held(pending, 0);
+    belay_async_abandon(pending->call);
+    pending->call = NULL;
+    pending_drop(pending);
+}
+
 static void end_slice(struct pending_acquire *pending)
 {
     struct server *server = pending->server;
@@ -270,6 +282,10 @@ static void end_slice(struct pending_acquire *pending)
     assert(pending->state == PENDING_WAITING && pending->x != NULL && pending->call != NULL);
     if (!is_kept && !server->is_store_local && !belay_async_is_retrying(pending->call) &&
         leave_before_answering(pending)) {
+        return;
+    }
+    if (is_kept && !server->is_store_local && belay_async_is_retrying(pending->call)) {
+        leave_to_client(pending);
         return;
     }
     tell_held(pending, is_kept ? PENDING_KEPT_MS : 0);

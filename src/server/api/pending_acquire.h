@@ -6,6 +6,7 @@
  *      |  +-- the same lock id again -------+--the same client, another lock id--> LEAVING
  *      +--hang-up--> LEAVING (leaves the queue in this turn of the loop)
  *      +--slice is over, no place is kept, a store on the network--> LEAVING --has left--> reply 409
+ *      +--slice is over, a store on the network fails--> reply 503, dropped
  *      +--SIGTERM--> dropped: the ticket stays in the store, for a client that retries with its lock id
  *
  *   On a store on the network, a request with the same lock id may arrive while the call is still LEAVING, or a request
