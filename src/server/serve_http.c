@@ -53,6 +53,24 @@ enum belay_code serve_check_exposure(const struct run *run, const struct tokens 
     return BELAY_OK;
 }
 
+/* Debian gives a machine's own name the address 127.0.1.1: then other machines are refused, and nothing says why. */
+static void warn_of_loopback(struct run *run)
+{
+    const char *address;
+
+    for (size_t i = 0; (address = http_server_address(run->server.http, i)) != NULL; i++) {
+        const char *given = http_server_given(run->server.http, i);
+
+        if (given != NULL && is_local(address) && !is_local(given) && strstr(given, "localhost") == NULL) {
+            log_note(
+                &run->server.log, LOG_WARN, "listen",
+                "only this machine can use '%s', because it is the address %s here: for others, listen on "
+                "0.0.0.0 or on another address of this machine",
+                given, address);
+        }
+    }
+}
+
 static void add_listen(struct run *run, const char *address, int fd, bool is_tls)
 {
     run->listen[run->n_listen++] = (struct http_listen){ .address = address, .fd = fd, .is_tls = is_tls };
@@ -241,6 +259,7 @@ enum belay_code serve_open_http(struct run *run, struct belay_error *err)
     }
     if (code == BELAY_OK) {
         give_socket_to_owner(run);
+        warn_of_loopback(run);
         code = tokens_load(config, &server->tokens, err);
     }
     return code == BELAY_OK ? serve_check_exposure(run, server->tokens, err) : code;

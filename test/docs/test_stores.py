@@ -95,7 +95,7 @@ class DynamodbIam(OnDynamodb):
 class Postgresql(PageCase):
     PAGE = "docs/stores/postgresql.md"
     STUBS = ("./deploy.sh",)
-    ELSEWHERE = {r"a\.example|^ +(psql|\(umask)": "test/postgresql/test_fronts.py"}
+    ELSEWHERE = {r"a\.example|front\.yaml|^ +(psql|\(umask)": "test/postgresql/test_fronts.py"}
 
     def test_from_nothing_to_a_deployment(self):
         database = postgresql.Server().init().start(quick=False)  # 'belay doctor' objects to fsync=off

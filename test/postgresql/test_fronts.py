@@ -842,7 +842,7 @@ class Documentation(FrontsCase):
     def lines(self):
         with open(os.path.join(ROOT, "docs", "stores", "postgresql.md"), encoding="utf-8") as file:
             part = file.read().split("## A highly available pair of fronts\n")[1].split("\n## ")[0]
-        ports = [postgresql.free_port() for _ in range(2)]
+        ports = self.ports = [postgresql.free_port() for _ in range(2)]
         for old, new in (("db.example:5432", f"127.0.0.1:{self.server.port}"), ("db.example", f"127.0.0.1:{self.server.port}"),
                          ("a.example:7420", f"127.0.0.1:{ports[0]}"), ("b.example:7420", f"127.0.0.1:{ports[1]}")):
             self.assertIn(old, part)
@@ -861,10 +861,13 @@ class Documentation(FrontsCase):
             if line.startswith("export "):
                 exports += line + "\n"
             elif line.startswith("belay serve "):
-                serving.append(subprocess.Popen(f"exec {line} --json", shell=True, cwd=self.dir, env=env, text=True,
-                                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL))
-                self.addCleanup(self.end, serving[-1])
-                self.assertIn("listening", serving[-1].stdout.readline(), line)
+                self.assertIn(" --listen 0.0.0.0:7420 ", line)
+                for port in self.ports:  # of one machine
+                    one = line.replace("0.0.0.0:7420", f"127.0.0.1:{port}")
+                    serving.append(subprocess.Popen(f"exec {one} --json", shell=True, cwd=self.dir, env=env, text=True,
+                                                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL))
+                    self.addCleanup(self.end, serving[-1])
+                    self.assertIn("listening", serving[-1].stdout.readline(), one)
             else:
                 output = subprocess.run(exports + line, shell=True, cwd=self.dir, env=env, text=True, capture_output=True,
                                         check=False, timeout=PATIENCE)

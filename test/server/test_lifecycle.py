@@ -16,6 +16,22 @@ import time
 from server_support import BELAY, PATIENCE, ServerCase, main, wait_until
 
 
+# A name server that knows a name of this machine.
+NAMES = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <netdb.h>
+#include <string.h>
+
+int getaddrinfo(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **out)
+{
+    int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **) = dlsym(RTLD_NEXT, "getaddrinfo");
+
+    return real(host != NULL && strcmp(host, "front.test") == 0 ? "127.0.1.1" : host, service, hints, out);
+}
+"""
+
+
 class UnixConnection(http.client.HTTPConnection):
     def __init__(self, path):
         super().__init__("localhost", timeout=PATIENCE)
@@ -43,6 +59,21 @@ class Starting(ServerCase):
         process = self.start("serve", "--listen", "localhost:0")
         self.assertRegex(process.stdout.readline(), r"^Serving sqlite:/.* on http://localhost:[1-9]\d*$")
         self.assertIn(" http://localhost:", process.stdout.readline())
+
+    def test_it_warns_of_a_name_that_only_this_machine_can_use(self):
+        """As Debian's /etc/hosts has the machine's own: other machines are refused, and the name looks right."""
+        source, library = self.dir / "names.c", self.dir / "names.so"
+        source.write_text(NAMES, encoding="ascii")
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+        env = {"LD_PRELOAD": str(library), "ASAN_OPTIONS": "verify_asan_link_order=0:" + self.env.get("ASAN_OPTIONS", "")}
+        for name, told in (("front.test", 1), ("localhost", 0), ("127.0.0.1", 0)):
+            process = self.start("serve", "--listen", f"{name}:0", "--log", "text", env=env)
+            self.assertRegex(process.stdout.readline(), rf"^Serving sqlite:/.* on http://{name}:[1-9]\d*$")
+            process.terminate()
+            err = process.communicate(timeout=PATIENCE)[1]
+            self.assertEqual(len(re.findall(rf"only this machine can use '{name}:0', because it is the address 127\.0\.1\.1:\d+ here", err)),
+                             told, err)
+            self.assertEqual(err.count("only this machine"), told, err)
 
     def test_what_it_says_to_type_works_with_a_token(self):
         process = self.start("serve", "--listen", "127.0.0.1:0", "--config", str(self.config_with({"secret": ("ci", "locker", [])})))

@@ -186,7 +186,8 @@ struct listener {
     struct loop_watch watch;
     struct http_server *server;
     char address[128];
-    char *unix_path; /* owned; removed at the end */
+    const char *given; /* borrowed: of http_options.listen; NULL: it was inherited */
+    char *unix_path;   /* owned; removed at the end */
     bool is_tls;
     bool is_trusted;
 };

@@ -248,6 +248,11 @@ const char *http_server_address(const struct http_server *server, size_t index)
     return index < server->n_listeners ? server->listeners[index].address : NULL;
 }
 
+const char *http_server_given(const struct http_server *server, size_t index)
+{
+    return index < server->n_listeners ? server->listeners[index].given : NULL;
+}
+
 size_t http_server_connections(const struct http_server *server)
 {
     return server->n_conns;

@@ -256,6 +256,8 @@ bool http_server_adopt(struct http_server *server, int fd);
  * the order of http_options.listen, but a host name may have opened several.
  */
 const char *http_server_address(const struct http_server *server, size_t index);
+/* The same as http_options.listen has it; NULL: the socket was inherited, or there is none. */
+const char *http_server_given(const struct http_server *server, size_t index);
 size_t http_server_connections(const struct http_server *server);
 
 /* --- paths and queries (request_uri.c) --- */

@@ -148,6 +148,7 @@ static enum belay_code add_listener(struct http_server *server, int fd, const st
     socklen_t len = sizeof bound;
 
     *listener = (struct listener){ .watch = { fd, on_connection }, .server = server };
+    listener->given = wanted->address;
     listener->is_tls = wanted->is_tls;
     listener->is_trusted = wanted->is_trusted;
     listener->unix_path = unix_path;
