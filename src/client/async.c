@@ -408,7 +408,7 @@ bool async_wake(struct belay_client *client, const char *lock_id, bool at_once)
     } else if (call != NULL && call->heap_at != 0) {
         async_table_wake_by(&client->asyncs, call, clock_boot_ms());
     }
-    return call != NULL && call->op.request.kind == OP_ACQUIRE && !call->is_abandoned;
+    return call != NULL && call->op.request.kind == OP_ACQUIRE;
 }
 
 void async_on_store_wake(void *context, const char *lock_id)

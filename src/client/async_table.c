@@ -177,7 +177,7 @@ struct belay_async *async_table_find(struct async_table *table, const char *lock
 {
     struct belay_async *call = table->buckets == NULL ? NULL : table->buckets[async_bucket(lock_id)];
 
-    while (call != NULL && strcmp(call->op.request.lock_id, lock_id) != 0) {
+    while (call != NULL && (call->is_abandoned || strcmp(call->op.request.lock_id, lock_id) != 0)) {
         call = call->next_in_bucket;
     }
     return call;

@@ -76,6 +76,7 @@ void async_table_free(struct async_table *table, struct belay_async *call);
 
 bool async_table_add(struct async_table *table, struct belay_async *call);
 void async_table_remove(struct async_table *table, struct belay_async *call);
+/* Not one that is abandoned: its client may have come back with the same id. */
 struct belay_async *async_table_find(struct async_table *table, const char *lock_id);
 void async_table_set_ready(struct async_table *table, struct belay_async *call);
 struct belay_async *async_table_next_ready(struct async_table *table);

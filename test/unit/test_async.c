@@ -386,6 +386,29 @@ static void a_call_abandoned_during_its_request_gets_no_callback(void **state)
     assert_int_equal(other.code, BELAY_OK);
 }
 
+/* The store may take long, and the client comes back at once. */
+static void the_id_of_a_call_abandoned_during_its_request_is_free(void **state)
+{
+    struct fixture *f = *state;
+    struct heard heard = { 0 };
+    struct heard again = { 0 };
+    struct belay_async *call;
+
+    acquire(f, "a", 60000, &heard, &call);
+    (void)belay_client_poll(f->client); /* the thread waits at the gate */
+    belay_async_abandon(call);
+    acquire(f, "a", 60000, &again, NULL);
+    (void)belay_client_poll(f->client);
+    assert_int_equal(sem_post(&gate), 0);
+    assert_int_equal(sem_post(&gate), 0);
+    while (again.times == 0) {
+        assert_int_equal(sem_wait(&news), 0);
+        (void)belay_client_poll(f->client);
+    }
+    assert_int_equal(again.code, BELAY_OK);
+    assert_int_equal(heard.times, 0);
+}
+
 static bool stands_in_line(struct belay_async *call)
 {
     struct belay_wait_info waiting;
@@ -633,6 +656,7 @@ int main(void)
         TEST(calls_in_progress_are_abandoned_when_the_client_closes),
         TEST(a_call_abandoned_before_its_first_poll_leaves_the_others),
         TEST_THREADS(a_call_abandoned_during_its_request_gets_no_callback),
+        TEST_THREADS(the_id_of_a_call_abandoned_during_its_request_is_free),
         TEST_THREADS(a_call_abandoned_in_the_queue_leaves_its_neighbour_there),
         TEST_THREADS(a_commit_that_waited_too_long_for_a_thread_is_not_sent),
         TEST_LOOP(a_store_with_a_loop_needs_no_thread_for_a_commit),
