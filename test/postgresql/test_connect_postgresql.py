@@ -309,5 +309,39 @@ class Slow(PostgresCase):
         self.assertLess(time.monotonic() - began, 2 * self.DELAY)
 
 
+class Silent(PostgresCase):
+    """A server that accepts connections and says nothing, as one that is stopped."""
+
+    def setUp(self):
+        super().setUp()
+        silent = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(silent.close)
+        silent.settimeout(60)
+        self.silent = silent
+
+    def interrupted(self, times, *args, parameters=""):
+        command = self.start(*args, "--store", f"postgresql://me@127.0.0.1:{self.silent.getsockname()[1]}/db{parameters}")
+        self.addCleanup(self.silent.accept()[0].close)
+        began = time.monotonic()
+        for n in range(times):
+            command.send_signal(signal.SIGINT)
+            if n == 0 and times > 1:
+                self.assertIn("interrupt again to leave at once", command.stderr.readline())
+        _, err = command.communicate(timeout=60)
+        return command.returncode, err, time.monotonic() - began
+
+    def test_watch_and_wait_end_at_the_second_interrupt(self):
+        for args in (("watch",), ("wait", "k")):
+            with self.subTest(args):
+                code, err, took = self.interrupted(2, *args)
+                self.assertEqual(code, -signal.SIGINT, err)
+                self.assertLess(took, 5, "a request has 10 s")
+
+    def test_they_say_that_they_were_interrupted_and_not_that_the_store_failed(self):
+        for args in (("watch",), ("wait", "k")):
+            with self.subTest(args):
+                self.assertEqual(self.interrupted(1, *args, parameters="?connect_timeout=1")[0], 130)
+
+
 if __name__ == "__main__":
     unittest.main()

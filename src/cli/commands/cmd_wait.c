@@ -38,7 +38,7 @@ static int exec_wait(struct cli_context *context, const struct options *options,
         (void)cli_error(context, err);
     }
     free(key);
-    return cli_exit_code(code);
+    return cli_exit_code(code == BELAY_UNREACHABLE && cli_signal() != 0 ? BELAY_CANCELLED : code);
 }
 
 static const struct option_group group = {

@@ -70,10 +70,10 @@ static void stop_reader_watch(struct reader_watch *watch)
     }
 }
 
-/* Ctrl-C and a closed pipe are the normal ends of a watch: no message. */
+/* Ctrl-C and a closed pipe are the normal ends of a watch: no message, even if the store did not answer. */
 static int end_watch(const struct cli_context *context, enum belay_code code, const struct belay_error *err)
 {
-    if (code != BELAY_OK && code != BELAY_CANCELLED) {
+    if (code != BELAY_OK && code != BELAY_CANCELLED && cli_signal() == 0) {
         return cli_error(context, err);
     }
     return cli_signal() == 0 ? CLI_UNKNOWN : cli_exit_code(BELAY_CANCELLED);
@@ -92,7 +92,9 @@ static int exec_watch(struct cli_context *context, const struct options *options
     } else {
         cancel = cli_cancel(context);
         start_reader_watch(&reader, cancel);
+        cli_allow_leaving();
         code = belay_watch(client, options_text(options, "prefix"), 0, watch_event, context, cancel, err);
+        cli_forbid_leaving();
         stop_reader_watch(&reader);
         status = end_watch(context, code, err);
     }
