@@ -432,7 +432,12 @@ bool step_survives_fault(struct op *op, enum belay_code code, const struct belay
     if (op->was_unknown && !is_answer(code)) {
         code = BELAY_UNKNOWN;
     }
-    if (code == BELAY_UNKNOWN) {
+    if (code == BELAY_UNKNOWN && op->request.kind == OP_RENEW) {
+        /* Without the id: 'belay run' warns with this text, in logs that many can read. */
+        (void)error_set(
+            &op->err, code, "lock '%s': the store's answer was lost, and it may have been renewed%s%s%s",
+            op->request.key, why == NULL ? "" : " (", why == NULL ? "" : why, why == NULL ? "" : ")");
+    } else if (code == BELAY_UNKNOWN) {
         (void)error_set(&op->err, code,
                         "lock '%s': the store's answer was lost, and it may have happened: "
                         "repeat with the same id, %s%s%s%s",

@@ -721,6 +721,19 @@ class Cut(PostgresCase):
                 self.assertGreater(self.ok("status", "--json", how).json()["expires_in_ms"], 60000)
         self.assertEqual(self.proxy.cuts, len(self.WAYS))
 
+    def test_a_holder_whose_renewal_is_unknown_says_so_without_its_id(self):
+        """Who can read the log of a job could end its lock with the id."""
+        run = self.start("run", "k", "--ttl", "30s", "--heartbeat", "500ms", "--store", self.through, "--",
+                         "sh", "-c", 'echo "$BELAY_LOCK_ID"; exec sleep 100')
+        lock_id = run.stdout.readline().strip()
+        self.proxy.cut, self.proxy.is_last = "after", True
+        warning = run.stderr.readline()
+        run.send_signal(signal.SIGTERM)
+        self.assertIn("lock 'k' was not renewed, trying again: lock 'k': the store's answer was lost, and it may have been renewed (", warning)
+        self.assertTrue(lock_id)
+        self.assertNotIn(lock_id, warning)
+        run.communicate(timeout=60)
+
     def test_a_waiter_takes_one_place_and_the_lock_once(self):
         # A waiter that has not read the answer about its place when the lock is released takes it with commit().
         for name, calls in (("queue", (b".queue(",)), ("claim", (b".claim(", b".commit("))):
