@@ -124,9 +124,26 @@ class Server:
         return copy
 
     def wait_for_standbys(self, names):
-        """Have each commit wait for these; '' for none."""
+        """Have each commit wait for these; '' for none. Commits count with it from when the checkpointer has read it."""
         self.sql(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
         self.sql("SELECT pg_reload_conf()")
+        deadline = time.monotonic() + 60
+        while names == "nobody" and not self.does_wait():
+            if time.monotonic() > deadline:
+                raise RuntimeError("PostgreSQL does not wait for its standby")
+
+    def does_wait(self):
+        """Whether a commit waits for the standby, which does not exist."""
+        waits = "FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '%does it wait%'"
+        commit = subprocess.Popen([program("psql"), "-XAtq", self.url, "-c", "SELECT pg_logical_emit_message(true, 'does it wait', '')"],
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while commit.poll() is None and self.sql(f"SELECT count(*) {waits} AND pid <> pg_backend_pid()") == "0":
+            time.sleep(0.01)
+        is_waiting = commit.poll() is None
+        while commit.poll() is None:
+            self.sql(f"SELECT pg_cancel_backend(pid) {waits} AND pid <> pg_backend_pid()")
+            time.sleep(0.01)
+        return is_waiting
 
     def create_schema(self, belay, *arguments):
         subprocess.run([belay, "table", "create", "--quiet", "--store", self.url, *arguments], check=True,
