@@ -26,10 +26,10 @@ export function folder() {
   return { path: made, remove: () => rmSync(made, { recursive: true, force: true }) };
 }
 
-/** Below the kernel's own range: a server that is restarted finds its port free again. */
+/** Below the kernel's own range, and that of test/support/ports.py: a server that is restarted finds its port free again. */
 export async function freePort() {
   for (;;) {
-    const port = 12000 + Math.floor(Math.random() * 20000), probe = net.createServer();
+    const port = 12000 + Math.floor(Math.random() * 8000), probe = net.createServer();
     const isFree = await new Promise((resolve) => probe.once("error", () => resolve(false)).listen(port, "127.0.0.1", () => resolve(true)));
     if (isFree) {
       await new Promise((resolve) => probe.close(resolve));

@@ -13,7 +13,7 @@ import threading
 import time
 
 from server_support import ROOT, ServerCase, main, wait_until
-from support import BELAY
+from support import BELAY, free_port
 
 
 def unpacked(file, *packages):
@@ -412,9 +412,7 @@ class Prometheus(ServerCase):
         server = self.serve()
         for i in range(3):
             server.acquire(f"k{i}", ttl_ms=60000)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         config = self.dir / "prometheus.yml"
         config.write_text(json.dumps({"global": {"scrape_interval": "1s"}, "scrape_configs": [
             {"job_name": "belay", "static_configs": [{"targets": [f"127.0.0.1:{server.port}"]}]}]}))
