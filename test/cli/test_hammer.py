@@ -10,7 +10,8 @@ lower than the highest one seen is refused. So a holder that lost its lock while
 stopped writes nothing. No update is lost if the values written are
 1, 2, 3, ... without a gap or a repetition, and the tokens only grow.
 
-BELAY_HAMMER_SECONDS is the duration (20; `make test` takes 60 where CI is set).
+BELAY_HAMMER_SECONDS is the duration (20; `make test` takes 60 where CI is set), unless too little was done by then:
+a machine that is busy with something else has up to MORE_TIME times as long.
 """
 import contextlib
 import os
@@ -27,6 +28,7 @@ import unittest
 
 BELAY = os.environ.get("BELAY_BIN", "build/belay")
 SECONDS = float(os.environ.get("BELAY_HAMMER_SECONDS", "20"))
+MORE_TIME = 4
 WORKERS = 16
 TTL_MS = 1000
 PAST_LEASE_S = 1.6
@@ -74,6 +76,8 @@ class Hammer:
     def __init__(self, directory, seconds, seed, **extra_env):
         self.directory = directory
         self.ends = time.monotonic() + seconds
+        self.gives_up = time.monotonic() + MORE_TIME * seconds
+        self.is_enough = lambda: True
         self.random = random.Random(seed)
         self.env = dict(os.environ, BELAY_STORE=f"sqlite:{directory}/locks.db", **extra_env)
         self.env.pop("BELAY_TOKEN", None)
@@ -86,7 +90,8 @@ class Hammer:
             open(os.path.join(directory, name), "w", encoding="ascii").close()
 
     def over(self):
-        return time.monotonic() >= self.ends
+        now = time.monotonic()
+        return now >= self.ends and (now >= self.gives_up or self.is_enough())
 
     def command(self):
         return [BELAY, "run", "--ttl", f"{TTL_MS}ms", "--heartbeat", "250ms", "--wait", "60s", "hammer", "--",
@@ -165,8 +170,11 @@ class Hammer:
 
     def lines(self):
         with open(os.path.join(self.directory, "counter"), encoding="ascii") as file:
-            rows = [line.split() for line in file]
+            rows = [line.split() for line in file if line.endswith("\n")]
         return [(row[0], int(row[1]), int(row[2]), row[3]) for row in rows if len(row) == 4]
+
+    def workers_that_wrote(self):
+        return {re.match(r"w(\d+)-", run).group(1) for what, _, _, run in self.lines() if what == "write"}
 
     def writes(self):
         return [(token, value) for what, token, value, _ in self.lines() if what == "write"]
@@ -197,6 +205,8 @@ class HammerTest(unittest.TestCase):
 
     def test_no_update_is_lost_and_tokens_only_grow(self):
         hammer = Hammer(self.directory, SECONDS, self.seed)
+        hammer.is_enough = lambda: (len(hammer.writes()) > 2 * SECONDS and len(hammer.deeds) == 4
+                                    and len(hammer.workers_that_wrote()) == WORKERS)
         hammer.run()
         writes = hammer.writes()
         tokens = [token for token, _ in writes]
@@ -214,11 +224,10 @@ class HammerTest(unittest.TestCase):
         # It was a hammering, and every kind of harm was done.
         self.assertGreater(len(writes), 2 * SECONDS, told)
         self.assertEqual(len(hammer.deeds), 4, told)
-        workers = {re.match(r"w(\d+)-", run).group(1) for what, _, _, run in hammer.lines() if what == "write"}
-        self.assertEqual(len(workers), WORKERS, told)
+        self.assertEqual(len(hammer.workers_that_wrote()), WORKERS, told)
 
         # L4: after all that, the lock is free and the file is intact.
-        after = self.belay(hammer, "run", "--wait", "5s", "hammer", "--", "true")
+        after = self.belay(hammer, "run", "--wait", "30s", "hammer", "--", "true")
         self.assertEqual(after.returncode, 0, after.stderr)
         with contextlib.closing(sqlite3.connect(f"{self.directory}/locks.db")) as db:
             self.assertEqual(db.execute("PRAGMA integrity_check").fetchone()[0], "ok")
@@ -226,6 +235,7 @@ class HammerTest(unittest.TestCase):
     def test_the_same_load_without_locks_is_detected(self):
         """Proof that this test can fail: with the kill switch on (S0.9) updates are lost and detected."""
         hammer = Hammer(self.directory, 2, self.seed, BELAY_DISABLED="1")
+        hammer.is_enough = lambda: len(hammer.writes()) > 50 and lost_updates([value for _, value in hammer.writes()]) > 0
         hammer.run(harmful=False)
         values = [value for _, value in hammer.writes()]
         self.assertGreater(len(values), 50)

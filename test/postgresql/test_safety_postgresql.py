@@ -795,7 +795,7 @@ class Front(PostgresCase):
                     psql.stdin.flush()
 
         self.together(15, work)
-        psql.wait(30)
+        psql.wait(60)
 
     def test_hierarchies_through_it_and_beside_it_end_in_no_deadlock(self):
         script = ("for i in 1 2 3; do for k in '--service a' '--service b' '--component c' ''; do "
@@ -806,7 +806,7 @@ class Front(PostgresCase):
         workers = [subprocess.Popen(["sh", "-c", script, store], env=env, cwd=self.dir, stderr=subprocess.PIPE, text=True)
                    for store in (self.store, f"http://{self.address}") * 3]
         for worker in workers:
-            _, err = worker.communicate(timeout=240)
+            _, err = worker.communicate(timeout=600)
             self.assertEqual(worker.returncode, 0, err)
         self.assertEqual(self.server.sql(deadlocks), before)
         left = self.sql("SELECT count(*) FROM @schema@.locks WHERE held OR tickets IS NOT NULL OR intents IS NOT NULL")
@@ -825,7 +825,7 @@ class Notifications(PostgresCase):
         self.ok("run", "k", "--", "true")
         lock = self.acquire("other")
         self.ok("release", "other", "--id", lock["lock_id"])
-        out, _ = psql.communicate("SELECT 'end';\n\\q\n", timeout=30)
+        out, _ = psql.communicate("SELECT 'end';\n\\q\n", timeout=60)
         told = [line for line in out.splitlines() if "notification" in line]
         self.assertEqual(len(told), 1, out)
         self.assertIn(lock["lock_id"], told[0])
@@ -838,6 +838,7 @@ class Hammered(PostgresCase):
         """L1, L2, L4"""
         hammer = test_hammer.Hammer(str(self.dir), SECONDS, 1)
         hammer.env["BELAY_STORE"] = self.store
+        hammer.is_enough = lambda: len(hammer.writes()) > SECONDS and len(hammer.deeds) == 4
         hammer.run()
         writes = hammer.writes()
         tokens = [token for token, _ in writes]
@@ -847,7 +848,7 @@ class Hammered(PostgresCase):
         self.assertTrue(all(a < b for a, b in zip(tokens, tokens[1:])), told)
         self.assertGreater(len(writes), SECONDS, told)
         self.assertEqual(len(hammer.deeds), 4, told)
-        self.ok("run", "--wait", "5s", "hammer", "--", "true")
+        self.ok("run", "--wait", "30s", "hammer", "--", "true")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@
 #include "hammer_board.h"
 #include "hammer_worker.h"
 
-enum { TICK_MS = 5, SETTLE_MS = 3000 };
+enum { TICK_MS = 5, SETTLE_MS = 3000, ALONE_MS = 30000 };
 
 enum deed { DEED_KILL, DEED_KILL_HOLDER, DEED_STOP, DEED_STOP_HOLDER, N_DEEDS };
 static const char *const deed_names[N_DEEDS] = { "kill", "kill a holder", "stop", "stop a holder" };
@@ -264,7 +264,7 @@ static void check_free(void)
         code = belay_list(client, &query, tell_held, NULL, NULL, &err);
     }
     alone.ttl_ms = hammer.board->ttl_ms;
-    alone.wait_ms = SETTLE_MS;
+    alone.wait_ms = ALONE_MS; /* a killed waiter holds the queue up for a moment */
     for (int key = 0; key < N_KEYS && code == BELAY_OK; key++) {
         struct belay_lock *lock = NULL;
 

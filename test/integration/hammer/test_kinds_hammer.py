@@ -25,7 +25,7 @@ SECONDS = float(os.environ.get("BELAY_HAMMER_SECONDS", "10"))
 PROGRAM = os.environ.get("BELAY_KINDS_HAMMER", str(ROOT / "build/plain/kinds_hammer"))
 BELAY = os.environ.get("BELAY_BIN", str(ROOT / "build/plain/belay"))
 MORE_TIME = 6  # of kinds_hammer: so many times SECONDS on a slow machine
-PATIENCE = 120  # more than a process may wait for a lock
+PATIENCE = 240  # more than a process may wait for a lock
 
 
 class Server:
@@ -39,7 +39,7 @@ class Server:
         self.start()
 
     def start(self):
-        until = time.monotonic() + 20
+        until = time.monotonic() + 90
         while True:
             self.process = subprocess.Popen([BELAY, "serve", "--json", "--store", self.store, "--listen",
                                              f"127.0.0.1:{self.port}"], env=self.env, stdin=subprocess.DEVNULL,
@@ -60,7 +60,7 @@ class Server:
 
     def end(self):
         self.process.terminate()
-        self.process.wait(30)
+        self.process.wait(90)
         self.process.stdout.close()
 
 
