@@ -6,7 +6,7 @@ import subprocess
 import threading
 import time
 
-PATIENCE = 20
+PATIENCE = 60
 
 
 class Driver:

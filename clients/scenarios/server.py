@@ -12,7 +12,7 @@ from pathlib import Path
 from link import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 20
+PATIENCE = 60
 
 
 def belay_program():

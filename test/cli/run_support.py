@@ -80,7 +80,7 @@ class RunCase(BelayCase):
 
     def assert_gone(self, *pids):
         for pid in pids:
-            wait_until(lambda: not is_running(pid), f"the end of process {pid}", patience=10)
+            wait_until(lambda: not is_running(pid), f"the end of process {pid}")
 
     @staticmethod
     def close_terminal(terminal):

@@ -19,10 +19,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "test" / "support"))
 import ports  # noqa: E402
+from stalls import unless_stalled  # noqa: E402,F401
 
 free_port = ports.free_port
 BELAY = os.environ.get("BELAY_BIN") or str(ROOT / "build" / "dev" / "belay")
-PATIENCE = 30.0  # seconds before a test gives up; never a time to sleep
+PATIENCE = 90.0  # seconds before a test gives up; never a time to sleep
 
 LOCK_FIELDS = [
     "key", "lock_id", "token", "locked_by", "locked_by_name", "acquired_by", "status", "outcome", "locked_at", "expires_at",

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from support import LOCK_FIELDS, BelayCase, main, wait_until
+from support import LOCK_FIELDS, PATIENCE, BelayCase, main, wait_until
 
 TIME = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"
 
@@ -333,7 +333,7 @@ class Waiting(BelayCase):
         waiter = self.start("acquire", "k", "--wait", "1m", "--json")
         wait_until(lambda: "Waiting:" in self.ok("status", "k").out)
         self.ok("release", "k", "--id", lock["lock_id"])
-        out, _ = waiter.communicate(timeout=5)
+        out, _ = waiter.communicate(timeout=PATIENCE)
         self.assertEqual(waiter.returncode, 0)
         self.assertIn('"status":"active"', out)
 
@@ -408,7 +408,7 @@ class Waiting(BelayCase):
         time.sleep(0.1)
         self.assertIsNone(waiter.poll())
         waiter.send_signal(signal.SIGINT)
-        waiter.communicate(timeout=20)
+        waiter.communicate(timeout=PATIENCE)
         self.assertEqual(waiter.returncode, 130)
         self.ok("release", "k", "--id", lock["lock_id"])
         self.assertEqual(path.stat().st_size, size)
@@ -420,7 +420,7 @@ class Waiting(BelayCase):
             waiter = self.start("acquire", "k", "--wait", "1m")
             wait_until(lambda: "Waiting:" in self.ok("status", "k").out)
             waiter.send_signal(number)
-            self.assertEqual(waiter.wait(timeout=10), code)
+            self.assertEqual(waiter.wait(timeout=PATIENCE), code)
             self.assertNotIn("Waiting:", self.ok("status", "k").out)
         self.assertEqual(self.ok("status", "--json", "k").json()["lock_id"], lock["lock_id"])
 
@@ -432,7 +432,7 @@ class Waiting(BelayCase):
         waiter = self.start("wait", "k")
         self.assertIn("waiting for 'k'", waiter.stderr.readline())
         self.ok("release", "k", "--id", lock["lock_id"])
-        self.assertEqual(waiter.wait(timeout=10), 0)
+        self.assertEqual(waiter.wait(timeout=PATIENCE), 0)
         self.assertEqual(self.ok("status", "--json", "k").json()["status"], "released")
 
 

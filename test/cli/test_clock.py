@@ -35,7 +35,7 @@ class WallClock(BelayCase):
         for offset in ("+2h", "-2h"):
             key = f"k{offset}"
             self.ok("acquire", key, "--ttl", "300ms", env=self.moved(offset))
-            wait_until(lambda: self.belay("acquire", key).code == 0, patience=5)
+            wait_until(lambda: self.belay("acquire", key).code == 0)
             self.ok("acquire", f"live{offset}", "--ttl", "30m", env=self.moved(offset))
             self.fails(75, "acquire", f"live{offset}")
 

@@ -145,7 +145,7 @@ class Slots(Kinds):
         self.fails(75, "wait", "deploys", "--wait", "0")
         self.assertIsNone(waiter.poll())
         self.ok("release", "deploys", "--id", self.second["lock_id"])
-        self.assertEqual(waiter.wait(timeout=30), 0)
+        self.assertEqual(waiter.wait(timeout=60), 0)
 
     def test_wait_returns_when_a_slot_is_free(self):
         self.assertIn("2 of 2 slots are held", self.fails(75, "wait", "deploys", "--slots", "2", "--wait", "0").err)
@@ -203,10 +203,10 @@ class Shared(Kinds):
         self.assertRegex(out, r"  Mode:       shared\n  Holders:    1\. alice, ")
         self.assertRegex(out, r"  Waiting:    1\. bob, for \S+, exclusive\n +2\. carol, for \S+, shared\n")
         self.ok("release", "plan", "--id", reader["lock_id"])
-        self.assertEqual(writer.wait(timeout=30), 0)
+        self.assertEqual(writer.wait(timeout=60), 0)
         self.assertEqual(self.status("plan")["locked_by"], "bob")
         self.ok("release", "plan", "--id", writer.stdout.read().strip())
-        self.assertEqual(late.wait(timeout=30), 0)
+        self.assertEqual(late.wait(timeout=60), 0)
         self.assertEqual(self.owners("plan"), ["carol"])
 
     def test_one_holder_looks_like_several(self):
@@ -334,7 +334,7 @@ class SeveralKeys(Kinds):
                 self.assertEqual(self.reasons(key, kind), ["another key of the request is not free"])
             self.assertIn("lock 'web' held by bob", self.reasons("web", kind)[0])
         self.ok("release", "web", "--id", held["lock_id"])
-        self.assertEqual(waiting.wait(30), 0)
+        self.assertEqual(waiting.wait(60), 0)
 
     def reasons(self, key, kind):
         found = self.belay("history", key, "--json")

@@ -265,13 +265,13 @@ class Watch(BelayCase):
         watcher = self.watch()
         self.assertRegex(watcher.stdout.readline(), r"^\d{4}-\S+Z lock\.acquired  probe-\d+ ")
         watcher.send_signal(signal.SIGINT)
-        self.assertEqual(watcher.wait(timeout=10), 130)
+        self.assertEqual(watcher.wait(timeout=60), 130)
         self.assertEqual(watcher.stderr.read(), "")
 
     def test_it_ends_when_the_reader_closes_the_pipe(self):
         watcher = self.watch("--prefix", "probe-")
         watcher.stdout.close()
-        self.assertEqual(watcher.wait(timeout=10), 74)
+        self.assertEqual(watcher.wait(timeout=60), 74)
         self.assertEqual(watcher.stderr.read(), "")
         watcher.stdout = None
 

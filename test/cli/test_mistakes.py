@@ -380,7 +380,7 @@ class Mistakes(BelayCase):
                         process.send_signal(signal.SIGINT)
                         self.assertIn("interrupt again to leave at once", process.stderr.readline())
                         process.send_signal(signal.SIGINT)
-                        self.assertEqual(process.wait(30), -signal.SIGINT)
+                        self.assertEqual(process.wait(60), -signal.SIGINT)
         self.assertFalse((self.dir / "ran").exists())
 
     def test_a_full_disk_and_one_that_cannot_be_written_are_named(self):

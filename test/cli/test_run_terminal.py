@@ -86,13 +86,13 @@ class OnATerminal(RunCase):
 
     def test_a_command_stopped_past_its_lease_is_ended_and_never_continued(self):
         shell = self.shell()
-        shell.send('"$belay" run --ttl 2s k -- sh -c \'echo $$ >pid; trap "" TERM; read line; echo "went on"\'; echo "code=$?"\n')
+        shell.send('"$belay" run --ttl 5s k -- sh -c \'echo $$ >pid; trap "" TERM; read line; echo "went on"\'; echo "code=$?"\n')
         command = self.pid_in("pid")
         wait_until(lambda: self.foreground(shell) == command)
         shell.send(CTRL_Z)
         shell.expect("Stopped")
         self.assert_gone(command)
-        self.ok("run", "--wait", "10s", "k", "--", "true")  # another client had it
+        self.ok("run", "--wait", "60s", "k", "--", "true")  # another client had it
         shell.send("fg\n")
         shell.send('echo "now $?"\n')
         shell.expect("now 76\n")

@@ -392,7 +392,7 @@ class Deploy(StateCase):
         self.pid_in("pid")
         self.deploy("true", code=75)
         (self.dir / "go").touch()
-        self.assertEqual(first.wait(30), 0)
+        self.assertEqual(first.wait(60), 0)
 
     def test_ctrl_c_and_kill_leave_a_state_that_verifies(self):
         import signal
@@ -401,7 +401,7 @@ class Deploy(StateCase):
             process = self.start("deploy", *WHERE, "--ttl", "3s", "--", "sh", "-c", "echo $$ >pid; exec sleep 60")
             self.pid_in("pid")
             process.send_signal(number)
-            process.wait(30)
+            process.wait(60)
             self.verify()
             (self.dir / "pid").unlink()
             self.deploy("true", "--wait", "30s")

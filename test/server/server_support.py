@@ -16,7 +16,7 @@ import urllib.parse
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cli"))
-from support import BELAY, LOCK_FIELDS, PATIENCE, ROOT, BelayCase, main, wait_until  # noqa: E402,F401
+from support import BELAY, LOCK_FIELDS, PATIENCE, ROOT, BelayCase, main, unless_stalled, wait_until  # noqa: E402,F401
 
 
 def quoted(key):

@@ -60,7 +60,7 @@ class Freezes(FreezeCase):
         began = time.monotonic()
         self.unfreeze(self.server, "k")
         self.assertEqual(mine.get().status, 200)
-        self.assertLess(time.monotonic() - began, 0.9)
+        self.assertLess(time.monotonic() - began, 2)
         self.server.release("k", "mine")
         self.assertEqual(waits[0].get().status, 200)
 
@@ -152,7 +152,7 @@ class Clients(FreezeCase):
             waiter = self.start("run", "k-3", "--wait", "30s", "--", "true", env=env)
             server.wait_for_queue("k-3", [self.owner(server)])
             self.ok("unfreeze", "k-*", env=env)
-            self.assertEqual(waiter.wait(10), 0)
+            self.assertEqual(waiter.wait(60), 0)
             self.assertEqual(self.ok("freezes", "--json", env=env).json(), {"freezes": []})
             self.assertIn("freeze ignored: hotfix", server.get("/v1/locks/k-2/history").body.decode())
         begun = [e["event"] for e in server.get("/v1/locks/k-*/history").json()["events"]]

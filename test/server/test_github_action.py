@@ -137,7 +137,7 @@ class TestAction(RemoteCase):
         self.assertIn("1st in the queue for 'deploy-api', held by", line)
         wait_until(lambda: self.status("deploy-api")["waiting"], "the waiter")
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
         self.assert_masked(out, line + err)
         self.assertNotEqual(process.returncode, 0)
         self.assertEqual(self.post(env)[0], 0)
@@ -149,7 +149,7 @@ class TestAction(RemoteCase):
         process = self.script("main.js", env)
         wait_until(lambda: self.belay("status", "--json", "deploy-api").code == 0, "the lock")
         process.kill()
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
         self.assertEqual(self.post(env)[0], 0)
         self.assertEqual(self.status("deploy-api")["status"], "released")
 

@@ -149,7 +149,7 @@ class Stopping(ServerCase):
             idle.connect()
             began = time.monotonic()
             self.assertEqual(server.stop(number), 0, server.log())
-            self.assertLess(time.monotonic() - began, 5)
+            self.assertLess(time.monotonic() - began, 9)  # not at the end of the drain, after 10 s
             idle.close()
 
     def test_requests_in_progress_are_finished(self):
@@ -196,7 +196,7 @@ class Stopping(ServerCase):
         wait_until(lambda: "stopping" in server.log(), "the drain to begin")
         began = time.monotonic()
         self.assertEqual(server.stop(), 0)
-        self.assertLess(time.monotonic() - began, 5)
+        self.assertLess(time.monotonic() - began, 9)  # not at the end of the drain, after 10 s
         connection.close()
 
     def test_a_lock_is_not_tied_to_a_process(self):

@@ -479,7 +479,7 @@ class Delivery(NotifyCase):
 class Restarting(NotifyCase):
     def restart(self, number=signal.SIGKILL):
         self.server.process.send_signal(number)
-        self.server.process.wait(30)
+        self.server.process.wait(60)
         self.server = self.serve(config=self.dir / "server.yaml")
 
     def locks(self, receiver, last):

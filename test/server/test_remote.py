@@ -11,7 +11,7 @@ import time
 import urllib.request
 
 from remote_support import RemoteCase, free_port, wait_until
-from support import LOCK_FIELDS, BelayCase, main
+from support import LOCK_FIELDS, PATIENCE, BelayCase, main
 
 
 class TestCommands(RemoteCase):
@@ -77,7 +77,7 @@ class TestCommands(RemoteCase):
         time.sleep(0.5)
         self.assertIsNone(waiting.poll())
         self.ok("release", "k", "--id", lock["lock_id"])
-        self.assertEqual(waiting.wait(10), 0)
+        self.assertEqual(waiting.wait(PATIENCE), 0)
 
     def test_wait_sees_held_descendants(self):
         """L7, across the wire: the stack is not free while one of its services is held."""
@@ -96,7 +96,7 @@ class TestCommands(RemoteCase):
         self.acquire("k2")
         self.assertEqual(json.loads(watch.stdout.readline())["lock_key"], "k2")
         watch.send_signal(signal.SIGINT)
-        watch.wait(10)
+        watch.wait(PATIENCE)
 
     def has_listener(self):
         time.sleep(0.5)  # the log of a stream is written when it ends
@@ -122,12 +122,12 @@ class TestRun(RemoteCase):
         self.assertEqual(self.status("k")["status"], "released")
 
     def test_heartbeats_keep_a_lease_that_is_shorter_than_the_command(self):
-        process, _ = self.start_command("--ttl", "3s", "--heartbeat", "300ms", script="sleep 6")
-        end = time.monotonic() + 5
+        process, _ = self.start_command("--ttl", "6s", "--heartbeat", "300ms", script="sleep 9")
+        end = time.monotonic() + 8
         while time.monotonic() < end:
             self.assertEqual(self.status("k")["status"], "active")
             time.sleep(0.1)
-        self.assertEqual(process.wait(10), 0)
+        self.assertEqual(process.wait(PATIENCE), 0)
 
     def test_six_that_wait_run_in_the_order_of_their_arrival(self):
         """L4"""
@@ -140,7 +140,7 @@ class TestRun(RemoteCase):
         self.assertEqual(self.queue("k"), [f"w{i}" for i in range(6)])
         self.ok("release", "k", "--id", lock["lock_id"])
         for run in runs:
-            self.assertEqual(run.wait(30), 0, run.stderr.read())
+            self.assertEqual(run.wait(PATIENCE), 0, run.stderr.read())
         self.assertEqual(self.read("order").split(), list("012345"))
 
     def test_a_wait_longer_than_one_poll_keeps_its_place(self):
@@ -154,7 +154,7 @@ class TestRun(RemoteCase):
             self.assertEqual(self.queue("k"), ["a", "b"])
             time.sleep(0.1)
         self.ok("release", "k", "--id", lock["lock_id"])
-        self.assertEqual((first.wait(10), second.wait(10)), (0, 0))
+        self.assertEqual((first.wait(PATIENCE), second.wait(PATIENCE)), (0, 0))
         self.assertEqual(self.read("order").split(), ["a", "b"])
 
     def test_a_waiter_that_gives_up_leaves_the_queue(self):
@@ -162,16 +162,16 @@ class TestRun(RemoteCase):
         waiting = self.start("run", "--wait", "60s", "k", "--", "true")
         wait_until(lambda: len(self.queue("k")) == 1, "one in line")
         waiting.send_signal(signal.SIGINT)
-        waiting.wait(10)
-        wait_until(lambda: self.queue("k") == [], "an empty line", patience=3)
+        waiting.wait(PATIENCE)
+        wait_until(lambda: self.queue("k") == [], "an empty line")
         self.fails(75, "run", "--wait", "400ms", "k", "--", "true")
-        wait_until(lambda: self.queue("k") == [], "an empty line", patience=3)
+        wait_until(lambda: self.queue("k") == [], "an empty line")
 
     def test_a_command_whose_lock_was_ended_by_force_is_stopped(self):
         """L6: 76 says that the lock was lost."""
-        process, pid = self.start_command("--ttl", "3s", "--heartbeat", "300ms", script="exec sleep 60")
+        process, pid = self.start_command("--ttl", "10s", "--heartbeat", "300ms", script="exec sleep 60")
         self.ok("unlock", "k", "--force", "--yes")
-        self.assertEqual(process.wait(10), 76)
+        self.assertEqual(process.wait(PATIENCE), 76)
         self.assert_gone(pid)
 
 
@@ -186,7 +186,7 @@ class TestKinds(RemoteCase):
     def finish(self, process):
         process.stdin.write("go\n")
         process.stdin.flush()
-        self.assertEqual(process.wait(10), 0)
+        self.assertEqual(process.wait(PATIENCE), 0)
 
     def owners(self, key="k"):
         return [holder["locked_by"] for holder in self.status(key)["holders"]]
@@ -201,7 +201,7 @@ class TestKinds(RemoteCase):
         wait_until(lambda: self.queue("k") == ["c"], "one in line")
         self.assertFalse(self.has("ran") or self.has("c-ran"))
         self.finish(a)
-        self.assertEqual(waiting.wait(10), 0)
+        self.assertEqual(waiting.wait(PATIENCE), 0)
         self.assertTrue(self.has("c-ran"))
         self.assertEqual(self.owners(), ["b"])
         self.finish(b)
@@ -217,7 +217,7 @@ class TestKinds(RemoteCase):
         self.finish(a)
         self.assertFalse(self.has("w-ran"))
         self.finish(b)
-        self.assertEqual(writer.wait(10), 0)
+        self.assertEqual(writer.wait(PATIENCE), 0)
 
     def test_one_of_several_holders_learns_at_once_of_its_forced_end_and_the_others_go_on(self):
         """L6: whatever the heartbeat is."""
@@ -225,7 +225,7 @@ class TestKinds(RemoteCase):
         ids = {holder["locked_by"]: holder["lock_id"] for holder in self.status("k")["holders"]}
         request = urllib.request.Request(f"{self.url}/v1/locks/k?lock_id={ids['lost']}", method="DELETE")
         urllib.request.urlopen(request, timeout=10).close()
-        self.assertEqual(lost.wait(10), 76)
+        self.assertEqual(lost.wait(PATIENCE), 76)
         self.assertEqual(self.owners(), ["other"])
         self.finish(other)
 
@@ -241,12 +241,12 @@ class TestKinds(RemoteCase):
 
 class TestServerGone(RemoteCase):
     def test_a_holder_survives_a_restart_within_its_lease(self):
-        process, _ = self.start_command("--ttl", "6s", "--heartbeat", "500ms", script="sleep 4; echo done >end")
+        process, _ = self.start_command("--ttl", "10s", "--heartbeat", "500ms", script="sleep 4; echo done >end")
         before = self.status("k")
         self.kill_server()
         time.sleep(1)
         self.serve()
-        self.assertEqual(process.wait(20), 0, process.stderr.read())
+        self.assertEqual(process.wait(PATIENCE), 0, process.stderr.read())
         self.assertTrue(self.has("end"))
         after = self.status("k")
         self.assertEqual((after["lock_id"], after["token"], after["status"]),
@@ -260,14 +260,14 @@ class TestServerGone(RemoteCase):
         self.assert_gone(pid)
         time.sleep(0.7)
         self.serve()
-        self.assertEqual(process.wait(10), 0, process.stderr.read())
+        self.assertEqual(process.wait(PATIENCE), 0, process.stderr.read())
         self.assertEqual(self.status("k")["status"], "released")
 
     def test_a_command_whose_server_stays_down_is_stopped_before_its_lease_expires(self):
         """L6"""
         process, pid = self.start_command("--ttl", "2s", "--heartbeat", "300ms", script="exec sleep 60")
         self.kill_server()
-        self.assertEqual(process.wait(15), 76)
+        self.assertEqual(process.wait(PATIENCE), 76)
         self.assert_gone(pid)
 
     def test_a_waiter_survives_a_restart_and_gets_the_lock(self):
@@ -278,9 +278,9 @@ class TestServerGone(RemoteCase):
         time.sleep(0.5)
         self.assertIsNone(waiting.poll())
         self.serve()
-        wait_until(lambda: self.queue("k") == ["w"], "the waiter in line again", patience=10)
+        wait_until(lambda: self.queue("k") == ["w"], "the waiter in line again")
         self.ok("release", "k", "--id", lock["lock_id"])
-        self.assertEqual(waiting.wait(10), 0, waiting.stderr.read())
+        self.assertEqual(waiting.wait(PATIENCE), 0, waiting.stderr.read())
 
     def test_waiters_keep_their_places_when_the_server_is_killed(self):
         """L4: a queue of six, and a server that is killed twice meanwhile."""
@@ -297,7 +297,7 @@ class TestServerGone(RemoteCase):
         time.sleep(2)  # all waiters have returned: a missing one would delay the queue by a second
         self.ok("release", "k", "--id", lock["lock_id"])
         for process in waiting:
-            self.assertEqual(process.wait(30), 0, process.stderr.read())
+            self.assertEqual(process.wait(PATIENCE), 0, process.stderr.read())
         self.assertEqual(self.read("order").split(), [f"w{i}" for i in range(6)])
 
     def test_a_signal_ends_a_wait_at_once_and_gives_the_place_up(self):
@@ -310,7 +310,7 @@ class TestServerGone(RemoteCase):
             time.sleep(0.1)
             began = time.monotonic()
             waiting.send_signal(signal.SIGINT)
-            self.assertEqual(waiting.wait(20), 130, waiting.stderr.read())
+            self.assertEqual(waiting.wait(PATIENCE), 130, waiting.stderr.read())
             took.append(time.monotonic() - began)
             wait_until(lambda: self.queue("k") == [], "nobody in line")
         self.assertLess(min(took), 0.4)
@@ -321,7 +321,7 @@ class TestServerGone(RemoteCase):
                                           "--meta", "job=7", script="exec sleep 60")
         lock = self.status("k")
         self.ok("unlock", "k", "--force", "--yes")
-        self.assertEqual(process.wait(20), 76)
+        self.assertEqual(process.wait(PATIENCE), 76)
         self.assert_gone(pid)
         events = [e for e in self.ok("history", "--json", "k").json()["events"] if e["event"] == "lock.lost"]
         self.assertEqual([(e["lock_id"], e["token"], e["locked_by"], e["level"], e["metadata"]) for e in events],
@@ -339,7 +339,7 @@ class TestServerGone(RemoteCase):
                 time.sleep(1.5)  # to find that it is back
             began = time.monotonic()
             self.ok("unlock", "k", "--force", "--yes")
-            _, err = process.communicate(timeout=20)
+            _, err = process.communicate(timeout=PATIENCE)
             self.assertLess(time.monotonic() - began, 5)
             self.assertEqual(process.returncode, 76, err)
             self.assertIn("lost the lock 'k': lock 'k' was released by force", err)
@@ -526,7 +526,7 @@ class TestTls(RemoteCase):
             time.sleep(0.1)
             began = time.monotonic()
             waiting.send_signal(signal.SIGINT)
-            self.assertEqual(waiting.wait(20), 130, waiting.stderr.read())
+            self.assertEqual(waiting.wait(PATIENCE), 130, waiting.stderr.read())
             took.append(time.monotonic() - began)
         self.assertLess(min(took), 0.4)
 

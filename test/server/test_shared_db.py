@@ -138,7 +138,7 @@ class Stopping(Case):
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_HEAD(self):
-                held.wait(20)
+                held.wait(60)
                 self.send_response(200)
                 self.end_headers()
 

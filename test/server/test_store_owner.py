@@ -13,7 +13,7 @@ import urllib.request
 from pathlib import Path
 
 from remote_support import RemoteCase, wait_until
-from support import main
+from support import PATIENCE, main
 
 
 class OwnerCase(RemoteCase):
@@ -37,10 +37,10 @@ class OwnerCase(RemoteCase):
 
     def stop(self):
         self.server.send_signal(signal.SIGTERM)
-        self.assertEqual(self.server.wait(20), 0)
+        self.assertEqual(self.server.wait(PATIENCE), 0)
 
     def waits(self, n):
-        wait_until(lambda: self.events("k").count("wait.began") >= n, f"{n} in line", patience=20)
+        wait_until(lambda: self.events("k").count("wait.began") >= n, f"{n} in line")
 
     def line_up(self, n, first=0):
         """Waiters that write their names when they get the lock, queued one after another."""
@@ -53,12 +53,12 @@ class OwnerCase(RemoteCase):
 
     def all_succeed(self, processes, names):
         for process in processes:
-            self.assertEqual(process.wait(60), 0, process.stderr.read())
+            self.assertEqual(process.wait(PATIENCE), 0, process.stderr.read())
         self.assertEqual(self.read("order").split(), names)
 
     def holder(self):
         """Holds k with a heartbeat until the file 'go' is there."""
-        return self.start_command("--ttl", "4s", "--heartbeat", "300ms", "--owner", "holder",
+        return self.start_command("--ttl", "10s", "--heartbeat", "300ms", "--owner", "holder",
                                   script="while [ ! -e go ]; do sleep 0.05; done; echo holder >>order")[0]
 
     def go(self):
@@ -76,7 +76,7 @@ class Forced(OwnerCase):
         time.sleep(0.3)
         began = time.monotonic()
         force()
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=PATIENCE)
         self.assertLess(time.monotonic() - began, 5)
         self.assertEqual(process.returncode, 76, err)
         self.assert_gone(pid)
@@ -205,7 +205,7 @@ class TestComingAndGoing(OwnerCase):
             self.kill_server()
             self.begin()
         for worker in workers:
-            self.assertEqual(worker.wait(60), 0, worker.stderr.read())
+            self.assertEqual(worker.wait(PATIENCE), 0, worker.stderr.read())
         tokens = self.read("tokens").split()
         self.assertEqual((len(tokens), len(set(tokens))), (12, 12))
 
@@ -306,7 +306,7 @@ class TestDecisions(OwnerCase):
         self.begin()
         self.during("stop", f"kill -9 {self.server.pid}")
         self.ok("db", "stop", "--app", "shop")
-        self.server.wait(20)
+        self.server.wait(PATIENCE)
         self.assertEqual(self.decisions(), ["db.stop.decided", "db.stop.stopped"])
 
     def test_decisions_are_recorded_if_a_server_starts_meanwhile(self):
@@ -315,7 +315,7 @@ class TestDecisions(OwnerCase):
         wait_until(lambda: self.has("begun"), "the stop under way")
         self.begin()
         Path(self.path("go")).touch()
-        self.assertEqual(stop.wait(60), 0, stop.stderr.read())
+        self.assertEqual(stop.wait(PATIENCE), 0, stop.stderr.read())
         self.assertEqual(self.decisions(), ["db.stop.decided", "db.stop.stopped"])
         self.assertEqual(self.over_http(), self.decisions())
 

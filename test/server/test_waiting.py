@@ -10,7 +10,7 @@ import struct
 import threading
 import time
 
-from server_support import PATIENCE, ServerCase, main, quoted, wait_until
+from server_support import PATIENCE, ServerCase, main, quoted, unless_stalled, wait_until
 
 
 class Waiting(ServerCase):
@@ -46,7 +46,7 @@ class Waiting(ServerCase):
         order, threads = [], []
 
         def work(i):
-            answer = self.server.acquire("k", f"w{i}", wait_ms=20000, ttl_ms=60000)
+            answer = self.server.acquire("k", f"w{i}", wait_ms=120000, ttl_ms=600000)
             order.append((i, answer.json()["token"]))
             self.server.release("k", answer.json()["lock_id"])
         for i in range(n):
@@ -112,22 +112,27 @@ class Waiting(ServerCase):
         self.assertEqual((answer.status, answer.error["code"]), (409, "lock_held"))
         self.assertEqual(answer.error["lock"]["locked_by"], "holder")
         self.assertEqual((answer.error["position"], answer.error["place_kept_ms"]), (0, 0))
-        self.assertTrue(0.29 <= time.monotonic() - began < 5)
+        self.assertTrue(0.29 <= time.monotonic() - began < PATIENCE)
         self.server.wait_for_queue("k", [])
 
     def test_a_lock_granted_between_two_slices_is_valid_for_what_is_left_of_it(self):
         """L6: it is the client's since before it sent the request that fetches it."""
-        self.server.acquire("k", "holder", lock_id="h")
-        self.assertEqual(self.server.acquire("k", "w", wait_ms=50, ttl_ms=6000, lock_id="w").status, 409)
-        self.server.release("k", "h")
-        granted = time.monotonic()
-        wait_until(lambda: self.server.get("/v1/locks/k").json()["locked_by"] == "w")
-        time.sleep(0.6)
-        asked = time.monotonic()
-        lock = self.server.acquire("k", "w", wait_ms=1000, ttl_ms=6000, lock_id="w").json()
-        self.assertLessEqual(lock["valid_for_ms"], lock["expires_in_ms"] - 300)  # the lead: a twentieth of the ttl
-        self.assertLess(asked - granted + lock["valid_for_ms"] / 1000, 6.0 + 0.05)
-        self.assertGreater(lock["valid_for_ms"], 3000)
+        def fetch(n):  # a place is kept for 3 s, and what was granted for about as long
+            key, mine = f"k{n}", f"w{n}"
+            self.server.acquire(key, "holder", lock_id=f"h{n}")
+            self.assertEqual(self.server.acquire(key, "w", wait_ms=50, ttl_ms=20000, lock_id=mine).status, 409)
+            self.server.release(key, f"h{n}")
+            granted = time.monotonic()
+            wait_until(lambda: self.server.get(f"/v1/locks/{key}").json()["locked_by"] == "w", patience=10)
+            time.sleep(0.6)
+            asked = time.monotonic()
+            answer = self.server.acquire(key, "w", wait_ms=1000, ttl_ms=20000, lock_id=mine)
+            self.assertEqual(answer.status, 200, answer)
+            return asked - granted, answer.json()
+        waited, lock = unless_stalled(fetch)
+        self.assertLessEqual(lock["valid_for_ms"], lock["expires_in_ms"] - 1000)  # the lead: a twentieth of the ttl
+        self.assertLess(waited + lock["valid_for_ms"] / 1000, 20.0 + 0.05)
+        self.assertGreater(lock["valid_for_ms"], 10000)
 
     def test_every_answer_to_a_holder_says_for_how_long_it_is_valid(self):
         """L6: and no other does."""
@@ -172,7 +177,7 @@ class Waiting(ServerCase):
             self.assertEqual(answers, [])
             end()
             for thread in threads:
-                thread.join(10)
+                thread.join(PATIENCE)
             self.assertEqual([answer.error["code"] for answer in answers], ["lease_lost"] * 2)
             self.server.acquire("k", "holder", lock_id="h2")
 
@@ -184,7 +189,7 @@ class Waiting(ServerCase):
         thread.start()
         time.sleep(0.3)
         self.server.post("/v1/adopt", {"key": "k", "lock_id": "h", "new_lock_id": "n"})
-        thread.join(10)
+        thread.join(PATIENCE)
         self.assertEqual([answer.error["code"] for answer in answers], ["not_holder"])
 
     def test_a_client_waiting_for_a_loss_does_not_keep_the_server_from_stopping(self):
@@ -198,7 +203,7 @@ class Waiting(ServerCase):
         time.sleep(0.3)
         gone.close()
         self.assertEqual(self.server.stop(), 0)
-        thread.join(10)
+        thread.join(PATIENCE)
         self.assertEqual(answers[0].error["code"], "shutting_down")
 
     def test_a_poll_lasts_at_most_a_third_of_the_ttl(self):
@@ -207,7 +212,7 @@ class Waiting(ServerCase):
         began = time.monotonic()
         answer = self.server.acquire("k", "waiter", wait_ms=600000, ttl_ms=900)
         self.assertEqual(answer.error["code"], "lock_held")
-        self.assertTrue(0.29 <= time.monotonic() - began < 5)
+        self.assertTrue(0.29 <= time.monotonic() - began < PATIENCE)  # and not 600 s
 
     def test_a_place_in_the_queue_is_kept_between_polls(self):
         """L6"""
@@ -260,11 +265,14 @@ class Waiting(ServerCase):
 
     def test_a_release_by_a_waiter_gives_up_its_place_at_once(self):
         self.server.acquire("k", "holder")
-        self.server.acquire("k", "waiter", wait_ms=100, ttl_ms=60000, lock_id="w")
-        self.assertEqual(self.server.release("k", "w").status, 409)
-        began = time.monotonic()
-        self.server.wait_for_queue("k", [])
-        self.assertLess(time.monotonic() - began, 2)  # else it would be kept for 3 s
+
+        def give_up(i):
+            self.server.acquire("k", "waiter", wait_ms=100, ttl_ms=60000, lock_id=f"w{i}")
+            self.assertEqual(self.server.release("k", f"w{i}").status, 409)
+            began = time.monotonic()
+            self.server.wait_for_queue("k", [])
+            return time.monotonic() - began
+        self.assert_fast(give_up, 2)  # else it would be kept for 3 s
 
     def test_a_release_of_another_key_leaves_the_place_alone(self):
         """L3: a token may not be permitted the key that the id waits for."""
@@ -287,35 +295,52 @@ class Waiting(ServerCase):
         time.sleep(1.3)
         self.assertEqual(self.server.renew("k", "w").status, 200, "it was claimed, so it is not taken away")
 
+    def pass_over(self, key):
+        """How long after a release the waiter behind one that never returns has the lock."""
+        self.server.acquire(key, "holder", lock_id=f"h-{key}", ttl_ms=60000)
+        self.server.acquire(key, "gone", wait_ms=100, ttl_ms=self.UNCLAIMED_TTL_MS, lock_id=f"g-{key}")
+        later = self.server.acquire_later(key, "next", wait_ms=15000, ttl_ms=60000)
+        self.server.wait_for_queue(key, ["gone", "next"])
+        began = time.monotonic()
+        self.server.release(key, f"h-{key}")
+        self.assertEqual(later.get().json()["locked_by"], "next")
+        took = time.monotonic() - began
+        self.server.call("DELETE", f"/v1/locks/{key}")
+        self.assertEqual(self.server.acquire(key, "gone", lock_id=f"g-{key}").error["code"], "id_used")
+        return took
+
     def test_a_lock_granted_to_a_waiter_that_never_returns_goes_to_the_next(self):
         """L4: a dead first waiter delays the queue by at most a second, or by its ttl."""
-        self.server.acquire("k", "holder", lock_id="h")
-        self.server.acquire("k", "gone", wait_ms=100, ttl_ms=self.UNCLAIMED_TTL_MS, lock_id="g")
-        later = self.server.acquire_later("k", "next", wait_ms=15000, ttl_ms=60000)
-        self.server.wait_for_queue("k", ["gone", "next"])
+        limit = 2 if self.UNCLAIMED_IS_RELEASED else 2 + self.UNCLAIMED_TTL_MS / 1000
+        self.assert_fast(lambda i: self.pass_over(f"k{i}"), limit)
+
+    def assert_fast(self, work, limit):
+        """The fastest of some, since the machine may be busy."""
+        times = []
+        while len(times) < 4 and min(times, default=limit) >= limit:
+            times.append(work(len(times)))
+        self.assertLess(min(times), limit)
+
+    def hang_up(self, how, lock_id):
+        """How long after that the place in the queue is gone."""
+        connection = self.ask("k", {"locked_by": how, "wait_ms": 20000, "ttl_ms": 60000, "lock_id": lock_id})
+        self.server.wait_for_queue("k", [how])
+        if how == "reset":
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        if how == "half":
+            connection.shutdown(socket.SHUT_WR)
+            status, body = self.answer(connection)
+            self.assertEqual((status, body["error"]["code"]), (409, "lock_held"))
+        connection.close()
         began = time.monotonic()
-        self.server.release("k", "h")
-        self.assertEqual(later.get().json()["locked_by"], "next")
-        self.assertLess(time.monotonic() - began, 2 if self.UNCLAIMED_IS_RELEASED else 2 + self.UNCLAIMED_TTL_MS / 1000)
-        self.server.call("DELETE", "/v1/locks/k")
-        self.assertEqual(self.server.acquire("k", "gone", lock_id="g").error["code"], "id_used")
+        self.server.wait_for_queue("k", [])
+        return time.monotonic() - began
 
     def test_a_client_that_hangs_up_leaves_the_queue_at_once(self):
         self.server.acquire("k", "holder", lock_id="h")
         for how in ("close", "reset", "half"):
             with self.subTest(how):
-                connection = self.ask("k", {"locked_by": how, "wait_ms": 20000, "ttl_ms": 60000, "lock_id": how})
-                self.server.wait_for_queue("k", [how])
-                if how == "reset":
-                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                if how == "half":
-                    connection.shutdown(socket.SHUT_WR)
-                    status, body = self.answer(connection)
-                    self.assertEqual((status, body["error"]["code"]), (409, "lock_held"))
-                connection.close()
-                began = time.monotonic()
-                self.server.wait_for_queue("k", [])
-                self.assertLess(time.monotonic() - began, 2, "well below the grace and the slice")
+                self.assert_fast(lambda i, how=how: self.hang_up(how, f"{how}-{i}"), 2)  # well below the grace and the slice
         self.server.release("k", "h")
         self.assertEqual(self.server.acquire("k", "anybody").status, 200)
 
@@ -356,9 +381,9 @@ class Waiting(ServerCase):
         """L4"""
         self.server.acquire("k", "holder", ttl_ms=500)
         began = time.monotonic()
-        answer = self.server.acquire("k", "waiter", wait_ms=10000, ttl_ms=60000)
+        answer = self.server.acquire("k", "waiter", wait_ms=60000, ttl_ms=600000)
         self.assertEqual(answer.status, 200)
-        self.assertLess(time.monotonic() - began, 8)  # not at the end of its own wait
+        self.assertLess(time.monotonic() - began, 50)  # not at the end of its own wait
         events = [e["event"] for e in self.server.get("/v1/locks/k/history").json()["events"]]
         self.assertIn("lock.taken_over", events)
 
@@ -396,7 +421,7 @@ class Waiting(ServerCase):
             answer = answer.get()
             self.assertEqual((answer.status, answer.error["code"]), (503, "shutting_down"))
             self.assertEqual(answer.headers["Retry-After"], "1")
-        self.assertEqual(self.server.process.wait(10), 0)
+        self.assertEqual(self.server.process.wait(PATIENCE), 0)
         self.assertEqual(self.ok("status", "k", "--json").json()["status"], "active")
         events = [e["event"] for e in self.ok("history", "k", "--json").json()["events"]]
         # They may come back with their ids: their places are kept, and they have not ended.
@@ -412,7 +437,7 @@ class Waiting(ServerCase):
         limits = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (1, limits[1]))
         self.assertIsInstance(later.get(), (OSError, http.client.HTTPException))
-        self.assertNotEqual(server.process.wait(20), 0)
+        self.assertNotEqual(server.process.wait(PATIENCE), 0)
         again = self.serve("--store", f"sqlite:{self.dir}/full.db")
         self.assertEqual(again.acquire("k", "w", wait_ms=20000, ttl_ms=60000, lock_id="w").status, 200)
 
@@ -428,15 +453,14 @@ class Waiting(ServerCase):
                     later.append(self.server.acquire_later(key, one, wait_ms=20000, ttl_ms=60000, lock_id=one))
                     wait_until(lambda: len(self.server.queue(key)) == n + 1, "it to wait")
                 self.server.process.send_signal(stop)
-                self.server.process.wait(20)
+                self.server.process.wait(PATIENCE)
                 for answer in later:
                     with contextlib.suppress(Exception):
                         answer.get()
                 self.server = self.serve()
                 again = {one: self.server.acquire_later(key, one, wait_ms=20000, ttl_ms=60000, lock_id=one)
                          for one in reversed(ids)}
-                wait_until(lambda: self.server.queue(key) == ids, "the line as it was",
-                           patience=20)
+                wait_until(lambda: self.server.queue(key) == ids, "the line as it was")
                 self.server.release(key, f"{key}-h")
                 for one in ids:
                     self.assertEqual(again[one].get().json()["locked_by"], one)
@@ -510,7 +534,7 @@ class BetweenServers(ServerCase):
                 self.assertIn("reserved for 2 waiters", self.fails(75, "acquire", "k", "--owner", "local").err)
                 began = time.monotonic()
                 lock = self.ok("acquire", "k", "--owner", "local", "--wait", "20s", "--json").json()
-                self.assertLess(time.monotonic() - began, 5, "one claim window for each that is before it")
+                self.assertLess(time.monotonic() - began, 10, "one claim window for each that is before it")
                 self.ok("release", "k", "--id", lock["lock_id"])
 
 

@@ -388,7 +388,7 @@ class Signing(ServerCase):
 class Restarting(HookCase):
     def restart(self, number):
         self.server.process.send_signal(number)
-        self.server.process.wait(30)
+        self.server.process.wait(60)
         self.server = self.serve(config=self.dir / "server.yaml")
 
     def test_waiters_survive_the_server(self):

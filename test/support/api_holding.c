@@ -231,7 +231,7 @@ static void a_heartbeat_keeps_the_lease_and_reports_its_loss(void **state) /* L6
     atomic_bool is_lost = false;
     int64_t end_ms;
 
-    options.ttl_ms = 3000;
+    options.ttl_ms = 6000;
     options.heartbeat_ms = 300;
     options.lock_id = "beats";
     options.on_lost = note_loss;
@@ -270,7 +270,7 @@ static void a_holder_learns_of_a_forced_release_without_a_heartbeat(void **state
                      BELAY_OK);
     began_ms = belay_now_boot_ms();
     assert_true(api_await(is_set, &is_lost));
-    assert_true(belay_now_boot_ms() - began_ms < 10000);
+    assert_true(belay_now_boot_ms() - began_ms < 14000); /* 10 s, if the machine is not busy */
     assert_false(belay_lock_is_mine(lock));
     belay_lock_free(lock);
 }

@@ -42,7 +42,7 @@ struct suite_fixture {
     /* Have the store forget what it may: records long over, old events. NULL: it forgets nothing. */
     void (*forget)(void *ctx);
     void *ctx;
-    int64_t timeout_ms; /* a wake-up that takes longer was missed; 0: 3 s */
+    int64_t timeout_ms; /* a wake-up that takes longer was missed; 0: 20 s */
     bool keeps_events;
     bool keeps_items; /* small values beside the locks, of any JSON; or, */
     bool
