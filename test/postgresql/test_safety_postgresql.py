@@ -20,6 +20,15 @@ import test_hammer
 SECONDS = float(os.environ.get("BELAY_PG_HAMMER_SECONDS", "8"))
 
 
+def fail_over(server):
+    """The server is its own standby: to PostgreSQL's timeline it is the same."""
+    server.stop()
+    with open(os.path.join(server.home, "standby.signal"), "wb"):
+        pass
+    server.start()
+    server.run("pg_ctl", "promote", "-D", server.home, "-w")
+
+
 class Standby(OwnServerCase):
     WAITS = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
@@ -469,14 +478,6 @@ class RestoredCopy(OwnServerCase):
     def typed(self, server, command):
         return server.sql(command.replace("belay.meta", f"{self.schema}.meta"))
 
-    def fail_over(self, server):
-        """The server is its own standby: to PostgreSQL's timeline it is the same."""
-        server.stop()
-        with open(os.path.join(server.home, "standby.signal"), "wb"):
-            pass
-        server.start()
-        server.run("pg_ctl", "promote", "-D", server.home, "-w")
-
     def dump(self, server):
         return server.run("pg_dump", "-h", "127.0.0.1", "-p", str(server.port), "-U", "postgres", "-n", self.schema, "postgres").stdout
 
@@ -500,7 +501,7 @@ class RestoredCopy(OwnServerCase):
         dump = self.dump(self.server)
         original = self.tokens(self.server)
         for _ in range(2):
-            self.fail_over(self.server)
+            fail_over(self.server)
             original += self.tokens(self.server)
         self.assertEqual(max(original) >> 40, 2)
         last = int(self.typed(self.server, self.show_sum))
@@ -514,7 +515,7 @@ class RestoredCopy(OwnServerCase):
         original = self.tokens(self.server)
         first = self.restore(self.dump(self.server))
         self.typed(first, self.raise_epoch)
-        self.fail_over(first)
+        fail_over(first)
         dump = self.dump(first)  # before the first change after the failover
         before = original + self.tokens(first)
         second = self.restore(dump)
@@ -691,7 +692,7 @@ class Strangers(OwnServerCase):
             self.assertNotIn("stranger's", log.read())
 
 
-class Front(PostgresCase):
+class FrontCase(PostgresCase):
     """Threads of one process share transactions (src/store/postgresql/postgresql_group.c)."""
 
     def setUp(self):
@@ -724,6 +725,12 @@ class Front(PostgresCase):
             thread.join()
         self.assertEqual(failed, [])
 
+    def assert_grouped(self):
+        most = self.sql("SELECT max(n) FROM (SELECT count(*) n FROM @schema@.events GROUP BY id >> 14) x")
+        self.assertGreater(int(most), 1, "no two changes were in one transaction")
+
+
+class Front(FrontCase):
     def test_each_of_a_group_gets_its_own_answer(self):
         """L1, L2, L9: granted and refused in one transaction, with an event each."""
         self.acquire("taken", "--ttl", "1h")
@@ -743,8 +750,7 @@ class Front(PostgresCase):
         self.assertEqual(len(set(tokens)), 24 * 6)
         counts = "SELECT type, count(*) FROM @schema@.events WHERE key LIKE 'g-%' GROUP BY type ORDER BY type"
         self.assertEqual(self.sql(counts), "lock.acquired|144\nlock.released|144")
-        most = self.sql("SELECT max(n) FROM (SELECT count(*) n FROM @schema@.events GROUP BY id >> 14) x")
-        self.assertGreater(int(most), 1, "no two changes were in one transaction")
+        self.assert_grouped()
 
     def test_an_id_that_was_used_is_refused_among_others_that_are_not(self):
         """L5: in a group, the others get their locks."""
@@ -811,6 +817,44 @@ class Front(PostgresCase):
         self.assertEqual(self.server.sql(deadlocks), before)
         left = self.sql("SELECT count(*) FROM @schema@.locks WHERE held OR tickets IS NOT NULL OR intents IS NOT NULL")
         self.assertEqual(left, "0")
+
+
+class FailedOver(OwnServerCase, FrontCase):
+    """On the second timeline, which is a part of each token and revision: 1 << 40."""
+
+    def make_server(self):
+        server = super().make_server()
+        fail_over(server)
+        return server
+
+    def wait_in_line(self, key):
+        waiter = self.start("acquire", key, "--wait", "60s", "--json")
+        wait_until(lambda: self.ok("status", "--json", key).json()["waiting"], "the waiter's ticket")
+        return waiter
+
+    def test_every_way_to_change_a_lock_goes_on_above_those_of_the_first(self):
+        """L2: alone, in a group, by a waiter; and a renewal, a place in the queue, and several keys at once."""
+        tokens = [self.acquire(key, "--ttl", "1h")["token"] for key in ("alone", "next", "queue")]
+        tokens += [lock["token"] for lock in self.ok("acquire", "--json", "a", "b").json()["locks"]]
+
+        def work(connection, number):
+            for turn in range(6):
+                status, lock = self.ask(connection, f"g-{number}", "acquire", lock_id=f"id-{number}-{turn}")
+                self.assertEqual(status, 200)
+                tokens.append(lock["token"])
+                self.assertEqual(self.ask(connection, f"g-{number}", "release", lock_id=f"id-{number}-{turn}")[0], 200)
+        self.together(24, work)
+        self.assert_grouped()
+        renewed = self.ok("status", "--json", "alone").json()
+        self.ok("renew", "alone", "--id", renewed["lock_id"])
+        waiter = self.wait_in_line("next")
+        self.ok("release", "next", "--id", self.ok("status", "--json", "next").json()["lock_id"])
+        out, err = waiter.communicate(timeout=60)
+        self.assertEqual(waiter.returncode, 0, err)
+        tokens.append(json.loads(out)["token"])
+        self.wait_in_line("queue")
+        self.assertEqual({token >> 40 for token in tokens}, {1})
+        self.assertEqual(self.sql("SELECT string_agg(key, ' ') FROM @schema@.locks WHERE revision >> 40 <> 1 OR token >> 40 <> 1"), "")
 
 
 class Notifications(PostgresCase):
