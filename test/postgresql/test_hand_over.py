@@ -102,6 +102,17 @@ class HandedOn(PostgresCase):
         waiter.send_signal(signal.SIGCONT)
         self.assertEqual(waiter.wait(60), 0)
 
+    def test_a_renewal_and_a_release_that_were_answered_are_on_disk(self):
+        """That of a lock without a waiter."""
+        held = self.acquire("k", "--ttl", "1h")
+        self.ok("renew", "k", "--id", held["lock_id"], "--ttl", "2h")
+        self.restart()
+        self.stop_log_writer()
+        self.assertEqual(self.sql("SELECT ttl_ms FROM @schema@.locks"), "7200000")
+        self.ok("release", "k", "--id", held["lock_id"])
+        self.restart()
+        self.assertFalse(self.is_held_by(held["lock_id"]))
+
     def test_a_release_that_is_found_done_is_on_disk(self):
         """L5: the answer of the first attempt was lost, and the second one finds what it did."""
         held = self.acquire("k", "--ttl", "1h")
