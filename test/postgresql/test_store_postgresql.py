@@ -656,6 +656,10 @@ class Refusal(PostgresCase):
 class Tail(PostgresCase):
     def test_nothing_is_missed_with_eight_writers(self):
         """L9: a later id is never seen before an earlier one."""
+        self.sql("CREATE FUNCTION @schema@.linger() RETURNS trigger LANGUAGE plpgsql AS "
+                 "'BEGIN PERFORM pg_sleep(random() * 0.1); RETURN NULL; END'; "
+                 "CREATE CONSTRAINT TRIGGER linger AFTER INSERT ON @schema@.events DEFERRABLE INITIALLY DEFERRED "
+                 "FOR EACH ROW EXECUTE FUNCTION @schema@.linger()")  # as commits do that wait for a slow disk
         watch = self.start_watch()
         script = "for i in 1 2 3 4 5 6 7 8; do \"$BELAY\" run --quiet w-$0-$i -- true; done"
         writers = [subprocess.Popen(["sh", "-c", script, str(n)], env={**self.environment(None), "BELAY": BELAY}, cwd=self.dir)
