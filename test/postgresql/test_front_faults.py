@@ -11,7 +11,7 @@ import threading
 import time
 import unittest
 
-from test_fronts import PATIENCE, FrontsCase, Stream, postgresql, wait_until
+from test_fronts import PATIENCE, FrontsCase, Stream, postgresql, unless_stalled, wait_until
 
 HANG = 4  # REMOTE_ANSWER_SEVERAL_MS
 SLACK = 4  # of a busy machine; the usual limit, without a second front, is 10 s
@@ -48,34 +48,51 @@ class FaultsCase(FrontsCase):
 
     def first_event(self, urls):
         """What `belay watch` shows first, and after which time."""
+        is_over = threading.Event()
+
+        def change():
+            n = 0
+            while not is_over.wait(0.2):
+                self.acquire(f"first-{n}", "--ttl", "60s")
+                n += 1
+        changing = threading.Thread(target=change)
         began = time.monotonic()
         watch = self.start("watch", "--json", env={"BELAY_STORE": urls}, bufsize=0, encoding=None)
-        n = 0
-        while not select.select([watch.stdout], [], [], 0.2)[0]:
-            self.assertIsNone(watch.poll())
-            self.assertLess(time.monotonic() - began, PATIENCE)
-            self.acquire(f"first-{n}", "--ttl", "60s")
-            n += 1
-        took = time.monotonic() - began
+        changing.start()
+        try:
+            readable = select.select([watch.stdout], [], [], PATIENCE)[0]
+            took = time.monotonic() - began
+        finally:
+            is_over.set()
+            changing.join()
+        self.assertTrue(readable, "belay watch shows nothing")
         self.assertIn("first-", json.loads(watch.stdout.readline())["lock_key"])
         return took
 
-    def commands(self, urls, limit):
-        """Every kind of request, each of a new process that begins with the first URL; none waits longer than that."""
+    def every_kind(self, urls, key):
+        """Every kind of request, each of a new process that begins with the first URL: how long they take."""
+        times, other = {}, f"other-{key}"
+
         def ask(*arguments):
-            done, took = self.timed(urls, *arguments)
-            self.assertLess(took, limit, arguments)
+            done, times[arguments[0]] = self.timed(urls, *arguments)
             return done
-        lock = ask("acquire", "--json", "k", "--ttl", "60s").json()
+        lock = ask("acquire", "--json", key, "--ttl", "10m").json()
         with concurrent.futures.ThreadPoolExecutor() as pool:
             for one in [pool.submit(ask, *arguments) for arguments in (
-                    ("status", "k"), ("renew", "k", "--id", lock["lock_id"]), ("wait", "free", "--wait", "5s"),
-                    ("run", "other", "--", "true"))]:
+                    ("status", key), ("renew", key, "--id", lock["lock_id"]), ("wait", "free", "--wait", "5s"),
+                    ("run", other, "--", "true"))]:
                 one.result()
-            self.assertIn("k", pool.submit(ask, "top").result().out)  # without a terminal it is a list
-        ask("release", "k", "--id", lock["lock_id"])
-        self.assertEqual(self.events("k"), ["lock.acquired", "lock.renewed", "lock.released"])
-        self.assertEqual(self.events("other"), ["lock.acquired", "lock.released"])
+            self.assertIn(key, pool.submit(ask, "top").result().out)  # without a terminal it is a list
+        ask("release", key, "--id", lock["lock_id"])
+        self.assertEqual(self.events(key), ["lock.acquired", "lock.renewed", "lock.released"])
+        self.assertEqual(self.events(other), ["lock.acquired", "lock.released"])
+        return times
+
+    def commands(self, urls, limit):
+        """None waits longer than that, beside what it takes with the last front alone: the machine may be busy."""
+        usual, times = self.every_kind(urls.split(",")[-1], "usual"), self.every_kind(urls, "k")
+        for name, took in times.items():
+            self.assertLess(took - usual[name], limit, (name, times, usual))
 
 
 class FromTheStart(FaultsCase):
@@ -229,14 +246,18 @@ class ShortLeases(FaultsCase):
     def test_a_command_goes_on_with_a_ttl_of_ten_seconds(self):
         """L6: a front that hangs takes only a part of the time that is left of a lease."""
         hung, front = self.two()
-        run = self.start("run", "k", "--ttl", "10s", "--", "sh", "-c", "read line; echo still", stdin=subprocess.PIPE,
-                         env={"BELAY_STORE": f"{hung.url},{front.url}"})
-        wait_until(lambda: front.get("/v1/locks/k").status == 200, "the lock to be taken")
-        self.stopped(hung)
-        wait_until(lambda: self.events("k").count("lock.renewed") >= 3, "three renewals")
-        out, err = run.communicate("go\n", timeout=PATIENCE)
-        self.assertEqual((run.returncode, out), (0, "still\n"), err)
-        self.assertEqual(err, "")
+
+        def hold(n):
+            key = f"k{n}"
+            hung.process.send_signal(signal.SIGCONT)
+            run = self.start("run", key, "--ttl", "10s", "--", "sh", "-c", "read line; echo still", stdin=subprocess.PIPE,
+                             env={"BELAY_STORE": f"{hung.url},{front.url}"})
+            wait_until(lambda: front.get(f"/v1/locks/{key}").status == 200, "the lock to be taken")
+            self.stopped(hung)
+            wait_until(lambda: self.events(key).count("lock.renewed") >= 3 or run.poll() is not None, "three renewals")
+            out, err = run.communicate("go\n", timeout=PATIENCE)
+            self.assertEqual((run.returncode, out, err), (0, "still\n", ""))
+        unless_stalled(hold)
 
     def test_a_check_leaves_it_after_a_second(self):
         """The lock can be relied on from when the other front was asked, not from when this one was."""
@@ -259,16 +280,18 @@ class UnderWay(FaultsCase):
 
     def test_a_holder_keeps_its_lock(self):
         """L6: a renewal that is not answered leaves time for another front."""
-        run = self.start("run", "k", "--ttl", "9s", "--", "sh", "-c", "sleep 12; echo still", env=self.over)
+        run = self.start("run", "k", "--ttl", "12s", "--", "sh", "-c", "read line; echo still", stdin=subprocess.PIPE, env=self.over)
         wait_until(lambda: self.fronts[1].get("/v1/locks/k").status == 200, "the lock to be taken")
         self.stopped(self.fronts[0])
-        out, err = run.communicate(timeout=PATIENCE)
+        before = self.events("k").count("lock.renewed")
+        wait_until(lambda: self.events("k").count("lock.renewed") >= before + 5, "more renewals than a lease lasts")
+        out, err = run.communicate("go\n", timeout=PATIENCE)
         self.assertEqual((run.returncode, out), (0, "still\n"), err)
         self.assertNotIn("lock.lost", self.events("k"))
 
     def test_a_late_renewal_by_the_front_that_hung_does_no_harm(self):
         """L1, L6: when it goes on, the lock is held by another client, and stays as it is."""
-        run = self.start("run", "k", "--ttl", "9s", "--", "sh", "-c", "read line; echo still", stdin=subprocess.PIPE, env=self.over)
+        run = self.start("run", "k", "--ttl", "18s", "--", "sh", "-c", "read line; echo still", stdin=subprocess.PIPE, env=self.over)
         wait_until(lambda: self.fronts[1].get("/v1/locks/k").status == 200, "the lock to be taken")
         self.stopped(self.fronts[0])
         wait_until(lambda: "lock.renewed" in self.events("k"), "a renewal through the other front")

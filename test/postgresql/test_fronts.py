@@ -18,9 +18,10 @@ from pg_support import ROOT, PostgresStore, postgresql
 
 sys.path[:0] = [os.path.join(ROOT, "test", "server")]
 
-from server_support import BELAY, PATIENCE, ServerCase, Stream, wait_until  # noqa: E402
+from server_support import BELAY, PATIENCE, ServerCase, Stream, unless_stalled, wait_until  # noqa: E402
 
 POLL_MS = 500  # of the first waiter, unwoken (PG_POLL_MS)
+TICKET_S = 5  # and more: a third of the life of a ticket, which is put again before its end (TICKET_TTL_MS)
 
 
 class FrontsCase(PostgresStore, ServerCase):
@@ -41,9 +42,20 @@ class FrontsCase(PostgresStore, ServerCase):
         waiting.release(key, got.json()["lock_id"])
         return took
 
-    def assert_woken(self, times):
-        """Not by a poll, of which half would take longer than half of its interval."""
-        self.assertLess(statistics.median(times), POLL_MS / 4, times)
+    def assert_woken(self, front, hand_over_ms):
+        """Not by a poll, of which half would take longer than half of its interval. How long a hand-over takes is
+        compared with a release and an acquisition of a free lock, since the machine may be busy."""
+        times, usual = [], []
+        for i in range(27):  # nine are enough, unless it is
+            times.append(hand_over_ms(f"k{i}"))
+            held = front.acquire(f"free{i}", "me", ttl_ms=60000).json()
+            began = time.monotonic()
+            front.release(f"free{i}", held["lock_id"])
+            self.assertEqual(front.acquire(f"free{i}", "me", ttl_ms=60000).status, 200)
+            usual.append((time.monotonic() - began) * 1000)
+            if i in (8, 26) and statistics.median(times) < statistics.median(usual) + POLL_MS / 4:
+                return
+        self.fail(f"a waiter is not woken, or late: {times}, and without one {usual}")
 
 
 class HandOver(FrontsCase):
@@ -54,23 +66,23 @@ class HandOver(FrontsCase):
     def test_a_waiter_behind_one_front_is_woken_by_a_release_through_another(self):
         """L4"""
         a, b = self.two()
-        self.assert_woken([self.hand_over_ms(a, lambda lock, i=i: b.release(f"k{i}", lock["lock_id"]), f"k{i}")
-                           for i in range(9)])
+        self.assert_woken(a, lambda key: self.hand_over_ms(a, lambda lock: b.release(key, lock["lock_id"]), key))
 
     def test_a_waiter_behind_the_same_front_is_woken(self):
         """L4"""
         a = self.serve()
-        self.assert_woken([self.hand_over_ms(a, lambda lock, i=i: a.release(f"k{i}", lock["lock_id"]), f"k{i}")
-                           for i in range(9)])
+        self.assert_woken(a, lambda key: self.hand_over_ms(a, lambda lock: a.release(key, lock["lock_id"]), key))
 
     def test_a_hand_over_between_fronts_is_as_fast_as_within_one(self):
         """L4"""
         a, b = self.two()
         within, across = [], []
-        for i in range(15):  # in turn, as the machine may become busy
+        for i in range(60):  # in turn, as the machine may become busy; 15 are enough, unless it is
             for front, times, key in ((a, within, f"in{i}"), (b, across, f"out{i}")):
                 times.append(self.hand_over_ms(a, lambda lock, front=front, key=key: front.release(key, lock["lock_id"]), key))
-        self.assertLess(statistics.median(across), 2 * statistics.median(within) + 5, (within, across))
+            if i in (14, 59) and statistics.median(across) < 2 * statistics.median(within) + 5:
+                return
+        self.fail(f"within a front {within}, between two {across}")
 
     def test_a_waiter_that_goes_over_is_woken_at_the_other_front(self):
         """L4: its ticket says where it waits, whether it is among the first of the queue or in the table of the others."""
@@ -92,14 +104,16 @@ class HandOver(FrontsCase):
     def test_a_release_past_every_front_wakes_it_too(self):
         """L4"""
         a = self.serve()
-        times = []
-        for i in range(5):
-            def release(lock, key=f"k{i}"):
-                times.append(time.monotonic())
+
+        def after_the_command_ms(key):
+            took = []
+
+            def release(lock):
+                began = time.monotonic()
                 self.ok("release", key, "--id", lock["lock_id"])
-                times.append((time.monotonic() - times.pop()) * 1000)
-            times.append(self.hand_over_ms(a, release, f"k{i}") - times.pop())
-        self.assert_woken(times)  # counted from the end of the command
+                took.append((time.monotonic() - began) * 1000)
+            return self.hand_over_ms(a, release, key) - took[0]
+        self.assert_woken(a, after_the_command_ms)
 
     def test_waiters_behind_two_fronts_are_one_queue(self):
         """L3"""
@@ -164,7 +178,7 @@ class HandOver(FrontsCase):
         self.assertEqual(psql.stdout.readline(), "listening\n")
         self.hand_over_ms(a, lambda lock: a.release("near", lock["lock_id"]), "near")
         self.hand_over_ms(a, lambda lock: b.release("far", lock["lock_id"]), "far")
-        out, _ = psql.communicate("SELECT 'end';\n\\q\n", timeout=30)
+        out, _ = psql.communicate("SELECT 'end';\n\\q\n", timeout=PATIENCE)
         self.assertEqual(out.count('"far-w"'), 1, out)  # with the release, and not once more
         self.assertIn(f'"{own}" with payload "far-w"', out)
         self.assertNotIn('"near-w"', out)
@@ -175,13 +189,13 @@ class HandOver(FrontsCase):
         held = a.acquire("k", "holder", ttl_ms=60000).json()
         later = a.acquire_later("k", "w", wait_ms=int(PATIENCE * 1000), ttl_ms=60000, lock_id="id-w")
         a.wait_for_queue("k", ["w"])
+        wait_until(lambda: self.listening() >= 2, "both fronts to listen")
         self.assertGreaterEqual(self.listening("count(pg_terminate_backend(pid))"), 2)
         b.release("k", held["lock_id"])
         self.assertEqual(later.get().status, 200)
         a.release("k", "id-w")
         wait_until(lambda: self.listening() >= 2, "both fronts to listen again")
-        self.assert_woken([self.hand_over_ms(a, lambda lock, i=i: b.release(f"m{i}", lock["lock_id"]), f"m{i}")
-                           for i in range(9)])
+        self.assert_woken(a, lambda key: self.hand_over_ms(a, lambda lock: b.release(key, lock["lock_id"]), key))
 
     def test_a_holder_behind_one_front_learns_of_a_force_through_another(self):
         """L6"""
@@ -193,7 +207,7 @@ class HandOver(FrontsCase):
         began = time.monotonic()
         self.assertEqual(b.call("DELETE", "/v1/locks/k", {"reason": "test"}).status, 200)
         answer = asking.getresponse()
-        self.assertLess(time.monotonic() - began, 4)  # unwoken the front would look after 8 s
+        self.assertLess(time.monotonic() - began, 7)  # unwoken the front would look after 8 s
         self.assertEqual((answer.status, json.load(answer)["error"]["code"]), (409, "lease_lost"))
         asking.close()
 
@@ -210,7 +224,7 @@ class Leaving(FrontsCase):
         self.addCleanup(self.end, self.psql)
         self.tell("BEGIN; SELECT 'connected';")
         self.assertEqual(self.psql.stdout.readline(), "connected\n")
-        self.later = self.front.acquire_later("k", "w", wait_ms=1500, ttl_ms=60000)
+        self.later = self.front.acquire_later("k", "w", wait_ms=5000, ttl_ms=60000)  # until then the row is locked
         self.front.wait_for_queue("k", ["w"])
         self.tell(f"SELECT 'locked' FROM {self.schema}.locks FOR UPDATE;")
         self.assertEqual(self.psql.stdout.readline(), "locked\n")
@@ -232,7 +246,7 @@ class Leaving(FrontsCase):
         self.assertEqual(answer.error["place_kept_ms"], 0)
 
     def test_it_is_answered_all_the_same_if_that_takes_long(self):
-        answer = self.later.get(8)  # LEAVE_MAX_MS, and less than the store's own limit of 10 s
+        answer = self.later.get(9)  # PENDING_LEAVE_MAX_MS, and less than the store's own limit of 10 s
         self.assertEqual(answer.status, 409, answer)
         self.assertEqual(self.front.queue("k"), ["w"])
         self.tell("COMMIT;")
@@ -385,19 +399,21 @@ class Calls(FrontsCase):
         return {name: int(n) for name, n in (row.split("|") for row in rows.splitlines())}
 
     def test_a_hand_over_is_one_call_to_release_and_one_to_take(self):
-        front, n = self.serve(), 30
-        lock = front.acquire("k", "w0", ttl_ms=60000).json()
+        front, n, waited = self.serve(), 30, 0
+        lock = front.acquire("k", "w0", ttl_ms=600000).json()
         for i in range(1, n + 1):
-            later = front.acquire_later("k", f"w{i}", wait_ms=int(PATIENCE * 1000), ttl_ms=60000, lock_id=f"id-{i}")
+            began = time.monotonic()
+            later = front.acquire_later("k", f"w{i}", wait_ms=int(PATIENCE * 1000), ttl_ms=600000, lock_id=f"id-{i}")
             wait_until(lambda: self.sql("SELECT tickets IS NOT NULL FROM @schema@.locks") == "t", "the waiter to wait")
             front.release("k", lock["lock_id"])
             lock = later.get().json()
-        wait_until(lambda: self.calls().get("claim", 0) >= n, "the statistics")
-        calls = self.calls()
-        self.assertEqual((calls["acquire"], calls["change"], calls["queue"]), (n + 1, n, n), calls)
-        self.assertLess(calls["claim"], 2 * n, calls)  # a poll now and then, on a busy machine
+            waited += time.monotonic() - began
+        polls = 2 * waited * 1000 / POLL_MS  # at most: a poll is early by a random part
+        calls = self.calls_of_ended(front)
+        self.assertEqual((calls["acquire"], calls["change"]), (n + 1, n), calls)
+        self.assertTrue(n <= calls["queue"] <= n + waited / TICKET_S, calls)
+        self.assertTrue(n <= calls["claim"] + calls.get("get", 0) <= n + 10 + polls, (calls, polls))
         self.assertEqual(calls.get("commit", 0), 0, calls)
-        self.assertLess(calls.get("get", 0), n, calls)
 
     def test_acquisition_renewal_refusal_and_release_are_one_round_trip_each(self):
         """Of a server that has been asked before: then the connection is there, and the statements are prepared."""
@@ -413,14 +429,16 @@ class Calls(FrontsCase):
 
         for _ in range(3):
             use("k")
-        before = proxy.round_trips
+        before, began = proxy.round_trips, time.monotonic()
         for _ in range(n):
             use("k")
+        others = n // 4 + time.monotonic() - began  # what a front does in the background now and then
         self.assertGreaterEqual(proxy.round_trips - before, 4 * n)
-        self.assertLess(proxy.round_trips - before, 4 * n + n // 4)  # what a front does in the background now and then
+        self.assertLess(proxy.round_trips - before, 4 * n + others)
         calls = self.calls_of_ended(front)
-        self.assertEqual({name: calls.get(name, 0) for name in ("acquire", "change", "change_many", "commit", "get")},
-                         {"acquire": 2 * (n + 3), "change": 2 * (n + 3), "change_many": 0, "commit": 0, "get": 0})
+        self.assertEqual({name: calls.get(name, 0) for name in ("acquire", "change", "change_many", "get")},
+                         {"acquire": 2 * (n + 3), "change": 2 * (n + 3), "change_many": 0, "get": 0})
+        self.assertLess(calls.get("commit", 0), n // 4, calls)  # it decides if a renewal took 100 ms in the server
 
     def calls_of_ended(self, front):
         """Of a front that is stopped: a session that ends leaves its statistics."""
@@ -561,7 +579,7 @@ class Events(FrontsCase):
             for _ in range(20):
                 a.get("/health")
                 a.get("/v1/locks/k")
-            self.assertLess(time.monotonic() - began, 4)
+                self.assertLess(time.monotonic() - began, 9)  # what is slow fails after 10 s
             self.assertFalse(slow.is_there())
         self.assertEqual(slow.get().status, 200)
         for connection in asking:
@@ -609,11 +627,13 @@ class GoingOver(FrontsCase):
 
     def test_a_holder_keeps_its_lock_when_its_front_is_killed(self):
         """L1, L6: the heartbeat goes to the other front."""
-        run = self.start("run", "k", "--ttl", "3s", "--", "sh", "-c", "sleep 5; echo still", env=self.over)
+        run = self.start("run", "k", "--ttl", "10s", "--", "sh", "-c", "read line; echo still", stdin=subprocess.PIPE, env=self.over)
         wait_until(lambda: self.fronts[1].get("/v1/locks/k").status == 200, "the lock to be taken")
         token = self.fronts[1].get("/v1/locks/k").json()["token"]
         self.kill(0)
-        out, err = run.communicate(timeout=PATIENCE)
+        before = self.events("k").count("lock.renewed")
+        wait_until(lambda: self.events("k").count("lock.renewed") >= before + 5, "more renewals than a lease lasts")
+        out, err = run.communicate("go\n", timeout=PATIENCE)
         self.assertEqual((run.returncode, out), (0, "still\n"), err)
         events = self.events("k")
         self.assertNotIn("lock.lost", events)
@@ -651,8 +671,8 @@ class GoingOver(FrontsCase):
 
     def go_over(self, n):
         """n waiters wait for a second behind a front that is then killed. Returns how long they have waited at least."""
-        held = self.acquire("k", "--ttl", "60s")
-        waiting = [self.start("run", "k", "--wait", "60s", "--owner", f"w{i}", "--", "true", env=self.over) for i in range(n)]
+        held = self.acquire("k", "--ttl", "10m")
+        waiting = [self.start("run", "k", "--wait", "10m", "--owner", f"w{i}", "--", "true", env=self.over) for i in range(n)]
         wait_until(lambda: len(self.fronts[1].queue("k")) == n, "the waiters")
         began, since, before = time.monotonic(), self.since("k"), self.processes()
         wait_until(lambda: time.monotonic() - began >= 1, "a wait that can be told from a new one")
@@ -699,16 +719,22 @@ class GoingOver(FrontsCase):
     def test_a_front_does_not_release_what_its_client_holds_through_another(self):
         """L1: the client went over between two slices, and its place was granted the lock."""
         a, b = self.fronts
-        held = b.acquire("k", "holder", ttl_ms=60000).json()
-        slice_ = a.acquire("k", "w", wait_ms=300, ttl_ms=60000, lock_id="id-w")
-        self.assertEqual(slice_.status, 409)
-        b.release("k", held["lock_id"])
-        wait_until(lambda: b.get("/v1/locks/k").json()["locked_by"] == "w", "the front to take the lock for its client")
-        self.assertEqual(b.acquire("k", "w", wait_ms=1000, ttl_ms=60000, lock_id="id-w").status, 200)
+
+        def go_over(n):  # a place is kept for 3 s
+            key = f"k{n}"
+            held = b.acquire(key, "holder", ttl_ms=60000).json()
+            slice_ = a.acquire(key, "w", wait_ms=300, ttl_ms=60000, lock_id=f"id-{n}")
+            self.assertEqual(slice_.status, 409)
+            b.release(key, held["lock_id"])
+            wait_until(lambda: b.get(f"/v1/locks/{key}").json()["locked_by"] == "w", "the front to take the lock for its client",
+                       patience=10)
+            self.assertEqual(b.acquire(key, "w", wait_ms=1000, ttl_ms=60000, lock_id=f"id-{n}").status, 200)
+            return key, f"id-{n}"
+        key, mine = unless_stalled(go_over)
         wait_until(lambda: '"unclaimed"' in a.log(), "the front to give the client up")
         a.stop()
-        self.assertEqual(b.renew("k", "id-w").status, 200)
-        self.assertEqual(self.events("k").count("lock.released"), 1)  # that of the first holder
+        self.assertEqual(b.renew(key, mine).status, 200)
+        self.assertEqual(self.events(key).count("lock.released"), 1)  # that of the first holder
 
     def test_a_wait_that_went_over_ends_once(self):
         """L9: not once more when the first front gives it up, whether its client has the lock by then or has had it."""

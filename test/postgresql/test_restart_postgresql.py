@@ -53,7 +53,7 @@ class Restart(OwnServerCase):
 
     def test_a_wait_that_is_over_says_that_the_store_does_not_answer(self):
         self.acquire("k", "--ttl", "10m")
-        wait, written = self.begin("wait", "k", "--wait", "3s")
+        wait, written = self.begin("wait", "k", "--wait", "10s")
         wait_until(lambda: "k" in written(), "the wait to begin")
         self.server.stop()
         self.assertEqual(wait.wait(PATIENCE), 69, written())
