@@ -242,7 +242,7 @@ static void threads_share_the_connections_that_the_server_permits(void **state)
 
 /* ---- a deadline that passes while a call waits for its row ---- */
 
-enum { SOON_MS = 100 /* less than the lock_timeout of change_many() */ };
+enum { SOON_MS = 100, TRIES = 20 };
 
 /* What makes the row as it must be, and the call: its deadline is between both parts. */
 static const struct late_call {
@@ -313,26 +313,44 @@ static bool changes_after_a_wait(const struct late_call *late, const char *deadl
     return pg_kit_number("SELECT revision FROM waits.locks") != before;
 }
 
+static void make_held(struct belay_store *store)
+{
+    assert_true(pg_kit_run("DELETE FROM waits.locks; DELETE FROM waits.waiting"));
+    pg_kit_take(store, "k", "a", 60000);
+    pg_kit_queue(store, "k", "w", 60000);
+}
+
+/* One try is enough, unless the machine is busy: some calls change nothing if they had to wait for 0.1 s or more. */
+static bool changes_in_time(struct belay_store *store, const struct late_call *late)
+{
+    bool changes = false;
+
+    for (int i = 0; i < TRIES && !changes; i++) {
+        make_held(store);
+        changes = changes_after_a_wait(late, "9223372036854775807", 0);
+    }
+    return changes;
+}
+
 /* L5: PostgreSQL looks at the condition of an UPDATE again only if the row was changed while it waited. */
 static void nothing_is_changed_after_a_deadline_that_passes_while_a_call_waits(void **state)
 {
     struct belay_store *store = pg_kit_open(kit.url, NULL);
+    char soon[64];
 
     (void)state;
+    (void)snprintf(soon, sizeof soon, "waits.clock_ms() + %d", (int)SOON_MS);
+    assert_true(pg_kit_run("ALTER FUNCTION waits.change_many SET lock_timeout = 60000"));
     for (size_t i = 0; i < sizeof late_calls / sizeof late_calls[0]; i++) {
-        char soon[64];
-
-        (void)snprintf(soon, sizeof soon, "waits.clock_ms() + %d", (int)SOON_MS);
-        for (int is_late = 1; is_late >= 0; is_late--) {
-            assert_true(pg_kit_run("DELETE FROM waits.locks; DELETE FROM waits.waiting"));
-            pg_kit_take(store, "k", "a", 60000);
-            pg_kit_queue(store, "k", "w", 60000);
-            if (is_late == (is_late ? changes_after_a_wait(&late_calls[i], soon, SOON_MS + 10)
-                                    : changes_after_a_wait(&late_calls[i], "9223372036854775807", 0))) {
-                fail_msg("%s%s", is_late ? "late: " : "in time: ", late_calls[i].head);
-            }
+        make_held(store);
+        if (changes_after_a_wait(&late_calls[i], soon, SOON_MS + 10)) {
+            fail_msg("late: %s", late_calls[i].head);
+        }
+        if (!changes_in_time(store, &late_calls[i])) {
+            fail_msg("in time: %s", late_calls[i].head);
         }
     }
+    assert_true(pg_kit_run("ALTER FUNCTION waits.change_many SET lock_timeout = 200"));
     store->ops->close(store);
 }
 
@@ -527,12 +545,12 @@ static void listen_in(const char *database, char *out_url, size_t size)
 
 enum { CLOSE_MS = 400 /* less than the pause before a listener connects again */ };
 
-/* The fastest of some, since the machine may be busy. */
+/* The fastest of some, since the machine may be busy: three, and up to n until one is fast enough. */
 static int64_t close_fastest_ms(const char *url, int n)
 {
     int64_t fastest_ms = INT64_MAX;
 
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n && (i < 3 || fastest_ms >= CLOSE_MS); i++) {
         struct belay_store *store = pg_kit_open(url, NULL);
         int64_t began_ms;
 
@@ -550,9 +568,9 @@ static void a_store_that_listens_is_closed_at_once(void **state)
     char url[320];
 
     (void)state;
-    assert_true(close_fastest_ms(kit.url, 5) < CLOSE_MS);
+    assert_true(close_fastest_ms(kit.url, TRIES) < CLOSE_MS);
     listen_in("template1", url, sizeof url);
-    assert_true(close_fastest_ms(url, 3) < CLOSE_MS);
+    assert_true(close_fastest_ms(url, TRIES) < CLOSE_MS);
 }
 
 static void count_warning(void *context, const char *text)
