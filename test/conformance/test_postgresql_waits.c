@@ -162,6 +162,10 @@ static void no_grant_of_a_group_follows_a_freeze_that_was_answered(void **state)
         BELAY_OK);
     assert_int_equal(pthread_create(&thread, NULL, send_in_thread, &group), 0);
     await_blocked();
+    /* Rows are locked from the last key to the first, as in commit(): so no two wait for each other. */
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM (SELECT FROM waits.locks WHERE key = 'l' "
+                                   "FOR UPDATE SKIP LOCKED) x"),
+                     0);
     assert_true(pg_kit_run(FREEZE_ALL));
     assert_int_equal(pg_conn_run(other, "COMMIT", NULL, NULL), BELAY_OK);
     (void)pthread_join(thread, NULL);
