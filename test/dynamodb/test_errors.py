@@ -40,7 +40,7 @@ class Errors(DynamoCase):
                 with hole.accept()[0] as connection:
                     connection.recv(1)  # the request is under way
                     process.send_signal(signal.SIGINT)
-                    _, err = process.communicate(timeout=30)
+                    _, err = process.communicate(timeout=60)
                 self.assertEqual(process.returncode, 130, err)
 
     def test_a_table_with_other_keys(self):

@@ -53,7 +53,7 @@ class Lease(DynamoCase):
         def run(url, ttl, *args):
             return self.belay("run", f"{KEY}-{ttl}", "--ttl", ttl, *args, "--", "sleep", "14", env={"BELAY_STORE": url})
         results = all_at_once([lambda url=url: run(url, "16s", "--profile", "execution", "--owner", "job") for url in urls] +
-                              [lambda: run(stores["belay"], "8s")])
+                              [lambda: run(stores["belay"], "12s")])
         self.assertEqual([(result.code, result.err) for result in results], [(0, "")] * len(results))
 
     def test_a_ttl_too_short_for_heartbeats_is_refused_with_the_minimum(self):
@@ -114,8 +114,8 @@ class Forced(DynamoCase):
         wait_until(lambda: self.belay("list", "--quiet").out.strip() == KEY, "the lock")
         self.ok("unlock", KEY, "--force", "--yes")
         began = time.monotonic()
-        _, err = process.communicate(timeout=30)
-        self.assertLess(time.monotonic() - began, 10)
+        _, err = process.communicate(timeout=60)
+        self.assertLess(time.monotonic() - began, 14)  # 10 s, if the machine is not busy
         self.assertEqual(process.returncode, 76, err)
 
     def test_a_command_is_stopped_when_its_lock_is_forced_directly_or_behind_a_server(self):
@@ -132,13 +132,13 @@ class Forced(DynamoCase):
         """S0.8"""
         self.ok("run", "k", "--", "true")
         self.proxy.reset()
-        self.ok("run", "k", "--", "sleep", "6")
+        self.ok("run", "k", "--", "sleep", "4")
         self.assertEqual(self.proxy.counts(), {"UpdateItem": 2})
         self.proxy.reset()
-        self.ok("run", "k", "--", "sleep", "10")
+        self.ok("run", "k", "--", "sleep", "12")
         self.assertEqual(self.proxy.counts(), {"UpdateItem": 2, "GetItem": 1})
         self.proxy.reset()
-        self.ok("run", "k", "--ttl", "36s", "--", "sleep", "11")  # renewed after 9 s, which is a look as well
+        self.ok("run", "k", "--ttl", "36s", "--", "sleep", "13")  # renewed after 9 s, which is a look as well
         self.assertEqual(self.proxy.counts(), {"UpdateItem": 3})
 
 
