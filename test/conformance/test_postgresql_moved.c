@@ -146,12 +146,38 @@ static void a_shared_waiter_that_moved_is_left_alone(void **state)
     assert_int_equal(leave(a), BELAY_OK);
 }
 
+/* Those behind that have died meanwhile do not come into the lock's row, where each would cost a release a call. */
+static void the_dead_of_a_long_queue_are_gone_when_it_moves_up(void **state)
+{
+    enum { DEAD = 2, WAITERS = ROOM + DEAD + 2 };
+    char id[24];
+
+    (void)state;
+    assert_true(pg_kit_run("DELETE FROM moved.locks; DELETE FROM moved.waiting"));
+    pg_kit_take(a, "k", "holder", TTL_MS);
+    for (int i = 0; i < WAITERS; i++) {
+        (void)snprintf(id, sizeof id, "waiter-%02d", i);
+        pg_kit_queue(a, "k", id, TTL_MS);
+    }
+    assert_int_equal(pg_kit_number("SELECT behind FROM moved.locks"), WAITERS - ROOM);
+    assert_true(pg_kit_run("UPDATE moved.waiting SET expires_ms = 1 WHERE id < 'waiter-10'"));
+    for (int i = 0; i < ROOM; i++) {
+        (void)snprintf(id, sizeof id, "waiter-%02d", i);
+        drop(id);
+    }
+    assert_int_equal(pg_kit_number("SELECT jsonb_array_length(tickets) FROM moved.locks WHERE behind = 0 AND "
+                                   "tickets->0->>'i' = 'waiter-10' AND tickets->1->>'i' = 'waiter-11'"),
+                     WAITERS - ROOM - DEAD);
+    assert_int_equal(pg_kit_number("SELECT count(*) FROM moved.waiting"), 0);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_waiter_whose_ticket_is_in_the_locks_row_may_move),
         cmocka_unit_test(a_waiter_far_back_may_move),
         cmocka_unit_test(a_shared_waiter_that_moved_is_left_alone),
+        cmocka_unit_test(the_dead_of_a_long_queue_are_gone_when_it_moves_up),
     };
     int failed = 1;
 
