@@ -181,16 +181,16 @@ class Server:
     def wait_for_queue(self, key, owners):
         wait_until(lambda: self.queue(key) == owners, f"the line of {key} to be {owners}, not {self.queue(key)}")
 
-    def acquire_later(self, key, locked_by, **fields):
+    def acquire_later(self, key, locked_by, token=None, **fields):
         """Acquire in a thread; returns an object whose .get() has the answer."""
-        return self.post_later(f"/v1/locks/{quoted(key)}/acquire", {"locked_by": locked_by, **fields})
+        return self.post_later(f"/v1/locks/{quoted(key)}/acquire", {"locked_by": locked_by, **fields}, token=token)
 
-    def post_later(self, path, body):
+    def post_later(self, path, body, token=None):
         box = queue.Queue()
 
         def ask():
             try:
-                box.put(self.post(path, body))
+                box.put(self.post(path, body, token=token))
             except OSError as error:  # the test has ended, and the server too
                 box.put(error)
         threading.Thread(target=ask, daemon=True).start()
