@@ -5,7 +5,8 @@
 //     node server.mjs FOLDER-OF-NPM [--page N] [--drop P] [--conflict P] [--gate FILE]
 //
 // --drop P: with that probability the connection is cut, half of the time before and half of the time after the
-// request was carried out. --conflict P: a conditional PUT is answered with 409 and not carried out.
+// request was carried out. --conflict P: a conditional PUT is answered with 409 and not carried out. After two such
+// faults in a row a request is answered: belay sends it three times, and a command that then fails proves nothing.
 // --gate FILE: while there is such a file, requests wait, and how many do is written to FILE.waiting.
 import { createHash } from "node:crypto";
 import { existsSync, writeFileSync } from "node:fs";
@@ -24,6 +25,12 @@ const option = (name, otherwise) => {
 const pageSize = option("page", 3);
 const drop = option("drop", 0);
 const conflict = option("conflict", 0);
+let faultsInRow = 0;
+const isFault = (probability) => {
+  const is = faultsInRow < 2 && Math.random() < probability;
+  faultsInRow += is ? 1 : 0;
+  return is;
+};
 const gate = process.argv.includes("--gate") ? process.argv[process.argv.indexOf("--gate") + 1] : null;
 
 const credentials = { accessKeyId: "AKIDEXAMPLE", secretAccessKey: "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY" };
@@ -84,7 +91,7 @@ function put(key, request, body) {
   const there = objects.get(key);
   const none = request.headers["if-none-match"];
   const match = request.headers["if-match"];
-  if ((none || match) && Math.random() < conflict) return error(409, "ConditionalRequestConflict");
+  if ((none || match) && isFault(conflict)) return error(409, "ConditionalRequestConflict");
   if (none !== undefined && none !== "*") return error(501, "NotImplemented");
   if (none === "*" && there) return error(412, "PreconditionFailed");
   if (match !== undefined && !there) return error(404, "NoSuchKey");
@@ -137,10 +144,12 @@ const server = createServer((request, response) => {
   request.on("end", async () => {
     const url = new URL(request.url, "http://x");
     await passGate();
-    const cut = Math.random() < drop ? (Math.random() < 0.5 ? "before" : "after") : "";
+    const before = faultsInRow;
+    const cut = isFault(drop) ? (Math.random() < 0.5 ? "before" : "after") : "";
     if (cut === "before") return request.socket.destroy();
     const result = (await isSigned(request, url)) ? answer(request, url, Buffer.concat(pieces)) : error(403, "SignatureDoesNotMatch");
     if (cut === "after") return request.socket.destroy();
+    if (faultsInRow === before) faultsInRow = 0;
     const sent = Buffer.from(result.body ?? "");
     const length = result.status === 204 || result.status === 304 ? {} : { "Content-Length": sent.length };
     response.writeHead(result.status, { Date: new Date().toUTCString(), ...length, ...result.headers });
